@@ -1,0 +1,13 @@
+//! What a statement is, and where it has to run.
+//!
+//! Owns: parsing (by PostgreSQL's own grammar), the immutable catalog view, the planner, the hash
+//! that places rows, and every refusal.
+//! Never: talks to a node, knows how transactions commit, reads a clock.
+//! Start reading at [`plan`], whose types are the contract between planner and executor.
+
+pub mod catalog;
+pub mod hash;
+pub mod plan;
+pub mod planner;
+pub mod refusal;
+pub mod statement;

@@ -1,0 +1,484 @@
+//! What the executor has to do for one statement: the contract between planner and executor.
+//!
+//! Owns: the plan's types. A plan depends on the statement, the catalog and the name scope, never on
+//! parameter values: what depends on those is left as [`KeyValue::Parameter`] and decided at Bind.
+//! Never: chooses (see [`crate::planner`]) nor runs (the gateway's executor obeys).
+//!
+//! SQL texts in plans are final but for two things the executor fills in: `$n` stay the client's
+//! parameters (same numbers, always sent with all their types), and a [`Template`]'s gaps receive
+//! gathered rows.
+
+use std::sync::Arc;
+
+use crate::catalog::{MapId, Relation};
+use crate::hash::{Bucket, KeyType};
+use crate::statement::DistributeBy;
+
+/// A plan and the reason for it, which EXPLAIN shows.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    /// What to do.
+    pub plan: Plan,
+    /// Why this and nothing cheaper: one sentence, lower case, no full stop.
+    pub why: String,
+}
+
+/// What the statement does to the data of the nodes it runs on.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum Access {
+    /// Reads only; its transaction needs no vote from the node.
+    Read,
+    /// May write (also: calls volatile functions that are not built in).
+    Write,
+}
+
+/// A value that the distribution key is pinned to.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum KeyValue {
+    /// A literal, hashed at plan time (NULL too).
+    Bucket(Bucket),
+    /// The client's parameter with this index, counted from 0.
+    Parameter(u16),
+}
+
+/// One value of one pinned distribution key.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Pin {
+    /// The bucket map of the table it pins.
+    pub map: MapId,
+    /// How the value hashes; a parameter must have a type of the same family (or be text that is
+    /// not typed yet), else the pin does not hold.
+    pub key_type: KeyType,
+    /// The value.
+    pub value: KeyValue,
+}
+
+/// Which single node.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum NodeChoice {
+    /// Node 1 (catalogs, sequences, temporary tables, volatile things, locks on replicated rows).
+    Home,
+    /// Any node will do; the executor prefers one that the transaction already uses.
+    Any,
+    /// The node on which all these values land. If they land on several, or one cannot be hashed,
+    /// the plan's `otherwise` is taken.
+    Pinned(Vec<Pin>),
+}
+
+/// SQL text with gaps that gathered rows fill.
+///
+/// A gap stands inside `unnest(GAP::schema.table[])`: the executor puts a string literal with the
+/// array of the collected rows there.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Template(pub Vec<Piece>);
+
+/// A part of a [`Template`].
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Piece {
+    /// Text as it is.
+    Sql(String),
+    /// The rows of [`Gather::collects`] with this index (or, in [`InsertSource::Select`], the
+    /// source's rows for the node: index 0), as a string literal with an array of composite values.
+    Rows(usize),
+}
+
+/// What to bring together of one table before a final statement can run.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Collect {
+    /// Whose rows.
+    pub relation: Arc<Relation>,
+    /// A SELECT with exactly one output column: the row as the table's own composite type, cast to
+    /// text: `SELECT ROW(a, NULL, c)::public.t::text FROM public.t AS alias WHERE …`. Columns that
+    /// the statement cannot need are NULL.
+    pub select: String,
+    /// From which nodes.
+    pub from: CollectFrom,
+}
+
+/// Where a [`Collect`] runs.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum CollectFrom {
+    /// On all nodes: each has its share.
+    AllNodes,
+    /// On one node, which has all that matters (pinned, or a replicated table).
+    One(NodeChoice),
+}
+
+/// Gather: collect, then run a final statement over the collected rows.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Gather {
+    /// What to collect; tables that the final statement can read in place are not here.
+    pub collects: Vec<Collect>,
+    /// The final statement.
+    pub statement: Template,
+    /// Where the final statement runs.
+    pub run_on: RunOn,
+    /// What the final statement does.
+    pub access: Access,
+}
+
+/// Where a final statement runs.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum RunOn {
+    /// On one node; its answer is the answer.
+    One(NodeChoice),
+    /// On every node, over the rows each has; answers are concatenated, row counts added.
+    EachNode,
+    /// On every node, node 1 first and alone; all must report the same row count; node 1's answer
+    /// is the answer.
+    Replicas,
+}
+
+/// Which columns of a table each row of an INSERT must receive beyond what the client wrote.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Insert {
+    /// The target table (not a view).
+    pub relation: Arc<Relation>,
+    /// Where the rows come from.
+    pub source: InsertSource,
+    /// RETURNING is present: rows come back.
+    pub returning: bool,
+    /// Every source row gives exactly one returned row, in order, on each node (no ON CONFLICT): the
+    /// executor then restores the source's order over the nodes.
+    pub one_row_each: bool,
+}
+
+/// The rows of an INSERT that goes to several nodes or needs values evaluated first.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum InsertSource {
+    /// VALUES lists that can be sent as the client wrote them: per node `prefix`, the node's rows
+    /// joined by `, `, `suffix`. Only for hash and round robin targets, nothing to evaluate.
+    Values {
+        /// `INSERT INTO t (cols) [OVERRIDING …] VALUES `.
+        prefix: String,
+        /// The rows in order.
+        rows: Vec<ValuesRow>,
+        /// ` ON CONFLICT … RETURNING …`, or empty.
+        suffix: String,
+    },
+    /// A query is run first (as a statement of its own, see `plan`), its rows are then inserted.
+    Select {
+        /// The query that yields the rows: exactly `columns.len()` output columns, each cast to its
+        /// column's type (without modifier), plus nothing else. Columns that the client left out but
+        /// whose default must be evaluated once for the cluster (sequences; anything not immutable
+        /// for a replicated target; the distribution key) are included here.
+        query: String,
+        /// How to run `query`.
+        plan: Box<Planned>,
+        /// For each output column its index in `relation.columns`.
+        columns: Vec<usize>,
+        /// Output column that is the distribution key (hash targets).
+        key: Option<usize>,
+        /// The INSERT per node; gap 0 is `'…'` inside `unnest(GAP::schema.t[])`.
+        insert: Template,
+    },
+}
+
+/// One row of [`InsertSource::Values`].
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ValuesRow {
+    /// `(1, 'x', $3)`.
+    pub sql: String,
+    /// Its distribution key (hash targets); `None` for round robin.
+    pub key: Option<Pin>,
+}
+
+/// COPY … FROM STDIN.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct CopyFrom {
+    /// The target table.
+    pub relation: Arc<Relation>,
+    /// The COPY statement for the nodes, with the columns of `fill` appended to its column list.
+    pub statement: String,
+    /// Format options as written, for the splitter: lower-case names, values as text (`format`,
+    /// `delimiter`, `null`, `header`, `quote`, `escape`, `force_null`, `force_not_null`,
+    /// `encoding`, `default`).
+    pub options: Vec<(String, String)>,
+    /// Columns that the data has, as indexes in `relation.columns`, in the data's order.
+    pub columns: Vec<usize>,
+    /// Position of the distribution key among `columns` and then `fill` (hash targets).
+    pub key: Option<usize>,
+    /// Columns to append to each row: index in `relation.columns` and the expression to evaluate
+    /// once per row on node 1 (defaults that must be drawn once for the cluster).
+    pub fill: Vec<(usize, String)>,
+}
+
+/// COPY … TO STDOUT.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct CopyTo {
+    /// How the rows come together; texts inside are COPY statements.
+    pub plan: CopyToPlan,
+    /// Binary format: signature and trailer must appear once.
+    pub binary: bool,
+    /// A header line must appear once.
+    pub header: bool,
+}
+
+/// The three ways of COPY … TO STDOUT.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum CopyToPlan {
+    /// The client's statement on one node.
+    One(NodeChoice),
+    /// The client's statement on every node, concatenated.
+    Scatter,
+    /// Gather; the final statement is a COPY.
+    Gather(Gather),
+}
+
+/// A statement that changes the schema.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Ddl {
+    /// Tables (not views) that it creates: `None` schema means the first of the search path. Their
+    /// placement is registered in the same transaction.
+    pub creates: Option<CreatedTable>,
+    /// Something may have been dropped or renamed: registrations without a table are removed.
+    pub may_drop: bool,
+    /// Sequences may have been created, reset or altered (serial columns, TRUNCATE … RESTART
+    /// IDENTITY): copies outside node 1 are disarmed again.
+    pub touches_sequences: bool,
+}
+
+/// A table that a DDL statement creates.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct CreatedTable {
+    /// Schema as written, if written.
+    pub schema: Option<String>,
+    /// Its name.
+    pub name: String,
+    /// The clause, if written.
+    pub distribute_by: Option<DistributeBy>,
+    /// `PARTITION OF` / `INHERITS`: takes the parent's placement (schema as written, name).
+    pub parent: Option<(Option<String>, String)>,
+    /// IF NOT EXISTS: an existing table keeps its registration.
+    pub if_not_exists: bool,
+    /// `CREATE TABLE … AS` / `SELECT INTO`: the nodes create it empty (`Plan::CreateTableAs`).
+    pub filled_by: Option<String>,
+}
+
+/// Statements about transactions.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum TransactionControl {
+    /// BEGIN / START TRANSACTION.
+    Begin {
+        /// Isolation level if given: `read committed`, `repeatable read`, `serializable`,
+        /// `read uncommitted`.
+        isolation: Option<String>,
+        /// READ ONLY / READ WRITE if given.
+        read_only: Option<bool>,
+    },
+    /// COMMIT / END, with AND CHAIN.
+    Commit {
+        /// AND CHAIN.
+        chain: bool,
+    },
+    /// ROLLBACK / ABORT, with AND CHAIN.
+    Rollback {
+        /// AND CHAIN.
+        chain: bool,
+    },
+    /// SAVEPOINT name.
+    Savepoint(String),
+    /// RELEASE name.
+    Release(String),
+    /// ROLLBACK TO name.
+    RollbackTo(String),
+    /// PREPARE TRANSACTION / COMMIT PREPARED / ROLLBACK PREPARED by a client.
+    TwoPhase,
+}
+
+/// SET and its kin.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Setting {
+    /// `SET [SESSION] name …`, also `SET TIME ZONE`, `SET ROLE`, `SET SESSION AUTHORIZATION`.
+    Set {
+        /// Lower-case name (`role`, `session_authorization`, `timezone` for the special forms).
+        name: String,
+    },
+    /// `SET LOCAL name …`.
+    SetLocal {
+        /// Lower-case name.
+        name: String,
+    },
+    /// `SET TRANSACTION …`: isolation and access mode as in [`TransactionControl::Begin`].
+    SetTransaction {
+        /// Isolation level if given.
+        isolation: Option<String>,
+        /// READ ONLY / READ WRITE if given.
+        read_only: Option<bool>,
+        /// SET SESSION CHARACTERISTICS AS TRANSACTION.
+        session: bool,
+        /// `SET TRANSACTION SNAPSHOT` was used.
+        snapshot: bool,
+    },
+    /// SET CONSTRAINTS: for this transaction, on every node.
+    SetConstraints,
+    /// `RESET name`.
+    Reset {
+        /// Lower-case name.
+        name: String,
+    },
+    /// RESET ALL.
+    ResetAll,
+    /// `SHOW name` / SHOW ALL.
+    Show {
+        /// Lower-case name, `all` for all.
+        name: String,
+    },
+    /// DISCARD ALL / PLANS / SEQUENCES / TEMP.
+    Discard {
+        /// Lower-case word.
+        what: String,
+    },
+    /// `SELECT set_config('name', 'value', is_local)` with constant arguments: run on node 1 for its
+    /// answer, remembered as SET.
+    SetConfig {
+        /// Lower-case name.
+        name: String,
+        /// The value; `None` for NULL.
+        value: Option<String>,
+        /// Third argument.
+        local: bool,
+    },
+}
+
+/// SQL-level prepared statements.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Prepared {
+    /// `PREPARE name (types) AS text`.
+    Prepare {
+        /// Name.
+        name: String,
+        /// Declared types, as written.
+        types: Vec<String>,
+        /// The statement behind AS.
+        text: String,
+    },
+    /// `EXECUTE name (arguments)`.
+    Execute {
+        /// Name.
+        name: String,
+        /// Arguments as SQL expressions.
+        arguments: Vec<String>,
+    },
+    /// `DEALLOCATE name`; `None` for ALL.
+    Deallocate(Option<String>),
+}
+
+/// What to do for one statement.
+#[derive(Clone, Debug)]
+pub enum Plan {
+    /// Forward the statement as the client wrote it to one node.
+    One {
+        /// Which.
+        node: NodeChoice,
+        /// What it does there.
+        access: Access,
+        /// Taken when `node` is pinned and the pins do not agree at run time. Present whenever that
+        /// can happen.
+        otherwise: Option<Box<Planned>>,
+    },
+    /// Forward it unchanged to every node; rows are concatenated, row counts added.
+    Scatter {
+        /// What it does there.
+        access: Access,
+    },
+    /// A write to replicated tables, unchanged on every node, node 1 first ([`RunOn::Replicas`]).
+    Replicas,
+    /// Gather.
+    Gather(Gather),
+    /// INSERT that one node alone cannot take as written.
+    Insert(Insert),
+    /// UPDATE that may change distribution keys: on each node `delete` (a DELETE … RETURNING the new
+    /// row as composite text in its only column), then the rows go where they belong by `insert`.
+    Move {
+        /// The target table.
+        relation: Arc<Relation>,
+        /// Per node: removes the rows, returns them as they shall become.
+        delete: String,
+        /// Gap 0: the rows for the node.
+        insert: Template,
+    },
+    /// COPY … FROM STDIN to more than what one unchanged statement on one node can do.
+    CopyFrom(CopyFrom),
+    /// COPY … TO STDOUT.
+    CopyTo(CopyTo),
+    /// Schema change: the statement on all nodes, node 1 first, in one global transaction.
+    Ddl(Ddl),
+    /// `CREATE TABLE … AS` / `SELECT INTO`: `create` on all nodes (WITH NO DATA), registered, then
+    /// `insert` (an INSERT … SELECT text) is planned and run, unless WITH NO DATA was asked for.
+    CreateTableAs {
+        /// The DDL half.
+        ddl: Ddl,
+        /// `CREATE TABLE … AS … WITH NO DATA`.
+        create: String,
+        /// `INSERT INTO t SELECT …`, or `None` for WITH NO DATA.
+        insert: Option<String>,
+    },
+    /// On every node, outside any transaction block (VACUUM, ANALYZE, REINDEX, CLUSTER, CHECKPOINT).
+    EveryNodeAlone {
+        /// PostgreSQL refuses it inside a transaction block.
+        refuses_transaction: bool,
+    },
+    /// BEGIN, COMMIT and their kin.
+    Transaction(TransactionControl),
+    /// SET, SHOW and their kin.
+    Setting(Setting),
+    /// PREPARE, EXECUTE, DEALLOCATE.
+    Prepared(Prepared),
+    /// `DECLARE name CURSOR FOR query`; `query` holds the plan of the query, whose texts are the whole
+    /// DECLARE statement. Scatter never occurs here (it is gathered).
+    DeclareCursor {
+        /// Cursor name.
+        name: String,
+        /// How to run it: `One` or `Gather`.
+        query: Box<Planned>,
+    },
+    /// FETCH / MOVE / CLOSE, UPDATE or DELETE … WHERE CURRENT OF: on the cursor's node.
+    Cursor {
+        /// Cursor name; `None` for CLOSE ALL.
+        name: Option<String>,
+        /// CLOSE.
+        close: bool,
+    },
+    /// LISTEN, UNLISTEN, NOTIFY: node 1.
+    Notification,
+    /// LOCK TABLE: on every node, node 1 first.
+    LockEverywhere,
+    /// EXPLAIN [ANALYZE] of a statement.
+    Explain {
+        /// The statement's own plan.
+        of: Box<Planned>,
+        /// Text of the explained statement.
+        statement: String,
+        /// `EXPLAIN (options) ` with which to ask a node about a statement.
+        prefix: String,
+        /// ANALYZE was asked for (it really runs the statement).
+        analyze: bool,
+        /// FORMAT TEXT (or none given).
+        text_format: bool,
+    },
+    /// A function of Tutti itself: `SELECT tutti_distribute('orders', 'customer_id')` and the like.
+    Tutti(TuttiCall),
+    /// An empty statement.
+    Empty,
+}
+
+/// Functions that the gateway answers itself.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum TuttiCall {
+    /// `tutti_distribute('table', 'column')`: HASH by that column;
+    /// `tutti_replicate('table')`; `tutti_round_robin('table')`.
+    Distribute {
+        /// The function's name (the answer's column name).
+        function: String,
+        /// Table name as given (may be qualified; parsed as regclass does).
+        table: String,
+        /// To what.
+        distribute_by: DistributeBy,
+    },
+    /// `tutti_version()`, `tutti_nodes()`, `tutti_tables()`: information.
+    Show {
+        /// The function's name.
+        function: String,
+    },
+}
