@@ -15,7 +15,7 @@ use crate::hash::{Bucket, KeyType};
 use crate::statement::DistributeBy;
 
 /// A plan and the reason for it, which EXPLAIN shows.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Planned {
     /// What to do.
     pub plan: Plan,
@@ -365,7 +365,7 @@ pub enum Prepared {
 }
 
 /// What to do for one statement.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Plan {
     /// Forward the statement as the client wrote it to one node.
     One {

@@ -1,0 +1,317 @@
+//! One connection to one node.
+//!
+//! Owns: the socket, both buffers, and the node's own transaction status as last told.
+//! Never: knows why something is sent.
+//! Start reading at [`NodeConnection::flush`]: it reads while it writes, so that neither side can
+//! block the other.
+
+use std::io;
+
+use bytes::{Bytes, BytesMut};
+use tokio::net::TcpStream;
+use tutti_sql::catalog::NodeId;
+use tutti_wire::backend::{decode_command_complete, decode_data_row};
+use tutti_wire::error_fields::ErrorFields;
+use tutti_wire::frame::{Fields, Frame, WireError, take_frame};
+use tutti_wire::frontend::{put_query, put_terminate};
+use tutti_wire::startup::put_startup;
+
+use super::authentication::{Exchange, Step};
+use crate::config::NodeConfig;
+
+/// How much one read may bring, in bytes.
+const READ_CHUNK_BYTES: usize = 64 * 1024;
+
+/// Why a node could not do something.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    /// No connection could be opened.
+    #[error("cannot connect to node {node} at {host}:{port}")]
+    Connect {
+        /// Which node.
+        node: NodeId,
+        /// Its host.
+        host: String,
+        /// Its port.
+        port: u16,
+        /// What the network said.
+        #[source]
+        source: io::Error,
+    },
+    /// The connection broke. What was sent last may or may not have been done.
+    #[error("connection to node {node} lost")]
+    Lost {
+        /// Which node.
+        node: NodeId,
+        /// What the network said.
+        #[source]
+        source: io::Error,
+    },
+    /// The node asked for a way to authenticate that does not work here.
+    #[error("the node asked for authentication by {method}, which failed")]
+    Authentication {
+        /// Which.
+        method: &'static str,
+    },
+    /// The node answered with an error.
+    #[error("{}", .0.message())]
+    Refused(Box<ErrorFields>),
+    /// The node sent what the protocol does not allow.
+    #[error("a node broke the protocol: {0}")]
+    Protocol(#[from] WireError),
+}
+
+impl NodeError {
+    /// The error as a client shall see it. A lost connection is 08006: what the statement did is
+    /// undone with its transaction, which the node rolls back.
+    pub fn to_fields(&self) -> ErrorFields {
+        match self {
+            Self::Refused(fields) => (**fields).clone(),
+            Self::Connect { source, .. } => ErrorFields::error("08001", self.to_string())
+                .with(b'D', source.to_string())
+                .with(b'H', "Retrying is safe: nothing was sent to the node."),
+            Self::Lost { source, .. } => {
+                ErrorFields::error("08006", self.to_string()).with(b'D', source.to_string())
+            }
+            Self::Authentication { .. } => ErrorFields::error("08004", self.to_string()),
+            Self::Protocol(_) => ErrorFields::error("08P01", self.to_string()),
+        }
+    }
+}
+
+/// The rows of one statement of a simple query; `None` is NULL.
+#[derive(Clone, Debug, Default)]
+pub struct Rows {
+    /// Values in text form.
+    pub rows: Vec<Vec<Option<Bytes>>>,
+    /// The command tag.
+    pub tag: String,
+}
+
+impl Rows {
+    /// The value at `row` and `column` as text; `None` if it is NULL or not there.
+    pub fn text(&self, row: usize, column: usize) -> Option<&str> {
+        std::str::from_utf8(self.rows.get(row)?.get(column)?.as_ref()?).ok()
+    }
+}
+
+/// An open connection to a node, authenticated, its startup messages read.
+#[derive(Debug)]
+pub struct NodeConnection {
+    node: NodeId,
+    stream: TcpStream,
+    incoming: BytesMut,
+    outgoing: BytesMut,
+    process_id: i32,
+    secret: i32,
+    parameters: Vec<(String, String)>,
+    broken: bool,
+}
+
+impl NodeConnection {
+    /// Connects and authenticates as `user` (with the configured password if it is the configured
+    /// user), with further startup `settings`.
+    ///
+    /// Errors: [`NodeError::Connect`], [`NodeError::Authentication`], or [`NodeError::Refused`] with
+    /// what the node answered (no such database, too many connections…).
+    pub async fn open(
+        config: &NodeConfig,
+        user: &str,
+        database: &str,
+        settings: &[(&str, &str)],
+    ) -> Result<Self, NodeError> {
+        let node = NodeId(config.id);
+        let connect = |source| NodeError::Connect {
+            node,
+            host: config.host.clone(),
+            port: config.port,
+            source,
+        };
+        let stream =
+            TcpStream::connect((config.host.as_str(), config.port)).await.map_err(connect)?;
+        stream.set_nodelay(true).map_err(connect)?;
+        let mut connection = Self {
+            node,
+            stream,
+            incoming: BytesMut::with_capacity(READ_CHUNK_BYTES),
+            outgoing: BytesMut::new(),
+            process_id: 0,
+            secret: 0,
+            parameters: Vec::new(),
+            broken: false,
+        };
+        let mut startup = vec![("user", user), ("database", database)];
+        startup.extend_from_slice(settings);
+        put_startup(&mut connection.outgoing, &startup);
+        let password = config.password.as_deref().filter(|_| user == config.user);
+        connection.finish_startup(Exchange::new(user, password)).await?;
+        Ok(connection)
+    }
+
+    async fn finish_startup(&mut self, mut exchange: Exchange<'_>) -> Result<(), NodeError> {
+        self.flush().await?;
+        loop {
+            let frame = self.next_frame().await?;
+            match frame.tag() {
+                b'R' => {
+                    if let Step::Answer(answer) = exchange.step(&frame)? {
+                        self.outgoing.extend_from_slice(&answer);
+                        self.flush().await?;
+                    }
+                }
+                b'K' => {
+                    let mut fields = Fields::of(&frame);
+                    (self.process_id, self.secret) = (fields.int32()?, fields.int32()?);
+                }
+                b'S' => {
+                    let mut fields = Fields::of(&frame);
+                    self.parameters.push((fields.string()?, fields.string()?));
+                }
+                b'E' => return Err(NodeError::Refused(Box::new(ErrorFields::decode(&frame)?))),
+                b'Z' => return Ok(()),
+                _ => (),
+            }
+        }
+    }
+
+    /// Which node this leads to.
+    pub fn node(&self) -> NodeId {
+        self.node
+    }
+
+    /// Process id and secret of the backend, for cancel requests.
+    pub fn backend_key(&self) -> (i32, i32) {
+        (self.process_id, self.secret)
+    }
+
+    /// ParameterStatus messages of the startup, in order.
+    pub fn parameters(&self) -> &[(String, String)] {
+        &self.parameters
+    }
+
+    /// After an error on the socket nothing can be sent or read any more.
+    pub fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    /// Where messages to the node are written; [`Self::flush`] sends them.
+    pub fn outgoing(&mut self) -> &mut BytesMut {
+        &mut self.outgoing
+    }
+
+    /// Sends everything written so far. Meanwhile whatever the node says is read into memory, so
+    /// that a node which cannot go on because nobody reads its answers does not stop us for ever.
+    pub async fn flush(&mut self) -> Result<(), NodeError> {
+        while !self.outgoing.is_empty() {
+            match self.stream.try_write(&self.outgoing) {
+                Ok(0) => return Err(self.lost(io::ErrorKind::WriteZero.into())),
+                Ok(len) => {
+                    let _ = self.outgoing.split_to(len);
+                    continue;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => (),
+                Err(error) => return Err(self.lost(error)),
+            }
+            tokio::select! {
+                ready = self.stream.writable() => ready.map_err(|error| self.lost(error))?,
+                ready = self.stream.readable() => {
+                    ready.map_err(|error| self.lost(error))?;
+                    self.try_read()?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads what has arrived, without waiting. False if there was nothing.
+    fn try_read(&mut self) -> Result<bool, NodeError> {
+        self.incoming.reserve(READ_CHUNK_BYTES);
+        match self.stream.try_read_buf(&mut self.incoming) {
+            Ok(0) => Err(self.lost(io::ErrorKind::UnexpectedEof.into())),
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            Err(error) => Err(self.lost(error)),
+        }
+    }
+
+    /// Waits until at least one more byte is in the incoming buffer. Cancel-safe.
+    pub async fn read_more(&mut self) -> Result<(), NodeError> {
+        loop {
+            if self.try_read()? {
+                return Ok(());
+            }
+            self.stream.readable().await.map_err(|error| self.lost(error))?;
+        }
+    }
+
+    /// What has been read and not taken yet.
+    pub fn incoming(&mut self) -> &mut BytesMut {
+        &mut self.incoming
+    }
+
+    /// The next message, waiting for it. Cancel-safe.
+    pub async fn next_frame(&mut self) -> Result<Frame, NodeError> {
+        loop {
+            if let Some(frame) = take_frame(&mut self.incoming)? {
+                return Ok(frame);
+            }
+            self.read_more().await?;
+        }
+    }
+
+    /// Runs `sql` (one or more statements) by the simple protocol and returns all rows.
+    ///
+    /// Errors: the first error that the node answers with, after ReadyForQuery was read: the
+    /// connection stays usable. Requires: no answers are outstanding.
+    pub async fn query(&mut self, sql: &str) -> Result<Vec<Rows>, NodeError> {
+        put_query(&mut self.outgoing, sql);
+        self.flush().await?;
+        self.finish_query().await
+    }
+
+    /// Reads the answer to a query that was sent, to its ReadyForQuery.
+    pub async fn finish_query(&mut self) -> Result<Vec<Rows>, NodeError> {
+        let mut results = Vec::new();
+        let mut current = Rows::default();
+        let mut refused = None;
+        loop {
+            let frame = self.next_frame().await?;
+            match frame.tag() {
+                b'D' => current.rows.push(decode_data_row(&frame)?),
+                b'C' => {
+                    current.tag = decode_command_complete(&frame)?;
+                    results.push(std::mem::take(&mut current));
+                }
+                b'E' => {
+                    let fields = ErrorFields::decode(&frame)?;
+                    let fatal = fields.is_fatal();
+                    refused = refused.or(Some(fields));
+                    if fatal {
+                        self.broken = true;
+                        break;
+                    }
+                }
+                b'Z' => break,
+                _ => (),
+            }
+        }
+        refused.map_or(Ok(results), |fields| Err(NodeError::Refused(Box::new(fields))))
+    }
+
+    /// Runs `sql` and returns the rows of its last statement.
+    pub async fn rows(&mut self, sql: &str) -> Result<Rows, NodeError> {
+        Ok(self.query(sql).await?.pop().unwrap_or_default())
+    }
+
+    /// Says good-bye, if that is possible without waiting.
+    pub fn close(mut self) {
+        self.outgoing.clear();
+        put_terminate(&mut self.outgoing);
+        let _ = self.stream.try_write(&self.outgoing);
+    }
+
+    fn lost(&mut self, source: io::Error) -> NodeError {
+        self.broken = true;
+        NodeError::Lost { node: self.node, source }
+    }
+}
