@@ -145,6 +145,8 @@ pub struct Relation {
     pub placement: Placement,
     /// Columns in order, dropped ones left out.
     pub columns: Vec<Column>,
+    /// Columns of the primary key, as indexes in `columns`; empty without one.
+    pub primary_key: Vec<usize>,
     /// A trigger or rule on it runs code that a single node cannot run rightly (see
     /// [`Function::needs_cluster`]); writes are refused. Holds its name.
     pub unsafe_trigger: Option<String>,

@@ -80,6 +80,9 @@ pub enum Piece {
     /// The rows of [`Gather::collects`] with this index (or, in [`InsertSource::Select`], the
     /// source's rows for the node: index 0), as a string literal with an array of composite values.
     Rows(usize),
+    /// The transaction's timestamp, as a `timestamptz` literal that the executor read from node 1:
+    /// what `now()` must be on all nodes alike.
+    Now,
 }
 
 /// What to bring together of one table before a final statement can run.
