@@ -3,6 +3,14 @@
 //! Owns: splitting, the `DISTRIBUTE BY` clause (which PostgreSQL's grammar does not know), parse
 //! errors as PostgreSQL words them.
 //! Never: looks at the catalog.
+//! Start reading at [`parse`].
+
+mod distribute;
+mod syntax_error;
+pub(crate) mod tokens;
+
+use crate::refusal::Refusal;
+use distribute::Clause;
 
 /// What a `DISTRIBUTE BY` clause asks for.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -29,3 +37,78 @@ pub struct Statement {
     /// Highest `$n` in it; 0 if none.
     pub parameter_count: u16,
 }
+
+/// Splits a client's string into its statements.
+///
+/// White space and comments around a statement are dropped, inside it they stay. A string without
+/// any statement gives an empty vector. As in PostgreSQL, one syntax error refuses all of the
+/// string; its position counts characters from the string's beginning.
+///
+/// Cost: one parse; a second pass of the scanner only where the text holds a comment, a `$` or the
+/// word `distribute`.
+pub fn parse(text: &str) -> Result<Vec<Statement>, Refusal> {
+    let (text, clauses) = match distribute::take_clauses(text)? {
+        Some((blanked, clauses)) => (std::borrow::Cow::Owned(blanked), clauses),
+        None => (std::borrow::Cow::Borrowed(text), Vec::new()),
+    };
+    let parsed =
+        pg_query::parse(&text, 0).map_err(|error| syntax_error::from_parse(&text, &error))?;
+    parsed
+        .protobuf
+        .stmts
+        .into_iter()
+        .filter_map(|raw| {
+            let start = usize::try_from(raw.stmt_location).unwrap_or(0);
+            let end = match usize::try_from(raw.stmt_len) {
+                // PostgreSQL's way to say "to the end of the string".
+                Ok(0) | Err(_) => text.len(),
+                Ok(length) => start + length,
+            };
+            Some((raw.stmt?.node?, start, end))
+        })
+        .map(|(tree, start, end)| statement(&text, tree, start, end, &clauses))
+        .collect()
+}
+
+/// The statement that lies between two byte offsets of the client's text.
+fn statement(
+    text: &str,
+    tree: pg_query::NodeEnum,
+    start: usize,
+    end: usize,
+    clauses: &[Clause],
+) -> Result<Statement, Refusal> {
+    // Offsets come from the grammar's tokens, which never split a character.
+    let raw = text.get(start..end).unwrap_or(text);
+    let distribute_by = clauses
+        .iter()
+        .find(|clause| (start..end.max(start + 1)).contains(&clause.start))
+        .map(|clause| clause.distribute_by.clone());
+    let mut piece = (0, raw.len());
+    let mut parameter_count = 0;
+    if raw.contains(['$']) || raw.contains("--") || raw.contains("/*") {
+        let tokens = tokens::scan(raw).map_err(|error| syntax_error::from_parse(raw, &error))?;
+        if let (Some(first), Some(last)) = (tokens.first(), tokens.last()) {
+            piece = (first.start, last.end);
+        }
+        for token in &tokens {
+            if let Some(number) = token.parameter() {
+                parameter_count = parameter_count.max(number.map_err(|too_large| {
+                    Refusal::postgres("42P02", format!("there is no parameter {too_large}"))
+                })?);
+            }
+        }
+    }
+    let inner = raw[piece.0..piece.1].trim_end_matches(is_space);
+    let trimmed = inner.trim_start_matches(is_space);
+    let offset = start + piece.0 + (inner.len() - trimmed.len());
+    Ok(Statement { text: trimmed.to_owned(), offset, tree, distribute_by, parameter_count })
+}
+
+/// White space as PostgreSQL's scanner sees it (not Unicode's).
+fn is_space(character: char) -> bool {
+    matches!(character, ' ' | '\t' | '\n' | '\r' | '\x0b' | '\x0c')
+}
+
+#[cfg(test)]
+mod tests;

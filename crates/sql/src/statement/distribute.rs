@@ -1,0 +1,105 @@
+//! The `DISTRIBUTE BY` clause of CREATE TABLE, taken out before PostgreSQL's grammar sees the text.
+//!
+//! Owns: the clause's spellings and the errors of a wrong one.
+//! Never: decides about placement; it only says what was asked for.
+
+use pg_query::protobuf::Token;
+
+use super::tokens::{Lexeme, scan, with_depth};
+use super::{DistributeBy, syntax_error};
+use crate::refusal::Refusal;
+
+/// A clause and where it began, in bytes of the client's text.
+pub(super) struct Clause {
+    /// First byte of `DISTRIBUTE`.
+    pub start: usize,
+    /// What it asks for.
+    pub distribute_by: DistributeBy,
+}
+
+/// Replaces every `DISTRIBUTE BY` clause of a CREATE TABLE by spaces, so that all byte offsets
+/// stay. `None` when there is none: the text is then parsed as it is, and a clause in any other
+/// statement is a syntax error of PostgreSQL's grammar.
+pub(super) fn take_clauses(text: &str) -> Result<Option<(String, Vec<Clause>)>, Refusal> {
+    let contains_word =
+        text.as_bytes().windows(10).any(|window| window.eq_ignore_ascii_case(b"distribute"));
+    if !contains_word {
+        return Ok(None);
+    }
+    // What the scanner refuses the grammar refuses too, with the position.
+    let Ok(tokens) = scan(text) else { return Ok(None) };
+    let mut clauses = Vec::new();
+    let mut blanked = text.to_owned();
+    let mut statement_start = 0;
+    for (index, (depth, token)) in with_depth(&tokens).enumerate() {
+        if token.text == ";" {
+            statement_start = index + 1;
+        }
+        let begins_clause = depth == 0
+            && token.token == Token::Ident
+            && token.is_word("distribute")
+            && tokens.get(index + 1).is_some_and(|next| next.token == Token::By)
+            && creates_table(&tokens[statement_start..index]);
+        if begins_clause {
+            let (distribute_by, end) = read_clause(text, &tokens, index + 2)?;
+            blanked.replace_range(token.start..end, &" ".repeat(end - token.start));
+            clauses.push(Clause { start: token.start, distribute_by });
+        }
+    }
+    Ok((!clauses.is_empty()).then_some((blanked, clauses)))
+}
+
+/// Whether these first tokens of a statement are those of CREATE TABLE.
+fn creates_table(tokens: &[Lexeme<'_>]) -> bool {
+    let mut words = tokens.iter().map(|token| token.token);
+    words.next() == Some(Token::Create)
+        && words.find(|token| {
+            !matches!(
+                token,
+                Token::Global | Token::Local | Token::Temp | Token::Temporary | Token::Unlogged
+            )
+        }) == Some(Token::Table)
+}
+
+/// Reads what stands behind `DISTRIBUTE BY`; also gives the byte where the clause ends.
+fn read_clause(
+    text: &str,
+    tokens: &[Lexeme<'_>],
+    kind: usize,
+) -> Result<(DistributeBy, usize), Refusal> {
+    let wrong = |index: usize| {
+        let near = tokens.get(index).map(|token| (token.start, token.text));
+        syntax_error::near(text, near)
+            .with_hint("Write DISTRIBUTE BY HASH (column), ROUND ROBIN or REPLICATED.")
+    };
+    let is = |index: usize, word: &str| {
+        tokens.get(index).is_some_and(|token: &Lexeme<'_>| token.is_word(word))
+    };
+    let (distribute_by, next) = if is(kind, "hash") {
+        if !is(kind + 1, "(") {
+            return Err(wrong(kind + 1));
+        }
+        let column = tokens
+            .get(kind + 2)
+            .and_then(Lexeme::column_name)
+            .filter(|name| !name.is_empty())
+            .ok_or_else(|| wrong(kind + 2))?;
+        if !is(kind + 3, ")") {
+            return Err(wrong(kind + 3));
+        }
+        (DistributeBy::Hash(column), kind + 4)
+    } else if is(kind, "roundrobin") {
+        (DistributeBy::RoundRobin, kind + 1)
+    } else if is(kind, "round") {
+        if !is(kind + 1, "robin") {
+            return Err(wrong(kind + 1));
+        }
+        (DistributeBy::RoundRobin, kind + 2)
+    } else if is(kind, "replicated") || is(kind, "replication") {
+        (DistributeBy::Replicated, kind + 1)
+    } else {
+        return Err(wrong(kind));
+    };
+    let ends = tokens.get(next).is_none_or(|token| matches!(token.text, ";") || is(next, "as"));
+    if ends { Ok((distribute_by, tokens[next - 1].end)) } else { Err(wrong(next)) }
+}
