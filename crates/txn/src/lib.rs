@@ -1,1 +1,35 @@
-//! Placeholder.
+//! The commit protocol of global transactions, as pure state machines.
+//!
+//! Owns: when a transaction that wrote on several nodes is decided, what every node must then be
+//! told, what the client may be told, and how a transaction in doubt is settled.
+//! Never: touches a socket, a clock, a thread or randomness. What happened arrives as events, what
+//! is to be done leaves as effects; each effect's documentation says what it means in SQL.
+//!
+//! Start reading at [`Coordinator::step`], then [`Recovery::step`]. The protocol in prose, with the
+//! table of failures, is `docs/protocol/anchored-commit.md`.
+//!
+//! ```
+//! use tutti_txn::{ClusterTag, Coordinator, Effect, Event, Gid, NodeId};
+//!
+//! let cluster: ClusterTag = "shop".parse()?;
+//! let gid = Gid { cluster, incarnation: 4, number: 17, anchor: NodeId(1) };
+//! let mut effects = Vec::new();
+//! let mut coordinator = Coordinator::begin(gid, [NodeId(2)].into(), &mut effects);
+//! assert_eq!(effects, [Effect::Prepare(NodeId(2)), Effect::RecordDecision]);
+//!
+//! effects.clear(); // The driver performs them; their answers come back as events:
+//! coordinator.step(Event::VotedYes(NodeId(2)), &mut effects);
+//! coordinator.step(Event::DecisionRecorded, &mut effects);
+//! assert_eq!(effects, [Effect::EnterCommitRoom]);
+//! # Ok::<(), tutti_txn::GidError>(())
+//! ```
+
+pub mod coordinator;
+pub mod decision;
+pub mod gid;
+pub mod recovery;
+
+pub use coordinator::{AbortCause, Coordinator, Effect, Event, Outcome};
+pub use decision::{Decision, UnknownDecision};
+pub use gid::{ClusterTag, Gid, GidError, NodeId};
+pub use recovery::Recovery;

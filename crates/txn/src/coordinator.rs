@@ -1,0 +1,509 @@
+//! The anchored commit of one global transaction, as a pure state machine.
+//!
+//! Owns: which phase the transaction is in, what each node has answered, what the client may hear.
+//! Never: reads a clock, touches a socket, awaits, settles what is in doubt (that is
+//! [`crate::recovery`]).
+//! Start reading at [`Phase`], then [`Coordinator::step`]. Who calls it needs [`Effect`] most.
+//!
+//! Algorithm: two-phase commit whose decision is the last participant's local commit (Gray,
+//! "Notes on Data Base Operating Systems", 1978, nested 2PC; Lampson and Lomet, "A New Presumed
+//! Commit Optimization for Two Phase Commit", VLDB 1993, for the log record as the only truth);
+//! here the record is a row under a unique key, so that anybody may settle a transaction in doubt.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::decision::Decision;
+use crate::gid::{Gid, NodeId};
+
+/// The life of a global transaction at its coordinator, in order:
+///
+/// 1. `Voting`: PREPARE TRANSACTION is out on every participant, the decision's INSERT on the
+///    anchor; any failure, or the deadline, aborts.
+/// 2. `Entering`: all voted yes; waiting for the commit room. The deadline still aborts.
+/// 3. `Deciding`: the anchor's COMMIT is out. From here we may not abort: it may have happened.
+/// 4. `Settling`: the anchor's connection broke during that COMMIT; the record is being asked. From
+///    here too only an answer may end it.
+/// 5. `Finishing`: decided, committed; the participants are being told.
+/// 6. `Aborting`: decided, aborted; the client has heard; the parts are being undone.
+/// 7. `Surrendering`: the record could not be asked in time; every node is being handed to
+///    recovery, and then the client hears that nobody knows.
+/// 8. `Finished`: the client has heard, and each node has answered or is recovery's.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub enum Phase {
+    /// Life cycle, 1.
+    Voting {
+        /// Participants whose PREPARE has not been answered.
+        votes_missing: BTreeSet<NodeId>,
+        /// Whether the anchor's INSERT has been answered.
+        decision_recorded: bool,
+    },
+    /// Life cycle, 2.
+    Entering,
+    /// Life cycle, 3.
+    Deciding,
+    /// Life cycle, 4.
+    Settling,
+    /// Life cycle, 5.
+    Finishing {
+        /// What is still to come, per node.
+        open: BTreeMap<NodeId, Awaited>,
+    },
+    /// Life cycle, 6.
+    Aborting {
+        /// What is still to come, per node; the anchor is among them.
+        open: BTreeMap<NodeId, Awaited>,
+    },
+    /// Life cycle, 7.
+    Surrendering {
+        /// Nodes that recovery has not taken yet.
+        open: BTreeSet<NodeId>,
+    },
+    /// Life cycle, 8.
+    Finished,
+}
+
+/// What a node is still awaited for, once the transaction's fate is fixed.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Awaited {
+    /// The answer to its PREPARE; only then is it clear what must be undone.
+    Vote,
+    /// The answer to its commit or rollback.
+    Answer,
+    /// [`Event::HandedOver`].
+    HandOver,
+}
+
+/// Something to do. Imperative. The order of effects in one batch carries no meaning: what must
+/// happen after something else waits for that something's [`Event`].
+///
+/// Two connections per node matter. The **session's connection** is the one on which the
+/// transaction's statements ran. The **finisher** is any other connection to the same database as
+/// the same or a superior role; COMMIT PREPARED and ROLLBACK PREPARED need not run where PREPARE
+/// did, and many transactions can share one, pipelined.
+///
+/// Below, `<gid>` is [`Coordinator::gid`] as text. Each effect names the events that answer it; a
+/// driver that cannot get an answer says so with the event that stands for a lost one.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum Effect {
+    /// On the participant's session connection: `PREPARE TRANSACTION '<gid>'`.
+    ///
+    /// Command tag `PREPARE TRANSACTION`: [`Event::VotedYes`]. An ERROR, and also the command tag
+    /// `ROLLBACK` (PostgreSQL's answer, without an error, when the transaction had already failed):
+    /// [`Event::VotedNo`]; the part is gone. Connection gone before either: [`Event::VoteLost`].
+    Prepare(NodeId),
+    /// The answer to this node's PREPARE is no longer wanted, because the transaction aborts: send a
+    /// CancelRequest for the session's backend, or wait if that is not possible.
+    ///
+    /// Not answered by itself: the PREPARE is, with one of its three events, and must be. If it
+    /// hangs, close the connection after a while and say [`Event::VoteLost`].
+    CancelPrepare(NodeId),
+    /// On the anchor's session connection, as the transaction's last statement before its COMMIT:
+    /// `INSERT INTO tutti.decision (gid, decision) VALUES ('<gid>', 'committed')`.
+    ///
+    /// With it, in the same flight: `SET LOCAL synchronous_commit` to what the cluster promises (at
+    /// least `on`), whatever the client had set, for this record outlives the client's wishes.
+    ///
+    /// Answered: [`Event::DecisionRecorded`]. An ERROR of either (23505 means that recovery has
+    /// written `aborted`): [`Event::DecisionRefused`]. Connection gone: [`Event::AnchorLost`].
+    RecordDecision,
+    /// Ask for a place in the commit room (`docs/protocol`; where there are no rooms yet, answer at
+    /// once). Granted: [`Event::CommitRoomEntered`].
+    EnterCommitRoom,
+    /// Leave the commit room, or withdraw a request for it that was not granted. Not answered.
+    LeaveCommitRoom,
+    /// On the anchor's session connection: `COMMIT`. **This is the decision.**
+    ///
+    /// Command tag `COMMIT`: [`Event::AnchorCommitted`]. An ERROR followed by ReadyForQuery (a
+    /// deferred constraint, a serialization failure), or the command tag `ROLLBACK`:
+    /// [`Event::AnchorRefused`]. Everything else, a FATAL before the connection closes too:
+    /// [`Event::AnchorLost`], for a backend told to end may have committed before. Cancel requests
+    /// must not reach the anchor while this is out.
+    CommitAnchor,
+    /// On the anchor's session connection, behind whatever is running there: `ROLLBACK`.
+    ///
+    /// Answered: [`Event::AnchorRolledBack`]. Connection gone: [`Event::AnchorLost`].
+    RollbackAnchor,
+    /// Find out whether the anchor's COMMIT happened, and make sure that it cannot happen later:
+    /// exactly [`recovery::Effect::ReadOrRefuseDecision`](crate::recovery::Effect), over a new
+    /// connection to the anchor, tried again while the driver's patience lasts.
+    ///
+    /// Found: [`Event::Settled`]. Patience over: [`Event::SettleTimedOut`].
+    Settle,
+    /// On the participant's finisher: `COMMIT PREPARED '<gid>'`.
+    ///
+    /// Answered: [`Event::ParticipantCommitted`]. Error 42704 (no such prepared transaction; someone
+    /// else may have finished it, or not): [`Event::ParticipantUnknown`]. Any other error, or no
+    /// answer: [`Event::ParticipantLost`].
+    CommitPrepared(NodeId),
+    /// On the participant's finisher: `ROLLBACK PREPARED '<gid>'`. Also sent when the vote was lost:
+    /// then the part may not be there, or not yet.
+    ///
+    /// Answered: [`Event::ParticipantRolledBack`]. Error 42704: [`Event::ParticipantUnknown`], never
+    /// success, for an unanswered PREPARE may still be running. Any other error, or no answer:
+    /// [`Event::ParticipantLost`].
+    RollbackPrepared(NodeId),
+    /// This coordinator cannot finish `node`; recovery must: run a [`Recovery`](crate::Recovery) of
+    /// this gid on `node` until it is settled.
+    ///
+    /// Answer [`Event::HandedOver`] as soon as that is noted, and, unless `decision` is
+    /// [`Decision::Aborted`], as soon as nobody will read `node` before it is settled there: the
+    /// commit room is about to be left, and the client to be told.
+    LeaveToRecovery {
+        /// The node that may still hold a part.
+        node: NodeId,
+        /// What is known of the decision; `None` if it could not be found out.
+        decision: Option<Decision>,
+    },
+    /// Tell the client. Happens exactly once.
+    Reply(Outcome),
+}
+
+/// What the client may believe.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum Outcome {
+    /// Committed on every node, except on those handed to recovery, which nobody reads before the
+    /// commit has reached them: `COMMIT`.
+    Committed,
+    /// Nothing of it remains or will: an ERROR that fits the cause. A retry is safe.
+    Aborted {
+        /// Why.
+        cause: AbortCause,
+    },
+    /// Nobody knows yet: SQLSTATE 08007, with the gid in the hint. Never to be shown as an abort.
+    Unknown,
+}
+
+/// Why a transaction was aborted.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum AbortCause {
+    /// The node refused its PREPARE; its ERROR is the client's.
+    VotedNo(NodeId),
+    /// The connection to the node broke before it voted.
+    VoteLost(NodeId),
+    /// The anchor refused the decision's record; its ERROR is the client's, unless it is 23505 on
+    /// `tutti.decision`: then recovery took this gateway for dead, and 40001 tells the client that
+    /// trying again is right.
+    DecisionRefused,
+    /// The anchor refused its COMMIT; its ERROR is the client's.
+    AnchorRefused,
+    /// The connection to the anchor broke before its COMMIT was sent.
+    AnchorLost,
+    /// The connection to the anchor broke during its COMMIT, and the record says that it did not
+    /// happen and never will.
+    FoundAborted,
+    /// Not all votes and not the room in time.
+    DeadlineReached,
+}
+
+/// Something that happened. Past tense. See [`Effect`] for what each of them answers.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum Event {
+    /// PREPARE succeeded: the node can commit, whatever happens to it or to us.
+    VotedYes(NodeId),
+    /// PREPARE failed, and the node has rolled its part back.
+    VotedNo(NodeId),
+    /// The connection broke before PREPARE was answered: it may have happened, or happen yet.
+    VoteLost(NodeId),
+    /// The decision's row is in the anchor's transaction.
+    DecisionRecorded,
+    /// The decision's row was refused, and the anchor's transaction has failed.
+    DecisionRefused,
+    /// This transaction is in the commit room.
+    CommitRoomEntered,
+    /// The anchor's COMMIT succeeded.
+    AnchorCommitted,
+    /// The anchor's COMMIT failed, and the anchor has rolled back.
+    AnchorRefused,
+    /// The anchor's transaction was rolled back at our wish.
+    AnchorRolledBack,
+    /// The session's connection to the anchor broke. After COMMIT was sent: it may have happened.
+    AnchorLost,
+    /// The record was found, or `aborted` was written into it.
+    Settled(Decision),
+    /// The record could not be asked in time.
+    SettleTimedOut,
+    /// The part is committed.
+    ParticipantCommitted(NodeId),
+    /// The part is rolled back.
+    ParticipantRolledBack(NodeId),
+    /// 42704: the node knows no prepared transaction of this gid at this moment.
+    ParticipantUnknown(NodeId),
+    /// The node did not answer, or with an error that decides nothing.
+    ParticipantLost(NodeId),
+    /// Recovery has taken the node over.
+    HandedOver(NodeId),
+    /// The deadline for the votes and the commit room passed.
+    DeadlineReached,
+}
+
+/// Commits one global transaction, or aborts it. See the module's documentation.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub struct Coordinator {
+    gid: Gid,
+    participants: BTreeSet<NodeId>,
+    phase: Phase,
+}
+
+/// What remains of the anchor's part when the transaction aborts.
+enum AnchorPart {
+    /// Its transaction is open, or failed and still to be ended.
+    Open,
+    /// Ended by the anchor itself.
+    Gone,
+    /// Its connection broke; its backend may take a while to notice.
+    Lost,
+}
+
+impl Coordinator {
+    /// Starts to commit the transaction `gid`, which wrote on its anchor and on `participants`.
+    ///
+    /// Requires: at least one participant, the anchor not among them. A transaction that wrote on
+    /// one node needs no coordinator: its plain COMMIT is atomic. Nodes that were only read are not
+    /// participants either: they get a plain COMMIT, at any time.
+    pub fn begin(gid: Gid, participants: BTreeSet<NodeId>, effects: &mut Vec<Effect>) -> Self {
+        assert!(!participants.is_empty(), "{gid}: one writer needs no global transaction");
+        assert!(!participants.contains(&gid.anchor), "{gid}: the anchor does not prepare");
+        effects.extend(participants.iter().copied().map(Effect::Prepare));
+        effects.push(Effect::RecordDecision);
+        let phase = Phase::Voting { votes_missing: participants.clone(), decision_recorded: false };
+        Self { gid, participants, phase }
+    }
+
+    /// The transaction's identifier; names the anchor.
+    pub fn gid(&self) -> &Gid {
+        &self.gid
+    }
+
+    /// Where the transaction is in its life.
+    pub fn phase(&self) -> &Phase {
+        &self.phase
+    }
+
+    /// Whether everything is over: the client has heard and no further event matters.
+    pub fn is_finished(&self) -> bool {
+        self.phase == Phase::Finished
+    }
+
+    /// Takes one event, moves to the next phase, and appends what must now be done.
+    ///
+    /// Total: every event is legal in every phase, because the network repeats and delays answers.
+    /// An event that is late or repeated changes nothing.
+    pub fn step(&mut self, event: Event, effects: &mut Vec<Effect>) {
+        let anchor = self.gid.anchor;
+        match (&mut self.phase, event) {
+            (Phase::Voting { votes_missing, .. }, Event::VotedYes(node)) => {
+                votes_missing.remove(&node);
+                self.enter_room_if_all_voted(effects);
+            }
+            (Phase::Voting { decision_recorded, .. }, Event::DecisionRecorded) => {
+                *decision_recorded = true;
+                self.enter_room_if_all_voted(effects);
+            }
+            (Phase::Voting { votes_missing, .. }, Event::VotedNo(node))
+                if votes_missing.contains(&node) =>
+            {
+                self.abort(AbortCause::VotedNo(node), AnchorPart::Open, effects);
+            }
+            (Phase::Voting { votes_missing, .. }, Event::VoteLost(node))
+                if votes_missing.contains(&node) =>
+            {
+                self.abort(AbortCause::VoteLost(node), AnchorPart::Open, effects);
+            }
+            (Phase::Voting { decision_recorded: false, .. }, Event::DecisionRefused) => {
+                self.abort(AbortCause::DecisionRefused, AnchorPart::Open, effects);
+            }
+            (Phase::Voting { .. } | Phase::Entering, Event::AnchorLost) => {
+                self.abort(AbortCause::AnchorLost, AnchorPart::Lost, effects);
+            }
+            (Phase::Voting { .. } | Phase::Entering, Event::DeadlineReached) => {
+                self.abort(AbortCause::DeadlineReached, AnchorPart::Open, effects);
+            }
+
+            (Phase::Entering, Event::CommitRoomEntered) => {
+                self.phase = Phase::Deciding;
+                effects.push(Effect::CommitAnchor);
+            }
+
+            (Phase::Deciding, Event::AnchorCommitted)
+            | (Phase::Settling, Event::Settled(Decision::Committed)) => {
+                let open = self.participants.iter().map(|node| (*node, Awaited::Answer)).collect();
+                self.phase = Phase::Finishing { open };
+                effects.extend(self.participants.iter().copied().map(Effect::CommitPrepared));
+            }
+            (Phase::Deciding, Event::AnchorRefused) => {
+                self.abort(AbortCause::AnchorRefused, AnchorPart::Gone, effects);
+            }
+            (Phase::Deciding, Event::AnchorLost) => {
+                self.phase = Phase::Settling;
+                effects.push(Effect::Settle);
+            }
+
+            (Phase::Settling, Event::Settled(Decision::Aborted)) => {
+                // The refusal could only be written after the old backend's transaction had ended.
+                self.abort(AbortCause::FoundAborted, AnchorPart::Gone, effects);
+            }
+            (Phase::Settling, Event::SettleTimedOut) => {
+                let open: BTreeSet<_> = self.participants.iter().copied().chain([anchor]).collect();
+                effects.extend(
+                    open.iter().map(|node| Effect::LeaveToRecovery { node: *node, decision: None }),
+                );
+                self.phase = Phase::Surrendering { open };
+            }
+
+            (Phase::Finishing { open }, Event::ParticipantCommitted(node))
+                if open.get(&node) == Some(&Awaited::Answer) =>
+            {
+                open.remove(&node);
+                self.finish_if_nothing_is_open(effects);
+            }
+            (
+                Phase::Finishing { open },
+                Event::ParticipantUnknown(node) | Event::ParticipantLost(node),
+            ) if open.get(&node) == Some(&Awaited::Answer) => {
+                leave_to_recovery(open, node, Decision::Committed, effects);
+            }
+
+            (Phase::Aborting { open }, Event::VotedYes(node) | Event::VoteLost(node))
+                if open.get(&node) == Some(&Awaited::Vote) =>
+            {
+                open.insert(node, Awaited::Answer);
+                effects.push(Effect::RollbackPrepared(node));
+            }
+            (Phase::Aborting { open }, Event::VotedNo(node))
+                if open.get(&node) == Some(&Awaited::Vote) =>
+            {
+                open.remove(&node);
+                self.finish_if_nothing_is_open(effects);
+            }
+            (Phase::Aborting { open }, Event::ParticipantRolledBack(node))
+                if node != anchor && open.get(&node) == Some(&Awaited::Answer) =>
+            {
+                open.remove(&node);
+                self.finish_if_nothing_is_open(effects);
+            }
+            (
+                Phase::Aborting { open },
+                Event::ParticipantUnknown(node) | Event::ParticipantLost(node),
+            ) if node != anchor && open.get(&node) == Some(&Awaited::Answer) => {
+                leave_to_recovery(open, node, Decision::Aborted, effects);
+            }
+            (Phase::Aborting { open }, Event::AnchorRolledBack)
+                if open.get(&anchor) == Some(&Awaited::Answer) =>
+            {
+                open.remove(&anchor);
+                self.finish_if_nothing_is_open(effects);
+            }
+            (Phase::Aborting { open }, Event::AnchorLost)
+                if open.get(&anchor) == Some(&Awaited::Answer) =>
+            {
+                leave_to_recovery(open, anchor, Decision::Aborted, effects);
+            }
+
+            (Phase::Finishing { open } | Phase::Aborting { open }, Event::HandedOver(node))
+                if open.get(&node) == Some(&Awaited::HandOver) =>
+            {
+                open.remove(&node);
+                self.finish_if_nothing_is_open(effects);
+            }
+            (Phase::Surrendering { open }, Event::HandedOver(node)) => {
+                open.remove(&node);
+                self.finish_if_nothing_is_open(effects);
+            }
+
+            // Late or repeated. Listed, so that a new event does not compile until placed.
+            (
+                _,
+                Event::VotedYes(_)
+                | Event::VotedNo(_)
+                | Event::VoteLost(_)
+                | Event::DecisionRecorded
+                | Event::DecisionRefused
+                | Event::CommitRoomEntered
+                | Event::AnchorCommitted
+                | Event::AnchorRefused
+                | Event::AnchorRolledBack
+                | Event::AnchorLost
+                | Event::Settled(_)
+                | Event::SettleTimedOut
+                | Event::ParticipantCommitted(_)
+                | Event::ParticipantRolledBack(_)
+                | Event::ParticipantUnknown(_)
+                | Event::ParticipantLost(_)
+                | Event::HandedOver(_)
+                | Event::DeadlineReached,
+            ) => (),
+        }
+    }
+
+    fn enter_room_if_all_voted(&mut self, effects: &mut Vec<Effect>) {
+        if let Phase::Voting { votes_missing, decision_recorded: true } = &self.phase
+            && votes_missing.is_empty()
+        {
+            self.phase = Phase::Entering;
+            effects.push(Effect::EnterCommitRoom);
+        }
+    }
+
+    /// Fixes the fate as aborted. Requires: the anchor's COMMIT was never sent, or is known to have
+    /// failed; so nothing can commit any more, and the client may hear at once.
+    fn abort(&mut self, cause: AbortCause, anchor_part: AnchorPart, effects: &mut Vec<Effect>) {
+        let none_missing = BTreeSet::new();
+        let votes_missing = match &self.phase {
+            Phase::Voting { votes_missing, .. } => votes_missing,
+            _ => &none_missing,
+        };
+        let mut open = BTreeMap::new();
+        for &node in &self.participants {
+            if cause == AbortCause::VotedNo(node) {
+                continue;
+            }
+            if votes_missing.contains(&node) && cause != AbortCause::VoteLost(node) {
+                open.insert(node, Awaited::Vote);
+                effects.push(Effect::CancelPrepare(node));
+            } else {
+                open.insert(node, Awaited::Answer);
+                effects.push(Effect::RollbackPrepared(node));
+            }
+        }
+        match anchor_part {
+            AnchorPart::Open => {
+                open.insert(self.gid.anchor, Awaited::Answer);
+                effects.push(Effect::RollbackAnchor);
+            }
+            AnchorPart::Gone => (),
+            AnchorPart::Lost => {
+                leave_to_recovery(&mut open, self.gid.anchor, Decision::Aborted, effects);
+            }
+        }
+        if !matches!(self.phase, Phase::Voting { .. }) {
+            effects.push(Effect::LeaveCommitRoom);
+        }
+        effects.push(Effect::Reply(Outcome::Aborted { cause }));
+        self.phase = Phase::Aborting { open };
+        self.finish_if_nothing_is_open(effects);
+    }
+
+    fn finish_if_nothing_is_open(&mut self, effects: &mut Vec<Effect>) {
+        let outcome = match &self.phase {
+            Phase::Finishing { open } if open.is_empty() => Some(Outcome::Committed),
+            Phase::Surrendering { open } if open.is_empty() => Some(Outcome::Unknown),
+            // The client heard when the abort was certain, and the room was left then.
+            Phase::Aborting { open } if open.is_empty() => None,
+            _ => return,
+        };
+        if let Some(outcome) = outcome {
+            effects.extend([Effect::LeaveCommitRoom, Effect::Reply(outcome)]);
+        }
+        self.phase = Phase::Finished;
+    }
+}
+
+fn leave_to_recovery(
+    open: &mut BTreeMap<NodeId, Awaited>,
+    node: NodeId,
+    decision: Decision,
+    effects: &mut Vec<Effect>,
+) {
+    open.insert(node, Awaited::HandOver);
+    effects.push(Effect::LeaveToRecovery { node, decision: Some(decision) });
+}
