@@ -192,8 +192,12 @@ pub struct Catalog {
     /// Relations by schema, then name (user schemas only: not `pg_catalog`,
     /// `information_schema`, `pg_toast`, nor temporary ones).
     pub relations: HashMap<String, HashMap<String, Arc<Relation>>>,
-    /// Functions by schema, then name; `pg_catalog` included.
+    /// Functions by schema, then name. Those of `pg_catalog` are looked for here only if
+    /// [`Self::builtin_functions`] has none of the name.
     pub functions: HashMap<String, HashMap<String, Function>>,
+    /// The functions of `pg_catalog` by name: some thousands that no client changes, read once and
+    /// shared by all versions of the catalog.
+    pub builtin_functions: Arc<HashMap<String, Function>>,
 }
 
 /// How one session sees names.
@@ -232,10 +236,13 @@ impl Catalog {
         schema: Option<&str>,
         name: &str,
     ) -> Option<&Function> {
+        let find = |schema: &str| {
+            let builtin = (schema == "pg_catalog").then(|| self.builtin_functions.get(name));
+            builtin.flatten().or_else(|| self.functions.get(schema)?.get(name))
+        };
         if let Some(schema) = schema {
-            return self.functions.get(schema)?.get(name);
+            return find(schema);
         }
-        let find = |schema: &str| self.functions.get(schema)?.get(name);
         find("pg_catalog").or_else(|| scope.search_path.iter().find_map(|schema| find(schema)))
     }
 }
