@@ -1,0 +1,761 @@
+//! A model of the nodes, the network, the gateway and its death, around the real machines.
+//!
+//! Owns: what can happen ([`Move`]), when ([`World::moves`]), and what it does ([`World::apply`]).
+//! Never: judges; that is `invariants.rs`.
+//! Start reading at [`Move`].
+//!
+//! What is assumed of PostgreSQL: a statement happens at one instant or not at all; a backend whose
+//! connection broke may still run what it was sent, and then ends, rolling back what is open; the
+//! unique key of `tutti.decision` makes an INSERT wait for an open one of the same gid.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use tutti_txn::coordinator::Phase;
+use tutti_txn::{Coordinator, Decision, Effect, Event, Gid, NodeId, Outcome, Recovery, recovery};
+
+use crate::mutation::Mutation;
+
+const ANCHOR: NodeId = NodeId(1);
+
+/// How many faults of each kind may still happen.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub struct Limits {
+    /// Connections that break, and answers given up.
+    pub breaks: u8,
+    /// Answers that arrive twice.
+    pub repeats: u8,
+    /// Deaths of the gateway, or of the one that recovers for it.
+    pub crashes: u8,
+    /// Sweeps by another gateway that takes this one for dead although it lives.
+    pub sweeps: u8,
+    /// Nodes that fail over to a copy that lacks an acknowledged COMMIT PREPARED.
+    pub forgets: u8,
+    /// Deadlines.
+    pub deadlines: u8,
+}
+
+/// The transaction's part on one node.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Part {
+    Working,
+    Prepared,
+    Committed,
+    RolledBack,
+}
+
+/// The transaction's row in the anchor's `tutti.decision`.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Row {
+    Absent,
+    /// `committed`, inserted by the anchor's open transaction.
+    Pending,
+    Committed,
+    Aborted,
+}
+
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Node {
+    pub part: Part,
+    /// Whether the session's connection to it still stands.
+    pub connected: bool,
+}
+
+/// What is on its way.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum Flight {
+    /// Something a machine wants done. Once nobody waits for its answer, it may still happen.
+    Order {
+        order: Order,
+        awaited: bool,
+    },
+    ToCoordinator(Event),
+    ToRecovery(recovery::Event),
+}
+
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum Order {
+    Coordinator(Effect),
+    Recovery(recovery::Effect),
+}
+
+impl Order {
+    /// The node on whose session connection it runs, if it does.
+    fn session(self) -> Option<NodeId> {
+        match self {
+            Self::Coordinator(Effect::Prepare(node)) => Some(node),
+            Self::Coordinator(
+                Effect::RecordDecision | Effect::CommitAnchor | Effect::RollbackAnchor,
+            ) => Some(ANCHOR),
+            Self::Coordinator(_) | Self::Recovery(_) => None,
+        }
+    }
+
+    /// Whether it is sent to a node: what happens inside the gateway dies with it.
+    fn leaves_the_gateway(self) -> bool {
+        match self {
+            Self::Coordinator(effect) => {
+                !matches!(effect, Effect::EnterCommitRoom | Effect::LeaveToRecovery { .. })
+            }
+            Self::Recovery(effect) => !matches!(effect, recovery::Effect::RetryLater(_)),
+        }
+    }
+}
+
+/// A look at all participants for transactions in doubt.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub struct Sweep {
+    unlisted: BTreeSet<NodeId>,
+    found: BTreeSet<NodeId>,
+}
+
+/// One thing that can happen.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Move {
+    /// An order happens, and is answered if somebody waits.
+    Run(Flight),
+    /// A PREPARE or the anchor's COMMIT fails: a constraint, a serialization failure.
+    Refuse(Flight),
+    Deliver(Flight),
+    BackendEnds(NodeId),
+    StartSweep,
+    SweepNode(NodeId),
+    StartRecovery,
+    // From here on: faults.
+    DeliverAndRepeat(Flight),
+    /// A session's connection breaks; what was sent over it may still happen.
+    Break(NodeId),
+    /// Nobody waits for this answer any longer.
+    GiveUp(Flight),
+    Deadline,
+    Crash,
+    StartUncalledSweep,
+    ForgetCommit(NodeId),
+}
+
+impl Move {
+    /// Whether it happens by itself, sooner or later. A world without such moves is quiet.
+    pub fn is_progress(self) -> bool {
+        match self {
+            Self::Run(_)
+            | Self::Refuse(_)
+            | Self::Deliver(_)
+            | Self::BackendEnds(_)
+            | Self::StartSweep
+            | Self::SweepNode(_)
+            | Self::StartRecovery => true,
+            Self::DeliverAndRepeat(_)
+            | Self::Break(_)
+            | Self::GiveUp(_)
+            | Self::Deadline
+            | Self::Crash
+            | Self::StartUncalledSweep
+            | Self::ForgetCommit(_) => false,
+        }
+    }
+}
+
+impl fmt::Display for Flight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Order { order, awaited: true } => write!(f, "{order:?}"),
+            Self::Order { order, awaited: false } => write!(f, "{order:?}, which nobody awaits"),
+            Self::ToCoordinator(event) => write!(f, "{event:?} to the coordinator"),
+            Self::ToRecovery(event) => write!(f, "{event:?} to recovery"),
+        }
+    }
+}
+
+impl fmt::Display for Move {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Run(flight) => write!(f, "run {flight}"),
+            Self::Refuse(flight) => write!(f, "refuse {flight}"),
+            Self::Deliver(flight) => write!(f, "deliver {flight}"),
+            Self::BackendEnds(id) => write!(f, "the session's backend on {id} ends"),
+            Self::StartSweep => write!(f, "a sweep starts"),
+            Self::SweepNode(id) => write!(f, "the sweep looks at {id}"),
+            Self::StartRecovery => write!(f, "a recovery starts on what was handed over"),
+            Self::DeliverAndRepeat(flight) => write!(f, "deliver, and keep, {flight}"),
+            Self::Break(id) => write!(f, "the session's connection to {id} breaks"),
+            Self::GiveUp(flight) => write!(f, "give up waiting for {flight}"),
+            Self::Deadline => write!(f, "the deadline passes"),
+            Self::Crash => write!(f, "the gateway dies"),
+            Self::StartUncalledSweep => write!(f, "another gateway takes this one for dead"),
+            Self::ForgetCommit(id) => write!(f, "{id} restarts without the end of its log"),
+        }
+    }
+}
+
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub struct World {
+    /// None once its gateway has died.
+    pub coordinator: Option<Coordinator>,
+    pub recovery: Option<Recovery>,
+    pub nodes: BTreeMap<NodeId, Node>,
+    pub row: Row,
+    pub in_commit_room: bool,
+    pub told: Vec<Outcome>,
+    /// Nodes that nobody reads before they are settled; never opened again here, because the
+    /// invariants ask about the time before.
+    pub closed_to_reads: BTreeSet<NodeId>,
+    /// Nodes handed over, waiting for a recovery to start.
+    handed_over: BTreeSet<NodeId>,
+    sweep: Option<Sweep>,
+    sweep_owed: bool,
+    flights: BTreeSet<Flight>,
+    limits: Limits,
+}
+
+impl World {
+    /// A transaction that has written on the anchor and `participants` other nodes, at its COMMIT.
+    pub fn begin(participants: u16, limits: Limits) -> Self {
+        let participants: BTreeSet<_> = (2..2 + participants).map(NodeId).collect();
+        let cluster = "model".parse().expect("the tag fits");
+        let gid = Gid { cluster, incarnation: 1, number: 1, anchor: ANCHOR };
+        let working = Node { part: Part::Working, connected: true };
+        let mut effects = Vec::new();
+        let mut world = Self {
+            coordinator: Some(Coordinator::begin(gid, participants.clone(), &mut effects)),
+            recovery: None,
+            nodes: participants.into_iter().chain([ANCHOR]).map(|id| (id, working)).collect(),
+            row: Row::Absent,
+            in_commit_room: false,
+            told: Vec::new(),
+            closed_to_reads: BTreeSet::new(),
+            handed_over: BTreeSet::new(),
+            sweep: None,
+            sweep_owed: false,
+            flights: BTreeSet::new(),
+            limits,
+        };
+        world.perform(effects, None);
+        world
+    }
+
+    pub fn anchor_has_committed(&self) -> bool {
+        self.nodes[&ANCHOR].part == Part::Committed
+    }
+
+    fn participants(&self) -> BTreeSet<NodeId> {
+        self.nodes.keys().copied().filter(|id| *id != ANCHOR).collect()
+    }
+
+    fn coordinator_is_busy(&self) -> bool {
+        self.coordinator.as_ref().is_some_and(|coordinator| !coordinator.is_finished())
+    }
+
+    // ---- what can happen ----
+
+    /// Everything that can happen next.
+    pub fn moves(&self, mutation: Option<Mutation>) -> Vec<Move> {
+        let mut moves = Vec::new();
+        for &flight in &self.flights {
+            match flight {
+                Flight::Order { order, awaited } => {
+                    self.moves_of_order(flight, order, awaited, mutation, &mut moves);
+                }
+                Flight::ToCoordinator(_) | Flight::ToRecovery(_) => {
+                    moves.push(Move::Deliver(flight));
+                    if 0 < self.limits.repeats {
+                        moves.push(Move::DeliverAndRepeat(flight));
+                    }
+                }
+            }
+        }
+        for (&id, node) in &self.nodes {
+            let sent = self.flights.iter().any(|flight| on_session(flight, id));
+            if !node.connected && (node.part == Part::Working || sent) {
+                moves.push(Move::BackendEnds(id));
+            }
+            // A break of an idle participant's connection changes nothing: it has voted.
+            let worth_breaking = sent || (id == ANCHOR && self.coordinator_is_busy());
+            if node.connected && worth_breaking && 0 < self.limits.breaks {
+                moves.push(Move::Break(id));
+            }
+            if id != ANCHOR && node.part == Part::Committed && 0 < self.limits.forgets {
+                moves.push(Move::ForgetCommit(id));
+            }
+        }
+        if self.recovery.is_none() && self.sweep.is_none() {
+            if self.sweep_owed {
+                moves.push(Move::StartSweep);
+            }
+            if !self.handed_over.is_empty() {
+                moves.push(Move::StartRecovery);
+            }
+            if self.coordinator_is_busy() && 0 < self.limits.sweeps {
+                moves.push(Move::StartUncalledSweep);
+            }
+        }
+        if let Some(sweep) = &self.sweep {
+            moves.extend(sweep.unlisted.iter().copied().map(Move::SweepNode));
+        }
+        if self.coordinator_is_busy() && 0 < self.limits.deadlines {
+            moves.push(Move::Deadline);
+        }
+        let somebody_works =
+            self.coordinator_is_busy() || self.recovery.is_some() || self.sweep.is_some();
+        if somebody_works && 0 < self.limits.crashes {
+            moves.push(Move::Crash);
+        }
+        moves
+    }
+
+    fn moves_of_order(
+        &self,
+        flight: Flight,
+        order: Order,
+        awaited: bool,
+        mutation: Option<Mutation>,
+        moves: &mut Vec<Move>,
+    ) {
+        let asks_for_decision = matches!(
+            order,
+            Order::Coordinator(Effect::Settle)
+                | Order::Recovery(recovery::Effect::ReadOrRefuseDecision)
+        );
+        let only_reads = mutation == Some(Mutation::RecoveryLeavesNoRecord);
+        let blocked = match order {
+            // The unique key makes it wait for the open INSERT.
+            _ if asks_for_decision => self.row == Row::Pending && !only_reads,
+            // One connection: it runs behind the INSERT.
+            Order::Coordinator(Effect::RollbackAnchor) => self.flights.iter().any(|flight| {
+                matches!(
+                    flight,
+                    Flight::Order { order: Order::Coordinator(Effect::RecordDecision), .. }
+                )
+            }),
+            Order::Coordinator(_) | Order::Recovery(_) => false,
+        };
+        if !blocked {
+            moves.push(Move::Run(flight));
+        }
+        if matches!(order, Order::Coordinator(Effect::Prepare(_) | Effect::CommitAnchor)) {
+            moves.push(Move::Refuse(flight));
+        }
+        if awaited
+            && order.leaves_the_gateway()
+            && order.session().is_none()
+            && 0 < self.limits.breaks
+        {
+            moves.push(Move::GiveUp(flight));
+        }
+    }
+
+    // ---- what it does ----
+
+    /// Lets `step` happen.
+    pub fn apply(&mut self, step: Move, mutation: Option<Mutation>) {
+        match step {
+            Move::Run(flight) => {
+                self.flights.remove(&flight);
+                let Flight::Order { order, awaited } = flight else { unreachable!("only orders") };
+                self.run(order, awaited, mutation);
+            }
+            Move::Refuse(flight) => {
+                self.flights.remove(&flight);
+                let Flight::Order { order, awaited } = flight else { unreachable!("only orders") };
+                let id = order.session().expect("only statements of the session are refused");
+                let refusal = if id == ANCHOR { Event::AnchorRefused } else { Event::VotedNo(id) };
+                self.roll_back_open(id);
+                self.answer_coordinator(awaited, refusal);
+            }
+            Move::Deliver(flight) => {
+                self.flights.remove(&flight);
+                self.deliver(flight, mutation);
+            }
+            Move::DeliverAndRepeat(flight) => {
+                self.limits.repeats -= 1;
+                self.deliver(flight, mutation);
+            }
+            Move::BackendEnds(id) => self.end_backend(id),
+            Move::StartSweep => {
+                self.sweep_owed = false;
+                self.start_sweep();
+            }
+            Move::StartUncalledSweep => {
+                self.limits.sweeps -= 1;
+                self.start_sweep();
+            }
+            Move::SweepNode(id) => self.sweep_node(id, mutation),
+            Move::StartRecovery => {
+                let nodes = std::mem::take(&mut self.handed_over);
+                self.start_recovery(nodes);
+            }
+            Move::Break(id) => {
+                self.limits.breaks -= 1;
+                self.disconnect(id);
+                let lost = if id == ANCHOR { Event::AnchorLost } else { Event::VoteLost(id) };
+                self.flights.insert(Flight::ToCoordinator(lost));
+            }
+            Move::GiveUp(flight) => {
+                self.limits.breaks -= 1;
+                self.give_up(flight, mutation);
+            }
+            Move::Deadline => {
+                self.limits.deadlines -= 1;
+                self.deliver(Flight::ToCoordinator(Event::DeadlineReached), mutation);
+            }
+            Move::Crash => self.crash(),
+            Move::ForgetCommit(id) => {
+                self.limits.forgets -= 1;
+                self.node(id).part = Part::Prepared;
+                self.closed_to_reads.insert(id);
+                self.sweep_owed = mutation != Some(Mutation::RestartIsNotSwept);
+            }
+        }
+    }
+
+    fn node(&mut self, id: NodeId) -> &mut Node {
+        self.nodes.get_mut(&id).expect("orders name nodes of the world")
+    }
+
+    fn run(&mut self, order: Order, awaited: bool, mutation: Option<Mutation>) {
+        match order {
+            Order::Coordinator(effect) => {
+                if let Some(answer) = self.run_for_coordinator(effect, mutation) {
+                    self.answer_coordinator(awaited, answer);
+                }
+            }
+            Order::Recovery(effect) => {
+                let answer = self.run_for_recovery(effect, mutation);
+                if awaited {
+                    self.flights.insert(Flight::ToRecovery(answer));
+                }
+            }
+        }
+    }
+
+    fn run_for_coordinator(&mut self, effect: Effect, mutation: Option<Mutation>) -> Option<Event> {
+        Some(match effect {
+            Effect::Prepare(id) => {
+                assert_eq!(self.nodes[&id].part, Part::Working);
+                self.node(id).part = Part::Prepared;
+                Event::VotedYes(id)
+            }
+            Effect::RecordDecision => match self.row {
+                Row::Absent => {
+                    self.row = Row::Pending;
+                    Event::DecisionRecorded
+                }
+                Row::Aborted => {
+                    // The transaction has failed: only a rollback can follow.
+                    self.node(ANCHOR).part = Part::RolledBack;
+                    Event::DecisionRefused
+                }
+                Row::Pending | Row::Committed => unreachable!("recorded once"),
+            },
+            Effect::CommitAnchor => {
+                assert_eq!((self.nodes[&ANCHOR].part, self.row), (Part::Working, Row::Pending));
+                self.node(ANCHOR).part = Part::Committed;
+                self.row = Row::Committed;
+                Event::AnchorCommitted
+            }
+            Effect::RollbackAnchor => {
+                self.roll_back_open(ANCHOR);
+                Event::AnchorRolledBack
+            }
+            Effect::Settle => Event::Settled(self.read_or_refuse(mutation)),
+            Effect::CommitPrepared(id) => match self.finish(id, Part::Committed) {
+                true => Event::ParticipantCommitted(id),
+                false => Event::ParticipantUnknown(id),
+            },
+            Effect::RollbackPrepared(id) => match self.finish(id, Part::RolledBack) {
+                true => Event::ParticipantRolledBack(id),
+                false => Event::ParticipantUnknown(id),
+            },
+            Effect::EnterCommitRoom => {
+                self.in_commit_room = true;
+                Event::CommitRoomEntered
+            }
+            Effect::LeaveToRecovery { node, .. } => {
+                self.handed_over.insert(node);
+                if mutation != Some(Mutation::LostParticipantIsNotClosed) {
+                    self.closed_to_reads.insert(node);
+                }
+                Event::HandedOver(node)
+            }
+            Effect::CancelPrepare(_) | Effect::LeaveCommitRoom | Effect::Reply(_) => {
+                unreachable!("performed at once")
+            }
+        })
+    }
+
+    fn run_for_recovery(
+        &mut self,
+        effect: recovery::Effect,
+        mutation: Option<Mutation>,
+    ) -> recovery::Event {
+        use recovery::{Effect, Event};
+        match effect {
+            Effect::ReadOrRefuseDecision => Event::DecisionFound(self.read_or_refuse(mutation)),
+            Effect::CommitPrepared(id) => match self.finish(id, Part::Committed) {
+                true => Event::ParticipantCommitted(id),
+                false => Event::ParticipantUnknown(id),
+            },
+            Effect::RollbackPrepared(id) => match self.finish(id, Part::RolledBack) {
+                true => Event::ParticipantRolledBack(id),
+                false => Event::ParticipantUnknown(id),
+            },
+            Effect::ListPrepared(id) => {
+                self.fence(id, mutation);
+                Event::Listed { node: id, prepared: self.nodes[&id].part == Part::Prepared }
+            }
+            Effect::RetryLater(id) => Event::RetryDue(id),
+            Effect::Announce(_) => unreachable!("performed at once"),
+        }
+    }
+
+    fn read_or_refuse(&mut self, mutation: Option<Mutation>) -> Decision {
+        let only_reads = mutation == Some(Mutation::RecoveryLeavesNoRecord);
+        match self.row {
+            Row::Committed => Decision::Committed,
+            Row::Aborted => Decision::Aborted,
+            Row::Absent | Row::Pending if only_reads => Decision::Aborted,
+            Row::Absent => {
+                self.row = Row::Aborted;
+                Decision::Aborted
+            }
+            Row::Pending => unreachable!("blocked behind the open INSERT"),
+        }
+    }
+
+    /// COMMIT PREPARED or ROLLBACK PREPARED; false stands for 42704.
+    fn finish(&mut self, id: NodeId, end: Part) -> bool {
+        let found = self.nodes[&id].part == Part::Prepared;
+        if found {
+            self.node(id).part = end;
+        }
+        found
+    }
+
+    /// Ends the backends that nobody waits for, as a listing must before it looks.
+    fn fence(&mut self, id: NodeId, mutation: Option<Mutation>) {
+        if !self.nodes[&id].connected && mutation != Some(Mutation::ListingDoesNotFence) {
+            self.end_backend(id);
+        }
+    }
+
+    fn end_backend(&mut self, id: NodeId) {
+        self.flights.retain(|flight| !on_session(flight, id));
+        self.roll_back_open(id);
+    }
+
+    fn roll_back_open(&mut self, id: NodeId) {
+        if self.nodes[&id].part == Part::Working {
+            self.node(id).part = Part::RolledBack;
+            if id == ANCHOR && self.row == Row::Pending {
+                self.row = Row::Absent;
+            }
+        }
+    }
+
+    fn answer_coordinator(&mut self, awaited: bool, answer: Event) {
+        if awaited {
+            self.flights.insert(Flight::ToCoordinator(answer));
+        }
+    }
+
+    /// The session's connection is gone; what it was sent may still happen, unheard.
+    fn disconnect(&mut self, id: NodeId) {
+        self.node(id).connected = false;
+        self.flights = std::mem::take(&mut self.flights)
+            .into_iter()
+            .map(|flight| match flight {
+                Flight::Order { order, .. } if order.session() == Some(id) => {
+                    Flight::Order { order, awaited: false }
+                }
+                other => other,
+            })
+            .collect();
+    }
+
+    fn give_up(&mut self, flight: Flight, mutation: Option<Mutation>) {
+        self.flights.remove(&flight);
+        let Flight::Order { order, .. } = flight else { unreachable!("only orders") };
+        self.flights.insert(Flight::Order { order, awaited: false });
+        if mutation == Some(Mutation::LossIsNotReported) {
+            return;
+        }
+        self.flights.insert(match order {
+            Order::Coordinator(Effect::Settle) => Flight::ToCoordinator(Event::SettleTimedOut),
+            Order::Coordinator(Effect::CommitPrepared(id) | Effect::RollbackPrepared(id)) => {
+                Flight::ToCoordinator(Event::ParticipantLost(id))
+            }
+            Order::Recovery(recovery::Effect::ReadOrRefuseDecision) => {
+                Flight::ToRecovery(recovery::Event::AnchorUnreachable)
+            }
+            Order::Recovery(
+                recovery::Effect::CommitPrepared(id)
+                | recovery::Effect::RollbackPrepared(id)
+                | recovery::Effect::ListPrepared(id),
+            ) => Flight::ToRecovery(recovery::Event::ParticipantLost(id)),
+            Order::Coordinator(_) | Order::Recovery(_) => unreachable!("{order:?} is answered"),
+        });
+    }
+
+    /// Everything in memory is gone; what was sent may still happen; the next start sweeps.
+    fn crash(&mut self) {
+        self.limits.crashes -= 1;
+        for id in self.nodes.keys().copied().collect::<Vec<_>>() {
+            self.disconnect(id);
+        }
+        self.flights = std::mem::take(&mut self.flights)
+            .into_iter()
+            .filter_map(|flight| match flight {
+                Flight::Order { order, .. } if order.leaves_the_gateway() => {
+                    Some(Flight::Order { order, awaited: false })
+                }
+                Flight::Order { .. } | Flight::ToCoordinator(_) | Flight::ToRecovery(_) => None,
+            })
+            .collect();
+        self.coordinator = None;
+        self.recovery = None;
+        self.sweep = None;
+        self.handed_over.clear();
+        self.in_commit_room = false;
+        self.sweep_owed = true;
+    }
+
+    fn start_sweep(&mut self) {
+        self.sweep = Some(Sweep { unlisted: self.participants(), found: BTreeSet::new() });
+    }
+
+    fn sweep_node(&mut self, id: NodeId, mutation: Option<Mutation>) {
+        self.fence(id, mutation);
+        let prepared = self.nodes[&id].part == Part::Prepared;
+        let sweep = self.sweep.as_mut().expect("a sweep is going on");
+        sweep.unlisted.remove(&id);
+        if prepared {
+            sweep.found.insert(id);
+        }
+        if sweep.unlisted.is_empty() {
+            let found = std::mem::take(&mut sweep.found);
+            self.sweep = None;
+            if !found.is_empty() {
+                self.start_recovery(found);
+            }
+        }
+    }
+
+    fn start_recovery(&mut self, nodes: BTreeSet<NodeId>) {
+        let cluster = "model".parse().expect("the tag fits");
+        let gid = Gid { cluster, incarnation: 1, number: 1, anchor: ANCHOR };
+        let mut effects = Vec::new();
+        self.recovery = Some(Recovery::begin(gid, nodes, &mut effects));
+        self.perform_recovery(effects);
+    }
+
+    // ---- between the world and the machines, where bugs are planted ----
+
+    fn deliver(&mut self, flight: Flight, mutation: Option<Mutation>) {
+        match flight {
+            Flight::ToCoordinator(event) => self.deliver_to_coordinator(event, mutation),
+            Flight::ToRecovery(event) => self.deliver_to_recovery(event, mutation),
+            Flight::Order { .. } => unreachable!("orders run"),
+        }
+    }
+
+    fn deliver_to_coordinator(&mut self, event: Event, mutation: Option<Mutation>) {
+        let Some(mut coordinator) = self.coordinator.take() else { return };
+        let deciding = *coordinator.phase() == Phase::Deciding;
+        let finishing = matches!(coordinator.phase(), Phase::Finishing { .. });
+        let mut events = vec![event];
+        match (mutation, event) {
+            (Some(Mutation::CommitBeforeAllVotes), Event::VotedYes(_)) => {
+                events = self.participants().into_iter().map(Event::VotedYes).collect();
+            }
+            (Some(Mutation::LostAnchorMeansAborted), Event::AnchorLost)
+            | (Some(Mutation::DeadlineAbortsWhileDeciding), Event::DeadlineReached)
+                if deciding =>
+            {
+                events = vec![Event::AnchorRefused];
+            }
+            (Some(Mutation::UnknownMeansDone), Event::ParticipantUnknown(id)) => {
+                events = vec![match finishing {
+                    true => Event::ParticipantCommitted(id),
+                    false => Event::ParticipantRolledBack(id),
+                }];
+            }
+            _ => (),
+        }
+        let mut effects = Vec::new();
+        for event in events {
+            coordinator.step(event, &mut effects);
+        }
+        if mutation == Some(Mutation::ReplyAtDecision) && event == Event::AnchorCommitted {
+            effects.push(Effect::Reply(Outcome::Committed));
+        }
+        self.coordinator = Some(coordinator);
+        self.perform(effects, mutation);
+    }
+
+    fn perform(&mut self, effects: Vec<Effect>, mutation: Option<Mutation>) {
+        for effect in effects {
+            let order = Order::Coordinator(effect);
+            match effect {
+                Effect::CancelPrepare(id) => {
+                    // A cancel may come too late; that it comes in time is `Refuse`.
+                    if mutation == Some(Mutation::UnansweredPrepareIsForgotten) {
+                        self.deliver_to_coordinator(Event::VotedNo(id), mutation);
+                    }
+                }
+                Effect::LeaveCommitRoom => {
+                    self.in_commit_room = false;
+                    let request = Order::Coordinator(Effect::EnterCommitRoom);
+                    self.flights.remove(&Flight::Order { order: request, awaited: true });
+                }
+                Effect::Reply(outcome) => self.told.push(outcome),
+                _ => {
+                    // On a connection that broke, and whose loss is about to be told, nothing is sent.
+                    if order.session().is_none_or(|id| self.nodes[&id].connected) {
+                        self.flights.insert(Flight::Order { order, awaited: true });
+                    }
+                }
+            }
+            if mutation == Some(Mutation::CommitPreparedBeforeDecision)
+                && effect == Effect::CommitAnchor
+            {
+                for id in self.participants() {
+                    let order = Order::Coordinator(Effect::CommitPrepared(id));
+                    self.flights.insert(Flight::Order { order, awaited: true });
+                }
+            }
+        }
+    }
+
+    fn deliver_to_recovery(&mut self, event: recovery::Event, mutation: Option<Mutation>) {
+        let Some(mut recovery) = self.recovery.take() else { return };
+        let mut effects = Vec::new();
+        recovery.step(event, &mut effects);
+        if mutation == Some(Mutation::UnknownMeansSettled)
+            && let recovery::Event::ParticipantUnknown(node) = event
+        {
+            effects.retain(|effect| *effect != recovery::Effect::ListPrepared(node));
+            recovery.step(recovery::Event::Listed { node, prepared: false }, &mut effects);
+        }
+        self.recovery = Some(recovery);
+        self.perform_recovery(effects);
+    }
+
+    fn perform_recovery(&mut self, effects: Vec<recovery::Effect>) {
+        for effect in effects {
+            match effect {
+                recovery::Effect::Announce(_) => {
+                    // Its driver ends with it, and whatever was still said to it.
+                    self.recovery = None;
+                    self.flights.retain(|flight| !matches!(flight, Flight::ToRecovery(_)));
+                }
+                _ => {
+                    let order = Order::Recovery(effect);
+                    self.flights.insert(Flight::Order { order, awaited: true });
+                }
+            }
+        }
+    }
+}
+
+fn on_session(flight: &Flight, id: NodeId) -> bool {
+    matches!(flight, Flight::Order { order, .. } if order.session() == Some(id))
+}

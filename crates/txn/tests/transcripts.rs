@@ -1,0 +1,311 @@
+//! Runs of the two machines, told as texts.
+//!
+//! Owns: what a reviewer should be able to read: which event brings which effects, in the cases that
+//! matter. Never: explores; that is `anchored_commit/`.
+//! Start reading at the first test. A line at the margin is an event, an indented one an effect.
+
+use std::fmt::{Debug, Write};
+
+use expect_test::{Expect, expect};
+use tutti_txn::{Coordinator, Decision, Event, Gid, NodeId, Recovery, recovery};
+
+const N2: NodeId = NodeId(2);
+const N3: NodeId = NodeId(3);
+
+fn gid() -> Gid {
+    "tutti_shop_4_17_1".parse().expect("ours")
+}
+
+/// One line per item, with nodes as `n2`.
+fn lines<T: Debug>(transcript: &mut String, indent: &str, items: &[T]) {
+    for item in items {
+        let mut line = format!("{item:?}");
+        for id in 1..=3 {
+            line = line.replace(&format!("NodeId({id})"), &format!("n{id}"));
+        }
+        writeln!(transcript, "{indent}{line}").expect("a string takes all");
+    }
+}
+
+fn check_commit(events: &[Event], expected: Expect) {
+    let mut transcript = "begin n2 n3, anchor n1\n".to_owned();
+    let mut effects = Vec::new();
+    let mut coordinator = Coordinator::begin(gid(), [N2, N3].into(), &mut effects);
+    lines(&mut transcript, "  ", &effects);
+    for event in events {
+        effects.clear();
+        coordinator.step(*event, &mut effects);
+        lines(&mut transcript, "", &[event]);
+        lines(&mut transcript, "  ", &effects);
+    }
+    lines(&mut transcript, "= ", &[coordinator.phase()]);
+    expected.assert_eq(&transcript);
+}
+
+fn check_recovery(events: &[recovery::Event], expected: Expect) {
+    let mut transcript = "begin n2 n3, anchor n1\n".to_owned();
+    let mut effects = Vec::new();
+    let mut recovery = Recovery::begin(gid(), [N2, N3].into(), &mut effects);
+    lines(&mut transcript, "  ", &effects);
+    for event in events {
+        effects.clear();
+        recovery.step(*event, &mut effects);
+        lines(&mut transcript, "", &[event]);
+        lines(&mut transcript, "  ", &effects);
+    }
+    lines(&mut transcript, "= ", &[recovery.phase()]);
+    expected.assert_eq(&transcript);
+}
+
+const ALL_VOTED: [Event; 3] = [Event::VotedYes(N2), Event::DecisionRecorded, Event::VotedYes(N3)];
+
+fn after_all_voted(events: &[Event]) -> Vec<Event> {
+    ALL_VOTED.iter().chain(events).copied().collect()
+}
+
+/// Nothing goes wrong. The deadline passes while the anchor commits, and must be ignored: the commit
+/// may already have happened.
+#[test]
+fn commit() {
+    check_commit(
+        &after_all_voted(&[
+            Event::CommitRoomEntered,
+            Event::DeadlineReached,
+            Event::AnchorCommitted,
+            Event::ParticipantCommitted(N3),
+            Event::ParticipantCommitted(N2),
+        ]),
+        expect![[r#"
+            begin n2 n3, anchor n1
+              Prepare(n2)
+              Prepare(n3)
+              RecordDecision
+            VotedYes(n2)
+            DecisionRecorded
+            VotedYes(n3)
+              EnterCommitRoom
+            CommitRoomEntered
+              CommitAnchor
+            DeadlineReached
+            AnchorCommitted
+              CommitPrepared(n2)
+              CommitPrepared(n3)
+            ParticipantCommitted(n3)
+            ParticipantCommitted(n2)
+              LeaveCommitRoom
+              Reply(Committed)
+            = Finished
+        "#]],
+    );
+}
+
+/// A node refuses while another has not answered: what that one did must be known before it can be
+/// undone.
+#[test]
+fn abort_awaits_the_votes_that_are_out() {
+    check_commit(
+        &[
+            Event::VotedNo(N2),
+            Event::AnchorRolledBack,
+            Event::VotedYes(N3),
+            Event::ParticipantRolledBack(N3),
+        ],
+        expect![[r#"
+            begin n2 n3, anchor n1
+              Prepare(n2)
+              Prepare(n3)
+              RecordDecision
+            VotedNo(n2)
+              CancelPrepare(n3)
+              RollbackAnchor
+              Reply(Aborted { cause: VotedNo(n2) })
+            AnchorRolledBack
+            VotedYes(n3)
+              RollbackPrepared(n3)
+            ParticipantRolledBack(n3)
+            = Finished
+        "#]],
+    );
+}
+
+/// A vote is lost, and the node does not know the gid: its PREPARE may still land, so recovery must
+/// look after it.
+#[test]
+fn a_lost_vote_that_cannot_be_undone_is_left_to_recovery() {
+    check_commit(
+        &[
+            Event::VotedYes(N2),
+            Event::VoteLost(N3),
+            Event::AnchorRolledBack,
+            Event::ParticipantUnknown(N3),
+            Event::ParticipantRolledBack(N2),
+            Event::HandedOver(N3),
+        ],
+        expect![[r#"
+            begin n2 n3, anchor n1
+              Prepare(n2)
+              Prepare(n3)
+              RecordDecision
+            VotedYes(n2)
+            VoteLost(n3)
+              RollbackPrepared(n2)
+              RollbackPrepared(n3)
+              RollbackAnchor
+              Reply(Aborted { cause: VoteLost(n3) })
+            AnchorRolledBack
+            ParticipantUnknown(n3)
+              LeaveToRecovery { node: n3, decision: Some(Aborted) }
+            ParticipantRolledBack(n2)
+            HandedOver(n3)
+            = Finished
+        "#]],
+    );
+}
+
+/// The deadline passes while the transaction waits for the room: it withdraws.
+#[test]
+fn deadline_before_the_room() {
+    check_commit(
+        &after_all_voted(&[Event::DeadlineReached]),
+        expect![[r#"
+        begin n2 n3, anchor n1
+          Prepare(n2)
+          Prepare(n3)
+          RecordDecision
+        VotedYes(n2)
+        DecisionRecorded
+        VotedYes(n3)
+          EnterCommitRoom
+        DeadlineReached
+          RollbackPrepared(n2)
+          RollbackPrepared(n3)
+          RollbackAnchor
+          LeaveCommitRoom
+          Reply(Aborted { cause: DeadlineReached })
+        = Aborting { open: {n1: Answer, n2: Answer, n3: Answer} }
+    "#]],
+    );
+}
+
+/// The anchor's connection breaks during its COMMIT, which turns out to have happened.
+#[test]
+fn lost_anchor_settled_as_committed() {
+    check_commit(
+        &after_all_voted(&[
+            Event::CommitRoomEntered,
+            Event::AnchorLost,
+            Event::Settled(Decision::Committed),
+            Event::ParticipantCommitted(N2),
+            Event::ParticipantLost(N3),
+            Event::HandedOver(N3),
+        ]),
+        expect![[r#"
+            begin n2 n3, anchor n1
+              Prepare(n2)
+              Prepare(n3)
+              RecordDecision
+            VotedYes(n2)
+            DecisionRecorded
+            VotedYes(n3)
+              EnterCommitRoom
+            CommitRoomEntered
+              CommitAnchor
+            AnchorLost
+              Settle
+            Settled(Committed)
+              CommitPrepared(n2)
+              CommitPrepared(n3)
+            ParticipantCommitted(n2)
+            ParticipantLost(n3)
+              LeaveToRecovery { node: n3, decision: Some(Committed) }
+            HandedOver(n3)
+              LeaveCommitRoom
+              Reply(Committed)
+            = Finished
+        "#]],
+    );
+}
+
+/// The anchor's connection breaks during its COMMIT, and the anchor stays away: nobody knows, and
+/// nothing may be touched.
+#[test]
+fn lost_anchor_and_nobody_knows() {
+    check_commit(
+        &after_all_voted(&[
+            Event::CommitRoomEntered,
+            Event::AnchorLost,
+            Event::SettleTimedOut,
+            Event::HandedOver(NodeId(1)),
+            Event::HandedOver(N2),
+            Event::HandedOver(N3),
+        ]),
+        expect![[r#"
+            begin n2 n3, anchor n1
+              Prepare(n2)
+              Prepare(n3)
+              RecordDecision
+            VotedYes(n2)
+            DecisionRecorded
+            VotedYes(n3)
+              EnterCommitRoom
+            CommitRoomEntered
+              CommitAnchor
+            AnchorLost
+              Settle
+            SettleTimedOut
+              LeaveToRecovery { node: n1, decision: None }
+              LeaveToRecovery { node: n2, decision: None }
+              LeaveToRecovery { node: n3, decision: None }
+            HandedOver(n1)
+            HandedOver(n2)
+            HandedOver(n3)
+              LeaveCommitRoom
+              Reply(Unknown)
+            = Finished
+        "#]],
+    );
+}
+
+/// Somebody else finishes n2 at the same time (42704), and n3 is away for a while: only looks end it.
+#[test]
+fn recovery_looks_before_it_believes() {
+    check_recovery(
+        &[
+            recovery::Event::AnchorUnreachable,
+            recovery::Event::RetryDue(NodeId(1)),
+            recovery::Event::DecisionFound(Decision::Committed),
+            recovery::Event::ParticipantUnknown(N2),
+            recovery::Event::ParticipantLost(N3),
+            recovery::Event::Listed { node: N2, prepared: false },
+            recovery::Event::RetryDue(N3),
+            recovery::Event::Listed { node: N3, prepared: true },
+            recovery::Event::ParticipantCommitted(N3),
+            recovery::Event::Listed { node: N3, prepared: false },
+        ],
+        expect![[r#"
+            begin n2 n3, anchor n1
+              ReadOrRefuseDecision
+            AnchorUnreachable
+              RetryLater(n1)
+            RetryDue(n1)
+              ReadOrRefuseDecision
+            DecisionFound(Committed)
+              CommitPrepared(n2)
+              CommitPrepared(n3)
+            ParticipantUnknown(n2)
+              ListPrepared(n2)
+            ParticipantLost(n3)
+              RetryLater(n3)
+            Listed { node: n2, prepared: false }
+            RetryDue(n3)
+              ListPrepared(n3)
+            Listed { node: n3, prepared: true }
+              CommitPrepared(n3)
+            ParticipantCommitted(n3)
+              ListPrepared(n3)
+            Listed { node: n3, prepared: false }
+              Announce(Committed)
+            = Finished { decision: Committed }
+        "#]],
+    );
+}
