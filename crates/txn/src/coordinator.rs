@@ -5,10 +5,10 @@
 //! [`crate::recovery`]).
 //! Start reading at [`Phase`], then [`Coordinator::step`]. Who calls it needs [`Effect`] most.
 //!
-//! Algorithm: two-phase commit whose decision is the last participant's local commit (Gray,
-//! "Notes on Data Base Operating Systems", 1978, nested 2PC; Lampson and Lomet, "A New Presumed
-//! Commit Optimization for Two Phase Commit", VLDB 1993, for the log record as the only truth);
-//! here the record is a row under a unique key, so that anybody may settle a transaction in doubt.
+//! Algorithm: two-phase commit with the "last agent" optimisation (Samaras, Britton, Citron, Mohan,
+//! "Two-Phase Commit Optimizations and Tradeoffs in the Commercial Environment", ICDE 1993): one
+//! participant does not prepare, its local commit is the decision. Ours also records the decision
+//! under a unique key, so that anybody may settle a transaction in doubt.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -13,8 +13,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use tutti_txn::Outcome;
 
 use crate::invariants::{AFTER_QUIET, ALWAYS};
+use crate::moves::Move;
 use crate::mutation::Mutation;
-use crate::world::{Move, World};
+use crate::world::World;
 
 /// What an exploration without failure has met.
 #[derive(Default)]
@@ -56,7 +57,7 @@ pub fn explore(
     start: World,
     mutation: Option<Mutation>,
     watches: impl Fn(&str) -> bool,
-) -> Result<Seen, Failure> {
+) -> Result<Seen, Box<Failure>> {
     let mut seen = Seen::default();
     let mut fingerprints = HashSet::from([fingerprint(&start)]);
     // How each state was first reached: the state before, and the move.
@@ -70,7 +71,8 @@ pub fn explore(
             let quiet_invariants = if quiet { AFTER_QUIET } else { &[] };
             for (invariant, holds) in ALWAYS.iter().chain(quiet_invariants) {
                 if watches(invariant) && !holds(&world) {
-                    return Err(Failure { invariant, path: path_to(index, &origins), world });
+                    let path = path_to(index, &origins);
+                    return Err(Box::new(Failure { invariant, path, world }));
                 }
             }
             seen.told.extend(&world.told);

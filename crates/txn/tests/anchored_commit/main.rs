@@ -8,6 +8,7 @@
 
 mod explore;
 mod invariants;
+mod moves;
 mod mutation;
 mod world;
 

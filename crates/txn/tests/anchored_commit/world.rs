@@ -1,22 +1,22 @@
 //! A model of the nodes, the network, the gateway and its death, around the real machines.
 //!
-//! Owns: what can happen ([`Move`]), when ([`World::moves`]), and what it does ([`World::apply`]).
+//! Owns: when a [`Move`] can happen ([`World::moves`]), and what it does ([`World::apply`]).
 //! Never: judges; that is `invariants.rs`.
-//! Start reading at [`Move`].
+//! Start reading at [`World`].
 //!
 //! What is assumed of PostgreSQL: a statement happens at one instant or not at all; a backend whose
 //! connection broke may still run what it was sent, and then ends, rolling back what is open; the
 //! unique key of `tutti.decision` makes an INSERT wait for an open one of the same gid.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 use tutti_txn::coordinator::Phase;
 use tutti_txn::{Coordinator, Decision, Effect, Event, Gid, NodeId, Outcome, Recovery, recovery};
 
+use crate::moves::{Flight, Move, Order};
 use crate::mutation::Mutation;
 
-const ANCHOR: NodeId = NodeId(1);
+pub const ANCHOR: NodeId = NodeId(1);
 
 /// How many faults of each kind may still happen.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
@@ -61,130 +61,11 @@ pub struct Node {
     pub connected: bool,
 }
 
-/// What is on its way.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub enum Flight {
-    /// Something a machine wants done. Once nobody waits for its answer, it may still happen.
-    Order {
-        order: Order,
-        awaited: bool,
-    },
-    ToCoordinator(Event),
-    ToRecovery(recovery::Event),
-}
-
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub enum Order {
-    Coordinator(Effect),
-    Recovery(recovery::Effect),
-}
-
-impl Order {
-    /// The node on whose session connection it runs, if it does.
-    fn session(self) -> Option<NodeId> {
-        match self {
-            Self::Coordinator(Effect::Prepare(node)) => Some(node),
-            Self::Coordinator(
-                Effect::RecordDecision | Effect::CommitAnchor | Effect::RollbackAnchor,
-            ) => Some(ANCHOR),
-            Self::Coordinator(_) | Self::Recovery(_) => None,
-        }
-    }
-
-    /// Whether it is sent to a node: what happens inside the gateway dies with it.
-    fn leaves_the_gateway(self) -> bool {
-        match self {
-            Self::Coordinator(effect) => {
-                !matches!(effect, Effect::EnterCommitRoom | Effect::LeaveToRecovery { .. })
-            }
-            Self::Recovery(effect) => !matches!(effect, recovery::Effect::RetryLater(_)),
-        }
-    }
-}
-
 /// A look at all participants for transactions in doubt.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Sweep {
     unlisted: BTreeSet<NodeId>,
     found: BTreeSet<NodeId>,
-}
-
-/// One thing that can happen.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Move {
-    /// An order happens, and is answered if somebody waits.
-    Run(Flight),
-    /// A PREPARE or the anchor's COMMIT fails: a constraint, a serialization failure.
-    Refuse(Flight),
-    Deliver(Flight),
-    BackendEnds(NodeId),
-    StartSweep,
-    SweepNode(NodeId),
-    StartRecovery,
-    // From here on: faults.
-    DeliverAndRepeat(Flight),
-    /// A session's connection breaks; what was sent over it may still happen.
-    Break(NodeId),
-    /// Nobody waits for this answer any longer.
-    GiveUp(Flight),
-    Deadline,
-    Crash,
-    StartUncalledSweep,
-    ForgetCommit(NodeId),
-}
-
-impl Move {
-    /// Whether it happens by itself, sooner or later. A world without such moves is quiet.
-    pub fn is_progress(self) -> bool {
-        match self {
-            Self::Run(_)
-            | Self::Refuse(_)
-            | Self::Deliver(_)
-            | Self::BackendEnds(_)
-            | Self::StartSweep
-            | Self::SweepNode(_)
-            | Self::StartRecovery => true,
-            Self::DeliverAndRepeat(_)
-            | Self::Break(_)
-            | Self::GiveUp(_)
-            | Self::Deadline
-            | Self::Crash
-            | Self::StartUncalledSweep
-            | Self::ForgetCommit(_) => false,
-        }
-    }
-}
-
-impl fmt::Display for Flight {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Order { order, awaited: true } => write!(f, "{order:?}"),
-            Self::Order { order, awaited: false } => write!(f, "{order:?}, which nobody awaits"),
-            Self::ToCoordinator(event) => write!(f, "{event:?} to the coordinator"),
-            Self::ToRecovery(event) => write!(f, "{event:?} to recovery"),
-        }
-    }
-}
-
-impl fmt::Display for Move {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Run(flight) => write!(f, "run {flight}"),
-            Self::Refuse(flight) => write!(f, "refuse {flight}"),
-            Self::Deliver(flight) => write!(f, "deliver {flight}"),
-            Self::BackendEnds(id) => write!(f, "the session's backend on {id} ends"),
-            Self::StartSweep => write!(f, "a sweep starts"),
-            Self::SweepNode(id) => write!(f, "the sweep looks at {id}"),
-            Self::StartRecovery => write!(f, "a recovery starts on what was handed over"),
-            Self::DeliverAndRepeat(flight) => write!(f, "deliver, and keep, {flight}"),
-            Self::Break(id) => write!(f, "the session's connection to {id} breaks"),
-            Self::GiveUp(flight) => write!(f, "give up waiting for {flight}"),
-            Self::Deadline => write!(f, "the deadline passes"),
-            Self::Crash => write!(f, "the gateway dies"),
-            Self::StartUncalledSweep => write!(f, "another gateway takes this one for dead"),
-            Self::ForgetCommit(id) => write!(f, "{id} restarts without the end of its log"),
-        }
-    }
 }
 
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
@@ -211,12 +92,10 @@ impl World {
     /// A transaction that has written on the anchor and `participants` other nodes, at its COMMIT.
     pub fn begin(participants: u16, limits: Limits) -> Self {
         let participants: BTreeSet<_> = (2..2 + participants).map(NodeId).collect();
-        let cluster = "model".parse().expect("the tag fits");
-        let gid = Gid { cluster, incarnation: 1, number: 1, anchor: ANCHOR };
         let working = Node { part: Part::Working, connected: true };
         let mut effects = Vec::new();
         let mut world = Self {
-            coordinator: Some(Coordinator::begin(gid, participants.clone(), &mut effects)),
+            coordinator: Some(Coordinator::begin(gid(), participants.clone(), &mut effects)),
             recovery: None,
             nodes: participants.into_iter().chain([ANCHOR]).map(|id| (id, working)).collect(),
             row: Row::Absent,
@@ -264,7 +143,7 @@ impl World {
             }
         }
         for (&id, node) in &self.nodes {
-            let sent = self.flights.iter().any(|flight| on_session(flight, id));
+            let sent = self.flights.iter().any(|flight| flight.on_session(id));
             if !node.connected && (node.part == Part::Working || sent) {
                 moves.push(Move::BackendEnds(id));
             }
@@ -538,7 +417,7 @@ impl World {
     }
 
     fn end_backend(&mut self, id: NodeId) {
-        self.flights.retain(|flight| !on_session(flight, id));
+        self.flights.retain(|flight| !flight.on_session(id));
         self.roll_back_open(id);
     }
 
@@ -640,10 +519,8 @@ impl World {
     }
 
     fn start_recovery(&mut self, nodes: BTreeSet<NodeId>) {
-        let cluster = "model".parse().expect("the tag fits");
-        let gid = Gid { cluster, incarnation: 1, number: 1, anchor: ANCHOR };
         let mut effects = Vec::new();
-        self.recovery = Some(Recovery::begin(gid, nodes, &mut effects));
+        self.recovery = Some(Recovery::begin(gid(), nodes, &mut effects));
         self.perform_recovery(effects);
     }
 
@@ -756,6 +633,7 @@ impl World {
     }
 }
 
-fn on_session(flight: &Flight, id: NodeId) -> bool {
-    matches!(flight, Flight::Order { order, .. } if order.session() == Some(id))
+fn gid() -> Gid {
+    let cluster = "model".parse().expect("the tag fits");
+    Gid { cluster, incarnation: 1, number: 1, anchor: ANCHOR }
 }
