@@ -224,13 +224,12 @@ impl KeyType {
             Self::Numeric => ("hash_numeric_extended", ""),
             Self::Float4 => ("hashfloat4extended", ""),
             Self::Float8 => ("hashfloat8extended", ""),
-            // Their hash functions cannot be called with them from SQL, but the hash of an array
-            // of one element is 31 more than the element's, or 31 for NULL. 993 is -31 modulo 1024.
+            // Their hash functions cannot be called with them from SQL. A record of one column
+            // hashes as the column, and as 0 if that is NULL.
             Self::Bool | Self::Bytea | Self::Date | Self::Timestamptz => {
                 return format!(
-                    "((pg_catalog.hash_array_extended(ARRAY[{column}], 0) OPERATOR(pg_catalog.&) \
-                     1023::pg_catalog.int8) OPERATOR(pg_catalog.+) 993::pg_catalog.int8 \
-                     OPERATOR(pg_catalog.&) 1023::pg_catalog.int8)"
+                    "(pg_catalog.hash_record_extended(ROW({column}), 0) OPERATOR(pg_catalog.&) \
+                     1023::pg_catalog.int8)"
                 );
             }
         };
