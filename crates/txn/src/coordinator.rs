@@ -154,7 +154,8 @@ pub enum Effect {
         /// What is known of the decision; `None` if it could not be found out.
         decision: Option<Decision>,
     },
-    /// Tell the client. Happens exactly once.
+    /// Tell the client. Happens exactly once, and after an abort not last: go on driving until
+    /// [`Coordinator::is_finished`], whether or not the client is still there.
     Reply(Outcome),
 }
 
