@@ -1,1 +1,16 @@
-//! Placeholder.
+//! Tests of the whole product: the support they share. The tests are in `tests/`.
+//!
+//! Owns: servers and gateways that live as long as a test, a client with exact control over the
+//! protocol, the differential tester, the data.
+//! Never: starts anything that survives the test.
+//! Start reading at [`servers`], then [`differential`].
+
+pub mod answer;
+pub mod client;
+pub mod compare;
+pub mod differential;
+pub mod lahman;
+pub mod programs;
+pub mod script;
+pub mod servers;
+pub mod suite;

@@ -1,0 +1,103 @@
+//! A cluster with its gateway inside the test's own process.
+//!
+//! Owns: the servers, the catalog's first writing, and the runtime that the gateway runs on.
+//! Never: outlives its value. For a gateway that can be killed see `process`.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tutti_embed::Cluster;
+use tutti_gateway::{Config, DefaultDistribution, GatewayError, NodeConfig};
+
+use crate::client::Endpoint;
+use crate::servers;
+
+/// How long a gateway may take to end its sessions.
+const END_LIMIT: Duration = Duration::from_secs(10);
+
+/// Servers and a gateway on a free port.
+#[derive(Debug)]
+pub struct TestCluster {
+    port: u16,
+    end: Option<oneshot::Sender<()>>,
+    gateway: Option<JoinHandle<Result<(), GatewayError>>>,
+    runtime: Option<Runtime>,
+    servers: Cluster,
+}
+
+/// The configuration of a gateway in front of these servers.
+pub fn config(servers: &Cluster, listen: String) -> Config {
+    let node = |(index, server): (usize, &tutti_embed::Server)| NodeConfig {
+        id: u16::try_from(index + 1).expect("few nodes"),
+        host: "127.0.0.1".to_owned(),
+        port: server.port(),
+        user: "postgres".to_owned(),
+        password: None,
+    };
+    Config {
+        listen,
+        database: "postgres".to_owned(),
+        cluster: "test".to_owned(),
+        default_distribution: DefaultDistribution::default(),
+        nodes: servers.servers().iter().enumerate().map(node).collect(),
+    }
+}
+
+impl TestCluster {
+    /// Starts so many servers, writes the catalog, and starts the gateway.
+    pub fn start(nodes: u16) -> Result<Self> {
+        Self::start_on(servers::start(nodes)?)
+    }
+
+    /// Starts a gateway in front of these servers.
+    pub fn start_on(servers: Cluster) -> Result<Self> {
+        let runtime = Runtime::new()?;
+        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0"))?;
+        let port = listener.local_addr()?.port();
+        let config = config(&servers, format!("127.0.0.1:{port}"));
+        runtime.block_on(tutti_gateway::init(&config, false)).context("write the catalog")?;
+        let (end, asked_to_end) = oneshot::channel::<()>();
+        let gateway = runtime.spawn(tutti_gateway::serve(config, listener, async move {
+            // Dropping the sender asks as well.
+            let _ = asked_to_end.await;
+        }));
+        let (end, gateway, runtime) = (Some(end), Some(gateway), Some(runtime));
+        Ok(Self { port, end, gateway, runtime, servers })
+    }
+
+    /// Where clients connect.
+    pub fn endpoint(&self) -> Endpoint {
+        Endpoint::on(self.port)
+    }
+
+    /// The nodes themselves.
+    pub fn servers(&self) -> &Cluster {
+        &self.servers
+    }
+
+    /// Asks the gateway to end and waits for it.
+    ///
+    /// Errors: it reports one, or does not end in time.
+    pub fn stop_gateway(&mut self) -> Result<()> {
+        drop(self.end.take());
+        let (Some(runtime), Some(gateway)) = (&self.runtime, self.gateway.take()) else {
+            return Ok(());
+        };
+        let ended = runtime.block_on(async { tokio::time::timeout(END_LIMIT, gateway).await });
+        ensure!(ended.is_ok(), "the gateway does not end within {END_LIMIT:?}");
+        Ok(ended.context("wait")??.context("the gateway failed")?)
+    }
+}
+
+impl Drop for TestCluster {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_timeout(END_LIMIT);
+        }
+    }
+}

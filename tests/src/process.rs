@@ -1,0 +1,111 @@
+//! A gateway in a process of its own, to be killed.
+//!
+//! Owns: the process and its configuration file. Never: the servers, which outlive it.
+
+use std::fs;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use tempfile::TempDir;
+use tutti_embed::Cluster;
+
+use crate::client::{Client, Endpoint};
+use crate::gateway;
+use crate::programs;
+
+/// How long a gateway may take until a statement works; it settles what is in doubt first.
+const READY_LIMIT: Duration = Duration::from_secs(60);
+
+/// `tutti serve` in front of servers.
+#[derive(Debug)]
+pub struct GatewayProcess {
+    child: Child,
+    port: u16,
+    files: TempDir,
+}
+
+/// Writes the catalog into the nodes by `tutti init`.
+pub fn init(servers: &Cluster) -> Result<()> {
+    let files = write_config(servers, 0)?;
+    let path = files.path().join("tutti.toml");
+    programs::run(Command::new(programs::tutti()?).arg("init").arg("--config").arg(path))?;
+    Ok(())
+}
+
+fn write_config(servers: &Cluster, port: u16) -> Result<TempDir> {
+    let files = tempfile::tempdir()?;
+    let config = gateway::config(servers, format!("127.0.0.1:{port}"));
+    fs::write(files.path().join("tutti.toml"), toml::to_string(&config)?)?;
+    Ok(files)
+}
+
+impl GatewayProcess {
+    /// Starts the built binary and waits until a statement works.
+    pub fn start(servers: &Cluster) -> Result<Self> {
+        let port = free_port()?;
+        let files = write_config(servers, port)?;
+        let log = fs::File::create(files.path().join("gateway.log"))?;
+        let child = Command::new(programs::tutti()?)
+            .arg("serve")
+            .arg("--config")
+            .arg(files.path().join("tutti.toml"))
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .context("start tutti serve")?;
+        let mut process = Self { child, port, files };
+        process.wait_until_ready()?;
+        Ok(process)
+    }
+
+    fn wait_until_ready(&mut self) -> Result<()> {
+        let deadline = Instant::now() + READY_LIMIT;
+        loop {
+            let answered =
+                Client::connect(&self.endpoint()).and_then(|mut client| client.value("SELECT 1"));
+            match answered {
+                Ok(_) => return Ok(()),
+                Err(error) if Instant::now() > deadline => {
+                    return Err(error.context(self.log()));
+                }
+                Err(_) => (),
+            }
+            if let Some(status) = self.child.try_wait()? {
+                bail!("tutti serve ended with {status}: {}", self.log());
+            }
+            sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Where clients connect.
+    pub fn endpoint(&self) -> Endpoint {
+        Endpoint::on(self.port)
+    }
+
+    /// What it wrote to its log.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.files.path().join("gateway.log")).unwrap_or_default()
+    }
+
+    /// SIGKILL; returns when the process is gone.
+    pub fn kill9(mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+}
+
+impl Drop for GatewayProcess {
+    fn drop(&mut self) {
+        // Already gone after `kill9`.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A port that is free now. Another process may take it first; then the start fails and says so.
+fn free_port() -> Result<u16> {
+    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}

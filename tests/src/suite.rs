@@ -1,0 +1,129 @@
+//! Which differential scripts run: all of `tests/differential`, under every distribution they name.
+//!
+//! Owns: the order (scripts that change nothing share their tables) and the choice by environment.
+//! Never: compares. Start reading at [`run_all`].
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+
+use crate::differential::{Protocol, Report, Setting, Stage, scripts};
+use crate::lahman;
+use crate::script::{Placement, Script};
+
+/// Chooses what runs: `FILE DISTRIBUTION NODES PROTOCOL`, `-` for all.
+const CHOICE: &str = "TUTTI_DIFFERENTIAL";
+/// Differences beyond these are counted, not printed.
+const SHOWN: usize = 40;
+
+fn directory() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("differential")
+}
+
+/// What the environment asks for.
+#[derive(Debug, Default)]
+pub struct Choice {
+    words: Vec<String>,
+}
+
+impl Choice {
+    /// Reads the environment.
+    pub fn from_environment() -> Self {
+        let text = std::env::var(CHOICE).unwrap_or_default();
+        Self { words: text.split_whitespace().map(str::to_owned).collect() }
+    }
+
+    /// Whether the word at `index` is this value, or left out.
+    pub fn allows(&self, index: usize, value: &str) -> bool {
+        self.words.get(index).is_none_or(|word| word == "-" || word == value)
+    }
+
+    /// Whether anything is chosen.
+    pub fn is_made(&self) -> bool {
+        !self.words.is_empty()
+    }
+}
+
+/// Runs every script that the choice allows, by these protocols.
+pub fn run_all(stage: &Stage, protocols: &[Protocol], choice: &Choice) -> Result<Report> {
+    let mut report = Report::default();
+    if !choice.allows(2, &stage.nodes.to_string()) {
+        return Ok(report);
+    }
+    let mut by_setup: BTreeMap<Option<String>, Vec<Script>> = BTreeMap::new();
+    for script in scripts(&directory())? {
+        let file = script.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let needs_data = script.setup.as_deref() == Some("lahman");
+        if needs_data && lahman::directory_or_skip(&file).is_none() {
+            continue;
+        }
+        if choice.allows(0, &file) {
+            by_setup.entry(script.setup.clone()).or_default().push(script);
+        }
+    }
+    for (setup, mut scripts) in by_setup {
+        // Those that change nothing share one making of the tables.
+        scripts.sort_by_key(|script| script.changes_data);
+        let setup = match setup {
+            Some(name) => Script::read(&directory().join("setup").join(format!("{name}.sql")))?,
+            None => Script::default(),
+        };
+        let mut names: Vec<String> = setup.distributions.keys().cloned().collect();
+        names.extend(scripts.iter().flat_map(|script| script.distributions.keys().cloned()));
+        names.sort();
+        names.dedup();
+        for distribution in names.iter().filter(|name| choice.allows(1, name)) {
+            report.add(run_under(stage, &setup, &scripts, distribution, protocols, choice)?);
+        }
+    }
+    Ok(report)
+}
+
+fn run_under(
+    stage: &Stage,
+    setup: &Script,
+    scripts: &[Script],
+    distribution: &str,
+    protocols: &[Protocol],
+    choice: &Choice,
+) -> Result<Report> {
+    let mut report = Report::default();
+    let mut is_made = false;
+    for script in scripts {
+        let is_known = setup.distributions.contains_key(distribution)
+            || script.distributions.contains_key(distribution);
+        if !is_known {
+            continue;
+        }
+        let mut placement: Placement =
+            setup.distributions.get(distribution).cloned().unwrap_or_default();
+        placement.extend(script.distributions.get(distribution).cloned().unwrap_or_default());
+        for protocol in protocols.iter().filter(|p| choice.allows(3, p.name())) {
+            if !is_made {
+                stage.clear()?;
+                stage.set_up(setup, distribution)?;
+            }
+            let setting = Setting { script, distribution, protocol: *protocol };
+            let found = stage.run(&setting, &placement)?;
+            is_made = !script.changes_data;
+            report.add(found);
+        }
+    }
+    Ok(report)
+}
+
+/// Fails with the differences, if there are any.
+pub fn judge(report: &Report, choice: &Choice) {
+    println!(
+        "{} statements compared, {} refused on purpose, {} differences",
+        report.compared,
+        report.refused,
+        report.differences.len()
+    );
+    for difference in report.differences.iter().take(SHOWN) {
+        println!("{difference}");
+    }
+    assert!(report.differences.is_empty(), "{} differences, see above", report.differences.len());
+    assert!(choice.is_made() || report.compared > 300, "hardly anything was compared");
+}

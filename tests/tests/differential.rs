@@ -1,0 +1,39 @@
+//! The same statements on one PostgreSQL and on clusters of one, two and three nodes: equal answers.
+//!
+//! Owns: which cluster runs which protocol. The scripts are in `tests/differential`, the tester is
+//! `tutti_tests::differential`.
+
+use anyhow::Result;
+use tutti_tests::differential::{Protocol, Stage};
+use tutti_tests::gateway::TestCluster;
+use tutti_tests::servers;
+use tutti_tests::suite::{Choice, judge, run_all};
+
+fn compare_with_cluster(nodes: u16, protocols: &[Protocol]) -> Result<()> {
+    let choice = Choice::from_environment();
+    if !choice.allows(2, &nodes.to_string()) {
+        return Ok(());
+    }
+    let protocols = if choice.is_made() { &Protocol::ALL } else { protocols };
+    let plain = servers::start(1)?;
+    let cluster = TestCluster::start(nodes)?;
+    let stage =
+        Stage { expected: servers::endpoint(&plain, 0), subject: cluster.endpoint(), nodes };
+    judge(&run_all(&stage, protocols, &choice)?, &choice);
+    Ok(())
+}
+
+#[test]
+fn a_cluster_of_one_node_answers_like_postgresql() -> Result<()> {
+    compare_with_cluster(1, &[Protocol::Simple])
+}
+
+#[test]
+fn a_cluster_of_two_nodes_answers_like_postgresql() -> Result<()> {
+    compare_with_cluster(2, &[Protocol::Extended, Protocol::Pipelined])
+}
+
+#[test]
+fn a_cluster_of_three_nodes_answers_like_postgresql() -> Result<()> {
+    compare_with_cluster(3, &[Protocol::Simple, Protocol::Extended])
+}
