@@ -1,0 +1,23 @@
+//! The cluster's catalog, as it is stored on the nodes in the schema `tutti`.
+//!
+//! Owns: what the schema looks like, reading it into [`tutti_sql::catalog::Catalog`], changing it as
+//! part of a client's DDL, and the rules that a schema must keep to be distributable.
+//! Never: decides where a statement runs, nor begins or ends a transaction.
+//! Start reading at [`schema`], then [`load()`], then [`placement`].
+
+pub mod functions;
+pub mod load;
+pub mod placement;
+mod rows;
+pub mod schema;
+pub mod sequences;
+pub mod verify;
+
+pub use functions::load_builtin_functions;
+pub use load::load;
+pub use placement::{
+    PlacementKind, Registration, choose_placement, note_change, register, unregister_dropped,
+};
+pub(crate) use rows::Answer;
+pub use sequences::{disarm_sequences, rearm_sequences};
+pub use verify::verify;
