@@ -1,0 +1,267 @@
+//! Plans of COPY.
+//!
+//! Owns: which columns the data has, which must be added to it, and where the rows of COPY TO come
+//! from. Never: reads or splits data; the executor does, by the plan's options.
+//! Start reading at [`plan_copy`].
+
+use pg_query::NodeEnum;
+use pg_query::protobuf::{CopyStmt, Node, SelectStmt};
+
+use super::functions::volatility;
+use super::insert::defaults::Evaluation;
+use super::names::string;
+use super::utility::{at_home, is_on, option, option_text, planned};
+use super::{Context, deparse, mentions, query};
+use crate::catalog::{Placement, Relation, RelationKind, Volatility, quote_identifier};
+use crate::plan::{Access, CopyFrom, CopyTo, CopyToPlan, NodeChoice, Plan, Planned};
+use crate::refusal::Refusal;
+use crate::statement::Statement;
+use crate::statement::tokens::{list, scan};
+
+/// Plans COPY in both directions.
+pub(super) fn plan_copy(
+    copy: &CopyStmt,
+    statement: &Statement,
+    context: &Context<'_>,
+) -> Result<Planned, Refusal> {
+    if !copy.filename.is_empty() {
+        let what = if copy.is_program { "a program" } else { "a file" };
+        return Err(Refusal::unsupported(
+            format!("COPY with {what} is not supported"),
+            "It would be one on the server of a node, not the client's.",
+            "Use COPY … FROM STDIN or TO STDOUT; in psql \\copy does.",
+        ));
+    }
+    if copy.is_from { plan_from(copy, statement, context) } else { plan_to(copy, statement, context) }
+}
+
+fn plan_to(
+    copy: &CopyStmt,
+    statement: &Statement,
+    context: &Context<'_>,
+) -> Result<Planned, Refusal> {
+    let (plan, why) = match (&copy.relation, copy.query.as_ref().and_then(|it| it.node.as_ref())) {
+        (Some(range), _) => match context.relation(range).map(|relation| &relation.placement) {
+            Some(Placement::Hash { .. } | Placement::RoundRobin) => {
+                (CopyToPlan::Scatter, "every node has a share of the rows".to_owned())
+            }
+            Some(Placement::Replicated) => {
+                (CopyToPlan::One(NodeChoice::Any), "every node has all rows".to_owned())
+            }
+            Some(Placement::Home) | None => {
+                (CopyToPlan::One(NodeChoice::Home), "only node 1 has it".to_owned())
+            }
+        },
+        (None, Some(NodeEnum::SelectStmt(select))) => query_to(select, statement, context)?,
+        (None, Some(tree)) => changing_to(tree, statement, context)?,
+        (None, None) => return Err(Refusal::postgres("42601", "syntax error at end of input")),
+    };
+    let format = option(&copy.options, "format").and_then(option_text);
+    let binary = format.is_some_and(|format| format.eq_ignore_ascii_case("binary"));
+    let header = option(&copy.options, "header").is_some_and(is_on);
+    Ok(planned(Plan::CopyTo(CopyTo { plan, binary, header }), why))
+}
+
+/// COPY (query) TO STDOUT.
+fn query_to(
+    select: &SelectStmt,
+    statement: &Statement,
+    context: &Context<'_>,
+) -> Result<(CopyToPlan, String), Refusal> {
+    let Planned { plan, why } = query::plan_select(select, context)?;
+    let plan = match plan {
+        Plan::One { node, otherwise: None, .. } => CopyToPlan::One(node),
+        Plan::Scatter { access: Access::Read } => CopyToPlan::Scatter,
+        _ => {
+            let text = statement.text.as_str();
+            let tokens =
+                scan(text).map_err(|error| Refusal::postgres("42601", error.to_string()))?;
+            let behind = list(text, &tokens, 1).map(|(_, behind)| behind);
+            let (Some(open), Some(close)) =
+                (tokens.get(1), behind.and_then(|behind| tokens.get(behind - 1)))
+            else {
+                return Err(Refusal::postgres("42601", "syntax error at end of input"));
+            };
+            let (before, after) = (&text[..open.end], &text[close.start..]);
+            CopyToPlan::Gather(query::gather_query(select, before, after, context)?)
+        }
+    };
+    Ok((plan, why))
+}
+
+/// COPY (INSERT … RETURNING) TO STDOUT and its kin.
+fn changing_to(
+    tree: &NodeEnum,
+    statement: &Statement,
+    context: &Context<'_>,
+) -> Result<(CopyToPlan, String), Refusal> {
+    let inner = Statement {
+        text: deparse(tree)?,
+        offset: 0,
+        tree: tree.clone(),
+        distribute_by: None,
+        parameter_count: statement.parameter_count,
+    };
+    match super::plan(&inner, context)? {
+        Planned { plan: Plan::One { node, otherwise: None, .. }, why } => {
+            Ok((CopyToPlan::One(node), why))
+        }
+        _ => Err(Refusal::unsupported(
+            "COPY of a statement that changes rows on several nodes is not supported",
+            "Its rows would have to be brought together from several writes.",
+            "Run the statement with RETURNING by itself.",
+        )),
+    }
+}
+
+fn plan_from(
+    copy: &CopyStmt,
+    statement: &Statement,
+    context: &Context<'_>,
+) -> Result<Planned, Refusal> {
+    let relation = copy.relation.as_ref().and_then(|range| context.relation(range));
+    if context.catalog.nodes.len() == 1 {
+        return Ok(at_home("the cluster has one node"));
+    }
+    let Some(relation) = relation else {
+        return Ok(at_home("only node 1 has it"));
+    };
+    if let RelationKind::View { .. } = relation.kind {
+        let tables = mentions::of_relation(relation, context);
+        if tables.distributed.is_some() || tables.replicated.is_some() {
+            return Err(Refusal::unsupported(
+                format!("COPY into the view {} is not supported", relation.sql_name()),
+                "Its rows would go through a trigger on one node.",
+                "Copy into the table itself.",
+            ));
+        }
+        return Ok(at_home("only node 1 has it"));
+    }
+    if relation.placement == Placement::Home {
+        return Ok(at_home("only node 1 has it"));
+    }
+    super::insert::refuse_unsafe_trigger(relation)?;
+    let columns = data_columns(copy, relation)?;
+    let evaluation = Evaluation::of(relation, context);
+    check_options(copy, relation, &columns, &evaluation, context)?;
+    let fill: Vec<(usize, String)> = (0..relation.columns.len())
+        .filter(|column| !columns.contains(column) && evaluation.once(*column))
+        .map(|column| (column, evaluation.default_sql(column)))
+        .collect();
+    let key = match relation.placement {
+        Placement::Hash { key, .. } => columns
+            .iter()
+            .chain(fill.iter().map(|(column, _)| column))
+            .position(|column| *column == key),
+        _ => None,
+    };
+    let text = if fill.is_empty() {
+        statement.text.clone()
+    } else {
+        let mut filled = copy.clone();
+        filled.attlist = columns
+            .iter()
+            .chain(fill.iter().map(|(column, _)| column))
+            .map(|column| name_node(&relation.columns[*column].name))
+            .collect();
+        deparse(&NodeEnum::CopyStmt(Box::new(filled)))?
+    };
+    let why = match relation.placement {
+        Placement::Hash { .. } => "each row goes to the node of its distribution key",
+        Placement::RoundRobin => "the rows are spread over the nodes",
+        _ => "every node receives all rows",
+    };
+    let copy_from = CopyFrom {
+        relation: relation.clone(),
+        statement: text,
+        options: copy.options.iter().filter_map(written_option).collect(),
+        columns,
+        key,
+        fill,
+    };
+    Ok(planned(Plan::CopyFrom(copy_from), why))
+}
+
+/// The columns that the data has, in its order.
+fn data_columns(copy: &CopyStmt, relation: &Relation) -> Result<Vec<usize>, Refusal> {
+    if copy.attlist.is_empty() {
+        let all = relation.columns.iter().enumerate();
+        return Ok(all.filter(|(_, column)| !column.generated).map(|(index, _)| index).collect());
+    }
+    copy.attlist
+        .iter()
+        .filter_map(string)
+        .map(|name| {
+            relation.column(name).ok_or_else(|| {
+                let message =
+                    format!("column \"{name}\" of relation \"{}\" does not exist", relation.name);
+                Refusal::postgres("42703", message)
+            })
+        })
+        .collect()
+}
+
+/// Refuses options whose effect would differ from one PostgreSQL's.
+fn check_options(
+    copy: &CopyStmt,
+    relation: &Relation,
+    columns: &[usize],
+    evaluation: &Evaluation<'_>,
+    context: &Context<'_>,
+) -> Result<(), Refusal> {
+    if option(&copy.options, "reject_limit").is_some() {
+        return Err(Refusal::unsupported(
+            "COPY with REJECT_LIMIT is not supported",
+            "Each node would count its own rejected rows.",
+            "Leave REJECT_LIMIT out.",
+        ));
+    }
+    if option(&copy.options, "default").is_some()
+        && let Some(column) = columns.iter().find(|column| evaluation.once(**column))
+    {
+        return Err(Refusal::unsupported(
+            "COPY with DEFAULT is not supported for this table",
+            format!(
+                "The default of column \"{}\" must be evaluated once for the whole cluster.",
+                relation.columns[*column].name
+            ),
+            "Leave the column out of the column list, or the DEFAULT option out.",
+        ));
+    }
+    let volatile_filter = copy
+        .where_clause
+        .as_ref()
+        .is_some_and(|filter| volatility(filter, context) != Volatility::Immutable);
+    if volatile_filter && relation.placement == Placement::Replicated {
+        return Err(Refusal::unsupported(
+            "COPY with this WHERE is not supported for a replicated table",
+            "The condition is not immutable: the nodes could keep different rows.",
+            "Copy into a table of its own, then INSERT … SELECT … WHERE.",
+        ));
+    }
+    Ok(())
+}
+
+/// An option for the executor: lower-case name, value as text. Lists of columns become quoted
+/// identifiers joined by commas; an option without value is `true`.
+fn written_option(node: &Node) -> Option<(String, String)> {
+    let Some(NodeEnum::DefElem(element)) = &node.node else { return None };
+    let value = match element.arg.as_ref().and_then(|arg| arg.node.as_ref()) {
+        None => "true".to_owned(),
+        Some(NodeEnum::List(columns)) => {
+            let names: Vec<String> =
+                columns.items.iter().filter_map(string).map(quote_identifier).collect();
+            names.join(",")
+        }
+        Some(_) => option_text(element)?,
+    };
+    Some((element.defname.to_ascii_lowercase(), value))
+}
+
+fn name_node(name: &str) -> Node {
+    let name = pg_query::protobuf::String { sval: name.to_owned() };
+    Node { node: Some(NodeEnum::String(name)) }
+}
+
+#[cfg(test)]
+mod tests;

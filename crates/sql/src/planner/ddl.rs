@@ -1,0 +1,112 @@
+//! Plans of schema changes: on all nodes, or on node 1 for what is temporary, or a refusal.
+//!
+//! Owns: which statements change the schema of the cluster and what else the executor must then
+//! look after.
+//! Never: checks that keys and constraints fit the placement; the executor does, on the catalog
+//! that the change leaves behind.
+//! Start reading at [`plan_ddl`].
+
+mod alter_table;
+mod create_table;
+mod refused;
+mod temporary;
+
+use pg_query::NodeEnum;
+
+pub(super) use create_table::plan_select_into;
+pub(super) use refused::concurrently;
+pub(super) use temporary::{all_temporary, is_temporary};
+
+use super::utility::{at_home, planned};
+use super::{Context, mentions, query};
+use crate::plan::{Ddl, NodeChoice, Plan, Planned};
+use crate::refusal::Refusal;
+use crate::statement::Statement;
+
+/// Plans every statement that changes the schema.
+pub(super) fn plan_ddl(statement: &Statement, context: &Context<'_>) -> Result<Planned, Refusal> {
+    let tree = &statement.tree;
+    if let Some(refusal) = refused::always(tree) {
+        return Err(refusal);
+    }
+    if temporary::concerns_only_temporary(tree, context)? {
+        if statement.distribute_by.is_some() {
+            return Err(Refusal::unsupported(
+                "a temporary table cannot be distributed",
+                "Temporary tables are on node 1 only.",
+                "Leave out TEMPORARY or DISTRIBUTE BY.",
+            ));
+        }
+        return Ok(at_home("temporary objects are on node 1"));
+    }
+    match tree {
+        NodeEnum::CreateStmt(create) => create_table::plan(create, statement),
+        NodeEnum::CreateTableAsStmt(create) => create_table::plan_as(create, statement, context),
+        NodeEnum::AlterTableStmt(alter) => alter_table::plan(alter, context),
+        NodeEnum::RefreshMatViewStmt(refresh) => {
+            if let Some(relation) = refresh.relation.as_ref().and_then(|it| context.relation(it)) {
+                let name = mentions::of_relation(relation, context).distributed;
+                refuse_materialized(name.as_deref())?;
+            }
+            Ok(everywhere(Ddl { creates: None, may_drop: false, touches_sequences: false }))
+        }
+        _ => Ok(everywhere(Ddl {
+            creates: None,
+            may_drop: may_drop(tree),
+            touches_sequences: touches_sequences(tree),
+        })),
+    }
+}
+
+/// The statement on all nodes, in one global transaction.
+fn everywhere(ddl: Ddl) -> Planned {
+    planned(Plan::Ddl(ddl), "every node has the whole schema")
+}
+
+fn may_drop(tree: &NodeEnum) -> bool {
+    matches!(
+        tree,
+        NodeEnum::DropStmt(_)
+            | NodeEnum::DropOwnedStmt(_)
+            | NodeEnum::RenameStmt(_)
+            | NodeEnum::AlterObjectSchemaStmt(_)
+            | NodeEnum::AlterExtensionStmt(_)
+            | NodeEnum::DropRoleStmt(_)
+    )
+}
+
+fn touches_sequences(tree: &NodeEnum) -> bool {
+    match tree {
+        NodeEnum::CreateSeqStmt(_)
+        | NodeEnum::AlterSeqStmt(_)
+        // An extension's script may create anything.
+        | NodeEnum::CreateExtensionStmt(_)
+        | NodeEnum::AlterExtensionStmt(_) => true,
+        NodeEnum::TruncateStmt(truncate) => truncate.restart_seqs,
+        _ => false,
+    }
+}
+
+/// CREATE MATERIALIZED VIEW: each node fills its own copy, so all must read the same rows.
+fn plan_materialized_view(
+    query_tree: &NodeEnum,
+    context: &Context<'_>,
+) -> Result<Planned, Refusal> {
+    refuse_materialized(mentions::of(query_tree, context).distributed.as_deref())?;
+    let NodeEnum::SelectStmt(select) = query_tree else {
+        return Err(refused::execute());
+    };
+    match query::plan_select(select, context)?.plan {
+        Plan::One { node: NodeChoice::Home | NodeChoice::Any, .. } => {
+            Ok(everywhere(Ddl { creates: None, may_drop: false, touches_sequences: false }))
+        }
+        _ => Err(refused::materialized("its query")),
+    }
+}
+
+fn refuse_materialized(distributed: Option<&str>) -> Result<(), Refusal> {
+    match distributed {
+        Some(name) => Err(refused::materialized(name)),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,167 @@
+//! ALTER TABLE: what a placement forbids, and what each node would do differently.
+//!
+//! Owns: refusals of changes that would leave rows on wrong nodes or copies unequal.
+//! Never: checks constraints against the placement.
+
+use pg_query::NodeEnum;
+use pg_query::protobuf::{AlterTableCmd, AlterTableStmt, AlterTableType, ColumnDef, ConstrType};
+
+use super::super::functions::volatility;
+use super::super::Context;
+use super::create_table::column_makes_sequence;
+use super::everywhere;
+use crate::catalog::{Placement, Relation, Volatility};
+use crate::plan::{Ddl, Planned};
+use crate::refusal::Refusal;
+
+pub(super) fn plan(alter: &AlterTableStmt, context: &Context<'_>) -> Result<Planned, Refusal> {
+    let relation = alter.relation.as_ref().and_then(|range| context.relation(range));
+    let mut touches_sequences = false;
+    for command in &alter.cmds {
+        let Some(NodeEnum::AlterTableCmd(command)) = &command.node else { continue };
+        if let Some(relation) = relation
+            && context.catalog.nodes.len() > 1
+        {
+            check(command, relation, context)?;
+        }
+        touches_sequences |= match command.subtype() {
+            AlterTableType::AtAddColumn => added_column(command).is_some_and(column_makes_sequence),
+            AlterTableType::AtAddIdentity
+            | AlterTableType::AtSetIdentity
+            | AlterTableType::AtDropIdentity => true,
+            _ => false,
+        };
+    }
+    Ok(everywhere(Ddl { creates: None, may_drop: false, touches_sequences }))
+}
+
+fn added_column(command: &AlterTableCmd) -> Option<&ColumnDef> {
+    match command.def.as_ref()?.node.as_ref()? {
+        NodeEnum::ColumnDef(column) => Some(column),
+        _ => None,
+    }
+}
+
+fn check(
+    command: &AlterTableCmd,
+    relation: &Relation,
+    context: &Context<'_>,
+) -> Result<(), Refusal> {
+    match command.subtype() {
+        AlterTableType::AtDropColumn | AlterTableType::AtAlterColumnType => {
+            check_key(command, relation)?;
+            // ALTER … TYPE … USING may compute every row anew on each node.
+            if let Some(using) = added_column(command).and_then(|column| column.raw_default.as_ref())
+                && relation.placement != Placement::Home
+                && volatility(using, context) != Volatility::Immutable
+            {
+                return Err(not_immutable(&command.name));
+            }
+            Ok(())
+        }
+        AlterTableType::AtAddColumn => match added_column(command) {
+            Some(column) => check_added(column, relation, context),
+            None => Ok(()),
+        },
+        AlterTableType::AtAttachPartition | AlterTableType::AtDetachPartition => {
+            let Some(NodeEnum::PartitionCmd(partition)) =
+                command.def.as_ref().and_then(|def| def.node.as_ref())
+            else {
+                return Ok(());
+            };
+            if partition.concurrent {
+                return Err(super::concurrently("DETACH PARTITION"));
+            }
+            let other = partition.name.as_ref().and_then(|name| context.relation(name));
+            match (command.subtype(), other) {
+                (AlterTableType::AtAttachPartition, Some(other)) => same_placement(relation, other),
+                _ => Ok(()),
+            }
+        }
+        AlterTableType::AtAddInherit => {
+            let Some(NodeEnum::RangeVar(parent)) =
+                command.def.as_ref().and_then(|def| def.node.as_ref())
+            else {
+                return Ok(());
+            };
+            match context.relation(parent) {
+                Some(parent) => same_placement(parent, relation),
+                None => Ok(()),
+            }
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The distribution key must stay what the buckets were computed from.
+fn check_key(command: &AlterTableCmd, relation: &Relation) -> Result<(), Refusal> {
+    let Placement::Hash { key, .. } = relation.placement else { return Ok(()) };
+    if relation.columns.get(key).is_none_or(|column| column.name != command.name) {
+        return Ok(());
+    }
+    let (change, hint) = match command.subtype() {
+        AlterTableType::AtDropColumn => ("dropped", "Distribute the table by another column first"),
+        _ => ("changed to another type", "Make the table replicated or round robin first"),
+    };
+    Err(Refusal::unsupported(
+        format!("column \"{}\" cannot be {change}", command.name),
+        format!(
+            "It is the distribution key of {}: its value says on which node a row is.",
+            relation.sql_name()
+        ),
+        format!("{hint} (tutti_distribute, tutti_replicate, tutti_round_robin)."),
+    ))
+}
+
+/// A column whose default each node would evaluate for the rows that are there already.
+fn check_added(
+    column: &ColumnDef,
+    relation: &Relation,
+    context: &Context<'_>,
+) -> Result<(), Refusal> {
+    if relation.placement == Placement::Home {
+        return Ok(());
+    }
+    let differs = column_makes_sequence(column)
+        || column.constraints.iter().any(|constraint| match &constraint.node {
+            Some(NodeEnum::Constraint(constraint)) => {
+                constraint.contype() == ConstrType::ConstrDefault
+                    && constraint
+                        .raw_expr
+                        .as_ref()
+                        .is_some_and(|value| volatility(value, context) != Volatility::Immutable)
+            }
+            _ => false,
+        });
+    if differs { Err(not_immutable(&column.colname)) } else { Ok(()) }
+}
+
+fn not_immutable(column: &str) -> Refusal {
+    Refusal::unsupported(
+        format!("column \"{column}\" cannot be computed on each node"),
+        "The rows that are there get its value from an expression that each node would evaluate \
+         for itself, with different results.",
+        "Add the column without the default, set it with UPDATE, then ALTER COLUMN … SET DEFAULT.",
+    )
+}
+
+fn same_placement(parent: &Relation, child: &Relation) -> Result<(), Refusal> {
+    let key_name = |relation: &Relation| match relation.placement {
+        Placement::Hash { key, .. } => relation.columns.get(key).map(|column| column.name.clone()),
+        _ => None,
+    };
+    let same = match (&parent.placement, &child.placement) {
+        (Placement::Hash { map: left, .. }, Placement::Hash { map: right, .. }) => {
+            left == right && key_name(parent) == key_name(child)
+        }
+        (left, right) => left == right,
+    };
+    if same {
+        return Ok(());
+    }
+    Err(Refusal::unsupported(
+        format!("{} is placed differently from {}", child.sql_name(), parent.sql_name()),
+        "The rows of a child table are rows of its parent and must be where the parent's are.",
+        "Give the child the parent's placement first (tutti_distribute and its kin).",
+    ))
+}

@@ -1,0 +1,204 @@
+//! CREATE TABLE, CREATE TABLE … AS and SELECT … INTO.
+//!
+//! Owns: what the executor must register of a new table, and splitting CREATE TABLE … AS into a
+//! schema change and an INSERT. Never: chooses a placement for tables that ask for none.
+
+use pg_query::NodeEnum;
+use pg_query::protobuf::{
+    ColumnDef, CreateStmt, CreateTableAsStmt, IntoClause, Node, ObjectType, SelectStmt,
+};
+
+use super::super::utility::{at_home, planned};
+use super::super::{Context, deparse, names::string, query};
+use super::{everywhere, is_temporary, plan_materialized_view, refused};
+use crate::catalog::quote_identifier;
+use crate::plan::{CreatedTable, Ddl, NodeChoice, Plan, Planned, RunOn};
+use crate::refusal::Refusal;
+use crate::statement::Statement;
+
+pub(super) fn plan(create: &CreateStmt, statement: &Statement) -> Result<Planned, Refusal> {
+    let Some(relation) = &create.relation else {
+        return Err(Refusal::postgres("42601", "syntax error at end of input"));
+    };
+    let parent = create.inh_relations.iter().find_map(|parent| match &parent.node {
+        Some(NodeEnum::RangeVar(parent)) => {
+            Some((written(&parent.schemaname), parent.relname.clone()))
+        }
+        _ => None,
+    });
+    if parent.is_some() && statement.distribute_by.is_some() {
+        return Err(Refusal::unsupported(
+            "a partition or child table cannot have a placement of its own",
+            "Its rows are rows of its parent and must be where the parent's are.",
+            "Leave out DISTRIBUTE BY.",
+        ));
+    }
+    Ok(everywhere(Ddl {
+        creates: Some(CreatedTable {
+            schema: written(&relation.schemaname),
+            name: relation.relname.clone(),
+            distribute_by: statement.distribute_by.clone(),
+            parent,
+            if_not_exists: create.if_not_exists,
+            filled_by: None,
+        }),
+        may_drop: false,
+        touches_sequences: create.table_elts.iter().any(makes_sequence),
+    }))
+}
+
+/// Whether a table element makes a sequence: serial types, identity, LIKE with options.
+fn makes_sequence(element: &Node) -> bool {
+    match &element.node {
+        Some(NodeEnum::ColumnDef(column)) => column_makes_sequence(column),
+        Some(NodeEnum::TableLikeClause(like)) => like.options != 0,
+        _ => false,
+    }
+}
+
+/// Whether adding this column makes a sequence.
+pub(super) fn column_makes_sequence(column: &ColumnDef) -> bool {
+    const SERIAL: [&str; 6] =
+        ["serial", "serial2", "serial4", "serial8", "bigserial", "smallserial"];
+    let serial = column
+        .type_name
+        .as_ref()
+        .and_then(|name| string(name.names.last()?))
+        .is_some_and(|name| SERIAL.contains(&name));
+    let identity = column.constraints.iter().any(|constraint| match &constraint.node {
+        Some(NodeEnum::Constraint(constraint)) => {
+            constraint.contype() == pg_query::protobuf::ConstrType::ConstrIdentity
+        }
+        _ => false,
+    });
+    serial || identity
+}
+
+/// CREATE TABLE … AS, and CREATE MATERIALIZED VIEW, which the grammar treats alike.
+pub(super) fn plan_as(
+    create: &CreateTableAsStmt,
+    statement: &Statement,
+    context: &Context<'_>,
+) -> Result<Planned, Refusal> {
+    let query_tree = create.query.as_ref().and_then(|query| query.node.as_ref());
+    let (Some(query_tree), Some(into)) = (query_tree, create.into.as_deref()) else {
+        return Err(Refusal::postgres("42601", "syntax error at end of input"));
+    };
+    if create.objtype() == ObjectType::ObjectMatview {
+        return plan_materialized_view(query_tree, context);
+    }
+    let NodeEnum::SelectStmt(select) = query_tree else { return Err(refused::execute()) };
+    let Some(relation) = &into.rel else {
+        return Err(Refusal::postgres("42601", "syntax error at end of input"));
+    };
+    if is_temporary(relation, context) {
+        return plan_temporary(create, select, statement, context);
+    }
+    let mut empty = create.clone();
+    empty.is_select_into = false;
+    if let Some(into) = empty.into.as_mut() {
+        into.skip_data = true;
+    }
+    let insert = (!into.skip_data).then(|| insert_text(into, select)).transpose()?;
+    let ddl = Ddl {
+        creates: Some(CreatedTable {
+            schema: written(&relation.schemaname),
+            name: relation.relname.clone(),
+            distribute_by: statement.distribute_by.clone(),
+            parent: None,
+            if_not_exists: create.if_not_exists,
+            filled_by: insert.clone(),
+        }),
+        may_drop: false,
+        touches_sequences: false,
+    };
+    let create = deparse(&NodeEnum::CreateTableAsStmt(Box::new(empty)))?;
+    Ok(planned(
+        Plan::CreateTableAs { ddl, create, insert },
+        "the table is created everywhere, then filled by its placement",
+    ))
+}
+
+/// `INSERT INTO t query`: the new table's columns are the query's, in order.
+fn insert_text(into: &IntoClause, select: &SelectStmt) -> Result<String, Refusal> {
+    let relation = into.rel.clone().unwrap_or_default();
+    let query = deparse(&NodeEnum::SelectStmt(Box::new(select.clone())))?;
+    let name = quote_identifier(&relation.relname);
+    Ok(match written(&relation.schemaname) {
+        Some(schema) => format!("INSERT INTO {}.{name} {query}", quote_identifier(&schema)),
+        None => format!("INSERT INTO {name} {query}"),
+    })
+}
+
+/// CREATE TEMPORARY TABLE … AS: the table is on node 1, so its rows are brought there.
+fn plan_temporary(
+    create: &CreateTableAsStmt,
+    select: &SelectStmt,
+    statement: &Statement,
+    context: &Context<'_>,
+) -> Result<Planned, Refusal> {
+    if statement.distribute_by.is_some() {
+        return Err(Refusal::unsupported(
+            "a temporary table cannot be distributed",
+            "Temporary tables are on node 1 only.",
+            "Leave out TEMPORARY or DISTRIBUTE BY.",
+        ));
+    }
+    let source = query::plan_select(select, context)?;
+    if let Plan::One { node: NodeChoice::Home | NodeChoice::Any, .. } = source.plan {
+        return Ok(at_home("temporary tables are on node 1, which has all that the query reads"));
+    }
+    // The query's text is put between what stands before and behind it, so the statement is
+    // written out with an empty query in its place, and cut there.
+    const MARK: &str = "SELECT 'tutti: the query'";
+    let mut marked = create.clone();
+    marked.is_select_into = false;
+    let mark = crate::statement::parse(MARK)?;
+    marked.query = mark.into_iter().next().map(|mark| Box::new(Node { node: Some(mark.tree) }));
+    let text = deparse(&NodeEnum::CreateTableAsStmt(Box::new(marked)))?;
+    let Some((before, after)) = text.split_once(MARK) else {
+        return Err(Refusal::unsupported(
+            "this temporary table cannot be filled from distributed tables",
+            "Its definition could not be separated from its query.",
+            "Create the table first, then fill it with INSERT … SELECT.",
+        ));
+    };
+    let mut gather = query::gather_query(select, before, after, context)?;
+    gather.run_on = RunOn::One(NodeChoice::Home);
+    gather.access = crate::plan::Access::Write;
+    Ok(planned(Plan::Gather(gather), "temporary tables are on node 1, so the rows are brought there"))
+}
+
+/// SELECT … INTO: the same as CREATE TABLE … AS.
+pub(in crate::planner) fn plan_select_into(
+    select: &SelectStmt,
+    statement: &Statement,
+    context: &Context<'_>,
+) -> Result<Planned, Refusal> {
+    let mut query = select.clone();
+    let Some(into) = take_into(&mut query) else {
+        return Err(Refusal::postgres("42601", "SELECT ... INTO is not allowed here"));
+    };
+    let create = CreateTableAsStmt {
+        query: Some(Box::new(Node { node: Some(NodeEnum::SelectStmt(Box::new(query))) })),
+        into: Some(into),
+        objtype: ObjectType::ObjectTable.into(),
+        is_select_into: true,
+        if_not_exists: false,
+    };
+    // A temporary one over undistributed tables runs as written, so the tree stays the client's.
+    plan_as(&create, statement, context)
+}
+
+/// Takes the INTO clause, which in a set operation is in the leftmost query.
+fn take_into(select: &mut SelectStmt) -> Option<Box<IntoClause>> {
+    match select.into_clause.take() {
+        Some(into) => Some(into),
+        None => take_into(select.larg.as_mut()?),
+    }
+}
+
+/// A schema name as written, if it was.
+fn written(schema: &str) -> Option<String> {
+    Some(schema.to_owned()).filter(|schema| !schema.is_empty())
+}

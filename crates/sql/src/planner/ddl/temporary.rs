@@ -1,0 +1,142 @@
+//! Whether a schema change is about temporary objects, which node 1 alone has.
+//!
+//! Owns: finding the relations that a statement changes. Never: tracks what is temporary; the
+//! session does ([`crate::catalog::NameScope::temporary`]).
+
+use pg_query::NodeEnum;
+use pg_query::protobuf::{Node, ObjectType, RangeVar};
+
+use super::super::{Context, mentions, names::string};
+use crate::refusal::Refusal;
+
+/// Whether `range` means, or will be, a temporary relation of this session.
+pub(in crate::planner) fn is_temporary(range: &RangeVar, context: &Context<'_>) -> bool {
+    range.relpersistence == "t" || names_temporary(&range.schemaname, &range.relname, context)
+}
+
+/// Whether all of these nodes are temporary relations; false for none.
+pub(in crate::planner) fn all_temporary(ranges: &[Node], context: &Context<'_>) -> bool {
+    !ranges.is_empty()
+        && ranges.iter().all(|range| match &range.node {
+            Some(NodeEnum::RangeVar(range)) => is_temporary(range, context),
+            _ => false,
+        })
+}
+
+fn names_temporary(schema: &str, name: &str, context: &Context<'_>) -> bool {
+    match schema {
+        "" => context.scope.temporary.iter().any(|temporary| temporary == name),
+        schema => schema == "pg_temp" || schema.starts_with("pg_temp_"),
+    }
+}
+
+/// Whether everything that the statement creates, changes or drops is temporary.
+///
+/// Errors: 0A000 for temporary and other relations in one statement: the ones are on node 1, the
+/// others on all.
+pub(super) fn concerns_only_temporary(
+    tree: &NodeEnum,
+    context: &Context<'_>,
+) -> Result<bool, Refusal> {
+    let range = |range: &Option<RangeVar>| {
+        range.as_ref().is_some_and(|range| is_temporary(range, context))
+    };
+    let object = |object: &Option<Box<Node>>, parts_behind: usize| {
+        object.as_ref().is_some_and(|object| names_object(object, parts_behind, context))
+    };
+    Ok(match tree {
+        NodeEnum::CreateStmt(create) => range(&create.relation),
+        NodeEnum::CreateTableAsStmt(_) => false,
+        // A view over a temporary table is temporary even if it does not say so.
+        NodeEnum::ViewStmt(view) => {
+            range(&view.view)
+                || view.query.as_ref().and_then(|query| query.node.as_ref()).is_some_and(|query| {
+                    mentions::of(query, context).temporary.is_some()
+                })
+        }
+        NodeEnum::CreateSeqStmt(create) => range(&create.sequence),
+        NodeEnum::AlterSeqStmt(alter) => range(&alter.sequence),
+        NodeEnum::AlterTableStmt(alter) => range(&alter.relation),
+        NodeEnum::IndexStmt(index) => range(&index.relation),
+        NodeEnum::CreateTrigStmt(trigger) => range(&trigger.relation),
+        NodeEnum::RuleStmt(rule) => range(&rule.relation),
+        NodeEnum::CreatePolicyStmt(policy) => range(&policy.table),
+        NodeEnum::AlterPolicyStmt(policy) => range(&policy.table),
+        NodeEnum::RenameStmt(rename) => range(&rename.relation),
+        NodeEnum::AlterObjectSchemaStmt(alter) => range(&alter.relation),
+        NodeEnum::AlterOwnerStmt(alter) => range(&alter.relation),
+        NodeEnum::ReplicaIdentityStmt(_) => false,
+        NodeEnum::CreateStatsStmt(statistics) => all_temporary(&statistics.relations, context),
+        NodeEnum::CommentStmt(comment) => {
+            object(&comment.object, parts_behind_relation(comment.objtype()))
+        }
+        NodeEnum::SecLabelStmt(label) => {
+            object(&label.object, parts_behind_relation(label.objtype()))
+        }
+        NodeEnum::TruncateStmt(truncate) => {
+            one_kind(truncate.relations.iter().map(|relation| match &relation.node {
+                Some(NodeEnum::RangeVar(range)) => is_temporary(range, context),
+                _ => false,
+            }))?
+        }
+        NodeEnum::GrantStmt(grant) => {
+            one_kind(grant.objects.iter().map(|relation| match &relation.node {
+                Some(NodeEnum::RangeVar(range)) => is_temporary(range, context),
+                _ => false,
+            }))?
+        }
+        NodeEnum::DropStmt(drop) => match drop.remove_type() {
+            kind if parts_behind_relation(kind) == NO_RELATION => false,
+            kind => one_kind(drop.objects.iter().map(|object| {
+                names_object(object, parts_behind_relation(kind), context)
+            }))?,
+        },
+        _ => false,
+    })
+}
+
+/// All of them, or none; anything between is refused.
+fn one_kind(temporary: impl Iterator<Item = bool>) -> Result<bool, Refusal> {
+    let answers: Vec<bool> = temporary.collect();
+    match (answers.contains(&true), answers.contains(&false)) {
+        (true, true) => Err(Refusal::unsupported(
+            "temporary and other relations cannot be changed by one statement",
+            "Temporary ones are on node 1, the others on all nodes.",
+            "Write one statement for the temporary ones and one for the others.",
+        )),
+        (any, _) => Ok(any),
+    }
+}
+
+/// Marks kinds of objects that do not belong to a relation.
+const NO_RELATION: usize = usize::MAX;
+
+/// How many parts of an object's name stand behind its relation's.
+fn parts_behind_relation(kind: ObjectType) -> usize {
+    match kind {
+        ObjectType::ObjectTable
+        | ObjectType::ObjectView
+        | ObjectType::ObjectSequence
+        | ObjectType::ObjectIndex
+        | ObjectType::ObjectMatview
+        | ObjectType::ObjectForeignTable => 0,
+        ObjectType::ObjectColumn
+        | ObjectType::ObjectTrigger
+        | ObjectType::ObjectRule
+        | ObjectType::ObjectPolicy
+        | ObjectType::ObjectTabconstraint => 1,
+        _ => NO_RELATION,
+    }
+}
+
+/// Whether an object's name (a list of its parts) is, or belongs to, a temporary relation.
+fn names_object(object: &Node, parts_behind: usize, context: &Context<'_>) -> bool {
+    let Some(NodeEnum::List(list)) = &object.node else { return false };
+    let parts: Vec<&str> = list.items.iter().filter_map(string).collect();
+    let Some(relation_parts) = parts.len().checked_sub(parts_behind) else { return false };
+    match &parts[..relation_parts] {
+        [.., schema, name] => names_temporary(schema, name, context),
+        [name] => names_temporary("", name, context),
+        [] => false,
+    }
+}

@@ -1,0 +1,295 @@
+//! The shop's catalog, and plans as texts, for the planner's tests.
+//!
+//! Three nodes; node `n` has the buckets with `bucket % 3 == n - 1`.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use super::{Context, plan};
+use crate::catalog::{
+    BucketMap, Catalog, Column, Function, Identity, MapId, NameScope, NodeId, Placement, Relation,
+    RelationKind, Volatility,
+};
+use crate::hash::{BUCKET_COUNT, KeyType};
+use crate::plan::{
+    CopyToPlan, Gather, InsertSource, KeyValue, NodeChoice, Piece, Plan, Planned, Template,
+};
+
+const INT4: (u32, &str) = (23, "pg_catalog.int4");
+const TEXT: (u32, &str) = (25, "pg_catalog.text");
+const NUMERIC: (u32, &str) = (1700, "pg_catalog.numeric");
+const TIMESTAMPTZ: (u32, &str) = (1184, "pg_catalog.timestamptz");
+
+fn column(name: &str, of: (u32, &str), default: Option<&str>) -> Column {
+    Column {
+        name: name.to_owned(),
+        type_oid: of.0,
+        type_name: of.1.to_owned(),
+        not_null: false,
+        default: default.map(str::to_owned),
+        generated: false,
+        identity: None,
+        domain: false,
+    }
+}
+
+fn hash(key: usize, key_type: KeyType) -> Placement {
+    Placement::Hash { key, key_type, map: MapId(1) }
+}
+
+/// The shop: `customers`, `orders`, `lines` hash-distributed and colocated, `tickets` by a serial,
+/// `items` and `rates` replicated, `events` round robin, `home` on node 1, views over them.
+pub(super) fn shop(node_count: u16) -> Catalog {
+    let nodes: Vec<NodeId> = (1..=node_count).map(NodeId).collect();
+    let map = (0..BUCKET_COUNT).map(|bucket| NodeId(bucket % node_count + 1)).collect();
+    let table = |name: &str, placement: Placement, columns: Vec<Column>| Relation {
+        schema: "public".to_owned(),
+        name: name.to_owned(),
+        oid: 0,
+        kind: RelationKind::Table,
+        placement,
+        columns,
+        unsafe_trigger: None,
+    };
+    let view = |name: &str, definition: &str, columns: Vec<Column>| Relation {
+        kind: RelationKind::View { definition: definition.to_owned() },
+        ..table(name, Placement::Home, columns)
+    };
+    let identity = Column {
+        identity: Some(Identity::Always),
+        ..column("id", INT4, Some("nextval('public.items_id_seq'::regclass)"))
+    };
+    let relations = [
+        table(
+            "customers",
+            hash(0, KeyType::Int4),
+            vec![column("id", INT4, None), column("name", TEXT, None)],
+        ),
+        table(
+            "orders",
+            hash(1, KeyType::Int4),
+            vec![
+                column("id", INT4, Some("nextval('public.orders_id_seq'::regclass)")),
+                column("customer_id", INT4, None),
+                column("total", NUMERIC, Some("0")),
+                column("placed", TIMESTAMPTZ, Some("now()")),
+            ],
+        ),
+        table(
+            "lines",
+            hash(0, KeyType::Int4),
+            vec![
+                column("customer_id", INT4, None),
+                column("item", TEXT, None),
+                column("number", INT4, Some("1")),
+            ],
+        ),
+        table(
+            "tickets",
+            hash(0, KeyType::Int4),
+            vec![
+                column("id", INT4, Some("nextval('public.tickets_id_seq'::regclass)")),
+                column("title", TEXT, None),
+            ],
+        ),
+        table(
+            "items",
+            Placement::Replicated,
+            vec![
+                identity,
+                column("name", TEXT, None),
+                column("added", TIMESTAMPTZ, Some("now()")),
+            ],
+        ),
+        table(
+            "rates",
+            Placement::Replicated,
+            vec![column("code", TEXT, None), column("rate", NUMERIC, Some("1"))],
+        ),
+        table(
+            "events",
+            Placement::RoundRobin,
+            vec![column("at", TIMESTAMPTZ, Some("now()")), column("what", TEXT, None)],
+        ),
+        table("home", Placement::Home, vec![column("a", INT4, None)]),
+        Relation {
+            unsafe_trigger: Some("trigger audit".to_owned()),
+            ..table("audited", hash(0, KeyType::Int4), vec![column("id", INT4, None)])
+        },
+        view(
+            "big_orders",
+            "SELECT orders.id FROM public.orders",
+            vec![column("id", INT4, None)],
+        ),
+        view(
+            "rate_codes",
+            "SELECT rates.code FROM public.rates",
+            vec![column("code", TEXT, None)],
+        ),
+    ];
+    let public =
+        relations.into_iter().map(|table| (table.name.clone(), Arc::new(table))).collect();
+    let function = |volatility, needs_cluster| Function {
+        volatility,
+        needs_cluster,
+        aggregate: false,
+        window: false,
+        returns_set: false,
+    };
+    let built_in = [
+        ("now", Volatility::Stable),
+        ("random", Volatility::Volatile),
+        ("nextval", Volatility::Volatile),
+        ("upper", Volatility::Immutable),
+        ("clock_timestamp", Volatility::Volatile),
+        ("unnest", Volatility::Immutable),
+    ];
+    let functions = HashMap::from([
+        (
+            "pg_catalog".to_owned(),
+            built_in.map(|(name, of)| (name.to_owned(), function(of, false))).into(),
+        ),
+        (
+            "public".to_owned(),
+            HashMap::from([
+                ("place_order".to_owned(), function(Volatility::Volatile, true)),
+                ("tidy".to_owned(), function(Volatility::Volatile, false)),
+            ]),
+        ),
+    ]);
+    Catalog {
+        version: 1,
+        nodes,
+        maps: BTreeMap::from([(MapId(1), BucketMap(map))]),
+        relations: HashMap::from([("public".to_owned(), public)]),
+        functions,
+    }
+}
+
+/// The plan of a single statement against the shop, as text; a temporary table `scratch` exists.
+pub(super) fn planned(sql: &str, node_count: u16) -> String {
+    let catalog = shop(node_count);
+    let scope = NameScope {
+        search_path: vec!["public".to_owned()],
+        temporary: vec!["scratch".to_owned()],
+    };
+    let context = Context { catalog: &catalog, scope: &scope, in_transaction: false };
+    let statements = match crate::statement::parse(sql) {
+        Ok(statements) => statements,
+        Err(refusal) => return format!("{} {}\n", refusal.sqlstate, refusal.message),
+    };
+    let mut shown = String::new();
+    for statement in &statements {
+        match plan(statement, &context) {
+            Ok(planned) => show(&planned, &mut shown, 0),
+            Err(refusal) => {
+                writeln!(shown, "{} {}", refusal.sqlstate, refusal.message).unwrap();
+                if let Some(detail) = refusal.detail {
+                    writeln!(shown, "  {detail}").unwrap();
+                }
+                if let Some(hint) = refusal.hint {
+                    writeln!(shown, "  {hint}").unwrap();
+                }
+            }
+        }
+    }
+    shown
+}
+
+fn show(planned: &Planned, out: &mut String, depth: usize) {
+    let pad = "  ".repeat(depth);
+    match &planned.plan {
+        Plan::One { node, access, otherwise } => {
+            writeln!(out, "{pad}one {} {access:?}", show_node(node)).unwrap();
+            if let Some(otherwise) = otherwise {
+                writeln!(out, "{pad}otherwise").unwrap();
+                show(otherwise, out, depth + 1);
+            }
+        }
+        Plan::Insert(insert) => {
+            let flags = [("returning", insert.returning), ("one row each", insert.one_row_each)];
+            let flags: Vec<&str> =
+                flags.iter().filter(|(_, on)| *on).map(|(name, _)| *name).collect();
+            writeln!(out, "{pad}insert {} [{}]", insert.relation.name, flags.join(", ")).unwrap();
+            match &insert.source {
+                InsertSource::Values { prefix, rows, suffix } => {
+                    writeln!(out, "{pad}  {prefix:?}").unwrap();
+                    for row in rows {
+                        let key = row.key.as_ref().map(|pin| show_key(&pin.value));
+                        let key = key.unwrap_or_else(|| "anywhere".to_owned());
+                        writeln!(out, "{pad}  {} -> {key}", row.sql).unwrap();
+                    }
+                    writeln!(out, "{pad}  {suffix:?}").unwrap();
+                }
+                InsertSource::Select { query, plan, columns, key, insert } => {
+                    writeln!(out, "{pad}  {query}").unwrap();
+                    show(plan, out, depth + 2);
+                    writeln!(out, "{pad}  columns {columns:?} key {key:?}").unwrap();
+                    writeln!(out, "{pad}  {}", show_template(insert)).unwrap();
+                }
+            }
+        }
+        Plan::Gather(gather) => show_gather(gather, out, &pad),
+        Plan::CopyTo(copy) => {
+            writeln!(out, "{pad}copy to, binary {}, header {}", copy.binary, copy.header).unwrap();
+            match &copy.plan {
+                CopyToPlan::One(node) => writeln!(out, "{pad}  one {}", show_node(node)).unwrap(),
+                CopyToPlan::Scatter => writeln!(out, "{pad}  scatter").unwrap(),
+                CopyToPlan::Gather(gather) => show_gather(gather, out, &format!("{pad}  ")),
+            }
+        }
+        Plan::CopyFrom(copy) => {
+            writeln!(out, "{pad}copy from {}", copy.statement).unwrap();
+            writeln!(out, "{pad}  columns {:?} key {:?}", copy.columns, copy.key).unwrap();
+            writeln!(out, "{pad}  fill {:?} options {:?}", copy.fill, copy.options).unwrap();
+        }
+        Plan::DeclareCursor { name, query } => {
+            writeln!(out, "{pad}declare {name}").unwrap();
+            show(query, out, depth + 1);
+        }
+        Plan::Explain { of, statement, prefix, analyze, text_format } => {
+            writeln!(
+                out,
+                "{pad}explain {prefix:?} {statement:?} analyze {analyze} text {text_format}"
+            )
+            .unwrap();
+            show(of, out, depth + 1);
+        }
+        other => writeln!(out, "{pad}{other:?}").unwrap(),
+    }
+}
+
+fn show_gather(gather: &Gather, out: &mut String, pad: &str) {
+    writeln!(out, "{pad}gather on {:?} {:?}", gather.run_on, gather.access).unwrap();
+    for collect in &gather.collects {
+        writeln!(out, "{pad}  {} from {:?}", collect.select, collect.from).unwrap();
+    }
+    writeln!(out, "{pad}  {}", show_template(&gather.statement)).unwrap();
+}
+
+fn show_template(template: &Template) -> String {
+    let pieces = template.0.iter().map(|piece| match piece {
+        Piece::Sql(text) => text.clone(),
+        Piece::Rows(gap) => format!("<rows {gap}>"),
+    });
+    pieces.collect()
+}
+
+fn show_node(node: &NodeChoice) -> String {
+    match node {
+        NodeChoice::Home => "home".to_owned(),
+        NodeChoice::Any => "any".to_owned(),
+        NodeChoice::Pinned(pins) => {
+            let keys: Vec<String> = pins.iter().map(|pin| show_key(&pin.value)).collect();
+            format!("pinned {}", keys.join(" "))
+        }
+    }
+}
+
+fn show_key(key: &KeyValue) -> String {
+    match key {
+        KeyValue::Bucket(bucket) => format!("bucket {}", bucket.0),
+        KeyValue::Parameter(index) => format!("${}", index + 1),
+    }
+}

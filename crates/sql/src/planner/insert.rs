@@ -1,0 +1,183 @@
+//! Plans of INSERT.
+//!
+//! Owns: where new rows go, and which of their values must be computed once for the whole cluster.
+//! Never: hashes parameters (Bind does) nor splits rows over nodes (the executor does).
+//! Start reading at [`plan_insert`].
+//!
+//! In the order of preference: as written on one node; as written on all nodes (replicated, nothing
+//! that could differ); the client's VALUES rows per node; a query whose rows are then inserted.
+
+mod clauses;
+pub(super) mod defaults;
+mod elsewhere;
+mod push_down;
+mod source;
+mod target;
+mod values;
+
+use std::sync::Arc;
+
+use pg_query::NodeEnum;
+use pg_query::protobuf::{InsertStmt, Node, OnConflictAction, SelectStmt, SetToDefault};
+
+use super::utility::{at_home, planned};
+use super::{Context, deparse};
+use crate::catalog::{Placement, Relation, RelationKind};
+use crate::plan::{Insert, Plan, Planned};
+use crate::refusal::Refusal;
+use crate::statement::Statement;
+use defaults::Evaluation;
+use target::Target;
+
+/// What all steps of planning one INSERT look at.
+struct Inserting<'a> {
+    insert: &'a InsertStmt,
+    relation: &'a Arc<Relation>,
+    target: Target,
+    evaluation: Evaluation<'a>,
+    context: &'a Context<'a>,
+}
+
+/// Plans an INSERT.
+pub(super) fn plan_insert(
+    insert: &InsertStmt,
+    statement: &Statement,
+    context: &Context<'_>,
+) -> Result<Planned, Refusal> {
+    if context.catalog.nodes.len() == 1 {
+        return Ok(at_home("the cluster has one node"));
+    }
+    if let Some(plan) = elsewhere::plan_changing_with(insert, context)? {
+        return Ok(plan);
+    }
+    let relation = match insert.relation.as_ref().and_then(|range| context.relation(range)) {
+        None => return elsewhere::plan_home(insert, context),
+        Some(relation) => relation,
+    };
+    refuse_unsafe_trigger(relation)?;
+    match (&relation.kind, &relation.placement) {
+        (RelationKind::View { .. }, _) => {
+            return elsewhere::plan_view(relation, insert, context);
+        }
+        (_, Placement::Home) => return elsewhere::plan_home(insert, context),
+        _ => {}
+    }
+    clauses::check(insert, relation, context)?;
+
+    if insert.select_stmt.is_none() {
+        return plan_default_values(insert, relation, context);
+    }
+    plan_rows(insert, relation, &statement.text, context)
+}
+
+/// INSERT … DEFAULT VALUES: the same as one row with DEFAULT for its first column.
+fn plan_default_values(
+    insert: &InsertStmt,
+    relation: &Arc<Relation>,
+    context: &Context<'_>,
+) -> Result<Planned, Refusal> {
+    let evaluation = Evaluation::of(relation, context);
+    let nothing_once = !(0..relation.columns.len()).any(|column| evaluation.once(column));
+    if nothing_once && relation.placement == Placement::Replicated {
+        return Ok(planned(Plan::Replicas, "every node has all rows, and no value can differ"));
+    }
+    let Some(first) = relation.columns.iter().find(|column| !column.generated) else {
+        return Err(Refusal::unsupported(
+            format!("a row without values cannot be inserted into {}", relation.sql_name()),
+            "Its table has no column that could say where the row belongs.",
+            "Make the table replicated (tutti_replicate).",
+        ));
+    };
+    let mut explicit = insert.clone();
+    explicit.cols = vec![target::column_node(&first.name)];
+    let default = Node { node: Some(NodeEnum::SetToDefault(Box::new(SetToDefault::default()))) };
+    let row = pg_query::protobuf::List { items: vec![default] };
+    let select = SelectStmt {
+        values_lists: vec![Node { node: Some(NodeEnum::List(row)) }],
+        ..SelectStmt::default()
+    };
+    explicit.select_stmt =
+        Some(Box::new(Node { node: Some(NodeEnum::SelectStmt(Box::new(select))) }));
+    let text = deparse(&NodeEnum::InsertStmt(Box::new(explicit.clone())))?;
+    // Never forwarded as it is: its text is not the client's.
+    plan_rows(&explicit, relation, &text, context)
+}
+
+/// Plans an INSERT with VALUES or a query; `text` is its text.
+fn plan_rows(
+    insert: &InsertStmt,
+    relation: &Arc<Relation>,
+    text: &str,
+    context: &Context<'_>,
+) -> Result<Planned, Refusal> {
+    let Some(NodeEnum::SelectStmt(select)) =
+        insert.select_stmt.as_ref().and_then(|source| source.node.as_ref())
+    else {
+        return Err(Refusal::postgres("42601", "syntax error at end of input"));
+    };
+    let inserting = Inserting {
+        insert,
+        relation,
+        target: Target::of(insert, select, relation, context)?,
+        evaluation: Evaluation::of(relation, context),
+        context,
+    };
+    if insert.with_clause.is_none()
+        && let Some(plan) = values::plan(select, text, &inserting)?
+    {
+        return Ok(plan);
+    }
+    if let Some(plan) = push_down::plan(select, &inserting)? {
+        return Ok(plan);
+    }
+    source::plan(select, &inserting)
+}
+
+impl Inserting<'_> {
+    /// The table's placement.
+    fn placement(&self) -> &Placement {
+        &self.relation.placement
+    }
+
+    /// The plan around rows that come from `source`.
+    fn plan_of(&self, source: crate::plan::InsertSource) -> Plan {
+        Plan::Insert(Insert {
+            relation: self.relation.clone(),
+            source,
+            returning: clauses::returns_rows(self.insert),
+            one_row_each: !on_conflict(self.insert),
+        })
+    }
+
+    /// A column that is not the client's list is filled by its default on the node that receives
+    /// the row, unless it is among these: they are evaluated once, before.
+    fn omitted_once(&self) -> impl Iterator<Item = usize> {
+        (0..self.relation.columns.len()).filter(|column| {
+            !self.target.columns.contains(column) && self.evaluation.once(*column)
+        })
+    }
+}
+
+/// ON CONFLICT is present.
+fn on_conflict(insert: &InsertStmt) -> bool {
+    insert.on_conflict_clause.as_ref().is_some_and(|clause| {
+        matches!(
+            clause.action(),
+            OnConflictAction::OnconflictNothing | OnConflictAction::OnconflictUpdate
+        )
+    })
+}
+
+/// Refuses writes that fire code which no single node can run.
+pub(super) fn refuse_unsafe_trigger(relation: &Relation) -> Result<(), Refusal> {
+    let Some(trigger) = &relation.unsafe_trigger else { return Ok(()) };
+    Err(Refusal::unsupported(
+        format!("writing to {} would fire {trigger}", relation.sql_name()),
+        "The trigger or rule runs inside one node, and it uses a distributed table or a sequence, \
+         or writes a replicated table.",
+        "Drop it, and let the application run its statements through Tutti.",
+    ))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,118 @@
+//! ON CONFLICT and RETURNING: what they may contain where rows lie on several nodes.
+//!
+//! Owns: these refusals. Never: looks at the source of the rows.
+
+use pg_query::NodeEnum;
+use pg_query::protobuf::{InsertStmt, Node, OnConflictAction};
+
+use super::super::functions::volatility;
+use super::super::{Context, mentions, walk};
+use super::defaults::{is_fixed, needs_one_place};
+use crate::catalog::{Placement, Relation, Volatility};
+use crate::refusal::Refusal;
+
+/// RETURNING is present.
+pub(super) fn returns_rows(insert: &InsertStmt) -> bool {
+    insert.returning_clause.as_ref().is_some_and(|clause| !clause.exprs.is_empty())
+}
+
+/// The expressions of RETURNING.
+fn returning(insert: &InsertStmt) -> impl Iterator<Item = &Node> {
+    insert.returning_clause.iter().flat_map(|clause| &clause.exprs)
+}
+
+/// The expressions of ON CONFLICT DO UPDATE.
+fn conflict(insert: &InsertStmt) -> impl Iterator<Item = &Node> {
+    insert
+        .on_conflict_clause
+        .iter()
+        .flat_map(|clause| clause.target_list.iter().chain(clause.where_clause.as_deref()))
+}
+
+/// Refuses what the nodes would each do differently, or cannot do.
+pub(super) fn check(
+    insert: &InsertStmt,
+    relation: &Relation,
+    context: &Context<'_>,
+) -> Result<(), Refusal> {
+    for expression in conflict(insert).chain(returning(insert)) {
+        check_reads(expression, insert, context)?;
+    }
+    if let Placement::Hash { key, .. } = relation.placement {
+        check_key_kept(insert, &relation.columns[key].name)?;
+    }
+    if relation.placement == Placement::Replicated {
+        if let Some(clause) = &insert.on_conflict_clause
+            && clause.action() == OnConflictAction::OnconflictUpdate
+            && !conflict(insert).all(|expression| is_fixed(expression, context))
+        {
+            return Err(Refusal::unsupported(
+                "ON CONFLICT DO UPDATE with these expressions is not supported for a replicated \
+                 table",
+                "Each node would evaluate them for its own copy, with different results.",
+                "Give the value among the inserted ones and use EXCLUDED.column.",
+            ));
+        }
+        if returning(insert).any(|it| volatility(it, context) == Volatility::Volatile) {
+            return Err(Refusal::unsupported(
+                "RETURNING a volatile function is not supported for a replicated table",
+                "Every node would call it.",
+                "Return the columns, and call the function in a SELECT.",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// A clause runs on the row's node: it can read what that node has.
+fn check_reads(
+    expression: &Node,
+    insert: &InsertStmt,
+    context: &Context<'_>,
+) -> Result<(), Refusal> {
+    let Some(tree) = &expression.node else { return Ok(()) };
+    let mentioned = mentions::of(tree, context);
+    let reason = if needs_one_place(expression, context) {
+        "They call a function that only one place in the cluster can answer."
+    } else if mentioned.distributed.is_some() || mentioned.temporary.is_some() {
+        "They read a table that not every node has whole."
+    } else if insert.with_clause.is_some() && has_subquery(tree) {
+        "They may read a query of WITH, which is run before the rows are placed."
+    } else {
+        return Ok(());
+    };
+    Err(Refusal::unsupported(
+        "these expressions in ON CONFLICT or RETURNING are not supported",
+        reason,
+        "Compute the value in a statement of its own.",
+    ))
+}
+
+fn has_subquery(tree: &NodeEnum) -> bool {
+    if matches!(tree, NodeEnum::SubLink(_)) {
+        return true;
+    }
+    let mut found = false;
+    walk::read::children(tree, &mut |child| {
+        found |= child.node.as_ref().is_some_and(has_subquery);
+    });
+    found
+}
+
+/// ON CONFLICT DO UPDATE must leave the row where it is.
+fn check_key_kept(insert: &InsertStmt, key: &str) -> Result<(), Refusal> {
+    let sets_key = insert.on_conflict_clause.iter().flat_map(|clause| &clause.target_list).any(
+        |target| match &target.node {
+            Some(NodeEnum::ResTarget(target)) => target.name == key,
+            _ => false,
+        },
+    );
+    if !sets_key {
+        return Ok(());
+    }
+    Err(Refusal::unsupported(
+        format!("ON CONFLICT DO UPDATE cannot set the distribution key \"{key}\""),
+        "The row would have to move to another node in the middle of the statement.",
+        "Leave the key out of SET (it equals EXCLUDED's in most cases), or use UPDATE.",
+    ))
+}

@@ -1,0 +1,111 @@
+//! Which columns of a table must be evaluated once for the whole cluster when no value is given.
+//!
+//! Owns: that rule. Never: evaluates.
+
+use pg_query::NodeEnum;
+use pg_query::protobuf::Node;
+
+use super::super::functions::{FunctionUse, volatility};
+use super::super::{Context, walk};
+use crate::catalog::{Placement, Relation, Volatility};
+
+/// The rule, worked out for one table.
+pub(in crate::planner) struct Evaluation<'a> {
+    relation: &'a Relation,
+    /// Per column.
+    once: Vec<bool>,
+}
+
+impl<'a> Evaluation<'a> {
+    /// Works the rule out.
+    pub fn of(relation: &'a Relation, context: &Context<'_>) -> Self {
+        let once = relation
+            .columns
+            .iter()
+            .enumerate()
+            .map(|(index, column)| {
+                if column.generated {
+                    return false;
+                }
+                let default = column.default.as_deref().map(expression);
+                // A default that cannot be read is taken for the worst.
+                let from_cluster = match &default {
+                    Some(Some(default)) => needs_one_place(default, context),
+                    Some(None) => true,
+                    None => false,
+                };
+                match relation.placement {
+                    // Without the key nobody knows where the row belongs.
+                    Placement::Hash { key, .. } => index == key || from_cluster,
+                    Placement::RoundRobin => from_cluster,
+                    Placement::Replicated => {
+                        from_cluster
+                            || default.flatten().is_some_and(|default| !is_fixed(&default, context))
+                    }
+                    Placement::Home => false,
+                }
+            })
+            .collect();
+        Self { relation, once }
+    }
+
+    /// Whether this column must be evaluated before the row goes to its node or nodes.
+    pub fn once(&self, column: usize) -> bool {
+        self.once[column]
+    }
+
+    /// The column's default as SQL.
+    pub fn default_sql(&self, column: usize) -> String {
+        self.relation.columns[column].default.clone().unwrap_or_else(|| "NULL".to_owned())
+    }
+}
+
+/// The tree of an expression's text.
+pub(super) fn expression(text: &str) -> Option<Node> {
+    let statement = crate::statement::parse(&format!("SELECT {text}")).ok()?.pop()?;
+    let NodeEnum::SelectStmt(mut select) = statement.tree else { return None };
+    match select.target_list.pop()?.node? {
+        NodeEnum::ResTarget(target) if select.target_list.is_empty() => {
+            target.val.map(|value| *value)
+        }
+        _ => None,
+    }
+}
+
+/// Whether an expression calls what only one place in the cluster can answer (sequences).
+pub(super) fn needs_one_place(expression: &Node, context: &Context<'_>) -> bool {
+    let mut calls = FunctionUse::default();
+    add_calls(expression, context, &mut calls);
+    calls.home.is_some() || calls.needs_cluster.is_some()
+}
+
+/// Collects all calls below a node.
+pub(super) fn add_calls(node: &Node, context: &Context<'_>, calls: &mut FunctionUse) {
+    let Some(node) = &node.node else { return };
+    if let NodeEnum::FuncCall(call) = node {
+        calls.add(call, context);
+    }
+    walk::read::children(node, &mut |child| add_calls(child, context, calls));
+}
+
+/// Whether an expression has the same value on every node, whenever it is evaluated.
+pub(super) fn is_fixed(expression: &Node, context: &Context<'_>) -> bool {
+    volatility(expression, context) == Volatility::Immutable && !says_now(expression)
+}
+
+/// Whether a literal below is one that the input functions of dates and times read as the current
+/// time: `'now'::timestamptz` is a literal to the grammar, and another value on each node.
+fn says_now(node: &Node) -> bool {
+    use pg_query::protobuf::a_const::Val;
+    const WORDS: [&str; 4] = ["now", "today", "tomorrow", "yesterday"];
+    let Some(node) = &node.node else { return false };
+    if let NodeEnum::AConst(constant) = node
+        && let Some(Val::Sval(text)) = &constant.val
+    {
+        let text = text.sval.to_ascii_lowercase();
+        return WORDS.iter().any(|word| text.contains(word));
+    }
+    let mut found = false;
+    walk::read::children(node, &mut |child| found |= says_now(child));
+    found
+}

@@ -1,0 +1,157 @@
+//! INSERT whose target is not a distributed or replicated table: what only node 1 has, and views.
+//! Also WITH that changes data.
+//!
+//! Owns: these special cases. Never: places rows.
+
+use pg_query::NodeEnum;
+use pg_query::protobuf::{InsertStmt, Node};
+
+use super::super::functions::FunctionUse;
+use super::super::utility::{at_home, planned};
+use super::super::{Context, deparse, mentions, query};
+use super::clauses;
+use super::defaults::{Evaluation, add_calls, is_fixed};
+use super::source::with_ctes;
+use crate::catalog::{Placement, Relation, RelationKind};
+use crate::plan::{Access, NodeChoice, Plan, Planned, RunOn};
+use crate::refusal::Refusal;
+
+/// The whole statement as a node.
+fn whole(insert: &InsertStmt) -> NodeEnum {
+    NodeEnum::InsertStmt(Box::new(insert.clone()))
+}
+
+/// INSERT behind WITH queries that change data; `None` if there are none.
+pub(super) fn plan_changing_with(
+    insert: &InsertStmt,
+    context: &Context<'_>,
+) -> Result<Option<Planned>, Refusal> {
+    let mut targets = Vec::new();
+    for cte in insert.with_clause.iter().flat_map(|with| &with.ctes) {
+        let Some(NodeEnum::CommonTableExpr(cte)) = &cte.node else { continue };
+        match cte.ctequery.as_ref().and_then(|query| query.node.as_ref()) {
+            Some(NodeEnum::InsertStmt(inner)) => targets.push(inner.relation.clone()),
+            Some(NodeEnum::UpdateStmt(inner)) => targets.push(inner.relation.clone()),
+            Some(NodeEnum::DeleteStmt(inner)) => targets.push(inner.relation.clone()),
+            Some(NodeEnum::MergeStmt(inner)) => targets.push(inner.relation.clone()),
+            _ => {}
+        }
+    }
+    if targets.is_empty() {
+        return Ok(None);
+    }
+    targets.push(insert.relation.clone());
+    let mentioned = mentions::of(&whole(insert), context);
+    let all_home = targets.into_iter().flatten().all(|range| {
+        let Some(relation) = context.relation(&range) else { return true };
+        let of = mentions::of_relation(relation, context);
+        of.distributed.is_none() && of.replicated.is_none()
+    });
+    if all_home && mentioned.distributed.is_none() {
+        return Ok(Some(at_home("all it reads and writes is on node 1")));
+    }
+    Err(Refusal::unsupported(
+        "INSERT behind a WITH query that changes data is not supported here",
+        "The parts of the statement would write on different nodes, and each must see what the \
+         others saw.",
+        "Run the parts as statements of their own in one transaction.",
+    ))
+}
+
+/// INSERT into what only node 1 has (temporary tables, mostly).
+pub(super) fn plan_home(insert: &InsertStmt, context: &Context<'_>) -> Result<Planned, Refusal> {
+    let tree = whole(insert);
+    let mut calls = FunctionUse::default();
+    add_calls(&Node { node: Some(tree.clone()) }, context, &mut calls);
+    if let Some(name) = calls.needs_cluster {
+        return Err(Refusal::unsupported(
+            format!("function {name} cannot be called here"),
+            "Its code runs inside one node, and it uses a distributed table or a sequence, or \
+             writes a replicated table.",
+            "Send the statements of the function through Tutti one by one.",
+        ));
+    }
+    if mentions::of(&tree, context).distributed.is_none() {
+        return Ok(at_home("the target is on node 1, which has all that the statement reads"));
+    }
+    let mut others = insert.clone();
+    others.select_stmt = None;
+    others.with_clause = None;
+    if mentions::of(&whole(&others), context).distributed.is_some() {
+        return Err(Refusal::unsupported(
+            "these expressions in ON CONFLICT or RETURNING are not supported",
+            "They read a distributed table, which node 1 does not have whole.",
+            "Compute the value in a statement of its own.",
+        ));
+    }
+    let Some(select) = with_ctes(insert)? else {
+        return Ok(at_home("the target is on node 1"));
+    };
+    // The query's text goes between what stands before and behind it: the statement is written
+    // out with a mark in its place.
+    const MARK: &str = "SELECT 'tutti: the query'";
+    others.select_stmt = crate::statement::parse(MARK)?
+        .pop()
+        .map(|mark| Box::new(Node { node: Some(mark.tree) }));
+    let text = deparse(&whole(&others))?;
+    let (before, after) = text.split_once(MARK).unwrap_or((&text, ""));
+    let mut gather = query::gather_query(&select, before, after, context)?;
+    gather.run_on = RunOn::One(NodeChoice::Home);
+    gather.access = Access::Write;
+    Ok(planned(Plan::Gather(gather), "the target is on node 1, so the rows are brought there"))
+}
+
+/// INSERT into a view that PostgreSQL rewrites to its table.
+pub(super) fn plan_view(
+    view: &std::sync::Arc<Relation>,
+    insert: &InsertStmt,
+    context: &Context<'_>,
+) -> Result<Planned, Refusal> {
+    let below = mentions::of_relation(view, context);
+    if let Some(table) = below.distributed {
+        return Err(Refusal::unsupported(
+            format!("INSERT into the view {} is not supported", view.sql_name()),
+            format!("It reads the distributed table {table}, and the view hides its key."),
+            format!("Insert into {table} itself."),
+        ));
+    }
+    let Some(table) = below.replicated else { return plan_home(insert, context) };
+    clauses::check(insert, view, context)?;
+    let tree = Node { node: Some(whole(insert)) };
+    let mentioned = mentions::of(&whole(insert), context);
+    let same_everywhere = is_fixed(&tree, context)
+        && mentioned.distributed.is_none()
+        && mentioned.temporary.is_none()
+        && defaults_are_fixed(view, context);
+    if same_everywhere {
+        return Ok(planned(Plan::Replicas, "every node has all rows, and no value can differ"));
+    }
+    Err(Refusal::unsupported(
+        format!("this INSERT into the view {} is not supported", view.sql_name()),
+        format!("Some value would be evaluated on each node, for its own copy of {table}."),
+        format!("Insert into {table} itself."),
+    ))
+}
+
+/// Whether no table that the view may stand for has a default which nodes evaluate differently.
+fn defaults_are_fixed(view: &Relation, context: &Context<'_>) -> bool {
+    let RelationKind::View { definition } = &view.kind else { return false };
+    let words: std::collections::HashSet<&str> = definition
+        .split(|character: char| !(character.is_alphanumeric() || character == '_'))
+        .collect();
+    context
+        .catalog
+        .relations
+        .values()
+        .flat_map(|tables| tables.values())
+        .filter(|table| table.placement == Placement::Replicated)
+        // A name that is not one word may stand in the definition unseen.
+        .filter(|table| {
+            words.contains(table.name.as_str())
+                || table.name.contains(|it: char| !(it.is_alphanumeric() || it == '_'))
+        })
+        .all(|table| {
+            let evaluation = Evaluation::of(table, context);
+            !(0..table.columns.len()).any(|column| evaluation.once(column))
+        })
+}

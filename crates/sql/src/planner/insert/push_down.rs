@@ -1,0 +1,77 @@
+//! INSERT … SELECT that every node can run by itself.
+//!
+//! Owns: the proof that the rows a node selects belong on that node.
+//! Never: moves a row.
+
+use pg_query::NodeEnum;
+use pg_query::protobuf::{Node, SelectStmt};
+
+use super::super::analysis::{Source, Spread};
+use super::super::functions::volatility;
+use super::super::utility::planned;
+use super::super::{analyse, query};
+use super::{Inserting, source};
+use crate::catalog::{Placement, Volatility};
+use crate::plan::{Access, NodeChoice, Plan, Planned};
+use crate::refusal::Refusal;
+
+/// The plan that runs the statement unchanged where the source's rows are; `None` if rows could
+/// belong elsewhere.
+pub(super) fn plan(
+    select: &SelectStmt,
+    inserting: &Inserting<'_>,
+) -> Result<Option<Planned>, Refusal> {
+    if inserting.insert.with_clause.is_some()
+        || inserting.omitted_once().next().is_some()
+        || !feeds_key_by_key(select, inserting)?
+    {
+        return Ok(None);
+    }
+    let tree = Node { node: Some(NodeEnum::SelectStmt(Box::new(select.clone()))) };
+    if volatility(&tree, inserting.context) != Volatility::Immutable {
+        return Ok(None);
+    }
+    let why = "each node inserts rows that it has, and their keys belong to it";
+    Ok(match query::plan_select(select, inserting.context)?.plan {
+        Plan::Scatter { .. } => Some(planned(Plan::Scatter { access: Access::Write }, why)),
+        Plan::One { node: node @ NodeChoice::Pinned(_), otherwise, .. } => {
+            let otherwise = match otherwise {
+                Some(_) => Some(Box::new(source::plan(select, inserting)?)),
+                None => None,
+            };
+            Some(planned(Plan::One { node, access: Access::Write, otherwise }, why))
+        }
+        _ => None,
+    })
+}
+
+/// Whether the target's key receives, unchanged, the key of a colocated table in the query's FROM.
+fn feeds_key_by_key(select: &SelectStmt, inserting: &Inserting<'_>) -> Result<bool, Refusal> {
+    let Placement::Hash { key, key_type, map } = *inserting.placement() else { return Ok(false) };
+    let Some(position) = inserting.target.columns.iter().position(|column| *column == key) else {
+        return Ok(false);
+    };
+    if inserting.target.parts || !select.values_lists.is_empty() {
+        return Ok(false);
+    }
+    let analysis = analyse::analyse_select(select, inserting.context)?;
+    let Some(query) = analysis.queries.first() else { return Ok(false) };
+    if query.set.is_some() || query.has_grouping_sets {
+        return Ok(false);
+    }
+    let output = query.outputs.as_ref().and_then(|outputs| outputs.get(position)?.column);
+    let Some(column) = output else { return Ok(false) };
+    let item = &analysis.items[column.item];
+    // A null-extended row has a NULL where its node's key would have to be.
+    Ok(item.linear
+        && match item.source {
+            Source::Table { relation, spread: Spread::Hash { key, map: of } } => {
+                let same_type = matches!(
+                    relation.placement,
+                    Placement::Hash { key_type: of, .. } if of == key_type
+                );
+                of == map && key == column.column && same_type
+            }
+            _ => false,
+        })
+}

@@ -1,0 +1,273 @@
+//! INSERT whose rows are first computed by a query, then placed.
+//!
+//! Owns: that query, and the INSERT that each node runs over its rows.
+//! Never: decides how the query is run; `query.rs` does.
+//! Start reading at [`plan`].
+//!
+//! Values are cast to their column's type *without* its modifier: the rows travel as the table's
+//! composite type, whose input function applies length and precision with the rules of assignment
+//! (a value too long is an error), which an explicit cast would not (it cuts).
+
+use std::collections::BTreeSet;
+
+use pg_query::NodeEnum;
+use pg_query::protobuf::{
+    InsertStmt, List, Node, OverridingKind, SelectStmt, WithClause,
+};
+
+use super::super::utility::planned;
+use super::super::{deparse, query};
+use super::Inserting;
+use super::defaults::expression;
+use super::target::{column_node, row_items};
+use crate::catalog::{Column, Identity, Placement, quote_identifier};
+use crate::plan::{InsertSource, Piece, Planned, Template};
+use crate::refusal::Refusal;
+
+/// Plans the query and the INSERT over its rows.
+pub(super) fn plan(select: &SelectStmt, inserting: &Inserting<'_>) -> Result<Planned, Refusal> {
+    if inserting.target.parts {
+        return Err(Refusal::unsupported(
+            "INSERT into a part of a column is not supported here",
+            "Its rows must be computed before they are placed.",
+            "Give the whole column's value.",
+        ));
+    }
+    let (columns, tree) = if select.values_lists.is_empty() {
+        from_query(inserting)?
+    } else {
+        from_values(select, inserting)?
+    };
+    // Pieces of several texts are in the tree; reading its text again gives every node a location
+    // of its own, by which the planner tells them apart.
+    let query = deparse(&NodeEnum::SelectStmt(Box::new(tree)))?;
+    let again = crate::statement::parse(&query)?.pop();
+    let Some(NodeEnum::SelectStmt(tree)) = again.map(|statement| statement.tree) else {
+        return Err(Refusal::postgres("XX000", "the source of an INSERT could not be read again"));
+    };
+    let plan = Box::new(query::plan_select(&tree, inserting.context)?);
+    let key = match *inserting.placement() {
+        Placement::Hash { key, .. } => columns.iter().position(|column| *column == key),
+        _ => None,
+    };
+    let why = match inserting.placement() {
+        Placement::Replicated => "every value is computed once, then every node stores the rows",
+        _ => "the rows are computed first, then each goes to its node",
+    };
+    let insert = template(&columns, inserting)?;
+    let source = InsertSource::Select { query, plan, columns, key, insert };
+    Ok(planned(inserting.plan_of(source), why))
+}
+
+/// The column `column` of the target.
+fn column<'a>(inserting: &'a Inserting<'_>, column: usize) -> &'a Column {
+    &inserting.relation.columns[column]
+}
+
+/// Whether the client's value for a column counts, or its default is taken all the same.
+///
+/// Errors: 428C9 for a value that PostgreSQL refuses.
+fn takes_value(of: &Column, insert: &InsertStmt) -> Result<bool, Refusal> {
+    let refused = |detail: String| {
+        let message = format!("cannot insert a non-DEFAULT value into column \"{}\"", of.name);
+        Refusal::postgres("428C9", message).with_detail(detail)
+    };
+    if of.generated {
+        return Err(refused(format!("Column \"{}\" is a generated column.", of.name)));
+    }
+    match (of.identity, insert.r#override()) {
+        (Some(_), OverridingKind::OverridingUserValue) => Ok(false),
+        (Some(Identity::Always), OverridingKind::OverridingNotSet | OverridingKind::Undefined) => {
+            let name = &of.name;
+            let detail =
+                format!("Column \"{name}\" is an identity column defined as GENERATED ALWAYS.");
+            Err(refused(detail).with_hint("Use OVERRIDING SYSTEM VALUE to override."))
+        }
+        _ => Ok(true),
+    }
+}
+
+/// `CAST(expression AS type of the column)`.
+fn cast(value: Node, of: &Column) -> Result<Node, Refusal> {
+    let mut node = read_expression(&format!("CAST(NULL AS {})", of.type_name))?;
+    if let Some(NodeEnum::TypeCast(cast)) = &mut node.node {
+        cast.arg = Some(Box::new(value));
+    }
+    Ok(node)
+}
+
+/// The column's default, cast to its type.
+fn default(inserting: &Inserting<'_>, index: usize) -> Result<Node, Refusal> {
+    let of = column(inserting, index);
+    if of.domain && of.default.is_none() {
+        return Err(Refusal::unsupported(
+            format!("DEFAULT for column \"{}\" is not supported here", of.name),
+            "The default may come from its domain, which the gateway does not look into.",
+            "Leave the column out of the INSERT, or write its value.",
+        ));
+    }
+    cast(read_expression(&inserting.evaluation.default_sql(index))?, of)
+}
+
+fn read_expression(text: &str) -> Result<Node, Refusal> {
+    expression(text).ok_or_else(|| {
+        Refusal::postgres("XX000", format!("the expression {text} could not be read"))
+    })
+}
+
+/// VALUES: the same rows, every value cast, defaults in place of DEFAULT.
+fn from_values(
+    select: &SelectStmt,
+    inserting: &Inserting<'_>,
+) -> Result<(Vec<usize>, SelectStmt), Refusal> {
+    let rows: Vec<&[Node]> = select.values_lists.iter().filter_map(row_items).collect();
+    let is_default = |node: &Node| matches!(node.node, Some(NodeEnum::SetToDefault(_)));
+    // For each column of the query: the column of the table, and its position in the rows.
+    let mut outputs: Vec<(usize, Option<usize>)> = Vec::new();
+    for (position, index) in inserting.target.columns.iter().copied().enumerate() {
+        let all_default = rows.iter().all(|row| is_default(&row[position]));
+        let given = !all_default && takes_value(column(inserting, index), inserting.insert)?;
+        if given {
+            outputs.push((index, Some(position)));
+        } else if inserting.evaluation.once(index) {
+            outputs.push((index, None));
+        }
+        // Else its node fills it in, as if it had been left out.
+    }
+    outputs.extend(inserting.omitted_once().map(|index| (index, None)));
+    if outputs.is_empty() {
+        let first = inserting.relation.columns.iter().position(|column| !column.generated);
+        outputs.extend(first.map(|index| (index, None)));
+    }
+    let mut tree = select.clone();
+    tree.values_lists = rows
+        .iter()
+        .map(|row| {
+            let items = outputs
+                .iter()
+                .map(|(index, position)| match position.map(|position| &row[position]) {
+                    Some(value) if !is_default(value) => {
+                        cast(value.clone(), column(inserting, *index))
+                    }
+                    _ => default(inserting, *index),
+                })
+                .collect::<Result<Vec<_>, Refusal>>()?;
+            Ok(Node { node: Some(NodeEnum::List(List { items })) })
+        })
+        .collect::<Result<Vec<_>, Refusal>>()?;
+    merge_with(inserting.insert.with_clause.as_ref(), &mut tree)?;
+    Ok((outputs.into_iter().map(|(index, _)| index).collect(), tree))
+}
+
+/// A query: wrapped, so that its columns can be cast and defaults be added to each row.
+fn from_query(inserting: &Inserting<'_>) -> Result<(Vec<usize>, SelectStmt), Refusal> {
+    let source = with_ctes(inserting.insert)?.unwrap_or_default();
+    let mut columns = Vec::new();
+    let mut outputs = Vec::new();
+    let mut omitted: BTreeSet<usize> = inserting.omitted_once().collect();
+    for (position, index) in inserting.target.columns.iter().copied().enumerate() {
+        if takes_value(column(inserting, index), inserting.insert)? {
+            columns.push(index);
+            let type_name = &column(inserting, index).type_name;
+            outputs.push(format!("CAST(s.c{} AS {type_name})", position + 1));
+        } else if inserting.evaluation.once(index) {
+            omitted.insert(index);
+        }
+    }
+    for index in omitted {
+        columns.push(index);
+        let type_name = &column(inserting, index).type_name;
+        outputs.push(format!("CAST({} AS {type_name})", inserting.evaluation.default_sql(index)));
+    }
+    let names: Vec<String> =
+        (1..=inserting.target.columns.len()).map(|position| format!("c{position}")).collect();
+    let text =
+        format!("SELECT {} FROM (SELECT 1) AS s ({})", outputs.join(", "), names.join(", "));
+    let wrapper = crate::statement::parse(&text)?.pop().map(|statement| statement.tree);
+    let Some(NodeEnum::SelectStmt(mut wrapper)) = wrapper else {
+        return Err(Refusal::postgres("XX000", "the source of an INSERT could not be wrapped"));
+    };
+    if let Some(Node { node: Some(NodeEnum::RangeSubselect(subselect)) }) =
+        wrapper.from_clause.first_mut()
+    {
+        let source = Node { node: Some(NodeEnum::SelectStmt(Box::new(source))) };
+        subselect.subquery = Some(Box::new(source));
+    }
+    Ok((columns, *wrapper))
+}
+
+/// The source query with the INSERT's WITH queries as its own; `None` for DEFAULT VALUES.
+pub(super) fn with_ctes(insert: &InsertStmt) -> Result<Option<SelectStmt>, Refusal> {
+    let Some(NodeEnum::SelectStmt(select)) =
+        insert.select_stmt.as_ref().and_then(|source| source.node.as_ref())
+    else {
+        return Ok(None);
+    };
+    let mut select = (**select).clone();
+    merge_with(insert.with_clause.as_ref(), &mut select)?;
+    Ok(Some(select))
+}
+
+fn merge_with(outer: Option<&WithClause>, select: &mut SelectStmt) -> Result<(), Refusal> {
+    let Some(outer) = outer else { return Ok(()) };
+    let names = |with: &WithClause| -> BTreeSet<String> {
+        with.ctes
+            .iter()
+            .filter_map(|cte| match &cte.node {
+                Some(NodeEnum::CommonTableExpr(cte)) => Some(cte.ctename.clone()),
+                _ => None,
+            })
+            .collect()
+    };
+    let merged = match select.with_clause.take() {
+        None => outer.clone(),
+        // With RECURSIVE names would be in sight that were not before.
+        Some(inner) if !inner.recursive && !outer.recursive && names(outer).is_disjoint(&names(&inner)) => {
+            let ctes = outer.ctes.iter().cloned().chain(inner.ctes).collect();
+            WithClause { ctes, ..outer.clone() }
+        }
+        Some(_) => {
+            return Err(Refusal::unsupported(
+                "WITH before INSERT and WITH in its query are not supported together here",
+                "Their names collide, or one of them is recursive.",
+                "Write all queries into the WITH before INSERT.",
+            ));
+        }
+    };
+    select.with_clause = Some(merged);
+    Ok(())
+}
+
+/// The INSERT per node: the client's statement, its source replaced by the collected rows.
+fn template(columns: &[usize], inserting: &Inserting<'_>) -> Result<Template, Refusal> {
+    const GAP: &str = "'tutti: the rows'";
+    let relation = inserting.relation;
+    let names: Vec<&str> =
+        columns.iter().map(|index| relation.columns[*index].name.as_str()).collect();
+    let outputs: Vec<String> =
+        names.iter().map(|name| format!("u.{}", quote_identifier(name))).collect();
+    let rows = format!(
+        "SELECT {} FROM pg_catalog.unnest({GAP}::{}[]) AS u",
+        outputs.join(", "),
+        relation.sql_name()
+    );
+    let mut insert = inserting.insert.clone();
+    insert.cols = names.iter().map(|name| column_node(name)).collect();
+    insert.with_clause = None;
+    insert.select_stmt = crate::statement::parse(&rows)?
+        .pop()
+        .map(|rows| Box::new(Node { node: Some(rows.tree) }));
+    let fills_always =
+        columns.iter().any(|index| relation.columns[*index].identity == Some(Identity::Always));
+    let overriding = if fills_always {
+        OverridingKind::OverridingSystemValue
+    } else {
+        OverridingKind::OverridingNotSet
+    };
+    insert.set_override(overriding);
+    let text = deparse(&NodeEnum::InsertStmt(Box::new(insert)))?;
+    let Some((before, after)) = text.split_once(GAP) else {
+        return Err(Refusal::postgres("XX000", "the INSERT over collected rows has no gap"));
+    };
+    Ok(Template(vec![Piece::Sql(before.to_owned()), Piece::Rows(0), Piece::Sql(after.to_owned())]))
+}

@@ -1,0 +1,183 @@
+//! VALUES rows that can be sent as the client wrote them.
+//!
+//! Owns: cutting the rows out of the text and pinning each one's key.
+//! Never: changes a row's text.
+
+use pg_query::NodeEnum;
+use pg_query::protobuf::{AConst, Node, SelectStmt, Token};
+
+use super::super::filters::value;
+use super::super::pins::{Landing, landing, pin};
+use super::super::utility::planned;
+use super::super::walk;
+use super::super::analysis::Value;
+use super::Inserting;
+use super::defaults::{is_fixed, needs_one_place};
+use super::target::row_items;
+use crate::catalog::{Placement, Relation};
+use crate::hash::{Bucket, KeyType};
+use crate::plan::{Access, InsertSource, KeyValue, NodeChoice, Pin, Plan, Planned, ValuesRow};
+use crate::refusal::Refusal;
+use crate::statement::tokens::{Lexeme, list, scan, with_depth};
+
+/// The plan that sends rows as written; `None` if something has to be evaluated first.
+pub(super) fn plan(
+    select: &SelectStmt,
+    text: &str,
+    inserting: &Inserting<'_>,
+) -> Result<Option<Planned>, Refusal> {
+    let plain = !select.values_lists.is_empty()
+        && select.sort_clause.is_empty()
+        && select.limit_count.is_none()
+        && select.limit_offset.is_none()
+        && select.with_clause.is_none();
+    let rows: Vec<&[Node]> = select.values_lists.iter().filter_map(row_items).collect();
+    if !plain || inserting.omitted_once().next().is_some() || !as_written(&rows, inserting) {
+        return Ok(None);
+    }
+    match *inserting.placement() {
+        Placement::Replicated => {
+            Ok(Some(planned(Plan::Replicas, "every node has all rows, and no value can differ")))
+        }
+        Placement::Hash { key, .. } => {
+            let Some(position) = inserting.target.columns.iter().position(|it| *it == key) else {
+                return Ok(None);
+            };
+            let pins: Option<Vec<Pin>> =
+                rows.iter().map(|row| stored_pin(row.get(position)?, inserting.relation)).collect();
+            match pins {
+                Some(pins) => plan_pinned(pins, text, inserting).map(Some),
+                None => Ok(None),
+            }
+        }
+        Placement::RoundRobin => {
+            let keys = vec![None; rows.len()];
+            let Some(source) = cut(text, keys) else { return Ok(None) };
+            let why = "rows of a round robin table go to the nodes in turn";
+            Ok(Some(planned(inserting.plan_of(source), why)))
+        }
+        Placement::Home => Ok(None),
+    }
+}
+
+/// Whether every value may be evaluated by the node or nodes that store it.
+fn as_written(rows: &[&[Node]], inserting: &Inserting<'_>) -> bool {
+    let context = inserting.context;
+    let replicated = *inserting.placement() == Placement::Replicated;
+    rows.iter().all(|row| {
+        row.iter().zip(&inserting.target.columns).all(|(value, column)| {
+            if matches!(value.node, Some(NodeEnum::SetToDefault(_))) {
+                return !inserting.evaluation.once(*column);
+            }
+            !has_subquery(value)
+                && !needs_one_place(value, context)
+                && (!replicated || is_fixed(value, context))
+        })
+    })
+}
+
+/// A subquery may read what the row's node does not have.
+fn has_subquery(node: &Node) -> bool {
+    let Some(node) = &node.node else { return false };
+    if matches!(node, NodeEnum::SubLink(_)) {
+        return true;
+    }
+    let mut found = false;
+    walk::read::children(node, &mut |child| found |= has_subquery(child));
+    found
+}
+
+/// One node if the rows belong together, else the rows per node.
+fn plan_pinned(
+    pins: Vec<Pin>,
+    text: &str,
+    inserting: &Inserting<'_>,
+) -> Result<Planned, Refusal> {
+    let landing = landing(&pins, inserting.context);
+    let split = || -> Result<Planned, Refusal> {
+        let source = cut(text, pins.iter().cloned().map(Some).collect()).ok_or_else(not_cut)?;
+        let why = "each row goes to the node of its distribution key";
+        Ok(planned(inserting.plan_of(source), why))
+    };
+    let otherwise = match landing {
+        Landing::Certain => None,
+        Landing::Open => Some(Box::new(split()?)),
+        Landing::Several => return split(),
+    };
+    let why = match pins.len() {
+        1 => "the row belongs on the node of its distribution key",
+        _ => "all rows belong on one node",
+    };
+    let node = NodeChoice::Pinned(pins);
+    Ok(planned(Plan::One { node, access: Access::Write, otherwise }, why))
+}
+
+fn not_cut() -> Refusal {
+    Refusal::unsupported(
+        "the rows of this INSERT could not be told apart",
+        "They belong on different nodes.",
+        "Write one INSERT per row.",
+    )
+}
+
+/// The pin of a value that is stored in the key column; `None` if its bucket is not certain.
+fn stored_pin(node: &Node, relation: &Relation) -> Option<Pin> {
+    let Placement::Hash { key_type, map, .. } = relation.placement else { return None };
+    if matches!(&node.node, Some(NodeEnum::AConst(AConst { isnull: true, .. }))) {
+        return Some(Pin { map, key_type, value: KeyValue::Bucket(Bucket::OF_NULL) });
+    }
+    let value = value(node)?;
+    // Storing may change a value to fit the column's length or precision, which is not known
+    // here: only what no such modifier changes is hashed.
+    let changed_by_storing = |text: &str| match key_type {
+        KeyType::Varchar => text.ends_with(' '),
+        KeyType::Numeric
+        | KeyType::Time
+        | KeyType::Timestamp
+        | KeyType::Timestamptz => text.contains(['.', 'e', 'E']),
+        _ => false,
+    };
+    match value {
+        Value::Untyped(text) | Value::Typed(text, _) | Value::Number(text)
+            if changed_by_storing(text) =>
+        {
+            None
+        }
+        value => pin(relation, value),
+    }
+}
+
+/// Cuts an INSERT's text into what stands before its rows, the rows, and what stands behind.
+/// `keys` has one entry per row of the parse tree.
+fn cut(text: &str, keys: Vec<Option<Pin>>) -> Option<InsertSource> {
+    let tokens = scan(text).ok()?;
+    // INSERT INTO name.name: a table may be called "values" too.
+    let mut next = 3;
+    while tokens.get(next).is_some_and(|token| token.text == ".") {
+        next += 2;
+    }
+    let behind_name = next;
+    let values = behind_name
+        + with_depth(&tokens[behind_name..]).position(
+            |(depth, token): (usize, &Lexeme<'_>)| depth == 0 && token.token == Token::Values,
+        )?;
+    let mut rows = Vec::with_capacity(keys.len());
+    let mut open = values + 1;
+    let mut end = tokens[values].end;
+    for key in keys {
+        let (_, behind) = list(text, &tokens, open)?;
+        end = tokens[behind - 1].end;
+        rows.push(ValuesRow { sql: text[tokens[open].start..end].to_owned(), key });
+        open = behind + 1;
+    }
+    // After the last row no comma may follow, or the rows were not all met.
+    if tokens.get(open - 1).is_some_and(|token| token.text == ",") {
+        return None;
+    }
+    let prefix = format!("{} ", text[..tokens[values].end].trim_end());
+    let suffix = match text[end..].trim() {
+        "" => String::new(),
+        rest => format!(" {rest}"),
+    };
+    Some(InsertSource::Values { prefix, rows, suffix })
+}

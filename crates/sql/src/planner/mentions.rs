@@ -1,0 +1,89 @@
+//! Which relations a tree names, however deep, views looked through.
+//!
+//! Owns: a coarse answer for statements that are refused or run as a whole. Where rows come from
+//! exactly is `query.rs`'s business.
+//! Never: misses a relation; a CTE named like a table counts as that table.
+
+use std::sync::Arc;
+
+use pg_query::NodeEnum;
+use pg_query::protobuf::RangeVar;
+
+use super::{Context, ddl, walk};
+use crate::catalog::{Placement, Relation, RelationKind};
+
+/// What relations a tree names.
+#[derive(Debug, Default)]
+pub(super) struct Mentions {
+    /// The first distributed table, qualified.
+    pub distributed: Option<String>,
+    /// The first replicated table, qualified.
+    pub replicated: Option<String>,
+    /// The first temporary one.
+    pub temporary: Option<String>,
+}
+
+/// How many views may lie over one another before the innermost counts as distributed.
+const VIEW_DEPTH_MAX: usize = 32;
+
+/// What relations `tree` names.
+pub(super) fn of(tree: &NodeEnum, context: &Context<'_>) -> Mentions {
+    let mut mentions = Mentions::default();
+    mentions.add_tree(tree, context, 0);
+    mentions
+}
+
+/// What a relation stands for: itself, or for a view what its query names.
+pub(super) fn of_relation(relation: &Arc<Relation>, context: &Context<'_>) -> Mentions {
+    let mut mentions = Mentions::default();
+    mentions.add_relation(relation, context, 0);
+    mentions
+}
+
+impl Mentions {
+    fn add_tree(&mut self, tree: &NodeEnum, context: &Context<'_>, depth: usize) {
+        if let NodeEnum::RangeVar(range) = tree {
+            self.add_range(range, context, depth);
+        }
+        walk::read::children(tree, &mut |child| {
+            if let Some(child) = &child.node {
+                self.add_tree(child, context, depth);
+            }
+        });
+    }
+
+    fn add_range(&mut self, range: &RangeVar, context: &Context<'_>, depth: usize) {
+        if ddl::is_temporary(range, context) {
+            self.temporary.get_or_insert_with(|| range.relname.clone());
+        } else if let Some(relation) = context.relation(range) {
+            self.add_relation(relation, context, depth);
+        }
+    }
+
+    fn add_relation(&mut self, relation: &Arc<Relation>, context: &Context<'_>, depth: usize) {
+        let name = || relation.sql_name();
+        if let RelationKind::View { definition } = &relation.kind {
+            let trees = match crate::statement::parse(definition) {
+                Ok(trees) if depth < VIEW_DEPTH_MAX => trees,
+                // What cannot be seen into must not pass for harmless.
+                _ => {
+                    self.distributed.get_or_insert_with(name);
+                    return;
+                }
+            };
+            for tree in trees {
+                self.add_tree(&tree.tree, context, depth + 1);
+            }
+            return;
+        }
+        match relation.placement {
+            Placement::Hash { .. } | Placement::RoundRobin => {
+                self.distributed.get_or_insert_with(name);
+            }
+            Placement::Replicated => {
+                self.replicated.get_or_insert_with(name);
+            }
+            Placement::Home => {}
+        }
+    }
+}

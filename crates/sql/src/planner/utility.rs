@@ -1,0 +1,159 @@
+//! Plans of everything that is neither a query nor a change of rows nor a schema change.
+//!
+//! Owns: the dispatch of utility statements; transactions, settings, cursors, prepared statements
+//! and the like are planned in the modules below.
+//! Never: remembers anything of a session; the plan says what the session has to do.
+//! Start reading at [`plan_utility`].
+
+mod cursor;
+mod explain;
+mod prepared;
+mod routine;
+mod setting;
+mod special;
+mod transaction;
+
+use pg_query::NodeEnum;
+use pg_query::protobuf::{DefElem, Node, ReindexObjectType, a_const};
+
+pub use prepared::bind_arguments;
+pub(super) use special::special_select;
+
+use super::{Context, copy, ddl};
+use crate::plan::{Access, NodeChoice, Plan, Planned};
+use crate::refusal::Refusal;
+use crate::statement::Statement;
+
+/// Plans every statement that is not SELECT, INSERT, UPDATE, DELETE or MERGE.
+pub(super) fn plan_utility(
+    statement: &Statement,
+    context: &Context<'_>,
+) -> Result<Planned, Refusal> {
+    match &statement.tree {
+        NodeEnum::TransactionStmt(control) => Ok(transaction::plan(control)),
+        NodeEnum::VariableSetStmt(set) => Ok(setting::plan_set(set)),
+        NodeEnum::VariableShowStmt(show) => Ok(setting::plan_show(show)),
+        NodeEnum::DiscardStmt(discard) => Ok(setting::plan_discard(discard)),
+        NodeEnum::ConstraintsSetStmt(_) => Ok(setting::plan_constraints()),
+        NodeEnum::PrepareStmt(prepare) => prepared::plan_prepare(prepare, statement),
+        NodeEnum::ExecuteStmt(execute) => prepared::plan_execute(execute),
+        NodeEnum::DeallocateStmt(deallocate) => Ok(prepared::plan_deallocate(deallocate)),
+        NodeEnum::DeclareCursorStmt(declare) => cursor::plan_declare(declare, statement, context),
+        NodeEnum::FetchStmt(fetch) => Ok(cursor::plan_fetch(fetch)),
+        NodeEnum::ClosePortalStmt(close) => Ok(cursor::plan_close(close)),
+        NodeEnum::ListenStmt(_) | NodeEnum::UnlistenStmt(_) | NodeEnum::NotifyStmt(_) => {
+            Ok(planned(Plan::Notification, "notifications go through node 1"))
+        }
+        NodeEnum::LockStmt(lock) if ddl::all_temporary(&lock.relations, context) => {
+            Ok(at_home("temporary tables are on node 1"))
+        }
+        NodeEnum::LockStmt(_) => {
+            Ok(planned(Plan::LockEverywhere, "a table is locked where its rows are: on every node"))
+        }
+        NodeEnum::VacuumStmt(vacuum) if !vacuum.rels.is_empty() && temporary_vacuum(&vacuum.rels, context) => {
+            Ok(at_home("temporary tables are on node 1"))
+        }
+        NodeEnum::VacuumStmt(vacuum) => Ok(every_node_alone(vacuum.is_vacuumcmd)),
+        NodeEnum::ClusterStmt(cluster) => match &cluster.relation {
+            Some(range) if ddl::is_temporary(range, context) => {
+                Ok(at_home("temporary tables are on node 1"))
+            }
+            relation => Ok(every_node_alone(relation.is_none())),
+        },
+        NodeEnum::ReindexStmt(reindex) => {
+            if reindex.params.iter().any(|option| flag(option, "concurrently")) {
+                return Err(ddl::concurrently("REINDEX"));
+            }
+            if reindex.relation.as_ref().is_some_and(|range| ddl::is_temporary(range, context)) {
+                return Ok(at_home("temporary tables are on node 1"));
+            }
+            Ok(every_node_alone(!matches!(
+                reindex.kind(),
+                ReindexObjectType::ReindexObjectIndex | ReindexObjectType::ReindexObjectTable
+            )))
+        }
+        NodeEnum::CheckPointStmt(_) => Ok(every_node_alone(false)),
+        NodeEnum::ExplainStmt(explain) => explain::plan(explain, statement, context),
+        NodeEnum::DoStmt(code) => routine::plan_do(code, context),
+        NodeEnum::CallStmt(call) => routine::plan_call(call, context),
+        NodeEnum::CopyStmt(copy) => copy::plan_copy(copy, statement, context),
+        _ => ddl::plan_ddl(statement, context),
+    }
+}
+
+/// A plan and its reason.
+pub(super) fn planned(plan: Plan, why: impl Into<String>) -> Planned {
+    Planned { plan, why: why.into() }
+}
+
+/// The statement unchanged on node 1, which it may write.
+pub(super) fn at_home(why: impl Into<String>) -> Planned {
+    planned(Plan::One { node: NodeChoice::Home, access: Access::Write, otherwise: None }, why)
+}
+
+fn every_node_alone(refuses_transaction: bool) -> Planned {
+    planned(
+        Plan::EveryNodeAlone { refuses_transaction },
+        "every node looks after its own share of the tables",
+    )
+}
+
+fn temporary_vacuum(tables: &[Node], context: &Context<'_>) -> bool {
+    tables.iter().all(|table| match &table.node {
+        Some(NodeEnum::VacuumRelation(table)) => {
+            table.relation.as_ref().is_some_and(|range| ddl::is_temporary(range, context))
+        }
+        _ => false,
+    })
+}
+
+/// The option with this name in a statement's list of options.
+pub(super) fn option<'a>(options: &'a [Node], name: &str) -> Option<&'a DefElem> {
+    options.iter().find_map(|option| match &option.node {
+        Some(NodeEnum::DefElem(element)) if element.defname == name => Some(&**element),
+        _ => None,
+    })
+}
+
+/// An option's value as text: what was written, without quotes. `None` if it has no value.
+pub(super) fn option_text(element: &DefElem) -> Option<String> {
+    match element.arg.as_ref()?.node.as_ref()? {
+        NodeEnum::String(text) => Some(text.sval.clone()),
+        NodeEnum::Integer(number) => Some(number.ival.to_string()),
+        NodeEnum::Float(number) => Some(number.fval.clone()),
+        NodeEnum::Boolean(value) => Some(value.boolval.to_string()),
+        NodeEnum::AStar(_) => Some("*".to_owned()),
+        NodeEnum::AConst(constant) => match constant.val.as_ref()? {
+            a_const::Val::Sval(text) => Some(text.sval.clone()),
+            a_const::Val::Ival(number) => Some(number.ival.to_string()),
+            a_const::Val::Fval(number) => Some(number.fval.clone()),
+            a_const::Val::Boolval(value) => Some(value.boolval.to_string()),
+            a_const::Val::Bsval(_) => None,
+        },
+        NodeEnum::TypeName(name) => match name.names.last()?.node.as_ref()? {
+            NodeEnum::String(text) => Some(text.sval.clone()),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Whether an option is on, as PostgreSQL's `defGetBoolean` reads it.
+pub(super) fn is_on(element: &DefElem) -> bool {
+    if element.arg.is_none() {
+        return true;
+    }
+    option_text(element)
+        .is_some_and(|value| ["true", "on", "1"].contains(&value.to_ascii_lowercase().as_str()))
+}
+
+/// Whether `option` is the option `name` and on.
+fn flag(option: &Node, name: &str) -> bool {
+    match &option.node {
+        Some(NodeEnum::DefElem(element)) => element.defname == name && is_on(element),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,66 @@
+//! DECLARE, FETCH, MOVE and CLOSE.
+//!
+//! Owns: giving a cursor one node to live on. Never: tracks open cursors; the session does.
+
+use pg_query::NodeEnum;
+use pg_query::protobuf::{ClosePortalStmt, DeclareCursorStmt, FetchStmt, Token};
+
+use super::super::{Context, query};
+use super::planned;
+use crate::plan::{Access, Plan, Planned};
+use crate::refusal::Refusal;
+use crate::statement::Statement;
+use crate::statement::tokens::{scan, with_depth};
+
+pub(super) fn plan_declare(
+    declare: &DeclareCursorStmt,
+    statement: &Statement,
+    context: &Context<'_>,
+) -> Result<Planned, Refusal> {
+    let Some(NodeEnum::SelectStmt(select)) =
+        declare.query.as_ref().and_then(|query| query.node.as_ref())
+    else {
+        let message = "DECLARE CURSOR must specify a query";
+        return Err(Refusal::postgres("42P11", message));
+    };
+    let planned_query = query::plan_select(select, context)?;
+    // A cursor lives on one node, so what would run on several is gathered.
+    let gathered = || -> Result<Plan, Refusal> {
+        let before = format!("{} ", declaration(&statement.text)?);
+        Ok(Plan::Gather(query::gather_query(select, &before, "", context)?))
+    };
+    let plan = match planned_query.plan {
+        Plan::One { node, access: Access::Read, otherwise } => {
+            let otherwise = match otherwise {
+                Some(other) => Some(Box::new(planned(gathered()?, other.why))),
+                None => None,
+            };
+            Plan::One { node, access: Access::Read, otherwise }
+        }
+        Plan::One { node, access, otherwise: None } => Plan::One { node, access, otherwise: None },
+        _ => gathered()?,
+    };
+    let query = Box::new(Planned { plan, why: planned_query.why.clone() });
+    let name = declare.portalname.clone();
+    Ok(planned(Plan::DeclareCursor { name, query }, planned_query.why))
+}
+
+/// `DECLARE … FOR` as written.
+fn declaration(text: &str) -> Result<&str, Refusal> {
+    let tokens =
+        scan(text).map_err(|error| Refusal::postgres("42601", error.to_string()))?;
+    with_depth(&tokens)
+        .find(|(depth, token)| *depth == 0 && token.token == Token::For)
+        .and_then(|(_, token)| text.get(..token.end))
+        .ok_or_else(|| Refusal::postgres("42601", "syntax error at end of input"))
+}
+
+pub(super) fn plan_fetch(fetch: &FetchStmt) -> Planned {
+    let name = Some(fetch.portalname.clone());
+    planned(Plan::Cursor { name, close: false }, "the cursor lives on one node")
+}
+
+pub(super) fn plan_close(close: &ClosePortalStmt) -> Planned {
+    let name = Some(close.portalname.clone()).filter(|name| !name.is_empty());
+    planned(Plan::Cursor { name, close: true }, "the cursor lives on one node")
+}

@@ -1,0 +1,99 @@
+//! SQL-level prepared statements: PREPARE, EXECUTE, DEALLOCATE.
+//!
+//! Owns: cutting their parts out of the text, and putting arguments into a prepared text.
+//! Never: keeps prepared statements; the session does.
+
+use pg_query::protobuf::{DeallocateStmt, ExecuteStmt, PrepareStmt, Token};
+
+use super::super::deparse_expression;
+use super::planned;
+use crate::plan::{Plan, Planned, Prepared};
+use crate::refusal::Refusal;
+use crate::statement::Statement;
+use crate::statement::tokens::{list, scan, with_depth};
+
+pub(super) fn plan_prepare(
+    prepare: &PrepareStmt,
+    statement: &Statement,
+) -> Result<Planned, Refusal> {
+    let text = statement.text.as_str();
+    let tokens = scan(text).map_err(cannot_scan)?;
+    // PREPARE name [(types)] AS statement
+    let types = match list(text, &tokens, 2) {
+        Some((types, _)) => types.into_iter().map(str::to_owned).collect(),
+        None => Vec::new(),
+    };
+    let body = with_depth(&tokens)
+        .find(|(depth, token)| *depth == 0 && token.token == Token::As)
+        .and_then(|(_, token)| text.get(token.end..))
+        .map_or("", str::trim);
+    let prepare = Prepared::Prepare { name: prepare.name.clone(), types, text: body.to_owned() };
+    Ok(planned(Plan::Prepared(prepare), "the gateway keeps prepared statements"))
+}
+
+pub(super) fn plan_execute(execute: &ExecuteStmt) -> Result<Planned, Refusal> {
+    let arguments =
+        execute.params.iter().map(deparse_expression).collect::<Result<Vec<_>, Refusal>>()?;
+    let execute = Prepared::Execute { name: execute.name.clone(), arguments };
+    Ok(planned(Plan::Prepared(execute), "planned anew with its arguments"))
+}
+
+pub(super) fn plan_deallocate(deallocate: &DeallocateStmt) -> Planned {
+    let name = (!deallocate.isall).then(|| deallocate.name.clone());
+    planned(Plan::Prepared(Prepared::Deallocate(name)), "the gateway keeps prepared statements")
+}
+
+/// The text of the prepared statement `name` with its arguments in place of `$n`.
+///
+/// `types` as PREPARE declared them (`unknown` counts as not declared), `arguments` as EXECUTE
+/// gives them, both as SQL. An argument is cast to its declared type, else it stands as written in
+/// parentheses.
+///
+/// Errors: 42601 when the number of arguments is wrong, as PostgreSQL words it.
+pub fn bind_arguments(
+    name: &str,
+    text: &str,
+    types: &[String],
+    arguments: &[String],
+) -> Result<String, Refusal> {
+    let tokens = scan(text).map_err(cannot_scan)?;
+    let mut parameters = Vec::new();
+    for token in &tokens {
+        if let Some(number) = token.parameter() {
+            let number = number.map_err(|_| no_parameter(token.text))?;
+            if number == 0 {
+                return Err(no_parameter(token.text));
+            }
+            parameters.push((token.start, token.end, usize::from(number)));
+        }
+    }
+    let used = parameters.iter().map(|(_, _, number)| *number).max().unwrap_or(0);
+    let expected = used.max(types.len());
+    if arguments.len() != expected {
+        let message = format!("wrong number of parameters for prepared statement \"{name}\"");
+        return Err(Refusal::postgres("42601", message)
+            .with_detail(format!("Expected {expected} parameters but got {}.", arguments.len())));
+    }
+    let mut bound = String::with_capacity(text.len());
+    let mut copied = 0;
+    for (start, end, number) in parameters {
+        bound.push_str(&text[copied..start]);
+        let argument = &arguments[number - 1];
+        match types.get(number - 1).filter(|declared| !declared.eq_ignore_ascii_case("unknown")) {
+            Some(declared) => bound.push_str(&format!("(({argument})::{declared})")),
+            None => bound.push_str(&format!("({argument})")),
+        }
+        copied = end;
+    }
+    bound.push_str(&text[copied..]);
+    Ok(bound)
+}
+
+fn no_parameter(written: &str) -> Refusal {
+    Refusal::postgres("42P02", format!("there is no parameter {written}"))
+}
+
+/// The grammar read the text before, so its scanner does too.
+fn cannot_scan(error: pg_query::Error) -> Refusal {
+    Refusal::postgres("42601", error.to_string())
+}

@@ -1,0 +1,82 @@
+//! SET, SHOW, RESET and DISCARD, with all their special forms.
+//!
+//! Owns: which setting a form means. Never: keeps values.
+
+use pg_query::protobuf::{
+    DiscardMode, DiscardStmt, VariableSetKind, VariableSetStmt, VariableShowStmt,
+};
+
+use super::{option_text, planned, transaction};
+use crate::plan::{Plan, Planned, Setting};
+
+pub(super) fn plan_set(set: &VariableSetStmt) -> Planned {
+    // The grammar folds the special forms already: `SET NAMES` is client_encoding, `SET TIME ZONE`
+    // timezone, `SET SCHEMA` search_path, `SET SESSION AUTHORIZATION` session_authorization.
+    let name = set.name.to_ascii_lowercase();
+    let setting = match set.kind() {
+        VariableSetKind::VarReset => Setting::Reset { name },
+        VariableSetKind::VarResetAll => Setting::ResetAll,
+        VariableSetKind::VarSetMulti => {
+            let (isolation, read_only) = transaction::modes(&set.args);
+            Setting::SetTransaction {
+                isolation,
+                read_only,
+                session: name == "session characteristics",
+                snapshot: name == "transaction snapshot",
+            }
+        }
+        VariableSetKind::VarSetValue if name == "transaction_isolation" => {
+            transaction_setting(first_value(set), None)
+        }
+        VariableSetKind::VarSetValue if name == "transaction_read_only" => {
+            let value = first_value(set).unwrap_or_default().to_ascii_lowercase();
+            transaction_setting(None, Some(["on", "true", "yes", "1", "t", "y"].contains(&value.as_str())))
+        }
+        _ if set.is_local => Setting::SetLocal { name },
+        _ => Setting::Set { name },
+    };
+    planned(Plan::Setting(setting), "the session's settings hold on every node it uses")
+}
+
+fn transaction_setting(isolation: Option<String>, read_only: Option<bool>) -> Setting {
+    Setting::SetTransaction {
+        isolation: isolation.map(|level| level.to_ascii_lowercase()),
+        read_only,
+        session: false,
+        snapshot: false,
+    }
+}
+
+/// The first value of a SET, as text.
+fn first_value(set: &VariableSetStmt) -> Option<String> {
+    let value = set.args.first()?.clone();
+    option_text(&pg_query::protobuf::DefElem {
+        arg: Some(Box::new(value)),
+        ..pg_query::protobuf::DefElem::default()
+    })
+}
+
+pub(super) fn plan_show(show: &VariableShowStmt) -> Planned {
+    let name = show.name.to_ascii_lowercase();
+    planned(Plan::Setting(Setting::Show { name }), "settings are shown by the session's node")
+}
+
+pub(super) fn plan_discard(discard: &DiscardStmt) -> Planned {
+    let what = match discard.target() {
+        DiscardMode::DiscardPlans => "plans",
+        DiscardMode::DiscardSequences => "sequences",
+        DiscardMode::DiscardTemp => "temp",
+        DiscardMode::DiscardAll | DiscardMode::Undefined => "all",
+    };
+    planned(
+        Plan::Setting(Setting::Discard { what: what.to_owned() }),
+        "the session's state goes on every node it uses",
+    )
+}
+
+pub(super) fn plan_constraints() -> Planned {
+    planned(
+        Plan::Setting(Setting::SetConstraints),
+        "constraints are checked on every node the transaction uses",
+    )
+}

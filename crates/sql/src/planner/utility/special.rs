@@ -1,0 +1,157 @@
+//! SELECTs that are calls to the gateway: `tutti_…()` and `set_config` with constants.
+//!
+//! Owns: recognising them. Never: carries them out.
+
+use pg_query::NodeEnum;
+use pg_query::protobuf::{FuncCall, Node, SelectStmt, a_const};
+
+use super::super::{Context, names::string};
+use super::planned;
+use crate::plan::{Plan, Planned, Setting, TuttiCall};
+use crate::refusal::Refusal;
+use crate::statement::DistributeBy;
+
+/// A constant argument of a call.
+#[derive(Debug, PartialEq)]
+enum Constant {
+    Null,
+    Text(String),
+    Boolean(bool),
+}
+
+/// The plan of a SELECT that the gateway answers or remembers itself; `None` for all others.
+///
+/// Errors: 42883 for a function of Tutti's with arguments that it does not take.
+pub(in crate::planner) fn special_select(
+    select: &SelectStmt,
+    context: &Context<'_>,
+) -> Result<Option<Planned>, Refusal> {
+    let Some((call, in_from)) = only_call(select) else { return Ok(None) };
+    let names: Vec<&str> = call.funcname.iter().filter_map(string).collect();
+    match names.as_slice() {
+        ["set_config"] | ["pg_catalog", "set_config"] if !in_from => Ok(set_config(call)),
+        [name] | ["tutti", name] if name.starts_with("tutti_") => {
+            // A function of the user's own by such a name is the user's own business.
+            if context.catalog.function(context.scope, None, name).is_some() {
+                return Ok(None);
+            }
+            tutti_call(name, call, in_from)
+        }
+        _ => Ok(None),
+    }
+}
+
+/// The call that is all of `SELECT f(…)`, or of `SELECT * FROM f(…)` (then true).
+fn only_call(select: &SelectStmt) -> Option<(&FuncCall, bool)> {
+    let plain = select.where_clause.is_none()
+        && select.group_clause.is_empty()
+        && select.having_clause.is_none()
+        && select.distinct_clause.is_empty()
+        && select.sort_clause.is_empty()
+        && select.limit_count.is_none()
+        && select.limit_offset.is_none()
+        && select.with_clause.is_none()
+        && select.into_clause.is_none()
+        && select.larg.is_none();
+    let [target] = select.target_list.as_slice() else { return None };
+    let Some(NodeEnum::ResTarget(target)) = &target.node else { return None };
+    let value = target.val.as_ref()?.node.as_ref()?;
+    match (plain, value, select.from_clause.as_slice()) {
+        (true, NodeEnum::FuncCall(call), []) => Some((call, false)),
+        (true, NodeEnum::ColumnRef(star), [from]) => {
+            let is_star = matches!(
+                star.fields.as_slice(),
+                [Node { node: Some(NodeEnum::AStar(_)) }]
+            );
+            let Some(NodeEnum::RangeFunction(function)) = &from.node else { return None };
+            let [Node { node: Some(NodeEnum::List(item)) }] = function.functions.as_slice() else {
+                return None;
+            };
+            match item.items.first()?.node.as_ref()? {
+                NodeEnum::FuncCall(call) if is_star && !function.ordinality => Some((call, true)),
+                _ => None,
+            }
+        }
+        _ => None,
+    }
+}
+
+fn set_config(call: &FuncCall) -> Option<Planned> {
+    let [name, value, local] = call.args.as_slice() else { return None };
+    let Constant::Text(name) = constant(name)? else { return None };
+    let value = match constant(value)? {
+        Constant::Text(value) => Some(value),
+        Constant::Null => None,
+        Constant::Boolean(_) => return None,
+    };
+    let local = match constant(local)? {
+        Constant::Boolean(local) => local,
+        Constant::Text(text) => match text.to_ascii_lowercase().as_str() {
+            "t" | "true" | "on" | "yes" | "y" | "1" => true,
+            "f" | "false" | "off" | "no" | "n" | "0" => false,
+            _ => return None,
+        },
+        Constant::Null => return None,
+    };
+    let setting = Setting::SetConfig { name: name.to_ascii_lowercase(), value, local };
+    Some(planned(Plan::Setting(setting), "the session's settings hold on every node it uses"))
+}
+
+fn tutti_call(name: &str, call: &FuncCall, in_from: bool) -> Result<Option<Planned>, Refusal> {
+    let arguments: Option<Vec<String>> = call
+        .args
+        .iter()
+        .map(|argument| match constant(argument)? {
+            Constant::Text(text) => Some(text),
+            _ => None,
+        })
+        .collect();
+    let function = name.to_owned();
+    let distribute = |table: &String, distribute_by| TuttiCall::Distribute {
+        function: function.clone(),
+        table: table.clone(),
+        distribute_by,
+    };
+    let tutti_call = match (name, arguments.as_deref()) {
+        ("tutti_distribute", Some([table, column])) if !in_from => {
+            distribute(table, DistributeBy::Hash(column.clone()))
+        }
+        ("tutti_replicate", Some([table])) if !in_from => {
+            distribute(table, DistributeBy::Replicated)
+        }
+        ("tutti_round_robin", Some([table])) if !in_from => {
+            distribute(table, DistributeBy::RoundRobin)
+        }
+        ("tutti_version" | "tutti_nodes" | "tutti_tables", Some([])) => {
+            TuttiCall::Show { function: function.clone() }
+        }
+        _ => {
+            let message = format!("function {name} with these arguments does not exist");
+            return Err(Refusal::postgres("42883", message).with_hint(
+                "Tutti's functions are tutti_distribute('table', 'column'), \
+                 tutti_replicate('table'), tutti_round_robin('table'), tutti_version(), \
+                 tutti_nodes() and tutti_tables(); their arguments are literals.",
+            ));
+        }
+    };
+    Ok(Some(planned(Plan::Tutti(tutti_call), "the gateway answers this itself")))
+}
+
+/// A literal, perhaps with casts around it.
+fn constant(node: &Node) -> Option<Constant> {
+    match node.node.as_ref()? {
+        NodeEnum::TypeCast(cast) => {
+            // Casts that leave the text what it is.
+            const PLAIN: [&str; 5] = ["text", "varchar", "bool", "regclass", "name"];
+            let name = cast.type_name.as_ref().and_then(|name| string(name.names.last()?))?;
+            PLAIN.contains(&name).then(|| constant(cast.arg.as_ref()?)).flatten()
+        }
+        NodeEnum::AConst(constant) if constant.isnull => Some(Constant::Null),
+        NodeEnum::AConst(constant) => match constant.val.as_ref()? {
+            a_const::Val::Sval(text) => Some(Constant::Text(text.sval.clone())),
+            a_const::Val::Boolval(value) => Some(Constant::Boolean(value.boolval)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
