@@ -2,13 +2,12 @@
 //!
 //! Every test has servers of its own and talks to them as the gateway does.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 
 use tutti_embed::Cluster;
 use tutti_gateway::catalog::{
-    self, choose_placement, disarm_sequences, load_builtin_functions,
-    note_change, rearm_sequences, register, unregister_dropped, verify,
+    self, choose_placement, disarm_sequences, note_change, rearm_sequences, register,
+    unregister_dropped, verify,
 };
 use tutti_gateway::init::init;
 use tutti_gateway::node::{NodeConnection, NodeError};
@@ -68,8 +67,10 @@ async fn everywhere(connections: &mut Connections, sql: &str) -> Result {
 
 async fn load(connections: &mut Connections) -> Result<Catalog> {
     let home = connections.get_mut(&NodeId::HOME).expect("there is a node 1");
-    let builtins: Arc<HashMap<String, Function>> = load_builtin_functions(home).await?;
-    Ok(catalog::load(home, &builtins).await?)
+    let loaded = catalog::load(home).await?;
+    let again = catalog::reload(home, &loaded).await?;
+    assert_eq!((loaded.version, &loaded.relations), (again.version, &again.relations));
+    Ok(loaded)
 }
 
 async fn text(connection: &mut NodeConnection, sql: &str) -> Result<String> {

@@ -44,6 +44,12 @@ pub enum GatewayError {
         /// Which node.
         node: NodeId,
     },
+    /// The cluster's name cannot be part of a transaction identifier.
+    #[error("cluster must be 1 to 16 characters of a-z and 0-9, not {name:?}")]
+    ClusterName {
+        /// As configured.
+        name: String,
+    },
     /// A node belongs to a cluster of another name.
     #[error(
         "the server configured as node {node} belongs to cluster \"{found}\", not to \"{expected}\""

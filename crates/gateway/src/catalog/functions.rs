@@ -20,7 +20,7 @@ const BUILTINS: &str = "SELECT p.proname, p.provolatile, p.prokind, p.proretset
 FROM pg_catalog.pg_proc p WHERE p.pronamespace = 'pg_catalog'::pg_catalog.regnamespace";
 
 /// Reads the functions of `pg_catalog`. They do not change while a server runs: once is enough.
-pub async fn load_builtin_functions(
+pub(super) async fn load_builtin_functions(
     home: &mut NodeConnection,
 ) -> Result<Arc<HashMap<String, Function>>, GatewayError> {
     let rows = home.rows(BUILTINS).await?;

@@ -13,7 +13,7 @@ use tutti_sql::catalog::{
 };
 use tutti_sql::hash::{BUCKET_COUNT, KeyType};
 
-use super::functions::{Taint, Taints, fold, function_at};
+use super::functions::{Taint, Taints, fold, function_at, load_builtin_functions};
 use super::rows::Answer;
 use crate::error::GatewayError;
 use crate::node::{NodeConnection, NodeError, Rows};
@@ -109,13 +109,25 @@ WHERE r.ev_type <> '1' AND r.ev_class >= 16384 AND r.ev_enabled <> 'D' ORDER BY 
 /// Reads the catalog from node 1, as the transaction that `home` is in sees it (or as committed, if
 /// it is in none). Leaves the connection's settings as they were.
 ///
-/// `builtin_functions` is what [`super::load_builtin_functions`] read at start.
-///
 /// Errors: [`GatewayError::NotInitialised`] without a schema `tutti`; a node's own error, after
 /// which a transaction that was open is aborted.
-pub async fn load(
+pub async fn load(home: &mut NodeConnection) -> Result<Catalog, GatewayError> {
+    let builtin_functions = load_builtin_functions(home).await?;
+    load_with(home, builtin_functions).await
+}
+
+/// As [`load()`], but takes what no client can change from a catalog that was read before: much
+/// cheaper, for after each DDL.
+pub async fn reload(
     home: &mut NodeConnection,
-    builtin_functions: &Arc<HashMap<String, Function>>,
+    previous: &Catalog,
+) -> Result<Catalog, GatewayError> {
+    load_with(home, Arc::clone(&previous.builtin_functions)).await
+}
+
+async fn load_with(
+    home: &mut NodeConnection,
+    builtin_functions: Arc<HashMap<String, Function>>,
 ) -> Result<Catalog, GatewayError> {
     let sql = [
         HIDE_SEARCH_PATH,
@@ -142,7 +154,7 @@ pub async fn load(
     let mut catalog = Catalog {
         version: answer("the catalog's version", version).number(0, 0)?,
         maps: read_maps(&answer("bucket maps", maps))?,
-        builtin_functions: Arc::clone(builtin_functions),
+        builtin_functions,
         ..Catalog::default()
     };
     let nodes = answer("nodes", nodes);

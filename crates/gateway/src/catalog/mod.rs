@@ -5,7 +5,7 @@
 //! Never: decides where a statement runs, nor begins or ends a transaction.
 //! Start reading at [`schema`], then [`load()`], then [`placement`].
 
-pub mod functions;
+mod functions;
 pub mod load;
 pub mod placement;
 mod rows;
@@ -13,8 +13,7 @@ pub mod schema;
 pub mod sequences;
 pub mod verify;
 
-pub use functions::load_builtin_functions;
-pub use load::load;
+pub use load::{load, reload};
 pub use placement::{
     PlacementKind, Registration, choose_placement, note_change, register, unregister_dropped,
 };
