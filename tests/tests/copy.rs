@@ -109,7 +109,7 @@ fn with_options(options: &[(&str, &str)]) -> String {
     let mut parts: Vec<String> = options
         .iter()
         .filter(|(name, _)| !name.starts_with("force"))
-        .map(|(name, value)| format!("{name} '{value}'"))
+        .map(|(name, value)| format!("{name} '{}'", value.replace('\'', "''")))
         .collect();
     for name in ["force_null", "force_not_null"] {
         let columns: Vec<&str> = options
