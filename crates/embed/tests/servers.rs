@@ -7,10 +7,11 @@ use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, SystemTime};
 
 use tutti_embed::{Cluster, ClusterOptions, EmbedError, ServerOptions};
 
-/// Tells [`the_other_process`] which directory to open.
+/// Tells [`the_other_process`] which directory to open; empty for a temporary cluster.
 const OTHER_DIR: &str = "TUTTI_EMBED_TEST_OTHER_DIR";
 
 /// Two nodes in a directory that stays, made quickly.
@@ -189,12 +190,36 @@ fn servers_of_a_killed_process_are_stopped_by_the_next_start() {
     assert_eq!(psql(&url, "SELECT n FROM kept"), "7");
 }
 
+#[test]
+fn a_killed_tests_temporary_cluster_is_removed_by_the_next() {
+    let (_, url, mut other) = start_other_process(Path::new(""));
+    let data_dir = psql(&url, "SHOW data_directory");
+    let dir = Path::new(&data_dir).ancestors().nth(2).unwrap();
+    other.kill().unwrap();
+    other.wait().unwrap();
+    // Young ones are spared, because they may be in the making.
+    drop(Cluster::create_temp(1).unwrap());
+    assert_eq!(psql(&url, "SELECT 1"), "1");
+
+    let long_ago = SystemTime::now() - Duration::from_secs(3_600);
+    fs::File::open(dir).unwrap().set_modified(long_ago).unwrap();
+    drop(Cluster::create_temp(1).unwrap());
+    assert!(!dir.exists());
+    let port = url.rsplit([':', '/']).nth(1).unwrap().parse().unwrap();
+    assert!(!is_listening(port));
+}
+
 /// Not a test of its own: what [`start_other_process`] runs, to be killed while servers run.
 #[test]
 fn the_other_process() {
     let Some(dir) = std::env::var_os(OTHER_DIR) else { return };
-    let mut cluster = Cluster::open(Path::new(&dir), &options()).unwrap();
-    cluster.start().unwrap();
+    let cluster = if dir.is_empty() {
+        Cluster::create_temp(1).unwrap()
+    } else {
+        let mut cluster = Cluster::open(Path::new(&dir), &options()).unwrap();
+        cluster.start().unwrap();
+        cluster
+    };
     println!("\nserver {} {}", cluster.server(0).pid().unwrap(), cluster.server(0).url());
     std::thread::sleep(std::time::Duration::from_secs(600));
 }

@@ -1,2 +1,182 @@
-//! Placeholder.
-fn main() {}
+//! The program `tutti`: its commands and their options.
+//!
+//! Owns: the command line, the log, the exit status. Never: does the work; that is `up`, `operate`
+//! and `demo` here, and the crates `tutti-gateway` and `tutti-embed`.
+//! Start reading at [`Command`].
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+
+mod demo;
+mod operate;
+mod session;
+mod shutdown;
+mod up;
+
+/// One PostgreSQL made of many.
+#[derive(Debug, Parser)]
+#[command(
+    version,
+    about,
+    after_help = "Start with `tutti up --demo`; then connect with psql to the address it prints.\n\
+                  Set TUTTI_LOG to see more, e.g. TUTTI_LOG=info or TUTTI_LOG=tutti_gateway=debug."
+)]
+struct CommandLine {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Start a cluster on this machine: PostgreSQL servers and a gateway in front of them.
+    ///
+    /// Uses the PostgreSQL (15 or newer) that is installed, or fetches one. Runs until Ctrl-C, and
+    /// then stops the servers too. Run again on the same directory, it carries on with the data.
+    #[command(after_help = "Examples:\n  \
+        tutti up                                  three nodes in ./data/tutti, on port 7432\n  \
+        tutti up --demo                           and show what it does, with a small shop\n  \
+        tutti up --nodes 5 --data /srv/tutti      five nodes, elsewhere\n  \
+        psql postgres://postgres@127.0.0.1:7432/postgres\n\n\
+        Environment:\n  \
+        PG_CONFIG=PATH   the pg_config of the PostgreSQL to use\n  \
+        TUTTI_PG=fetch   fetch PostgreSQL's server binaries even if one is installed\n  \
+        TUTTI_CACHE=DIR  where fetched binaries are kept")]
+    Up(UpArgs),
+
+    /// Run the gateway in front of PostgreSQL servers that you run.
+    #[command(after_help = "Example:\n  \
+        tutti init --config tutti.toml && tutti serve --config tutti.toml\n\n\
+        The file is explained in docs/tutti.example.toml.")]
+    Serve {
+        #[command(flatten)]
+        config: ConfigFile,
+    },
+
+    /// Write the cluster's catalog into the nodes, once, before the first `serve`.
+    ///
+    /// Does nothing that is already done, so it may be run again.
+    #[command(after_help = "Examples:\n  \
+        tutti init --config tutti.toml            all nodes are empty\n  \
+        tutti init --config tutti.toml --adopt    node 1 already holds tables; they become part\n                                            \
+        of the cluster")]
+    Init {
+        #[command(flatten)]
+        config: ConfigFile,
+        /// Node 1 already holds tables: make them part of the cluster.
+        #[arg(long)]
+        adopt: bool,
+    },
+
+    /// Show the nodes, the tables and where their rows are.
+    #[command(after_help = "Examples:\n  \
+        tutti status                              the cluster of `tutti up` in ./data/tutti\n  \
+        tutti status --data /srv/tutti\n  \
+        tutti status --config tutti.toml")]
+    Status(StatusArgs),
+}
+
+#[derive(Debug, Args)]
+struct UpArgs {
+    /// How many PostgreSQL servers [default: as many as the directory holds, or 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    nodes: Option<u16>,
+    /// Address and port for clients; port 0 takes any that is free
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7432")]
+    listen: String,
+    /// Directory for the data [default: ./data/tutti]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Fill a small shop, move money between nodes and check that none is lost
+    #[arg(long)]
+    demo: bool,
+    #[command(flatten)]
+    demo_options: DemoOptions,
+}
+
+#[derive(Clone, Copy, Debug, Args)]
+struct DemoOptions {
+    /// How many clients move money in the demo
+    #[arg(long, value_name = "N", default_value_t = 8, requires = "demo",
+          value_parser = clap::value_parser!(u16).range(1..=100))]
+    clients: u16,
+    /// How long they move it
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, requires = "demo")]
+    demo_seconds: u64,
+    /// End after the demo, instead of running on
+    #[arg(long, requires = "demo")]
+    demo_exit: bool,
+}
+
+#[derive(Debug, Args)]
+struct ConfigFile {
+    /// The configuration file
+    #[arg(long = "config", value_name = "FILE", default_value = "tutti.toml")]
+    path: PathBuf,
+}
+
+#[derive(Debug, Args)]
+struct StatusArgs {
+    /// Configuration file of the cluster to look at
+    #[arg(long, value_name = "FILE", conflicts_with = "data")]
+    config: Option<PathBuf>,
+    /// Data directory of a cluster that `tutti up` runs [default: ./data/tutti]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    let filter = EnvFilter::try_from_env("TUTTI_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+
+    let command = CommandLine::parse().command;
+    let runtime = match tokio::runtime::Runtime::new() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("tutti: cannot start: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let done = runtime.block_on(run(command));
+    // A download that the user interrupted must not keep us; whoever has something to finish has
+    // been waited for.
+    runtime.shutdown_background();
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // With its causes, in one line: `what failed: because of what`.
+            eprintln!("tutti: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::Up(args) => up::up(args).await,
+        Command::Serve { config } => operate::serve(&config.path).await,
+        Command::Init { config, adopt } => operate::init(&config.path, adopt).await,
+        Command::Status(args) => operate::status(args).await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        CommandLine::command().debug_assert();
+    }
+
+    #[test]
+    fn demo_options_need_the_demo() {
+        assert!(CommandLine::try_parse_from(["tutti", "up", "--demo-exit"]).is_err());
+        assert!(CommandLine::try_parse_from(["tutti", "up", "--demo", "--demo-exit"]).is_ok());
+        assert!(CommandLine::try_parse_from(["tutti", "up", "--nodes", "0"]).is_err());
+    }
+}

@@ -1,0 +1,34 @@
+//! `tutti up --demo`: a small shop, some questions to it, and money that moves between nodes.
+//!
+//! Owns: the order of the show and how much of everything there is. Never: uses more than any
+//! client of the gateway could, except that it asks the nodes themselves where rows are.
+//! Start reading at [`run`].
+
+use crate::{DemoOptions, session};
+
+mod fill;
+mod money;
+mod questions;
+
+/// How much there is of everything. Small enough to be filled in seconds on a slow machine.
+const CUSTOMERS: i32 = 2_000;
+const ITEMS: i32 = 200;
+const ORDERS: i32 = 10_000;
+const ACCOUNTS: i32 = 600;
+const OPENING_BALANCE: i64 = 1_000;
+
+/// Shows what a cluster does, through the gateway at `url`.
+///
+/// Makes its schema `shop` anew each time. Fails if money was lost or made; a reading that was
+/// wrong while money moved is reported, not hidden, but is no failure.
+pub(crate) async fn run(
+    url: &str,
+    node_urls: &[String],
+    options: DemoOptions,
+) -> anyhow::Result<()> {
+    let client = session::connect(url).await?;
+    println!("\n== A shop (nodes: {}) ==", node_urls.len());
+    fill::make_and_fill(&client).await?;
+    questions::ask(&client, node_urls).await?;
+    money::move_and_watch(url, node_urls, options).await
+}

@@ -1,0 +1,69 @@
+//! `tutti serve`, `tutti init` and `tutti status`: on PostgreSQL servers that somebody else runs.
+//!
+//! Owns: reading the configuration file and telling what happens. Never: starts a server.
+
+use std::path::Path;
+
+use anyhow::Context;
+use tokio::net::TcpListener;
+use tutti_gateway::Config;
+
+use crate::StatusArgs;
+use crate::shutdown::Shutdown;
+use crate::up;
+
+/// Runs the gateway until it is asked to end.
+pub(crate) async fn serve(config_path: &Path) -> anyhow::Result<()> {
+    let mut shutdown = Shutdown::on_signals()?;
+    let config = read_config(config_path)?;
+    let listener = TcpListener::bind(&config.listen)
+        .await
+        .with_context(|| format!("cannot listen on {}", config.listen))?;
+    println!("psql {}", up::client_url(listener.local_addr()?, &config.database));
+    tutti_gateway::serve(config, listener, async move { shutdown.asked().await })
+        .await
+        .context("the gateway ended")
+}
+
+/// Writes the catalog into the nodes.
+pub(crate) async fn init(config_path: &Path, adopt: bool) -> anyhow::Result<()> {
+    let config = read_config(config_path)?;
+    tutti_gateway::init(&config, adopt).await.context("cannot write the catalog into the nodes")?;
+    println!("{} nodes form the cluster {}", config.nodes.len(), config.cluster);
+    Ok(())
+}
+
+/// Prints nodes, tables and buckets.
+pub(crate) async fn status(args: StatusArgs) -> anyhow::Result<()> {
+    let config = match args.config {
+        Some(path) => read_config(&path)?,
+        None => up::config_of_directory(args.data)?,
+    };
+    let status = tutti_gateway::status(&config).await.context("cannot ask the nodes")?;
+    println!("{status}");
+    Ok(())
+}
+
+fn read_config(path: &Path) -> anyhow::Result<Config> {
+    let text = std::fs::read_to_string(path).with_context(|| {
+        format!("cannot read {} (docs/tutti.example.toml shows one)", path.display())
+    })?;
+    Config::from_toml(&text).with_context(|| format!("{} is not right", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_documented_example_is_a_configuration() {
+        let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/tutti.example.toml");
+        let config = read_config(Path::new(example)).unwrap();
+        assert_eq!(config.nodes.len(), 3);
+        // What the example writes out are the defaults.
+        let short = "[[node]]\nid = 1\nhost = '10.0.0.11'\n";
+        let short = Config::from_toml(short).unwrap();
+        assert_eq!(Config { nodes: short.nodes.clone(), ..config.clone() }, short);
+        assert_eq!(config.nodes[0], short.nodes[0]);
+    }
+}

@@ -1,0 +1,36 @@
+//! The wish to end: Ctrl-C, SIGTERM, or the terminal going away.
+//!
+//! Owns: turning these signals into something many tasks can wait for. Never: ends anything itself.
+
+use anyhow::Context;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+/// Tells whoever holds a clone that the program is to end.
+#[derive(Clone, Debug)]
+pub(crate) struct Shutdown {
+    asked: watch::Receiver<bool>,
+}
+
+impl Shutdown {
+    /// Listens for the signals from now on; they no longer end the process by themselves.
+    pub(crate) fn on_signals() -> anyhow::Result<Self> {
+        let (sender, asked) = watch::channel(false);
+        for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
+            let mut signals = signal(kind).context("cannot listen for signals")?;
+            let sender = sender.clone();
+            tokio::spawn(async move {
+                while signals.recv().await.is_some() {
+                    sender.send_replace(true);
+                }
+            });
+        }
+        Ok(Self { asked })
+    }
+
+    /// Returns when the end is asked for, at once if it already was.
+    pub(crate) async fn asked(&mut self) {
+        // The sender lives in tasks that never end, so an error cannot be; it would mean the end.
+        let _ = self.asked.wait_for(|asked| *asked).await;
+    }
+}
