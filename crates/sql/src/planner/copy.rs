@@ -32,7 +32,11 @@ pub(super) fn plan_copy(
             "Use COPY … FROM STDIN or TO STDOUT; in psql \\copy does.",
         ));
     }
-    if copy.is_from { plan_from(copy, statement, context) } else { plan_to(copy, statement, context) }
+    if copy.is_from {
+        plan_from(copy, statement, context)
+    } else {
+        plan_to(copy, statement, context)
+    }
 }
 
 fn plan_to(

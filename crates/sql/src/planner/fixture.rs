@@ -50,6 +50,7 @@ pub(super) fn shop(node_count: u16) -> Catalog {
         kind: RelationKind::Table,
         placement,
         columns,
+        primary_key: Vec::new(),
         unsafe_trigger: None,
     };
     let view = |name: &str, definition: &str, columns: Vec<Column>| Relation {
@@ -96,11 +97,7 @@ pub(super) fn shop(node_count: u16) -> Catalog {
         table(
             "items",
             Placement::Replicated,
-            vec![
-                identity,
-                column("name", TEXT, None),
-                column("added", TIMESTAMPTZ, Some("now()")),
-            ],
+            vec![identity, column("name", TEXT, None), column("added", TIMESTAMPTZ, Some("now()"))],
         ),
         table(
             "rates",
@@ -117,19 +114,10 @@ pub(super) fn shop(node_count: u16) -> Catalog {
             unsafe_trigger: Some("trigger audit".to_owned()),
             ..table("audited", hash(0, KeyType::Int4), vec![column("id", INT4, None)])
         },
-        view(
-            "big_orders",
-            "SELECT orders.id FROM public.orders",
-            vec![column("id", INT4, None)],
-        ),
-        view(
-            "rate_codes",
-            "SELECT rates.code FROM public.rates",
-            vec![column("code", TEXT, None)],
-        ),
+        view("big_orders", "SELECT orders.id FROM public.orders", vec![column("id", INT4, None)]),
+        view("rate_codes", "SELECT rates.code FROM public.rates", vec![column("code", TEXT, None)]),
     ];
-    let public =
-        relations.into_iter().map(|table| (table.name.clone(), Arc::new(table))).collect();
+    let public = relations.into_iter().map(|table| (table.name.clone(), Arc::new(table))).collect();
     let function = |volatility, needs_cluster| Function {
         volatility,
         needs_cluster,
@@ -145,35 +133,27 @@ pub(super) fn shop(node_count: u16) -> Catalog {
         ("clock_timestamp", Volatility::Volatile),
         ("unnest", Volatility::Immutable),
     ];
-    let functions = HashMap::from([
-        (
-            "pg_catalog".to_owned(),
-            built_in.map(|(name, of)| (name.to_owned(), function(of, false))).into(),
-        ),
-        (
-            "public".to_owned(),
-            HashMap::from([
-                ("place_order".to_owned(), function(Volatility::Volatile, true)),
-                ("tidy".to_owned(), function(Volatility::Volatile, false)),
-            ]),
-        ),
+    let built_in: HashMap<String, Function> =
+        built_in.map(|(name, of)| (name.to_owned(), function(of, false))).into();
+    let own = HashMap::from([
+        ("place_order".to_owned(), function(Volatility::Volatile, true)),
+        ("tidy".to_owned(), function(Volatility::Volatile, false)),
     ]);
     Catalog {
         version: 1,
         nodes,
         maps: BTreeMap::from([(MapId(1), BucketMap(map))]),
         relations: HashMap::from([("public".to_owned(), public)]),
-        functions,
+        functions: HashMap::from([("public".to_owned(), own)]),
+        builtin_functions: Arc::new(built_in),
     }
 }
 
 /// The plan of a single statement against the shop, as text; a temporary table `scratch` exists.
 pub(super) fn planned(sql: &str, node_count: u16) -> String {
     let catalog = shop(node_count);
-    let scope = NameScope {
-        search_path: vec!["public".to_owned()],
-        temporary: vec!["scratch".to_owned()],
-    };
+    let scope =
+        NameScope { search_path: vec!["public".to_owned()], temporary: vec!["scratch".to_owned()] };
     let context = Context { catalog: &catalog, scope: &scope, in_transaction: false };
     let statements = match crate::statement::parse(sql) {
         Ok(statements) => statements,
@@ -272,6 +252,7 @@ fn show_template(template: &Template) -> String {
     let pieces = template.0.iter().map(|piece| match piece {
         Piece::Sql(text) => text.clone(),
         Piece::Rows(gap) => format!("<rows {gap}>"),
+        Piece::Now => "<now>".to_owned(),
     });
     pieces.collect()
 }

@@ -18,7 +18,7 @@ mod values;
 use std::sync::Arc;
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::{InsertStmt, Node, OnConflictAction, SelectStmt, SetToDefault};
+use pg_query::protobuf::{InsertStmt, Node, OnConflictAction};
 
 use super::utility::{at_home, planned};
 use super::{Context, deparse};
@@ -90,14 +90,9 @@ fn plan_default_values(
     };
     let mut explicit = insert.clone();
     explicit.cols = vec![target::column_node(&first.name)];
-    let default = Node { node: Some(NodeEnum::SetToDefault(Box::new(SetToDefault::default()))) };
-    let row = pg_query::protobuf::List { items: vec![default] };
-    let select = SelectStmt {
-        values_lists: vec![Node { node: Some(NodeEnum::List(row)) }],
-        ..SelectStmt::default()
-    };
-    explicit.select_stmt =
-        Some(Box::new(Node { node: Some(NodeEnum::SelectStmt(Box::new(select))) }));
+    explicit.select_stmt = crate::statement::parse("VALUES (DEFAULT)")?
+        .pop()
+        .map(|values| Box::new(Node { node: Some(values.tree) }));
     let text = deparse(&NodeEnum::InsertStmt(Box::new(explicit.clone())))?;
     // Never forwarded as it is: its text is not the client's.
     plan_rows(&explicit, relation, &text, context)
@@ -118,7 +113,7 @@ fn plan_rows(
     let inserting = Inserting {
         insert,
         relation,
-        target: Target::of(insert, select, relation, context)?,
+        target: Target::of(insert, relation, context)?,
         evaluation: Evaluation::of(relation, context),
         context,
     };
@@ -152,9 +147,8 @@ impl Inserting<'_> {
     /// A column that is not the client's list is filled by its default on the node that receives
     /// the row, unless it is among these: they are evaluated once, before.
     fn omitted_once(&self) -> impl Iterator<Item = usize> {
-        (0..self.relation.columns.len()).filter(|column| {
-            !self.target.columns.contains(column) && self.evaluation.once(*column)
-        })
+        (0..self.relation.columns.len())
+            .filter(|column| !self.target.columns.contains(column) && self.evaluation.once(*column))
     }
 }
 

@@ -36,7 +36,7 @@ pub(super) fn plan_utility(
         NodeEnum::DiscardStmt(discard) => Ok(setting::plan_discard(discard)),
         NodeEnum::ConstraintsSetStmt(_) => Ok(setting::plan_constraints()),
         NodeEnum::PrepareStmt(prepare) => prepared::plan_prepare(prepare, statement),
-        NodeEnum::ExecuteStmt(execute) => prepared::plan_execute(execute),
+        NodeEnum::ExecuteStmt(execute) => prepared::plan_execute(execute, statement),
         NodeEnum::DeallocateStmt(deallocate) => Ok(prepared::plan_deallocate(deallocate)),
         NodeEnum::DeclareCursorStmt(declare) => cursor::plan_declare(declare, statement, context),
         NodeEnum::FetchStmt(fetch) => Ok(cursor::plan_fetch(fetch)),
@@ -50,7 +50,9 @@ pub(super) fn plan_utility(
         NodeEnum::LockStmt(_) => {
             Ok(planned(Plan::LockEverywhere, "a table is locked where its rows are: on every node"))
         }
-        NodeEnum::VacuumStmt(vacuum) if !vacuum.rels.is_empty() && temporary_vacuum(&vacuum.rels, context) => {
+        NodeEnum::VacuumStmt(vacuum)
+            if !vacuum.rels.is_empty() && temporary_vacuum(&vacuum.rels, context) =>
+        {
             Ok(at_home("temporary tables are on node 1"))
         }
         NodeEnum::VacuumStmt(vacuum) => Ok(every_node_alone(vacuum.is_vacuumcmd)),

@@ -10,32 +10,169 @@ fn check(sql: &str, expected: Expect) {
 
 #[test]
 fn from_stdin() {
-    check("COPY customers FROM STDIN", expect![[r#""#]]);
-    check("COPY lines (item, customer_id) FROM STDIN WITH CSV HEADER DELIMITER AS ';'", expect![[r#""#]]);
-    check("COPY orders (customer_id, total) FROM STDIN (FORMAT csv, FORCE_NULL (total))", expect![[r#""#]]);
-    check("COPY orders (total) FROM STDIN", expect![[r#""#]]);
-    check("COPY tickets (title) FROM STDIN BINARY", expect![[r#""#]]);
-    check("COPY items (name) FROM STDIN WHERE name <> ''", expect![[r#""#]]);
-    check("COPY rates FROM STDIN; COPY events (what) FROM STDIN (FREEZE)", expect![[r#""#]]);
-    check("COPY scratch FROM STDIN; COPY home FROM STDIN", expect![[r#""#]]);
+    check(
+        "COPY customers FROM STDIN",
+        expect![[r#"
+        copy from COPY customers FROM STDIN
+          columns [0, 1] key Some(0)
+          fill [] options []
+    "#]],
+    );
+    check(
+        "COPY lines (item, customer_id) FROM STDIN WITH CSV HEADER DELIMITER AS ';'",
+        expect![[r#"
+        copy from COPY lines (item, customer_id) FROM STDIN WITH CSV HEADER DELIMITER AS ';'
+          columns [1, 0] key Some(1)
+          fill [] options [("format", "csv"), ("header", "true"), ("delimiter", ";")]
+    "#]],
+    );
+    check(
+        "COPY orders (customer_id, total) FROM STDIN (FORMAT csv, FORCE_NULL (total))",
+        expect![[r#"
+        copy from COPY orders(customer_id, total, id) FROM STDIN WITH (FORMAT CSV, FORCE_NULL (total))
+          columns [1, 2] key Some(0)
+          fill [(0, "nextval('public.orders_id_seq'::regclass)")] options [("format", "csv"), ("force_null", "\"total\"")]
+    "#]],
+    );
+    check(
+        "COPY orders (total) FROM STDIN",
+        expect![[r#"
+        copy from COPY orders(total, id, customer_id) FROM STDIN
+          columns [2] key Some(2)
+          fill [(0, "nextval('public.orders_id_seq'::regclass)"), (1, "NULL")] options []
+    "#]],
+    );
+    check(
+        "COPY tickets (title) FROM STDIN BINARY",
+        expect![[r#"
+        copy from COPY tickets(title, id) FROM STDIN WITH (FORMAT BINARY)
+          columns [1] key Some(1)
+          fill [(0, "nextval('public.tickets_id_seq'::regclass)")] options [("format", "binary")]
+    "#]],
+    );
+    check(
+        "COPY items (name) FROM STDIN WHERE name <> ''",
+        expect![[r#"
+        copy from COPY items(name, id, added) FROM STDIN WHERE name <> ''
+          columns [1] key None
+          fill [(0, "nextval('public.items_id_seq'::regclass)"), (2, "now()")] options []
+    "#]],
+    );
+    check(
+        "COPY rates FROM STDIN; COPY events (what) FROM STDIN (FREEZE)",
+        expect![[r#"
+        copy from COPY rates FROM STDIN
+          columns [0, 1] key None
+          fill [] options []
+        copy from COPY events (what) FROM STDIN (FREEZE)
+          columns [1] key None
+          fill [] options [("freeze", "true")]
+    "#]],
+    );
+    check(
+        "COPY scratch FROM STDIN; COPY home FROM STDIN",
+        expect![[r#"
+        one home Write
+        one home Write
+    "#]],
+    );
 }
 
 #[test]
 fn to_stdout() {
-    check("COPY customers TO STDOUT WITH (FORMAT binary)", expect![[r#""#]]);
-    check("COPY rates (code) TO STDOUT CSV HEADER; COPY home TO STDOUT", expect![[r#""#]]);
-    check("COPY (SELECT * FROM orders WHERE customer_id = 7) TO STDOUT", expect![[r#""#]]);
-    check("COPY (SELECT * FROM customers) TO STDOUT", expect![[r#""#]]);
-    check("COPY (SELECT count(*) FROM customers) TO STDOUT WITH CSV", expect![[r#""#]]);
+    check(
+        "COPY customers TO STDOUT WITH (FORMAT binary)",
+        expect![[r#"
+        copy to, binary true, header false
+          scatter
+    "#]],
+    );
+    check(
+        "COPY rates (code) TO STDOUT CSV HEADER; COPY home TO STDOUT",
+        expect![[r#"
+        copy to, binary false, header true
+          one any
+        copy to, binary false, header false
+          one home
+    "#]],
+    );
+    check(
+        "COPY (SELECT * FROM orders WHERE customer_id = 7) TO STDOUT",
+        expect![[r#"
+        copy to, binary false, header false
+          scatter
+    "#]],
+    );
+    check(
+        "COPY (SELECT * FROM customers) TO STDOUT",
+        expect![[r#"
+        copy to, binary false, header false
+          scatter
+    "#]],
+    );
+    check(
+        "COPY (SELECT count(*) FROM customers) TO STDOUT WITH CSV",
+        expect![[r#"
+        copy to, binary false, header false
+          scatter
+    "#]],
+    );
 }
 
 #[test]
 fn refused() {
-    check("COPY customers FROM '/etc/passwd'", expect![[r#""#]]);
-    check("COPY customers TO PROGRAM 'cat'", expect![[r#""#]]);
-    check("COPY customers (nope) FROM STDIN", expect![[r#""#]]);
-    check("COPY big_orders FROM STDIN", expect![[r#""#]]);
-    check("COPY audited FROM STDIN", expect![[r#""#]]);
-    check("COPY orders FROM STDIN (DEFAULT 'x')", expect![[r#""#]]);
-    check("COPY rates FROM STDIN WHERE random() < 0.5", expect![[r#""#]]);
+    check(
+        "COPY customers FROM '/etc/passwd'",
+        expect![[r#"
+        0A000 COPY with a file is not supported
+          It would be one on the server of a node, not the client's.
+          Use COPY … FROM STDIN or TO STDOUT; in psql \copy does.
+    "#]],
+    );
+    check(
+        "COPY customers TO PROGRAM 'cat'",
+        expect![[r#"
+        0A000 COPY with a program is not supported
+          It would be one on the server of a node, not the client's.
+          Use COPY … FROM STDIN or TO STDOUT; in psql \copy does.
+    "#]],
+    );
+    check(
+        "COPY customers (nope) FROM STDIN",
+        expect![[r#"
+        42703 column "nope" of relation "customers" does not exist
+    "#]],
+    );
+    check(
+        "COPY big_orders FROM STDIN",
+        expect![[r#"
+        0A000 COPY into the view "public"."big_orders" is not supported
+          Its rows would go through a trigger on one node.
+          Copy into the table itself.
+    "#]],
+    );
+    check(
+        "COPY audited FROM STDIN",
+        expect![[r#"
+        0A000 writing to "public"."audited" would fire trigger audit
+          The trigger or rule runs inside one node, and it uses a distributed table or a sequence, or writes a replicated table.
+          Drop it, and let the application run its statements through Tutti.
+    "#]],
+    );
+    check(
+        "COPY orders FROM STDIN (DEFAULT 'x')",
+        expect![[r#"
+        0A000 COPY with DEFAULT is not supported for this table
+          The default of column "id" must be evaluated once for the whole cluster.
+          Leave the column out of the column list, or the DEFAULT option out.
+    "#]],
+    );
+    check(
+        "COPY rates FROM STDIN WHERE random() < 0.5",
+        expect![[r#"
+        0A000 COPY with this WHERE is not supported for a replicated table
+          The condition is not immutable: the nodes could keep different rows.
+          Copy into a table of its own, then INSERT … SELECT … WHERE.
+    "#]],
+    );
 }

@@ -6,8 +6,8 @@
 use pg_query::NodeEnum;
 use pg_query::protobuf::{AlterTableCmd, AlterTableStmt, AlterTableType, ColumnDef, ConstrType};
 
-use super::super::functions::volatility;
 use super::super::Context;
+use super::super::functions::volatility;
 use super::create_table::column_makes_sequence;
 use super::everywhere;
 use crate::catalog::{Placement, Relation, Volatility};
@@ -51,7 +51,8 @@ fn check(
         AlterTableType::AtDropColumn | AlterTableType::AtAlterColumnType => {
             check_key(command, relation)?;
             // ALTER … TYPE … USING may compute every row anew on each node.
-            if let Some(using) = added_column(command).and_then(|column| column.raw_default.as_ref())
+            if let Some(using) =
+                added_column(command).and_then(|column| column.raw_default.as_ref())
                 && relation.placement != Placement::Home
                 && volatility(using, context) != Volatility::Immutable
             {

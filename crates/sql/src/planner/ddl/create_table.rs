@@ -166,7 +166,10 @@ fn plan_temporary(
     let mut gather = query::gather_query(select, before, after, context)?;
     gather.run_on = RunOn::One(NodeChoice::Home);
     gather.access = crate::plan::Access::Write;
-    Ok(planned(Plan::Gather(gather), "temporary tables are on node 1, so the rows are brought there"))
+    Ok(planned(
+        Plan::Gather(gather),
+        "temporary tables are on node 1, so the rows are brought there",
+    ))
 }
 
 /// SELECT … INTO: the same as CREATE TABLE … AS.

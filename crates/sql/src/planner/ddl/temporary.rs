@@ -38,9 +38,8 @@ pub(super) fn concerns_only_temporary(
     tree: &NodeEnum,
     context: &Context<'_>,
 ) -> Result<bool, Refusal> {
-    let range = |range: &Option<RangeVar>| {
-        range.as_ref().is_some_and(|range| is_temporary(range, context))
-    };
+    let range =
+        |range: &Option<RangeVar>| range.as_ref().is_some_and(|range| is_temporary(range, context));
     let object = |object: &Option<Box<Node>>, parts_behind: usize| {
         object.as_ref().is_some_and(|object| names_object(object, parts_behind, context))
     };
@@ -50,9 +49,11 @@ pub(super) fn concerns_only_temporary(
         // A view over a temporary table is temporary even if it does not say so.
         NodeEnum::ViewStmt(view) => {
             range(&view.view)
-                || view.query.as_ref().and_then(|query| query.node.as_ref()).is_some_and(|query| {
-                    mentions::of(query, context).temporary.is_some()
-                })
+                || view
+                    .query
+                    .as_ref()
+                    .and_then(|query| query.node.as_ref())
+                    .is_some_and(|query| mentions::of(query, context).temporary.is_some())
         }
         NodeEnum::CreateSeqStmt(create) => range(&create.sequence),
         NodeEnum::AlterSeqStmt(alter) => range(&alter.sequence),
@@ -87,9 +88,11 @@ pub(super) fn concerns_only_temporary(
         }
         NodeEnum::DropStmt(drop) => match drop.remove_type() {
             kind if parts_behind_relation(kind) == NO_RELATION => false,
-            kind => one_kind(drop.objects.iter().map(|object| {
-                names_object(object, parts_behind_relation(kind), context)
-            }))?,
+            kind => one_kind(
+                drop.objects
+                    .iter()
+                    .map(|object| names_object(object, parts_behind_relation(kind), context)),
+            )?,
         },
         _ => false,
     })

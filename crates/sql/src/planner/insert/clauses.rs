@@ -101,12 +101,13 @@ fn has_subquery(tree: &NodeEnum) -> bool {
 
 /// ON CONFLICT DO UPDATE must leave the row where it is.
 fn check_key_kept(insert: &InsertStmt, key: &str) -> Result<(), Refusal> {
-    let sets_key = insert.on_conflict_clause.iter().flat_map(|clause| &clause.target_list).any(
-        |target| match &target.node {
-            Some(NodeEnum::ResTarget(target)) => target.name == key,
-            _ => false,
-        },
-    );
+    let sets_key =
+        insert.on_conflict_clause.iter().flat_map(|clause| &clause.target_list).any(|target| {
+            match &target.node {
+                Some(NodeEnum::ResTarget(target)) => target.name == key,
+                _ => false,
+            }
+        });
     if !sets_key {
         return Ok(());
     }

@@ -5,7 +5,7 @@
 use pg_query::NodeEnum;
 use pg_query::protobuf::Node;
 
-use super::super::functions::{FunctionUse, volatility};
+use super::super::functions::{FunctionUse, name_of, volatility};
 use super::super::{Context, walk};
 use crate::catalog::{Placement, Relation, Volatility};
 
@@ -76,7 +76,21 @@ pub(super) fn expression(text: &str) -> Option<Node> {
 pub(super) fn needs_one_place(expression: &Node, context: &Context<'_>) -> bool {
     let mut calls = FunctionUse::default();
     add_calls(expression, context, &mut calls);
-    calls.home.is_some() || calls.needs_cluster.is_some()
+    calls.home.is_some() || calls.needs_cluster.is_some() || draws(expression)
+}
+
+/// Whether a function of a sequence is called, whatever the catalog knows of it.
+fn draws(node: &Node) -> bool {
+    const FUNCTIONS: [&str; 4] = ["nextval", "setval", "currval", "lastval"];
+    let Some(node) = &node.node else { return false };
+    if let NodeEnum::FuncCall(call) = node
+        && FUNCTIONS.contains(&name_of(call).1)
+    {
+        return true;
+    }
+    let mut found = false;
+    walk::read::children(node, &mut |child| found |= draws(child));
+    found
 }
 
 /// Collects all calls below a node.

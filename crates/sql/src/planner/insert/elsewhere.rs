@@ -90,9 +90,8 @@ pub(super) fn plan_home(insert: &InsertStmt, context: &Context<'_>) -> Result<Pl
     // The query's text goes between what stands before and behind it: the statement is written
     // out with a mark in its place.
     const MARK: &str = "SELECT 'tutti: the query'";
-    others.select_stmt = crate::statement::parse(MARK)?
-        .pop()
-        .map(|mark| Box::new(Node { node: Some(mark.tree) }));
+    others.select_stmt =
+        crate::statement::parse(MARK)?.pop().map(|mark| Box::new(Node { node: Some(mark.tree) }));
     let text = deparse(&whole(&others))?;
     let (before, after) = text.split_once(MARK).unwrap_or((&text, ""));
     let mut gather = query::gather_query(&select, before, after, context)?;

@@ -10,6 +10,7 @@ use super::super::analysis::{Source, Spread};
 use super::super::functions::volatility;
 use super::super::utility::planned;
 use super::super::{analyse, query};
+use super::target::{around, source_of};
 use super::{Inserting, source};
 use crate::catalog::{Placement, Volatility};
 use crate::plan::{Access, NodeChoice, Plan, Planned};
@@ -54,8 +55,9 @@ fn feeds_key_by_key(select: &SelectStmt, inserting: &Inserting<'_>) -> Result<bo
     if inserting.target.parts || !select.values_lists.is_empty() {
         return Ok(false);
     }
-    let analysis = analyse::analyse_select(select, inserting.context)?;
-    let Some(query) = analysis.queries.first() else { return Ok(false) };
+    let wrapper = around(select)?;
+    let analysis = analyse::analyse_select(&wrapper, inserting.context)?;
+    let Some(query) = source_of(&analysis) else { return Ok(false) };
     if query.set.is_some() || query.has_grouping_sets {
         return Ok(false);
     }

@@ -11,15 +11,13 @@
 use std::collections::BTreeSet;
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::{
-    InsertStmt, List, Node, OverridingKind, SelectStmt, WithClause,
-};
+use pg_query::protobuf::{InsertStmt, List, Node, OverridingKind, SelectStmt, WithClause};
 
 use super::super::utility::planned;
 use super::super::{deparse, query};
 use super::Inserting;
 use super::defaults::expression;
-use super::target::{column_node, row_items};
+use super::target::{column_node, put_source, row_items};
 use crate::catalog::{Column, Identity, Placement, quote_identifier};
 use crate::plan::{InsertSource, Piece, Planned, Template};
 use crate::refusal::Refusal;
@@ -161,7 +159,9 @@ fn from_values(
 
 /// A query: wrapped, so that its columns can be cast and defaults be added to each row.
 fn from_query(inserting: &Inserting<'_>) -> Result<(Vec<usize>, SelectStmt), Refusal> {
-    let source = with_ctes(inserting.insert)?.unwrap_or_default();
+    let Some(source) = with_ctes(inserting.insert)? else {
+        return Err(Refusal::postgres("XX000", "an INSERT without a source has no query"));
+    };
     let mut columns = Vec::new();
     let mut outputs = Vec::new();
     let mut omitted: BTreeSet<usize> = inserting.omitted_once().collect();
@@ -181,18 +181,12 @@ fn from_query(inserting: &Inserting<'_>) -> Result<(Vec<usize>, SelectStmt), Ref
     }
     let names: Vec<String> =
         (1..=inserting.target.columns.len()).map(|position| format!("c{position}")).collect();
-    let text =
-        format!("SELECT {} FROM (SELECT 1) AS s ({})", outputs.join(", "), names.join(", "));
+    let text = format!("SELECT {} FROM (SELECT 1) AS s ({})", outputs.join(", "), names.join(", "));
     let wrapper = crate::statement::parse(&text)?.pop().map(|statement| statement.tree);
     let Some(NodeEnum::SelectStmt(mut wrapper)) = wrapper else {
         return Err(Refusal::postgres("XX000", "the source of an INSERT could not be wrapped"));
     };
-    if let Some(Node { node: Some(NodeEnum::RangeSubselect(subselect)) }) =
-        wrapper.from_clause.first_mut()
-    {
-        let source = Node { node: Some(NodeEnum::SelectStmt(Box::new(source))) };
-        subselect.subquery = Some(Box::new(source));
-    }
+    put_source(&mut wrapper, NodeEnum::SelectStmt(Box::new(source)));
     Ok((columns, *wrapper))
 }
 
@@ -222,7 +216,9 @@ fn merge_with(outer: Option<&WithClause>, select: &mut SelectStmt) -> Result<(),
     let merged = match select.with_clause.take() {
         None => outer.clone(),
         // With RECURSIVE names would be in sight that were not before.
-        Some(inner) if !inner.recursive && !outer.recursive && names(outer).is_disjoint(&names(&inner)) => {
+        Some(inner)
+            if !inner.recursive && !outer.recursive && names(outer).is_disjoint(&names(&inner)) =>
+        {
             let ctes = outer.ctes.iter().cloned().chain(inner.ctes).collect();
             WithClause { ctes, ..outer.clone() }
         }
@@ -254,9 +250,8 @@ fn template(columns: &[usize], inserting: &Inserting<'_>) -> Result<Template, Re
     let mut insert = inserting.insert.clone();
     insert.cols = names.iter().map(|name| column_node(name)).collect();
     insert.with_clause = None;
-    insert.select_stmt = crate::statement::parse(&rows)?
-        .pop()
-        .map(|rows| Box::new(Node { node: Some(rows.tree) }));
+    insert.select_stmt =
+        crate::statement::parse(&rows)?.pop().map(|rows| Box::new(Node { node: Some(rows.tree) }));
     let fills_always =
         columns.iter().any(|index| relation.columns[*index].identity == Some(Identity::Always));
     let overriding = if fills_always {

@@ -7,6 +7,7 @@ use std::collections::HashSet;
 use pg_query::NodeEnum;
 use pg_query::protobuf::{InsertStmt, List, Node, ResTarget, SelectStmt};
 
+use super::super::analysis::{Analysis, Query, Source};
 use super::super::{Context, analyse};
 use crate::catalog::Relation;
 use crate::refusal::Refusal;
@@ -26,11 +27,13 @@ impl Target {
     /// known.
     pub fn of(
         insert: &InsertStmt,
-        select: &SelectStmt,
         relation: &Relation,
         context: &Context<'_>,
     ) -> Result<Self, Refusal> {
-        let width = source_width(select, context)?;
+        let width = match super::source::with_ctes(insert)? {
+            Some(select) => source_width(&select, context)?,
+            None => None,
+        };
         if insert.cols.is_empty() {
             let width = width.ok_or_else(|| {
                 Refusal::unsupported(
@@ -85,8 +88,39 @@ fn source_width(select: &SelectStmt, context: &Context<'_>) -> Result<Option<usi
         }
         return Ok(Some(width));
     }
-    let analysis = analyse::analyse_select(select, context)?;
-    Ok(analysis.queries.first().and_then(|query| Some(query.outputs.as_ref()?.len())))
+    let wrapper = around(select)?;
+    let analysis = analyse::analyse_select(&wrapper, context)?;
+    Ok(source_of(&analysis).and_then(|query| Some(query.outputs.as_ref()?.len())))
+}
+
+/// `SELECT 1 FROM (source) AS s`: a query's outputs are worked out only for who reads them.
+pub(super) fn around(select: &SelectStmt) -> Result<SelectStmt, Refusal> {
+    let source = NodeEnum::SelectStmt(Box::new(select.clone()));
+    match crate::statement::parse("SELECT 1 FROM (SELECT 1) AS s")?.pop().map(|it| it.tree) {
+        Some(NodeEnum::SelectStmt(mut wrapper)) => {
+            put_source(&mut wrapper, source);
+            Ok(*wrapper)
+        }
+        _ => Err(Refusal::postgres("XX000", "the source of an INSERT could not be wrapped")),
+    }
+}
+
+/// Puts `source` in place of the subquery that a wrapper selects from.
+pub(super) fn put_source(wrapper: &mut SelectStmt, source: NodeEnum) {
+    if let Some(Node { node: Some(NodeEnum::RangeSubselect(subselect)) }) =
+        wrapper.from_clause.first_mut()
+    {
+        subselect.subquery = Some(Box::new(Node { node: Some(source) }));
+    }
+}
+
+/// The source's own query level in the analysis of what [`around`] made.
+pub(super) fn source_of<'s, 'a>(analysis: &'s Analysis<'a>) -> Option<&'s Query<'a>> {
+    let item = *analysis.queries.first()?.items.first()?;
+    match analysis.items.get(item)?.source {
+        Source::Query(query) => analysis.queries.get(query),
+        _ => None,
+    }
 }
 
 /// The expressions of one VALUES row.

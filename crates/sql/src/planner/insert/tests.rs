@@ -10,70 +10,340 @@ fn check(sql: &str, expected: Expect) {
 
 #[test]
 fn one_row_by_key() {
-    check("INSERT INTO customers VALUES (1, 'x')", expect![[r#""#]]);
-    check("INSERT INTO customers (name, id) VALUES (upper($2), $1) RETURNING *", expect![[r#""#]]);
-    check("INSERT INTO customers VALUES (NULL, random()::text)", expect![[r#""#]]);
-    check("INSERT INTO customers VALUES ('5'::bigint, DEFAULT)", expect![[r#""#]]);
+    check(
+        "INSERT INTO customers VALUES (1, 'x')",
+        expect![[r#"
+        one pinned bucket 838 Write
+    "#]],
+    );
+    check(
+        "INSERT INTO customers (name, id) VALUES (upper($2), $1) RETURNING *",
+        expect![[r#"
+        one pinned $1 Write
+        otherwise
+          insert customers [returning, one row each]
+            "INSERT INTO customers (name, id) VALUES "
+            (upper($2), $1) -> $1
+            " RETURNING *"
+    "#]],
+    );
+    check(
+        "INSERT INTO customers VALUES (NULL, random()::text)",
+        expect![[r#"
+        one pinned bucket 0 Write
+    "#]],
+    );
+    check(
+        "INSERT INTO customers VALUES ('5'::bigint, DEFAULT)",
+        expect![[r#"
+        one pinned bucket 380 Write
+    "#]],
+    );
 }
 
 #[test]
 fn many_rows_by_key() {
-    check("INSERT INTO customers AS c VALUES (1, 'a'), (2, '),('), (3, 'c')", expect![[r#""#]]);
-    check("INSERT INTO customers VALUES (1, 'a'), (1, 'b')", expect![[r#""#]]);
+    check(
+        "INSERT INTO customers AS c VALUES (1, 'a'), (2, '),('), (3, 'c')",
+        expect![[r#"
+        insert customers [one row each]
+          "INSERT INTO customers AS c VALUES "
+          (1, 'a') -> bucket 838
+          (2, '),(') -> bucket 246
+          (3, 'c') -> bucket 919
+          ""
+    "#]],
+    );
+    check(
+        "INSERT INTO customers VALUES (1, 'a'), (1, 'b')",
+        expect![[r#"
+        one pinned bucket 838 bucket 838 Write
+    "#]],
+    );
     check(
         "INSERT INTO customers VALUES ($1, 'a'), ($2, 'b') ON CONFLICT (id) DO UPDATE SET name = excluded.name RETURNING id",
-        expect![[r#""#]],
+        expect![[r#"
+            one pinned $1 $2 Write
+            otherwise
+              insert customers [returning]
+                "INSERT INTO customers VALUES "
+                ($1, 'a') -> $1
+                ($2, 'b') -> $2
+                " ON CONFLICT (id) DO UPDATE SET name = excluded.name RETURNING id"
+        "#]],
     );
 }
 
 #[test]
 fn values_that_must_be_computed_first() {
-    check("INSERT INTO orders (customer_id) VALUES (1), (2) RETURNING id", expect![[r#""#]]);
-    check("INSERT INTO customers VALUES (1 + 1, 'x')", expect![[r#""#]]);
-    check("INSERT INTO tickets (title) VALUES ($1)", expect![[r#""#]]);
-    check("INSERT INTO tickets DEFAULT VALUES RETURNING id", expect![[r#""#]]);
-    check("INSERT INTO orders VALUES (DEFAULT, 1, DEFAULT, now()), (7, 2, 5, DEFAULT)", expect![[r#""#]]);
-    check("INSERT INTO customers VALUES (1, (SELECT max(name) FROM customers))", expect![[r#""#]]);
+    check(
+        "INSERT INTO orders (customer_id) VALUES (1), (2) RETURNING id",
+        expect![[r#"
+        insert orders [returning, one row each]
+          VALUES (1::int, nextval('public.orders_id_seq'::regclass)::int), (2::int, nextval('public.orders_id_seq'::regclass)::int)
+            one any Read
+          columns [1, 0] key Some(0)
+          INSERT INTO orders (customer_id, id) SELECT u.customer_id, u.id FROM pg_catalog.unnest(<rows 0>::public.orders[]) u RETURNING id
+    "#]],
+    );
+    check(
+        "INSERT INTO customers VALUES (1 + 1, 'x')",
+        expect![[r#"
+        insert customers [one row each]
+          VALUES ((1 + 1)::int, 'x'::pg_catalog.text)
+            one any Read
+          columns [0, 1] key Some(0)
+          INSERT INTO customers (id, name) SELECT u.id, u.name FROM pg_catalog.unnest(<rows 0>::public.customers[]) u
+    "#]],
+    );
+    check(
+        "INSERT INTO tickets (title) VALUES ($1)",
+        expect![[r#"
+        insert tickets [one row each]
+          VALUES ($1::pg_catalog.text, nextval('public.tickets_id_seq'::regclass)::int)
+            one any Read
+          columns [1, 0] key Some(1)
+          INSERT INTO tickets (title, id) SELECT u.title, u.id FROM pg_catalog.unnest(<rows 0>::public.tickets[]) u
+    "#]],
+    );
+    check(
+        "INSERT INTO tickets DEFAULT VALUES RETURNING id",
+        expect![[r#"
+        insert tickets [returning, one row each]
+          VALUES (nextval('public.tickets_id_seq'::regclass)::int)
+            one any Read
+          columns [0] key Some(0)
+          INSERT INTO tickets (id) SELECT u.id FROM pg_catalog.unnest(<rows 0>::public.tickets[]) u RETURNING id
+    "#]],
+    );
+    check(
+        "INSERT INTO orders VALUES (DEFAULT, 1, DEFAULT, now()), (7, 2, 5, DEFAULT)",
+        expect![[r#"
+        insert orders [one row each]
+          VALUES (nextval('public.orders_id_seq'::regclass)::int, 1::int, 0::numeric, now()::timestamp with time zone), (7::int, 2::int, 5::numeric, now()::timestamp with time zone)
+            one any Read
+          columns [0, 1, 2, 3] key Some(1)
+          INSERT INTO orders (id, customer_id, total, placed) SELECT u.id, u.customer_id, u.total, u.placed FROM pg_catalog.unnest(<rows 0>::public.orders[]) u
+    "#]],
+    );
+    check(
+        "INSERT INTO customers VALUES (1, (SELECT max(name) FROM customers))",
+        expect![[r#"
+        insert customers [one row each]
+          VALUES (1::int, (SELECT max(name) FROM customers)::pg_catalog.text)
+            Scatter { access: Read }
+          columns [0, 1] key Some(0)
+          INSERT INTO customers (id, name) SELECT u.id, u.name FROM pg_catalog.unnest(<rows 0>::public.customers[]) u
+    "#]],
+    );
 }
 
 #[test]
 fn replicated() {
-    check("INSERT INTO rates VALUES ('EUR', 1.5), ($1, DEFAULT)", expect![[r#""#]]);
-    check("INSERT INTO rates VALUES ('EUR', random())", expect![[r#""#]]);
-    check("INSERT INTO items (name) VALUES ('x') RETURNING id", expect![[r#""#]]);
-    check("INSERT INTO items VALUES (1, 'x', 'now')", expect![[r#""#]]);
-    check("INSERT INTO items OVERRIDING SYSTEM VALUE VALUES (1, 'x', 'now')", expect![[r#""#]]);
-    check("INSERT INTO items OVERRIDING USER VALUE VALUES (1, 'x', '2026-01-01')", expect![[r#""#]]);
-    check("INSERT INTO rates DEFAULT VALUES", expect![[r#""#]]);
-    check("INSERT INTO rates SELECT 'a', 2 ON CONFLICT DO NOTHING", expect![[r#""#]]);
-    check("INSERT INTO rate_codes VALUES ('x')", expect![[r#""#]]);
+    check(
+        "INSERT INTO rates VALUES ('EUR', 1.5), ($1, DEFAULT)",
+        expect![[r#"
+        Replicas
+    "#]],
+    );
+    check(
+        "INSERT INTO rates VALUES ('EUR', random())",
+        expect![[r#"
+        insert rates [one row each]
+          VALUES ('EUR'::pg_catalog.text, random()::numeric)
+            one any Read
+          columns [0, 1] key None
+          INSERT INTO rates (code, rate) SELECT u.code, u.rate FROM pg_catalog.unnest(<rows 0>::public.rates[]) u
+    "#]],
+    );
+    check(
+        "INSERT INTO items (name) VALUES ('x') RETURNING id",
+        expect![[r#"
+        insert items [returning, one row each]
+          VALUES ('x'::pg_catalog.text, nextval('public.items_id_seq'::regclass)::int, now()::timestamp with time zone)
+            one any Read
+          columns [1, 0, 2] key None
+          INSERT INTO items (name, id, added) OVERRIDING SYSTEM VALUE SELECT u.name, u.id, u.added FROM pg_catalog.unnest(<rows 0>::public.items[]) u RETURNING id
+    "#]],
+    );
+    check(
+        "INSERT INTO items VALUES (1, 'x', 'now')",
+        expect![[r#"
+        428C9 cannot insert a non-DEFAULT value into column "id"
+          Column "id" is an identity column defined as GENERATED ALWAYS.
+          Use OVERRIDING SYSTEM VALUE to override.
+    "#]],
+    );
+    check(
+        "INSERT INTO items OVERRIDING SYSTEM VALUE VALUES (1, 'x', 'now')",
+        expect![[r#"
+        insert items [one row each]
+          VALUES (1::int, 'x'::pg_catalog.text, 'now'::timestamp with time zone)
+            one any Read
+          columns [0, 1, 2] key None
+          INSERT INTO items (id, name, added) OVERRIDING SYSTEM VALUE SELECT u.id, u.name, u.added FROM pg_catalog.unnest(<rows 0>::public.items[]) u
+    "#]],
+    );
+    check(
+        "INSERT INTO items OVERRIDING USER VALUE VALUES (1, 'x', '2026-01-01')",
+        expect![[r#"
+        insert items [one row each]
+          VALUES (nextval('public.items_id_seq'::regclass)::int, 'x'::pg_catalog.text, '2026-01-01'::timestamp with time zone)
+            one any Read
+          columns [0, 1, 2] key None
+          INSERT INTO items (id, name, added) OVERRIDING SYSTEM VALUE SELECT u.id, u.name, u.added FROM pg_catalog.unnest(<rows 0>::public.items[]) u
+    "#]],
+    );
+    check(
+        "INSERT INTO rates DEFAULT VALUES",
+        expect![[r#"
+        Replicas
+    "#]],
+    );
+    check(
+        "INSERT INTO rates SELECT 'a', 2 ON CONFLICT DO NOTHING",
+        expect![[r#"
+        insert rates []
+          SELECT s.c1::pg_catalog.text, s.c2::numeric FROM (SELECT 'a', 2) s(c1, c2)
+            one any Read
+          columns [0, 1] key None
+          INSERT INTO rates (code, rate) SELECT u.code, u.rate FROM pg_catalog.unnest(<rows 0>::public.rates[]) u ON CONFLICT DO NOTHING
+    "#]],
+    );
+    check(
+        "INSERT INTO rate_codes VALUES ('x')",
+        expect![[r#"
+        Replicas
+    "#]],
+    );
 }
 
 #[test]
 fn round_robin() {
-    check("INSERT INTO events (what) VALUES ('x'), ('y')", expect![[r#""#]]);
-    check("INSERT INTO events DEFAULT VALUES", expect![[r#""#]]);
+    check(
+        "INSERT INTO events (what) VALUES ('x'), ('y')",
+        expect![[r#"
+        insert events [one row each]
+          "INSERT INTO events (what) VALUES "
+          ('x') -> anywhere
+          ('y') -> anywhere
+          ""
+    "#]],
+    );
+    check(
+        "INSERT INTO events DEFAULT VALUES",
+        expect![[r#"
+        insert events [one row each]
+          "INSERT INTO events (at) VALUES "
+          (DEFAULT) -> anywhere
+          ""
+    "#]],
+    );
 }
 
 #[test]
 fn from_queries() {
-    check("INSERT INTO lines SELECT id, name FROM customers", expect![[r#""#]]);
-    check("INSERT INTO lines (customer_id) SELECT customer_id FROM orders WHERE customer_id = 5", expect![[r#""#]]);
-    check("INSERT INTO customers SELECT total::int, 'x' FROM orders ORDER BY 1 LIMIT 5", expect![[r#""#]]);
-    check("WITH x AS (SELECT 1 AS a) INSERT INTO customers SELECT a, 'x' FROM x", expect![[r#""#]]);
-    check("INSERT INTO scratch SELECT id FROM customers RETURNING *", expect![[r#""#]]);
-    check("INSERT INTO scratch VALUES (1)", expect![[r#""#]]);
+    check(
+        "INSERT INTO lines SELECT id, name FROM customers",
+        expect![[r#"
+        Scatter { access: Write }
+    "#]],
+    );
+    check(
+        "INSERT INTO lines (customer_id) SELECT customer_id FROM orders WHERE customer_id = 5",
+        expect![[r#"
+        Scatter { access: Write }
+    "#]],
+    );
+    check(
+        "INSERT INTO customers SELECT total::int, 'x' FROM orders ORDER BY 1 LIMIT 5",
+        expect![[r#"
+        insert customers [one row each]
+          SELECT s.c1::int, s.c2::pg_catalog.text FROM (SELECT total::int, 'x' FROM orders ORDER BY 1 LIMIT 5) s(c1, c2)
+            Scatter { access: Read }
+          columns [0, 1] key Some(0)
+          INSERT INTO customers (id, name) SELECT u.id, u.name FROM pg_catalog.unnest(<rows 0>::public.customers[]) u
+    "#]],
+    );
+    check(
+        "WITH x AS (SELECT 1 AS a) INSERT INTO customers SELECT a, 'x' FROM x",
+        expect![[r#"
+        insert customers [one row each]
+          SELECT s.c1::int, s.c2::pg_catalog.text FROM (WITH x AS (SELECT 1 AS a) SELECT a, 'x' FROM x) s(c1, c2)
+            one any Read
+          columns [0, 1] key Some(0)
+          INSERT INTO customers (id, name) SELECT u.id, u.name FROM pg_catalog.unnest(<rows 0>::public.customers[]) u
+    "#]],
+    );
+    check(
+        "INSERT INTO scratch SELECT id FROM customers RETURNING *",
+        expect![[r#"
+        gather on One(Home) Write
+          INSERT INTO scratch SELECT id FROM customers RETURNING *
+    "#]],
+    );
+    check(
+        "INSERT INTO scratch VALUES (1)",
+        expect![[r#"
+        one home Write
+    "#]],
+    );
 }
 
 #[test]
 fn refused() {
-    check("INSERT INTO customers VALUES (1, 'x', 2)", expect![[r#""#]]);
-    check("INSERT INTO customers (id, nope) VALUES (1, 2)", expect![[r#""#]]);
-    check("INSERT INTO customers VALUES (1, 'x') ON CONFLICT (id) DO UPDATE SET id = 2", expect![[r#""#]]);
-    check("INSERT INTO rates VALUES ('x') ON CONFLICT (code) DO UPDATE SET rate = random()", expect![[r#""#]]);
-    check("INSERT INTO big_orders VALUES (1)", expect![[r#""#]]);
-    check("INSERT INTO audited VALUES (1)", expect![[r#""#]]);
-    check("WITH d AS (DELETE FROM lines RETURNING *) INSERT INTO lines SELECT * FROM d", expect![[r#""#]]);
+    check(
+        "INSERT INTO customers VALUES (1, 'x', 2)",
+        expect![[r#"
+        42601 INSERT has more expressions than target columns
+    "#]],
+    );
+    check(
+        "INSERT INTO customers (id, nope) VALUES (1, 2)",
+        expect![[r#"
+        42703 column "nope" of relation "customers" does not exist
+    "#]],
+    );
+    check(
+        "INSERT INTO customers VALUES (1, 'x') ON CONFLICT (id) DO UPDATE SET id = 2",
+        expect![[r#"
+        0A000 ON CONFLICT DO UPDATE cannot set the distribution key "id"
+          The row would have to move to another node in the middle of the statement.
+          Leave the key out of SET (it equals EXCLUDED's in most cases), or use UPDATE.
+    "#]],
+    );
+    check(
+        "INSERT INTO rates VALUES ('x') ON CONFLICT (code) DO UPDATE SET rate = random()",
+        expect![[r#"
+        0A000 ON CONFLICT DO UPDATE with these expressions is not supported for a replicated table
+          Each node would evaluate them for its own copy, with different results.
+          Give the value among the inserted ones and use EXCLUDED.column.
+    "#]],
+    );
+    check(
+        "INSERT INTO big_orders VALUES (1)",
+        expect![[r#"
+        0A000 INSERT into the view "public"."big_orders" is not supported
+          It reads the distributed table "public"."orders", and the view hides its key.
+          Insert into "public"."orders" itself.
+    "#]],
+    );
+    check(
+        "INSERT INTO audited VALUES (1)",
+        expect![[r#"
+        0A000 writing to "public"."audited" would fire trigger audit
+          The trigger or rule runs inside one node, and it uses a distributed table or a sequence, or writes a replicated table.
+          Drop it, and let the application run its statements through Tutti.
+    "#]],
+    );
+    check(
+        "WITH d AS (DELETE FROM lines RETURNING *) INSERT INTO lines SELECT * FROM d",
+        expect![[r#"
+        0A000 INSERT behind a WITH query that changes data is not supported here
+          The parts of the statement would write on different nodes, and each must see what the others saw.
+          Run the parts as statements of their own in one transaction.
+    "#]],
+    );
 }
 
 #[test]

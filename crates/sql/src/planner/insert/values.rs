@@ -4,13 +4,13 @@
 //! Never: changes a row's text.
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::{AConst, Node, SelectStmt, Token};
+use pg_query::protobuf::{AConst, Node, OverridingKind, SelectStmt, Token};
 
+use super::super::analysis::Value;
 use super::super::filters::value;
 use super::super::pins::{Landing, landing, pin};
 use super::super::utility::planned;
 use super::super::walk;
-use super::super::analysis::Value;
 use super::Inserting;
 use super::defaults::{is_fixed, needs_one_place};
 use super::target::row_items;
@@ -64,9 +64,12 @@ pub(super) fn plan(
 fn as_written(rows: &[&[Node]], inserting: &Inserting<'_>) -> bool {
     let context = inserting.context;
     let replicated = *inserting.placement() == Placement::Replicated;
+    // OVERRIDING USER VALUE: what is given for an identity column counts as DEFAULT.
+    let user_value = inserting.insert.r#override() == OverridingKind::OverridingUserValue;
     rows.iter().all(|row| {
         row.iter().zip(&inserting.target.columns).all(|(value, column)| {
-            if matches!(value.node, Some(NodeEnum::SetToDefault(_))) {
+            let is_default = matches!(value.node, Some(NodeEnum::SetToDefault(_)));
+            if is_default || user_value && inserting.relation.columns[*column].identity.is_some() {
                 return !inserting.evaluation.once(*column);
             }
             !has_subquery(value)
@@ -88,11 +91,7 @@ fn has_subquery(node: &Node) -> bool {
 }
 
 /// One node if the rows belong together, else the rows per node.
-fn plan_pinned(
-    pins: Vec<Pin>,
-    text: &str,
-    inserting: &Inserting<'_>,
-) -> Result<Planned, Refusal> {
+fn plan_pinned(pins: Vec<Pin>, text: &str, inserting: &Inserting<'_>) -> Result<Planned, Refusal> {
     let landing = landing(&pins, inserting.context);
     let split = || -> Result<Planned, Refusal> {
         let source = cut(text, pins.iter().cloned().map(Some).collect()).ok_or_else(not_cut)?;
@@ -131,10 +130,9 @@ fn stored_pin(node: &Node, relation: &Relation) -> Option<Pin> {
     // here: only what no such modifier changes is hashed.
     let changed_by_storing = |text: &str| match key_type {
         KeyType::Varchar => text.ends_with(' '),
-        KeyType::Numeric
-        | KeyType::Time
-        | KeyType::Timestamp
-        | KeyType::Timestamptz => text.contains(['.', 'e', 'E']),
+        KeyType::Numeric | KeyType::Time | KeyType::Timestamp | KeyType::Timestamptz => {
+            text.contains(['.', 'e', 'E'])
+        }
         _ => false,
     };
     match value {
@@ -158,9 +156,9 @@ fn cut(text: &str, keys: Vec<Option<Pin>>) -> Option<InsertSource> {
     }
     let behind_name = next;
     let values = behind_name
-        + with_depth(&tokens[behind_name..]).position(
-            |(depth, token): (usize, &Lexeme<'_>)| depth == 0 && token.token == Token::Values,
-        )?;
+        + with_depth(&tokens[behind_name..]).position(|(depth, token): (usize, &Lexeme<'_>)| {
+            depth == 0 && token.token == Token::Values
+        })?;
     let mut rows = Vec::with_capacity(keys.len());
     let mut open = values + 1;
     let mut end = tokens[values].end;

@@ -47,8 +47,7 @@ pub(super) fn plan_declare(
 
 /// `DECLARE … FOR` as written.
 fn declaration(text: &str) -> Result<&str, Refusal> {
-    let tokens =
-        scan(text).map_err(|error| Refusal::postgres("42601", error.to_string()))?;
+    let tokens = scan(text).map_err(|error| Refusal::postgres("42601", error.to_string()))?;
     with_depth(&tokens)
         .find(|(depth, token)| *depth == 0 && token.token == Token::For)
         .and_then(|(_, token)| text.get(..token.end))

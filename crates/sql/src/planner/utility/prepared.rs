@@ -5,7 +5,6 @@
 
 use pg_query::protobuf::{DeallocateStmt, ExecuteStmt, PrepareStmt, Token};
 
-use super::super::deparse_expression;
 use super::planned;
 use crate::plan::{Plan, Planned, Prepared};
 use crate::refusal::Refusal;
@@ -31,9 +30,15 @@ pub(super) fn plan_prepare(
     Ok(planned(Plan::Prepared(prepare), "the gateway keeps prepared statements"))
 }
 
-pub(super) fn plan_execute(execute: &ExecuteStmt) -> Result<Planned, Refusal> {
-    let arguments =
-        execute.params.iter().map(deparse_expression).collect::<Result<Vec<_>, Refusal>>()?;
+pub(super) fn plan_execute(
+    execute: &ExecuteStmt,
+    statement: &Statement,
+) -> Result<Planned, Refusal> {
+    let text = statement.text.as_str();
+    let tokens = scan(text).map_err(cannot_scan)?;
+    // EXECUTE name [(arguments)]
+    let arguments = list(text, &tokens, 2).map_or_else(Vec::new, |(arguments, _)| arguments);
+    let arguments = arguments.into_iter().map(str::to_owned).collect();
     let execute = Prepared::Execute { name: execute.name.clone(), arguments };
     Ok(planned(Plan::Prepared(execute), "planned anew with its arguments"))
 }

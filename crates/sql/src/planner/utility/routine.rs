@@ -74,12 +74,10 @@ fn why_not_on_one_node(body: &str, context: &Context<'_>) -> Option<String> {
             _ => {}
         }
     }
-    let needs_cluster = context
-        .catalog
-        .functions
-        .values()
-        .flat_map(|functions| functions.iter())
-        .find(|(name, function)| function.needs_cluster && words.contains(&name.to_lowercase()));
+    let needs_cluster =
+        context.catalog.functions.values().flat_map(|functions| functions.iter()).find(
+            |(name, function)| function.needs_cluster && words.contains(&name.to_lowercase()),
+        );
     needs_cluster.map(|(name, _)| format!("it calls {name}, which no single node can run rightly"))
 }
 

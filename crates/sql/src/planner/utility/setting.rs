@@ -30,7 +30,10 @@ pub(super) fn plan_set(set: &VariableSetStmt) -> Planned {
         }
         VariableSetKind::VarSetValue if name == "transaction_read_only" => {
             let value = first_value(set).unwrap_or_default().to_ascii_lowercase();
-            transaction_setting(None, Some(["on", "true", "yes", "1", "t", "y"].contains(&value.as_str())))
+            transaction_setting(
+                None,
+                Some(["on", "true", "yes", "1", "t", "y"].contains(&value.as_str())),
+            )
         }
         _ if set.is_local => Setting::SetLocal { name },
         _ => Setting::Set { name },

@@ -59,10 +59,8 @@ fn only_call(select: &SelectStmt) -> Option<(&FuncCall, bool)> {
     match (plain, value, select.from_clause.as_slice()) {
         (true, NodeEnum::FuncCall(call), []) => Some((call, false)),
         (true, NodeEnum::ColumnRef(star), [from]) => {
-            let is_star = matches!(
-                star.fields.as_slice(),
-                [Node { node: Some(NodeEnum::AStar(_)) }]
-            );
+            let is_star =
+                matches!(star.fields.as_slice(), [Node { node: Some(NodeEnum::AStar(_)) }]);
             let Some(NodeEnum::RangeFunction(function)) = &from.node else { return None };
             let [Node { node: Some(NodeEnum::List(item)) }] = function.functions.as_slice() else {
                 return None;

@@ -11,43 +11,186 @@ fn check(sql: &str, expected: Expect) {
 
 #[test]
 fn transactions() {
-    check("BEGIN", expect![[r#""#]]);
-    check("START TRANSACTION ISOLATION LEVEL SERIALIZABLE, READ ONLY, DEFERRABLE", expect![[r#""#]]);
-    check("COMMIT AND CHAIN; ROLLBACK; END; ABORT", expect![[r#""#]]);
-    check("SAVEPOINT a; RELEASE a; ROLLBACK TO SAVEPOINT \"B\"", expect![[r#""#]]);
-    check("PREPARE TRANSACTION 'x'", expect![[r#""#]]);
+    check(
+        "BEGIN",
+        expect![[r#"
+        Transaction(Begin { isolation: None, read_only: None })
+    "#]],
+    );
+    check(
+        "START TRANSACTION ISOLATION LEVEL SERIALIZABLE, READ ONLY, DEFERRABLE",
+        expect![[r#"
+        Transaction(Begin { isolation: Some("serializable"), read_only: Some(true) })
+    "#]],
+    );
+    check(
+        "COMMIT AND CHAIN; ROLLBACK; END; ABORT",
+        expect![[r#"
+        Transaction(Commit { chain: true })
+        Transaction(Rollback { chain: false })
+        Transaction(Commit { chain: false })
+        Transaction(Rollback { chain: false })
+    "#]],
+    );
+    check(
+        "SAVEPOINT a; RELEASE a; ROLLBACK TO SAVEPOINT \"B\"",
+        expect![[r#"
+        Transaction(Savepoint("a"))
+        Transaction(Release("a"))
+        Transaction(RollbackTo("B"))
+    "#]],
+    );
+    check(
+        "PREPARE TRANSACTION 'x'",
+        expect![[r#"
+        Transaction(TwoPhase)
+    "#]],
+    );
 }
 
 #[test]
 fn settings() {
-    check("SET search_path TO a, b; SET LOCAL \"Work_Mem\" = '1MB'", expect![[r#""#]]);
-    check("SET TIME ZONE 'UTC'; SET ROLE x; SET SESSION AUTHORIZATION DEFAULT", expect![[r#""#]]);
-    check("SET NAMES 'latin1'; SET LOCAL TIME ZONE DEFAULT", expect![[r#""#]]);
-    check("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY", expect![[r#""#]]);
-    check("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ WRITE", expect![[r#""#]]);
-    check("SET TRANSACTION SNAPSHOT '1'", expect![[r#""#]]);
-    check("SET transaction_isolation = 'serializable'", expect![[r#""#]]);
-    check("RESET ALL; RESET timezone; SHOW ALL; SHOW TRANSACTION ISOLATION LEVEL", expect![[r#""#]]);
-    check("DISCARD ALL; DISCARD TEMP; SET CONSTRAINTS ALL DEFERRED", expect![[r#""#]]);
-    check("SELECT pg_catalog.set_config('Search_Path', '', false)", expect![[r#""#]]);
-    check("SELECT set_config('a.b', NULL, 't'::boolean)", expect![[r#""#]]);
+    check(
+        "SET search_path TO a, b; SET LOCAL \"Work_Mem\" = '1MB'",
+        expect![[r#"
+        Setting(Set { name: "search_path" })
+        Setting(SetLocal { name: "work_mem" })
+    "#]],
+    );
+    check(
+        "SET TIME ZONE 'UTC'; SET ROLE x; SET SESSION AUTHORIZATION DEFAULT",
+        expect![[r#"
+        Setting(Set { name: "timezone" })
+        Setting(Set { name: "role" })
+        Setting(Set { name: "session_authorization" })
+    "#]],
+    );
+    check(
+        "SET NAMES 'latin1'; SET LOCAL TIME ZONE DEFAULT",
+        expect![[r#"
+        Setting(Set { name: "client_encoding" })
+        Setting(SetLocal { name: "timezone" })
+    "#]],
+    );
+    check(
+        "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY",
+        expect![[r#"
+        Setting(SetTransaction { isolation: None, read_only: Some(true), session: true, snapshot: false })
+    "#]],
+    );
+    check(
+        "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ WRITE",
+        expect![[r#"
+        Setting(SetTransaction { isolation: Some("repeatable read"), read_only: Some(false), session: false, snapshot: false })
+    "#]],
+    );
+    check(
+        "SET TRANSACTION SNAPSHOT '1'",
+        expect![[r#"
+        Setting(SetTransaction { isolation: None, read_only: None, session: false, snapshot: true })
+    "#]],
+    );
+    check(
+        "SET transaction_isolation = 'serializable'",
+        expect![[r#"
+        Setting(SetTransaction { isolation: Some("serializable"), read_only: None, session: false, snapshot: false })
+    "#]],
+    );
+    check(
+        "RESET ALL; RESET timezone; SHOW ALL; SHOW TRANSACTION ISOLATION LEVEL",
+        expect![[r#"
+        Setting(ResetAll)
+        Setting(Reset { name: "timezone" })
+        Setting(Show { name: "all" })
+        Setting(Show { name: "transaction_isolation" })
+    "#]],
+    );
+    check(
+        "DISCARD ALL; DISCARD TEMP; SET CONSTRAINTS ALL DEFERRED",
+        expect![[r#"
+        Setting(Discard { what: "all" })
+        Setting(Discard { what: "temp" })
+        Setting(SetConstraints)
+    "#]],
+    );
+    check(
+        "SELECT pg_catalog.set_config('Search_Path', '', false)",
+        expect![[r#"
+        Setting(SetConfig { name: "search_path", value: Some(""), local: false })
+    "#]],
+    );
+    check(
+        "SELECT set_config('a.b', NULL, 't'::boolean)",
+        expect![[r#"
+        Setting(SetConfig { name: "a.b", value: None, local: true })
+    "#]],
+    );
 }
 
 #[test]
 fn functions_of_tutti() {
-    check("SELECT tutti_distribute('orders', 'customer_id')", expect![[r#""#]]);
-    check("SELECT tutti.tutti_replicate('items'::regclass)", expect![[r#""#]]);
-    check("SELECT tutti_round_robin('events'); SELECT * FROM tutti_nodes()", expect![[r#""#]]);
-    check("SELECT tutti_distribute('orders')", expect![[r#""#]]);
-    check("SELECT tutti_version(1)", expect![[r#""#]]);
+    check(
+        "SELECT tutti_distribute('orders', 'customer_id')",
+        expect![[r#"
+        Tutti(Distribute { function: "tutti_distribute", table: "orders", distribute_by: Hash("customer_id") })
+    "#]],
+    );
+    check(
+        "SELECT tutti.tutti_replicate('items'::regclass)",
+        expect![[r#"
+        Tutti(Distribute { function: "tutti_replicate", table: "items", distribute_by: Replicated })
+    "#]],
+    );
+    check(
+        "SELECT tutti_round_robin('events'); SELECT * FROM tutti_nodes()",
+        expect![[r#"
+        Tutti(Distribute { function: "tutti_round_robin", table: "events", distribute_by: RoundRobin })
+        Tutti(Show { function: "tutti_nodes" })
+    "#]],
+    );
+    check(
+        "SELECT tutti_distribute('orders')",
+        expect![[r#"
+        42883 function tutti_distribute with these arguments does not exist
+          Tutti's functions are tutti_distribute('table', 'column'), tutti_replicate('table'), tutti_round_robin('table'), tutti_version(), tutti_nodes() and tutti_tables(); their arguments are literals.
+    "#]],
+    );
+    check(
+        "SELECT tutti_version(1)",
+        expect![[r#"
+        42883 function tutti_version with these arguments does not exist
+          Tutti's functions are tutti_distribute('table', 'column'), tutti_replicate('table'), tutti_round_robin('table'), tutti_version(), tutti_nodes() and tutti_tables(); their arguments are literals.
+    "#]],
+    );
 }
 
 #[test]
 fn prepared_statements() {
-    check("PREPARE p (int, numeric(8, 2)) AS SELECT $1, $2", expect![[r#""#]]);
-    check("PREPARE p AS INSERT INTO customers VALUES ($1, 'as')", expect![[r#""#]]);
-    check("EXECUTE p (1 + 1, 'it''s')", expect![[r#""#]]);
-    check("DEALLOCATE PREPARE p; DEALLOCATE ALL", expect![[r#""#]]);
+    check(
+        "PREPARE p (int, numeric(8, 2)) AS SELECT $1, $2",
+        expect![[r#"
+        Prepared(Prepare { name: "p", types: ["int", "numeric(8, 2)"], text: "SELECT $1, $2" })
+    "#]],
+    );
+    check(
+        "PREPARE p AS INSERT INTO customers VALUES ($1, 'as')",
+        expect![[r#"
+        Prepared(Prepare { name: "p", types: [], text: "INSERT INTO customers VALUES ($1, 'as')" })
+    "#]],
+    );
+    check(
+        "EXECUTE p (1 + 1, 'it''s')",
+        expect![[r#"
+        Prepared(Execute { name: "p", arguments: ["1 + 1", "'it''s'"] })
+    "#]],
+    );
+    check(
+        "DEALLOCATE PREPARE p; DEALLOCATE ALL",
+        expect![[r#"
+        Prepared(Deallocate(Some("p")))
+        Prepared(Deallocate(None))
+    "#]],
+    );
 }
 
 #[test]
@@ -61,92 +204,432 @@ fn arguments_stand_in_for_parameters() {
             }
         }
     };
-    expect![[r#""#]].assert_eq(&bind("SELECT $2, '$1', $1", &["int", "unknown"], &["1", "2"]));
-    expect![[r#""#]].assert_eq(&bind("SELECT $1", &[], &["-1"]));
-    expect![[r#""#]].assert_eq(&bind("SELECT $1", &["int"], &[]));
-    expect![[r#""#]].assert_eq(&bind("SELECT $0", &[], &[]));
+    expect!["SELECT (2), '$1', ((1)::int)"].assert_eq(&bind(
+        "SELECT $2, '$1', $1",
+        &["int", "unknown"],
+        &["1", "2"],
+    ));
+    expect!["SELECT (-1)"].assert_eq(&bind("SELECT $1", &[], &["-1"]));
+    expect![[r#"42601 wrong number of parameters for prepared statement "p" Some("Expected 1 parameters but got 0.")"#]].assert_eq(&bind("SELECT $1", &["int"], &[]));
+    expect!["42P02 there is no parameter $0 None"].assert_eq(&bind("SELECT $0", &[], &[]));
 }
 
 #[test]
 fn cursors() {
-    check("DECLARE c CURSOR FOR SELECT * FROM orders WHERE customer_id = 1", expect![[r#""#]]);
-    check("DECLARE c SCROLL CURSOR WITH HOLD FOR SELECT name FROM customers", expect![[r#""#]]);
-    check("FETCH 10 FROM c; MOVE ALL IN c; CLOSE c; CLOSE ALL", expect![[r#""#]]);
+    check(
+        "DECLARE c CURSOR FOR SELECT * FROM orders WHERE customer_id = 1",
+        expect![[r#"
+        declare c
+          gather on One(Any) Read
+            DECLARE c CURSOR FOR SELECT * FROM orders WHERE customer_id = 1
+    "#]],
+    );
+    check(
+        "DECLARE c SCROLL CURSOR WITH HOLD FOR SELECT name FROM customers",
+        expect![[r#"
+        declare c
+          gather on One(Any) Read
+            DECLARE c SCROLL CURSOR WITH HOLD FOR SELECT name FROM customers
+    "#]],
+    );
+    check(
+        "FETCH 10 FROM c; MOVE ALL IN c; CLOSE c; CLOSE ALL",
+        expect![[r#"
+        Cursor { name: Some("c"), close: false }
+        Cursor { name: Some("c"), close: false }
+        Cursor { name: Some("c"), close: true }
+        Cursor { name: None, close: true }
+    "#]],
+    );
 }
 
 #[test]
 fn maintenance() {
-    check("VACUUM FULL orders; ANALYZE; REINDEX TABLE orders; REINDEX SCHEMA public", expect![[r#""#]]);
-    check("CLUSTER; CLUSTER orders USING i; CHECKPOINT", expect![[r#""#]]);
-    check("VACUUM scratch; ANALYZE scratch (a); REINDEX TABLE scratch", expect![[r#""#]]);
-    check("REINDEX TABLE CONCURRENTLY orders", expect![[r#""#]]);
-    check("LOCK TABLE orders; LOCK TABLE scratch; LISTEN x; NOTIFY x, 'y'", expect![[r#""#]]);
+    check(
+        "VACUUM FULL orders; ANALYZE; REINDEX TABLE orders; REINDEX SCHEMA public",
+        expect![[r#"
+        EveryNodeAlone { refuses_transaction: true }
+        EveryNodeAlone { refuses_transaction: false }
+        EveryNodeAlone { refuses_transaction: false }
+        EveryNodeAlone { refuses_transaction: true }
+    "#]],
+    );
+    check(
+        "CLUSTER; CLUSTER orders USING i; CHECKPOINT",
+        expect![[r#"
+        EveryNodeAlone { refuses_transaction: true }
+        EveryNodeAlone { refuses_transaction: false }
+        EveryNodeAlone { refuses_transaction: false }
+    "#]],
+    );
+    check(
+        "VACUUM scratch; ANALYZE scratch (a); REINDEX TABLE scratch",
+        expect![[r#"
+        one home Write
+        one home Write
+        one home Write
+    "#]],
+    );
+    check(
+        "REINDEX TABLE CONCURRENTLY orders",
+        expect![[r#"
+        0A000 REINDEX CONCURRENTLY is not supported
+          It cannot run inside the one global transaction that makes schema changes all-or-nothing.
+          Leave CONCURRENTLY out.
+    "#]],
+    );
+    check(
+        "LOCK TABLE orders; LOCK TABLE scratch; LISTEN x; NOTIFY x, 'y'",
+        expect![[r#"
+        LockEverywhere
+        one home Write
+        Notification
+        Notification
+    "#]],
+    );
 }
 
 #[test]
 fn explain_cuts_out_the_statement() {
-    check("EXPLAIN SELECT 1", expect![[r#""#]]);
-    check("EXPLAIN ANALYZE VERBOSE SELECT * FROM customers WHERE id = 1", expect![[r#""#]]);
-    check("EXPLAIN (ANALYZE off, FORMAT json) (SELECT 1)", expect![[r#""#]]);
-    check("EXPLAIN (SELECT 1)", expect![[r#""#]]);
+    check(
+        "EXPLAIN SELECT 1",
+        expect![[r#"
+        explain "EXPLAIN " "SELECT 1" analyze false text true
+          one any Read
+    "#]],
+    );
+    check(
+        "EXPLAIN ANALYZE VERBOSE SELECT * FROM customers WHERE id = 1",
+        expect![[r#"
+        explain "EXPLAIN ANALYZE VERBOSE " "SELECT * FROM customers WHERE id = 1" analyze true text true
+          Scatter { access: Read }
+    "#]],
+    );
+    check(
+        "EXPLAIN (ANALYZE off, FORMAT json) (SELECT 1)",
+        expect![[r#"
+        explain "EXPLAIN (ANALYZE off, FORMAT json) " "(SELECT 1)" analyze false text false
+          one any Read
+    "#]],
+    );
+    check(
+        "EXPLAIN (SELECT 1)",
+        expect![[r#"
+        explain "EXPLAIN " "(SELECT 1)" analyze false text true
+          one any Read
+    "#]],
+    );
 }
 
 #[test]
 fn code_that_one_node_can_run() {
-    check("DO $$ BEGIN PERFORM 1; END $$", expect![[r#""#]]);
-    check("DO $$ BEGIN UPDATE Orders SET total = 1; END $$", expect![[r#""#]]);
-    check("DO $$ BEGIN PERFORM * FROM rates; END $$", expect![[r#""#]]);
-    check("DO $$ BEGIN INSERT INTO rates VALUES ('x'); END $$", expect![[r#""#]]);
-    check("DO $$ BEGIN PERFORM nextval('s'); END $$", expect![[r#""#]]);
-    check("DO $$ BEGIN PERFORM * FROM big_orders; END $$", expect![[r#""#]]);
-    check("CALL tidy(1); CALL place_order(1)", expect![[r#""#]]);
+    check(
+        "DO $$ BEGIN PERFORM 1; END $$",
+        expect![[r#"
+        one home Write
+    "#]],
+    );
+    check(
+        "DO $$ BEGIN UPDATE Orders SET total = 1; END $$",
+        expect![[r#"
+        0A000 this DO block cannot run on one node
+          Its code runs inside node 1, and it names the distributed table orders.
+          Send the statements of the block through Tutti one by one.
+    "#]],
+    );
+    check(
+        "DO $$ BEGIN PERFORM * FROM rates; END $$",
+        expect![[r#"
+        one home Write
+    "#]],
+    );
+    check(
+        "DO $$ BEGIN INSERT INTO rates VALUES ('x'); END $$",
+        expect![[r#"
+        0A000 this DO block cannot run on one node
+          Its code runs inside node 1, and it may write the replicated table rates.
+          Send the statements of the block through Tutti one by one.
+    "#]],
+    );
+    check(
+        "DO $$ BEGIN PERFORM nextval('s'); END $$",
+        expect![[r#"
+        0A000 this DO block cannot run on one node
+          Its code runs inside node 1, and it calls nextval.
+          Send the statements of the block through Tutti one by one.
+    "#]],
+    );
+    check(
+        "DO $$ BEGIN PERFORM * FROM big_orders; END $$",
+        expect![[r#"
+        0A000 this DO block cannot run on one node
+          Its code runs inside node 1, and it names the view big_orders: its query reads orders.
+          Send the statements of the block through Tutti one by one.
+    "#]],
+    );
+    check(
+        "CALL tidy(1); CALL place_order(1)",
+        expect![[r#"
+        one home Write
+        0A000 procedure place_order cannot run on one node
+          Its code runs inside node 1, and it uses a distributed table or a sequence, or writes a replicated table.
+          Send the statements of the procedure through Tutti one by one.
+    "#]],
+    );
 }
 
 #[test]
 fn schema_changes_run_everywhere() {
-    check("CREATE TABLE s.t (id serial, a int) DISTRIBUTE BY HASH (a)", expect![[r#""#]]);
-    check("CREATE TABLE IF NOT EXISTS t (a int GENERATED ALWAYS AS IDENTITY)", expect![[r#""#]]);
-    check("CREATE TABLE p PARTITION OF orders FOR VALUES IN (1)", expect![[r#""#]]);
-    check("CREATE TABLE p () INHERITS (x.orders) DISTRIBUTE BY REPLICATED", expect![[r#""#]]);
-    check("CREATE INDEX ON orders (total); CREATE SCHEMA s; GRANT SELECT ON orders TO x", expect![[r#""#]]);
-    check("DROP TABLE orders, items; ALTER TABLE orders RENAME TO o", expect![[r#""#]]);
-    check("TRUNCATE orders RESTART IDENTITY; CREATE SEQUENCE s; ALTER SEQUENCE s RESTART", expect![[r#""#]]);
-    check("COMMENT ON TABLE orders IS 'x'; CREATE VIEW v AS SELECT * FROM orders", expect![[r#""#]]);
-    check("ALTER TABLE orders ADD COLUMN note text DEFAULT 'x', DROP COLUMN total", expect![[r#""#]]);
-    check("CREATE MATERIALIZED VIEW m AS SELECT * FROM rates", expect![[r#""#]]);
+    check(
+        "CREATE TABLE s.t (id serial, a int) DISTRIBUTE BY HASH (a)",
+        expect![[r#"
+        Ddl(Ddl { creates: Some(CreatedTable { schema: Some("s"), name: "t", distribute_by: Some(Hash("a")), parent: None, if_not_exists: false, filled_by: None }), may_drop: false, touches_sequences: true })
+    "#]],
+    );
+    check(
+        "CREATE TABLE IF NOT EXISTS t (a int GENERATED ALWAYS AS IDENTITY)",
+        expect![[r#"
+        Ddl(Ddl { creates: Some(CreatedTable { schema: None, name: "t", distribute_by: None, parent: None, if_not_exists: true, filled_by: None }), may_drop: false, touches_sequences: true })
+    "#]],
+    );
+    check(
+        "CREATE TABLE p PARTITION OF orders FOR VALUES IN (1)",
+        expect![[r#"
+        Ddl(Ddl { creates: Some(CreatedTable { schema: None, name: "p", distribute_by: None, parent: Some((None, "orders")), if_not_exists: false, filled_by: None }), may_drop: false, touches_sequences: false })
+    "#]],
+    );
+    check(
+        "CREATE TABLE p () INHERITS (x.orders) DISTRIBUTE BY REPLICATED",
+        expect![[r#"
+        0A000 a partition or child table cannot have a placement of its own
+          Its rows are rows of its parent and must be where the parent's are.
+          Leave out DISTRIBUTE BY.
+    "#]],
+    );
+    check(
+        "CREATE INDEX ON orders (total); CREATE SCHEMA s; GRANT SELECT ON orders TO x",
+        expect![[r#"
+        Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false })
+        Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false })
+        Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false })
+    "#]],
+    );
+    check(
+        "DROP TABLE orders, items; ALTER TABLE orders RENAME TO o",
+        expect![[r#"
+        Ddl(Ddl { creates: None, may_drop: true, touches_sequences: false })
+        Ddl(Ddl { creates: None, may_drop: true, touches_sequences: false })
+    "#]],
+    );
+    check(
+        "TRUNCATE orders RESTART IDENTITY; CREATE SEQUENCE s; ALTER SEQUENCE s RESTART",
+        expect![[r#"
+        Ddl(Ddl { creates: None, may_drop: false, touches_sequences: true })
+        Ddl(Ddl { creates: None, may_drop: false, touches_sequences: true })
+        Ddl(Ddl { creates: None, may_drop: false, touches_sequences: true })
+    "#]],
+    );
+    check(
+        "COMMENT ON TABLE orders IS 'x'; CREATE VIEW v AS SELECT * FROM orders",
+        expect![[r#"
+        Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false })
+        Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false })
+    "#]],
+    );
+    check(
+        "ALTER TABLE orders ADD COLUMN note text DEFAULT 'x', DROP COLUMN total",
+        expect![[r#"
+        Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false })
+    "#]],
+    );
+    check(
+        "CREATE MATERIALIZED VIEW m AS SELECT * FROM rates",
+        expect![[r#"
+        Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false })
+    "#]],
+    );
 }
 
 #[test]
 fn temporary_things_are_at_home() {
-    check("CREATE TEMP TABLE x (a int); CREATE TABLE pg_temp.x (a int)", expect![[r#""#]]);
-    check("CREATE INDEX ON scratch (a); ALTER TABLE scratch ADD b int; DROP TABLE scratch", expect![[r#""#]]);
-    check("COMMENT ON COLUMN scratch.a IS 'x'; TRUNCATE scratch; GRANT SELECT ON scratch TO x", expect![[r#""#]]);
-    check("CREATE VIEW v AS SELECT * FROM scratch", expect![[r#""#]]);
-    check("DROP TABLE scratch, orders", expect![[r#""#]]);
-    check("CREATE TEMP TABLE x (a int) DISTRIBUTE BY HASH (a)", expect![[r#""#]]);
+    check(
+        "CREATE TEMP TABLE x (a int); CREATE TABLE pg_temp.x (a int)",
+        expect![[r#"
+        one home Write
+        one home Write
+    "#]],
+    );
+    check(
+        "CREATE INDEX ON scratch (a); ALTER TABLE scratch ADD b int; DROP TABLE scratch",
+        expect![[r#"
+        one home Write
+        one home Write
+        one home Write
+    "#]],
+    );
+    check(
+        "COMMENT ON COLUMN scratch.a IS 'x'; TRUNCATE scratch; GRANT SELECT ON scratch TO x",
+        expect![[r#"
+        one home Write
+        one home Write
+        one home Write
+    "#]],
+    );
+    check(
+        "CREATE VIEW v AS SELECT * FROM scratch",
+        expect![[r#"
+        one home Write
+    "#]],
+    );
+    check(
+        "DROP TABLE scratch, orders",
+        expect![[r#"
+        0A000 temporary and other relations cannot be changed by one statement
+          Temporary ones are on node 1, the others on all nodes.
+          Write one statement for the temporary ones and one for the others.
+    "#]],
+    );
+    check(
+        "CREATE TEMP TABLE x (a int) DISTRIBUTE BY HASH (a)",
+        expect![[r#"
+        0A000 a temporary table cannot be distributed
+          Temporary tables are on node 1 only.
+          Leave out TEMPORARY or DISTRIBUTE BY.
+    "#]],
+    );
 }
 
 #[test]
 fn create_table_as() {
-    check("CREATE TABLE t AS SELECT id, total FROM orders DISTRIBUTE BY HASH (id)", expect![[r#""#]]);
-    check("CREATE TABLE IF NOT EXISTS s.t (a) AS VALUES (1) WITH NO DATA", expect![[r#""#]]);
-    check("SELECT id INTO t FROM orders UNION SELECT 1", expect![[r#""#]]);
-    check("CREATE TEMP TABLE x ON COMMIT DROP AS SELECT count(*) FROM orders", expect![[r#""#]]);
-    check("CREATE TEMP TABLE x AS SELECT 1", expect![[r#""#]]);
-    check("CREATE TABLE t AS EXECUTE p", expect![[r#""#]]);
+    check(
+        "CREATE TABLE t AS SELECT id, total FROM orders DISTRIBUTE BY HASH (id)",
+        expect![[r#"
+        CreateTableAs { ddl: Ddl { creates: Some(CreatedTable { schema: None, name: "t", distribute_by: Some(Hash("id")), parent: None, if_not_exists: false, filled_by: Some("INSERT INTO \"t\" SELECT id, total FROM orders") }), may_drop: false, touches_sequences: false }, create: "CREATE TABLE t AS SELECT id, total FROM orders  WITH NO DATA", insert: Some("INSERT INTO \"t\" SELECT id, total FROM orders") }
+    "#]],
+    );
+    check(
+        "CREATE TABLE IF NOT EXISTS s.t (a) AS VALUES (1) WITH NO DATA",
+        expect![[r#"
+        CreateTableAs { ddl: Ddl { creates: Some(CreatedTable { schema: Some("s"), name: "t", distribute_by: None, parent: None, if_not_exists: true, filled_by: None }), may_drop: false, touches_sequences: false }, create: "CREATE TABLE IF NOT EXISTS s.t(a) AS VALUES (1)  WITH NO DATA", insert: None }
+    "#]],
+    );
+    check(
+        "SELECT id INTO t FROM orders UNION SELECT 1",
+        expect![[r#"
+        CreateTableAs { ddl: Ddl { creates: Some(CreatedTable { schema: None, name: "t", distribute_by: None, parent: None, if_not_exists: false, filled_by: Some("INSERT INTO \"t\" SELECT id FROM orders UNION SELECT 1") }), may_drop: false, touches_sequences: false }, create: "CREATE TABLE t AS SELECT id FROM orders UNION SELECT 1  WITH NO DATA", insert: Some("INSERT INTO \"t\" SELECT id FROM orders UNION SELECT 1") }
+    "#]],
+    );
+    check(
+        "CREATE TEMP TABLE x ON COMMIT DROP AS SELECT count(*) FROM orders",
+        expect![[r#"
+        gather on One(Home) Write
+          CREATE TEMPORARY TABLE x ON COMMIT DROP AS SELECT count(*) FROM orders
+    "#]],
+    );
+    check(
+        "CREATE TEMP TABLE x AS SELECT 1",
+        expect![[r#"
+        one home Write
+    "#]],
+    );
+    check(
+        "CREATE TABLE t AS EXECUTE p",
+        expect![[r#"
+        0A000 CREATE TABLE … AS EXECUTE is not supported
+          Prepared statements are kept by the gateway, the nodes do not know them.
+          Write the query itself behind AS.
+    "#]],
+    );
 }
 
 #[test]
 fn refused_schema_changes() {
-    check("CREATE INDEX CONCURRENTLY i ON orders (id)", expect![[r#""#]]);
-    check("DROP INDEX CONCURRENTLY i", expect![[r#""#]]);
-    check("CREATE DATABASE x", expect![[r#""#]]);
-    check("ALTER SYSTEM SET work_mem = '1MB'", expect![[r#""#]]);
-    check("CREATE SCHEMA s CREATE TABLE t (a int)", expect![[r#""#]]);
-    check("CREATE MATERIALIZED VIEW m AS SELECT * FROM big_orders", expect![[r#""#]]);
-    check("ALTER TABLE orders DROP COLUMN customer_id", expect![[r#""#]]);
-    check("ALTER TABLE orders ALTER COLUMN customer_id TYPE bigint", expect![[r#""#]]);
-    check("ALTER TABLE rates ADD COLUMN seen timestamptz DEFAULT now()", expect![[r#""#]]);
-    check("ALTER TABLE orders ADD COLUMN n serial", expect![[r#""#]]);
-    check("ALTER TABLE orders ATTACH PARTITION rates FOR VALUES IN (1)", expect![[r#""#]]);
+    check(
+        "CREATE INDEX CONCURRENTLY i ON orders (id)",
+        expect![[r#"
+        0A000 CREATE INDEX CONCURRENTLY is not supported
+          It cannot run inside the one global transaction that makes schema changes all-or-nothing.
+          Leave CONCURRENTLY out.
+    "#]],
+    );
+    check(
+        "DROP INDEX CONCURRENTLY i",
+        expect![[r#"
+        0A000 DROP INDEX CONCURRENTLY is not supported
+          It cannot run inside the one global transaction that makes schema changes all-or-nothing.
+          Leave CONCURRENTLY out.
+    "#]],
+    );
+    check(
+        "CREATE DATABASE x",
+        expect![[r#"
+        0A000 databases are not created, changed or dropped through Tutti
+          A cluster serves one database, which has a name of its own on every node.
+          Run the statement on each node directly; for a place of its own use CREATE SCHEMA.
+    "#]],
+    );
+    check(
+        "ALTER SYSTEM SET work_mem = '1MB'",
+        expect![[r#"
+        0A000 ALTER SYSTEM is not supported
+          It changes one server's configuration file and cannot be undone with the others.
+          Change the configuration of each node directly.
+    "#]],
+    );
+    check(
+        "CREATE SCHEMA s CREATE TABLE t (a int)",
+        expect![[r#"
+        0A000 CREATE SCHEMA with objects inside is not supported
+          Each table needs a placement of its own.
+          Create the schema first and the objects in it by statements of their own.
+    "#]],
+    );
+    check(
+        "CREATE MATERIALIZED VIEW m AS SELECT * FROM big_orders",
+        expect![[r#"
+        0A000 a materialized view over distributed tables is not supported
+          Each node would fill its own copy from its own share of "public"."orders".
+          Use CREATE TABLE … AS and fill it again when it shall be refreshed.
+    "#]],
+    );
+    check(
+        "ALTER TABLE orders DROP COLUMN customer_id",
+        expect![[r#"
+        0A000 column "customer_id" cannot be dropped
+          It is the distribution key of "public"."orders": its value says on which node a row is.
+          Distribute the table by another column first (tutti_distribute, tutti_replicate, tutti_round_robin).
+    "#]],
+    );
+    check(
+        "ALTER TABLE orders ALTER COLUMN customer_id TYPE bigint",
+        expect![[r#"
+        0A000 column "customer_id" cannot be changed to another type
+          It is the distribution key of "public"."orders": its value says on which node a row is.
+          Make the table replicated or round robin first (tutti_distribute, tutti_replicate, tutti_round_robin).
+    "#]],
+    );
+    check(
+        "ALTER TABLE rates ADD COLUMN seen timestamptz DEFAULT now()",
+        expect![[r#"
+        0A000 column "seen" cannot be computed on each node
+          The rows that are there get its value from an expression that each node would evaluate for itself, with different results.
+          Add the column without the default, set it with UPDATE, then ALTER COLUMN … SET DEFAULT.
+    "#]],
+    );
+    check(
+        "ALTER TABLE orders ADD COLUMN n serial",
+        expect![[r#"
+        0A000 column "n" cannot be computed on each node
+          The rows that are there get its value from an expression that each node would evaluate for itself, with different results.
+          Add the column without the default, set it with UPDATE, then ALTER COLUMN … SET DEFAULT.
+    "#]],
+    );
+    check(
+        "ALTER TABLE orders ATTACH PARTITION rates FOR VALUES IN (1)",
+        expect![[r#"
+        0A000 "public"."rates" is placed differently from "public"."orders"
+          The rows of a child table are rows of its parent and must be where the parent's are.
+          Give the child the parent's placement first (tutti_distribute and its kin).
+    "#]],
+    );
 }

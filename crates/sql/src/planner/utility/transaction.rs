@@ -31,9 +31,8 @@ pub(super) fn plan(control: &TransactionStmt) -> Planned {
 
 /// Isolation level and access mode among transaction modes; the last one of a kind counts.
 pub(super) fn modes(options: &[Node]) -> (Option<String>, Option<bool>) {
-    let last = |name: &str| {
-        options.iter().rev().find_map(|mode| option(std::slice::from_ref(mode), name))
-    };
+    let last =
+        |name: &str| options.iter().rev().find_map(|mode| option(std::slice::from_ref(mode), name));
     let isolation = last("transaction_isolation").and_then(option_text);
     let read_only = last("transaction_read_only").and_then(option_text);
     (isolation.map(|level| level.to_ascii_lowercase()), read_only.map(|value| value != "0"))
