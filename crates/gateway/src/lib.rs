@@ -4,7 +4,20 @@
 //! Never: decides where a statement runs (`tutti-sql`) or what a commit does next (`tutti-txn`).
 //! Start reading at `session`, then `executor`.
 
+pub mod catalog;
+mod client;
 pub mod config;
+pub mod error;
+mod executor;
+mod failure;
+pub mod init;
 pub mod node;
+pub mod recovery;
+mod serve;
+mod session;
+mod shared;
 
 pub use config::{Config, ConfigError, DefaultDistribution, NodeConfig};
+pub use error::GatewayError;
+pub use init::init;
+pub use serve::serve;

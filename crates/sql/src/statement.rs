@@ -38,6 +38,13 @@ pub struct Statement {
     pub parameter_count: u16,
 }
 
+impl Statement {
+    /// Whether it is a COPY, in whose middle data flows.
+    pub fn is_copy(&self) -> bool {
+        matches!(self.tree, pg_query::NodeEnum::CopyStmt(_))
+    }
+}
+
 /// Splits a client's string into its statements.
 ///
 /// White space and comments around a statement are dropped, inside it they stay. A string without

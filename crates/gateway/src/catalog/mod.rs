@@ -8,6 +8,7 @@
 mod functions;
 pub mod load;
 pub mod placement;
+pub mod redistribute;
 mod rows;
 pub mod schema;
 pub mod sequences;
@@ -17,6 +18,7 @@ pub use load::{load, reload};
 pub use placement::{
     PlacementKind, Registration, choose_placement, note_change, register, unregister_dropped,
 };
+pub use redistribute::Redistribution;
 pub(crate) use rows::Answer;
 pub use sequences::{disarm_sequences, rearm_sequences};
 pub use verify::verify;

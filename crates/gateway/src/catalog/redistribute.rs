@@ -1,0 +1,469 @@
+//! Giving a table that holds rows another placement.
+//!
+//! Owns: which rows travel from which node to which, and the SQL that moves them.
+//! Never: begins or ends a transaction. The caller has one open on every node, commits all of them
+//! as one global transaction, and checks the schema with [`super::verify()`] before.
+//! Start reading at [`Redistribution::plan`], then [`Redistribution::perform`].
+//!
+//! Rows travel as the text of the table's own composite type. Cursors are opened on all sources
+//! before anything changes, so each row is read once, as it was; then every node deletes what
+//! leaves it; then the rows are dealt out. Nothing of the table is held in memory but one batch.
+
+use std::collections::BTreeMap;
+
+use tutti_sql::catalog::{
+    Catalog, NodeId, Relation, RelationKind, quote_identifier, quote_literal,
+};
+use tutti_sql::refusal::Refusal;
+use tutti_sql::statement::DistributeBy;
+
+use super::placement::{
+    PlacementKind, Registration, note_change, placement_in_catalog, placement_of, register,
+};
+use super::rows::Answer;
+use crate::error::GatewayError;
+use crate::node::{NodeConnection, NodeError};
+
+/// The open connections, each inside a transaction.
+pub type Connections = BTreeMap<NodeId, NodeConnection>;
+
+/// Rows that are fetched from a node at a time.
+const BATCH_ROWS: usize = 500;
+
+/// Settings that decide how values are written as text: alike on all nodes, and exact. Triggers and
+/// foreign keys do not fire for rows that only travel.
+const TRAVEL_SETTINGS: [(&str, &str); 6] = [
+    ("session_replication_role", "replica"),
+    ("datestyle", "ISO, YMD"),
+    ("intervalstyle", "postgres"),
+    ("extra_float_digits", "1"),
+    ("bytea_output", "hex"),
+    ("row_security", "off"),
+];
+
+/// One table (not partitioned) whose rows move.
+#[derive(Clone, Debug, Eq, PartialEq)]
+struct Leaf {
+    /// Qualified and quoted.
+    name: String,
+    /// Columns that can be written, quoted and with commas.
+    columns: String,
+}
+
+/// How the rows of all leaves move.
+#[derive(Clone, Debug, Eq, PartialEq)]
+enum Travel {
+    /// Every row is where it belongs already.
+    Nothing,
+    /// Rows of these nodes are copied to all nodes that are not their own. Nodes other than node 1
+    /// are emptied first if they hold nothing that counts.
+    CopyEverywhere { sources: Vec<NodeId>, empty_copies: bool },
+    /// Each node deletes what the map gives to others: they have it.
+    DropForeign { target: PlacementKind },
+    /// Each source sends away what the map gives to others.
+    SendForeign { sources: Vec<NodeId>, target: PlacementKind, empty_copies: bool },
+    /// Rows of node 1, which has them all, are dealt out; the others are emptied.
+    DealOut,
+}
+
+/// A table's way to another placement, with everything that belongs to it: partitions and children.
+#[derive(Clone, Debug)]
+pub struct Redistribution {
+    /// Qualified and quoted name of the table that was named.
+    root: String,
+    nodes: Vec<NodeId>,
+    leaves: Vec<Leaf>,
+    registrations: Vec<Registration>,
+    travel: Travel,
+}
+
+impl Redistribution {
+    /// Finds out what has to move. `home` is in the transaction on node 1; `catalog` is what that
+    /// transaction sees.
+    ///
+    /// Errors: [`GatewayError::Refused`] for what is no table, for partitions (their root must be
+    /// named), and for a column that cannot be a key.
+    pub async fn plan(
+        home: &mut NodeConnection,
+        catalog: &Catalog,
+        relation: &Relation,
+        wanted: &DistributeBy,
+    ) -> Result<Self, GatewayError> {
+        if relation.kind != RelationKind::Table {
+            let message = format!("\"{}\" is not a table", relation.name);
+            return Err(Refusal::postgres("42809", message).into());
+        }
+        let family = read_family(home, relation).await?;
+        let from = placement_in_catalog(relation);
+        let to = placement_of(home, relation.oid, wanted).await?;
+        let mut leaves = Vec::new();
+        let mut registrations = Vec::new();
+        for member in family {
+            let Some(table) =
+                catalog.relations.get(&member.schema).and_then(|tables| tables.get(&member.name))
+            else {
+                let message = format!("relation \"{}\" does not exist", member.name);
+                return Err(Refusal::postgres("42P01", message).into());
+            };
+            if !member.partitioned {
+                let writable = table.columns.iter().filter(|column| !column.generated);
+                let columns: Vec<_> =
+                    writable.map(|column| quote_identifier(&column.name)).collect();
+                leaves.push(Leaf { name: table.sql_name(), columns: columns.join(", ") });
+            }
+            registrations.push(Registration {
+                schema: member.schema,
+                table: member.name,
+                placement: to.clone(),
+            });
+        }
+        let nodes = catalog.nodes.clone();
+        let travel = travel(&from, &to, &nodes);
+        Ok(Self { root: relation.sql_name(), nodes, leaves, registrations, travel })
+    }
+
+    /// Locks the table on all nodes, registers the new placement and moves the rows.
+    ///
+    /// Errors: a node's own, or [`GatewayError::Refused`]; the caller must then roll back on all
+    /// nodes.
+    pub async fn perform(&self, connections: &mut Connections) -> Result<(), GatewayError> {
+        // Node 1 first, as by every statement that concerns all nodes.
+        for connection in connections.values_mut() {
+            let sql = format!("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE", self.root);
+            connection.rows(&sql).await?;
+        }
+        // Rows are compared with the bucket map, so a new one must be there before they move.
+        for connection in connections.values_mut() {
+            for registration in &self.registrations {
+                register(connection, registration, &self.nodes).await?;
+            }
+            note_change(connection).await?;
+        }
+        if self.travel == Travel::Nothing {
+            return Ok(());
+        }
+        for connection in connections.values_mut() {
+            set_for_travel(connection, &self.root).await?;
+        }
+        for leaf in &self.leaves {
+            self.move_leaf(connections, leaf).await?;
+        }
+        for connection in connections.values_mut() {
+            connection.query(&restore_settings()).await?;
+        }
+        Ok(())
+    }
+
+    async fn move_leaf(
+        &self,
+        connections: &mut Connections,
+        leaf: &Leaf,
+    ) -> Result<(), GatewayError> {
+        let Steps { first, sources, then } = leaf.steps(&self.travel, &self.nodes);
+        for (node, sql) in first {
+            at(connections, node).rows(&sql).await?;
+        }
+        for (node, select) in &sources {
+            let sql = format!("DECLARE {CURSOR} NO SCROLL CURSOR FOR {select}");
+            at(connections, *node).rows(&sql).await?;
+        }
+        for (node, sql) in then {
+            at(connections, node).rows(&sql).await?;
+        }
+        let mut dealt = 0;
+        for (source, _) in &sources {
+            loop {
+                let fetch = format!("FETCH {BATCH_ROWS} FROM {CURSOR}");
+                let rows = at(connections, *source).rows(&fetch).await?;
+                let answer = Answer { node: *source, what: "rows that move", rows: &rows };
+                let mut batches: BTreeMap<NodeId, Vec<&str>> = BTreeMap::new();
+                for row in 0..answer.len() {
+                    let text = answer.text(row, 1)?;
+                    for target in self.targets(*source, &answer, row, &mut dealt)? {
+                        batches.entry(target).or_default().push(text);
+                    }
+                }
+                for (target, texts) in &batches {
+                    at(connections, *target).rows(&leaf.insert(texts)).await?;
+                }
+                if answer.len() < BATCH_ROWS {
+                    break;
+                }
+            }
+            at(connections, *source).rows(&format!("CLOSE {CURSOR}")).await?;
+        }
+        Ok(())
+    }
+
+    /// Where one row goes.
+    fn targets(
+        &self,
+        source: NodeId,
+        answer: &Answer<'_>,
+        row: usize,
+        dealt: &mut usize,
+    ) -> Result<Vec<NodeId>, GatewayError> {
+        match &self.travel {
+            Travel::CopyEverywhere { .. } => {
+                Ok(self.nodes.iter().copied().filter(|node| *node != source).collect())
+            }
+            Travel::DealOut => {
+                *dealt += 1;
+                Ok(vec![self.nodes[*dealt % self.nodes.len()]])
+            }
+            Travel::SendForeign { .. } => {
+                let target = NodeId(answer.number(row, 0)?);
+                if self.nodes.contains(&target) {
+                    Ok(vec![target])
+                } else {
+                    Err(answer.unreadable())
+                }
+            }
+            Travel::Nothing | Travel::DropForeign { .. } => Ok(Vec::new()),
+        }
+    }
+}
+
+/// Name of the cursor that is open on each source; no client is called so.
+const CURSOR: &str = "tutti_moving_rows";
+/// Name of the row in our statements; hides no column unless somebody calls one so.
+const ROW: &str = "tutti_moved_row";
+
+/// What happens on which node, in this order.
+#[derive(Debug, Default, PartialEq)]
+struct Steps {
+    /// Statements before any row is read.
+    first: Vec<(NodeId, String)>,
+    /// Queries that yield target node and row text.
+    sources: Vec<(NodeId, String)>,
+    /// Statements after the cursors are open.
+    then: Vec<(NodeId, String)>,
+}
+
+impl Leaf {
+    fn steps(&self, travel: &Travel, nodes: &[NodeId]) -> Steps {
+        let name = &self.name;
+        let mut steps = Steps::default();
+        let delete_all = |node: NodeId| (node, format!("DELETE FROM ONLY {name}"));
+        let copies = || nodes.iter().copied().filter(|node| *node != NodeId::HOME);
+        let all_rows = format!("SELECT NULL, {ROW}::pg_catalog.text FROM ONLY {name} AS {ROW}");
+        match travel {
+            Travel::Nothing => (),
+            Travel::CopyEverywhere { sources, empty_copies } => {
+                if *empty_copies {
+                    steps.first.extend(copies().map(delete_all));
+                }
+                steps.sources.extend(sources.iter().map(|node| (*node, all_rows.clone())));
+            }
+            Travel::DealOut => {
+                steps.sources.push((NodeId::HOME, all_rows));
+                steps.then.extend(nodes.iter().copied().map(delete_all));
+            }
+            Travel::DropForeign { target } => {
+                steps
+                    .then
+                    .extend(nodes.iter().map(|node| (*node, self.delete_foreign(*node, target))));
+            }
+            Travel::SendForeign { sources, target, empty_copies } => {
+                if *empty_copies {
+                    steps.first.extend(copies().map(delete_all));
+                }
+                for node in sources {
+                    let owner = owner(target);
+                    let select = format!(
+                        "SELECT {owner}, {ROW}::pg_catalog.text FROM ONLY {name} AS {ROW} \
+                         WHERE {owner} <> {}",
+                        node.0
+                    );
+                    steps.sources.push((*node, select));
+                    steps.then.push((*node, self.delete_foreign(*node, target)));
+                }
+            }
+        }
+        steps
+    }
+
+    fn delete_foreign(&self, node: NodeId, target: &PlacementKind) -> String {
+        format!("DELETE FROM ONLY {} AS {ROW} WHERE {} <> {}", self.name, owner(target), node.0)
+    }
+
+    fn insert(&self, texts: &[&str]) -> String {
+        let Self { name, columns } = self;
+        let array = quote_literal(&array_text(texts));
+        format!(
+            "INSERT INTO {name} ({columns}) OVERRIDING SYSTEM VALUE \
+             SELECT {columns} FROM pg_catalog.unnest({array}::{name}[])"
+        )
+    }
+}
+
+/// SQL for the node that a row belongs to.
+fn owner(target: &PlacementKind) -> String {
+    let PlacementKind::Hash { key, key_type, map } = target else {
+        unreachable!("only hash placements give rows an owner");
+    };
+    let bucket = key_type.sql_bucket(&format!("{ROW}.{}", quote_identifier(key)));
+    format!("(SELECT b.node FROM tutti.bucket b WHERE b.map = {} AND b.bucket = {bucket})", map.0)
+}
+
+/// An array of texts as PostgreSQL reads it, each element quoted.
+fn array_text(elements: &[&str]) -> String {
+    let mut text = String::from("{");
+    for (position, element) in elements.iter().enumerate() {
+        text.push_str(if position == 0 { "\"" } else { ",\"" });
+        for character in element.chars() {
+            if matches!(character, '"' | '\\') {
+                text.push('\\');
+            }
+            text.push(character);
+        }
+        text.push('"');
+    }
+    text.push('}');
+    text
+}
+
+fn at(connections: &mut Connections, node: NodeId) -> &mut NodeConnection {
+    connections.get_mut(&node).expect("the caller gives a connection to every node")
+}
+
+/// Which rows travel for a change from one placement to another.
+fn travel(from: &PlacementKind, to: &PlacementKind, nodes: &[NodeId]) -> Travel {
+    use PlacementKind::{Hash, Home, Replicated, RoundRobin};
+    let spread = matches!(from, Hash { .. } | RoundRobin);
+    let sources = if spread { nodes.to_vec() } else { vec![NodeId::HOME] };
+    let empty_copies = *from == Home;
+    match (from, to) {
+        _ if from == to => Travel::Nothing,
+        (_, Home) | (Hash { .. }, RoundRobin) | (RoundRobin, RoundRobin) => Travel::Nothing,
+        (Replicated, Hash { .. }) => Travel::DropForeign { target: to.clone() },
+        (_, Hash { .. }) => Travel::SendForeign { sources, target: to.clone(), empty_copies },
+        (_, Replicated) => Travel::CopyEverywhere { sources, empty_copies },
+        (Home | Replicated, RoundRobin) => Travel::DealOut,
+    }
+}
+
+/// A table that belongs to the one that was named.
+struct Member {
+    schema: String,
+    name: String,
+    partitioned: bool,
+}
+
+/// The table with all its partitions and children.
+async fn read_family(
+    home: &mut NodeConnection,
+    relation: &Relation,
+) -> Result<Vec<Member>, GatewayError> {
+    let sql = format!(
+        "WITH RECURSIVE family (oid) AS (
+    SELECT {0}::pg_catalog.oid
+    UNION SELECT h.inhrelid FROM family f JOIN pg_catalog.pg_inherits h ON h.inhparent = f.oid
+)
+SELECT n.nspname, c.relname, c.relkind,
+    EXISTS (SELECT FROM pg_catalog.pg_inherits h WHERE h.inhrelid = {0})
+FROM family f JOIN pg_catalog.pg_class c ON c.oid = f.oid
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+ORDER BY c.oid = {0} DESC, n.nspname, c.relname",
+        relation.oid
+    );
+    let rows = home.rows(&sql).await?;
+    let answer = Answer { node: home.node(), what: "a table's partitions", rows: &rows };
+    let mut family = Vec::with_capacity(answer.len());
+    for row in 0..answer.len() {
+        let name = answer.text(row, 1)?.to_owned();
+        if answer.boolean(row, 3)? {
+            return Err(Refusal::unsupported(
+                format!("cannot redistribute \"{}\" alone", relation.name),
+                "It is a partition or child of another table, whose rows must be on the same nodes.",
+                "Name the topmost table; its partitions and children follow.",
+            )
+            .into());
+        }
+        let kind = answer.text(row, 2)?;
+        if !matches!(kind, "r" | "p") {
+            return Err(Refusal::unsupported(
+                format!("cannot redistribute \"{}\"", relation.name),
+                format!("Its partition \"{name}\" is a foreign table: its rows are on no node."),
+                "Detach the foreign table first.",
+            )
+            .into());
+        }
+        family.push(Member {
+            schema: answer.text(row, 0)?.to_owned(),
+            name,
+            partitioned: kind == "p",
+        });
+    }
+    Ok(family)
+}
+
+async fn set_for_travel(connection: &mut NodeConnection, table: &str) -> Result<(), GatewayError> {
+    let set = TRAVEL_SETTINGS.iter().map(|(name, value)| {
+        format!(
+            "SELECT pg_catalog.set_config('tutti.saved_{name}', \
+             pg_catalog.current_setting('{name}'), true), \
+             pg_catalog.set_config('{name}', '{value}', true);\n"
+        )
+    });
+    match connection.query(&set.collect::<String>()).await {
+        Ok(_) => Ok(()),
+        Err(NodeError::Refused(fields)) if fields.sqlstate() == "42501" => {
+            Err(Refusal::unsupported(
+                format!("only a superuser can redistribute table {table}"),
+                "Rows move between nodes with triggers and foreign keys off, which takes the right \
+                 to set session_replication_role.",
+                "Connect as a superuser, or GRANT SET ON PARAMETER session_replication_role on every \
+                 node.",
+            )
+            .into())
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn restore_settings() -> String {
+    let restore = TRAVEL_SETTINGS.iter().map(|(name, _)| {
+        format!(
+            "SELECT pg_catalog.set_config('{name}', \
+             pg_catalog.current_setting('tutti.saved_{name}'), true);\n"
+        )
+    });
+    restore.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use tutti_sql::hash::KeyType;
+
+    use super::*;
+
+    #[test]
+    fn array_elements_are_quoted_as_postgresql_reads_them() {
+        assert_eq!(array_text(&["(1,\"a\\\\b\")", "()"]), r#"{"(1,\"a\\\\b\")","()"}"#);
+        assert_eq!(array_text(&[]), "{}");
+    }
+
+    #[test]
+    fn rows_travel_only_as_far_as_they_must() {
+        let nodes = [NodeId(1), NodeId(2)];
+        let by_a = PlacementKind::hash("a".to_owned(), KeyType::Int4);
+        let by_b = PlacementKind::hash("b".to_owned(), KeyType::Int4);
+        let way = |from: &PlacementKind, to: &PlacementKind| travel(from, to, &nodes);
+        assert_eq!(way(&by_a, &by_a), Travel::Nothing);
+        assert_eq!(way(&by_a, &PlacementKind::RoundRobin), Travel::Nothing);
+        assert_eq!(way(&PlacementKind::Replicated, &PlacementKind::RoundRobin), Travel::DealOut);
+        assert_eq!(
+            way(&PlacementKind::Replicated, &by_a),
+            Travel::DropForeign { target: by_a.clone() }
+        );
+        assert_eq!(
+            way(&by_a, &by_b),
+            Travel::SendForeign { sources: nodes.to_vec(), target: by_b, empty_copies: false }
+        );
+        assert_eq!(
+            way(&PlacementKind::Home, &PlacementKind::Replicated),
+            Travel::CopyEverywhere { sources: vec![NodeId(1)], empty_copies: true }
+        );
+    }
+}

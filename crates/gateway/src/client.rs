@@ -1,0 +1,127 @@
+//! The client's side of a session: its socket and both buffers.
+//!
+//! Owns: framed reading, buffered writing, and the capture of answers that are not to be sent yet.
+//! Never: interprets messages.
+
+use std::io;
+
+use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tutti_wire::backend::{TransactionStatus, put_ready_for_query};
+use tutti_wire::error_fields::ErrorFields;
+use tutti_wire::frame::{Frame, WireError, take_frame};
+use tutti_wire::startup::{self, Startup};
+
+/// Answers are sent when this many bytes have gathered, or when the client is waited for.
+const FLUSH_BYTES: usize = 64 * 1024;
+
+/// Why no further message can be read from a client.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The connection ended or broke.
+    #[error("client connection lost")]
+    Lost(#[from] io::Error),
+    /// The client sent what the protocol does not allow; the stream cannot be followed further.
+    #[error(transparent)]
+    Protocol(#[from] WireError),
+}
+
+/// A connected client.
+#[derive(Debug)]
+pub struct Client {
+    stream: TcpStream,
+    incoming: BytesMut,
+    outgoing: BytesMut,
+    captured: Option<BytesMut>,
+}
+
+impl Client {
+    /// Takes over a socket.
+    pub fn new(stream: TcpStream) -> Self {
+        Self { stream, incoming: BytesMut::new(), outgoing: BytesMut::new(), captured: None }
+    }
+
+    /// Reads one startup packet; `None` if the client left without a word.
+    pub async fn startup(&mut self) -> Result<Option<Startup>, ClientError> {
+        loop {
+            if let Some(len) = startup::packet_len(&self.incoming)?
+                && len <= self.incoming.len()
+            {
+                let packet = self.incoming.split_to(len).freeze();
+                return Ok(Some(startup::decode(packet)?));
+            }
+            if self.stream.read_buf(&mut self.incoming).await? == 0 {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Sends one byte at once: the answer to a request for encryption.
+    pub async fn answer_encryption_request(&mut self, answer: u8) -> Result<(), ClientError> {
+        Ok(self.stream.write_all(&[answer]).await?)
+    }
+
+    /// The next message; sends what is buffered before it waits. `None` at the end of the stream.
+    /// Cancel-safe.
+    pub async fn next_frame(&mut self) -> Result<Option<Frame>, ClientError> {
+        loop {
+            if let Some(frame) = take_frame(&mut self.incoming)? {
+                return Ok(Some(frame));
+            }
+            self.flush().await?;
+            self.incoming.reserve(8 * 1024);
+            if self.stream.read_buf(&mut self.incoming).await? == 0 {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Whether a whole message is waiting in memory already.
+    pub fn has_frame(&self) -> bool {
+        matches!(tutti_wire::frame::frame_len(&self.incoming), Ok(Some(len)) if len <= self.incoming.len())
+    }
+
+    /// Where answers are written.
+    pub fn out(&mut self) -> &mut BytesMut {
+        self.captured.as_mut().unwrap_or(&mut self.outgoing)
+    }
+
+    /// Sends what is buffered if it is much.
+    pub async fn flush_if_full(&mut self) -> Result<(), ClientError> {
+        if self.outgoing.len() < FLUSH_BYTES { Ok(()) } else { self.flush().await }
+    }
+
+    /// Sends what is buffered.
+    pub async fn flush(&mut self) -> Result<(), ClientError> {
+        if !self.outgoing.is_empty() {
+            self.stream.write_all_buf(&mut self.outgoing).await?;
+        }
+        Ok(())
+    }
+
+    /// From now on answers are kept instead of sent, until [`Self::end_capture`].
+    pub fn begin_capture(&mut self) {
+        self.captured = Some(BytesMut::new());
+    }
+
+    /// What was kept since [`Self::begin_capture`].
+    pub fn end_capture(&mut self) -> Bytes {
+        self.captured.take().unwrap_or_default().freeze()
+    }
+
+    /// Writes an error.
+    pub fn put_error(&mut self, error: &ErrorFields) {
+        error.put(self.out(), b'E');
+    }
+
+    /// Writes a notice or warning.
+    pub fn put_notice(&mut self, notice: &ErrorFields) {
+        notice.put(self.out(), b'N');
+    }
+
+    /// Writes ReadyForQuery.
+    pub fn put_ready(&mut self, status: TransactionStatus) {
+        put_ready_for_query(self.out(), status);
+    }
+}

@@ -1,0 +1,62 @@
+//! By which protocol the client asked, and so by which the nodes are asked.
+//!
+//! Owns: writing a statement to a node in the client's protocol, with the client's parameters.
+//! Never: reads answers.
+
+use tutti_wire::frontend::{Arguments, put_bind, put_execute, put_parse, put_query, put_sync};
+
+use crate::session::Link;
+
+/// How a statement came.
+#[derive(Clone, Debug)]
+pub enum Call {
+    /// In a Query message: rows are described, values are text, no parameters.
+    Simple,
+    /// By Execute: rows were described before, formats as bound.
+    Extended {
+        /// Type of every parameter; 0 where the client left it open and nobody asked a node.
+        types: Vec<u32>,
+        /// Values and formats.
+        arguments: Arguments,
+    },
+}
+
+impl Call {
+    /// Whether the client used the extended protocol.
+    pub fn is_extended(&self) -> bool {
+        matches!(self, Self::Extended { .. })
+    }
+
+    /// Appends `sql` to the link, so that the answer is what the client asked for. Ends with a
+    /// message that makes the node say ReadyForQuery.
+    pub(crate) fn put(&self, link: &mut Link, sql: &str) {
+        link.forget_unnamed();
+        let out = link.connection().outgoing();
+        match self {
+            Self::Simple => put_query(out, sql),
+            Self::Extended { types, arguments } => {
+                put_parse(out, "", sql, types);
+                put_bind(out, "", "", arguments);
+                put_execute(out, "", 0);
+                put_sync(out);
+            }
+        }
+    }
+
+    /// Appends a query of the gateway's own that may contain the client's parameters; its rows come
+    /// as text whatever the client asked for.
+    pub(crate) fn put_internal(&self, link: &mut Link, sql: &str) {
+        link.forget_unnamed();
+        let out = link.connection().outgoing();
+        match self {
+            Self::Extended { types, arguments } if !arguments.values.is_empty() => {
+                put_parse(out, "", sql, types);
+                let arguments = Arguments { result_formats: Vec::new(), ..arguments.clone() };
+                put_bind(out, "", "", &arguments);
+                put_execute(out, "", 0);
+                put_sync(out);
+            }
+            Self::Simple | Self::Extended { .. } => put_query(out, sql),
+        }
+    }
+}

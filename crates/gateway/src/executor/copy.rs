@@ -1,0 +1,496 @@
+//! COPY: data in, split by key; data out, concatenated.
+//!
+//! Owns: the copy streams to and from several nodes at once.
+//! Never: parses a row itself (`tutti_wire::copy` does).
+//! Start reading at [`Session::copy_from`].
+
+use bytes::{Bytes, BytesMut};
+use tutti_sql::catalog::{NodeId, Placement};
+use tutti_sql::hash::CannotHash;
+use tutti_sql::plan::{Access, CopyFrom, CopyTo, CopyToPlan};
+use tutti_wire::backend::decode_command_complete;
+use tutti_wire::copy::{CopyError, CopyFormat, CopyPiece, RowSplitter};
+use tutti_wire::error_fields::ErrorFields;
+use tutti_wire::frame::{Frame, put_frame};
+use tutti_wire::frontend::{put_copy_data, put_copy_done, put_copy_fail, put_query};
+
+use super::call::Call;
+use super::placement::{bucket_of_value, node_of_bucket};
+use super::relay::COPY_FLUSH_BYTES;
+use super::{Done, TagTotal};
+use crate::client::ClientError;
+use crate::failure::Failure;
+use crate::session::{Link, Session};
+
+/// Rows whose missing values are drawn together, in rows.
+const FILL_CHUNK_ROWS: usize = 5_000;
+/// Length of a binary COPY's signature, flags and (empty) extension, in bytes.
+const BINARY_HEADER_LEN: usize = 19;
+/// A binary COPY ends with a field count of -1.
+const BINARY_TRAILER: [u8; 2] = [0xff, 0xff];
+
+impl From<CopyError> for Failure {
+    fn from(error: CopyError) -> Self {
+        let fields = ErrorFields::error(error.sqlstate(), error.to_string());
+        match error.hint() {
+            Some(hint) => fields.with(b'H', hint).into(),
+            None => fields.into(),
+        }
+    }
+}
+
+/// A COPY FROM under way.
+struct CopyIn<'a> {
+    plan: &'a CopyFrom,
+    format: CopyFormat,
+    header: Option<Bytes>,
+    /// Nodes whose COPY has been opened.
+    open: Vec<NodeId>,
+    /// Rows that wait for the values of `plan.fill`.
+    waiting: Vec<Bytes>,
+    total: TagTotal,
+}
+
+/// How the client ended its data.
+enum DataEnd {
+    Done,
+    Failed(String),
+}
+
+impl Session {
+    pub(super) async fn copy_from(
+        &mut self,
+        plan: &CopyFrom,
+        call: &Call,
+    ) -> Result<Done, Failure> {
+        let names: Vec<&str> =
+            plan.columns.iter().map(|index| plan.relation.columns[*index].name.as_str()).collect();
+        let format = CopyFormat::from_options(&plan.options, &names)?;
+        self.need_transaction();
+        let mut copy = CopyIn {
+            plan,
+            format,
+            header: None,
+            open: Vec::new(),
+            waiting: Vec::new(),
+            total: TagTotal::default(),
+        };
+        if plan.fill.is_empty() {
+            // Refusals of the nodes (no such column, no right to insert) come before any data.
+            self.open_copies(&mut copy).await?;
+        } else {
+            self.try_copy(plan).await?;
+        }
+        self.put_copy_in_response(&copy);
+        self.client.flush().await?;
+        let mut splitter = RowSplitter::new(&copy.format);
+        let taken = self.take_copy_data(&mut copy, &mut splitter).await;
+        let ended = match taken {
+            Ok(DataEnd::Done) => Ok(()),
+            Ok(DataEnd::Failed(reason)) => {
+                let message = format!("COPY from stdin failed: {reason}");
+                Err(Failure::error("57014", message))
+            }
+            Err(failure) => Err(failure),
+        };
+        let closed = match &ended {
+            Ok(()) => self.close_copies(&mut copy).await,
+            Err(failure) => {
+                self.fail_copies(&mut copy, &failure.to_string()).await?;
+                Ok(())
+            }
+        };
+        // Data that is still on its way after an error is ignored by the session's main loop.
+        ended.and(closed)?;
+        let tag = copy.total.tag();
+        let tag = if tag.is_empty() { "COPY 0".to_owned() } else { tag };
+        if call.is_extended() {
+            tutti_wire::backend::put_command_complete(self.client.out(), &tag);
+            return Ok(Done::Told);
+        }
+        Ok(Done::Tag(tag))
+    }
+
+    /// With values to fill in, COPYs are opened per chunk: errors of the statement itself are found
+    /// by an empty one before.
+    async fn try_copy(&mut self, plan: &CopyFrom) -> Result<(), Failure> {
+        let link = self.enlist(NodeId::HOME, Access::Write).await?;
+        open_copy(link, &plan.statement).await?;
+        if plan.options.iter().any(|(name, value)| name == "format" && value == "binary") {
+            return Err(Failure::unsupported(
+                "binary COPY without the columns whose values come from a sequence is not supported",
+                "Their values are drawn on one node, as text.",
+                "Use text or CSV format, or give the columns.",
+            ));
+        }
+        put_copy_done(link.connection().outgoing());
+        link.connection().flush().await?;
+        finish_copy(link).await?;
+        Ok(())
+    }
+
+    async fn open_copies(&mut self, copy: &mut CopyIn<'_>) -> Result<(), Failure> {
+        for node in self.catalog.nodes.clone() {
+            let link = self.enlist(node, Access::Write).await?;
+            open_copy(link, &copy.plan.statement).await?;
+            copy.open.push(node);
+            if let Some(header) = &copy.header {
+                put_copy_data(link.connection().outgoing(), header);
+            }
+        }
+        Ok(())
+    }
+
+    fn put_copy_in_response(&mut self, copy: &CopyIn<'_>) {
+        let format = u8::from(copy.format == CopyFormat::Binary);
+        let columns = u16::try_from(copy.plan.columns.len()).unwrap_or(u16::MAX);
+        put_frame(self.client.out(), b'G', |body| {
+            body.extend_from_slice(&[format]);
+            body.extend_from_slice(&columns.to_be_bytes());
+            for _ in 0..columns {
+                body.extend_from_slice(&[0, format]);
+            }
+        });
+    }
+
+    /// Reads the client's data to its end and deals the rows out.
+    async fn take_copy_data(
+        &mut self,
+        copy: &mut CopyIn<'_>,
+        splitter: &mut RowSplitter,
+    ) -> Result<DataEnd, Failure> {
+        loop {
+            let Some(frame) = self.client.next_frame().await? else {
+                let lost = std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
+                return Err(Failure::Client(ClientError::from(lost)));
+            };
+            match frame.tag() {
+                b'd' => {
+                    splitter.push(frame.body_bytes());
+                    while let Some(piece) = splitter.next_piece()? {
+                        self.take_piece(copy, piece).await?;
+                    }
+                }
+                b'c' => {
+                    if let Some(piece) = splitter.finish()? {
+                        self.take_piece(copy, piece).await?;
+                    }
+                    self.send_waiting(copy).await?;
+                    return Ok(DataEnd::Done);
+                }
+                b'f' => {
+                    let reason = tutti_wire::frame::Fields::of(&frame).string()?;
+                    return Ok(DataEnd::Failed(reason));
+                }
+                b'H' | b'S' => (),
+                tag => {
+                    let message =
+                        format!("unexpected message type 0x{tag:02X} during COPY from stdin");
+                    return Err(Failure::error("08P01", message));
+                }
+            }
+        }
+    }
+
+    async fn take_piece(&mut self, copy: &mut CopyIn<'_>, piece: CopyPiece) -> Result<(), Failure> {
+        match piece {
+            CopyPiece::Header(header) => {
+                let header = self.filled_header(copy, header)?;
+                for node in &copy.open {
+                    if let Some(link) = self.links.get_mut(node) {
+                        put_copy_data(link.connection().outgoing(), &header);
+                    }
+                }
+                copy.header = Some(header);
+                Ok(())
+            }
+            CopyPiece::Row(row) if copy.plan.fill.is_empty() => self.send_row(copy, &row).await,
+            CopyPiece::Row(row) => {
+                copy.waiting.push(row);
+                match copy.waiting.len() < FILL_CHUNK_ROWS {
+                    true => Ok(()),
+                    false => self.send_waiting(copy).await,
+                }
+            }
+            CopyPiece::End(_) => Ok(()),
+        }
+    }
+
+    /// A header line names the filled columns too (HEADER MATCH compares it).
+    fn filled_header(&self, copy: &CopyIn<'_>, header: Bytes) -> Result<Bytes, Failure> {
+        if copy.plan.fill.is_empty() || copy.format == CopyFormat::Binary {
+            return Ok(header);
+        }
+        let columns = &copy.plan.relation.columns;
+        let names: Vec<Option<&[u8]>> =
+            copy.plan.fill.iter().map(|(index, _)| Some(columns[*index].name.as_bytes())).collect();
+        Ok(copy.format.append_fields(&header, &names)?.into())
+    }
+
+    async fn send_row(&mut self, copy: &mut CopyIn<'_>, row: &[u8]) -> Result<(), Failure> {
+        let only = match &copy.plan.relation.placement {
+            Placement::Hash { .. } => Some(self.node_of_copied(copy, row)?),
+            Placement::RoundRobin => Some(self.deal_round_robin()),
+            Placement::Replicated | Placement::Home => None,
+        };
+        for node in &copy.open {
+            if only.is_some_and(|only| only != *node) {
+                continue;
+            }
+            let Some(link) = self.links.get_mut(node) else { continue };
+            put_copy_data(link.connection().outgoing(), row);
+            if COPY_FLUSH_BYTES < link.connection().outgoing().len() {
+                link.connection().flush().await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn node_of_copied(&self, copy: &CopyIn<'_>, row: &[u8]) -> Result<NodeId, Failure> {
+        let (Placement::Hash { key_type, map, .. }, Some(key)) =
+            (&copy.plan.relation.placement, copy.plan.key)
+        else {
+            return Ok(NodeId::HOME);
+        };
+        let value = match copy.format.field(row, key) {
+            Ok(value) => value,
+            // The row lacks the field or asks for its default: the node that gets it says so.
+            Err(_) => return Ok(NodeId::HOME),
+        };
+        let hashed = match (&value, &copy.format) {
+            (Some(value), CopyFormat::Binary) => key_type.bucket_of_binary(value),
+            (Some(value), _) => match std::str::from_utf8(value) {
+                Ok(text) => bucket_of_value(*key_type, Some(text)),
+                Err(_) => return Ok(NodeId::HOME),
+            },
+            (None, _) => bucket_of_value(*key_type, None),
+        };
+        let bucket = match hashed {
+            Ok(bucket) => bucket,
+            // No value of the type at all: any node refuses it in PostgreSQL's words.
+            Err(CannotHash::Malformed) => return Ok(NodeId::HOME),
+            Err(CannotHash::NotCanonical) => {
+                return Err(Failure::unsupported(
+                    "a distribution key in this spelling cannot be placed by COPY",
+                    "Only the server could read it, and it must be read before the row is sent.",
+                    "Write the key in ISO form, or load through INSERT … SELECT from another table.",
+                ));
+            }
+        };
+        node_of_bucket(&self.catalog, *map, bucket)
+            .ok_or_else(|| Failure::error("XX000", format!("bucket map {} is missing", map.0)))
+    }
+
+    /// Draws the missing values of the waiting rows on node 1, then sends them by a COPY of their
+    /// own: a node that takes COPY data cannot answer queries meanwhile.
+    async fn send_waiting(&mut self, copy: &mut CopyIn<'_>) -> Result<(), Failure> {
+        if copy.waiting.is_empty() {
+            return Ok(());
+        }
+        let rows = std::mem::take(&mut copy.waiting);
+        let expressions: Vec<_> = copy
+            .plan
+            .fill
+            .iter()
+            .map(|(_, expression)| format!("({expression})::pg_catalog.text"))
+            .collect();
+        let sql = format!(
+            "SELECT {} FROM pg_catalog.generate_series(1, {})",
+            expressions.join(", "),
+            rows.len()
+        );
+        let values = self.internal_rows(NodeId::HOME, Access::Write, &sql, &Call::Simple).await?;
+        self.open_copies(copy).await?;
+        for (row, values) in rows.iter().zip(&values) {
+            let values: Vec<Option<&[u8]>> = values.iter().map(|value| value.as_deref()).collect();
+            let row = copy.format.append_fields(row, &values)?;
+            self.send_row(copy, &row).await?;
+        }
+        self.close_copies(copy).await
+    }
+
+    /// Ends the open COPYs and adds up what they did.
+    async fn close_copies(&mut self, copy: &mut CopyIn<'_>) -> Result<(), Failure> {
+        let open = std::mem::take(&mut copy.open);
+        for node in &open {
+            let link = self.links.get_mut(node).expect("its COPY is open");
+            if copy.format == CopyFormat::Binary {
+                put_copy_data(link.connection().outgoing(), &BINARY_TRAILER);
+            }
+            put_copy_done(link.connection().outgoing());
+            link.connection().flush().await?;
+        }
+        let replicated = copy.plan.relation.placement == Placement::Replicated;
+        let mut failure = None;
+        for node in &open {
+            let link = self.links.get_mut(node).expect("its COPY is open");
+            match finish_copy(link).await {
+                Ok(tag) if !replicated || *node == NodeId::HOME => copy.total.add(&tag),
+                Ok(_) => (),
+                Err(error) => failure = failure.or(Some(error)),
+            }
+        }
+        failure.map_or(Ok(()), Err)
+    }
+
+    /// Ends the open COPYs with a failure; an error that a node found before is the better reason.
+    async fn fail_copies(&mut self, copy: &mut CopyIn<'_>, reason: &str) -> Result<(), Failure> {
+        for node in std::mem::take(&mut copy.open) {
+            let Some(link) = self.links.get_mut(&node) else { continue };
+            put_copy_fail(link.connection().outgoing(), reason);
+            link.connection().flush().await?;
+            let _ = finish_copy(link).await;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn copy_to(
+        &mut self,
+        copy: &CopyTo,
+        text: &str,
+        call: &Call,
+    ) -> Result<Done, Failure> {
+        match &copy.plan {
+            CopyToPlan::One(choice) => {
+                let node = self.choose(choice, call).unwrap_or(NodeId::HOME);
+                self.run_on_one(node, Access::Read, text, call).await
+            }
+            CopyToPlan::Gather(gather) => self.gather(gather, call).await,
+            CopyToPlan::Scatter => self.copy_out_of_each(copy, text, call).await,
+        }
+    }
+
+    async fn copy_out_of_each(
+        &mut self,
+        copy: &CopyTo,
+        text: &str,
+        call: &Call,
+    ) -> Result<Done, Failure> {
+        let nodes = self.catalog.nodes.clone();
+        for node in &nodes {
+            let link = self.enlist(*node, Access::Read).await?;
+            link.forget_unnamed();
+            put_query(link.connection().outgoing(), text);
+            link.connection().flush().await?;
+        }
+        let mut total = TagTotal::default();
+        let mut failure = None;
+        for (index, node) in nodes.iter().enumerate() {
+            let part = Part {
+                first: index == 0,
+                last: index + 1 == nodes.len(),
+                binary: copy.binary,
+                header: copy.header,
+                silent: failure.is_some(),
+            };
+            match self.copy_out_of(*node, &part).await {
+                Ok(tag) => total.add(&tag),
+                Err(Failure::Client(error)) => return Err(error.into()),
+                Err(error) => failure = failure.or(Some(error)),
+            }
+        }
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
+        let tag = total.tag();
+        if call.is_extended() {
+            tutti_wire::backend::put_command_complete(self.client.out(), &tag);
+            return Ok(Done::Told);
+        }
+        Ok(Done::Tag(tag))
+    }
+
+    async fn copy_out_of(&mut self, node: NodeId, part: &Part) -> Result<String, Failure> {
+        let link = self.links.get_mut(&node).expect("enlisted");
+        let refused_before = link.settle().await?;
+        let mut tag = String::new();
+        let mut refused = None;
+        let mut messages = 0;
+        loop {
+            let frame = link.connection().next_frame().await?;
+            match frame.tag() {
+                b'd' => {
+                    part.forward(self.client.out(), &frame, messages);
+                    messages += 1;
+                    self.client.flush_if_full().await?;
+                }
+                b'H' if part.first => self.client.out().extend_from_slice(frame.as_bytes()),
+                b'c' if part.last && !part.silent => {
+                    self.client.out().extend_from_slice(frame.as_bytes());
+                }
+                b'C' => tag = decode_command_complete(&frame)?,
+                b'E' => refused = Some(ErrorFields::decode(&frame)?),
+                b'Z' => break,
+                _ => (),
+            }
+        }
+        refused_before.map_or(Ok(()), Err)?;
+        refused.map_or(Ok(tag), |error| Err(error.into()))
+    }
+}
+
+/// One node's share of a COPY TO, among others.
+struct Part {
+    first: bool,
+    last: bool,
+    binary: bool,
+    header: bool,
+    silent: bool,
+}
+
+impl Part {
+    /// Passes a CopyData message on, without what must appear only once in the whole.
+    fn forward(&self, out: &mut BytesMut, frame: &Frame, index: usize) {
+        let mut data = frame.body();
+        if self.silent || (self.header && !self.first && index == 0) {
+            return;
+        }
+        if self.binary {
+            if !self.first && index == 0 {
+                data = data.get(BINARY_HEADER_LEN..).unwrap_or_default();
+            }
+            if !self.last {
+                // PostgreSQL sends the trailer as a message of its own, or right behind the header.
+                data = match data.strip_suffix(&BINARY_TRAILER) {
+                    Some(rest)
+                        if rest.is_empty() || rest.len() == BINARY_HEADER_LEN && index == 0 =>
+                    {
+                        rest
+                    }
+                    _ => data,
+                };
+            }
+            if data.is_empty() {
+                return;
+            }
+        }
+        put_copy_data(out, data);
+    }
+}
+
+/// Sends a COPY … FROM STDIN and waits until the node takes data.
+async fn open_copy(link: &mut Link, sql: &str) -> Result<(), Failure> {
+    link.forget_unnamed();
+    put_query(link.connection().outgoing(), sql);
+    link.connection().flush().await?;
+    let refused_before = link.settle().await?;
+    let mut refused = None;
+    loop {
+        let frame = link.connection().next_frame().await?;
+        match frame.tag() {
+            b'G' => return Ok(refused_before.map_or(Ok(()), Err)?),
+            b'E' => refused = Some(ErrorFields::decode(&frame)?),
+            b'Z' => break,
+            _ => (),
+        }
+    }
+    refused_before.map_or(Ok(()), Err)?;
+    let refused =
+        refused.unwrap_or_else(|| ErrorFields::error("08P01", "a node did not take COPY data"));
+    Err(refused.into())
+}
+
+/// Reads the end of a COPY: its tag.
+async fn finish_copy(link: &mut Link) -> Result<String, Failure> {
+    Ok(link.connection().finish_query().await?.pop().unwrap_or_default().tag)
+}

@@ -1,0 +1,49 @@
+//! CREATE TABLE AS and SELECT INTO: create everywhere, then fill like any INSERT … SELECT.
+//!
+//! Owns: the two halves and their one answer.
+//! Never: copies rows itself.
+
+use tutti_sql::plan::Ddl;
+use tutti_sql::statement;
+
+use super::Done;
+use super::call::Call;
+use crate::failure::Failure;
+use crate::session::Session;
+
+impl Session {
+    pub(super) async fn create_table_as(
+        &mut self,
+        ddl: &Ddl,
+        create: &str,
+        insert: Option<&str>,
+        call: &Call,
+    ) -> Result<Done, Failure> {
+        self.need_transaction();
+        let existed = match &ddl.creates {
+            Some(created) if created.if_not_exists => self
+                .catalog
+                .resolve(&self.scope, created.schema.as_deref(), &created.name)
+                .is_some(),
+            _ => false,
+        };
+        let created = self.ddl(ddl, create, &Call::Simple).await?;
+        let (Some(insert), false) = (insert, existed) else { return Ok(created) };
+        let mut statements = statement::parse(insert)?;
+        let Some(statement) = statements.pop() else { return Ok(created) };
+        let planned = self.plan(&statement)?;
+        let filled = Box::pin(self.execute(&planned, &statement.text, &internal(call))).await?;
+        Ok(match filled {
+            Done::Tag(tag) => Done::Tag(tag.replace("INSERT 0", "SELECT")),
+            other => other,
+        })
+    }
+}
+
+/// The query's parameters, if it has any, are the client's.
+fn internal(call: &Call) -> Call {
+    match call {
+        Call::Extended { arguments, .. } if arguments.values.is_empty() => Call::Simple,
+        call => call.clone(),
+    }
+}

@@ -1,0 +1,75 @@
+//! SQL cursors: each lives on one node.
+//!
+//! Owns: which.
+//! Never: moves one.
+
+use tutti_sql::catalog::NodeId;
+use tutti_sql::plan::{Access, Plan, Planned, RunOn};
+
+use super::Done;
+use super::call::Call;
+use crate::failure::Failure;
+use crate::session::Session;
+
+impl Session {
+    pub(super) async fn declare(
+        &mut self,
+        name: &str,
+        planned: &Planned,
+        text: &str,
+        call: &Call,
+    ) -> Result<Done, Failure> {
+        let holds = text.to_ascii_lowercase().contains("with hold");
+        let (node, access, filled) = match &planned.plan {
+            Plan::One { node, access, otherwise } => match (self.choose(node, call), otherwise) {
+                (Some(node), _) => (node, *access, None),
+                (None, Some(otherwise)) => {
+                    return Box::pin(self.declare(name, otherwise, text, call)).await;
+                }
+                (None, None) => return Err(Failure::error("XX000", "the cursor has no node")),
+            },
+            Plan::Gather(gather) => {
+                let RunOn::One(choice) = &gather.run_on else {
+                    return Err(Failure::error("XX000", "a cursor cannot be on several nodes"));
+                };
+                let filled = self.fill(gather, call).await?;
+                let node = self.choose(choice, call).unwrap_or(NodeId::HOME);
+                (node, gather.access, Some(filled))
+            }
+            other => {
+                tracing::error!(?other, "a cursor's query has a plan that no node can hold");
+                return Err(Failure::error("XX000", "the cursor's query cannot be run"));
+            }
+        };
+        let done = self.run_on_one(node, access, filled.as_deref().unwrap_or(text), call).await?;
+        self.cursors.insert(name.to_owned(), (node, holds));
+        Ok(done)
+    }
+
+    pub(super) async fn use_cursor(
+        &mut self,
+        name: Option<&str>,
+        close: bool,
+        text: &str,
+        call: &Call,
+    ) -> Result<Done, Failure> {
+        let Some(name) = name else {
+            let mut nodes: Vec<_> = self.cursors.values().map(|(node, _)| *node).collect();
+            nodes.sort_unstable();
+            nodes.dedup();
+            for node in nodes {
+                self.internal_rows(node, Access::Read, text, call).await?;
+            }
+            self.cursors.clear();
+            return Ok(Done::Tag("CLOSE CURSOR ALL".to_owned()));
+        };
+        let node = self.cursors.get(name).map_or(NodeId::HOME, |(node, _)| *node);
+        // WHERE CURRENT OF writes; FETCH and MOVE may lock or call functions.
+        let access = if close { Access::Read } else { Access::Write };
+        let done = self.run_on_one(node, access, text, call).await?;
+        if close {
+            self.cursors.remove(name);
+        }
+        Ok(done)
+    }
+}

@@ -1,0 +1,121 @@
+//! Schema changes: the same statement on all nodes, in one global transaction.
+//!
+//! Owns: the order of nodes, registering placements, checking the rules of distribution, and the
+//! session's own catalog until the transaction ends.
+//! Never: half-done DDL: whatever fails here fails the transaction.
+
+use tutti_sql::catalog::NodeId;
+use tutti_sql::plan::{Access, CreatedTable, Ddl};
+use tutti_wire::backend::put_command_complete;
+
+use super::Done;
+use super::call::Call;
+use crate::catalog;
+use crate::error::GatewayError;
+use crate::failure::Failure;
+use crate::session::Session;
+
+impl Session {
+    pub(super) async fn ddl(
+        &mut self,
+        ddl: &Ddl,
+        text: &str,
+        call: &Call,
+    ) -> Result<Done, Failure> {
+        self.need_transaction();
+        let done = self.run_on_one(NodeId::HOME, Access::Write, text, &quiet(call)).await?;
+        let nodes = self.catalog.nodes.clone();
+        let others: Vec<_> = nodes.into_iter().filter(|node| *node != NodeId::HOME).collect();
+        for node in &others {
+            self.internal_rows(*node, Access::Write, text, &Call::Simple).await?;
+        }
+        self.after_ddl(ddl, &others).await?;
+        self.finish_ddl_answer(done, call)
+    }
+
+    /// DDL answers are a tag and notices; written late, so that a refusal can still take its place.
+    fn finish_ddl_answer(&mut self, done: Done, call: &Call) -> Result<Done, Failure> {
+        match done {
+            Done::Tag(tag) if call.is_extended() => {
+                put_command_complete(self.client.out(), &tag);
+                Ok(Done::Told)
+            }
+            done => Ok(done),
+        }
+    }
+
+    /// Registers what was created, forgets what was dropped, checks the rules, and gives this
+    /// session the catalog that results.
+    pub(super) async fn after_ddl(&mut self, ddl: &Ddl, others: &[NodeId]) -> Result<(), Failure> {
+        if let Some(created) = &ddl.creates {
+            self.register_created(created).await?;
+        }
+        for node in [&[NodeId::HOME], others].concat() {
+            let connection = self.link(node).await?.connection();
+            if ddl.may_drop {
+                catalog::unregister_dropped(connection).await?;
+            }
+            if ddl.touches_sequences && node != NodeId::HOME {
+                catalog::disarm_sequences(connection).await?;
+            }
+            catalog::note_change(connection).await?;
+        }
+        self.verify_schema().await?;
+        self.reload_own_catalog().await?;
+        self.refresh_scope().await
+    }
+
+    async fn register_created(&mut self, created: &CreatedTable) -> Result<(), Failure> {
+        let default = self.shared.config.default_distribution;
+        let catalog = self.catalog.clone();
+        let home = self.link(NodeId::HOME).await?.connection();
+        let Some(registration) =
+            catalog::choose_placement(home, default, created, &catalog).await?
+        else {
+            return Ok(());
+        };
+        for node in catalog.nodes.clone() {
+            let connection = self.link(node).await?.connection();
+            catalog::register(connection, &registration, &catalog.nodes).await?;
+        }
+        Ok(())
+    }
+
+    /// The rules of distribution, checked on node 1 inside the transaction.
+    pub(super) async fn verify_schema(&mut self) -> Result<(), Failure> {
+        Ok(catalog::verify(self.link(NodeId::HOME).await?.connection()).await?)
+    }
+
+    /// Reads the catalog as this transaction sees it.
+    pub(crate) async fn reload_own_catalog(&mut self) -> Result<(), Failure> {
+        let previous = self.catalog.clone();
+        let connection = self.link(NodeId::HOME).await?.connection();
+        let catalog = catalog::reload(connection, &previous).await?;
+        self.catalog = std::sync::Arc::new(catalog);
+        self.transaction.catalog_changed = true;
+        Ok(())
+    }
+
+    /// A transaction that changed the schema has ended: everybody gets the result.
+    pub(crate) async fn publish_catalog(&mut self, committed: bool) -> Result<(), Failure> {
+        if committed {
+            let previous = self.catalog.clone();
+            let connection = self.link(NodeId::HOME).await?.connection();
+            let catalog = catalog::reload(connection, &previous).await?;
+            self.shared.publish(catalog);
+        }
+        self.catalog = self.shared.catalog();
+        Ok(())
+    }
+}
+
+/// DDL takes no parameters, and its answer must wait: it runs by the simple protocol.
+fn quiet(_: &Call) -> Call {
+    Call::Simple
+}
+
+impl From<GatewayError> for Failure {
+    fn from(error: GatewayError) -> Self {
+        error.to_fields().into()
+    }
+}

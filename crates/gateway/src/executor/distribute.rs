@@ -1,0 +1,153 @@
+//! Functions of Tutti itself, called like any function of PostgreSQL.
+//!
+//! Owns: `tutti_distribute`, `tutti_replicate`, `tutti_round_robin` and the informational ones.
+//! Never: decides what a row's node is.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tutti_sql::catalog::{NodeId, Placement, Relation, RelationKind, quote_literal};
+use tutti_sql::plan::{Access, TuttiCall};
+use tutti_sql::statement::DistributeBy;
+use tutti_wire::backend::ColumnDescription;
+
+use super::Done;
+use super::call::Call;
+use crate::catalog::{self, Redistribution};
+use crate::failure::Failure;
+use crate::session::{Link, Session};
+
+/// The columns of a function's answer.
+pub(super) fn columns_of(function: &TuttiCall) -> Vec<ColumnDescription> {
+    match function {
+        TuttiCall::Distribute { function, .. } => vec![ColumnDescription::text(function)],
+        TuttiCall::Show { function } => match function.as_str() {
+            "tutti_nodes" => {
+                vec![ColumnDescription::text("node"), ColumnDescription::text("address")]
+            }
+            "tutti_tables" => vec![
+                ColumnDescription::text("table"),
+                ColumnDescription::text("placement"),
+                ColumnDescription::text("key"),
+            ],
+            name => vec![ColumnDescription::text(name)],
+        },
+    }
+}
+
+impl Session {
+    pub(super) async fn tutti_function(
+        &mut self,
+        function: &TuttiCall,
+        call: &Call,
+    ) -> Result<Done, Failure> {
+        let rows = match function {
+            TuttiCall::Distribute { table, distribute_by, .. } => {
+                vec![vec![Some(self.redistribute(table, distribute_by).await?)]]
+            }
+            TuttiCall::Show { function } => self.information(function),
+        };
+        let tag = format!("SELECT {}", rows.len());
+        self.put_rows(&columns_of(function), &rows, call);
+        Ok(Done::Tag(tag))
+    }
+
+    /// Moves a table's rows to where `wanted` says, in a transaction over all nodes. Returns what was
+    /// done, in words.
+    async fn redistribute(
+        &mut self,
+        table: &str,
+        wanted: &DistributeBy,
+    ) -> Result<String, Failure> {
+        self.need_transaction();
+        let relation = self.table_named(table).await?;
+        for node in self.catalog.nodes.clone() {
+            self.enlist(node, Access::Write).await?.query("SELECT 1").await?;
+        }
+        let catalog = self.catalog.clone();
+        let home = self.link(NodeId::HOME).await?.connection();
+        let redistribution = Redistribution::plan(home, &catalog, &relation, wanted).await?;
+        let mut connections: BTreeMap<_, _> = std::mem::take(&mut self.links)
+            .into_iter()
+            .map(|(node, link)| (node, link.into_connection()))
+            .collect();
+        let performed = redistribution.perform(&mut connections).await;
+        self.links = connections
+            .into_iter()
+            .map(|(node, connection)| (node, Link::new(connection)))
+            .collect();
+        performed?;
+        for node in catalog.nodes.clone() {
+            catalog::note_change(self.link(node).await?.connection()).await?;
+        }
+        self.verify_schema().await?;
+        self.reload_own_catalog().await?;
+        Ok(match wanted {
+            DistributeBy::Hash(column) => format!("{} is distributed by {column}", relation.name),
+            DistributeBy::RoundRobin => format!("{} is distributed round robin", relation.name),
+            DistributeBy::Replicated => format!("{} is replicated", relation.name),
+        })
+    }
+
+    /// The table that `name` means, read as PostgreSQL reads a regclass.
+    async fn table_named(&mut self, name: &str) -> Result<Arc<Relation>, Failure> {
+        let sql = format!(
+            "SELECT n.nspname, c.relname FROM pg_catalog.pg_class c \
+             JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
+             WHERE c.oid = {}::pg_catalog.regclass",
+            quote_literal(name)
+        );
+        let rows = self.enlist(NodeId::HOME, Access::Read).await?.query(&sql).await?;
+        let rows = rows.first().cloned().unwrap_or_default();
+        let (schema, table) =
+            (rows.text(0, 0).unwrap_or_default(), rows.text(0, 1).unwrap_or_default());
+        self.catalog.resolve(&self.scope, Some(schema), table).cloned().ok_or_else(|| {
+            Failure::unsupported(
+                format!("\"{table}\" cannot be distributed"),
+                "It is a system table, a temporary table, or one that was created past the gateway.",
+                "Create it through the gateway.",
+            )
+        })
+    }
+
+    fn information(&self, function: &str) -> Vec<Vec<Option<String>>> {
+        match function {
+            "tutti_nodes" => self
+                .shared
+                .config
+                .nodes
+                .iter()
+                .map(|node| {
+                    vec![
+                        Some(format!("n{}", node.id)),
+                        Some(format!("{}:{}", node.host, node.port)),
+                    ]
+                })
+                .collect(),
+            "tutti_tables" => self.table_rows(),
+            _ => vec![vec![Some(format!("Tutti {}", env!("CARGO_PKG_VERSION")))]],
+        }
+    }
+
+    fn table_rows(&self) -> Vec<Vec<Option<String>>> {
+        let mut rows: Vec<_> = self
+            .catalog
+            .relations
+            .values()
+            .flat_map(|relations| relations.values())
+            .filter(|relation| relation.kind == RelationKind::Table)
+            .map(|relation| {
+                let (placement, key) = match &relation.placement {
+                    Placement::Hash { key, .. } => ("hash", Some(&relation.columns[*key].name)),
+                    Placement::RoundRobin => ("round robin", None),
+                    Placement::Replicated => ("replicated", None),
+                    Placement::Home => ("node 1 only", None),
+                };
+                let name = format!("{}.{}", relation.schema, relation.name);
+                vec![Some(name), Some(placement.to_owned()), key.cloned()]
+            })
+            .collect();
+        rows.sort();
+        rows
+    }
+}

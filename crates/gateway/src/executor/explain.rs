@@ -1,0 +1,160 @@
+//! EXPLAIN: Tutti's plan first, then what the nodes say of their parts.
+//!
+//! Owns: the answer's lines, and which statements the gateway describes itself.
+//! Never: chooses a plan.
+
+use tutti_sql::catalog::NodeId;
+use tutti_sql::plan::{Access, CollectFrom, Gather, Plan, Planned};
+use tutti_sql::planner::explain_lines;
+use tutti_wire::backend::{ColumnDescription, put_data_row, put_row_description};
+
+use super::Done;
+use super::call::Call;
+use crate::failure::Failure;
+use crate::session::Session;
+
+/// What the gateway answers by itself: `Some(None)`: no rows; `Some(columns)`: these.
+/// `None`: a node describes the statement.
+pub(crate) fn local_columns(plan: &Plan) -> Option<Option<Vec<ColumnDescription>>> {
+    match plan {
+        Plan::Explain { text_format: true, .. } => {
+            Some(Some(vec![ColumnDescription::text("QUERY PLAN")]))
+        }
+        Plan::Tutti(function) => Some(Some(super::distribute::columns_of(function))),
+        Plan::Transaction(_) | Plan::Prepared(_) | Plan::Empty => match plan {
+            // EXECUTE's columns are those of the statement it names; PostgreSQL describes it, we
+            // cannot without running it, and drivers do not ask.
+            Plan::Prepared(_) | Plan::Transaction(_) | Plan::Empty => Some(None),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+impl Session {
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the plan's own fields, taken apart by the caller"
+    )]
+    pub(super) async fn explain(
+        &mut self,
+        of: &Planned,
+        statement: &str,
+        prefix: &str,
+        analyze: bool,
+        text_format: bool,
+        text: &str,
+        call: &Call,
+    ) -> Result<Done, Failure> {
+        if !text_format {
+            // A machine reads it: one document, of one node.
+            let node = self.explained_node(of, call);
+            return self.run_on_one(node, Access::Write, text, call).await;
+        }
+        let mut lines = explain_lines(of);
+        match &of.plan {
+            Plan::One { access, .. } => {
+                let node = self.explained_node(of, call);
+                lines.push(format!("Node {node}:"));
+                lines.extend(self.ask_explain(node, *access, text, call).await?);
+            }
+            Plan::Scatter { access } => {
+                let nodes = match analyze {
+                    true => self.catalog.nodes.clone(),
+                    false => vec![NodeId::HOME],
+                };
+                if analyze && *access == Access::Write {
+                    self.need_transaction();
+                }
+                for node in nodes {
+                    lines.push(format!("Node {node}:"));
+                    lines.extend(self.ask_explain(node, *access, text, call).await?);
+                }
+            }
+            Plan::Gather(gather) => {
+                if analyze && gather.access == Access::Write {
+                    return Err(explain_analyze_refused());
+                }
+                self.explain_collects(gather, prefix, call, &mut lines).await?;
+            }
+            _ if analyze => return Err(explain_analyze_refused()),
+            _ => {
+                lines.push(format!("Node {}:", NodeId::HOME));
+                let sql = format!("{prefix}{statement}");
+                lines.extend(self.ask_explain(NodeId::HOME, Access::Read, &sql, call).await?);
+            }
+        }
+        let rows = lines.iter().map(|line| vec![Some(line.clone())]).collect::<Vec<_>>();
+        self.put_rows(&[ColumnDescription::text("QUERY PLAN")], &rows, call);
+        Ok(Done::Tag("EXPLAIN".to_owned()))
+    }
+
+    fn explained_node(&self, of: &Planned, call: &Call) -> NodeId {
+        match &of.plan {
+            Plan::One { node, .. } => self.choose(node, call).unwrap_or(NodeId::HOME),
+            _ => NodeId::HOME,
+        }
+    }
+
+    async fn explain_collects(
+        &mut self,
+        gather: &Gather,
+        prefix: &str,
+        call: &Call,
+        lines: &mut Vec<String>,
+    ) -> Result<(), Failure> {
+        for collect in &gather.collects {
+            let (node, on) = match &collect.from {
+                CollectFrom::AllNodes => (NodeId::HOME, "on every node, here n1".to_owned()),
+                CollectFrom::One(choice) => {
+                    let node = self.choose(choice, call).unwrap_or(NodeId::HOME);
+                    (node, format!("on {node}"))
+                }
+            };
+            lines.push(format!("Collect {} {on}:", collect.relation.name));
+            let sql = format!("{prefix}{}", collect.select);
+            lines.extend(self.ask_explain(node, Access::Read, &sql, call).await?);
+        }
+        Ok(())
+    }
+
+    async fn ask_explain(
+        &mut self,
+        node: NodeId,
+        access: Access,
+        sql: &str,
+        call: &Call,
+    ) -> Result<Vec<String>, Failure> {
+        let rows = self.internal_rows(node, access, sql, call).await?;
+        let line = |row: &Vec<Option<bytes::Bytes>>| {
+            let text = row.first()?.as_ref()?;
+            Some(format!("  {}", String::from_utf8_lossy(text)))
+        };
+        Ok(rows.iter().filter_map(line).collect())
+    }
+
+    /// Writes rows that the gateway has made itself.
+    pub(super) fn put_rows(
+        &mut self,
+        columns: &[ColumnDescription],
+        rows: &[Vec<Option<String>>],
+        call: &Call,
+    ) {
+        let out = self.client.out();
+        if !call.is_extended() {
+            put_row_description(out, columns);
+        }
+        for row in rows {
+            let values = row.iter().map(|value| value.as_ref().map(String::as_bytes));
+            put_data_row(out, values.collect::<Vec<_>>().into_iter());
+        }
+    }
+}
+
+fn explain_analyze_refused() -> Failure {
+    Failure::unsupported(
+        "EXPLAIN ANALYZE of this statement is not supported",
+        "It runs in several steps on several nodes, and one of them writes.",
+        "Use EXPLAIN without ANALYZE.",
+    )
+}

@@ -1,0 +1,381 @@
+//! INSERTs that go to several nodes or need values first, and rows that move because their key does.
+//!
+//! Owns: dealing rows out to nodes, and putting RETURNING rows back into the source's order.
+//! Never: evaluates an expression: a node does.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use tutti_sql::catalog::{MapId, NodeId, Placement, Relation, quote_literal};
+use tutti_sql::hash::{Bucket, KeyType};
+use tutti_sql::plan::{
+    Access, Insert, InsertSource, KeyValue, Pin, Plan, Planned, Template, ValuesRow,
+};
+use tutti_wire::frame::{frame_len, take_frame};
+
+use super::call::Call;
+use super::gather::fill_template;
+use super::placement::{bucket_of_value, node_of_bucket, node_of_pin};
+use super::relay::{Filter, relay};
+use super::rows::{ArrayLiteral, composite, split_composite};
+use super::{Done, TagTotal};
+use crate::failure::Failure;
+use crate::session::Session;
+
+/// A row's values in text form.
+type Row = Vec<Option<Bytes>>;
+
+impl Session {
+    pub(super) async fn insert(
+        &mut self,
+        insert: &Insert,
+        text: &str,
+        call: &Call,
+    ) -> Result<Done, Failure> {
+        match &insert.source {
+            InsertSource::Values { prefix, rows, suffix } => {
+                self.insert_values(insert, (prefix, rows, suffix), text, call).await
+            }
+            InsertSource::Select { query, plan, columns, key, insert: template } => {
+                if !call.is_extended() {
+                    // The parts that run below say less than the whole: errors of analysis must be
+                    // those of the client's own statement.
+                    self.describe_text(text, &[]).await?;
+                }
+                let rows = self.query_rows(plan, query, call).await?;
+                let deal = Deal { relation: &insert.relation, columns, key: *key };
+                self.insert_rows(&deal, template, &rows, insert, call).await
+            }
+        }
+    }
+
+    async fn insert_values(
+        &mut self,
+        insert: &Insert,
+        (prefix, rows, suffix): (&str, &[ValuesRow], &str),
+        text: &str,
+        call: &Call,
+    ) -> Result<Done, Failure> {
+        let mut dealt: BTreeMap<NodeId, Vec<usize>> = BTreeMap::new();
+        for (index, row) in rows.iter().enumerate() {
+            let node = match &row.key {
+                None => self.deal_round_robin(),
+                Some(pin) => match node_of_pin(&self.catalog, pin, call) {
+                    Some(node) => node,
+                    None => self.ask_for_node(pin, &insert.relation, call).await?,
+                },
+            };
+            dealt.entry(node).or_default().push(index);
+        }
+        if let (1, Some((node, _))) = (dealt.len(), dealt.first_key_value()) {
+            return self.run_on_one(*node, Access::Write, text, call).await;
+        }
+        let texts: Vec<(NodeId, String)> = dealt
+            .iter()
+            .map(|(node, indexes)| {
+                let lists: Vec<_> = indexes.iter().map(|index| rows[*index].sql.as_str()).collect();
+                (*node, format!("{prefix}{}{suffix}", lists.join(", ")))
+            })
+            .collect();
+        let order = dealt.into_values().collect();
+        self.insert_texts(&texts, order, insert, call).await
+    }
+
+    /// Runs the INSERTs of several nodes; returned rows come in the order of the source if each
+    /// source row gives one.
+    async fn insert_texts(
+        &mut self,
+        texts: &[(NodeId, String)],
+        order: Vec<Vec<usize>>,
+        insert: &Insert,
+        call: &Call,
+    ) -> Result<Done, Failure> {
+        let borrowed: Vec<_> = texts.iter().map(|(node, text)| (*node, text.as_str())).collect();
+        if !(insert.returning && insert.one_row_each && 1 < texts.len()) {
+            return self.run_texts(&borrowed, Access::Write, call).await;
+        }
+        self.need_transaction();
+        for (node, text) in &borrowed {
+            let link = self.enlist(*node, Access::Write).await?;
+            call.put(link, text);
+            link.connection().flush().await?;
+        }
+        let mut answers = Vec::new();
+        let mut total = TagTotal::default();
+        let mut failure = None;
+        for (index, (node, _)) in borrowed.iter().enumerate() {
+            let filter =
+                if index == 0 { Filter::rows(call, false) } else { Filter::more_rows(call) };
+            let link = self.links.get_mut(node).expect("enlisted");
+            self.client.begin_capture();
+            let relayed = relay(&mut self.client, link, filter).await;
+            answers.push(self.client.end_capture());
+            match relayed {
+                Ok(answer) => total.add(&answer.tag),
+                Err(Failure::Client(error)) => return Err(error.into()),
+                Err(error) => failure = failure.or(Some(error)),
+            }
+        }
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
+        merge_in_order(self.client.out(), &answers, &order)?;
+        Ok(Done::Tag(total.tag()))
+    }
+
+    /// Runs a query of the plan's own and returns its rows as text.
+    pub(super) async fn query_rows(
+        &mut self,
+        planned: &Planned,
+        query: &str,
+        call: &Call,
+    ) -> Result<Vec<Row>, Failure> {
+        match &planned.plan {
+            Plan::One { node, access, otherwise } => match (self.choose(node, call), otherwise) {
+                (Some(node), _) => self.internal_rows(node, *access, query, call).await,
+                (None, Some(otherwise)) => Box::pin(self.query_rows(otherwise, query, call)).await,
+                (None, None) => Err(Failure::error("XX000", "the source's plan names no node")),
+            },
+            Plan::Scatter { access } => {
+                let mut rows = Vec::new();
+                for node in self.catalog.nodes.clone() {
+                    rows.extend(self.internal_rows(node, *access, query, call).await?);
+                }
+                Ok(rows)
+            }
+            Plan::Gather(gather) => {
+                let text = self.fill(gather, call).await?;
+                let node = match &gather.run_on {
+                    tutti_sql::plan::RunOn::One(choice) => {
+                        self.choose(choice, call).unwrap_or(NodeId::HOME)
+                    }
+                    _ => NodeId::HOME,
+                };
+                self.internal_rows(node, gather.access, &text, call).await
+            }
+            other => {
+                tracing::error!(?other, "a source of rows has a plan that gives none");
+                Err(Failure::error("XX000", "the source of the rows cannot be run"))
+            }
+        }
+    }
+
+    async fn insert_rows(
+        &mut self,
+        deal: &Deal<'_>,
+        template: &Template,
+        rows: &[Row],
+        insert: &Insert,
+        call: &Call,
+    ) -> Result<Done, Failure> {
+        if deal.relation.placement == Placement::Replicated {
+            let mut literal = ArrayLiteral::default();
+            for row in rows {
+                literal.push_composite(&deal.composite(row));
+            }
+            let text = fill_template(template, &[literal.into_sql()], None);
+            return self.run_on_replicas(&text, call).await;
+        }
+        let mut dealt: BTreeMap<NodeId, (ArrayLiteral, Vec<usize>)> = BTreeMap::new();
+        for (index, row) in rows.iter().enumerate() {
+            let key = deal.key.and_then(|key| row.get(key)?.as_ref());
+            let key = key.map(|key| std::str::from_utf8(key)).transpose().map_err(not_utf8)?;
+            let node = self.node_of_row(deal.relation, key).await?;
+            let (literal, indexes) = dealt.entry(node).or_default();
+            literal.push_composite(&deal.composite(row));
+            indexes.push(index);
+        }
+        if dealt.is_empty() {
+            // Nothing to insert, but the client is still told so in the statement's own way.
+            dealt.entry(NodeId::HOME).or_default();
+        }
+        let mut texts = Vec::new();
+        let mut order = Vec::new();
+        for (node, (literal, indexes)) in dealt {
+            texts.push((node, fill_template(template, &[literal.into_sql()], None)));
+            order.push(indexes);
+        }
+        self.insert_texts(&texts, order, insert, call).await
+    }
+
+    /// The node for a row of `relation` with this key in text form.
+    pub(super) async fn node_of_row(
+        &mut self,
+        relation: &Relation,
+        key: Option<&str>,
+    ) -> Result<NodeId, Failure> {
+        let Placement::Hash { key: column, key_type, map } = &relation.placement else {
+            return Ok(self.deal_round_robin());
+        };
+        let bucket = match bucket_of_value(*key_type, key) {
+            Ok(bucket) => bucket,
+            // Spelled as only the server reads it (a date in another DateStyle, say).
+            Err(_) => {
+                let type_name = &relation.columns[*column].type_name;
+                let literal = quote_literal(key.unwrap_or_default());
+                let value = format!("({literal}::{type_name})");
+                self.ask_for_bucket(*key_type, &value, &Call::Simple).await?
+            }
+        };
+        self.node_of(*map, bucket)
+    }
+
+    async fn ask_for_node(
+        &mut self,
+        pin: &Pin,
+        relation: &Relation,
+        call: &Call,
+    ) -> Result<NodeId, Failure> {
+        let bucket = match (&pin.value, &relation.placement) {
+            (KeyValue::Bucket(bucket), _) => *bucket,
+            (KeyValue::Parameter(index), Placement::Hash { key, key_type, .. }) => {
+                let type_name = &relation.columns[*key].type_name;
+                let value = format!("(${}::{type_name})", index + 1);
+                self.ask_for_bucket(*key_type, &value, call).await?
+            }
+            (KeyValue::Parameter(_), _) => return Ok(self.deal_round_robin()),
+        };
+        self.node_of(pin.map, bucket)
+    }
+
+    async fn ask_for_bucket(
+        &mut self,
+        key_type: KeyType,
+        value: &str,
+        call: &Call,
+    ) -> Result<Bucket, Failure> {
+        let sql = format!("SELECT {}", key_type.sql_bucket(value));
+        let rows = self.internal_rows(NodeId::HOME, Access::Read, &sql, call).await?;
+        let bucket = rows
+            .first()
+            .and_then(|row| std::str::from_utf8(row.first()?.as_ref()?).ok()?.parse().ok());
+        bucket
+            .map(Bucket)
+            .ok_or_else(|| Failure::error("XX000", "node 1 did not say which bucket a key has"))
+    }
+
+    fn node_of(&self, map: MapId, bucket: Bucket) -> Result<NodeId, Failure> {
+        node_of_bucket(&self.catalog, map, bucket)
+            .ok_or_else(|| Failure::error("XX000", format!("bucket map {} is missing", map.0)))
+    }
+
+    /// The next node for a row that may be anywhere.
+    pub(super) fn deal_round_robin(&self) -> NodeId {
+        let nodes = &self.catalog.nodes;
+        let index = usize::try_from(self.shared.deal_row()).unwrap_or(0) % nodes.len();
+        nodes[index]
+    }
+
+    /// UPDATE that may change distribution keys: the rows are taken out, then put where they belong.
+    pub(super) async fn move_rows(
+        &mut self,
+        relation: &Arc<Relation>,
+        delete: &str,
+        insert: &Template,
+        call: &Call,
+    ) -> Result<Done, Failure> {
+        self.refuse_move_of_referenced(relation).await?;
+        self.need_transaction();
+        let mut dealt: BTreeMap<NodeId, ArrayLiteral> = BTreeMap::new();
+        let mut moved = 0;
+        for node in self.catalog.nodes.clone() {
+            for row in self.internal_rows(node, Access::Write, delete, call).await? {
+                let Some(Some(text)) = row.first() else { continue };
+                let text = std::str::from_utf8(text).map_err(not_utf8)?;
+                let fields = split_composite(text)
+                    .ok_or_else(|| Failure::error("XX000", "a node returned an unreadable row"))?;
+                let key = match &relation.placement {
+                    Placement::Hash { key, .. } => fields.get(*key).cloned().flatten(),
+                    _ => None,
+                };
+                let target = self.node_of_row(relation, key.as_deref()).await?;
+                dealt.entry(target).or_default().push_composite(text);
+                moved += 1;
+            }
+        }
+        for (node, literal) in dealt {
+            let text = fill_template(insert, &[literal.into_sql()], None);
+            self.internal_rows(node, Access::Write, &text, call).await?;
+        }
+        Ok(Done::Tag(format!("UPDATE {moved}")))
+    }
+
+    /// Taking a row out and putting it back would run the actions of foreign keys that point to it.
+    async fn refuse_move_of_referenced(&mut self, relation: &Relation) -> Result<(), Failure> {
+        let sql = format!(
+            "SELECT conname FROM pg_catalog.pg_constraint WHERE contype = 'f' AND confrelid = {} LIMIT 1",
+            relation.oid
+        );
+        let rows = self.internal_rows(NodeId::HOME, Access::Read, &sql, &Call::Simple).await?;
+        match rows.first() {
+            None => Ok(()),
+            Some(_) => Err(Failure::unsupported(
+                format!("changing the distribution key of \"{}\" is not supported", relation.name),
+                "Foreign keys point to the table, and its rows would leave their node.",
+                "Insert a new row, repoint the references, then delete the old one.",
+            )),
+        }
+    }
+}
+
+fn not_utf8(_: std::str::Utf8Error) -> Failure {
+    Failure::error("22021", "invalid byte sequence for encoding \"UTF8\"")
+}
+
+/// How rows of a source become rows of a table.
+struct Deal<'a> {
+    relation: &'a Relation,
+    /// For each value of a source row its column.
+    columns: &'a [usize],
+    /// The value that is the distribution key.
+    key: Option<usize>,
+}
+
+impl Deal<'_> {
+    fn composite(&self, row: &[Option<Bytes>]) -> String {
+        let mut fields: Vec<Option<&str>> = vec![None; self.relation.columns.len()];
+        for (column, value) in self.columns.iter().zip(row) {
+            fields[*column] = value.as_ref().and_then(|value| std::str::from_utf8(value).ok());
+        }
+        composite(fields.into_iter())
+    }
+}
+
+/// Writes the answers of several nodes as one: `order[i][j]` is the place of the j-th row of answer
+/// i among all rows. Falls back to one after the other if a node returned another number of rows.
+fn merge_in_order(
+    out: &mut BytesMut,
+    answers: &[Bytes],
+    order: &[Vec<usize>],
+) -> Result<(), Failure> {
+    let mut rows = BTreeMap::new();
+    let mut others = BytesMut::new();
+    let mut regular = true;
+    for (answer, places) in answers.iter().zip(order) {
+        let mut places = places.iter();
+        let mut rest = BytesMut::from(&answer[..]);
+        while frame_len(&rest)?.is_some() {
+            let Some(frame) = take_frame(&mut rest)? else { break };
+            match (frame.tag(), places.len()) {
+                (b'D', 0) => regular = false,
+                (b'D', _) => {
+                    rows.insert(*places.next().expect("just counted"), frame);
+                }
+                _ => others.extend_from_slice(frame.as_bytes()),
+            }
+        }
+        regular &= places.len() == 0;
+    }
+    if regular {
+        out.extend_from_slice(&others);
+        for frame in rows.values() {
+            out.extend_from_slice(frame.as_bytes());
+        }
+    } else {
+        for answer in answers {
+            out.extend_from_slice(answer);
+        }
+    }
+    Ok(())
+}

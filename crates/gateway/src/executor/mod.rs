@@ -1,0 +1,281 @@
+//! Obeys plans.
+//!
+//! Owns: how each kind of plan is carried out on links, and how answers become one answer.
+//! Never: chooses a plan, parses SQL, or decides a commit.
+//! Start reading at [`Session::execute`].
+
+mod call;
+mod copy;
+mod create_table_as;
+mod cursor;
+mod ddl;
+mod distribute;
+mod everywhere;
+mod explain;
+mod gather;
+mod insert;
+mod placement;
+mod relay;
+mod rows;
+
+use tutti_sql::catalog::NodeId;
+use tutti_sql::plan::{Access, NodeChoice, Plan, Planned};
+
+pub use call::Call;
+pub(crate) use explain::local_columns;
+pub(crate) use relay::pump_copy_data;
+use relay::{Answer, Filter, relay};
+
+use crate::failure::Failure;
+use crate::session::{Mode, Session};
+
+/// How a statement ended, as far as the client has not been told.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Done {
+    /// CommandComplete has been written already.
+    Told,
+    /// CommandComplete with this tag is to be written, once a commit that depends on it succeeded.
+    Tag(String),
+    /// EmptyQueryResponse is to be written.
+    Empty,
+}
+
+impl Session {
+    /// Carries out `planned`, whose statement is `text`. Rows are written to the client as they
+    /// come; the end of the statement is returned.
+    ///
+    /// A write to several nodes outside a transaction opens an implicit one, which the caller
+    /// commits (or rolls back on error).
+    pub(crate) async fn execute(
+        &mut self,
+        planned: &Planned,
+        text: &str,
+        call: &Call,
+    ) -> Result<Done, Failure> {
+        match &planned.plan {
+            Plan::One { node, access, otherwise } => match (self.choose(node, call), otherwise) {
+                (Some(node), _) => self.run_on_one(node, *access, text, call).await,
+                (None, Some(otherwise)) => Box::pin(self.execute(otherwise, text, call)).await,
+                (None, None) => Err(Failure::error(
+                    "XX000",
+                    "the plan names no node although its keys need one",
+                )),
+            },
+            Plan::Scatter { access } => self.run_on_each(*access, text, call).await,
+            Plan::Replicas => self.run_on_replicas(text, call).await,
+            Plan::Gather(gather) => self.gather(gather, call).await,
+            Plan::Insert(insert) => self.insert(insert, text, call).await,
+            Plan::Move { relation, delete, insert } => {
+                self.move_rows(relation, delete, insert, call).await
+            }
+            Plan::CopyFrom(copy) => self.copy_from(copy, call).await,
+            Plan::CopyTo(copy) => self.copy_to(copy, text, call).await,
+            Plan::Ddl(ddl) => self.ddl(ddl, text, call).await,
+            Plan::CreateTableAs { ddl, create, insert } => {
+                self.create_table_as(ddl, create, insert.as_deref(), call).await
+            }
+            Plan::EveryNodeAlone { refuses_transaction } => {
+                self.on_every_node_alone(*refuses_transaction, text, call).await
+            }
+            Plan::LockEverywhere => self.lock_everywhere(text, call).await,
+            Plan::Notification => self.notification(text, call).await,
+            Plan::DeclareCursor { name, query } => self.declare(name, query, text, call).await,
+            Plan::Cursor { name, close } => {
+                self.use_cursor(name.as_deref(), *close, text, call).await
+            }
+            Plan::Explain { of, statement, prefix, analyze, text_format } => {
+                self.explain(of, statement, prefix, *analyze, *text_format, text, call).await
+            }
+            Plan::Tutti(function) => self.tutti_function(function, call).await,
+            Plan::Setting(setting) => self.execute_setting(setting, text, call).await,
+            Plan::Prepared(prepared) => Box::pin(self.execute_prepared(prepared, call)).await,
+            Plan::Transaction(control) => self.transaction_control(control).await,
+            Plan::Empty => Ok(Done::Empty),
+        }
+    }
+
+    /// The node that `choice` means for these parameters; `None` if the pins do not agree.
+    pub(crate) fn choose(&self, choice: &NodeChoice, call: &Call) -> Option<NodeId> {
+        match choice {
+            NodeChoice::Home => Some(NodeId::HOME),
+            NodeChoice::Any => Some(self.any_node()),
+            NodeChoice::Pinned(pins) => {
+                let mut chosen = None;
+                for pin in pins {
+                    let node = placement::node_of_pin(&self.catalog, pin, call)?;
+                    if chosen.is_some_and(|chosen| chosen != node) {
+                        return None;
+                    }
+                    chosen = Some(node);
+                }
+                Some(chosen.unwrap_or_else(|| self.any_node()))
+            }
+        }
+    }
+
+    /// Before a write to several nodes: outside a transaction an implicit one is opened.
+    pub(crate) fn need_transaction(&mut self) {
+        if self.transaction.mode == Mode::None {
+            self.transaction.mode = Mode::Implicit;
+        }
+    }
+
+    /// Forwards `text` to one node and its answer to the client.
+    pub(crate) async fn run_on_one(
+        &mut self,
+        node: NodeId,
+        access: Access,
+        text: &str,
+        call: &Call,
+    ) -> Result<Done, Failure> {
+        // The client may hear of the end at once, unless a commit of ours must succeed first.
+        let complete = self.transaction.mode != Mode::Implicit || call.is_extended();
+        let link = self.enlist(node, access).await?;
+        call.put(link, text);
+        link.connection().flush().await?;
+        let filter = Filter::rows(call, complete);
+        let link = self.links.get_mut(&node).expect("enlisted");
+        let answer = relay(&mut self.client, link, filter).await?;
+        Ok(match answer.tag {
+            _ if answer.empty => Done::Empty,
+            _ if complete => Done::Told,
+            tag => Done::Tag(tag),
+        })
+    }
+
+    /// Forwards `text` to every node, concatenates rows and adds up row counts.
+    pub(crate) async fn run_on_each(
+        &mut self,
+        access: Access,
+        text: &str,
+        call: &Call,
+    ) -> Result<Done, Failure> {
+        let nodes = self.catalog.nodes.clone();
+        let texts = nodes.iter().map(|node| (*node, text)).collect::<Vec<_>>();
+        self.run_texts(&texts, access, call).await
+    }
+
+    /// Runs one text per node, at once, and makes one answer of theirs, in the given order.
+    pub(crate) async fn run_texts(
+        &mut self,
+        texts: &[(NodeId, &str)],
+        access: Access,
+        call: &Call,
+    ) -> Result<Done, Failure> {
+        if access == Access::Write && 1 < texts.len() {
+            self.need_transaction();
+        }
+        for (node, text) in texts {
+            let link = self.enlist(*node, access).await?;
+            call.put(link, text);
+            link.connection().flush().await?;
+        }
+        let mut total = TagTotal::default();
+        let mut failure = None;
+        for (index, (node, _)) in texts.iter().enumerate() {
+            let filter = match (&failure, index) {
+                (Some(_), _) => Filter::discard(call),
+                (None, 0) => Filter::rows(call, false),
+                (None, _) => Filter::more_rows(call),
+            };
+            let link = self.links.get_mut(node).expect("enlisted");
+            // All answers are read even after an error: links must be quiet when we return.
+            match relay(&mut self.client, link, filter).await {
+                Ok(answer) => total.add(&answer.tag),
+                Err(Failure::Client(error)) => return Err(error.into()),
+                Err(error) => failure = failure.or(Some(error)),
+            }
+        }
+        failure.map_or_else(|| Ok(Done::Tag(total.tag())), Err)
+    }
+
+    /// A write to replicated tables: node 1 first and alone, so that conflicts of concurrent writers
+    /// are all met there and never cross; then the others. All must have done the same.
+    pub(crate) async fn run_on_replicas(
+        &mut self,
+        text: &str,
+        call: &Call,
+    ) -> Result<Done, Failure> {
+        let nodes = self.catalog.nodes.clone();
+        if 1 < nodes.len() {
+            self.need_transaction();
+        }
+        let link = self.enlist(NodeId::HOME, Access::Write).await?;
+        call.put(link, text);
+        link.connection().flush().await?;
+        let filter = Filter::rows(call, false);
+        let link = self.links.get_mut(&NodeId::HOME).expect("enlisted");
+        let home = relay(&mut self.client, link, filter).await?;
+        let others: Vec<_> = nodes.into_iter().filter(|node| *node != NodeId::HOME).collect();
+        for node in &others {
+            let link = self.enlist(*node, Access::Write).await?;
+            call.put(link, text);
+            link.connection().flush().await?;
+        }
+        let mut failure = None;
+        for node in others {
+            let link = self.links.get_mut(&node).expect("enlisted");
+            match relay(&mut self.client, link, Filter::discard(call)).await {
+                Ok(answer) if answer.tag == home.tag => (),
+                Ok(answer) => {
+                    failure = failure.or_else(|| Some(replicas_differ(node, &home, &answer)))
+                }
+                Err(Failure::Client(error)) => return Err(error.into()),
+                Err(error) => failure = failure.or(Some(error)),
+            }
+        }
+        failure.map_or(Ok(Done::Tag(home.tag)), Err)
+    }
+}
+
+fn replicas_differ(node: NodeId, home: &Answer, other: &Answer) -> Failure {
+    tutti_wire::error_fields::ErrorFields::error(
+        "XX001",
+        format!("copies of a replicated table differ between node n1 and node {node}"),
+    )
+    .with(b'D', format!("The same statement gave \"{}\" and \"{}\".", home.tag, other.tag))
+    .with(b'H', "Nothing was changed. Compare the table on the nodes and repair it.")
+    .into()
+}
+
+/// Adds up command tags of one statement that ran on several nodes.
+#[derive(Debug, Default)]
+struct TagTotal {
+    words: String,
+    count: Option<u64>,
+}
+
+impl TagTotal {
+    fn add(&mut self, tag: &str) {
+        match tag.rsplit_once(' ').map(|(words, count)| (words, count.parse::<u64>())) {
+            Some((words, Ok(count))) => {
+                words.clone_into(&mut self.words);
+                *self.count.get_or_insert(0) += count;
+            }
+            _ => tag.clone_into(&mut self.words),
+        }
+    }
+
+    fn tag(self) -> String {
+        match self.count {
+            Some(count) => format!("{} {count}", self.words),
+            None => self.words,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::TagTotal;
+
+    #[test]
+    fn row_counts_are_added_up() {
+        let mut total = TagTotal::default();
+        total.add("INSERT 0 2");
+        total.add("INSERT 0 3");
+        assert_eq!(total.tag(), "INSERT 0 5");
+        let mut total = TagTotal::default();
+        total.add("CREATE TABLE");
+        assert_eq!(total.tag(), "CREATE TABLE");
+    }
+}

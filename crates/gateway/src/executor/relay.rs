@@ -1,0 +1,186 @@
+//! Passing a node's answer on to the client.
+//!
+//! Owns: the loop that looks at each frame's header, and the pump of COPY data into a node.
+//! Never: takes a data row apart.
+//! Start reading at [`relay`].
+
+use bytes::Bytes;
+use tutti_wire::backend::{decode_command_complete, put_command_complete};
+use tutti_wire::error_fields::ErrorFields;
+use tutti_wire::frame::{Frame, HEADER_LEN, frame_len, take_frame};
+use tutti_wire::frontend::{put_copy_fail, put_sync};
+
+use super::call::Call;
+use crate::client::Client;
+use crate::failure::Failure;
+use crate::session::Link;
+
+/// COPY data is sent to a node in pieces of about this size.
+pub(super) const COPY_FLUSH_BYTES: usize = 64 * 1024;
+
+/// What of an answer the client gets.
+#[derive(Clone, Copy, Debug)]
+pub struct Filter {
+    /// RowDescription, NoData, CopyOutResponse.
+    pub describe: bool,
+    /// DataRow, CopyData, CopyDone.
+    pub rows: bool,
+    /// CommandComplete.
+    pub complete: bool,
+    /// The statement was sent by the extended protocol: the node swallows the Sync behind a COPY's
+    /// Execute, so its data must be followed by another.
+    pub extended: bool,
+}
+
+impl Filter {
+    /// Rows and, where the protocol wants it, their description; `complete`: also the end.
+    pub fn rows(call: &Call, complete: bool) -> Self {
+        let extended = call.is_extended();
+        Self { describe: !extended, rows: true, complete, extended }
+    }
+
+    /// Rows of a further node: described already.
+    pub fn more_rows(call: &Call) -> Self {
+        Self { describe: false, ..Self::rows(call, false) }
+    }
+
+    /// Nothing.
+    pub fn discard(call: &Call) -> Self {
+        Self { rows: false, ..Self::more_rows(call) }
+    }
+}
+
+/// How a statement ended on a node.
+#[derive(Clone, Debug, Default)]
+pub struct Answer {
+    /// Command tag.
+    pub tag: String,
+    /// The node saw an empty statement.
+    pub empty: bool,
+}
+
+/// Reads one answer, to ReadyForQuery, and passes on what `filter` lets through.
+///
+/// Errors: what the node answered with, read to ReadyForQuery all the same, so that the link can be
+/// used again.
+pub(super) async fn relay(
+    client: &mut Client,
+    link: &mut Link,
+    filter: Filter,
+) -> Result<Answer, Failure> {
+    let refused_before = link.settle().await?;
+    let answer = relay_one(client, link, filter).await;
+    refused_before.map_or(Ok(()), Err)?;
+    answer
+}
+
+async fn relay_one(
+    client: &mut Client,
+    link: &mut Link,
+    filter: Filter,
+) -> Result<Answer, Failure> {
+    let mut answer = Answer::default();
+    let mut refused = None;
+    loop {
+        if filter.rows {
+            forward_rows(client, link)?;
+        }
+        let Some(frame) = take_frame(link.connection().incoming())? else {
+            client.flush_if_full().await?;
+            link.connection().read_more().await?;
+            continue;
+        };
+        match frame.tag() {
+            b'D' | b'd' | b'c' if filter.rows && refused.is_none() => forward(client, &frame),
+            b'T' | b'n' | b'H' if filter.describe => forward(client, &frame),
+            b'C' => {
+                answer.tag = decode_command_complete(&frame)?;
+                if filter.complete {
+                    put_command_complete(client.out(), &answer.tag);
+                }
+            }
+            b'I' => answer.empty = true,
+            b'E' => {
+                let error = ErrorFields::decode(&frame)?;
+                let fatal = error.is_fatal();
+                refused = refused.or(Some(error));
+                if fatal {
+                    break;
+                }
+            }
+            b'G' if filter.rows => {
+                forward(client, &frame);
+                pump_copy_data(client, link, filter.extended).await?;
+            }
+            b'G' => {
+                put_copy_fail(link.connection().outgoing(), "no data for this COPY");
+                end_copy(link, filter.extended).await?;
+            }
+            b'N' | b'S' | b'A' if filter.rows => forward(client, &frame),
+            b'Z' => break,
+            _ => (),
+        }
+    }
+    refused.map_or(Ok(answer), |error| Err(error.into()))
+}
+
+fn forward(client: &mut Client, frame: &Frame) {
+    client.out().extend_from_slice(frame.as_bytes());
+}
+
+/// Passes on as many whole data rows at the front of the incoming buffer as there are, in one copy.
+fn forward_rows(client: &mut Client, link: &mut Link) -> Result<(), Failure> {
+    let incoming = link.connection().incoming();
+    let mut len = 0;
+    while incoming.len() - len >= HEADER_LEN && matches!(incoming[len], b'D' | b'd') {
+        match frame_len(&incoming[len..])? {
+            Some(frame) if frame <= incoming.len() - len => len += frame,
+            _ => break,
+        }
+    }
+    if 0 < len {
+        let rows: Bytes = incoming.split_to(len).freeze();
+        client.out().extend_from_slice(&rows);
+    }
+    Ok(())
+}
+
+/// The node waits for COPY data: the client's messages go to it unread until the data ends.
+pub(crate) async fn pump_copy_data(
+    client: &mut Client,
+    link: &mut Link,
+    extended: bool,
+) -> Result<(), Failure> {
+    loop {
+        let Some(frame) = client.next_frame().await? else {
+            put_copy_fail(link.connection().outgoing(), "client connection lost during COPY");
+            link.connection().flush().await?;
+            let lost = std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
+            return Err(Failure::Client(lost.into()));
+        };
+        match frame.tag() {
+            b'd' | b'c' | b'f' => link.connection().outgoing().extend_from_slice(frame.as_bytes()),
+            // Flush and Sync are allowed here and mean nothing.
+            b'H' | b'S' => continue,
+            tag => {
+                let reason = format!("unexpected message type 0x{tag:02X} during COPY from stdin");
+                put_copy_fail(link.connection().outgoing(), &reason);
+                return end_copy(link, extended).await;
+            }
+        }
+        if frame.tag() != b'd' {
+            return end_copy(link, extended).await;
+        }
+        if COPY_FLUSH_BYTES < link.connection().outgoing().len() {
+            link.connection().flush().await?;
+        }
+    }
+}
+
+/// Sends what ends a COPY's data.
+pub(super) async fn end_copy(link: &mut Link, extended: bool) -> Result<(), Failure> {
+    if extended {
+        put_sync(link.connection().outgoing());
+    }
+    Ok(link.connection().flush().await?)
+}

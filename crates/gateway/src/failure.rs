@@ -1,0 +1,72 @@
+//! What can go wrong while a session works, sorted by who hears of it.
+//!
+//! Owns: the one error type of sessions and the executor.
+//! Never: is shown to a client as it is (see [`tutti_wire::error_fields`]).
+
+use tutti_sql::refusal::Refusal;
+use tutti_wire::error_fields::ErrorFields;
+use tutti_wire::frame::WireError;
+
+use crate::client::ClientError;
+use crate::node::NodeError;
+
+/// Why a statement or a session cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The statement failed; the client hears it, the session goes on.
+    #[error("{}", .0.message())]
+    Statement(Box<ErrorFields>),
+    /// The client cannot be talked to any more; the session ends.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+}
+
+impl Failure {
+    /// An error of our own.
+    pub fn error(sqlstate: &str, message: impl Into<String>) -> Self {
+        ErrorFields::error(sqlstate, message).into()
+    }
+
+    /// SQLSTATE 0A000: what, why, what instead.
+    pub fn unsupported(
+        message: impl Into<String>,
+        detail: impl Into<String>,
+        hint: impl Into<String>,
+    ) -> Self {
+        ErrorFields::error("0A000", message).with(b'D', detail).with(b'H', hint).into()
+    }
+}
+
+impl From<ErrorFields> for Failure {
+    fn from(fields: ErrorFields) -> Self {
+        Self::Statement(Box::new(fields))
+    }
+}
+
+impl From<NodeError> for Failure {
+    fn from(error: NodeError) -> Self {
+        error.to_fields().into()
+    }
+}
+
+impl From<WireError> for Failure {
+    fn from(error: WireError) -> Self {
+        ErrorFields::error("08P01", error.to_string()).into()
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        let mut fields = ErrorFields::error(refusal.sqlstate, refusal.message);
+        if let Some(detail) = refusal.detail {
+            fields = fields.with(b'D', detail);
+        }
+        if let Some(hint) = refusal.hint {
+            fields = fields.with(b'H', hint);
+        }
+        if let Some(position) = refusal.position {
+            fields = fields.with(b'P', position.to_string());
+        }
+        fields.into()
+    }
+}

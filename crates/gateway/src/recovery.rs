@@ -1,0 +1,292 @@
+//! Settling what an earlier gateway left in doubt, and cleaning up after commits.
+//!
+//! Owns: that one gateway serves a cluster, its incarnation, the listing of prepared transactions,
+//! the driving of [`tutti_txn::recovery`], and the removal of decisions that nobody needs.
+//! Never: decides. The record on the anchor does; `docs/protocol/anchored-commit.md` says why.
+//! Start reading at [`Recoverer::settle_in_doubt`], then `driver`.
+//!
+//! **Fencing.** A look at a node shows that nothing is left only if no backend of a dead gateway can
+//! still prepare there. Such a backend shows no trace of its gateway: clients choose their
+//! `application_name` and may release any lock. What can be seen is the statement it runs, so
+//! backends that run PREPARE TRANSACTION of a transaction in doubt are ended, and nodes are listed
+//! again until no such statement runs. A PREPARE that is still on its way to a backend escapes this;
+//! it lands, if at all, a moment later. It does no harm: its coordinator is dead and has not had
+//! its vote, so its transaction is not decided and the record will refuse it; but it holds locks, so
+//! [`Recoverer::sweep`] runs again and again while the gateway serves, and settles what belongs to
+//! earlier incarnations.
+
+mod driver;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use tutti_sql::catalog::NodeId;
+use tutti_txn::decision::Decision;
+use tutti_txn::gid::{ClusterTag, Gid};
+use tutti_txn::recovery::in_doubt;
+
+use crate::catalog::{Answer, load::not_initialised};
+use crate::config::Config;
+use crate::error::GatewayError;
+use crate::node::NodeConnection;
+
+/// Keys of the advisory lock that a serving gateway holds on node 1 (the two-integer kind).
+const GATEWAY_LOCK: (i32, i32) = (839_088_022, 3);
+/// The backend of a gateway that was killed needs a moment to notice.
+const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+const LOCK_RETRY: Duration = Duration::from_millis(100);
+/// How often the nodes are listed before somebody must look at them.
+const ROUNDS_MAX: u32 = 100;
+const ROUND_PAUSE: Duration = Duration::from_millis(100);
+/// How long one transaction may take to settle while the gateway starts.
+const SETTLE_PATIENCE: Duration = Duration::from_secs(30);
+/// A refusal by recovery is kept this long: a gateway that was only taken for dead may still try to
+/// record the other decision.
+const REFUSALS_KEPT: &str = "1 hour";
+
+/// Refuses to be the second gateway of a cluster. The lock is held as long as `home` is open; a
+/// gateway that loses that connection must stop serving.
+///
+/// Errors: [`GatewayError::GatewayRunning`] after a few seconds.
+pub async fn gateway_lock(home: &mut NodeConnection) -> Result<(), GatewayError> {
+    let (space, key) = GATEWAY_LOCK;
+    let node = home.node();
+    let give_up = tokio::time::Instant::now() + LOCK_PATIENCE;
+    loop {
+        let rows =
+            home.rows(&format!("SELECT pg_catalog.pg_try_advisory_lock({space}, {key})")).await?;
+        if (Answer { node, what: "the gateway's lock", rows: &rows }).boolean(0, 0)? {
+            return Ok(());
+        }
+        if give_up < tokio::time::Instant::now() {
+            break;
+        }
+        tokio::time::sleep(LOCK_RETRY).await;
+    }
+    let holder = format!(
+        "SELECT l.pid FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_database d ON d.oid = l.database
+WHERE l.locktype = 'advisory' AND l.classid = {space} AND l.objid = {key} AND l.objsubid = 2
+    AND l.granted AND d.datname = pg_catalog.current_database()"
+    );
+    let rows = home.rows(&holder).await?;
+    let pid = rows.text(0, 0).and_then(|pid| pid.parse().ok()).unwrap_or(0);
+    Err(GatewayError::GatewayRunning { pid })
+}
+
+/// Draws the number of this life of the gateway. Never drawn twice, also across crashes of node 1:
+/// PostgreSQL makes a draw durable before it answers.
+pub async fn next_incarnation(home: &mut NodeConnection) -> Result<u64, GatewayError> {
+    let node = home.node();
+    let rows = home.rows("SELECT pg_catalog.nextval('tutti.incarnation')").await;
+    let rows = rows.map_err(|error| not_initialised(node, error))?;
+    (Answer { node, what: "the next incarnation", rows: &rows }).number(0, 0)
+}
+
+/// How many transactions were settled which way.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Settled {
+    /// Committed where they were still prepared.
+    pub committed: u64,
+    /// Rolled back.
+    pub aborted: u64,
+}
+
+/// See [`Recoverer::settle_in_doubt`].
+pub async fn settle_in_doubt(config: &Config) -> Result<Settled, GatewayError> {
+    Recoverer::new(config)?.settle_in_doubt().await
+}
+
+/// See [`Recoverer::sweep`].
+pub async fn sweep(config: &Config, incarnation: u64) -> Result<Settled, GatewayError> {
+    Recoverer::new(config)?.sweep(incarnation).await
+}
+
+/// See [`Recoverer::forget_decisions`].
+pub async fn forget_decisions(config: &Config, applied: &[Gid]) -> Result<(), GatewayError> {
+    if applied.is_empty() {
+        return Ok(());
+    }
+    Recoverer::new(config)?.forget_decisions(applied).await
+}
+
+/// See [`Recoverer::clean_decisions`].
+pub async fn clean_decisions(config: &Config, incarnation: u64) -> Result<u64, GatewayError> {
+    Recoverer::new(config)?.clean_decisions(incarnation).await
+}
+
+/// What the record says about one transaction; without a record, aborts it for good. Waits for an
+/// old backend of the anchor that is still deciding, and ends it if that takes long.
+///
+/// For a coordinator that lost the anchor during its COMMIT.
+pub async fn read_or_refuse_decision(config: &Config, gid: &Gid) -> Result<Decision, GatewayError> {
+    Recoverer::new(config)?.read_or_refuse_decision(gid).await
+}
+
+/// Settles one transaction of this very gateway whose coordinator gave it up, on the nodes that may
+/// hold a part of it. Tries again until `patience` is over.
+pub async fn settle(
+    config: &Config,
+    gid: &Gid,
+    nodes: &BTreeSet<NodeId>,
+    patience: Duration,
+) -> Result<Decision, GatewayError> {
+    Recoverer::new(config)?.settle(gid, nodes, patience).await
+}
+
+/// Connections to the nodes, opened when first needed, and what recovery does with them.
+///
+/// Worth keeping for repeated sweeps; the free functions of this module make one for each call.
+#[derive(Debug)]
+pub struct Recoverer {
+    config: Config,
+    cluster: ClusterTag,
+    connections: BTreeMap<NodeId, NodeConnection>,
+}
+
+/// What the nodes show at one time.
+struct Listing {
+    in_doubt: BTreeMap<Gid, BTreeSet<NodeId>>,
+    /// Somewhere a PREPARE of an old incarnation runs.
+    still_preparing: bool,
+}
+
+impl Recoverer {
+    /// Opens nothing yet.
+    ///
+    /// Errors: [`GatewayError::ClusterName`].
+    pub fn new(config: &Config) -> Result<Self, GatewayError> {
+        let cluster = config
+            .cluster
+            .parse()
+            .map_err(|_| GatewayError::ClusterName { name: config.cluster.clone() })?;
+        Ok(Self { config: config.clone(), cluster, connections: BTreeMap::new() })
+    }
+
+    /// Settles every prepared transaction of the cluster. For the start of a gateway, which has none
+    /// of its own yet, before it serves.
+    ///
+    /// Errors: a node that does not answer; [`GatewayError::Unsettled`] if new ones keep appearing.
+    pub async fn settle_in_doubt(&mut self) -> Result<Settled, GatewayError> {
+        let mut settled = Settled::default();
+        let mut last = String::new();
+        for _ in 0..ROUNDS_MAX {
+            let listing = self.list(u64::MAX).await?;
+            if listing.in_doubt.is_empty() && !listing.still_preparing {
+                return Ok(settled);
+            }
+            last = listing.in_doubt.keys().map(Gid::to_string).collect::<Vec<_>>().join(", ");
+            if listing.in_doubt.is_empty() {
+                tokio::time::sleep(ROUND_PAUSE).await;
+            }
+            self.settle_all(listing, &mut settled).await?;
+        }
+        Err(GatewayError::Unsettled { gids: last, rounds: ROUNDS_MAX })
+    }
+
+    /// Settles prepared transactions of incarnations before `incarnation`, as far as they can be seen
+    /// now. For a serving gateway, every few seconds.
+    pub async fn sweep(&mut self, incarnation: u64) -> Result<Settled, GatewayError> {
+        let mut settled = Settled::default();
+        let listing = self.list(incarnation).await?;
+        self.settle_all(listing, &mut settled).await?;
+        Ok(settled)
+    }
+
+    async fn settle_all(
+        &mut self,
+        listing: Listing,
+        settled: &mut Settled,
+    ) -> Result<(), GatewayError> {
+        for (gid, nodes) in listing.in_doubt {
+            let nodes = nodes.into_iter().collect();
+            let decision = self.settle(&gid, &nodes, SETTLE_PATIENCE).await?;
+            tracing::info!(%gid, %decision, "settled a transaction that was in doubt");
+            match decision {
+                Decision::Committed => settled.committed += 1,
+                Decision::Aborted => settled.aborted += 1,
+            }
+        }
+        Ok(())
+    }
+
+    /// Lists what incarnations before `incarnation` have prepared, or are preparing, on all nodes.
+    async fn list(&mut self, incarnation: u64) -> Result<Listing, GatewayError> {
+        const PREPARED: &str = "SELECT gid FROM pg_catalog.pg_prepared_xacts
+            WHERE database = pg_catalog.current_database()";
+        // The statement is asked for before the list: what ends between the two is in the list.
+        const PREPARING: &str = "SELECT query FROM pg_catalog.pg_stat_activity
+            WHERE datname = pg_catalog.current_database() AND state = 'active'
+                AND query ~* '^\\s*PREPARE\\s+TRANSACTION'";
+        let mut prepared = Vec::new();
+        let mut still_preparing = false;
+        for node in self.nodes() {
+            let connection = self.connection(node).await?;
+            let preparing = connection.rows(PREPARING).await?;
+            let rows = connection.rows(PREPARED).await?;
+            let of = |text: &str| -> Option<Gid> { text.parse().ok() };
+            let answer = Answer { node, what: "statements that prepare", rows: &preparing };
+            for row in 0..answer.len() {
+                let gid = answer.text(row, 0)?.split('\'').nth(1).and_then(of);
+                still_preparing |= gid.is_some_and(|gid| {
+                    gid.cluster == self.cluster && gid.incarnation < incarnation
+                });
+            }
+            let answer = Answer { node, what: "prepared transactions", rows: &rows };
+            for row in 0..answer.len() {
+                prepared.push((node, answer.text(row, 0)?.to_owned()));
+            }
+        }
+        let listed = prepared.iter().map(|(node, gid)| (driver::txn_node(*node), gid.as_str()));
+        let mut in_doubt: BTreeMap<Gid, BTreeSet<NodeId>> = in_doubt(&self.cluster, listed)
+            .into_iter()
+            .map(|(gid, nodes)| (gid, nodes.into_iter().map(driver::sql_node).collect()))
+            .collect();
+        in_doubt.retain(|gid, _| gid.incarnation < incarnation);
+        Ok(Listing { in_doubt, still_preparing })
+    }
+
+    /// Removes the records of transactions that are applied on every node of theirs.
+    pub async fn forget_decisions(&mut self, applied: &[Gid]) -> Result<(), GatewayError> {
+        let mut by_anchor: BTreeMap<NodeId, Vec<String>> = BTreeMap::new();
+        for gid in applied {
+            by_anchor.entry(driver::sql_node(gid.anchor)).or_default().push(gid.to_string());
+        }
+        for (anchor, gids) in by_anchor {
+            // Gids are made of [a-z0-9_] only.
+            let list = gids.join(",");
+            let sql = format!("DELETE FROM tutti.decision WHERE gid = ANY ('{{{list}}}')");
+            self.connection(anchor).await?.rows(&sql).await?;
+        }
+        Ok(())
+    }
+
+    /// Removes records that earlier incarnations left. Returns how many.
+    ///
+    /// Requires: nothing of theirs is prepared any more ([`Self::settle_in_doubt`] returned).
+    /// Refusals stay for a while, for a gateway that was only taken for dead.
+    pub async fn clean_decisions(&mut self, incarnation: u64) -> Result<u64, GatewayError> {
+        let listing = self.list(incarnation).await?;
+        if !listing.in_doubt.is_empty() || listing.still_preparing {
+            return Ok(0);
+        }
+        let own = format!("^tutti_{}_[0-9]{{1,18}}_[0-9]+_[0-9]+$", self.cluster);
+        let sql = format!(
+            "DELETE FROM tutti.decision WHERE CASE WHEN gid ~ '{own}'
+    THEN pg_catalog.split_part(gid, '_', 3)::pg_catalog.int8 < {}
+        AND (decision = 'committed' OR at < pg_catalog.now() - '{REFUSALS_KEPT}'::pg_catalog.interval)
+    ELSE false END",
+            i64::try_from(incarnation).unwrap_or(i64::MAX)
+        );
+        let mut removed = 0;
+        for node in self.nodes() {
+            let tag = self.connection(node).await?.rows(&sql).await?.tag;
+            let count = tag.strip_prefix("DELETE ").and_then(|count| count.parse::<u64>().ok());
+            removed += count.ok_or(GatewayError::Unreadable { node, what: "removed decisions" })?;
+        }
+        Ok(removed)
+    }
+
+    fn nodes(&self) -> Vec<NodeId> {
+        self.config.nodes.iter().map(|node| NodeId(node.id)).collect()
+    }
+}

@@ -1,0 +1,191 @@
+//! Accepting clients, and the gateway's own life: start, housekeeping, stop.
+//!
+//! Owns: the order of start-up (lock, settle what is in doubt, load the catalog, only then serve),
+//! the listener, cancel requests, and the forgetting of decisions that nobody needs.
+//! Never: speaks for a session.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
+use tutti_wire::error_fields::ErrorFields;
+use tutti_wire::startup::{Startup, put_cancel};
+
+use crate::catalog;
+use crate::client::{Client, ClientError};
+use crate::config::Config;
+use crate::error::GatewayError;
+use crate::node::NodeConnection;
+use crate::recovery::{self, Recoverer};
+use crate::session::Session;
+use crate::shared::Shared;
+
+/// How often decisions of applied transactions are forgotten, and left-overs looked for.
+const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(1);
+/// A client that has not said who it is by then is sent away.
+const STARTUP_DEADLINE: Duration = Duration::from_secs(60);
+/// Pause after a failed accept (out of file descriptors, say).
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+
+/// Serves clients on `listener` until `shutdown`.
+///
+/// Before the first client is let in, everything that an earlier gateway left in doubt is settled.
+///
+/// Errors: the nodes cannot be reached, are somebody else's, are served by another gateway, or hold
+/// transactions that cannot be settled.
+pub async fn serve(
+    config: Config,
+    listener: TcpListener,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), GatewayError> {
+    let mut home = open_home(&config).await?;
+    recovery::gateway_lock(&mut home).await?;
+    let incarnation = recovery::next_incarnation(&mut home).await?;
+    let mut recoverer = Recoverer::new(&config)?;
+    let settled = recoverer.settle_in_doubt().await?;
+    let forgotten = recoverer.clean_decisions(incarnation).await?;
+    tracing::info!(?settled, forgotten, incarnation, "settled what was in doubt");
+    let catalog = catalog::load(&mut home).await?;
+    let shared = Arc::new(Shared::new(config, incarnation, catalog));
+
+    let mut sessions = JoinSet::new();
+    let house = Housekeeper { shared: shared.clone(), home, recoverer };
+    let keeping_house = house.run();
+    tokio::pin!(shutdown, keeping_house);
+    let ended = loop {
+        tokio::select! {
+            () = &mut shutdown => break Ok(()),
+            error = &mut keeping_house => break Err(error),
+            accepted = listener.accept() => match accepted {
+                Ok((stream, peer)) => {
+                    let shared = shared.clone();
+                    sessions.spawn(async move {
+                        if let Err(error) = welcome(shared, stream).await {
+                            tracing::debug!(%peer, %error, "session ended");
+                        }
+                    });
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a client");
+                    tokio::time::sleep(ACCEPT_RETRY).await;
+                }
+            },
+            Some(finished) = sessions.join_next() => {
+                if let Err(error) = finished {
+                    tracing::error!(%error, "a session failed by a bug; its transaction is rolled back");
+                }
+            }
+        }
+    };
+    sessions.shutdown().await;
+    ended
+}
+
+async fn open_home(config: &Config) -> Result<NodeConnection, GatewayError> {
+    let node = &config.nodes[0];
+    let settings = [("application_name", "tutti gateway")];
+    Ok(NodeConnection::open(node, &node.user, &config.database, &settings).await?)
+}
+
+/// Forgets decisions that every participant has applied, settles what earlier incarnations left
+/// behind and a late PREPARE brought to light, and watches over the gateway's lock.
+struct Housekeeper {
+    shared: Arc<Shared>,
+    /// Holds the gateway's lock.
+    home: NodeConnection,
+    recoverer: Recoverer,
+}
+
+impl Housekeeper {
+    /// Runs until another gateway has taken the cluster over.
+    async fn run(mut self) -> GatewayError {
+        let mut rounds = tokio::time::interval(HOUSEKEEPING_INTERVAL);
+        rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            rounds.tick().await;
+            if let Err(error) = self.round().await {
+                tracing::warn!(%error, "cannot keep house; trying again");
+            }
+            if let Err(error) = self.keep_lock().await {
+                match error {
+                    GatewayError::GatewayRunning { .. } => return error,
+                    error => tracing::warn!(%error, "cannot see whether this gateway has its lock"),
+                }
+            }
+        }
+    }
+
+    async fn round(&mut self) -> Result<(), GatewayError> {
+        let applied = self.shared.take_applied();
+        if !applied.is_empty() {
+            // Not put back on failure: the next start removes what is left.
+            self.recoverer.forget_decisions(&applied).await?;
+        }
+        self.recoverer.sweep(self.shared.incarnation()).await?;
+        Ok(())
+    }
+
+    /// The lock ends with its connection: a new one must take it again before anybody else does.
+    async fn keep_lock(&mut self) -> Result<(), GatewayError> {
+        if self.home.rows("SELECT 1").await.is_ok() {
+            return Ok(());
+        }
+        self.home = open_home(&self.shared.config).await?;
+        recovery::gateway_lock(&mut self.home).await
+    }
+}
+
+/// One connection, from its first byte.
+async fn welcome(shared: Arc<Shared>, stream: TcpStream) -> Result<(), ClientError> {
+    stream.set_nodelay(true)?;
+    let mut client = Client::new(stream);
+    let deadline = tokio::time::Instant::now() + STARTUP_DEADLINE;
+    loop {
+        let packet = match tokio::time::timeout_at(deadline, client.startup()).await {
+            Ok(packet) => packet,
+            Err(_) => return Ok(()),
+        };
+        match packet {
+            Ok(None) => return Ok(()),
+            // No encryption here yet: the client may go on without, or leave.
+            Ok(Some(Startup::SslRequest | Startup::GssEncRequest)) => {
+                client.answer_encryption_request(b'N').await?;
+            }
+            Ok(Some(Startup::Cancel { process_id, secret })) => {
+                cancel(&shared, process_id, secret).await;
+                return Ok(());
+            }
+            Ok(Some(Startup::Session { version, parameters })) => {
+                return match Session::begin(shared, client, version, parameters).await? {
+                    Some(session) => session.run().await,
+                    None => Ok(()),
+                };
+            }
+            Err(error) => {
+                client.put_error(&ErrorFields::fatal("08P01", "invalid startup packet"));
+                client.flush().await?;
+                return Err(error);
+            }
+        }
+    }
+}
+
+/// Passes a cancel request on to every node that works for the session.
+async fn cancel(shared: &Shared, process_id: i32, secret: i32) {
+    for backend in shared.backends_to_cancel(process_id, secret) {
+        let node = shared.node(backend.node);
+        let sent = async {
+            let mut stream = TcpStream::connect((node.host.as_str(), node.port)).await?;
+            let mut packet = bytes::BytesMut::new();
+            put_cancel(&mut packet, backend.process_id, backend.secret);
+            stream.write_all(&packet).await
+        };
+        if let Err(error) = sent.await {
+            tracing::warn!(node = %backend.node, %error, "cannot pass a cancel request on");
+        }
+    }
+}

@@ -1,0 +1,367 @@
+//! One client's session: its messages in, answers out.
+//!
+//! Owns: the state of the protocol, of the transaction, of settings, prepared statements, portals
+//! and cursors, and one link per node it has used.
+//! Never: decides where a statement runs, or in which steps a commit goes.
+//! Start reading at [`Session::run`]; `simple` and `extended` are the two protocols.
+
+mod commit;
+mod extended;
+mod link;
+mod prepared;
+mod settings;
+mod simple;
+mod transaction;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use tutti_sql::catalog::{Catalog, NameScope, NodeId};
+use tutti_sql::plan::Access;
+use tutti_wire::backend::{
+    put_authentication_ok, put_backend_key_data, put_negotiate_protocol_version,
+    put_parameter_status,
+};
+use tutti_wire::error_fields::ErrorFields;
+use tutti_wire::startup::PROTOCOL_3_0;
+
+pub use link::{Link, StatementId};
+pub use prepared::{Portal, PreparedStatement};
+pub use settings::Settings;
+pub use transaction::{Characteristics, Mode, Transaction};
+
+use crate::client::{Client, ClientError};
+use crate::failure::Failure;
+use crate::node::{NodeConnection, NodeError};
+use crate::shared::{BackendKey, Shared};
+
+/// Settings that clients may give at startup and that nodes get as they are.
+const STARTUP_NOT_SETTINGS: [&str; 3] = ["user", "database", "replication"];
+
+/// A client's session.
+pub struct Session {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) client: Client,
+    user: String,
+    startup: Vec<(String, String)>,
+    number: u64,
+    process_id: i32,
+    pub(crate) links: BTreeMap<NodeId, Link>,
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) scope: NameScope,
+    pub(crate) transaction: Transaction,
+    pub(crate) settings: Settings,
+    pub(crate) statements: HashMap<String, PreparedStatement>,
+    pub(crate) portals: HashMap<String, Portal>,
+    pub(crate) sql_prepared: HashMap<String, (Vec<String>, String)>,
+    /// Node of each SQL cursor, and whether it outlives its transaction.
+    pub(crate) cursors: HashMap<String, (NodeId, bool)>,
+    scope_changes: u64,
+    pub(crate) listening: bool,
+    pipeline: extended::Pipeline,
+    next_statement: StatementId,
+}
+
+impl Session {
+    /// Answers the startup of a client: checks the database, opens node 1 as the client's role, and
+    /// passes on what that says of itself. `None`: refused, and the client has been told.
+    pub async fn begin(
+        shared: Arc<Shared>,
+        mut client: Client,
+        version: i32,
+        parameters: Vec<(String, String)>,
+    ) -> Result<Option<Self>, ClientError> {
+        if version >> 16 != PROTOCOL_3_0 >> 16 {
+            let (major, minor) = (version >> 16, version & 0xffff);
+            let message = format!(
+                "unsupported frontend protocol {major}.{minor}: server supports 3.0 to 3.0"
+            );
+            return refuse(client, ErrorFields::fatal("0A000", message)).await;
+        }
+        let find = |name: &str| {
+            parameters.iter().find(|(found, _)| found == name).map(|(_, value)| value.clone())
+        };
+        let Some(user) = find("user").filter(|user| !user.is_empty()) else {
+            let message = "no PostgreSQL user name specified in startup packet";
+            return refuse(client, ErrorFields::fatal("28000", message)).await;
+        };
+        let database = find("database").unwrap_or_else(|| user.clone());
+        if database != shared.config.database {
+            let message = format!("database \"{database}\" does not exist");
+            let hint = format!("This cluster serves the database \"{}\".", shared.config.database);
+            return refuse(client, ErrorFields::fatal("3D000", message).with(b'H', hint)).await;
+        }
+        if find("replication").is_some_and(|value| !matches!(value.as_str(), "false" | "off" | "0"))
+        {
+            let message = "replication connections are not supported by Tutti";
+            let hint = "Connect to a node directly.";
+            return refuse(client, ErrorFields::fatal("0A000", message).with(b'H', hint)).await;
+        }
+        let (unknown_options, startup): (Vec<_>, Vec<_>) = parameters
+            .into_iter()
+            .filter(|(name, _)| !STARTUP_NOT_SETTINGS.contains(&name.as_str()))
+            .partition(|(name, _)| name.starts_with("_pq_."));
+        if version != PROTOCOL_3_0 || !unknown_options.is_empty() {
+            let names: Vec<_> = unknown_options.iter().map(|(name, _)| name.as_str()).collect();
+            put_negotiate_protocol_version(client.out(), PROTOCOL_3_0 & 0xffff, &names);
+        }
+        let (number, process_id, secret) = shared.register_session();
+        let mut session = Self {
+            catalog: shared.catalog(),
+            shared,
+            client,
+            user,
+            startup,
+            number,
+            process_id,
+            links: BTreeMap::new(),
+            scope: NameScope::default(),
+            transaction: Transaction::default(),
+            settings: Settings::default(),
+            statements: HashMap::new(),
+            portals: HashMap::new(),
+            sql_prepared: HashMap::new(),
+            cursors: HashMap::new(),
+            scope_changes: 0,
+            listening: false,
+            pipeline: extended::Pipeline::default(),
+            next_statement: 0,
+        };
+        match session.greet(secret).await {
+            Ok(()) => Ok(Some(session)),
+            Err(Failure::Client(error)) => Err(error),
+            Err(Failure::Statement(mut error)) => {
+                for (code, text) in &mut error.fields {
+                    if matches!(code, b'S' | b'V') {
+                        *text = "FATAL".to_owned();
+                    }
+                }
+                session.client.put_error(&error);
+                session.client.flush().await?;
+                Ok(None)
+            }
+        }
+    }
+
+    async fn greet(&mut self, secret: i32) -> Result<(), Failure> {
+        self.link(NodeId::HOME).await?;
+        self.refresh_scope().await?;
+        let parameters = self.link(NodeId::HOME).await?.connection().parameters().to_vec();
+        let process_id = self.process_id;
+        let out = self.client.out();
+        put_authentication_ok(out);
+        for (name, value) in &parameters {
+            put_parameter_status(out, name, value);
+        }
+        put_backend_key_data(out, process_id, secret);
+        self.client.put_ready(self.transaction.status());
+        Ok(())
+    }
+
+    /// Serves the client until it leaves.
+    pub async fn run(mut self) -> Result<(), ClientError> {
+        loop {
+            let frame = if self.listening && !self.client.has_frame() {
+                self.wait_for_client_or_notification().await?
+            } else {
+                self.client.next_frame().await?
+            };
+            let Some(frame) = frame else { break };
+            match frame.tag() {
+                b'Q' => self.simple_query(&frame).await?,
+                b'P' | b'B' | b'D' | b'E' | b'C' | b'H' | b'S' => {
+                    self.extended_message(&frame).await?;
+                }
+                b'X' => break,
+                // Left over from a COPY that failed: the protocol says to ignore them.
+                b'd' | b'c' | b'f' => (),
+                b'F' => {
+                    let error = ErrorFields::error(
+                        "0A000",
+                        "function calls by the fast path are not supported",
+                    )
+                    .with(b'H', "Use SELECT function(…).");
+                    self.client.put_error(&error);
+                    self.fail_transaction();
+                    self.client.put_ready(self.transaction.status());
+                }
+                tag => {
+                    let message = format!("invalid frontend message type {tag}");
+                    self.client.put_error(&ErrorFields::fatal("08P01", message));
+                    self.client.flush().await?;
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for the client's next message; passes on notifications of node 1 meanwhile.
+    async fn wait_for_client_or_notification(
+        &mut self,
+    ) -> Result<Option<tutti_wire::frame::Frame>, ClientError> {
+        loop {
+            self.client.flush().await?;
+            let Some(home) = self.links.get_mut(&NodeId::HOME) else {
+                return self.client.next_frame().await;
+            };
+            let connection = home.connection();
+            let frame = tokio::select! {
+                frame = self.client.next_frame() => return frame,
+                frame = connection.next_frame() => frame,
+            };
+            match frame {
+                Ok(frame) if matches!(frame.tag(), b'A' | b'N') => {
+                    self.client.out().extend_from_slice(frame.as_bytes());
+                }
+                Ok(_) => (),
+                Err(error) => {
+                    self.links.remove(&NodeId::HOME);
+                    self.listening = false;
+                    self.client.put_error(&error.to_fields());
+                }
+            }
+        }
+    }
+
+    /// This session's link to `node`, opened and brought up to date if it is not there.
+    pub(crate) async fn link(&mut self, node: NodeId) -> Result<&mut Link, Failure> {
+        if self.links.get(&node).is_none_or(Link::is_broken) {
+            if self.transaction.nodes.contains_key(&node) {
+                self.transaction.doomed = true;
+                let message = format!("connection to node {node} lost during the transaction");
+                return Err(ErrorFields::error("08006", message)
+                    .with(b'H', "Roll back and retry: nothing of this transaction was committed.")
+                    .into());
+            }
+            let link = self.open_link(node).await?;
+            self.links.insert(node, link);
+        }
+        Ok(self.links.get_mut(&node).expect("just made sure"))
+    }
+
+    async fn open_link(&self, node: NodeId) -> Result<Link, NodeError> {
+        let config = self.shared.node(node);
+        let startup: Vec<_> =
+            self.startup.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let database = &self.shared.config.database;
+        let mut connection = NodeConnection::open(config, &self.user, database, &startup).await?;
+        let (process_id, secret) = connection.backend_key();
+        let settings = self.settings.replay_sql();
+        if !settings.is_empty() {
+            connection.query(&settings).await?;
+        }
+        let backend = BackendKey { node, process_id, secret };
+        self.shared.register_backend(self.process_id, backend);
+        Ok(Link::new(connection))
+    }
+
+    /// The link to `node`, taking part in the transaction if there is one, for `access`.
+    ///
+    /// Errors: 0A000 when the transaction's isolation level allows one node only.
+    pub(crate) async fn enlist(
+        &mut self,
+        node: NodeId,
+        access: Access,
+    ) -> Result<&mut Link, Failure> {
+        self.link(node).await?;
+        if self.transaction.is_open() {
+            if !self.transaction.nodes.contains_key(&node) {
+                self.refuse_second_snapshot()?;
+                let sql = self.transaction.catch_up_sql();
+                self.links.get_mut(&node).expect("opened above").put_silent(&sql);
+            }
+            self.transaction.record(node, access);
+        }
+        Ok(self.links.get_mut(&node).expect("opened above"))
+    }
+
+    fn refuse_second_snapshot(&self) -> Result<(), Failure> {
+        let mut characteristics = self.settings.characteristics.clone();
+        characteristics.update(&self.transaction.characteristics);
+        if self.transaction.mode == Mode::Explicit
+            && characteristics.needs_snapshot()
+            && !self.transaction.nodes.is_empty()
+        {
+            let level = characteristics.isolation.unwrap_or_default().to_uppercase();
+            return Err(Failure::unsupported(
+                format!("{level} over several nodes is not supported yet"),
+                "Each node would take its own snapshot, and together they would be none.",
+                "Use READ COMMITTED, or touch only rows of one node in this transaction.",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Which node this session prefers where any will do: one it has used in this transaction, else
+    /// one that spreads sessions over nodes.
+    pub(crate) fn any_node(&self) -> NodeId {
+        if let Some((node, _)) = self.transaction.nodes.first_key_value() {
+            return *node;
+        }
+        let nodes = &self.catalog.nodes;
+        let index = usize::try_from(self.number).unwrap_or(0) % nodes.len();
+        nodes[index]
+    }
+
+    /// Asks node 1 which schemas names are looked up in, and which temporary relations exist.
+    pub(crate) async fn refresh_scope(&mut self) -> Result<(), Failure> {
+        let sql = "SELECT s FROM pg_catalog.unnest(pg_catalog.current_schemas(true)) WITH ORDINALITY AS u(s, n) \
+                   WHERE s !~ '^pg_temp_' ORDER BY n; \
+                   SELECT relname FROM pg_catalog.pg_class WHERE relnamespace = pg_catalog.pg_my_temp_schema()";
+        let rows = self.enlist(NodeId::HOME, Access::Read).await?.query(sql).await?;
+        let names = |index: usize| -> Vec<String> {
+            rows.get(index).map_or_else(Vec::new, |result| {
+                (0..result.rows.len())
+                    .filter_map(|row| result.text(row, 0).map(str::to_owned))
+                    .collect()
+            })
+        };
+        let scope = NameScope { search_path: names(0), temporary: names(1) };
+        if scope != self.scope {
+            self.scope = scope;
+            self.scope_changes += 1;
+        }
+        Ok(())
+    }
+
+    /// Takes the newest catalog, unless the transaction has one of its own.
+    pub(crate) fn refresh_catalog(&mut self) {
+        if !self.transaction.catalog_changed {
+            self.catalog = self.shared.catalog();
+        }
+    }
+
+    /// A statement failed inside a transaction.
+    pub(crate) fn fail_transaction(&mut self) {
+        if self.transaction.mode == Mode::Explicit {
+            self.transaction.failed = true;
+        }
+        let broken: Vec<_> =
+            self.links.iter().filter(|(_, link)| link.is_broken()).map(|(node, _)| *node).collect();
+        for node in broken {
+            self.links.remove(&node);
+            self.transaction.doomed |= self.transaction.nodes.contains_key(&node);
+        }
+    }
+
+    fn next_statement_id(&mut self) -> StatementId {
+        self.next_statement += 1;
+        self.next_statement
+    }
+}
+
+async fn refuse(mut client: Client, error: ErrorFields) -> Result<Option<Session>, ClientError> {
+    client.put_error(&error);
+    client.flush().await?;
+    Ok(None)
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.shared.unregister_session(self.process_id);
+        for (_, link) in std::mem::take(&mut self.links) {
+            link.into_connection().close();
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! The simple protocol: a string of statements, answered one by one.
+//!
+//! Owns: splitting a Query into statements, the implicit transaction around several of them, and
+//! what happens when one fails.
+//! Never: runs a statement (the executor does).
+
+use tutti_sql::plan::{Plan, Planned, TransactionControl};
+use tutti_sql::planner::{self, Context};
+use tutti_sql::statement::{self, Statement};
+use tutti_wire::backend::{put_bare, put_command_complete};
+use tutti_wire::error_fields::ErrorFields;
+use tutti_wire::frame::Frame;
+use tutti_wire::frontend::{self, Message};
+
+use super::{Mode, Session};
+use crate::client::ClientError;
+use crate::executor::{Call, Done};
+use crate::failure::Failure;
+
+impl Session {
+    /// Answers a Query message, with ReadyForQuery at the end whatever happens.
+    pub(super) async fn simple_query(&mut self, frame: &Frame) -> Result<(), ClientError> {
+        self.portals.remove("");
+        self.statements.remove("");
+        let ran = match self.quiet_pipeline().await {
+            Ok(()) => self.run_string(frame).await,
+            Err(failure) => Err(failure),
+        };
+        self.report(ran).await?;
+        self.client.put_ready(self.transaction.status());
+        Ok(())
+    }
+
+    /// Tells the client of a failure, and fails or ends the transaction it happened in.
+    pub(super) async fn report(&mut self, ran: Result<(), Failure>) -> Result<(), ClientError> {
+        match ran {
+            Ok(()) => Ok(()),
+            Err(Failure::Client(error)) => Err(error),
+            Err(Failure::Statement(error)) => {
+                self.client.put_error(&error);
+                self.fail_transaction();
+                if self.transaction.mode == Mode::Implicit {
+                    match self.rollback().await {
+                        Ok(()) => (),
+                        Err(Failure::Client(error)) => return Err(error),
+                        Err(Failure::Statement(error)) => {
+                            tracing::warn!(
+                                error = error.message(),
+                                "cannot roll back an implicit transaction"
+                            );
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    async fn run_string(&mut self, frame: &Frame) -> Result<(), Failure> {
+        let Message::Query(text) = frontend::decode(frame)? else {
+            unreachable!("called for Query only");
+        };
+        let statements = match statement::parse(&text) {
+            Ok(statements) => statements,
+            Err(refusal) => return Err(refusal.into()),
+        };
+        if statements.is_empty() {
+            put_bare(self.client.out(), b'I');
+            return Ok(());
+        }
+        // Several statements in one message are one transaction, unless they say otherwise.
+        let several = 1 < statements.len();
+        for (index, statement) in statements.iter().enumerate() {
+            if several && self.transaction.mode == Mode::None {
+                self.transaction.mode = Mode::Implicit;
+            }
+            let last = index + 1 == statements.len();
+            self.run_statement(statement, several, last)
+                .await
+                .map_err(|failure| shift_position(failure, &text, statement))?;
+        }
+        Ok(())
+    }
+
+    async fn run_statement(
+        &mut self,
+        statement: &Statement,
+        several: bool,
+        last: bool,
+    ) -> Result<(), Failure> {
+        let planned = self.plan(statement)?;
+        // VACUUM and its kin are themselves refused by nodes inside a block; a lone one is in none.
+        let ends_itself = matches!(planned.plan, Plan::Transaction(_));
+        let done = self.execute(&planned, &statement.text, &Call::Simple).await?;
+        if self.transaction.mode == Mode::Implicit && !ends_itself && (last || !several) {
+            self.commit().await?;
+        }
+        self.tell(done);
+        Ok(())
+    }
+
+    /// Writes the end of a statement.
+    pub(crate) fn tell(&mut self, done: Done) {
+        match done {
+            Done::Told => (),
+            Done::Tag(tag) => put_command_complete(self.client.out(), &tag),
+            Done::Empty => put_bare(self.client.out(), b'I'),
+        }
+    }
+
+    /// Plans a statement with the session's names, unless the transaction has failed.
+    pub(crate) fn plan(&mut self, statement: &Statement) -> Result<Planned, Failure> {
+        self.refresh_catalog();
+        let context = Context {
+            catalog: &self.catalog,
+            scope: &self.scope,
+            in_transaction: self.transaction.mode == Mode::Explicit,
+        };
+        let planned = planner::plan(statement, &context);
+        if self.transaction.failed && !planned.as_ref().is_ok_and(ends_failed_transaction) {
+            let message =
+                "current transaction is aborted, commands ignored until end of transaction block";
+            return Err(Failure::error("25P02", message));
+        }
+        Ok(planned?)
+    }
+}
+
+/// What a failed transaction still accepts.
+pub(super) fn ends_failed_transaction(planned: &Planned) -> bool {
+    matches!(
+        planned.plan,
+        Plan::Transaction(
+            TransactionControl::Commit { .. }
+                | TransactionControl::Rollback { .. }
+                | TransactionControl::RollbackTo(_)
+        )
+    )
+}
+
+/// Positions in errors count from the statement that a node saw; the client sent the whole string.
+fn shift_position(failure: Failure, text: &str, statement: &Statement) -> Failure {
+    let Failure::Statement(mut error) = failure else { return failure };
+    let shift = text.get(..statement.offset).map_or(0, |before| before.chars().count());
+    if 0 < shift {
+        shift_field(&mut error, shift);
+    }
+    Failure::Statement(error)
+}
+
+fn shift_field(error: &mut ErrorFields, shift: usize) {
+    for (code, value) in &mut error.fields {
+        if *code == b'P'
+            && let Ok(position) = value.parse::<usize>()
+        {
+            *value = (position + shift).to_string();
+        }
+    }
+}

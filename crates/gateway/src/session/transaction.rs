@@ -1,0 +1,220 @@
+//! A client's transaction: which nodes take part, and how to bring a further one up to date.
+//!
+//! Owns: the session's view of its transaction: mode, savepoints, settings made in it.
+//! Never: sends anything (see `commit` and the executor).
+
+use std::collections::BTreeMap;
+
+use tutti_sql::catalog::NodeId;
+use tutti_sql::plan::Access;
+use tutti_wire::backend::TransactionStatus;
+
+/// How a transaction came about.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Mode {
+    /// There is none: each statement commits by itself on its node.
+    #[default]
+    None,
+    /// The gateway began it for one statement on several nodes, or for several statements in one
+    /// message; it ends with them.
+    Implicit,
+    /// The client said BEGIN.
+    Explicit,
+}
+
+/// Isolation level as the client asked for it.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Characteristics {
+    /// `repeatable read`…; `None`: the session's default.
+    pub isolation: Option<String>,
+    /// READ ONLY or READ WRITE; `None`: the session's default.
+    pub read_only: Option<bool>,
+}
+
+impl Characteristics {
+    /// Whether the level asks for one snapshot over the whole transaction.
+    pub fn needs_snapshot(&self) -> bool {
+        matches!(self.isolation.as_deref(), Some("repeatable read" | "serializable"))
+    }
+
+    /// What is given in `later` wins.
+    pub fn update(&mut self, later: &Self) {
+        if later.isolation.is_some() {
+            self.isolation.clone_from(&later.isolation);
+        }
+        if later.read_only.is_some() {
+            self.read_only = later.read_only;
+        }
+    }
+
+    /// As SQL behind BEGIN or SET TRANSACTION; may be empty.
+    pub fn to_sql(&self) -> String {
+        let isolation = self.isolation.as_deref().map(|level| format!(" ISOLATION LEVEL {level}"));
+        let access = self.read_only.map(|only| if only { " READ ONLY" } else { " READ WRITE" });
+        format!("{}{}", isolation.unwrap_or_default(), access.unwrap_or_default())
+    }
+}
+
+/// A step that a node which joins late must repeat.
+#[derive(Clone, Debug, Eq, PartialEq)]
+enum Step {
+    Savepoint(String),
+    /// SET, SET LOCAL, SET CONSTRAINTS…
+    Setting {
+        sql: String,
+        /// Name, if it outlives the transaction.
+        kept_as: Option<String>,
+    },
+}
+
+/// The session's transaction.
+#[derive(Debug, Default)]
+pub struct Transaction {
+    /// How it came about.
+    pub mode: Mode,
+    /// A statement failed: only ROLLBACK (TO) is accepted.
+    pub failed: bool,
+    /// A node lost its part: not even ROLLBACK TO helps.
+    pub doomed: bool,
+    /// Level and access mode.
+    pub characteristics: Characteristics,
+    /// The nodes on which BEGIN was sent, and the most that was done there.
+    pub nodes: BTreeMap<NodeId, Access>,
+    /// Node 1 has done what PREPARE TRANSACTION refuses: it must be the anchor.
+    pub home_must_anchor: bool,
+    /// The schema was changed in it: the session has its own catalog until the end.
+    pub catalog_changed: bool,
+    /// Names may resolve otherwise if it is rolled back.
+    pub scope_changed: bool,
+    steps: Vec<Step>,
+}
+
+impl Transaction {
+    /// What ReadyForQuery says.
+    pub fn status(&self) -> TransactionStatus {
+        match (self.mode, self.failed) {
+            (Mode::None | Mode::Implicit, _) => TransactionStatus::Idle,
+            (Mode::Explicit, false) => TransactionStatus::InTransaction,
+            (Mode::Explicit, true) => TransactionStatus::Failed,
+        }
+    }
+
+    /// Whether there is one, of either kind.
+    pub fn is_open(&self) -> bool {
+        self.mode != Mode::None
+    }
+
+    /// Notes that `node` does `access`.
+    pub fn record(&mut self, node: NodeId, access: Access) {
+        let most = self.nodes.entry(node).or_insert(access);
+        *most = (*most).max(access);
+    }
+
+    /// Nodes that may have written.
+    pub fn writers(&self) -> impl Iterator<Item = NodeId> {
+        self.nodes.iter().filter(|(_, access)| **access == Access::Write).map(|(node, _)| *node)
+    }
+
+    /// One query string that brings a node from no transaction to where this one is.
+    pub fn catch_up_sql(&self) -> String {
+        let mut sql = format!("BEGIN{}", self.characteristics.to_sql());
+        for step in &self.steps {
+            match step {
+                Step::Savepoint(name) => {
+                    sql.push_str("; SAVEPOINT ");
+                    sql.push_str(&tutti_sql::catalog::quote_identifier(name));
+                }
+                Step::Setting { sql: setting, .. } => {
+                    sql.push_str("; ");
+                    sql.push_str(setting);
+                }
+            }
+        }
+        sql
+    }
+
+    /// SAVEPOINT was done.
+    pub fn push_savepoint(&mut self, name: &str) {
+        self.steps.push(Step::Savepoint(name.to_owned()));
+    }
+
+    /// Whether a savepoint of that name is there.
+    pub fn has_savepoint(&self, name: &str) -> bool {
+        self.savepoint_position(name).is_some()
+    }
+
+    /// ROLLBACK TO was done: later steps are undone, the savepoint stays.
+    pub fn rollback_to(&mut self, name: &str) {
+        if let Some(position) = self.savepoint_position(name) {
+            self.steps.truncate(position + 1);
+        }
+    }
+
+    /// RELEASE was done: the savepoint and later ones are gone, settings stay.
+    pub fn release(&mut self, name: &str) {
+        if let Some(position) = self.savepoint_position(name) {
+            let tail = self.steps.split_off(position);
+            let settings = tail.into_iter().filter(|step| matches!(step, Step::Setting { .. }));
+            self.steps.extend(settings);
+        }
+    }
+
+    fn savepoint_position(&self, name: &str) -> Option<usize> {
+        self.steps.iter().rposition(|step| matches!(step, Step::Savepoint(found) if found == name))
+    }
+
+    /// A setting was made; `kept_as` if it outlives a COMMIT.
+    pub fn push_setting(&mut self, sql: &str, kept_as: Option<String>) {
+        self.steps.push(Step::Setting { sql: sql.to_owned(), kept_as });
+    }
+
+    /// Settings that a COMMIT makes the session's own: name and SQL, in order.
+    pub fn kept_settings(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.steps.iter().filter_map(|step| match step {
+            Step::Setting { sql, kept_as: Some(name) } => Some((name.as_str(), sql.as_str())),
+            Step::Setting { kept_as: None, .. } | Step::Savepoint(_) => None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+
+    use super::*;
+
+    fn check(transaction: &Transaction, expected: Expect) {
+        expected.assert_eq(&transaction.catch_up_sql());
+    }
+
+    #[test]
+    fn a_node_that_joins_late_repeats_what_still_holds() {
+        let mut transaction = Transaction::default();
+        transaction.characteristics.isolation = Some("repeatable read".into());
+        transaction.push_setting("SET LOCAL a = 1", None);
+        transaction.push_savepoint("s");
+        transaction.push_setting("SET b = 2", Some("b".into()));
+        transaction.push_savepoint("t");
+        check(
+            &transaction,
+            expect![[
+                r#"BEGIN ISOLATION LEVEL repeatable read; SET LOCAL a = 1; SAVEPOINT "s"; SET b = 2; SAVEPOINT "t""#
+            ]],
+        );
+        transaction.release("s");
+        check(
+            &transaction,
+            expect!["BEGIN ISOLATION LEVEL repeatable read; SET LOCAL a = 1; SET b = 2"],
+        );
+    }
+
+    #[test]
+    fn rollback_to_forgets_what_came_later_and_keeps_the_savepoint() {
+        let mut transaction = Transaction::default();
+        transaction.push_savepoint("s");
+        transaction.push_setting("SET b = 2", Some("b".into()));
+        transaction.rollback_to("s");
+        check(&transaction, expect![[r#"BEGIN; SAVEPOINT "s""#]]);
+        assert_eq!(transaction.kept_settings().count(), 0);
+    }
+}

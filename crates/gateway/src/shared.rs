@@ -1,0 +1,148 @@
+//! What all sessions of one gateway share.
+//!
+//! Owns: the current catalog, the source of global transaction identifiers, the registry by which
+//! cancel requests find their session, and decisions that may be forgotten.
+//! Never: holds a lock across an await.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use tutti_sql::catalog::{Catalog, NodeId};
+use tutti_txn::gid::{ClusterTag, Gid};
+
+use crate::config::{Config, NodeConfig};
+
+/// A backend on a node that works for a session: what a cancel request to it must carry.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct BackendKey {
+    /// Which node.
+    pub node: NodeId,
+    /// Its process id.
+    pub process_id: i32,
+    /// Its secret.
+    pub secret: i32,
+}
+
+/// What is needed to cancel a session's work.
+#[derive(Debug, Default)]
+pub struct CancelEntry {
+    secret: i32,
+    backends: Vec<BackendKey>,
+}
+
+/// Shared by all sessions.
+#[derive(Debug)]
+pub struct Shared {
+    /// As configured.
+    pub config: Config,
+    cluster: ClusterTag,
+    incarnation: u64,
+    transactions: AtomicU64,
+    rows_dealt: AtomicU64,
+    sessions: AtomicU64,
+    catalog: RwLock<Arc<Catalog>>,
+    cancel: Mutex<HashMap<i32, CancelEntry>>,
+    applied: Mutex<Vec<Gid>>,
+}
+
+impl Shared {
+    /// For a gateway of this incarnation with this catalog.
+    ///
+    /// Requires: [`Config::check`] has passed, which makes the cluster's name a tag.
+    pub fn new(config: Config, incarnation: u64, catalog: Catalog) -> Self {
+        let cluster = config.cluster.parse().expect("Config::check has passed");
+        Self {
+            config,
+            cluster,
+            incarnation,
+            transactions: AtomicU64::new(0),
+            rows_dealt: AtomicU64::new(0),
+            sessions: AtomicU64::new(0),
+            catalog: RwLock::new(Arc::new(catalog)),
+            cancel: Mutex::default(),
+            applied: Mutex::default(),
+        }
+    }
+
+    /// The number of this gateway's life.
+    pub fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+
+    /// The newest catalog.
+    pub fn catalog(&self) -> Arc<Catalog> {
+        self.catalog.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Publishes a newer catalog.
+    pub fn publish(&self, catalog: Catalog) {
+        *self.catalog.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(catalog);
+    }
+
+    /// How to reach a node. Panics for a node that is not in the catalog.
+    pub fn node(&self, node: NodeId) -> &NodeConfig {
+        &self.config.nodes[usize::from(node.0) - 1]
+    }
+
+    /// A fresh global transaction identifier.
+    pub fn next_gid(&self, anchor: NodeId) -> Gid {
+        Gid {
+            cluster: self.cluster.clone(),
+            incarnation: self.incarnation,
+            number: self.transactions.fetch_add(1, Ordering::Relaxed) + 1,
+            anchor: tutti_txn::gid::NodeId(anchor.0),
+        }
+    }
+
+    /// Counts rows of round-robin tables, so that they are dealt out evenly.
+    pub fn deal_row(&self) -> u64 {
+        self.rows_dealt.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Registers a session for cancel requests. Returns its number, process id and secret.
+    pub fn register_session(&self) -> (u64, i32, i32) {
+        let number = self.sessions.fetch_add(1, Ordering::Relaxed) + 1;
+        let mut cancel = self.cancel.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut process_id = i32::try_from(number % 0x3fff_ffff).unwrap_or(1).max(1);
+        while cancel.contains_key(&process_id) {
+            process_id = process_id % 0x3fff_ffff + 1;
+        }
+        let secret = rand::random();
+        cancel.insert(process_id, CancelEntry { secret, backends: Vec::new() });
+        (number, process_id, secret)
+    }
+
+    /// Notes a backend that works for the session from now on.
+    pub fn register_backend(&self, process_id: i32, backend: BackendKey) {
+        let mut cancel = self.cancel.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(entry) = cancel.get_mut(&process_id) {
+            entry.backends.retain(|known| known.node != backend.node);
+            entry.backends.push(backend);
+        }
+    }
+
+    /// The session ended.
+    pub fn unregister_session(&self, process_id: i32) {
+        self.cancel.lock().unwrap_or_else(PoisonError::into_inner).remove(&process_id);
+    }
+
+    /// The backends of the session that a cancel request names; empty if the secret is wrong.
+    pub fn backends_to_cancel(&self, process_id: i32, secret: i32) -> Vec<BackendKey> {
+        let cancel = self.cancel.lock().unwrap_or_else(PoisonError::into_inner);
+        match cancel.get(&process_id) {
+            Some(entry) if entry.secret == secret => entry.backends.clone(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// A global transaction is applied and flushed everywhere: its decision row may go.
+    pub fn note_applied(&self, gid: Gid) {
+        self.applied.lock().unwrap_or_else(PoisonError::into_inner).push(gid);
+    }
+
+    /// Takes the decisions that may be forgotten.
+    pub fn take_applied(&self) -> Vec<Gid> {
+        std::mem::take(&mut self.applied.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
