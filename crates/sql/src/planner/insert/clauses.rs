@@ -3,11 +3,11 @@
 //! Owns: these refusals. Never: looks at the source of the rows.
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::{InsertStmt, Node, OnConflictAction};
+use pg_query::protobuf::{InsertStmt, Node, OnConflictAction, SqlValueFunctionOp};
 
-use super::super::functions::volatility;
+use super::super::functions::{is_time_call, volatility};
 use super::super::{Context, mentions, walk};
-use super::defaults::{is_fixed, needs_one_place};
+use super::defaults::{expression, is_fixed, needs_one_place};
 use crate::catalog::{Placement, Relation, Volatility};
 use crate::refusal::Refusal;
 
@@ -44,7 +44,11 @@ pub(super) fn check(
     if relation.placement == Placement::Replicated {
         if let Some(clause) = &insert.on_conflict_clause
             && clause.action() == OnConflictAction::OnconflictUpdate
-            && !conflict(insert).all(|expression| is_fixed(expression, context))
+            && !conflict(insert).all(|expression| {
+                let mut frozen = expression.clone();
+                freeze(&mut frozen, context);
+                is_fixed(&frozen, context)
+            })
         {
             return Err(Refusal::unsupported(
                 "ON CONFLICT DO UPDATE with these expressions is not supported for a replicated \
@@ -62,6 +66,41 @@ pub(super) fn check(
         }
     }
     Ok(())
+}
+
+/// The literal that stands for the transaction's time until the executor fills it in.
+pub(super) const TIME: &str = "'tutti: the time'";
+
+/// Whether ON CONFLICT DO UPDATE does the same on every node as it is written.
+pub(super) fn conflict_is_fixed(insert: &InsertStmt, context: &Context<'_>) -> bool {
+    conflict(insert).all(|expression| is_fixed(expression, context))
+}
+
+/// Puts [`TIME`] in place of `now()` and its kin in ON CONFLICT DO UPDATE, which each node would
+/// evaluate to another time.
+pub(super) fn freeze_time(insert: &mut InsertStmt, context: &Context<'_>) {
+    if let Some(clause) = &mut insert.on_conflict_clause {
+        let filter = clause.where_clause.as_deref_mut();
+        clause.target_list.iter_mut().chain(filter).for_each(|it| freeze(it, context));
+    }
+}
+
+fn freeze(node: &mut Node, context: &Context<'_>) {
+    let gives_time = match &node.node {
+        Some(NodeEnum::FuncCall(call)) => is_time_call(call, context),
+        Some(NodeEnum::SqlvalueFunction(function)) => {
+            function.op() == SqlValueFunctionOp::SvfopCurrentTimestamp
+        }
+        _ => false,
+    };
+    if gives_time {
+        // With the cast the type is known wherever it stands.
+        if let Some(time) = expression(&format!("{TIME}::pg_catalog.timestamptz")) {
+            *node = time;
+        }
+    } else if let Some(inner) = &mut node.node {
+        walk::write::children(inner, &mut |child| freeze(child, context));
+    }
 }
 
 /// A clause runs on the row's node: it can read what that node has.

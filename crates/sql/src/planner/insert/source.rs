@@ -15,9 +15,9 @@ use pg_query::protobuf::{InsertStmt, List, Node, OverridingKind, SelectStmt, Wit
 
 use super::super::utility::planned;
 use super::super::{deparse, query};
-use super::Inserting;
 use super::defaults::expression;
 use super::target::{column_node, put_source, row_items};
+use super::{Inserting, clauses};
 use crate::catalog::{Column, Identity, Placement, quote_identifier};
 use crate::plan::{InsertSource, Piece, Planned, Template};
 use crate::refusal::Refusal;
@@ -260,9 +260,19 @@ fn template(columns: &[usize], inserting: &Inserting<'_>) -> Result<Template, Re
         OverridingKind::OverridingNotSet
     };
     insert.set_override(overriding);
+    if *inserting.placement() == Placement::Replicated {
+        clauses::freeze_time(&mut insert, inserting.context);
+    }
     let text = deparse(&NodeEnum::InsertStmt(Box::new(insert)))?;
     let Some((before, after)) = text.split_once(GAP) else {
         return Err(Refusal::postgres("XX000", "the INSERT over collected rows has no gap"));
     };
-    Ok(Template(vec![Piece::Sql(before.to_owned()), Piece::Rows(0), Piece::Sql(after.to_owned())]))
+    let mut pieces = vec![Piece::Sql(before.to_owned()), Piece::Rows(0)];
+    for (index, text) in after.split(clauses::TIME).enumerate() {
+        if index > 0 {
+            pieces.push(Piece::Now);
+        }
+        pieces.push(Piece::Sql(text.to_owned()));
+    }
+    Ok(Template(pieces))
 }

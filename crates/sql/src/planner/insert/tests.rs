@@ -211,6 +211,17 @@ fn replicated() {
     "#]],
     );
     check(
+        "INSERT INTO items (name) VALUES ('x') ON CONFLICT (id) DO UPDATE SET added = now() \
+         WHERE items.added < CURRENT_TIMESTAMP",
+        expect![[r#"
+            insert items []
+              VALUES ('x'::pg_catalog.text, nextval('public.items_id_seq'::regclass)::int, now()::timestamp with time zone)
+                one any Read
+              columns [1, 0, 2] key None
+              INSERT INTO items (name, id, added) OVERRIDING SYSTEM VALUE SELECT u.name, u.id, u.added FROM pg_catalog.unnest(<rows 0>::public.items[]) u ON CONFLICT (id) DO UPDATE SET added = <now>::timestamp with time zone WHERE items.added < <now>::timestamp with time zone
+        "#]],
+    );
+    check(
         "INSERT INTO rate_codes VALUES ('x')",
         expect![[r#"
         Replicas

@@ -11,9 +11,9 @@ use super::super::filters::value;
 use super::super::pins::{Landing, landing, pin};
 use super::super::utility::planned;
 use super::super::walk;
-use super::Inserting;
 use super::defaults::{is_fixed, needs_one_place};
 use super::target::row_items;
+use super::{Inserting, clauses};
 use crate::catalog::{Placement, Relation};
 use crate::hash::{Bucket, KeyType};
 use crate::plan::{Access, InsertSource, KeyValue, NodeChoice, Pin, Plan, Planned, ValuesRow};
@@ -37,6 +37,9 @@ pub(super) fn plan(
     }
     match *inserting.placement() {
         Placement::Replicated => {
+            if !clauses::conflict_is_fixed(inserting.insert, inserting.context) {
+                return Ok(None);
+            }
             Ok(Some(planned(Plan::Replicas, "every node has all rows, and no value can differ")))
         }
         Placement::Hash { key, .. } => {
