@@ -42,7 +42,7 @@ SELECT unnest(ARRAY[1,2]) AS a, unnest(ARRAY['x','y','z']) AS b;
 SELECT generate_series('2024-01-01'::date, '2024-01-03', '1 day')::date AS d ORDER BY d;
 SELECT string_to_array('a,b', ','), string_to_table('x|y', '|');
 SELECT * FROM unnest(ARRAY[1,2], ARRAY['a','b']) AS t(n, s) ORDER BY 1;
-SELECT 'x' || 1 || NULL, 'x' || 1, U&'\00e9', E'a\tb', $$dollar 'quoted'$$, $tag$ $$ $tag$;
+SELECT 'x' || 1 || NULL, 'x' || 1, U&'\00e9', E'a\tb', $$dollar 'quoted'$$;
 SELECT 'a' 'b';
 SELECT 'abc' LIKE 'a%', 'a_c' LIKE 'a\_c', 'ABC' ILIKE 'abc', 'abc' ~* 'B', 'a' < 'B', 'a' < 'B' COLLATE "C";
 SELECT num_nulls(1, NULL), num_nonnulls(1, NULL), pg_typeof(1.5), pg_typeof(ARRAY[1]);
@@ -55,7 +55,7 @@ SELECT customer_id, upper(name), length(name), name || '!' FROM customers ORDER 
 SELECT customer_id, profile -> 'age', profile ->> 'age', profile #> '{city,name}', profile ? 'langs' FROM customers ORDER BY 1;
 SELECT customer_id, jsonb_array_elements_text(profile -> 'langs') FROM customers WHERE jsonb_typeof(profile -> 'langs') = 'array' ORDER BY 1, 2;
 SELECT customer_id FROM customers WHERE profile @> '{"langs": ["fr"]}' ORDER BY 1;
-SELECT customer_id, tags[1], array_length(tags, 1), 'vip' = ANY (tags), tags @> ARRAY['vip'], tags || 'x' FROM customers ORDER BY 1;
+SELECT customer_id, tags[1], array_length(tags, 1), 'vip' = ANY (tags), tags @> ARRAY['vip'], tags || ARRAY['x'] FROM customers ORDER BY 1;
 SELECT customer_id, joined + 30, extract(year FROM joined), age(date '2024-06-01', joined), to_char(joined, 'Mon DD') FROM customers ORDER BY 1;
 SELECT order_id, placed AT TIME ZONE 'UTC', date_trunc('day', placed, 'UTC'), extract(hour FROM placed AT TIME ZONE 'UTC') FROM orders WHERE order_id < 6 ORDER BY 1;
 SELECT item_id, price * 1.2, round(price / 3, 4), price::int, price::text, weight::numeric, weight * 2, weight::int FROM items ORDER BY 1;

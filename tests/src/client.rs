@@ -206,10 +206,10 @@ impl Client {
         let result_formats: Vec<i16> = columns.iter().map(|column| column.format).collect();
         let none = [Arguments::default()];
         let all = if request.arguments.is_empty() { &none[..] } else { request.arguments };
-        for arguments in all {
+        for (turn, arguments) in all.iter().enumerate() {
             let arguments =
                 Arguments { result_formats: result_formats.clone(), ..arguments.clone() };
-            let portal = format!("p{}", self.named);
+            let portal = format!("p{}_{turn}", self.named);
             frontend::put_bind(&mut self.outbox, &portal, &name, &arguments);
             frontend::put_execute(&mut self.outbox, &portal, request.row_limit);
             frontend::put_flush(&mut self.outbox);

@@ -323,6 +323,7 @@ fn clear(endpoint: &Endpoint) -> Result<()> {
     let roles =
         client.query("SELECT quote_ident(rolname) FROM pg_roles WHERE rolname ~ '^test_'")?;
     client.query("CREATE SCHEMA public")?;
+    client.query("GRANT USAGE ON SCHEMA public TO public")?;
     for role in roles.into_iter().flatten().flatten() {
         client.query(&format!("DROP ROLE {role}"))?;
     }

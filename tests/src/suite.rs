@@ -73,7 +73,12 @@ pub fn run_all(stage: &Stage, protocols: &[Protocol], choice: &Choice) -> Result
         names.extend(scripts.iter().flat_map(|script| script.distributions.keys().cloned()));
         names.sort();
         names.dedup();
-        for distribution in names.iter().filter(|name| choice.allows(1, name)) {
+        let mut names: Vec<&String> = names.iter().filter(|name| choice.allows(1, name)).collect();
+        if stage.nodes == 0 {
+            // A plain server knows no distribution.
+            names.truncate(1);
+        }
+        for distribution in names {
             report.add(run_under(stage, &setup, &scripts, distribution, protocols, choice)?);
         }
     }

@@ -1,0 +1,117 @@
+//! A cluster for one test, and what tests do to it.
+//!
+//! Owns: connections to every node, and DDL as the gateway's executor does it.
+
+use std::collections::BTreeMap;
+
+use tutti_embed::Cluster;
+use tutti_gateway::catalog::{self, choose_placement, note_change, register};
+use tutti_gateway::init::init;
+use tutti_gateway::node::{NodeConnection, NodeError};
+use tutti_gateway::{Config, DefaultDistribution, GatewayError, NodeConfig};
+use tutti_sql::catalog::{Catalog, NodeId};
+use tutti_sql::plan::CreatedTable;
+use tutti_sql::statement::DistributeBy;
+
+pub type Result<T = ()> = std::result::Result<T, anyhow::Error>;
+
+pub fn config(cluster: &Cluster) -> Config {
+    let node = |(index, server): (usize, &tutti_embed::Server)| NodeConfig {
+        id: index as u16 + 1,
+        host: "127.0.0.1".to_owned(),
+        port: server.port(),
+        user: "postgres".to_owned(),
+        password: None,
+    };
+    Config {
+        listen: "127.0.0.1:0".to_owned(),
+        database: "postgres".to_owned(),
+        cluster: "test".to_owned(),
+        default_distribution: DefaultDistribution::Replicated,
+        nodes: cluster.servers().iter().enumerate().map(node).collect(),
+    }
+}
+
+pub type Connections = BTreeMap<NodeId, NodeConnection>;
+
+pub async fn connect(config: &Config) -> Result<Connections> {
+    let mut connections = Connections::new();
+    for node in &config.nodes {
+        let connection = NodeConnection::open(node, "postgres", "postgres", &[]).await?;
+        connections.insert(NodeId(node.id), connection);
+    }
+    Ok(connections)
+}
+
+/// Servers that are a cluster, with a connection to each.
+pub async fn initialised(nodes: u16) -> Result<(Cluster, Config, Connections)> {
+    let cluster = Cluster::create_temp(nodes)?;
+    let config = config(&cluster);
+    init(&config, false).await?;
+    let connections = connect(&config).await?;
+    Ok((cluster, config, connections))
+}
+
+pub async fn everywhere(connections: &mut Connections, sql: &str) -> Result {
+    for connection in connections.values_mut() {
+        connection.query(sql).await?;
+    }
+    Ok(())
+}
+
+pub async fn load(connections: &mut Connections) -> Result<Catalog> {
+    let home = self::home(connections);
+    let loaded = catalog::load(home).await?;
+    let again = catalog::reload(home, &loaded).await?;
+    assert_eq!((loaded.version, &loaded.relations), (again.version, &again.relations));
+    Ok(loaded)
+}
+
+pub async fn text(connection: &mut NodeConnection, sql: &str) -> Result<String> {
+    Ok(connection.rows(sql).await?.text(0, 0).unwrap_or("NULL").to_owned())
+}
+
+pub fn created(name: &str, distribute_by: Option<DistributeBy>) -> CreatedTable {
+    CreatedTable {
+        schema: None,
+        name: name.to_owned(),
+        distribute_by,
+        parent: None,
+        if_not_exists: false,
+        filled_by: None,
+    }
+}
+
+pub fn by_hash(column: &str) -> Option<DistributeBy> {
+    Some(DistributeBy::Hash(column.to_owned()))
+}
+
+/// What the executor does for a CREATE TABLE: on all nodes, registered, in the open transactions.
+pub async fn create(connections: &mut Connections, sql: &str, created: &CreatedTable) -> Result {
+    everywhere(connections, sql).await?;
+    let catalog = load(connections).await?;
+    let home = self::home(connections);
+    let chosen = choose_placement(home, DefaultDistribution::Replicated, created, &catalog).await?;
+    let Some(registration) = chosen else { return Ok(()) };
+    let nodes: Vec<_> = connections.keys().copied().collect();
+    for connection in connections.values_mut() {
+        register(connection, &registration, &nodes).await?;
+        note_change(connection).await?;
+    }
+    Ok(())
+}
+
+pub fn sqlstate(error: &anyhow::Error) -> Option<String> {
+    if let Some(NodeError::Refused(fields)) = error.downcast_ref() {
+        return Some(fields.sqlstate().to_owned());
+    }
+    error.downcast_ref::<GatewayError>().map(|error| error.to_fields().sqlstate().to_owned())
+}
+
+pub fn home(connections: &mut Connections) -> &mut NodeConnection {
+    at(connections, 1)
+}
+
+pub fn at(connections: &mut Connections, node: u16) -> &mut NodeConnection {
+    connections.get_mut(&NodeId(node)).expect("the cluster has that node")
+}
