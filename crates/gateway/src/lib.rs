@@ -16,8 +16,10 @@ pub mod recovery;
 mod serve;
 mod session;
 mod shared;
+pub mod status;
 
 pub use config::{Config, ConfigError, DefaultDistribution, NodeConfig};
 pub use error::GatewayError;
 pub use init::init;
 pub use serve::serve;
+pub use status::status;

@@ -3,7 +3,6 @@
 use tutti_gateway::GatewayError;
 use tutti_gateway::catalog::{disarm_sequences, rearm_sequences, verify};
 use tutti_gateway::node::NodeError;
-use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::CreatedTable;
 use tutti_sql::statement::DistributeBy;
 
