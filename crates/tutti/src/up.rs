@@ -122,13 +122,11 @@ async fn run_gateway(
         () = user_shutdown.asked() => return Ok(()),
     }
 
-    // The gateway ends when the user asks, and also when we do.
+    // The gateway ends when we say so, not by the user's signal itself: then if it ended, it failed.
     let (end_gateway, end_asked) = tokio::sync::oneshot::channel::<()>();
     let mut gateway = tokio::spawn(tutti_gateway::serve(config, listener, async move {
-        tokio::select! {
-            () = user_shutdown.asked() => (),
-            _ = end_asked => (),
-        }
+        // An error means that we are gone, which is also the end.
+        let _ = end_asked.await;
     }));
 
     let url = client_url(address, DATABASE);
