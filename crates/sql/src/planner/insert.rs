@@ -78,7 +78,8 @@ fn plan_default_values(
 ) -> Result<Planned, Refusal> {
     let evaluation = Evaluation::of(relation, context);
     let nothing_once = !(0..relation.columns.len()).any(|column| evaluation.once(column));
-    if nothing_once && relation.placement == Placement::Replicated {
+    let replicated = relation.placement == Placement::Replicated;
+    if nothing_once && replicated && clauses::conflict_is_fixed(insert, context) {
         return Ok(planned(Plan::Replicas, "every node has all rows, and no value can differ"));
     }
     let Some(first) = relation.columns.iter().find(|column| !column.generated) else {

@@ -117,7 +117,9 @@ fn says_now(node: &Node) -> bool {
         && let Some(Val::Sval(text)) = &constant.val
     {
         let text = text.sval.to_ascii_lowercase();
-        return WORDS.iter().any(|word| text.contains(word));
+        return text
+            .split(|character: char| !character.is_ascii_alphabetic())
+            .any(|word| WORDS.contains(&word));
     }
     let mut found = false;
     walk::read::children(node, &mut |child| found |= says_now(child));
