@@ -15,9 +15,9 @@ use tokio::time::MissedTickBehavior;
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::startup::{Startup, put_cancel};
 
-use crate::catalog;
+use crate::catalog::{self, NodeOids, OidMaps};
 use crate::client::{Client, ClientError};
-use crate::config::Config;
+use crate::config::{Config, NodeConfig};
 use crate::error::GatewayError;
 use crate::node::NodeConnection;
 use crate::recovery::{self, Recoverer};
@@ -50,7 +50,8 @@ pub async fn serve(
     let forgotten = recoverer.clean_decisions(incarnation).await?;
     tracing::info!(?settled, forgotten, incarnation, "settled what was in doubt");
     let catalog = catalog::load(&mut home).await?;
-    let shared = Arc::new(Shared::new(config, incarnation, catalog));
+    let oids = read_oids(&config, &mut home).await?;
+    let shared = Arc::new(Shared::new(config, incarnation, catalog, oids));
 
     let mut sessions = JoinSet::new();
     let house = Housekeeper { shared: shared.clone(), home, recoverer };
@@ -86,9 +87,24 @@ pub async fn serve(
 }
 
 async fn open_home(config: &Config) -> Result<NodeConnection, GatewayError> {
-    let node = &config.nodes[0];
+    open(config, &config.nodes[0]).await
+}
+
+async fn open(config: &Config, node: &NodeConfig) -> Result<NodeConnection, GatewayError> {
     let settings = [("application_name", "tutti gateway")];
     Ok(NodeConnection::open(node, &node.user, &config.database, &settings).await?)
+}
+
+/// How the OIDs of every node differ from node 1's.
+async fn read_oids(config: &Config, home: &mut NodeConnection) -> Result<OidMaps, GatewayError> {
+    let at_home = NodeOids::load(home).await?;
+    let mut others = Vec::new();
+    for node in &config.nodes[1..] {
+        let mut connection = open(config, node).await?;
+        others.push((connection.node(), NodeOids::load(&mut connection).await?));
+        connection.close();
+    }
+    Ok(OidMaps::compare(&at_home, &others))
 }
 
 /// Forgets decisions that every participant has applied, settles what earlier incarnations left

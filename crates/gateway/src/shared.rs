@@ -11,6 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tutti_sql::catalog::{Catalog, NodeId};
 use tutti_txn::gid::{ClusterTag, Gid};
 
+use crate::applying::Applying;
+use crate::catalog::OidMaps;
 use crate::config::{Config, NodeConfig};
 
 /// A backend on a node that works for a session: what a cancel request to it must carry.
@@ -36,12 +38,15 @@ pub struct CancelEntry {
 pub struct Shared {
     /// As configured.
     pub config: Config,
+    /// Transactions that are decided and not applied everywhere.
+    pub applying: Applying,
     cluster: ClusterTag,
     incarnation: u64,
     transactions: AtomicU64,
     rows_dealt: AtomicU64,
     sessions: AtomicU64,
     catalog: RwLock<Arc<Catalog>>,
+    oids: RwLock<Arc<OidMaps>>,
     cancel: Mutex<HashMap<i32, CancelEntry>>,
     applied: Mutex<Vec<Gid>>,
 }
@@ -50,16 +55,18 @@ impl Shared {
     /// For a gateway of this incarnation with this catalog.
     ///
     /// Requires: [`Config::check`] has passed, which makes the cluster's name a tag.
-    pub fn new(config: Config, incarnation: u64, catalog: Catalog) -> Self {
+    pub fn new(config: Config, incarnation: u64, catalog: Catalog, oids: OidMaps) -> Self {
         let cluster = config.cluster.parse().expect("Config::check has passed");
         Self {
             config,
+            applying: Applying::default(),
             cluster,
             incarnation,
             transactions: AtomicU64::new(0),
             rows_dealt: AtomicU64::new(0),
             sessions: AtomicU64::new(0),
             catalog: RwLock::new(Arc::new(catalog)),
+            oids: RwLock::new(Arc::new(oids)),
             cancel: Mutex::default(),
             applied: Mutex::default(),
         }
@@ -75,8 +82,14 @@ impl Shared {
         self.catalog.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Publishes a newer catalog.
-    pub fn publish(&self, catalog: Catalog) {
+    /// How the nodes' OIDs differ from node 1's.
+    pub fn oids(&self) -> Arc<OidMaps> {
+        self.oids.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Publishes a newer catalog, and the OIDs that go with it.
+    pub fn publish(&self, catalog: Catalog, oids: OidMaps) {
+        *self.oids.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(oids);
         *self.catalog.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(catalog);
     }
 

@@ -160,37 +160,29 @@ impl Taints {
     /// Lets taints go from what is used to what uses it until nothing changes.
     pub(super) fn spread(&mut self) {
         let bodies: Vec<_> = self.pieces.iter().map(|piece| words(&piece.body)).collect();
+        let mut written = Names::default();
+        for piece in self.pieces.iter().filter(|piece| piece.written_everywhere) {
+            written.add(&piece.name, Taint::Cluster);
+        }
         for (piece, body) in self.pieces.iter_mut().zip(&bodies) {
             piece.taint = piece.taint.max(taint_of_words(body));
-        }
-        let written: Vec<_> =
-            self.pieces.iter().filter(|p| p.written_everywhere).map(|p| p.name.clone()).collect();
-        let writes_replicated = |piece: &Piece, body: &HashSet<String>| {
-            WRITE_WORDS.iter().any(|word| body.contains(*word))
-                && written.iter().any(|name| mentions(&piece.body, body, name))
-        };
-        for (piece, body) in self.pieces.iter_mut().zip(&bodies) {
-            if writes_replicated(piece, body) {
-                piece.taint = Taint::Cluster;
+            if WRITE_WORDS.iter().any(|word| body.contains(*word)) {
+                piece.taint = piece.taint.max(written.worst_in(&piece.body, body));
             }
         }
         loop {
             self.of_oid.clear();
-            let mut of_name: HashMap<String, Taint> = HashMap::new();
+            let mut names = Names::default();
             for piece in self.pieces.iter().filter(|piece| piece.taint > Taint::None) {
                 let by_oid = self.of_oid.entry(piece.oid).or_default();
                 *by_oid = (*by_oid).max(piece.taint);
-                let by_name = of_name.entry(piece.name.clone()).or_default();
-                *by_name = (*by_name).max(piece.taint);
+                names.add(&piece.name, piece.taint);
             }
             let mut changed = false;
             for (piece, body) in self.pieces.iter_mut().zip(&bodies) {
-                let used = piece.uses.iter().filter_map(|oid| self.of_oid.get(oid));
-                let named = of_name
-                    .iter()
-                    .filter(|(name, _)| mentions(&piece.body, body, name))
-                    .map(|(_, taint)| taint);
-                let reached = used.chain(named).copied().max().unwrap_or_default();
+                let used = piece.uses.iter().filter_map(|oid| self.of_oid.get(oid)).max();
+                let named = names.worst_in(&piece.body, body);
+                let reached = used.copied().unwrap_or_default().max(named);
                 if piece.taint < reached {
                     piece.taint = reached;
                     changed = true;
@@ -211,15 +203,44 @@ impl Taints {
     pub(super) fn of_text(&self, text: &str) -> Taint {
         let text = text.to_lowercase();
         let body = words(&text);
-        let named = |piece: &&Piece| mentions(&text, &body, &piece.name);
         let writes = WRITE_WORDS.iter().any(|word| body.contains(*word));
-        let taint = |piece: &Piece| {
-            if writes && piece.written_everywhere { Taint::Cluster } else { self.of(piece.oid) }
-        };
-        let reached = self.pieces.iter().filter(named).map(taint).max().unwrap_or_default();
+        let mut names = Names::default();
+        for piece in &self.pieces {
+            let written = writes && piece.written_everywhere;
+            names.add(&piece.name, if written { Taint::Cluster } else { self.of(piece.oid) });
+        }
+        let reached = names.worst_in(&text, &body);
         // Every rule's text has CREATE in it, so the words of a rule say less than its names.
         let sequence = SEQUENCE_FUNCTIONS.iter().any(|word| body.contains(*word));
         reached.max(if sequence { Taint::Home } else { Taint::None })
+    }
+}
+
+/// Names and how bad it is to use them, for a quick look at many bodies.
+#[derive(Default)]
+struct Names {
+    words: HashMap<String, Taint>,
+    /// Names with spaces, quotes and the like, which no splitting into words finds.
+    odd: Vec<(String, Taint)>,
+}
+
+impl Names {
+    fn add(&mut self, name: &str, taint: Taint) {
+        if name.chars().all(is_word) {
+            let known = self.words.entry(name.to_owned()).or_default();
+            *known = (*known).max(taint);
+        } else {
+            // A body may have it as an identifier, quotes doubled, or as text.
+            self.odd.push((name.replace('"', "\"\""), taint));
+            self.odd.push((name.to_owned(), taint));
+        }
+    }
+
+    /// The worst of the names that occur: as whole words, or odd ones anywhere.
+    fn worst_in(&self, body: &str, words: &HashSet<String>) -> Taint {
+        let named = words.iter().filter_map(|word| self.words.get(word)).copied();
+        let odd = self.odd.iter().filter(|(name, _)| body.contains(name.as_str()));
+        named.chain(odd.map(|(_, taint)| *taint)).max().unwrap_or_default()
     }
 }
 
@@ -229,18 +250,6 @@ fn is_word(c: char) -> bool {
 
 fn words(text: &str) -> HashSet<String> {
     text.split(|c| !is_word(c)).filter(|word| !word.is_empty()).map(str::to_owned).collect()
-}
-
-/// Whether `name` occurs as a whole word; names that are no words, anywhere.
-fn mentions(body: &str, words: &HashSet<String>, name: &str) -> bool {
-    if words.is_empty() {
-        false
-    } else if name.chars().all(is_word) {
-        words.contains(name)
-    } else {
-        // Written in a body as "odd ""name""".
-        body.contains(name) || body.contains(&name.replace('"', "\"\""))
-    }
 }
 
 fn taint_of_words(words: &HashSet<String>) -> Taint {

@@ -7,6 +7,7 @@
 
 mod functions;
 pub mod load;
+pub mod oids;
 pub mod placement;
 pub mod redistribute;
 mod rows;
@@ -15,6 +16,7 @@ pub mod sequences;
 pub mod verify;
 
 pub use load::{load, reload};
+pub use oids::{FIRST_NORMAL_OID, NodeOids, OidMaps};
 pub use placement::{
     PlacementKind, Registration, choose_placement, note_change, register, unregister_dropped,
 };

@@ -31,11 +31,12 @@ impl Call {
     /// message that makes the node say ReadyForQuery.
     pub(crate) fn put(&self, link: &mut Link, sql: &str) {
         link.forget_unnamed();
-        let out = link.connection().outgoing();
         match self {
-            Self::Simple => put_query(out, sql),
+            Self::Simple => put_query(link.connection().outgoing(), sql),
             Self::Extended { types, arguments } => {
-                put_parse(out, "", sql, types);
+                let types = link.types_here(types);
+                let out = link.connection().outgoing();
+                put_parse(out, "", sql, &types);
                 put_bind(out, "", "", arguments);
                 put_execute(out, "", 0);
                 put_sync(out);
@@ -47,16 +48,19 @@ impl Call {
     /// as text whatever the client asked for.
     pub(crate) fn put_internal(&self, link: &mut Link, sql: &str) {
         link.forget_unnamed();
-        let out = link.connection().outgoing();
         match self {
             Self::Extended { types, arguments } if !arguments.values.is_empty() => {
-                put_parse(out, "", sql, types);
+                let types = link.types_here(types);
+                let out = link.connection().outgoing();
+                put_parse(out, "", sql, &types);
                 let arguments = Arguments { result_formats: Vec::new(), ..arguments.clone() };
                 put_bind(out, "", "", &arguments);
                 put_execute(out, "", 0);
                 put_sync(out);
             }
-            Self::Simple | Self::Extended { .. } => put_query(out, sql),
+            Self::Simple | Self::Extended { .. } => {
+                put_query(link.connection().outgoing(), sql);
+            }
         }
     }
 }

@@ -10,7 +10,7 @@ use tutti_wire::backend::put_command_complete;
 
 use super::Done;
 use super::call::Call;
-use crate::catalog;
+use crate::catalog::{self, NodeOids, OidMaps};
 use crate::error::GatewayError;
 use crate::failure::Failure;
 use crate::session::Session;
@@ -102,7 +102,13 @@ impl Session {
             let previous = self.catalog.clone();
             let connection = self.link(NodeId::HOME).await?.connection();
             let catalog = catalog::reload(connection, &previous).await?;
-            self.shared.publish(catalog);
+            let at_home = NodeOids::load(connection).await?;
+            let mut others = Vec::new();
+            for node in self.catalog.nodes.clone().into_iter().filter(|n| *n != NodeId::HOME) {
+                let connection = self.link(node).await?.connection();
+                others.push((node, NodeOids::load(connection).await?));
+            }
+            self.shared.publish(catalog, OidMaps::compare(&at_home, &others));
         }
         self.catalog = self.shared.catalog();
         Ok(())

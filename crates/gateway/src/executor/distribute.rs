@@ -74,7 +74,7 @@ impl Session {
         let performed = redistribution.perform(&mut connections).await;
         self.links = connections
             .into_iter()
-            .map(|(node, connection)| (node, Link::new(connection)))
+            .map(|(node, connection)| (node, Link::new(self.shared.clone(), connection)))
             .collect();
         performed?;
         for node in catalog.nodes.clone() {

@@ -206,6 +206,10 @@ impl Session {
         let filter = Filter::rows(call, false);
         let link = self.links.get_mut(&NodeId::HOME).expect("enlisted");
         let home = relay(&mut self.client, link, filter).await?;
+        // Whatever the statement saw on node 1 must be there on the other nodes too, or the copies
+        // would part (docs/protocol/replicated-tables.md).
+        let shared = self.shared.clone();
+        shared.applying.wait_for_current().await;
         let others: Vec<_> = nodes.into_iter().filter(|node| *node != NodeId::HOME).collect();
         for node in &others {
             let link = self.enlist(*node, Access::Write).await?;

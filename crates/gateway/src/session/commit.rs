@@ -265,6 +265,10 @@ impl Session {
             .filter(|node| **node != anchor)
             .map(|node| gid::NodeId(node.0))
             .collect();
+        let shared = self.shared.clone();
+        // From before the anchor's COMMIT until all nodes have answered it may be visible on some
+        // nodes and not on others; votes are quick, so the whole commit counts.
+        let _entered = shared.applying.enter();
         let driver = Driver { gid: self.shared.next_gid(anchor), refusals: BTreeMap::new() };
         let outcome = driver.run(self, participants).await;
         let readers = self.commit_readers(&writers.iter().copied().collect()).await;

@@ -201,6 +201,7 @@ impl Session {
             self.pipeline.expects.push_back(Expect::SilentClose);
         }
         let link = self.links.get_mut(&node).expect("turned to");
+        let types = link.types_here(&types);
         put_parse(link.connection().outgoing(), name, &parsed.text, &types);
         self.pipeline.expects.push_back(expect);
         Ok(())
@@ -763,17 +764,21 @@ impl Session {
                     return Ok(());
                 }
                 (b't', Expect::DescribeStatement(name)) => {
-                    out.extend_from_slice(frame.as_bytes());
+                    link.put_description(out, &frame)?;
                     let types = backend::decode_parameter_description(&frame)?;
+                    let types = self.shared.oids().types_to_home(node, &types);
                     if let Some(statement) = self.statements.get_mut(name) {
                         statement.types = types;
                     }
                 }
                 (b'T' | b'n', Expect::DescribeStatement(name)) => {
-                    out.extend_from_slice(frame.as_bytes());
-                    let columns = (frame.tag() == b'T')
+                    link.put_description(out, &frame)?;
+                    let mut columns = (frame.tag() == b'T')
                         .then(|| backend::decode_row_description(&frame))
                         .transpose()?;
+                    if let Some(columns) = &mut columns {
+                        self.shared.oids().to_home(node, columns);
+                    }
                     if let Some(statement) = self.statements.get_mut(name) {
                         statement.columns = columns;
                         statement.described = true;
@@ -781,7 +786,7 @@ impl Session {
                     return Ok(());
                 }
                 (b'T' | b'n', Expect::DescribePortal) => {
-                    out.extend_from_slice(frame.as_bytes());
+                    link.put_description(out, &frame)?;
                     return Ok(());
                 }
                 (b'D' | b'H' | b'd' | b'c', Expect::Execute) => {

@@ -4,10 +4,20 @@
 //! Never: chooses what to send.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
+use bytes::BytesMut;
+use tutti_sql::catalog::NodeId;
+use tutti_wire::backend::{
+    decode_parameter_description, decode_row_description, put_parameter_description,
+    put_row_description,
+};
+use tutti_wire::frame::{Frame, WireError};
 use tutti_wire::frontend::put_query;
 
+use crate::catalog::FIRST_NORMAL_OID;
 use crate::node::{NodeConnection, NodeError, Rows};
+use crate::shared::Shared;
 
 /// Identifies a client's prepared statement for as long as the session lives: names are reused.
 pub type StatementId = u64;
@@ -15,6 +25,7 @@ pub type StatementId = u64;
 /// A connection to a node that serves one session.
 #[derive(Debug)]
 pub struct Link {
+    shared: Arc<Shared>,
     connection: NodeConnection,
     /// Silent queries whose answers were not read yet.
     silent: u32,
@@ -24,8 +35,39 @@ pub struct Link {
 
 impl Link {
     /// Wraps a fresh connection.
-    pub fn new(connection: NodeConnection) -> Self {
-        Self { connection, silent: 0, prepared: HashMap::new() }
+    pub fn new(shared: Arc<Shared>, connection: NodeConnection) -> Self {
+        Self { shared, connection, silent: 0, prepared: HashMap::new() }
+    }
+
+    /// Appends a RowDescription or ParameterDescription of this node, in node 1's OIDs.
+    pub fn put_description(&self, out: &mut BytesMut, frame: &Frame) -> Result<(), WireError> {
+        let node = self.connection.node();
+        match frame.tag() {
+            b'T' if node != NodeId::HOME => {
+                let mut columns = decode_row_description(frame)?;
+                if self.shared.oids().to_home(node, &mut columns) {
+                    put_row_description(out, &columns);
+                    return Ok(());
+                }
+            }
+            b't' if node != NodeId::HOME => {
+                let types = decode_parameter_description(frame)?;
+                put_parameter_description(out, &self.shared.oids().types_to_home(node, &types));
+                return Ok(());
+            }
+            _ => (),
+        }
+        out.extend_from_slice(frame.as_bytes());
+        Ok(())
+    }
+
+    /// Parameter types, which the client gives in node 1's OIDs, in this node's.
+    pub fn types_here(&self, types: &[u32]) -> Vec<u32> {
+        match self.connection.node() {
+            NodeId::HOME => types.to_vec(),
+            _ if types.iter().all(|oid| *oid < FIRST_NORMAL_OID) => types.to_vec(),
+            node => self.shared.oids().types_from_home(node, types),
+        }
     }
 
     /// The connection, for writing, and for reading once [`Self::settle`] has returned.

@@ -97,6 +97,11 @@ impl Session {
             let hint = "Connect to a node directly.";
             return refuse(client, ErrorFields::fatal("0A000", message).with(b'H', hint)).await;
         }
+        if find("client_encoding").is_some_and(|encoding| !settings::encoding_is_known(&encoding)) {
+            let message = "client encodings other than UTF8 are not supported";
+            let hint = "Connect with client_encoding=UTF8.";
+            return refuse(client, ErrorFields::fatal("0A000", message).with(b'H', hint)).await;
+        }
         let (unknown_options, startup): (Vec<_>, Vec<_>) = parameters
             .into_iter()
             .filter(|(name, _)| !STARTUP_NOT_SETTINGS.contains(&name.as_str()))
@@ -253,7 +258,7 @@ impl Session {
         }
         let backend = BackendKey { node, process_id, secret };
         self.shared.register_backend(self.process_id, backend);
-        Ok(Link::new(connection))
+        Ok(Link::new(self.shared.clone(), connection))
     }
 
     /// The link to `node`, taking part in the transaction if there is one, for `access`.

@@ -49,6 +49,12 @@ impl Settings {
     }
 }
 
+/// Whether a text that sets the client's encoding (or a value of it) leaves it readable to us.
+pub(super) fn encoding_is_known(text: &str) -> bool {
+    let text = text.to_ascii_lowercase().replace(['-', '_', '\'', '"'], "");
+    ["utf8", "unicode", "sqlascii", "default"].iter().any(|name| text.contains(name))
+}
+
 impl Session {
     /// Runs SET, RESET, SHOW, DISCARD…
     pub(crate) async fn execute_setting(
@@ -59,6 +65,13 @@ impl Session {
     ) -> Result<Done, Failure> {
         match setting {
             Setting::Show { .. } => self.run_on_one(NodeId::HOME, Access::Read, text, call).await,
+            Setting::Set { name } if name == "client_encoding" && !encoding_is_known(text) => {
+                Err(Failure::unsupported(
+                    "client encodings other than UTF8 are not supported",
+                    "The gateway reads keys out of statements and rows, and reads them as UTF-8.",
+                    "SET client_encoding = 'UTF8'.",
+                ))
+            }
             Setting::Set { name } | Setting::Reset { name } => {
                 self.set_everywhere(name, text, true, call).await
             }
