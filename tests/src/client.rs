@@ -344,7 +344,14 @@ impl Client {
         self.stream.write_all(&bytes).context("send")
     }
 
-    fn receive(&mut self) -> Result<Frame> {
+    /// Sends bytes as they are.
+    pub fn send_bytes(&mut self, bytes: &[u8]) -> Result<()> {
+        self.outbox.extend_from_slice(bytes);
+        self.send()
+    }
+
+    /// Waits for the next message.
+    pub fn receive(&mut self) -> Result<Frame> {
         loop {
             if let Some(frame) = take_frame(&mut self.inbox)? {
                 return Ok(frame);

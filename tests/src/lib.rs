@@ -8,6 +8,7 @@
 pub mod answer;
 pub mod client;
 pub mod compare;
+pub mod conversation;
 pub mod differential;
 pub mod gateway;
 pub mod lahman;
