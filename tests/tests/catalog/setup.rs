@@ -1,10 +1,11 @@
 //! Setting a cluster up, adopting tables, and reading the catalog back.
 
 use tutti_embed::Cluster;
-use tutti_gateway::catalog::{unregister_dropped, verify};
+use tutti_gateway::catalog::{PlacementKind, choose_placement, unregister_dropped, verify};
 use tutti_gateway::init::init;
 use tutti_gateway::node::NodeError;
-use tutti_gateway::{GatewayError, NodeConfig};
+use tutti_gateway::status::status;
+use tutti_gateway::{DefaultDistribution, GatewayError, NodeConfig};
 use tutti_sql::catalog::{Identity, NodeId, Placement, RelationKind, Volatility};
 use tutti_sql::hash::KeyType;
 use tutti_sql::statement::DistributeBy;
@@ -215,5 +216,43 @@ async fn load_reads_what_was_created() -> Result {
     assert!(catalog.relations["public"]["renamed"].placement.is_distributed());
     let node_1 = home(&mut connections);
     assert_eq!(text(node_1, "SELECT count(*) FROM tutti.placement").await?, "4");
+    Ok(())
+}
+
+#[tokio::test]
+async fn only_new_lasting_tables_are_registered() -> Result {
+    let (_cluster, _, mut connections) = initialised(1).await?;
+    let default = DefaultDistribution::RoundRobin;
+    let sql = "CREATE TABLE t (k int); CREATE TEMP TABLE gone (k int)";
+    create(&mut connections, sql, &created("t", by_hash("k"))).await?;
+    let catalog = load(&mut connections).await?;
+    let node_1 = home(&mut connections);
+    let mut again = created("t", None);
+    again.if_not_exists = true;
+    assert_eq!(choose_placement(node_1, default, &again, &catalog).await?, None, "it has one");
+    let temporary = created("gone", None);
+    assert_eq!(choose_placement(node_1, default, &temporary, &catalog).await?, None, "temporary");
+
+    // Dropped and created again within one statement string: a new table, though of a known name.
+    node_1.query("DROP TABLE t; CREATE TABLE t (k int)").await?;
+    let chosen = choose_placement(node_1, default, &again, &catalog).await?.expect("a new table");
+    assert_eq!((chosen.schema.as_str(), &chosen.placement), ("public", &PlacementKind::RoundRobin));
+    Ok(())
+}
+
+#[tokio::test]
+async fn status_shows_tables_buckets_and_who_is_down() -> Result {
+    let (mut cluster, config, mut connections) = initialised(2).await?;
+    let table = created("orders", by_hash("customer"));
+    create(&mut connections, "CREATE TABLE orders (customer int)", &table).await?;
+    at(&mut connections, 1).query("INSERT INTO orders VALUES (1), (2); ANALYZE orders").await?;
+    cluster.server_mut(1).kill9()?;
+    let status = status(&config).await?;
+    assert!(status.nodes[0].answer.is_ok() && status.nodes[1].answer.is_err());
+    let orders = &status.tables[0];
+    assert_eq!((orders.name.as_str(), orders.key.as_deref()), ("public.orders", Some("customer")));
+    assert_eq!(orders.row_estimates, [Some(2), None]);
+    let shares: Vec<_> = status.buckets.values().flat_map(|nodes| nodes.values()).collect();
+    assert_eq!(shares, [&512, &512]);
     Ok(())
 }

@@ -177,7 +177,7 @@ async fn check_server(connection: &mut NodeConnection) -> Result<u32, GatewayErr
     const SQL: &str =
         "SELECT current_setting('server_version_num'), current_setting('server_version'),
         current_setting('max_prepared_transactions'), current_setting('server_encoding'),
-        current_setting('fsync')";
+        current_setting('fsync'), current_setting('is_superuser'), session_user";
     let node = connection.node();
     let rows = connection.rows(SQL).await?;
     let answer = Answer { node, what: "its settings", rows: &rows };
@@ -197,6 +197,14 @@ async fn check_server(connection: &mut NodeConnection) -> Result<u32, GatewayErr
             %node,
             "fsync is off: after a crash of this server, transactions over several nodes can be \
              half done"
+        );
+    }
+    if answer.text(0, 5)? != "on" {
+        tracing::warn!(
+            %node,
+            role = answer.text(0, 6)?,
+            "the gateway's role is no superuser: after a crash it cannot settle transactions that \
+             other roles have prepared"
         );
     }
     Ok(version / 10_000)
