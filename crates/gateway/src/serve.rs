@@ -12,6 +12,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
+use tutti_txn::decision::Decision;
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::startup::{Startup, put_cancel};
 
@@ -26,6 +27,8 @@ use crate::shared::Shared;
 
 /// How often decisions of applied transactions are forgotten, and left-overs looked for.
 const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(1);
+/// How long one transaction may take to settle in one round.
+const SETTLE_PATIENCE: Duration = Duration::from_secs(5);
 /// A client that has not said who it is by then is sent away.
 const STARTUP_DEADLINE: Duration = Duration::from_secs(60);
 /// Pause after a failed accept (out of file descriptors, say).
@@ -142,6 +145,16 @@ impl Housekeeper {
             self.recoverer.forget_decisions(&applied).await?;
         }
         self.recoverer.sweep(self.shared.incarnation()).await?;
+        for (gid, nodes) in self.shared.take_left() {
+            match self.recoverer.settle(&gid, &nodes, SETTLE_PATIENCE).await {
+                Ok(Decision::Committed) => self.shared.note_applied(gid),
+                Ok(Decision::Aborted) => (),
+                Err(error) => {
+                    tracing::warn!(%gid, %error, "cannot finish a transaction yet; trying again");
+                    self.shared.leave_to_recovery(gid, nodes);
+                }
+            }
+        }
         Ok(())
     }
 

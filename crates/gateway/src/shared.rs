@@ -4,7 +4,7 @@
 //! cancel requests find their session, and decisions that may be forgotten.
 //! Never: holds a lock across an await.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -49,6 +49,7 @@ pub struct Shared {
     oids: RwLock<Arc<OidMaps>>,
     cancel: Mutex<HashMap<i32, CancelEntry>>,
     applied: Mutex<Vec<Gid>>,
+    left: Mutex<BTreeMap<Gid, BTreeSet<NodeId>>>,
 }
 
 impl Shared {
@@ -69,6 +70,7 @@ impl Shared {
             oids: RwLock::new(Arc::new(oids)),
             cancel: Mutex::default(),
             applied: Mutex::default(),
+            left: Mutex::default(),
         }
     }
 
@@ -152,6 +154,17 @@ impl Shared {
     /// A global transaction is applied and flushed everywhere: its decision row may go.
     pub fn note_applied(&self, gid: Gid) {
         self.applied.lock().unwrap_or_else(PoisonError::into_inner).push(gid);
+    }
+
+    /// A coordinator could not finish these nodes; somebody else must.
+    pub fn leave_to_recovery(&self, gid: Gid, nodes: impl IntoIterator<Item = NodeId>) {
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        left.entry(gid).or_default().extend(nodes);
+    }
+
+    /// Takes what coordinators could not finish.
+    pub fn take_left(&self) -> BTreeMap<Gid, BTreeSet<NodeId>> {
+        std::mem::take(&mut self.left.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Takes the decisions that may be forgotten.

@@ -358,8 +358,8 @@ impl Driver {
                     Effect::LeaveCommitRoom | Effect::CancelPrepare(_) => (),
                     Effect::Settle => events.push(self.settle(session).await),
                     Effect::LeaveToRecovery { node, .. } => {
-                        // The sweeper finds it on the node; its decision row stays.
                         all_flushed = false;
+                        session.shared.leave_to_recovery(self.gid.clone(), [NodeId(node.0)]);
                         events.push(Event::HandedOver(node));
                     }
                     Effect::Prepare(node)
