@@ -8,11 +8,11 @@ use tutti_sql::statement::DistributeBy;
 
 use crate::support::*;
 
+/// A statement, and the table that it creates, if it does.
+type Step<'a> = (&'a str, Option<CreatedTable>);
+
 /// Runs DDL and verification in transactions that are rolled back; the refusal's message, if any.
-async fn verdict(
-    connections: &mut Connections,
-    steps: &[(&str, Option<CreatedTable>)],
-) -> Result<Option<String>> {
+async fn verdict(connections: &mut Connections, steps: &[Step<'_>]) -> Result<Option<String>> {
     everywhere(connections, "BEGIN").await?;
     let mut outcome = Ok(());
     for (sql, table) in steps {
@@ -49,7 +49,7 @@ async fn each_rule_accepts_and_refuses() -> Result {
     let alter = |sql| (sql, None);
     let parent = || hash("CREATE TABLE a (k int PRIMARY KEY, x int)", "a", "k");
 
-    let accepted: Vec<Vec<(&str, Option<CreatedTable>)>> = vec![
+    let accepted: Vec<Vec<Step<'_>>> = vec![
         vec![hash("CREATE TABLE t (k int, x int, PRIMARY KEY (x, k))", "t", "k")],
         vec![round_robin("CREATE TABLE t (k int)", "t")],
         vec![replicated("CREATE TABLE t (k int PRIMARY KEY, x int UNIQUE)", "t")],
@@ -72,7 +72,7 @@ async fn each_rule_accepts_and_refuses() -> Result {
         assert_eq!(verdict(&mut connections, steps).await?, None, "{steps:?}");
     }
 
-    let refused: Vec<(Vec<(&str, Option<CreatedTable>)>, &str)> = vec![
+    let refused: Vec<(Vec<Step<'_>>, &str)> = vec![
         (
             vec![hash("CREATE TABLE t (k int, x int PRIMARY KEY)", "t", "k")],
             "primary key \"t_pkey\" of table \"t\"",
