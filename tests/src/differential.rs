@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
+use crate::agreement::disagreements;
 use crate::answer::{Answer, Outcome};
 use crate::client::{Client, Endpoint, Flight, Request, text_arguments};
 use crate::compare::{Rules, TypeNames, difference};
@@ -52,9 +53,9 @@ pub struct Stage {
     pub expected: Endpoint,
     /// The gateway, or another PostgreSQL.
     pub subject: Endpoint,
-    /// How many nodes the subject has; 0: it is a plain PostgreSQL, which knows no DISTRIBUTE BY and
-    /// refuses nothing.
-    pub nodes: u16,
+    /// The subject's nodes; none: it is a plain PostgreSQL, which knows no DISTRIBUTE BY and refuses
+    /// nothing.
+    pub nodes: Vec<Endpoint>,
 }
 
 /// Where and how something was run.
@@ -76,7 +77,7 @@ pub struct Difference {
     sql: String,
     distribution: String,
     protocol: Protocol,
-    nodes: u16,
+    nodes: usize,
     what: String,
     expected: String,
     found: String,
@@ -184,6 +185,13 @@ impl Stage {
                 break;
             }
         }
+        drop(sessions);
+        if let Some(last) = setting.script.steps.last() {
+            for what in disagreements(&self.nodes).unwrap_or_else(|error| vec![error.to_string()]) {
+                let what = format!("after the script the nodes do not agree: {what}");
+                report.differences.push(self.difference(setting, last, what));
+            }
+        }
         Ok(report)
     }
 
@@ -204,7 +212,7 @@ impl Stage {
                 (data.clone(), data)
             }
         };
-        let is_cluster = self.nodes > 0;
+        let is_cluster = !self.nodes.is_empty();
         let sql = if is_cluster { step.placed(placement) } else { step.sql.clone() };
         let answered = send(&mut sessions.subject, step, &sql, setting.protocol, &subject_in);
         let found = match answered {
@@ -255,7 +263,7 @@ impl Stage {
             sql: step.sql.clone(),
             distribution: setting.distribution.to_owned(),
             protocol: setting.protocol,
-            nodes: self.nodes,
+            nodes: self.nodes.len(),
             what,
             expected: String::new(),
             found: String::new(),

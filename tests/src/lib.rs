@@ -5,6 +5,7 @@
 //! Never: starts anything that survives the test.
 //! Start reading at [`servers`], then [`differential`].
 
+pub mod agreement;
 pub mod answer;
 pub mod client;
 pub mod compare;

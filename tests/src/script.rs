@@ -261,8 +261,8 @@ fn created_table(sql: &str) -> Option<String> {
     }
     let mut name = words.next()?;
     if name.eq_ignore_ascii_case("if") {
-        (words.next(), words.next());
-        name = words.next()?;
+        // IF NOT EXISTS
+        name = words.nth(2)?;
     }
     Some(name.to_lowercase())
 }

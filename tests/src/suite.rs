@@ -48,7 +48,7 @@ impl Choice {
 /// Runs every script that the choice allows, by these protocols.
 pub fn run_all(stage: &Stage, protocols: &[Protocol], choice: &Choice) -> Result<Report> {
     let mut report = Report::default();
-    if !choice.allows(2, &stage.nodes.to_string()) {
+    if !choice.allows(2, &stage.nodes.len().to_string()) {
         return Ok(report);
     }
     let mut by_setup: BTreeMap<Option<String>, Vec<Script>> = BTreeMap::new();
@@ -74,7 +74,7 @@ pub fn run_all(stage: &Stage, protocols: &[Protocol], choice: &Choice) -> Result
         names.sort();
         names.dedup();
         let mut names: Vec<&String> = names.iter().filter(|name| choice.allows(1, name)).collect();
-        if stage.nodes == 0 {
+        if stage.nodes.is_empty() {
             // A plain server knows no distribution.
             names.truncate(1);
         }

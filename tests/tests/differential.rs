@@ -16,11 +16,14 @@ fn compare_with_cluster(nodes: u16, protocols: &[Protocol]) -> Result<()> {
     }
     let protocols = if choice.is_made() { &Protocol::ALL } else { protocols };
     let plain = servers::start(1)?;
-    let cluster = TestCluster::start(nodes)?;
-    let stage =
-        Stage { expected: servers::endpoint(&plain, 0), subject: cluster.endpoint(), nodes };
+    let mut cluster = TestCluster::start(nodes)?;
+    let stage = Stage {
+        expected: servers::endpoint(&plain, 0),
+        subject: cluster.endpoint(),
+        nodes: cluster.nodes(),
+    };
     judge(&run_all(&stage, protocols, &choice)?, &choice);
-    Ok(())
+    cluster.stop_gateway()
 }
 
 #[test]

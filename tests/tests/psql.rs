@@ -95,7 +95,7 @@ fn descriptions_are_those_of_one_postgresql() -> Result<()> {
         let found = through.output(&["-At", "-c", question])?;
         let text = |output: &Output| {
             let shown = [&output.stdout[..], &output.stderr[..]].concat();
-            String::from_utf8_lossy(&shown).replace("tutti", "").into_owned()
+            String::from_utf8_lossy(&shown).replace("tutti", "")
         };
         // Our own schema may be seen.
         let kept = |text: String| -> Vec<String> {

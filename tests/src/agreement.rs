@@ -1,0 +1,149 @@
+//! What must hold between the nodes of a cluster, whatever clients have done to it.
+//!
+//! Owns: the questions, asked of the nodes themselves: equal schemas, equal registrations, equal
+//! copies of replicated tables, each hashed row on the node of its bucket, nothing left prepared or
+//! open. Never: asks the gateway.
+//! Start reading at [`disagreements`].
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use tutti_sql::hash::KeyType;
+
+use crate::client::{Client, Endpoint};
+
+/// How long a session may take to end its transactions after its client has left.
+const END_LIMIT: Duration = Duration::from_secs(3);
+
+/// Relations with their columns, constraints and indexes, as far as names say.
+const SCHEMA: &str = "
+    SELECT c.oid::regclass::text || ' ' || c.relkind || ' ' || coalesce((
+        SELECT string_agg(attname || ' ' || format_type(atttypid, atttypmod) || ' ' || attnotnull
+                          || ' ' || coalesce(pg_get_expr(adbin, adrelid), ''), ', ' ORDER BY attnum)
+        FROM pg_attribute LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
+        WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped), '')
+        || coalesce((SELECT string_agg(pg_get_constraintdef(k.oid), ', ' ORDER BY conname)
+                     FROM pg_constraint k WHERE conrelid = c.oid), '')
+    FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
+    WHERE nspname !~ '^pg_' AND nspname NOT IN ('information_schema', 'tutti') ORDER BY 1";
+
+/// Registrations, by name.
+const PLACEMENTS: &str = "
+    SELECT relation::regclass::text || ' ' || kind || ' ' || coalesce(attname, '') || ' '
+           || coalesce(map::text, '')
+    FROM tutti.placement LEFT JOIN pg_attribute ON attrelid = relation AND attnum = key_attnum
+    ORDER BY 1";
+
+/// Backends of clients in an open transaction, and prepared transactions.
+const LEFT_OPEN: &str = "
+    SELECT 'prepared ' || gid FROM pg_prepared_xacts
+    UNION ALL
+    SELECT 'open: ' || query FROM pg_stat_activity
+    WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()
+          AND state LIKE 'idle in transaction%'";
+
+/// Says in which ways the nodes do not agree; empty if they do. No client may be at work meanwhile.
+///
+/// Errors: a node cannot be asked.
+pub fn disagreements(nodes: &[Endpoint]) -> Result<Vec<String>> {
+    let mut clients = nodes.iter().map(Client::connect).collect::<Result<Vec<_>>>()?;
+    let mut found = Vec::new();
+    for (what, question) in [("schema", SCHEMA), ("placements", PLACEMENTS)] {
+        compare(&mut clients, what, question, &mut found)?;
+    }
+    let Some(home) = clients.first_mut() else { return Ok(found) };
+    let replicated = home.query(
+        "SELECT relation::regclass::text FROM tutti.placement JOIN pg_class c ON c.oid = relation \
+         WHERE kind = 'replicated' AND relkind IN ('r', 'p') ORDER BY 1",
+    )?;
+    for table in replicated.into_iter().flatten().flatten() {
+        let rows = format!("SELECT t::text FROM {table} t ORDER BY t::text COLLATE \"C\"");
+        compare(&mut clients, &format!("replicated table {table}"), &rows, &mut found)?;
+    }
+    for (index, client) in clients.iter_mut().enumerate() {
+        let node = index + 1;
+        for stray in strays(client, node)? {
+            found.push(format!("node {node}: {stray}"));
+        }
+        for left in left_open(client)? {
+            found.push(format!("node {node}: {left}"));
+        }
+    }
+    Ok(found)
+}
+
+/// What is still prepared or open after [`END_LIMIT`]: a session that has just been left may need a
+/// moment to end.
+fn left_open(client: &mut Client) -> Result<Vec<String>> {
+    let deadline = Instant::now() + END_LIMIT;
+    loop {
+        let left: Vec<String> = client.query(LEFT_OPEN)?.into_iter().flatten().flatten().collect();
+        if left.is_empty() || Instant::now() > deadline {
+            return Ok(left);
+        }
+        sleep(Duration::from_millis(50));
+    }
+}
+
+/// Asks all nodes the same; every answer must be node 1's.
+fn compare(
+    clients: &mut [Client],
+    what: &str,
+    question: &str,
+    found: &mut Vec<String>,
+) -> Result<()> {
+    let mut first = None;
+    for (index, client) in clients.iter_mut().enumerate() {
+        let rows =
+            client.query(question).with_context(|| format!("{what} on node {}", index + 1))?;
+        let Some(expected) = &first else {
+            first = Some(rows);
+            continue;
+        };
+        if rows != *expected {
+            let example = rows
+                .iter()
+                .find(|row| !expected.contains(row))
+                .or_else(|| expected.iter().find(|row| !rows.contains(row)));
+            found.push(format!(
+                "{what}: node {} has {} rows, node 1 {}, for example {example:?} on one only",
+                index + 1,
+                rows.len(),
+                expected.len()
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Rows of tables distributed by hash that are on a node which is not their bucket's. The server
+/// reckons the buckets, by its own hash functions.
+fn strays(client: &mut Client, node: usize) -> Result<Vec<String>> {
+    let tables = client.query(
+        "SELECT relation::regclass::text, quote_ident(attname), map::text, \
+                (CASE typtype WHEN 'd' THEN typbasetype ELSE t.oid END)::text \
+         FROM tutti.placement JOIN pg_class c ON c.oid = relation AND relkind = 'r' \
+         JOIN pg_attribute ON attrelid = relation AND attnum = key_attnum \
+         JOIN pg_type t ON t.oid = atttypid WHERE kind = 'hash'",
+    )?;
+    let mut found = Vec::new();
+    for table in tables {
+        let [Some(name), Some(key), Some(map), Some(type_oid)] = table.as_slice() else {
+            found.push(format!("a placement without its key: {table:?}"));
+            continue;
+        };
+        let key_type = KeyType::from_oid(type_oid.parse()?)
+            .with_context(|| format!("{name} is distributed by a type with OID {type_oid}"))?;
+        let count = client.value(&format!(
+            "SELECT count(*) FROM {name} JOIN tutti.bucket b ON b.map = {map} \
+             AND b.bucket = {} AND b.node <> {node}",
+            key_type.sql_bucket(&format!("{name}.{key}"))
+        ))?;
+        if count != "0" {
+            found.push(format!("{count} rows of {name} belong to other nodes"));
+        }
+    }
+    Ok(found)
+}
