@@ -72,6 +72,16 @@ pub enum NodeChoice {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Template(pub Vec<Piece>);
 
+impl Template {
+    /// The same with text before and after.
+    #[must_use]
+    pub fn wrap(mut self, before: &str, after: &str) -> Self {
+        self.0.insert(0, Piece::Sql(before.to_owned()));
+        self.0.push(Piece::Sql(after.to_owned()));
+        self
+    }
+}
+
 /// A part of a [`Template`].
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Piece {

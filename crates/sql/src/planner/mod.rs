@@ -5,12 +5,34 @@
 //! Never: looks at parameter values (they come at Bind), runs anything.
 //! Start reading at [`plan`], then `query.rs`.
 
+mod analyse;
+mod analysis;
+mod copy;
+mod ddl;
+mod dml;
+mod explain;
+mod filters;
+#[cfg(test)]
+mod fixture;
+mod functions;
+mod gather;
+mod insert;
+mod mentions;
+mod names;
+mod pins;
 mod query;
+mod scatter;
+mod utility;
+mod views;
+mod walk;
 
 use std::sync::Arc;
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::{Node, RangeVar};
+use pg_query::protobuf::{Node, RangeVar, SelectStmt};
+
+pub use explain::explain_lines;
+pub use utility::bind_arguments;
 
 use crate::catalog::{Catalog, NameScope, Relation};
 use crate::plan::Planned;
@@ -41,9 +63,26 @@ impl<'a> Context<'a> {
 /// Errors: a [`Refusal`] when no plan would give PostgreSQL's answer; the client is told.
 pub fn plan(statement: &Statement, context: &Context<'_>) -> Result<Planned, Refusal> {
     match &statement.tree {
-        NodeEnum::SelectStmt(select) => query::plan_select(select, context),
-        _ => Err(Refusal::postgres("0A000", "this statement is not planned yet")),
+        NodeEnum::SelectStmt(select) => {
+            if let Some(planned) = utility::special_select(select, context)? {
+                return Ok(planned);
+            }
+            if has_into(select) {
+                return ddl::plan_select_into(select, statement, context);
+            }
+            query::plan_select(select, context)
+        }
+        NodeEnum::InsertStmt(insert) => insert::plan_insert(insert, statement, context),
+        tree @ (NodeEnum::UpdateStmt(_) | NodeEnum::DeleteStmt(_) | NodeEnum::MergeStmt(_)) => {
+            dml::plan_modification(tree, context)
+        }
+        _ => utility::plan_utility(statement, context),
     }
+}
+
+/// SELECT … INTO, which in a set operation is written in the leftmost query.
+fn has_into(select: &SelectStmt) -> bool {
+    select.into_clause.is_some() || select.larg.as_deref().is_some_and(has_into)
 }
 
 /// The SQL text of a whole statement's tree.
@@ -55,12 +94,16 @@ pub(crate) fn deparse(statement: &NodeEnum) -> Result<String, Refusal> {
 
 /// The SQL text of an expression's tree.
 pub(crate) fn deparse_expression(expression: &Node) -> Result<String, Refusal> {
-    use pg_query::protobuf::{ResTarget, SelectStmt};
-    let target = ResTarget { val: Some(Box::new(expression.clone())), ..ResTarget::default() };
-    let select = SelectStmt {
-        target_list: vec![Node { node: Some(NodeEnum::ResTarget(Box::new(target))) }],
-        ..SelectStmt::default()
+    // A SELECT of our own making would lack what only the parser sets, and deparsing would abort.
+    let carrier = crate::statement::parse("SELECT 1")?.pop().map(|statement| statement.tree);
+    let Some(NodeEnum::SelectStmt(mut select)) = carrier else {
+        return Err(Refusal::postgres("XX000", "cannot read our own SQL: SELECT 1"));
     };
-    let text = deparse(&NodeEnum::SelectStmt(Box::new(select)))?;
+    for target in &mut select.target_list {
+        if let Some(NodeEnum::ResTarget(target)) = &mut target.node {
+            target.val = Some(Box::new(expression.clone()));
+        }
+    }
+    let text = deparse(&NodeEnum::SelectStmt(select))?;
     Ok(text.trim_start_matches("SELECT ").to_owned())
 }

@@ -1,0 +1,310 @@
+//! What a statement says, as the planner needs it: tables, query levels, filters, uses of columns.
+//!
+//! Owns: the types. `analyse.rs` fills them, `names.rs` resolves names in them.
+//! Never: decides anything.
+//! Start reading at [`Analysis`].
+
+use std::sync::Arc;
+
+use crate::catalog::{MapId, Placement, Relation};
+use pg_query::protobuf::{Alias, Node};
+
+use super::functions::FunctionUse;
+
+/// Index in [`Analysis::items`].
+pub(super) type ItemId = usize;
+/// Index in [`Analysis::queries`].
+pub(super) type QueryId = usize;
+
+/// A column of an item.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct ColumnId {
+    pub(super) item: ItemId,
+    /// In the relation's or the query's order.
+    pub(super) column: usize,
+}
+
+/// Where the rows of an item come from.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Source<'a> {
+    /// A table, or a view that contains no distributed table.
+    Table { relation: &'a Arc<Relation>, spread: Spread },
+    /// A subquery or a CTE that does not refer to itself.
+    Query(QueryId),
+    /// A function, a relation that only node 1 knows, a recursive CTE.
+    Opaque,
+}
+
+/// Where the rows of a table are, for the purpose of planning.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Spread {
+    /// By hash of column `key`.
+    Hash { key: usize, map: MapId },
+    /// Anywhere.
+    RoundRobin,
+    /// Everywhere.
+    Replicated,
+    /// On node 1.
+    Home,
+}
+
+impl Spread {
+    pub(super) fn of(relation: &Relation) -> Self {
+        match relation.placement {
+            Placement::Hash { key, map, .. } => Self::Hash { key, map },
+            Placement::RoundRobin => Self::RoundRobin,
+            Placement::Replicated => Self::Replicated,
+            Placement::Home => Self::Home,
+        }
+    }
+}
+
+/// One entry of some FROM clause (also: the target of a write, the query of an IN).
+#[derive(Debug)]
+pub(super) struct Item<'a> {
+    pub(super) source: Source<'a>,
+    /// The name that qualifies its columns; empty if nothing can.
+    pub(super) name: &'a str,
+    /// `AS name (columns)`, if written.
+    pub(super) alias: Option<&'a Alias>,
+    /// Location of its `RangeVar`, unique in the statement; -1 for others.
+    pub(super) location: i32,
+    /// No row of it is null-extended or only tested for: the level's rows are linear in it.
+    pub(super) linear: bool,
+    /// Read through TABLESAMPLE.
+    pub(super) sampled: bool,
+    /// Hidden behind the alias of a join.
+    pub(super) hidden: bool,
+}
+
+impl<'a> Item<'a> {
+    /// The table with distributed rows, if it is one.
+    pub(super) fn distributed(&self) -> Option<(&'a Arc<Relation>, Spread)> {
+        match self.source {
+            Source::Table { relation, spread: spread @ (Spread::Hash { .. } | Spread::RoundRobin) } => {
+                Some((relation, spread))
+            }
+            _ => None,
+        }
+    }
+
+    /// The replicated table, if it is one.
+    pub(super) fn replicated(&self) -> Option<&'a Arc<Relation>> {
+        match self.source {
+            Source::Table { relation, spread: Spread::Replicated } => Some(relation),
+            _ => None,
+        }
+    }
+}
+
+/// An output column of a query.
+#[derive(Clone, Debug)]
+pub(super) struct Output<'a> {
+    pub(super) name: &'a str,
+    /// The column that it is, if it is nothing but one.
+    pub(super) column: Option<ColumnId>,
+}
+
+/// A set operation's parts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SetOperation {
+    pub(super) left: QueryId,
+    pub(super) right: QueryId,
+    /// UNION ALL.
+    pub(super) union_all: bool,
+    /// UNION, with or without ALL.
+    pub(super) union: bool,
+}
+
+/// One query level.
+#[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an independent clause of SELECT")]
+pub(super) struct Query<'a> {
+    pub(super) set: Option<SetOperation>,
+    /// `None`: not known.
+    pub(super) outputs: Option<Vec<Output<'a>>>,
+    /// Entries of its FROM, hidden ones too.
+    pub(super) items: Vec<ItemId>,
+    /// Columns merged by USING or NATURAL, with the column that has their value.
+    pub(super) merged: Vec<(&'a str, Option<ColumnId>)>,
+    /// A NATURAL join with something whose columns are not known.
+    pub(super) names_unknown: bool,
+    /// Its WHERE.
+    pub(super) condition: Option<&'a Node>,
+    /// How many places read it.
+    pub(super) references: usize,
+    pub(super) has_order: bool,
+    /// LIMIT, OFFSET or FETCH.
+    pub(super) has_limit: bool,
+    pub(super) has_distinct: bool,
+    pub(super) has_distinct_on: bool,
+    pub(super) has_windows: bool,
+    pub(super) has_aggregates: bool,
+    pub(super) has_grouping: bool,
+    pub(super) has_grouping_sets: bool,
+    /// A set-returning function among its outputs.
+    pub(super) has_row_makers: bool,
+    /// Its result may differ between two nodes that have the same rows (LIMIT, row order).
+    pub(super) unstable: bool,
+    /// Plain columns in GROUP BY.
+    pub(super) group_columns: Vec<ColumnId>,
+    /// It is part of a CTE that refers to itself.
+    pub(super) recursive: bool,
+}
+
+impl Query<'_> {
+    /// A filter on output `column` may be moved into it without changing what passes.
+    pub(super) fn takes_filter(&self, column: usize) -> bool {
+        if self.references != 1
+            || self.recursive
+            || self.has_limit
+            || self.has_distinct_on
+            || self.has_windows
+            || self.has_grouping_sets
+            || self.has_row_makers
+        {
+            return false;
+        }
+        if self.has_grouping || self.has_aggregates {
+            let column = self.outputs.as_ref().and_then(|outputs| outputs.get(column)?.column);
+            return column.is_some_and(|column| self.group_columns.contains(&column));
+        }
+        true
+    }
+}
+
+/// A value that a column is compared with.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Value<'a> {
+    /// An integer literal.
+    Integer(i64),
+    /// A numeric literal, or an integer too large for 32 bits, as written.
+    Number(&'a str),
+    /// A string literal whose type follows from what it is compared with.
+    Untyped(&'a str),
+    /// A string literal cast to a type of this family of key types.
+    Typed(&'a str, &'static str),
+    /// `$n`, counted from 0.
+    Parameter(u16),
+    /// `$n` cast to a type of this family of key types.
+    CastParameter(u16, &'static str),
+}
+
+/// What a WHERE or ON clause demands of the rows that pass it.
+#[derive(Debug)]
+pub(super) enum Constraint<'a> {
+    /// Two columns are equal; rows of the items marked `pins_…` that break it may be left out.
+    Equal { left: ColumnId, pins_left: bool, right: ColumnId, pins_right: bool },
+    /// A column has one of these values; rows of its item that break it may be left out.
+    OneOf { column: ColumnId, values: Vec<Value<'a>> },
+}
+
+/// A mention of an item's column.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ColumnUse {
+    pub(super) item: ItemId,
+    /// `None`: the whole row.
+    pub(super) column: Option<usize>,
+    /// Location of the `ColumnRef`.
+    pub(super) location: i32,
+    /// Inside an aggregate or in the WHERE or FROM of its level: it need not be in GROUP BY.
+    pub(super) before_grouping: bool,
+}
+
+/// A data-modifying statement in WITH.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Modification<'a> {
+    /// The target, if the catalog knows it.
+    pub(super) target: Option<ItemId>,
+    pub(super) relation: Option<&'a Arc<Relation>>,
+    pub(super) kind: ModificationKind,
+}
+
+/// Which statement changes data.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum ModificationKind {
+    Insert,
+    Update,
+    Delete,
+    Merge,
+}
+
+/// Everything that was found out about a statement.
+#[derive(Debug, Default)]
+pub(super) struct Analysis<'a> {
+    pub(super) items: Vec<Item<'a>>,
+    pub(super) queries: Vec<Query<'a>>,
+    pub(super) constraints: Vec<Constraint<'a>>,
+    pub(super) uses: Vec<ColumnUse>,
+    /// Names in column references that could not be resolved with certainty.
+    pub(super) loose_names: Vec<&'a str>,
+    /// A `*` or NATURAL whose columns could not be resolved.
+    pub(super) loose_star: bool,
+    pub(super) functions: FunctionUse,
+    /// A relation that only node 1 has.
+    pub(super) home_relation: Option<String>,
+    /// Tables in WITH that are changed.
+    pub(super) modifications: Vec<Modification<'a>>,
+    /// An UPDATE in WITH assigns a distribution key.
+    pub(super) moves_key: bool,
+    /// Items of which a system column is mentioned.
+    pub(super) system_columns: Vec<ItemId>,
+    /// Items whose rows are locked.
+    pub(super) locked: Vec<ItemId>,
+    /// An aggregate in a subquery that belongs to a query around it.
+    pub(super) outer_aggregate: bool,
+    /// The cursor of WHERE CURRENT OF.
+    pub(super) current_of: Option<&'a str>,
+    /// The target of UPDATE, DELETE or MERGE.
+    pub(super) target: Option<ItemId>,
+}
+
+impl<'a> Analysis<'a> {
+    /// The items with distributed rows.
+    pub(super) fn distributed(&self) -> impl Iterator<Item = (ItemId, &'a Arc<Relation>, Spread)> {
+        self.items.iter().enumerate().filter_map(|(id, item)| {
+            let (relation, spread) = item.distributed()?;
+            Some((id, relation, spread))
+        })
+    }
+
+    /// How many columns an item has, if known.
+    pub(super) fn width(&self, item: ItemId) -> Option<usize> {
+        match self.items[item].source {
+            Source::Table { relation, .. } => Some(relation.columns.len()),
+            Source::Query(query) => Some(self.queries[query].outputs.as_ref()?.len()),
+            Source::Opaque => None,
+        }
+    }
+
+    /// The name of an item's column.
+    pub(super) fn column_name(&self, item: ItemId, column: usize) -> Option<&'a str> {
+        let of = &self.items[item];
+        if let Some(name) = of.alias.and_then(|alias| alias.colnames.get(column)) {
+            return super::names::string(name);
+        }
+        match of.source {
+            Source::Table { relation, .. } => Some(&relation.columns.get(column)?.name),
+            Source::Query(query) => {
+                Some(self.queries[query].outputs.as_ref()?.get(column)?.name)
+            }
+            Source::Opaque => None,
+        }
+    }
+
+    /// The column of a table that `column` is, looking through subqueries.
+    pub(super) fn base(&self, column: ColumnId) -> Option<(&'a Arc<Relation>, usize)> {
+        match self.items[column.item].source {
+            Source::Table { relation, .. } => Some((relation, column.column)),
+            Source::Query(query) => self.base_of_output(query, column.column),
+            Source::Opaque => None,
+        }
+    }
+
+    fn base_of_output(&self, query: QueryId, column: usize) -> Option<(&'a Arc<Relation>, usize)> {
+        match self.queries[query].set {
+            Some(SetOperation { left, .. }) => self.base_of_output(left, column),
+            None => self.base(self.queries[query].outputs.as_ref()?.get(column)?.column?),
+        }
+    }
+}

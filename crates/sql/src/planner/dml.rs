@@ -1,0 +1,400 @@
+//! Plans of UPDATE, DELETE and MERGE.
+//!
+//! Owns: where rows are changed, rows that move because their key does, and what must be refused.
+//! Never: rewrites anything but the statement that moves rows (`gather.rs` does the rest).
+//! Start reading at [`plan_modification`].
+
+use std::sync::Arc;
+
+use pg_query::NodeEnum;
+use pg_query::protobuf::{Node, RangeVar, UpdateStmt};
+
+use super::analyse::analyse;
+use super::analysis::{Analysis, ItemId, Value};
+use super::filters::value;
+use super::gather::{self, Order};
+use super::pins::{Facts, Landing, landing, pin};
+use super::query::{all_pins, home_reason, modifying_refusal, not_pinned, pinned_reason, refuse_impossible};
+use super::utility::{at_home, planned};
+use super::{Context, scatter, views};
+use crate::catalog::{Placement, Relation, RelationKind, quote_identifier};
+use crate::plan::{Access, Gather, NodeChoice, Piece, Plan, Planned, RunOn, Template};
+use crate::refusal::Refusal;
+
+/// Plans an UPDATE, DELETE or MERGE.
+pub(super) fn plan_modification(
+    tree: &NodeEnum,
+    context: &Context<'_>,
+) -> Result<Planned, Refusal> {
+    if context.catalog.nodes.len() <= 1 {
+        return Ok(at_home("the cluster has one node"));
+    }
+    let expanded = views::expanded_tree(tree, context)?;
+    let tree = expanded.as_ref().unwrap_or(tree);
+    let analysis = analyse(tree, context)?;
+    if let Some(name) = analysis.current_of {
+        let plan = Plan::Cursor { name: Some(name.to_owned()), close: false };
+        return Ok(planned(plan, "the cursor's row is where the cursor is"));
+    }
+    let relation = target_range(tree).and_then(|range| context.relation(range));
+    if let Some(relation) = relation {
+        refuse_unsafe_trigger(relation)?;
+    }
+    refuse_impossible(&analysis)?;
+    if !analysis.modifications.is_empty() {
+        return Err(modifying_refusal());
+    }
+    let Some(relation) = relation else { return on_home(tree, &analysis, context) };
+    if let RelationKind::View { definition } = &relation.kind {
+        return on_view(tree, relation, definition, &analysis, context);
+    }
+    match relation.placement {
+        Placement::Home => on_home(tree, &analysis, context),
+        Placement::Replicated => on_replicated(tree, &analysis, context),
+        Placement::Hash { .. } | Placement::RoundRobin => {
+            on_distributed(tree, relation, &analysis, context)
+        }
+    }
+}
+
+fn target_range(tree: &NodeEnum) -> Option<&RangeVar> {
+    match tree {
+        NodeEnum::UpdateStmt(update) => update.relation.as_ref(),
+        NodeEnum::DeleteStmt(delete) => delete.relation.as_ref(),
+        NodeEnum::MergeStmt(merge) => merge.relation.as_ref(),
+        _ => None,
+    }
+}
+
+/// Refuses writes to a table whose trigger no single node can run rightly.
+pub(super) fn refuse_unsafe_trigger(relation: &Relation) -> Result<(), Refusal> {
+    let Some(trigger) = &relation.unsafe_trigger else { return Ok(()) };
+    Err(Refusal::unsupported(
+        format!("\"{}\" cannot be written: trigger {trigger} would run on one node", relation.name),
+        "The trigger's function uses a distributed table or a sequence, or writes a replicated \
+         table, and a node would see or change only its own share.",
+        "Drop or disable the trigger, and do its work in the client's transaction.",
+    ))
+}
+
+/// A target that only node 1 has.
+fn on_home(
+    tree: &NodeEnum,
+    analysis: &Analysis<'_>,
+    context: &Context<'_>,
+) -> Result<Planned, Refusal> {
+    if analysis.distributed().next().is_none() {
+        return Ok(at_home("its table is on node 1 only"));
+    }
+    let run_on = RunOn::One(NodeChoice::Home);
+    let plan = gathered(tree, analysis, None, run_on, false, context)?;
+    Ok(planned(plan, "its table is on node 1 only, and it reads distributed tables"))
+}
+
+fn on_view(
+    tree: &NodeEnum,
+    view: &Relation,
+    definition: &str,
+    analysis: &Analysis<'_>,
+    context: &Context<'_>,
+) -> Result<Planned, Refusal> {
+    let contents = views::contents(view, definition, context)?;
+    if contents.distributed {
+        return Err(Refusal::unsupported(
+            format!("view \"{}\" cannot be written", view.name),
+            "It reads a distributed table, whose rows are on several nodes.",
+            "Write to the table itself.",
+        ));
+    }
+    if contents.home {
+        return on_home(tree, analysis, context);
+    }
+    on_replicated(tree, analysis, context)
+}
+
+fn on_replicated(
+    tree: &NodeEnum,
+    analysis: &Analysis<'_>,
+    context: &Context<'_>,
+) -> Result<Planned, Refusal> {
+    let name = analysis.functions.volatile.as_ref().or(analysis.functions.home.as_ref());
+    if let Some(name) = name {
+        return Err(Refusal::unsupported(
+            format!("{name}() in a write to a replicated table is not supported"),
+            "Each node would compute a value of its own, and the copies would differ.",
+            "Compute the value first and send it with the statement.",
+        ));
+    }
+    if let Some(relation) = &analysis.home_relation {
+        return Err(refuse_home_relation(relation));
+    }
+    if let Some(obstacle) = scatter::unstable_subquery(analysis) {
+        return Err(Refusal::unsupported(
+            "this write to a replicated table may differ by node",
+            format!("In it {obstacle}."),
+            "Compute the subquery first and send its result with the statement.",
+        ));
+    }
+    if analysis.distributed().next().is_none() && !analysis.functions.reads_time {
+        return Ok(planned(Plan::Replicas, "every node has all the rows it changes"));
+    }
+    if matches!(tree, NodeEnum::MergeStmt(_)) {
+        return Err(refuse_merge());
+    }
+    let plan = gathered(tree, analysis, None, RunOn::Replicas, true, context)?;
+    let why = match analysis.distributed().next() {
+        Some((_, relation, _)) => format!("a replicated table is changed by {}", relation.name),
+        None => "all copies must get the same time".to_owned(),
+    };
+    Ok(planned(plan, why))
+}
+
+fn refuse_home_relation(relation: &str) -> Refusal {
+    Refusal::unsupported(
+        format!("\"{relation}\" cannot be used in a write to several nodes"),
+        "It is on node 1 only, and the other nodes do not see it.",
+        "Insert its rows into a replicated table first, or write the rows one by one.",
+    )
+}
+
+fn refuse_merge() -> Refusal {
+    Refusal::unsupported(
+        "MERGE over several nodes is not supported",
+        "Whether a row matches must be known on all nodes before rows are inserted on one.",
+        "Use INSERT … ON CONFLICT, or UPDATE and INSERT in one transaction.",
+    )
+}
+
+fn on_distributed(
+    tree: &NodeEnum,
+    relation: &Arc<Relation>,
+    analysis: &Analysis<'_>,
+    context: &Context<'_>,
+) -> Result<Planned, Refusal> {
+    let target = analysis.target.unwrap_or_default();
+    let facts = Facts::from_values(analysis);
+    let pins = all_pins(analysis, &facts).filter(|_| home_reason(analysis).is_none());
+    let key_change = match tree {
+        NodeEnum::UpdateStmt(update) => key_change(update, relation, target, &facts),
+        _ => KeyChange::None,
+    };
+    if let (Some(pins), KeyChange::None) = (&pins, &key_change)
+        && !matches!(tree, NodeEnum::MergeStmt(_))
+    {
+        let why = pinned_reason(analysis, pins.len());
+        let node = NodeChoice::Pinned(pins.clone());
+        match landing(pins, context) {
+            Landing::Several => (),
+            Landing::Certain => {
+                let plan = Plan::One { node, access: Access::Write, otherwise: None };
+                return Ok(planned(plan, why));
+            }
+            Landing::Open => {
+                let otherwise = Box::new(spread(tree, relation, analysis, context)?);
+                let plan =
+                    Plan::One { node, access: Access::Write, otherwise: Some(otherwise) };
+                return Ok(planned(plan, why));
+            }
+        }
+    }
+    if matches!(tree, NodeEnum::MergeStmt(_)) {
+        return match &pins {
+            Some(pins) if landing(pins, context) == Landing::Certain => {
+                // A row that MERGE inserts must have the pinned key; only the statement's author
+                // knows that it has.
+                Err(refuse_merge())
+            }
+            _ => Err(refuse_merge()),
+        };
+    }
+    match key_change {
+        KeyChange::None => spread(tree, relation, analysis, context),
+        KeyChange::Moves => move_rows(tree, relation, analysis, context),
+    }
+}
+
+/// A write whose rows are on several nodes.
+fn spread(
+    tree: &NodeEnum,
+    relation: &Relation,
+    analysis: &Analysis<'_>,
+    context: &Context<'_>,
+) -> Result<Planned, Refusal> {
+    if let Some(name) = &analysis.functions.home {
+        return Err(Refusal::unsupported(
+            format!("{name}() in a write to several nodes is not supported"),
+            "It must be called on node 1.",
+            "Pin the distribution key, or compute the value first.",
+        ));
+    }
+    if let Some(home) = &analysis.home_relation {
+        return Err(refuse_home_relation(home));
+    }
+    let not_pinned = not_pinned(analysis)
+        .unwrap_or_else(|| format!("the keys of {} are on several nodes", relation.name));
+    let target = analysis.target.unwrap_or_default();
+    let obstacle = scatter::write_obstacle(analysis, target);
+    if obstacle.is_none() && !analysis.functions.reads_time {
+        let why = format!("{not_pinned}; each node changes its own rows");
+        return Ok(planned(Plan::Scatter { access: Access::Write }, why));
+    }
+    if let Some(obstacle) = scatter::unstable_subquery(analysis) {
+        return Err(Refusal::unsupported(
+            "this write to several nodes may differ by node",
+            format!("In it {obstacle}."),
+            "Compute the subquery first and send its result with the statement.",
+        ));
+    }
+    let why = match obstacle {
+        Some(obstacle) => format!("{not_pinned}; {obstacle}"),
+        None => format!("{not_pinned}; all nodes must get the same time"),
+    };
+    let plan = gathered(tree, analysis, Some(target), RunOn::EachNode, true, context)?;
+    Ok(planned(plan, why))
+}
+
+/// The statement with every distributed table but the target collected.
+fn gathered(
+    tree: &NodeEnum,
+    analysis: &Analysis<'_>,
+    target: Option<ItemId>,
+    run_on: RunOn,
+    literal_time: bool,
+    context: &Context<'_>,
+) -> Result<Plan, Refusal> {
+    let collect: Vec<ItemId> =
+        analysis.distributed().map(|(item, ..)| item).filter(|item| Some(*item) != target).collect();
+    let order = Order { collect: &collect, literal_time };
+    let (collects, statement) = gather::build(tree.clone(), analysis, &order, context)?;
+    Ok(Plan::Gather(Gather { collects, statement, run_on, access: Access::Write }))
+}
+
+/// What an UPDATE does to distribution keys.
+enum KeyChange {
+    /// Nothing: not assigned, or to the very value it has.
+    None,
+    /// Rows may have to move.
+    Moves,
+}
+
+fn key_change(
+    update: &UpdateStmt,
+    relation: &Relation,
+    target: ItemId,
+    facts: &Facts<'_, '_>,
+) -> KeyChange {
+    let Placement::Hash { key, .. } = relation.placement else { return KeyChange::None };
+    let name = &relation.columns[key].name;
+    for node in &update.target_list {
+        let Some(NodeEnum::ResTarget(assignment)) = &node.node else { continue };
+        if assignment.name != *name {
+            continue;
+        }
+        let assigned = assignment.val.as_deref().and_then(value);
+        return match assigned {
+            Some(assigned) if keeps_key(relation, assigned, target, facts) => KeyChange::None,
+            _ => KeyChange::Moves,
+        };
+    }
+    KeyChange::None
+}
+
+/// ORMs assign every column: `SET id = 5 … WHERE id = 5` changes nothing.
+fn keeps_key(
+    relation: &Relation,
+    assigned: Value<'_>,
+    target: ItemId,
+    facts: &Facts<'_, '_>,
+) -> bool {
+    let pins = facts.pins_of(target);
+    match (pin(relation, assigned), pins.as_deref()) {
+        // The same bucket is enough: the row stays where it is.
+        (Some(assigned), Some([pinned])) => assigned == *pinned,
+        _ => false,
+    }
+}
+
+/// UPDATE that changes distribution keys, as DELETE … RETURNING the new rows, and an INSERT.
+fn move_rows(
+    tree: &NodeEnum,
+    relation: &Arc<Relation>,
+    analysis: &Analysis<'_>,
+    context: &Context<'_>,
+) -> Result<Planned, Refusal> {
+    let NodeEnum::UpdateStmt(update) = tree else { return Err(refuse_merge()) };
+    let refuse = |detail: &str| {
+        Refusal::unsupported(
+            format!("changing the distribution key of \"{}\" is not supported here", relation.name),
+            detail,
+            "Delete the rows and insert them with their new key, in one transaction.",
+        )
+    };
+    let returns = update.returning_clause.as_ref().is_some_and(|it| !it.exprs.is_empty());
+    if returns || !update.from_clause.is_empty() || update.with_clause.is_some() {
+        return Err(refuse("RETURNING, FROM and WITH cannot follow rows to another node."));
+    }
+    let target = analysis.target.unwrap_or_default();
+    let others = analysis.distributed().any(|(item, ..)| item != target);
+    if others || analysis.home_relation.is_some() || analysis.functions.home.is_some() {
+        return Err(refuse("The new values depend on other tables or on sequences."));
+    }
+    let mut values: Vec<String> = Vec::new();
+    let alias = update.relation.as_ref().map(|range| match &range.alias {
+        Some(alias) => quote_identifier(&alias.aliasname),
+        None => quote_identifier(&range.relname),
+    });
+    let alias = alias.unwrap_or_default();
+    for column in &relation.columns {
+        let assigned = update.target_list.iter().find_map(|node| match &node.node {
+            Some(NodeEnum::ResTarget(assignment)) if assignment.name == column.name => {
+                Some(assignment)
+            }
+            _ => None,
+        });
+        let value = match assigned {
+            None => format!("{alias}.{}", quote_identifier(&column.name)),
+            Some(assignment) => {
+                let plain = assignment.indirection.is_empty();
+                match assignment.val.as_deref() {
+                    Some(Node { node: Some(NodeEnum::SetToDefault(_)) }) => {
+                        column.default.clone().unwrap_or_else(|| "NULL".to_owned())
+                    }
+                    Some(Node { node: Some(NodeEnum::MultiAssignRef(_)) }) | None => {
+                        return Err(refuse("Several columns are assigned from one row."));
+                    }
+                    Some(value) if plain => super::deparse_expression(value)?,
+                    Some(_) => return Err(refuse("A part of a column is assigned.")),
+                }
+            }
+        };
+        values.push(format!("({value})::{}", column.type_name));
+    }
+    let name = relation.sql_name();
+    let condition = match &update.where_clause {
+        Some(condition) => format!(" WHERE {}", super::deparse_expression(condition)?),
+        None => String::new(),
+    };
+    let delete = format!(
+        "DELETE FROM {name} AS {alias}{condition} RETURNING ROW({})::{name}::text",
+        values.join(", ")
+    );
+    let columns: Vec<_> = relation
+        .columns
+        .iter()
+        .filter(|column| !column.generated)
+        .map(|column| quote_identifier(&column.name))
+        .collect();
+    let selected: Vec<_> = columns.iter().map(|column| format!("u.{column}")).collect();
+    let insert = Template(vec![
+        Piece::Sql(format!(
+            "INSERT INTO {name} ({}) OVERRIDING SYSTEM VALUE SELECT {} FROM unnest(",
+            columns.join(", "),
+            selected.join(", ")
+        )),
+        Piece::Rows(0),
+        Piece::Sql(format!("::{name}[]) AS u")),
+    ]);
+    let _ = context;
+    let plan = Plan::Move { relation: relation.clone(), delete, insert };
+    Ok(planned(plan, "its distribution key changes, so rows may belong to another node"))
+}

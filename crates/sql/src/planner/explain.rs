@@ -1,0 +1,135 @@
+//! A plan in words, as EXPLAIN shows it and tests read it.
+//!
+//! Owns: the wording.
+//! Never: knows what a plan costs.
+
+use crate::plan::{
+    Access, Collect, CollectFrom, CopyToPlan, Gather, Insert, InsertSource, KeyValue, NodeChoice, Piece,
+    Pin, Plan, Planned, RunOn, Template,
+};
+
+/// The plan, one line per step, details indented by two spaces; the last line says why.
+pub fn explain_lines(planned: &Planned) -> Vec<String> {
+    let mut lines = Vec::new();
+    describe(&planned.plan, &mut lines);
+    lines.push(format!("  Why: {}", planned.why));
+    if let Plan::One { otherwise: Some(otherwise), .. } = &planned.plan {
+        lines.push("  If the values land on several nodes:".to_owned());
+        lines.extend(explain_lines(otherwise).into_iter().map(|line| format!("    {line}")));
+    }
+    lines
+}
+
+fn describe(plan: &Plan, lines: &mut Vec<String>) {
+    match plan {
+        Plan::One { node, access, .. } => {
+            lines.push(format!("Tutti: {} on {}", verb(*access), choice(node)));
+        }
+        Plan::Scatter { access } => {
+            lines.push(format!("Tutti: {} on every node, answers concatenated", verb(*access)));
+        }
+        Plan::Replicas => lines.push("Tutti: write on every node, node 1 first".to_owned()),
+        Plan::Gather(gather) => describe_gather(gather, lines),
+        Plan::Insert(insert) => describe_insert(insert, lines),
+        Plan::Move { relation, .. } => {
+            lines.push(format!("Tutti: update {} on every node", relation.name));
+            lines.push("  rows whose key changes move to their new node".to_owned());
+        }
+        Plan::CopyFrom(copy) => lines.push(format!("Tutti: split the data of {}", copy.relation.name)),
+        Plan::CopyTo(copy) => match &copy.plan {
+            CopyToPlan::One(node) => lines.push(format!("Tutti: copy from {}", choice(node))),
+            CopyToPlan::Scatter => lines.push("Tutti: copy from every node".to_owned()),
+            CopyToPlan::Gather(gather) => describe_gather(gather, lines),
+        },
+        Plan::Ddl(_) | Plan::LockEverywhere => {
+            lines.push("Tutti: on every node, node 1 first, in one transaction".to_owned());
+        }
+        Plan::CreateTableAs { .. } => {
+            lines.push("Tutti: create on every node, then insert the query's rows".to_owned());
+        }
+        Plan::EveryNodeAlone { .. } => lines.push("Tutti: on every node, each by itself".to_owned()),
+        Plan::DeclareCursor { query, .. } => {
+            lines.push("Tutti: a cursor on one node".to_owned());
+            lines.extend(explain_lines(query).into_iter().map(|line| format!("  {line}")));
+        }
+        Plan::Explain { of, .. } => lines.extend(explain_lines(of)),
+        Plan::Transaction(_)
+        | Plan::Setting(_)
+        | Plan::Prepared(_)
+        | Plan::Cursor { .. }
+        | Plan::Notification
+        | Plan::Tutti(_)
+        | Plan::Empty => lines.push("Tutti: answered by the gateway's session".to_owned()),
+    }
+}
+
+fn verb(access: Access) -> &'static str {
+    match access {
+        Access::Read => "read",
+        Access::Write => "write",
+    }
+}
+
+fn choice(node: &NodeChoice) -> String {
+    match node {
+        NodeChoice::Home => "node 1".to_owned(),
+        NodeChoice::Any => "any one node".to_owned(),
+        NodeChoice::Pinned(pins) => {
+            let pins: Vec<_> = pins.iter().map(pin).collect();
+            format!("the node of {}", pins.join(", "))
+        }
+    }
+}
+
+fn pin(pin: &Pin) -> String {
+    match &pin.value {
+        KeyValue::Bucket(bucket) => format!("bucket {}", bucket.0),
+        KeyValue::Parameter(index) => format!("the bucket of ${}", index + 1),
+    }
+}
+
+fn describe_gather(gather: &Gather, lines: &mut Vec<String>) {
+    let verb = verb(gather.access);
+    lines.push(match &gather.run_on {
+        RunOn::One(node) => format!("Tutti: gather, then {verb} on {}", choice(node)),
+        RunOn::EachNode => format!("Tutti: gather, then {verb} on every node"),
+        RunOn::Replicas => format!("Tutti: gather, then {verb} on every node, node 1 first"),
+    });
+    for collect in &gather.collects {
+        lines.push(collect_line(collect));
+    }
+    lines.push(format!("  Finally: {}", template(&gather.statement)));
+}
+
+fn collect_line(collect: &Collect) -> String {
+    let from = match &collect.from {
+        CollectFrom::AllNodes => "every node".to_owned(),
+        CollectFrom::One(node) => choice(node),
+    };
+    format!("  Collect from {from}: {}", collect.select)
+}
+
+fn describe_insert(insert: &Insert, lines: &mut Vec<String>) {
+    match &insert.source {
+        InsertSource::Values { rows, .. } => {
+            lines.push(format!("Tutti: deal {} rows out to their nodes", rows.len()));
+        }
+        InsertSource::Select { plan, insert, .. } => {
+            lines.push("Tutti: run a query, then insert its rows where they belong".to_owned());
+            lines.extend(explain_lines(plan).into_iter().map(|line| format!("  {line}")));
+            lines.push(format!("  Finally: {}", template(insert)));
+        }
+    }
+}
+
+fn template(template: &Template) -> String {
+    template
+        .0
+        .iter()
+        .map(|piece| match piece {
+            Piece::Sql(sql) => sql.clone(),
+            Piece::Rows(index) => format!("<rows {index}>"),
+            Piece::Now => "<now>".to_owned(),
+        })
+        .collect()
+}

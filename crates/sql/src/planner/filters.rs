@@ -1,0 +1,255 @@
+//! Reads WHERE and ON conditions for what they say about keys.
+//!
+//! Owns: which conjuncts are equalities that can pin, and the values they compare with.
+//! Never: concludes anything from several of them (`pins.rs` does).
+//! Start reading at [`Analyser::filter`].
+
+use std::ops::Range;
+
+use pg_query::NodeEnum;
+use pg_query::protobuf::{
+    AConst, AExpr, AExprKind, BoolExprType, Node, SubLink, SubLinkType, TypeCast, TypeName, a_const,
+};
+
+use super::analyse::Analyser;
+use super::analysis::{ColumnId, Constraint, ItemId, Value};
+use super::names::{Meaning, string};
+use crate::hash::KeyType;
+use crate::refusal::Refusal;
+
+impl<'a> Analyser<'a> {
+    /// Reads a condition. Rows of the items in `pinnable` that break one of its conjuncts have no
+    /// effect on the level's result.
+    pub(super) fn filter(
+        &mut self,
+        node: &'a Node,
+        pinnable: Range<ItemId>,
+    ) -> Result<(), Refusal> {
+        match &node.node {
+            Some(NodeEnum::BoolExpr(all)) if all.boolop() == BoolExprType::AndExpr => {
+                all.args.iter().try_for_each(|node| self.filter(node, pinnable.clone()))
+            }
+            Some(NodeEnum::AExpr(comparison)) => {
+                self.comparison(comparison, &pinnable);
+                self.expression(node)
+            }
+            Some(NodeEnum::SubLink(link)) if is_in(link) => self.in_query(link, &pinnable),
+            _ => self.expression(node),
+        }
+    }
+
+    /// `x IN (SELECT …)`.
+    fn in_query(&mut self, link: &'a SubLink, pinnable: &Range<ItemId>) -> Result<(), Refusal> {
+        let Some(test) = &link.testexpr else { return Ok(()) };
+        self.expression(test)?;
+        let Some(NodeEnum::SelectStmt(select)) =
+            link.subselect.as_ref().and_then(|node| node.node.as_ref())
+        else {
+            return Ok(());
+        };
+        let query = self.query(select)?;
+        let item = self.add_nameless_item(query);
+        let row;
+        let tests = match &test.node {
+            Some(NodeEnum::RowExpr(expression)) => &expression.args[..],
+            _ => {
+                row = std::slice::from_ref(&**test);
+                row
+            }
+        };
+        for (column, test) in tests.iter().enumerate() {
+            let right = ColumnId { item, column };
+            match self.column(test) {
+                Some(left) => {
+                    let pins_left = pinnable.contains(&left.item);
+                    let equal = Constraint::Equal { left, pins_left, right, pins_right: true };
+                    self.analysis.constraints.push(equal);
+                }
+                None => {
+                    if let Some(value) = value(test) {
+                        let values = vec![value];
+                        self.analysis.constraints.push(Constraint::OneOf { column: right, values });
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn comparison(&mut self, comparison: &'a AExpr, pinnable: &Range<ItemId>) {
+        let (Some(left), Some(right)) = (&comparison.lexpr, &comparison.rexpr) else { return };
+        if !is_equals(&comparison.name) {
+            return;
+        }
+        match comparison.kind() {
+            AExprKind::AexprOp => self.equality(left, right, pinnable),
+            AExprKind::AexprIn => {
+                if let Some(NodeEnum::List(list)) = &right.node {
+                    self.one_of(left, &list.items, pinnable);
+                }
+            }
+            AExprKind::AexprOpAny => {
+                if let Some(NodeEnum::AArrayExpr(array)) = &right.node {
+                    self.one_of(left, &array.elements, pinnable);
+                }
+            }
+            _ => (),
+        }
+    }
+
+    fn equality(&mut self, left: &'a Node, right: &'a Node, pinnable: &Range<ItemId>) {
+        if let (Some(NodeEnum::RowExpr(left)), Some(NodeEnum::RowExpr(right))) =
+            (&left.node, &right.node)
+        {
+            if left.args.len() == right.args.len() {
+                for (left, right) in left.args.iter().zip(&right.args) {
+                    self.equality(left, right, pinnable);
+                }
+            }
+            return;
+        }
+        match (self.column(left), self.column(right)) {
+            (Some(left), Some(right)) => {
+                let pins_left = pinnable.contains(&left.item);
+                let pins_right = pinnable.contains(&right.item);
+                if pins_left || pins_right {
+                    let equal = Constraint::Equal { left, pins_left, right, pins_right };
+                    self.analysis.constraints.push(equal);
+                }
+            }
+            (Some(column), None) => self.pin(column, std::slice::from_ref(right), pinnable),
+            (None, Some(column)) => self.pin(column, std::slice::from_ref(left), pinnable),
+            (None, None) => (),
+        }
+    }
+
+    fn one_of(&mut self, left: &'a Node, list: &'a [Node], pinnable: &Range<ItemId>) {
+        if let Some(NodeEnum::RowExpr(row)) = &left.node {
+            // `(a, b) IN ((1, 2), (3, 4))` says something of each column.
+            for (index, left) in row.args.iter().enumerate() {
+                let nth = |node: &'a Node| match &node.node {
+                    Some(NodeEnum::RowExpr(row)) => row.args.get(index),
+                    _ => None,
+                };
+                let values = list.iter().map(|node| nth(node).and_then(value));
+                if let (Some(column), Some(values)) = (self.column(left), values.collect()) {
+                    self.pin_to(column, values, pinnable);
+                }
+            }
+        } else if let Some(column) = self.column(left) {
+            self.pin(column, list, pinnable);
+        }
+    }
+
+    fn pin(&mut self, column: ColumnId, list: &'a [Node], pinnable: &Range<ItemId>) {
+        // A NULL in the list lets no row pass.
+        let not_null = list.iter().filter(|node| !is_null(node));
+        if let Some(values) = not_null.map(value).collect() {
+            self.pin_to(column, values, pinnable);
+        }
+    }
+
+    fn pin_to(&mut self, column: ColumnId, values: Vec<Value<'a>>, pinnable: &Range<ItemId>) {
+        if pinnable.contains(&column.item) && !values.is_empty() {
+            self.analysis.constraints.push(Constraint::OneOf { column, values });
+        }
+    }
+
+    /// The column that an expression is nothing but a reference to.
+    fn column(&self, node: &Node) -> Option<ColumnId> {
+        match &node.node {
+            Some(NodeEnum::ColumnRef(reference)) => {
+                match self.analysis.meaning(reference, &self.scopes) {
+                    Meaning::Column(column) => Some(column),
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
+    }
+}
+
+fn is_in(link: &SubLink) -> bool {
+    link.sub_link_type() == SubLinkType::AnySublink
+        && (link.oper_name.is_empty() || is_equals(&link.oper_name))
+}
+
+/// The operator `=` as `pg_catalog` has it.
+fn is_equals(name: &[Node]) -> bool {
+    match name {
+        [operator] => string(operator) == Some("="),
+        [schema, operator] => string(schema) == Some("pg_catalog") && string(operator) == Some("="),
+        _ => false,
+    }
+}
+
+fn is_null(node: &Node) -> bool {
+    matches!(&node.node, Some(NodeEnum::AConst(AConst { isnull: true, .. })))
+}
+
+/// The value of a literal or a parameter.
+pub(super) fn value(node: &Node) -> Option<Value<'_>> {
+    match node.node.as_ref()? {
+        NodeEnum::ParamRef(parameter) => index_of(parameter.number).map(Value::Parameter),
+        NodeEnum::AConst(constant) => literal(constant),
+        NodeEnum::TypeCast(cast) => cast_value(cast),
+        _ => None,
+    }
+}
+
+/// A parameter's index, counted from 0.
+fn index_of(number: i32) -> Option<u16> {
+    u16::try_from(number).ok()?.checked_sub(1)
+}
+
+fn literal(constant: &AConst) -> Option<Value<'_>> {
+    match constant.val.as_ref()? {
+        a_const::Val::Ival(integer) => Some(Value::Integer(i64::from(integer.ival))),
+        a_const::Val::Fval(number) => Some(Value::Number(&number.fval)),
+        a_const::Val::Sval(text) => Some(Value::Untyped(&text.sval)),
+        a_const::Val::Boolval(_) | a_const::Val::Bsval(_) => None,
+    }
+}
+
+/// A cast literal; the cast must not change what the literal says.
+fn cast_value(cast: &TypeCast) -> Option<Value<'_>> {
+    let family = family_of(cast.type_name.as_ref()?)?;
+    match value(cast.arg.as_ref()?)? {
+        Value::Untyped(text) => Some(Value::Typed(text, family)),
+        integer @ Value::Integer(_) if family == "integer" => Some(integer),
+        number @ (Value::Integer(_) | Value::Number(_)) if family == "numeric" => Some(number),
+        Value::Parameter(index) => Some(Value::CastParameter(index, family)),
+        _ => None,
+    }
+}
+
+/// The family of key types that a type name without modifiers belongs to.
+fn family_of(name: &TypeName) -> Option<&'static str> {
+    if !name.typmods.is_empty() || !name.array_bounds.is_empty() || name.setof || name.pct_type {
+        return None;
+    }
+    let name = match &name.names[..] {
+        [name] => string(name),
+        [schema, name] if string(schema) == Some("pg_catalog") => string(name),
+        _ => None,
+    }?;
+    let key_type = match name {
+        "bool" => KeyType::Bool,
+        "int2" => KeyType::Int2,
+        "int4" => KeyType::Int4,
+        "int8" => KeyType::Int8,
+        "oid" => KeyType::Oid,
+        "text" => KeyType::Text,
+        "varchar" => KeyType::Varchar,
+        "bytea" => KeyType::Bytea,
+        "uuid" => KeyType::Uuid,
+        "date" => KeyType::Date,
+        "time" => KeyType::Time,
+        "timestamp" => KeyType::Timestamp,
+        "timestamptz" => KeyType::Timestamptz,
+        "numeric" => KeyType::Numeric,
+        // Not the floats: the same text is another number in the other of the two.
+        _ => return None,
+    };
+    Some(key_type.family())
+}

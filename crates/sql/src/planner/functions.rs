@@ -1,0 +1,163 @@
+//! What calling a statement's functions means for where it may run.
+//!
+//! Owns: volatility, and the functions whose effect or answer belongs to node 1.
+//! Never: looks into function bodies; the catalog's loader does.
+//! Start reading at [`FunctionUse`].
+
+use pg_query::NodeEnum;
+use pg_query::protobuf::{FuncCall, Node, SqlValueFunction, SqlValueFunctionOp};
+
+use super::names::string;
+use super::{Context, walk};
+use crate::catalog::{Function, Volatility};
+
+/// The stable functions of `pg_catalog` that give the transaction's or the statement's time.
+const TIME_FUNCTIONS: [&str; 3] = ["now", "transaction_timestamp", "statement_timestamp"];
+/// Functions of `pg_catalog` that draw from or set sequences, which only node 1 has in order.
+const SEQUENCE_FUNCTIONS: [&str; 4] = ["nextval", "currval", "lastval", "setval"];
+/// What built-in functions with an effect on the session or the server are called: whatever the
+/// statement reads, the effect must be node 1's, where the session's other such calls are made.
+const HOME_PREFIXES: [&str; 9] = [
+    "pg_advisory_",
+    "pg_try_advisory_",
+    "pg_notify",
+    "set_config",
+    "lo_",
+    "txid_",
+    "pg_current_xact_id",
+    "pg_export_snapshot",
+    "pg_backend_pid",
+];
+/// Aggregates whose result does not depend on the order of their input.
+const ORDERLESS_AGGREGATES: [&str; 13] = [
+    "count", "min", "max", "sum", "avg", "bool_and", "bool_or", "every", "bit_and", "bit_or",
+    "bit_xor", "any_value", "regr_count",
+];
+
+/// What a statement's function calls amount to. Names are kept for messages.
+#[derive(Clone, Debug, Default)]
+pub(super) struct FunctionUse {
+    /// No single node can run it rightly.
+    pub(super) needs_cluster: Option<String>,
+    /// Must be called on node 1, once (sequences, advisory locks, notifications).
+    pub(super) home: Option<String>,
+    /// `nextval` and its kin among [`Self::home`].
+    pub(super) sequence: bool,
+    /// Volatile.
+    pub(super) volatile: Option<String>,
+    /// Volatile and not built in: may write.
+    pub(super) may_write: Option<String>,
+    /// The current time or date.
+    pub(super) reads_time: bool,
+}
+
+impl FunctionUse {
+    /// Adds what `other` found.
+    pub(super) fn merge(&mut self, other: Self) {
+        self.needs_cluster = self.needs_cluster.take().or(other.needs_cluster);
+        self.home = self.home.take().or(other.home);
+        self.sequence |= other.sequence;
+        self.volatile = self.volatile.take().or(other.volatile);
+        self.may_write = self.may_write.take().or(other.may_write);
+        self.reads_time |= other.reads_time;
+    }
+
+    /// Adds one call; returns what the catalog knows of the function.
+    pub(super) fn add<'c>(&mut self, call: &FuncCall, context: &Context<'c>) -> Option<&'c Function> {
+        let (schema, name) = name_of(call);
+        let function = context.catalog.function(context.scope, schema, name);
+        let built_in = is_built_in(schema, name, context);
+        if built_in && TIME_FUNCTIONS.contains(&name) {
+            self.reads_time = true;
+        }
+        if built_in && is_home(name) {
+            self.home.get_or_insert_with(|| name.to_owned());
+            self.sequence |= SEQUENCE_FUNCTIONS.contains(&name);
+        }
+        if function.is_some_and(|function| function.needs_cluster) {
+            self.needs_cluster.get_or_insert_with(|| name.to_owned());
+        }
+        // What the catalog does not know is either an error that PostgreSQL will report or newer
+        // than the catalog: the most careful reading is right for both.
+        if function.is_none_or(|function| function.volatility == Volatility::Volatile) {
+            self.volatile.get_or_insert_with(|| name.to_owned());
+            if !built_in {
+                self.may_write.get_or_insert_with(|| name.to_owned());
+            }
+        }
+        function
+    }
+
+    /// Adds `CURRENT_TIMESTAMP` and its kin.
+    pub(super) fn add_value_function(&mut self, function: &SqlValueFunction) {
+        self.reads_time |= is_time(function);
+    }
+}
+
+/// Schema as written and name of a called function.
+pub(super) fn name_of(call: &FuncCall) -> (Option<&str>, &str) {
+    match &call.funcname[..] {
+        [name] => (None, string(name).unwrap_or_default()),
+        [.., schema, name] => (string(schema), string(name).unwrap_or_default()),
+        [] => (None, ""),
+    }
+}
+
+/// Whether the call means a function of `pg_catalog`.
+pub(super) fn is_built_in(schema: Option<&str>, name: &str, context: &Context<'_>) -> bool {
+    match schema {
+        Some(schema) => schema == "pg_catalog",
+        None => context.catalog.builtin_functions.contains_key(name),
+    }
+}
+
+/// Whether a call gives the current time.
+pub(super) fn is_time_call(call: &FuncCall, context: &Context<'_>) -> bool {
+    let (schema, name) = name_of(call);
+    TIME_FUNCTIONS.contains(&name) && is_built_in(schema, name, context)
+}
+
+/// Whether the keyword gives the current time or date.
+pub(super) fn is_time(function: &SqlValueFunction) -> bool {
+    use SqlValueFunctionOp as Op;
+    matches!(
+        function.op(),
+        Op::SvfopCurrentDate
+            | Op::SvfopCurrentTime
+            | Op::SvfopCurrentTimeN
+            | Op::SvfopCurrentTimestamp
+            | Op::SvfopCurrentTimestampN
+            | Op::SvfopLocaltime
+            | Op::SvfopLocaltimeN
+            | Op::SvfopLocaltimestamp
+            | Op::SvfopLocaltimestampN
+    )
+}
+
+fn is_home(name: &str) -> bool {
+    SEQUENCE_FUNCTIONS.contains(&name) || HOME_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// Whether an aggregate's result is the same for any order of its input.
+pub(super) fn is_orderless(name: &str) -> bool {
+    ORDERLESS_AGGREGATES.contains(&name)
+}
+
+/// How volatile an expression is, its subqueries included.
+pub(crate) fn volatility(expression: &Node, context: &Context<'_>) -> Volatility {
+    let Some(node) = &expression.node else { return Volatility::Immutable };
+    let mut worst = match node {
+        NodeEnum::FuncCall(call) => {
+            let (schema, name) = name_of(call);
+            context
+                .catalog
+                .function(context.scope, schema, name)
+                .map_or(Volatility::Volatile, |function| function.volatility)
+        }
+        // A cast may depend on settings (the time zone), the keyword functions on the session.
+        NodeEnum::SqlvalueFunction(_) | NodeEnum::SubLink(_) => Volatility::Stable,
+        _ => Volatility::Immutable,
+    };
+    walk::read::children(node, &mut |child| worst = worst.max(volatility(child, context)));
+    worst
+}

@@ -1,0 +1,506 @@
+//! Rewriting a statement so that one node can run it over rows collected from all.
+//!
+//! Owns: the SELECTs that collect, which columns and rows they leave out, and the final statement's
+//! template. Never: decides that a statement is gathered (`query.rs`, `dml.rs`).
+//! Start reading at [`build`].
+//!
+//! Each table that is collected becomes `unnest('…'::schema.table[]) AS alias` in the final
+//! statement: columns, their types and whole rows are the table's own, so PostgreSQL computes the
+//! answer as if the table were there.
+
+use std::sync::Arc;
+
+use pg_query::NodeEnum;
+use pg_query::protobuf::{Alias, ColumnRef, Node, RangeVar, SelectStmt};
+
+use super::analysis::{Analysis, ColumnUse, ItemId};
+use super::functions::{is_time, is_time_call, volatility};
+use super::names::string;
+use super::pins::Facts;
+use super::{Context, deparse, deparse_expression, walk};
+use crate::catalog::{Relation, Volatility, quote_identifier};
+use crate::plan::{Collect, CollectFrom, NodeChoice, Piece, Template};
+use crate::refusal::Refusal;
+
+/// Stands for a gap until the final statement is text. No statement that holds it is gathered.
+const MARKER: &str = "tutti:gap:";
+
+/// What is to be taken out of a statement.
+#[derive(Debug)]
+pub(super) struct Order<'o> {
+    /// The tables whose rows are collected.
+    pub(super) collect: &'o [ItemId],
+    /// `now()` and its kin become literals, the same on all nodes.
+    pub(super) literal_time: bool,
+}
+
+/// A table and the places that mention it.
+struct Table<'a> {
+    relation: &'a Arc<Relation>,
+    items: Vec<ItemId>,
+}
+
+/// Builds the collecting SELECTs and the final statement. `tree` has the locations of `analysis`.
+///
+/// Errors: 0A000 for system columns, samples and row locks that cannot be kept.
+pub(super) fn build(
+    mut tree: NodeEnum,
+    analysis: &Analysis<'_>,
+    order: &Order<'_>,
+    context: &Context<'_>,
+) -> Result<(Vec<Collect>, Template), Refusal> {
+    refuse_unkeepable(analysis, order)?;
+    let lock = take_lock(&mut tree, analysis, order)?;
+    let tables = tables(analysis, order);
+    let facts = Facts::from_values(analysis);
+    let collects = tables
+        .iter()
+        .map(|table| collect(table, analysis, &facts, lock.as_deref(), context))
+        .collect::<Result<Vec<_>, _>>()?;
+    let rewriter = Rewriter { analysis, tables: &tables, order, context };
+    rewriter.node(&mut tree)?;
+    let text = deparse(&tree)?;
+    let template = cut(&text)?;
+    let gaps = template.0.iter().filter(|piece| !matches!(piece, Piece::Sql(_))).count();
+    if gaps != rewriter_gap_count(&text) {
+        return Err(Refusal::postgres("XX000", "a gathered statement lost a gap"));
+    }
+    Ok((collects, template))
+}
+
+fn rewriter_gap_count(text: &str) -> usize {
+    text.matches(MARKER).count()
+}
+
+fn refuse_unkeepable(analysis: &Analysis<'_>, order: &Order<'_>) -> Result<(), Refusal> {
+    for item in order.collect {
+        let Some((relation, _)) = analysis.items[*item].distributed() else { continue };
+        if analysis.system_columns.contains(item) {
+            return Err(Refusal::unsupported(
+                format!("system columns of \"{}\" cannot be read here", relation.name),
+                "Its rows are brought together from several nodes, where these columns have \
+                 meanings of their own.",
+                "Leave ctid, xmin, tableoid and their kin out, or pin the table's distribution key.",
+            ));
+        }
+        if analysis.items[*item].sampled {
+            return Err(Refusal::unsupported(
+                format!("TABLESAMPLE of \"{}\" is not supported here", relation.name),
+                "Its rows are brought together from several nodes before they are read.",
+                "Use a condition on random() instead.",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// FOR UPDATE cannot be asked of gathered rows: of a query over one table without LIMIT it is moved
+/// to where the rows are collected, by exactly the query's condition.
+fn take_lock(
+    tree: &mut NodeEnum,
+    analysis: &Analysis<'_>,
+    order: &Order<'_>,
+) -> Result<Option<String>, Refusal> {
+    if !analysis.locked.iter().any(|item| order.collect.contains(item)) {
+        return Ok(None);
+    }
+    let refusal = || {
+        Refusal::unsupported(
+            "FOR UPDATE of rows on several nodes is not supported in this query",
+            "The rows are brought together before the query's result is known, so it is not known \
+             which of them to lock.",
+            "Lock the rows by a query over the one table, without LIMIT, or pin the distribution key.",
+        )
+    };
+    let NodeEnum::SelectStmt(select) = tree else { return Err(refusal()) };
+    let simple = analysis.items.len() == 1
+        && analysis.queries.len() == 1
+        && !analysis.queries[0].has_limit
+        && select.locking_clause.len() == 1;
+    if !simple {
+        return Err(refusal());
+    }
+    let mut bare = parse_select("SELECT 1 FROM t FOR UPDATE")?;
+    bare.locking_clause = std::mem::take(&mut select.locking_clause);
+    if let Some(NodeEnum::LockingClause(lock)) = &mut bare.locking_clause[0].node {
+        lock.locked_rels.clear();
+    }
+    let text = deparse(&NodeEnum::SelectStmt(bare))?;
+    text.find(" FOR ").map(|at| Some(text[at..].to_owned())).ok_or_else(refusal)
+}
+
+fn parse_select(text: &str) -> Result<Box<SelectStmt>, Refusal> {
+    let statement = crate::statement::parse(text)?.pop();
+    match statement.map(|statement| statement.tree) {
+        Some(NodeEnum::SelectStmt(select)) => Ok(select),
+        _ => Err(Refusal::postgres("XX000", format!("cannot read our own SQL: {text}"))),
+    }
+}
+
+fn tables<'a>(analysis: &Analysis<'a>, order: &Order<'_>) -> Vec<Table<'a>> {
+    let mut tables: Vec<Table<'a>> = Vec::new();
+    for &item in order.collect {
+        let Some((relation, _)) = analysis.items[item].distributed() else { continue };
+        match tables.iter_mut().find(|table| table.relation.oid == relation.oid) {
+            Some(table) => table.items.push(item),
+            None => tables.push(Table { relation, items: vec![item] }),
+        }
+    }
+    tables
+}
+
+fn collect(
+    table: &Table<'_>,
+    analysis: &Analysis<'_>,
+    facts: &Facts<'_, '_>,
+    lock: Option<&str>,
+    context: &Context<'_>,
+) -> Result<Collect, Refusal> {
+    let relation = table.relation;
+    let needed = needed_columns(table, analysis);
+    let (mut alias, mut filter, mut from) = ("t".to_owned(), String::new(), CollectFrom::AllNodes);
+    let mut columns: Vec<String> =
+        relation.columns.iter().map(|column| quote_identifier(&column.name)).collect();
+    if let [item] = table.items[..] {
+        let of = &analysis.items[item];
+        of.name.clone_into(&mut alias);
+        columns = (0..columns.len())
+            .map(|column| quote_identifier(analysis.column_name(item, column).unwrap_or_default()))
+            .collect();
+        filter = filters(item, analysis, lock.is_some(), context)?.join(" AND ");
+        if let Some(pins) = facts.pins_of(item) {
+            from = CollectFrom::One(NodeChoice::Pinned(pins));
+        }
+    }
+    let alias = quote_identifier(&alias);
+    let values: Vec<String> = columns
+        .iter()
+        .zip(&needed)
+        .map(|(column, needed)| match needed {
+            true => format!("{alias}.{column}"),
+            false => "NULL".to_owned(),
+        })
+        .collect();
+    let name = relation.sql_name();
+    let condition = if filter.is_empty() { filter } else { format!(" WHERE {filter}") };
+    let select = format!(
+        "SELECT ROW({})::{name}::text FROM {name} AS {alias} ({}){condition}{}",
+        values.join(", "),
+        columns.join(", "),
+        lock.unwrap_or_default(),
+    );
+    Ok(Collect { relation: relation.clone(), select, from })
+}
+
+/// Which columns of the table the statement can possibly look at.
+fn needed_columns(table: &Table<'_>, analysis: &Analysis<'_>) -> Vec<bool> {
+    let uses = || analysis.uses.iter().filter(|of| table.items.contains(&of.item));
+    let whole = analysis.loose_star
+        || uses().any(|of| of.column.is_none())
+        || table.items.iter().any(|item| {
+            analysis.loose_names.contains(&analysis.items[*item].name)
+        });
+    let is_needed = |(index, column): (usize, &crate::catalog::Column)| {
+        let by_name = |item: &ItemId| {
+            analysis.column_name(*item, index).is_some_and(|name| analysis.loose_names.contains(&name))
+        };
+        whole
+            || column.domain
+            || uses().any(|of| of.column == Some(index))
+            || table.items.iter().any(by_name)
+    };
+    table.relation.columns.iter().enumerate().map(is_needed).collect()
+}
+
+/// The conditions of the table's own query level that concern nothing but its rows. With `all` a
+/// condition that cannot be moved is an error.
+fn filters(
+    item: ItemId,
+    analysis: &Analysis<'_>,
+    all: bool,
+    context: &Context<'_>,
+) -> Result<Vec<String>, Refusal> {
+    let level = analysis.queries.iter().find(|query| query.items.contains(&item));
+    let Some(condition) = level.and_then(|level| level.condition) else { return Ok(Vec::new()) };
+    let mut conjuncts = Vec::new();
+    split(condition, &mut conjuncts);
+    let mut filters = Vec::new();
+    for conjunct in conjuncts {
+        if analysis.items[item].linear && concerns_only(conjunct, item, analysis, context) {
+            let mut moved = conjunct.clone();
+            if let Some(node) = &mut moved.node {
+                unqualify(node, &|_| true);
+            }
+            filters.push(format!("({})", deparse_expression(&moved)?));
+        } else if all {
+            return Err(Refusal::unsupported(
+                "FOR UPDATE of rows on several nodes is not supported with this condition",
+                "It must be checked where the rows are, before they are locked.",
+                "Use conditions on the table's own columns without subqueries or volatile functions.",
+            ));
+        }
+    }
+    Ok(filters)
+}
+
+fn split<'n>(condition: &'n Node, conjuncts: &mut Vec<&'n Node>) {
+    match &condition.node {
+        Some(NodeEnum::BoolExpr(all))
+            if all.boolop() == pg_query::protobuf::BoolExprType::AndExpr =>
+        {
+            all.args.iter().for_each(|node| split(node, conjuncts));
+        }
+        _ => conjuncts.push(condition),
+    }
+}
+
+fn concerns_only(
+    node: &Node,
+    item: ItemId,
+    analysis: &Analysis<'_>,
+    context: &Context<'_>,
+) -> bool {
+    // Operators and casts may be anybody's; functions are known, and must at most be stable.
+    volatility(node, context) < Volatility::Volatile && mentions_only(node, item, analysis, context)
+}
+
+fn mentions_only(
+    node: &Node,
+    item: ItemId,
+    analysis: &Analysis<'_>,
+    context: &Context<'_>,
+) -> bool {
+    let Some(of) = &node.node else { return true };
+    let here = match of {
+        NodeEnum::SubLink(_) | NodeEnum::SelectStmt(_) => false,
+        // The current time is the final statement's, as one transaction has one.
+        NodeEnum::SqlvalueFunction(_) => false,
+        NodeEnum::FuncCall(call) => !is_time_call(call, context),
+        NodeEnum::ColumnRef(reference) => {
+            let at = |of: &&ColumnUse| of.location == reference.location;
+            let mut uses = analysis.uses.iter().filter(at).peekable();
+            uses.peek().is_some() && uses.all(|of| of.item == item && of.column.is_some())
+        }
+        _ => true,
+    };
+    let mut all = here;
+    walk::read::children(of, &mut |child| {
+        all = all && mentions_only(child, item, analysis, context);
+    });
+    all
+}
+
+/// `schema.table.column` becomes `table.column`, for references that `wanted` accepts.
+fn unqualify(node: &mut NodeEnum, wanted: &dyn Fn(&ColumnRef) -> bool) {
+    if let NodeEnum::ColumnRef(reference) = node {
+        if 2 < reference.fields.len() && wanted(reference) {
+            let surplus = reference.fields.len() - 2;
+            reference.fields.drain(..surplus);
+        }
+        return;
+    }
+    walk::write::children(node, &mut |child| {
+        if let Some(node) = &mut child.node {
+            unqualify(node, wanted);
+        }
+    });
+}
+
+struct Rewriter<'r, 'a> {
+    analysis: &'r Analysis<'a>,
+    tables: &'r [Table<'a>],
+    order: &'r Order<'r>,
+    context: &'r Context<'a>,
+}
+
+impl Rewriter<'_, '_> {
+    fn node(&self, tree: &mut NodeEnum) -> Result<(), Refusal> {
+        unqualify(tree, &|reference| {
+            self.analysis.uses.iter().any(|of| {
+                of.location == reference.location && self.order.collect.contains(&of.item)
+            })
+        });
+        self.rewrite(tree)
+    }
+
+    fn rewrite(&self, node: &mut NodeEnum) -> Result<(), Refusal> {
+        if let NodeEnum::SelectStmt(select) = node {
+            self.extend_group_by(select)?;
+        }
+        let mut result = Ok(());
+        walk::write::children(node, &mut |child| {
+            if result.is_ok() {
+                result = self.child(child);
+            }
+        });
+        result
+    }
+
+    fn child(&self, child: &mut Node) -> Result<(), Refusal> {
+        let replacement = match &child.node {
+            Some(NodeEnum::RangeVar(range)) => self.collected(range)?,
+            Some(NodeEnum::FuncCall(call))
+                if self.order.literal_time && is_time_call(call, self.context) =>
+            {
+                Some(expression(&format!("'{MARKER}now'::pg_catalog.timestamptz"))?)
+            }
+            Some(NodeEnum::SqlvalueFunction(function))
+                if self.order.literal_time && is_time(function) =>
+            {
+                Some(time_keyword(function)?)
+            }
+            _ => None,
+        };
+        match (replacement, &mut child.node) {
+            (Some(replacement), _) => {
+                *child = replacement;
+                Ok(())
+            }
+            (None, Some(node)) => self.rewrite(node),
+            (None, None) => Ok(()),
+        }
+    }
+
+    /// What stands in the final statement where a collected table stood.
+    fn collected(&self, range: &RangeVar) -> Result<Option<Node>, Refusal> {
+        let is_here = |item: &ItemId| self.analysis.items[*item].location == range.location;
+        let found = self.tables.iter().enumerate().find_map(|(index, table)| {
+            let item = table.items.iter().find(|item| 0 <= range.location && is_here(item))?;
+            Some((index, table, *item))
+        });
+        let Some((index, table, item)) = found else { return Ok(None) };
+        let alias = quote_identifier(self.analysis.items[item].name);
+        let columns = range.alias.as_ref().map_or_else(String::new, column_aliases);
+        let name = table.relation.sql_name();
+        let select = parse_select(&format!(
+            "SELECT FROM unnest('{MARKER}{index}'::{name}[]) AS {alias}{columns}"
+        ))?;
+        Ok(select.from_clause.into_iter().next())
+    }
+
+    /// PostgreSQL lets columns stand ungrouped beside a grouped primary key; over collected rows
+    /// there is no primary key, so they are grouped too, which changes no group.
+    fn extend_group_by(&self, select: &mut SelectStmt) -> Result<(), Refusal> {
+        if select.group_clause.is_empty() {
+            return Ok(());
+        }
+        let mut locations = Vec::new();
+        select.from_clause.iter().for_each(|node| from_locations(node, &mut locations));
+        for table in self.tables {
+            for &item in &table.items {
+                if !locations.contains(&self.analysis.items[item].location) {
+                    continue;
+                }
+                let level = self.analysis.queries.iter().find(|query| query.items.contains(&item));
+                let Some(level) = level else { continue };
+                let grouped = |column: usize| {
+                    let by = |of: &super::analysis::ColumnId| of.item == item && of.column == column;
+                    level.group_columns.iter().any(by)
+                };
+                let key = &table.relation.primary_key;
+                if key.is_empty() || level.has_grouping_sets || !key.iter().all(|c| grouped(*c)) {
+                    continue;
+                }
+                let mut added = Vec::new();
+                for of in &self.analysis.uses {
+                    if let (true, Some(column)) = (of.item == item && !of.before_grouping, of.column)
+                        && !grouped(column)
+                        && !added.contains(&column)
+                    {
+                        added.push(column);
+                        let alias = quote_identifier(self.analysis.items[item].name);
+                        let name = self.analysis.column_name(item, column).unwrap_or_default();
+                        let reference = format!("{alias}.{}", quote_identifier(name));
+                        select.group_clause.push(expression(&reference)?);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Locations of the tables directly in a FROM entry.
+fn from_locations(node: &Node, locations: &mut Vec<i32>) {
+    match &node.node {
+        Some(NodeEnum::RangeVar(range)) => locations.push(range.location),
+        Some(NodeEnum::JoinExpr(join)) => {
+            for side in [&join.larg, &join.rarg].into_iter().flatten() {
+                from_locations(side, locations);
+            }
+        }
+        _ => (),
+    }
+}
+
+fn column_aliases(alias: &Alias) -> String {
+    if alias.colnames.is_empty() {
+        return String::new();
+    }
+    let names: Vec<_> = alias.colnames.iter().filter_map(string).map(quote_identifier).collect();
+    format!(" ({})", names.join(", "))
+}
+
+fn expression(sql: &str) -> Result<Node, Refusal> {
+    let select = parse_select(&format!("SELECT {sql}"))?;
+    let target = select.target_list.into_iter().next().and_then(|target| target.node);
+    match target {
+        Some(NodeEnum::ResTarget(target)) if target.val.is_some() => {
+            Ok(*target.val.expect("just looked"))
+        }
+        _ => Err(Refusal::postgres("XX000", format!("cannot read our own SQL: {sql}"))),
+    }
+}
+
+/// `CURRENT_DATE` and its kin as casts of the one literal.
+fn time_keyword(function: &pg_query::protobuf::SqlValueFunction) -> Result<Node, Refusal> {
+    use pg_query::protobuf::SqlValueFunctionOp as Op;
+    let type_name = match function.op() {
+        Op::SvfopCurrentDate => "date",
+        Op::SvfopCurrentTime | Op::SvfopCurrentTimeN => "timetz",
+        Op::SvfopLocaltime | Op::SvfopLocaltimeN => "time",
+        Op::SvfopLocaltimestamp | Op::SvfopLocaltimestampN => "timestamp",
+        _ => "timestamptz",
+    };
+    let precision = match function.typmod {
+        digits if 0 <= digits => format!("({digits})"),
+        _ => String::new(),
+    };
+    expression(&format!("'{MARKER}now'::pg_catalog.timestamptz::pg_catalog.{type_name}{precision}"))
+}
+
+/// Cuts the text at its markers.
+fn cut(text: &str) -> Result<Template, Refusal> {
+    let mut pieces = Vec::new();
+    let mut rest = text;
+    let quoted = format!("'{MARKER}");
+    while let Some(at) = rest.find(&quoted) {
+        pieces.push(Piece::Sql(rest[..at].to_owned()));
+        let tail = &rest[at + quoted.len()..];
+        let end = tail
+            .find('\'')
+            .ok_or_else(|| Refusal::postgres("XX000", "a gathered statement cannot be cut"))?;
+        match &tail[..end] {
+            "now" => pieces.push(Piece::Now),
+            index => match index.parse() {
+                Ok(index) => pieces.push(Piece::Rows(index)),
+                Err(_) => {
+                    return Err(Refusal::unsupported(
+                        "this statement contains text that Tutti uses itself",
+                        "It marks places in rewritten statements.",
+                        "Send the text as a parameter.",
+                    ));
+                }
+            },
+        }
+        rest = &tail[end + 1..];
+        // What `now` was cast to for the parser, the literal is already.
+        if let Some(after) = rest.strip_prefix("::pg_catalog.timestamptz")
+            && matches!(pieces.last(), Some(Piece::Now))
+        {
+            rest = after;
+        }
+    }
+    pieces.push(Piece::Sql(rest.to_owned()));
+    Ok(Template(pieces))
+}

@@ -1,0 +1,228 @@
+//! Which keys a statement's conditions fix, and what follows from that.
+//!
+//! Owns: carrying values along equalities, into subqueries and out of them, and the pins that
+//! result. Never: carries a value against an outer join (see [`Constraint`]).
+//! Start reading at [`Facts::spread`].
+//!
+//! A fact about a column says: leaving out all rows of its item for which the fact does not hold
+//! (and so, at most, keeping rows with NULL there) does not change the statement's result. Each
+//! step from fact to fact keeps the result, so any number of steps does.
+
+use super::Context;
+use super::analysis::{Analysis, ColumnId, Constraint, ItemId, QueryId, Source, Spread, Value};
+use crate::catalog::{MapId, NodeId, Placement, Relation};
+use crate::hash::KeyType;
+use crate::plan::{KeyValue, Pin};
+
+/// What is known of a column's values.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Fact {
+    /// One of the values of the [`Constraint::OneOf`] with this index.
+    OneOf(usize),
+    /// Hashes to the node on which the statement runs, by this map.
+    Local(MapId),
+}
+
+/// All facts about a statement.
+#[derive(Debug)]
+pub(super) struct Facts<'s, 'a> {
+    analysis: &'s Analysis<'a>,
+    known: Vec<(ColumnId, Fact)>,
+}
+
+impl<'s, 'a> Facts<'s, 'a> {
+    /// What follows from the values that the statement compares columns with.
+    pub(super) fn from_values(analysis: &'s Analysis<'a>) -> Self {
+        let mut facts = Self { analysis, known: Vec::new() };
+        for (index, constraint) in analysis.constraints.iter().enumerate() {
+            if let Constraint::OneOf { column, .. } = constraint {
+                facts.learn(*column, Fact::OneOf(index));
+            }
+        }
+        facts.spread();
+        facts
+    }
+
+    /// What follows when only the rows that one node has are taken of the tables `anchors`.
+    pub(super) fn from_anchors(analysis: &'s Analysis<'a>, anchors: &[ItemId]) -> Self {
+        let mut facts = Self { analysis, known: Vec::new() };
+        for &item in anchors {
+            if let Some((_, Spread::Hash { key, map })) = analysis.items[item].distributed() {
+                facts.learn(ColumnId { item, column: key }, Fact::Local(map));
+            }
+        }
+        facts.spread();
+        facts
+    }
+
+    /// What is known of a column.
+    pub(super) fn of(&self, column: ColumnId) -> Option<Fact> {
+        self.known.iter().find(|(known, _)| *known == column).map(|(_, fact)| *fact)
+    }
+
+    fn learn(&mut self, column: ColumnId, fact: Fact) -> bool {
+        if self.of(column).is_some() {
+            return false;
+        }
+        self.known.push((column, fact));
+        if let Source::Query(query) = self.analysis.items[column.item].source {
+            self.push_into(query, column.column, fact);
+        }
+        true
+    }
+
+    /// Moves a filter on a query's output into the query.
+    fn push_into(&mut self, query: QueryId, column: usize, fact: Fact) {
+        let of = &self.analysis.queries[query];
+        if !of.takes_filter(column) {
+            return;
+        }
+        if let Some(set) = of.set {
+            self.push_into(set.left, column, fact);
+            self.push_into(set.right, column, fact);
+            return;
+        }
+        let inner = of.outputs.as_ref().and_then(|outputs| outputs.get(column)?.column);
+        if let Some(inner) = inner {
+            self.learn(inner, fact);
+        }
+    }
+
+    /// What is known of a query's output from inside.
+    fn pull_from(&self, query: QueryId, column: usize) -> Option<Fact> {
+        let of = &self.analysis.queries[query];
+        if of.recursive {
+            return None;
+        }
+        if let Some(set) = of.set {
+            let left = self.pull_from(set.left, column)?;
+            return (self.pull_from(set.right, column)? == left).then_some(left);
+        }
+        self.of(of.outputs.as_ref()?.get(column)?.column?)
+    }
+
+    /// Carries facts along equalities until nothing new is learnt.
+    fn spread(&mut self) {
+        let analysis = self.analysis;
+        let mut learnt = !self.known.is_empty();
+        while learnt {
+            learnt = false;
+            for constraint in &analysis.constraints {
+                let Constraint::Equal { left, pins_left, right, pins_right } = *constraint else {
+                    continue;
+                };
+                match (self.of(left), self.of(right)) {
+                    (Some(fact), None) if pins_right && self.are_comparable(left, right) => {
+                        learnt |= self.learn(right, fact);
+                    }
+                    (None, Some(fact)) if pins_left && self.are_comparable(left, right) => {
+                        learnt |= self.learn(left, fact);
+                    }
+                    _ => (),
+                }
+            }
+            for (item, of) in analysis.items.iter().enumerate() {
+                let Source::Query(query) = of.source else { continue };
+                for column in 0..analysis.width(item).unwrap_or(0) {
+                    let id = ColumnId { item, column };
+                    if self.of(id).is_none()
+                        && let Some(fact) = self.pull_from(query, column)
+                    {
+                        learnt |= self.learn(id, fact);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Equal values of the two columns hash equally, and a literal means the same for both.
+    fn are_comparable(&self, left: ColumnId, right: ColumnId) -> bool {
+        let key_type = |column| {
+            let (relation, column) = self.analysis.base(column)?;
+            KeyType::from_oid(relation.columns.get(column)?.type_oid)
+        };
+        match (key_type(left), key_type(right)) {
+            (Some(left), Some(right)) => {
+                let is_text = |of| matches!(of, KeyType::Text | KeyType::Varchar);
+                left == right
+                    || (left.family() == "integer" && right.family() == "integer")
+                    || (is_text(left) && is_text(right))
+            }
+            _ => false,
+        }
+    }
+
+    /// The values that a table's key is pinned to; `None` if it is not.
+    pub(super) fn pins_of(&self, item: ItemId) -> Option<Vec<Pin>> {
+        let (relation, spread) = self.analysis.items[item].distributed()?;
+        let Spread::Hash { key, .. } = spread else { return None };
+        match self.of(ColumnId { item, column: key })? {
+            Fact::OneOf(index) => match &self.analysis.constraints[index] {
+                Constraint::OneOf { values, .. } => {
+                    values.iter().map(|value| pin(relation, *value)).collect()
+                }
+                Constraint::Equal { .. } => None,
+            },
+            Fact::Local(_) => None,
+        }
+    }
+
+    /// Whether only the node's own rows of a table matter.
+    pub(super) fn is_local(&self, item: ItemId) -> bool {
+        match self.analysis.items[item].distributed() {
+            Some((_, Spread::Hash { key, map })) => {
+                self.of(ColumnId { item, column: key }) == Some(Fact::Local(map))
+            }
+            _ => false,
+        }
+    }
+}
+
+/// The pin of a table's key to a value; `None` if the value's bucket cannot be known for certain.
+pub(super) fn pin(relation: &Relation, value: Value<'_>) -> Option<Pin> {
+    let Placement::Hash { key_type, map, .. } = relation.placement else { return None };
+    let bucket = |text: &str| key_type.bucket_of_text(text).ok().map(KeyValue::Bucket);
+    let value = match value {
+        Value::Integer(integer) if matches!(key_type.family(), "integer" | "numeric") => {
+            bucket(&integer.to_string())?
+        }
+        Value::Number(text) if matches!(key_type.family(), "integer" | "numeric") => bucket(text)?,
+        Value::Untyped(text) => bucket(text)?,
+        Value::Typed(text, family) if family == key_type.family() => bucket(text)?,
+        Value::Parameter(index) => KeyValue::Parameter(index),
+        Value::CastParameter(index, family) if family == key_type.family() => {
+            KeyValue::Parameter(index)
+        }
+        _ => return None,
+    };
+    Some(Pin { map, key_type, value })
+}
+
+/// What is certain at plan time about where pins land.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Landing {
+    /// On one node, always.
+    Certain,
+    /// Perhaps on several, depending on parameters.
+    Open,
+    /// On several.
+    Several,
+}
+
+/// Looks up where the pins land.
+pub(super) fn landing(pins: &[Pin], context: &Context<'_>) -> Landing {
+    let mut node: Option<NodeId> = None;
+    let mut open = false;
+    for pin in pins {
+        let KeyValue::Bucket(bucket) = pin.value else {
+            open = true;
+            continue;
+        };
+        let Some(map) = context.catalog.maps.get(&pin.map) else { return Landing::Several };
+        match node {
+            Some(node) if node != map.node(bucket) => return Landing::Several,
+            _ => node = Some(map.node(bucket)),
+        }
+    }
+    if open { Landing::Open } else { Landing::Certain }
+}

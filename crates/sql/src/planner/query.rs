@@ -1,0 +1,298 @@
+//! Plans of queries.
+//!
+//! Owns: the order of preference (one node, scatter, gather) and the reasons given.
+//! Never: rewrites anything (`gather.rs` does).
+//! Start reading at [`plan_select`].
+
+use pg_query::NodeEnum;
+use pg_query::protobuf::SelectStmt;
+
+use super::analyse::{analyse, analyse_select};
+use super::analysis::{Analysis, ItemId, ModificationKind, Spread};
+use super::gather::{self, Order};
+use super::pins::{Facts, Landing, landing};
+use super::{Context, scatter, views};
+use crate::plan::{Access, Gather, NodeChoice, Pin, Plan, Planned, RunOn};
+use crate::refusal::Refusal;
+
+/// Plans a query (SELECT, VALUES, TABLE).
+///
+/// Where the plan says "as the client wrote it", that is the text the caller took `select` from.
+pub(crate) fn plan_select(select: &SelectStmt, context: &Context<'_>) -> Result<Planned, Refusal> {
+    if let Some(expanded) = expanded(select, context)? {
+        let analysis = analyse(&expanded, context)?;
+        return decide(&analysis, || expanded.clone(), context);
+    }
+    let analysis = analyse_select(select, context)?;
+    decide(&analysis, || NodeEnum::SelectStmt(Box::new(select.clone())), context)
+}
+
+/// Forces a gather of `select`, whose final statement is `before`, the query, `after`
+/// (`DECLARE c CURSOR FOR `, ``; `COPY (`, `) TO STDOUT`).
+pub(crate) fn gather_query(
+    select: &SelectStmt,
+    before: &str,
+    after: &str,
+    context: &Context<'_>,
+) -> Result<Gather, Refusal> {
+    let tree = match expanded(select, context)? {
+        Some(expanded) => expanded,
+        None => NodeEnum::SelectStmt(Box::new(select.clone())),
+    };
+    let analysis = analyse(&tree, context)?;
+    refuse_impossible(&analysis)?;
+    let mut gather = gather_all(&analysis, tree.clone(), context)?;
+    gather.statement = gather.statement.wrap(before, after);
+    Ok(gather)
+}
+
+/// The query with its views over distributed tables written out, if it has any.
+fn expanded(select: &SelectStmt, context: &Context<'_>) -> Result<Option<NodeEnum>, Refusal> {
+    if context.catalog.nodes.len() <= 1 || !views::select_mentions_view(select, context) {
+        return Ok(None);
+    }
+    let mut tree = NodeEnum::SelectStmt(Box::new(select.clone()));
+    Ok(views::expand(&mut tree, context)?.then_some(tree))
+}
+
+fn decide(
+    analysis: &Analysis<'_>,
+    tree: impl Fn() -> NodeEnum,
+    context: &Context<'_>,
+) -> Result<Planned, Refusal> {
+    let access = access(analysis);
+    let one = |node, access, why: String| {
+        Ok(Planned { plan: Plan::One { node, access, otherwise: None }, why })
+    };
+    if context.catalog.nodes.len() <= 1 {
+        return one(NodeChoice::Home, access, "the cluster has one node".to_owned());
+    }
+    refuse_impossible(analysis)?;
+    if !analysis.modifications.is_empty() {
+        return modifying(analysis, context);
+    }
+    let home = home_reason(analysis);
+    if analysis.distributed().next().is_none() {
+        if let Some(home) = home {
+            return one(NodeChoice::Home, access, home);
+        }
+        if !analysis.items.iter().any(|item| item.replicated().is_some()) {
+            return one(NodeChoice::Home, access, "it reads no table of the cluster".to_owned());
+        }
+        if access == Access::Write {
+            let why = "replicated rows are locked and changed on node 1 first".to_owned();
+            return one(NodeChoice::Home, access, why);
+        }
+        return one(NodeChoice::Any, access, "every node has all the rows it reads".to_owned());
+    }
+    refuse_spread_locks(analysis)?;
+    if home.is_none() {
+        let facts = Facts::from_values(analysis);
+        if let Some(pins) = all_pins(analysis, &facts) {
+            let why = pinned_reason(analysis, pins.len());
+            match landing(&pins, context) {
+                Landing::Certain => return one(NodeChoice::Pinned(pins), access, why),
+                Landing::Open => {
+                    let otherwise = several_nodes(analysis, &tree, None, context)?;
+                    let node = NodeChoice::Pinned(pins);
+                    let plan = Plan::One { node, access, otherwise: Some(Box::new(otherwise)) };
+                    return Ok(Planned { plan, why });
+                }
+                Landing::Several => (),
+            }
+        }
+    }
+    several_nodes(analysis, &tree, home, context)
+}
+
+/// Scatter or gather.
+fn several_nodes(
+    analysis: &Analysis<'_>,
+    tree: &dyn Fn() -> NodeEnum,
+    home: Option<String>,
+    context: &Context<'_>,
+) -> Result<Planned, Refusal> {
+    let obstacle = home.or_else(|| scatter::obstacle(analysis));
+    let Some(obstacle) = obstacle else {
+        let why = match not_pinned(analysis) {
+            Some(not_pinned) => format!("{not_pinned}; each node answers for its own rows"),
+            None => "each node answers for its own rows".to_owned(),
+        };
+        return Ok(Planned { plan: Plan::Scatter { access: access(analysis) }, why });
+    };
+    let gather = gather_all(analysis, tree(), context)?;
+    let why = match not_pinned(analysis) {
+        Some(not_pinned) => format!("{not_pinned}; {obstacle}"),
+        None => obstacle,
+    };
+    Ok(Planned { plan: Plan::Gather(gather), why })
+}
+
+fn gather_all(
+    analysis: &Analysis<'_>,
+    tree: NodeEnum,
+    context: &Context<'_>,
+) -> Result<Gather, Refusal> {
+    if !analysis.modifications.is_empty() {
+        return Err(modifying_refusal());
+    }
+    refuse_spread_locks(analysis)?;
+    let collect = analysis.distributed().map(|(item, ..)| item).collect::<Vec<_>>();
+    let is_home = home_reason(analysis).is_some() || analysis.functions.may_write.is_some();
+    let node = if is_home { NodeChoice::Home } else { NodeChoice::Any };
+    let order = Order { collect: &collect, literal_time: false };
+    let (collects, statement) = gather::build(tree, analysis, &order, context)?;
+    let has_locks = analysis.locked.iter().any(|item| analysis.items[*item].distributed().is_none());
+    let access = if has_locks || analysis.functions.may_write.is_some() {
+        Access::Write
+    } else {
+        Access::Read
+    };
+    Ok(Gather { collects, statement, run_on: RunOn::One(node), access })
+}
+
+/// What the statement does to the nodes it runs on.
+pub(super) fn access(analysis: &Analysis<'_>) -> Access {
+    let writes = !analysis.locked.is_empty()
+        || analysis.functions.may_write.is_some()
+        || analysis.functions.sequence
+        || !analysis.modifications.is_empty();
+    if writes { Access::Write } else { Access::Read }
+}
+
+/// Why node 1 must take part, if it must.
+pub(super) fn home_reason(analysis: &Analysis<'_>) -> Option<String> {
+    if let Some(relation) = &analysis.home_relation {
+        return Some(format!("{relation} is on node 1 only"));
+    }
+    analysis.functions.home.as_ref().map(|name| format!("{name}() must be called on node 1"))
+}
+
+/// Refuses what no plan can do.
+pub(super) fn refuse_impossible(analysis: &Analysis<'_>) -> Result<(), Refusal> {
+    let Some(name) = &analysis.functions.needs_cluster else { return Ok(()) };
+    Err(Refusal::unsupported(
+        format!("function {name}() cannot run on one node"),
+        "Its body, or that of a function that it calls, uses a distributed table or a sequence, or \
+         writes a replicated table, and a node would see only its own share.",
+        "Send the function's statements from the client, or let it work on its arguments only.",
+    ))
+}
+
+/// Row locks on replicated rows must be taken on node 1, those on distributed rows elsewhere.
+fn refuse_spread_locks(analysis: &Analysis<'_>) -> Result<(), Refusal> {
+    let replicated = analysis.locked.iter().find_map(|item| analysis.items[*item].replicated());
+    match replicated {
+        Some(relation) if analysis.distributed().next().is_some() => Err(Refusal::unsupported(
+            format!("FOR UPDATE cannot lock rows of replicated table \"{}\" here", relation.name),
+            "A lock on one copy of a replicated row does not keep others from locking another copy.",
+            "Name the distributed tables to lock (FOR UPDATE OF …), and lock replicated rows in a \
+             statement of its own.",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// The pins of all distributed tables together, if all are pinned.
+pub(super) fn all_pins(analysis: &Analysis<'_>, facts: &Facts<'_, '_>) -> Option<Vec<Pin>> {
+    let mut pins = Vec::new();
+    for (item, ..) in analysis.distributed() {
+        for pin in facts.pins_of(item)? {
+            if !pins.contains(&pin) {
+                pins.push(pin);
+            }
+        }
+    }
+    Some(pins)
+}
+
+pub(super) fn pinned_reason(analysis: &Analysis<'_>, values: usize) -> String {
+    let mut keys = Vec::new();
+    let mut tables = 0;
+    for (_, relation, spread) in analysis.distributed() {
+        tables += 1;
+        if let Spread::Hash { key, .. } = spread {
+            let key = relation.columns[key].name.as_str();
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
+        }
+    }
+    let keys = keys.join(", ");
+    let by = if values == 1 { "one value" } else { "values" };
+    match tables {
+        1 => format!("its distributed table is pinned to {by} of {keys}"),
+        _ => format!("all its distributed tables are pinned to {by} of {keys}"),
+    }
+}
+
+/// The first table that is not pinned, and why, as a clause.
+pub(super) fn not_pinned(analysis: &Analysis<'_>) -> Option<String> {
+    let facts = Facts::from_values(analysis);
+    analysis.distributed().find(|(item, ..)| facts.pins_of(*item).is_none()).map(
+        |(_, relation, spread)| match spread {
+            Spread::Hash { key, .. } => format!(
+                "{} is not pinned: no usable equality on its distribution key {}",
+                relation.name, relation.columns[key].name
+            ),
+            _ => format!("{} has no distribution key", relation.name),
+        },
+    )
+}
+
+/// Queries with INSERT, UPDATE, DELETE or MERGE in WITH.
+fn modifying(analysis: &Analysis<'_>, context: &Context<'_>) -> Result<Planned, Refusal> {
+    for modification in &analysis.modifications {
+        if let Some(relation) = modification.relation {
+            super::dml::refuse_unsafe_trigger(relation)?;
+        }
+    }
+    let targets = || analysis.modifications.iter().filter_map(|of| of.target);
+    let spread = |item: ItemId| analysis.items[item].distributed().is_some();
+    let inserts_spread = analysis.modifications.iter().any(|of| {
+        matches!(of.kind, ModificationKind::Insert | ModificationKind::Merge)
+            && of.target.is_some_and(spread)
+    });
+    let replicated_target = targets().any(|item| analysis.items[item].replicated().is_some());
+    let home = home_reason(analysis).is_some();
+    let plan = if analysis.distributed().next().is_none() {
+        if !replicated_target {
+            Plan::One { node: NodeChoice::Home, access: Access::Write, otherwise: None }
+        } else if !home
+            && analysis.functions.volatile.is_none()
+            && !analysis.functions.reads_time
+            && !analysis.queries.iter().any(|query| query.unstable)
+        {
+            Plan::Replicas
+        } else {
+            return Err(modifying_refusal());
+        }
+    } else {
+        let facts = Facts::from_values(analysis);
+        let pins = all_pins(analysis, &facts);
+        match pins {
+            Some(pins)
+                if !home
+                    && !inserts_spread
+                    && !replicated_target
+                    && !analysis.moves_key
+                    && landing(&pins, context) != Landing::Several =>
+            {
+                let node = NodeChoice::Pinned(pins);
+                Plan::One { node, access: Access::Write, otherwise: None }
+            }
+            _ => return Err(modifying_refusal()),
+        }
+    };
+    let why = "a statement in WITH changes data".to_owned();
+    Ok(Planned { plan, why })
+}
+
+pub(super) fn modifying_refusal() -> Refusal {
+    Refusal::unsupported(
+        "a statement in WITH that changes data must concern one node or replicated tables only",
+        "All its parts see one snapshot, which Tutti cannot give to parts on several nodes.",
+        "Pin every distributed table by its distribution key, or send the parts as statements of \
+         their own in one transaction.",
+    )
+}

@@ -1,0 +1,172 @@
+//! Whether a statement can run unchanged on every node and its answers be concatenated.
+//!
+//! Owns: the search for anchors. Never: cares how rows are ordered; ORDER BY is not concatenation.
+//! Start reading at [`obstacle`].
+//!
+//! An anchor is a distributed table in which the statement is linear: its result over all rows is
+//! the concatenation of its results over each node's rows of the anchor. If with only a node's rows
+//! of the anchor only that node's rows of every other distributed table matter (`pins.rs`), each
+//! node computes its part alone.
+
+use super::analysis::{Analysis, ColumnId, ItemId, Query, QueryId, Source, Spread};
+use super::pins::Facts;
+
+/// More choices of anchors than this are not tried; UNION ALL multiplies them.
+const ANCHOR_CHOICES_MAX: usize = 16;
+
+/// Why the query cannot run node by node, as a clause for the plan's reason; `None` if it can.
+pub(super) fn obstacle(analysis: &Analysis<'_>) -> Option<String> {
+    if let Some(obstacle) = general_obstacle(analysis) {
+        return Some(obstacle);
+    }
+    let choices = anchors(analysis, 0);
+    if choices.is_empty() {
+        return Some(shape_obstacle(analysis, &analysis.queries[0]));
+    }
+    if choices.iter().any(|anchors| are_enough(analysis, anchors)) {
+        return None;
+    }
+    Some(match &choices[0][..] {
+        [anchor] => loose_table(analysis, *anchor),
+        _ => "the parts of the union are not each on one node".to_owned(),
+    })
+}
+
+/// The same for UPDATE and DELETE of a distributed table.
+pub(super) fn write_obstacle(analysis: &Analysis<'_>, target: ItemId) -> Option<String> {
+    if !are_enough(analysis, &[target]) {
+        return Some(loose_table(analysis, target));
+    }
+    unstable_subquery(analysis)
+}
+
+fn general_obstacle(analysis: &Analysis<'_>) -> Option<String> {
+    if let Some(name) = &analysis.functions.volatile {
+        return Some(format!("{name}() is volatile"));
+    }
+    if analysis.outer_aggregate {
+        return Some("an aggregate in a subquery belongs to the query around it".to_owned());
+    }
+    unstable_subquery(analysis)
+}
+
+/// A subquery over replicated tables that need not give the same rows on every node.
+pub(super) fn unstable_subquery(analysis: &Analysis<'_>) -> Option<String> {
+    let is_unstable = |id: &QueryId| {
+        analysis.queries[*id].unstable && !reads_distributed(analysis, *id)
+    };
+    (1..analysis.queries.len())
+        .find(is_unstable)
+        .map(|_| "a subquery with LIMIT, windows or ordered aggregates may differ by node".to_owned())
+}
+
+fn reads_distributed(analysis: &Analysis<'_>, query: QueryId) -> bool {
+    let of = &analysis.queries[query];
+    of.set.is_some_and(|set| {
+        reads_distributed(analysis, set.left) || reads_distributed(analysis, set.right)
+    }) || of.items.iter().any(|item| match analysis.items[*item].source {
+        Source::Query(query) => reads_distributed(analysis, query),
+        _ => analysis.items[*item].distributed().is_some(),
+    })
+}
+
+/// Whether a node's rows of `anchors` need only that node's rows of everything else.
+fn are_enough(analysis: &Analysis<'_>, anchors: &[ItemId]) -> bool {
+    let mut others =
+        analysis.distributed().map(|(item, ..)| item).filter(|item| !anchors.contains(item));
+    let Some(first) = others.next() else { return true };
+    let facts = Facts::from_anchors(analysis, anchors);
+    facts.is_local(first) && others.all(|item| facts.is_local(item))
+}
+
+/// Sets of tables in which the query is linear when all are taken together.
+fn anchors(analysis: &Analysis<'_>, query: QueryId) -> Vec<Vec<ItemId>> {
+    let of = &analysis.queries[query];
+    if of.has_limit
+        || of.has_order
+        || of.has_distinct_on
+        || of.has_windows
+        || of.has_grouping_sets
+        || of.recursive
+        || of.references > 1
+        || (of.has_aggregates && !of.has_grouping)
+    {
+        return Vec::new();
+    }
+    if let Some(set) = of.set {
+        if !set.union_all {
+            return Vec::new();
+        }
+        let right = anchors(analysis, set.right);
+        let pairs = anchors(analysis, set.left).into_iter().flat_map(|left| {
+            right.iter().map(move |right| left.iter().chain(right).copied().collect())
+        });
+        return pairs.take(ANCHOR_CHOICES_MAX).collect();
+    }
+    let mut choices = Vec::new();
+    for &item in &of.items {
+        if !analysis.items[item].linear {
+            continue;
+        }
+        match analysis.items[item].source {
+            Source::Table { spread, .. } if keeps_groups_apart(of, item, spread) => {
+                if matches!(spread, Spread::Hash { .. } | Spread::RoundRobin) {
+                    choices.push(vec![item]);
+                }
+            }
+            Source::Query(inner) if !of.has_grouping && !of.has_distinct => {
+                choices.extend(anchors(analysis, inner));
+            }
+            _ => (),
+        }
+    }
+    choices
+}
+
+/// No group and no set of duplicates has rows of the table on two nodes.
+fn keeps_groups_apart(query: &Query<'_>, item: ItemId, spread: Spread) -> bool {
+    let key = match spread {
+        Spread::Hash { key, .. } => Some(ColumnId { item, column: key }),
+        _ => None,
+    };
+    let groups = !query.has_grouping || key.is_some_and(|key| query.group_columns.contains(&key));
+    let distinct = !query.has_distinct
+        || key.is_some_and(|key| {
+            let outputs = query.outputs.as_deref().unwrap_or_default();
+            outputs.iter().any(|output| output.column == Some(key))
+        });
+    groups && distinct
+}
+
+fn shape_obstacle(analysis: &Analysis<'_>, query: &Query<'_>) -> String {
+    let what = if query.has_aggregates && !query.has_grouping {
+        "aggregates"
+    } else if query.has_grouping {
+        "GROUP BY"
+    } else if query.has_windows {
+        "window functions"
+    } else if query.has_distinct {
+        "DISTINCT"
+    } else if query.has_limit {
+        "LIMIT"
+    } else if query.has_order {
+        "ORDER BY"
+    } else if query.set.is_some() {
+        "set operation"
+    } else if query.items.iter().any(|item| analysis.items[*item].linear) {
+        "subquery"
+    } else {
+        "outer join"
+    };
+    format!("{what} over several nodes")
+}
+
+fn loose_table(analysis: &Analysis<'_>, anchor: ItemId) -> String {
+    let facts = Facts::from_anchors(analysis, &[anchor]);
+    let loose = analysis
+        .distributed()
+        .find(|(item, ..)| *item != anchor && !facts.is_local(*item))
+        .map_or("another table", |(_, relation, _)| &relation.name);
+    let anchor = analysis.items[anchor].distributed().map_or("it", |(relation, _)| &relation.name);
+    format!("{loose} is not joined to {anchor} on both distribution keys")
+}
