@@ -95,11 +95,7 @@ impl Session {
                     let message = format!("prepared statement \"{name}\" does not exist");
                     return Err(Failure::error("26000", message));
                 };
-                let text =
-                    planner::bind_arguments(text, types, arguments).map_err(|mut refusal| {
-                        refusal.message = refusal.message.replace("\"x\"", &format!("\"{name}\""));
-                        refusal
-                    })?;
+                let text = planner::bind_arguments(name, text, types, arguments)?;
                 let mut statements = statement::parse(&text)?;
                 let Some(statement) = statements.pop() else { return Ok(Done::Empty) };
                 let planned = self.plan(&statement)?;
