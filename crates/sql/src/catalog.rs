@@ -108,6 +108,11 @@ pub struct Column {
     /// The type as SQL text without type modifier, qualified so that any search_path finds it
     /// (`pg_catalog.int4`, `public.mood`).
     pub type_name: String,
+    /// The type with its modifier, as SQL text that any search_path reads alike
+    /// (`numeric(8,2)`, `public.mood`).
+    pub declared_type: String,
+    /// `atttypmod`; -1 for none. Storing into such a column may round or cut a value.
+    pub type_modifier: i32,
     /// Declared NOT NULL.
     pub not_null: bool,
     /// Default expression as SQL text that any search_path reads alike. For an identity column:

@@ -51,6 +51,9 @@ pub struct Pin {
     pub key_type: KeyType,
     /// The value.
     pub value: KeyValue,
+    /// The value will be stored in a column with this type modifier (-1: none), which may change
+    /// it; `None`: it is compared with the key.
+    pub stored: Option<i32>,
 }
 
 /// Which single node.
@@ -139,7 +142,12 @@ pub enum RunOn {
     EachNode,
     /// On every node, node 1 first and alone; all must report the same row count; node 1's answer
     /// is the answer.
-    Replicas,
+    Replicas {
+        /// LOCK TABLE statements for node 1, to be run before the statement, in this order. Needed
+        /// where what the statement writes depends on more than the rows it names by primary key
+        /// (docs/protocol/replicated-tables.md).
+        locks: Vec<String>,
+    },
 }
 
 /// Which columns of a table each row of an INSERT must receive beyond what the client wrote.
@@ -396,7 +404,10 @@ pub enum Plan {
         access: Access,
     },
     /// A write to replicated tables, unchanged on every node, node 1 first ([`RunOn::Replicas`]).
-    Replicas,
+    Replicas {
+        /// As in [`RunOn::Replicas`].
+        locks: Vec<String>,
+    },
     /// Gather.
     Gather(Gather),
     /// INSERT that one node alone cannot take as written.

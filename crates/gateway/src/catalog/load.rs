@@ -66,7 +66,8 @@ fn columns() -> String {
              FROM pg_class r JOIN pg_namespace rn ON rn.oid = r.relnamespace
              WHERE r.oid = pg_partition_root(c.oid))))
          ELSE coalesce(pg_get_expr(d.adbin, d.adrelid), pg_get_expr(t.typdefaultbin, 0)) END,
-    a.attgenerated <> '', a.attidentity, t.typtype = 'd'
+    a.attgenerated <> '', a.attidentity, t.typtype = 'd',
+    format_type(a.atttypid, a.atttypmod), a.atttypmod
 FROM pg_attribute a
 JOIN pg_class c ON c.oid = a.attrelid
 JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -221,6 +222,8 @@ fn read_columns(answer: &Answer<'_>) -> Result<ColumnsOf, GatewayError> {
                 _ => None,
             },
             domain: answer.boolean(row, 9)?,
+            declared_type: answer.text(row, 10)?.to_owned(),
+            type_modifier: answer.number(row, 11)?,
         };
         columns.entry(answer.number(row, 0)?).or_default().push((answer.number(row, 1)?, column));
     }

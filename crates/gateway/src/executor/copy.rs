@@ -67,6 +67,14 @@ impl Session {
             plan.columns.iter().map(|index| plan.relation.columns[*index].name.as_str()).collect();
         let format = CopyFormat::from_options(&plan.options, &names)?;
         self.need_transaction();
+        if plan.relation.placement == Placement::Replicated {
+            // All nodes take the rows at once; two writers must not meet on them in different orders.
+            let sql =
+                format!("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE", plan.relation.sql_name());
+            self.enlist(NodeId::HOME, Access::Write).await?.query(&sql).await?;
+            let shared = self.shared.clone();
+            shared.applying.wait_for_current().await;
+        }
         let mut copy = CopyIn {
             plan,
             format,
@@ -247,23 +255,24 @@ impl Session {
     }
 
     fn node_of_copied(&self, copy: &CopyIn<'_>, row: &[u8]) -> Result<NodeId, Failure> {
-        let (Placement::Hash { key_type, map, .. }, Some(key)) =
+        let (Placement::Hash { key: column, key_type, map }, Some(key)) =
             (&copy.plan.relation.placement, copy.plan.key)
         else {
             return Ok(NodeId::HOME);
         };
+        let modifier = copy.plan.relation.columns[*column].type_modifier;
         let value = match copy.format.field(row, key) {
             Ok(value) => value,
             // The row lacks the field or asks for its default: the node that gets it says so.
             Err(_) => return Ok(NodeId::HOME),
         };
         let hashed = match (&value, &copy.format) {
-            (Some(value), CopyFormat::Binary) => key_type.bucket_of_binary(value),
+            (Some(value), CopyFormat::Binary) => key_type.bucket_of_stored_binary(value, modifier),
             (Some(value), _) => match std::str::from_utf8(value) {
-                Ok(text) => bucket_of_value(*key_type, Some(text)),
+                Ok(text) => bucket_of_value(*key_type, modifier, Some(text)),
                 Err(_) => return Ok(NodeId::HOME),
             },
-            (None, _) => bucket_of_value(*key_type, None),
+            (None, _) => bucket_of_value(*key_type, modifier, None),
         };
         let bucket = match hashed {
             Ok(bucket) => bucket,

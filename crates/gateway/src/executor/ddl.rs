@@ -26,7 +26,14 @@ impl Session {
         let done = self.run_on_one(NodeId::HOME, Access::Write, text, &quiet(call)).await?;
         let nodes = self.catalog.nodes.clone();
         let others: Vec<_> = nodes.into_iter().filter(|node| *node != NodeId::HOME).collect();
+        let alters =
+            text.trim_start().get(..5).is_some_and(|word| word.eq_ignore_ascii_case("alter"));
         for node in &others {
+            if ddl.touches_sequences && alters {
+                // The copy stands at the old bounds' end, which new bounds may leave out.
+                self.enlist(*node, Access::Write).await?.query("SELECT 1").await?;
+                catalog::rearm_sequences(self.link(*node).await?.connection()).await?;
+            }
             self.internal_rows(*node, Access::Write, text, &Call::Simple).await?;
         }
         self.after_ddl(ddl, &others).await?;

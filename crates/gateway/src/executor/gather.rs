@@ -32,13 +32,13 @@ impl Session {
                 self.run_on_one(node, gather.access, &text, call).await
             }
             RunOn::EachNode => self.run_on_each(gather.access, &text, call).await,
-            RunOn::Replicas => self.run_on_replicas(&text, call).await,
+            RunOn::Replicas { locks } => self.run_on_replicas(locks, &text, call).await,
         }
     }
 
     /// Collects what `gather` asks for and returns the final statement with the rows in it.
     pub(super) async fn fill(&mut self, gather: &Gather, call: &Call) -> Result<String, Failure> {
-        if gather.run_on == RunOn::EachNode || gather.run_on == RunOn::Replicas {
+        if matches!(gather.run_on, RunOn::EachNode | RunOn::Replicas { .. }) {
             self.need_transaction();
         }
         let collected = self.collect(gather, call).await?;

@@ -175,7 +175,7 @@ impl Session {
                 literal.push_composite(&deal.composite(row));
             }
             let text = fill_template(template, &[literal.into_sql()], None);
-            return self.run_on_replicas(&text, call).await;
+            return self.run_on_replicas(&[], &text, call).await;
         }
         let mut dealt: BTreeMap<NodeId, (ArrayLiteral, Vec<usize>)> = BTreeMap::new();
         for (index, row) in rows.iter().enumerate() {
@@ -208,11 +208,12 @@ impl Session {
         let Placement::Hash { key: column, key_type, map } = &relation.placement else {
             return Ok(self.deal_round_robin());
         };
-        let bucket = match bucket_of_value(*key_type, key) {
+        let of = &relation.columns[*column];
+        let bucket = match bucket_of_value(*key_type, of.type_modifier, key) {
             Ok(bucket) => bucket,
             // Spelled as only the server reads it (a date in another DateStyle, say).
             Err(_) => {
-                let type_name = &relation.columns[*column].type_name;
+                let type_name = &of.declared_type;
                 let literal = quote_literal(key.unwrap_or_default());
                 let value = format!("({literal}::{type_name})");
                 self.ask_for_bucket(*key_type, &value, &Call::Simple).await?
@@ -230,7 +231,7 @@ impl Session {
         let bucket = match (&pin.value, &relation.placement) {
             (KeyValue::Bucket(bucket), _) => *bucket,
             (KeyValue::Parameter(index), Placement::Hash { key, key_type, .. }) => {
-                let type_name = &relation.columns[*key].type_name;
+                let type_name = &relation.columns[*key].declared_type;
                 let value = format!("(${}::{type_name})", index + 1);
                 self.ask_for_bucket(*key_type, &value, call).await?
             }

@@ -62,7 +62,7 @@ impl Session {
                 )),
             },
             Plan::Scatter { access } => self.run_on_each(*access, text, call).await,
-            Plan::Replicas => self.run_on_replicas(text, call).await,
+            Plan::Replicas { locks } => self.run_on_replicas(locks, text, call).await,
             Plan::Gather(gather) => self.gather(gather, call).await,
             Plan::Insert(insert) => self.insert(insert, text, call).await,
             Plan::Move { relation, delete, insert } => {
@@ -193,12 +193,17 @@ impl Session {
     /// are all met there and never cross; then the others. All must have done the same.
     pub(crate) async fn run_on_replicas(
         &mut self,
+        locks: &[String],
         text: &str,
         call: &Call,
     ) -> Result<Done, Failure> {
         let nodes = self.catalog.nodes.clone();
         if 1 < nodes.len() {
             self.need_transaction();
+        }
+        if !locks.is_empty() {
+            let link = self.enlist(NodeId::HOME, Access::Write).await?;
+            link.query(&locks.join("; ")).await?;
         }
         let link = self.enlist(NodeId::HOME, Access::Write).await?;
         call.put(link, text);
@@ -234,11 +239,16 @@ impl Session {
 
 fn replicas_differ(node: NodeId, home: &Answer, other: &Answer) -> Failure {
     tutti_wire::error_fields::ErrorFields::error(
-        "XX001",
-        format!("copies of a replicated table differ between node n1 and node {node}"),
+        "40001",
+        format!(
+            "could not write the same rows on node n1 and node {node} due to concurrent changes"
+        ),
     )
     .with(b'D', format!("The same statement gave \"{}\" and \"{}\".", home.tag, other.tag))
-    .with(b'H', "Nothing was changed. Compare the table on the nodes and repair it.")
+    .with(
+        b'H',
+        "Nothing was changed; retry. If it happens without concurrent changes, the copies differ.",
+    )
     .into()
 }
 

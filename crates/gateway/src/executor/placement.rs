@@ -16,7 +16,7 @@ const UNKNOWN_OID: u32 = 705;
 pub(super) fn node_of_pin(catalog: &Catalog, pin: &Pin, call: &Call) -> Option<NodeId> {
     let bucket = match &pin.value {
         KeyValue::Bucket(bucket) => *bucket,
-        KeyValue::Parameter(index) => bucket_of_parameter(pin.key_type, *index, call)?,
+        KeyValue::Parameter(index) => bucket_of_parameter(pin, *index, call)?,
     };
     node_of_bucket(catalog, pin.map, bucket)
 }
@@ -26,27 +26,34 @@ pub(super) fn node_of_bucket(catalog: &Catalog, map: MapId, bucket: Bucket) -> O
     Some(catalog.maps.get(&map)?.node(bucket))
 }
 
-fn bucket_of_parameter(key_type: KeyType, index: u16, call: &Call) -> Option<Bucket> {
+fn bucket_of_parameter(pin: &Pin, index: u16, call: &Call) -> Option<Bucket> {
+    let key_type = pin.key_type;
     let Call::Extended { types, arguments } = call else { return None };
     let index = usize::from(index);
-    let Some(value) = arguments.values.get(index)? else { return Some(Bucket(0)) };
+    let Some(value) = arguments.values.get(index)? else { return Some(Bucket::OF_NULL) };
     // An open type is inferred by the server from the comparison with the key: it is the key's.
     let given = match types.get(index).copied().unwrap_or(0) {
         0 | UNKNOWN_OID => key_type,
         oid => KeyType::from_oid(oid).filter(|given| given.family() == key_type.family())?,
     };
-    let hashed = if arguments.format(index) == 1 {
-        given.bucket_of_binary(value)
-    } else {
-        given.bucket_of_text(std::str::from_utf8(value).ok()?)
+    let hashed = match (arguments.format(index) == 1, pin.stored) {
+        (true, None) => given.bucket_of_binary(value),
+        (false, None) => given.bucket_of_text(std::str::from_utf8(value).ok()?),
+        // The value becomes the column's: an int8 stored in an int4 column, say.
+        (true, Some(modifier)) => given.bucket_of_stored_binary(value, modifier),
+        (false, Some(modifier)) => {
+            given.bucket_of_stored_text(std::str::from_utf8(value).ok()?, modifier)
+        }
     };
     hashed.ok()
 }
 
-/// The bucket of a key value in text form as a node gave it; NULL has bucket 0.
+/// The bucket of a key in text form that is about to be stored in a column with this modifier; NULL
+/// has bucket 0.
 pub(super) fn bucket_of_value(
     key_type: KeyType,
+    modifier: i32,
     value: Option<&str>,
 ) -> Result<Bucket, CannotHash> {
-    value.map_or(Ok(Bucket(0)), |value| key_type.bucket_of_text(value))
+    value.map_or(Ok(Bucket::OF_NULL), |value| key_type.bucket_of_stored_text(value, modifier))
 }

@@ -217,9 +217,7 @@ impl<'a> Analyser<'a> {
             && let Spread::Hash { key, .. } = Spread::of(relation)
         {
             let name = &relation.columns[key].name;
-            let assigns = |node: &Node| {
-                matches!(&node.node, Some(NodeEnum::ResTarget(target)) if target.name == *name)
-            };
+            let assigns = |node: &Node| matches!(&node.node, Some(NodeEnum::ResTarget(target)) if target.name == *name);
             self.analysis.moves_key |= update.target_list.iter().any(assigns);
         }
         // What it returns are rows as they are now, of which filters outside say nothing.
@@ -236,7 +234,7 @@ impl<'a> Analyser<'a> {
             let (left, right) = (self.query(left)?, self.query(right)?);
             self.scopes.push(query);
             let union = select.op() == SetKind::SetopUnion;
-            let set = SetOperation { left, right, union, union_all: union && select.all };
+            let set = SetOperation { left, right, union_all: union && select.all };
             for part in [left, right] {
                 self.analysis.queries[part].references += 1;
             }
@@ -256,7 +254,8 @@ impl<'a> Analyser<'a> {
                 Some(NodeEnum::List(list)) => list.items.len(),
                 _ => 0,
             };
-            let name = |index: usize| VALUES_NAMES.get(index).map(|name| Output { name, column: None });
+            let name =
+                |index: usize| VALUES_NAMES.get(index).map(|name| Output { name, column: None });
             self.analysis.queries[query].outputs = (0..width).map(name).collect();
         }
         self.expressions(&select.sort_clause)?;
@@ -294,14 +293,16 @@ impl<'a> Analyser<'a> {
             match &node.node {
                 Some(NodeEnum::GroupingSet(_)) => has_grouping_sets = true,
                 Some(NodeEnum::ColumnRef(reference)) => {
-                    if let Meaning::Column(column) = self.analysis.meaning(reference, &self.scopes) {
+                    if let Meaning::Column(column) = self.analysis.meaning(reference, &self.scopes)
+                    {
                         group_columns.push(column);
                     }
                 }
                 _ => (),
             }
         }
-        let on = select.distinct_clause.iter().filter(|node| node.node.is_some()).collect::<Vec<_>>();
+        let on =
+            select.distinct_clause.iter().filter(|node| node.node.is_some()).collect::<Vec<_>>();
         for node in &on {
             self.expression(node)?;
         }
@@ -435,7 +436,13 @@ impl<'a> Analyser<'a> {
         }
         let Some(relation) = self.context.relation(range) else {
             self.analysis.home_relation.get_or_insert_with(|| range.relname.clone());
-            return Ok(self.add_item(Source::Opaque, &range.relname, alias, range.location, linear));
+            return Ok(self.add_item(
+                Source::Opaque,
+                &range.relname,
+                alias,
+                range.location,
+                linear,
+            ));
         };
         let spread = match &relation.kind {
             RelationKind::View { definition } => {
@@ -588,11 +595,10 @@ impl<'a> Analyser<'a> {
         let merged = &self.analysis.queries[level].merged;
         let earlier = merged.iter().rev().find(|(merged, _)| *merged == name).map(|(_, id)| *id);
         let find = |side: &[ItemId]| {
-            let mut found =
-                side.iter().filter_map(|item| match self.analysis.find(*item, name) {
-                    Found::One(column) => Some(column),
-                    Found::None | Found::Uncertain => None,
-                });
+            let mut found = side.iter().filter_map(|item| match self.analysis.find(*item, name) {
+                Found::One(column) => Some(column),
+                Found::None | Found::Uncertain => None,
+            });
             let first = found.next()?;
             if found.next().is_none() { Some(first) } else { earlier? }
         };
@@ -847,9 +853,10 @@ fn figure_name(node: &NodeEnum) -> Option<&str> {
                 _ => cast.type_name.as_ref()?.names.last().and_then(string),
             }
         }
-        NodeEnum::AExpr(_) | NodeEnum::AConst(_) | NodeEnum::ParamRef(_) | NodeEnum::BoolExpr(_) => {
-            Some("?column?")
-        }
+        NodeEnum::AExpr(_)
+        | NodeEnum::AConst(_)
+        | NodeEnum::ParamRef(_)
+        | NodeEnum::BoolExpr(_) => Some("?column?"),
         NodeEnum::CoalesceExpr(_) => Some("coalesce"),
         _ => None,
     }

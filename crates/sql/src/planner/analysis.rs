@@ -81,9 +81,10 @@ impl<'a> Item<'a> {
     /// The table with distributed rows, if it is one.
     pub(super) fn distributed(&self) -> Option<(&'a Arc<Relation>, Spread)> {
         match self.source {
-            Source::Table { relation, spread: spread @ (Spread::Hash { .. } | Spread::RoundRobin) } => {
-                Some((relation, spread))
-            }
+            Source::Table {
+                relation,
+                spread: spread @ (Spread::Hash { .. } | Spread::RoundRobin),
+            } => Some((relation, spread)),
             _ => None,
         }
     }
@@ -112,8 +113,6 @@ pub(super) struct SetOperation {
     pub(super) right: QueryId,
     /// UNION ALL.
     pub(super) union_all: bool,
-    /// UNION, with or without ALL.
-    pub(super) union: bool,
 }
 
 /// One query level.
@@ -285,9 +284,7 @@ impl<'a> Analysis<'a> {
         }
         match of.source {
             Source::Table { relation, .. } => Some(&relation.columns.get(column)?.name),
-            Source::Query(query) => {
-                Some(self.queries[query].outputs.as_ref()?.get(column)?.name)
-            }
+            Source::Query(query) => Some(self.queries[query].outputs.as_ref()?.get(column)?.name),
             Source::Opaque => None,
         }
     }

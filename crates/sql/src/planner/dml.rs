@@ -10,11 +10,13 @@ use pg_query::NodeEnum;
 use pg_query::protobuf::{Node, RangeVar, UpdateStmt};
 
 use super::analyse::analyse;
-use super::analysis::{Analysis, ItemId, Value};
+use super::analysis::{Analysis, Constraint, ItemId, Value};
 use super::filters::value;
 use super::gather::{self, Order};
 use super::pins::{Facts, Landing, landing, pin};
-use super::query::{all_pins, home_reason, modifying_refusal, not_pinned, pinned_reason, refuse_impossible};
+use super::query::{
+    all_pins, home_reason, modifying_refusal, not_pinned, pinned_reason, refuse_impossible,
+};
 use super::utility::{at_home, planned};
 use super::{Context, scatter, views};
 use crate::catalog::{Placement, Relation, RelationKind, quote_identifier};
@@ -136,17 +138,60 @@ fn on_replicated(
         ));
     }
     if analysis.distributed().next().is_none() && !analysis.functions.reads_time {
-        return Ok(planned(Plan::Replicas, "every node has all the rows it changes"));
+        let locks = replica_locks(analysis);
+        return Ok(planned(Plan::Replicas { locks }, "every node has all the rows it changes"));
     }
     if matches!(tree, NodeEnum::MergeStmt(_)) {
         return Err(refuse_merge());
     }
-    let plan = gathered(tree, analysis, None, RunOn::Replicas, true, context)?;
+    let run_on = RunOn::Replicas { locks: replica_locks(analysis) };
+    let plan = gathered(tree, analysis, None, run_on, true, context)?;
     let why = match analysis.distributed().next() {
         Some((_, relation, _)) => format!("a replicated table is changed by {}", relation.name),
         None => "all copies must get the same time".to_owned(),
     };
     Ok(planned(plan, why))
+}
+
+/// What must be locked on node 1 so that the statement finds the same on every node: nothing if it
+/// changes rows that it names by primary key and looks at nothing else.
+pub(super) fn replica_locks(analysis: &Analysis<'_>) -> Vec<String> {
+    let is_target = |item: ItemId| {
+        analysis.target == Some(item)
+            || analysis.modifications.iter().any(|of| of.target == Some(item))
+    };
+    if let ([_], Some(target)) = (&analysis.items[..], analysis.target)
+        && names_rows_by_key(analysis, target)
+    {
+        return Vec::new();
+    }
+    let mut locks: Vec<(String, bool)> = Vec::new();
+    for (item, of) in analysis.items.iter().enumerate() {
+        let Some(relation) = of.replicated() else { continue };
+        let (name, exclusive) = (relation.sql_name(), is_target(item));
+        match locks.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, known)) => *known |= exclusive,
+            None => locks.push((name, exclusive)),
+        }
+    }
+    // One order for all, so that two statements never hold a part each.
+    locks.sort();
+    let mode = |exclusive| if exclusive { "SHARE ROW EXCLUSIVE" } else { "SHARE" };
+    locks
+        .into_iter()
+        .map(|(name, exclusive)| format!("LOCK TABLE {name} IN {} MODE", mode(exclusive)))
+        .collect()
+}
+
+fn names_rows_by_key(analysis: &Analysis<'_>, target: ItemId) -> bool {
+    let Some(relation) = analysis.items[target].replicated() else { return false };
+    let is_named = |column: &usize| {
+        analysis.constraints.iter().any(|constraint| match constraint {
+            Constraint::OneOf { column: of, .. } => of.item == target && of.column == *column,
+            Constraint::Equal { .. } => false,
+        })
+    };
+    !relation.primary_key.is_empty() && relation.primary_key.iter().all(is_named)
 }
 
 fn refuse_home_relation(relation: &str) -> Refusal {
@@ -191,8 +236,7 @@ fn on_distributed(
             }
             Landing::Open => {
                 let otherwise = Box::new(spread(tree, relation, analysis, context)?);
-                let plan =
-                    Plan::One { node, access: Access::Write, otherwise: Some(otherwise) };
+                let plan = Plan::One { node, access: Access::Write, otherwise: Some(otherwise) };
                 return Ok(planned(plan, why));
             }
         }
@@ -262,8 +306,11 @@ fn gathered(
     literal_time: bool,
     context: &Context<'_>,
 ) -> Result<Plan, Refusal> {
-    let collect: Vec<ItemId> =
-        analysis.distributed().map(|(item, ..)| item).filter(|item| Some(*item) != target).collect();
+    let collect: Vec<ItemId> = analysis
+        .distributed()
+        .map(|(item, ..)| item)
+        .filter(|item| Some(*item) != target)
+        .collect();
     let order = Order { collect: &collect, literal_time };
     let (collects, statement) = gather::build(tree.clone(), analysis, &order, context)?;
     Ok(Plan::Gather(Gather { collects, statement, run_on, access: Access::Write }))

@@ -4,8 +4,8 @@
 //! Never: knows what a plan costs.
 
 use crate::plan::{
-    Access, Collect, CollectFrom, CopyToPlan, Gather, Insert, InsertSource, KeyValue, NodeChoice, Piece,
-    Pin, Plan, Planned, RunOn, Template,
+    Access, Collect, CollectFrom, CopyToPlan, Gather, Insert, InsertSource, KeyValue, NodeChoice,
+    Piece, Pin, Plan, Planned, RunOn, Template,
 };
 
 /// The plan, one line per step, details indented by two spaces; the last line says why.
@@ -28,14 +28,19 @@ fn describe(plan: &Plan, lines: &mut Vec<String>) {
         Plan::Scatter { access } => {
             lines.push(format!("Tutti: {} on every node, answers concatenated", verb(*access)));
         }
-        Plan::Replicas => lines.push("Tutti: write on every node, node 1 first".to_owned()),
+        Plan::Replicas { locks } => {
+            lines.push("Tutti: write on every node, node 1 first".to_owned());
+            describe_locks(locks, lines);
+        }
         Plan::Gather(gather) => describe_gather(gather, lines),
         Plan::Insert(insert) => describe_insert(insert, lines),
         Plan::Move { relation, .. } => {
             lines.push(format!("Tutti: update {} on every node", relation.name));
             lines.push("  rows whose key changes move to their new node".to_owned());
         }
-        Plan::CopyFrom(copy) => lines.push(format!("Tutti: split the data of {}", copy.relation.name)),
+        Plan::CopyFrom(copy) => {
+            lines.push(format!("Tutti: split the data of {}", copy.relation.name))
+        }
         Plan::CopyTo(copy) => match &copy.plan {
             CopyToPlan::One(node) => lines.push(format!("Tutti: copy from {}", choice(node))),
             CopyToPlan::Scatter => lines.push("Tutti: copy from every node".to_owned()),
@@ -47,7 +52,9 @@ fn describe(plan: &Plan, lines: &mut Vec<String>) {
         Plan::CreateTableAs { .. } => {
             lines.push("Tutti: create on every node, then insert the query's rows".to_owned());
         }
-        Plan::EveryNodeAlone { .. } => lines.push("Tutti: on every node, each by itself".to_owned()),
+        Plan::EveryNodeAlone { .. } => {
+            lines.push("Tutti: on every node, each by itself".to_owned())
+        }
         Plan::DeclareCursor { query, .. } => {
             lines.push("Tutti: a cursor on one node".to_owned());
             lines.extend(explain_lines(query).into_iter().map(|line| format!("  {line}")));
@@ -93,12 +100,19 @@ fn describe_gather(gather: &Gather, lines: &mut Vec<String>) {
     lines.push(match &gather.run_on {
         RunOn::One(node) => format!("Tutti: gather, then {verb} on {}", choice(node)),
         RunOn::EachNode => format!("Tutti: gather, then {verb} on every node"),
-        RunOn::Replicas => format!("Tutti: gather, then {verb} on every node, node 1 first"),
+        RunOn::Replicas { .. } => format!("Tutti: gather, then {verb} on every node, node 1 first"),
     });
+    if let RunOn::Replicas { locks } = &gather.run_on {
+        describe_locks(locks, lines);
+    }
     for collect in &gather.collects {
         lines.push(collect_line(collect));
     }
     lines.push(format!("  Finally: {}", template(&gather.statement)));
+}
+
+fn describe_locks(locks: &[String], lines: &mut Vec<String>) {
+    lines.extend(locks.iter().map(|lock| format!("  Before, on node 1: {lock}")));
 }
 
 fn collect_line(collect: &Collect) -> String {

@@ -26,6 +26,8 @@ fn column(name: &str, of: (u32, &str), default: Option<&str>) -> Column {
         name: name.to_owned(),
         type_oid: of.0,
         type_name: of.1.to_owned(),
+        declared_type: of.1.to_owned(),
+        type_modifier: -1,
         not_null: false,
         default: default.map(str::to_owned),
         generated: false,

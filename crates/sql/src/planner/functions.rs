@@ -30,8 +30,19 @@ const HOME_PREFIXES: [&str; 9] = [
 ];
 /// Aggregates whose result does not depend on the order of their input.
 const ORDERLESS_AGGREGATES: [&str; 13] = [
-    "count", "min", "max", "sum", "avg", "bool_and", "bool_or", "every", "bit_and", "bit_or",
-    "bit_xor", "any_value", "regr_count",
+    "count",
+    "min",
+    "max",
+    "sum",
+    "avg",
+    "bool_and",
+    "bool_or",
+    "every",
+    "bit_and",
+    "bit_or",
+    "bit_xor",
+    "any_value",
+    "regr_count",
 ];
 
 /// What a statement's function calls amount to. Names are kept for messages.
@@ -63,7 +74,11 @@ impl FunctionUse {
     }
 
     /// Adds one call; returns what the catalog knows of the function.
-    pub(super) fn add<'c>(&mut self, call: &FuncCall, context: &Context<'c>) -> Option<&'c Function> {
+    pub(super) fn add<'c>(
+        &mut self,
+        call: &FuncCall,
+        context: &Context<'c>,
+    ) -> Option<&'c Function> {
         let (schema, name) = name_of(call);
         let function = context.catalog.function(context.scope, schema, name);
         let built_in = is_built_in(schema, name, context);
@@ -135,7 +150,8 @@ pub(super) fn is_time(function: &SqlValueFunction) -> bool {
 }
 
 fn is_home(name: &str) -> bool {
-    SEQUENCE_FUNCTIONS.contains(&name) || HOME_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+    SEQUENCE_FUNCTIONS.contains(&name)
+        || HOME_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// Whether an aggregate's result is the same for any order of its input.

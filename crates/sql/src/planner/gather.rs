@@ -141,12 +141,16 @@ fn tables<'a>(analysis: &Analysis<'a>, order: &Order<'_>) -> Vec<Table<'a>> {
     let mut tables: Vec<Table<'a>> = Vec::new();
     for &item in order.collect {
         let Some((relation, _)) = analysis.items[item].distributed() else { continue };
-        match tables.iter_mut().find(|table| table.relation.oid == relation.oid) {
+        match tables.iter_mut().find(|table| is_same(table.relation, relation)) {
             Some(table) => table.items.push(item),
             None => tables.push(Table { relation, items: vec![item] }),
         }
     }
     tables
+}
+
+fn is_same(one: &Relation, other: &Relation) -> bool {
+    (&one.schema, &one.name) == (&other.schema, &other.name)
 }
 
 fn collect(
@@ -197,12 +201,15 @@ fn needed_columns(table: &Table<'_>, analysis: &Analysis<'_>) -> Vec<bool> {
     let uses = || analysis.uses.iter().filter(|of| table.items.contains(&of.item));
     let whole = analysis.loose_star
         || uses().any(|of| of.column.is_none())
-        || table.items.iter().any(|item| {
-            analysis.loose_names.contains(&analysis.items[*item].name)
-        });
+        || table
+            .items
+            .iter()
+            .any(|item| analysis.loose_names.contains(&analysis.items[*item].name));
     let is_needed = |(index, column): (usize, &crate::catalog::Column)| {
         let by_name = |item: &ItemId| {
-            analysis.column_name(*item, index).is_some_and(|name| analysis.loose_names.contains(&name))
+            analysis
+                .column_name(*item, index)
+                .is_some_and(|name| analysis.loose_names.contains(&name))
         };
         whole
             || column.domain
@@ -394,7 +401,8 @@ impl Rewriter<'_, '_> {
                 let level = self.analysis.queries.iter().find(|query| query.items.contains(&item));
                 let Some(level) = level else { continue };
                 let grouped = |column: usize| {
-                    let by = |of: &super::analysis::ColumnId| of.item == item && of.column == column;
+                    let by =
+                        |of: &super::analysis::ColumnId| of.item == item && of.column == column;
                     level.group_columns.iter().any(by)
                 };
                 let key = &table.relation.primary_key;
@@ -403,7 +411,8 @@ impl Rewriter<'_, '_> {
                 }
                 let mut added = Vec::new();
                 for of in &self.analysis.uses {
-                    if let (true, Some(column)) = (of.item == item && !of.before_grouping, of.column)
+                    if let (true, Some(column)) =
+                        (of.item == item && !of.before_grouping, of.column)
                         && !grouped(column)
                         && !added.contains(&column)
                     {

@@ -80,7 +80,10 @@ fn plan_default_values(
     let nothing_once = !(0..relation.columns.len()).any(|column| evaluation.once(column));
     let replicated = relation.placement == Placement::Replicated;
     if nothing_once && replicated && clauses::conflict_is_fixed(insert, context) {
-        return Ok(planned(Plan::Replicas, "every node has all rows, and no value can differ"));
+        return Ok(planned(
+            Plan::Replicas { locks: Vec::new() },
+            "every node has all rows, and no value can differ",
+        ));
     }
     let Some(first) = relation.columns.iter().find(|column| !column.generated) else {
         return Err(Refusal::unsupported(

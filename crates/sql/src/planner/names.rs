@@ -77,7 +77,8 @@ impl<'a> Analysis<'a> {
     fn unqualified(&self, name: &str, scopes: &[QueryId]) -> Meaning {
         for &scope in scopes.iter().rev() {
             let query = &self.queries[scope];
-            if let Some((_, column)) = query.merged.iter().rev().find(|(merged, _)| *merged == name) {
+            if let Some((_, column)) = query.merged.iter().rev().find(|(merged, _)| *merged == name)
+            {
                 return column.map_or(Meaning::Unknown, Meaning::Column);
             }
             let mut found = None;

@@ -195,7 +195,7 @@ pub(super) fn pin(relation: &Relation, value: Value<'_>) -> Option<Pin> {
         }
         _ => return None,
     };
-    Some(Pin { map, key_type, value })
+    Some(Pin { map, key_type, value, stored: None })
 }
 
 /// What is certain at plan time about where pins land.

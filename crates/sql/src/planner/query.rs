@@ -11,7 +11,7 @@ use super::analyse::{analyse, analyse_select};
 use super::analysis::{Analysis, ItemId, ModificationKind, Spread};
 use super::gather::{self, Order};
 use super::pins::{Facts, Landing, landing};
-use super::{Context, scatter, views};
+use super::{Context, dml, scatter, views};
 use crate::plan::{Access, Gather, NodeChoice, Pin, Plan, Planned, RunOn};
 use crate::refusal::Refusal;
 
@@ -142,7 +142,8 @@ fn gather_all(
     let node = if is_home { NodeChoice::Home } else { NodeChoice::Any };
     let order = Order { collect: &collect, literal_time: false };
     let (collects, statement) = gather::build(tree, analysis, &order, context)?;
-    let has_locks = analysis.locked.iter().any(|item| analysis.items[*item].distributed().is_none());
+    let has_locks =
+        analysis.locked.iter().any(|item| analysis.items[*item].distributed().is_none());
     let access = if has_locks || analysis.functions.may_write.is_some() {
         Access::Write
     } else {
@@ -244,7 +245,7 @@ pub(super) fn not_pinned(analysis: &Analysis<'_>) -> Option<String> {
 fn modifying(analysis: &Analysis<'_>, context: &Context<'_>) -> Result<Planned, Refusal> {
     for modification in &analysis.modifications {
         if let Some(relation) = modification.relation {
-            super::dml::refuse_unsafe_trigger(relation)?;
+            dml::refuse_unsafe_trigger(relation)?;
         }
     }
     let targets = || analysis.modifications.iter().filter_map(|of| of.target);
@@ -263,7 +264,7 @@ fn modifying(analysis: &Analysis<'_>, context: &Context<'_>) -> Result<Planned, 
             && !analysis.functions.reads_time
             && !analysis.queries.iter().any(|query| query.unstable)
         {
-            Plan::Replicas
+            Plan::Replicas { locks: dml::replica_locks(analysis) }
         } else {
             return Err(modifying_refusal());
         }

@@ -52,12 +52,11 @@ fn general_obstacle(analysis: &Analysis<'_>) -> Option<String> {
 
 /// A subquery over replicated tables that need not give the same rows on every node.
 pub(super) fn unstable_subquery(analysis: &Analysis<'_>) -> Option<String> {
-    let is_unstable = |id: &QueryId| {
-        analysis.queries[*id].unstable && !reads_distributed(analysis, *id)
-    };
-    (1..analysis.queries.len())
-        .find(is_unstable)
-        .map(|_| "a subquery with LIMIT, windows or ordered aggregates may differ by node".to_owned())
+    let is_unstable =
+        |id: &QueryId| analysis.queries[*id].unstable && !reads_distributed(analysis, *id);
+    (1..analysis.queries.len()).find(is_unstable).map(|_| {
+        "a subquery with LIMIT, windows or ordered aggregates may differ by node".to_owned()
+    })
 }
 
 fn reads_distributed(analysis: &Analysis<'_>, query: QueryId) -> bool {

@@ -123,7 +123,10 @@ pub(super) fn plan_view(
         && mentioned.temporary.is_none()
         && defaults_are_fixed(view, context);
     if same_everywhere {
-        return Ok(planned(Plan::Replicas, "every node has all rows, and no value can differ"));
+        return Ok(planned(
+            Plan::Replicas { locks: Vec::new() },
+            "every node has all rows, and no value can differ",
+        ));
     }
     Err(Refusal::unsupported(
         format!("this INSERT into the view {} is not supported", view.sql_name()),

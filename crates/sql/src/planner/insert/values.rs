@@ -40,7 +40,10 @@ pub(super) fn plan(
             if !clauses::conflict_is_fixed(inserting.insert, inserting.context) {
                 return Ok(None);
             }
-            Ok(Some(planned(Plan::Replicas, "every node has all rows, and no value can differ")))
+            Ok(Some(planned(
+                Plan::Replicas { locks: Vec::new() },
+                "every node has all rows, and no value can differ",
+            )))
         }
         Placement::Hash { key, .. } => {
             let Some(position) = inserting.target.columns.iter().position(|it| *it == key) else {
@@ -124,13 +127,15 @@ fn not_cut() -> Refusal {
 
 /// The pin of a value that is stored in the key column; `None` if its bucket is not certain.
 fn stored_pin(node: &Node, relation: &Relation) -> Option<Pin> {
-    let Placement::Hash { key_type, map, .. } = relation.placement else { return None };
+    let Placement::Hash { key, key_type, map } = relation.placement else { return None };
+    let stored = Some(relation.columns[key].type_modifier);
     if matches!(&node.node, Some(NodeEnum::AConst(AConst { isnull: true, .. }))) {
-        return Some(Pin { map, key_type, value: KeyValue::Bucket(Bucket::OF_NULL) });
+        let value = KeyValue::Bucket(Bucket::OF_NULL);
+        return Some(Pin { map, key_type, value, stored });
     }
     let value = value(node)?;
-    // Storing may change a value to fit the column's length or precision, which is not known
-    // here: only what no such modifier changes is hashed.
+    // Storing may change a value to fit the column's length or precision: of literals only what
+    // no such modifier changes is hashed here. Parameters are checked when they are bound.
     let changed_by_storing = |text: &str| match key_type {
         KeyType::Varchar => text.ends_with(' '),
         KeyType::Numeric | KeyType::Time | KeyType::Timestamp | KeyType::Timestamptz => {
@@ -144,7 +149,7 @@ fn stored_pin(node: &Node, relation: &Relation) -> Option<Pin> {
         {
             None
         }
-        value => pin(relation, value),
+        value => pin(relation, value).map(|pin| Pin { stored, ..pin }),
     }
 }
 
