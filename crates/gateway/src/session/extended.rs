@@ -32,6 +32,7 @@ use super::{Mode, Portal, PreparedStatement, Session};
 use crate::client::ClientError;
 use crate::executor::{Call, Done};
 use crate::failure::Failure;
+use crate::node::NodeError;
 
 /// Messages for a node are sent when this many bytes of them have gathered.
 const PIPELINE_FLUSH_BYTES: usize = 32 * 1024;
@@ -594,13 +595,18 @@ impl Session {
 
     async fn read_ready(&mut self, node: NodeId) -> Result<(), Failure> {
         let Some(link) = self.links.get_mut(&node) else { return Ok(()) };
-        let mut refused = None;
+        // A BEGIN that was sent silently has a ReadyForQuery of its own, which comes first.
+        let mut refused = match link.settle().await? {
+            Some(NodeError::Refused(fields)) => Some(*fields),
+            Some(error) => return Err(error.into()),
+            None => None,
+        };
         loop {
             let frame = link.connection().next_frame().await?;
             match frame.tag() {
                 b'Z' => break,
                 // A deferred constraint, or a commit that failed.
-                b'E' => refused = Some(ErrorFields::decode(&frame)?),
+                b'E' => refused = refused.or(Some(ErrorFields::decode(&frame)?)),
                 b'N' | b'A' | b'S' => self.client.out().extend_from_slice(frame.as_bytes()),
                 _ => (),
             }
