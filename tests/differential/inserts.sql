@@ -93,3 +93,12 @@ WITH v AS (SELECT 700 AS id, 'cte' AS name) INSERT INTO customers (customer_id, 
 WITH v (id) AS (VALUES (701), (702)) INSERT INTO customers (customer_id, name, joined) SELECT id, 'cte ' || id, '2024-01-01' FROM v RETURNING customer_id;
 INSERT INTO customers (customer_id, name, joined) VALUES (710, (SELECT name FROM items WHERE item_id = 2), '2024-01-01');
 SELECT customer_id, name FROM customers WHERE customer_id >= 700 ORDER BY 1;
+-- without a column list
+INSERT INTO accounts SELECT n, 1 + n % 12, n * 100, CASE WHEN n % 3 = 0 THEN 'sav' ELSE 'chk' END FROM generate_series(500, 530) n;
+INSERT INTO orders SELECT 1 + (n * 7) % 11, n, timestamptz '2024-01-01 08:00+00' + n * interval '31 hours', (ARRAY['new','paid'])[1 + n % 2] FROM generate_series(1000, 1020) n;
+INSERT INTO visits SELECT nullif(n % 13, 0), timestamp '2025-03-01' + n * interval '17 minutes' FROM generate_series(1, 30) n;
+INSERT INTO order_lines SELECT 1, n, l, 1, 1, 1 FROM generate_series(1000, 1004) n, generate_series(1, 3) l;
+SELECT count(*), sum(balance) FROM accounts;
+SELECT count(*), max(placed) FROM orders;
+SELECT count(*), max(at) FROM visits;
+SELECT count(*) FROM order_lines;

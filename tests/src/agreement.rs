@@ -19,8 +19,8 @@ const END_LIMIT: Duration = Duration::from_secs(3);
 
 /// Relations with their columns, constraints and indexes, as far as names say.
 const SCHEMA: &str = "
-    SELECT c.oid::regclass::text || ' ' || c.relkind || ' ' || coalesce((
-        SELECT string_agg(attname || ' ' || format_type(atttypid, atttypmod) || ' ' || attnotnull
+    SELECT c.oid::regclass::text || ' ' || c.relkind::text || ' ' || coalesce((
+        SELECT string_agg(attname || ' ' || format_type(atttypid, atttypmod) || ' ' || attnotnull::text
                           || ' ' || coalesce(pg_get_expr(adbin, adrelid), ''), ', ' ORDER BY attnum)
         FROM pg_attribute LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
         WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped), '')

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use crate::agreement::disagreements;
 use crate::answer::{Answer, Outcome};
@@ -84,6 +84,12 @@ pub struct Difference {
 }
 
 impl Difference {
+    /// All in one line.
+    pub fn summary(&self) -> String {
+        let (protocol, what) = (self.protocol.name(), &self.what);
+        format!("{} {} {} {protocol}: {what}", self.place(), self.distribution, self.nodes)
+    }
+
     /// File name and line, for tests of the tester.
     pub fn place(&self) -> String {
         let file = self.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -146,17 +152,6 @@ impl Stage {
     pub fn clear(&self) -> Result<()> {
         for endpoint in [&self.expected, &self.subject] {
             clear(endpoint).with_context(|| format!("empty the database at {endpoint:?}"))?;
-        }
-        Ok(())
-    }
-
-    /// Runs a script that makes tables; every statement must succeed on both sides, alike.
-    pub fn set_up(&self, script: &Script, distribution: &str) -> Result<()> {
-        let setting = Setting { script, distribution, protocol: Protocol::Simple };
-        let placement = script.distributions.get(distribution).cloned().unwrap_or_default();
-        let report = self.run(&setting, &placement)?;
-        if let Some(difference) = report.differences.first() {
-            bail!("the tables cannot be made:\n{difference}");
         }
         Ok(())
     }

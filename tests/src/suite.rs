@@ -14,7 +14,7 @@ use crate::script::{Placement, Script};
 
 /// Chooses what runs: `FILE DISTRIBUTION NODES PROTOCOL`, `-` for all.
 const CHOICE: &str = "TUTTI_DIFFERENTIAL";
-/// Differences beyond these are counted, not printed.
+/// Differences beyond these get one line only.
 const SHOWN: usize = 40;
 
 fn directory() -> PathBuf {
@@ -107,7 +107,14 @@ fn run_under(
         for protocol in protocols.iter().filter(|p| choice.allows(3, p.name())) {
             if !is_made {
                 stage.clear()?;
-                stage.set_up(setup, distribution)?;
+                let setting = Setting { script: setup, distribution, protocol: Protocol::Simple };
+                let made = stage.run(&setting, &placement)?;
+                let failed = !made.differences.is_empty();
+                report.add(made);
+                if failed {
+                    // Without its tables a script tells nothing more.
+                    return Ok(report);
+                }
             }
             let setting = Setting { script, distribution, protocol: *protocol };
             let found = stage.run(&setting, &placement)?;
@@ -126,6 +133,9 @@ pub fn judge(report: &Report, choice: &Choice) {
         report.refused,
         report.differences.len()
     );
+    for difference in &report.differences {
+        println!("{}", difference.summary());
+    }
     for difference in report.differences.iter().take(SHOWN) {
         println!("{difference}");
     }

@@ -74,22 +74,22 @@ COPY items FROM STDIN;
 7	Gift card	25.00	\N	\N
 8	Stapler	12.00	0.4	office
 \.
-INSERT INTO orders
+INSERT INTO orders (customer_id, order_id, placed, status)
 SELECT 1 + (n * 7) % 11, n, timestamptz '2024-01-01 08:00+00' + n * interval '31 hours',
        (ARRAY['new','paid','shipped','returned'])[1 + n % 4]
 FROM generate_series(1, 40) n;
-INSERT INTO order_lines
+INSERT INTO order_lines (customer_id, order_id, line_no, item_id, quantity, price)
 SELECT 1 + (n * 7) % 11, n, l, 1 + (n * 3 + l * 5) % 8, 1 + (n + l) % 5, round(1.5 + (n * l) % 23 + 0.1 * l, 2)
 FROM generate_series(1, 40) n, generate_series(1, 3) l
 WHERE l <= 1 + n % 3;
-INSERT INTO stock
+INSERT INTO stock (item_id, warehouse, quantity)
 SELECT i, w, (i * 37 + length(w) * 11) % 100
 FROM generate_series(1, 8) i, unnest(ARRAY['north','south','east']) w
 WHERE (i + length(w)) % 4 <> 0;
-INSERT INTO accounts
+INSERT INTO accounts (account_id, owner, balance, kind)
 SELECT n, 1 + n % 12, n * 100, CASE WHEN n % 3 = 0 THEN 'sav' ELSE 'chk' END
 FROM generate_series(1, 30) n;
-INSERT INTO visits
+INSERT INTO visits (customer_id, at, page, seconds)
 SELECT nullif(n % 13, 0), timestamp '2024-03-01' + n * interval '17 minutes',
        (ARRAY['home','cart','item',NULL])[1 + n % 4], n * 0.5
 FROM generate_series(1, 60) n;
