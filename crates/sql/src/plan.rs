@@ -286,6 +286,8 @@ pub enum TransactionControl {
         isolation: Option<String>,
         /// READ ONLY / READ WRITE if given.
         read_only: Option<bool>,
+        /// START TRANSACTION, whose command tag says so.
+        start: bool,
     },
     /// COMMIT / END, with AND CHAIN.
     Commit {
@@ -437,6 +439,13 @@ pub enum Plan {
         create: String,
         /// `INSERT INTO t SELECT …`, or `None` for WITH NO DATA.
         insert: Option<String>,
+    },
+    /// Creates, changes or drops temporary objects only: on node 1, after which the session's names
+    /// may mean something else.
+    TemporaryDdl {
+        /// CREATE TEMPORARY TABLE … AS over distributed tables: the rows are gathered, and the final
+        /// statement creates the table. `None`: the statement as the client wrote it.
+        gather: Option<Gather>,
     },
     /// On every node, outside any transaction block (VACUUM, ANALYZE, REINDEX, CLUSTER, CHECKPOINT).
     EveryNodeAlone {

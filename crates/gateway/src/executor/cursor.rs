@@ -19,6 +19,10 @@ impl Session {
         text: &str,
         call: &Call,
     ) -> Result<Done, Failure> {
+        if self.cursors.contains_key(name) {
+            let message = format!("cursor \"{name}\" already exists");
+            return Err(Failure::error("42P03", message));
+        }
         let holds = text.to_ascii_lowercase().contains("with hold");
         let (node, access, filled) = match &planned.plan {
             Plan::One { node, access, otherwise } => match (self.choose(node, call), otherwise) {

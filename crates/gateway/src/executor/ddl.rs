@@ -5,7 +5,7 @@
 //! Never: half-done DDL: whatever fails here fails the transaction.
 
 use tutti_sql::catalog::NodeId;
-use tutti_sql::plan::{Access, CreatedTable, Ddl};
+use tutti_sql::plan::{Access, CreatedTable, Ddl, Gather};
 use tutti_wire::backend::put_command_complete;
 
 use super::Done;
@@ -38,6 +38,24 @@ impl Session {
         }
         self.after_ddl(ddl, &others).await?;
         self.finish_ddl_answer(done, call)
+    }
+
+    /// Temporary objects: node 1 has them, and from now on must be the anchor of this transaction,
+    /// for it can be neither prepared nor told apart by names.
+    pub(super) async fn temporary_ddl(
+        &mut self,
+        gather: Option<&Gather>,
+        text: &str,
+        call: &Call,
+    ) -> Result<Done, Failure> {
+        let done = match gather {
+            Some(gather) => self.gather(gather, call).await?,
+            None => self.run_on_one(NodeId::HOME, Access::Write, text, call).await?,
+        };
+        self.transaction.home_must_anchor |= self.transaction.is_open();
+        self.transaction.scope_changed |= self.transaction.is_open();
+        self.refresh_scope().await?;
+        Ok(done)
     }
 
     /// DDL answers are a tag and notices; written late, so that a refusal can still take its place.

@@ -71,6 +71,7 @@ impl Session {
             Plan::CopyFrom(copy) => self.copy_from(copy, call).await,
             Plan::CopyTo(copy) => self.copy_to(copy, text, call).await,
             Plan::Ddl(ddl) => self.ddl(ddl, text, call).await,
+            Plan::TemporaryDdl { gather } => self.temporary_ddl(gather.as_ref(), text, call).await,
             Plan::CreateTableAs { ddl, create, insert } => {
                 self.create_table_as(ddl, create, insert.as_deref(), call).await
             }

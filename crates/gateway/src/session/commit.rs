@@ -35,9 +35,11 @@ impl Session {
         control: &TransactionControl,
     ) -> Result<Done, Failure> {
         match control {
-            TransactionControl::Begin { isolation, read_only } => {
+            TransactionControl::Begin { isolation, read_only, start } => {
                 let given = Characteristics { isolation: isolation.clone(), read_only: *read_only };
-                self.begin_transaction(&given)
+                self.begin_transaction(&given);
+                let tag = if *start { "START TRANSACTION" } else { "BEGIN" };
+                Ok(Done::Tag(tag.to_owned()))
             }
             TransactionControl::Commit { chain } => {
                 let open = self.transaction.mode == Mode::Explicit;
@@ -47,7 +49,7 @@ impl Session {
                 let ended = if failed { self.rollback().await } else { self.commit().await };
                 ended?;
                 if *chain && open {
-                    self.begin_transaction(&characteristics)?;
+                    self.begin_transaction(&characteristics);
                 }
                 Ok(Done::Tag(if failed { "ROLLBACK" } else { "COMMIT" }.to_owned()))
             }
@@ -57,7 +59,7 @@ impl Session {
                 let characteristics = self.transaction.characteristics.clone();
                 self.rollback().await?;
                 if *chain && open {
-                    self.begin_transaction(&characteristics)?;
+                    self.begin_transaction(&characteristics);
                 }
                 Ok(Done::Tag("ROLLBACK".to_owned()))
             }
@@ -72,7 +74,7 @@ impl Session {
         }
     }
 
-    fn begin_transaction(&mut self, given: &Characteristics) -> Result<Done, Failure> {
+    fn begin_transaction(&mut self, given: &Characteristics) {
         if self.transaction.mode == Mode::Explicit {
             let warning = "there is already a transaction in progress";
             self.client.put_notice(&ErrorFields::with_severity("WARNING", "25001", warning));
@@ -81,7 +83,6 @@ impl Session {
             self.transaction.mode = Mode::Explicit;
             self.transaction.characteristics.update(given);
         }
-        Ok(Done::Tag("BEGIN".to_owned()))
     }
 
     fn warn_outside_transaction(&mut self, chain: bool, name: &str) -> Result<(), Failure> {
@@ -256,7 +257,10 @@ impl Session {
 
     async fn commit_global(&mut self, writers: &[NodeId]) -> Result<(), Failure> {
         let number_spread = usize::try_from(self.number).unwrap_or(0) % writers.len();
-        let anchor = match self.transaction.home_must_anchor {
+        // Node 1 cannot prepare what has touched temporary tables or notifications.
+        let home_must_anchor =
+            self.transaction.home_must_anchor || !self.scope.temporary.is_empty();
+        let anchor = match home_must_anchor && writers.contains(&NodeId::HOME) {
             true => NodeId::HOME,
             false => writers[number_spread],
         };

@@ -17,7 +17,7 @@ pub(super) use create_table::plan_select_into;
 pub(super) use refused::concurrently;
 pub(super) use temporary::{all_temporary, is_temporary};
 
-use super::utility::{at_home, planned};
+use super::utility::planned;
 use super::{Context, mentions, query};
 use crate::plan::{Ddl, NodeChoice, Plan, Planned};
 use crate::refusal::Refusal;
@@ -37,7 +37,8 @@ pub(super) fn plan_ddl(statement: &Statement, context: &Context<'_>) -> Result<P
                 "Leave out TEMPORARY or DISTRIBUTE BY.",
             ));
         }
-        return Ok(at_home("temporary objects are on node 1"));
+        let plan = Plan::TemporaryDdl { gather: None };
+        return Ok(planned(plan, "temporary objects are on node 1"));
     }
     match tree {
         NodeEnum::CreateStmt(create) => create_table::plan(create, statement),

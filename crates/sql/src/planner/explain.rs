@@ -49,6 +49,8 @@ fn describe(plan: &Plan, lines: &mut Vec<String>) {
         Plan::Ddl(_) | Plan::LockEverywhere => {
             lines.push("Tutti: on every node, node 1 first, in one transaction".to_owned());
         }
+        Plan::TemporaryDdl { gather: None } => lines.push("Tutti: write on node 1".to_owned()),
+        Plan::TemporaryDdl { gather: Some(gather) } => describe_gather(gather, lines),
         Plan::CreateTableAs { .. } => {
             lines.push("Tutti: create on every node, then insert the query's rows".to_owned());
         }

@@ -8,7 +8,7 @@ use pg_query::protobuf::{
     ColumnDef, CreateStmt, CreateTableAsStmt, IntoClause, Node, ObjectType, SelectStmt,
 };
 
-use super::super::utility::{at_home, planned};
+use super::super::utility::planned;
 use super::super::{Context, deparse, names::string, query};
 use super::{everywhere, is_temporary, plan_materialized_view, refused};
 use crate::catalog::quote_identifier;
@@ -146,7 +146,8 @@ fn plan_temporary(
     }
     let source = query::plan_select(select, context)?;
     if let Plan::One { node: NodeChoice::Home | NodeChoice::Any, .. } = source.plan {
-        return Ok(at_home("temporary tables are on node 1, which has all that the query reads"));
+        let why = "temporary tables are on node 1, which has all that the query reads";
+        return Ok(planned(Plan::TemporaryDdl { gather: None }, why));
     }
     // The query's text is put between what stands before and behind it, so the statement is
     // written out with an empty query in its place, and cut there.
@@ -167,7 +168,7 @@ fn plan_temporary(
     gather.run_on = RunOn::One(NodeChoice::Home);
     gather.access = crate::plan::Access::Write;
     Ok(planned(
-        Plan::Gather(gather),
+        Plan::TemporaryDdl { gather: Some(gather) },
         "temporary tables are on node 1, so the rows are brought there",
     ))
 }

@@ -10,9 +10,10 @@ use crate::plan::{Plan, Planned, TransactionControl};
 pub(super) fn plan(control: &TransactionStmt) -> Planned {
     let name = || control.savepoint_name.clone();
     let control = match control.kind() {
-        TransactionStmtKind::TransStmtBegin | TransactionStmtKind::TransStmtStart => {
+        kind @ (TransactionStmtKind::TransStmtBegin | TransactionStmtKind::TransStmtStart) => {
             let (isolation, read_only) = modes(&control.options);
-            TransactionControl::Begin { isolation, read_only }
+            let start = kind == TransactionStmtKind::TransStmtStart;
+            TransactionControl::Begin { isolation, read_only, start }
         }
         TransactionStmtKind::TransStmtCommit => TransactionControl::Commit { chain: control.chain },
         TransactionStmtKind::TransStmtRollback => {
