@@ -105,6 +105,8 @@ pub struct NodeConnection {
     process_id: i32,
     secret: i32,
     parameters: Vec<(String, String)>,
+    /// ParameterStatus messages that came in answers to our own queries.
+    reports: Vec<(String, String)>,
     broken: bool,
 }
 
@@ -138,6 +140,7 @@ impl NodeConnection {
             process_id: 0,
             secret: 0,
             parameters: Vec::new(),
+            reports: Vec::new(),
             broken: false,
         };
         let mut startup = vec![("user", user), ("database", database)];
@@ -187,6 +190,11 @@ impl NodeConnection {
     /// ParameterStatus messages of the startup, in order.
     pub fn parameters(&self) -> &[(String, String)] {
         &self.parameters
+    }
+
+    /// Takes the ParameterStatus messages that came in answers to our own queries, in order.
+    pub fn take_reports(&mut self) -> Vec<(String, String)> {
+        std::mem::take(&mut self.reports)
     }
 
     /// After an error on the socket nothing can be sent or read any more.
@@ -290,6 +298,10 @@ impl NodeConnection {
                         self.broken = true;
                         break;
                     }
+                }
+                b'S' => {
+                    let mut fields = Fields::of(&frame);
+                    self.reports.push((fields.string()?, fields.string()?));
                 }
                 b'Z' => break,
                 _ => (),

@@ -13,6 +13,7 @@ use tutti_sql::plan::TransactionControl;
 use tutti_txn::Coordinator;
 use tutti_txn::coordinator::{AbortCause, Effect, Event, Outcome};
 use tutti_txn::gid::{self, Gid};
+use tutti_wire::backend::put_parameter_status;
 use tutti_wire::error_fields::ErrorFields;
 
 use super::{Characteristics, Mode, Session, Transaction};
@@ -310,6 +311,7 @@ impl Session {
         if mode != Mode::None {
             self.portals.clear();
         }
+        self.pass_reports_on();
         self.cursors.retain(|_, (_, holds)| *holds);
         if catalog_changed {
             self.publish_catalog(committed).await?;
@@ -318,6 +320,15 @@ impl Session {
             self.refresh_scope().await?;
         }
         Ok(())
+    }
+
+    /// Settings that ended with the transaction: the client hears what they are now.
+    fn pass_reports_on(&mut self) {
+        let Some(home) = self.links.get_mut(&NodeId::HOME) else { return };
+        let reports = home.connection().take_reports();
+        for (name, value) in reports {
+            put_parameter_status(self.client.out(), &name, &value);
+        }
     }
 
     async fn refresh_scope_if_changed(&mut self) -> Result<(), Failure> {
