@@ -34,10 +34,15 @@ SELECT count(*) FROM orders;
 INSERT INTO accounts VALUES (200, 1, 1, 'chk');
 ROLLBACK;
 BEGIN ISOLATION LEVEL REPEATABLE READ;
-SELECT count(*) FROM orders;
 SHOW transaction_isolation;
 SELECT current_setting('transaction_isolation');
+SELECT * FROM accounts WHERE account_id = 1;
+UPDATE accounts SET balance = balance + 1 WHERE account_id = 1;
 COMMIT;
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+-- refused in by_customer, apart: there is no snapshot over several nodes yet
+SELECT count(*) FROM orders;
+ROLLBACK;
 BEGIN;
 SAVEPOINT one;
 INSERT INTO accounts VALUES (300, 1, 1, 'chk'), (301, 1, 1, 'chk');

@@ -11,7 +11,7 @@ use tutti_tests::gateway::TestCluster;
 use tutti_tests::programs;
 
 /// Seconds per run.
-const RUN_S: &str = "2";
+const RUN_S: &str = "1";
 
 fn pgbench(program: &PathBuf, endpoint: &Endpoint, arguments: &[&str]) -> Result<String> {
     let mut command = Command::new(program);
