@@ -213,7 +213,7 @@ pub struct CopyFrom {
     pub statement: String,
     /// Format options as written, for the splitter: lower-case names, values as text (`format`,
     /// `delimiter`, `null`, `header`, `quote`, `escape`, `force_null`, `force_not_null`,
-    /// `encoding`, `default`).
+    /// `encoding`, `default`); an option that names columns has one entry for each.
     pub options: Vec<(String, String)>,
     /// Columns that the data has, as indexes in `relation.columns`, in the data's order.
     pub columns: Vec<usize>,

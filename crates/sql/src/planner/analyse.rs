@@ -17,7 +17,7 @@ use super::analysis::{
     QueryId, SetOperation, Source, Spread,
 };
 use super::names::{Found, Meaning, string};
-use super::{Context, functions, views, walk};
+use super::{Context, functions, output_names, views, walk};
 use crate::catalog::RelationKind;
 use crate::refusal::Refusal;
 
@@ -680,7 +680,10 @@ impl<'a> Analyser<'a> {
                     Meaning::Row(_) | Meaning::System(_) | Meaning::Unknown => (),
                 }
             }
-            let name = if target.name.is_empty() { figure_name(value)? } else { &target.name };
+            let name = match target.name.as_str() {
+                "" => output_names::figure(value),
+                name => name,
+            };
             outputs.push(Output { name, column: None });
         }
         Some(outputs)
@@ -838,26 +841,4 @@ fn visit_call<'a>(call: &'a FuncCall, visit: &mut dyn FnMut(&'a Node)) {
 
 pub(super) fn is_star(reference: &ColumnRef) -> bool {
     reference.fields.last().is_some_and(|node| matches!(node.node, Some(NodeEnum::AStar(_))))
-}
-
-/// The name that PostgreSQL gives an output without AS (`FigureColname` in its
-/// `parse_target.c`), for the common cases; `None` when it takes more knowledge.
-fn figure_name(node: &NodeEnum) -> Option<&str> {
-    match node {
-        NodeEnum::ColumnRef(reference) => reference.fields.last().and_then(string),
-        NodeEnum::FuncCall(call) => call.funcname.last().and_then(string),
-        NodeEnum::TypeCast(cast) => {
-            let inner = cast.arg.as_ref().and_then(|node| node.node.as_ref());
-            match inner {
-                Some(NodeEnum::ColumnRef(_) | NodeEnum::FuncCall(_)) => inner.and_then(figure_name),
-                _ => cast.type_name.as_ref()?.names.last().and_then(string),
-            }
-        }
-        NodeEnum::AExpr(_)
-        | NodeEnum::AConst(_)
-        | NodeEnum::ParamRef(_)
-        | NodeEnum::BoolExpr(_) => Some("?column?"),
-        NodeEnum::CoalesceExpr(_) => Some("coalesce"),
-        _ => None,
-    }
 }

@@ -12,7 +12,7 @@ use super::insert::defaults::Evaluation;
 use super::names::string;
 use super::utility::{at_home, is_on, option, option_text, planned};
 use super::{Context, deparse, mentions, query};
-use crate::catalog::{Placement, Relation, RelationKind, Volatility, quote_identifier};
+use crate::catalog::{Placement, Relation, RelationKind, Volatility};
 use crate::plan::{Access, CopyFrom, CopyTo, CopyToPlan, NodeChoice, Plan, Planned};
 use crate::refusal::Refusal;
 use crate::statement::Statement;
@@ -149,7 +149,7 @@ fn plan_from(
     let evaluation = Evaluation::of(relation, context);
     check_options(copy, relation, &columns, &evaluation, context)?;
     let fill: Vec<(usize, String)> = (0..relation.columns.len())
-        .filter(|column| !columns.contains(column) && evaluation.once(*column))
+        .filter(|column| !columns.contains(column) && evaluation.once_for_several_nodes(*column))
         .map(|column| (column, evaluation.default_sql(column)))
         .collect();
     let key = match relation.placement {
@@ -178,7 +178,7 @@ fn plan_from(
     let copy_from = CopyFrom {
         relation: relation.clone(),
         statement: text,
-        options: copy.options.iter().filter_map(written_option).collect(),
+        options: copy.options.iter().flat_map(written_options).collect(),
         columns,
         key,
         fill,
@@ -221,7 +221,8 @@ fn check_options(
         ));
     }
     if option(&copy.options, "default").is_some()
-        && let Some(column) = columns.iter().find(|column| evaluation.once(**column))
+        && let Some(column) =
+            columns.iter().find(|column| evaluation.once_for_several_nodes(**column))
     {
         return Err(Refusal::unsupported(
             "COPY with DEFAULT is not supported for this table",
@@ -246,20 +247,19 @@ fn check_options(
     Ok(())
 }
 
-/// An option for the executor: lower-case name, value as text. Lists of columns become quoted
-/// identifiers joined by commas; an option without value is `true`.
-fn written_option(node: &Node) -> Option<(String, String)> {
-    let Some(NodeEnum::DefElem(element)) = &node.node else { return None };
-    let value = match element.arg.as_ref().and_then(|arg| arg.node.as_ref()) {
-        None => "true".to_owned(),
+/// An option for the executor: lower-case name, value as text; a list of columns gives one entry per
+/// column, named as stored; an option without value is `true`.
+fn written_options(node: &Node) -> Vec<(String, String)> {
+    let Some(NodeEnum::DefElem(element)) = &node.node else { return Vec::new() };
+    let name = element.defname.to_ascii_lowercase();
+    let values = match element.arg.as_ref().and_then(|arg| arg.node.as_ref()) {
+        None => vec!["true".to_owned()],
         Some(NodeEnum::List(columns)) => {
-            let names: Vec<String> =
-                columns.items.iter().filter_map(string).map(quote_identifier).collect();
-            names.join(",")
+            columns.items.iter().filter_map(string).map(str::to_owned).collect()
         }
-        Some(_) => option_text(element)?,
+        Some(_) => option_text(element).into_iter().collect(),
     };
-    Some((element.defname.to_ascii_lowercase(), value))
+    values.into_iter().map(|value| (name.clone(), value)).collect()
 }
 
 fn name_node(name: &str) -> Node {

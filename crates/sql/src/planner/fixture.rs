@@ -135,8 +135,16 @@ pub(super) fn shop(node_count: u16) -> Catalog {
         ("clock_timestamp", Volatility::Volatile),
         ("unnest", Volatility::Immutable),
     ];
-    let built_in: HashMap<String, Function> =
+    let mut built_in: HashMap<String, Function> =
         built_in.map(|(name, of)| (name.to_owned(), function(of, false))).into();
+    for name in ["count", "sum", "max", "string_agg"] {
+        let of = Function { aggregate: true, ..function(Volatility::Immutable, false) };
+        built_in.insert(name.to_owned(), of);
+    }
+    let window = Function { window: true, ..function(Volatility::Immutable, false) };
+    built_in.insert("row_number".to_owned(), window);
+    let series = Function { returns_set: true, ..function(Volatility::Immutable, false) };
+    built_in.insert("generate_series".to_owned(), series);
     let own = HashMap::from([
         ("place_order".to_owned(), function(Volatility::Volatile, true)),
         ("tidy".to_owned(), function(Volatility::Volatile, false)),
@@ -225,6 +233,12 @@ fn show(planned: &Planned, out: &mut String, depth: usize) {
             writeln!(out, "{pad}copy from {}", copy.statement).unwrap();
             writeln!(out, "{pad}  columns {:?} key {:?}", copy.columns, copy.key).unwrap();
             writeln!(out, "{pad}  fill {:?} options {:?}", copy.fill, copy.options).unwrap();
+        }
+        Plan::TemporaryDdl { gather } => {
+            writeln!(out, "{pad}temporary").unwrap();
+            if let Some(gather) = gather {
+                show_gather(gather, out, &format!("{pad}  "));
+            }
         }
         Plan::DeclareCursor { name, query } => {
             writeln!(out, "{pad}declare {name}").unwrap();

@@ -148,11 +148,19 @@ impl Inserting<'_> {
         })
     }
 
-    /// A column that is not the client's list is filled by its default on the node that receives
-    /// the row, unless it is among these: they are evaluated once, before.
+    /// Columns that the client's list leaves out and whose defaults are not left to the node that
+    /// receives the row: they are evaluated once, before.
     fn omitted_once(&self) -> impl Iterator<Item = usize> {
-        (0..self.relation.columns.len())
-            .filter(|column| !self.target.columns.contains(column) && self.evaluation.once(*column))
+        self.omitted().filter(|column| self.evaluation.once(*column))
+    }
+
+    /// The same for rows that go to several nodes.
+    fn omitted_for_several_nodes(&self) -> impl Iterator<Item = usize> {
+        self.omitted().filter(|column| self.evaluation.once_for_several_nodes(*column))
+    }
+
+    fn omitted(&self) -> impl Iterator<Item = usize> {
+        (0..self.relation.columns.len()).filter(|column| !self.target.columns.contains(column))
     }
 }
 

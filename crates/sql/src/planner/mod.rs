@@ -19,9 +19,11 @@ mod gather;
 mod insert;
 mod mentions;
 mod names;
+mod output_names;
 mod pins;
 mod query;
 mod scatter;
+mod sql_text;
 mod utility;
 mod views;
 mod walk;
@@ -29,9 +31,10 @@ mod walk;
 use std::sync::Arc;
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::{Node, RangeVar, SelectStmt};
+use pg_query::protobuf::{RangeVar, SelectStmt};
 
 pub use explain::explain_lines;
+use sql_text::{deparse, deparse_expression};
 pub use utility::bind_arguments;
 
 use crate::catalog::{Catalog, NameScope, Relation};
@@ -83,27 +86,4 @@ pub fn plan(statement: &Statement, context: &Context<'_>) -> Result<Planned, Ref
 /// SELECT … INTO, which in a set operation is written in the leftmost query.
 fn has_into(select: &SelectStmt) -> bool {
     select.into_clause.is_some() || select.larg.as_deref().is_some_and(has_into)
-}
-
-/// The SQL text of a whole statement's tree.
-pub(crate) fn deparse(statement: &NodeEnum) -> Result<String, Refusal> {
-    statement.deparse(pg_query::DeparseOptions::default()).map_err(|error| {
-        Refusal::postgres("XX000", format!("a statement could not be written out again: {error}"))
-    })
-}
-
-/// The SQL text of an expression's tree.
-pub(crate) fn deparse_expression(expression: &Node) -> Result<String, Refusal> {
-    // A SELECT of our own making would lack what only the parser sets, and deparsing would abort.
-    let carrier = crate::statement::parse("SELECT 1")?.pop().map(|statement| statement.tree);
-    let Some(NodeEnum::SelectStmt(mut select)) = carrier else {
-        return Err(Refusal::postgres("XX000", "cannot read our own SQL: SELECT 1"));
-    };
-    for target in &mut select.target_list {
-        if let Some(NodeEnum::ResTarget(target)) = &mut target.node {
-            target.val = Some(Box::new(expression.clone()));
-        }
-    }
-    let text = deparse(&NodeEnum::SelectStmt(select))?;
-    Ok(text.trim_start_matches("SELECT ").to_owned())
 }

@@ -29,18 +29,18 @@ fn from_stdin() {
     check(
         "COPY orders (customer_id, total) FROM STDIN (FORMAT csv, FORCE_NULL (total))",
         expect![[r#"
-        copy from COPY orders(customer_id, total, id) FROM STDIN WITH (FORMAT CSV, FORCE_NULL (total))
-          columns [1, 2] key Some(0)
-          fill [(0, "nextval('public.orders_id_seq'::regclass)")] options [("format", "csv"), ("force_null", "\"total\"")]
-    "#]],
+            copy from COPY orders(customer_id, total, id, placed) FROM STDIN WITH (FORMAT CSV, FORCE_NULL (total))
+              columns [1, 2] key Some(0)
+              fill [(0, "nextval('public.orders_id_seq'::regclass)"), (3, "now()")] options [("format", "csv"), ("force_null", "total")]
+        "#]],
     );
     check(
         "COPY orders (total) FROM STDIN",
         expect![[r#"
-        copy from COPY orders(total, id, customer_id) FROM STDIN
-          columns [2] key Some(2)
-          fill [(0, "nextval('public.orders_id_seq'::regclass)"), (1, "NULL")] options []
-    "#]],
+            copy from COPY orders(total, id, customer_id, placed) FROM STDIN
+              columns [2] key Some(2)
+              fill [(0, "nextval('public.orders_id_seq'::regclass)"), (1, "NULL"), (3, "now()")] options []
+        "#]],
     );
     check(
         "COPY tickets (title) FROM STDIN BINARY",
@@ -61,13 +61,13 @@ fn from_stdin() {
     check(
         "COPY rates FROM STDIN; COPY events (what) FROM STDIN (FREEZE)",
         expect![[r#"
-        copy from COPY rates FROM STDIN
-          columns [0, 1] key None
-          fill [] options []
-        copy from COPY events (what) FROM STDIN (FREEZE)
-          columns [1] key None
-          fill [] options [("freeze", "true")]
-    "#]],
+            copy from COPY rates FROM STDIN
+              columns [0, 1] key None
+              fill [] options []
+            copy from COPY events(what, at) FROM STDIN WITH (FREEZE)
+              columns [1] key None
+              fill [(0, "now()")] options [("freeze", "true")]
+        "#]],
     );
     check(
         "COPY scratch FROM STDIN; COPY home FROM STDIN",
@@ -99,9 +99,9 @@ fn to_stdout() {
     check(
         "COPY (SELECT * FROM orders WHERE customer_id = 7) TO STDOUT",
         expect![[r#"
-        copy to, binary false, header false
-          scatter
-    "#]],
+            copy to, binary false, header false
+              one pinned bucket 1023
+        "#]],
     );
     check(
         "COPY (SELECT * FROM customers) TO STDOUT",
@@ -113,9 +113,11 @@ fn to_stdout() {
     check(
         "COPY (SELECT count(*) FROM customers) TO STDOUT WITH CSV",
         expect![[r#"
-        copy to, binary false, header false
-          scatter
-    "#]],
+            copy to, binary false, header false
+              gather on One(Any) Read
+                SELECT ROW(NULL, NULL)::"public"."customers"::text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
+                COPY (SELECT count(*) FROM unnest(<rows 0>::public.customers[]) customers) TO STDOUT WITH CSV
+        "#]],
     );
 }
 

@@ -14,44 +14,46 @@ pub(in crate::planner) struct Evaluation<'a> {
     relation: &'a Relation,
     /// Per column.
     once: Vec<bool>,
+    /// Per column: the default depends on the current time.
+    time: Vec<bool>,
 }
 
 impl<'a> Evaluation<'a> {
     /// Works the rule out.
     pub fn of(relation: &'a Relation, context: &Context<'_>) -> Self {
-        let once = relation
-            .columns
-            .iter()
-            .enumerate()
-            .map(|(index, column)| {
-                if column.generated {
-                    return false;
+        let (mut once, mut time) = (Vec::new(), Vec::new());
+        for (index, column) in relation.columns.iter().enumerate() {
+            let default = column.default.as_deref().filter(|_| !column.generated).map(expression);
+            // A default that cannot be read is taken for the worst.
+            let from_cluster = match &default {
+                Some(Some(default)) => needs_one_place(default, context),
+                Some(None) => true,
+                None => false,
+            };
+            let default = default.flatten();
+            time.push(default.as_ref().is_some_and(|default| reads_time(default, context)));
+            once.push(match relation.placement {
+                _ if column.generated => false,
+                // Without the key nobody knows where the row belongs.
+                Placement::Hash { key, .. } => index == key || from_cluster,
+                Placement::RoundRobin => from_cluster,
+                Placement::Replicated => {
+                    from_cluster || default.is_some_and(|default| !is_fixed(&default, context))
                 }
-                let default = column.default.as_deref().map(expression);
-                // A default that cannot be read is taken for the worst.
-                let from_cluster = match &default {
-                    Some(Some(default)) => needs_one_place(default, context),
-                    Some(None) => true,
-                    None => false,
-                };
-                match relation.placement {
-                    // Without the key nobody knows where the row belongs.
-                    Placement::Hash { key, .. } => index == key || from_cluster,
-                    Placement::RoundRobin => from_cluster,
-                    Placement::Replicated => {
-                        from_cluster
-                            || default.flatten().is_some_and(|default| !is_fixed(&default, context))
-                    }
-                    Placement::Home => false,
-                }
-            })
-            .collect();
-        Self { relation, once }
+                Placement::Home => false,
+            });
+        }
+        Self { relation, once, time }
     }
 
     /// Whether this column must be evaluated before the row goes to its node or nodes.
     pub fn once(&self, column: usize) -> bool {
         self.once[column]
+    }
+
+    /// The same for rows that go to several nodes: one statement has one time.
+    pub fn once_for_several_nodes(&self, column: usize) -> bool {
+        self.once[column] || self.time[column]
     }
 
     /// The column's default as SQL.
@@ -96,8 +98,12 @@ fn draws(node: &Node) -> bool {
 /// Collects all calls below a node.
 pub(super) fn add_calls(node: &Node, context: &Context<'_>, calls: &mut FunctionUse) {
     let Some(node) = &node.node else { return };
-    if let NodeEnum::FuncCall(call) = node {
-        calls.add(call, context);
+    match node {
+        NodeEnum::FuncCall(call) => {
+            calls.add(call, context);
+        }
+        NodeEnum::SqlvalueFunction(function) => calls.add_value_function(function),
+        _ => (),
     }
     walk::read::children(node, &mut |child| add_calls(child, context, calls));
 }
@@ -105,6 +111,13 @@ pub(super) fn add_calls(node: &Node, context: &Context<'_>, calls: &mut Function
 /// Whether an expression has the same value on every node, whenever it is evaluated.
 pub(super) fn is_fixed(expression: &Node, context: &Context<'_>) -> bool {
     volatility(expression, context) == Volatility::Immutable && !says_now(expression)
+}
+
+/// Whether an expression's value depends on when it is evaluated, though not on where.
+pub(super) fn reads_time(expression: &Node, context: &Context<'_>) -> bool {
+    let mut calls = FunctionUse::default();
+    add_calls(expression, context, &mut calls);
+    calls.reads_time || says_now(expression)
 }
 
 /// Whether a literal below is one that the input functions of dates and times read as the current

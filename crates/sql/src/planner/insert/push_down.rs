@@ -34,7 +34,9 @@ pub(super) fn plan(
     }
     let why = "each node inserts rows that it has, and their keys belong to it";
     Ok(match query::plan_select(select, inserting.context)?.plan {
-        Plan::Scatter { .. } => Some(planned(Plan::Scatter { access: Access::Write }, why)),
+        Plan::Scatter { .. } if inserting.omitted_for_several_nodes().next().is_none() => {
+            Some(planned(Plan::Scatter { access: Access::Write }, why))
+        }
         Plan::One { node: node @ NodeChoice::Pinned(_), otherwise, .. } => {
             let otherwise = match otherwise {
                 Some(_) => Some(Box::new(source::plan(select, inserting)?)),

@@ -127,12 +127,12 @@ fn from_values(
         let given = !all_default && takes_value(column(inserting, index), inserting.insert)?;
         if given {
             outputs.push((index, Some(position)));
-        } else if inserting.evaluation.once(index) {
+        } else if inserting.evaluation.once_for_several_nodes(index) {
             outputs.push((index, None));
         }
         // Else its node fills it in, as if it had been left out.
     }
-    outputs.extend(inserting.omitted_once().map(|index| (index, None)));
+    outputs.extend(inserting.omitted_for_several_nodes().map(|index| (index, None)));
     if outputs.is_empty() {
         let first = inserting.relation.columns.iter().position(|column| !column.generated);
         outputs.extend(first.map(|index| (index, None)));
@@ -164,13 +164,13 @@ fn from_query(inserting: &Inserting<'_>) -> Result<(Vec<usize>, SelectStmt), Ref
     };
     let mut columns = Vec::new();
     let mut outputs = Vec::new();
-    let mut omitted: BTreeSet<usize> = inserting.omitted_once().collect();
+    let mut omitted: BTreeSet<usize> = inserting.omitted_for_several_nodes().collect();
     for (position, index) in inserting.target.columns.iter().copied().enumerate() {
         if takes_value(column(inserting, index), inserting.insert)? {
             columns.push(index);
             let type_name = &column(inserting, index).type_name;
             outputs.push(format!("CAST(s.c{} AS {type_name})", position + 1));
-        } else if inserting.evaluation.once(index) {
+        } else if inserting.evaluation.once_for_several_nodes(index) {
             omitted.insert(index);
         }
     }

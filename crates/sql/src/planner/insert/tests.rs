@@ -79,62 +79,64 @@ fn values_that_must_be_computed_first() {
     check(
         "INSERT INTO orders (customer_id) VALUES (1), (2) RETURNING id",
         expect![[r#"
-        insert orders [returning, one row each]
-          VALUES (1::int, nextval('public.orders_id_seq'::regclass)::int), (2::int, nextval('public.orders_id_seq'::regclass)::int)
-            one any Read
-          columns [1, 0] key Some(0)
-          INSERT INTO orders (customer_id, id) SELECT u.customer_id, u.id FROM pg_catalog.unnest(<rows 0>::public.orders[]) u RETURNING id
-    "#]],
+            insert orders [returning, one row each]
+              VALUES (1::int, nextval('public.orders_id_seq'::regclass)::int, now()::timestamp with time zone), (2::int, nextval('public.orders_id_seq'::regclass)::int, now()::timestamp with time zone)
+                one home Write
+              columns [1, 0, 3] key Some(0)
+              INSERT INTO orders (customer_id, id, placed) SELECT u.customer_id, u.id, u.placed FROM pg_catalog.unnest(<rows 0>::public.orders[]) u RETURNING id
+        "#]],
     );
     check(
         "INSERT INTO customers VALUES (1 + 1, 'x')",
         expect![[r#"
-        insert customers [one row each]
-          VALUES ((1 + 1)::int, 'x'::pg_catalog.text)
-            one any Read
-          columns [0, 1] key Some(0)
-          INSERT INTO customers (id, name) SELECT u.id, u.name FROM pg_catalog.unnest(<rows 0>::public.customers[]) u
-    "#]],
+            insert customers [one row each]
+              VALUES ((1 + 1)::int, 'x'::pg_catalog.text)
+                one home Read
+              columns [0, 1] key Some(0)
+              INSERT INTO customers (id, name) SELECT u.id, u.name FROM pg_catalog.unnest(<rows 0>::public.customers[]) u
+        "#]],
     );
     check(
         "INSERT INTO tickets (title) VALUES ($1)",
         expect![[r#"
-        insert tickets [one row each]
-          VALUES ($1::pg_catalog.text, nextval('public.tickets_id_seq'::regclass)::int)
-            one any Read
-          columns [1, 0] key Some(1)
-          INSERT INTO tickets (title, id) SELECT u.title, u.id FROM pg_catalog.unnest(<rows 0>::public.tickets[]) u
-    "#]],
+            insert tickets [one row each]
+              VALUES ($1::pg_catalog.text, nextval('public.tickets_id_seq'::regclass)::int)
+                one home Write
+              columns [1, 0] key Some(1)
+              INSERT INTO tickets (title, id) SELECT u.title, u.id FROM pg_catalog.unnest(<rows 0>::public.tickets[]) u
+        "#]],
     );
     check(
         "INSERT INTO tickets DEFAULT VALUES RETURNING id",
         expect![[r#"
-        insert tickets [returning, one row each]
-          VALUES (nextval('public.tickets_id_seq'::regclass)::int)
-            one any Read
-          columns [0] key Some(0)
-          INSERT INTO tickets (id) SELECT u.id FROM pg_catalog.unnest(<rows 0>::public.tickets[]) u RETURNING id
-    "#]],
+            insert tickets [returning, one row each]
+              VALUES (nextval('public.tickets_id_seq'::regclass)::int)
+                one home Write
+              columns [0] key Some(0)
+              INSERT INTO tickets (id) SELECT u.id FROM pg_catalog.unnest(<rows 0>::public.tickets[]) u RETURNING id
+        "#]],
     );
     check(
         "INSERT INTO orders VALUES (DEFAULT, 1, DEFAULT, now()), (7, 2, 5, DEFAULT)",
         expect![[r#"
-        insert orders [one row each]
-          VALUES (nextval('public.orders_id_seq'::regclass)::int, 1::int, 0::numeric, now()::timestamp with time zone), (7::int, 2::int, 5::numeric, now()::timestamp with time zone)
-            one any Read
-          columns [0, 1, 2, 3] key Some(1)
-          INSERT INTO orders (id, customer_id, total, placed) SELECT u.id, u.customer_id, u.total, u.placed FROM pg_catalog.unnest(<rows 0>::public.orders[]) u
-    "#]],
+            insert orders [one row each]
+              VALUES (nextval('public.orders_id_seq'::regclass)::int, 1::int, 0::numeric, now()::timestamp with time zone), (7::int, 2::int, 5::numeric, now()::timestamp with time zone)
+                one home Write
+              columns [0, 1, 2, 3] key Some(1)
+              INSERT INTO orders (id, customer_id, total, placed) SELECT u.id, u.customer_id, u.total, u.placed FROM pg_catalog.unnest(<rows 0>::public.orders[]) u
+        "#]],
     );
     check(
         "INSERT INTO customers VALUES (1, (SELECT max(name) FROM customers))",
         expect![[r#"
-        insert customers [one row each]
-          VALUES (1::int, (SELECT max(name) FROM customers)::pg_catalog.text)
-            Scatter { access: Read }
-          columns [0, 1] key Some(0)
-          INSERT INTO customers (id, name) SELECT u.id, u.name FROM pg_catalog.unnest(<rows 0>::public.customers[]) u
-    "#]],
+            insert customers [one row each]
+              VALUES (1::int, (SELECT max(name) FROM customers)::pg_catalog.text)
+                gather on One(Any) Read
+                  SELECT ROW(NULL, "customers"."name")::"public"."customers"::text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
+                  VALUES (1::int, (SELECT max(name) FROM unnest(<rows 0>::public.customers[]) customers)::pg_catalog.text)
+              columns [0, 1] key Some(0)
+              INSERT INTO customers (id, name) SELECT u.id, u.name FROM pg_catalog.unnest(<rows 0>::public.customers[]) u
+        "#]],
     );
 }
 
@@ -143,28 +145,28 @@ fn replicated() {
     check(
         "INSERT INTO rates VALUES ('EUR', 1.5), ($1, DEFAULT)",
         expect![[r#"
-        Replicas
-    "#]],
+            Replicas { locks: [] }
+        "#]],
     );
     check(
         "INSERT INTO rates VALUES ('EUR', random())",
         expect![[r#"
-        insert rates [one row each]
-          VALUES ('EUR'::pg_catalog.text, random()::numeric)
-            one any Read
-          columns [0, 1] key None
-          INSERT INTO rates (code, rate) SELECT u.code, u.rate FROM pg_catalog.unnest(<rows 0>::public.rates[]) u
-    "#]],
+            insert rates [one row each]
+              VALUES ('EUR'::pg_catalog.text, random()::numeric)
+                one home Read
+              columns [0, 1] key None
+              INSERT INTO rates (code, rate) SELECT u.code, u.rate FROM pg_catalog.unnest(<rows 0>::public.rates[]) u
+        "#]],
     );
     check(
         "INSERT INTO items (name) VALUES ('x') RETURNING id",
         expect![[r#"
-        insert items [returning, one row each]
-          VALUES ('x'::pg_catalog.text, nextval('public.items_id_seq'::regclass)::int, now()::timestamp with time zone)
-            one any Read
-          columns [1, 0, 2] key None
-          INSERT INTO items (name, id, added) OVERRIDING SYSTEM VALUE SELECT u.name, u.id, u.added FROM pg_catalog.unnest(<rows 0>::public.items[]) u RETURNING id
-    "#]],
+            insert items [returning, one row each]
+              VALUES ('x'::pg_catalog.text, nextval('public.items_id_seq'::regclass)::int, now()::timestamp with time zone)
+                one home Write
+              columns [1, 0, 2] key None
+              INSERT INTO items (name, id, added) OVERRIDING SYSTEM VALUE SELECT u.name, u.id, u.added FROM pg_catalog.unnest(<rows 0>::public.items[]) u RETURNING id
+        "#]],
     );
     check(
         "INSERT INTO items VALUES (1, 'x', 'now')",
@@ -177,38 +179,38 @@ fn replicated() {
     check(
         "INSERT INTO items OVERRIDING SYSTEM VALUE VALUES (1, 'x', 'now')",
         expect![[r#"
-        insert items [one row each]
-          VALUES (1::int, 'x'::pg_catalog.text, 'now'::timestamp with time zone)
-            one any Read
-          columns [0, 1, 2] key None
-          INSERT INTO items (id, name, added) OVERRIDING SYSTEM VALUE SELECT u.id, u.name, u.added FROM pg_catalog.unnest(<rows 0>::public.items[]) u
-    "#]],
+            insert items [one row each]
+              VALUES (1::int, 'x'::pg_catalog.text, 'now'::timestamp with time zone)
+                one home Read
+              columns [0, 1, 2] key None
+              INSERT INTO items (id, name, added) OVERRIDING SYSTEM VALUE SELECT u.id, u.name, u.added FROM pg_catalog.unnest(<rows 0>::public.items[]) u
+        "#]],
     );
     check(
         "INSERT INTO items OVERRIDING USER VALUE VALUES (1, 'x', '2026-01-01')",
         expect![[r#"
-        insert items [one row each]
-          VALUES (nextval('public.items_id_seq'::regclass)::int, 'x'::pg_catalog.text, '2026-01-01'::timestamp with time zone)
-            one any Read
-          columns [0, 1, 2] key None
-          INSERT INTO items (id, name, added) OVERRIDING SYSTEM VALUE SELECT u.id, u.name, u.added FROM pg_catalog.unnest(<rows 0>::public.items[]) u
-    "#]],
+            insert items [one row each]
+              VALUES (nextval('public.items_id_seq'::regclass)::int, 'x'::pg_catalog.text, '2026-01-01'::timestamp with time zone)
+                one home Write
+              columns [0, 1, 2] key None
+              INSERT INTO items (id, name, added) OVERRIDING SYSTEM VALUE SELECT u.id, u.name, u.added FROM pg_catalog.unnest(<rows 0>::public.items[]) u
+        "#]],
     );
     check(
         "INSERT INTO rates DEFAULT VALUES",
         expect![[r#"
-        Replicas
-    "#]],
+            Replicas { locks: [] }
+        "#]],
     );
     check(
         "INSERT INTO rates SELECT 'a', 2 ON CONFLICT DO NOTHING",
         expect![[r#"
-        insert rates []
-          SELECT s.c1::pg_catalog.text, s.c2::numeric FROM (SELECT 'a', 2) s(c1, c2)
-            one any Read
-          columns [0, 1] key None
-          INSERT INTO rates (code, rate) SELECT u.code, u.rate FROM pg_catalog.unnest(<rows 0>::public.rates[]) u ON CONFLICT DO NOTHING
-    "#]],
+            insert rates []
+              SELECT s.c1::pg_catalog.text, s.c2::numeric FROM (SELECT 'a', 2) s(c1, c2)
+                one home Read
+              columns [0, 1] key None
+              INSERT INTO rates (code, rate) SELECT u.code, u.rate FROM pg_catalog.unnest(<rows 0>::public.rates[]) u ON CONFLICT DO NOTHING
+        "#]],
     );
     check(
         "INSERT INTO items (name) VALUES ('x') ON CONFLICT (id) DO UPDATE SET added = now() \
@@ -216,7 +218,7 @@ fn replicated() {
         expect![[r#"
             insert items []
               VALUES ('x'::pg_catalog.text, nextval('public.items_id_seq'::regclass)::int, now()::timestamp with time zone)
-                one any Read
+                one home Write
               columns [1, 0, 2] key None
               INSERT INTO items (name, id, added) OVERRIDING SYSTEM VALUE SELECT u.name, u.id, u.added FROM pg_catalog.unnest(<rows 0>::public.items[]) u ON CONFLICT (id) DO UPDATE SET added = <now>::timestamp with time zone WHERE items.added < <now>::timestamp with time zone
         "#]],
@@ -224,8 +226,8 @@ fn replicated() {
     check(
         "INSERT INTO rate_codes VALUES ('x')",
         expect![[r#"
-        Replicas
-    "#]],
+            Replicas { locks: [] }
+        "#]],
     );
 }
 
@@ -234,12 +236,12 @@ fn round_robin() {
     check(
         "INSERT INTO events (what) VALUES ('x'), ('y')",
         expect![[r#"
-        insert events [one row each]
-          "INSERT INTO events (what) VALUES "
-          ('x') -> anywhere
-          ('y') -> anywhere
-          ""
-    "#]],
+            insert events [one row each]
+              VALUES ('x'::pg_catalog.text, now()::timestamp with time zone), ('y'::pg_catalog.text, now()::timestamp with time zone)
+                one home Read
+              columns [1, 0] key None
+              INSERT INTO events (what, at) SELECT u.what, u.at FROM pg_catalog.unnest(<rows 0>::public.events[]) u
+        "#]],
     );
     check(
         "INSERT INTO events DEFAULT VALUES",
@@ -263,35 +265,38 @@ fn from_queries() {
     check(
         "INSERT INTO lines (customer_id) SELECT customer_id FROM orders WHERE customer_id = 5",
         expect![[r#"
-        Scatter { access: Write }
-    "#]],
+            one pinned bucket 380 Write
+        "#]],
     );
     check(
         "INSERT INTO customers SELECT total::int, 'x' FROM orders ORDER BY 1 LIMIT 5",
         expect![[r#"
-        insert customers [one row each]
-          SELECT s.c1::int, s.c2::pg_catalog.text FROM (SELECT total::int, 'x' FROM orders ORDER BY 1 LIMIT 5) s(c1, c2)
-            Scatter { access: Read }
-          columns [0, 1] key Some(0)
-          INSERT INTO customers (id, name) SELECT u.id, u.name FROM pg_catalog.unnest(<rows 0>::public.customers[]) u
-    "#]],
+            insert customers [one row each]
+              SELECT s.c1::int, s.c2::pg_catalog.text FROM (SELECT total::int, 'x' FROM orders ORDER BY 1 LIMIT 5) s(c1, c2)
+                gather on One(Any) Read
+                  SELECT ROW(NULL, NULL, "orders"."total", NULL)::"public"."orders"::text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
+                  SELECT s.c1::int, s.c2::pg_catalog.text FROM (SELECT total::int, 'x' FROM unnest(<rows 0>::public.orders[]) orders ORDER BY 1 LIMIT 5) s(c1, c2)
+              columns [0, 1] key Some(0)
+              INSERT INTO customers (id, name) SELECT u.id, u.name FROM pg_catalog.unnest(<rows 0>::public.customers[]) u
+        "#]],
     );
     check(
         "WITH x AS (SELECT 1 AS a) INSERT INTO customers SELECT a, 'x' FROM x",
         expect![[r#"
-        insert customers [one row each]
-          SELECT s.c1::int, s.c2::pg_catalog.text FROM (WITH x AS (SELECT 1 AS a) SELECT a, 'x' FROM x) s(c1, c2)
-            one any Read
-          columns [0, 1] key Some(0)
-          INSERT INTO customers (id, name) SELECT u.id, u.name FROM pg_catalog.unnest(<rows 0>::public.customers[]) u
-    "#]],
+            insert customers [one row each]
+              SELECT s.c1::int, s.c2::pg_catalog.text FROM (WITH x AS (SELECT 1 AS a) SELECT a, 'x' FROM x) s(c1, c2)
+                one home Read
+              columns [0, 1] key Some(0)
+              INSERT INTO customers (id, name) SELECT u.id, u.name FROM pg_catalog.unnest(<rows 0>::public.customers[]) u
+        "#]],
     );
     check(
         "INSERT INTO scratch SELECT id FROM customers RETURNING *",
         expect![[r#"
-        gather on One(Home) Write
-          INSERT INTO scratch SELECT id FROM customers RETURNING *
-    "#]],
+            gather on One(Home) Write
+              SELECT ROW("customers"."id", NULL)::"public"."customers"::text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
+              INSERT INTO scratch SELECT id FROM unnest(<rows 0>::public.customers[]) customers RETURNING *
+        "#]],
     );
     check(
         "INSERT INTO scratch VALUES (1)",
@@ -363,4 +368,111 @@ fn one_node_takes_everything() {
         one home Write
     "#]]
     .assert_eq(&fixture::planned("INSERT INTO orders (customer_id) VALUES (1), (2)", 1));
+}
+
+#[test]
+fn without_a_column_list() {
+    check(
+        "INSERT INTO customers SELECT 1 + n % 3, (ARRAY['a', 'b'])[n] FROM generate_series(1, 3) n",
+        expect![[r#"
+            insert customers [one row each]
+              SELECT s.c1::int, s.c2::pg_catalog.text FROM (SELECT 1 + n % 3, (ARRAY['a', 'b'])[n] FROM generate_series(1, 3) n) s(c1, c2)
+                one home Read
+              columns [0, 1] key Some(0)
+              INSERT INTO customers (id, name) SELECT u.id, u.name FROM pg_catalog.unnest(<rows 0>::public.customers[]) u
+        "#]],
+    );
+    check(
+        "INSERT INTO rates SELECT nullif('a', name), CASE WHEN id = 1 THEN 2 END FROM customers",
+        expect![[r#"
+            insert rates [one row each]
+              SELECT s.c1::pg_catalog.text, s.c2::numeric FROM (SELECT NULLIF('a', name), CASE WHEN id = 1 THEN 2 END FROM customers) s(c1, c2)
+                Scatter { access: Read }
+              columns [0, 1] key None
+              INSERT INTO rates (code, rate) SELECT u.code, u.rate FROM pg_catalog.unnest(<rows 0>::public.rates[]) u
+        "#]],
+    );
+    check("INSERT INTO customers SELECT * FROM generate_series(1, 3)", expect![[r#"
+        0A000 this INSERT needs a column list
+          The number of columns that its query yields is not known to the planner.
+          Name the target columns: INSERT INTO table (columns) SELECT ….
+    "#]]);
+    check("INSERT INTO rates SELECT 1, 2, 3", expect![[r#"
+        42601 INSERT has more expressions than target columns
+    "#]]);
+}
+
+/// `placed` and `at` default to `now()`: rows on several nodes must get one time.
+#[test]
+fn one_statement_has_one_time() {
+    check("INSERT INTO orders (id, customer_id) VALUES (1, 5)", expect![[r#"
+        one pinned bucket 380 Write
+    "#]]);
+    check("INSERT INTO orders (id, customer_id) VALUES (1, $1)", expect![[r#"
+        one pinned $1 Write
+        otherwise
+          insert orders [one row each]
+            "INSERT INTO orders (id, customer_id) VALUES "
+            (1, $1) -> $1
+            ""
+    "#]]);
+    check("INSERT INTO orders (id, customer_id) VALUES (1, $1), (2, $2)", expect![[r#"
+        one pinned $1 $2 Write
+        otherwise
+          insert orders [one row each]
+            VALUES (1::int, $1::int, now()::timestamp with time zone), (2::int, $2::int, now()::timestamp with time zone)
+              one home Read
+            columns [0, 1, 3] key Some(1)
+            INSERT INTO orders (id, customer_id, placed) SELECT u.id, u.customer_id, u.placed FROM pg_catalog.unnest(<rows 0>::public.orders[]) u
+    "#]]);
+    check("INSERT INTO orders (id, customer_id) VALUES (1, 5), (2, 6)", expect![[r#"
+        one pinned bucket 380 bucket 752 Write
+    "#]]);
+    check("INSERT INTO orders VALUES (1, 5, 0, 'now'), (2, 6, 0, '2026-01-01')", expect![[r#"
+        one pinned bucket 380 bucket 752 Write
+    "#]]);
+    check("INSERT INTO customers VALUES (1, 'here and now'), (2, 'b')", expect![[r#"
+        insert customers [one row each]
+          "INSERT INTO customers VALUES "
+          (1, 'here and now') -> bucket 838
+          (2, 'b') -> bucket 246
+          ""
+    "#]]);
+    check("INSERT INTO events (what) VALUES ('a')", expect![[r#"
+        insert events [one row each]
+          "INSERT INTO events (what) VALUES "
+          ('a') -> anywhere
+          ""
+    "#]]);
+    check("INSERT INTO events (what) VALUES ('a'), ('b')", expect![[r#"
+        insert events [one row each]
+          VALUES ('a'::pg_catalog.text, now()::timestamp with time zone), ('b'::pg_catalog.text, now()::timestamp with time zone)
+            one home Read
+          columns [1, 0] key None
+          INSERT INTO events (what, at) SELECT u.what, u.at FROM pg_catalog.unnest(<rows 0>::public.events[]) u
+    "#]]);
+    check("INSERT INTO events SELECT now(), name FROM customers", expect![[r#"
+        insert events [one row each]
+          SELECT s.c1::timestamp with time zone, s.c2::pg_catalog.text FROM (SELECT now(), name FROM customers) s(c1, c2)
+            Scatter { access: Read }
+          columns [0, 1] key None
+          INSERT INTO events (at, what) SELECT u.at, u.what FROM pg_catalog.unnest(<rows 0>::public.events[]) u
+    "#]]);
+    check(
+        "INSERT INTO orders (id, customer_id) SELECT number, customer_id FROM lines",
+        expect![[r#"
+            insert orders [one row each]
+              SELECT s.c1::int, s.c2::int, now()::timestamp with time zone FROM (SELECT number, customer_id FROM lines) s(c1, c2)
+                Scatter { access: Read }
+              columns [0, 1, 3] key Some(1)
+              INSERT INTO orders (id, customer_id, placed) SELECT u.id, u.customer_id, u.placed FROM pg_catalog.unnest(<rows 0>::public.orders[]) u
+        "#]],
+    );
+    check(
+        "INSERT INTO orders (id, customer_id) SELECT number, customer_id FROM lines \
+         WHERE customer_id = 5",
+        expect![[r#"
+            one pinned bucket 380 Write
+        "#]],
+    );
 }

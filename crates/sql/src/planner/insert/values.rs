@@ -11,9 +11,9 @@ use super::super::filters::value;
 use super::super::pins::{Landing, landing, pin};
 use super::super::utility::planned;
 use super::super::walk;
-use super::defaults::{is_fixed, needs_one_place};
+use super::defaults::{is_fixed, needs_one_place, reads_time};
 use super::target::row_items;
-use super::{Inserting, clauses};
+use super::{Inserting, clauses, source};
 use crate::catalog::{Placement, Relation};
 use crate::hash::{Bucket, KeyType};
 use crate::plan::{Access, InsertSource, KeyValue, NodeChoice, Pin, Plan, Planned, ValuesRow};
@@ -52,10 +52,11 @@ pub(super) fn plan(
             let pins: Option<Vec<Pin>> =
                 rows.iter().map(|row| stored_pin(row.get(position)?, inserting.relation)).collect();
             match pins {
-                Some(pins) => plan_pinned(pins, text, inserting).map(Some),
+                Some(pins) => plan_pinned(pins, select, text, inserting).map(Some),
                 None => Ok(None),
             }
         }
+        Placement::RoundRobin if rows.len() > 1 && has_time(&rows, inserting) => Ok(None),
         Placement::RoundRobin => {
             let keys = vec![None; rows.len()];
             let Some(source) = cut(text, keys) else { return Ok(None) };
@@ -96,10 +97,41 @@ fn has_subquery(node: &Node) -> bool {
     found
 }
 
+/// Whether a value of some row depends on the current time, which one statement has one of.
+fn has_time(rows: &[&[Node]], inserting: &Inserting<'_>) -> bool {
+    inserting.omitted_for_several_nodes().next().is_some()
+        || rows.iter().any(|row| {
+            row.iter().zip(&inserting.target.columns).any(|(value, column)| match &value.node {
+                Some(NodeEnum::SetToDefault(_)) => {
+                    inserting.evaluation.once_for_several_nodes(*column)
+                }
+                // The literal 'now' is a time only where the column makes it one.
+                Some(NodeEnum::AConst(_))
+                    if !TIME_TYPES.contains(&inserting.relation.columns[*column].type_oid) =>
+                {
+                    false
+                }
+                _ => reads_time(value, inserting.context),
+            })
+        })
+}
+
+/// `date`, `time`, `timestamp`, `timestamptz`, `timetz`.
+const TIME_TYPES: [u32; 5] = [1082, 1083, 1114, 1184, 1266];
+
 /// One node if the rows belong together, else the rows per node.
-fn plan_pinned(pins: Vec<Pin>, text: &str, inserting: &Inserting<'_>) -> Result<Planned, Refusal> {
+fn plan_pinned(
+    pins: Vec<Pin>,
+    select: &SelectStmt,
+    text: &str,
+    inserting: &Inserting<'_>,
+) -> Result<Planned, Refusal> {
     let landing = landing(&pins, inserting.context);
     let split = || -> Result<Planned, Refusal> {
+        let rows: Vec<&[Node]> = select.values_lists.iter().filter_map(row_items).collect();
+        if rows.len() > 1 && has_time(&rows, inserting) {
+            return source::plan(select, inserting);
+        }
         let source = cut(text, pins.iter().cloned().map(Some).collect()).ok_or_else(not_cut)?;
         let why = "each row goes to the node of its distribution key";
         Ok(planned(inserting.plan_of(source), why))

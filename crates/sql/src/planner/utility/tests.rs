@@ -14,14 +14,14 @@ fn transactions() {
     check(
         "BEGIN",
         expect![[r#"
-        Transaction(Begin { isolation: None, read_only: None })
-    "#]],
+            Transaction(Begin { isolation: None, read_only: None, start: false })
+        "#]],
     );
     check(
         "START TRANSACTION ISOLATION LEVEL SERIALIZABLE, READ ONLY, DEFERRABLE",
         expect![[r#"
-        Transaction(Begin { isolation: Some("serializable"), read_only: Some(true) })
-    "#]],
+            Transaction(Begin { isolation: Some("serializable"), read_only: Some(true), start: true })
+        "#]],
     );
     check(
         "COMMIT AND CHAIN; ROLLBACK; END; ABORT",
@@ -219,18 +219,18 @@ fn cursors() {
     check(
         "DECLARE c CURSOR FOR SELECT * FROM orders WHERE customer_id = 1",
         expect![[r#"
-        declare c
-          gather on One(Any) Read
-            DECLARE c CURSOR FOR SELECT * FROM orders WHERE customer_id = 1
-    "#]],
+            declare c
+              one pinned bucket 838 Read
+        "#]],
     );
     check(
         "DECLARE c SCROLL CURSOR WITH HOLD FOR SELECT name FROM customers",
         expect![[r#"
-        declare c
-          gather on One(Any) Read
-            DECLARE c SCROLL CURSOR WITH HOLD FOR SELECT name FROM customers
-    "#]],
+            declare c
+              gather on One(Any) Read
+                SELECT ROW(NULL, "customers"."name")::"public"."customers"::text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
+                DECLARE c SCROLL CURSOR WITH HOLD FOR SELECT name FROM unnest(<rows 0>::public.customers[]) customers
+        "#]],
     );
     check(
         "FETCH 10 FROM c; MOVE ALL IN c; CLOSE c; CLOSE ALL",
@@ -294,30 +294,30 @@ fn explain_cuts_out_the_statement() {
     check(
         "EXPLAIN SELECT 1",
         expect![[r#"
-        explain "EXPLAIN " "SELECT 1" analyze false text true
-          one any Read
-    "#]],
+            explain "EXPLAIN " "SELECT 1" analyze false text true
+              one home Read
+        "#]],
     );
     check(
         "EXPLAIN ANALYZE VERBOSE SELECT * FROM customers WHERE id = 1",
         expect![[r#"
-        explain "EXPLAIN ANALYZE VERBOSE " "SELECT * FROM customers WHERE id = 1" analyze true text true
-          Scatter { access: Read }
-    "#]],
+            explain "EXPLAIN ANALYZE VERBOSE " "SELECT * FROM customers WHERE id = 1" analyze true text true
+              one pinned bucket 838 Read
+        "#]],
     );
     check(
         "EXPLAIN (ANALYZE off, FORMAT json) (SELECT 1)",
         expect![[r#"
-        explain "EXPLAIN (ANALYZE off, FORMAT json) " "(SELECT 1)" analyze false text false
-          one any Read
-    "#]],
+            explain "EXPLAIN (ANALYZE off, FORMAT json) " "(SELECT 1)" analyze false text false
+              one home Read
+        "#]],
     );
     check(
         "EXPLAIN (SELECT 1)",
         expect![[r#"
-        explain "EXPLAIN " "(SELECT 1)" analyze false text true
-          one any Read
-    "#]],
+            explain "EXPLAIN " "(SELECT 1)" analyze false text true
+              one home Read
+        "#]],
     );
 }
 
@@ -455,31 +455,31 @@ fn temporary_things_are_at_home() {
     check(
         "CREATE TEMP TABLE x (a int); CREATE TABLE pg_temp.x (a int)",
         expect![[r#"
-        one home Write
-        one home Write
-    "#]],
+            temporary
+            temporary
+        "#]],
     );
     check(
         "CREATE INDEX ON scratch (a); ALTER TABLE scratch ADD b int; DROP TABLE scratch",
         expect![[r#"
-        one home Write
-        one home Write
-        one home Write
-    "#]],
+            temporary
+            temporary
+            temporary
+        "#]],
     );
     check(
         "COMMENT ON COLUMN scratch.a IS 'x'; TRUNCATE scratch; GRANT SELECT ON scratch TO x",
         expect![[r#"
-        one home Write
-        one home Write
-        one home Write
-    "#]],
+            temporary
+            temporary
+            temporary
+        "#]],
     );
     check(
         "CREATE VIEW v AS SELECT * FROM scratch",
         expect![[r#"
-        one home Write
-    "#]],
+            temporary
+        "#]],
     );
     check(
         "DROP TABLE scratch, orders",
@@ -522,15 +522,17 @@ fn create_table_as() {
     check(
         "CREATE TEMP TABLE x ON COMMIT DROP AS SELECT count(*) FROM orders",
         expect![[r#"
-        gather on One(Home) Write
-          CREATE TEMPORARY TABLE x ON COMMIT DROP AS SELECT count(*) FROM orders
-    "#]],
+            temporary
+              gather on One(Home) Write
+                SELECT ROW(NULL, NULL, NULL, NULL)::"public"."orders"::text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
+                CREATE TEMPORARY TABLE x ON COMMIT DROP AS SELECT count(*) FROM unnest(<rows 0>::public.orders[]) orders
+        "#]],
     );
     check(
         "CREATE TEMP TABLE x AS SELECT 1",
         expect![[r#"
-        one home Write
-    "#]],
+            temporary
+        "#]],
     );
     check(
         "CREATE TABLE t AS EXECUTE p",
