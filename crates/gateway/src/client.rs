@@ -1,14 +1,16 @@
 //! The client's side of a session: its socket and both buffers.
 //!
-//! Owns: framed reading, buffered writing, and the capture of answers that are not to be sent yet.
+//! Owns: framed reading, buffered writing, the capture of answers that are not to be sent yet, and
+//! which settings the client has been told of.
 //! Never: interprets messages.
 
+use std::collections::HashMap;
 use std::io;
 
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tutti_wire::backend::{TransactionStatus, put_ready_for_query};
+use tutti_wire::backend::{TransactionStatus, put_parameter_status, put_ready_for_query};
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::{Frame, WireError, take_frame};
 use tutti_wire::startup::{self, Startup};
@@ -34,12 +36,23 @@ pub struct Client {
     incoming: BytesMut,
     outgoing: BytesMut,
     captured: Option<BytesMut>,
+    /// Reported settings as the client knows them.
+    told: HashMap<String, String>,
+    /// Reported settings as nodes have told them since the last ReadyForQuery.
+    reported: Vec<(String, String)>,
 }
 
 impl Client {
     /// Takes over a socket.
     pub fn new(stream: TcpStream) -> Self {
-        Self { stream, incoming: BytesMut::new(), outgoing: BytesMut::new(), captured: None }
+        Self {
+            stream,
+            incoming: BytesMut::new(),
+            outgoing: BytesMut::new(),
+            captured: None,
+            told: HashMap::new(),
+            reported: Vec::new(),
+        }
     }
 
     /// Reads one startup packet; `None` if the client left without a word.
@@ -120,8 +133,26 @@ impl Client {
         notice.put(self.out(), b'N');
     }
 
+    /// A setting is now this. As PostgreSQL does, the client is told with the next ReadyForQuery,
+    /// and only if it is something else than it knows.
+    pub fn report(&mut self, name: String, value: String) {
+        self.reported.retain(|(known, _)| *known != name);
+        self.reported.push((name, value));
+    }
+
+    /// Tells what has been reported and is new to the client.
+    pub fn put_reports(&mut self) {
+        for (name, value) in std::mem::take(&mut self.reported) {
+            if self.told.get(&name) != Some(&value) {
+                put_parameter_status(self.out(), &name, &value);
+                self.told.insert(name, value);
+            }
+        }
+    }
+
     /// Writes ReadyForQuery.
     pub fn put_ready(&mut self, status: TransactionStatus) {
+        self.put_reports();
         put_ready_for_query(self.out(), status);
     }
 }

@@ -5,7 +5,7 @@
 //! Start reading at [`relay`].
 
 use bytes::Bytes;
-use tutti_wire::backend::{decode_command_complete, put_command_complete};
+use tutti_wire::backend::{decode_command_complete, decode_parameter_status, put_command_complete};
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::{Frame, HEADER_LEN, frame_len, take_frame};
 use tutti_wire::frontend::{put_copy_fail, put_sync};
@@ -118,8 +118,15 @@ async fn relay_one(
                 put_copy_fail(link.connection().outgoing(), "no data for this COPY");
                 end_copy(link, filter.extended).await?;
             }
-            b'N' | b'S' | b'A' if filter.rows => forward(client, &frame),
-            b'Z' => break,
+            b'N' | b'A' if filter.rows => forward(client, &frame),
+            b'S' if filter.rows => {
+                let (name, value) = decode_parameter_status(&frame)?;
+                client.report(name, value);
+            }
+            b'Z' => {
+                link.answered();
+                break;
+            }
             _ => (),
         }
     }

@@ -13,7 +13,6 @@ use tutti_sql::plan::TransactionControl;
 use tutti_txn::Coordinator;
 use tutti_txn::coordinator::{AbortCause, Effect, Event, Outcome};
 use tutti_txn::gid::{self, Gid};
-use tutti_wire::backend::put_parameter_status;
 use tutti_wire::error_fields::ErrorFields;
 
 use super::{Characteristics, Mode, Session, Transaction};
@@ -327,7 +326,7 @@ impl Session {
         let Some(home) = self.links.get_mut(&NodeId::HOME) else { return };
         let reports = home.connection().take_reports();
         for (name, value) in reports {
-            put_parameter_status(self.client.out(), &name, &value);
+            self.client.report(name, value);
         }
     }
 

@@ -3,7 +3,7 @@
 //! Owns: which prepared statements the node knows by which name, and answers that nobody shall see.
 //! Never: chooses what to send.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::BytesMut;
@@ -22,21 +22,34 @@ use crate::shared::Shared;
 /// Identifies a client's prepared statement for as long as the session lives: names are reused.
 pub type StatementId = u64;
 
+/// An answer that nobody has read.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Unread {
+    /// Of a silent query: matters if it is a refusal.
+    Silent,
+    /// Of a statement that was given up because something failed elsewhere.
+    Abandoned,
+}
+
 /// A connection to a node that serves one session.
 #[derive(Debug)]
 pub struct Link {
     shared: Arc<Shared>,
     connection: NodeConnection,
-    /// Silent queries whose answers were not read yet.
-    silent: u32,
+    /// Answers that stand before the next one, oldest first.
+    unread: VecDeque<Unread>,
+    /// An answer is due that somebody is about to read.
+    awaited: bool,
     /// Client's statement name to the statement that the node knows under it.
     pub prepared: HashMap<String, StatementId>,
+    /// The node has the client's unnamed portal.
+    pub unnamed_portal: bool,
 }
 
 impl Link {
     /// Wraps a fresh connection.
     pub fn new(shared: Arc<Shared>, connection: NodeConnection) -> Self {
-        Self { shared, connection, silent: 0, prepared: HashMap::new() }
+        Self { shared, connection, silent: 0, prepared: HashMap::new(), unnamed_portal: false }
     }
 
     /// Appends a RowDescription or ParameterDescription of this node, in node 1's OIDs.
@@ -88,23 +101,38 @@ impl Link {
     /// Appends a query whose answer only matters if it is an error. It travels with whatever is
     /// flushed next.
     pub fn put_silent(&mut self, sql: &str) {
-        self.forget_unnamed();
+        self.begin();
+        self.awaited = false;
         put_query(self.connection.outgoing(), sql);
-        self.silent += 1;
+        self.unread.push_back(Unread::Silent);
     }
 
-    /// Reads the answers to silent queries. Returns the first refusal among them; whoever reads the
+    /// A statement is about to be written whose answer will be read to ReadyForQuery. Whoever has
+    /// read it says [`Self::answered`]; an answer that was given up half-way is skipped later.
+    pub fn begin(&mut self) {
+        self.forget_unnamed();
+        if self.awaited {
+            self.unread.push_back(Unread::Abandoned);
+        }
+        self.awaited = true;
+    }
+
+    /// The answer has been read to ReadyForQuery.
+    pub fn answered(&mut self) {
+        self.awaited = false;
+    }
+
+    /// Reads the answers that stand before the next one. Returns the first refusal among them; whoever reads the
     /// answer that follows must read it first, then report the refusal.
     ///
     /// Errors: the connection is lost; there is no further answer.
     pub async fn settle(&mut self) -> Result<Option<NodeError>, NodeError> {
         let mut refused = None;
-        while 0 < self.silent {
-            self.silent -= 1;
-            match self.connection.finish_query().await {
-                Ok(_) => (),
-                Err(error) if self.connection.is_broken() => return Err(error),
-                Err(error) => refused = refused.or(Some(error)),
+        while let Some(unread) = self.unread.pop_front() {
+            match (self.connection.finish_query().await, unread) {
+                (Err(error), _) if self.connection.is_broken() => return Err(error),
+                (Err(error), Unread::Silent) => refused = refused.or(Some(error)),
+                (Ok(_), _) | (Err(_), Unread::Abandoned) => (),
             }
         }
         Ok(refused)
@@ -112,16 +140,18 @@ impl Link {
 
     /// Runs the gateway's own query and returns all rows of all statements.
     pub async fn query(&mut self, sql: &str) -> Result<Vec<Rows>, NodeError> {
-        self.forget_unnamed();
+        self.begin();
         put_query(self.connection.outgoing(), sql);
         self.connection.flush().await?;
         let refused_before = self.settle().await?;
         let rows = self.connection.finish_query().await;
+        self.answered();
         refused_before.map_or(rows, Err)
     }
 
-    /// A simple query destroys the node's unnamed statement.
+    /// A simple query destroys the node's unnamed statement and portal.
     pub fn forget_unnamed(&mut self) {
         self.prepared.remove("");
+        self.unnamed_portal = false;
     }
 }

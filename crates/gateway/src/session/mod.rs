@@ -20,7 +20,6 @@ use tutti_sql::catalog::{Catalog, NameScope, NodeId};
 use tutti_sql::plan::Access;
 use tutti_wire::backend::{
     put_authentication_ok, put_backend_key_data, put_negotiate_protocol_version,
-    put_parameter_status,
 };
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::startup::PROTOCOL_3_0;
@@ -53,7 +52,6 @@ pub struct Session {
     pub(crate) settings: Settings,
     pub(crate) statements: HashMap<String, PreparedStatement>,
     pub(crate) portals: HashMap<String, Portal>,
-    pub(crate) sql_prepared: HashMap<String, (Vec<String>, String)>,
     /// Node of each SQL cursor, and whether it outlives its transaction.
     pub(crate) cursors: HashMap<String, (NodeId, bool)>,
     scope_changes: u64,
@@ -125,7 +123,6 @@ impl Session {
             settings: Settings::default(),
             statements: HashMap::new(),
             portals: HashMap::new(),
-            sql_prepared: HashMap::new(),
             cursors: HashMap::new(),
             scope_changes: 0,
             listening: false,
@@ -153,12 +150,12 @@ impl Session {
         self.refresh_scope().await?;
         let parameters = self.link(NodeId::HOME).await?.connection().parameters().to_vec();
         let process_id = self.process_id;
-        let out = self.client.out();
-        put_authentication_ok(out);
-        for (name, value) in &parameters {
-            put_parameter_status(out, name, value);
+        put_authentication_ok(self.client.out());
+        for (name, value) in parameters {
+            self.client.report(name, value);
         }
-        put_backend_key_data(out, process_id, secret);
+        self.client.put_reports();
+        put_backend_key_data(self.client.out(), process_id, secret);
         self.client.put_ready(self.transaction.status());
         Ok(())
     }

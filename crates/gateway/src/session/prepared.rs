@@ -1,13 +1,14 @@
 //! Prepared statements and portals of one session, by either protocol level.
 //!
-//! Owns: what is known of them, and PREPARE / EXECUTE / DEALLOCATE in SQL.
+//! Owns: what is known of them, and PREPARE / EXECUTE / DEALLOCATE in SQL, which share one name
+//! space with Parse and Close.
 //! Never: sends protocol messages for them (see `extended`).
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tutti_sql::catalog::NodeId;
-use tutti_sql::plan::{Planned, Prepared};
+use tutti_sql::catalog::{NodeId, quote_literal};
+use tutti_sql::plan::{Access, Planned, Prepared};
 use tutti_sql::planner;
 use tutti_sql::statement::{self, Statement};
 use tutti_wire::backend::ColumnDescription;
@@ -16,7 +17,7 @@ use super::{Mode, Session, StatementId};
 use crate::executor::{Call, Done};
 use crate::failure::Failure;
 
-/// A client's prepared statement (protocol level).
+/// A client's prepared statement, made by Parse or by PREPARE.
 #[derive(Clone, Debug)]
 pub struct PreparedStatement {
     /// Identifies it on links, where names are reused.
@@ -29,8 +30,17 @@ pub struct PreparedStatement {
     pub described: bool,
     /// Result columns as a node described them; `None`: no rows.
     pub columns: Option<Vec<ColumnDescription>>,
+    /// Parameter types as SQL spells them, if PREPARE made it or EXECUTE has asked for them.
+    pub type_names: Option<Vec<String>>,
     /// The plan, and the catalog version and scope it was made for.
     pub plan: Option<CachedPlan>,
+}
+
+impl PreparedStatement {
+    /// A statement of which nothing is known but what the client said.
+    pub fn parsed(id: StatementId, statement: Option<Arc<Statement>>, types: Vec<u32>) -> Self {
+        Self { id, statement, types, described: false, columns: None, type_names: None, plan: None }
+    }
 }
 
 /// A plan and what it depends on.
@@ -46,31 +56,47 @@ pub struct CachedPlan {
 
 /// A bound statement.
 #[derive(Clone, Debug)]
-pub struct Portal {
-    /// Name of the prepared statement it was made from.
-    pub statement: String,
-    /// Values and formats.
-    pub call: Call,
-    /// Where its answer comes from.
-    pub source: PortalSource,
-}
-
-/// Where a portal's rows come from.
-#[derive(Clone, Debug)]
-pub enum PortalSource {
+pub enum Portal {
     /// A portal of the same name on this node.
-    Node(NodeId),
+    Node {
+        /// The node.
+        node: NodeId,
+        /// What executing it does.
+        access: Access,
+        /// COPY data may flow when it is executed.
+        copies: bool,
+    },
     /// The executor runs the plan at Execute.
-    Plan(Arc<Planned>, Arc<Statement>),
+    Plan(Arc<Unrun>),
     /// The executor has run it; this is what is left to hand out.
     Rows {
+        /// What it was made from.
+        unrun: Arc<Unrun>,
         /// Whole frames: DataRow.
         frames: Bytes,
         /// Command tag of the whole.
         tag: String,
     },
+    /// The executor has run it, and the client has everything.
+    Finished(Arc<Unrun>),
     /// Nothing to do: the statement is empty.
     Empty,
+}
+
+/// What the executor needs to run a portal. Independent of the statement, which may be closed or
+/// replaced meanwhile.
+#[derive(Clone, Debug)]
+pub struct Unrun {
+    /// Name of the prepared statement it was made from.
+    pub statement: String,
+    /// Which statement had that name.
+    pub id: StatementId,
+    /// The plan.
+    pub planned: Arc<Planned>,
+    /// The statement.
+    pub parsed: Arc<Statement>,
+    /// Values and formats.
+    pub call: Call,
 }
 
 impl Session {
@@ -82,57 +108,106 @@ impl Session {
     ) -> Result<Done, Failure> {
         match prepared {
             Prepared::Prepare { name, types, text } => {
-                if self.sql_prepared.contains_key(name) || self.statements.contains_key(name) {
-                    let message = format!("prepared statement \"{name}\" already exists");
-                    return Err(Failure::error("42P05", message));
-                }
-                self.check_prepare(types, text).await?;
-                self.sql_prepared.insert(name.clone(), (types.clone(), text.clone()));
+                self.prepare(name, types, text).await?;
                 Ok(Done::Tag("PREPARE".to_owned()))
             }
             Prepared::Execute { name, arguments } => {
-                let Some((types, text)) = self.sql_prepared.get(name) else {
-                    let message = format!("prepared statement \"{name}\" does not exist");
-                    return Err(Failure::error("26000", message));
+                let Some((types, text)) = self.prepared_text(name).await? else {
+                    return Ok(Done::Empty);
                 };
-                let text = planner::bind_arguments(name, text, types, arguments)?;
+                let text = planner::bind_arguments(name, &text, &types, arguments)?;
                 let mut statements = statement::parse(&text)?;
                 let Some(statement) = statements.pop() else { return Ok(Done::Empty) };
                 let planned = self.plan(&statement)?;
                 self.execute(&planned, &statement.text, call).await
             }
-            Prepared::Deallocate(Some(name)) => {
-                let known = self.sql_prepared.remove(name).is_some()
-                    || self.statements.remove(name).is_some();
-                if known {
-                    return Ok(Done::Tag("DEALLOCATE".to_owned()));
-                }
-                let message = format!("prepared statement \"{name}\" does not exist");
-                Err(Failure::error("26000", message))
-            }
+            Prepared::Deallocate(Some(name)) => match self.statements.remove(name) {
+                Some(_) => Ok(Done::Tag("DEALLOCATE".to_owned())),
+                None => Err(no_such_statement(name)),
+            },
             Prepared::Deallocate(None) => {
-                self.sql_prepared.clear();
-                self.statements.clear();
+                // The unnamed statement is not one of them.
+                self.statements.retain(|name, _| name.is_empty());
                 Ok(Done::Tag("DEALLOCATE ALL".to_owned()))
             }
         }
     }
 
-    /// Lets node 1 analyse the statement, so that PREPARE fails where PostgreSQL's would.
-    async fn check_prepare(&mut self, types: &[String], text: &str) -> Result<(), Failure> {
-        let declared = match types {
-            [] => String::new(),
-            types => format!(" ({})", types.join(", ")),
-        };
-        let sql = format!("PREPARE tutti_check{declared} AS {text}");
-        let link = self.enlist(NodeId::HOME, tutti_sql::plan::Access::Read).await?;
-        link.query(&sql).await?;
-        link.query("DEALLOCATE tutti_check").await?;
+    async fn prepare(&mut self, name: &str, types: &[String], text: &str) -> Result<(), Failure> {
+        let oids = self.type_oids(types).await?;
+        // Node 1 analyses the statement, so that PREPARE fails where PostgreSQL's would.
+        let (oids, columns) = self.describe_text(text, &oids).await?;
+        if self.statements.contains_key(name) {
+            let message = format!("prepared statement \"{name}\" already exists");
+            return Err(Failure::error("42P05", message));
+        }
+        let statement = statement::parse(text)?.pop().map(Arc::new);
+        let mut prepared = PreparedStatement::parsed(self.next_statement_id(), statement, oids);
+        prepared.described = true;
+        prepared.columns = columns;
+        prepared.type_names = Some(types.to_vec());
+        self.statements.insert(name.to_owned(), prepared);
         Ok(())
+    }
+
+    /// OIDs of types as SQL spells them.
+    async fn type_oids(&mut self, types: &[String]) -> Result<Vec<u32>, Failure> {
+        if types.is_empty() {
+            return Ok(Vec::new());
+        }
+        let columns: Vec<_> = types
+            .iter()
+            .map(|name| format!("{}::pg_catalog.regtype::pg_catalog.oid", quote_literal(name)))
+            .collect();
+        let sql = format!("SELECT {}", columns.join(", "));
+        let rows = self.enlist(NodeId::HOME, Access::Read).await?.query(&sql).await?;
+        let oid = |column| rows.first()?.text(0, column)?.parse().ok();
+        Ok((0..types.len()).map(|column| oid(column).unwrap_or(0)).collect())
+    }
+
+    /// A prepared statement's parameter types as SQL spells them, and its text; `None`: it is empty.
+    async fn prepared_text(
+        &mut self,
+        name: &str,
+    ) -> Result<Option<(Vec<String>, String)>, Failure> {
+        let Some(statement) = self.statements.get(name) else {
+            return Err(no_such_statement(name));
+        };
+        let Some(parsed) = statement.statement.clone() else { return Ok(None) };
+        if let Some(types) = statement.type_names.clone() {
+            return Ok(Some((types, parsed.text.clone())));
+        }
+        let mut names = Vec::new();
+        if 0 < parsed.parameter_count || !statement.types.is_empty() {
+            self.describe_silently(name).await?;
+            let oids = self.statements.get(name).map_or(Vec::new(), |s| s.types.clone());
+            names = self.type_names(&oids).await?;
+        }
+        if let Some(statement) = self.statements.get_mut(name) {
+            statement.type_names = Some(names.clone());
+        }
+        Ok(Some((names, parsed.text.clone())))
+    }
+
+    /// How SQL spells types.
+    async fn type_names(&mut self, oids: &[u32]) -> Result<Vec<String>, Failure> {
+        if oids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let columns: Vec<_> =
+            oids.iter().map(|oid| format!("pg_catalog.format_type({oid}, NULL)")).collect();
+        let sql = format!("SELECT {}", columns.join(", "));
+        let rows = self.enlist(NodeId::HOME, Access::Read).await?.query(&sql).await?;
+        let name = |column| Some(rows.first()?.text(0, column)?.to_owned());
+        Ok((0..oids.len()).map(|column| name(column).unwrap_or_else(|| "unknown".into())).collect())
     }
 
     /// Whether statements commit by themselves at the moment.
     pub(super) fn is_autocommit(&self) -> bool {
         self.transaction.mode == Mode::None
     }
+}
+
+fn no_such_statement(name: &str) -> Failure {
+    Failure::error("26000", format!("prepared statement \"{name}\" does not exist"))
 }

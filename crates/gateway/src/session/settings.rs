@@ -197,7 +197,6 @@ impl Session {
             self.settings.clear();
             self.statements.clear();
             self.portals.clear();
-            self.sql_prepared.clear();
             self.cursors.clear();
             self.listening = false;
             for link in self.links.values_mut() {

@@ -20,12 +20,16 @@ use crate::failure::Failure;
 impl Session {
     /// Answers a Query message, with ReadyForQuery at the end whatever happens.
     pub(super) async fn simple_query(&mut self, frame: &Frame) -> Result<(), ClientError> {
+        if self.is_skipping() {
+            return Ok(());
+        }
+        if let Err(failure) = self.quiet_pipeline().await {
+            // The error belongs to messages of the extended protocol, which only Sync ends.
+            return self.skip_on_failure(Err(failure)).await;
+        }
         self.portals.remove("");
         self.statements.remove("");
-        let ran = match self.quiet_pipeline().await {
-            Ok(()) => self.run_string(frame).await,
-            Err(failure) => Err(failure),
-        };
+        let ran = self.run_string(frame).await;
         self.report(ran).await?;
         self.client.put_ready(self.transaction.status());
         Ok(())

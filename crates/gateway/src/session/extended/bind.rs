@@ -1,0 +1,149 @@
+//! Bind: a statement and values become a portal.
+//!
+//! Owns: choosing the portal's node by its values, and refusing wrong values where PostgreSQL does.
+//! Never: runs anything.
+
+use std::sync::Arc;
+
+use tutti_sql::catalog::NodeId;
+use tutti_sql::plan::{Access, KeyValue, NodeChoice, Plan, Planned};
+use tutti_wire::backend::put_bare;
+use tutti_wire::frame::Frame;
+use tutti_wire::frontend::{Arguments, Bind, Target, put_close};
+
+use super::pipeline::{Expect, Undo};
+use super::{PreparedStatement, Session, values};
+use crate::executor::Call;
+use crate::failure::Failure;
+use crate::session::prepared::{Portal, Unrun};
+
+impl Session {
+    pub(super) async fn bind(&mut self, frame: &Frame, bind: Bind) -> Result<(), Failure> {
+        let Bind { portal, statement: name, arguments } = bind;
+        let statement = self.statement(&name)?;
+        check_counts(statement, &name, &arguments)?;
+        let Some(parsed) = statement.statement.clone() else {
+            self.refuse_second_portal(&portal)?;
+            self.portals.insert(portal, Portal::Empty);
+            self.respond(Undo::Nothing, |out| put_bare(out, b'2'));
+            return Ok(());
+        };
+        let mut planned = self.plan_of(&name)?;
+        self.refuse_if_failed(&planned)?;
+        self.refuse_second_portal(&portal)?;
+        if self.pins_need_types(&planned, &name) {
+            self.describe_silently(&name).await?;
+        }
+        let mut call = Call::Extended { types: self.statement(&name)?.types.clone(), arguments };
+        while let Plan::One { node, access, otherwise } = &planned.plan {
+            if let Some(node) = self.choose(node, &call) {
+                let access = *access;
+                self.ensure_parsed(node, &name).await?;
+                self.forward_bind(node, access, frame, &portal).await?;
+                // The portal must not end with a Sync of ours.
+                self.pipeline.unsynced.insert(node, true);
+                self.portals
+                    .insert(portal, Portal::Node { node, access, copies: parsed.is_copy() });
+                return Ok(());
+            }
+            let Some(otherwise) = otherwise.clone() else { break };
+            planned = Arc::new(*otherwise);
+        }
+        self.check_unchecked().await?;
+        let mut checked_by_node = false;
+        if let Call::Extended { types, arguments } = &mut call
+            && 0 < parsed.parameter_count
+        {
+            self.describe_silently(&name).await?;
+            types.clone_from(&self.statement(&name)?.types);
+            if !values::are_surely_valid(types, arguments) {
+                self.bind_for_refusal(frame, &name, &portal).await?;
+                checked_by_node = true;
+            }
+        }
+        let id = self.statement(&name)?.id;
+        let unrun = Unrun { statement: name, id, planned, parsed, call };
+        self.portals.insert(portal, Portal::Plan(Arc::new(unrun)));
+        if !checked_by_node {
+            self.respond(Undo::Nothing, |out| put_bare(out, b'2'));
+        }
+        Ok(())
+    }
+
+    fn refuse_second_portal(&self, portal: &str) -> Result<(), Failure> {
+        let taken = self.portals.contains_key(portal) || self.cursors.contains_key(portal);
+        if taken && !portal.is_empty() {
+            return Err(Failure::error("42P03", format!("cursor \"{portal}\" already exists")));
+        }
+        Ok(())
+    }
+
+    async fn forward_bind(
+        &mut self,
+        node: NodeId,
+        access: Access,
+        frame: &Frame,
+        portal: &str,
+    ) -> Result<(), Failure> {
+        self.turn_to(node, access).await?;
+        let link = self.links.get_mut(&node).expect("turned to");
+        link.unnamed_portal |= portal.is_empty();
+        link.connection().outgoing().extend_from_slice(frame.as_bytes());
+        self.pipeline.expects.push_back(Expect::Bind);
+        Ok(())
+    }
+
+    /// Lets node 1 judge values that the gateway cannot: its answer is the client's. The portal that
+    /// this makes there is of no use.
+    async fn bind_for_refusal(
+        &mut self,
+        frame: &Frame,
+        name: &str,
+        portal: &str,
+    ) -> Result<(), Failure> {
+        self.ensure_parsed(NodeId::HOME, name).await?;
+        self.forward_bind(NodeId::HOME, Access::Read, frame, portal).await?;
+        let link = self.links.get_mut(&NodeId::HOME).expect("turned to");
+        link.unnamed_portal &= !portal.is_empty();
+        put_close(link.connection().outgoing(), Target::Portal, portal);
+        self.pipeline.expects.push_back(Expect::SilentClose);
+        Ok(())
+    }
+
+    /// Whether a pin depends on a parameter in binary form whose type nobody has said.
+    fn pins_need_types(&self, planned: &Planned, name: &str) -> bool {
+        let Plan::One { node: NodeChoice::Pinned(pins), .. } = &planned.plan else { return false };
+        let Some(statement) = self.statements.get(name) else { return false };
+        1 < pins.len()
+            && !statement.described
+            && pins.iter().any(|pin| match pin.value {
+                KeyValue::Parameter(index) => {
+                    statement.types.get(usize::from(index)).copied().unwrap_or(0) == 0
+                }
+                KeyValue::Bucket(_) => false,
+            })
+    }
+}
+
+/// The checks of counts that PostgreSQL makes before it looks at values.
+fn check_counts(
+    statement: &PreparedStatement,
+    name: &str,
+    arguments: &Arguments,
+) -> Result<(), Failure> {
+    let (formats, given) = (arguments.formats.len(), arguments.values.len());
+    if 1 < formats && formats != given {
+        let message =
+            format!("bind message has {formats} parameter formats but {given} parameters");
+        return Err(Failure::error("08P01", message));
+    }
+    let used = statement.statement.as_ref().map_or(0, |parsed| parsed.parameter_count);
+    let required = statement.types.len().max(usize::from(used));
+    if given != required {
+        let message = format!(
+            "bind message supplies {given} parameters, but prepared statement \"{name}\" requires {required}"
+        );
+        return Err(Failure::error("08P01", message));
+    }
+    Ok(())
+}

@@ -1,0 +1,217 @@
+//! Describe: which parameters a statement takes and which columns it gives.
+//!
+//! Owns: who is asked, and what is remembered of the answer.
+//! Never: runs the statement to find out.
+
+use tutti_sql::catalog::NodeId;
+use tutti_sql::plan::{Access, Plan, Planned, Prepared};
+use tutti_wire::backend::{
+    self, ColumnDescription, put_bare, put_parameter_description, put_row_description,
+};
+use tutti_wire::error_fields::ErrorFields;
+use tutti_wire::frontend::{Arguments, Target, put_describe, put_parse, put_sync};
+
+use super::pipeline::{Expect, Undo};
+use super::{Session, transaction_failed};
+use crate::executor::{Call, local_columns};
+use crate::failure::Failure;
+use crate::session::prepared::{Portal, Unrun};
+
+/// Columns of a statement; `None`: it gives no rows.
+type Columns = Option<Vec<ColumnDescription>>;
+
+/// Whether no node needs to see a statement at Parse or Describe.
+pub(super) fn is_answered_here(plan: &Plan) -> bool {
+    match plan {
+        // Nodes find at Parse what is wrong with the statement that is explained.
+        Plan::Explain { .. } => false,
+        plan => local_columns(plan).is_some(),
+    }
+}
+
+impl Session {
+    pub(super) async fn describe_statement(&mut self, name: String) -> Result<(), Failure> {
+        let statement = self.statement(&name)?;
+        let id = statement.id;
+        if statement.statement.is_none() {
+            let types = statement.types.clone();
+            self.respond(Undo::Nothing, |out| {
+                put_parameter_description(out, &types);
+                put_bare(out, b'n');
+            });
+            return Ok(());
+        }
+        let planned = self.plan_of(&name)?;
+        self.refuse_if_failed(&planned)?;
+        if let Some(columns) = self.columns_known_here(&planned).await? {
+            self.check_unchecked_here();
+            self.respond(Undo::Nothing, |out| {
+                put_parameter_description(out, &[]);
+                put_columns(out, columns.as_deref());
+            });
+            return Ok(());
+        }
+        let node = self.describing_node(&name)?;
+        self.ensure_parsed(node, &name).await?;
+        let link = self.links.get_mut(&node).expect("parsed there");
+        put_describe(link.connection().outgoing(), Target::Statement, &name);
+        self.pipeline.expects.push_back(Expect::DescribeStatement { name, id });
+        Ok(())
+    }
+
+    pub(super) async fn describe_portal(&mut self, name: &str) -> Result<(), Failure> {
+        let unrun = match self.portal(name)? {
+            Portal::Node { node, .. } => {
+                self.refuse_lost_portal(node, name)?;
+                self.turn_to(node, Access::Read).await?;
+                let link = self.links.get_mut(&node).expect("turned to");
+                put_describe(link.connection().outgoing(), Target::Portal, name);
+                self.pipeline.expects.push_back(Expect::DescribePortal);
+                return Ok(());
+            }
+            Portal::Empty => {
+                self.respond(Undo::Nothing, |out| put_bare(out, b'n'));
+                return Ok(());
+            }
+            Portal::Plan(unrun) | Portal::Rows { unrun, .. } | Portal::Finished(unrun) => unrun,
+        };
+        self.refuse_if_failed(&unrun.planned)?;
+        let mut columns = self.columns_of(&unrun).await?;
+        if let (Some(columns), Call::Extended { arguments, .. }) = (&mut columns, &unrun.call) {
+            set_formats(columns, arguments);
+        }
+        self.respond(Undo::Nothing, |out| put_columns(out, columns.as_deref()));
+        Ok(())
+    }
+
+    /// The columns of a portal that the executor runs.
+    pub(super) async fn columns_of(&mut self, unrun: &Unrun) -> Result<Columns, Failure> {
+        if let Some(columns) = self.columns_known_here(&unrun.planned).await? {
+            return Ok(columns);
+        }
+        let name = &unrun.statement;
+        if let Plan::Cursor { name: Some(cursor), close: false } = &unrun.planned.plan {
+            self.quiet_pipeline().await?;
+            let node = self.node_of_cursor(cursor);
+            return Ok(self.describe_text_on(node, &unrun.parsed.text, &[]).await?.1);
+        }
+        if self.statements.get(name).is_some_and(|statement| statement.id == unrun.id) {
+            self.describe_silently(name).await?;
+            return Ok(self.statement(name)?.columns.clone());
+        }
+        // The statement was closed; the portal lives on.
+        self.quiet_pipeline().await?;
+        let Call::Extended { types, .. } = &unrun.call else { return Ok(None) };
+        Ok(self.describe_text(&unrun.parsed.text, types).await?.1)
+    }
+
+    /// What the gateway can say itself of a statement's rows.
+    async fn columns_known_here(&mut self, planned: &Planned) -> Result<Option<Columns>, Failure> {
+        match &planned.plan {
+            Plan::Prepared(Prepared::Execute { name, .. }) => {
+                if !self.statements.contains_key(name) {
+                    return Ok(Some(None));
+                }
+                self.describe_silently(name).await?;
+                Ok(Some(self.statement(name)?.columns.clone()))
+            }
+            plan if is_answered_here(plan) => Ok(local_columns(plan)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Where a cursor is; one that nobody knows is looked for on node 1.
+    pub(super) fn node_of_cursor(&self, cursor: &str) -> NodeId {
+        self.cursors.get(cursor).map_or(NodeId::HOME, |(node, _)| *node)
+    }
+
+    /// Asks a node what the statement's parameters and columns are, for our own use.
+    pub(in crate::session) async fn describe_silently(
+        &mut self,
+        name: &str,
+    ) -> Result<(), Failure> {
+        if self.statement(name)?.described {
+            return Ok(());
+        }
+        if self.transaction.failed {
+            return Err(transaction_failed());
+        }
+        self.quiet_pipeline().await?;
+        let statement = self.statement(name)?;
+        // The answers that were just read may have held the description.
+        if statement.described {
+            return Ok(());
+        }
+        let (types, parsed) = (statement.types.clone(), statement.statement.clone());
+        let Some(parsed) = parsed else { return Ok(()) };
+        let (types, columns) = self.describe_text(&parsed.text, &types).await?;
+        if let Some(statement) = self.statements.get_mut(name) {
+            statement.types = types;
+            statement.columns = columns;
+            statement.described = true;
+        }
+        Ok(())
+    }
+
+    /// Lets node 1 analyse `text`: parameter types and result columns.
+    ///
+    /// Errors: whatever PostgreSQL's analysis finds. Requires: the pipeline rests.
+    pub(crate) async fn describe_text(
+        &mut self,
+        text: &str,
+        types: &[u32],
+    ) -> Result<(Vec<u32>, Columns), Failure> {
+        self.describe_text_on(NodeId::HOME, text, types).await
+    }
+
+    async fn describe_text_on(
+        &mut self,
+        node: NodeId,
+        text: &str,
+        types: &[u32],
+    ) -> Result<(Vec<u32>, Columns), Failure> {
+        let link = self.enlist(node, Access::Read).await?;
+        link.prepared.remove("");
+        let types = link.types_here(types);
+        let out = link.connection().outgoing();
+        put_parse(out, "", text, &types);
+        put_describe(out, Target::Statement, "");
+        put_sync(out);
+        link.connection().flush().await?;
+        let refused_before = link.settle().await?;
+        let mut described = (Vec::new(), None);
+        let mut refused = None;
+        loop {
+            let frame = link.connection().next_frame().await?;
+            match frame.tag() {
+                b't' => described.0 = backend::decode_parameter_description(&frame)?,
+                b'T' => described.1 = Some(backend::decode_row_description(&frame)?),
+                b'E' => refused = Some(ErrorFields::decode(&frame)?),
+                b'Z' => break,
+                _ => (),
+            }
+        }
+        refused_before.map_or(Ok(()), Err)?;
+        if let Some(error) = refused {
+            return Err(error.into());
+        }
+        described.0 = self.shared.oids().types_to_home(node, &described.0);
+        if let Some(columns) = &mut described.1 {
+            self.shared.oids().to_home(node, columns);
+        }
+        Ok(described)
+    }
+}
+
+fn put_columns(out: &mut bytes::BytesMut, columns: Option<&[ColumnDescription]>) {
+    match columns {
+        Some(columns) => put_row_description(out, columns),
+        None => put_bare(out, b'n'),
+    }
+}
+
+fn set_formats(columns: &mut [ColumnDescription], arguments: &Arguments) {
+    for (index, column) in columns.iter_mut().enumerate() {
+        column.format = arguments.result_format(index);
+    }
+}

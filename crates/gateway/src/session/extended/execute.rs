@@ -1,0 +1,195 @@
+//! Execute: a portal's rows go to the client, all or some.
+//!
+//! Owns: forwarding to the node that has the portal, and handing out what the executor made.
+//! Never: chooses where a statement runs (Bind did).
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use tutti_sql::catalog::NodeId;
+use tutti_sql::plan::Access;
+use tutti_wire::backend::{self, put_bare, put_command_complete};
+use tutti_wire::frame::frame_len;
+use tutti_wire::frontend::put_execute;
+
+use super::pipeline::{Expect, Undo};
+use super::{Session, transaction_failed};
+use crate::executor::Done;
+use crate::failure::Failure;
+use crate::session::prepared::{Portal, Unrun};
+
+/// Messages for a node are sent when this many bytes of them have gathered.
+const PIPELINE_FLUSH_BYTES: usize = 32 * 1024;
+
+impl Session {
+    pub(super) async fn execute_portal(
+        &mut self,
+        name: &str,
+        row_limit: i32,
+    ) -> Result<(), Failure> {
+        match self.portal(name)? {
+            Portal::Node { node, access, copies } => {
+                self.execute_on_node(name, row_limit, node, access, copies).await
+            }
+            Portal::Empty => {
+                self.respond(Undo::Nothing, |out| put_bare(out, b'I'));
+                Ok(())
+            }
+            Portal::Plan(unrun) => self.execute_plan(name, &unrun, row_limit).await,
+            Portal::Rows { unrun, .. } => {
+                self.refuse_if_failed(&unrun.planned)?;
+                self.drain().await?;
+                self.hand_out(name, row_limit);
+                Ok(())
+            }
+            Portal::Finished(unrun) => self.execute_again(name, &unrun).await,
+        }
+    }
+
+    async fn execute_on_node(
+        &mut self,
+        name: &str,
+        row_limit: i32,
+        node: NodeId,
+        access: Access,
+        copies: bool,
+    ) -> Result<(), Failure> {
+        if self.transaction.failed {
+            return Err(transaction_failed());
+        }
+        self.refuse_lost_portal(node, name)?;
+        self.turn_to(node, access).await?;
+        self.pipeline.expects.push_back(Expect::Execute);
+        self.pipeline.unsynced.insert(node, true);
+        let link = self.links.get_mut(&node).expect("turned to");
+        let out = link.connection().outgoing();
+        put_execute(out, name, row_limit);
+        if PIPELINE_FLUSH_BYTES < out.len() {
+            link.connection().flush().await?;
+        }
+        if copies {
+            // The client's next messages may be the data.
+            self.drain().await?;
+        }
+        Ok(())
+    }
+
+    /// The unnamed portal does not survive what the gateway itself sends to a node; PostgreSQL's
+    /// would have, so this is told rather than passed over.
+    pub(super) fn refuse_lost_portal(&self, node: NodeId, name: &str) -> Result<(), Failure> {
+        let there = self.links.get(&node).is_some_and(|link| link.unnamed_portal);
+        if name.is_empty() && !there {
+            return Err(Failure::error("34000", "portal \"\" does not exist"));
+        }
+        Ok(())
+    }
+
+    /// A plan for several nodes, or for the gateway itself.
+    async fn execute_plan(
+        &mut self,
+        name: &str,
+        unrun: &Arc<Unrun>,
+        row_limit: i32,
+    ) -> Result<(), Failure> {
+        self.refuse_if_failed(&unrun.planned)?;
+        self.quiet_pipeline().await?;
+        let Unrun { planned, parsed, call, .. } = &**unrun;
+        // PostgreSQL, too, heeds limits only where rows are returned.
+        if row_limit <= 0 || parsed.is_copy() {
+            let done = self.execute(planned, &parsed.text, call).await?;
+            self.tell(done);
+            self.finish_portal(name, unrun);
+            return Ok(());
+        }
+        self.client.begin_capture();
+        let executed = self.execute(planned, &parsed.text, call).await;
+        let frames = self.client.end_capture();
+        let (frames, tag) = match executed? {
+            Done::Tag(tag) => (frames, tag),
+            Done::Told => split_off_tag(frames)?,
+            Done::Empty => (frames, String::new()),
+        };
+        let rows = Portal::Rows { unrun: unrun.clone(), frames, tag };
+        self.portals.insert(name.to_owned(), rows);
+        self.hand_out(name, row_limit);
+        Ok(())
+    }
+
+    /// Does nothing if the statement itself has ended the portal: COMMIT does.
+    fn finish_portal(&mut self, name: &str, unrun: &Arc<Unrun>) {
+        if let Some(portal) = self.portals.get_mut(name) {
+            *portal = Portal::Finished(unrun.clone());
+        }
+    }
+
+    /// Sends up to `row_limit` of the rows that a portal has left; all if it is not positive.
+    fn hand_out(&mut self, name: &str, row_limit: i32) {
+        let Some(Portal::Rows { unrun, frames, tag }) = self.portals.get_mut(name) else { return };
+        let limit =
+            usize::try_from(row_limit).ok().filter(|limit| 0 < *limit).unwrap_or(usize::MAX);
+        let (mut len, mut rows) = (0, 0);
+        while rows < limit
+            && let Ok(Some(frame)) = frame_len(&frames[len..])
+        {
+            rows += usize::from(frames[len] == b'D');
+            len += frame;
+        }
+        let out = self.client.out();
+        out.extend_from_slice(&frames.split_to(len));
+        if rows == limit {
+            put_bare(out, b's');
+            return;
+        }
+        // PostgreSQL counts the rows of the last Execute, where there are rows at all.
+        match tag.rsplit_once(' ') {
+            Some((words, count)) if returns_rows(words, rows) && is_number(count) => {
+                put_command_complete(out, &format!("{words} {rows}"));
+            }
+            _ => put_command_complete(out, tag),
+        }
+        let unrun = unrun.clone();
+        self.finish_portal(name, &unrun);
+    }
+
+    /// Another Execute of a portal that has come to its end: no more rows, or an error.
+    async fn execute_again(&mut self, name: &str, unrun: &Unrun) -> Result<(), Failure> {
+        self.refuse_if_failed(&unrun.planned)?;
+        if self.columns_of(unrun).await?.is_none() {
+            return Err(Failure::error("55000", format!("portal \"{name}\" cannot be run")));
+        }
+        let word = unrun.parsed.text.split_whitespace().next().unwrap_or_default();
+        let tag = match word.to_ascii_uppercase().as_str() {
+            "INSERT" => "INSERT 0 0".to_owned(),
+            tag @ ("EXPLAIN" | "SHOW") => tag.to_owned(),
+            word @ ("UPDATE" | "DELETE" | "MERGE" | "FETCH") => format!("{word} 0"),
+            _ => "SELECT 0".to_owned(),
+        };
+        self.respond(Undo::Nothing, |out| put_command_complete(out, &tag));
+        Ok(())
+    }
+}
+
+/// Whether the count in a command tag is one of rows that were sent.
+fn returns_rows(words: &str, rows: usize) -> bool {
+    0 < rows || matches!(words, "SELECT" | "FETCH")
+}
+
+fn is_number(word: &str) -> bool {
+    !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Captured answers end with a CommandComplete when the executor has told the client already.
+fn split_off_tag(mut frames: Bytes) -> Result<(Bytes, String), Failure> {
+    let mut at = 0;
+    while let Some(len) = frame_len(&frames[at..])? {
+        if frames[at] == b'C' {
+            let mut last = BytesMut::from(&frames[at..at + len]);
+            let frame = tutti_wire::frame::take_frame(&mut last)?.expect("a whole frame");
+            let tag = backend::decode_command_complete(&frame)?;
+            frames.truncate(at);
+            return Ok((frames, tag));
+        }
+        at += len;
+    }
+    Ok((frames, String::new()))
+}

@@ -1,0 +1,172 @@
+//! The extended protocol: Parse, Bind, Describe, Execute, Close, Flush, Sync.
+//!
+//! Owns: the way of a message to what handles it, what happens to the rest of a flight when one
+//! fails, and looking statements and portals up.
+//! Never: waits for a node while more messages for it may come.
+//! Start reading at [`Session::extended_message`]; then `pipeline`.
+//!
+//! As long as the messages between two Syncs concern one node, they are forwarded as the client
+//! wrote them and only their answers are counted ([`pipeline::Expect`]). Anything else first brings
+//! the pipeline to rest ([`Session::quiet_pipeline`]).
+
+mod bind;
+mod describe;
+mod execute;
+mod parse;
+mod pipeline;
+mod sync;
+mod values;
+
+use std::sync::Arc;
+
+use tutti_sql::plan::{Access, Plan, Planned};
+use tutti_wire::frame::Frame;
+use tutti_wire::frontend::{self, Message, Target};
+
+pub(super) use pipeline::Pipeline;
+
+use super::prepared::{CachedPlan, Portal, PreparedStatement};
+use super::{Mode, Session};
+use crate::client::ClientError;
+use crate::failure::Failure;
+
+impl Session {
+    /// Takes one message of the extended protocol.
+    pub(super) async fn extended_message(&mut self, frame: &Frame) -> Result<(), ClientError> {
+        if frame.tag() == b'S' {
+            return self.sync().await;
+        }
+        if self.pipeline.skipping {
+            return Ok(());
+        }
+        let taken = self.take_message(frame).await;
+        self.skip_on_failure(taken).await
+    }
+
+    /// Whether an error makes PostgreSQL ignore everything up to the next Sync, a Query included.
+    pub(super) fn is_skipping(&self) -> bool {
+        self.pipeline.skipping
+    }
+
+    /// After a failure: tells the client, behind the answers to earlier messages, and skips what
+    /// comes until Sync.
+    pub(super) async fn skip_on_failure(
+        &mut self,
+        taken: Result<(), Failure>,
+    ) -> Result<(), ClientError> {
+        let failure = match taken {
+            Ok(()) => return Ok(()),
+            Err(failure) if self.pipeline.skipping => failure,
+            // Answers to earlier messages come first; one of them may itself be an error.
+            Err(failure) => match self.answer_earlier().await {
+                Ok(()) => failure,
+                Err(earlier) => earlier,
+            },
+        };
+        self.skip_rest();
+        match failure {
+            Failure::Client(error) => Err(error),
+            Failure::Statement(error) => {
+                self.client.put_error(&error);
+                self.fail_transaction();
+                Ok(())
+            }
+        }
+    }
+
+    async fn answer_earlier(&mut self) -> Result<(), Failure> {
+        self.check_unchecked().await?;
+        self.drain().await
+    }
+
+    async fn take_message(&mut self, frame: &Frame) -> Result<(), Failure> {
+        let message = frontend::decode(frame)?;
+        // A Parse waits only for the message that says where its statement will run.
+        if let Some(unchecked) = &self.pipeline.unchecked
+            && !concerns(&message, unchecked)
+        {
+            self.check_unchecked().await?;
+        }
+        match message {
+            Message::Parse(parse) => self.parse(parse).await,
+            Message::Bind(bind) => self.bind(frame, bind).await,
+            Message::Describe(Target::Statement, name) => self.describe_statement(name).await,
+            Message::Describe(Target::Portal, name) => self.describe_portal(&name).await,
+            Message::Execute { portal, row_limit } => self.execute_portal(&portal, row_limit).await,
+            Message::Close(target, name) => self.close(target, name).await,
+            Message::Flush => {
+                self.drain().await?;
+                Ok(self.client.flush().await?)
+            }
+            other => unreachable!("{other:?} is not of the extended protocol"),
+        }
+    }
+
+    // Looking things up
+
+    fn statement(&self, name: &str) -> Result<&PreparedStatement, Failure> {
+        self.statements.get(name).ok_or_else(|| {
+            let message = match name {
+                "" => "unnamed prepared statement does not exist".to_owned(),
+                name => format!("prepared statement \"{name}\" does not exist"),
+            };
+            Failure::error("26000", message)
+        })
+    }
+
+    /// A portal of the client's; SQL cursors are portals too.
+    fn portal(&self, name: &str) -> Result<Portal, Failure> {
+        if let Some(portal) = self.portals.get(name) {
+            return Ok(portal.clone());
+        }
+        match self.cursors.get(name) {
+            Some((node, _)) => {
+                Ok(Portal::Node { node: *node, access: Access::Write, copies: false })
+            }
+            None => Err(Failure::error("34000", format!("portal \"{name}\" does not exist"))),
+        }
+    }
+
+    /// The statement's plan, made anew if the catalog or the meaning of names has changed.
+    fn plan_of(&mut self, name: &str) -> Result<Arc<Planned>, Failure> {
+        self.refresh_catalog();
+        let (version, scope_changes) = (self.catalog.version, self.scope_changes);
+        let statement = self.statement(name)?;
+        if let Some(cached) = &statement.plan
+            && (cached.version, cached.scope_changes) == (version, scope_changes)
+            && !self.transaction.catalog_changed
+        {
+            return Ok(cached.planned.clone());
+        }
+        let Some(parsed) = statement.statement.clone() else {
+            let why = "the statement is empty".to_owned();
+            return Ok(Arc::new(Planned { plan: Plan::Empty, why }));
+        };
+        let planned = Arc::new(self.plan(&parsed)?);
+        if let Some(statement) = self.statements.get_mut(name) {
+            statement.plan = Some(CachedPlan { version, scope_changes, planned: planned.clone() });
+        }
+        Ok(planned)
+    }
+
+    fn refuse_if_failed(&self, planned: &Planned) -> Result<(), Failure> {
+        if self.transaction.failed && !super::simple::ends_failed_transaction(planned) {
+            return Err(transaction_failed());
+        }
+        Ok(())
+    }
+}
+
+/// Whether a message tells where the statement `name`, parsed just before, will run.
+fn concerns(message: &Message, name: &str) -> bool {
+    match message {
+        Message::Bind(bind) => bind.statement == name,
+        Message::Describe(Target::Statement, described) => described == name,
+        _ => false,
+    }
+}
+
+fn transaction_failed() -> Failure {
+    let message = "current transaction is aborted, commands ignored until end of transaction block";
+    Failure::error("25P02", message)
+}

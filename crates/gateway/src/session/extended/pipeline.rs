@@ -1,0 +1,298 @@
+//! The pipeline: messages that went to one node unread, and whose answers come back in order.
+//!
+//! Owns: which answers are due to the client ([`Expect`]), turning from one node to another, and
+//! undoing what was noted for messages that a node skipped behind an error.
+//! Never: decides what a message means.
+//! Start reading at [`Session::turn_to`] and [`Session::drain`].
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::BytesMut;
+use tutti_sql::catalog::NodeId;
+use tutti_sql::plan::Access;
+use tutti_wire::backend;
+use tutti_wire::error_fields::ErrorFields;
+use tutti_wire::frontend::{
+    Arguments, Target, put_bind, put_close, put_execute, put_flush, put_parse, put_sync,
+};
+
+use super::{Mode, PreparedStatement, Session};
+use crate::failure::Failure;
+use crate::session::StatementId;
+
+/// Name of the portal in which a BEGIN of our own runs inside a client's flight.
+const BEGIN_PORTAL: &str = "tutti begin";
+/// No statement has this identifier: a name marked with it is closed before it is used again.
+const NO_STATEMENT: StatementId = 0;
+
+/// An answer that is due to the client.
+#[derive(Debug)]
+pub(super) enum Expect {
+    /// ParseComplete of this statement for the client.
+    Parse(String),
+    /// ParseComplete that the client does not know of.
+    SilentParse(String),
+    /// CloseComplete that the client does not know of.
+    SilentClose,
+    /// BindComplete.
+    Bind,
+    /// ParameterDescription and RowDescription or NoData; kept for the statement.
+    DescribeStatement { name: String, id: StatementId },
+    /// RowDescription or NoData.
+    DescribePortal,
+    /// Rows and what ends them.
+    Execute,
+    /// Something of our own that is to be sent when its turn comes; else it is undone.
+    Own(BytesMut, Undo),
+}
+
+/// How to undo a message that the gateway has obeyed already, when it turns out that an earlier one
+/// failed: PostgreSQL would never have looked at it.
+#[derive(Debug)]
+pub(super) enum Undo {
+    /// It changed nothing that outlives the flight.
+    Nothing,
+    /// It made this statement.
+    Forget(String),
+    /// It closed this statement.
+    Restore(String, Box<PreparedStatement>),
+}
+
+/// Messages that were sent to a node and not answered yet.
+#[derive(Debug, Default)]
+pub(in crate::session) struct Pipeline {
+    /// The node they went to.
+    pub(super) node: Option<NodeId>,
+    pub(super) expects: VecDeque<Expect>,
+    /// Nodes that have received messages since the last Sync, and whether something ran there.
+    pub(super) unsynced: BTreeMap<NodeId, bool>,
+    /// A Parse that no node has seen yet: statement name.
+    pub(super) unchecked: Option<String>,
+    /// An error was found: messages are skipped until Sync.
+    pub(super) skipping: bool,
+}
+
+impl Session {
+    /// Makes `node` the one whose answers come next.
+    ///
+    /// Turning away from a node on which something ran outside a transaction makes what ran there,
+    /// and all that follows until Sync, one implicit transaction: PostgreSQL's meaning of a pipeline.
+    pub(super) async fn turn_to(&mut self, node: NodeId, access: Access) -> Result<(), Failure> {
+        if self.pipeline.node != Some(node) {
+            self.drain().await?;
+            let something_ran =
+                self.pipeline.unsynced.iter().any(|(other, ran)| *ran && *other != node);
+            if something_ran && self.is_autocommit() {
+                self.begin_behind().await?;
+            }
+        }
+        let joins = self.transaction.is_open() && !self.transaction.nodes.contains_key(&node);
+        if joins && self.pipeline.unsynced.contains_key(&node) {
+            // BEGIN is a simple query: the node's pipeline must rest before it.
+            self.drain().await?;
+            let link = self.link(node).await?;
+            put_sync(link.connection().outgoing());
+            link.connection().flush().await?;
+            self.read_ready(node).await?;
+            self.pipeline.unsynced.remove(&node);
+        }
+        self.enlist(node, access).await?;
+        self.pipeline.node = Some(node);
+        self.pipeline.unsynced.entry(node).or_insert(false);
+        Ok(())
+    }
+
+    /// BEGIN behind statements that already ran since the last Sync: PostgreSQL makes them part of
+    /// the block.
+    async fn begin_behind(&mut self) -> Result<(), Failure> {
+        self.transaction.mode = Mode::Implicit;
+        let ran: Vec<_> =
+            self.pipeline.unsynced.iter().filter(|(_, ran)| **ran).map(|(node, _)| *node).collect();
+        for node in ran {
+            let link = self.link(node).await?;
+            link.prepared.remove("");
+            let out = link.connection().outgoing();
+            put_parse(out, "", "BEGIN", &[]);
+            // Not the unnamed portal: the client may still use its own.
+            put_bind(out, BEGIN_PORTAL, "", &Arguments::default());
+            put_execute(out, BEGIN_PORTAL, 0);
+            put_close(out, Target::Portal, BEGIN_PORTAL);
+            put_sync(out);
+            link.connection().flush().await?;
+            self.read_ready(node).await?;
+            self.transaction.record(node, Access::Write);
+            self.pipeline.unsynced.remove(&node);
+        }
+        Ok(())
+    }
+
+    /// Brings the pipeline to rest: all answers read, no node waits for a Sync.
+    pub(in crate::session) async fn quiet_pipeline(&mut self) -> Result<(), Failure> {
+        self.check_unchecked().await?;
+        self.drain().await?;
+        if self.pipeline.unsynced.values().any(|ran| *ran) && self.is_autocommit() {
+            self.begin_behind().await?;
+        }
+        self.sync_nodes().await
+    }
+
+    /// Writes something of our own, when its turn comes.
+    pub(super) fn respond(&mut self, undo: Undo, write: impl FnOnce(&mut BytesMut)) {
+        if self.pipeline.expects.is_empty() {
+            write(self.client.out());
+        } else {
+            let mut bytes = BytesMut::new();
+            write(&mut bytes);
+            self.pipeline.expects.push_back(Expect::Own(bytes, undo));
+        }
+    }
+
+    /// Reads every answer that is due and passes it on.
+    pub(super) async fn drain(&mut self) -> Result<(), Failure> {
+        if self.pipeline.expects.is_empty() {
+            return Ok(());
+        }
+        if let Some(node) = self.pipeline.node
+            && let Some(link) = self.links.get_mut(&node)
+        {
+            put_flush(link.connection().outgoing());
+            link.connection().flush().await?;
+        }
+        self.read_expected().await
+    }
+
+    /// Reads what is due. After an error the node skips the rest, and so do we.
+    pub(super) async fn read_expected(&mut self) -> Result<(), Failure> {
+        while let Some(expect) = self.pipeline.expects.pop_front() {
+            if let Expect::Own(bytes, _) = &expect {
+                self.client.out().extend_from_slice(bytes);
+                continue;
+            }
+            if let Err(failure) = self.read_one_expected(&expect).await {
+                self.pipeline.expects.push_front(expect);
+                self.skip_rest();
+                return Err(failure);
+            }
+        }
+        Ok(())
+    }
+
+    /// From here to Sync nothing is answered; what was noted for unanswered messages is undone.
+    pub(super) fn skip_rest(&mut self) {
+        self.pipeline.skipping = true;
+        if let Some(name) = self.pipeline.unchecked.take() {
+            self.statements.remove(&name);
+        }
+        while let Some(expect) = self.pipeline.expects.pop_back() {
+            match expect {
+                Expect::Parse(name) => {
+                    self.statements.remove(&name);
+                    self.distrust(name);
+                }
+                Expect::SilentParse(name) => self.distrust(name),
+                Expect::Own(_, Undo::Forget(name)) => {
+                    self.statements.remove(&name);
+                }
+                Expect::Own(_, Undo::Restore(name, statement)) => {
+                    self.statements.insert(name, *statement);
+                }
+                Expect::Own(_, Undo::Nothing)
+                | Expect::SilentClose
+                | Expect::Bind
+                | Expect::DescribeStatement { .. }
+                | Expect::DescribePortal
+                | Expect::Execute => (),
+            }
+        }
+    }
+
+    /// What the node has under this name is not known: it may or may not have seen the Parse.
+    fn distrust(&mut self, name: String) {
+        if let Some(node) = self.pipeline.node
+            && let Some(link) = self.links.get_mut(&node)
+        {
+            link.prepared.insert(name, NO_STATEMENT);
+        }
+    }
+
+    async fn read_one_expected(&mut self, expect: &Expect) -> Result<(), Failure> {
+        let node = self.pipeline.node.expect("answers are expected from a node");
+        let Some(link) = self.links.get_mut(&node) else {
+            return Err(Failure::error("08006", format!("connection to node {node} lost")));
+        };
+        if let Some(refused) = link.settle().await? {
+            return Err(refused.into());
+        }
+        loop {
+            let link = self.links.get_mut(&node).expect("there above");
+            let frame = match tutti_wire::frame::take_frame(link.connection().incoming())? {
+                Some(frame) => frame,
+                None => {
+                    self.client.flush_if_full().await?;
+                    link.connection().read_more().await?;
+                    continue;
+                }
+            };
+            let out = self.client.out();
+            match (frame.tag(), expect) {
+                (b'E', _) => return Err(ErrorFields::decode(&frame)?.into()),
+                (b'N' | b'A', _) => out.extend_from_slice(frame.as_bytes()),
+                (b'S', _) => {
+                    let (name, value) = backend::decode_parameter_status(&frame)?;
+                    self.client.report(name, value);
+                }
+                (b'1', Expect::SilentParse(_)) | (b'3', Expect::SilentClose) => return Ok(()),
+                (b'1', Expect::Parse(_)) | (b'2', Expect::Bind) => {
+                    out.extend_from_slice(frame.as_bytes());
+                    return Ok(());
+                }
+                (b't', Expect::DescribeStatement { name, id }) => {
+                    link.put_description(out, &frame)?;
+                    let types = backend::decode_parameter_description(&frame)?;
+                    let types = self.shared.oids().types_to_home(node, &types);
+                    if let Some(statement) = self.statements.get_mut(name).filter(|s| s.id == *id) {
+                        statement.types = types;
+                    }
+                }
+                (b'T' | b'n', Expect::DescribeStatement { name, id }) => {
+                    link.put_description(out, &frame)?;
+                    let mut columns = (frame.tag() == b'T')
+                        .then(|| backend::decode_row_description(&frame))
+                        .transpose()?;
+                    if let Some(columns) = &mut columns {
+                        self.shared.oids().to_home(node, columns);
+                    }
+                    if let Some(statement) = self.statements.get_mut(name).filter(|s| s.id == *id) {
+                        statement.columns = columns;
+                        statement.described = true;
+                    }
+                    return Ok(());
+                }
+                (b'T' | b'n', Expect::DescribePortal) => {
+                    link.put_description(out, &frame)?;
+                    return Ok(());
+                }
+                (b'D' | b'H' | b'd' | b'c', Expect::Execute) => {
+                    out.extend_from_slice(frame.as_bytes());
+                }
+                (b'G', Expect::Execute) => {
+                    out.extend_from_slice(frame.as_bytes());
+                    let link = self.links.get_mut(&node).expect("there above");
+                    crate::executor::pump_copy_data(&mut self.client, link, false).await?;
+                    let link = self.links.get_mut(&node).expect("there above");
+                    put_flush(link.connection().outgoing());
+                    link.connection().flush().await?;
+                }
+                (b'C' | b'I' | b's', Expect::Execute) => {
+                    out.extend_from_slice(frame.as_bytes());
+                    return Ok(());
+                }
+                (tag, expect) => {
+                    let message =
+                        format!("node {node} sent {tag:#x} where {expect:?} was expected");
+                    return Err(Failure::error("08P01", message));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Close and Sync: what ends a statement, a portal, a flight.
+//!
+//! Owns: the end of a flight: Syncs to nodes, the implicit transaction's commit, ReadyForQuery.
+//! Never: decides how a transaction commits (`commit` does).
+//! Start reading at [`Session::sync`].
+
+use tutti_sql::catalog::NodeId;
+use tutti_sql::plan::Access;
+use tutti_wire::backend::{decode_parameter_status, put_bare};
+use tutti_wire::error_fields::ErrorFields;
+use tutti_wire::frontend::{Target, put_close, put_sync};
+
+use super::pipeline::{Expect, Undo};
+use super::{Mode, Portal, Session};
+use crate::client::ClientError;
+use crate::failure::Failure;
+use crate::node::NodeError;
+
+impl Session {
+    pub(super) async fn close(&mut self, target: Target, name: String) -> Result<(), Failure> {
+        let mut undo = Undo::Nothing;
+        match target {
+            Target::Portal => {
+                let portal = self.portal(&name).ok();
+                self.portals.remove(&name);
+                self.cursors.remove(&name);
+                if let Some(Portal::Node { node, .. }) = portal {
+                    self.turn_to(node, Access::Read).await?;
+                    let link = self.links.get_mut(&node).expect("turned to");
+                    put_close(link.connection().outgoing(), Target::Portal, &name);
+                    self.pipeline.expects.push_back(Expect::SilentClose);
+                }
+            }
+            // Nodes forget a statement when its name is used again.
+            Target::Statement => {
+                if let Some(statement) = self.statements.remove(&name) {
+                    undo = Undo::Restore(name, Box::new(statement));
+                }
+            }
+        }
+        self.respond(undo, |out| put_bare(out, b'3'));
+        Ok(())
+    }
+
+    pub(super) async fn sync(&mut self) -> Result<(), ClientError> {
+        let synced = self.finish_pipeline().await;
+        let failed = synced.is_err() || self.pipeline.skipping;
+        self.skip_on_failure(synced).await?;
+        self.pipeline.skipping = false;
+        let quiet = self.sync_nodes().await;
+        let ended = match (quiet, self.transaction.mode, failed) {
+            (Err(failure), ..) => Err(failure),
+            (Ok(()), Mode::Implicit, true) => self.rollback().await,
+            (Ok(()), Mode::Implicit, false) => self.commit().await,
+            (Ok(()), Mode::None | Mode::Explicit, _) => Ok(()),
+        };
+        self.report(ended).await?;
+        if self.transaction.mode == Mode::None {
+            self.portals.clear();
+        }
+        self.client.put_ready(self.transaction.status());
+        self.client.flush().await
+    }
+
+    async fn finish_pipeline(&mut self) -> Result<(), Failure> {
+        if self.pipeline.skipping {
+            return Ok(());
+        }
+        self.check_unchecked().await?;
+        // The node's Sync travels with what it ends, so that one flight does for all.
+        if self.pipeline.unsynced.len() == 1
+            && let Some(node) = self.pipeline.node
+            && self.pipeline.unsynced.contains_key(&node)
+            && let Some(link) = self.links.get_mut(&node)
+        {
+            put_sync(link.connection().outgoing());
+            link.connection().flush().await?;
+            let drained = self.read_expected().await;
+            // ReadyForQuery is read here in any case: errors are answered before it.
+            let ready = self.read_ready(node).await;
+            self.pipeline.unsynced.clear();
+            self.pipeline.node = None;
+            return drained.and(ready);
+        }
+        self.drain().await
+    }
+
+    pub(super) async fn read_ready(&mut self, node: NodeId) -> Result<(), Failure> {
+        let Some(link) = self.links.get_mut(&node) else { return Ok(()) };
+        // A BEGIN that was sent silently has a ReadyForQuery of its own, which comes first.
+        let mut refused = match link.settle().await? {
+            Some(NodeError::Refused(fields)) => Some(*fields),
+            Some(error) => return Err(error.into()),
+            None => None,
+        };
+        loop {
+            let frame = link.connection().next_frame().await?;
+            match frame.tag() {
+                b'Z' => break,
+                // A deferred constraint, or a commit that failed.
+                b'E' => refused = refused.or(Some(ErrorFields::decode(&frame)?)),
+                b'N' | b'A' => self.client.out().extend_from_slice(frame.as_bytes()),
+                b'S' => {
+                    let (name, value) = decode_parameter_status(&frame)?;
+                    self.client.report(name, value);
+                }
+                _ => (),
+            }
+        }
+        refused.map_or(Ok(()), |error| Err(error.into()))
+    }
+
+    /// Sends Sync to every node that has received messages since the last, and waits for each.
+    pub(super) async fn sync_nodes(&mut self) -> Result<(), Failure> {
+        let nodes = std::mem::take(&mut self.pipeline.unsynced);
+        self.pipeline.node = None;
+        let mut outcome = Ok(());
+        for node in nodes.into_keys() {
+            if let Some(link) = self.links.get_mut(&node) {
+                put_sync(link.connection().outgoing());
+                let flushed = link.connection().flush().await;
+                let ready = match flushed {
+                    Ok(()) => self.read_ready(node).await,
+                    Err(error) => Err(error.into()),
+                };
+                outcome = outcome.and(ready);
+            }
+        }
+        outcome
+    }
+}
