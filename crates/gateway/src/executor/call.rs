@@ -30,7 +30,7 @@ impl Call {
     /// Appends `sql` to the link, so that the answer is what the client asked for. Ends with a
     /// message that makes the node say ReadyForQuery.
     pub(crate) fn put(&self, link: &mut Link, sql: &str) {
-        link.forget_unnamed();
+        link.begin();
         match self {
             Self::Simple => put_query(link.connection().outgoing(), sql),
             Self::Extended { types, arguments } => {
@@ -47,7 +47,7 @@ impl Call {
     /// Appends a query of the gateway's own that may contain the client's parameters; its rows come
     /// as text whatever the client asked for.
     pub(crate) fn put_internal(&self, link: &mut Link, sql: &str) {
-        link.forget_unnamed();
+        link.begin();
         match self {
             Self::Extended { types, arguments } if !arguments.values.is_empty() => {
                 let types = link.types_here(types);

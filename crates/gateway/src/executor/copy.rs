@@ -378,7 +378,7 @@ impl Session {
         let nodes = self.catalog.nodes.clone();
         for node in &nodes {
             let link = self.enlist(*node, Access::Read).await?;
-            link.forget_unnamed();
+            link.begin();
             put_query(link.connection().outgoing(), text);
             link.connection().flush().await?;
         }
@@ -429,7 +429,10 @@ impl Session {
                 }
                 b'C' => tag = decode_command_complete(&frame)?,
                 b'E' => refused = Some(ErrorFields::decode(&frame)?),
-                b'Z' => break,
+                b'Z' => {
+                    link.answered();
+                    break;
+                }
                 _ => (),
             }
         }
@@ -479,7 +482,7 @@ impl Part {
 
 /// Sends a COPY … FROM STDIN and waits until the node takes data.
 async fn open_copy(link: &mut Link, sql: &str) -> Result<(), Failure> {
-    link.forget_unnamed();
+    link.begin();
     put_query(link.connection().outgoing(), sql);
     link.connection().flush().await?;
     let refused_before = link.settle().await?;
@@ -489,7 +492,10 @@ async fn open_copy(link: &mut Link, sql: &str) -> Result<(), Failure> {
         match frame.tag() {
             b'G' => return Ok(refused_before.map_or(Ok(()), Err)?),
             b'E' => refused = Some(ErrorFields::decode(&frame)?),
-            b'Z' => break,
+            b'Z' => {
+                link.answered();
+                break;
+            }
             _ => (),
         }
     }
@@ -501,5 +507,7 @@ async fn open_copy(link: &mut Link, sql: &str) -> Result<(), Failure> {
 
 /// Reads the end of a COPY: its tag.
 async fn finish_copy(link: &mut Link) -> Result<String, Failure> {
-    Ok(link.connection().finish_query().await?.pop().unwrap_or_default().tag)
+    let finished = link.connection().finish_query().await;
+    link.answered();
+    Ok(finished?.pop().unwrap_or_default().tag)
 }

@@ -181,7 +181,10 @@ pub(super) async fn read_rows(
                     break;
                 }
             }
-            b'Z' => break,
+            b'Z' => {
+                link.answered();
+                break;
+            }
             _ => (),
         }
     }

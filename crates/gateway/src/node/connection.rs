@@ -13,7 +13,7 @@ use tutti_sql::catalog::NodeId;
 use tutti_wire::backend::{decode_command_complete, decode_data_row};
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::{Fields, Frame, WireError, take_frame};
-use tutti_wire::frontend::{put_query, put_terminate};
+use tutti_wire::frontend::{put_copy_fail, put_query, put_terminate};
 use tutti_wire::startup::put_startup;
 
 use super::authentication::{Exchange, Step};
@@ -289,6 +289,11 @@ impl NodeConnection {
                 b'C' => {
                     current.tag = decode_command_complete(&frame)?;
                     results.push(std::mem::take(&mut current));
+                }
+                // A COPY that was given up: its data will never come.
+                b'G' => {
+                    put_copy_fail(&mut self.outgoing, "the statement was given up");
+                    self.flush().await?;
                 }
                 b'E' => {
                     let fields = ErrorFields::decode(&frame)?;

@@ -49,7 +49,14 @@ pub struct Link {
 impl Link {
     /// Wraps a fresh connection.
     pub fn new(shared: Arc<Shared>, connection: NodeConnection) -> Self {
-        Self { shared, connection, silent: 0, prepared: HashMap::new(), unnamed_portal: false }
+        Self {
+            shared,
+            connection,
+            unread: VecDeque::new(),
+            awaited: false,
+            prepared: HashMap::new(),
+            unnamed_portal: false,
+        }
     }
 
     /// Appends a RowDescription or ParameterDescription of this node, in node 1's OIDs.
