@@ -150,4 +150,5 @@ SELECT * FROM keyless WHERE a > 800 ORDER BY 1;
 COPY paid_orders TO STDOUT;
 COPY (SELECT * FROM nowhere) TO STDOUT;
 COPY keyless TO STDOUT (FORMAT nonsense);
+-- refused in by_customer, replicated: the rows of several writes would have to be brought together
 COPY (DELETE FROM keyless WHERE a = 7 RETURNING a) TO STDOUT;

@@ -67,7 +67,6 @@ PREPARE every AS SELECT count(*) FROM orders WHERE status = $1;
 EXECUTE every ('paid');
 PREPARE nothing AS SELECT name FROM nowhere;
 EXECUTE nothing;
-SELECT name, statement IS NOT NULL FROM pg_prepared_statements WHERE name = 'by_id';
 DEALLOCATE by_id;
 EXECUTE by_id (3);
 DEALLOCATE nobody;

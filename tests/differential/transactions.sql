@@ -36,9 +36,12 @@ ROLLBACK;
 BEGIN ISOLATION LEVEL REPEATABLE READ;
 SHOW transaction_isolation;
 SELECT current_setting('transaction_isolation');
-SELECT * FROM accounts WHERE account_id = 1;
-UPDATE accounts SET balance = balance + 1 WHERE account_id = 1;
 COMMIT;
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+SELECT * FROM accounts WHERE account_id = 1;
+-- refused in replicated, apart: there is no snapshot over several nodes yet
+UPDATE accounts SET balance = balance + 1 WHERE account_id = 1;
+ROLLBACK;
 BEGIN ISOLATION LEVEL REPEATABLE READ;
 -- refused in by_customer, apart: there is no snapshot over several nodes yet
 SELECT count(*) FROM orders;
@@ -114,9 +117,10 @@ SELECT order_id FROM orders WHERE status = 'paid' ORDER BY 1 FOR SHARE;
 SELECT item_id FROM items WHERE item_id = 1 FOR KEY SHARE;
 SELECT customer_id FROM customers ORDER BY 1 FOR UPDATE SKIP LOCKED;
 SELECT customer_id FROM customers WHERE customer_id = 2 FOR UPDATE NOWAIT;
+-- refused in apart: the rows to lock are known only where they are brought together
 SELECT o.order_id FROM orders o JOIN customers c USING (customer_id) WHERE o.customer_id = 5 ORDER BY 1 FOR UPDATE OF o;
-SELECT count(*) FROM accounts FOR UPDATE;
 ROLLBACK;
+SELECT count(*) FROM accounts FOR UPDATE;
 BEGIN;
 LOCK TABLE accounts IN SHARE ROW EXCLUSIVE MODE;
 UPDATE accounts SET balance = balance + 1 WHERE account_id = 1;

@@ -55,6 +55,12 @@ pub(super) fn encoding_is_known(text: &str) -> bool {
     ["utf8", "unicode", "sqlascii", "default"].iter().any(|name| text.contains(name))
 }
 
+/// Whether `given` asks for another level than the transaction has.
+fn isolation_differs(now: Option<&str>, given: &Characteristics) -> bool {
+    let now = now.unwrap_or("read committed");
+    given.isolation.as_deref().is_some_and(|wanted| wanted != now)
+}
+
 impl Session {
     /// Runs SET, RESET, SHOW, DISCARD…
     pub(crate) async fn execute_setting(
@@ -175,9 +181,18 @@ impl Session {
             self.settings.characteristics.update(given);
             return Ok(done);
         }
-        if self.transaction.mode != Mode::Explicit || !self.transaction.nodes.is_empty() {
-            // Too late, or outside a transaction: node 1 words the error or warning.
+        if self.transaction.mode != Mode::Explicit {
+            // Node 1 words the warning.
             return self.run_on_one(NodeId::HOME, Access::Read, text, call).await;
+        }
+        if !self.transaction.nodes.is_empty() {
+            let now = &self.transaction.characteristics.isolation;
+            let now = now.as_deref().or(self.settings.characteristics.isolation.as_deref());
+            if isolation_differs(now, given) {
+                let message = "SET TRANSACTION ISOLATION LEVEL must be called before any query";
+                return Err(ErrorFields::error("25001", message).into());
+            }
+            return self.set_everywhere("", text, false, call).await;
         }
         self.transaction.characteristics.update(given);
         Ok(Done::Tag("SET".to_owned()))

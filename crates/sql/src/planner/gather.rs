@@ -11,13 +11,13 @@
 use std::sync::Arc;
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::{Alias, ColumnRef, Node, RangeVar, SelectStmt};
+use pg_query::protobuf::{Alias, ColumnRef, Node, RangeVar, ResTarget, SelectStmt};
 
 use super::analysis::{Analysis, ColumnUse, ItemId};
 use super::functions::{is_time, is_time_call, volatility};
 use super::names::string;
 use super::pins::Facts;
-use super::{Context, deparse, deparse_expression, walk};
+use super::{Context, deparse, deparse_expression, output_names, walk};
 use crate::catalog::{Relation, Volatility, quote_identifier};
 use crate::plan::{Collect, CollectFrom, NodeChoice, Piece, Template};
 use crate::refusal::Refusal;
@@ -116,6 +116,10 @@ fn take_lock(
     let simple = analysis.items.len() == 1
         && analysis.queries.len() == 1
         && !analysis.queries[0].has_limit
+        && !analysis.queries[0].has_aggregates
+        && !analysis.queries[0].has_grouping
+        && !analysis.queries[0].has_distinct
+        && !analysis.queries[0].has_windows
         && select.locking_clause.len() == 1;
     if !simple {
         return Err(refusal());
@@ -358,12 +362,25 @@ impl Rewriter<'_, '_> {
             }
             _ => None,
         };
+        let name = match &child.node {
+            Some(NodeEnum::ResTarget(target)) => output_name(target),
+            _ => None,
+        };
         match (replacement, &mut child.node) {
             (Some(replacement), _) => {
                 *child = replacement;
                 Ok(())
             }
-            (None, Some(node)) => self.rewrite(node),
+            (None, Some(node)) => {
+                self.rewrite(node)?;
+                if let NodeEnum::ResTarget(target) = node
+                    && let Some(name) = name
+                    && output_name(target).as_ref() != Some(&name)
+                {
+                    target.name = name;
+                }
+                Ok(())
+            }
             (None, None) => Ok(()),
         }
     }
@@ -380,7 +397,7 @@ impl Rewriter<'_, '_> {
         let columns = range.alias.as_ref().map_or_else(String::new, column_aliases);
         let name = table.relation.sql_name();
         let select = parse_select(&format!(
-            "SELECT FROM unnest('{MARKER}{index}'::{name}[]) AS {alias}{columns}"
+            "SELECT FROM pg_catalog.unnest('{MARKER}{index}'::{name}[]) AS {alias}{columns}"
         ))?;
         Ok(select.from_clause.into_iter().next())
     }
@@ -427,6 +444,12 @@ impl Rewriter<'_, '_> {
         }
         Ok(())
     }
+}
+
+/// The name that an output without AS takes from its expression.
+fn output_name(target: &ResTarget) -> Option<String> {
+    let value = target.val.as_ref()?.node.as_ref()?;
+    target.name.is_empty().then(|| output_names::figure(value).to_owned())
 }
 
 /// Locations of the tables directly in a FROM entry.
