@@ -447,6 +447,10 @@ impl<'a> Analyser<'a> {
         let spread = match &relation.kind {
             RelationKind::View { definition } => {
                 let contents = views::contents(relation, definition, &self.context)?;
+                if contents.functions.reads_time {
+                    let why = || format!("view {} reads the current time", relation.name);
+                    self.analysis.time_in_view.get_or_insert_with(why);
+                }
                 self.analysis.functions.merge(contents.functions);
                 if contents.distributed {
                     return Err(Refusal::postgres(

@@ -240,6 +240,8 @@ pub(super) struct Analysis<'a> {
     /// A `*` or NATURAL whose columns could not be resolved.
     pub(super) loose_star: bool,
     pub(super) functions: FunctionUse,
+    /// Why the current time cannot be made the same on all nodes: a view reads it, and stays a view.
+    pub(super) time_in_view: Option<String>,
     /// A relation that only node 1 has.
     pub(super) home_relation: Option<String>,
     /// Tables in WITH that are changed.

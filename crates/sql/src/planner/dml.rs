@@ -4,15 +4,18 @@
 //! Never: rewrites anything but the statement that moves rows (`gather.rs` does the rest).
 //! Start reading at [`plan_modification`].
 
+mod defaults;
+
 use std::sync::Arc;
 
 use pg_query::NodeEnum;
 use pg_query::protobuf::{Node, RangeVar, UpdateStmt};
 
 use super::analyse::analyse;
-use super::analysis::{Analysis, Constraint, ItemId, Value};
+use super::analysis::{Analysis, Constraint, ItemId, Source, Value};
 use super::filters::value;
 use super::gather::{self, Order};
+use super::insert::refuse_unsafe_trigger;
 use super::pins::{Facts, Landing, landing, pin};
 use super::query::{
     all_pins, home_reason, modifying_refusal, not_pinned, pinned_reason, refuse_impossible,
@@ -33,6 +36,8 @@ pub(super) fn plan_modification(
     }
     let expanded = views::expanded_tree(tree, context)?;
     let tree = expanded.as_ref().unwrap_or(tree);
+    let explicit = defaults::written_out(tree, context);
+    let tree = explicit.as_ref().unwrap_or(tree);
     let analysis = analyse(tree, context)?;
     if let Some(name) = analysis.current_of {
         let plan = Plan::Cursor { name: Some(name.to_owned()), close: false };
@@ -66,17 +71,6 @@ fn target_range(tree: &NodeEnum) -> Option<&RangeVar> {
         NodeEnum::MergeStmt(merge) => merge.relation.as_ref(),
         _ => None,
     }
-}
-
-/// Refuses writes to a table whose trigger no single node can run rightly.
-pub(super) fn refuse_unsafe_trigger(relation: &Relation) -> Result<(), Refusal> {
-    let Some(trigger) = &relation.unsafe_trigger else { return Ok(()) };
-    Err(Refusal::unsupported(
-        format!("\"{}\" cannot be written: trigger {trigger} would run on one node", relation.name),
-        "The trigger's function uses a distributed table or a sequence, or writes a replicated \
-         table, and a node would see or change only its own share.",
-        "Drop or disable the trigger, and do its work in the client's transaction.",
-    ))
 }
 
 /// A target that only node 1 has.
@@ -130,12 +124,16 @@ fn on_replicated(
     if let Some(relation) = &analysis.home_relation {
         return Err(refuse_home_relation(relation));
     }
-    if let Some(obstacle) = scatter::unstable_subquery(analysis) {
+    let obstacle = scatter::unstable_subquery(analysis).or_else(|| analysis.time_in_view.clone());
+    if let Some(obstacle) = obstacle {
         return Err(Refusal::unsupported(
             "this write to a replicated table may differ by node",
             format!("In it {obstacle}."),
-            "Compute the subquery first and send its result with the statement.",
+            "Compute what it reads first and send the result with the statement.",
         ));
+    }
+    if let NodeEnum::MergeStmt(merge) = tree {
+        defaults::refuse_differing(merge, context)?;
     }
     if analysis.distributed().next().is_none() && !analysis.functions.reads_time {
         let locks = replica_locks(analysis);
@@ -167,7 +165,16 @@ pub(super) fn replica_locks(analysis: &Analysis<'_>) -> Vec<String> {
     }
     let mut locks: Vec<(String, bool)> = Vec::new();
     for (item, of) in analysis.items.iter().enumerate() {
-        let Some(relation) = of.replicated() else { continue };
+        // Locking a view locks what it reads.
+        let relation = match of.source {
+            Source::Table { relation, .. }
+                if matches!(relation.kind, RelationKind::View { .. })
+                    || of.replicated().is_some() =>
+            {
+                relation
+            }
+            _ => continue,
+        };
         let (name, exclusive) = (relation.sql_name(), is_target(item));
         match locks.iter_mut().find(|(known, _)| *known == name) {
             Some((_, known)) => *known |= exclusive,
@@ -242,18 +249,16 @@ fn on_distributed(
         }
     }
     if matches!(tree, NodeEnum::MergeStmt(_)) {
-        return match &pins {
-            Some(pins) if landing(pins, context) == Landing::Certain => {
-                // A row that MERGE inserts must have the pinned key; only the statement's author
-                // knows that it has.
-                Err(refuse_merge())
-            }
-            _ => Err(refuse_merge()),
-        };
+        // Pinned or not: a row that it inserts must have a key of that node, and only the
+        // statement's author knows whether it has.
+        return Err(refuse_merge());
     }
     match key_change {
         KeyChange::None => spread(tree, relation, analysis, context),
-        KeyChange::Moves => move_rows(tree, relation, analysis, context),
+        KeyChange::Moves => {
+            let on_one_node = pins.is_some_and(|pins| pins.len() == 1);
+            move_rows(tree, relation, analysis, on_one_node)
+        }
     }
 }
 
@@ -282,11 +287,12 @@ fn spread(
         let why = format!("{not_pinned}; each node changes its own rows");
         return Ok(planned(Plan::Scatter { access: Access::Write }, why));
     }
-    if let Some(obstacle) = scatter::unstable_subquery(analysis) {
+    let differs = scatter::unstable_subquery(analysis).or_else(|| analysis.time_in_view.clone());
+    if let Some(obstacle) = differs {
         return Err(Refusal::unsupported(
             "this write to several nodes may differ by node",
             format!("In it {obstacle}."),
-            "Compute the subquery first and send its result with the statement.",
+            "Compute what it reads first and send the result with the statement.",
         ));
     }
     let why = match obstacle {
@@ -361,12 +367,12 @@ fn keeps_key(
     }
 }
 
-/// UPDATE that changes distribution keys, as DELETE … RETURNING the new rows, and an INSERT.
+/// UPDATE that changes distribution keys of rows that are `on_one_node` or anywhere, as DELETE … RETURNING the new rows, and an INSERT.
 fn move_rows(
     tree: &NodeEnum,
     relation: &Arc<Relation>,
     analysis: &Analysis<'_>,
-    context: &Context<'_>,
+    on_one_node: bool,
 ) -> Result<Planned, Refusal> {
     let NodeEnum::UpdateStmt(update) = tree else { return Err(refuse_merge()) };
     let refuse = |detail: &str| {
@@ -384,6 +390,12 @@ fn move_rows(
     let others = analysis.distributed().any(|(item, ..)| item != target);
     if others || analysis.home_relation.is_some() || analysis.functions.home.is_some() {
         return Err(refuse("The new values depend on other tables or on sequences."));
+    }
+    if scatter::unstable_subquery(analysis).is_some() || analysis.time_in_view.is_some() {
+        return Err(refuse("The new values depend on a subquery that may differ by node."));
+    }
+    if analysis.functions.reads_time && !on_one_node {
+        return Err(refuse("The rows are on several nodes, and each would take its own time."));
     }
     let mut values: Vec<String> = Vec::new();
     let alias = update.relation.as_ref().map(|range| match &range.alias {
@@ -434,14 +446,16 @@ fn move_rows(
     let selected: Vec<_> = columns.iter().map(|column| format!("u.{column}")).collect();
     let insert = Template(vec![
         Piece::Sql(format!(
-            "INSERT INTO {name} ({}) OVERRIDING SYSTEM VALUE SELECT {} FROM unnest(",
+            "INSERT INTO {name} ({}) OVERRIDING SYSTEM VALUE SELECT {} FROM pg_catalog.unnest(",
             columns.join(", "),
             selected.join(", ")
         )),
         Piece::Rows(0),
         Piece::Sql(format!("::{name}[]) AS u")),
     ]);
-    let _ = context;
     let plan = Plan::Move { relation: relation.clone(), delete, insert };
     Ok(planned(plan, "its distribution key changes, so rows may belong to another node"))
 }
+
+#[cfg(test)]
+mod tests;

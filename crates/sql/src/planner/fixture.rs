@@ -13,7 +13,7 @@ use crate::catalog::{
 };
 use crate::hash::{BUCKET_COUNT, KeyType};
 use crate::plan::{
-    CopyToPlan, Gather, InsertSource, KeyValue, NodeChoice, Piece, Plan, Planned, Template,
+    CopyTo, CopyToPlan, Gather, InsertSource, KeyValue, NodeChoice, Piece, Plan, Planned, Template,
 };
 
 const INT4: (u32, &str) = (23, "pg_catalog.int4");
@@ -96,11 +96,18 @@ pub(super) fn shop(node_count: u16) -> Catalog {
                 column("title", TEXT, None),
             ],
         ),
-        table(
-            "items",
-            Placement::Replicated,
-            vec![identity, column("name", TEXT, None), column("added", TIMESTAMPTZ, Some("now()"))],
-        ),
+        Relation {
+            primary_key: vec![0],
+            ..table(
+                "items",
+                Placement::Replicated,
+                vec![
+                    identity,
+                    column("name", TEXT, None),
+                    column("added", TIMESTAMPTZ, Some("now()")),
+                ],
+            )
+        },
         table(
             "rates",
             Placement::Replicated,
@@ -113,7 +120,7 @@ pub(super) fn shop(node_count: u16) -> Catalog {
         ),
         table("home", Placement::Home, vec![column("a", INT4, None)]),
         Relation {
-            unsafe_trigger: Some("trigger audit".to_owned()),
+            unsafe_trigger: Some("audit".to_owned()),
             ..table("audited", hash(0, KeyType::Int4), vec![column("id", INT4, None)])
         },
         view("big_orders", "SELECT orders.id FROM public.orders", vec![column("id", INT4, None)]),
@@ -187,6 +194,42 @@ pub(super) fn planned(sql: &str, node_count: u16) -> String {
     shown
 }
 
+/// Every SQL text in a plan that nodes will be sent, with arrays in the gaps.
+pub(super) fn texts_of(planned: &Planned) -> Vec<String> {
+    let filled = |template: &Template| -> String {
+        let pieces = template.0.iter().map(|piece| match piece {
+            Piece::Sql(text) => text.as_str(),
+            Piece::Rows(_) => "'{}'",
+            Piece::Now => "'2026-01-01'",
+        });
+        pieces.collect()
+    };
+    let gathered = |gather: &Gather| -> Vec<String> {
+        let collects = gather.collects.iter().map(|collect| collect.select.clone());
+        collects.chain([filled(&gather.statement)]).collect()
+    };
+    match &planned.plan {
+        Plan::One { otherwise: Some(planned), .. }
+        | Plan::DeclareCursor { query: planned, .. }
+        | Plan::Explain { of: planned, .. } => texts_of(planned),
+        Plan::Gather(gather)
+        | Plan::TemporaryDdl { gather: Some(gather) }
+        | Plan::CopyTo(CopyTo { plan: CopyToPlan::Gather(gather), .. }) => gathered(gather),
+        Plan::Insert(insert) => match &insert.source {
+            InsertSource::Values { prefix, rows, suffix } => {
+                rows.iter().map(|row| format!("{prefix}{}{suffix}", row.sql)).collect()
+            }
+            InsertSource::Select { query, plan, insert, .. } => {
+                let mut texts = texts_of(plan);
+                texts.extend([query.clone(), filled(insert)]);
+                texts
+            }
+        },
+        Plan::Move { delete, insert, .. } => vec![delete.clone(), filled(insert)],
+        _ => Vec::new(),
+    }
+}
+
 fn show(planned: &Planned, out: &mut String, depth: usize) {
     let pad = "  ".repeat(depth);
     match &planned.plan {
@@ -233,6 +276,11 @@ fn show(planned: &Planned, out: &mut String, depth: usize) {
             writeln!(out, "{pad}copy from {}", copy.statement).unwrap();
             writeln!(out, "{pad}  columns {:?} key {:?}", copy.columns, copy.key).unwrap();
             writeln!(out, "{pad}  fill {:?} options {:?}", copy.fill, copy.options).unwrap();
+        }
+        Plan::Move { relation, delete, insert } => {
+            writeln!(out, "{pad}move rows of {}", relation.name).unwrap();
+            writeln!(out, "{pad}  {delete}").unwrap();
+            writeln!(out, "{pad}  {}", show_template(insert)).unwrap();
         }
         Plan::TemporaryDdl { gather } => {
             writeln!(out, "{pad}temporary").unwrap();

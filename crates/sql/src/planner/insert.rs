@@ -178,7 +178,7 @@ fn on_conflict(insert: &InsertStmt) -> bool {
 pub(super) fn refuse_unsafe_trigger(relation: &Relation) -> Result<(), Refusal> {
     let Some(trigger) = &relation.unsafe_trigger else { return Ok(()) };
     Err(Refusal::unsupported(
-        format!("writing to {} would fire {trigger}", relation.sql_name()),
+        format!("writing to {} would fire \"{trigger}\"", relation.sql_name()),
         "The trigger or rule runs inside one node, and it uses a distributed table or a sequence, \
          or writes a replicated table.",
         "Drop it, and let the application run its statements through Tutti.",

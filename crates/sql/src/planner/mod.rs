@@ -24,6 +24,8 @@ mod pins;
 mod query;
 mod scatter;
 mod sql_text;
+#[cfg(test)]
+mod statements_tests;
 mod utility;
 mod views;
 mod walk;

@@ -10,6 +10,7 @@ use pg_query::protobuf::SelectStmt;
 use super::analyse::{analyse, analyse_select};
 use super::analysis::{Analysis, ItemId, ModificationKind, Spread};
 use super::gather::{self, Order};
+use super::insert::refuse_unsafe_trigger;
 use super::pins::{Facts, Landing, landing};
 use super::{Context, dml, scatter, views};
 use crate::plan::{Access, Gather, NodeChoice, Pin, Plan, Planned, RunOn};
@@ -113,12 +114,24 @@ fn several_nodes(
     context: &Context<'_>,
 ) -> Result<Planned, Refusal> {
     let obstacle = home.or_else(|| scatter::obstacle(analysis));
+    let obstacle = obstacle.or_else(|| analysis.time_in_view.clone());
     let Some(obstacle) = obstacle else {
-        let why = match not_pinned(analysis) {
-            Some(not_pinned) => format!("{not_pinned}; each node answers for its own rows"),
-            None => "each node answers for its own rows".to_owned(),
+        let answer = match analysis.functions.reads_time {
+            true => "each node answers for its own rows, all with the time of node 1",
+            false => "each node answers for its own rows",
         };
-        return Ok(Planned { plan: Plan::Scatter { access: access(analysis) }, why });
+        let why = match not_pinned(analysis) {
+            Some(not_pinned) => format!("{not_pinned}; {answer}"),
+            None => answer.to_owned(),
+        };
+        let access = access(analysis);
+        if !analysis.functions.reads_time {
+            return Ok(Planned { plan: Plan::Scatter { access }, why });
+        }
+        let order = Order { collect: &[], literal_time: true };
+        let (collects, statement) = gather::build(tree(), analysis, &order, context)?;
+        let gather = Gather { collects, statement, run_on: RunOn::EachNode, access };
+        return Ok(Planned { plan: Plan::Gather(gather), why });
     };
     let gather = gather_all(analysis, tree(), context)?;
     let why = match not_pinned(analysis) {
@@ -245,7 +258,7 @@ pub(super) fn not_pinned(analysis: &Analysis<'_>) -> Option<String> {
 fn modifying(analysis: &Analysis<'_>, context: &Context<'_>) -> Result<Planned, Refusal> {
     for modification in &analysis.modifications {
         if let Some(relation) = modification.relation {
-            dml::refuse_unsafe_trigger(relation)?;
+            refuse_unsafe_trigger(relation)?;
         }
     }
     let targets = || analysis.modifications.iter().filter_map(|of| of.target);
@@ -297,3 +310,6 @@ pub(super) fn modifying_refusal() -> Refusal {
          their own in one transaction.",
     )
 }
+
+#[cfg(test)]
+mod tests;

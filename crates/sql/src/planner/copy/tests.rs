@@ -116,7 +116,7 @@ fn to_stdout() {
             copy to, binary false, header false
               gather on One(Any) Read
                 SELECT ROW(NULL, NULL)::"public"."customers"::text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
-                COPY (SELECT count(*) FROM unnest(<rows 0>::public.customers[]) customers) TO STDOUT WITH CSV
+                COPY (SELECT count(*) FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers) TO STDOUT WITH CSV
         "#]],
     );
 }
@@ -156,10 +156,10 @@ fn refused() {
     check(
         "COPY audited FROM STDIN",
         expect![[r#"
-        0A000 writing to "public"."audited" would fire trigger audit
-          The trigger or rule runs inside one node, and it uses a distributed table or a sequence, or writes a replicated table.
-          Drop it, and let the application run its statements through Tutti.
-    "#]],
+            0A000 writing to "public"."audited" would fire "audit"
+              The trigger or rule runs inside one node, and it uses a distributed table or a sequence, or writes a replicated table.
+              Drop it, and let the application run its statements through Tutti.
+        "#]],
     );
     check(
         "COPY orders FROM STDIN (DEFAULT 'x')",

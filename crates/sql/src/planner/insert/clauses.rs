@@ -7,7 +7,7 @@ use pg_query::protobuf::{InsertStmt, Node, OnConflictAction, SqlValueFunctionOp}
 
 use super::super::functions::{is_time_call, volatility};
 use super::super::{Context, mentions, walk};
-use super::defaults::{expression, is_fixed, needs_one_place};
+use super::defaults::{Evaluation, expression, is_fixed, needs_one_place};
 use crate::catalog::{Placement, Relation, Volatility};
 use crate::refusal::Refusal;
 
@@ -38,6 +38,7 @@ pub(super) fn check(
     for expression in conflict(insert).chain(returning(insert)) {
         check_reads(expression, insert, context)?;
     }
+    check_defaults(insert, relation, context)?;
     if let Placement::Hash { key, .. } = relation.placement {
         check_key_kept(insert, &relation.columns[key].name)?;
     }
@@ -136,6 +137,30 @@ fn has_subquery(tree: &NodeEnum) -> bool {
         found |= child.node.as_ref().is_some_and(has_subquery);
     });
     found
+}
+
+/// `SET column = DEFAULT` is evaluated by the node that has the row.
+fn check_defaults(
+    insert: &InsertStmt,
+    relation: &Relation,
+    context: &Context<'_>,
+) -> Result<(), Refusal> {
+    let evaluation = Evaluation::of(relation, context);
+    let targets = insert.on_conflict_clause.iter().flat_map(|clause| &clause.target_list);
+    for target in targets {
+        let Some(NodeEnum::ResTarget(target)) = &target.node else { continue };
+        let value = target.val.as_ref().and_then(|value| value.node.as_ref());
+        if matches!(value, Some(NodeEnum::SetToDefault(_)))
+            && relation.column(&target.name).is_some_and(|column| evaluation.once(column))
+        {
+            return Err(Refusal::unsupported(
+                format!("ON CONFLICT DO UPDATE SET \"{}\" = DEFAULT is not supported", target.name),
+                "The default must be evaluated once for the whole cluster.",
+                "Give the value among the inserted ones and use EXCLUDED.column.",
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// ON CONFLICT DO UPDATE must leave the row where it is.

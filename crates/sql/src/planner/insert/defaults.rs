@@ -63,7 +63,7 @@ impl<'a> Evaluation<'a> {
 }
 
 /// The tree of an expression's text.
-pub(super) fn expression(text: &str) -> Option<Node> {
+pub(in crate::planner) fn expression(text: &str) -> Option<Node> {
     let statement = crate::statement::parse(&format!("SELECT {text}")).ok()?.pop()?;
     let NodeEnum::SelectStmt(mut select) = statement.tree else { return None };
     match select.target_list.pop()?.node? {

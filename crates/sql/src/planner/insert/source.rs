@@ -19,7 +19,7 @@ use super::defaults::expression;
 use super::target::{column_node, put_source, row_items};
 use super::{Inserting, clauses};
 use crate::catalog::{Column, Identity, Placement, quote_identifier};
-use crate::plan::{InsertSource, Piece, Planned, Template};
+use crate::plan::{InsertSource, Piece, Plan, Planned, RunOn, Template};
 use crate::refusal::Refusal;
 
 /// Plans the query and the INSERT over its rows.
@@ -43,7 +43,8 @@ pub(super) fn plan(select: &SelectStmt, inserting: &Inserting<'_>) -> Result<Pla
     let Some(NodeEnum::SelectStmt(tree)) = again.map(|statement| statement.tree) else {
         return Err(Refusal::postgres("XX000", "the source of an INSERT could not be read again"));
     };
-    let plan = Box::new(query::plan_select(&tree, inserting.context)?);
+    let mut plan = Box::new(query::plan_select(&tree, inserting.context)?);
+    read_on_one_node(&mut plan, &tree, inserting)?;
     let key = match *inserting.placement() {
         Placement::Hash { key, .. } => columns.iter().position(|column| *column == key),
         _ => None,
@@ -55,6 +56,25 @@ pub(super) fn plan(select: &SelectStmt, inserting: &Inserting<'_>) -> Result<Pla
     let insert = template(&columns, inserting)?;
     let source = InsertSource::Select { query, plan, columns, key, insert };
     Ok(planned(inserting.plan_of(source), why))
+}
+
+/// The executor reads a source's rows from the nodes as they are or gathered on one node; a query
+/// that every node would get with one time is gathered too.
+fn read_on_one_node(
+    planned: &mut Planned,
+    tree: &SelectStmt,
+    inserting: &Inserting<'_>,
+) -> Result<(), Refusal> {
+    match &mut planned.plan {
+        Plan::One { otherwise: Some(otherwise), .. } => {
+            read_on_one_node(otherwise, tree, inserting)
+        }
+        Plan::Gather(gather) if gather.run_on == RunOn::EachNode => {
+            *gather = query::gather_query(tree, "", "", inserting.context)?;
+            Ok(())
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The column `column` of the target.

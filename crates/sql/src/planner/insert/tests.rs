@@ -133,7 +133,7 @@ fn values_that_must_be_computed_first() {
               VALUES (1::int, (SELECT max(name) FROM customers)::pg_catalog.text)
                 gather on One(Any) Read
                   SELECT ROW(NULL, "customers"."name")::"public"."customers"::text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
-                  VALUES (1::int, (SELECT max(name) FROM unnest(<rows 0>::public.customers[]) customers)::pg_catalog.text)
+                  VALUES (1::int, (SELECT max(name) FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers)::pg_catalog.text)
               columns [0, 1] key Some(0)
               INSERT INTO customers (id, name) SELECT u.id, u.name FROM pg_catalog.unnest(<rows 0>::public.customers[]) u
         "#]],
@@ -275,7 +275,7 @@ fn from_queries() {
               SELECT s.c1::int, s.c2::pg_catalog.text FROM (SELECT total::int, 'x' FROM orders ORDER BY 1 LIMIT 5) s(c1, c2)
                 gather on One(Any) Read
                   SELECT ROW(NULL, NULL, "orders"."total", NULL)::"public"."orders"::text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
-                  SELECT s.c1::int, s.c2::pg_catalog.text FROM (SELECT total::int, 'x' FROM unnest(<rows 0>::public.orders[]) orders ORDER BY 1 LIMIT 5) s(c1, c2)
+                  SELECT s.c1::int, s.c2::pg_catalog.text FROM (SELECT total::int, 'x' FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders ORDER BY 1 LIMIT 5) s(c1, c2)
               columns [0, 1] key Some(0)
               INSERT INTO customers (id, name) SELECT u.id, u.name FROM pg_catalog.unnest(<rows 0>::public.customers[]) u
         "#]],
@@ -295,7 +295,7 @@ fn from_queries() {
         expect![[r#"
             gather on One(Home) Write
               SELECT ROW("customers"."id", NULL)::"public"."customers"::text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
-              INSERT INTO scratch SELECT id FROM unnest(<rows 0>::public.customers[]) customers RETURNING *
+              INSERT INTO scratch SELECT id FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers RETURNING *
         "#]],
     );
     check(
@@ -347,10 +347,10 @@ fn refused() {
     check(
         "INSERT INTO audited VALUES (1)",
         expect![[r#"
-        0A000 writing to "public"."audited" would fire trigger audit
-          The trigger or rule runs inside one node, and it uses a distributed table or a sequence, or writes a replicated table.
-          Drop it, and let the application run its statements through Tutti.
-    "#]],
+            0A000 writing to "public"."audited" would fire "audit"
+              The trigger or rule runs inside one node, and it uses a distributed table or a sequence, or writes a replicated table.
+              Drop it, and let the application run its statements through Tutti.
+        "#]],
     );
     check(
         "WITH d AS (DELETE FROM lines RETURNING *) INSERT INTO lines SELECT * FROM d",
@@ -392,31 +392,45 @@ fn without_a_column_list() {
               INSERT INTO rates (code, rate) SELECT u.code, u.rate FROM pg_catalog.unnest(<rows 0>::public.rates[]) u
         "#]],
     );
-    check("INSERT INTO customers SELECT * FROM generate_series(1, 3)", expect![[r#"
+    check(
+        "INSERT INTO customers SELECT * FROM generate_series(1, 3)",
+        expect![[r#"
         0A000 this INSERT needs a column list
           The number of columns that its query yields is not known to the planner.
           Name the target columns: INSERT INTO table (columns) SELECT ….
-    "#]]);
-    check("INSERT INTO rates SELECT 1, 2, 3", expect![[r#"
+    "#]],
+    );
+    check(
+        "INSERT INTO rates SELECT 1, 2, 3",
+        expect![[r#"
         42601 INSERT has more expressions than target columns
-    "#]]);
+    "#]],
+    );
 }
 
 /// `placed` and `at` default to `now()`: rows on several nodes must get one time.
 #[test]
 fn one_statement_has_one_time() {
-    check("INSERT INTO orders (id, customer_id) VALUES (1, 5)", expect![[r#"
+    check(
+        "INSERT INTO orders (id, customer_id) VALUES (1, 5)",
+        expect![[r#"
         one pinned bucket 380 Write
-    "#]]);
-    check("INSERT INTO orders (id, customer_id) VALUES (1, $1)", expect![[r#"
+    "#]],
+    );
+    check(
+        "INSERT INTO orders (id, customer_id) VALUES (1, $1)",
+        expect![[r#"
         one pinned $1 Write
         otherwise
           insert orders [one row each]
             "INSERT INTO orders (id, customer_id) VALUES "
             (1, $1) -> $1
             ""
-    "#]]);
-    check("INSERT INTO orders (id, customer_id) VALUES (1, $1), (2, $2)", expect![[r#"
+    "#]],
+    );
+    check(
+        "INSERT INTO orders (id, customer_id) VALUES (1, $1), (2, $2)",
+        expect![[r#"
         one pinned $1 $2 Write
         otherwise
           insert orders [one row each]
@@ -424,46 +438,69 @@ fn one_statement_has_one_time() {
               one home Read
             columns [0, 1, 3] key Some(1)
             INSERT INTO orders (id, customer_id, placed) SELECT u.id, u.customer_id, u.placed FROM pg_catalog.unnest(<rows 0>::public.orders[]) u
-    "#]]);
-    check("INSERT INTO orders (id, customer_id) VALUES (1, 5), (2, 6)", expect![[r#"
+    "#]],
+    );
+    check(
+        "INSERT INTO orders (id, customer_id) VALUES (1, 5), (2, 6)",
+        expect![[r#"
         one pinned bucket 380 bucket 752 Write
-    "#]]);
-    check("INSERT INTO orders VALUES (1, 5, 0, 'now'), (2, 6, 0, '2026-01-01')", expect![[r#"
+    "#]],
+    );
+    check(
+        "INSERT INTO orders VALUES (1, 5, 0, 'now'), (2, 6, 0, '2026-01-01')",
+        expect![[r#"
         one pinned bucket 380 bucket 752 Write
-    "#]]);
-    check("INSERT INTO customers VALUES (1, 'here and now'), (2, 'b')", expect![[r#"
+    "#]],
+    );
+    check(
+        "INSERT INTO customers VALUES (1, 'here and now'), (2, 'b')",
+        expect![[r#"
         insert customers [one row each]
           "INSERT INTO customers VALUES "
           (1, 'here and now') -> bucket 838
           (2, 'b') -> bucket 246
           ""
-    "#]]);
-    check("INSERT INTO events (what) VALUES ('a')", expect![[r#"
+    "#]],
+    );
+    check(
+        "INSERT INTO events (what) VALUES ('a')",
+        expect![[r#"
         insert events [one row each]
           "INSERT INTO events (what) VALUES "
           ('a') -> anywhere
           ""
-    "#]]);
-    check("INSERT INTO events (what) VALUES ('a'), ('b')", expect![[r#"
+    "#]],
+    );
+    check(
+        "INSERT INTO events (what) VALUES ('a'), ('b')",
+        expect![[r#"
         insert events [one row each]
           VALUES ('a'::pg_catalog.text, now()::timestamp with time zone), ('b'::pg_catalog.text, now()::timestamp with time zone)
             one home Read
           columns [1, 0] key None
           INSERT INTO events (what, at) SELECT u.what, u.at FROM pg_catalog.unnest(<rows 0>::public.events[]) u
-    "#]]);
-    check("INSERT INTO events SELECT now(), name FROM customers", expect![[r#"
-        insert events [one row each]
-          SELECT s.c1::timestamp with time zone, s.c2::pg_catalog.text FROM (SELECT now(), name FROM customers) s(c1, c2)
-            Scatter { access: Read }
-          columns [0, 1] key None
-          INSERT INTO events (at, what) SELECT u.at, u.what FROM pg_catalog.unnest(<rows 0>::public.events[]) u
-    "#]]);
+    "#]],
+    );
+    check(
+        "INSERT INTO events SELECT now(), name FROM customers",
+        expect![[r#"
+            insert events [one row each]
+              SELECT s.c1::timestamp with time zone, s.c2::pg_catalog.text FROM (SELECT now(), name FROM customers) s(c1, c2)
+                gather on One(Any) Read
+                  SELECT ROW(NULL, "customers"."name")::"public"."customers"::text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
+                  SELECT s.c1::timestamp with time zone, s.c2::pg_catalog.text FROM (SELECT now(), name FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers) s(c1, c2)
+              columns [0, 1] key None
+              INSERT INTO events (at, what) SELECT u.at, u.what FROM pg_catalog.unnest(<rows 0>::public.events[]) u
+        "#]],
+    );
     check(
         "INSERT INTO orders (id, customer_id) SELECT number, customer_id FROM lines",
         expect![[r#"
             insert orders [one row each]
               SELECT s.c1::int, s.c2::int, now()::timestamp with time zone FROM (SELECT number, customer_id FROM lines) s(c1, c2)
-                Scatter { access: Read }
+                gather on One(Any) Read
+                  SELECT ROW("lines"."customer_id", NULL, "lines"."number")::"public"."lines"::text FROM "public"."lines" AS "lines" ("customer_id", "item", "number") from AllNodes
+                  SELECT s.c1::int, s.c2::int, now()::timestamp with time zone FROM (SELECT number, customer_id FROM pg_catalog.unnest(<rows 0>::public.lines[]) lines) s(c1, c2)
               columns [0, 1, 3] key Some(1)
               INSERT INTO orders (id, customer_id, placed) SELECT u.id, u.customer_id, u.placed FROM pg_catalog.unnest(<rows 0>::public.orders[]) u
         "#]],
@@ -473,6 +510,24 @@ fn one_statement_has_one_time() {
          WHERE customer_id = 5",
         expect![[r#"
             one pinned bucket 380 Write
+        "#]],
+    );
+}
+
+#[test]
+fn default_in_on_conflict() {
+    check(
+        "INSERT INTO items (name) VALUES ('x') ON CONFLICT (id) DO UPDATE SET added = DEFAULT",
+        expect![[r#"
+            0A000 ON CONFLICT DO UPDATE SET "added" = DEFAULT is not supported
+              The default must be evaluated once for the whole cluster.
+              Give the value among the inserted ones and use EXCLUDED.column.
+        "#]],
+    );
+    check(
+        "INSERT INTO rates VALUES ('a', 2) ON CONFLICT (code) DO UPDATE SET rate = DEFAULT",
+        expect![[r#"
+            Replicas { locks: [] }
         "#]],
     );
 }

@@ -229,7 +229,7 @@ fn cursors() {
             declare c
               gather on One(Any) Read
                 SELECT ROW(NULL, "customers"."name")::"public"."customers"::text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
-                DECLARE c SCROLL CURSOR WITH HOLD FOR SELECT name FROM unnest(<rows 0>::public.customers[]) customers
+                DECLARE c SCROLL CURSOR WITH HOLD FOR SELECT name FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers
         "#]],
     );
     check(
@@ -525,7 +525,7 @@ fn create_table_as() {
             temporary
               gather on One(Home) Write
                 SELECT ROW(NULL, NULL, NULL, NULL)::"public"."orders"::text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
-                CREATE TEMPORARY TABLE x ON COMMIT DROP AS SELECT count(*) FROM unnest(<rows 0>::public.orders[]) orders
+                CREATE TEMPORARY TABLE x ON COMMIT DROP AS SELECT count(*) FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders
         "#]],
     );
     check(

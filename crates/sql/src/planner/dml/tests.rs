@@ -1,0 +1,386 @@
+//! Plans of UPDATE, DELETE and MERGE against the shop, as texts.
+
+use expect_test::{Expect, expect};
+
+use crate::planner::fixture::planned;
+
+#[track_caller]
+fn check(sql: &str, expected: Expect) {
+    expected.assert_eq(&planned(sql, 3));
+}
+
+#[test]
+fn by_key() {
+    check(
+        "UPDATE orders SET total = 0 WHERE customer_id = 5",
+        expect![[r#"
+        one pinned bucket 380 Write
+    "#]],
+    );
+    check(
+        "UPDATE orders SET total = total + $2 WHERE customer_id = $1 RETURNING *",
+        expect![[r#"
+            one pinned $1 Write
+            otherwise
+              Scatter { access: Write }
+        "#]],
+    );
+    check(
+        "DELETE FROM orders WHERE customer_id = 5 AND id = 3",
+        expect![[r#"
+        one pinned bucket 380 Write
+    "#]],
+    );
+    check(
+        "DELETE FROM orders WHERE customer_id IN ($1, $2)",
+        expect![[r#"
+        one pinned $1 $2 Write
+        otherwise
+          Scatter { access: Write }
+    "#]],
+    );
+    check(
+        "UPDATE orders SET placed = now() WHERE customer_id = 5",
+        expect![[r#"
+        one pinned bucket 380 Write
+    "#]],
+    );
+    check(
+        "UPDATE orders SET customer_id = 5, total = 1 WHERE customer_id = 5",
+        expect![[r#"
+        one pinned bucket 380 Write
+    "#]],
+    );
+}
+
+#[test]
+fn on_every_node() {
+    check(
+        "UPDATE orders SET total = 0",
+        expect![[r#"
+        Scatter { access: Write }
+    "#]],
+    );
+    check(
+        "DELETE FROM orders WHERE id = 3",
+        expect![[r#"
+        Scatter { access: Write }
+    "#]],
+    );
+    check(
+        "UPDATE events SET what = 'a'",
+        expect![[r#"
+        Scatter { access: Write }
+    "#]],
+    );
+    check(
+        "UPDATE orders SET total = 0 FROM customers c WHERE c.id = orders.customer_id AND c.name = 'x'",
+        expect![[r#"
+            Scatter { access: Write }
+        "#]],
+    );
+    check(
+        "UPDATE orders o SET total = i.id FROM items i WHERE i.id = o.id",
+        expect![[r#"
+        Scatter { access: Write }
+    "#]],
+    );
+    check(
+        "UPDATE orders SET placed = now() WHERE placed < CURRENT_DATE",
+        expect![[r#"
+        gather on EachNode Write
+          UPDATE orders SET placed = <now>::timestamp with time zone WHERE placed < <now>::timestamp with time zone::pg_catalog.date
+    "#]],
+    );
+    check(
+        "DELETE FROM orders USING customers c WHERE c.name = 'x' AND orders.id = c.id",
+        expect![[r#"
+            gather on EachNode Write
+              SELECT ROW("c"."id", "c"."name")::"public"."customers"::text FROM "public"."customers" AS "c" ("id", "name") WHERE (c.name = 'x') from AllNodes
+              DELETE FROM orders USING pg_catalog.unnest(<rows 0>::public.customers[]) c WHERE c.name = 'x' AND orders.id = c.id
+        "#]],
+    );
+    check(
+        "DELETE FROM orders WHERE total = (SELECT max(total) FROM orders)",
+        expect![[r#"
+        gather on EachNode Write
+          SELECT ROW(NULL, NULL, "orders"."total", NULL)::"public"."orders"::text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
+          DELETE FROM orders WHERE total = (SELECT max(total) FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders)
+    "#]],
+    );
+}
+
+#[test]
+fn replicated() {
+    check(
+        "UPDATE rates SET rate = 2",
+        expect![[r#"
+        Replicas { locks: ["LOCK TABLE \"public\".\"rates\" IN SHARE ROW EXCLUSIVE MODE"] }
+    "#]],
+    );
+    check(
+        "UPDATE rates SET rate = 2 WHERE code = 'a'",
+        expect![[r#"
+        Replicas { locks: ["LOCK TABLE \"public\".\"rates\" IN SHARE ROW EXCLUSIVE MODE"] }
+    "#]],
+    );
+    check(
+        "UPDATE items SET name = 'x' WHERE id = 3",
+        expect![[r#"
+        Replicas { locks: [] }
+    "#]],
+    );
+    check(
+        "UPDATE items SET name = 'x' WHERE id = $1 AND added < '2026-01-01'",
+        expect![[r#"
+        Replicas { locks: [] }
+    "#]],
+    );
+    check(
+        "UPDATE items SET name = 'x' WHERE id > 3",
+        expect![[r#"
+        Replicas { locks: ["LOCK TABLE \"public\".\"items\" IN SHARE ROW EXCLUSIVE MODE"] }
+    "#]],
+    );
+    check(
+        "UPDATE items SET added = now() WHERE id = 3",
+        expect![[r#"
+        gather on Replicas { locks: [] } Write
+          UPDATE items SET added = <now>::timestamp with time zone WHERE id = 3
+    "#]],
+    );
+    check(
+        "DELETE FROM items USING rates WHERE rates.code = items.name",
+        expect![[r#"
+        Replicas { locks: ["LOCK TABLE \"public\".\"items\" IN SHARE ROW EXCLUSIVE MODE", "LOCK TABLE \"public\".\"rates\" IN SHARE MODE"] }
+    "#]],
+    );
+    check(
+        "UPDATE rates SET rate = (SELECT count(*) FROM orders)",
+        expect![[r#"
+        gather on Replicas { locks: ["LOCK TABLE \"public\".\"rates\" IN SHARE ROW EXCLUSIVE MODE"] } Write
+          SELECT ROW(NULL, NULL, NULL, NULL)::"public"."orders"::text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
+          UPDATE rates SET rate = (SELECT count(*) FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders)
+    "#]],
+    );
+    check(
+        "UPDATE rates SET rate = random()",
+        expect![[r#"
+        0A000 random() in a write to a replicated table is not supported
+          Each node would compute a value of its own, and the copies would differ.
+          Compute the value first and send it with the statement.
+    "#]],
+    );
+    check(
+        "UPDATE rates SET rate = (SELECT id FROM items LIMIT 1)",
+        expect![[r#"
+        0A000 this write to a replicated table may differ by node
+          In it a subquery with LIMIT, windows or ordered aggregates may differ by node.
+          Compute what it reads first and send the result with the statement.
+    "#]],
+    );
+    check(
+        "UPDATE rates SET rate = (SELECT max(a) FROM home)",
+        expect![[r#"
+        0A000 "home" cannot be used in a write to several nodes
+          It is on node 1 only, and the other nodes do not see it.
+          Insert its rows into a replicated table first, or write the rows one by one.
+    "#]],
+    );
+}
+
+#[test]
+fn defaults() {
+    check(
+        "UPDATE items SET added = DEFAULT WHERE id = 3",
+        expect![[r#"
+        gather on Replicas { locks: [] } Write
+          UPDATE items SET added = <now>::timestamp with time zone WHERE id = 3
+    "#]],
+    );
+    check(
+        "UPDATE rates SET rate = DEFAULT",
+        expect![[r#"
+        Replicas { locks: ["LOCK TABLE \"public\".\"rates\" IN SHARE ROW EXCLUSIVE MODE"] }
+    "#]],
+    );
+    check(
+        "UPDATE orders SET placed = DEFAULT",
+        expect![[r#"
+        gather on EachNode Write
+          UPDATE orders SET placed = <now>::timestamp with time zone
+    "#]],
+    );
+    check(
+        "UPDATE orders SET placed = DEFAULT WHERE customer_id = 5",
+        expect![[r#"
+        one pinned bucket 380 Write
+    "#]],
+    );
+    check(
+        "UPDATE orders SET id = DEFAULT WHERE customer_id = 5",
+        expect![[r#"
+        0A000 nextval() in a write to several nodes is not supported
+          It must be called on node 1.
+          Pin the distribution key, or compute the value first.
+    "#]],
+    );
+    check(
+        "MERGE INTO items USING rates ON code = name WHEN NOT MATCHED THEN INSERT (id, name) VALUES (1, code)",
+        expect![[r#"
+            0A000 the default of column "added" cannot be used in this MERGE
+              Each node would evaluate it for its own copy, with different results.
+              Give the column's value in the statement.
+        "#]],
+    );
+    check(
+        "MERGE INTO items USING rates ON code = name WHEN MATCHED THEN UPDATE SET added = DEFAULT",
+        expect![[r#"
+            0A000 the default of column "id" cannot be used in this MERGE
+              Each node would evaluate it for its own copy, with different results.
+              Give the column's value in the statement.
+        "#]],
+    );
+    check(
+        "MERGE INTO items USING rates ON code = name WHEN NOT MATCHED THEN INSERT VALUES (1, code, '2026-01-01')",
+        expect![[r#"
+            Replicas { locks: ["LOCK TABLE \"public\".\"items\" IN SHARE ROW EXCLUSIVE MODE", "LOCK TABLE \"public\".\"rates\" IN SHARE MODE"] }
+        "#]],
+    );
+}
+
+#[test]
+fn moving_keys() {
+    check(
+        "UPDATE orders SET customer_id = 6 WHERE customer_id = 5",
+        expect![[r#"
+            move rows of orders
+              DELETE FROM "public"."orders" AS "orders" WHERE customer_id = 5 RETURNING ROW(("orders"."id")::pg_catalog.int4, (6)::pg_catalog.int4, ("orders"."total")::pg_catalog.numeric, ("orders"."placed")::pg_catalog.timestamptz)::"public"."orders"::text
+              INSERT INTO "public"."orders" ("id", "customer_id", "total", "placed") OVERRIDING SYSTEM VALUE SELECT u."id", u."customer_id", u."total", u."placed" FROM pg_catalog.unnest(<rows 0>::"public"."orders"[]) AS u
+        "#]],
+    );
+    check(
+        "UPDATE orders AS o SET customer_id = o.id, total = DEFAULT WHERE o.total > 3",
+        expect![[r#"
+            move rows of orders
+              DELETE FROM "public"."orders" AS "o" WHERE o.total > 3 RETURNING ROW(("o"."id")::pg_catalog.int4, (o.id)::pg_catalog.int4, (0)::pg_catalog.numeric, ("o"."placed")::pg_catalog.timestamptz)::"public"."orders"::text
+              INSERT INTO "public"."orders" ("id", "customer_id", "total", "placed") OVERRIDING SYSTEM VALUE SELECT u."id", u."customer_id", u."total", u."placed" FROM pg_catalog.unnest(<rows 0>::"public"."orders"[]) AS u
+        "#]],
+    );
+    check(
+        "UPDATE orders SET customer_id = 6, placed = now() WHERE customer_id = 5",
+        expect![[r#"
+            move rows of orders
+              DELETE FROM "public"."orders" AS "orders" WHERE customer_id = 5 RETURNING ROW(("orders"."id")::pg_catalog.int4, (6)::pg_catalog.int4, ("orders"."total")::pg_catalog.numeric, (now())::pg_catalog.timestamptz)::"public"."orders"::text
+              INSERT INTO "public"."orders" ("id", "customer_id", "total", "placed") OVERRIDING SYSTEM VALUE SELECT u."id", u."customer_id", u."total", u."placed" FROM pg_catalog.unnest(<rows 0>::"public"."orders"[]) AS u
+        "#]],
+    );
+    check(
+        "UPDATE orders SET customer_id = 6, placed = now()",
+        expect![[r#"
+        0A000 changing the distribution key of "orders" is not supported here
+          The rows are on several nodes, and each would take its own time.
+          Delete the rows and insert them with their new key, in one transaction.
+    "#]],
+    );
+    check(
+        "UPDATE orders SET customer_id = 6 RETURNING id",
+        expect![[r#"
+        0A000 changing the distribution key of "orders" is not supported here
+          RETURNING, FROM and WITH cannot follow rows to another node.
+          Delete the rows and insert them with their new key, in one transaction.
+    "#]],
+    );
+    check(
+        "UPDATE orders SET customer_id = c.id FROM customers c",
+        expect![[r#"
+        0A000 changing the distribution key of "orders" is not supported here
+          RETURNING, FROM and WITH cannot follow rows to another node.
+          Delete the rows and insert them with their new key, in one transaction.
+    "#]],
+    );
+    check(
+        "UPDATE orders SET (customer_id, total) = (SELECT 1, 2)",
+        expect![[r#"
+        0A000 changing the distribution key of "orders" is not supported here
+          Several columns are assigned from one row.
+          Delete the rows and insert them with their new key, in one transaction.
+    "#]],
+    );
+}
+
+#[test]
+fn elsewhere() {
+    check(
+        "UPDATE scratch SET a = 1",
+        expect![[r#"
+        one home Write
+    "#]],
+    );
+    check(
+        "DELETE FROM home WHERE a IN (SELECT id FROM customers)",
+        expect![[r#"
+        gather on One(Home) Write
+          SELECT ROW("customers"."id", NULL)::"public"."customers"::text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
+          DELETE FROM home WHERE a IN (SELECT id FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers)
+    "#]],
+    );
+    check(
+        "UPDATE rate_codes SET code = 'x'",
+        expect![[r#"
+        Replicas { locks: ["LOCK TABLE \"public\".\"rate_codes\" IN SHARE ROW EXCLUSIVE MODE"] }
+    "#]],
+    );
+    check(
+        "DELETE FROM big_orders",
+        expect![[r#"
+        0A000 view "big_orders" cannot be written
+          It reads a distributed table, whose rows are on several nodes.
+          Write to the table itself.
+    "#]],
+    );
+    check(
+        "UPDATE audited SET id = 1",
+        expect![[r#"
+        0A000 writing to "public"."audited" would fire "audit"
+          The trigger or rule runs inside one node, and it uses a distributed table or a sequence, or writes a replicated table.
+          Drop it, and let the application run its statements through Tutti.
+    "#]],
+    );
+    check(
+        "UPDATE orders SET total = 1 WHERE CURRENT OF c",
+        expect![[r#"
+        Cursor { name: Some("c"), close: false }
+    "#]],
+    );
+    check(
+        "MERGE INTO orders USING customers c ON c.id = customer_id WHEN MATCHED THEN DELETE",
+        expect![[r#"
+            0A000 MERGE over several nodes is not supported
+              Whether a row matches must be known on all nodes before rows are inserted on one.
+              Use INSERT … ON CONFLICT, or UPDATE and INSERT in one transaction.
+        "#]],
+    );
+    check(
+        "MERGE INTO rates r USING (VALUES ('a')) v (code) ON v.code = r.code WHEN NOT MATCHED THEN INSERT VALUES ('a', 1)",
+        expect![[r#"
+            Replicas { locks: ["LOCK TABLE \"public\".\"rates\" IN SHARE ROW EXCLUSIVE MODE"] }
+        "#]],
+    );
+    check(
+        "UPDATE orders SET total = nextval('s')",
+        expect![[r#"
+        0A000 nextval() in a write to several nodes is not supported
+          It must be called on node 1.
+          Pin the distribution key, or compute the value first.
+    "#]],
+    );
+    check(
+        "UPDATE orders SET total = (SELECT max(a) FROM scratch)",
+        expect![[r#"
+        0A000 "scratch" cannot be used in a write to several nodes
+          It is on node 1 only, and the other nodes do not see it.
+          Insert its rows into a replicated table first, or write the rows one by one.
+    "#]],
+    );
+}

@@ -1,0 +1,560 @@
+//! Plans of queries against the shop, as texts.
+
+use expect_test::{Expect, expect};
+
+use crate::planner::fixture::planned;
+
+#[track_caller]
+fn check(sql: &str, expected: Expect) {
+    expected.assert_eq(&planned(sql, 3));
+}
+
+#[test]
+fn one_node_by_key() {
+    check(
+        "SELECT * FROM orders WHERE customer_id = 5",
+        expect![[r#"
+        one pinned bucket 380 Read
+    "#]],
+    );
+    check(
+        "SELECT * FROM orders WHERE customer_id = $1 AND total > 3",
+        expect![[r#"
+        one pinned $1 Read
+        otherwise
+          Scatter { access: Read }
+    "#]],
+    );
+    check(
+        "SELECT * FROM orders WHERE customer_id IN (5, 6)",
+        expect![[r#"
+        one pinned bucket 380 bucket 752 Read
+    "#]],
+    );
+    check(
+        "SELECT * FROM orders WHERE customer_id IN (1, 2)",
+        expect![[r#"
+        Scatter { access: Read }
+    "#]],
+    );
+    check(
+        "SELECT * FROM orders WHERE customer_id = ANY ('{5}')",
+        expect![[r#"
+        Scatter { access: Read }
+    "#]],
+    );
+    check(
+        "SELECT * FROM orders WHERE customer_id = 1.5",
+        expect![[r#"
+        Scatter { access: Read }
+    "#]],
+    );
+    check(
+        "SELECT * FROM orders WHERE customer_id = 5 OR total = 1",
+        expect![[r#"
+        Scatter { access: Read }
+    "#]],
+    );
+    check(
+        "SELECT * FROM customers c JOIN orders o ON o.customer_id = c.id WHERE c.id = 5",
+        expect![[r#"
+            one pinned bucket 380 Read
+        "#]],
+    );
+    check(
+        "SELECT * FROM customers c LEFT JOIN orders o ON o.customer_id = c.id WHERE c.id = 5",
+        expect![[r#"
+            one pinned bucket 380 Read
+        "#]],
+    );
+    check(
+        "SELECT * FROM customers c LEFT JOIN orders o ON o.customer_id = c.id WHERE o.customer_id = 5",
+        expect![[r#"
+            Scatter { access: Read }
+        "#]],
+    );
+    check(
+        "SELECT * FROM customers c LEFT JOIN orders o ON o.customer_id = c.id AND c.id = 5",
+        expect![[r#"
+            Scatter { access: Read }
+        "#]],
+    );
+    check(
+        "SELECT * FROM customers WHERE id = 5 AND EXISTS (SELECT 1 FROM orders WHERE customer_id = customers.id)",
+        expect![[r#"
+            one pinned bucket 380 Read
+        "#]],
+    );
+    check(
+        "SELECT name FROM (SELECT * FROM customers) AS c WHERE id = 5",
+        expect![[r#"
+        one pinned bucket 380 Read
+    "#]],
+    );
+    check(
+        "WITH c AS (SELECT * FROM customers) SELECT * FROM c WHERE id = 5",
+        expect![[r#"
+        one pinned bucket 380 Read
+    "#]],
+    );
+    check(
+        "SELECT count(*), max(total) FROM orders WHERE customer_id = 5",
+        expect![[r#"
+        one pinned bucket 380 Read
+    "#]],
+    );
+    check(
+        "SELECT * FROM orders, items WHERE customer_id = 5 AND items.id = orders.id",
+        expect![[r#"
+            one pinned bucket 380 Read
+        "#]],
+    );
+    check(
+        "SELECT * FROM orders WHERE customer_id = 5 FOR UPDATE",
+        expect![[r#"
+        one pinned bucket 380 Write
+    "#]],
+    );
+}
+
+#[test]
+fn no_distributed_table() {
+    check(
+        "SELECT 1",
+        expect![[r#"
+        one home Read
+    "#]],
+    );
+    check(
+        "SELECT * FROM items",
+        expect![[r#"
+        one any Read
+    "#]],
+    );
+    check(
+        "SELECT * FROM items FOR UPDATE",
+        expect![[r#"
+        one home Write
+    "#]],
+    );
+    check(
+        "SELECT * FROM pg_class",
+        expect![[r#"
+        one home Read
+    "#]],
+    );
+    check(
+        "SELECT * FROM scratch JOIN items USING (id)",
+        expect![[r#"
+        one home Read
+    "#]],
+    );
+    check(
+        "SELECT nextval('s'), name FROM items",
+        expect![[r#"
+        one home Write
+    "#]],
+    );
+    check(
+        "SELECT * FROM rate_codes",
+        expect![[r#"
+        one any Read
+    "#]],
+    );
+    check(
+        "SELECT tidy() FROM items",
+        expect![[r#"
+        one home Write
+    "#]],
+    );
+    check(
+        "SELECT place_order() FROM items",
+        expect![[r#"
+        0A000 function place_order() cannot run on one node
+          Its body, or that of a function that it calls, uses a distributed table or a sequence, or writes a replicated table, and a node would see only its own share.
+          Send the function's statements from the client, or let it work on its arguments only.
+    "#]],
+    );
+}
+
+#[test]
+fn scatter() {
+    check(
+        "SELECT * FROM orders",
+        expect![[r#"
+        Scatter { access: Read }
+    "#]],
+    );
+    check(
+        "SELECT o.total, c.name FROM orders o JOIN customers c ON c.id = o.customer_id",
+        expect![[r#"
+            Scatter { access: Read }
+        "#]],
+    );
+    check(
+        "SELECT * FROM orders JOIN items USING (id)",
+        expect![[r#"
+        Scatter { access: Read }
+    "#]],
+    );
+    check(
+        "SELECT customer_id, count(*) FROM orders GROUP BY customer_id",
+        expect![[r#"
+        Scatter { access: Read }
+    "#]],
+    );
+    check(
+        "SELECT DISTINCT customer_id FROM orders",
+        expect![[r#"
+        Scatter { access: Read }
+    "#]],
+    );
+    check(
+        "SELECT id FROM customers UNION ALL SELECT customer_id FROM orders",
+        expect![[r#"
+        Scatter { access: Read }
+    "#]],
+    );
+    check(
+        "SELECT * FROM customers WHERE id IN (SELECT customer_id FROM orders)",
+        expect![[r#"
+        Scatter { access: Read }
+    "#]],
+    );
+    check(
+        "SELECT * FROM customers WHERE name = $1",
+        expect![[r#"
+        Scatter { access: Read }
+    "#]],
+    );
+    check(
+        "SELECT what FROM events",
+        expect![[r#"
+        Scatter { access: Read }
+    "#]],
+    );
+    check(
+        "SELECT id FROM big_orders",
+        expect![[r#"
+        Scatter { access: Read }
+    "#]],
+    );
+    check(
+        "SELECT now(), name FROM customers",
+        expect![[r#"
+        gather on EachNode Read
+          SELECT <now>::timestamp with time zone AS now, name FROM customers
+    "#]],
+    );
+    check(
+        "SELECT CURRENT_DATE AS today, coalesce(now(), placed) FROM orders",
+        expect![[r#"
+        gather on EachNode Read
+          SELECT <now>::timestamp with time zone::pg_catalog.date AS today, COALESCE(<now>::timestamp with time zone, placed) FROM orders
+    "#]],
+    );
+    check(
+        "SELECT * FROM orders WHERE placed > CURRENT_DATE FOR UPDATE",
+        expect![[r#"
+        gather on EachNode Write
+          SELECT * FROM orders WHERE placed > <now>::timestamp with time zone::pg_catalog.date FOR UPDATE
+    "#]],
+    );
+}
+
+#[test]
+fn gather() {
+    check(
+        "SELECT * FROM orders ORDER BY total",
+        expect![[r#"
+        gather on One(Any) Read
+          SELECT ROW("orders"."id", "orders"."customer_id", "orders"."total", "orders"."placed")::"public"."orders"::text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
+          SELECT * FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders ORDER BY total
+    "#]],
+    );
+    check(
+        "SELECT * FROM orders LIMIT 3",
+        expect![[r#"
+        gather on One(Any) Read
+          SELECT ROW("orders"."id", "orders"."customer_id", "orders"."total", "orders"."placed")::"public"."orders"::text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
+          SELECT * FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders LIMIT 3
+    "#]],
+    );
+    check(
+        "SELECT count(*) FROM orders WHERE total > 3",
+        expect![[r#"
+        gather on One(Any) Read
+          SELECT ROW(NULL, NULL, "orders"."total", NULL)::"public"."orders"::text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") WHERE (total > 3) from AllNodes
+          SELECT count(*) FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders WHERE total > 3
+    "#]],
+    );
+    check(
+        "SELECT total, count(*) FROM orders GROUP BY total",
+        expect![[r#"
+        gather on One(Any) Read
+          SELECT ROW(NULL, NULL, "orders"."total", NULL)::"public"."orders"::text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
+          SELECT total, count(*) FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders GROUP BY total
+    "#]],
+    );
+    check(
+        "SELECT DISTINCT total FROM orders",
+        expect![[r#"
+        gather on One(Any) Read
+          SELECT ROW(NULL, NULL, "orders"."total", NULL)::"public"."orders"::text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
+          SELECT DISTINCT total FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders
+    "#]],
+    );
+    check(
+        "SELECT a.name, b.name FROM customers a JOIN customers b ON a.name = b.name",
+        expect![[r#"
+            gather on One(Any) Read
+              SELECT ROW(NULL, "t"."name")::"public"."customers"::text FROM "public"."customers" AS "t" ("id", "name") from AllNodes
+              SELECT a.name, b.name FROM pg_catalog.unnest(<rows 0>::public.customers[]) a JOIN pg_catalog.unnest(<rows 0>::public.customers[]) b ON a.name = b.name
+        "#]],
+    );
+    check(
+        "SELECT c.name FROM customers c FULL JOIN orders o ON o.id = c.id",
+        expect![[r#"
+        gather on One(Any) Read
+          SELECT ROW("c"."id", "c"."name")::"public"."customers"::text FROM "public"."customers" AS "c" ("id", "name") from AllNodes
+          SELECT ROW("o"."id", NULL, NULL, NULL)::"public"."orders"::text FROM "public"."orders" AS "o" ("id", "customer_id", "total", "placed") from AllNodes
+          SELECT c.name FROM pg_catalog.unnest(<rows 0>::public.customers[]) c FULL JOIN pg_catalog.unnest(<rows 1>::public.orders[]) o ON o.id = c.id
+    "#]],
+    );
+    check(
+        "SELECT public.customers.name FROM public.customers ORDER BY public.customers.id",
+        expect![[r#"
+            gather on One(Any) Read
+              SELECT ROW("customers"."id", "customers"."name")::"public"."customers"::text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
+              SELECT customers.name FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers ORDER BY customers.id
+        "#]],
+    );
+    check(
+        "SELECT \"Name\" FROM customers AS \"Cust\" (id, \"Name\") ORDER BY \"Cust\".id",
+        expect![[r#"
+            gather on One(Any) Read
+              SELECT ROW("Cust"."id", "Cust"."Name")::"public"."customers"::text FROM "public"."customers" AS "Cust" ("id", "Name") from AllNodes
+              SELECT "Name" FROM pg_catalog.unnest(<rows 0>::public.customers[]) "Cust"(id, "Name") ORDER BY "Cust".id
+        "#]],
+    );
+    check(
+        "WITH customers AS (SELECT 1 AS id) SELECT * FROM customers",
+        expect![[r#"
+        one home Read
+    "#]],
+    );
+    check(
+        "WITH customers AS (SELECT * FROM public.customers ORDER BY id) SELECT name FROM customers",
+        expect![[r#"
+            gather on One(Any) Read
+              SELECT ROW("customers"."id", "customers"."name")::"public"."customers"::text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
+              WITH customers AS (SELECT * FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers ORDER BY id) SELECT name FROM customers
+        "#]],
+    );
+    check(
+        "SELECT row_number() OVER (ORDER BY total) FROM orders",
+        expect![[r#"
+        gather on One(Any) Read
+          SELECT ROW(NULL, NULL, "orders"."total", NULL)::"public"."orders"::text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
+          SELECT row_number() OVER (ORDER BY total) FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders
+    "#]],
+    );
+    check(
+        "SELECT id FROM customers UNION SELECT customer_id FROM orders",
+        expect![[r#"
+        gather on One(Any) Read
+          SELECT ROW("customers"."id", NULL)::"public"."customers"::text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
+          SELECT ROW(NULL, "orders"."customer_id", NULL, NULL)::"public"."orders"::text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
+          SELECT id FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers UNION SELECT customer_id FROM pg_catalog.unnest(<rows 1>::public.orders[]) orders
+    "#]],
+    );
+    check(
+        "SELECT id FROM customers EXCEPT SELECT 5",
+        expect![[r#"
+        gather on One(Any) Read
+          SELECT ROW("customers"."id", NULL)::"public"."customers"::text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
+          SELECT id FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers EXCEPT SELECT 5
+    "#]],
+    );
+    check(
+        "SELECT c.name, o.total FROM customers c, LATERAL (SELECT total FROM orders WHERE id = c.id ORDER BY total LIMIT 1) o",
+        expect![[r#"
+            gather on One(Any) Read
+              SELECT ROW("c"."id", "c"."name")::"public"."customers"::text FROM "public"."customers" AS "c" ("id", "name") from AllNodes
+              SELECT ROW("orders"."id", NULL, "orders"."total", NULL)::"public"."orders"::text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
+              SELECT c.name, o.total FROM pg_catalog.unnest(<rows 0>::public.customers[]) c, LATERAL (SELECT total FROM pg_catalog.unnest(<rows 1>::public.orders[]) orders WHERE id = c.id ORDER BY total LIMIT 1) o
+        "#]],
+    );
+    check(
+        "SELECT max(total) FROM orders WHERE placed < now()",
+        expect![[r#"
+        gather on One(Any) Read
+          SELECT ROW(NULL, NULL, "orders"."total", "orders"."placed")::"public"."orders"::text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
+          SELECT max(total) FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders WHERE placed < now()
+    "#]],
+    );
+    check(
+        "SELECT max(id) FROM big_orders",
+        expect![[r#"
+        gather on One(Any) Read
+          SELECT ROW("orders"."id", NULL, NULL, NULL)::"public"."orders"::text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
+          SELECT max(id) FROM (SELECT orders.id FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders) big_orders(id)
+    "#]],
+    );
+    check(
+        "SELECT * FROM customers WHERE name = (SELECT max(name) FROM customers)",
+        expect![[r#"
+            gather on One(Any) Read
+              SELECT ROW("t"."id", "t"."name")::"public"."customers"::text FROM "public"."customers" AS "t" ("id", "name") from AllNodes
+              SELECT * FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers WHERE name = (SELECT max(name) FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers)
+        "#]],
+    );
+    check(
+        "SELECT random() FROM customers",
+        expect![[r#"
+        gather on One(Any) Read
+          SELECT ROW(NULL, NULL)::"public"."customers"::text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
+          SELECT random() FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers
+    "#]],
+    );
+    check(
+        "SELECT * FROM orders, scratch WHERE customer_id = 5",
+        expect![[r#"
+        gather on One(Home) Read
+          SELECT ROW("orders"."id", "orders"."customer_id", "orders"."total", "orders"."placed")::"public"."orders"::text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
+          SELECT * FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders, scratch WHERE customer_id = 5
+    "#]],
+    );
+    check(
+        "SELECT name FROM customers ORDER BY name FOR UPDATE",
+        expect![[r#"
+        gather on One(Any) Read
+          SELECT ROW(NULL, "customers"."name")::"public"."customers"::text FROM "public"."customers" AS "customers" ("id", "name") FOR UPDATE from AllNodes
+          SELECT name FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers ORDER BY name
+    "#]],
+    );
+    check(
+        "SELECT name FROM customers WHERE name = 'x' AND EXISTS (SELECT 1 FROM home) FOR UPDATE",
+        expect![[r#"
+            0A000 FOR UPDATE of rows on several nodes is not supported in this query
+              The rows are brought together before the query's result is known, so it is not known which of them to lock.
+              Lock the rows by a query over the one table, without LIMIT, or pin the distribution key.
+        "#]],
+    );
+    check(
+        "SELECT c FROM customers c ORDER BY 1",
+        expect![[r#"
+        gather on One(Any) Read
+          SELECT ROW("c"."id", "c"."name")::"public"."customers"::text FROM "public"."customers" AS "c" ("id", "name") from AllNodes
+          SELECT c FROM pg_catalog.unnest(<rows 0>::public.customers[]) c ORDER BY 1
+    "#]],
+    );
+    check(
+        "SELECT sum(DISTINCT total) FROM orders JOIN lines USING (customer_id)",
+        expect![[r#"
+            gather on One(Any) Read
+              SELECT ROW(NULL, "orders"."customer_id", "orders"."total", NULL)::"public"."orders"::text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
+              SELECT ROW("lines"."customer_id", NULL, NULL)::"public"."lines"::text FROM "public"."lines" AS "lines" ("customer_id", "item", "number") from AllNodes
+              SELECT sum(DISTINCT total) FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders JOIN pg_catalog.unnest(<rows 1>::public.lines[]) lines USING (customer_id)
+        "#]],
+    );
+    check(
+        "WITH RECURSIVE r AS (SELECT id FROM customers UNION SELECT r.id + 1 FROM r JOIN orders ON orders.id = r.id) SELECT * FROM r",
+        expect![[r#"
+            gather on One(Any) Read
+              SELECT ROW("customers"."id", NULL)::"public"."customers"::text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
+              SELECT ROW("orders"."id", NULL, NULL, NULL)::"public"."orders"::text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
+              WITH RECURSIVE r AS (SELECT id FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers UNION SELECT r.id + 1 FROM r JOIN pg_catalog.unnest(<rows 1>::public.orders[]) orders ON orders.id = r.id) SELECT * FROM r
+        "#]],
+    );
+    check(
+        "VALUES ((SELECT count(*) FROM customers))",
+        expect![[r#"
+        gather on One(Any) Read
+          SELECT ROW(NULL, NULL)::"public"."customers"::text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
+          VALUES ((SELECT count(*) FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers))
+    "#]],
+    );
+    check(
+        "SELECT $1::int + count(*) FROM customers",
+        expect![[r#"
+        gather on One(Any) Read
+          SELECT ROW(NULL, NULL)::"public"."customers"::text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
+          SELECT $1::int + count(*) FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers
+    "#]],
+    );
+}
+
+#[test]
+fn refused() {
+    check(
+        "SELECT ctid FROM orders ORDER BY 1",
+        expect![[r#"
+        0A000 system columns of "orders" cannot be read here
+          Its rows are brought together from several nodes, where these columns have meanings of their own.
+          Leave ctid, xmin, tableoid and their kin out, or pin the table's distribution key.
+    "#]],
+    );
+    check(
+        "SELECT place_order() FROM orders",
+        expect![[r#"
+        0A000 function place_order() cannot run on one node
+          Its body, or that of a function that it calls, uses a distributed table or a sequence, or writes a replicated table, and a node would see only its own share.
+          Send the function's statements from the client, or let it work on its arguments only.
+    "#]],
+    );
+    check(
+        "SELECT * FROM orders TABLESAMPLE SYSTEM (10) ORDER BY 1",
+        expect![[r#"
+        0A000 TABLESAMPLE of "orders" is not supported here
+          Its rows are brought together from several nodes before they are read.
+          Use a condition on random() instead.
+    "#]],
+    );
+    check(
+        "SELECT * FROM orders JOIN items USING (id) FOR UPDATE",
+        expect![[r#"
+        0A000 FOR UPDATE cannot lock rows of replicated table "items" here
+          A lock on one copy of a replicated row does not keep others from locking another copy.
+          Name the distributed tables to lock (FOR UPDATE OF …), and lock replicated rows in a statement of its own.
+    "#]],
+    );
+    check(
+        "SELECT * FROM orders LIMIT 1 FOR UPDATE",
+        expect![[r#"
+        0A000 FOR UPDATE of rows on several nodes is not supported in this query
+          The rows are brought together before the query's result is known, so it is not known which of them to lock.
+          Lock the rows by a query over the one table, without LIMIT, or pin the distribution key.
+    "#]],
+    );
+    check(
+        "WITH d AS (DELETE FROM orders RETURNING *) SELECT * FROM d",
+        expect![[r#"
+        0A000 a statement in WITH that changes data must concern one node or replicated tables only
+          All its parts see one snapshot, which Tutti cannot give to parts on several nodes.
+          Pin every distributed table by its distribution key, or send the parts as statements of their own in one transaction.
+    "#]],
+    );
+}
+
+#[test]
+fn changes_in_with() {
+    check(
+        "WITH d AS (DELETE FROM orders WHERE customer_id = 5 RETURNING *) SELECT * FROM d",
+        expect![[r#"
+            one pinned bucket 380 Write
+        "#]],
+    );
+    check(
+        "WITH d AS (DELETE FROM scratch RETURNING *) SELECT * FROM d",
+        expect![[r#"
+        one home Write
+    "#]],
+    );
+    check(
+        "WITH d AS (DELETE FROM rates WHERE code = 'a' RETURNING *) SELECT * FROM d",
+        expect![[r#"
+            Replicas { locks: ["LOCK TABLE \"public\".\"rates\" IN SHARE ROW EXCLUSIVE MODE"] }
+        "#]],
+    );
+}
