@@ -83,7 +83,7 @@ impl<'a> Analyser<'a> {
             NodeEnum::UpdateStmt(update) => {
                 let (query, hidden) = self.open(update.with_clause.as_ref())?;
                 self.target(update.relation.as_ref())?;
-                self.from_list(&update.from_clause)?;
+                self.add_from_list(&update.from_clause)?;
                 self.where_clause(update.where_clause.as_deref(), query)?;
                 self.expressions(&update.target_list)?;
                 self.returning(update.returning_clause.as_ref(), query)?;
@@ -93,7 +93,7 @@ impl<'a> Analyser<'a> {
             NodeEnum::DeleteStmt(delete) => {
                 let (query, hidden) = self.open(delete.with_clause.as_ref())?;
                 self.target(delete.relation.as_ref())?;
-                self.from_list(&delete.using_clause)?;
+                self.add_from_list(&delete.using_clause)?;
                 self.where_clause(delete.where_clause.as_deref(), query)?;
                 self.returning(delete.returning_clause.as_ref(), query)?;
                 self.close(hidden);
@@ -103,7 +103,7 @@ impl<'a> Analyser<'a> {
                 let (query, hidden) = self.open(merge.with_clause.as_ref())?;
                 let target = self.target(merge.relation.as_ref())?;
                 if let Some(source) = &merge.source_relation {
-                    self.from_item(source, false)?;
+                    self.add_from_item(source, false)?;
                 }
                 if let Some(condition) = &merge.join_condition {
                     // As in `source LEFT JOIN target ON`: source rows without a match count too.
@@ -278,7 +278,7 @@ impl<'a> Analyser<'a> {
     /// FROM, WHERE, GROUP BY, HAVING, WINDOW, DISTINCT and the outputs.
     fn select(&mut self, select: &'a SelectStmt, query: QueryId) -> Result<(), Refusal> {
         self.filtering.push(query);
-        self.from_list(&select.from_clause)?;
+        self.add_from_list(&select.from_clause)?;
         self.where_clause(select.where_clause.as_deref(), query)?;
         self.filtering.pop();
         self.expressions(&select.target_list)?;
@@ -371,12 +371,12 @@ impl<'a> Analyser<'a> {
         Ok(target)
     }
 
-    fn from_list(&mut self, from: &'a [Node]) -> Result<(), Refusal> {
-        from.iter().try_for_each(|node| self.from_item(node, true).map(|_| ()))
+    fn add_from_list(&mut self, from: &'a [Node]) -> Result<(), Refusal> {
+        from.iter().try_for_each(|node| self.add_from_item(node, true).map(|_| ()))
     }
 
     /// An entry of FROM; returns the items that it made at this level.
-    fn from_item(&mut self, node: &'a Node, linear: bool) -> Result<Vec<ItemId>, Refusal> {
+    fn add_from_item(&mut self, node: &'a Node, linear: bool) -> Result<Vec<ItemId>, Refusal> {
         match node.node.as_ref() {
             Some(NodeEnum::RangeVar(range)) => Ok(vec![self.range_var(range, linear)?]),
             Some(NodeEnum::RangeSubselect(sub)) => {
@@ -399,7 +399,7 @@ impl<'a> Analyser<'a> {
                     self.expression(repeatable)?;
                 }
                 let Some(relation) = &sample.relation else { return Ok(Vec::new()) };
-                let items = self.from_item(relation, linear)?;
+                let items = self.add_from_item(relation, linear)?;
                 for &item in &items {
                     self.analysis.items[item].sampled = true;
                 }
@@ -513,7 +513,7 @@ impl<'a> Analyser<'a> {
         let kind = join.jointype();
         let start = self.analysis.items.len();
         let side = |node: &'a Option<Box<Node>>, this: &mut Self, linear| match node {
-            Some(node) => this.from_item(node, linear),
+            Some(node) => this.add_from_item(node, linear),
             None => Ok(Vec::new()),
         };
         let keeps_left = matches!(kind, JoinType::JoinInner | JoinType::JoinLeft);
