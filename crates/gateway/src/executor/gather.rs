@@ -38,15 +38,20 @@ impl Session {
 
     /// Collects what `gather` asks for and returns the final statement with the rows in it.
     pub(super) async fn fill(&mut self, gather: &Gather, call: &Call) -> Result<String, Failure> {
-        if matches!(gather.run_on, RunOn::EachNode | RunOn::Replicas { .. }) {
+        if gather.access == Access::Write && !matches!(gather.run_on, RunOn::One(_)) {
             self.need_transaction();
         }
         let collected = self.collect(gather, call).await?;
-        let now = match gather.statement.0.contains(&Piece::Now) {
+        let now = self.now_for(&gather.statement).await?;
+        Ok(fill_template(&gather.statement, &collected, now.as_deref()))
+    }
+
+    /// The transaction's time on node 1 if the template has a gap for it.
+    pub(super) async fn now_for(&mut self, template: &Template) -> Result<Option<String>, Failure> {
+        Ok(match template.0.contains(&Piece::Now) {
             true => Some(self.now_literal().await?),
             false => None,
-        };
-        Ok(fill_template(&gather.statement, &collected, now.as_deref()))
+        })
     }
 
     /// The transaction's time on node 1, as an SQL literal.

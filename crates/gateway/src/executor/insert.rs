@@ -169,12 +169,13 @@ impl Session {
         insert: &Insert,
         call: &Call,
     ) -> Result<Done, Failure> {
+        let now = self.now_for(template).await?;
         if deal.relation.placement == Placement::Replicated {
             let mut literal = ArrayLiteral::default();
             for row in rows {
                 literal.push_composite(&deal.composite(row));
             }
-            let text = fill_template(template, &[literal.into_sql()], None);
+            let text = fill_template(template, &[literal.into_sql()], now.as_deref());
             return self.run_on_replicas(&[], &text, call).await;
         }
         let mut dealt: BTreeMap<NodeId, (ArrayLiteral, Vec<usize>)> = BTreeMap::new();
@@ -193,7 +194,7 @@ impl Session {
         let mut texts = Vec::new();
         let mut order = Vec::new();
         for (node, (literal, indexes)) in dealt {
-            texts.push((node, fill_template(template, &[literal.into_sql()], None)));
+            texts.push((node, fill_template(template, &[literal.into_sql()], now.as_deref())));
             order.push(indexes);
         }
         self.insert_texts(&texts, order, insert, call).await
