@@ -15,6 +15,7 @@ SELECT int4range(1, 5), tstzrange('2024-01-01+00', '2024-02-01+00'), '{[1,3), [5
 SELECT point '(1,2)', box '((0,0),(1,1))', circle '<(0,0),5>';
 SELECT B'1010', '101'::bit(3), 12::money > 5::money;
 SELECT 'a fat cat'::tsvector, to_tsquery('english', 'cats & fat'), to_tsvector('english', 'The fat cats') @@ to_tsquery('english', 'cat');
+-- shape only: in binary a regclass is an OID
 SELECT 'customers'::regclass, 'int4'::regtype, 'sum(int4)'::regprocedure::text;
 SELECT 7 / 2, 7 % 3, -7 / 2, 7.0 / 2, 2 ^ 10, |/ 16.0, @ -5, 5 & 3, 5 | 3, 5 # 3, ~5, 1 << 4;
 SELECT round(2.5), round(-2.5), round(2.567, 2), ceil(1.2), floor(-1.2), trunc(9.99), mod(10, 3), power(2, 3), sqrt(2::numeric), exp(0.0), ln(1.0);
@@ -70,6 +71,7 @@ SELECT row_to_json(i) FROM items i WHERE item_id = 3;
 SELECT json_build_object('id', item_id, 'tags', json_build_array(name, price)) FROM items WHERE item_id < 3 ORDER BY item_id;
 SELECT c.customer_id, to_json(c.tags) FROM customers c WHERE c.tags IS NOT NULL ORDER BY 1;
 SELECT width_bucket(credit, 0, 1000, 4), count(*) FROM customers GROUP BY 1 ORDER BY 1;
+-- shape only: in binary a regclass is an OID
 SELECT tableoid::regclass, customer_id FROM customers WHERE customer_id = 1;
 SELECT 1 / 0;
 SELECT 'x'::int;

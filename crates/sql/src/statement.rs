@@ -38,6 +38,12 @@ pub struct Statement {
     pub parameter_count: u16,
 }
 
+/// Whether `$n` in the statement are parameters of what it defines, not of itself.
+fn keeps_parameters_inside(tree: &pg_query::NodeEnum) -> bool {
+    use pg_query::NodeEnum;
+    matches!(tree, NodeEnum::PrepareStmt(_) | NodeEnum::CreateFunctionStmt(_))
+}
+
 impl Statement {
     /// Whether it is a COPY, in whose middle data flows.
     pub fn is_copy(&self) -> bool {
@@ -109,6 +115,9 @@ fn statement(
     let inner = raw[piece.0..piece.1].trim_end_matches(is_space);
     let trimmed = inner.trim_start_matches(is_space);
     let offset = start + piece.0 + (inner.len() - trimmed.len());
+    if keeps_parameters_inside(&tree) {
+        parameter_count = 0;
+    }
     Ok(Statement { text: trimmed.to_owned(), offset, tree, distribute_by, parameter_count })
 }
 

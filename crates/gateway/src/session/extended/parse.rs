@@ -13,6 +13,7 @@ use tutti_wire::frontend::{Parse, Target, put_close, put_parse};
 
 use super::pipeline::{Expect, Undo};
 use super::{PreparedStatement, Session};
+use crate::executor::Call;
 use crate::failure::Failure;
 
 impl Session {
@@ -75,6 +76,10 @@ impl Session {
                 self.pipeline.node.unwrap_or_else(|| self.any_node())
             }
             Plan::Cursor { name: Some(cursor), close: false } => self.node_of_cursor(cursor),
+            // Pinned to literals: only there, for analysis may already fix a snapshot.
+            Plan::One { node: node @ NodeChoice::Pinned(_), .. } => {
+                self.choose(node, &Call::Simple).or(self.pipeline.node).unwrap_or(NodeId::HOME)
+            }
             _ => self.pipeline.node.unwrap_or(NodeId::HOME),
         })
     }
