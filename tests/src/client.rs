@@ -163,13 +163,14 @@ impl Client {
             frontend::put_execute(&mut self.outbox, "", 0);
         }
         // During a COPY the server reads CopyDone next; a Sync sent before it would be lost.
-        if copy_in.is_empty() {
-            frontend::put_sync(&mut self.outbox);
-        } else {
+        let sync_later = request.sql.to_uppercase().contains("FROM STDIN");
+        if sync_later {
             frontend::put_flush(&mut self.outbox);
+        } else {
+            frontend::put_sync(&mut self.outbox);
         }
         self.send()?;
-        self.collect(Vec::new(), copy_in, !copy_in.is_empty(), "", 0)
+        self.collect(Vec::new(), copy_in, sync_later, "", 0)
     }
 
     fn two_flights(&mut self, request: &Request<'_>, copy_in: &[u8]) -> Result<Answer> {
