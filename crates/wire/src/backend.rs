@@ -5,7 +5,7 @@
 
 use bytes::{Bytes, BytesMut};
 
-use crate::frame::{Fields, Frame, WireError, put_frame, put_string};
+use crate::frame::{Fields, Frame, WireError, put_count, put_frame, put_string};
 
 /// State of a session's transaction, as ReadyForQuery tells it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -204,11 +204,6 @@ pub fn put_negotiate_protocol_version(out: &mut BytesMut, minor: i32, options: &
             put_string(body, option);
         }
     });
-}
-
-fn put_count(body: &mut BytesMut, count: usize) {
-    let count = u16::try_from(count).expect("at most 65535 items");
-    body.extend_from_slice(&count.to_be_bytes());
 }
 
 #[cfg(test)]

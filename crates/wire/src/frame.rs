@@ -189,6 +189,14 @@ pub fn put_string(out: &mut BytesMut, string: &str) {
     out.extend_from_slice(&[0]);
 }
 
+/// Appends a 16-bit count of items.
+///
+/// Requires: at most 65,535, as the protocol can say no more.
+pub fn put_count(out: &mut BytesMut, count: usize) {
+    let count = u16::try_from(count).expect("at most 65535 items");
+    out.extend_from_slice(&count.to_be_bytes());
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -5,7 +5,7 @@
 
 use bytes::{Bytes, BytesMut};
 
-use crate::frame::{Fields, Frame, WireError, put_frame, put_string};
+use crate::frame::{Fields, Frame, WireError, put_count, put_frame, put_string};
 
 /// Prepared statement or portal: the two things with names.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -266,11 +266,6 @@ fn put_int16s(body: &mut BytesMut, values: &[i16]) {
     for value in values {
         body.extend_from_slice(&value.to_be_bytes());
     }
-}
-
-fn put_count(body: &mut BytesMut, count: usize) {
-    let count = u16::try_from(count).expect("at most 65535 items");
-    body.extend_from_slice(&count.to_be_bytes());
 }
 
 #[cfg(test)]
