@@ -27,7 +27,7 @@ impl Session {
                 .is_some(),
             _ => false,
         };
-        let created = self.ddl(ddl, create, &Call::Simple).await?;
+        let created = self.ddl(ddl, create).await?;
         let (Some(insert), false) = (insert, existed) else { return Ok(created) };
         let mut statements = statement::parse(insert)?;
         let Some(statement) = statements.pop() else { return Ok(created) };

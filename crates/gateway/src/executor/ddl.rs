@@ -6,7 +6,6 @@
 
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{Access, CreatedTable, Ddl, Gather};
-use tutti_wire::backend::put_command_complete;
 
 use super::Done;
 use super::call::Call;
@@ -16,14 +15,11 @@ use crate::failure::Failure;
 use crate::session::Session;
 
 impl Session {
-    pub(super) async fn ddl(
-        &mut self,
-        ddl: &Ddl,
-        text: &str,
-        call: &Call,
-    ) -> Result<Done, Failure> {
+    /// DDL takes no parameters, so it runs by the simple protocol whatever the client used.
+    pub(super) async fn ddl(&mut self, ddl: &Ddl, text: &str) -> Result<Done, Failure> {
         self.need_transaction();
-        let done = self.run_on_one(NodeId::HOME, Access::Write, text, &quiet(call)).await?;
+        // A refusal can still take the place of the answer, so it is held back.
+        let answer = self.forward(NodeId::HOME, Access::Write, text, &Call::Simple, false).await?;
         let nodes = self.catalog.nodes.clone();
         let others: Vec<_> = nodes.into_iter().filter(|node| *node != NodeId::HOME).collect();
         let alters =
@@ -37,7 +33,7 @@ impl Session {
             self.internal_rows(*node, Access::Write, text, &Call::Simple).await?;
         }
         self.after_ddl(ddl, &others).await?;
-        self.finish_ddl_answer(done, call)
+        Ok(Done::Tag(answer.tag))
     }
 
     /// Temporary objects: node 1 has them, and from now on must be the anchor of this transaction,
@@ -56,17 +52,6 @@ impl Session {
         self.transaction.scope_changed |= self.transaction.is_open();
         self.refresh_scope().await?;
         Ok(done)
-    }
-
-    /// DDL answers are a tag and notices; written late, so that a refusal can still take its place.
-    fn finish_ddl_answer(&mut self, done: Done, call: &Call) -> Result<Done, Failure> {
-        match done {
-            Done::Tag(tag) if call.is_extended() => {
-                put_command_complete(self.client.out(), &tag);
-                Ok(Done::Told)
-            }
-            done => Ok(done),
-        }
     }
 
     /// Registers what was created, forgets what was dropped, checks the rules, and gives this
@@ -138,11 +123,6 @@ impl Session {
         self.catalog = self.shared.catalog();
         Ok(())
     }
-}
-
-/// DDL takes no parameters, and its answer must wait: it runs by the simple protocol.
-fn quiet(_: &Call) -> Call {
-    Call::Simple
 }
 
 impl From<GatewayError> for Failure {

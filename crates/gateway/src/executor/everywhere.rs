@@ -52,13 +52,13 @@ impl Session {
         if !self.transaction.is_open() {
             return self.run_on_one(NodeId::HOME, Access::Read, text, call).await;
         }
-        let done = self.run_on_one(NodeId::HOME, Access::Read, text, call).await?;
+        let answer = self.forward(NodeId::HOME, Access::Read, text, call, false).await?;
         let others: Vec<_> =
             self.catalog.nodes.iter().copied().filter(|node| *node != NodeId::HOME).collect();
         for node in others {
             self.internal_rows(node, Access::Read, text, call).await?;
         }
-        Ok(done)
+        Ok(Done::Tag(answer.tag))
     }
 
     /// LISTEN, UNLISTEN, NOTIFY: node 1 carries all notifications of the cluster.

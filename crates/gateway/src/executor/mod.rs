@@ -70,7 +70,7 @@ impl Session {
             }
             Plan::CopyFrom(copy) => self.copy_from(copy, call).await,
             Plan::CopyTo(copy) => self.copy_to(copy, text, call).await,
-            Plan::Ddl(ddl) => self.ddl(ddl, text, call).await,
+            Plan::Ddl(ddl) => self.ddl(ddl, text).await,
             Plan::TemporaryDdl { gather } => self.temporary_ddl(gather.as_ref(), text, call).await,
             Plan::CreateTableAs { ddl, create, insert } => {
                 self.create_table_as(ddl, create, insert.as_deref(), call).await
@@ -131,17 +131,28 @@ impl Session {
     ) -> Result<Done, Failure> {
         // The client may hear of the end at once, unless a commit of ours must succeed first.
         let complete = self.transaction.mode != Mode::Implicit || call.is_extended();
-        let link = self.enlist(node, access).await?;
-        call.put(link, text);
-        link.connection().flush().await?;
-        let filter = Filter::rows(call, complete);
-        let link = self.links.get_mut(&node).expect("enlisted");
-        let answer = relay(&mut self.client, link, filter).await?;
+        let answer = self.forward(node, access, text, call, complete).await?;
         Ok(match answer.tag {
             _ if answer.empty => Done::Empty,
             _ if complete => Done::Told,
             tag => Done::Tag(tag),
         })
+    }
+
+    /// The same; CommandComplete is passed on only if `complete`.
+    async fn forward(
+        &mut self,
+        node: NodeId,
+        access: Access,
+        text: &str,
+        call: &Call,
+        complete: bool,
+    ) -> Result<Answer, Failure> {
+        let link = self.enlist(node, access).await?;
+        call.put(link, text);
+        link.connection().flush().await?;
+        let link = self.links.get_mut(&node).expect("enlisted");
+        relay(&mut self.client, link, Filter::rows(call, complete)).await
     }
 
     /// Forwards `text` to every node, concatenates rows and adds up row counts.
