@@ -21,12 +21,7 @@ pub(crate) fn local_columns(plan: &Plan) -> Option<Option<Vec<ColumnDescription>
             Some(Some(vec![ColumnDescription::text("QUERY PLAN")]))
         }
         Plan::Tutti(function) => Some(Some(super::distribute::columns_of(function))),
-        Plan::Transaction(_) | Plan::Prepared(_) | Plan::Empty => match plan {
-            // EXECUTE's columns are those of the statement it names; PostgreSQL describes it, we
-            // cannot without running it, and drivers do not ask.
-            Plan::Prepared(_) | Plan::Transaction(_) | Plan::Empty => Some(None),
-            _ => None,
-        },
+        Plan::Transaction(_) | Plan::Prepared(_) | Plan::Empty => Some(None),
         _ => None,
     }
 }
