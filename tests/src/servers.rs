@@ -18,11 +18,8 @@ pub fn start(nodes: u16) -> Result<Cluster> {
 /// Like [`start`], with settings.
 pub fn start_with(nodes: u16, settings: &[(&str, &str)]) -> Result<Cluster> {
     let own = settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-    let options = ServerOptions {
-        fsync: true,
-        settings: own.collect::<BTreeMap<_, _>>(),
-        ..ServerOptions::for_tests()
-    };
+    let options =
+        ServerOptions { settings: own.collect::<BTreeMap<_, _>>(), ..ServerOptions::for_tests() };
     Ok(Cluster::create_temp_with(nodes, options)?)
 }
 

@@ -70,8 +70,8 @@ impl Cluster {
         Self::open_locked(dir, lock, account, options)
     }
 
-    /// A started cluster of `nodes` servers for a test: made from the template, not durable, in the
-    /// system's temporary directory, which goes when the value is dropped.
+    /// A started cluster of `nodes` servers for a test: made from the template, in the system's
+    /// temporary directory, which goes when the value is dropped.
     pub fn create_temp(nodes: u16) -> Result<Self, EmbedError> {
         Self::create_temp_with(nodes, ServerOptions::for_tests())
     }

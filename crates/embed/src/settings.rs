@@ -38,9 +38,10 @@ impl Default for ServerOptions {
 }
 
 impl ServerOptions {
-    /// For tests: from the template, and without waiting for the disk.
+    /// For tests: made from the template, which saves the time of initdb; durable all the same, for
+    /// tests of crashes must mean something.
     pub fn for_tests() -> Self {
-        Self { fsync: false, from_template: true, ..Self::default() }
+        Self { from_template: true, ..Self::default() }
     }
 
     /// The text of the settings file of a server on `port` with its data in `data_dir`.
