@@ -11,7 +11,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tutti_embed::Cluster;
-use tutti_gateway::{Config, DefaultDistribution, GatewayError, NodeConfig};
+use tutti_gateway::{Config, DefaultDistribution, GatewayError, NodeConfig, Switches};
 
 use crate::client::Endpoint;
 use crate::servers;
@@ -44,6 +44,7 @@ pub fn config(servers: &Cluster, listen: String) -> Config {
         cluster: "test".to_owned(),
         default_distribution: DefaultDistribution::default(),
         nodes: servers.servers().iter().enumerate().map(node).collect(),
+        switches: Switches::default(),
     }
 }
 
@@ -55,10 +56,15 @@ impl TestCluster {
 
     /// Starts a gateway in front of these servers.
     pub fn start_on(servers: Cluster) -> Result<Self> {
+        Self::start_with(servers, Switches::default())
+    }
+
+    /// The same, with parts of the gateway switched off: to show that a test finds what they prevent.
+    pub fn start_with(servers: Cluster, switches: Switches) -> Result<Self> {
         let runtime = Runtime::new()?;
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0"))?;
         let port = listener.local_addr()?.port();
-        let config = config(&servers, format!("127.0.0.1:{port}"));
+        let config = Config { switches, ..config(&servers, format!("127.0.0.1:{port}")) };
         runtime.block_on(tutti_gateway::init(&config, false)).context("write the catalog")?;
         let (end, asked_to_end) = oneshot::channel::<()>();
         let gateway = runtime.spawn(tutti_gateway::serve(config, listener, async move {

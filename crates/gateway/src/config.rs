@@ -24,6 +24,25 @@ pub struct Config {
     /// The nodes. Ids count from 1 without gaps; node 1 answers catalog queries.
     #[serde(default, rename = "node")]
     pub nodes: Vec<NodeConfig>,
+    /// For tests and measurements only; no file can set them.
+    #[serde(skip)]
+    pub switches: Switches,
+}
+
+/// Parts that tests and measurements may switch off, to show what they are for and what they cost.
+/// With any of them off, transactions are not isolated as promised.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Switches {
+    /// Commit room and snapshot room: off, nobody waits for anybody.
+    pub rooms: bool,
+    /// Sentinels and tickets: off, SERIALIZABLE is only each node's own.
+    pub sentinels: bool,
+}
+
+impl Default for Switches {
+    fn default() -> Self {
+        Self { rooms: true, sentinels: true }
+    }
 }
 
 /// Placement of tables that say nothing.

@@ -19,7 +19,7 @@ mod session;
 mod shared;
 pub mod status;
 
-pub use config::{Config, ConfigError, DefaultDistribution, NodeConfig};
+pub use config::{Config, ConfigError, DefaultDistribution, NodeConfig, Switches};
 pub use error::GatewayError;
 pub use init::init;
 pub use serve::serve;

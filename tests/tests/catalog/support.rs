@@ -8,7 +8,7 @@ use tutti_embed::Cluster;
 use tutti_gateway::catalog::{self, choose_placement, note_change, register};
 use tutti_gateway::init::init;
 use tutti_gateway::node::{NodeConnection, NodeError};
-use tutti_gateway::{Config, DefaultDistribution, GatewayError, NodeConfig};
+use tutti_gateway::{Config, DefaultDistribution, GatewayError, NodeConfig, Switches};
 use tutti_sql::catalog::{Catalog, NodeId};
 use tutti_sql::plan::CreatedTable;
 use tutti_sql::statement::DistributeBy;
@@ -29,6 +29,7 @@ pub fn config(cluster: &Cluster) -> Config {
         cluster: "test".to_owned(),
         default_distribution: DefaultDistribution::Replicated,
         nodes: cluster.servers().iter().enumerate().map(node).collect(),
+        switches: tutti_gateway::Switches::default(),
     }
 }
 

@@ -77,11 +77,16 @@ CREATE TABLE IF NOT EXISTS tutti.decision (
 );
 COMMENT ON TABLE tutti.decision IS 'What was decided about global transactions whose anchor is this node. The primary key is the arbitration: whoever inserts first decides. Removed when no node needs it any more.';
 
+CREATE UNLOGGED TABLE IF NOT EXISTS tutti.ticket (
+    gid text NOT NULL
+);
+COMMENT ON TABLE tutti.ticket IS 'Every SERIALIZABLE transaction over several nodes inserts a row on each of them, which conflicts with the sentinel that has read the table. Rows say nothing and are removed by and by.';
+
 CREATE SEQUENCE IF NOT EXISTS tutti.incarnation;
 COMMENT ON SEQUENCE tutti.incarnation IS 'Drawn on node 1 by every gateway when it starts; part of the identifiers of its transactions.';
 
 GRANT SELECT ON ALL TABLES IN SCHEMA tutti TO PUBLIC;
-GRANT INSERT ON tutti.decision, tutti.change, tutti.map, tutti.bucket TO PUBLIC;
+GRANT INSERT ON tutti.decision, tutti.ticket, tutti.change, tutti.map, tutti.bucket TO PUBLIC;
 GRANT INSERT, UPDATE, DELETE ON tutti.placement TO PUBLIC;
 ";
 
