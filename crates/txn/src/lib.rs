@@ -1,11 +1,12 @@
 //! The commit protocol of global transactions, as pure state machines.
 //!
 //! Owns: when a transaction that wrote on several nodes is decided, what every node must then be
-//! told, what the client may be told, and how a transaction in doubt is settled.
+//! told, what the client may be told, how a transaction in doubt is settled, and who may make
+//! transactions visible or take snapshots of several nodes at a moment.
 //! Never: touches a socket, a clock, a thread or randomness. What happened arrives as events, what
 //! is to be done leaves as effects; each effect's documentation says what it means in SQL.
 //!
-//! Start reading at [`Coordinator::step`], then [`Recovery::step`]. The protocol in prose, with the
+//! Start reading at [`Coordinator::step`], then [`Recovery::step`], then [`Rooms::enter`]. The protocol in prose, with the
 //! table of failures, is `docs/protocol/anchored-commit.md`.
 //!
 //! ```
@@ -24,12 +25,18 @@
 //! # Ok::<(), tutti_txn::GidError>(())
 //! ```
 
+pub mod applying;
 pub mod coordinator;
 pub mod decision;
 pub mod gid;
 pub mod recovery;
+pub mod rooms;
+pub mod turns;
 
+pub use applying::Applying;
 pub use coordinator::{AbortCause, Coordinator, Effect, Event, Outcome};
 pub use decision::{Decision, UnknownDecision};
 pub use gid::{ClusterTag, Gid, GidError, NodeId};
 pub use recovery::Recovery;
+pub use rooms::{Room, Rooms};
+pub use turns::Turns;

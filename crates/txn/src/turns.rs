@@ -1,0 +1,79 @@
+//! Turns on nodes: SERIALIZABLE transactions over several nodes vote in one order on all they share.
+//!
+//! Owns: who has its turn and who is behind whom.
+//! Never: knows what a turn is used for.
+//! Start reading at [`Turns::ask`]; what it is for is in `docs/protocol/serializable.md`.
+//!
+//! A transaction asks for all its nodes at once and gets them at once, when everybody who asked
+//! before for any of them is through. So there is one order, the order of asking; nobody waits in a
+//! circle, nobody is overtaken, and transactions without a common node do not wait for each other.
+
+use std::collections::BTreeSet;
+
+use crate::gid::NodeId;
+use crate::rooms::Visit;
+
+/// Who has its turn, who waits.
+#[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
+pub struct Turns {
+    /// In the order of asking.
+    asked: Vec<Asked>,
+}
+
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+struct Asked {
+    visit: Visit,
+    nodes: BTreeSet<NodeId>,
+    has_turn: bool,
+}
+
+impl Turns {
+    /// Asks for a turn on all of `nodes`. Whoever has its turn now is appended to `granted`.
+    pub fn ask(&mut self, visit: Visit, nodes: BTreeSet<NodeId>, granted: &mut Vec<Visit>) {
+        self.asked.push(Asked { visit, nodes, has_turn: false });
+        self.admit(granted);
+    }
+
+    /// The turn is over, or given up before it came.
+    pub fn done(&mut self, visit: Visit, granted: &mut Vec<Visit>) {
+        self.asked.retain(|asked| asked.visit != visit);
+        self.admit(granted);
+    }
+
+    fn admit(&mut self, granted: &mut Vec<Visit>) {
+        let mut taken: BTreeSet<NodeId> = BTreeSet::new();
+        for asked in &mut self.asked {
+            if !asked.has_turn && taken.is_disjoint(&asked.nodes) {
+                asked.has_turn = true;
+                granted.push(asked.visit);
+            }
+            taken.extend(&asked.nodes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nodes(ids: &[u16]) -> BTreeSet<NodeId> {
+        ids.iter().copied().map(NodeId).collect()
+    }
+
+    #[test]
+    fn turns_come_in_the_order_of_asking_where_nodes_are_shared() {
+        let mut turns = Turns::default();
+        let mut granted = Vec::new();
+        turns.ask(Visit(1), nodes(&[1, 2]), &mut granted);
+        turns.ask(Visit(2), nodes(&[2, 3]), &mut granted);
+        turns.ask(Visit(3), nodes(&[3, 4]), &mut granted);
+        turns.ask(Visit(4), nodes(&[5, 6]), &mut granted);
+        assert_eq!(granted, [Visit(1), Visit(4)], "3 shares node 3 with 2, who was there before");
+        turns.done(Visit(2), &mut granted);
+        assert_eq!(granted, [Visit(1), Visit(4), Visit(3)]);
+        turns.done(Visit(1), &mut granted);
+        turns.done(Visit(3), &mut granted);
+        turns.done(Visit(4), &mut granted);
+        assert_eq!(turns, Turns::default());
+    }
+}
