@@ -1,0 +1,143 @@
+//! Waiting for transactions that are visible on some nodes and not yet on others.
+//!
+//! Owns: the one [`tutti_txn::Applying`] of this gateway, and whom to wake.
+//! Never: holds its lock across an await.
+//! Start reading at [`Applying::wait`].
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::oneshot;
+use tutti_sql::catalog::NodeId;
+use tutti_txn::applying::{Entry, Wait};
+use tutti_txn::gid;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct Applying {
+    waits_are_on: bool,
+    /// How many are in application: the usual answer, none, takes no lock.
+    count: AtomicUsize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    applying: tutti_txn::Applying,
+    begun: u64,
+    waiting: HashMap<Wait, oneshot::Sender<()>>,
+    released: Vec<Wait>,
+}
+
+/// A transaction in application; it is through on all nodes when this is dropped.
+#[derive(Debug)]
+pub struct Entered {
+    applying: Arc<Applying>,
+    entry: Entry,
+}
+
+/// A wait that is given up when this is dropped.
+struct Waiting<'a> {
+    applying: &'a Applying,
+    wait: Wait,
+}
+
+impl Applying {
+    /// Nothing in application; with `waits_are_on` false nobody waits.
+    pub fn new(waits_are_on: bool) -> Arc<Self> {
+        Arc::new(Self { waits_are_on, count: AtomicUsize::new(0), state: Mutex::default() })
+    }
+
+    /// From now on a transaction that wrote on `nodes` may be visible on some and not on others.
+    pub fn begin(self: &Arc<Self>, nodes: impl IntoIterator<Item = gid::NodeId>) -> Entered {
+        let mut state = self.state();
+        let entry = state.applying.begin(nodes);
+        self.count.fetch_add(1, Ordering::SeqCst);
+        Entered { applying: self.clone(), entry }
+    }
+
+    /// Waits until all that is in application now is shown by `node`, or by every node if `None`.
+    pub async fn wait(&self, node: Option<NodeId>) {
+        if self.count.load(Ordering::SeqCst) == 0 || !self.waits_are_on {
+            return;
+        }
+        let (_waiting, released) = {
+            let mut state = self.state();
+            state.begun += 1;
+            let wait = Wait(state.begun);
+            if state.applying.wait(wait, node.map(|node| gid::NodeId(node.0))) {
+                return;
+            }
+            let (wake, released) = oneshot::channel();
+            state.waiting.insert(wait, wake);
+            (Waiting { applying: self, wait }, released)
+        };
+        let _ = released.await;
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn change(&mut self, step: impl FnOnce(&mut tutti_txn::Applying, &mut Vec<Wait>)) {
+        step(&mut self.applying, &mut self.released);
+        for wait in self.released.drain(..) {
+            if let Some(wake) = self.waiting.remove(&wait) {
+                let _ = wake.send(());
+            }
+        }
+    }
+}
+
+impl Entered {
+    /// `node` shows the transaction now, or is not read before it does.
+    pub fn applied(&self, node: gid::NodeId) {
+        let entry = self.entry;
+        self.applying.state().change(|applying, released| applying.applied(entry, node, released));
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        let entry = self.entry;
+        self.applying.state().change(|applying, released| applying.end(entry, released));
+        self.applying.count.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let mut state = self.applying.state();
+        state.waiting.remove(&self.wait);
+        state.applying.withdraw(self.wait);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn whoever_waits_is_let_go_by_those_before_and_not_held_by_those_after() {
+        let applying = Applying::new(true);
+        let nodes = [gid::NodeId(1), gid::NodeId(2)];
+        applying.wait(None).await;
+        let first = applying.begin(nodes);
+        let waiting = applying.wait(Some(NodeId(2)));
+        tokio::pin!(waiting);
+        let early = tokio::time::timeout(Duration::from_millis(20), waiting.as_mut()).await;
+        assert!(early.is_err(), "the first is still inside");
+        let second = applying.begin(nodes);
+        first.applied(gid::NodeId(2));
+        waiting.await;
+        first.applied(gid::NodeId(1));
+        drop(second);
+        applying.wait(None).await;
+        drop(first);
+    }
+}

@@ -1,0 +1,67 @@
+//! Connections of the gateway's own, lent for a moment: to keep a snapshot, to look at a backend.
+//!
+//! Owns: the idle ones, per node.
+//! Never: lends one that is in a transaction.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use tutti_sql::catalog::NodeId;
+
+use crate::config::Config;
+use crate::node::{NodeConnection, NodeError};
+
+/// More idle connections to one node than this are closed.
+const IDLE_MAX: usize = 8;
+
+/// What a client's or server's configuration must not bring in.
+const SETTINGS: [(&str, &str); 7] = [
+    ("application_name", "tutti keeper"),
+    ("client_encoding", "UTF8"),
+    ("statement_timeout", "0"),
+    ("lock_timeout", "0"),
+    ("idle_in_transaction_session_timeout", "0"),
+    ("default_transaction_read_only", "off"),
+    ("default_transaction_deferrable", "off"),
+];
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub struct OwnConnections {
+    idle: Mutex<BTreeMap<NodeId, Vec<NodeConnection>>>,
+}
+
+impl OwnConnections {
+    /// An idle connection to `node`, or a new one.
+    pub async fn lend(&self, config: &Config, node: NodeId) -> Result<NodeConnection, NodeError> {
+        let idle = self.idle().get_mut(&node).and_then(Vec::pop);
+        match idle {
+            Some(connection) => Ok(connection),
+            None => Self::open(config, node).await,
+        }
+    }
+
+    /// A new connection to `node`.
+    pub async fn open(config: &Config, node: NodeId) -> Result<NodeConnection, NodeError> {
+        let place = &config.nodes[usize::from(node.0) - 1];
+        NodeConnection::open(place, &place.user, &config.database, &SETTINGS).await
+    }
+
+    /// Takes a connection back. Requires: nothing is outstanding on it, and no transaction is open.
+    pub fn give_back(&self, connection: NodeConnection) {
+        if connection.is_broken() {
+            return;
+        }
+        let mut idle = self.idle();
+        let idle = idle.entry(connection.node()).or_default();
+        if idle.len() < IDLE_MAX {
+            idle.push(connection);
+        } else {
+            connection.close();
+        }
+    }
+
+    fn idle(&self) -> std::sync::MutexGuard<'_, BTreeMap<NodeId, Vec<NodeConnection>>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,72 @@
+//! Waiting for one's turn on nodes.
+//!
+//! Owns: the one [`tutti_txn::Turns`] of this gateway, and whom to wake.
+//! Never: holds its lock across an await.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::oneshot;
+use tutti_txn::gid;
+use tutti_txn::rooms::Visit;
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub struct Turns {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    turns: tutti_txn::Turns,
+    asked: u64,
+    waiting: HashMap<Visit, oneshot::Sender<()>>,
+    granted: Vec<Visit>,
+}
+
+/// A turn, asked for or granted. It is over when this is dropped.
+#[derive(Debug)]
+pub struct Turn {
+    turns: Arc<Turns>,
+    visit: Visit,
+}
+
+impl Turns {
+    /// Waits for a turn on all of `nodes`, and has it until the value is dropped.
+    pub async fn take(self: &Arc<Self>, nodes: BTreeSet<gid::NodeId>) -> Turn {
+        let (turn, granted) = {
+            let mut state = self.state();
+            state.asked += 1;
+            let visit = Visit(state.asked);
+            let (wake, granted) = oneshot::channel();
+            state.waiting.insert(visit, wake);
+            state.change(|turns, granted| turns.ask(visit, nodes, granted));
+            (Turn { turns: self.clone(), visit }, granted)
+        };
+        let _ = granted.await;
+        turn
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn change(&mut self, step: impl FnOnce(&mut tutti_txn::Turns, &mut Vec<Visit>)) {
+        step(&mut self.turns, &mut self.granted);
+        for visit in self.granted.drain(..) {
+            if let Some(wake) = self.waiting.remove(&visit) {
+                let _ = wake.send(());
+            }
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let mut state = self.turns.state();
+        state.waiting.remove(&self.visit);
+        state.change(|turns, granted| turns.done(self.visit, granted));
+    }
+}
