@@ -1,65 +1,100 @@
-//! The anchored commit of one global transaction, as a pure state machine.
+//! The commit of one global transaction, in either form of the decision, as a pure state machine.
 //!
 //! Owns: which phase the transaction is in, what each node has answered, what the client may hear.
 //! Never: reads a clock, touches a socket, awaits, settles what is in doubt (that is
 //! [`crate::recovery`]).
-//! Start reading at [`Phase`], then [`Coordinator::step`]. Who calls it needs [`Effect`] most.
+//! Start reading at [`Form`] and [`Phase`], then [`Coordinator::step`]. Who calls it needs [`Effect`]
+//! most.
 //!
-//! Algorithm: two-phase commit with the "last agent" optimisation (Samaras, Britton, Citron, Mohan,
+//! Algorithm of the anchored form: two-phase commit with the "last agent" optimisation (Samaras, Britton, Citron, Mohan,
 //! "Two-Phase Commit Optimizations and Tradeoffs in the Commercial Environment", ICDE 1993): one
-//! participant does not prepare, its local commit is the decision. Ours also records the decision
-//! under a unique key, so that anybody may settle a transaction in doubt.
+//! participant does not prepare, its local commit is the decision. With the decision apart: two-phase
+//! commit with the decision's record on one of the participants. Both record the decision under a
+//! unique key, so that anybody may settle a transaction in doubt.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::decision::Decision;
 use crate::gid::{Gid, NodeId};
 
-/// The life of a global transaction at its coordinator, in order:
+/// Where the decision is made. The forms differ only between the votes and the COMMIT PREPAREDs; the
+/// record, and so [`crate::recovery`], is the same.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum Form {
+    /// The anchor does not prepare: the record is in its transaction, whose local COMMIT, inside the
+    /// commit room, is the decision.
+    Anchored,
+    /// Every writer prepares, the anchor too: the record is a transaction of its own, whose commit is
+    /// the decision. The commit room is entered only behind it.
+    Apart,
+}
+
+/// The life of a global transaction at its coordinator, in order. Where the forms differ, the line
+/// says so:
 ///
-/// 1. `Voting`: PREPARE TRANSACTION is out on every participant, the decision's INSERT on the
-///    anchor; any failure, or the deadline, aborts.
-/// 2. `Entering`: all voted yes; waiting for the commit room. The deadline still aborts.
-/// 3. `Deciding`: the anchor's COMMIT is out. From here we may not abort: it may have happened.
-/// 4. `Settling`: the anchor's connection broke during that COMMIT; the record is being asked. From
-///    here too only an answer may end it.
-/// 5. `Finishing`: decided, committed; the participants are being told.
-/// 6. `Aborting`: decided, aborted; the client has heard; the parts are being undone.
-/// 7. `Surrendering`: the record could not be asked in time; every node is being handed to
-///    recovery, and then the client hears that nobody knows.
-/// 8. `Finished`: the client has heard, and each node has answered or is recovery's.
+/// 1. `Voting`: PREPARE TRANSACTION is out on every voter; anchored, also the decision's INSERT on
+///    the anchor. Any failure, or the deadline, aborts.
+/// 2. `Entering`, anchored: all voted yes; waiting for the commit room, to decide in it. The deadline
+///    still aborts.
+/// 3. `Deciding`: the decision is out: the anchor's COMMIT, or apart, the record's INSERT. From here
+///    we may not abort: it may have happened.
+/// 4. `Settling`: the answer to that was lost; the record is being asked. From here too only an
+///    answer may end it.
+/// 5. `Entering`, apart: waiting for the commit room, to apply what is decided, or to surrender. No
+///    deadline counts.
+/// 6. `Finishing`: decided, committed; the voters are being told, inside the commit room.
+/// 7. `Aborting`: decided, aborted; the client has heard; the parts are being undone.
+/// 8. `Surrendering`: the record could not be asked in time; every node is being handed to
+///    recovery, inside the commit room, and then the client hears that nobody knows.
+/// 9. `Finished`: the client has heard, and each node has answered or is recovery's.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum Phase {
     /// Life cycle, 1.
     Voting {
-        /// Participants whose PREPARE has not been answered.
+        /// Voters whose PREPARE has not been answered.
         votes_missing: BTreeSet<NodeId>,
-        /// Whether the anchor's INSERT has been answered.
-        decision_recorded: bool,
+        /// Whether the INSERT in the anchor's transaction has not been answered. Apart, there is
+        /// none.
+        record_missing: bool,
     },
-    /// Life cycle, 2.
-    Entering,
+    /// Life cycle, 2 and 5.
+    Entering {
+        /// What the room is wanted for.
+        purpose: Purpose,
+    },
     /// Life cycle, 3.
     Deciding,
     /// Life cycle, 4.
     Settling,
-    /// Life cycle, 5.
+    /// Life cycle, 6.
     Finishing {
         /// What is still to come, per node.
         open: BTreeMap<NodeId, Awaited>,
     },
-    /// Life cycle, 6.
+    /// Life cycle, 7.
     Aborting {
         /// What is still to come, per node; the anchor is among them.
         open: BTreeMap<NodeId, Awaited>,
     },
-    /// Life cycle, 7.
+    /// Life cycle, 8.
     Surrendering {
         /// Nodes that recovery has not taken yet.
         open: BTreeSet<NodeId>,
     },
-    /// Life cycle, 8.
+    /// Life cycle, 9.
     Finished,
+}
+
+/// What the commit room is wanted for.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Purpose {
+    /// The anchor's COMMIT; anchored only. Nothing is decided yet.
+    Decide,
+    /// The COMMIT PREPAREDs; apart only. The decision is durable.
+    Apply,
+    /// Handing all nodes to recovery; apart only. It may apply its findings on one of them before
+    /// the next one is closed to reads, so that must be inside the room too.
+    Surrender,
 }
 
 /// What a node is still awaited for, once the transaction's fate is fixed.
@@ -85,7 +120,7 @@ pub enum Awaited {
 /// driver that cannot get an answer says so with the event that stands for a lost one.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Effect {
-    /// On the participant's session connection: `PREPARE TRANSACTION '<gid>'`.
+    /// On the node's session connection: `PREPARE TRANSACTION '<gid>'`.
     ///
     /// Command tag `PREPARE TRANSACTION`: [`Event::VotedYes`]. An ERROR, and also the command tag
     /// `ROLLBACK` (PostgreSQL's answer, without an error, when the transaction had already failed):
@@ -97,7 +132,8 @@ pub enum Effect {
     /// Not answered by itself: the PREPARE is, with one of its three events, and must be. If it
     /// hangs, close the connection after a while and say [`Event::VoteLost`].
     CancelPrepare(NodeId),
-    /// On the anchor's session connection, as the transaction's last statement before its COMMIT:
+    /// Anchored only. On the anchor's session connection, as the transaction's last statement before
+    /// its COMMIT:
     /// `INSERT INTO tutti.decision (gid, decision) VALUES ('<gid>', 'committed')`.
     ///
     /// With it, in the same flight: `SET LOCAL synchronous_commit` to what the cluster promises (at
@@ -106,12 +142,31 @@ pub enum Effect {
     /// Answered: [`Event::DecisionRecorded`]. An ERROR of either (23505 means that recovery has
     /// written `aborted`): [`Event::DecisionRefused`]. Connection gone: [`Event::AnchorLost`].
     RecordDecision,
+    /// Apart only. On the anchor's finisher, as a transaction of its own, `synchronous_commit` what
+    /// the cluster promises (at least `on`; the finisher's is off for other statements):
+    /// **this is the decision**.
+    ///
+    /// ```sql
+    /// INSERT INTO tutti.decision (gid, decision) VALUES ('<gid>', 'committed')
+    ///     ON CONFLICT DO NOTHING RETURNING gid
+    /// ```
+    ///
+    /// Nothing is known before ReadyForQuery: in the extended protocol the row and CommandComplete
+    /// come before the commit, and statements up to one Sync are one transaction. One statement may
+    /// record the decisions of many transactions, one row each.
+    ///
+    /// The row is returned: [`Event::DecisionRecorded`]. It is not, because recovery has written
+    /// `aborted`, or an ERROR followed by ReadyForQuery: [`Event::DecisionRefused`]. Everything else,
+    /// a FATAL before the connection closes and impatience too: [`Event::DecisionLost`]. Never send
+    /// it twice: the second would find the row of the first, and that is not a refusal.
+    Decide,
     /// Ask for a place in the commit room (`docs/protocol`; where there are no rooms yet, answer at
     /// once). Granted: [`Event::CommitRoomEntered`].
     EnterCommitRoom,
-    /// Leave the commit room, or withdraw a request for it that was not granted. Not answered.
+    /// Leave the commit room, or withdraw a request for it that was not granted. Not answered. Comes
+    /// once after each [`Effect::EnterCommitRoom`], and never without one.
     LeaveCommitRoom,
-    /// On the anchor's session connection: `COMMIT`. **This is the decision.**
+    /// Anchored only. On the anchor's session connection: `COMMIT`. **This is the decision.**
     ///
     /// Command tag `COMMIT`: [`Event::AnchorCommitted`]. An ERROR followed by ReadyForQuery (a
     /// deferred constraint, a serialization failure), or the command tag `ROLLBACK`:
@@ -119,23 +174,24 @@ pub enum Effect {
     /// [`Event::AnchorLost`], for a backend told to end may have committed before. Cancel requests
     /// must not reach the anchor while this is out.
     CommitAnchor,
-    /// On the anchor's session connection, behind whatever is running there: `ROLLBACK`.
+    /// Anchored only. On the anchor's session connection, behind whatever is running there:
+    /// `ROLLBACK`.
     ///
     /// Answered: [`Event::AnchorRolledBack`]. Connection gone: [`Event::AnchorLost`].
     RollbackAnchor,
-    /// Find out whether the anchor's COMMIT happened, and make sure that it cannot happen later:
-    /// exactly [`recovery::Effect::ReadOrRefuseDecision`](crate::recovery::Effect), over a new
+    /// Find out whether the anchor's COMMIT, or apart, the record's INSERT happened, and make sure
+    /// that it cannot happen later: exactly [`recovery::Effect::ReadOrRefuseDecision`](crate::recovery::Effect), over a new
     /// connection to the anchor, tried again while the driver's patience lasts.
     ///
     /// Found: [`Event::Settled`]. Patience over: [`Event::SettleTimedOut`].
     Settle,
-    /// On the participant's finisher: `COMMIT PREPARED '<gid>'`.
+    /// On the node's finisher: `COMMIT PREPARED '<gid>'`.
     ///
     /// Answered: [`Event::ParticipantCommitted`]. Error 42704 (no such prepared transaction; someone
     /// else may have finished it, or not): [`Event::ParticipantUnknown`]. Any other error, or no
     /// answer: [`Event::ParticipantLost`].
     CommitPrepared(NodeId),
-    /// On the participant's finisher: `ROLLBACK PREPARED '<gid>'`. Also sent when the vote was lost:
+    /// On the node's finisher: `ROLLBACK PREPARED '<gid>'`. Also sent when the vote was lost:
     /// then the part may not be there, or not yet.
     ///
     /// Answered: [`Event::ParticipantRolledBack`]. Error 42704: [`Event::ParticipantUnknown`], never
@@ -183,16 +239,16 @@ pub enum AbortCause {
     VoteLost(NodeId),
     /// The anchor refused the decision's record; its ERROR is the client's, unless it is 23505 on
     /// `tutti.decision`: then recovery took this gateway for dead, and 40001 tells the client that
-    /// trying again is right.
+    /// trying again is right. Apart, that second case comes without an ERROR.
     DecisionRefused,
-    /// The anchor refused its COMMIT; its ERROR is the client's.
+    /// The anchor refused its COMMIT; its ERROR is the client's. Anchored only.
     AnchorRefused,
-    /// The connection to the anchor broke before its COMMIT was sent.
+    /// The connection to the anchor broke before its COMMIT was sent. Anchored only.
     AnchorLost,
-    /// The connection to the anchor broke during its COMMIT, and the record says that it did not
-    /// happen and never will.
+    /// The answer to the decision was lost, and the record says that it did not happen and never
+    /// will.
     FoundAborted,
-    /// Not all votes and not the room in time.
+    /// Not all votes in time, or anchored, not the room.
     DeadlineReached,
 }
 
@@ -205,10 +261,12 @@ pub enum Event {
     VotedNo(NodeId),
     /// The connection broke before PREPARE was answered: it may have happened, or happen yet.
     VoteLost(NodeId),
-    /// The decision's row is in the anchor's transaction.
+    /// Anchored: the decision's row is in the anchor's transaction. Apart: it is durable.
     DecisionRecorded,
-    /// The decision's row was refused, and the anchor's transaction has failed.
+    /// The decision's row was refused. Anchored: the anchor's transaction has failed.
     DecisionRefused,
+    /// Nobody knows whether the decision's row was written, or will be. Apart only.
+    DecisionLost,
     /// This transaction is in the commit room.
     CommitRoomEntered,
     /// The anchor's COMMIT succeeded.
@@ -218,6 +276,7 @@ pub enum Event {
     /// The anchor's transaction was rolled back at our wish.
     AnchorRolledBack,
     /// The session's connection to the anchor broke. After COMMIT was sent: it may have happened.
+    /// Anchored only: apart, the anchor's vote is lost as any other is.
     AnchorLost,
     /// The record was found, or `aborted` was written into it.
     Settled(Decision),
@@ -233,7 +292,7 @@ pub enum Event {
     ParticipantLost(NodeId),
     /// Recovery has taken the node over.
     HandedOver(NodeId),
-    /// The deadline for the votes and the commit room passed.
+    /// The deadline for the votes, and anchored for the commit room, passed.
     DeadlineReached,
 }
 
@@ -241,7 +300,9 @@ pub enum Event {
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Coordinator {
     gid: Gid,
-    participants: BTreeSet<NodeId>,
+    form: Form,
+    /// Those that prepare: the participants, and apart, the anchor.
+    voters: BTreeSet<NodeId>,
     phase: Phase,
 }
 
@@ -253,21 +314,35 @@ enum AnchorPart {
     Gone,
     /// Its connection broke; its backend may take a while to notice.
     Lost,
+    /// What remains of any voter's: it is one of them.
+    Voter,
 }
 
 impl Coordinator {
     /// Starts to commit the transaction `gid`, which wrote on its anchor and on `participants`.
     ///
-    /// Requires: at least one participant, the anchor not among them. A transaction that wrote on
-    /// one node needs no coordinator: its plain COMMIT is atomic. Nodes that were only read are not
-    /// participants either: they get a plain COMMIT, at any time.
-    pub fn begin(gid: Gid, participants: BTreeSet<NodeId>, effects: &mut Vec<Effect>) -> Self {
+    /// Requires: at least one participant, the anchor not among them, in either form. A transaction
+    /// that wrote on one node needs no coordinator: its plain COMMIT is atomic. Nodes that were only
+    /// read are not participants either: they get a plain COMMIT, at any time.
+    pub fn begin(
+        gid: Gid,
+        form: Form,
+        participants: BTreeSet<NodeId>,
+        effects: &mut Vec<Effect>,
+    ) -> Self {
         assert!(!participants.is_empty(), "{gid}: one writer needs no global transaction");
-        assert!(!participants.contains(&gid.anchor), "{gid}: the anchor does not prepare");
-        effects.extend(participants.iter().copied().map(Effect::Prepare));
-        effects.push(Effect::RecordDecision);
-        let phase = Phase::Voting { votes_missing: participants.clone(), decision_recorded: false };
-        Self { gid, participants, phase }
+        assert!(!participants.contains(&gid.anchor), "{gid}: the anchor is no participant");
+        let mut voters = participants;
+        if form == Form::Apart {
+            voters.insert(gid.anchor);
+        }
+        effects.extend(voters.iter().copied().map(Effect::Prepare));
+        if form == Form::Anchored {
+            effects.push(Effect::RecordDecision);
+        }
+        let votes_missing = voters.clone();
+        let phase = Phase::Voting { votes_missing, record_missing: form == Form::Anchored };
+        Self { gid, form, voters, phase }
     }
 
     /// The transaction's identifier; names the anchor.
@@ -290,66 +365,95 @@ impl Coordinator {
     /// Total: every event is legal in every phase, because the network repeats and delays answers.
     /// An event that is late or repeated changes nothing.
     pub fn step(&mut self, event: Event, effects: &mut Vec<Effect>) {
-        let anchor = self.gid.anchor;
+        let (anchor, form) = (self.gid.anchor, self.form);
+        let unended = match form {
+            Form::Anchored => AnchorPart::Open,
+            Form::Apart => AnchorPart::Voter,
+        };
         match (&mut self.phase, event) {
             (Phase::Voting { votes_missing, .. }, Event::VotedYes(node)) => {
                 votes_missing.remove(&node);
-                self.enter_room_if_all_voted(effects);
+                self.go_on_if_all_voted(effects);
             }
-            (Phase::Voting { decision_recorded, .. }, Event::DecisionRecorded) => {
-                *decision_recorded = true;
-                self.enter_room_if_all_voted(effects);
+            (Phase::Voting { record_missing, .. }, Event::DecisionRecorded) => {
+                *record_missing = false;
+                self.go_on_if_all_voted(effects);
             }
             (Phase::Voting { votes_missing, .. }, Event::VotedNo(node))
                 if votes_missing.contains(&node) =>
             {
-                self.abort(AbortCause::VotedNo(node), AnchorPart::Open, effects);
+                self.abort(AbortCause::VotedNo(node), unended, effects);
             }
             (Phase::Voting { votes_missing, .. }, Event::VoteLost(node))
                 if votes_missing.contains(&node) =>
             {
-                self.abort(AbortCause::VoteLost(node), AnchorPart::Open, effects);
+                self.abort(AbortCause::VoteLost(node), unended, effects);
             }
-            (Phase::Voting { decision_recorded: false, .. }, Event::DecisionRefused) => {
+            (Phase::Voting { record_missing: true, .. }, Event::DecisionRefused) => {
                 self.abort(AbortCause::DecisionRefused, AnchorPart::Open, effects);
             }
-            (Phase::Voting { .. } | Phase::Entering, Event::AnchorLost) => {
+            (
+                Phase::Voting { .. } | Phase::Entering { purpose: Purpose::Decide },
+                Event::AnchorLost,
+            ) if form == Form::Anchored => {
                 self.abort(AbortCause::AnchorLost, AnchorPart::Lost, effects);
             }
-            (Phase::Voting { .. } | Phase::Entering, Event::DeadlineReached) => {
-                self.abort(AbortCause::DeadlineReached, AnchorPart::Open, effects);
+            (
+                Phase::Voting { .. } | Phase::Entering { purpose: Purpose::Decide },
+                Event::DeadlineReached,
+            ) => {
+                self.abort(AbortCause::DeadlineReached, unended, effects);
             }
 
-            (Phase::Entering, Event::CommitRoomEntered) => {
-                self.phase = Phase::Deciding;
-                effects.push(Effect::CommitAnchor);
-            }
+            (Phase::Entering { purpose }, Event::CommitRoomEntered) => match purpose {
+                Purpose::Decide => {
+                    self.phase = Phase::Deciding;
+                    effects.push(Effect::CommitAnchor);
+                }
+                Purpose::Apply => self.apply(effects),
+                Purpose::Surrender => self.surrender(effects),
+            },
 
-            (Phase::Deciding, Event::AnchorCommitted)
-            | (Phase::Settling, Event::Settled(Decision::Committed)) => {
-                let open = self.participants.iter().map(|node| (*node, Awaited::Answer)).collect();
-                self.phase = Phase::Finishing { open };
-                effects.extend(self.participants.iter().copied().map(Effect::CommitPrepared));
+            (Phase::Deciding, Event::AnchorCommitted) if form == Form::Anchored => {
+                self.apply(effects);
             }
-            (Phase::Deciding, Event::AnchorRefused) => {
+            (Phase::Deciding, Event::AnchorRefused) if form == Form::Anchored => {
                 self.abort(AbortCause::AnchorRefused, AnchorPart::Gone, effects);
             }
-            (Phase::Deciding, Event::AnchorLost) => {
+            // Anchored, the answer to the INSERT may be repeated here, and decides nothing.
+            (Phase::Deciding, Event::DecisionRecorded) if form == Form::Apart => {
+                self.enter_room(Purpose::Apply, effects);
+            }
+            (Phase::Deciding, Event::DecisionRefused) if form == Form::Apart => {
+                // Nobody but us would write `committed`, and we shall not again.
+                self.abort(AbortCause::DecisionRefused, AnchorPart::Voter, effects);
+            }
+            (Phase::Deciding, Event::AnchorLost) if form == Form::Anchored => {
+                self.phase = Phase::Settling;
+                effects.push(Effect::Settle);
+            }
+            (Phase::Deciding, Event::DecisionLost) if form == Form::Apart => {
                 self.phase = Phase::Settling;
                 effects.push(Effect::Settle);
             }
 
+            (Phase::Settling, Event::Settled(Decision::Committed)) => match form {
+                Form::Anchored => self.apply(effects),
+                Form::Apart => self.enter_room(Purpose::Apply, effects),
+            },
             (Phase::Settling, Event::Settled(Decision::Aborted)) => {
-                // The refusal could only be written after the old backend's transaction had ended.
-                self.abort(AbortCause::FoundAborted, AnchorPart::Gone, effects);
+                // Anchored: the refusal could only be written after the old backend's transaction
+                // had ended.
+                let anchor_part = match form {
+                    Form::Anchored => AnchorPart::Gone,
+                    Form::Apart => AnchorPart::Voter,
+                };
+                self.abort(AbortCause::FoundAborted, anchor_part, effects);
             }
-            (Phase::Settling, Event::SettleTimedOut) => {
-                let open: BTreeSet<_> = self.participants.iter().copied().chain([anchor]).collect();
-                effects.extend(
-                    open.iter().map(|node| Effect::LeaveToRecovery { node: *node, decision: None }),
-                );
-                self.phase = Phase::Surrendering { open };
-            }
+            (Phase::Settling, Event::SettleTimedOut) => match form {
+                Form::Anchored => self.surrender(effects),
+                Form::Apart => self.enter_room(Purpose::Surrender, effects),
+            },
 
             (Phase::Finishing { open }, Event::ParticipantCommitted(node))
                 if open.get(&node) == Some(&Awaited::Answer) =>
@@ -377,7 +481,7 @@ impl Coordinator {
                 self.finish_if_nothing_is_open(effects);
             }
             (Phase::Aborting { open }, Event::ParticipantRolledBack(node))
-                if node != anchor && open.get(&node) == Some(&Awaited::Answer) =>
+                if self.voters.contains(&node) && open.get(&node) == Some(&Awaited::Answer) =>
             {
                 open.remove(&node);
                 self.finish_if_nothing_is_open(effects);
@@ -385,17 +489,17 @@ impl Coordinator {
             (
                 Phase::Aborting { open },
                 Event::ParticipantUnknown(node) | Event::ParticipantLost(node),
-            ) if node != anchor && open.get(&node) == Some(&Awaited::Answer) => {
+            ) if self.voters.contains(&node) && open.get(&node) == Some(&Awaited::Answer) => {
                 leave_to_recovery(open, node, Decision::Aborted, effects);
             }
             (Phase::Aborting { open }, Event::AnchorRolledBack)
-                if open.get(&anchor) == Some(&Awaited::Answer) =>
+                if form == Form::Anchored && open.get(&anchor) == Some(&Awaited::Answer) =>
             {
                 open.remove(&anchor);
                 self.finish_if_nothing_is_open(effects);
             }
             (Phase::Aborting { open }, Event::AnchorLost)
-                if open.get(&anchor) == Some(&Awaited::Answer) =>
+                if form == Form::Anchored && open.get(&anchor) == Some(&Awaited::Answer) =>
             {
                 leave_to_recovery(open, anchor, Decision::Aborted, effects);
             }
@@ -419,6 +523,7 @@ impl Coordinator {
                 | Event::VoteLost(_)
                 | Event::DecisionRecorded
                 | Event::DecisionRefused
+                | Event::DecisionLost
                 | Event::CommitRoomEntered
                 | Event::AnchorCommitted
                 | Event::AnchorRefused
@@ -436,17 +541,44 @@ impl Coordinator {
         }
     }
 
-    fn enter_room_if_all_voted(&mut self, effects: &mut Vec<Effect>) {
-        if let Phase::Voting { votes_missing, decision_recorded: true } = &self.phase
+    fn go_on_if_all_voted(&mut self, effects: &mut Vec<Effect>) {
+        if let Phase::Voting { votes_missing, record_missing: false } = &self.phase
             && votes_missing.is_empty()
         {
-            self.phase = Phase::Entering;
-            effects.push(Effect::EnterCommitRoom);
+            match self.form {
+                Form::Anchored => self.enter_room(Purpose::Decide, effects),
+                Form::Apart => {
+                    self.phase = Phase::Deciding;
+                    effects.push(Effect::Decide);
+                }
+            }
         }
     }
 
-    /// Fixes the fate as aborted. Requires: the anchor's COMMIT was never sent, or is known to have
-    /// failed; so nothing can commit any more, and the client may hear at once.
+    fn enter_room(&mut self, purpose: Purpose, effects: &mut Vec<Effect>) {
+        self.phase = Phase::Entering { purpose };
+        effects.push(Effect::EnterCommitRoom);
+    }
+
+    /// Tells the voters to commit. Requires: the decision is durable, and this transaction is in the
+    /// commit room.
+    fn apply(&mut self, effects: &mut Vec<Effect>) {
+        let open = self.voters.iter().map(|node| (*node, Awaited::Answer)).collect();
+        self.phase = Phase::Finishing { open };
+        effects.extend(self.voters.iter().copied().map(Effect::CommitPrepared));
+    }
+
+    /// Gives everything to recovery, undecided. Requires: this transaction is in the commit room.
+    fn surrender(&mut self, effects: &mut Vec<Effect>) {
+        let open: BTreeSet<_> = self.voters.iter().copied().chain([self.gid.anchor]).collect();
+        effects.extend(
+            open.iter().map(|node| Effect::LeaveToRecovery { node: *node, decision: None }),
+        );
+        self.phase = Phase::Surrendering { open };
+    }
+
+    /// Fixes the fate as aborted. Requires: the decision was never sent, or is known to have failed;
+    /// so nothing can commit any more, and the client may hear at once.
     fn abort(&mut self, cause: AbortCause, anchor_part: AnchorPart, effects: &mut Vec<Effect>) {
         let none_missing = BTreeSet::new();
         let votes_missing = match &self.phase {
@@ -454,7 +586,7 @@ impl Coordinator {
             _ => &none_missing,
         };
         let mut open = BTreeMap::new();
-        for &node in &self.participants {
+        for &node in &self.voters {
             if cause == AbortCause::VotedNo(node) {
                 continue;
             }
@@ -471,12 +603,13 @@ impl Coordinator {
                 open.insert(self.gid.anchor, Awaited::Answer);
                 effects.push(Effect::RollbackAnchor);
             }
-            AnchorPart::Gone => (),
+            AnchorPart::Gone | AnchorPart::Voter => (),
             AnchorPart::Lost => {
                 leave_to_recovery(&mut open, self.gid.anchor, Decision::Aborted, effects);
             }
         }
-        if !matches!(self.phase, Phase::Voting { .. }) {
+        // Apart, what asks for the room does not abort any more.
+        if self.form == Form::Anchored && !matches!(self.phase, Phase::Voting { .. }) {
             effects.push(Effect::LeaveCommitRoom);
         }
         effects.push(Effect::Reply(Outcome::Aborted { cause }));

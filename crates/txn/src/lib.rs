@@ -10,12 +10,12 @@
 //! table of failures, is `docs/protocol/anchored-commit.md`.
 //!
 //! ```
-//! use tutti_txn::{ClusterTag, Coordinator, Effect, Event, Gid, NodeId};
+//! use tutti_txn::{ClusterTag, Coordinator, Effect, Event, Form, Gid, NodeId};
 //!
 //! let cluster: ClusterTag = "shop".parse()?;
 //! let gid = Gid { cluster, incarnation: 4, number: 17, anchor: NodeId(1) };
 //! let mut effects = Vec::new();
-//! let mut coordinator = Coordinator::begin(gid, [NodeId(2)].into(), &mut effects);
+//! let mut coordinator = Coordinator::begin(gid, Form::Anchored, [NodeId(2)].into(), &mut effects);
 //! assert_eq!(effects, [Effect::Prepare(NodeId(2)), Effect::RecordDecision]);
 //!
 //! effects.clear(); // The driver performs them; their answers come back as events:
@@ -34,7 +34,7 @@ pub mod rooms;
 pub mod turns;
 
 pub use applying::Applying;
-pub use coordinator::{AbortCause, Coordinator, Effect, Event, Outcome};
+pub use coordinator::{AbortCause, Coordinator, Effect, Event, Form, Outcome};
 pub use decision::{Decision, UnknownDecision};
 pub use gid::{ClusterTag, Gid, GidError, NodeId};
 pub use recovery::Recovery;

@@ -7,7 +7,7 @@
 use std::fmt::{Debug, Write};
 
 use expect_test::{Expect, expect};
-use tutti_txn::{Coordinator, Decision, Event, Gid, NodeId, Recovery, recovery};
+use tutti_txn::{Coordinator, Decision, Event, Form, Gid, NodeId, Recovery, recovery};
 
 const N2: NodeId = NodeId(2);
 const N3: NodeId = NodeId(3);
@@ -30,7 +30,7 @@ fn lines<T: Debug>(transcript: &mut String, indent: &str, items: &[T]) {
 fn check_commit(events: &[Event], expected: Expect) {
     let mut transcript = "begin n2 n3, anchor n1\n".to_owned();
     let mut effects = Vec::new();
-    let mut coordinator = Coordinator::begin(gid(), [N2, N3].into(), &mut effects);
+    let mut coordinator = Coordinator::begin(gid(), Form::Anchored, [N2, N3].into(), &mut effects);
     lines(&mut transcript, "  ", &effects);
     for event in events {
         effects.clear();

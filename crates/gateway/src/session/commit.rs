@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::TransactionControl;
 use tutti_txn::Coordinator;
-use tutti_txn::coordinator::{AbortCause, Effect, Event, Outcome};
+use tutti_txn::coordinator::{AbortCause, Effect, Event, Form, Outcome};
 use tutti_txn::gid::{self, Gid};
 use tutti_wire::error_fields::ErrorFields;
 
@@ -356,7 +356,8 @@ impl Driver {
         participants: BTreeSet<gid::NodeId>,
     ) -> Result<(), Failure> {
         let mut effects = Vec::new();
-        let mut coordinator = Coordinator::begin(self.gid.clone(), participants, &mut effects);
+        let mut coordinator =
+            Coordinator::begin(self.gid.clone(), Form::Anchored, participants, &mut effects);
         let mut outcome = Outcome::Unknown;
         let mut all_flushed = true;
         while !effects.is_empty() {
@@ -381,7 +382,10 @@ impl Driver {
                     | Effect::RollbackPrepared(node) => {
                         queries.push((NodeId(node.0), effect));
                     }
-                    Effect::RecordDecision | Effect::CommitAnchor | Effect::RollbackAnchor => {
+                    Effect::RecordDecision
+                    | Effect::Decide
+                    | Effect::CommitAnchor
+                    | Effect::RollbackAnchor => {
                         queries.push((NodeId(self.gid.anchor.0), effect));
                     }
                 }
@@ -424,6 +428,12 @@ impl Driver {
                 "SET LOCAL synchronous_commit = on; \
                  INSERT INTO tutti.decision (gid, decision) VALUES ('{gid}', 'committed')"
             ),
+            // One simple query of two statements: one transaction, and the setting ends with it.
+            Effect::Decide => format!(
+                "SET LOCAL synchronous_commit = on; \
+                 INSERT INTO tutti.decision (gid, decision) VALUES ('{gid}', 'committed') \
+                 ON CONFLICT DO NOTHING RETURNING gid"
+            ),
             Effect::CommitAnchor => "COMMIT".to_owned(),
             Effect::RollbackAnchor => "ROLLBACK".to_owned(),
             Effect::CommitPrepared(_) => format!("COMMIT PREPARED '{gid}'"),
@@ -440,6 +450,8 @@ impl Driver {
     fn event(&mut self, node: NodeId, effect: Effect, answered: Answered, alive: bool) -> Event {
         let rolled_back =
             matches!(&answered, Ok(rows) if rows.last().is_some_and(|rows| rows.tag == "ROLLBACK"));
+        let row_returned =
+            matches!(&answered, Ok(rows) if rows.last().is_some_and(|rows| !rows.rows.is_empty()));
         let at = gid::NodeId(node.0);
         let refused = match &answered {
             // A FATAL is followed by the end of the connection: what it interrupted is not known.
@@ -458,6 +470,9 @@ impl Driver {
             (Effect::Prepare(_), false, None) => Event::VoteLost(at),
             (Effect::RecordDecision, true, _) => Event::DecisionRecorded,
             (Effect::RecordDecision, false, Some(_)) => Event::DecisionRefused,
+            (Effect::Decide, true, _) if row_returned => Event::DecisionRecorded,
+            (Effect::Decide, true, _) | (Effect::Decide, false, Some(_)) => Event::DecisionRefused,
+            (Effect::Decide, false, None) => Event::DecisionLost,
             (Effect::CommitAnchor, true, _) if !rolled_back => Event::AnchorCommitted,
             (Effect::CommitAnchor, true, _) | (Effect::CommitAnchor, false, Some(_)) => {
                 Event::AnchorRefused
@@ -548,6 +563,9 @@ impl Driver {
                             plain("40001", "recovery has aborted this transaction".to_owned())
                         }
                         Some(fields) => Err(fields.into()),
+                        None if cause == AbortCause::DecisionRefused => {
+                            plain("40001", "recovery has aborted this transaction".to_owned())
+                        }
                         None => {
                             plain("40000", format!("node {anchor} rolled the transaction back"))
                         }

@@ -11,7 +11,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tutti_txn::coordinator::Phase;
-use tutti_txn::{Coordinator, Decision, Effect, Event, Gid, NodeId, Outcome, Recovery, recovery};
+use tutti_txn::{
+    Coordinator, Decision, Effect, Event, Form, Gid, NodeId, Outcome, Recovery, recovery,
+};
 
 use crate::moves::{Flight, Move, Order};
 use crate::mutation::Mutation;
@@ -95,7 +97,12 @@ impl World {
         let working = Node { part: Part::Working, connected: true };
         let mut effects = Vec::new();
         let mut world = Self {
-            coordinator: Some(Coordinator::begin(gid(), participants.clone(), &mut effects)),
+            coordinator: Some(Coordinator::begin(
+                gid(),
+                Form::Anchored,
+                participants.clone(),
+                &mut effects,
+            )),
             recovery: None,
             nodes: participants.into_iter().chain([ANCHOR]).map(|id| (id, working)).collect(),
             row: Row::Absent,
@@ -325,6 +332,7 @@ impl World {
                 }
                 Row::Pending | Row::Committed => unreachable!("recorded once"),
             },
+            Effect::Decide => unreachable!("only with the decision apart"),
             Effect::CommitAnchor => {
                 assert_eq!((self.nodes[&ANCHOR].part, self.row), (Part::Working, Row::Pending));
                 self.node(ANCHOR).part = Part::Committed;
