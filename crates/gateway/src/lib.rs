@@ -14,6 +14,7 @@ mod failure;
 pub mod init;
 pub mod node;
 pub mod recovery;
+pub mod sentinel;
 mod serve;
 mod session;
 mod shared;

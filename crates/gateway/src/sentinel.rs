@@ -1,0 +1,342 @@
+//! Sentinels: on each node a transaction that has read every ticket, so that PostgreSQL notices what
+//! SERIALIZABLE transactions over several nodes must not do.
+//!
+//! Owns: one task per node that keeps a sentinel alive while somebody needs it, and the removal of
+//! old tickets.
+//! Never: inserts a ticket, takes part in a client's transaction, or commits a sentinel.
+//! Start reading at [`Sentinels`], then [`Post::stand`].
+//!
+//! **What a sentinel is for.** It is a SERIALIZABLE READ WRITE transaction that holds the
+//! relation-level SIREAD lock on `tutti.ticket`. A transaction that inserts a ticket, which the
+//! sentinel's snapshot does not contain, has a read-write antidependency coming in from it. If it
+//! also has one going out, to a transaction that committed (or prepared) before it on this node, it
+//! is the pivot of what PostgreSQL calls a dangerous structure, and is refused with 40001.
+//! PostgreSQL looks at that when the last of the three facts appears: the two antidependencies and
+//! the end of the other transaction. So from the ticket's insertion to the vote (or COMMIT) there
+//! must always be a sentinel that has not ended.
+//!
+//! **Why replacing it loses nothing.** A sentinel's ROLLBACK removes its antidependencies, but its
+//! relief has finished its scan before. A transaction whose ticket was there but not visible to the
+//! relief (uncommitted or prepared) got its antidependency by that scan; one that inserts later meets
+//! the relief's SIREAD lock, which is taken before the first page is read. One whose ticket is
+//! visible to the relief had committed by then, and needs none any more: an antidependency appears
+//! while both transactions run, so nothing is found out about it later.
+//! A sentinel must not COMMIT: having written nothing, it would be counted as read-only, and the
+//! antidependencies from it would count for less.
+//!
+//! **What it costs a node**: a snapshot that is at most a few seconds old, so vacuum and PostgreSQL's
+//! memory of serializable transactions lag by that much; READ ONLY DEFERRABLE waits for one turn.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+use tutti_sql::catalog::NodeId;
+use tutti_wire::error_fields::ErrorFields;
+
+use crate::config::{Config, NodeConfig};
+use crate::node::{NodeConnection, NodeError};
+
+/// Whatever the server's configuration: nothing may end or change a sentinel behind our back.
+const SETTINGS: [(&str, &str); 8] = [
+    ("application_name", "tutti sentinel"),
+    ("client_encoding", "UTF8"),
+    ("statement_timeout", "0"),
+    ("lock_timeout", "0"),
+    ("idle_in_transaction_session_timeout", "0"),
+    ("idle_session_timeout", "0"),
+    ("default_transaction_read_only", "off"),
+    // For the removal of tickets, which must not itself take part in serialization.
+    ("default_transaction_isolation", "read committed"),
+];
+/// PostgreSQL 17 has one more timeout, which older servers do not know.
+const NO_TRANSACTION_TIMEOUT: &str = "SELECT pg_catalog.set_config(name, '0', false)
+FROM pg_catalog.pg_settings WHERE name = 'transaction_timeout'";
+/// The scan, and whether it has left the lock that it is made for.
+const BEGIN: &str = "BEGIN ISOLATION LEVEL SERIALIZABLE READ WRITE NOT DEFERRABLE;
+SELECT pg_catalog.count(*) FROM tutti.ticket;
+SELECT FROM pg_catalog.pg_locks
+WHERE mode = 'SIReadLock' AND locktype = 'relation' AND pid = pg_catalog.pg_backend_pid()
+    AND relation = 'tutti.ticket'::pg_catalog.regclass";
+/// Tickets of transactions that have ended say nothing any more.
+const REMOVE_TICKETS: &str = "DELETE FROM tutti.ticket";
+/// Turns between two removals of old tickets.
+const REMOVAL_TURNS: u64 = 5;
+/// How long a relief may take to connect and scan, or a relieved sentinel to end.
+const RELIEF_PATIENCE: Duration = Duration::from_secs(5);
+/// So many reliefs in a row may fail before the sentinel on duty is not trusted any more either.
+const FAILED_RELIEFS_MAX: u32 = 3;
+/// Between two attempts to have a first sentinel on a node.
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
+
+/// Why there is no sentinel, or no relief for it.
+#[derive(Debug, thiserror::Error)]
+enum SentinelError {
+    #[error(transparent)]
+    Node(#[from] NodeError),
+    /// Somebody gave the table an index, say.
+    #[error("reading tutti.ticket has not locked the whole table against serializable writers")]
+    NotLocked,
+    #[error("the node did not answer within {RELIEF_PATIENCE:?}")]
+    Silent,
+}
+
+/// How sentinels spend their time.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Pace {
+    /// Between two replacements.
+    pub turn: Duration,
+    /// So many turns nobody must have asked for a sentinel before it goes.
+    pub idle_turns: u32,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { turn: Duration::from_secs(1), idle_turns: 300 }
+    }
+}
+
+/// That sentinels have relieved each other on one node without a gap since this was given.
+///
+/// As long as it is kept, the sentinels stay.
+#[derive(Clone, Debug)]
+pub struct Coverage(Arc<Chain>);
+
+/// Identified by its address: each uninterrupted sequence of sentinels has its own.
+#[derive(Debug)]
+struct Chain {
+    node: NodeId,
+}
+
+/// The sentinels of all nodes.
+///
+/// Use: before a transaction inserts its ticket on a node, take [`Self::wait_for_coverage`]; when the
+/// node has voted, and immediately before the anchor is told to COMMIT, ask [`Self::is_unbroken`] with
+/// what was given; if it is not, abort with 40001.
+/// A sentinel that somebody ends by hand is noticed when its connection tells, some tenths of a
+/// millisecond later; what commits on the anchor in between is not protected.
+#[derive(Debug)]
+pub struct Sentinels {
+    /// In the order of the nodes' ids.
+    posts: Vec<Arc<Post>>,
+    /// Ended when this value goes; the nodes then see the connections gone and roll back.
+    _tasks: JoinSet<()>,
+}
+
+/// One node's.
+#[derive(Debug)]
+struct Post {
+    place: NodeConfig,
+    database: String,
+    pace: Pace,
+    standing: watch::Sender<Option<Coverage>>,
+    /// Since the last turn.
+    asked: AtomicBool,
+    wake: Notify,
+}
+
+impl Sentinels {
+    /// For these nodes. Connects to none before it is asked for a sentinel there.
+    ///
+    /// Requires: a tokio runtime.
+    pub fn start(config: &Config) -> Arc<Self> {
+        Self::start_with(config, Pace::default())
+    }
+
+    /// The same with another pace.
+    pub fn start_with(config: &Config, pace: Pace) -> Arc<Self> {
+        let post = |place: &NodeConfig| {
+            Arc::new(Post {
+                place: place.clone(),
+                database: config.database.clone(),
+                pace,
+                standing: watch::Sender::new(None),
+                asked: AtomicBool::new(false),
+                wake: Notify::new(),
+            })
+        };
+        let posts: Vec<_> = config.nodes.iter().map(post).collect();
+        let mut tasks = JoinSet::new();
+        for post in &posts {
+            tasks.spawn(post.clone().keep());
+        }
+        Arc::new(Self { posts, _tasks: tasks })
+    }
+
+    /// The present coverage of a node, if it has a sentinel. If not, one is on its way.
+    ///
+    /// Panics for a node that is not configured; so do the others.
+    pub fn coverage(&self, node: NodeId) -> Option<Coverage> {
+        let post = self.post(node);
+        post.ask();
+        post.standing.borrow().clone()
+    }
+
+    /// Like [`Self::coverage`], but waits for a sentinel. `None` when `patience` is over: the
+    /// transaction cannot be made serializable now and must be refused.
+    pub async fn wait_for_coverage(&self, node: NodeId, patience: Duration) -> Option<Coverage> {
+        let post = self.post(node);
+        post.ask();
+        let mut standing = post.standing.subscribe();
+        let covered = standing.wait_for(Option::is_some);
+        let covered = tokio::time::timeout(patience, covered).await.ok()?;
+        covered.ok()?.clone()
+    }
+
+    /// Whether a sentinel has stood on the node at every moment since `coverage` was given.
+    pub fn is_unbroken(&self, node: NodeId, coverage: &Coverage) -> bool {
+        let standing = self.post(node).standing.borrow();
+        standing.as_ref().is_some_and(|now| Arc::ptr_eq(&now.0, &coverage.0))
+    }
+
+    fn post(&self, node: NodeId) -> &Post {
+        &self.posts[usize::from(node.0) - 1]
+    }
+}
+
+impl Post {
+    fn node(&self) -> NodeId {
+        NodeId(self.place.id)
+    }
+
+    fn ask(&self) {
+        self.asked.store(true, Ordering::Relaxed);
+        self.wake.notify_one();
+    }
+
+    /// The node's task: sentinels whenever they are wanted.
+    async fn keep(self: Arc<Self>) {
+        loop {
+            while !self.asked.load(Ordering::Relaxed) {
+                self.wake.notified().await;
+            }
+            let ended = self.stand().await;
+            self.standing.send_replace(None);
+            if let Err(error) = ended {
+                tracing::warn!(node = %self.node(), %error, "no sentinel; trying again");
+                tokio::time::sleep(RETRY_PAUSE).await;
+            }
+        }
+    }
+
+    /// One sentinel after another. Returns when nobody needs them any more.
+    ///
+    /// Errors: the one on duty was lost, or could not be relieved for some time.
+    async fn stand(&self) -> Result<(), SentinelError> {
+        let mut on_duty = in_time(self.begin(None, false)).await?;
+        self.begin_chain();
+        let mut resting = None;
+        let mut turns = 0_u64;
+        let mut idle_turns = 0;
+        let mut failed = 0;
+        loop {
+            tokio::select! {
+                error = lost(&mut on_duty) => return Err(error),
+                () = tokio::time::sleep(self.pace.turn) => (),
+            }
+            turns += 1;
+            idle_turns = if self.asked.swap(false, Ordering::Relaxed) { 0 } else { idle_turns + 1 };
+            if self.pace.idle_turns <= idle_turns && self.end_chain_if_unused() {
+                return Ok(());
+            }
+            let removal = turns.is_multiple_of(REMOVAL_TURNS);
+            let relief = tokio::select! {
+                error = lost(&mut on_duty) => return Err(error),
+                relief = in_time(self.begin(resting.take(), removal)) => relief,
+            };
+            match relief {
+                Ok(relief) => {
+                    let relieved = std::mem::replace(&mut on_duty, relief);
+                    resting = in_time(end(relieved)).await.ok();
+                    if resting.is_none() {
+                        // It may have gone before its relief had finished the scan.
+                        self.begin_chain();
+                    }
+                    failed = 0;
+                }
+                Err(error) => {
+                    failed += 1;
+                    if FAILED_RELIEFS_MAX <= failed {
+                        return Err(error);
+                    }
+                    tracing::warn!(node = %self.node(), %error, "no relief for the sentinel yet");
+                }
+            }
+        }
+    }
+
+    /// A transaction that has read all tickets, on `connection` or a new one.
+    async fn begin(
+        &self,
+        connection: Option<NodeConnection>,
+        removal: bool,
+    ) -> Result<NodeConnection, SentinelError> {
+        let mut connection = match connection {
+            Some(connection) => connection,
+            None => self.open().await?,
+        };
+        if removal {
+            connection.query(REMOVE_TICKETS).await?;
+        }
+        let locks = connection.rows(BEGIN).await?;
+        if locks.rows.is_empty() {
+            return Err(SentinelError::NotLocked);
+        }
+        Ok(connection)
+    }
+
+    async fn open(&self) -> Result<NodeConnection, NodeError> {
+        let (place, database) = (&self.place, &self.database);
+        let mut connection = NodeConnection::open(place, &place.user, database, &SETTINGS).await?;
+        connection.query(NO_TRANSACTION_TIMEOUT).await?;
+        Ok(connection)
+    }
+
+    fn begin_chain(&self) {
+        let chain = Chain { node: self.node() };
+        tracing::debug!(node = %chain.node, "a sentinel stands");
+        self.standing.send_replace(Some(Coverage(Arc::new(chain))));
+    }
+
+    /// False if somebody relies on the sentinels. Under the channel's lock, so that nobody can begin
+    /// to in between.
+    fn end_chain_if_unused(&self) -> bool {
+        self.standing.send_if_modified(|standing| {
+            let unused =
+                standing.as_ref().is_none_or(|coverage| Arc::strong_count(&coverage.0) == 1);
+            if unused {
+                *standing = None;
+            }
+            unused
+        })
+    }
+}
+
+/// Ends a sentinel. Its answer shows that it was alive until then.
+async fn end(mut relieved: NodeConnection) -> Result<NodeConnection, SentinelError> {
+    relieved.query("ROLLBACK").await?;
+    Ok(relieved)
+}
+
+/// Waits for the connection's end. Cancel-safe.
+async fn lost(connection: &mut NodeConnection) -> SentinelError {
+    loop {
+        match connection.next_frame().await {
+            Ok(frame) if frame.tag() == b'E' => match ErrorFields::decode(&frame) {
+                Ok(fields) => return NodeError::Refused(Box::new(fields)).into(),
+                Err(error) => return NodeError::from(error).into(),
+            },
+            // Notices and changed settings.
+            Ok(_) => (),
+            Err(error) => return error.into(),
+        }
+    }
+}
+
+async fn in_time<T>(
+    work: impl Future<Output = Result<T, SentinelError>>,
+) -> Result<T, SentinelError> {
+    tokio::time::timeout(RELIEF_PATIENCE, work).await.unwrap_or(Err(SentinelError::Silent))
+}
