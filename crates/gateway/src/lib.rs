@@ -11,6 +11,7 @@ pub mod config;
 pub mod error;
 mod executor;
 mod failure;
+pub mod finisher;
 pub mod init;
 pub mod node;
 pub mod recovery;

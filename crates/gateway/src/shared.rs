@@ -14,6 +14,7 @@ use tutti_txn::gid::{ClusterTag, Gid};
 use crate::applying::Applying;
 use crate::catalog::OidMaps;
 use crate::config::{Config, NodeConfig};
+use crate::finisher::{self, Finishers};
 
 /// A backend on a node that works for a session: what a cancel request to it must carry.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -40,6 +41,8 @@ pub struct Shared {
     pub config: Config,
     /// Transactions that are decided and not applied everywhere.
     pub applying: Applying,
+    /// What ends global transactions on nodes, and records decisions.
+    pub finishers: Finishers,
     cluster: ClusterTag,
     incarnation: u64,
     transactions: AtomicU64,
@@ -58,9 +61,11 @@ impl Shared {
     /// Requires: [`Config::check`] has passed, which makes the cluster's name a tag.
     pub fn new(config: Config, incarnation: u64, catalog: Catalog, oids: OidMaps) -> Self {
         let cluster = config.cluster.parse().expect("Config::check has passed");
+        let finishers = Finishers::new(&Arc::new(config.clone()), finisher::LANES_DEFAULT);
         Self {
             config,
             applying: Applying::default(),
+            finishers,
             cluster,
             incarnation,
             transactions: AtomicU64::new(0),

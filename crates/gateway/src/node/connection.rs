@@ -10,12 +10,12 @@ use std::io;
 use bytes::{Bytes, BytesMut};
 use tokio::net::TcpStream;
 use tutti_sql::catalog::NodeId;
-use tutti_wire::backend::{decode_command_complete, decode_data_row};
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::{Fields, Frame, WireError, take_frame};
 use tutti_wire::frontend::{put_copy_fail, put_query, put_terminate};
 use tutti_wire::startup::put_startup;
 
+use super::answer::{PartialAnswer, Progress};
 use super::authentication::{Exchange, Step};
 use crate::config::NodeConfig;
 
@@ -62,6 +62,11 @@ pub enum NodeError {
 }
 
 impl NodeError {
+    /// No connection to where the node is configured to be.
+    pub(crate) fn unreachable(place: &NodeConfig, source: io::Error) -> Self {
+        Self::Connect { node: NodeId(place.id), host: place.host.clone(), port: place.port, source }
+    }
+
     /// The error as a client shall see it. A lost connection is 08006: what the statement did is
     /// undone with its transaction, which the node rolls back.
     pub fn to_fields(&self) -> ErrorFields {
@@ -123,12 +128,7 @@ impl NodeConnection {
         settings: &[(&str, &str)],
     ) -> Result<Self, NodeError> {
         let node = NodeId(config.id);
-        let connect = |source| NodeError::Connect {
-            node,
-            host: config.host.clone(),
-            port: config.port,
-            source,
-        };
+        let connect = |source| NodeError::unreachable(config, source);
         let stream =
             TcpStream::connect((config.host.as_str(), config.port)).await.map_err(connect)?;
         stream.set_nodelay(true).map_err(connect)?;
@@ -279,40 +279,30 @@ impl NodeConnection {
 
     /// Reads the answer to a query that was sent, to its ReadyForQuery.
     pub async fn finish_query(&mut self) -> Result<Vec<Rows>, NodeError> {
-        let mut results = Vec::new();
-        let mut current = Rows::default();
-        let mut refused = None;
+        let mut answer = PartialAnswer::default();
         loop {
             let frame = self.next_frame().await?;
             match frame.tag() {
-                b'D' => current.rows.push(decode_data_row(&frame)?),
-                b'C' => {
-                    current.tag = decode_command_complete(&frame)?;
-                    results.push(std::mem::take(&mut current));
-                }
                 // A COPY that was given up: its data will never come.
                 b'G' => {
                     put_copy_fail(&mut self.outgoing, "the statement was given up");
                     self.flush().await?;
                 }
-                b'E' => {
-                    let fields = ErrorFields::decode(&frame)?;
-                    let fatal = fields.is_fatal();
-                    refused = refused.or(Some(fields));
-                    if fatal {
-                        self.broken = true;
-                        break;
-                    }
-                }
                 b'S' => {
                     let mut fields = Fields::of(&frame);
                     self.reports.push((fields.string()?, fields.string()?));
                 }
-                b'Z' => break,
-                _ => (),
+                _ => match answer.take(&frame)? {
+                    Progress::Going => (),
+                    Progress::Complete => break,
+                    Progress::Fatal => {
+                        self.broken = true;
+                        break;
+                    }
+                },
             }
         }
-        refused.map_or(Ok(results), |fields| Err(NodeError::Refused(Box::new(fields))))
+        answer.finish()
     }
 
     /// Runs `sql` and returns the rows of its last statement.

@@ -1,0 +1,86 @@
+//! Finishers: what ends global transactions, over connections that all sessions share.
+//!
+//! Owns: a few pipelined connections per node for COMMIT PREPARED and ROLLBACK PREPARED, and the
+//! recording of decisions, many in one statement.
+//! Never: chooses what to send, tries again, or knows what an answer means to its transaction.
+//! Start reading at [`Finishers::run`] and [`Finishers::decide`]; `lane` is one connection.
+//!
+//! Why more than one connection per node: COMMIT PREPARED flushes the log before it answers, and a
+//! server does the requests of one connection one after the other. Over a single connection every
+//! transaction would wait for the flushes of all before it; over several the server flushes for
+//! them together. `docs/decisions/2026-11-21-finishers.md` has the figures.
+
+mod decide;
+mod lane;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tutti_sql::catalog::NodeId;
+use tutti_txn::gid::Gid;
+
+use self::decide::Recorder;
+use self::lane::Lane;
+use crate::config::Config;
+use crate::node::{Durability, NodeError, Rows};
+
+/// Connections per node for finishing, where nobody says otherwise.
+pub const LANES_DEFAULT: usize = 8;
+
+/// See the module's documentation. Dropping it closes the connections.
+#[derive(Debug)]
+pub struct Finishers {
+    nodes: BTreeMap<NodeId, Node>,
+}
+
+#[derive(Debug)]
+struct Node {
+    lanes: Vec<Lane>,
+    recorder: Recorder,
+}
+
+impl Finishers {
+    /// For the nodes of this configuration, with so many connections to each; opened when first
+    /// needed.
+    ///
+    /// Requires: a tokio runtime, and at least one lane.
+    pub fn new(config: &Arc<Config>, lanes: usize) -> Self {
+        assert!(0 < lanes, "nothing could be finished");
+        let node = |id| Node {
+            lanes: (0..lanes)
+                .map(|_| Lane::new(config.clone(), id, "tutti finisher", Durability::Relaxed))
+                .collect(),
+            recorder: Recorder::new(config.clone(), id),
+        };
+        let ids = config.nodes.iter().map(|node| NodeId(node.id));
+        Self { nodes: ids.map(|id| (id, node(id))).collect() }
+    }
+
+    /// Runs COMMIT PREPARED or ROLLBACK PREPARED on a node, as the gateway's own role, with
+    /// `synchronous_commit = off`.
+    ///
+    /// What the caller gives up waiting for is done all the same.
+    ///
+    /// Errors: [`NodeError::Refused`] with the node's answer; [`NodeError::Connect`]: it was not sent;
+    /// [`NodeError::Lost`]: it may or may not have been done.
+    pub async fn run(&self, node: NodeId, sql: String) -> Result<Vec<Rows>, NodeError> {
+        let lanes = &self.node(node).lanes;
+        let lane = lanes.iter().min_by_key(|lane| lane.load()).expect("there is at least one");
+        lane.run(sql).await
+    }
+
+    /// Records `committed` for the transaction on its anchor, durably, unless there is a record.
+    /// False: there is one, which recovery wrote: the transaction must be aborted.
+    ///
+    /// Calls that come while a statement is out go together in the next one.
+    ///
+    /// Errors: [`NodeError::Refused`] and [`NodeError::Connect`]: it is not recorded;
+    /// [`NodeError::Lost`]: nobody knows, and recovery must be asked.
+    pub async fn decide(&self, anchor: NodeId, gid: &Gid) -> Result<bool, NodeError> {
+        self.node(anchor).recorder.record(gid).await
+    }
+
+    fn node(&self, id: NodeId) -> &Node {
+        self.nodes.get(&id).expect("nodes are those of the configuration")
+    }
+}

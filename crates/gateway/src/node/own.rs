@@ -1,0 +1,65 @@
+//! Connections of the gateway's own, for which no client's settings count.
+//!
+//! Owns: what such a connection is set to, and how durable its commits are.
+//! Never: runs a client's statement.
+
+use tokio::time::timeout;
+
+use super::{NodeConnection, NodeError};
+use crate::config::{Config, NodeConfig};
+
+/// Settings of the server, the database or the role that must not come between.
+const SETTINGS: [(&str, &str); 7] = [
+    ("client_encoding", "UTF8"),
+    ("statement_timeout", "0"),
+    ("lock_timeout", "0"),
+    ("idle_session_timeout", "0"),
+    ("default_transaction_read_only", "off"),
+    ("default_transaction_isolation", "read committed"),
+    ("default_transaction_deferrable", "off"),
+];
+/// A node that has not let us in by then is away.
+const OPEN_PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// What a commit on a connection waits for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Durability {
+    /// As durable as PostgreSQL's default: flushed here and on synchronous standbys, also where the
+    /// server, the database or the role has a weaker setting. A stronger one is kept.
+    Full,
+    /// `synchronous_commit = off`. COMMIT PREPARED is flushed all the same, but does not wait for
+    /// standbys.
+    Relaxed,
+}
+
+/// Opens a connection of the gateway's own; `name` is what `pg_stat_activity` shows.
+pub(crate) async fn open_own(
+    config: &Config,
+    place: &NodeConfig,
+    name: &str,
+    durability: Durability,
+) -> Result<NodeConnection, NodeError> {
+    let mut settings = vec![("application_name", name)];
+    settings.extend(SETTINGS);
+    if durability == Durability::Relaxed {
+        settings.push(("synchronous_commit", "off"));
+    }
+    let opening = async {
+        let mut connection =
+            NodeConnection::open(place, &place.user, &config.database, &settings).await?;
+        if durability == Durability::Full {
+            connection
+                .rows(
+                    "SELECT pg_catalog.set_config('synchronous_commit', 'on', false)
+                     WHERE pg_catalog.current_setting('synchronous_commit')
+                         NOT IN ('on', 'remote_apply')",
+                )
+                .await?;
+        }
+        Ok(connection)
+    };
+    match timeout(OPEN_PATIENCE, opening).await {
+        Ok(opened) => opened,
+        Err(_) => Err(NodeError::unreachable(place, std::io::ErrorKind::TimedOut.into())),
+    }
+}
