@@ -3,7 +3,10 @@
 //! Owns: names, defaults and checks of the settings.
 //! Never: opens anything.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
+use tutti_txn::Form;
 
 /// What `tutti serve` and `tutti init` are told.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -24,24 +27,34 @@ pub struct Config {
     /// The nodes. Ids count from 1 without gaps; node 1 answers catalog queries.
     #[serde(default, rename = "node")]
     pub nodes: Vec<NodeConfig>,
-    /// For tests and measurements only; no file can set them.
+    /// For tests and measurements only; no configuration file can set them.
     #[serde(skip)]
     pub switches: Switches,
 }
 
 /// Parts that tests and measurements may switch off, to show what they are for and what they cost.
-/// With any of them off, transactions are not isolated as promised.
+/// With rooms or
+/// sentinels off, transactions are not isolated as promised.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Switches {
     /// Commit room and snapshot room: off, nobody waits for anybody.
     pub rooms: bool,
     /// Sentinels and tickets: off, SERIALIZABLE is only each node's own.
     pub sentinels: bool,
+    /// Where decisions are made, for transactions that leave a choice.
+    pub form: Form,
+    /// How long nodes may take to vote before the transaction is aborted.
+    pub vote_deadline: Duration,
 }
 
 impl Default for Switches {
     fn default() -> Self {
-        Self { rooms: true, sentinels: true }
+        Self {
+            rooms: true,
+            sentinels: true,
+            form: Form::Apart,
+            vote_deadline: Duration::from_secs(60),
+        }
     }
 }
 

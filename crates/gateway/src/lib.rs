@@ -4,7 +4,6 @@
 //! Never: decides where a statement runs (`tutti-sql`) or what a commit does next (`tutti-txn`).
 //! Start reading at `session`, then `executor`.
 
-mod applying;
 pub mod catalog;
 mod client;
 pub mod config;
@@ -13,6 +12,7 @@ mod executor;
 mod failure;
 pub mod finisher;
 pub mod init;
+mod isolation;
 pub mod node;
 pub mod recovery;
 pub mod sentinel;

@@ -8,13 +8,12 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 use tutti_txn::decision::Decision;
 use tutti_wire::error_fields::ErrorFields;
-use tutti_wire::startup::{Startup, put_cancel};
+use tutti_wire::startup::Startup;
 
 use crate::catalog::{self, NodeOids, OidMaps};
 use crate::client::{Client, ClientError};
@@ -185,7 +184,7 @@ async fn welcome(shared: Arc<Shared>, stream: TcpStream) -> Result<(), ClientErr
                 client.answer_encryption_request(b'N').await?;
             }
             Ok(Some(Startup::Cancel { process_id, secret })) => {
-                cancel(&shared, process_id, secret).await;
+                shared.cancel(&shared.backends_to_cancel(process_id, secret)).await;
                 return Ok(());
             }
             Ok(Some(Startup::Session { version, parameters })) => {
@@ -199,22 +198,6 @@ async fn welcome(shared: Arc<Shared>, stream: TcpStream) -> Result<(), ClientErr
                 client.flush().await?;
                 return Err(error);
             }
-        }
-    }
-}
-
-/// Passes a cancel request on to every node that works for the session.
-async fn cancel(shared: &Shared, process_id: i32, secret: i32) {
-    for backend in shared.backends_to_cancel(process_id, secret) {
-        let node = shared.node(backend.node);
-        let sent = async {
-            let mut stream = TcpStream::connect((node.host.as_str(), node.port)).await?;
-            let mut packet = bytes::BytesMut::new();
-            put_cancel(&mut packet, backend.process_id, backend.secret);
-            stream.write_all(&packet).await
-        };
-        if let Err(error) = sent.await {
-            tracing::warn!(node = %backend.node, %error, "cannot pass a cancel request on");
         }
     }
 }

@@ -8,13 +8,21 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tutti_sql::catalog::{Catalog, NodeId};
 use tutti_txn::gid::{ClusterTag, Gid};
+use tutti_wire::startup::put_cancel;
 
-use crate::applying::Applying;
 use crate::catalog::OidMaps;
 use crate::config::{Config, NodeConfig};
 use crate::finisher::{self, Finishers};
+use crate::isolation::applying::Applying;
+use crate::isolation::connections::OwnConnections;
+use crate::isolation::rooms::Doors;
+use crate::isolation::snapshots::Snapshots;
+use crate::isolation::turns::Turns;
+use crate::sentinel::Sentinels;
 
 /// A backend on a node that works for a session: what a cancel request to it must carry.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -40,7 +48,17 @@ pub struct Shared {
     /// As configured.
     pub config: Config,
     /// Transactions that are decided and not applied everywhere.
-    pub applying: Applying,
+    pub applying: Arc<Applying>,
+    /// The commit room and the snapshot room.
+    pub doors: Arc<Doors>,
+    /// Turns for the votes of SERIALIZABLE transactions.
+    pub turns: Arc<Turns>,
+    /// Snapshots of all nodes.
+    pub snapshots: Arc<Snapshots>,
+    /// What makes nodes see SERIALIZABLE transactions over several of them.
+    pub sentinels: Arc<Sentinels>,
+    /// The gateway's own connections.
+    pub connections: Arc<OwnConnections>,
     /// What ends global transactions on nodes, and records decisions.
     pub finishers: Finishers,
     cluster: ClusterTag,
@@ -62,9 +80,16 @@ impl Shared {
     pub fn new(config: Config, incarnation: u64, catalog: Catalog, oids: OidMaps) -> Self {
         let cluster = config.cluster.parse().expect("Config::check has passed");
         let finishers = Finishers::new(&Arc::new(config.clone()), finisher::LANES_DEFAULT);
+        let doors = Doors::new(config.switches.rooms);
+        let connections = Arc::new(OwnConnections::default());
         Self {
+            applying: Applying::new(config.switches.rooms),
+            turns: Arc::default(),
+            snapshots: Snapshots::new(config.clone(), doors.clone(), connections.clone()),
+            sentinels: Sentinels::start(&config),
+            doors,
+            connections,
             config,
-            applying: Applying::default(),
             finishers,
             cluster,
             incarnation,
@@ -154,6 +179,38 @@ impl Shared {
             Some(entry) if entry.secret == secret => entry.backends.clone(),
             _ => Vec::new(),
         }
+    }
+
+    /// All backends of a session.
+    pub fn backends(&self, process_id: i32) -> Vec<BackendKey> {
+        let cancel = self.cancel.lock().unwrap_or_else(PoisonError::into_inner);
+        cancel.get(&process_id).map_or_else(Vec::new, |entry| entry.backends.clone())
+    }
+
+    /// Sends cancel requests to these backends, and waits until the nodes have taken them: what is
+    /// sent to a backend afterwards is not hit any more.
+    pub async fn cancel(&self, backends: &[BackendKey]) {
+        for backend in backends {
+            let node = self.node(backend.node);
+            let sent = async {
+                let mut stream = TcpStream::connect((node.host.as_str(), node.port)).await?;
+                let mut packet = bytes::BytesMut::new();
+                put_cancel(&mut packet, backend.process_id, backend.secret);
+                stream.write_all(&packet).await?;
+                // The node closes the connection when it has sent the signal.
+                stream.read(&mut [0]).await
+            };
+            if let Err(error) = sent.await {
+                tracing::warn!(node = %backend.node, %error, "cannot pass a cancel request on");
+            }
+        }
+    }
+
+    /// The same for the session's backend on one node.
+    pub async fn cancel_backend(&self, process_id: i32, node: NodeId) {
+        let mut backends = self.backends(process_id);
+        backends.retain(|backend| backend.node == node);
+        self.cancel(&backends).await;
     }
 
     /// A global transaction is applied and flushed everywhere: its decision row may go.

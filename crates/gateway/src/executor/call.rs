@@ -5,6 +5,7 @@
 
 use tutti_wire::frontend::{Arguments, put_bind, put_execute, put_parse, put_query, put_sync};
 
+use super::many::Origin;
 use crate::session::Link;
 
 /// How a statement came.
@@ -40,6 +41,17 @@ impl Call {
                 put_bind(out, "", "", arguments);
                 put_execute(out, "", 0);
                 put_sync(out);
+            }
+        }
+    }
+
+    /// Parameter types and arguments for a statement of this origin.
+    pub(super) fn parts(&self, origin: Origin) -> (&[u32], Arguments) {
+        match (self, origin) {
+            (Self::Simple, _) => (&[], Arguments::default()),
+            (Self::Extended { types, arguments }, Origin::Client) => (types, arguments.clone()),
+            (Self::Extended { types, arguments }, Origin::Gateway) => {
+                (types, Arguments { result_formats: Vec::new(), ..arguments.clone() })
             }
         }
     }

@@ -8,6 +8,7 @@ use bytes::{Bytes, BytesMut};
 use tutti_sql::catalog::{NodeId, Placement};
 use tutti_sql::hash::CannotHash;
 use tutti_sql::plan::{Access, CopyFrom, CopyTo, CopyToPlan};
+use tutti_txn::rooms::Room;
 use tutti_wire::backend::decode_command_complete;
 use tutti_wire::copy::{CopyError, CopyFormat, CopyPiece, RowSplitter};
 use tutti_wire::error_fields::ErrorFields;
@@ -20,7 +21,7 @@ use super::relay::COPY_FLUSH_BYTES;
 use super::{Done, TagTotal};
 use crate::client::ClientError;
 use crate::failure::Failure;
-use crate::session::{Link, Session};
+use crate::session::{Level, Link, Session};
 
 /// Rows whose missing values are drawn together, in rows.
 const FILL_CHUNK_ROWS: usize = 5_000;
@@ -73,7 +74,7 @@ impl Session {
                 format!("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE", plan.relation.sql_name());
             self.enlist(NodeId::HOME, Access::Write).await?.query(&sql).await?;
             let shared = self.shared.clone();
-            shared.applying.wait_for_current().await;
+            shared.applying.wait(None).await;
         }
         let mut copy = CopyIn {
             plan,
@@ -378,10 +379,27 @@ impl Session {
         let nodes = self.catalog.nodes.clone();
         for node in &nodes {
             let link = self.enlist(*node, Access::Read).await?;
+            link.connection().flush().await?;
+            link.settle_early().await?;
+        }
+        // A COPY has a snapshot from its start; outside the room nobody needs to know since when.
+        let takes_own_snapshots =
+            self.transaction.is_open() && self.level() == Level::ReadCommitted;
+        let doors = self.shared.doors.clone();
+        let inside = match takes_own_snapshots {
+            true => Some(doors.enter(Room::Snapshot).await),
+            false => None,
+        };
+        for node in &nodes {
+            let link = self.links.get_mut(node).expect("enlisted");
             link.begin();
             put_query(link.connection().outgoing(), text);
             link.connection().flush().await?;
         }
+        if inside.is_some() {
+            self.await_start(&nodes).await?;
+        }
+        drop(inside);
         let mut total = TagTotal::default();
         let mut failure = None;
         for (index, node) in nodes.iter().enumerate() {

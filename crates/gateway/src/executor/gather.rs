@@ -15,6 +15,7 @@ use tutti_wire::frame::take_frame;
 
 use super::Done;
 use super::call::Call;
+use super::many::Origin;
 use super::rows::ArrayLiteral;
 use crate::failure::Failure;
 use crate::session::{Link, Session};
@@ -79,19 +80,21 @@ impl Session {
                 wanted.entry(node).or_default().push(index);
             }
         }
-        for (node, indexes) in &wanted {
-            let sql = indexes
-                .iter()
-                .map(|index| {
-                    let select = &gather.collects[*index].select;
-                    format!("SELECT {index}, tutti_r FROM ({select}) AS tutti_q(tutti_r)")
-                })
-                .collect::<Vec<_>>()
-                .join(" UNION ALL ");
-            let link = self.enlist(*node, Access::Read).await?;
-            call.put_internal(link, &sql);
-            link.connection().flush().await?;
-        }
+        let texts: Vec<(NodeId, String)> = wanted
+            .iter()
+            .map(|(node, indexes)| {
+                let selects: Vec<_> = indexes
+                    .iter()
+                    .map(|index| {
+                        let select = &gather.collects[*index].select;
+                        format!("SELECT {index}, tutti_r FROM ({select}) AS tutti_q(tutti_r)")
+                    })
+                    .collect();
+                (*node, selects.join(" UNION ALL "))
+            })
+            .collect();
+        let texts: Vec<_> = texts.iter().map(|(node, text)| (*node, text.as_str())).collect();
+        self.send_to_many(&texts, Access::Read, Origin::Gateway, call).await?;
         let mut arrays: Vec<_> = gather.collects.iter().map(|_| ArrayLiteral::default()).collect();
         let mut failure = None;
         for node in wanted.keys() {
@@ -129,16 +132,33 @@ impl Session {
         sql: &str,
         call: &Call,
     ) -> Result<Vec<Vec<Option<Bytes>>>, Failure> {
-        let link = self.enlist(node, access).await?;
-        call.put_internal(link, sql);
-        link.connection().flush().await?;
-        let mut rows = Vec::new();
-        read_rows(link, |row| {
-            rows.push(row.to_vec());
-            Ok(())
-        })
-        .await?;
-        Ok(rows)
+        let mut rows = self.internal_rows_of_each(&[(node, sql)], access, call).await?;
+        Ok(rows.pop().unwrap_or_default())
+    }
+
+    /// The same on several nodes at once, on one snapshot; one list of rows per node, in order.
+    pub(super) async fn internal_rows_of_each(
+        &mut self,
+        texts: &[(NodeId, &str)],
+        access: Access,
+        call: &Call,
+    ) -> Result<Vec<Vec<Vec<Option<Bytes>>>>, Failure> {
+        self.send_to_many(texts, access, Origin::Gateway, call).await?;
+        let mut all = Vec::with_capacity(texts.len());
+        let mut failure = None;
+        for (node, _) in texts {
+            let link = self.links.get_mut(node).expect("enlisted");
+            let mut rows = Vec::new();
+            let read = read_rows(link, |row| {
+                rows.push(row.to_vec());
+                Ok(())
+            });
+            if let Err(error) = read.await {
+                failure = failure.or(Some(error));
+            }
+            all.push(rows);
+        }
+        failure.map_or(Ok(all), Err)
     }
 }
 

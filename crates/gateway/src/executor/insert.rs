@@ -138,11 +138,10 @@ impl Session {
                 (None, None) => Err(Failure::error("XX000", "the source's plan names no node")),
             },
             Plan::Scatter { access } => {
-                let mut rows = Vec::new();
-                for node in self.catalog.nodes.clone() {
-                    rows.extend(self.internal_rows(node, *access, query, call).await?);
-                }
-                Ok(rows)
+                let nodes = self.catalog.nodes.clone();
+                let texts: Vec<_> = nodes.iter().map(|node| (*node, query)).collect();
+                let rows = self.internal_rows_of_each(&texts, *access, call).await?;
+                Ok(rows.into_iter().flatten().collect())
             }
             Plan::Gather(gather) => {
                 let text = self.fill(gather, call).await?;
@@ -281,8 +280,10 @@ impl Session {
         self.need_transaction();
         let mut dealt: BTreeMap<NodeId, ArrayLiteral> = BTreeMap::new();
         let mut moved = 0;
-        for node in self.catalog.nodes.clone() {
-            for row in self.internal_rows(node, Access::Write, delete, call).await? {
+        let nodes = self.catalog.nodes.clone();
+        let texts: Vec<_> = nodes.iter().map(|node| (*node, delete)).collect();
+        for rows in self.internal_rows_of_each(&texts, Access::Write, call).await? {
+            for row in rows {
                 let Some(Some(text)) = row.first() else { continue };
                 let text = std::str::from_utf8(text).map_err(not_utf8)?;
                 let fields = split_composite(text)

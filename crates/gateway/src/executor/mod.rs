@@ -14,6 +14,7 @@ mod everywhere;
 mod explain;
 mod gather;
 mod insert;
+mod many;
 mod placement;
 mod relay;
 mod rows;
@@ -23,11 +24,12 @@ use tutti_sql::plan::{Access, NodeChoice, Plan, Planned};
 
 pub use call::Call;
 pub(crate) use explain::local_columns;
+use many::Origin;
 pub(crate) use relay::pump_copy_data;
 use relay::{Answer, Filter, relay};
 
 use crate::failure::Failure;
-use crate::session::{Mode, Session};
+use crate::session::{Mode, Session, takes_snapshot};
 
 /// How a statement ended, as far as the client has not been told.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -52,6 +54,17 @@ impl Session {
         text: &str,
         call: &Call,
     ) -> Result<Done, Failure> {
+        self.takes_snapshot = takes_snapshot(&planned.plan);
+        let has_own_snapshot = self.begin_statement_snapshot(&planned.plan);
+        let done = self.obey(planned, text, call).await;
+        self.takes_snapshot = true;
+        if has_own_snapshot && done.is_ok() {
+            self.end_statement_snapshot().await?;
+        }
+        done
+    }
+
+    async fn obey(&mut self, planned: &Planned, text: &str, call: &Call) -> Result<Done, Failure> {
         match &planned.plan {
             Plan::One { node, access, otherwise } => match (self.choose(node, call), otherwise) {
                 (Some(node), _) => self.run_on_one(node, *access, text, call).await,
@@ -117,7 +130,7 @@ impl Session {
     /// Before a write to several nodes: outside a transaction an implicit one is opened.
     pub(crate) fn need_transaction(&mut self) {
         if self.transaction.mode == Mode::None {
-            self.transaction.mode = Mode::Implicit;
+            self.open_transaction(Mode::Implicit);
         }
     }
 
@@ -148,6 +161,11 @@ impl Session {
         call: &Call,
         complete: bool,
     ) -> Result<Answer, Failure> {
+        if self.transaction.mode == Mode::None && access == Access::Write {
+            // It commits by itself.
+            self.pass_rooms().await;
+        }
+        self.wait_for_visible(node).await;
         let link = self.enlist(node, access).await?;
         call.put(link, text);
         link.connection().flush().await?;
@@ -177,11 +195,7 @@ impl Session {
         if access == Access::Write && 1 < texts.len() {
             self.need_transaction();
         }
-        for (node, text) in texts {
-            let link = self.enlist(*node, access).await?;
-            call.put(link, text);
-            link.connection().flush().await?;
-        }
+        self.send_to_many(texts, access, Origin::Client, call).await?;
         let mut total = TagTotal::default();
         let mut failure = None;
         for (index, (node, _)) in texts.iter().enumerate() {
@@ -217,6 +231,7 @@ impl Session {
             let link = self.enlist(NodeId::HOME, Access::Write).await?;
             link.query(&locks.join("; ")).await?;
         }
+        self.wait_for_visible(NodeId::HOME).await;
         let link = self.enlist(NodeId::HOME, Access::Write).await?;
         call.put(link, text);
         link.connection().flush().await?;
@@ -226,7 +241,7 @@ impl Session {
         // Whatever the statement saw on node 1 must be there on the other nodes too, or the copies
         // would part (docs/protocol/replicated-tables.md).
         let shared = self.shared.clone();
-        shared.applying.wait_for_current().await;
+        shared.applying.wait(None).await;
         let others: Vec<_> = nodes.into_iter().filter(|node| *node != NodeId::HOME).collect();
         for node in &others {
             let link = self.enlist(*node, Access::Write).await?;

@@ -1,18 +1,14 @@
-//! Ending transactions: drives the anchored commit over the session's links.
+//! BEGIN, COMMIT, savepoints: what a transaction's nodes are told, and how it ends.
 //!
-//! Owns: turning the coordinator's effects into statements on links and their answers into events.
-//! Never: decides what comes next (`tutti_txn::coordinator` does).
+//! Owns: which kind of commit a transaction needs, and what a session forgets when one is over.
+//! Never: commits several writers itself (`global_commit` does).
 //! Start reading at [`Session::commit`].
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::collections::BTreeSet;
 
 use tokio::task::JoinSet;
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::TransactionControl;
-use tutti_txn::Coordinator;
-use tutti_txn::coordinator::{AbortCause, Effect, Event, Form, Outcome};
-use tutti_txn::gid::{self, Gid};
 use tutti_wire::error_fields::ErrorFields;
 
 use super::{Characteristics, Mode, Session, Transaction};
@@ -20,13 +16,8 @@ use crate::executor::Done;
 use crate::failure::Failure;
 use crate::node::{NodeError, Rows};
 
-/// How long nodes may take to vote before the transaction is aborted.
-const VOTE_DEADLINE: Duration = Duration::from_secs(60);
-/// How long we try to find out whether an anchor's COMMIT happened before we say that we do not know.
-const SETTLE_PATIENCE: Duration = Duration::from_secs(10);
-
-/// What a node answered to one effect.
-type Answered = Result<Vec<Rows>, NodeError>;
+/// What a node answered.
+pub(super) type Answered = Result<Vec<Rows>, NodeError>;
 
 impl Session {
     /// BEGIN, COMMIT, SAVEPOINT and their kin.
@@ -74,13 +65,21 @@ impl Session {
         }
     }
 
+    /// From now on there is a transaction, of the kind that the session's defaults say.
+    pub(crate) fn open_transaction(&mut self, mode: Mode) {
+        if self.transaction.mode == Mode::None {
+            self.transaction.characteristics = self.settings.characteristics.clone();
+        }
+        self.transaction.mode = mode;
+    }
+
     fn begin_transaction(&mut self, given: &Characteristics) {
         if self.transaction.mode == Mode::Explicit {
             let warning = "there is already a transaction in progress";
             self.client.put_notice(&ErrorFields::with_severity("WARNING", "25001", warning));
         } else {
             // An implicit transaction becomes the explicit one, with what it has done so far.
-            self.transaction.mode = Mode::Explicit;
+            self.open_transaction(Mode::Explicit);
             self.transaction.characteristics.update(given);
         }
     }
@@ -107,6 +106,7 @@ impl Session {
 
     async fn savepoint(&mut self, name: &str) -> Result<Done, Failure> {
         self.need_block("SAVEPOINT")?;
+        self.import_before_savepoint().await?;
         let sql = format!("SAVEPOINT {}", tutti_sql::catalog::quote_identifier(name));
         self.on_all_participants(&sql).await?;
         self.transaction.push_savepoint(name);
@@ -135,6 +135,8 @@ impl Session {
         self.on_all_participants(&sql).await?;
         self.transaction.rollback_to(name);
         self.transaction.failed = false;
+        self.transaction.undone = false;
+        self.renew_tickets().await?;
         if self.transaction.catalog_changed {
             self.reload_own_catalog().await?;
         }
@@ -150,7 +152,7 @@ impl Session {
     }
 
     /// Runs `sql` on every node of the transaction. One that fails there fails the transaction.
-    async fn on_all_participants(&mut self, sql: &str) -> Result<(), Failure> {
+    pub(super) async fn on_all_participants(&mut self, sql: &str) -> Result<(), Failure> {
         let nodes: Vec<_> = self.transaction.nodes.keys().copied().collect();
         let sent = nodes.into_iter().map(|node| (node, sql.to_owned())).collect();
         for (_, answered) in self.on_links(sent).await {
@@ -172,7 +174,7 @@ impl Session {
                         (node, link, answered)
                     });
                 }
-                None => answers.push((node, Err(lost(node)))),
+                None => answers.push((node, Err(super::global_commit::lost(node)))),
             }
         }
         while let Some(finished) = running.join_next().await {
@@ -216,7 +218,10 @@ impl Session {
     }
 
     /// Plain COMMIT where nothing was written.
-    async fn commit_readers(&mut self, writers: &BTreeSet<NodeId>) -> Result<(), Failure> {
+    pub(super) async fn commit_readers(
+        &mut self,
+        writers: &BTreeSet<NodeId>,
+    ) -> Result<(), Failure> {
         let readers: Vec<_> = self
             .transaction
             .nodes
@@ -231,6 +236,7 @@ impl Session {
     }
 
     async fn commit_one_writer(&mut self, writer: NodeId) -> Result<(), Failure> {
+        self.pass_rooms().await;
         let answered = self.on_links(vec![(writer, "COMMIT".to_owned())]).await.remove(0).1;
         match answered {
             Ok(rows) if rows.first().is_some_and(|rows| rows.tag == "ROLLBACK") => {
@@ -253,31 +259,6 @@ impl Session {
         // What was read elsewhere cannot undo what was committed.
         let _ = self.commit_readers(&BTreeSet::from([writer])).await;
         Ok(())
-    }
-
-    async fn commit_global(&mut self, writers: &[NodeId]) -> Result<(), Failure> {
-        let number_spread = usize::try_from(self.number).unwrap_or(0) % writers.len();
-        // Node 1 cannot prepare what has touched temporary tables or notifications.
-        let home_must_anchor =
-            self.transaction.home_must_anchor || !self.scope.temporary.is_empty();
-        let anchor = match home_must_anchor && writers.contains(&NodeId::HOME) {
-            true => NodeId::HOME,
-            false => writers[number_spread],
-        };
-        let participants = writers
-            .iter()
-            .filter(|node| **node != anchor)
-            .map(|node| gid::NodeId(node.0))
-            .collect();
-        let shared = self.shared.clone();
-        // From before the anchor's COMMIT until all nodes have answered it may be visible on some
-        // nodes and not on others; votes are quick, so the whole commit counts.
-        let _entered = shared.applying.enter();
-        let driver = Driver { gid: self.shared.next_gid(anchor), refusals: BTreeMap::new() };
-        let outcome = driver.run(self, participants).await;
-        let readers = self.commit_readers(&writers.iter().copied().collect()).await;
-        drop(readers);
-        outcome
     }
 
     /// Rolls the transaction back on every node, if there is one.
@@ -335,252 +316,5 @@ impl Session {
             self.refresh_scope().await?;
         }
         Ok(())
-    }
-}
-
-fn lost(node: NodeId) -> NodeError {
-    NodeError::Lost { node, source: std::io::ErrorKind::NotConnected.into() }
-}
-
-/// Drives one [`Coordinator`] over a session's links.
-struct Driver {
-    gid: Gid,
-    /// What nodes refused with, to be told if it is the cause.
-    refusals: BTreeMap<NodeId, ErrorFields>,
-}
-
-impl Driver {
-    async fn run(
-        mut self,
-        session: &mut Session,
-        participants: BTreeSet<gid::NodeId>,
-    ) -> Result<(), Failure> {
-        let mut effects = Vec::new();
-        let mut coordinator =
-            Coordinator::begin(self.gid.clone(), Form::Anchored, participants, &mut effects);
-        let mut outcome = Outcome::Unknown;
-        let mut all_flushed = true;
-        while !effects.is_empty() {
-            let batch = std::mem::take(&mut effects);
-            let mut queries = Vec::new();
-            let mut events = Vec::new();
-            for effect in batch {
-                match effect {
-                    Effect::Reply(told) => outcome = told,
-                    Effect::EnterCommitRoom => events.push(Event::CommitRoomEntered),
-                    // Rooms come with isolation over several nodes; a PREPARE that is not wanted any
-                    // more is simply awaited, bounded by the deadline.
-                    Effect::LeaveCommitRoom | Effect::CancelPrepare(_) => (),
-                    Effect::Settle => events.push(self.settle(session).await),
-                    Effect::LeaveToRecovery { node, .. } => {
-                        all_flushed = false;
-                        session.shared.leave_to_recovery(self.gid.clone(), [NodeId(node.0)]);
-                        events.push(Event::HandedOver(node));
-                    }
-                    Effect::Prepare(node)
-                    | Effect::CommitPrepared(node)
-                    | Effect::RollbackPrepared(node) => {
-                        queries.push((NodeId(node.0), effect));
-                    }
-                    Effect::RecordDecision
-                    | Effect::Decide
-                    | Effect::CommitAnchor
-                    | Effect::RollbackAnchor => {
-                        queries.push((NodeId(self.gid.anchor.0), effect));
-                    }
-                }
-            }
-            events.extend(self.perform(session, queries).await);
-            for event in events {
-                coordinator.step(event, &mut effects);
-            }
-        }
-        assert!(coordinator.is_finished(), "{}: nothing to do and not finished", self.gid);
-        self.conclude(session, outcome, all_flushed)
-    }
-
-    /// Sends all statements at once and waits for their answers, at most [`VOTE_DEADLINE`]: a node
-    /// that has not answered by then has lost its link.
-    async fn perform(
-        &mut self,
-        session: &mut Session,
-        queries: Vec<(NodeId, Effect)>,
-    ) -> Vec<Event> {
-        let effects: BTreeMap<NodeId, Effect> = queries.iter().copied().collect();
-        let sql = queries.into_iter().map(|(node, effect)| (node, self.sql(effect))).collect();
-        let answers = tokio::time::timeout(VOTE_DEADLINE, session.on_links(sql)).await;
-        let answers = answers
-            .unwrap_or_else(|_| effects.keys().map(|node| (*node, Err(lost(*node)))).collect());
-        answers
-            .into_iter()
-            .map(|(node, answered)| {
-                let alive = session.links.contains_key(&node);
-                self.event(node, effects[&node], answered, alive)
-            })
-            .collect()
-    }
-
-    fn sql(&self, effect: Effect) -> String {
-        let gid = &self.gid;
-        match effect {
-            Effect::Prepare(_) => format!("PREPARE TRANSACTION '{gid}'"),
-            Effect::RecordDecision => format!(
-                "SET LOCAL synchronous_commit = on; \
-                 INSERT INTO tutti.decision (gid, decision) VALUES ('{gid}', 'committed')"
-            ),
-            // One simple query of two statements: one transaction, and the setting ends with it.
-            Effect::Decide => format!(
-                "SET LOCAL synchronous_commit = on; \
-                 INSERT INTO tutti.decision (gid, decision) VALUES ('{gid}', 'committed') \
-                 ON CONFLICT DO NOTHING RETURNING gid"
-            ),
-            Effect::CommitAnchor => "COMMIT".to_owned(),
-            Effect::RollbackAnchor => "ROLLBACK".to_owned(),
-            Effect::CommitPrepared(_) => format!("COMMIT PREPARED '{gid}'"),
-            Effect::RollbackPrepared(_) => format!("ROLLBACK PREPARED '{gid}'"),
-            Effect::CancelPrepare(_)
-            | Effect::EnterCommitRoom
-            | Effect::LeaveCommitRoom
-            | Effect::Settle
-            | Effect::LeaveToRecovery { .. }
-            | Effect::Reply(_) => unreachable!("{effect:?} is not a statement"),
-        }
-    }
-
-    fn event(&mut self, node: NodeId, effect: Effect, answered: Answered, alive: bool) -> Event {
-        let rolled_back =
-            matches!(&answered, Ok(rows) if rows.last().is_some_and(|rows| rows.tag == "ROLLBACK"));
-        let row_returned =
-            matches!(&answered, Ok(rows) if rows.last().is_some_and(|rows| !rows.rows.is_empty()));
-        let at = gid::NodeId(node.0);
-        let refused = match &answered {
-            // A FATAL is followed by the end of the connection: what it interrupted is not known.
-            Err(NodeError::Refused(fields)) if alive => {
-                self.refusals.insert(node, (**fields).clone());
-                Some(fields.sqlstate().to_owned())
-            }
-            _ => None,
-        };
-        let answered = answered.is_ok();
-        match (effect, answered, refused.as_deref()) {
-            (Effect::Prepare(_), true, _) if !rolled_back => Event::VotedYes(at),
-            (Effect::Prepare(_), true, _) | (Effect::Prepare(_), false, Some(_)) => {
-                Event::VotedNo(at)
-            }
-            (Effect::Prepare(_), false, None) => Event::VoteLost(at),
-            (Effect::RecordDecision, true, _) => Event::DecisionRecorded,
-            (Effect::RecordDecision, false, Some(_)) => Event::DecisionRefused,
-            (Effect::Decide, true, _) if row_returned => Event::DecisionRecorded,
-            (Effect::Decide, true, _) | (Effect::Decide, false, Some(_)) => Event::DecisionRefused,
-            (Effect::Decide, false, None) => Event::DecisionLost,
-            (Effect::CommitAnchor, true, _) if !rolled_back => Event::AnchorCommitted,
-            (Effect::CommitAnchor, true, _) | (Effect::CommitAnchor, false, Some(_)) => {
-                Event::AnchorRefused
-            }
-            (Effect::RollbackAnchor, true, _) | (Effect::RollbackAnchor, false, Some(_)) => {
-                Event::AnchorRolledBack
-            }
-            (
-                Effect::RecordDecision | Effect::CommitAnchor | Effect::RollbackAnchor,
-                false,
-                None,
-            ) => Event::AnchorLost,
-            (Effect::CommitPrepared(_), true, _) => Event::ParticipantCommitted(at),
-            (Effect::RollbackPrepared(_), true, _) => Event::ParticipantRolledBack(at),
-            (Effect::CommitPrepared(_) | Effect::RollbackPrepared(_), false, Some("42704")) => {
-                Event::ParticipantUnknown(at)
-            }
-            (Effect::CommitPrepared(_) | Effect::RollbackPrepared(_), false, _) => {
-                Event::ParticipantLost(at)
-            }
-            (
-                Effect::CancelPrepare(_)
-                | Effect::EnterCommitRoom
-                | Effect::LeaveCommitRoom
-                | Effect::Settle
-                | Effect::LeaveToRecovery { .. }
-                | Effect::Reply(_),
-                ..,
-            ) => unreachable!("{effect:?} is not answered by a node"),
-        }
-    }
-
-    /// Asks the record, over new connections, until it answers or patience is over.
-    async fn settle(&self, session: &Session) -> Event {
-        let shared = session.shared.clone();
-        let asked = tokio::time::timeout(SETTLE_PATIENCE, async {
-            loop {
-                match crate::recovery::read_or_refuse_decision(&shared.config, &self.gid).await {
-                    Ok(decision) => return decision,
-                    Err(error) => {
-                        tracing::warn!(gid = %self.gid, %error, "cannot ask for the decision yet");
-                        tokio::time::sleep(Duration::from_millis(200)).await;
-                    }
-                }
-            }
-        });
-        match asked.await {
-            Ok(decision) => Event::Settled(decision),
-            Err(_) => Event::SettleTimedOut,
-        }
-    }
-
-    fn conclude(
-        mut self,
-        session: &mut Session,
-        outcome: Outcome,
-        all_flushed: bool,
-    ) -> Result<(), Failure> {
-        let anchor = NodeId(self.gid.anchor.0);
-        let hint = "Nothing was committed; retrying is safe.";
-        let plain = |sqlstate: &str, message: String| {
-            Err(ErrorFields::error(sqlstate, message).with(b'H', hint).into())
-        };
-        match outcome {
-            Outcome::Committed => {
-                if all_flushed {
-                    session.shared.note_applied(self.gid);
-                }
-                Ok(())
-            }
-            Outcome::Unknown => {
-                let message = "the outcome of this transaction is not known yet";
-                Err(ErrorFields::error("08007", message)
-                    .with(b'H', format!("Its decision will be recorded under {}.", self.gid))
-                    .into())
-            }
-            Outcome::Aborted { cause } => match cause {
-                AbortCause::VotedNo(node) => match self.refusals.remove(&NodeId(node.0)) {
-                    Some(fields) => Err(fields.into()),
-                    None => plain("40000", format!("node {node} rolled the transaction back")),
-                },
-                AbortCause::DecisionRefused | AbortCause::AnchorRefused => {
-                    match self.refusals.remove(&anchor) {
-                        Some(fields)
-                            if fields.sqlstate() == "23505"
-                                && cause == AbortCause::DecisionRefused =>
-                        {
-                            plain("40001", "recovery has aborted this transaction".to_owned())
-                        }
-                        Some(fields) => Err(fields.into()),
-                        None if cause == AbortCause::DecisionRefused => {
-                            plain("40001", "recovery has aborted this transaction".to_owned())
-                        }
-                        None => {
-                            plain("40000", format!("node {anchor} rolled the transaction back"))
-                        }
-                    }
-                }
-                AbortCause::VoteLost(node) => {
-                    plain("08006", format!("connection to node {node} lost before it voted"))
-                }
-                AbortCause::AnchorLost | AbortCause::FoundAborted => {
-                    plain("08006", format!("connection to node {anchor} lost during the commit"))
-                }
-                AbortCause::DeadlineReached => {
-                    plain("40000", "not all nodes voted in time".to_owned())
-                }
-            },
-        }
     }
 }

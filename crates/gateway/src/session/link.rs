@@ -40,6 +40,8 @@ pub struct Link {
     unread: VecDeque<Unread>,
     /// An answer is due that somebody is about to read.
     awaited: bool,
+    /// What a silent query was refused with, found while waiting for something else.
+    refused: Option<NodeError>,
     /// Client's statement name to the statement that the node knows under it.
     pub prepared: HashMap<String, StatementId>,
     /// The node has the client's unnamed portal.
@@ -54,6 +56,7 @@ impl Link {
             connection,
             unread: VecDeque::new(),
             awaited: false,
+            refused: None,
             prepared: HashMap::new(),
             unnamed_portal: false,
         }
@@ -134,7 +137,7 @@ impl Link {
     ///
     /// Errors: the connection is lost; there is no further answer.
     pub async fn settle(&mut self) -> Result<Option<NodeError>, NodeError> {
-        let mut refused = None;
+        let mut refused = self.refused.take();
         while let Some(unread) = self.unread.pop_front() {
             match (self.connection.finish_query().await, unread) {
                 (Err(error), _) if self.connection.is_broken() => return Err(error),
@@ -143,6 +146,48 @@ impl Link {
             }
         }
         Ok(refused)
+    }
+
+    /// Waits for a message that comes before the rows of an answer: ParseComplete (`1`) or
+    /// BindComplete (`2`), and takes it. False: there is an error instead, which whoever reads the
+    /// answer will find. Cancel-safe. Requires: what has been written is flushed.
+    pub async fn wait_for(&mut self, tag: u8) -> Result<bool, NodeError> {
+        if !self.unread.is_empty() {
+            self.settle_early().await?;
+        }
+        loop {
+            match self.connection.incoming().first().copied() {
+                Some(b'E') => return Ok(false),
+                // CloseComplete, and what may come at any time.
+                Some(found) if found == tag || matches!(found, b'3' | b'N' | b'S' | b'A') => {
+                    let frame = self.connection.next_frame().await?;
+                    if frame.tag() == tag {
+                        return Ok(true);
+                    }
+                }
+                Some(_) => return Ok(false),
+                None => self.connection.read_more().await?,
+            }
+        }
+    }
+
+    /// Reads silent answers now; a refusal among them is kept for whoever settles next.
+    pub async fn settle_early(&mut self) -> Result<(), NodeError> {
+        self.refused = self.settle().await?;
+        Ok(())
+    }
+
+    /// Waits until the node has sent something that nobody has taken. Cancel-safe.
+    pub async fn wait_for_anything(&mut self) -> Result<(), NodeError> {
+        if self.connection.incoming().is_empty() {
+            self.connection.read_more().await?;
+        }
+        Ok(())
+    }
+
+    /// Whether the node has answered everything.
+    pub fn is_quiet(&self) -> bool {
+        self.unread.is_empty() && !self.awaited
     }
 
     /// Runs the gateway's own query and returns all rows of all statements.

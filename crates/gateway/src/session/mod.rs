@@ -7,6 +7,8 @@
 
 mod commit;
 mod extended;
+mod global_commit;
+mod isolation;
 mod link;
 mod prepared;
 mod settings;
@@ -24,9 +26,11 @@ use tutti_wire::backend::{
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::startup::PROTOCOL_3_0;
 
+pub(crate) use isolation::takes_snapshot;
 pub use link::{Link, StatementId};
 pub use prepared::{Portal, PreparedStatement};
 pub use settings::Settings;
+pub(crate) use transaction::Level;
 pub use transaction::{Characteristics, Mode, Transaction};
 
 use crate::client::{Client, ClientError};
@@ -56,6 +60,8 @@ pub struct Session {
     pub(crate) cursors: HashMap<String, (NodeId, bool)>,
     scope_changes: u64,
     pub(crate) listening: bool,
+    /// Whether the statement at hand takes a snapshot; LOCK TABLE and its kin do not.
+    pub(crate) takes_snapshot: bool,
     pipeline: extended::Pipeline,
     next_statement: StatementId,
 }
@@ -126,6 +132,7 @@ impl Session {
             cursors: HashMap::new(),
             scope_changes: 0,
             listening: false,
+            takes_snapshot: true,
             pipeline: extended::Pipeline::default(),
             next_statement: 0,
         };
@@ -258,43 +265,6 @@ impl Session {
         Ok(Link::new(self.shared.clone(), connection))
     }
 
-    /// The link to `node`, taking part in the transaction if there is one, for `access`.
-    ///
-    /// Errors: 0A000 when the transaction's isolation level allows one node only.
-    pub(crate) async fn enlist(
-        &mut self,
-        node: NodeId,
-        access: Access,
-    ) -> Result<&mut Link, Failure> {
-        self.link(node).await?;
-        if self.transaction.is_open() {
-            if !self.transaction.nodes.contains_key(&node) {
-                self.refuse_second_snapshot()?;
-                let sql = self.transaction.catch_up_sql();
-                self.links.get_mut(&node).expect("opened above").put_silent(&sql);
-            }
-            self.transaction.record(node, access);
-        }
-        Ok(self.links.get_mut(&node).expect("opened above"))
-    }
-
-    fn refuse_second_snapshot(&self) -> Result<(), Failure> {
-        let mut characteristics = self.settings.characteristics.clone();
-        characteristics.update(&self.transaction.characteristics);
-        if self.transaction.mode == Mode::Explicit
-            && characteristics.needs_snapshot()
-            && !self.transaction.nodes.is_empty()
-        {
-            let level = characteristics.isolation.unwrap_or_default().to_uppercase();
-            return Err(Failure::unsupported(
-                format!("{level} over several nodes is not supported yet"),
-                "Each node would take its own snapshot, and together they would be none.",
-                "Use READ COMMITTED, or touch only rows of one node in this transaction.",
-            ));
-        }
-        Ok(())
-    }
-
     /// Which node this session prefers where any will do: one it has used in this transaction, else
     /// one that spreads sessions over nodes.
     pub(crate) fn any_node(&self) -> NodeId {
@@ -306,12 +276,22 @@ impl Session {
         nodes[index]
     }
 
-    /// Asks node 1 which schemas names are looked up in, and which temporary relations exist.
+    /// Asks node 1 which schemas names are looked up in, which temporary relations exist, and what
+    /// transactions are unless they say otherwise.
     pub(crate) async fn refresh_scope(&mut self) -> Result<(), Failure> {
         let sql = "SELECT s FROM pg_catalog.unnest(pg_catalog.current_schemas(true)) WITH ORDINALITY AS u(s, n) \
                    WHERE s !~ '^pg_temp_' ORDER BY n; \
-                   SELECT relname FROM pg_catalog.pg_class WHERE relnamespace = pg_catalog.pg_my_temp_schema()";
+                   SELECT relname FROM pg_catalog.pg_class WHERE relnamespace = pg_catalog.pg_my_temp_schema(); \
+                   SELECT pg_catalog.current_setting('default_transaction_isolation'), \
+                          pg_catalog.current_setting('default_transaction_read_only')";
+        self.takes_snapshot = true;
         let rows = self.enlist(NodeId::HOME, Access::Read).await?.query(sql).await?;
+        if let Some(defaults) = rows.get(2) {
+            self.settings.characteristics = Characteristics {
+                isolation: defaults.text(0, 0).map(str::to_owned),
+                read_only: defaults.text(0, 1).map(|value| value == "on"),
+            };
+        }
         let names = |index: usize| -> Vec<String> {
             rows.get(index).map_or_else(Vec::new, |result| {
                 (0..result.rows.len())

@@ -11,15 +11,22 @@ use super::{Characteristics, Mode, Session};
 use crate::executor::{Call, Done};
 use crate::failure::Failure;
 
-/// Settings after which names may mean something else.
-const SCOPE_SETTINGS: [&str; 3] = ["search_path", "role", "session_authorization"];
+/// Settings after which names may mean something else, or transactions be of another kind.
+const SCOPE_SETTINGS: [&str; 6] = [
+    "search_path",
+    "role",
+    "session_authorization",
+    "default_transaction_isolation",
+    "default_transaction_read_only",
+    "session characteristics",
+];
 
 /// What the session has set outside transactions, or in ones that committed.
 #[derive(Debug, Default)]
 pub struct Settings {
     /// Name and SQL, in the order they were last set.
     kept: Vec<(String, String)>,
-    /// Session default of isolation level and access mode.
+    /// Session default of isolation level and access mode, as node 1 says.
     pub characteristics: Characteristics,
 }
 
@@ -28,14 +35,6 @@ impl Settings {
     pub fn keep(&mut self, name: &str, sql: &str) {
         self.kept.retain(|(known, _)| known != name);
         self.kept.push((name.to_owned(), sql.to_owned()));
-        if name == "default_transaction_isolation" {
-            let lower = sql.to_lowercase();
-            let levels = ["serializable", "repeatable read", "read committed", "read uncommitted"];
-            self.characteristics.isolation = levels
-                .iter()
-                .find(|level| lower.contains(**level))
-                .map(|level| (*level).to_owned());
-        }
     }
 
     /// RESET ALL.
@@ -177,13 +176,14 @@ impl Session {
             ));
         }
         if session {
-            let done = self.set_everywhere("session characteristics", text, true, call).await?;
-            self.settings.characteristics.update(given);
-            return Ok(done);
+            return self.set_everywhere("session characteristics", text, true, call).await;
         }
         if self.transaction.mode != Mode::Explicit {
             // Node 1 words the warning.
             return self.run_on_one(NodeId::HOME, Access::Read, text, call).await;
+        }
+        if !self.transaction.queried {
+            self.transaction.characteristics.update(given);
         }
         if !self.transaction.nodes.is_empty() {
             let now = &self.transaction.characteristics.isolation;

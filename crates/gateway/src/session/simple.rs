@@ -31,6 +31,8 @@ impl Session {
         self.statements.remove("");
         let ran = self.run_string(frame).await;
         self.report(ran).await?;
+        self.undo_failed().await;
+        self.release_keepers();
         self.client.put_ready(self.transaction.status());
         Ok(())
     }
@@ -76,7 +78,7 @@ impl Session {
         let several = 1 < statements.len();
         for (index, statement) in statements.iter().enumerate() {
             if several && self.transaction.mode == Mode::None {
-                self.transaction.mode = Mode::Implicit;
+                self.open_transaction(Mode::Implicit);
             }
             let last = index + 1 == statements.len();
             self.run_statement(statement, several, last)

@@ -3,11 +3,14 @@
 //! Owns: the session's view of its transaction: mode, savepoints, settings made in it.
 //! Never: sends anything (see `commit` and the executor).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::Access;
 use tutti_wire::backend::TransactionStatus;
+
+use crate::isolation::snapshots::ClusterSnapshot;
+use crate::sentinel::Coverage;
 
 /// How a transaction came about.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -31,10 +34,26 @@ pub struct Characteristics {
     pub read_only: Option<bool>,
 }
 
+/// What a transaction is isolated from. READ UNCOMMITTED is READ COMMITTED in PostgreSQL.
+#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
+pub enum Level {
+    /// Each statement has a snapshot of its own.
+    #[default]
+    ReadCommitted,
+    /// One snapshot for the transaction.
+    RepeatableRead,
+    /// That, and as if transactions had run one after the other.
+    Serializable,
+}
+
 impl Characteristics {
-    /// Whether the level asks for one snapshot over the whole transaction.
-    pub fn needs_snapshot(&self) -> bool {
-        matches!(self.isolation.as_deref(), Some("repeatable read" | "serializable"))
+    /// The level, if one is given.
+    pub fn level(&self) -> Option<Level> {
+        Some(match self.isolation.as_deref()? {
+            "serializable" => Level::Serializable,
+            "repeatable read" => Level::RepeatableRead,
+            _ => Level::ReadCommitted,
+        })
     }
 
     /// What is given in `later` wins.
@@ -86,8 +105,32 @@ pub struct Transaction {
     pub catalog_changed: bool,
     /// Names may resolve otherwise if it is rolled back.
     pub scope_changed: bool,
+    /// A statement has taken a snapshot: the level is fixed.
+    pub queried: bool,
+    /// Its snapshot of all nodes, once it needed one.
+    pub snapshot: Option<ClusterSnapshot>,
+    /// Nodes that have been told to import it.
+    pub importing: BTreeSet<NodeId>,
+    /// SERIALIZABLE over several nodes: where it has a ticket, and the sentinels it counts on there.
+    pub tickets: BTreeMap<NodeId, Coverage>,
+    /// It has failed, and nodes other than the one that said so have undone their part already.
+    pub undone: bool,
     steps: Vec<Step>,
 }
+
+/// How a node enters a transaction.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Entrance<'a> {
+    /// Name of the exported snapshot to import.
+    pub snapshot: Option<&'a str>,
+    /// Insert a ticket.
+    pub ticket: bool,
+    /// READ WRITE until the ticket is there, READ ONLY after it.
+    pub read_only_later: bool,
+}
+
+/// What makes a transaction visible to the sentinels of a node.
+pub const INSERT_TICKET: &str = "INSERT INTO tutti.ticket (gid) VALUES ('')";
 
 impl Transaction {
     /// What ReadyForQuery says.
@@ -116,8 +159,23 @@ impl Transaction {
     }
 
     /// One query string that brings a node from no transaction to where this one is.
-    pub fn catch_up_sql(&self) -> String {
-        let mut sql = format!("BEGIN{}", self.characteristics.to_sql());
+    pub fn catch_up_sql(&self, entrance: Entrance<'_>) -> String {
+        let mut characteristics = self.characteristics.clone();
+        if entrance.read_only_later {
+            characteristics.read_only = Some(false);
+        }
+        let mut sql = format!("BEGIN{}", characteristics.to_sql());
+        if let Some(name) = entrance.snapshot {
+            sql.push_str(&format!("; SET TRANSACTION SNAPSHOT '{name}'"));
+        }
+        if entrance.ticket {
+            // Before any savepoint: rolling back to one must not take it away.
+            sql.push_str("; ");
+            sql.push_str(INSERT_TICKET);
+        }
+        if entrance.read_only_later {
+            sql.push_str("; SET TRANSACTION READ ONLY");
+        }
         for step in &self.steps {
             match step {
                 Step::Savepoint(name) => {
@@ -141,6 +199,14 @@ impl Transaction {
     /// Whether a savepoint of that name is there.
     pub fn has_savepoint(&self, name: &str) -> bool {
         self.savepoint_position(name).is_some()
+    }
+
+    /// The savepoint that was made last and is still there.
+    pub fn last_savepoint(&self) -> Option<&str> {
+        self.steps.iter().rev().find_map(|step| match step {
+            Step::Savepoint(name) => Some(name.as_str()),
+            Step::Setting { .. } => None,
+        })
     }
 
     /// ROLLBACK TO was done: later steps are undone, the savepoint stays.
@@ -184,7 +250,7 @@ mod tests {
     use super::*;
 
     fn check(transaction: &Transaction, expected: Expect) {
-        expected.assert_eq(&transaction.catch_up_sql());
+        expected.assert_eq(&transaction.catch_up_sql(Entrance::default()));
     }
 
     #[test]
@@ -206,6 +272,19 @@ mod tests {
             &transaction,
             expect!["BEGIN ISOLATION LEVEL repeatable read; SET LOCAL a = 1; SET b = 2"],
         );
+    }
+
+    #[test]
+    fn a_ticket_comes_behind_the_snapshot_and_before_savepoints() {
+        let mut transaction = Transaction::default();
+        transaction.characteristics.isolation = Some("serializable".into());
+        transaction.characteristics.read_only = Some(true);
+        transaction.push_savepoint("s");
+        let entrance = Entrance { snapshot: Some("3-1"), ticket: true, read_only_later: true };
+        expect![[
+            r#"BEGIN ISOLATION LEVEL serializable READ WRITE; SET TRANSACTION SNAPSHOT '3-1'; INSERT INTO tutti.ticket (gid) VALUES (''); SET TRANSACTION READ ONLY; SAVEPOINT "s""#
+        ]]
+        .assert_eq(&transaction.catch_up_sql(entrance));
     }
 
     #[test]

@@ -85,6 +85,8 @@ impl Session {
         frame: &Frame,
         portal: &str,
     ) -> Result<(), Failure> {
+        // A SELECT's snapshot is taken when it is bound.
+        self.wait_for_visible(node).await;
         self.turn_to(node, access).await?;
         let link = self.links.get_mut(&node).expect("turned to");
         link.unnamed_portal |= portal.is_empty();

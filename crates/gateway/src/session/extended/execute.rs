@@ -58,7 +58,9 @@ impl Session {
             return Err(transaction_failed());
         }
         self.refuse_lost_portal(node, name)?;
+        self.wait_for_visible(node).await;
         self.turn_to(node, access).await?;
+        self.pipeline.wrote |= access == Access::Write;
         self.pipeline.expects.push_back(Expect::Execute);
         self.pipeline.unsynced.insert(node, true);
         let link = self.links.get_mut(&node).expect("turned to");

@@ -18,7 +18,7 @@ use tutti_wire::frontend::{
 
 use super::{Mode, PreparedStatement, Session};
 use crate::failure::Failure;
-use crate::session::StatementId;
+use crate::session::{Level, StatementId};
 
 /// Name of the portal in which a BEGIN of our own runs inside a client's flight.
 const BEGIN_PORTAL: &str = "tutti begin";
@@ -68,6 +68,8 @@ pub(in crate::session) struct Pipeline {
     pub(super) unsynced: BTreeMap<NodeId, bool>,
     /// A Parse that no node has seen yet: statement name.
     pub(super) unchecked: Option<String>,
+    /// Something that may have written ran since the last Sync.
+    pub(super) wrote: bool,
     /// An error was found: messages are skipped until Sync.
     pub(super) skipping: bool,
 }
@@ -105,7 +107,18 @@ impl Session {
     /// BEGIN behind statements that already ran since the last Sync: PostgreSQL makes them part of
     /// the block.
     async fn begin_behind(&mut self) -> Result<(), Failure> {
-        self.transaction.mode = Mode::Implicit;
+        if self.level() != Level::ReadCommitted && 1 < self.catalog.nodes.len() {
+            let level = self.settings.characteristics.isolation.clone().unwrap_or_default();
+            return Err(Failure::unsupported(
+                format!(
+                    "a pipeline over several nodes at {} needs a transaction",
+                    level.to_uppercase()
+                ),
+                "Its first statement has taken its snapshot on one node already.",
+                "Put BEGIN and COMMIT around it, or Sync behind each statement.",
+            ));
+        }
+        self.open_transaction(Mode::Implicit);
         let ran: Vec<_> =
             self.pipeline.unsynced.iter().filter(|(_, ran)| **ran).map(|(node, _)| *node).collect();
         for node in ran {

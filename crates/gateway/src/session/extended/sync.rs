@@ -55,6 +55,8 @@ impl Session {
             (Ok(()), Mode::None | Mode::Explicit, _) => Ok(()),
         };
         self.report(ended).await?;
+        self.undo_failed().await;
+        self.release_keepers();
         if self.transaction.mode == Mode::None {
             self.portals.clear();
         }
@@ -62,11 +64,19 @@ impl Session {
         self.client.flush().await
     }
 
+    /// Outside a transaction, Sync commits what ran on its node.
+    async fn pass_before_sync(&mut self) {
+        if std::mem::take(&mut self.pipeline.wrote) && self.transaction.mode == Mode::None {
+            self.pass_rooms().await;
+        }
+    }
+
     async fn finish_pipeline(&mut self) -> Result<(), Failure> {
         if self.pipeline.skipping {
             return Ok(());
         }
         self.check_unchecked().await?;
+        self.pass_before_sync().await;
         // The node's Sync travels with what it ends, so that one flight does for all.
         if self.pipeline.unsynced.len() == 1
             && let Some(node) = self.pipeline.node
@@ -112,6 +122,7 @@ impl Session {
 
     /// Sends Sync to every node that has received messages since the last, and waits for each.
     pub(super) async fn sync_nodes(&mut self) -> Result<(), Failure> {
+        self.pass_before_sync().await;
         let nodes = std::mem::take(&mut self.pipeline.unsynced);
         self.pipeline.node = None;
         let mut outcome = Ok(());

@@ -1,0 +1,223 @@
+//! Sending a statement to several nodes so that all of them run it on one snapshot.
+//!
+//! Owns: the visit of the snapshot room of a READ COMMITTED statement inside a transaction, whose
+//! snapshot cannot be imported.
+//! Never: reads the statement's answers.
+//! Start reading at [`Session::send_to_many`]; the protocol is `docs/protocol/rooms.md`.
+//!
+//! **Reads.** PostgreSQL fixes the snapshot of a SELECT when it is bound (`PortalStart`). So: Parse
+//! outside the room, which waits for locks on the tables and keeps them; Bind inside; as soon as all
+//! nodes have answered, leave; Execute outside.
+//!
+//! **Writes** take their snapshot when they are executed. So Execute is sent inside the room, and it
+//! is left when each node has either answered or is known to be at work: it has a snapshot, or it
+//! waits for a lock, which it does behind its snapshot.
+//!
+//! **Nobody waits in the room for a lock.** Its holder may be waiting for the commit room. If a Bind
+//! takes long, the room is left, the Bind awaited outside, and a second one is made inside, which
+//! finds its locks taken. What is measured in time here only chooses between two right ways.
+
+use std::time::Duration;
+
+use tutti_sql::catalog::NodeId;
+use tutti_sql::plan::Access;
+use tutti_txn::rooms::Room;
+use tutti_wire::frontend::{
+    Arguments, Target, put_bind, put_close, put_describe, put_execute, put_flush, put_parse,
+    put_sync,
+};
+
+use super::call::Call;
+use crate::failure::Failure;
+use crate::session::{Level, Session};
+
+/// A Bind that takes longer is awaited outside the room.
+const BIND_PATIENCE: Duration = Duration::from_millis(20);
+/// How often it is looked whether a write is at work.
+const LOOK_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Whose statement it is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Origin {
+    /// The client's: described and formatted as the client asked.
+    Client,
+    /// The gateway's own, with the client's parameters; rows come as text.
+    Gateway,
+}
+
+impl Session {
+    /// Sends one text to each of these nodes, which may be one. Every link then has an answer to be
+    /// read to ReadyForQuery, refused or not.
+    pub(super) async fn send_to_many(
+        &mut self,
+        texts: &[(NodeId, &str)],
+        access: Access,
+        origin: Origin,
+        call: &Call,
+    ) -> Result<(), Failure> {
+        for (node, _) in texts {
+            self.enlist(*node, access).await?;
+        }
+        let takes_own_snapshots =
+            self.transaction.is_open() && self.level() == Level::ReadCommitted;
+        if takes_own_snapshots && 1 < texts.len() && self.shared.config.switches.rooms {
+            return self.send_in_room(texts, access, origin, call).await;
+        }
+        for (node, text) in texts {
+            self.wait_for_visible(*node).await;
+            let link = self.enlist(*node, access).await?;
+            match origin {
+                Origin::Client => call.put(link, text),
+                Origin::Gateway => call.put_internal(link, text),
+            }
+            link.connection().flush().await?;
+        }
+        Ok(())
+    }
+
+    async fn send_in_room(
+        &mut self,
+        texts: &[(NodeId, &str)],
+        access: Access,
+        origin: Origin,
+        call: &Call,
+    ) -> Result<(), Failure> {
+        let (types, arguments) = call.parts(origin);
+        for (node, text) in texts {
+            let link = self.links.get_mut(node).expect("enlisted");
+            link.begin();
+            let types = link.types_here(types);
+            let out = link.connection().outgoing();
+            put_parse(out, "", text, &types);
+            put_flush(out);
+            link.connection().flush().await?;
+        }
+        let nodes: Vec<_> = texts.iter().map(|(node, _)| *node).collect();
+        let mut good = self.await_all(&mut nodes.clone(), b'1').await?;
+        if access == Access::Write && good {
+            // The locks on tables are waited for outside the room.
+            self.bind_all(&nodes, &arguments).await?;
+            good = self.await_all(&mut nodes.clone(), b'2').await?;
+        }
+        let shared = self.shared.clone();
+        let mut bound = access == Access::Write;
+        while good {
+            if bound {
+                for node in &nodes {
+                    let link = self.links.get_mut(node).expect("enlisted");
+                    put_close(link.connection().outgoing(), Target::Portal, "");
+                }
+            }
+            let inside = shared.doors.enter(Room::Snapshot).await;
+            self.bind_all(&nodes, &arguments).await?;
+            bound = true;
+            let mut unbound = nodes.clone();
+            let answered = self.await_all(&mut unbound, b'2');
+            match tokio::time::timeout(BIND_PATIENCE, answered).await {
+                Ok(answered) => good = answered?,
+                Err(_) => {
+                    drop(inside);
+                    good = self.await_all(&mut unbound, b'2').await?;
+                    continue;
+                }
+            }
+            if access == Access::Read {
+                drop(inside);
+            }
+            self.execute_all(&nodes, origin, call).await?;
+            if access == Access::Write && good {
+                self.await_start(&nodes).await?;
+            }
+            return Ok(());
+        }
+        // One has refused: the others are ended as well, and whoever reads the answers finds out.
+        for node in &nodes {
+            let link = self.links.get_mut(node).expect("enlisted");
+            put_sync(link.connection().outgoing());
+            link.connection().flush().await?;
+        }
+        Ok(())
+    }
+
+    async fn bind_all(&mut self, nodes: &[NodeId], arguments: &Arguments) -> Result<(), Failure> {
+        for node in nodes {
+            let link = self.links.get_mut(node).expect("enlisted");
+            let out = link.connection().outgoing();
+            put_bind(out, "", "", arguments);
+            put_flush(out);
+            link.connection().flush().await?;
+        }
+        Ok(())
+    }
+
+    /// Waits for this message of every node of the list, last one first; a node that has answered
+    /// leaves the list, so that whoever gave up waiting can go on. False: one has refused.
+    async fn await_all(&mut self, nodes: &mut Vec<NodeId>, tag: u8) -> Result<bool, Failure> {
+        while let Some(node) = nodes.last() {
+            let link = self.links.get_mut(node).expect("enlisted");
+            if !link.wait_for(tag).await? {
+                return Ok(false);
+            }
+            nodes.pop();
+        }
+        Ok(true)
+    }
+
+    async fn execute_all(
+        &mut self,
+        nodes: &[NodeId],
+        origin: Origin,
+        call: &Call,
+    ) -> Result<(), Failure> {
+        for node in nodes {
+            let link = self.links.get_mut(node).expect("enlisted");
+            let out = link.connection().outgoing();
+            if origin == Origin::Client && !call.is_extended() {
+                put_describe(out, Target::Portal, "");
+            }
+            put_execute(out, "", 0);
+            put_sync(out);
+            link.connection().flush().await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until each node has its snapshot for what was just sent. Requires: only the answer to
+    /// that is outstanding.
+    pub(super) async fn await_start(&mut self, nodes: &[NodeId]) -> Result<(), Failure> {
+        for node in nodes {
+            loop {
+                let link = self.links.get_mut(node).expect("enlisted");
+                let answered = tokio::time::timeout(LOOK_INTERVAL, link.wait_for_anything()).await;
+                if let Ok(answered) = answered {
+                    answered?;
+                    break;
+                }
+                if self.is_at_work(*node).await {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the backend at `node` is seen to run on a snapshot.
+    async fn is_at_work(&mut self, node: NodeId) -> bool {
+        let link = self.links.get_mut(&node).expect("enlisted");
+        let (process_id, _) = link.connection().backend_key();
+        // An open cursor has a snapshot of its own, which says nothing of the statement's.
+        let has_cursors = !self.cursors.is_empty() || !self.portals.is_empty();
+        let snapshot = if has_cursors { "false" } else { "backend_xmin IS NOT NULL" };
+        let sql = format!(
+            "SELECT FROM pg_catalog.pg_stat_activity WHERE pid = {process_id} \
+             AND state = 'active' AND (wait_event_type = 'Lock' OR {snapshot})"
+        );
+        let shared = self.shared.clone();
+        let Ok(mut connection) = shared.connections.lend(&shared.config, node).await else {
+            return false;
+        };
+        let seen = connection.rows(&sql).await.is_ok_and(|rows| !rows.rows.is_empty());
+        shared.connections.give_back(connection);
+        seen
+    }
+}

@@ -1,0 +1,469 @@
+//! Committing a transaction that wrote on several nodes: drives one coordinator.
+//!
+//! Owns: turning the coordinator's effects into statements on links and finishers, and their answers
+//! into events; the commit room, the turn and the sentinels of this commit.
+//! Never: decides what comes next (`tutti_txn::coordinator` does).
+//! Start reading at [`Session::commit_global`], then [`Driver::run`].
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+use tutti_sql::catalog::NodeId;
+use tutti_txn::Coordinator;
+use tutti_txn::coordinator::{AbortCause, Effect, Event, Form, Outcome};
+use tutti_txn::gid::{self, Gid};
+use tutti_txn::rooms::Room;
+use tutti_wire::error_fields::ErrorFields;
+
+use super::commit::Answered;
+use super::transaction::Level;
+use super::{Link, Session};
+use crate::failure::Failure;
+use crate::isolation::applying::Entered;
+use crate::isolation::rooms::Inside;
+use crate::isolation::turns::Turn;
+use crate::node::NodeError;
+use crate::sentinel::{Coverage, Sentinels};
+use crate::shared::Shared;
+
+/// What a node may take beyond the deadline for votes until its connection is given up.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
+/// How long we try to find out whether a decision was recorded before we say that we do not know.
+const SETTLE_PATIENCE: Duration = Duration::from_secs(10);
+
+impl Session {
+    /// Commits a transaction that wrote on all of `writers`.
+    ///
+    /// Errors: it is aborted and nothing of it remains; or SQLSTATE 08007: nobody knows yet.
+    pub(super) async fn commit_global(&mut self, writers: &[NodeId]) -> Result<(), Failure> {
+        let serializable = self.level() == Level::Serializable;
+        let spread = usize::try_from(self.number).unwrap_or(0) % writers.len();
+        // Node 1 cannot prepare what has touched temporary tables or notifications.
+        let home_must_anchor = writers.contains(&NodeId::HOME)
+            && (self.transaction.home_must_anchor || !self.scope.temporary.is_empty());
+        let anchor = if home_must_anchor { NodeId::HOME } else { writers[spread] };
+        let form = match (serializable, home_must_anchor) {
+            // Apart, all checks have been made when the decision is: whether a sentinel was missing
+            // can still be asked (docs/protocol/serializable.md).
+            (true, _) => Form::Apart,
+            (false, true) => Form::Anchored,
+            (false, false) => self.shared.config.switches.form,
+        };
+        let mut turn = None;
+        if serializable {
+            // Deferred checks may wait for locks; nobody shall wait with a turn in hand.
+            self.on_all_participants("SET CONSTRAINTS ALL IMMEDIATE").await?;
+            let nodes = writers.iter().map(|node| gid::NodeId(node.0)).collect();
+            turn = Some(self.shared.turns.take(nodes).await);
+        }
+        let driver = Driver {
+            gid: self.shared.next_gid(anchor),
+            shared: self.shared.clone(),
+            process_id: self.process_id,
+            writers: writers.iter().map(|node| gid::NodeId(node.0)).collect(),
+            tickets: std::mem::take(&mut self.transaction.tickets),
+            refusals: BTreeMap::new(),
+            queued: BTreeMap::new(),
+            running: JoinSet::new(),
+            inside: None,
+            applying: None,
+            turn,
+        };
+        let outcome = driver.run(self, form).await;
+        // What was only read is over; no answer of it can change the outcome.
+        let _ = self.commit_readers(&writers.iter().copied().collect()).await;
+        outcome
+    }
+}
+
+pub(super) fn lost(node: NodeId) -> NodeError {
+    NodeError::Lost { node, source: std::io::ErrorKind::NotConnected.into() }
+}
+
+/// Something that was awaited has happened.
+enum Happened {
+    /// A statement on a session's link was answered; the link comes back if it still works.
+    OnLink { node: NodeId, effect: Effect, link: Option<Box<Link>>, answered: Answered },
+    /// A statement of a finisher was answered.
+    Finished { node: NodeId, effect: Effect, answered: Answered },
+    /// The record was asked for.
+    Decided(Result<bool, NodeError>),
+    /// The commit room is ours.
+    Entered(Inside),
+    /// An event that needs no more thought.
+    Event(Event),
+}
+
+/// Drives one [`Coordinator`].
+struct Driver {
+    gid: Gid,
+    shared: Arc<Shared>,
+    process_id: i32,
+    writers: BTreeSet<gid::NodeId>,
+    /// SERIALIZABLE: which sentinels must have stood until the node has voted.
+    tickets: BTreeMap<NodeId, Coverage>,
+    /// What nodes refused with, to be told if it is the cause.
+    refusals: BTreeMap<NodeId, ErrorFields>,
+    /// Statements for links on which another one is still running.
+    queued: BTreeMap<NodeId, VecDeque<Effect>>,
+    running: JoinSet<Happened>,
+    inside: Option<Inside>,
+    applying: Option<Entered>,
+    turn: Option<Turn>,
+}
+
+impl Driver {
+    async fn run(mut self, session: &mut Session, form: Form) -> Result<(), Failure> {
+        let anchor = self.gid.anchor;
+        let participants = self.writers.iter().copied().filter(|node| *node != anchor).collect();
+        let deadline = Instant::now() + self.shared.config.switches.vote_deadline;
+        let mut deadline_is_due = true;
+        let mut effects = Vec::new();
+        let mut coordinator =
+            Coordinator::begin(self.gid.clone(), form, participants, &mut effects);
+        let mut outcome = Outcome::Unknown;
+        let mut all_flushed = true;
+        loop {
+            for effect in std::mem::take(&mut effects) {
+                match effect {
+                    Effect::Reply(told) => outcome = told,
+                    Effect::LeaveToRecovery { .. } => {
+                        all_flushed = false;
+                        self.perform(session, effect);
+                    }
+                    effect => self.perform(session, effect),
+                }
+            }
+            if coordinator.is_finished() {
+                break;
+            }
+            let happened = tokio::select! {
+                happened = self.running.join_next() => happened,
+                () = sleep_until(deadline), if deadline_is_due => {
+                    deadline_is_due = false;
+                    coordinator.step(Event::DeadlineReached, &mut effects);
+                    continue;
+                }
+            };
+            let happened = happened.expect("a coordinator that is not finished awaits something");
+            let happened = happened.expect("what is awaited does not panic");
+            if let Some(event) = self.event(session, happened) {
+                coordinator.step(event, &mut effects);
+            }
+        }
+        self.conclude(outcome, all_flushed)
+    }
+
+    fn perform(&mut self, session: &mut Session, effect: Effect) {
+        let anchor = NodeId(self.gid.anchor.0);
+        match effect {
+            Effect::Prepare(node) => self.on_link(session, NodeId(node.0), effect),
+            Effect::RecordDecision | Effect::RollbackAnchor => {
+                self.on_link(session, anchor, effect);
+            }
+            Effect::CommitAnchor => {
+                self.begin_to_apply();
+                self.on_link(session, anchor, effect);
+            }
+            Effect::CommitPrepared(node) => {
+                self.begin_to_apply();
+                self.on_finisher(NodeId(node.0), effect);
+            }
+            Effect::RollbackPrepared(node) => self.on_finisher(NodeId(node.0), effect),
+            Effect::Decide => {
+                // All have voted: the order of the votes is fixed, whoever comes next.
+                self.turn = None;
+                let (shared, gid) = (self.shared.clone(), self.gid.clone());
+                self.running.spawn(async move {
+                    Happened::Decided(shared.finishers.decide(anchor, &gid).await)
+                });
+            }
+            Effect::EnterCommitRoom => {
+                let doors = self.shared.doors.clone();
+                self.running
+                    .spawn(async move { Happened::Entered(doors.enter(Room::Commit).await) });
+            }
+            Effect::LeaveCommitRoom => {
+                self.applying = None;
+                self.inside = None;
+            }
+            Effect::CancelPrepare(node) => {
+                let (shared, process_id) = (self.shared.clone(), self.process_id);
+                tokio::spawn(async move {
+                    shared.cancel_backend(process_id, NodeId(node.0)).await;
+                });
+            }
+            Effect::Settle => {
+                let (shared, gid) = (self.shared.clone(), self.gid.clone());
+                self.running.spawn(async move { Happened::Event(settle(&shared, &gid).await) });
+            }
+            Effect::LeaveToRecovery { node, .. } => {
+                self.shared.leave_to_recovery(self.gid.clone(), [NodeId(node.0)]);
+                if let Some(applying) = &self.applying {
+                    applying.applied(node);
+                }
+                self.running.spawn(async move { Happened::Event(Event::HandedOver(node)) });
+            }
+            Effect::Reply(_) => unreachable!("the caller takes replies"),
+        }
+    }
+
+    /// From now on some nodes may show the transaction and others not yet.
+    fn begin_to_apply(&mut self) {
+        if self.applying.is_none() {
+            self.applying = Some(self.shared.applying.begin(self.writers.iter().copied()));
+        }
+    }
+
+    /// Runs a statement on the session's link, behind the one that may be running there.
+    fn on_link(&mut self, session: &mut Session, node: NodeId, effect: Effect) {
+        if let Some(queue) = self.queued.get_mut(&node) {
+            queue.push_back(effect);
+            return;
+        }
+        let Some(mut link) = session.links.remove(&node) else {
+            let answered = Err(lost(node));
+            self.running
+                .spawn(async move { Happened::OnLink { node, effect, link: None, answered } });
+            return;
+        };
+        self.queued.insert(node, VecDeque::new());
+        let sql = self.sql(effect);
+        let patience = self.shared.config.switches.vote_deadline + ANSWER_PATIENCE;
+        self.running.spawn(async move {
+            let answered = tokio::time::timeout(patience, link.query(&sql)).await;
+            let (link, answered) = match answered {
+                Ok(answered) if !link.is_broken() => (Some(Box::new(link)), answered),
+                Ok(answered) => (None, answered),
+                // Whatever it does now, nobody listens any more.
+                Err(_) => (None, Err(lost(node))),
+            };
+            Happened::OnLink { node, effect, link, answered }
+        });
+    }
+
+    fn on_finisher(&mut self, node: NodeId, effect: Effect) {
+        let (shared, sql) = (self.shared.clone(), self.sql(effect));
+        self.running.spawn(async move {
+            let answered = shared.finishers.run(node, sql).await;
+            Happened::Finished { node, effect, answered }
+        });
+    }
+
+    fn sql(&self, effect: Effect) -> String {
+        let gid = &self.gid;
+        match effect {
+            Effect::Prepare(_) => format!("PREPARE TRANSACTION '{gid}'"),
+            Effect::RecordDecision => format!(
+                "SET LOCAL synchronous_commit = on; \
+                 INSERT INTO tutti.decision (gid, decision) VALUES ('{gid}', 'committed')"
+            ),
+            Effect::CommitAnchor => "COMMIT".to_owned(),
+            Effect::RollbackAnchor => "ROLLBACK".to_owned(),
+            Effect::CommitPrepared(_) => format!("COMMIT PREPARED '{gid}'"),
+            Effect::RollbackPrepared(_) => format!("ROLLBACK PREPARED '{gid}'"),
+            Effect::CancelPrepare(_)
+            | Effect::Decide
+            | Effect::EnterCommitRoom
+            | Effect::LeaveCommitRoom
+            | Effect::Settle
+            | Effect::LeaveToRecovery { .. }
+            | Effect::Reply(_) => unreachable!("{effect:?} is not a statement of this driver"),
+        }
+    }
+
+    fn event(&mut self, session: &mut Session, happened: Happened) -> Option<Event> {
+        Some(match happened {
+            Happened::Event(event) => event,
+            Happened::Entered(inside) => {
+                self.inside = Some(inside);
+                Event::CommitRoomEntered
+            }
+            Happened::Decided(Ok(true)) => Event::DecisionRecorded,
+            Happened::Decided(Ok(false)) => Event::DecisionRefused,
+            Happened::Decided(Err(NodeError::Refused(fields))) => {
+                self.refusals.insert(NodeId(self.gid.anchor.0), *fields);
+                Event::DecisionRefused
+            }
+            Happened::Decided(Err(error)) => {
+                tracing::warn!(gid = %self.gid, %error, "no answer to the record of a decision");
+                Event::DecisionLost
+            }
+            Happened::OnLink { node, effect, link, answered } => {
+                let is_alive = link.is_some();
+                let queue = self.queued.remove(&node).unwrap_or_default();
+                if let Some(link) = link {
+                    session.links.insert(node, *link);
+                }
+                for effect in queue {
+                    self.on_link(session, node, effect);
+                }
+                self.event_of_link(node, effect, answered, is_alive)
+            }
+            Happened::Finished { node, effect, answered } => {
+                self.event_of_finisher(node, effect, &answered)
+            }
+        })
+    }
+
+    fn event_of_link(
+        &mut self,
+        node: NodeId,
+        effect: Effect,
+        answered: Answered,
+        is_alive: bool,
+    ) -> Event {
+        let rolled_back =
+            matches!(&answered, Ok(rows) if rows.last().is_some_and(|rows| rows.tag == "ROLLBACK"));
+        let at = gid::NodeId(node.0);
+        let refused = match &answered {
+            // A FATAL is followed by the end of the connection: what it interrupted is not known.
+            Err(NodeError::Refused(fields)) if is_alive => {
+                self.refusals.insert(node, (**fields).clone());
+                true
+            }
+            _ => false,
+        };
+        match (effect, answered.is_ok(), refused) {
+            (Effect::Prepare(_), true, _) if !rolled_back => self.vote(at),
+            (Effect::Prepare(_), true, _) | (Effect::Prepare(_), false, true) => Event::VotedNo(at),
+            (Effect::Prepare(_), false, false) => Event::VoteLost(at),
+            (Effect::RecordDecision, true, _) => Event::DecisionRecorded,
+            (Effect::RecordDecision, false, true) => Event::DecisionRefused,
+            (Effect::CommitAnchor, true, _) if !rolled_back => {
+                if let Some(applying) = &self.applying {
+                    applying.applied(at);
+                }
+                Event::AnchorCommitted
+            }
+            (Effect::CommitAnchor, true, _) | (Effect::CommitAnchor, false, true) => {
+                Event::AnchorRefused
+            }
+            (Effect::RollbackAnchor, true, _) | (Effect::RollbackAnchor, false, true) => {
+                Event::AnchorRolledBack
+            }
+            (
+                Effect::RecordDecision | Effect::CommitAnchor | Effect::RollbackAnchor,
+                false,
+                false,
+            ) => Event::AnchorLost,
+            _ => unreachable!("{effect:?} is not sent over a session's link"),
+        }
+    }
+
+    /// A vote counts only if sentinels have stood on the node until then.
+    fn vote(&mut self, node: gid::NodeId) -> Event {
+        let at = NodeId(node.0);
+        let sentinels: &Sentinels = &self.shared.sentinels;
+        match self.tickets.get(&at) {
+            Some(coverage) if !sentinels.is_unbroken(at, coverage) => {
+                let message = format!("no sentinel has watched node {at} for a moment");
+                let refusal = ErrorFields::error("40001", message)
+                    .with(b'H', "The transaction might succeed if retried.");
+                self.refusals.insert(at, refusal);
+                // As good as no vote: what is prepared there is rolled back.
+                Event::VoteLost(node)
+            }
+            _ => Event::VotedYes(node),
+        }
+    }
+
+    fn event_of_finisher(&mut self, node: NodeId, effect: Effect, answered: &Answered) -> Event {
+        let at = gid::NodeId(node.0);
+        match (effect, answered) {
+            (Effect::CommitPrepared(_), Ok(_)) => {
+                if let Some(applying) = &self.applying {
+                    applying.applied(at);
+                }
+                Event::ParticipantCommitted(at)
+            }
+            (Effect::RollbackPrepared(_), Ok(_)) => Event::ParticipantRolledBack(at),
+            (_, Err(NodeError::Refused(fields))) if fields.sqlstate() == "42704" => {
+                Event::ParticipantUnknown(at)
+            }
+            (_, Err(error)) => {
+                tracing::warn!(gid = %self.gid, %node, %error, "a part is left to recovery");
+                Event::ParticipantLost(at)
+            }
+            _ => unreachable!("{effect:?} is not sent over a finisher"),
+        }
+    }
+
+    fn conclude(mut self, outcome: Outcome, all_flushed: bool) -> Result<(), Failure> {
+        let anchor = NodeId(self.gid.anchor.0);
+        let hint = "Nothing was committed; retrying is safe.";
+        let plain = |sqlstate: &str, message: String| {
+            Err(ErrorFields::error(sqlstate, message).with(b'H', hint).into())
+        };
+        match outcome {
+            Outcome::Committed => {
+                if all_flushed {
+                    self.shared.note_applied(self.gid);
+                }
+                Ok(())
+            }
+            Outcome::Unknown => {
+                let message = "the outcome of this transaction is not known yet";
+                let hint = format!("Ask later: SELECT tutti_outcome('{}').", self.gid);
+                Err(ErrorFields::error("08007", message).with(b'H', hint).into())
+            }
+            Outcome::Aborted { cause } => match cause {
+                AbortCause::VotedNo(node) => match self.refusals.remove(&NodeId(node.0)) {
+                    Some(fields) => Err(fields.into()),
+                    None => plain("40000", format!("node {node} rolled the transaction back")),
+                },
+                AbortCause::DecisionRefused | AbortCause::AnchorRefused => {
+                    match self.refusals.remove(&anchor) {
+                        Some(fields)
+                            if fields.sqlstate() == "23505"
+                                && cause == AbortCause::DecisionRefused =>
+                        {
+                            plain("40001", "recovery has aborted this transaction".to_owned())
+                        }
+                        Some(fields) => Err(fields.into()),
+                        None if cause == AbortCause::DecisionRefused => {
+                            plain("40001", "recovery has aborted this transaction".to_owned())
+                        }
+                        None => {
+                            plain("40000", format!("node {anchor} rolled the transaction back"))
+                        }
+                    }
+                }
+                AbortCause::VoteLost(node) => match self.refusals.remove(&NodeId(node.0)) {
+                    Some(fields) => Err(fields.into()),
+                    None => {
+                        plain("08006", format!("connection to node {node} lost before it voted"))
+                    }
+                },
+                AbortCause::AnchorLost | AbortCause::FoundAborted => {
+                    plain("08006", format!("connection to node {anchor} lost during the commit"))
+                }
+                AbortCause::DeadlineReached => {
+                    plain("40000", "not all nodes voted in time".to_owned())
+                }
+            },
+        }
+    }
+}
+
+/// Asks the record, over new connections, until it answers or patience is over.
+async fn settle(shared: &Shared, gid: &Gid) -> Event {
+    let asked = tokio::time::timeout(SETTLE_PATIENCE, async {
+        loop {
+            match crate::recovery::read_or_refuse_decision(&shared.config, gid).await {
+                Ok(decision) => return decision,
+                Err(error) => {
+                    tracing::warn!(%gid, %error, "cannot ask for the decision yet");
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                }
+            }
+        }
+    });
+    match asked.await {
+        Ok(decision) => Event::Settled(decision),
+        Err(_) => Event::SettleTimedOut,
+    }
+}

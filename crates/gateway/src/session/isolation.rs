@@ -1,0 +1,279 @@
+//! What a transaction needs before it may use a node: its snapshot, its tickets, its waits.
+//!
+//! Owns: when a transaction takes its snapshot of all nodes and when it gives it back, when it
+//! becomes a SERIALIZABLE transaction over several nodes, and the snapshot of a single statement.
+//! Never: runs a statement of the client's.
+//! Start reading at [`Session::enlist`]; the protocols are `docs/protocol/rooms.md` and
+//! `docs/protocol/serializable.md`.
+
+use std::time::Duration;
+
+use tutti_sql::catalog::NodeId;
+use tutti_sql::plan::{Access, CopyToPlan, Plan, RunOn, Setting};
+use tutti_wire::error_fields::ErrorFields;
+
+use super::transaction::{Entrance, INSERT_TICKET, Level, Mode};
+use super::{Link, Session, Transaction};
+use crate::failure::Failure;
+use crate::isolation::snapshots::Kind;
+
+/// How long a SERIALIZABLE transaction waits for the first sentinel on a node.
+const SENTINEL_PATIENCE: Duration = Duration::from_secs(5);
+
+impl Session {
+    /// The level of the transaction, or of a statement outside of one.
+    pub(crate) fn level(&self) -> Level {
+        let own = self.transaction.characteristics.level();
+        own.or(self.settings.characteristics.level()).unwrap_or_default()
+    }
+
+    /// The link to `node`, taking part in the transaction if there is one, for `access`.
+    pub(crate) async fn enlist(
+        &mut self,
+        node: NodeId,
+        access: Access,
+    ) -> Result<&mut Link, Failure> {
+        self.link(node).await?;
+        if self.transaction.is_open() {
+            self.transaction.queried |= self.takes_snapshot;
+            let joins = !self.transaction.nodes.contains_key(&node);
+            let imports =
+                self.ensure_snapshot().await? && !self.transaction.importing.contains(&node);
+            let ticket = joins && self.ensure_tickets(node).await?;
+            if joins || imports {
+                self.enter(node, joins, imports, ticket);
+            }
+            let access = if ticket { Access::Write } else { access };
+            self.transaction.record(node, access);
+        }
+        Ok(self.links.get_mut(&node).expect("opened above"))
+    }
+
+    /// Writes what brings `node` into the transaction, or into its snapshot.
+    fn enter(&mut self, node: NodeId, joins: bool, imports: bool, ticket: bool) {
+        let transaction = &mut self.transaction;
+        let snapshot = transaction.snapshot.as_ref().filter(|_| imports);
+        let snapshot = snapshot.and_then(|snapshot| snapshot.name(node));
+        let read_only_later = ticket && transaction.characteristics.read_only == Some(true);
+        let sql = match (joins, snapshot) {
+            (true, snapshot) => {
+                transaction.catch_up_sql(Entrance { snapshot, ticket, read_only_later })
+            }
+            (false, Some(name)) => format!("SET TRANSACTION SNAPSHOT '{name}'"),
+            (false, None) => return,
+        };
+        if imports {
+            transaction.importing.insert(node);
+        }
+        self.links.get_mut(&node).expect("opened before").put_silent(&sql);
+    }
+
+    fn is_over_several_nodes(&self) -> bool {
+        1 < self.catalog.nodes.len()
+    }
+
+    /// Whether the transaction has a snapshot of all nodes; takes it if the statement needs one.
+    async fn ensure_snapshot(&mut self) -> Result<bool, Failure> {
+        if self.transaction.snapshot.is_some() {
+            return Ok(true);
+        }
+        let kind = match self.level() {
+            Level::ReadCommitted => return Ok(false),
+            Level::RepeatableRead => Kind::RepeatableRead,
+            Level::Serializable => Kind::Serializable,
+        };
+        let wanted = self.takes_snapshot
+            && self.is_over_several_nodes()
+            && self.shared.config.switches.rooms;
+        if wanted {
+            self.transaction.snapshot = Some(self.shared.snapshots.take(kind).await?);
+        }
+        Ok(wanted)
+    }
+
+    /// Before SAVEPOINT: a snapshot cannot be imported behind one.
+    pub(crate) async fn import_before_savepoint(&mut self) -> Result<(), Failure> {
+        let nodes: Vec<_> = self.transaction.nodes.keys().copied().collect();
+        self.takes_snapshot = true;
+        for node in nodes {
+            self.enlist(node, Access::Read).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether `node`, which is about to join, must get a ticket. If it makes this a SERIALIZABLE
+    /// transaction over several nodes, the node that is there already gets its ticket now, and has
+    /// answered before anything of `node` is seen: what the transaction has read may be outdated.
+    async fn ensure_tickets(&mut self, node: NodeId) -> Result<bool, Failure> {
+        let is_only_one = self.transaction.nodes.is_empty();
+        // What is READ ONLY cannot insert a ticket later.
+        let read_only = self.transaction.characteristics.read_only == Some(true);
+        if self.level() != Level::Serializable
+            || !self.is_over_several_nodes()
+            || !self.shared.config.switches.sentinels
+            || (is_only_one && !read_only)
+        {
+            return Ok(false);
+        }
+        let without: Vec<_> = self
+            .transaction
+            .nodes
+            .keys()
+            .copied()
+            .filter(|node| !self.transaction.tickets.contains_key(node))
+            .collect();
+        for there in without {
+            self.cover(there).await?;
+            let Some(link) = self.links.get_mut(&there) else { continue };
+            link.query(INSERT_TICKET).await?;
+            self.transaction.record(there, Access::Write);
+        }
+        self.cover(node).await?;
+        Ok(true)
+    }
+
+    async fn cover(&mut self, node: NodeId) -> Result<(), Failure> {
+        let sentinels = self.shared.sentinels.clone();
+        match sentinels.wait_for_coverage(node, SENTINEL_PATIENCE).await {
+            Some(coverage) => {
+                self.transaction.tickets.insert(node, coverage);
+                Ok(())
+            }
+            None => {
+                let message = format!("no sentinel on node {node} watches serializable access");
+                Err(ErrorFields::error("40001", message)
+                    .with(b'D', "Without it the node cannot tell what must not be committed.")
+                    .with(b'H', "The transaction might succeed if retried.")
+                    .into())
+            }
+        }
+    }
+
+    /// After ROLLBACK TO: tickets that were inserted behind the savepoint are gone.
+    pub(crate) async fn renew_tickets(&mut self) -> Result<(), Failure> {
+        let read_only = self.transaction.characteristics.read_only == Some(true);
+        if read_only {
+            // Its tickets came before any savepoint.
+            return Ok(());
+        }
+        let nodes: Vec<_> = self.transaction.tickets.keys().copied().collect();
+        for node in nodes {
+            if let Some(link) = self.links.get_mut(&node) {
+                link.put_silent(INSERT_TICKET);
+                link.connection().flush().await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Between statements: nodes that have imported the snapshot need its keeper no longer.
+    pub(crate) fn release_keepers(&mut self) {
+        let Some(snapshot) = &mut self.transaction.snapshot else { return };
+        for node in &self.transaction.importing {
+            if self.links.get(node).is_some_and(Link::is_quiet) {
+                snapshot.imported(*node);
+            }
+        }
+    }
+
+    /// Before a statement that takes its snapshot on `node` alone: whatever somebody may already
+    /// have seen elsewhere must be visible there.
+    pub(crate) async fn wait_for_visible(&self, node: NodeId) {
+        self.shared.applying.wait(Some(node)).await;
+    }
+
+    /// Before something that may commit a write on one node.
+    pub(crate) async fn pass_rooms(&self) {
+        self.shared.doors.pass().await;
+    }
+
+    /// A read of several nodes outside any transaction gets a snapshot of all of them, as a
+    /// transaction of its own. True if it was begun: [`Self::end_statement_snapshot`] ends it.
+    pub(crate) fn begin_statement_snapshot(&mut self, plan: &Plan) -> bool {
+        let switches = self.shared.config.switches;
+        if self.transaction.mode != Mode::None
+            || !switches.rooms
+            || !self.is_over_several_nodes()
+            || !reads_several_nodes(plan)
+        {
+            return false;
+        }
+        self.open_transaction(Mode::Implicit);
+        if self.level() == Level::Serializable {
+            // It takes part in serialization as any other, and is committed as any other.
+            return false;
+        }
+        self.transaction.characteristics.isolation = Some("repeatable read".to_owned());
+        true
+    }
+
+    /// The statement has been answered: nobody waits for the end of its transaction.
+    pub(crate) async fn end_statement_snapshot(&mut self) -> Result<(), Failure> {
+        let ended = std::mem::take(&mut self.transaction);
+        for node in ended.nodes.keys() {
+            if let Some(link) = self.links.get_mut(node) {
+                link.put_silent("COMMIT");
+                link.connection().flush().await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// After a statement failed: what PostgreSQL would have undone at once, the other nodes undo
+    /// now, so that nobody waits for locks until the client says ROLLBACK.
+    pub(crate) async fn undo_failed(&mut self) {
+        let Transaction { mode: Mode::Explicit, failed: true, undone: false, .. } =
+            self.transaction
+        else {
+            return;
+        };
+        self.transaction.undone = true;
+        let sql = match self.transaction.last_savepoint() {
+            Some(name) => {
+                format!("ROLLBACK TO SAVEPOINT {}", tutti_sql::catalog::quote_identifier(name))
+            }
+            None => "ROLLBACK".to_owned(),
+        };
+        let nodes: Vec<_> = self.transaction.nodes.keys().copied().collect();
+        for node in nodes {
+            let Some(link) = self.links.get_mut(&node) else { continue };
+            link.put_silent(&sql);
+            if let Err(error) = link.connection().flush().await {
+                tracing::debug!(%node, %error, "a node is gone, and its part with it");
+            }
+        }
+    }
+}
+
+/// Whether the plan reads rows of several nodes and does nothing else.
+fn reads_several_nodes(plan: &Plan) -> bool {
+    match plan {
+        Plan::Scatter { access } => *access == Access::Read,
+        Plan::Gather(gather) => {
+            gather.access == Access::Read
+                && matches!(gather.run_on, RunOn::One(_) | RunOn::EachNode)
+        }
+        Plan::CopyTo(copy) => !matches!(copy.plan, CopyToPlan::One(_)),
+        _ => false,
+    }
+}
+
+/// Whether PostgreSQL would take a snapshot for the statement: these leave a transaction without.
+pub(crate) fn takes_snapshot(plan: &Plan) -> bool {
+    !matches!(
+        plan,
+        Plan::LockEverywhere
+            | Plan::Notification
+            | Plan::Transaction(_)
+            | Plan::Empty
+            | Plan::Setting(
+                Setting::Show { .. }
+                    | Setting::Set { .. }
+                    | Setting::SetLocal { .. }
+                    | Setting::Reset { .. }
+                    | Setting::ResetAll
+                    | Setting::SetConstraints
+                    | Setting::SetTransaction { .. }
+            )
+    )
+}
