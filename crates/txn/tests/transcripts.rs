@@ -9,6 +9,7 @@ use std::fmt::{Debug, Write};
 use expect_test::{Expect, expect};
 use tutti_txn::{Coordinator, Decision, Event, Form, Gid, NodeId, Recovery, recovery};
 
+const N1: NodeId = NodeId(1);
 const N2: NodeId = NodeId(2);
 const N3: NodeId = NodeId(3);
 
@@ -28,9 +29,17 @@ fn lines<T: Debug>(transcript: &mut String, indent: &str, items: &[T]) {
 }
 
 fn check_commit(events: &[Event], expected: Expect) {
-    let mut transcript = "begin n2 n3, anchor n1\n".to_owned();
+    check_form(Form::Anchored, "begin n2 n3, anchor n1\n", events, expected);
+}
+
+fn check_commit_apart(events: &[Event], expected: Expect) {
+    check_form(Form::Apart, "begin n2 n3, anchor n1, decision apart\n", events, expected);
+}
+
+fn check_form(form: Form, title: &str, events: &[Event], expected: Expect) {
+    let mut transcript = title.to_owned();
     let mut effects = Vec::new();
-    let mut coordinator = Coordinator::begin(gid(), Form::Anchored, [N2, N3].into(), &mut effects);
+    let mut coordinator = Coordinator::begin(gid(), form, [N2, N3].into(), &mut effects);
     lines(&mut transcript, "  ", &effects);
     for event in events {
         effects.clear();
@@ -235,7 +244,7 @@ fn lost_anchor_and_nobody_knows() {
             Event::CommitRoomEntered,
             Event::AnchorLost,
             Event::SettleTimedOut,
-            Event::HandedOver(NodeId(1)),
+            Event::HandedOver(N1),
             Event::HandedOver(N2),
             Event::HandedOver(N3),
         ]),
@@ -266,13 +275,301 @@ fn lost_anchor_and_nobody_knows() {
     );
 }
 
+const ALL_VOTED_APART: [Event; 3] = [Event::VotedYes(N2), Event::VotedYes(N1), Event::VotedYes(N3)];
+
+fn after_all_voted_apart(events: &[Event]) -> Vec<Event> {
+    ALL_VOTED_APART.iter().chain(events).copied().collect()
+}
+
+/// Nothing goes wrong. The deadline passes while the record is being written, and again while the
+/// transaction waits for the room, and must be ignored: the decision may have been made.
+#[test]
+fn commit_apart() {
+    check_commit_apart(
+        &after_all_voted_apart(&[
+            Event::DeadlineReached,
+            Event::DecisionRecorded,
+            Event::DeadlineReached,
+            Event::CommitRoomEntered,
+            Event::ParticipantCommitted(N3),
+            Event::ParticipantCommitted(N1),
+            Event::ParticipantCommitted(N2),
+        ]),
+        expect![[r#"
+            begin n2 n3, anchor n1, decision apart
+              Prepare(n1)
+              Prepare(n2)
+              Prepare(n3)
+            VotedYes(n2)
+            VotedYes(n1)
+            VotedYes(n3)
+              Decide
+            DeadlineReached
+            DecisionRecorded
+              EnterCommitRoom
+            DeadlineReached
+            CommitRoomEntered
+              CommitPrepared(n1)
+              CommitPrepared(n2)
+              CommitPrepared(n3)
+            ParticipantCommitted(n3)
+            ParticipantCommitted(n1)
+            ParticipantCommitted(n2)
+              LeaveCommitRoom
+              Reply(Committed)
+            = Finished
+        "#]],
+    );
+}
+
+/// A node refuses while the anchor has not answered: the anchor is undone like any other voter, and
+/// the room was never asked for.
+#[test]
+fn abort_apart_undoes_the_anchor_like_any_voter() {
+    check_commit_apart(
+        &[
+            Event::VotedYes(N3),
+            Event::VotedNo(N2),
+            Event::VotedYes(N1),
+            Event::ParticipantRolledBack(N3),
+            Event::ParticipantRolledBack(N1),
+        ],
+        expect![[r#"
+            begin n2 n3, anchor n1, decision apart
+              Prepare(n1)
+              Prepare(n2)
+              Prepare(n3)
+            VotedYes(n3)
+            VotedNo(n2)
+              CancelPrepare(n1)
+              RollbackPrepared(n3)
+              Reply(Aborted { cause: VotedNo(n2) })
+            VotedYes(n1)
+              RollbackPrepared(n1)
+            ParticipantRolledBack(n3)
+            ParticipantRolledBack(n1)
+            = Finished
+        "#]],
+    );
+}
+
+/// The anchor's vote is lost, and it does not know the gid: its PREPARE may still land, so recovery
+/// must look after it.
+#[test]
+fn a_lost_vote_of_the_anchor_apart_is_left_to_recovery() {
+    check_commit_apart(
+        &[
+            Event::VotedYes(N2),
+            Event::VotedYes(N3),
+            Event::VoteLost(N1),
+            Event::ParticipantRolledBack(N2),
+            Event::ParticipantUnknown(N1),
+            Event::ParticipantRolledBack(N3),
+            Event::HandedOver(N1),
+        ],
+        expect![[r#"
+            begin n2 n3, anchor n1, decision apart
+              Prepare(n1)
+              Prepare(n2)
+              Prepare(n3)
+            VotedYes(n2)
+            VotedYes(n3)
+            VoteLost(n1)
+              RollbackPrepared(n1)
+              RollbackPrepared(n2)
+              RollbackPrepared(n3)
+              Reply(Aborted { cause: VoteLost(n1) })
+            ParticipantRolledBack(n2)
+            ParticipantUnknown(n1)
+              LeaveToRecovery { node: n1, decision: Some(Aborted) }
+            ParticipantRolledBack(n3)
+            HandedOver(n1)
+            = Finished
+        "#]],
+    );
+}
+
+/// The deadline passes before all have voted.
+#[test]
+fn deadline_apart() {
+    check_commit_apart(
+        &[Event::VotedYes(N1), Event::DeadlineReached],
+        expect![[r#"
+        begin n2 n3, anchor n1, decision apart
+          Prepare(n1)
+          Prepare(n2)
+          Prepare(n3)
+        VotedYes(n1)
+        DeadlineReached
+          RollbackPrepared(n1)
+          CancelPrepare(n2)
+          CancelPrepare(n3)
+          Reply(Aborted { cause: DeadlineReached })
+        = Aborting { open: {n1: Answer, n2: Vote, n3: Vote} }
+    "#]],
+    );
+}
+
+/// Recovery took this gateway for dead, and its refusal was there first.
+#[test]
+fn decision_apart_refused() {
+    check_commit_apart(
+        &after_all_voted_apart(&[
+            Event::DecisionRefused,
+            Event::ParticipantUnknown(N2),
+            Event::ParticipantRolledBack(N1),
+            Event::ParticipantRolledBack(N3),
+            Event::HandedOver(N2),
+        ]),
+        expect![[r#"
+            begin n2 n3, anchor n1, decision apart
+              Prepare(n1)
+              Prepare(n2)
+              Prepare(n3)
+            VotedYes(n2)
+            VotedYes(n1)
+            VotedYes(n3)
+              Decide
+            DecisionRefused
+              RollbackPrepared(n1)
+              RollbackPrepared(n2)
+              RollbackPrepared(n3)
+              Reply(Aborted { cause: DecisionRefused })
+            ParticipantUnknown(n2)
+              LeaveToRecovery { node: n2, decision: Some(Aborted) }
+            ParticipantRolledBack(n1)
+            ParticipantRolledBack(n3)
+            HandedOver(n2)
+            = Finished
+        "#]],
+    );
+}
+
+/// The answer to the decision is lost, and the record says that it was made: only now is the room
+/// entered.
+#[test]
+fn lost_decision_apart_settled_as_committed() {
+    check_commit_apart(
+        &after_all_voted_apart(&[
+            Event::DecisionLost,
+            Event::Settled(Decision::Committed),
+            Event::CommitRoomEntered,
+            Event::ParticipantCommitted(N1),
+            Event::ParticipantCommitted(N2),
+            Event::ParticipantLost(N3),
+            Event::HandedOver(N3),
+        ]),
+        expect![[r#"
+            begin n2 n3, anchor n1, decision apart
+              Prepare(n1)
+              Prepare(n2)
+              Prepare(n3)
+            VotedYes(n2)
+            VotedYes(n1)
+            VotedYes(n3)
+              Decide
+            DecisionLost
+              Settle
+            Settled(Committed)
+              EnterCommitRoom
+            CommitRoomEntered
+              CommitPrepared(n1)
+              CommitPrepared(n2)
+              CommitPrepared(n3)
+            ParticipantCommitted(n1)
+            ParticipantCommitted(n2)
+            ParticipantLost(n3)
+              LeaveToRecovery { node: n3, decision: Some(Committed) }
+            HandedOver(n3)
+              LeaveCommitRoom
+              Reply(Committed)
+            = Finished
+        "#]],
+    );
+}
+
+/// The answer to the decision is lost, and the record says that it never will be made.
+#[test]
+fn lost_decision_apart_settled_as_aborted() {
+    check_commit_apart(
+        &after_all_voted_apart(&[
+            Event::DecisionLost,
+            Event::Settled(Decision::Aborted),
+            Event::ParticipantRolledBack(N1),
+            Event::ParticipantRolledBack(N2),
+            Event::ParticipantRolledBack(N3),
+        ]),
+        expect![[r#"
+            begin n2 n3, anchor n1, decision apart
+              Prepare(n1)
+              Prepare(n2)
+              Prepare(n3)
+            VotedYes(n2)
+            VotedYes(n1)
+            VotedYes(n3)
+              Decide
+            DecisionLost
+              Settle
+            Settled(Aborted)
+              RollbackPrepared(n1)
+              RollbackPrepared(n2)
+              RollbackPrepared(n3)
+              Reply(Aborted { cause: FoundAborted })
+            ParticipantRolledBack(n1)
+            ParticipantRolledBack(n2)
+            ParticipantRolledBack(n3)
+            = Finished
+        "#]],
+    );
+}
+
+/// The answer to the decision is lost, and the anchor stays away: the nodes are handed over inside
+/// the room, because recovery may apply a decision on one before the next is closed to reads.
+#[test]
+fn lost_decision_apart_and_nobody_knows() {
+    check_commit_apart(
+        &after_all_voted_apart(&[
+            Event::DecisionLost,
+            Event::SettleTimedOut,
+            Event::CommitRoomEntered,
+            Event::HandedOver(N1),
+            Event::HandedOver(N2),
+            Event::HandedOver(N3),
+        ]),
+        expect![[r#"
+            begin n2 n3, anchor n1, decision apart
+              Prepare(n1)
+              Prepare(n2)
+              Prepare(n3)
+            VotedYes(n2)
+            VotedYes(n1)
+            VotedYes(n3)
+              Decide
+            DecisionLost
+              Settle
+            SettleTimedOut
+              EnterCommitRoom
+            CommitRoomEntered
+              LeaveToRecovery { node: n1, decision: None }
+              LeaveToRecovery { node: n2, decision: None }
+              LeaveToRecovery { node: n3, decision: None }
+            HandedOver(n1)
+            HandedOver(n2)
+            HandedOver(n3)
+              LeaveCommitRoom
+              Reply(Unknown)
+            = Finished
+        "#]],
+    );
+}
+
 /// Somebody else finishes n2 at the same time (42704), and n3 is away for a while: only looks end it.
 #[test]
 fn recovery_looks_before_it_believes() {
     check_recovery(
         &[
             recovery::Event::AnchorUnreachable,
-            recovery::Event::RetryDue(NodeId(1)),
+            recovery::Event::RetryDue(N1),
             recovery::Event::DecisionFound(Decision::Committed),
             recovery::Event::ParticipantUnknown(N2),
             recovery::Event::ParticipantLost(N3),

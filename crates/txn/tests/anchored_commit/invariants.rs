@@ -3,7 +3,7 @@
 //! Owns: the properties. Never: changes a world.
 //! Start reading at [`ALWAYS`] and [`AFTER_QUIET`].
 
-use tutti_txn::Outcome;
+use tutti_txn::{Form, Outcome};
 
 use crate::world::{Part, Row, World};
 
@@ -13,8 +13,10 @@ pub type Invariant = (&'static str, fn(&World) -> bool);
 /// Must hold in every state.
 pub const ALWAYS: &[Invariant] = &[
     ("decision_before_any_commit_prepared", decision_before_any_commit_prepared),
+    ("no_rollback_behind_the_decision", no_rollback_behind_the_decision),
     ("committed_is_applied_or_handed_over", committed_is_applied_or_handed_over),
     ("half_applied_only_in_the_room", half_applied_only_in_the_room),
+    ("apart_in_the_room_only_when_decided", apart_in_the_room_only_when_decided),
     ("told_at_most_once", told_at_most_once),
 ];
 
@@ -31,6 +33,11 @@ fn decision_before_any_commit_prepared(world: &World) -> bool {
     world.row == Row::Committed || world.nodes.values().all(|node| node.part != Part::Committed)
 }
 
+/// No part rolls back once the record says `committed`.
+fn no_rollback_behind_the_decision(world: &World) -> bool {
+    world.row != Row::Committed || world.nodes.values().all(|node| node.part != Part::RolledBack)
+}
+
 /// At the moment the client hears `Committed`, and ever after, it is true on every node that may be
 /// read.
 fn committed_is_applied_or_handed_over(world: &World) -> bool {
@@ -38,7 +45,7 @@ fn committed_is_applied_or_handed_over(world: &World) -> bool {
         || world
             .nodes
             .iter()
-            .all(|(id, node)| node.part == Part::Committed || world.closed_to_reads.contains(id))
+            .all(|(id, node)| node.part == Part::Committed || world.is_closed_to_reads(*id))
 }
 
 /// While the gateway lives and the transaction is outside the commit room, a snapshot of all nodes
@@ -48,12 +55,21 @@ fn half_applied_only_in_the_room(world: &World) -> bool {
         world
             .nodes
             .iter()
-            .filter(|(id, _)| !world.closed_to_reads.contains(id))
+            .filter(|(id, _)| !world.is_closed_to_reads(**id))
             .any(|(_, node)| (node.part == Part::Committed) == (part == Part::Committed))
     };
     world.coordinator.is_none()
         || world.in_commit_room
         || !(visible(Part::Committed) && visible(Part::Prepared))
+}
+
+/// With the decision apart, readers do not wait for a decision: the room is held only to apply one,
+/// or to give up.
+fn apart_in_the_room_only_when_decided(world: &World) -> bool {
+    world.form == Form::Anchored
+        || !world.in_commit_room
+        || world.row == Row::Committed
+        || world.is_surrendering()
 }
 
 fn told_at_most_once(world: &World) -> bool {

@@ -56,7 +56,8 @@ impl Order {
 pub enum Move {
     /// An order happens, and is answered if somebody waits.
     Run(Flight),
-    /// A PREPARE or the anchor's COMMIT fails: a constraint, a serialization failure.
+    /// A PREPARE or the anchor's COMMIT fails: a constraint, a serialization failure. Or the record's
+    /// own transaction: a full disk.
     Refuse(Flight),
     Deliver(Flight),
     BackendEnds(NodeId),

@@ -7,16 +7,18 @@
 /// One planted bug.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Mutation {
-    /// The first yes counts for all participants.
+    /// The first yes counts for all voters.
     CommitBeforeAllVotes,
-    /// COMMIT PREPARED goes out together with the anchor's COMMIT.
+    /// COMMIT PREPARED goes out together with the decision.
     CommitPreparedBeforeDecision,
-    /// The client hears `Committed` when the anchor has committed.
+    /// The client hears `Committed` when the decision has been made.
     ReplyAtDecision,
-    /// A connection lost during the anchor's COMMIT is taken for a refusal.
-    LostAnchorMeansAborted,
-    /// The deadline aborts although the anchor's COMMIT is out.
+    /// A decision whose answer was lost is taken for a refused one.
+    LostDecisionMeansAborted,
+    /// The deadline aborts although the decision is out.
     DeadlineAbortsWhileDeciding,
+    /// The driver says that the room is entered without entering it.
+    RoomIsNotEntered,
     /// 42704 is taken for success by the coordinator.
     UnknownMeansDone,
     /// 42704 is taken for success by recovery.
@@ -33,4 +35,12 @@ pub enum Mutation {
     LostParticipantIsNotClosed,
     /// A driver that gives up waiting for an answer does not say so to its machine.
     LossIsNotReported,
+    /// Apart: a record that is refused is taken for one that is written.
+    RefusedDecisionMeansRecorded,
+    /// Apart: the room is asked for at once with the decision, not behind it.
+    RoomIsAskedForWithTheDecision,
+    /// Apart: a sweep does not look for the anchor's prepared part.
+    SweepOverlooksTheAnchor,
+    /// Apart: a sweep whose coordinator may live settles only on the nodes where it saw a part.
+    SweepSettlesOnlyWhatItFound,
 }

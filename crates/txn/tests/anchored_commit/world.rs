@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tutti_txn::coordinator::Phase;
+use tutti_txn::coordinator::{Phase, Purpose};
 use tutti_txn::{
     Coordinator, Decision, Effect, Event, Form, Gid, NodeId, Outcome, Recovery, recovery,
 };
@@ -50,7 +50,7 @@ pub enum Part {
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Row {
     Absent,
-    /// `committed`, inserted by the anchor's open transaction.
+    /// Anchored only: `committed`, inserted by the anchor's open transaction.
     Pending,
     Committed,
     Aborted,
@@ -63,15 +63,18 @@ pub struct Node {
     pub connected: bool,
 }
 
-/// A look at all participants for transactions in doubt.
+/// A look at all voters for transactions in doubt.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Sweep {
     unlisted: BTreeSet<NodeId>,
     found: BTreeSet<NodeId>,
+    /// Whether it was nobody's death or restart that called for it.
+    uncalled: bool,
 }
 
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct World {
+    pub form: Form,
     /// None once its gateway has died.
     pub coordinator: Option<Coordinator>,
     pub recovery: Option<Recovery>,
@@ -79,11 +82,16 @@ pub struct World {
     pub row: Row,
     pub in_commit_room: bool,
     pub told: Vec<Outcome>,
-    /// Nodes that nobody reads before they are settled; never opened again here, because the
-    /// invariants ask about the time before.
-    pub closed_to_reads: BTreeSet<NodeId>,
+    /// Nodes that nobody reads before they are settled: handed over, or being recovered. Opened when
+    /// the recovery announces that they are.
+    closed_to_reads: BTreeSet<NodeId>,
+    /// Nodes that nobody reads because they restarted; opened when a sweep behind that has settled
+    /// what it found.
+    restarted: BTreeSet<NodeId>,
     /// Nodes handed over, waiting for a recovery to start.
     handed_over: BTreeSet<NodeId>,
+    /// The nodes that [`Self::recovery`] was given.
+    recovering: BTreeSet<NodeId>,
     sweep: Option<Sweep>,
     sweep_owed: bool,
     flights: BTreeSet<Flight>,
@@ -92,24 +100,23 @@ pub struct World {
 
 impl World {
     /// A transaction that has written on the anchor and `participants` other nodes, at its COMMIT.
-    pub fn begin(participants: u16, limits: Limits) -> Self {
+    pub fn begin(form: Form, participants: u16, limits: Limits) -> Self {
         let participants: BTreeSet<_> = (2..2 + participants).map(NodeId).collect();
         let working = Node { part: Part::Working, connected: true };
         let mut effects = Vec::new();
+        let coordinator = Coordinator::begin(gid(), form, participants.clone(), &mut effects);
         let mut world = Self {
-            coordinator: Some(Coordinator::begin(
-                gid(),
-                Form::Anchored,
-                participants.clone(),
-                &mut effects,
-            )),
+            form,
+            coordinator: Some(coordinator),
             recovery: None,
             nodes: participants.into_iter().chain([ANCHOR]).map(|id| (id, working)).collect(),
             row: Row::Absent,
             in_commit_room: false,
             told: Vec::new(),
             closed_to_reads: BTreeSet::new(),
+            restarted: BTreeSet::new(),
             handed_over: BTreeSet::new(),
+            recovering: BTreeSet::new(),
             sweep: None,
             sweep_owed: false,
             flights: BTreeSet::new(),
@@ -123,8 +130,27 @@ impl World {
         self.nodes[&ANCHOR].part == Part::Committed
     }
 
-    fn participants(&self) -> BTreeSet<NodeId> {
-        self.nodes.keys().copied().filter(|id| *id != ANCHOR).collect()
+    pub fn is_closed_to_reads(&self, id: NodeId) -> bool {
+        self.closed_to_reads.contains(&id) || self.restarted.contains(&id)
+    }
+
+    /// Whether the coordinator is on its way to leave everything to recovery, undecided.
+    pub fn is_surrendering(&self) -> bool {
+        self.coordinator.as_ref().is_some_and(|coordinator| {
+            matches!(
+                coordinator.phase(),
+                Phase::Entering { purpose: Purpose::Surrender } | Phase::Surrendering { .. }
+            )
+        })
+    }
+
+    /// Whether the node prepares its part.
+    fn votes(&self, id: NodeId) -> bool {
+        id != ANCHOR || self.form == Form::Apart
+    }
+
+    fn voters(&self) -> BTreeSet<NodeId> {
+        self.nodes.keys().copied().filter(|id| self.votes(*id)).collect()
     }
 
     fn coordinator_is_busy(&self) -> bool {
@@ -154,12 +180,12 @@ impl World {
             if !node.connected && (node.part == Part::Working || sent) {
                 moves.push(Move::BackendEnds(id));
             }
-            // A break of an idle participant's connection changes nothing: it has voted.
-            let worth_breaking = sent || (id == ANCHOR && self.coordinator_is_busy());
+            // A break of an idle voter's connection changes nothing: it has voted.
+            let worth_breaking = sent || (!self.votes(id) && self.coordinator_is_busy());
             if node.connected && worth_breaking && 0 < self.limits.breaks {
                 moves.push(Move::Break(id));
             }
-            if id != ANCHOR && node.part == Part::Committed && 0 < self.limits.forgets {
+            if self.votes(id) && node.part == Part::Committed && 0 < self.limits.forgets {
                 moves.push(Move::ForgetCommit(id));
             }
         }
@@ -217,7 +243,10 @@ impl World {
         if !blocked {
             moves.push(Move::Run(flight));
         }
-        if matches!(order, Order::Coordinator(Effect::Prepare(_) | Effect::CommitAnchor)) {
+        if matches!(
+            order,
+            Order::Coordinator(Effect::Prepare(_) | Effect::CommitAnchor | Effect::Decide)
+        ) {
             moves.push(Move::Refuse(flight));
         }
         if awaited
@@ -242,9 +271,15 @@ impl World {
             Move::Refuse(flight) => {
                 self.flights.remove(&flight);
                 let Flight::Order { order, awaited } = flight else { unreachable!("only orders") };
-                let id = order.session().expect("only statements of the session are refused");
-                let refusal = if id == ANCHOR { Event::AnchorRefused } else { Event::VotedNo(id) };
-                self.roll_back_open(id);
+                if let Some(id) = order.session() {
+                    self.roll_back_open(id);
+                }
+                let refusal = match order {
+                    Order::Coordinator(Effect::Prepare(id)) => Event::VotedNo(id),
+                    Order::Coordinator(Effect::CommitAnchor) => Event::AnchorRefused,
+                    Order::Coordinator(Effect::Decide) => Event::DecisionRefused,
+                    Order::Coordinator(_) | Order::Recovery(_) => unreachable!("never refused"),
+                };
                 self.answer_coordinator(awaited, refusal);
             }
             Move::Deliver(flight) => {
@@ -258,11 +293,11 @@ impl World {
             Move::BackendEnds(id) => self.end_backend(id),
             Move::StartSweep => {
                 self.sweep_owed = false;
-                self.start_sweep();
+                self.start_sweep(false, mutation);
             }
             Move::StartUncalledSweep => {
                 self.limits.sweeps -= 1;
-                self.start_sweep();
+                self.start_sweep(true, mutation);
             }
             Move::SweepNode(id) => self.sweep_node(id, mutation),
             Move::StartRecovery => {
@@ -272,7 +307,10 @@ impl World {
             Move::Break(id) => {
                 self.limits.breaks -= 1;
                 self.disconnect(id);
-                let lost = if id == ANCHOR { Event::AnchorLost } else { Event::VoteLost(id) };
+                let lost = match self.votes(id) {
+                    true => Event::VoteLost(id),
+                    false => Event::AnchorLost,
+                };
                 self.flights.insert(Flight::ToCoordinator(lost));
             }
             Move::GiveUp(flight) => {
@@ -287,7 +325,7 @@ impl World {
             Move::ForgetCommit(id) => {
                 self.limits.forgets -= 1;
                 self.node(id).part = Part::Prepared;
-                self.closed_to_reads.insert(id);
+                self.restarted.insert(id);
                 self.sweep_owed = mutation != Some(Mutation::RestartIsNotSwept);
             }
         }
@@ -332,7 +370,14 @@ impl World {
                 }
                 Row::Pending | Row::Committed => unreachable!("recorded once"),
             },
-            Effect::Decide => unreachable!("only with the decision apart"),
+            Effect::Decide => match self.row {
+                Row::Absent => {
+                    self.row = Row::Committed;
+                    Event::DecisionRecorded
+                }
+                Row::Aborted => Event::DecisionRefused,
+                Row::Pending | Row::Committed => unreachable!("decided once"),
+            },
             Effect::CommitAnchor => {
                 assert_eq!((self.nodes[&ANCHOR].part, self.row), (Part::Working, Row::Pending));
                 self.node(ANCHOR).part = Part::Committed;
@@ -353,7 +398,7 @@ impl World {
                 false => Event::ParticipantUnknown(id),
             },
             Effect::EnterCommitRoom => {
-                self.in_commit_room = true;
+                self.in_commit_room = mutation != Some(Mutation::RoomIsNotEntered);
                 Event::CommitRoomEntered
             }
             Effect::LeaveToRecovery { node, .. } => {
@@ -466,6 +511,7 @@ impl World {
             return;
         }
         self.flights.insert(match order {
+            Order::Coordinator(Effect::Decide) => Flight::ToCoordinator(Event::DecisionLost),
             Order::Coordinator(Effect::Settle) => Flight::ToCoordinator(Event::SettleTimedOut),
             Order::Coordinator(Effect::CommitPrepared(id) | Effect::RollbackPrepared(id)) => {
                 Flight::ToCoordinator(Event::ParticipantLost(id))
@@ -499,14 +545,19 @@ impl World {
             .collect();
         self.coordinator = None;
         self.recovery = None;
+        self.recovering.clear();
         self.sweep = None;
         self.handed_over.clear();
         self.in_commit_room = false;
         self.sweep_owed = true;
     }
 
-    fn start_sweep(&mut self) {
-        self.sweep = Some(Sweep { unlisted: self.participants(), found: BTreeSet::new() });
+    fn start_sweep(&mut self, uncalled: bool, mutation: Option<Mutation>) {
+        let mut unlisted = self.voters();
+        if mutation == Some(Mutation::SweepOverlooksTheAnchor) {
+            unlisted.remove(&ANCHOR);
+        }
+        self.sweep = Some(Sweep { unlisted, found: BTreeSet::new(), uncalled });
     }
 
     fn sweep_node(&mut self, id: NodeId, mutation: Option<Mutation>) {
@@ -518,16 +569,34 @@ impl World {
             sweep.found.insert(id);
         }
         if sweep.unlisted.is_empty() {
-            let found = std::mem::take(&mut sweep.found);
+            let (found, uncalled) = (std::mem::take(&mut sweep.found), sweep.uncalled);
             self.sweep = None;
-            if !found.is_empty() {
+            let widens = self.form == Form::Apart
+                && uncalled
+                && mutation != Some(Mutation::SweepSettlesOnlyWhatItFound);
+            if found.is_empty() {
+                self.open_restarted();
+            } else if widens {
+                // Its gateway may live, and wait for the room with everything decided: then what was
+                // prepared behind its listing must not lag behind what is settled now.
+                self.start_recovery(self.voters());
+            } else {
                 self.start_recovery(found);
             }
         }
     }
 
+    /// Restarted nodes may be read again, unless one restarted behind the sweep's back.
+    fn open_restarted(&mut self) {
+        if !self.sweep_owed {
+            self.restarted.clear();
+        }
+    }
+
     fn start_recovery(&mut self, nodes: BTreeSet<NodeId>) {
         let mut effects = Vec::new();
+        self.recovering = nodes.clone();
+        self.closed_to_reads.extend(&nodes);
         self.recovery = Some(Recovery::begin(gid(), nodes, &mut effects));
         self.perform_recovery(effects);
     }
@@ -546,16 +615,23 @@ impl World {
         let Some(mut coordinator) = self.coordinator.take() else { return };
         let deciding = *coordinator.phase() == Phase::Deciding;
         let finishing = matches!(coordinator.phase(), Phase::Finishing { .. });
+        let (decided, refused) = match self.form {
+            Form::Anchored => (Event::AnchorCommitted, Event::AnchorRefused),
+            Form::Apart => (Event::DecisionRecorded, Event::DecisionRefused),
+        };
         let mut events = vec![event];
         match (mutation, event) {
             (Some(Mutation::CommitBeforeAllVotes), Event::VotedYes(_)) => {
-                events = self.participants().into_iter().map(Event::VotedYes).collect();
+                events = self.voters().into_iter().map(Event::VotedYes).collect();
             }
-            (Some(Mutation::LostAnchorMeansAborted), Event::AnchorLost)
+            (Some(Mutation::LostDecisionMeansAborted), Event::AnchorLost | Event::DecisionLost)
             | (Some(Mutation::DeadlineAbortsWhileDeciding), Event::DeadlineReached)
                 if deciding =>
             {
-                events = vec![Event::AnchorRefused];
+                events = vec![refused];
+            }
+            (Some(Mutation::RefusedDecisionMeansRecorded), Event::DecisionRefused) if deciding => {
+                events = vec![decided];
             }
             (Some(Mutation::UnknownMeansDone), Event::ParticipantUnknown(id)) => {
                 events = vec![match finishing {
@@ -569,7 +645,7 @@ impl World {
         for event in events {
             coordinator.step(event, &mut effects);
         }
-        if mutation == Some(Mutation::ReplyAtDecision) && event == Event::AnchorCommitted {
+        if mutation == Some(Mutation::ReplyAtDecision) && deciding && event == decided {
             effects.push(Effect::Reply(Outcome::Committed));
         }
         self.coordinator = Some(coordinator);
@@ -587,9 +663,11 @@ impl World {
                     }
                 }
                 Effect::LeaveCommitRoom => {
-                    self.in_commit_room = false;
                     let request = Order::Coordinator(Effect::EnterCommitRoom);
-                    self.flights.remove(&Flight::Order { order: request, awaited: true });
+                    let withdrawn =
+                        self.flights.remove(&Flight::Order { order: request, awaited: true });
+                    assert!(self.in_commit_room || withdrawn || mutation.is_some(), "not in it");
+                    self.in_commit_room = false;
                 }
                 Effect::Reply(outcome) => self.told.push(outcome),
                 _ => {
@@ -599,13 +677,16 @@ impl World {
                     }
                 }
             }
-            if mutation == Some(Mutation::CommitPreparedBeforeDecision)
-                && effect == Effect::CommitAnchor
-            {
-                for id in self.participants() {
+            let decides = matches!(effect, Effect::CommitAnchor | Effect::Decide);
+            if mutation == Some(Mutation::CommitPreparedBeforeDecision) && decides {
+                for id in self.voters() {
                     let order = Order::Coordinator(Effect::CommitPrepared(id));
                     self.flights.insert(Flight::Order { order, awaited: true });
                 }
+            }
+            if mutation == Some(Mutation::RoomIsAskedForWithTheDecision) && decides {
+                let order = Order::Coordinator(Effect::EnterCommitRoom);
+                self.flights.insert(Flight::Order { order, awaited: true });
             }
         }
     }
@@ -631,6 +712,10 @@ impl World {
                     // Its driver ends with it, and whatever was still said to it.
                     self.recovery = None;
                     self.flights.retain(|flight| !matches!(flight, Flight::ToRecovery(_)));
+                    for id in std::mem::take(&mut self.recovering) {
+                        self.closed_to_reads.remove(&id);
+                    }
+                    self.open_restarted();
                 }
                 _ => {
                     let order = Order::Recovery(effect);
