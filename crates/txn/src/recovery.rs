@@ -262,6 +262,10 @@ fn finish(node: NodeId, decision: Decision) -> Effect {
 /// For a sweep that misses nothing, fence each node first as for [`Effect::ListPrepared`]: a PREPARE
 /// that lands behind the listing is not in it. The gids of transactions whose coordinator runs in
 /// this very gateway should be taken out by the caller: settling them is safe, but aborts them.
+///
+/// A transaction whose coordinator may live elsewhere with its decision apart must be settled on all
+/// nodes, not only on those found here, and none of them may be read before all are settled: it can
+/// be decided and still outside the commit room (`docs/protocol/anchored-commit.md`).
 pub fn in_doubt<'a>(
     cluster: &ClusterTag,
     listing: impl IntoIterator<Item = (NodeId, &'a str)>,

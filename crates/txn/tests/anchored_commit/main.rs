@@ -74,7 +74,6 @@ const SMALL_APART: &[(u16, Limits)] = &[
     (2, Limits { breaks: 1, deadlines: 1, ..NONE }),
     (2, Limits { breaks: 1, crashes: 1, ..NONE }),
     (2, Limits { breaks: 1, repeats: 1, ..NONE }),
-    (2, Limits { breaks: 2, ..NONE }),
     (2, Limits { sweeps: 1, ..NONE }),
     (2, Limits { crashes: 1, forgets: 1, ..NONE }),
     // Three: single faults.
