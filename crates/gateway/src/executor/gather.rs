@@ -15,7 +15,7 @@ use tutti_wire::frame::take_frame;
 
 use super::Done;
 use super::call::Call;
-use super::many::Origin;
+use super::many::{Looks, Origin};
 use super::rows::ArrayLiteral;
 use crate::failure::Failure;
 use crate::session::{Link, Session};
@@ -94,7 +94,7 @@ impl Session {
             })
             .collect();
         let texts: Vec<_> = texts.iter().map(|(node, text)| (*node, text.as_str())).collect();
-        self.send_to_many(&texts, Access::Read, Origin::Gateway, call).await?;
+        self.send_to_many(&texts, Access::Read, Looks::AtRows, Origin::Gateway, call).await?;
         let mut arrays: Vec<_> = gather.collects.iter().map(|_| ArrayLiteral::default()).collect();
         let mut failure = None;
         for node in wanted.keys() {
@@ -143,7 +143,7 @@ impl Session {
         access: Access,
         call: &Call,
     ) -> Result<Vec<Vec<Vec<Option<Bytes>>>>, Failure> {
-        self.send_to_many(texts, access, Origin::Gateway, call).await?;
+        self.send_to_many(texts, access, Looks::AtRows, Origin::Gateway, call).await?;
         let mut all = Vec::with_capacity(texts.len());
         let mut failure = None;
         for (node, _) in texts {

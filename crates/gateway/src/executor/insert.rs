@@ -16,6 +16,7 @@ use tutti_wire::frame::{frame_len, take_frame};
 
 use super::call::Call;
 use super::gather::fill_template;
+use super::many::Looks;
 use super::placement::{bucket_of_value, node_of_bucket, node_of_pin};
 use super::relay::{Filter, relay};
 use super::rows::{ArrayLiteral, composite, split_composite};
@@ -93,7 +94,7 @@ impl Session {
     ) -> Result<Done, Failure> {
         let borrowed: Vec<_> = texts.iter().map(|(node, text)| (*node, text.as_str())).collect();
         if !(insert.returning && insert.one_row_each && 1 < texts.len()) {
-            return self.run_texts(&borrowed, Access::Write, call).await;
+            return self.run_texts(&borrowed, Access::Write, Looks::AtNothing, call).await;
         }
         self.need_transaction();
         for (node, text) in &borrowed {

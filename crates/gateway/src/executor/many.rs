@@ -36,6 +36,15 @@ const BIND_PATIENCE: Duration = Duration::from_millis(20);
 /// How often it is looked whether a write is at work.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
+/// What a statement looks at on the nodes it goes to.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Looks {
+    /// At rows: all nodes must show the same transactions.
+    AtRows,
+    /// At nothing but itself: rows to insert.
+    AtNothing,
+}
+
 /// Whose statement it is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Origin {
@@ -52,14 +61,16 @@ impl Session {
         &mut self,
         texts: &[(NodeId, &str)],
         access: Access,
+        looks: Looks,
         origin: Origin,
         call: &Call,
     ) -> Result<(), Failure> {
         for (node, _) in texts {
             self.enlist(*node, access).await?;
         }
-        let takes_own_snapshots =
-            self.transaction.is_open() && self.level() == Level::ReadCommitted;
+        let takes_own_snapshots = looks == Looks::AtRows
+            && self.transaction.is_open()
+            && self.level() == Level::ReadCommitted;
         if takes_own_snapshots && 1 < texts.len() && self.shared.config.switches.rooms {
             return self.send_in_room(texts, access, origin, call).await;
         }

@@ -24,7 +24,7 @@ use tutti_sql::plan::{Access, NodeChoice, Plan, Planned};
 
 pub use call::Call;
 pub(crate) use explain::local_columns;
-use many::Origin;
+use many::{Looks, Origin};
 pub(crate) use relay::pump_copy_data;
 use relay::{Answer, Filter, relay};
 
@@ -182,7 +182,7 @@ impl Session {
     ) -> Result<Done, Failure> {
         let nodes = self.catalog.nodes.clone();
         let texts = nodes.iter().map(|node| (*node, text)).collect::<Vec<_>>();
-        self.run_texts(&texts, access, call).await
+        self.run_texts(&texts, access, Looks::AtRows, call).await
     }
 
     /// Runs one text per node, at once, and makes one answer of theirs, in the given order.
@@ -190,12 +190,13 @@ impl Session {
         &mut self,
         texts: &[(NodeId, &str)],
         access: Access,
+        looks: Looks,
         call: &Call,
     ) -> Result<Done, Failure> {
         if access == Access::Write && 1 < texts.len() {
             self.need_transaction();
         }
-        self.send_to_many(texts, access, Origin::Client, call).await?;
+        self.send_to_many(texts, access, looks, Origin::Client, call).await?;
         let mut total = TagTotal::default();
         let mut failure = None;
         for (index, (node, _)) in texts.iter().enumerate() {

@@ -93,7 +93,6 @@ async fn relay_one(
         match frame.tag() {
             b'D' | b'd' | b'c' if filter.rows && refused.is_none() => forward(client, &frame),
             b'T' if filter.describe => link.put_description(client.out(), &frame)?,
-            b'n' if filter.describe => forward(client, &frame),
             b'H' if filter.rows => forward(client, &frame),
             b'C' => {
                 answer.tag = decode_command_complete(&frame)?;
