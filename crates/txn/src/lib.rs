@@ -32,6 +32,7 @@ pub mod gid;
 pub mod recovery;
 pub mod rooms;
 pub mod turns;
+pub mod wait_graph;
 
 pub use applying::Applying;
 pub use coordinator::{AbortCause, Coordinator, Effect, Event, Form, Outcome};
@@ -40,3 +41,4 @@ pub use gid::{ClusterTag, Gid, GidError, NodeId};
 pub use recovery::Recovery;
 pub use rooms::{Room, Rooms};
 pub use turns::Turns;
+pub use wait_graph::WaitGraph;

@@ -1,0 +1,258 @@
+//! Who waits for whom over all nodes: deadlocks that no single node can see, and whom to end.
+//!
+//! Owns: which waits are certain, which of them can never end, and the choice of victims.
+//! Never: asks a node, cancels anything, or knows what a lock is.
+//! Start reading at [`WaitGraph::look`], then [`victims`].
+//!
+//! **Why two looks.** The nodes are not asked at the same instant, so one look can show a cycle that
+//! never was: A waits for B on node 1, that wait ends, and only then does B begin to wait for A on
+//! node 2. So a cycle counts only if each of its waits was there, the very same wait, in two
+//! consecutive looks of which the second began when the first had ended. Each of them then lasted from
+//! its place in the first look to its place in the second, so all of them were there at once at the
+//! instant between the looks. Everyone in such a cycle goes on only when the one he waits for
+//! has ended, so the cycle does not go away by itself: it is a deadlock.
+//! This needs that a wait's identity is never used again, and that a party waits for **all** whom it
+//! is said to wait for. What may end the cycle nevertheless (a timeout, a cancel request) ends a wait
+//! in it, which is why whoever ends a victim looks once more whether it still is in that wait.
+//!
+//! **What is left to the nodes.** Parties that wait for each other on one node only are found by that
+//! node's own deadlock detector, so only knots of waits on at least two nodes are reported.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use crate::gid::NodeId;
+
+/// One party waits for another on a node.
+///
+/// `P` orders parties by age: the greater began later. `I` identifies the wait: if it ends and
+/// another begins, even of the same two parties, the identity is another.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct Wait<P, I> {
+    /// Cannot go on…
+    pub waiter: P,
+    /// …before this one has ended.
+    pub blocker: P,
+    /// Where.
+    pub node: NodeId,
+    /// Which wait.
+    pub identity: I,
+}
+
+/// Somebody to be ended, and why.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Victim<P, I> {
+    /// Whom.
+    pub party: P,
+    /// A shortest round of waits over at least two nodes, beginning with one of the victim's: each
+    /// one's blocker is the next one's waiter, the last one's blocker is the victim.
+    pub cycle: Vec<Wait<P, I>>,
+}
+
+/// Remembers the look before.
+#[derive(Clone, Debug)]
+pub struct WaitGraph<P, I> {
+    last: BTreeSet<Wait<P, I>>,
+}
+
+impl<P, I> Default for WaitGraph<P, I> {
+    fn default() -> Self {
+        Self { last: BTreeSet::new() }
+    }
+}
+
+impl<P: Copy + Ord, I: Clone + Ord> WaitGraph<P, I> {
+    /// Takes the waits that all nodes show now, and says whom to end.
+    ///
+    /// Requires: no node was asked for this look before all had answered for the last one. A node
+    /// that does not answer is left out: what it does not confirm is not believed.
+    /// After victims were named, the next ones are named two looks later at the earliest, so that
+    /// waits which are just being ended do not count.
+    pub fn look(&mut self, seen: BTreeSet<Wait<P, I>>) -> Vec<Victim<P, I>> {
+        let certain: BTreeSet<_> = self.last.intersection(&seen).cloned().collect();
+        self.last = seen;
+        let victims = victims(&certain);
+        if !victims.is_empty() {
+            self.forget();
+        }
+        victims
+    }
+
+    /// Whether the last look, if the next one confirms it, will name victims.
+    pub fn is_suspicious(&self) -> bool {
+        Knots::of(&self.last, &BTreeSet::new()).any()
+    }
+
+    /// As if nobody had ever looked: the next look confirms nothing.
+    pub fn forget(&mut self) {
+        self.last.clear();
+    }
+}
+
+/// In knots of up to so many parties it is tried whether ending one of them is enough.
+const TRIED_ALONE_MAX: usize = 32;
+
+/// Who must end so that nobody is left in a knot of waits over several nodes: one, if one is enough, of the youngest,
+/// and nobody in vain. The least number possible is not promised: that problem is NP-hard.
+pub fn victims<P: Copy + Ord, I: Clone + Ord>(waits: &BTreeSet<Wait<P, I>>) -> Vec<Victim<P, I>> {
+    let mut ended = BTreeSet::new();
+    loop {
+        let knots = Knots::of(waits, &ended);
+        let Some(youngest) = knots.youngest() else { break };
+        let enough = |party: &&P| {
+            let with_it = ended.iter().chain([*party]).copied().collect();
+            !Knots::of(waits, &with_it).any()
+        };
+        let alone = match knots.parties.len() {
+            ..=TRIED_ALONE_MAX => knots.parties.iter().rev().find(enough).copied(),
+            _ => None,
+        };
+        ended.insert(alone.unwrap_or(youngest));
+    }
+    // Ending a younger one may have been needless once an older one had to end as well.
+    for party in ended.clone() {
+        ended.remove(&party);
+        if Knots::of(waits, &ended).any() {
+            ended.insert(party);
+        }
+    }
+    ended
+        .iter()
+        .map(|party| {
+            let others: BTreeSet<P> =
+                ended.iter().copied().filter(|other| other != party).collect();
+            let cycle = shortest_round(waits, &others, *party);
+            Victim { party: *party, cycle: cycle.into_iter().cloned().collect() }
+        })
+        .collect()
+}
+
+/// Waits by their waiter.
+type Outgoing<'a, P, I> = BTreeMap<P, Vec<&'a Wait<P, I>>>;
+
+/// Groups of parties that all wait for each other, directly or not, on at least two nodes: the
+/// strongly connected components of the graph whose inner edges have several nodes.
+struct Knots<P> {
+    parties: BTreeSet<P>,
+}
+
+impl<P: Copy + Ord> Knots<P> {
+    /// Among those who have not `ended`.
+    fn of<I>(waits: &BTreeSet<Wait<P, I>>, ended: &BTreeSet<P>) -> Self {
+        let waits = in_rounds(waits, ended);
+        let mut forwards: BTreeMap<P, Vec<P>> = BTreeMap::new();
+        let mut backwards: BTreeMap<P, Vec<P>> = BTreeMap::new();
+        for wait in &waits {
+            forwards.entry(wait.waiter).or_default().push(wait.blocker);
+            backwards.entry(wait.blocker).or_default().push(wait.waiter);
+        }
+        let mut parties = BTreeSet::new();
+        let mut unassigned: BTreeSet<P> = forwards.keys().copied().collect();
+        while let Some(party) = unassigned.first().copied() {
+            let ahead = reachable(&forwards, party);
+            let group: BTreeSet<P> =
+                reachable(&backwards, party).intersection(&ahead).copied().collect();
+            let inside =
+                |wait: &&&Wait<P, I>| group.contains(&wait.waiter) && group.contains(&wait.blocker);
+            let nodes: BTreeSet<NodeId> =
+                waits.iter().filter(inside).map(|wait| wait.node).collect();
+            unassigned.retain(|party| !group.contains(party));
+            if 1 < nodes.len() {
+                parties.extend(group);
+            }
+        }
+        Self { parties }
+    }
+
+    fn any(&self) -> bool {
+        !self.parties.is_empty()
+    }
+
+    fn youngest(&self) -> Option<P> {
+        self.parties.last().copied()
+    }
+}
+
+/// Without those who wait for nobody or whom nobody waits for, again and again: what remains is small
+/// even when hundreds queue for one row. In linear time, for the same reason.
+fn in_rounds<'a, P: Copy + Ord, I>(
+    waits: &'a BTreeSet<Wait<P, I>>,
+    ended: &BTreeSet<P>,
+) -> Vec<&'a Wait<P, I>> {
+    let mut left: Vec<Option<&Wait<P, I>>> = waits.iter().map(Some).collect();
+    let mut outgoing: BTreeMap<P, BTreeSet<usize>> = BTreeMap::new();
+    let mut incoming: BTreeMap<P, BTreeSet<usize>> = BTreeMap::new();
+    for (index, wait) in waits.iter().enumerate() {
+        for party in [wait.waiter, wait.blocker] {
+            outgoing.entry(party).or_default();
+            incoming.entry(party).or_default();
+        }
+        outgoing.entry(wait.waiter).or_default().insert(index);
+        incoming.entry(wait.blocker).or_default().insert(index);
+    }
+    let is_loose = |party: &P| {
+        ended.contains(party) || outgoing[party].is_empty() || incoming[party].is_empty()
+    };
+    let mut loose: Vec<P> = outgoing.keys().copied().filter(is_loose).collect();
+    while let Some(party) = loose.pop() {
+        for index in outgoing.insert(party, BTreeSet::new()).unwrap_or_default() {
+            let Some(wait) = left[index].take() else { continue };
+            let others = incoming.entry(wait.blocker).or_default();
+            others.remove(&index);
+            if others.is_empty() {
+                loose.push(wait.blocker);
+            }
+        }
+        for index in incoming.insert(party, BTreeSet::new()).unwrap_or_default() {
+            let Some(wait) = left[index].take() else { continue };
+            let others = outgoing.entry(wait.waiter).or_default();
+            others.remove(&index);
+            if others.is_empty() {
+                loose.push(wait.waiter);
+            }
+        }
+    }
+    left.into_iter().flatten().collect()
+}
+
+fn reachable<P: Copy + Ord>(next: &BTreeMap<P, Vec<P>>, from: P) -> BTreeSet<P> {
+    let mut found = BTreeSet::from([from]);
+    let mut open = vec![from];
+    while let Some(party) = open.pop() {
+        for further in next.get(&party).into_iter().flatten() {
+            if found.insert(*further) {
+                open.push(*further);
+            }
+        }
+    }
+    found
+}
+
+/// The shortest way from `party` back to itself over waits on at least two nodes, by breadth-first
+/// search over pairs of a party and the only node so far (`None`: there were several). Empty if
+/// there is none.
+fn shortest_round<'a, P: Copy + Ord, I>(
+    waits: &'a BTreeSet<Wait<P, I>>,
+    ended: &BTreeSet<P>,
+    party: P,
+) -> Vec<&'a Wait<P, I>> {
+    let mut outgoing: Outgoing<'a, P, I> = BTreeMap::new();
+    for wait in in_rounds(waits, ended) {
+        outgoing.entry(wait.waiter).or_default().push(wait);
+    }
+    let mut reached: BTreeSet<(P, Option<NodeId>)> = BTreeSet::new();
+    let mut open = VecDeque::from([(party, Vec::new())]);
+    while let Some((at, way)) = open.pop_front() {
+        for wait in outgoing.get(&at).into_iter().flatten() {
+            let mut further = way.clone();
+            further.push(*wait);
+            let only = Some(wait.node).filter(|node| further.iter().all(|w| w.node == *node));
+            if wait.blocker == party && only.is_none() {
+                return further;
+            }
+            if reached.insert((wait.blocker, only)) {
+                open.push_back((wait.blocker, further));
+            }
+        }
+    }
+    Vec::new()
+}
