@@ -61,16 +61,20 @@ impl<P, I> Default for WaitGraph<P, I> {
 }
 
 impl<P: Copy + Ord, I: Clone + Ord> WaitGraph<P, I> {
-    /// Takes the waits that all nodes show now, and says whom to end.
+    /// Takes the waits that all nodes show now, and says whom to end, of those who `may_end`.
     ///
     /// Requires: no node was asked for this look before all had answered for the last one. A node
     /// that does not answer is left out: what it does not confirm is not believed.
     /// After victims were named, the next ones are named two looks later at the earliest, so that
     /// waits which are just being ended do not count.
-    pub fn look(&mut self, seen: BTreeSet<Wait<P, I>>) -> Vec<Victim<P, I>> {
+    pub fn look(
+        &mut self,
+        seen: BTreeSet<Wait<P, I>>,
+        may_end: impl Fn(&P) -> bool,
+    ) -> Vec<Victim<P, I>> {
         let certain: BTreeSet<_> = self.last.intersection(&seen).cloned().collect();
         self.last = seen;
-        let victims = victims(&certain);
+        let victims = victims(&certain, may_end);
         if !victims.is_empty() {
             self.forget();
         }
@@ -79,7 +83,7 @@ impl<P: Copy + Ord, I: Clone + Ord> WaitGraph<P, I> {
 
     /// Whether the last look, if the next one confirms it, will name victims.
     pub fn is_suspicious(&self) -> bool {
-        Knots::of(&self.last, &BTreeSet::new()).any()
+        !knots(&self.last, &BTreeSet::new()).is_empty()
     }
 
     /// As if nobody had ever looked: the next look confirms nothing.
@@ -91,27 +95,31 @@ impl<P: Copy + Ord, I: Clone + Ord> WaitGraph<P, I> {
 /// In knots of up to so many parties it is tried whether ending one of them is enough.
 const TRIED_ALONE_MAX: usize = 32;
 
-/// Who must end so that nobody is left in a knot of waits over several nodes: one, if one is enough, of the youngest,
-/// and nobody in vain. The least number possible is not promised: that problem is NP-hard.
-pub fn victims<P: Copy + Ord, I: Clone + Ord>(waits: &BTreeSet<Wait<P, I>>) -> Vec<Victim<P, I>> {
+/// Who must end so that nobody is left in a knot of waits over several nodes: one, if one is enough,
+/// of the youngest, and nobody in vain. The least number possible is not promised: that problem is
+/// NP-hard. A knot in which nobody `may_end` stays.
+pub fn victims<P: Copy + Ord, I: Clone + Ord>(
+    waits: &BTreeSet<Wait<P, I>>,
+    may_end: impl Fn(&P) -> bool,
+) -> Vec<Victim<P, I>> {
     let mut ended = BTreeSet::new();
-    loop {
-        let knots = Knots::of(waits, &ended);
-        let Some(youngest) = knots.youngest() else { break };
+    while let Some((knot, candidates)) = knots(waits, &ended).into_iter().find_map(|knot| {
+        let candidates: Vec<P> = knot.iter().rev().copied().filter(&may_end).collect();
+        Some((knot, candidates)).filter(|(_, candidates)| !candidates.is_empty())
+    }) {
         let enough = |party: &&P| {
             let with_it = ended.iter().chain([*party]).copied().collect();
-            !Knots::of(waits, &with_it).any()
+            knots(waits, &with_it).iter().all(|left| left.is_disjoint(&knot))
         };
-        let alone = match knots.parties.len() {
-            ..=TRIED_ALONE_MAX => knots.parties.iter().rev().find(enough).copied(),
-            _ => None,
-        };
-        ended.insert(alone.unwrap_or(youngest));
+        let tried = if candidates.len() <= TRIED_ALONE_MAX { &candidates[..] } else { &[] };
+        let youngest = &candidates[0];
+        ended.insert(*tried.iter().find(enough).unwrap_or(youngest));
     }
     // Ending a younger one may have been needless once an older one had to end as well.
+    let stays = knots(waits, &ended);
     for party in ended.clone() {
         ended.remove(&party);
-        if Knots::of(waits, &ended).any() {
+        if knots(waits, &ended) != stays {
             ended.insert(party);
         }
     }
@@ -130,46 +138,31 @@ pub fn victims<P: Copy + Ord, I: Clone + Ord>(waits: &BTreeSet<Wait<P, I>>) -> V
 type Outgoing<'a, P, I> = BTreeMap<P, Vec<&'a Wait<P, I>>>;
 
 /// Groups of parties that all wait for each other, directly or not, on at least two nodes: the
-/// strongly connected components of the graph whose inner edges have several nodes.
-struct Knots<P> {
-    parties: BTreeSet<P>,
-}
-
-impl<P: Copy + Ord> Knots<P> {
-    /// Among those who have not `ended`.
-    fn of<I>(waits: &BTreeSet<Wait<P, I>>, ended: &BTreeSet<P>) -> Self {
-        let waits = in_rounds(waits, ended);
-        let mut forwards: BTreeMap<P, Vec<P>> = BTreeMap::new();
-        let mut backwards: BTreeMap<P, Vec<P>> = BTreeMap::new();
-        for wait in &waits {
-            forwards.entry(wait.waiter).or_default().push(wait.blocker);
-            backwards.entry(wait.blocker).or_default().push(wait.waiter);
+/// strongly connected components of the graph whose inner edges have several nodes. Those who have
+/// `ended` do not count.
+fn knots<P: Copy + Ord, I>(waits: &BTreeSet<Wait<P, I>>, ended: &BTreeSet<P>) -> Vec<BTreeSet<P>> {
+    let waits = in_rounds(waits, ended);
+    let mut forwards: BTreeMap<P, Vec<P>> = BTreeMap::new();
+    let mut backwards: BTreeMap<P, Vec<P>> = BTreeMap::new();
+    for wait in &waits {
+        forwards.entry(wait.waiter).or_default().push(wait.blocker);
+        backwards.entry(wait.blocker).or_default().push(wait.waiter);
+    }
+    let mut found = Vec::new();
+    let mut unassigned: BTreeSet<P> = forwards.keys().copied().collect();
+    while let Some(party) = unassigned.first().copied() {
+        let ahead = reachable(&forwards, party);
+        let behind = reachable(&backwards, party);
+        let group: BTreeSet<P> = behind.intersection(&ahead).copied().collect();
+        let inside =
+            |wait: &&&Wait<P, I>| group.contains(&wait.waiter) && group.contains(&wait.blocker);
+        let nodes: BTreeSet<NodeId> = waits.iter().filter(inside).map(|wait| wait.node).collect();
+        unassigned.retain(|party| !group.contains(party));
+        if 1 < nodes.len() {
+            found.push(group);
         }
-        let mut parties = BTreeSet::new();
-        let mut unassigned: BTreeSet<P> = forwards.keys().copied().collect();
-        while let Some(party) = unassigned.first().copied() {
-            let ahead = reachable(&forwards, party);
-            let group: BTreeSet<P> =
-                reachable(&backwards, party).intersection(&ahead).copied().collect();
-            let inside =
-                |wait: &&&Wait<P, I>| group.contains(&wait.waiter) && group.contains(&wait.blocker);
-            let nodes: BTreeSet<NodeId> =
-                waits.iter().filter(inside).map(|wait| wait.node).collect();
-            unassigned.retain(|party| !group.contains(party));
-            if 1 < nodes.len() {
-                parties.extend(group);
-            }
-        }
-        Self { parties }
     }
-
-    fn any(&self) -> bool {
-        !self.parties.is_empty()
-    }
-
-    fn youngest(&self) -> Option<P> {
-        self.parties.last().copied()
-    }
+    found
 }
 
 /// Without those who wait for nobody or whom nobody waits for, again and again: what remains is small
