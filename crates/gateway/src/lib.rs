@@ -7,6 +7,7 @@
 pub mod catalog;
 mod client;
 pub mod config;
+mod deadlock;
 pub mod error;
 mod executor;
 mod failure;

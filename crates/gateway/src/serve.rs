@@ -18,6 +18,7 @@ use tutti_wire::startup::Startup;
 use crate::catalog::{self, NodeOids, OidMaps};
 use crate::client::{Client, ClientError};
 use crate::config::{Config, NodeConfig};
+use crate::deadlock;
 use crate::error::GatewayError;
 use crate::node::NodeConnection;
 use crate::recovery::{self, Recoverer};
@@ -56,6 +57,7 @@ pub async fn serve(
     let shared = Arc::new(Shared::new(config, incarnation, catalog, oids));
 
     let mut sessions = JoinSet::new();
+    sessions.spawn(deadlock::watch(shared.clone()));
     let house = Housekeeper { shared: shared.clone(), home, recoverer };
     let keeping_house = house.run();
     tokio::pin!(shutdown, keeping_house);

@@ -16,6 +16,7 @@ use tutti_wire::startup::put_cancel;
 
 use crate::catalog::OidMaps;
 use crate::config::{Config, NodeConfig};
+use crate::deadlock::Activities;
 use crate::finisher::{self, Finishers};
 use crate::isolation::applying::Applying;
 use crate::isolation::connections::OwnConnections;
@@ -61,6 +62,8 @@ pub struct Shared {
     pub connections: Arc<OwnConnections>,
     /// What ends global transactions on nodes, and records decisions.
     pub finishers: Finishers,
+    /// What sessions are at, for whoever looks for deadlocks.
+    pub activities: Activities,
     cluster: ClusterTag,
     incarnation: u64,
     transactions: AtomicU64,
@@ -91,6 +94,7 @@ impl Shared {
             connections,
             config,
             finishers,
+            activities: Activities::default(),
             cluster,
             incarnation,
             transactions: AtomicU64::new(0),
@@ -211,6 +215,18 @@ impl Shared {
         let mut backends = self.backends(process_id);
         backends.retain(|backend| backend.node == node);
         self.cancel(&backends).await;
+    }
+
+    /// Which session each backend on a node works for, by node and process id there; sessions by
+    /// their own process ids.
+    pub fn sessions_by_backend(&self) -> HashMap<(NodeId, i32), i32> {
+        let cancel = self.cancel.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_session = |(session, entry): (&i32, &CancelEntry)| {
+            let session = *session;
+            let place = |backend: &BackendKey| ((backend.node, backend.process_id), session);
+            entry.backends.iter().map(place).collect::<Vec<_>>()
+        };
+        cancel.iter().flat_map(of_session).collect()
     }
 
     /// A global transaction is applied and flushed everywhere: its decision row may go.

@@ -287,6 +287,7 @@ impl Session {
 
     async fn end_transaction(&mut self, committed: bool) -> Result<(), Failure> {
         let ended = std::mem::take(&mut self.transaction);
+        self.activity.note_nodes(0);
         let Transaction { mode, catalog_changed, scope_changed, .. } = ended;
         if mode != Mode::None {
             self.portals.clear();

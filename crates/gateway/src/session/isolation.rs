@@ -45,6 +45,7 @@ impl Session {
             }
             let access = if ticket { Access::Write } else { access };
             self.transaction.record(node, access);
+            self.activity.note_nodes(self.transaction.nodes.len());
         }
         Ok(self.links.get_mut(&node).expect("opened above"))
     }

@@ -34,6 +34,7 @@ pub(crate) use transaction::Level;
 pub use transaction::{Characteristics, Mode, Transaction};
 
 use crate::client::{Client, ClientError};
+use crate::deadlock::Activity;
 use crate::failure::Failure;
 use crate::node::{NodeConnection, NodeError};
 use crate::shared::{BackendKey, Shared};
@@ -49,6 +50,7 @@ pub struct Session {
     startup: Vec<(String, String)>,
     number: u64,
     process_id: i32,
+    activity: Arc<Activity>,
     pub(crate) links: BTreeMap<NodeId, Link>,
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) scope: NameScope,
@@ -116,6 +118,7 @@ impl Session {
         }
         let (number, process_id, secret) = shared.register_session();
         let mut session = Self {
+            activity: shared.activities.register(process_id),
             catalog: shared.catalog(),
             shared,
             client,
@@ -170,12 +173,14 @@ impl Session {
     /// Serves the client until it leaves.
     pub async fn run(mut self) -> Result<(), ClientError> {
         loop {
+            self.activity.end_message();
             let frame = if self.listening && !self.client.has_frame() {
                 self.wait_for_client_or_notification().await?
             } else {
                 self.client.next_frame().await?
             };
             let Some(frame) = frame else { break };
+            self.activity.begin_message();
             match frame.tag() {
                 b'Q' => self.simple_query(&frame).await?,
                 b'P' | b'B' | b'D' | b'E' | b'C' | b'H' | b'S' => {

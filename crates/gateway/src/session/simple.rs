@@ -43,7 +43,7 @@ impl Session {
             Ok(()) => Ok(()),
             Err(Failure::Client(error)) => Err(error),
             Err(Failure::Statement(error)) => {
-                self.client.put_error(&error);
+                self.client.put_error(&self.activity.reword(*error));
                 self.fail_transaction();
                 if self.transaction.mode == Mode::Implicit {
                     match self.rollback().await {

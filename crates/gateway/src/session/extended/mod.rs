@@ -67,7 +67,7 @@ impl Session {
         match failure {
             Failure::Client(error) => Err(error),
             Failure::Statement(error) => {
-                self.client.put_error(&error);
+                self.client.put_error(&self.activity.reword(*error));
                 self.fail_transaction();
                 Ok(())
             }

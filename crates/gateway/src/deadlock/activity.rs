@@ -1,0 +1,184 @@
+//! What each session is at, for whoever looks for deadlocks, and the mark of a victim.
+//!
+//! Owns: that a mark turns no other error than that of the statement for which it was made.
+//! Never: waits; a session pays a few stores per message.
+//! Start reading at [`Activity`].
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use tutti_wire::error_fields::ErrorFields;
+
+/// SQLSTATE query_canceled: what a node says when the victim's statement was cancelled there.
+const CANCELED: &str = "57014";
+const DEADLOCK: &str = "40P01";
+const HINT: &str = "The transaction is the youngest of those that waited for each other over several nodes. Retry it.";
+
+/// One session's. Only the session itself changes it, except for the mark.
+#[derive(Debug, Default)]
+pub struct Activity {
+    /// Grows; odd while the session is at a message of its client.
+    message: AtomicU64,
+    /// Its transaction is on several nodes.
+    spans: AtomicBool,
+    mark: Mutex<Option<Mark>>,
+}
+
+/// That the session's statement was ended because of a deadlock.
+#[derive(Debug)]
+struct Mark {
+    /// For later messages it means nothing.
+    last_message: u64,
+    /// For the client.
+    detail: String,
+}
+
+impl Activity {
+    /// A message of the client came.
+    pub fn begin_message(&self) {
+        self.message.store(self.message.load(Ordering::Relaxed) | 1, Ordering::Relaxed);
+    }
+
+    /// The session waits for its client.
+    pub fn end_message(&self) {
+        let next = self.message.load(Ordering::Relaxed).next_multiple_of(2);
+        self.message.store(next, Ordering::Relaxed);
+    }
+
+    /// The transaction is on so many nodes now; 0 when it has ended.
+    pub fn note_nodes(&self, count: usize) {
+        self.spans.store(1 < count, Ordering::Relaxed);
+    }
+
+    /// The statement that runs now is being cancelled because of this deadlock.
+    pub(super) fn mark(&self, detail: String) {
+        // A session that has not been told yet to fetch an answer does so with its next message.
+        let last_message = self.message.load(Ordering::Relaxed) | 1;
+        *self.locked_mark() = Some(Mark { last_message, detail });
+    }
+
+    /// It was not cancelled after all.
+    pub(super) fn unmark(&self) {
+        *self.locked_mark() = None;
+    }
+
+    /// An error as the client shall hear it: a cancellation that was our doing is a deadlock.
+    ///
+    /// To be called where a failure is reported to the client, while its message is handled.
+    #[must_use]
+    pub fn reword(&self, error: ErrorFields) -> ErrorFields {
+        let Some(mark) = self.locked_mark().take() else { return error };
+        if error.sqlstate() != CANCELED || mark.last_message < self.message.load(Ordering::Relaxed)
+        {
+            return error;
+        }
+        let mut fields = ErrorFields::error(DEADLOCK, "deadlock detected")
+            .with(b'D', mark.detail)
+            .with(b'H', HINT);
+        // Where in which statement it was still holds; which line of PostgreSQL raised it does not.
+        let context = error.fields.into_iter().filter(|(code, _)| b"WPpq".contains(code));
+        fields.fields.extend(context);
+        fields
+    }
+
+    fn locked_mark(&self) -> std::sync::MutexGuard<'_, Option<Mark>> {
+        self.mark.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Those of all sessions, by process id.
+#[derive(Debug, Default)]
+pub struct Activities(Mutex<HashMap<i32, Weak<Activity>>>);
+
+impl Activities {
+    /// For a new session. It is forgotten when the session lets it go.
+    pub fn register(&self, process_id: i32) -> Arc<Activity> {
+        let activity = Arc::new(Activity::default());
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.insert(process_id, Arc::downgrade(&activity));
+        activity
+    }
+
+    /// The message that each session is at whose transaction is on several nodes.
+    pub(super) fn at_work(&self) -> BTreeMap<i32, u64> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut found = BTreeMap::new();
+        all.retain(|process_id, activity| {
+            let Some(activity) = activity.upgrade() else { return false };
+            let message = activity.message.load(Ordering::Relaxed);
+            if message % 2 == 1 && activity.spans.load(Ordering::Relaxed) {
+                found.insert(*process_id, message);
+            }
+            true
+        });
+        found
+    }
+
+    /// One session's, if it is still there.
+    pub(super) fn of(&self, process_id: i32) -> Option<Arc<Activity>> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.get(&process_id).and_then(Weak::upgrade)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn canceled() -> ErrorFields {
+        ErrorFields::error(CANCELED, "canceling statement due to user request")
+            .with(b'W', "while updating tuple (0,1) in relation \"t\"")
+            .with(b'R', "ProcessInterrupts")
+    }
+
+    #[test]
+    fn a_marked_statement_that_was_cancelled_was_in_a_deadlock() {
+        let activity = Activity::default();
+        activity.begin_message();
+        activity.mark("Process 1 waits.".to_owned());
+        let told = activity.reword(canceled());
+        assert_eq!((told.sqlstate(), told.message()), (DEADLOCK, "deadlock detected"));
+        assert_eq!(told.get(b'D'), Some("Process 1 waits."));
+        assert_eq!(told.get(b'W'), canceled().get(b'W'));
+        assert_eq!((told.get(b'H'), told.get(b'R')), (Some(HINT), None));
+        assert_eq!(activity.reword(canceled()), canceled(), "once");
+    }
+
+    #[test]
+    fn a_stale_mark_turns_nothing() {
+        let activity = Activity::default();
+        activity.begin_message();
+        activity.mark(String::new());
+        let other = ErrorFields::error("23505", "duplicate key");
+        assert_eq!(activity.reword(other.clone()), other, "it failed for another reason");
+        assert_eq!(activity.reword(canceled()), canceled());
+
+        activity.mark(String::new());
+        activity.end_message();
+        activity.begin_message();
+        assert_eq!(activity.reword(canceled()), canceled(), "of a later message");
+
+        activity.mark(String::new());
+        activity.unmark();
+        assert_eq!(activity.reword(canceled()), canceled(), "it was not cancelled by us");
+    }
+
+    #[test]
+    fn only_sessions_at_work_on_several_nodes_count() {
+        let all = Activities::default();
+        let (one, other) = (all.register(1), all.register(2));
+        one.begin_message();
+        other.begin_message();
+        one.note_nodes(1);
+        other.note_nodes(2);
+        assert_eq!(all.at_work(), BTreeMap::from([(2, 1)]));
+        other.end_message();
+        assert_eq!(all.at_work(), BTreeMap::new());
+        other.begin_message();
+        assert_eq!(all.at_work(), BTreeMap::from([(2, 3)]), "another message");
+        drop(other);
+        assert_eq!(all.at_work(), BTreeMap::new());
+        assert!(all.of(1).is_some() && all.of(2).is_none());
+    }
+}
