@@ -165,7 +165,7 @@ impl Session {
             // It commits by itself.
             self.pass_rooms().await;
         }
-        self.wait_for_visible(node).await;
+        self.wait_for_visible(node).await?;
         let link = self.enlist(node, access).await?;
         call.put(link, text);
         link.connection().flush().await?;
@@ -232,7 +232,7 @@ impl Session {
             let link = self.enlist(NodeId::HOME, Access::Write).await?;
             link.query(&locks.join("; ")).await?;
         }
-        self.wait_for_visible(NodeId::HOME).await;
+        self.wait_for_visible(NodeId::HOME).await?;
         let link = self.enlist(NodeId::HOME, Access::Write).await?;
         call.put(link, text);
         link.connection().flush().await?;
