@@ -11,7 +11,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tutti_embed::Cluster;
-use tutti_gateway::{Config, DefaultDistribution, GatewayError, NodeConfig, Switches};
+use tutti_gateway::{Config, DefaultDistribution, GatewayError, NodeConfig, Switches, Writable};
 
 use crate::client::Endpoint;
 use crate::servers;
@@ -37,6 +37,8 @@ pub fn config(servers: &Cluster, listen: String) -> Config {
         port: server.port(),
         user: "postgres".to_owned(),
         password: None,
+        hosts: Vec::new(),
+        writable: Writable::default(),
     };
     Config {
         listen,
@@ -61,10 +63,16 @@ impl TestCluster {
 
     /// The same, with parts of the gateway switched off: to show that a test finds what they prevent.
     pub fn start_with(servers: Cluster, switches: Switches) -> Result<Self> {
+        let config = Config { switches, ..config(&servers, String::new()) };
+        Self::start_configured(servers, config)
+    }
+
+    /// The same, by this configuration of the servers; the address to listen on is chosen here.
+    pub fn start_configured(servers: Cluster, config: Config) -> Result<Self> {
         let runtime = Runtime::new()?;
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0"))?;
         let port = listener.local_addr()?.port();
-        let config = Config { switches, ..config(&servers, format!("127.0.0.1:{port}")) };
+        let config = Config { listen: format!("127.0.0.1:{port}"), ..config };
         runtime.block_on(tutti_gateway::init(&config, false)).context("write the catalog")?;
         let (end, asked_to_end) = oneshot::channel::<()>();
         let gateway = runtime.spawn(tutti_gateway::serve(config, listener, async move {
@@ -90,6 +98,11 @@ impl TestCluster {
     /// The nodes themselves.
     pub fn servers(&self) -> &Cluster {
         &self.servers
+    }
+
+    /// The nodes themselves, to stop or kill them.
+    pub fn servers_mut(&mut self) -> &mut Cluster {
+        &mut self.servers
     }
 
     /// Asks the gateway to end and waits for it.

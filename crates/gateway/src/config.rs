@@ -1,8 +1,11 @@
 //! The gateway's configuration file, `tutti.toml`.
 //!
-//! Owns: names, defaults and checks of the settings.
+//! Owns: names, defaults and checks of the settings, and which of a node's hosts was last found to
+//! take writes.
 //! Never: opens anything.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -75,17 +78,105 @@ pub enum DefaultDistribution {
 pub struct NodeConfig {
     /// 1, 2, 3…
     pub id: u16,
-    /// Name or address.
+    /// Name or address. Empty if `hosts` is given.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub host: String,
     /// TCP port.
     #[serde(default = "default_port")]
     pub port: u16,
+    /// In place of `host`: a primary and its standbys, each `host` or `host:port`. The one that takes
+    /// writes is the node.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<String>,
     /// Role that the gateway itself connects as; needs to be superuser or owner of the database.
     #[serde(default = "default_user")]
     pub user: String,
     /// Its password, if the node asks for one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password: Option<String>,
+    /// Which of `hosts` took writes when last tried.
+    #[serde(skip)]
+    pub writable: Writable,
+}
+
+/// A position in a node's list of hosts, shared by all copies of its configuration.
+#[derive(Clone, Debug, Default)]
+pub struct Writable(Arc<AtomicUsize>);
+
+/// What was found out while running is no part of the configuration.
+impl PartialEq for Writable {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Writable {}
+
+/// Where a server listens.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Address {
+    /// Name or address.
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
+}
+
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+impl NodeConfig {
+    /// The address where the node was when last reached, or the first one.
+    pub fn address(&self) -> Address {
+        self.addresses().swap_remove(0).1
+    }
+
+    /// Every address where the node may be, with its position; the one that was last found to take
+    /// writes comes first.
+    pub fn addresses(&self) -> Vec<(usize, Address)> {
+        if self.hosts.is_empty() {
+            return vec![(0, Address { host: self.host.clone(), port: self.port })];
+        }
+        let parsed = self.hosts.iter().map(|text| parse_address(text, self.port));
+        let fallback = |text: &String| Address { host: text.clone(), port: self.port };
+        let mut addresses: Vec<_> = parsed
+            .zip(&self.hosts)
+            .map(|(address, text)| address.unwrap_or_else(|| fallback(text)))
+            .enumerate()
+            .collect();
+        let writable = self.writable.0.load(Ordering::Relaxed).min(addresses.len() - 1);
+        addresses[..=writable].rotate_right(1);
+        addresses
+    }
+
+    /// The host at this position of [`Self::addresses`] takes writes.
+    pub fn note_writable(&self, position: usize) {
+        self.writable.0.store(position, Ordering::Relaxed);
+    }
+}
+
+/// `host`, `host:port`, `[v6]` or `[v6]:port`.
+fn parse_address(text: &str, default_port: u16) -> Option<Address> {
+    let (host, port) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (host, port) = rest.split_once(']')?;
+            (host, if port.is_empty() { None } else { Some(port.strip_prefix(':')?) })
+        }
+        None => match text.split_once(':') {
+            // More than one colon: an IPv6 address without brackets.
+            Some((_, port)) if port.contains(':') => (text, None),
+            Some((host, port)) => (host, Some(port)),
+            None => (text, None),
+        },
+    };
+    let port = port.map_or(Some(default_port), |port| port.parse().ok())?;
+    (!host.is_empty()).then(|| Address { host: host.to_owned(), port })
 }
 
 fn default_listen() -> String {
@@ -125,6 +216,20 @@ pub enum ConfigError {
         /// What the position asks for.
         expected: usize,
     },
+    /// Neither or both of `host` and `hosts`.
+    #[error("node {node} needs either host = \"...\" or hosts = [\"...\", ...], and not both")]
+    Hosts {
+        /// Its id.
+        node: u16,
+    },
+    /// One of `hosts` cannot be read.
+    #[error("node {node}: {found:?} is not a host or host:port")]
+    Host {
+        /// Its id.
+        node: u16,
+        /// As written.
+        found: String,
+    },
     /// The cluster's name cannot be part of an identifier.
     #[error("cluster must be 1 to 16 characters of a-z and 0-9, not {0:?}")]
     ClusterName(String),
@@ -146,6 +251,13 @@ impl Config {
         for (position, node) in self.nodes.iter().enumerate() {
             if usize::from(node.id) != position + 1 {
                 return Err(ConfigError::NodeIds { found: node.id, expected: position + 1 });
+            }
+            if node.host.is_empty() == node.hosts.is_empty() {
+                return Err(ConfigError::Hosts { node: node.id });
+            }
+            let bad = node.hosts.iter().find(|text| parse_address(text, node.port).is_none());
+            if let Some(found) = bad {
+                return Err(ConfigError::Host { node: node.id, found: found.clone() });
             }
         }
         let name_is_good = (1..=16).contains(&self.cluster.len())
@@ -172,5 +284,33 @@ mod tests {
     fn gaps_in_node_ids_are_refused() {
         let error = Config::from_toml("[[node]]\nid = 2\nhost = \"db1\"\n").unwrap_err();
         assert!(matches!(error, ConfigError::NodeIds { found: 2, expected: 1 }));
+    }
+
+    #[test]
+    fn a_node_may_be_a_list_of_hosts_and_the_one_that_takes_writes_comes_first() {
+        let text =
+            "[[node]]\nid = 1\nport = 6000\nhosts = ['a', 'b:5433', '[::1]:5434', 'fe80::1']\n";
+        let config = Config::from_toml(text).unwrap();
+        let node = &config.nodes[0];
+        let copy = config.clone();
+        let shown = |node: &NodeConfig| {
+            let addresses = node.addresses().into_iter();
+            addresses.map(|(_, address)| address.to_string()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(shown(node), "a:6000 b:5433 [::1]:5434 [fe80::1]:6000");
+        node.note_writable(2);
+        assert_eq!(shown(&copy.nodes[0]), "[::1]:5434 a:6000 b:5433 [fe80::1]:6000");
+        assert_eq!(copy.nodes[0].address().port, 5434);
+    }
+
+    #[test]
+    fn hosts_that_cannot_be_are_refused() {
+        let check = |line: &str| Config::from_toml(&format!("[[node]]\nid = 1\n{line}\n"));
+        assert!(matches!(check(""), Err(ConfigError::Hosts { node: 1 })));
+        assert!(matches!(check("host = 'a'\nhosts = ['b']"), Err(ConfigError::Hosts { .. })));
+        for bad in ["a:", "a:x", ":5432", "[::1", "[::1]5432", ""] {
+            let checked = check(&format!("hosts = ['{bad}']"));
+            assert!(matches!(checked, Err(ConfigError::Host { .. })), "{bad}: {checked:?}");
+        }
     }
 }

@@ -25,7 +25,7 @@ use crate::config::Config;
 use crate::node::{Durability, NodeError, Rows};
 
 /// Connections per node for finishing, where nobody says otherwise.
-pub const LANES_DEFAULT: usize = 8;
+pub const LANES_DEFAULT: usize = 4;
 
 /// See the module's documentation. Dropping it closes the connections.
 #[derive(Debug)]

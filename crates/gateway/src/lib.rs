@@ -14,7 +14,9 @@ mod failure;
 pub mod finisher;
 pub mod init;
 mod isolation;
+mod live;
 pub mod node;
+pub mod nodes;
 pub mod recovery;
 pub mod sentinel;
 mod serve;
@@ -22,7 +24,9 @@ mod session;
 mod shared;
 pub mod status;
 
-pub use config::{Config, ConfigError, DefaultDistribution, NodeConfig, Switches};
+pub use config::{
+    Address, Config, ConfigError, DefaultDistribution, NodeConfig, Switches, Writable,
+};
 pub use error::GatewayError;
 pub use init::init;
 pub use serve::serve;

@@ -3,7 +3,8 @@
 //! Owns: that one gateway serves a cluster, its incarnation, the listing of prepared transactions,
 //! the driving of [`tutti_txn::recovery`], and the removal of decisions that nobody needs.
 //! Never: decides. The record on the anchor does; `docs/protocol/anchored-commit.md` says why.
-//! Start reading at [`Recoverer::settle_in_doubt`], then `driver`.
+//! Start reading at [`Recoverer::settle_in_doubt`], then `driver`. While the gateway serves: `watch`
+//! (one task per node, sees what is in doubt there), `settler` (settles it), `forget`.
 //!
 //! **Fencing.** A look at a node shows that nothing is left only if no backend of a dead gateway can
 //! still prepare there. Such a backend shows no trace of its gateway: clients choose their
@@ -12,10 +13,15 @@
 //! again until no such statement runs. A PREPARE that is still on its way to a backend escapes this;
 //! it lands, if at all, a moment later. It does no harm: its coordinator is dead and has not had
 //! its vote, so its transaction is not decided and the record will refuse it; but it holds locks, so
-//! [`Recoverer::sweep`] runs again and again while the gateway serves, and settles what belongs to
-//! earlier incarnations.
+//! while the gateway serves every node is looked at again and again, and what belongs to earlier
+//! incarnations is settled.
 
+pub(crate) mod doubts;
 mod driver;
+pub(crate) mod forget;
+mod outcome;
+pub(crate) mod settler;
+pub(crate) mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -25,6 +31,8 @@ use tutti_txn::decision::Decision;
 use tutti_txn::gid::{ClusterTag, Gid};
 use tutti_txn::recovery::in_doubt;
 
+pub use self::outcome::InDoubt;
+pub(crate) use self::outcome::{list_in_doubt, outcome};
 use crate::catalog::{Answer, load::not_initialised};
 use crate::config::Config;
 use crate::error::GatewayError;
@@ -40,9 +48,13 @@ const ROUNDS_MAX: u32 = 100;
 const ROUND_PAUSE: Duration = Duration::from_millis(100);
 /// How long one transaction may take to settle while the gateway starts.
 const SETTLE_PATIENCE: Duration = Duration::from_secs(30);
-/// A refusal by recovery is kept this long: a gateway that was only taken for dead may still try to
-/// record the other decision.
-const REFUSALS_KEPT: &str = "1 hour";
+/// What may be forgotten only because it is old: records that a client was told to ask for (08007),
+/// and refusals, for a gateway that was only taken for dead may still try to record the other
+/// decision.
+const RECORDS_KEPT: &str = "7 days";
+/// What our cluster has prepared on a node, and since when.
+const PREPARED: &str = "SELECT gid FROM pg_catalog.pg_prepared_xacts
+WHERE database = pg_catalog.current_database()";
 
 /// Refuses to be the second gateway of a cluster. The lock is held as long as `home` is open; a
 /// gateway that loses that connection must stop serving.
@@ -211,8 +223,6 @@ impl Recoverer {
 
     /// Lists what incarnations before `incarnation` have prepared, or are preparing, on all nodes.
     async fn list(&mut self, incarnation: u64) -> Result<Listing, GatewayError> {
-        const PREPARED: &str = "SELECT gid FROM pg_catalog.pg_prepared_xacts
-            WHERE database = pg_catalog.current_database()";
         // The statement is asked for before the list: what ends between the two is in the list.
         const PREPARING: &str = "SELECT query FROM pg_catalog.pg_stat_activity
             WHERE datname = pg_catalog.current_database() AND state = 'active'
@@ -260,22 +270,22 @@ impl Recoverer {
         Ok(())
     }
 
-    /// Removes records that earlier incarnations left. Returns how many.
+    /// Removes records of incarnations up to `incarnation` that are old. Returns how many.
     ///
-    /// Requires: nothing of theirs is prepared any more ([`Self::settle_in_doubt`] returned).
-    /// Refusals stay for a while, for a gateway that was only taken for dead.
+    /// Most records go long before, see [`Self::forget_decisions`]. What stays until here: those of
+    /// transactions in whose commit something failed, and refusals.
     pub async fn clean_decisions(&mut self, incarnation: u64) -> Result<u64, GatewayError> {
-        let listing = self.list(incarnation).await?;
-        if !listing.in_doubt.is_empty() || listing.still_preparing {
-            return Ok(0);
-        }
+        let listing = self.list(u64::MAX).await?;
+        let in_doubt: Vec<_> = listing.in_doubt.keys().map(Gid::to_string).collect();
         let own = format!("^tutti_{}_[0-9]{{1,18}}_[0-9]+_[0-9]+$", self.cluster);
         let sql = format!(
             "DELETE FROM tutti.decision WHERE CASE WHEN gid ~ '{own}'
-    THEN pg_catalog.split_part(gid, '_', 3)::pg_catalog.int8 < {}
-        AND (decision = 'committed' OR at < pg_catalog.now() - '{REFUSALS_KEPT}'::pg_catalog.interval)
+    THEN pg_catalog.split_part(gid, '_', 3)::pg_catalog.int8 <= {}
+        AND at < pg_catalog.now() - '{RECORDS_KEPT}'::pg_catalog.interval
+        AND gid <> ALL ('{{{}}}')
     ELSE false END",
-            i64::try_from(incarnation).unwrap_or(i64::MAX)
+            i64::try_from(incarnation).unwrap_or(i64::MAX),
+            in_doubt.join(",")
         );
         let mut removed = 0;
         for node in self.nodes() {

@@ -1,7 +1,7 @@
 //! Accepting clients, and the gateway's own life: start, housekeeping, stop.
 //!
 //! Owns: the order of start-up (lock, settle what is in doubt, load the catalog, only then serve),
-//! the listener, cancel requests, and the forgetting of decisions that nobody needs.
+//! the listener, cancel requests, and that recovery runs.
 //! Never: speaks for a session.
 
 use std::future::Future;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
-use tutti_txn::decision::Decision;
+use tutti_sql::catalog::NodeId;
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::startup::Startup;
 
@@ -25,10 +25,8 @@ use crate::recovery::{self, Recoverer};
 use crate::session::Session;
 use crate::shared::Shared;
 
-/// How often decisions of applied transactions are forgotten, and left-overs looked for.
-const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(1);
-/// How long one transaction may take to settle in one round.
-const SETTLE_PATIENCE: Duration = Duration::from_secs(5);
+/// How often this gateway looks whether it still has its lock.
+const LOCK_INTERVAL: Duration = Duration::from_secs(1);
 /// A client that has not said who it is by then is sent away.
 const STARTUP_DEADLINE: Duration = Duration::from_secs(60);
 /// Pause after a failed accept (out of file descriptors, say).
@@ -58,7 +56,7 @@ pub async fn serve(
 
     let mut sessions = JoinSet::new();
     sessions.spawn(deadlock::watch(shared.clone()));
-    let house = Housekeeper { shared: shared.clone(), home, recoverer };
+    let house = Housekeeper { shared: shared.clone(), home };
     let keeping_house = house.run();
     tokio::pin!(shutdown, keeping_house);
     let ended = loop {
@@ -111,24 +109,28 @@ async fn read_oids(config: &Config, home: &mut NodeConnection) -> Result<OidMaps
     Ok(OidMaps::compare(&at_home, &others))
 }
 
-/// Forgets decisions that every participant has applied, settles what earlier incarnations left
-/// behind and a late PREPARE brought to light, and watches over the gateway's lock.
+/// Watches over the gateway's lock, and runs what recovers nodes and forgets decisions.
 struct Housekeeper {
     shared: Arc<Shared>,
     /// Holds the gateway's lock.
     home: NodeConnection,
-    recoverer: Recoverer,
 }
 
 impl Housekeeper {
     /// Runs until another gateway has taken the cluster over.
     async fn run(mut self) -> GatewayError {
-        let mut rounds = tokio::time::interval(HOUSEKEEPING_INTERVAL);
+        let mut helpers = JoinSet::new();
+        for node in &self.shared.config.nodes {
+            helpers.spawn(recovery::watch::run(self.shared.clone(), NodeId(node.id)));
+        }
+        helpers.spawn(recovery::settler::run(self.shared.clone()));
+        helpers.spawn(recovery::forget::run(self.shared.clone()));
+        let mut rounds = tokio::time::interval(LOCK_INTERVAL);
         rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            rounds.tick().await;
-            if let Err(error) = self.round().await {
-                tracing::warn!(%error, "cannot keep house; trying again");
+            tokio::select! {
+                _ = rounds.tick() => (),
+                Some(ended) = helpers.join_next() => panic!("recovery ended by a bug: {ended:?}"),
             }
             if let Err(error) = self.keep_lock().await {
                 match error {
@@ -137,26 +139,6 @@ impl Housekeeper {
                 }
             }
         }
-    }
-
-    async fn round(&mut self) -> Result<(), GatewayError> {
-        let applied = self.shared.take_applied();
-        if !applied.is_empty() {
-            // Not put back on failure: the next start removes what is left.
-            self.recoverer.forget_decisions(&applied).await?;
-        }
-        self.recoverer.sweep(self.shared.incarnation()).await?;
-        for (gid, nodes) in self.shared.take_left() {
-            match self.recoverer.settle(&gid, &nodes, SETTLE_PATIENCE).await {
-                Ok(Decision::Committed) => self.shared.note_applied(gid),
-                Ok(Decision::Aborted) => (),
-                Err(error) => {
-                    tracing::warn!(%gid, %error, "cannot finish a transaction yet; trying again");
-                    self.shared.leave_to_recovery(gid, nodes);
-                }
-            }
-        }
-        Ok(())
     }
 
     /// The lock ends with its connection: a new one must take it again before anybody else does.

@@ -4,13 +4,14 @@
 //! cancel requests find their session, and decisions that may be forgotten.
 //! Never: holds a lock across an await.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tutti_sql::catalog::{Catalog, NodeId};
+use tutti_txn::decision::Decision;
 use tutti_txn::gid::{ClusterTag, Gid};
 use tutti_wire::startup::put_cancel;
 
@@ -23,6 +24,9 @@ use crate::isolation::connections::OwnConnections;
 use crate::isolation::rooms::Doors;
 use crate::isolation::snapshots::Snapshots;
 use crate::isolation::turns::Turns;
+use crate::live::Live;
+use crate::nodes::Nodes;
+use crate::recovery::doubts::Doubts;
 use crate::sentinel::Sentinels;
 
 /// A backend on a node that works for a session: what a cancel request to it must carry.
@@ -64,6 +68,12 @@ pub struct Shared {
     pub finishers: Finishers,
     /// What sessions are at, for whoever looks for deadlocks.
     pub activities: Activities,
+    /// Which nodes may be read.
+    pub nodes: Arc<Nodes>,
+    /// Global transactions that are being committed here.
+    pub live: Live,
+    /// Those that recovery must finish.
+    pub doubts: Doubts,
     cluster: ClusterTag,
     incarnation: u64,
     transactions: AtomicU64,
@@ -72,8 +82,6 @@ pub struct Shared {
     catalog: RwLock<Arc<Catalog>>,
     oids: RwLock<Arc<OidMaps>>,
     cancel: Mutex<HashMap<i32, CancelEntry>>,
-    applied: Mutex<Vec<Gid>>,
-    left: Mutex<BTreeMap<Gid, BTreeSet<NodeId>>>,
 }
 
 impl Shared {
@@ -84,14 +92,23 @@ impl Shared {
         let cluster = config.cluster.parse().expect("Config::check has passed");
         let finishers = Finishers::new(&Arc::new(config.clone()), finisher::LANES_DEFAULT);
         let doors = Doors::new(config.switches.rooms);
-        let connections = Arc::new(OwnConnections::default());
+        let nodes = Arc::new(Nodes::new(&config));
+        let connections = Arc::new(OwnConnections::new(nodes.clone()));
         Self {
             applying: Applying::new(config.switches.rooms),
             turns: Arc::default(),
-            snapshots: Snapshots::new(config.clone(), doors.clone(), connections.clone()),
+            snapshots: Snapshots::new(
+                config.clone(),
+                nodes.clone(),
+                doors.clone(),
+                connections.clone(),
+            ),
             sentinels: Sentinels::start(&config),
             doors,
             connections,
+            nodes,
+            live: Live::default(),
+            doubts: Doubts::default(),
             config,
             finishers,
             activities: Activities::default(),
@@ -103,8 +120,6 @@ impl Shared {
             catalog: RwLock::new(Arc::new(catalog)),
             oids: RwLock::new(Arc::new(oids)),
             cancel: Mutex::default(),
-            applied: Mutex::default(),
-            left: Mutex::default(),
         }
     }
 
@@ -195,9 +210,9 @@ impl Shared {
     /// sent to a backend afterwards is not hit any more.
     pub async fn cancel(&self, backends: &[BackendKey]) {
         for backend in backends {
-            let node = self.node(backend.node);
+            let address = self.node(backend.node).address();
             let sent = async {
-                let mut stream = TcpStream::connect((node.host.as_str(), node.port)).await?;
+                let mut stream = TcpStream::connect((address.host.as_str(), address.port)).await?;
                 let mut packet = bytes::BytesMut::new();
                 put_cancel(&mut packet, backend.process_id, backend.secret);
                 stream.write_all(&packet).await?;
@@ -229,24 +244,20 @@ impl Shared {
         cancel.iter().flat_map(of_session).collect()
     }
 
-    /// A global transaction is applied and flushed everywhere: its decision row may go.
+    /// The cluster's name as it is in gids.
+    pub fn cluster(&self) -> &ClusterTag {
+        &self.cluster
+    }
+
+    /// A global transaction has committed on all its nodes: its record may be forgotten.
     pub fn note_applied(&self, gid: Gid) {
-        self.applied.lock().unwrap_or_else(PoisonError::into_inner).push(gid);
+        self.doubts.note_applied([gid]);
     }
 
-    /// A coordinator could not finish these nodes; somebody else must.
-    pub fn leave_to_recovery(&self, gid: Gid, nodes: impl IntoIterator<Item = NodeId>) {
-        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
-        left.entry(gid).or_default().extend(nodes);
-    }
-
-    /// Takes what coordinators could not finish.
-    pub fn take_left(&self) -> BTreeMap<Gid, BTreeSet<NodeId>> {
-        std::mem::take(&mut self.left.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Takes the decisions that may be forgotten.
-    pub fn take_applied(&self) -> Vec<Gid> {
-        std::mem::take(&mut self.applied.lock().unwrap_or_else(PoisonError::into_inner))
+    /// A coordinator cannot finish this node; recovery does. Unless it is certain that the
+    /// transaction is aborted, the node is closed to reads when this returns.
+    pub fn leave_to_recovery(&self, gid: &Gid, node: NodeId, decision: Option<Decision>) {
+        let closes = decision != Some(Decision::Aborted);
+        self.doubts.add(&self.nodes, gid, node, closes);
     }
 }

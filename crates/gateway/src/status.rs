@@ -14,8 +14,9 @@ use crate::config::{Config, NodeConfig};
 use crate::error::GatewayError;
 use crate::init::check_identity;
 use crate::node::NodeConnection;
+use crate::recovery::{self, InDoubt};
 
-/// The cluster at one time. `Display` writes three aligned tables.
+/// The cluster at one time. `Display` writes aligned tables.
 #[derive(Clone, Debug)]
 pub struct Status {
     /// The cluster's name.
@@ -26,6 +27,8 @@ pub struct Status {
     pub tables: Vec<TableStatus>,
     /// Buckets of each map by node.
     pub buckets: BTreeMap<MapId, BTreeMap<NodeId, usize>>,
+    /// Transactions that are prepared on the nodes that answer.
+    pub in_doubt: Vec<InDoubt>,
 }
 
 /// One server.
@@ -87,7 +90,7 @@ pub async fn status(config: &Config) -> Result<Status, GatewayError> {
             }
             Err(error) => Err(in_full(&error)),
         };
-        nodes.push(NodeStatus { id, address: format!("{}:{}", node.host, node.port), answer });
+        nodes.push(NodeStatus { id, address: node.address().to_string(), answer });
     }
     let catalog = loaded.unwrap_or_default();
     let mut buckets: BTreeMap<MapId, BTreeMap<NodeId, usize>> = BTreeMap::new();
@@ -102,7 +105,8 @@ pub async fn status(config: &Config) -> Result<Status, GatewayError> {
         .map(|relation| table_status(relation, &nodes))
         .collect();
     tables.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(Status { cluster: config.cluster.clone(), nodes, tables, buckets })
+    let in_doubt = recovery::list_in_doubt(config).await?;
+    Ok(Status { cluster: config.cluster.clone(), nodes, tables, buckets, in_doubt })
 }
 
 /// An error with its causes, in one line.
@@ -227,6 +231,19 @@ impl fmt::Display for Status {
             );
         }
         writeln!(f)?;
+        write_table(f, &rows)?;
+        if self.in_doubt.is_empty() {
+            return Ok(());
+        }
+
+        let header = ["in doubt or committing", "prepared on", "since", "decision"];
+        let mut rows = vec![header.map(str::to_owned).to_vec()];
+        for doubt in &self.in_doubt {
+            let decision = doubt.decision.map_or("not known".to_owned(), |found| found.to_string());
+            let (gid, nodes) = (doubt.gid.to_string(), doubt.nodes_text());
+            rows.push(vec![gid, nodes, doubt.since.clone(), decision]);
+        }
+        writeln!(f)?;
         write_table(f, &rows)
     }
 }
@@ -262,6 +279,8 @@ fn write_table(f: &mut fmt::Formatter<'_>, rows: &[Vec<String>]) -> fmt::Result 
 
 #[cfg(test)]
 mod tests {
+    use tutti_txn::decision::Decision;
+
     use super::*;
 
     #[test]
@@ -284,7 +303,14 @@ mod tests {
         };
         let buckets =
             BTreeMap::from([(MapId(1), BTreeMap::from([(NodeId(1), 512), (NodeId(2), 512)]))]);
-        let status = Status { cluster: "main".to_owned(), nodes, tables: vec![table], buckets };
+        let doubt = InDoubt {
+            gid: "tutti_main_4_17_1".parse().unwrap(),
+            nodes: [NodeId(1), NodeId(2)].into(),
+            since: "2026-11-21 06:00:00+00".to_owned(),
+            decision: Some(Decision::Committed),
+        };
+        let (cluster, tables, in_doubt) = ("main".to_owned(), vec![table], vec![doubt]);
+        let status = Status { cluster, nodes, tables, buckets, in_doubt };
         let expected = "\
 cluster main
 
@@ -300,6 +326,10 @@ public.orders  hash       customer  1    12                     -
 map  buckets on n1  buckets on n2
 ---  -------------  -------------
 1    512            512
+
+in doubt or committing  prepared on  since                   decision
+----------------------  -----------  ----------------------  ---------
+tutti_main_4_17_1       n1, n2       2026-11-21 06:00:00+00  committed
 ";
         assert_eq!(status.to_string(), expected);
     }

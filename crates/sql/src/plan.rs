@@ -509,7 +509,12 @@ pub enum TuttiCall {
         /// To what.
         distribute_by: DistributeBy,
     },
-    /// `tutti_version()`, `tutti_nodes()`, `tutti_tables()`: information.
+    /// `tutti_outcome('gid')`: what became of a transaction.
+    Outcome {
+        /// Its identifier, as given.
+        gid: String,
+    },
+    /// `tutti_version()`, `tutti_nodes()`, `tutti_tables()`, `tutti_in_doubt()`: information.
     Show {
         /// The function's name.
         function: String,

@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tutti_embed::{Cluster, ClusterOptions, ServerAccount, ServerOptions};
-use tutti_gateway::{Config, DefaultDistribution, GatewayError, NodeConfig, Switches};
+use tutti_gateway::{Config, DefaultDistribution, GatewayError, NodeConfig, Switches, Writable};
 
 use crate::shutdown::Shutdown;
 use crate::{UpArgs, demo, session};
@@ -235,6 +235,8 @@ fn config(name: &str, ports: &[u16], listen: String) -> Config {
         port: *port,
         user: USER.to_owned(),
         password: None,
+        hosts: Vec::new(),
+        writable: Writable::default(),
     };
     Config {
         listen,

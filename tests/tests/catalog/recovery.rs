@@ -66,7 +66,10 @@ async fn the_record_decides_and_its_absence_becomes_a_refusal() -> Result {
         Decision::Aborted
     );
 
-    // Records of applied transactions go; a young refusal stays.
+    // Old records go, young ones stay.
+    assert_eq!(clean_decisions(&config, 2).await?, 0);
+    let age = "UPDATE tutti.decision SET at = now() - interval '8 days'";
+    at(&mut connections, 1).query(age).await?;
     assert_eq!(clean_decisions(&config, 2).await?, 1);
     let count = "SELECT count(*) FROM tutti.decision";
     assert_eq!(text(at(&mut connections, 1), count).await?, "0");

@@ -8,7 +8,7 @@ use tutti_embed::Cluster;
 use tutti_gateway::catalog::{self, choose_placement, note_change, register};
 use tutti_gateway::init::init;
 use tutti_gateway::node::{NodeConnection, NodeError};
-use tutti_gateway::{Config, DefaultDistribution, GatewayError, NodeConfig, Switches};
+use tutti_gateway::{Config, DefaultDistribution, GatewayError, NodeConfig, Switches, Writable};
 use tutti_sql::catalog::{Catalog, NodeId};
 use tutti_sql::plan::CreatedTable;
 use tutti_sql::statement::DistributeBy;
@@ -22,6 +22,8 @@ pub fn config(cluster: &Cluster) -> Config {
         port: server.port(),
         user: "postgres".to_owned(),
         password: None,
+        hosts: Vec::new(),
+        writable: Writable::default(),
     };
     Config {
         listen: "127.0.0.1:0".to_owned(),
@@ -29,7 +31,7 @@ pub fn config(cluster: &Cluster) -> Config {
         cluster: "test".to_owned(),
         default_distribution: DefaultDistribution::Replicated,
         nodes: cluster.servers().iter().enumerate().map(node).collect(),
-        switches: tutti_gateway::Switches::default(),
+        switches: Switches::default(),
     }
 }
 

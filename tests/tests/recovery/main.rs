@@ -1,6 +1,12 @@
 //! Recovery while the gateway runs, against real servers.
 //!
-//! Owns: what fails, when, and what must hold afterwards. `support` has the cluster and the load.
+//! Owns: what fails, when, and what must hold afterwards. `support` has the cluster and what is
+//! believed of each transfer, `proxy` cuts connections at a chosen message.
 
+mod cuts;
+mod failover;
 mod finishers;
+mod orphans;
+mod proxy;
+mod restarts;
 mod support;

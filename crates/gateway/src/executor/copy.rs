@@ -8,7 +8,6 @@ use bytes::{Bytes, BytesMut};
 use tutti_sql::catalog::{NodeId, Placement};
 use tutti_sql::hash::CannotHash;
 use tutti_sql::plan::{Access, CopyFrom, CopyTo, CopyToPlan};
-use tutti_txn::rooms::Room;
 use tutti_wire::backend::decode_command_complete;
 use tutti_wire::copy::{CopyError, CopyFormat, CopyPiece, RowSplitter};
 use tutti_wire::error_fields::ErrorFields;
@@ -387,7 +386,7 @@ impl Session {
             self.transaction.is_open() && self.level() == Level::ReadCommitted;
         let doors = self.shared.doors.clone();
         let inside = match takes_own_snapshots {
-            true => Some(doors.enter(Room::Snapshot).await),
+            true => Some(self.shared.nodes.enter_snapshot_room(&doors, &nodes).await?),
             false => None,
         };
         for node in &nodes {

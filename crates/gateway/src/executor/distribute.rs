@@ -1,7 +1,8 @@
 //! Functions of Tutti itself, called like any function of PostgreSQL.
 //!
-//! Owns: `tutti_distribute`, `tutti_replicate`, `tutti_round_robin` and the informational ones.
-//! Never: decides what a row's node is.
+//! Owns: `tutti_distribute`, `tutti_replicate`, `tutti_round_robin`, `tutti_outcome` and the
+//! informational ones.
+//! Never: decides what a row's node is, or what became of a transaction.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,15 +16,20 @@ use super::Done;
 use super::call::Call;
 use crate::catalog::{self, Redistribution};
 use crate::failure::Failure;
+use crate::recovery::{self, InDoubt};
 use crate::session::{Link, Session};
 
 /// The columns of a function's answer.
 pub(super) fn columns_of(function: &TuttiCall) -> Vec<ColumnDescription> {
     match function {
         TuttiCall::Distribute { function, .. } => vec![ColumnDescription::text(function)],
+        TuttiCall::Outcome { .. } => vec![ColumnDescription::text("tutti_outcome")],
         TuttiCall::Show { function } => match function.as_str() {
             "tutti_nodes" => {
                 vec![ColumnDescription::text("node"), ColumnDescription::text("address")]
+            }
+            "tutti_in_doubt" => {
+                ["gid", "nodes", "since", "decision"].map(ColumnDescription::text).into()
             }
             "tutti_tables" => vec![
                 ColumnDescription::text("table"),
@@ -45,6 +51,10 @@ impl Session {
             TuttiCall::Distribute { table, distribute_by, .. } => {
                 vec![vec![Some(self.redistribute(table, distribute_by).await?)]]
             }
+            TuttiCall::Outcome { gid } => {
+                vec![vec![Some(recovery::outcome(&self.shared, gid).await?.to_string())]]
+            }
+            TuttiCall::Show { function } if function == "tutti_in_doubt" => self.in_doubt().await?,
             TuttiCall::Show { function } => self.information(function),
         };
         let tag = format!("SELECT {}", rows.len());
@@ -110,6 +120,19 @@ impl Session {
         })
     }
 
+    /// What is prepared somewhere and not being committed here at this moment.
+    async fn in_doubt(&self) -> Result<Vec<Vec<Option<String>>>, Failure> {
+        let found = recovery::list_in_doubt(&self.shared.config).await;
+        let found = found.map_err(|error| error.to_fields())?;
+        let left = found.into_iter().filter(|doubt| !self.shared.live.contains(&doubt.gid));
+        let row = |doubt: InDoubt| {
+            let nodes = doubt.nodes_text();
+            let decision = doubt.decision.map(|decision| decision.to_string());
+            vec![Some(doubt.gid.to_string()), Some(nodes), Some(doubt.since), decision]
+        };
+        Ok(left.map(row).collect())
+    }
+
     fn information(&self, function: &str) -> Vec<Vec<Option<String>>> {
         match function {
             "tutti_nodes" => self
@@ -117,12 +140,7 @@ impl Session {
                 .config
                 .nodes
                 .iter()
-                .map(|node| {
-                    vec![
-                        Some(format!("n{}", node.id)),
-                        Some(format!("{}:{}", node.host, node.port)),
-                    ]
-                })
+                .map(|node| vec![Some(format!("n{}", node.id)), Some(node.address().to_string())])
                 .collect(),
             "tutti_tables" => self.table_rows(),
             _ => vec![vec![Some(format!("Tutti {}", env!("CARGO_PKG_VERSION")))]],

@@ -21,7 +21,6 @@ use std::time::Duration;
 
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::Access;
-use tutti_txn::rooms::Room;
 use tutti_wire::frontend::{
     Arguments, Target, put_bind, put_close, put_describe, put_execute, put_flush, put_parse,
     put_sync,
@@ -75,7 +74,7 @@ impl Session {
             return self.send_in_room(texts, access, origin, call).await;
         }
         for (node, text) in texts {
-            self.wait_for_visible(*node).await;
+            self.wait_for_visible(*node).await?;
             let link = self.enlist(*node, access).await?;
             match origin {
                 Origin::Client => call.put(link, text),
@@ -119,7 +118,13 @@ impl Session {
                     put_close(link.connection().outgoing(), Target::Portal, "");
                 }
             }
-            let inside = shared.doors.enter(Room::Snapshot).await;
+            let inside = match shared.nodes.enter_snapshot_room(&shared.doors, &nodes).await {
+                Ok(inside) => inside,
+                Err(error) => {
+                    self.end_all(&nodes).await?;
+                    return Err(error.into());
+                }
+            };
             self.bind_all(&nodes, &arguments).await?;
             bound = true;
             let mut unbound = nodes.clone();
@@ -142,7 +147,11 @@ impl Session {
             return Ok(());
         }
         // One has refused: the others are ended as well, and whoever reads the answers finds out.
-        for node in &nodes {
+        self.end_all(&nodes).await
+    }
+
+    async fn end_all(&mut self, nodes: &[NodeId]) -> Result<(), Failure> {
+        for node in nodes {
             let link = self.links.get_mut(node).expect("enlisted");
             put_sync(link.connection().outgoing());
             link.connection().flush().await?;

@@ -165,7 +165,7 @@ impl Session {
             // It commits by itself.
             self.pass_rooms().await;
         }
-        self.wait_for_visible(node).await;
+        self.wait_for_visible(node).await?;
         let link = self.enlist(node, access).await?;
         call.put(link, text);
         link.connection().flush().await?;
@@ -186,7 +186,7 @@ impl Session {
     }
 
     /// Runs one text per node, at once, and makes one answer of theirs, in the given order.
-    pub(crate) async fn run_texts(
+    pub(super) async fn run_texts(
         &mut self,
         texts: &[(NodeId, &str)],
         access: Access,
@@ -232,7 +232,7 @@ impl Session {
             let link = self.enlist(NodeId::HOME, Access::Write).await?;
             link.query(&locks.join("; ")).await?;
         }
-        self.wait_for_visible(NodeId::HOME).await;
+        self.wait_for_visible(NodeId::HOME).await?;
         let link = self.enlist(NodeId::HOME, Access::Write).await?;
         call.put(link, text);
         link.connection().flush().await?;

@@ -94,11 +94,12 @@ async fn find_pg_dump(major: u32) -> Option<PathBuf> {
 
 async fn run_pg_dump(config: &Config, program: PathBuf) -> Result<String, GatewayError> {
     let home = &config.nodes[0];
+    let address = home.address();
     let mut command = Command::new(&program);
     command
         .args(["--schema-only", "--exclude-schema=tutti", "--encoding=UTF8", "--no-password"])
         .args(["--no-publications", "--no-subscriptions", "--no-tablespaces"])
-        .args(["--host", &home.host, "--port", &home.port.to_string()])
+        .args(["--host", &address.host, "--port", &address.port.to_string()])
         .args(["--username", &home.user, "--dbname", &config.database])
         .kill_on_drop(true);
     if let Some(password) = &home.password {

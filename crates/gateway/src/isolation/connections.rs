@@ -4,12 +4,13 @@
 //! Never: lends one that is in a transaction.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tutti_sql::catalog::NodeId;
 
 use crate::config::Config;
 use crate::node::{NodeConnection, NodeError};
+use crate::nodes::{Nodes, OPEN_PATIENCE};
 
 /// More idle connections to one node than this are closed.
 const IDLE_MAX: usize = 8;
@@ -26,25 +27,37 @@ const SETTINGS: [(&str, &str); 7] = [
 ];
 
 /// See the module's documentation.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct OwnConnections {
+    nodes: Arc<Nodes>,
     idle: Mutex<BTreeMap<NodeId, Vec<NodeConnection>>>,
 }
 
 impl OwnConnections {
+    /// None yet.
+    pub fn new(nodes: Arc<Nodes>) -> Self {
+        Self { nodes, idle: Mutex::default() }
+    }
+
     /// An idle connection to `node`, or a new one.
     pub async fn lend(&self, config: &Config, node: NodeId) -> Result<NodeConnection, NodeError> {
-        let idle = self.idle().get_mut(&node).and_then(Vec::pop);
-        match idle {
-            Some(connection) => Ok(connection),
-            None => Self::open(config, node).await,
+        loop {
+            let idle = self.idle().get_mut(&node).and_then(Vec::pop);
+            let Some(mut connection) = idle else { return self.open(config, node).await };
+            // Its server may have restarted since.
+            if connection.is_quiet() {
+                return Ok(connection);
+            }
         }
     }
 
     /// A new connection to `node`.
-    pub async fn open(config: &Config, node: NodeId) -> Result<NodeConnection, NodeError> {
+    async fn open(&self, config: &Config, node: NodeId) -> Result<NodeConnection, NodeError> {
         let place = &config.nodes[usize::from(node.0) - 1];
-        NodeConnection::open(place, &place.user, &config.database, &SETTINGS).await
+        let mut connection =
+            NodeConnection::open(place, &place.user, &config.database, &SETTINGS).await?;
+        self.nodes.recognise(&mut connection, OPEN_PATIENCE).await?;
+        Ok(connection)
     }
 
     /// Takes a connection back. Requires: nothing is outstanding on it, and no transaction is open.

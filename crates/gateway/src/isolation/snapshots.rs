@@ -16,13 +16,13 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tutti_sql::catalog::NodeId;
-use tutti_txn::rooms::Room;
 use tutti_wire::error_fields::ErrorFields;
 
 use super::connections::OwnConnections;
 use super::rooms::Doors;
 use crate::config::Config;
 use crate::node::{NodeConnection, NodeError};
+use crate::nodes::Nodes;
 
 /// A node that has not said its snapshot by then holds everybody up no longer.
 const KEEPER_PATIENCE: Duration = Duration::from_secs(5);
@@ -42,6 +42,8 @@ pub struct Snapshots {
     config: Config,
     nodes: Vec<NodeId>,
     doors: Arc<Doors>,
+    /// Which of them may be read.
+    state: Arc<Nodes>,
     connections: Arc<OwnConnections>,
     asked: Mutex<Asked>,
 }
@@ -84,9 +86,14 @@ struct Keeper {
 
 impl Snapshots {
     /// For the nodes of `config`.
-    pub fn new(config: Config, doors: Arc<Doors>, connections: Arc<OwnConnections>) -> Arc<Self> {
+    pub fn new(
+        config: Config,
+        state: Arc<Nodes>,
+        doors: Arc<Doors>,
+        connections: Arc<OwnConnections>,
+    ) -> Arc<Self> {
         let nodes = config.nodes.iter().map(|node| NodeId(node.id)).collect();
-        Arc::new(Self { config, nodes, doors, connections, asked: Mutex::default() })
+        Arc::new(Self { config, nodes, state, doors, connections, asked: Mutex::default() })
     }
 
     /// A snapshot of all nodes in which every transaction is whole, and which shows everything that
@@ -112,7 +119,7 @@ impl Snapshots {
     async fn take_for_all(self: Arc<Self>) {
         loop {
             let prepared = self.lend_all().await;
-            let inside = self.doors.enter(Room::Snapshot).await;
+            let inside = self.state.enter_snapshot_room(&self.doors, &self.nodes).await;
             // Whoever asked until now asked before any snapshot was taken.
             let requests = {
                 let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
@@ -123,13 +130,16 @@ impl Snapshots {
                 std::mem::take(&mut asked.requests)
             };
             let kind = requests.iter().map(|request| request.kind).max();
-            let kept = match prepared {
-                Ok(connections) => {
+            let kept = match (prepared, inside) {
+                (Ok(connections), Ok(_inside)) => {
                     self.export(connections, kind.unwrap_or(Kind::RepeatableRead)).await
                 }
-                Err(error) => Err(error),
+                (prepared, Err(error)) => {
+                    self.give_back_all(prepared);
+                    Err(error)
+                }
+                (Err(error), _) => Err(error),
             };
-            drop(inside);
             match kept {
                 Ok(kept) => hand_out(kept, requests),
                 Err(error) => {

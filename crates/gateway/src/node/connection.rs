@@ -6,9 +6,11 @@
 //! block the other.
 
 use std::io;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 use tutti_sql::catalog::NodeId;
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::{Fields, Frame, WireError, take_frame};
@@ -17,10 +19,12 @@ use tutti_wire::startup::put_startup;
 
 use super::answer::{PartialAnswer, Progress};
 use super::authentication::{Exchange, Step};
-use crate::config::NodeConfig;
+use crate::config::{Address, NodeConfig};
 
 /// How much one read may bring, in bytes.
 const READ_CHUNK_BYTES: usize = 64 * 1024;
+/// How long one of several hosts may take to let us in.
+const HOST_PATIENCE: Duration = Duration::from_secs(3);
 
 /// Why a node could not do something.
 #[derive(Debug, thiserror::Error)]
@@ -53,6 +57,12 @@ pub enum NodeError {
         /// Which.
         method: &'static str,
     },
+    /// The node has not been recovered yet, so nothing was sent to it.
+    #[error("node {node} is being recovered")]
+    Closed {
+        /// Which node.
+        node: NodeId,
+    },
     /// The node answered with an error.
     #[error("{}", .0.message())]
     Refused(Box<ErrorFields>),
@@ -64,7 +74,12 @@ pub enum NodeError {
 impl NodeError {
     /// No connection to where the node is configured to be.
     pub(crate) fn unreachable(place: &NodeConfig, source: io::Error) -> Self {
-        Self::Connect { node: NodeId(place.id), host: place.host.clone(), port: place.port, source }
+        Self::unreachable_at(place, &place.address(), source)
+    }
+
+    fn unreachable_at(place: &NodeConfig, address: &Address, source: io::Error) -> Self {
+        let Address { host, port } = address.clone();
+        Self::Connect { node: NodeId(place.id), host, port, source }
     }
 
     /// The error as a client shall see it. A lost connection is 08006: what the statement did is
@@ -79,6 +94,9 @@ impl NodeError {
                 ErrorFields::error("08006", self.to_string()).with(b'D', source.to_string())
             }
             Self::Authentication { .. } => ErrorFields::error("08004", self.to_string()),
+            Self::Closed { .. } => ErrorFields::error("57P03", self.to_string())
+                .with(b'D', "Transactions in doubt must be settled there before it may be read.")
+                .with(b'H', "Retrying is safe: nothing was sent to the node."),
             Self::Protocol(_) => ErrorFields::error("08P01", self.to_string()),
         }
     }
@@ -117,20 +135,54 @@ pub struct NodeConnection {
 
 impl NodeConnection {
     /// Connects and authenticates as `user` (with the configured password if it is the configured
-    /// user), with further startup `settings`.
+    /// user), with further startup `settings`. Of several hosts the one that takes writes is chosen.
     ///
-    /// Errors: [`NodeError::Connect`], [`NodeError::Authentication`], or [`NodeError::Refused`] with
-    /// what the node answered (no such database, too many connections…).
+    /// Errors: [`NodeError::Connect`], also for a standby; [`NodeError::Authentication`], or
+    /// [`NodeError::Refused`] with what the node answered (no such database, too many connections…).
     pub async fn open(
         config: &NodeConfig,
         user: &str,
         database: &str,
         settings: &[(&str, &str)],
     ) -> Result<Self, NodeError> {
+        let addresses = config.addresses();
+        let is_alone = addresses.len() == 1;
+        let mut failure = None;
+        for (position, address) in addresses {
+            let opening = Self::open_at(config, &address, user, database, settings);
+            let opened = if is_alone {
+                opening.await
+            } else {
+                // A host that says nothing must not keep us from the others.
+                timeout(HOST_PATIENCE, opening).await.unwrap_or_else(|_| {
+                    let source = io::ErrorKind::TimedOut.into();
+                    Err(NodeError::unreachable_at(config, &address, source))
+                })
+            };
+            match opened {
+                Ok(connection) => {
+                    config.note_writable(position);
+                    return Ok(connection);
+                }
+                // What a server says tells more than that another host cannot be reached.
+                Err(error @ NodeError::Connect { .. }) => failure = failure.or(Some(error)),
+                Err(error) => failure = Some(error),
+            }
+        }
+        Err(failure.expect("a node has an address"))
+    }
+
+    async fn open_at(
+        config: &NodeConfig,
+        address: &Address,
+        user: &str,
+        database: &str,
+        settings: &[(&str, &str)],
+    ) -> Result<Self, NodeError> {
         let node = NodeId(config.id);
-        let connect = |source| NodeError::unreachable(config, source);
+        let connect = |source| NodeError::unreachable_at(config, address, source);
         let stream =
-            TcpStream::connect((config.host.as_str(), config.port)).await.map_err(connect)?;
+            TcpStream::connect((address.host.as_str(), address.port)).await.map_err(connect)?;
         stream.set_nodelay(true).map_err(connect)?;
         let mut connection = Self {
             node,
@@ -148,6 +200,15 @@ impl NodeConnection {
         put_startup(&mut connection.outgoing, &startup);
         let password = config.password.as_deref().filter(|_| user == config.user);
         connection.finish_startup(Exchange::new(user, password)).await?;
+        // Reported by every PostgreSQL since version 14.
+        if connection
+            .parameters
+            .iter()
+            .any(|(name, value)| name == "in_hot_standby" && value == "on")
+        {
+            connection.close();
+            return Err(connect(io::Error::other("the server is a standby and takes no writes")));
+        }
         Ok(connection)
     }
 
@@ -200,6 +261,12 @@ impl NodeConnection {
     /// After an error on the socket nothing can be sent or read any more.
     pub fn is_broken(&self) -> bool {
         self.broken
+    }
+
+    /// Whether nothing has come that nobody asked for, such as the end of the connection. For one that
+    /// has lain idle.
+    pub fn is_quiet(&mut self) -> bool {
+        self.incoming.is_empty() && matches!(self.try_read(), Ok(false))
     }
 
     /// Where messages to the node are written; [`Self::flush`] sends them.

@@ -19,7 +19,7 @@ const SETTINGS: [(&str, &str); 7] = [
     ("default_transaction_deferrable", "off"),
 ];
 /// A node that has not let us in by then is away.
-const OPEN_PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
+const OPEN_PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// What a commit on a connection waits for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

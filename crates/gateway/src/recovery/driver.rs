@@ -11,22 +11,13 @@ use tutti_sql::catalog::NodeId;
 use tutti_txn::Recovery;
 use tutti_txn::decision::Decision;
 use tutti_txn::gid::{Gid, NodeId as TxnNodeId};
-use tutti_txn::recovery::{Effect, Event};
+use tutti_txn::recovery::{Effect, Event, Phase};
 
 use super::Recoverer;
 use crate::catalog::Answer;
 use crate::error::GatewayError;
-use crate::node::{NodeConnection, NodeError};
+use crate::node::{Durability, NodeConnection, NodeError, open_own};
 
-/// Settings of a client's or server's configuration that must not come between.
-const SETTINGS: [(&str, &str); 6] = [
-    ("application_name", "tutti recovery"),
-    ("client_encoding", "UTF8"),
-    ("statement_timeout", "0"),
-    ("lock_timeout", "0"),
-    ("default_transaction_read_only", "off"),
-    ("default_transaction_isolation", "read committed"),
-];
 /// Between two attempts at a node that did not do what it was told.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// An old backend that is still deciding gets this long before it is ended.
@@ -58,16 +49,7 @@ impl Recoverer {
     async fn open(&self, node: NodeId) -> Result<NodeConnection, GatewayError> {
         let place = self.config.nodes.iter().find(|configured| configured.id == node.0);
         let place = place.expect("callers take nodes from the configuration or check them");
-        let mut connection =
-            NodeConnection::open(place, &place.user, &self.config.database, &SETTINGS).await?;
-        // Whatever the server's default: what recovery writes must be as durable as a commit.
-        connection
-            .rows(
-                "SELECT pg_catalog.set_config('synchronous_commit', 'on', false)
-                 WHERE pg_catalog.current_setting('synchronous_commit') IN ('off', 'local')",
-            )
-            .await?;
-        Ok(connection)
+        Ok(open_own(&self.config, place, "tutti recovery", Durability::Full).await?)
     }
 
     /// Settles one transaction on the nodes that may hold a part of it. See [`super::settle`].
@@ -80,18 +62,34 @@ impl Recoverer {
         nodes: &BTreeSet<NodeId>,
         patience: Duration,
     ) -> Result<Decision, GatewayError> {
+        let mut open = nodes.clone();
+        self.settle_parts(gid, &mut open, patience).await
+    }
+
+    /// The same; what is left in `open`, however it ends, are the nodes that may still hold a part.
+    pub(super) async fn settle_parts(
+        &mut self,
+        gid: &Gid,
+        open: &mut BTreeSet<NodeId>,
+        patience: Duration,
+    ) -> Result<Decision, GatewayError> {
         let configured = self.nodes();
         if let Some(anchor) = Some(sql_node(gid.anchor)).filter(|node| !configured.contains(node)) {
             return Err(GatewayError::UnknownAnchor { gid: gid.to_string(), anchor });
         }
         let give_up = tokio::time::Instant::now() + patience;
         let mut effects = Vec::new();
-        let parts = nodes.iter().copied().map(txn_node).collect();
+        let parts = open.iter().copied().map(txn_node).collect();
         let mut recovery = Recovery::begin(gid.clone(), parts, &mut effects);
         let mut last_failure = None;
-        while let Some(effect) = effects.pop() {
+        while !effects.is_empty() {
+            // The oldest first, so that a node which is away does not keep the others waiting.
+            let effect = effects.remove(0);
             let answered = match effect {
-                Effect::Announce(decision) => return Ok(decision),
+                Effect::Announce(decision) => {
+                    open.clear();
+                    return Ok(decision);
+                }
                 Effect::RetryLater(node) => {
                     if give_up < tokio::time::Instant::now()
                         && let Some((node, source)) = last_failure.take()
@@ -126,6 +124,9 @@ impl Recoverer {
                 (Err(error), _) => return Err(error),
             };
             recovery.step(event, &mut effects);
+            if let Phase::Applying { open: still, .. } = recovery.phase() {
+                open.retain(|node| still.contains_key(&txn_node(*node)));
+            }
         }
         unreachable!("a recovery that is not finished always has something to do")
     }

@@ -59,8 +59,11 @@ impl Session {
             let nodes = writers.iter().map(|node| gid::NodeId(node.0)).collect();
             turn = Some(self.shared.turns.take(nodes).await);
         }
+        let shared = self.shared.clone();
+        let gid = shared.next_gid(anchor);
+        let _alive = shared.live.begin(gid.clone());
         let driver = Driver {
-            gid: self.shared.next_gid(anchor),
+            gid,
             shared: self.shared.clone(),
             process_id: self.process_id,
             writers: writers.iter().map(|node| gid::NodeId(node.0)).collect(),
@@ -200,8 +203,8 @@ impl Driver {
                 let (shared, gid) = (self.shared.clone(), self.gid.clone());
                 self.running.spawn(async move { Happened::Event(settle(&shared, &gid).await) });
             }
-            Effect::LeaveToRecovery { node, .. } => {
-                self.shared.leave_to_recovery(self.gid.clone(), [NodeId(node.0)]);
+            Effect::LeaveToRecovery { node, decision } => {
+                self.shared.leave_to_recovery(&self.gid, NodeId(node.0), decision);
                 if let Some(applying) = &self.applying {
                     applying.applied(node);
                 }

@@ -16,6 +16,7 @@ use super::transaction::{Entrance, INSERT_TICKET, Level, Mode};
 use super::{Link, Session, Transaction};
 use crate::failure::Failure;
 use crate::isolation::snapshots::Kind;
+use crate::nodes::OPEN_PATIENCE;
 
 /// How long a SERIALIZABLE transaction waits for the first sentinel on a node.
 const SENTINEL_PATIENCE: Duration = Duration::from_secs(5);
@@ -179,8 +180,13 @@ impl Session {
 
     /// Before a statement that takes its snapshot on `node` alone: whatever somebody may already
     /// have seen elsewhere must be visible there.
-    pub(crate) async fn wait_for_visible(&self, node: NodeId) {
+    ///
+    /// Errors: 57P03 when a transaction that its coordinator could not finish there is not settled
+    /// in time.
+    pub(crate) async fn wait_for_visible(&self, node: NodeId) -> Result<(), Failure> {
         self.shared.applying.wait(Some(node)).await;
+        // Such a transaction has closed the node before it stopped to count as being applied.
+        Ok(self.shared.nodes.wait_until_open(node, OPEN_PATIENCE).await?)
     }
 
     /// Before something that may commit a write on one node.

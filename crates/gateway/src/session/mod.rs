@@ -37,6 +37,7 @@ use crate::client::{Client, ClientError};
 use crate::deadlock::Activity;
 use crate::failure::Failure;
 use crate::node::{NodeConnection, NodeError};
+use crate::nodes::OPEN_PATIENCE;
 use crate::shared::{BackendKey, Shared};
 
 /// Settings that clients may give at startup and that nodes get as they are.
@@ -240,6 +241,7 @@ impl Session {
 
     /// This session's link to `node`, opened and brought up to date if it is not there.
     pub(crate) async fn link(&mut self, node: NodeId) -> Result<&mut Link, Failure> {
+        self.shared.nodes.wait_until_open(node, OPEN_PATIENCE).await?;
         if self.links.get(&node).is_none_or(Link::is_broken) {
             if self.transaction.nodes.contains_key(&node) {
                 self.transaction.doomed = true;
@@ -260,6 +262,7 @@ impl Session {
             self.startup.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         let database = &self.shared.config.database;
         let mut connection = NodeConnection::open(config, &self.user, database, &startup).await?;
+        self.shared.nodes.recognise(&mut connection, OPEN_PATIENCE).await?;
         let (process_id, secret) = connection.backend_key();
         let settings = self.settings.replay_sql();
         if !settings.is_empty() {

@@ -86,7 +86,7 @@ impl Session {
         portal: &str,
     ) -> Result<(), Failure> {
         // A SELECT's snapshot is taken when it is bound.
-        self.wait_for_visible(node).await;
+        self.wait_for_visible(node).await?;
         self.turn_to(node, access).await?;
         let link = self.links.get_mut(&node).expect("turned to");
         link.unnamed_portal |= portal.is_empty();

@@ -58,7 +58,7 @@ impl Session {
             return Err(transaction_failed());
         }
         self.refuse_lost_portal(node, name)?;
-        self.wait_for_visible(node).await;
+        self.wait_for_visible(node).await?;
         self.turn_to(node, access).await?;
         self.pipeline.wrote |= access == Access::Write;
         self.pipeline.expects.push_back(Expect::Execute);

@@ -120,15 +120,17 @@ fn tutti_call(name: &str, call: &FuncCall, in_from: bool) -> Result<Option<Plann
         ("tutti_round_robin", Some([table])) if !in_from => {
             distribute(table, DistributeBy::RoundRobin)
         }
-        ("tutti_version" | "tutti_nodes" | "tutti_tables", Some([])) => {
+        ("tutti_outcome", Some([gid])) if !in_from => TuttiCall::Outcome { gid: gid.clone() },
+        ("tutti_version" | "tutti_nodes" | "tutti_tables" | "tutti_in_doubt", Some([])) => {
             TuttiCall::Show { function: function.clone() }
         }
         _ => {
             let message = format!("function {name} with these arguments does not exist");
             return Err(Refusal::postgres("42883", message).with_hint(
                 "Tutti's functions are tutti_distribute('table', 'column'), \
-                 tutti_replicate('table'), tutti_round_robin('table'), tutti_version(), \
-                 tutti_nodes() and tutti_tables(); their arguments are literals.",
+                 tutti_replicate('table'), tutti_round_robin('table'), tutti_outcome('gid'), \
+                 tutti_version(), tutti_nodes(), tutti_tables() and tutti_in_doubt(); their \
+                 arguments are literals.",
             ));
         }
     };

@@ -1,0 +1,61 @@
+//! Global transactions whose coordinator runs in this gateway.
+//!
+//! Owns: their gids, so that nobody settles what is being committed.
+//! Never: knows how far a coordinator has come.
+
+use std::collections::HashSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tutti_txn::gid::Gid;
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub struct Live {
+    gids: Mutex<HashSet<Gid>>,
+}
+
+/// While this value lives, so does the transaction's coordinator.
+#[derive(Debug)]
+pub struct Alive<'a> {
+    live: &'a Live,
+    gid: Gid,
+}
+
+impl Live {
+    /// A coordinator begins. Requires: nothing of the transaction is prepared yet. What its
+    /// coordinator cannot finish must be handed to recovery before the value is dropped.
+    pub fn begin(&self, gid: Gid) -> Alive<'_> {
+        self.gids().insert(gid.clone());
+        Alive { live: self, gid }
+    }
+
+    /// Whether the transaction's coordinator runs.
+    pub fn contains(&self, gid: &Gid) -> bool {
+        self.gids().contains(gid)
+    }
+
+    fn gids(&self) -> MutexGuard<'_, HashSet<Gid>> {
+        self.gids.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Alive<'_> {
+    fn drop(&mut self) {
+        self.live.gids().remove(&self.gid);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transaction_lives_as_long_as_its_coordinator() {
+        let live = Live::default();
+        let gid: Gid = "tutti_main_1_1_1".parse().expect("one of ours");
+        let alive = live.begin(gid.clone());
+        assert!(live.contains(&gid));
+        drop(alive);
+        assert!(!live.contains(&gid));
+    }
+}

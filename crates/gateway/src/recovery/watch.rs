@@ -1,0 +1,136 @@
+//! One task per node that knows whether its server is the same as before.
+//!
+//! Owns: a connection to the node that is always open, the closing of the node when that breaks,
+//! and the look through the node before it is opened again.
+//! Never: settles; it hands over what it finds.
+//! Start reading at [`run`].
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
+use tutti_sql::catalog::NodeId;
+use tutti_txn::gid::Gid;
+
+use super::{PREPARED, driver};
+use crate::catalog::Answer;
+use crate::error::GatewayError;
+use crate::node::{Durability, NodeConnection, NodeError, open_own};
+use crate::nodes::{Run, Why};
+use crate::shared::Shared;
+
+/// How often a node is looked at when nothing is known to be wrong.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// A node that does not answer the look for so long is taken for gone.
+const SILENCE_LIMIT: Duration = Duration::from_secs(10);
+/// Between two attempts to reach a node.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+/// Between two looks at transactions whose coordinator is about to finish them.
+const LIVE_PAUSE: Duration = Duration::from_millis(10);
+
+/// Watches one node, for ever.
+pub(crate) async fn run(shared: Arc<Shared>, node: NodeId) {
+    let mut is_known_away = false;
+    loop {
+        let watched = watch(&shared, node, &mut is_known_away).await;
+        shared.nodes.close(node, Why::Away);
+        match watched {
+            Err(error) if !is_known_away => {
+                tracing::warn!(%node, %error, "the node cannot be watched; it is closed to reads");
+                is_known_away = true;
+            }
+            Ok(()) | Err(_) => (),
+        }
+        tokio::time::sleep(RETRY_PAUSE).await;
+    }
+}
+
+/// Looks the node through, opens it, and watches until something is wrong with it.
+async fn watch(
+    shared: &Shared,
+    node: NodeId,
+    is_known_away: &mut bool,
+) -> Result<(), GatewayError> {
+    let place = shared.node(node);
+    let mut connection = open_own(&shared.config, place, "tutti watch", Durability::Full).await?;
+    let run = Run::of(&mut connection).await?;
+    look_through(shared, &mut connection).await?;
+    shared.nodes.learn(node, run);
+    shared.nodes.open(node, &Why::Away);
+    *is_known_away = false;
+
+    // Prepared, nobody's, and not handed over: seen once. A second time in a row is no accident.
+    let mut odd = BTreeSet::new();
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(INTERVAL) => (),
+            // Nothing is outstanding: this is the end of the connection, or news of no interest.
+            read = connection.read_more() => read?,
+            () = shared.nodes.suspected(node) => return Ok(()),
+        }
+        let mut still_odd = BTreeSet::new();
+        for gid in prepared(shared, &mut connection).await? {
+            if gid.incarnation < shared.incarnation() {
+                // A dead gateway's PREPARE that landed late. It has not been decided, so it cannot be
+                // visible elsewhere.
+                shared.doubts.add(&shared.nodes, &gid, node, false);
+            } else if !shared.live.contains(&gid) && !shared.doubts.contains(&gid) {
+                if odd.contains(&gid) {
+                    tracing::error!(%gid, %node, "nobody finishes this transaction; settling it");
+                    shared.doubts.add(&shared.nodes, &gid, node, true);
+                }
+                still_odd.insert(gid);
+            }
+        }
+        odd = still_odd;
+    }
+}
+
+/// Hands over what is prepared on a node that has been away and has no coordinator. Waits for
+/// coordinators that live: one that has had its answer from the server's former run does not
+/// notice that the part is there again.
+///
+/// Returns when what was prepared at the beginning is recovery's or gone.
+async fn look_through(
+    shared: &Shared,
+    connection: &mut NodeConnection,
+) -> Result<(), GatewayError> {
+    let node = connection.node();
+    let mut wanted: Option<BTreeSet<Gid>> = None;
+    loop {
+        let mut found = prepared(shared, connection).await?;
+        if let Some(wanted) = &wanted {
+            found.retain(|gid| wanted.contains(gid));
+        }
+        let (live, left): (BTreeSet<_>, BTreeSet<_>) =
+            found.into_iter().partition(|gid| shared.live.contains(gid));
+        for gid in left {
+            shared.doubts.add(&shared.nodes, &gid, node, true);
+        }
+        if live.is_empty() {
+            return Ok(());
+        }
+        wanted = Some(live);
+        tokio::time::sleep(LIVE_PAUSE).await;
+    }
+}
+
+/// Our cluster's prepared transactions on a node, of this incarnation and earlier ones.
+async fn prepared(
+    shared: &Shared,
+    connection: &mut NodeConnection,
+) -> Result<BTreeSet<Gid>, GatewayError> {
+    let node = connection.node();
+    let rows = timeout(SILENCE_LIMIT, connection.rows(PREPARED))
+        .await
+        .map_err(|_| NodeError::Lost { node, source: std::io::ErrorKind::TimedOut.into() })??;
+    let answer = Answer { node, what: "prepared transactions", rows: &rows };
+    let mut listed = Vec::new();
+    for row in 0..answer.len() {
+        listed.push((driver::txn_node(node), answer.text(row, 0)?));
+    }
+    let found = tutti_txn::recovery::in_doubt(shared.cluster(), listed);
+    // A later incarnation has taken the cluster over; this gateway is about to notice.
+    Ok(found.into_keys().filter(|gid| gid.incarnation <= shared.incarnation()).collect())
+}
