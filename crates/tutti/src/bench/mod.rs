@@ -44,9 +44,10 @@ pub(crate) enum BenchCommand {
     /// and again. A sum that never was is a wrong reading.
     ///
     /// Ways: `direct` (clients of each PostgreSQL node itself) and the gateway's variants:
-    /// `rooms-on` (as it is shipped) and `rooms-off` (nobody waits for anybody; readings may be
-    /// wrong). In each round every workload runs in all ways, one right behind another; ratios are
-    /// taken within a round, and shown with the lowest and the highest of all rounds.
+    /// `rooms-on` (as it is shipped), `rooms-off` (nobody waits for anybody; readings may be wrong),
+    /// and, if asked for, `apart` and `anchored` (where the decision of a transaction is made). In
+    /// each round every workload runs in all ways, one right behind another; ratios are taken within
+    /// a round, and shown with the lowest and the highest of all rounds.
     ///
     /// Per second: transactions, or statements, of all measured clients together. Durations (p50,
     /// p99): of the COMMIT alone where the work is a transaction, of the statement otherwise.
@@ -57,6 +58,7 @@ pub(crate) enum BenchCommand {
         tutti bench commit                            about a quarter of an hour\n  \
         tutti bench commit --rounds 1 --seconds 1     a first look\n  \
         tutti bench commit --clients 8 --rounds 15    for a noisy machine\n  \
+        tutti bench commit --variants apart,anchored  which form of the decision is faster\n  \
         tutti bench commit --flush-us 1000            as if the disk needed 1 ms more\n  \
         tutti bench commit --json run.jsonl           every measurement, one line of JSON each")]
     Commit(CommitArgs),

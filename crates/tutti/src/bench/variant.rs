@@ -4,6 +4,7 @@
 //! A further way to measure is one more entry in [`known`].
 
 use tutti_gateway::Switches;
+use tutti_txn::coordinator::Form;
 
 /// The gateway as it is shipped; the aims are about it.
 pub(super) const ROOMS_ON: &str = "rooms-on";
@@ -24,6 +25,8 @@ pub(super) fn known() -> Vec<Variant> {
     vec![
         Variant { name: ROOMS_ON, switches: shipped },
         Variant { name: ROOMS_OFF, switches: Switches { rooms: false, ..shipped } },
+        Variant { name: "apart", switches: Switches { form: Form::Apart, ..shipped } },
+        Variant { name: "anchored", switches: Switches { form: Form::Anchored, ..shipped } },
     ]
 }
 
