@@ -5,7 +5,7 @@
 //! Start reading at [`commit`].
 
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{LineWriter, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -126,9 +126,9 @@ async fn commit(args: CommitArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn create(path: &PathBuf) -> anyhow::Result<BufWriter<File>> {
+fn create(path: &PathBuf) -> anyhow::Result<LineWriter<File>> {
     let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
-    Ok(BufWriter::new(file))
+    Ok(LineWriter::new(file))
 }
 
 /// Measures everything in every round.
@@ -136,7 +136,7 @@ async fn measure_all(
     args: &CommitArgs,
     place: &Place,
     figures: &mut Figures,
-    mut json: Option<&mut BufWriter<File>>,
+    mut json: Option<&mut LineWriter<File>>,
 ) -> anyhow::Result<()> {
     let lasts = Duration::from_secs(args.seconds);
     // Files are grown and code is read before anything is counted.

@@ -174,7 +174,7 @@ async fn fill(client: &Client) -> anyhow::Result<()> {
         ),
     ];
     for statement in statements {
-        client.batch_execute(&statement).await?;
+        client.execute(&statement, &[]).await?;
     }
     Ok(())
 }
