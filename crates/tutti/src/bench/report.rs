@@ -122,14 +122,17 @@ struct Aim {
 }
 
 impl Aim {
-    /// The verdict; nothing where it was not measured.
+    /// The verdict by the median, with a question mark where the rounds do not agree on it; nothing
+    /// where it was not measured.
     fn verdict(&self) -> Option<String> {
         let found = self.found?;
-        let is_met = match self.limit {
-            Limit::AtLeast(least) => least <= found.median,
-            Limit::AtMost(most) => found.median <= most,
+        let is_met = |ratio: f64| match self.limit {
+            Limit::AtLeast(least) => least <= ratio,
+            Limit::AtMost(most) => ratio <= most,
         };
-        Some(format!("{} {}", if is_met { "met" } else { "NOT MET" }, ratio_text(found)))
+        let verdict = if is_met(found.median) { "met" } else { "NOT MET" };
+        let doubt = if is_met(found.low) == is_met(found.high) { "" } else { "?" };
+        Some(format!("{verdict}{doubt} {}", ratio_text(found)))
     }
 
     fn limit(&self) -> String {
@@ -152,6 +155,13 @@ pub(super) fn aims(args: &CommitArgs, figures: &Figures) -> String {
         line.extend(by_clients.iter().map(|aims| aims[index].verdict().unwrap_or_default()));
         lines.push(line);
     }
+    let mut control = vec![format!("SELECT 1, {ROOMS_ON} : {ROOMS_OFF}"), "the noise".to_owned()];
+    control.extend(args.clients.iter().map(|&clients| {
+        let (workload, who) = (Workload::RoundTrip, Who::Clients);
+        let which = |way| Which { clients, workload, who, way };
+        figures.ratio(which(ROOMS_ON), which(ROOMS_OFF)).map_or_else(String::new, ratio_text)
+    }));
+    lines.push(control);
     for variant in &args.variants {
         let mut line = vec![format!("local beside global : beside local, {}", variant.name)];
         line.push(String::new());
@@ -166,6 +176,7 @@ pub(super) fn aims(args: &CommitArgs, figures: &Figures) -> String {
     }
     let mut text =
         format!("\n== The aims: median (lowest-highest of the rounds) ==\n\n{}", layout(&lines));
+    text += "\n\"?\": some rounds say otherwise; SELECT 1 shows how far the machine alone moves ratios.\n";
     text += "\n== Readings of the sum while money moved ==\n\n";
     for variant in &args.variants {
         let (readings, wrong) = figures.readings(variant.name);
@@ -251,6 +262,13 @@ mod tests {
         };
         assert_eq!(with(2_000.0), "met 1.00 (1.00-1.00)");
         assert_eq!(with(2_100.0), "NOT MET 1.05 (1.05-1.05)");
+    }
+
+    #[test]
+    fn a_verdict_on_which_the_rounds_disagree_is_doubtful() {
+        let found = Spread::of([0.7, 0.9, 1.0]);
+        let aim = Aim { says: String::new(), limit: Limit::AtLeast(0.85), found };
+        assert_eq!(aim.verdict().unwrap(), "met? 0.90 (0.70-1.00)");
     }
 
     #[test]
