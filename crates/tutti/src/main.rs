@@ -1,7 +1,7 @@
 //! The program `tutti`: its commands and their options.
 //!
-//! Owns: the command line, the log, the exit status. Never: does the work; that is `up`, `operate`
-//! and `demo` here, and the crates `tutti-gateway` and `tutti-embed`.
+//! Owns: the command line, the log, the exit status. Never: does the work; that is `up`, `operate`,
+//! `demo` and `bench` here, and the crates `tutti-gateway` and `tutti-embed`.
 //! Start reading at [`Command`].
 
 use std::path::PathBuf;
@@ -10,10 +10,13 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
+mod accounts;
+mod bench;
 mod demo;
 mod operate;
 mod session;
 mod shutdown;
+mod table;
 mod up;
 
 /// One PostgreSQL made of many.
@@ -76,6 +79,12 @@ enum Command {
         tutti status --data /srv/tutti\n  \
         tutti status --config tutti.toml")]
     Status(StatusArgs),
+
+    /// Measure what consistency costs on this machine, with servers of its own.
+    Bench {
+        #[command(subcommand)]
+        command: bench::BenchCommand,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -159,6 +168,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Serve { config } => operate::serve(&config.path).await,
         Command::Init { config, adopt } => operate::init(&config.path, adopt).await,
         Command::Status(args) => operate::status(args).await,
+        Command::Bench { command } => bench::run(command).await,
     }
 }
 
@@ -171,6 +181,19 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         CommandLine::command().debug_assert();
+    }
+
+    #[test]
+    fn a_benchmark_takes_lists_and_knows_its_variants() {
+        let bench = |option, value| {
+            CommandLine::try_parse_from(["tutti", "bench", "commit", option, value]).is_ok()
+        };
+        assert!(bench("--clients", "1,8,32"));
+        assert!(!bench("--clients", "0"));
+        assert!(bench("--variants", "rooms-off,rooms-on"));
+        assert!(!bench("--variants", "no-such"));
+        // A transaction over two nodes needs two.
+        assert!(!bench("--nodes", "1"));
     }
 
     #[test]

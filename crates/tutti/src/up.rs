@@ -228,7 +228,8 @@ fn why_ended(ended: Result<Result<(), GatewayError>, tokio::task::JoinError>) ->
     }
 }
 
-fn config(name: &str, ports: &[u16], listen: String) -> Config {
+/// The configuration of a gateway in front of servers on these ports of this machine.
+pub(crate) fn config(name: &str, ports: &[u16], listen: String) -> Config {
     let node = |(id, port): (u16, &u16)| NodeConfig {
         id,
         host: Ipv4Addr::LOCALHOST.to_string(),

@@ -158,6 +158,12 @@ fn the_demo_works_twice_on_one_directory() {
         up.stdout.read_to_string(&mut shown).unwrap();
         assert_eq!(up.process.wait().unwrap().code(), Some(0), "{shown}");
         assert!(shown.contains("at rest the accounts hold 600000"), "{shown}");
+        assert!(shown.contains("\n0 wrong readings of "), "{shown}");
+        for level in ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
+            let rows = shown.lines().filter(|line| line.starts_with(&format!(" {level}")));
+            let wrong: Vec<_> = rows.filter_map(|row| row.split('|').nth(2)).collect();
+            assert_eq!(wrong.iter().map(|field| field.trim()).collect::<Vec<_>>(), ["0", "0"]);
+        }
         assert_eq!(listening(&dir), NO_PORTS);
     }
 }

@@ -9,6 +9,7 @@ use crate::{DemoOptions, session};
 mod fill;
 mod money;
 mod questions;
+mod readings;
 
 /// How much there is of everything. Small enough to be filled in seconds on a slow machine.
 const CUSTOMERS: i32 = 2_000;
@@ -16,11 +17,13 @@ const ITEMS: i32 = 200;
 const ORDERS: i32 = 10_000;
 const ACCOUNTS: i32 = 600;
 const OPENING_BALANCE: i64 = 1_000;
+/// All the money there is; no transfer changes it.
+const MONEY: i64 = ACCOUNTS as i64 * OPENING_BALANCE;
 
 /// Shows what a cluster does, through the gateway at `url`.
 ///
-/// Makes its schema `shop` anew each time. Fails if money was lost or made; a reading that was
-/// wrong while money moved is reported, not hidden, but is no failure.
+/// Makes its schema `shop` anew each time. Fails if money was lost or made, or if a reading was
+/// wrong while money moved.
 pub(crate) async fn run(
     url: &str,
     node_urls: &[String],
@@ -31,4 +34,12 @@ pub(crate) async fn run(
     fill::make_and_fill(&client).await?;
     questions::ask(&client, node_urls).await?;
     money::move_and_watch(url, node_urls, options).await
+}
+
+/// What a client was told, in a line.
+fn reason(error: &tokio_postgres::Error) -> String {
+    match error.as_db_error() {
+        Some(error) => format!("{} {}", error.code().code(), error.message()),
+        None => error.to_string(),
+    }
 }

@@ -1,11 +1,12 @@
 //! Questions to the shop, each printed with its answer.
 //!
-//! Owns: the questions and the layout of a small table. Never: changes a row.
+//! Owns: the questions. Never: changes a row.
 
 use anyhow::Context;
 use tokio_postgres::{Client, SimpleQueryMessage, SimpleQueryRow};
 
 use crate::session;
+use crate::table::layout;
 
 /// A question: what it shows, and the SQL.
 struct Question {
@@ -92,38 +93,4 @@ fn print_table(rows: &[&SimpleQueryRow]) {
         lines.push((0..row.len()).map(|i| row.get(i).unwrap_or("").to_owned()).collect());
     }
     print!("{}", layout(&lines));
-}
-
-/// Lays out `lines`, the first being the names of the columns; all have equally many fields.
-fn layout(lines: &[Vec<String>]) -> String {
-    let columns = lines.first().map_or(0, Vec::len);
-    let width = |column: usize| {
-        lines.iter().map(|line| line[column].chars().count()).max().unwrap_or_default()
-    };
-    let widths: Vec<usize> = (0..columns).map(width).collect();
-    let mut text = String::new();
-    for (index, line) in lines.iter().enumerate() {
-        let fields: Vec<String> =
-            line.iter().zip(&widths).map(|(field, width)| format!(" {field:<width$} ")).collect();
-        text.push_str(fields.join("|").trim_end());
-        text.push('\n');
-        if index == 0 {
-            let rules: Vec<String> = widths.iter().map(|width| "-".repeat(width + 2)).collect();
-            text.push_str(&rules.join("+"));
-            text.push('\n');
-        }
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_table_is_laid_out_as_psql_does() {
-        let line = |a: &str, b: &str| vec![a.to_owned(), b.to_owned()];
-        let text = layout(&[line("name", "sold"), line("kite no. 7", "12")]);
-        assert_eq!(text, " name       | sold\n------------+------\n kite no. 7 | 12\n");
-    }
 }

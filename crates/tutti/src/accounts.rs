@@ -1,0 +1,112 @@
+//! Accounts that are spread over the nodes, and transfers between two of them.
+//!
+//! Owns: the choice of the two accounts and of the amount, from a seed. Never: sends a transfer.
+//! Used by the demo and by `bench`. Start reading at [`Accounts`].
+
+use anyhow::ensure;
+use rand::Rng;
+use rand::rngs::StdRng;
+
+use crate::session;
+
+const AMOUNT_MAX: i64 = 50;
+
+/// What a transfer does: an account and the amount it is given, twice; the amounts add up to 0.
+///
+/// The accounts are in the order of their numbers. Everybody locks in this order, so nobody waits
+/// in a circle.
+pub(crate) type Transfer = [(i32, i64); 2];
+
+/// Account numbers by node: the first list is node 1's. Only tools need to know; a client never
+/// does.
+#[derive(Clone, Debug)]
+pub(crate) struct Accounts {
+    by_node: Vec<Vec<i32>>,
+}
+
+impl Accounts {
+    /// Asks each node itself which accounts it has in `table`, whose key is `account_id`.
+    ///
+    /// Nodes without accounts are left out. Errors: a node cannot be asked; no node has any.
+    pub(crate) async fn ask_nodes(node_urls: &[String], table: &str) -> anyhow::Result<Self> {
+        let mut by_node = Vec::new();
+        for url in node_urls {
+            let client = session::connect(url).await?;
+            let rows = client.query(&format!("SELECT account_id FROM {table}"), &[]).await?;
+            by_node.push(rows.iter().map(|row| row.get(0)).collect::<Vec<i32>>());
+        }
+        by_node.retain(|on_node| !on_node.is_empty());
+        ensure!(!by_node.is_empty(), "no node has an account");
+        Ok(Self { by_node })
+    }
+
+    /// The accounts of each node.
+    pub(crate) fn by_node(&self) -> &[Vec<i32>] {
+        &self.by_node
+    }
+
+    /// An account on the node at `index`, counted round the nodes.
+    pub(crate) fn any_on(&self, index: usize, random: &mut StdRng) -> i32 {
+        let on_node = &self.by_node[index % self.by_node.len()];
+        on_node[random.random_range(0..on_node.len())]
+    }
+
+    /// A transfer between two nodes, where there are two.
+    pub(crate) fn transfer_between_nodes(&self, random: &mut StdRng) -> Transfer {
+        let from = random.random_range(0..self.by_node.len());
+        let to = match self.by_node.len() {
+            1 => 0,
+            nodes => (from + random.random_range(1..nodes)) % nodes,
+        };
+        self.transfer(from, to, random)
+    }
+
+    /// A transfer between two accounts of the node at `index`, counted round the nodes.
+    pub(crate) fn transfer_on(&self, index: usize, random: &mut StdRng) -> Transfer {
+        self.transfer(index, index, random)
+    }
+
+    fn transfer(&self, from: usize, to: usize, random: &mut StdRng) -> Transfer {
+        let amount = random.random_range(1..=AMOUNT_MAX);
+        let mut moves = [(self.any_on(from, random), -amount), (self.any_on(to, random), amount)];
+        moves.sort_unstable();
+        moves
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+
+    use super::*;
+
+    fn accounts() -> Accounts {
+        Accounts { by_node: vec![vec![1, 4, 7], vec![2, 5], vec![3]] }
+    }
+
+    fn node_of(id: i32) -> usize {
+        accounts().by_node.iter().position(|on_node| on_node.contains(&id)).unwrap()
+    }
+
+    #[test]
+    fn transfers_between_nodes_keep_the_sum_and_lock_in_order() {
+        let mut random = StdRng::seed_from_u64(7);
+        for _ in 0..1_000 {
+            let [first, second] = accounts().transfer_between_nodes(&mut random);
+            assert_eq!(first.1 + second.1, 0);
+            assert!(first.0 < second.0);
+            assert_ne!(node_of(first.0), node_of(second.0));
+        }
+    }
+
+    #[test]
+    fn transfers_on_a_node_stay_there() {
+        let mut random = StdRng::seed_from_u64(7);
+        for client in 0..100 {
+            let [first, second] = accounts().transfer_on(client, &mut random);
+            assert_eq!(first.1 + second.1, 0);
+            assert!(first.0 <= second.0);
+            assert_eq!([node_of(first.0), node_of(second.0)], [client % 3; 2]);
+        }
+    }
+}

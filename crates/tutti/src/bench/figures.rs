@@ -1,0 +1,166 @@
+//! Figures of measurements, and what follows from several rounds of them.
+//!
+//! Owns: medians, ratios and how far they spread. Never: measures, prints.
+//! Start reading at [`Figures::ratio`].
+
+use std::collections::BTreeSet;
+
+use serde::{Serialize, Serializer};
+
+use super::workload::Workload;
+
+/// Of the clients that run at the same time, those whose figures these are.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Who {
+    /// Those that do what the workload is about.
+    Clients,
+    /// As many others beside them.
+    Neighbours,
+    /// The one that sums all accounts.
+    Reader,
+}
+
+/// What some clients together did.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Measured {
+    /// Transactions or statements.
+    pub per_s: f64,
+    /// What half of them, and all but one in a hundred, did not exceed. Of the COMMIT alone where
+    /// the work is a transaction, of the statement otherwise.
+    pub p50_us: f64,
+    pub p99_us: f64,
+    pub count: u64,
+    /// Answers that cannot be: sums that never were.
+    pub wrong: u64,
+}
+
+/// One measurement of some clients: of what, how, when, and its figures.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Record {
+    pub round: u32,
+    pub clients: u16,
+    #[serde(serialize_with = "name_of")]
+    pub workload: Workload,
+    pub who: Who,
+    /// The variant's name, or [`DIRECT`](super::DIRECT).
+    pub way: &'static str,
+    #[serde(flatten)]
+    pub measured: Measured,
+}
+
+fn name_of<S: Serializer>(workload: &Workload, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(workload.name())
+}
+
+/// A median, with the lowest and the highest of what it is the median of.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Spread {
+    pub low: f64,
+    pub median: f64,
+    pub high: f64,
+}
+
+impl Spread {
+    /// Of any number of values but none.
+    pub(super) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let mut values: Vec<f64> = values.into_iter().collect();
+        values.sort_unstable_by(f64::total_cmp);
+        let (&low, &high) = (values.first()?, values.last()?);
+        let upper = values.len() / 2;
+        let lower = (values.len() - 1) / 2;
+        Some(Self { low, median: f64::midpoint(values[lower], values[upper]), high })
+    }
+}
+
+/// Which measurements.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Which {
+    pub clients: u16,
+    pub workload: Workload,
+    pub who: Who,
+    pub way: &'static str,
+}
+
+/// All measurements of a run.
+#[derive(Debug, Default)]
+pub(super) struct Figures {
+    records: Vec<Record>,
+}
+
+impl Figures {
+    pub(super) fn push(&mut self, record: Record) {
+        self.records.push(record);
+    }
+
+    /// A figure over the rounds; a round that lacks what it needs does not count.
+    pub(super) fn over_rounds(&self, figure: impl Fn(u32) -> Option<f64>) -> Option<Spread> {
+        let rounds: BTreeSet<u32> = self.records.iter().map(|record| record.round).collect();
+        Spread::of(rounds.into_iter().filter_map(figure))
+    }
+
+    /// How many per second in one way there are for each in the other, over the rounds.
+    ///
+    /// Divided round by round, because what disturbs the machine lasts longer than the two
+    /// measurements of a round, and so disturbs both alike.
+    pub(super) fn ratio(&self, one: Which, other: Which) -> Option<Spread> {
+        self.over_rounds(|round| Some(self.at(round, one)?.per_s / self.at(round, other)?.per_s))
+    }
+
+    /// What was measured in a round.
+    pub(super) fn at(&self, round: u32, which: Which) -> Option<&Measured> {
+        let is_asked = |of: &&Record| {
+            of.round == round
+                && (of.clients, of.workload, of.who, of.way)
+                    == (which.clients, which.workload, which.who, which.way)
+        };
+        self.records.iter().find(is_asked).map(|record| &record.measured)
+    }
+
+    /// All readings of one way: how many, and how many of them were wrong.
+    pub(super) fn readings(&self, way: &str) -> (u64, u64) {
+        let readings = self.records.iter().filter(|of| of.who == Who::Reader && of.way == way);
+        readings
+            .fold((0, 0), |(all, wrong), of| (all + of.measured.count, wrong + of.measured.wrong))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(round: u32, way: &'static str, per_s: f64) -> Record {
+        let measured = Measured { per_s, p50_us: 1.0, p99_us: 2.0, count: 15, wrong: 0 };
+        let (workload, who) = (Workload::Global, Who::Clients);
+        Record { round, clients: 1, workload, who, way, measured }
+    }
+
+    #[test]
+    fn the_median_lies_between_two_where_there_is_none_in_the_middle() {
+        let of = |values: &[f64]| Spread::of(values.iter().copied());
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&[3.0, 1.0, 9.0]), Some(Spread { low: 1.0, median: 3.0, high: 9.0 }));
+        assert_eq!(of(&[4.0, 1.0, 2.0, 9.0]), Some(Spread { low: 1.0, median: 3.0, high: 9.0 }));
+    }
+
+    #[test]
+    fn ratios_compare_what_was_measured_in_the_same_round() {
+        let mut figures = Figures::default();
+        // The machine is half as fast in round 2, and round 3 was not finished.
+        for (round, way, per_s) in
+            [(1, "a", 90.0), (1, "b", 100.0), (2, "b", 50.0), (2, "a", 40.0), (3, "a", 10.0)]
+        {
+            figures.push(record(round, way, per_s));
+        }
+        let which = |way| Which { clients: 1, workload: Workload::Global, who: Who::Clients, way };
+        let ratio = figures.ratio(which("a"), which("b")).unwrap();
+        assert_eq!((ratio.low, ratio.high), (0.8, 0.9));
+    }
+
+    #[test]
+    fn a_record_is_one_flat_object() {
+        let text = serde_json::to_string(&record(2, "direct", 7.5)).unwrap();
+        let expected = r#"{"round":2,"clients":1,"workload":"global","who":"clients","way":"direct","per_s":7.5,"p50_us":1.0,"p99_us":2.0,"count":15,"wrong":0}"#;
+        assert_eq!(text, expected);
+    }
+}
