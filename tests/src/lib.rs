@@ -12,6 +12,7 @@ pub mod compare;
 pub mod conversation;
 pub mod differential;
 pub mod gateway;
+pub mod history;
 pub mod lahman;
 pub mod process;
 pub mod programs;
