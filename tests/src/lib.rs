@@ -13,6 +13,7 @@ pub mod conversation;
 pub mod differential;
 pub mod gateway;
 pub mod interleaving;
+pub mod history;
 pub mod lahman;
 pub mod process;
 pub mod programs;
