@@ -130,6 +130,8 @@ pub struct NodeConnection {
     parameters: Vec<(String, String)>,
     /// ParameterStatus messages that came in answers to our own queries.
     reports: Vec<(String, String)>,
+    /// NotificationResponses that came in answers to our own queries.
+    notifications: Vec<Frame>,
     broken: bool,
 }
 
@@ -193,6 +195,7 @@ impl NodeConnection {
             secret: 0,
             parameters: Vec::new(),
             reports: Vec::new(),
+            notifications: Vec::new(),
             broken: false,
         };
         let mut startup = vec![("user", user), ("database", database)];
@@ -256,6 +259,11 @@ impl NodeConnection {
     /// Takes the ParameterStatus messages that came in answers to our own queries, in order.
     pub fn take_reports(&mut self) -> Vec<(String, String)> {
         std::mem::take(&mut self.reports)
+    }
+
+    /// Takes the notifications that came in answers to our own queries, in order.
+    pub fn take_notifications(&mut self) -> Vec<Frame> {
+        std::mem::take(&mut self.notifications)
     }
 
     /// After an error on the socket nothing can be sent or read any more.
@@ -359,6 +367,7 @@ impl NodeConnection {
                     let mut fields = Fields::of(&frame);
                     self.reports.push((fields.string()?, fields.string()?));
                 }
+                b'A' => self.notifications.push(frame),
                 _ => match answer.take(&frame)? {
                     Progress::Going => (),
                     Progress::Complete => break,

@@ -220,6 +220,18 @@ impl Session {
             let Some(home) = self.links.get_mut(&NodeId::HOME) else {
                 return self.client.next_frame().await;
             };
+            // Answers that nobody has read yet must not be taken for something else.
+            if !home.is_quiet() {
+                if let Err(error) = home.settle_early().await {
+                    tracing::debug!(%error, "node 1 is gone while a client listens");
+                    self.links.remove(&NodeId::HOME);
+                    self.listening = false;
+                    self.client.put_error(&error.to_fields());
+                    continue;
+                }
+                self.pass_notifications();
+                continue;
+            }
             let connection = home.connection();
             let frame = tokio::select! {
                 frame = self.client.next_frame() => return frame,
@@ -236,6 +248,14 @@ impl Session {
                     self.client.put_error(&error.to_fields());
                 }
             }
+        }
+    }
+
+    /// Notifications that came in answers to the gateway's own queries.
+    fn pass_notifications(&mut self) {
+        let Some(home) = self.links.get_mut(&NodeId::HOME) else { return };
+        for frame in home.connection().take_notifications() {
+            self.client.out().extend_from_slice(frame.as_bytes());
         }
     }
 

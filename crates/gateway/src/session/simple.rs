@@ -33,6 +33,7 @@ impl Session {
         self.report(ran).await?;
         self.undo_failed().await;
         self.release_keepers();
+        self.pass_notifications();
         self.client.put_ready(self.transaction.status());
         Ok(())
     }

@@ -57,6 +57,7 @@ impl Session {
         self.report(ended).await?;
         self.undo_failed().await;
         self.release_keepers();
+        self.pass_notifications();
         if self.transaction.mode == Mode::None {
             self.portals.clear();
         }
