@@ -6,9 +6,9 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use bytes::{Buf, Bytes, BytesMut};
 use tokio::net::TcpStream;
 use tutti_wire::backend::{TransactionStatus, put_parameter_status, put_ready_for_query};
 use tutti_wire::error_fields::ErrorFields;
@@ -32,7 +32,7 @@ pub enum ClientError {
 /// A connected client.
 #[derive(Debug)]
 pub struct Client {
-    stream: TcpStream,
+    stream: Arc<TcpStream>,
     incoming: BytesMut,
     outgoing: BytesMut,
     captured: Option<BytesMut>,
@@ -46,7 +46,7 @@ impl Client {
     /// Takes over a socket.
     pub fn new(stream: TcpStream) -> Self {
         Self {
-            stream,
+            stream: Arc::new(stream),
             incoming: BytesMut::new(),
             outgoing: BytesMut::new(),
             captured: None,
@@ -64,7 +64,7 @@ impl Client {
                 let packet = self.incoming.split_to(len).freeze();
                 return Ok(Some(startup::decode(packet)?));
             }
-            if self.stream.read_buf(&mut self.incoming).await? == 0 {
+            if self.read_more().await? == 0 {
                 return Ok(None);
             }
         }
@@ -72,7 +72,7 @@ impl Client {
 
     /// Sends one byte at once: the answer to a request for encryption.
     pub async fn answer_encryption_request(&mut self, answer: u8) -> Result<(), ClientError> {
-        Ok(self.stream.write_all(&[answer]).await?)
+        Ok(write_all(&self.stream, &mut &[answer][..]).await?)
     }
 
     /// The next message; sends what is buffered before it waits. `None` at the end of the stream.
@@ -84,10 +84,26 @@ impl Client {
             }
             self.flush().await?;
             self.incoming.reserve(8 * 1024);
-            if self.stream.read_buf(&mut self.incoming).await? == 0 {
+            if self.read_more().await? == 0 {
                 return Ok(None);
             }
         }
+    }
+
+    /// Reads what is there, at least one byte; 0 at the end of the stream. Cancel-safe.
+    async fn read_more(&mut self) -> io::Result<usize> {
+        loop {
+            self.stream.readable().await?;
+            match self.stream.try_read_buf(&mut self.incoming) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => (),
+                read => return read,
+            }
+        }
+    }
+
+    /// The socket, to see from elsewhere whether the client is still there.
+    pub fn stream(&self) -> &Arc<TcpStream> {
+        &self.stream
     }
 
     /// Whether a whole message is waiting in memory already.
@@ -108,7 +124,7 @@ impl Client {
     /// Sends what is buffered.
     pub async fn flush(&mut self) -> Result<(), ClientError> {
         if !self.outgoing.is_empty() {
-            self.stream.write_all_buf(&mut self.outgoing).await?;
+            write_all(&self.stream, &mut self.outgoing).await?;
         }
         Ok(())
     }
@@ -155,4 +171,17 @@ impl Client {
         self.put_reports();
         put_ready_for_query(self.out(), status);
     }
+}
+
+/// Cancel-safe: what has been sent is gone from the buffer.
+async fn write_all(stream: &TcpStream, bytes: &mut impl Buf) -> io::Result<()> {
+    while bytes.has_remaining() {
+        match stream.try_write(bytes.chunk()) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(len) => bytes.advance(len),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => stream.writable().await?,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }

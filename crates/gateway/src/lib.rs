@@ -15,6 +15,7 @@ pub mod finisher;
 pub mod init;
 mod isolation;
 mod live;
+mod lost_clients;
 pub mod node;
 pub mod nodes;
 pub mod recovery;

@@ -20,6 +20,7 @@ use crate::client::{Client, ClientError};
 use crate::config::{Config, NodeConfig};
 use crate::deadlock;
 use crate::error::GatewayError;
+use crate::lost_clients;
 use crate::node::NodeConnection;
 use crate::recovery::{self, Recoverer};
 use crate::session::Session;
@@ -56,6 +57,7 @@ pub async fn serve(
 
     let mut sessions = JoinSet::new();
     sessions.spawn(deadlock::watch(shared.clone()));
+    sessions.spawn(lost_clients::watch(shared.clone()));
     let house = Housekeeper { shared: shared.clone(), home };
     let keeping_house = house.run();
     tokio::pin!(shutdown, keeping_house);

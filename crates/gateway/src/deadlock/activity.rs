@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use tokio::net::TcpStream;
 use tutti_wire::error_fields::ErrorFields;
 
 /// SQLSTATE query_canceled: what a node says when the victim's statement was cancelled there.
@@ -23,6 +24,8 @@ pub struct Activity {
     /// Its transaction is on several nodes.
     spans: AtomicBool,
     mark: Mutex<Option<Mark>>,
+    /// The client's socket.
+    stream: Weak<TcpStream>,
 }
 
 /// That the session's statement was ended because of a deadlock.
@@ -92,12 +95,23 @@ impl Activity {
 pub struct Activities(Mutex<HashMap<i32, Weak<Activity>>>);
 
 impl Activities {
-    /// For a new session. It is forgotten when the session lets it go.
-    pub fn register(&self, process_id: i32) -> Arc<Activity> {
-        let activity = Arc::new(Activity::default());
+    /// For a new session with a client on this socket. It is forgotten when the session lets it go.
+    pub fn register(&self, process_id: i32, stream: Weak<TcpStream>) -> Arc<Activity> {
+        let activity = Arc::new(Activity { stream, ..Activity::default() });
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.insert(process_id, Arc::downgrade(&activity));
         activity
+    }
+
+    /// Every session that is at a message of its client: which message, and the client's socket.
+    pub fn busy(&self) -> Vec<(i32, u64, Arc<TcpStream>)> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let of = |(process_id, activity): (&i32, &Weak<Activity>)| {
+            let activity = activity.upgrade()?;
+            let message = activity.message.load(Ordering::Relaxed);
+            (message % 2 == 1).then_some((*process_id, message, activity.stream.upgrade()?))
+        };
+        all.iter().filter_map(of).collect()
     }
 
     /// The message that each session is at whose transaction is on several nodes.
@@ -167,7 +181,7 @@ mod tests {
     #[test]
     fn only_sessions_at_work_on_several_nodes_count() {
         let all = Activities::default();
-        let (one, other) = (all.register(1), all.register(2));
+        let (one, other) = (all.register(1, Weak::new()), all.register(2, Weak::new()));
         one.begin_message();
         other.begin_message();
         one.note_nodes(1);

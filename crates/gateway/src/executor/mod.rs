@@ -186,7 +186,7 @@ impl Session {
     }
 
     /// Runs one text per node, at once, and makes one answer of theirs, in the given order.
-    pub(super) async fn run_texts(
+    async fn run_texts(
         &mut self,
         texts: &[(NodeId, &str)],
         access: Access,

@@ -168,6 +168,14 @@ impl Session {
         Ok(())
     }
 
+    /// Whether the parts of a gathered read will have snapshots of their own: READ COMMITTED inside
+    /// a transaction, which cannot import one.
+    pub(crate) fn has_snapshot_per_part(&self) -> bool {
+        self.transaction.is_open()
+            && self.level() == Level::ReadCommitted
+            && self.is_over_several_nodes()
+    }
+
     /// Between statements: nodes that have imported the snapshot need its keeper no longer.
     pub(crate) fn release_keepers(&mut self) {
         let Some(snapshot) = &mut self.transaction.snapshot else { return };
@@ -217,6 +225,7 @@ impl Session {
     /// The statement has been answered: nobody waits for the end of its transaction.
     pub(crate) async fn end_statement_snapshot(&mut self) -> Result<(), Failure> {
         let ended = std::mem::take(&mut self.transaction);
+        self.activity.note_nodes(0);
         for node in ended.nodes.keys() {
             if let Some(link) = self.links.get_mut(node) {
                 link.put_silent("COMMIT");

@@ -119,7 +119,7 @@ impl Session {
         }
         let (number, process_id, secret) = shared.register_session();
         let mut session = Self {
-            activity: shared.activities.register(process_id),
+            activity: shared.activities.register(process_id, Arc::downgrade(client.stream())),
             catalog: shared.catalog(),
             shared,
             client,

@@ -50,6 +50,8 @@ pub struct CachedPlan {
     pub version: u64,
     /// How often the session's name scope had changed.
     pub scope_changes: u64,
+    /// [`tutti_sql::planner::Context::collects_replicated`] when it was made.
+    pub collects_replicated: bool,
     /// The plan.
     pub planned: Arc<Planned>,
 }

@@ -121,7 +121,7 @@ impl Session {
         let context = Context {
             catalog: &self.catalog,
             scope: &self.scope,
-            in_transaction: self.transaction.mode == Mode::Explicit,
+            collects_replicated: self.has_snapshot_per_part(),
         };
         let planned = planner::plan(statement, &context);
         if self.transaction.failed && !planned.as_ref().is_ok_and(ends_failed_transaction) {

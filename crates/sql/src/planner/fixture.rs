@@ -171,7 +171,7 @@ pub(super) fn planned(sql: &str, node_count: u16) -> String {
     let catalog = shop(node_count);
     let scope =
         NameScope { search_path: vec!["public".to_owned()], temporary: vec!["scratch".to_owned()] };
-    let context = Context { catalog: &catalog, scope: &scope, in_transaction: false };
+    let context = Context { catalog: &catalog, scope: &scope, collects_replicated: false };
     let statements = match crate::statement::parse(sql) {
         Ok(statements) => statements,
         Err(refusal) => return format!("{} {}\n", refusal.sqlstate, refusal.message),

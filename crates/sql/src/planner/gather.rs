@@ -94,6 +94,16 @@ fn refuse_unkeepable(analysis: &Analysis<'_>, order: &Order<'_>) -> Result<(), R
     Ok(())
 }
 
+/// Whether the rows of this replicated table may be collected: nothing of them is asked for that
+/// only the table itself has.
+pub(super) fn is_collectable_replica(item: ItemId, analysis: &Analysis<'_>) -> bool {
+    let of = &analysis.items[item];
+    of.replicated().is_some()
+        && !of.sampled
+        && !analysis.system_columns.contains(&item)
+        && !analysis.locked.contains(&item)
+}
+
 /// FOR UPDATE cannot be asked of gathered rows: of a query over one table without LIMIT it is moved
 /// to where the rows are collected, by exactly the query's condition.
 fn take_lock(
@@ -144,7 +154,9 @@ fn parse_select(text: &str) -> Result<Box<SelectStmt>, Refusal> {
 fn tables<'a>(analysis: &Analysis<'a>, order: &Order<'_>) -> Vec<Table<'a>> {
     let mut tables: Vec<Table<'a>> = Vec::new();
     for &item in order.collect {
-        let Some((relation, _)) = analysis.items[item].distributed() else { continue };
+        let of = &analysis.items[item];
+        let distributed = of.distributed().map(|(relation, _)| relation);
+        let Some(relation) = distributed.or_else(|| of.replicated()) else { continue };
         match tables.iter_mut().find(|table| is_same(table.relation, relation)) {
             Some(table) => table.items.push(item),
             None => tables.push(Table { relation, items: vec![item] }),
@@ -166,7 +178,12 @@ fn collect(
 ) -> Result<Collect, Refusal> {
     let relation = table.relation;
     let needed = needed_columns(table, analysis);
-    let (mut alias, mut filter, mut from) = ("t".to_owned(), String::new(), CollectFrom::AllNodes);
+    let (mut alias, mut filter) = ("t".to_owned(), String::new());
+    let is_replica = table.items.iter().any(|item| analysis.items[*item].replicated().is_some());
+    let mut from = match is_replica {
+        true => CollectFrom::One(NodeChoice::Home),
+        false => CollectFrom::AllNodes,
+    };
     let mut columns: Vec<String> =
         relation.columns.iter().map(|column| quote_identifier(&column.name)).collect();
     if let [item] = table.items[..] {
@@ -176,7 +193,7 @@ fn collect(
             .map(|column| quote_identifier(analysis.column_name(item, column).unwrap_or_default()))
             .collect();
         filter = filters(item, analysis, lock.is_some(), context)?.join(" AND ");
-        if let Some(pins) = facts.pins_of(item) {
+        if let Some(pins) = facts.pins_of(item).filter(|_| !is_replica) {
             from = CollectFrom::One(NodeChoice::Pinned(pins));
         }
     }

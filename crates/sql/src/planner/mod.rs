@@ -51,8 +51,9 @@ pub struct Context<'a> {
     pub catalog: &'a Catalog,
     /// How the session sees names.
     pub scope: &'a NameScope,
-    /// The session is inside a transaction block.
-    pub in_transaction: bool,
+    /// Each part of a gathered read will run on a snapshot of its own: replicated tables are
+    /// collected together with the distributed ones, not read later by the final statement.
+    pub collects_replicated: bool,
 }
 
 impl<'a> Context<'a> {

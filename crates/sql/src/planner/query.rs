@@ -150,7 +150,11 @@ fn gather_all(
         return Err(modifying_refusal());
     }
     refuse_spread_locks(analysis)?;
-    let collect = analysis.distributed().map(|(item, ..)| item).collect::<Vec<_>>();
+    let mut collect = analysis.distributed().map(|(item, ..)| item).collect::<Vec<_>>();
+    if context.collects_replicated {
+        let items = 0..analysis.items.len();
+        collect.extend(items.filter(|item| gather::is_collectable_replica(*item, analysis)));
+    }
     let is_home = home_reason(analysis).is_some() || analysis.functions.may_write.is_some();
     let node = if is_home { NodeChoice::Home } else { NodeChoice::Any };
     let order = Order { collect: &collect, literal_time: false };

@@ -131,9 +131,11 @@ impl Session {
     fn plan_of(&mut self, name: &str) -> Result<Arc<Planned>, Failure> {
         self.refresh_catalog();
         let (version, scope_changes) = (self.catalog.version, self.scope_changes);
+        let collects_replicated = self.has_snapshot_per_part();
         let statement = self.statement(name)?;
         if let Some(cached) = &statement.plan
             && (cached.version, cached.scope_changes) == (version, scope_changes)
+            && cached.collects_replicated == collects_replicated
             && !self.transaction.catalog_changed
         {
             return Ok(cached.planned.clone());
@@ -144,7 +146,9 @@ impl Session {
         };
         let planned = Arc::new(self.plan(&parsed)?);
         if let Some(statement) = self.statements.get_mut(name) {
-            statement.plan = Some(CachedPlan { version, scope_changes, planned: planned.clone() });
+            let planned = planned.clone();
+            statement.plan =
+                Some(CachedPlan { version, scope_changes, collects_replicated, planned });
         }
         Ok(planned)
     }
