@@ -22,6 +22,7 @@ use crate::finisher::{self, Finishers};
 use crate::isolation::applying::Applying;
 use crate::isolation::connections::OwnConnections;
 use crate::isolation::rooms::Doors;
+use crate::isolation::serial::Writers;
 use crate::isolation::snapshots::Snapshots;
 use crate::isolation::turns::Turns;
 use crate::live::Live;
@@ -58,6 +59,8 @@ pub struct Shared {
     pub doors: Arc<Doors>,
     /// Turns for the votes of SERIALIZABLE transactions.
     pub turns: Arc<Turns>,
+    /// SERIALIZABLE transactions that may write.
+    pub serial_writers: Arc<Writers>,
     /// Snapshots of all nodes.
     pub snapshots: Arc<Snapshots>,
     /// What makes nodes see SERIALIZABLE transactions over several of them.
@@ -97,6 +100,7 @@ impl Shared {
         Self {
             applying: Applying::new(config.switches.rooms),
             turns: Arc::default(),
+            serial_writers: Arc::default(),
             snapshots: Snapshots::new(
                 config.clone(),
                 nodes.clone(),

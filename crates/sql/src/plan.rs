@@ -276,16 +276,24 @@ pub struct CreatedTable {
     pub filled_by: Option<String>,
 }
 
+/// Transaction modes, as far as they are given.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct TransactionModes {
+    /// Isolation level: `read committed`, `repeatable read`, `serializable`, `read uncommitted`.
+    pub isolation: Option<String>,
+    /// READ ONLY / READ WRITE.
+    pub read_only: Option<bool>,
+    /// DEFERRABLE / NOT DEFERRABLE.
+    pub deferrable: Option<bool>,
+}
+
 /// Statements about transactions.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum TransactionControl {
     /// BEGIN / START TRANSACTION.
     Begin {
-        /// Isolation level if given: `read committed`, `repeatable read`, `serializable`,
-        /// `read uncommitted`.
-        isolation: Option<String>,
-        /// READ ONLY / READ WRITE if given.
-        read_only: Option<bool>,
+        /// What is given.
+        modes: TransactionModes,
         /// START TRANSACTION, whose command tag says so.
         start: bool,
     },
@@ -322,12 +330,10 @@ pub enum Setting {
         /// Lower-case name.
         name: String,
     },
-    /// `SET TRANSACTION …`: isolation and access mode as in [`TransactionControl::Begin`].
+    /// `SET TRANSACTION …`.
     SetTransaction {
-        /// Isolation level if given.
-        isolation: Option<String>,
-        /// READ ONLY / READ WRITE if given.
-        read_only: Option<bool>,
+        /// What is given.
+        modes: TransactionModes,
         /// SET SESSION CHARACTERISTICS AS TRANSACTION.
         session: bool,
         /// `SET TRANSACTION SNAPSHOT` was used.

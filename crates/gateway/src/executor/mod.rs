@@ -161,9 +161,11 @@ impl Session {
         call: &Call,
         complete: bool,
     ) -> Result<Answer, Failure> {
+        let mut _writer = None;
         if self.transaction.mode == Mode::None && access == Access::Write {
             // It commits by itself.
             self.pass_rooms().await;
+            _writer = self.serial_writer();
         }
         self.wait_for_visible(node).await?;
         let link = self.enlist(node, access).await?;

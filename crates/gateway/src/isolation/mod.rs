@@ -8,5 +8,6 @@
 pub mod applying;
 pub mod connections;
 pub mod rooms;
+pub mod serial;
 pub mod snapshots;
 pub mod turns;

@@ -26,9 +26,8 @@ impl Session {
         control: &TransactionControl,
     ) -> Result<Done, Failure> {
         match control {
-            TransactionControl::Begin { isolation, read_only, start } => {
-                let given = Characteristics { isolation: isolation.clone(), read_only: *read_only };
-                self.begin_transaction(&given);
+            TransactionControl::Begin { modes, start } => {
+                self.begin_transaction(&Characteristics::from(modes));
                 let tag = if *start { "START TRANSACTION" } else { "BEGIN" };
                 Ok(Done::Tag(tag.to_owned()))
             }
@@ -236,6 +235,8 @@ impl Session {
     }
 
     async fn commit_one_writer(&mut self, writer: NodeId) -> Result<(), Failure> {
+        // Whoever sees this commit must see what its client may have seen elsewhere.
+        self.wait_for_visible(writer).await?;
         self.pass_rooms().await;
         let answered = self.on_links(vec![(writer, "COMMIT".to_owned())]).await.remove(0).1;
         match answered {

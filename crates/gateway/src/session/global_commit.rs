@@ -185,9 +185,15 @@ impl Driver {
                 });
             }
             Effect::EnterCommitRoom => {
-                let doors = self.shared.doors.clone();
-                self.running
-                    .spawn(async move { Happened::Entered(doors.enter(Room::Commit).await) });
+                let (shared, writers) = (self.shared.clone(), self.writers.clone());
+                self.running.spawn(async move {
+                    // Whoever sees this commit on one of its nodes must see there what its client
+                    // may have seen elsewhere before (docs/protocol/rooms.md, causes).
+                    for node in writers {
+                        shared.applying.wait(Some(NodeId(node.0))).await;
+                    }
+                    Happened::Entered(shared.doors.enter(Room::Commit).await)
+                });
             }
             Effect::LeaveCommitRoom => {
                 self.applying = None;
@@ -204,6 +210,10 @@ impl Driver {
                 self.running.spawn(async move { Happened::Event(settle(&shared, &gid).await) });
             }
             Effect::LeaveToRecovery { node, decision } => {
+                if decision.is_none() {
+                    // Recovery may find it committed, and apply it on one node before another.
+                    self.begin_to_apply();
+                }
                 self.shared.leave_to_recovery(&self.gid, NodeId(node.0), decision);
                 if let Some(applying) = &self.applying {
                     applying.applied(node);

@@ -13,13 +13,16 @@ use tutti_sql::plan::{Access, CopyToPlan, Plan, RunOn, Setting};
 use tutti_wire::error_fields::ErrorFields;
 
 use super::transaction::{Entrance, INSERT_TICKET, Level, Mode};
-use super::{Link, Session, Transaction};
+use super::{Characteristics, Link, Session, Transaction};
 use crate::failure::Failure;
+use crate::isolation::serial::Writer;
 use crate::isolation::snapshots::Kind;
 use crate::nodes::OPEN_PATIENCE;
 
 /// How long a SERIALIZABLE transaction waits for the first sentinel on a node.
 const SENTINEL_PATIENCE: Duration = Duration::from_secs(5);
+/// How many snapshots READ ONLY DEFERRABLE looks at for one that is safe.
+const SAFE_SNAPSHOT_ATTEMPTS: u32 = 100;
 
 impl Session {
     /// The level of the transaction, or of a statement outside of one.
@@ -38,11 +41,22 @@ impl Session {
         if self.transaction.is_open() {
             self.transaction.queried |= self.takes_snapshot;
             let joins = !self.transaction.nodes.contains_key(&node);
-            let imports =
-                self.ensure_snapshot().await? && !self.transaction.importing.contains(&node);
-            let ticket = joins && self.ensure_tickets(node).await?;
-            if joins || imports {
+            // SHOW, LOCK TABLE and their kin take part without a snapshot.
+            let uses = self.takes_snapshot && !self.transaction.used.contains(&node);
+            if uses
+                && self.transaction.serial_writer.is_none()
+                && self.transaction.characteristics.read_only != Some(true)
+            {
+                // Before the snapshot: who counts writers must not miss one that has a snapshot.
+                self.transaction.serial_writer = self.serial_writer();
+            }
+            let imports = uses && self.ensure_snapshot().await?;
+            let ticket = uses && self.ensure_tickets(node).await?;
+            if joins || uses {
                 self.enter(node, joins, imports, ticket);
+            }
+            if uses {
+                self.transaction.used.insert(node);
             }
             let access = if ticket { Access::Write } else { access };
             self.transaction.record(node, access);
@@ -57,24 +71,29 @@ impl Session {
         let snapshot = transaction.snapshot.as_ref().filter(|_| imports);
         let snapshot = snapshot.and_then(|snapshot| snapshot.name(node));
         let read_only_later = ticket && transaction.characteristics.read_only == Some(true);
-        let sql = match (joins, snapshot) {
-            (true, snapshot) => {
-                transaction.catch_up_sql(Entrance { snapshot, ticket, read_only_later })
-            }
-            (false, Some(name)) => format!("SET TRANSACTION SNAPSHOT '{name}'"),
-            (false, None) => return,
+        let has_waited = snapshot.is_some() && transaction.characteristics.deferrable == Some(true);
+        let entrance = Entrance { snapshot, ticket, read_only_later, has_waited };
+        let sql = match joins {
+            true => transaction.catch_up_sql(entrance),
+            false => entrance.to_sql(),
         };
-        if imports {
-            transaction.importing.insert(node);
+        if sql.is_empty() {
+            return;
         }
         self.links.get_mut(&node).expect("opened before").put_silent(&sql);
+    }
+
+    /// A SERIALIZABLE transaction begins that may write: READ ONLY DEFERRABLE waits for it.
+    pub(crate) fn serial_writer(&self) -> Option<Writer> {
+        let counts = self.level() == Level::Serializable && self.is_over_several_nodes();
+        counts.then(|| self.shared.serial_writers.begin())
     }
 
     fn is_over_several_nodes(&self) -> bool {
         1 < self.catalog.nodes.len()
     }
 
-    /// Whether the transaction has a snapshot of all nodes; takes it if the statement needs one.
+    /// Whether the transaction has a snapshot of all nodes; takes it if its level needs one.
     async fn ensure_snapshot(&mut self) -> Result<bool, Failure> {
         if self.transaction.snapshot.is_some() {
             return Ok(true);
@@ -84,13 +103,37 @@ impl Session {
             Level::RepeatableRead => Kind::RepeatableRead,
             Level::Serializable => Kind::Serializable,
         };
-        let wanted = self.takes_snapshot
-            && self.is_over_several_nodes()
-            && self.shared.config.switches.rooms;
-        if wanted {
+        let wanted = self.is_over_several_nodes() && self.shared.config.switches.rooms;
+        let deferrable = Characteristics {
+            isolation: Some("serializable".to_owned()),
+            read_only: Some(true),
+            deferrable: Some(true),
+        };
+        if wanted && self.transaction.characteristics == deferrable {
+            self.take_safe_snapshot().await?;
+        } else if wanted {
             self.transaction.snapshot = Some(self.shared.snapshots.take(kind).await?);
         }
         Ok(wanted)
+    }
+
+    /// SERIALIZABLE READ ONLY DEFERRABLE: waits for a snapshot at whose moment no SERIALIZABLE
+    /// transaction was at work that may write. If there is none for long, the transaction takes its
+    /// risk like any other.
+    async fn take_safe_snapshot(&mut self) -> Result<(), Failure> {
+        let shared = self.shared.clone();
+        for _ in 0..SAFE_SNAPSHOT_ATTEMPTS {
+            let before = shared.serial_writers.moment();
+            let snapshot = shared.snapshots.take(Kind::Serializable).await?;
+            let after = shared.serial_writers.moment();
+            self.transaction.has_safe_snapshot = before.was_quiet_until(&after);
+            self.transaction.snapshot = Some(snapshot);
+            if self.transaction.has_safe_snapshot {
+                break;
+            }
+            shared.serial_writers.wait_for_end(&after).await;
+        }
+        Ok(())
     }
 
     /// Before SAVEPOINT: a snapshot cannot be imported behind one.
@@ -103,24 +146,25 @@ impl Session {
         Ok(())
     }
 
-    /// Whether `node`, which is about to join, must get a ticket. If it makes this a SERIALIZABLE
+    /// Whether `node`, which is about to be used, must get a ticket. If it makes this a SERIALIZABLE
     /// transaction over several nodes, the node that is there already gets its ticket now, and has
     /// answered before anything of `node` is seen: what the transaction has read may be outdated.
     async fn ensure_tickets(&mut self, node: NodeId) -> Result<bool, Failure> {
-        let is_only_one = self.transaction.nodes.is_empty();
+        let is_only_one = self.transaction.used.is_empty();
         // What is READ ONLY cannot insert a ticket later.
         let read_only = self.transaction.characteristics.read_only == Some(true);
         if self.level() != Level::Serializable
             || !self.is_over_several_nodes()
             || !self.shared.config.switches.sentinels
             || (is_only_one && !read_only)
+            || self.transaction.has_safe_snapshot
         {
             return Ok(false);
         }
         let without: Vec<_> = self
             .transaction
-            .nodes
-            .keys()
+            .used
+            .iter()
             .copied()
             .filter(|node| !self.transaction.tickets.contains_key(node))
             .collect();
@@ -179,7 +223,7 @@ impl Session {
     /// Between statements: nodes that have imported the snapshot need its keeper no longer.
     pub(crate) fn release_keepers(&mut self) {
         let Some(snapshot) = &mut self.transaction.snapshot else { return };
-        for node in &self.transaction.importing {
+        for node in &self.transaction.used {
             if self.links.get(node).is_some_and(Link::is_quiet) {
                 snapshot.imported(*node);
             }

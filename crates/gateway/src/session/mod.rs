@@ -318,6 +318,7 @@ impl Session {
             self.settings.characteristics = Characteristics {
                 isolation: defaults.text(0, 0).map(str::to_owned),
                 read_only: defaults.text(0, 1).map(|value| value == "on"),
+                deferrable: None,
             };
         }
         let names = |index: usize| -> Vec<String> {

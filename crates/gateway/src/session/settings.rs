@@ -101,8 +101,8 @@ impl Session {
                 self.remember_setting(name, &sql, !local, true).await?;
                 Ok(done)
             }
-            Setting::SetTransaction { isolation, read_only, session, snapshot } => {
-                let given = Characteristics { isolation: isolation.clone(), read_only: *read_only };
+            Setting::SetTransaction { modes, session, snapshot } => {
+                let given = Characteristics::from(modes);
                 self.set_transaction(&given, *session, *snapshot, text, call).await
             }
             Setting::ResetAll => {
@@ -181,6 +181,14 @@ impl Session {
         if self.transaction.mode != Mode::Explicit {
             // Node 1 words the warning.
             return self.run_on_one(NodeId::HOME, Access::Read, text, call).await;
+        }
+        if self.transaction.last_savepoint().is_some() {
+            let now = self.transaction.characteristics.isolation.as_deref();
+            if !self.transaction.queried && isolation_differs(now, given) {
+                let message =
+                    "SET TRANSACTION ISOLATION LEVEL must not be called in a subtransaction";
+                return Err(ErrorFields::error("25001", message).into());
+            }
         }
         if !self.transaction.queried {
             self.transaction.characteristics.update(given);

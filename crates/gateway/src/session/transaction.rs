@@ -6,9 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tutti_sql::catalog::NodeId;
-use tutti_sql::plan::Access;
+use tutti_sql::plan::{Access, TransactionModes};
 use tutti_wire::backend::TransactionStatus;
 
+use crate::isolation::serial::Writer;
 use crate::isolation::snapshots::ClusterSnapshot;
 use crate::sentinel::Coverage;
 
@@ -32,6 +33,15 @@ pub struct Characteristics {
     pub isolation: Option<String>,
     /// READ ONLY or READ WRITE; `None`: the session's default.
     pub read_only: Option<bool>,
+    /// DEFERRABLE or NOT DEFERRABLE; `None`: the session's default.
+    pub deferrable: Option<bool>,
+}
+
+impl From<&TransactionModes> for Characteristics {
+    fn from(modes: &TransactionModes) -> Self {
+        let TransactionModes { isolation, read_only, deferrable } = modes.clone();
+        Self { isolation, read_only, deferrable }
+    }
 }
 
 /// What a transaction is isolated from. READ UNCOMMITTED is READ COMMITTED in PostgreSQL.
@@ -64,13 +74,18 @@ impl Characteristics {
         if later.read_only.is_some() {
             self.read_only = later.read_only;
         }
+        if later.deferrable.is_some() {
+            self.deferrable = later.deferrable;
+        }
     }
 
     /// As SQL behind BEGIN or SET TRANSACTION; may be empty.
     pub fn to_sql(&self) -> String {
         let isolation = self.isolation.as_deref().map(|level| format!(" ISOLATION LEVEL {level}"));
         let access = self.read_only.map(|only| if only { " READ ONLY" } else { " READ WRITE" });
-        format!("{}{}", isolation.unwrap_or_default(), access.unwrap_or_default())
+        let deferrable =
+            self.deferrable.map(|is| if is { " DEFERRABLE" } else { " NOT DEFERRABLE" });
+        [isolation.as_deref(), access, deferrable].into_iter().flatten().collect()
     }
 }
 
@@ -109,8 +124,12 @@ pub struct Transaction {
     pub queried: bool,
     /// Its snapshot of all nodes, once it needed one.
     pub snapshot: Option<ClusterSnapshot>,
-    /// Nodes that have been told to import it.
-    pub importing: BTreeSet<NodeId>,
+    /// The snapshot is safe: nothing that is read in it can be part of an anomaly.
+    pub has_safe_snapshot: bool,
+    /// SERIALIZABLE and not READ ONLY: others may wait for its end.
+    pub serial_writer: Option<Writer>,
+    /// Nodes on which a statement has needed a snapshot.
+    pub used: BTreeSet<NodeId>,
     /// SERIALIZABLE over several nodes: where it has a ticket, and the sentinels it counts on there.
     pub tickets: BTreeMap<NodeId, Coverage>,
     /// It has failed, and nodes other than the one that said so have undone their part already.
@@ -127,6 +146,33 @@ pub struct Entrance<'a> {
     pub ticket: bool,
     /// READ WRITE until the ticket is there, READ ONLY after it.
     pub read_only_later: bool,
+    /// DEFERRABLE was asked for, and the gateway has waited in the node's stead: a node does not let
+    /// such a transaction import a snapshot.
+    pub has_waited: bool,
+}
+
+impl Entrance<'_> {
+    /// For a node that takes part already, but has taken no snapshot yet.
+    pub fn to_sql(self) -> String {
+        let mut steps = Vec::new();
+        if self.has_waited {
+            steps.push("SET TRANSACTION NOT DEFERRABLE".to_owned());
+        }
+        if self.read_only_later {
+            steps.push("SET TRANSACTION READ WRITE".to_owned());
+        }
+        if let Some(name) = self.snapshot {
+            steps.push(format!("SET TRANSACTION SNAPSHOT '{name}'"));
+        }
+        if self.ticket {
+            // Before any savepoint: rolling back to one must not take it away.
+            steps.push(INSERT_TICKET.to_owned());
+        }
+        if self.read_only_later {
+            steps.push("SET TRANSACTION READ ONLY".to_owned());
+        }
+        steps.join("; ")
+    }
 }
 
 /// What makes a transaction visible to the sentinels of a node.
@@ -161,19 +207,20 @@ impl Transaction {
     /// One query string that brings a node from no transaction to where this one is.
     pub fn catch_up_sql(&self, entrance: Entrance<'_>) -> String {
         let mut characteristics = self.characteristics.clone();
-        if entrance.read_only_later {
+        let read_only_later = entrance.read_only_later;
+        if read_only_later {
             characteristics.read_only = Some(false);
         }
+        if entrance.has_waited {
+            characteristics.deferrable = None;
+        }
         let mut sql = format!("BEGIN{}", characteristics.to_sql());
-        if let Some(name) = entrance.snapshot {
-            sql.push_str(&format!("; SET TRANSACTION SNAPSHOT '{name}'"));
-        }
-        if entrance.ticket {
-            // Before any savepoint: rolling back to one must not take it away.
+        let entrance = Entrance { read_only_later: false, has_waited: false, ..entrance }.to_sql();
+        if !entrance.is_empty() {
             sql.push_str("; ");
-            sql.push_str(INSERT_TICKET);
+            sql.push_str(&entrance);
         }
-        if entrance.read_only_later {
+        if read_only_later {
             sql.push_str("; SET TRANSACTION READ ONLY");
         }
         for step in &self.steps {
@@ -280,7 +327,12 @@ mod tests {
         transaction.characteristics.isolation = Some("serializable".into());
         transaction.characteristics.read_only = Some(true);
         transaction.push_savepoint("s");
-        let entrance = Entrance { snapshot: Some("3-1"), ticket: true, read_only_later: true };
+        let entrance = Entrance {
+            snapshot: Some("3-1"),
+            ticket: true,
+            read_only_later: true,
+            ..Entrance::default()
+        };
         expect![[
             r#"BEGIN ISOLATION LEVEL serializable READ WRITE; SET TRANSACTION SNAPSHOT '3-1'; INSERT INTO tutti.ticket (gid) VALUES (''); SET TRANSACTION READ ONLY; SAVEPOINT "s""#
         ]]

@@ -61,6 +61,9 @@ impl Session {
         self.wait_for_visible(node).await?;
         self.turn_to(node, access).await?;
         self.pipeline.wrote |= access == Access::Write;
+        if self.is_autocommit() && access == Access::Write && self.pipeline.writer.is_none() {
+            self.pipeline.writer = self.serial_writer();
+        }
         self.pipeline.expects.push_back(Expect::Execute);
         self.pipeline.unsynced.insert(node, true);
         let link = self.links.get_mut(&node).expect("turned to");

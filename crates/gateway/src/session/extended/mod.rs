@@ -26,7 +26,7 @@ use tutti_wire::frontend::{self, Message, Target};
 pub(super) use pipeline::Pipeline;
 
 use super::prepared::{CachedPlan, Portal, PreparedStatement};
-use super::{Mode, Session};
+use super::{Mode, Session, takes_snapshot};
 use crate::client::ClientError;
 use crate::failure::Failure;
 
@@ -138,13 +138,17 @@ impl Session {
             && cached.collects_replicated == collects_replicated
             && !self.transaction.catalog_changed
         {
-            return Ok(cached.planned.clone());
+            let planned = cached.planned.clone();
+            self.takes_snapshot = takes_snapshot(&planned.plan);
+            return Ok(planned);
         }
         let Some(parsed) = statement.statement.clone() else {
             let why = "the statement is empty".to_owned();
             return Ok(Arc::new(Planned { plan: Plan::Empty, why }));
         };
         let planned = Arc::new(self.plan(&parsed)?);
+        // Also its analysis by a node, which comes before it is executed.
+        self.takes_snapshot = takes_snapshot(&planned.plan);
         if let Some(statement) = self.statements.get_mut(name) {
             let planned = planned.clone();
             statement.plan =

@@ -18,6 +18,7 @@ use tutti_wire::frontend::{
 
 use super::{Mode, PreparedStatement, Session};
 use crate::failure::Failure;
+use crate::isolation::serial::Writer;
 use crate::session::{Level, StatementId};
 
 /// Name of the portal in which a BEGIN of our own runs inside a client's flight.
@@ -70,6 +71,8 @@ pub(in crate::session) struct Pipeline {
     pub(super) unchecked: Option<String>,
     /// Something that may have written ran since the last Sync.
     pub(super) wrote: bool,
+    /// The same for READ ONLY DEFERRABLE to wait for, if it is SERIALIZABLE.
+    pub(super) writer: Option<Writer>,
     /// An error was found: messages are skipped until Sync.
     pub(super) skipping: bool,
 }

@@ -58,6 +58,7 @@ impl Session {
         self.undo_failed().await;
         self.release_keepers();
         self.pass_notifications();
+        self.pipeline.writer = None;
         if self.transaction.mode == Mode::None {
             self.portals.clear();
         }

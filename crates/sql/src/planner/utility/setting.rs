@@ -7,7 +7,7 @@ use pg_query::protobuf::{
 };
 
 use super::{option_text, planned, transaction};
-use crate::plan::{Plan, Planned, Setting};
+use crate::plan::{Plan, Planned, Setting, TransactionModes};
 
 pub(super) fn plan_set(set: &VariableSetStmt) -> Planned {
     // The grammar folds the special forms already: `SET NAMES` is client_encoding, `SET TIME ZONE`
@@ -16,24 +16,22 @@ pub(super) fn plan_set(set: &VariableSetStmt) -> Planned {
     let setting = match set.kind() {
         VariableSetKind::VarReset => Setting::Reset { name },
         VariableSetKind::VarResetAll => Setting::ResetAll,
-        VariableSetKind::VarSetMulti => {
-            let (isolation, read_only) = transaction::modes(&set.args);
-            Setting::SetTransaction {
-                isolation,
-                read_only,
-                session: name == "session characteristics",
-                snapshot: name == "transaction snapshot",
-            }
-        }
+        VariableSetKind::VarSetMulti => Setting::SetTransaction {
+            modes: transaction::modes(&set.args),
+            session: name == "session characteristics",
+            snapshot: name == "transaction snapshot",
+        },
         VariableSetKind::VarSetValue if name == "transaction_isolation" => {
-            transaction_setting(first_value(set), None)
+            let isolation = first_value(set).map(|level| level.to_ascii_lowercase());
+            transaction_setting(TransactionModes { isolation, ..TransactionModes::default() })
         }
         VariableSetKind::VarSetValue if name == "transaction_read_only" => {
-            let value = first_value(set).unwrap_or_default().to_ascii_lowercase();
-            transaction_setting(
-                None,
-                Some(["on", "true", "yes", "1", "t", "y"].contains(&value.as_str())),
-            )
+            let read_only = Some(is_on(set));
+            transaction_setting(TransactionModes { read_only, ..TransactionModes::default() })
+        }
+        VariableSetKind::VarSetValue if name == "transaction_deferrable" => {
+            let deferrable = Some(is_on(set));
+            transaction_setting(TransactionModes { deferrable, ..TransactionModes::default() })
         }
         _ if set.is_local => Setting::SetLocal { name },
         _ => Setting::Set { name },
@@ -41,13 +39,13 @@ pub(super) fn plan_set(set: &VariableSetStmt) -> Planned {
     planned(Plan::Setting(setting), "the session's settings hold on every node it uses")
 }
 
-fn transaction_setting(isolation: Option<String>, read_only: Option<bool>) -> Setting {
-    Setting::SetTransaction {
-        isolation: isolation.map(|level| level.to_ascii_lowercase()),
-        read_only,
-        session: false,
-        snapshot: false,
-    }
+fn transaction_setting(modes: TransactionModes) -> Setting {
+    Setting::SetTransaction { modes, session: false, snapshot: false }
+}
+
+fn is_on(set: &VariableSetStmt) -> bool {
+    let value = first_value(set).unwrap_or_default().to_ascii_lowercase();
+    ["on", "true", "yes", "1", "t", "y"].contains(&value.as_str())
 }
 
 /// The first value of a SET, as text.

@@ -14,13 +14,13 @@ fn transactions() {
     check(
         "BEGIN",
         expect![[r#"
-            Transaction(Begin { isolation: None, read_only: None, start: false })
+            Transaction(Begin { modes: TransactionModes { isolation: None, read_only: None, deferrable: None }, start: false })
         "#]],
     );
     check(
         "START TRANSACTION ISOLATION LEVEL SERIALIZABLE, READ ONLY, DEFERRABLE",
         expect![[r#"
-            Transaction(Begin { isolation: Some("serializable"), read_only: Some(true), start: true })
+            Transaction(Begin { modes: TransactionModes { isolation: Some("serializable"), read_only: Some(true), deferrable: Some(true) }, start: true })
         "#]],
     );
     check(
@@ -75,26 +75,26 @@ fn settings() {
     check(
         "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY",
         expect![[r#"
-        Setting(SetTransaction { isolation: None, read_only: Some(true), session: true, snapshot: false })
-    "#]],
+            Setting(SetTransaction { modes: TransactionModes { isolation: None, read_only: Some(true), deferrable: None }, session: true, snapshot: false })
+        "#]],
     );
     check(
         "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ WRITE",
         expect![[r#"
-        Setting(SetTransaction { isolation: Some("repeatable read"), read_only: Some(false), session: false, snapshot: false })
-    "#]],
+            Setting(SetTransaction { modes: TransactionModes { isolation: Some("repeatable read"), read_only: Some(false), deferrable: None }, session: false, snapshot: false })
+        "#]],
     );
     check(
         "SET TRANSACTION SNAPSHOT '1'",
         expect![[r#"
-        Setting(SetTransaction { isolation: None, read_only: None, session: false, snapshot: true })
-    "#]],
+            Setting(SetTransaction { modes: TransactionModes { isolation: None, read_only: None, deferrable: None }, session: false, snapshot: true })
+        "#]],
     );
     check(
         "SET transaction_isolation = 'serializable'",
         expect![[r#"
-        Setting(SetTransaction { isolation: Some("serializable"), read_only: None, session: false, snapshot: false })
-    "#]],
+            Setting(SetTransaction { modes: TransactionModes { isolation: Some("serializable"), read_only: None, deferrable: None }, session: false, snapshot: false })
+        "#]],
     );
     check(
         "RESET ALL; RESET timezone; SHOW ALL; SHOW TRANSACTION ISOLATION LEVEL",
@@ -151,16 +151,16 @@ fn functions_of_tutti() {
     check(
         "SELECT tutti_distribute('orders')",
         expect![[r#"
-        42883 function tutti_distribute with these arguments does not exist
-          Tutti's functions are tutti_distribute('table', 'column'), tutti_replicate('table'), tutti_round_robin('table'), tutti_version(), tutti_nodes() and tutti_tables(); their arguments are literals.
-    "#]],
+            42883 function tutti_distribute with these arguments does not exist
+              Tutti's functions are tutti_distribute('table', 'column'), tutti_replicate('table'), tutti_round_robin('table'), tutti_outcome('gid'), tutti_version(), tutti_nodes(), tutti_tables() and tutti_in_doubt(); their arguments are literals.
+        "#]],
     );
     check(
         "SELECT tutti_version(1)",
         expect![[r#"
-        42883 function tutti_version with these arguments does not exist
-          Tutti's functions are tutti_distribute('table', 'column'), tutti_replicate('table'), tutti_round_robin('table'), tutti_version(), tutti_nodes() and tutti_tables(); their arguments are literals.
-    "#]],
+            42883 function tutti_version with these arguments does not exist
+              Tutti's functions are tutti_distribute('table', 'column'), tutti_replicate('table'), tutti_round_robin('table'), tutti_outcome('gid'), tutti_version(), tutti_nodes(), tutti_tables() and tutti_in_doubt(); their arguments are literals.
+        "#]],
     );
 }
 

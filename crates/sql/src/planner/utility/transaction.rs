@@ -5,15 +5,15 @@
 use pg_query::protobuf::{Node, TransactionStmt, TransactionStmtKind};
 
 use super::{option, option_text, planned};
-use crate::plan::{Plan, Planned, TransactionControl};
+use crate::plan::{Plan, Planned, TransactionControl, TransactionModes};
 
 pub(super) fn plan(control: &TransactionStmt) -> Planned {
     let name = || control.savepoint_name.clone();
     let control = match control.kind() {
         kind @ (TransactionStmtKind::TransStmtBegin | TransactionStmtKind::TransStmtStart) => {
-            let (isolation, read_only) = modes(&control.options);
+            let modes = modes(&control.options);
             let start = kind == TransactionStmtKind::TransStmtStart;
-            TransactionControl::Begin { isolation, read_only, start }
+            TransactionControl::Begin { modes, start }
         }
         TransactionStmtKind::TransStmtCommit => TransactionControl::Commit { chain: control.chain },
         TransactionStmtKind::TransStmtRollback => {
@@ -30,11 +30,15 @@ pub(super) fn plan(control: &TransactionStmt) -> Planned {
     planned(Plan::Transaction(control), "the gateway keeps the transaction")
 }
 
-/// Isolation level and access mode among transaction modes; the last one of a kind counts.
-pub(super) fn modes(options: &[Node]) -> (Option<String>, Option<bool>) {
+/// The last one of a kind counts.
+pub(super) fn modes(options: &[Node]) -> TransactionModes {
     let last =
         |name: &str| options.iter().rev().find_map(|mode| option(std::slice::from_ref(mode), name));
     let isolation = last("transaction_isolation").and_then(option_text);
-    let read_only = last("transaction_read_only").and_then(option_text);
-    (isolation.map(|level| level.to_ascii_lowercase()), read_only.map(|value| value != "0"))
+    let flag = |name: &str| last(name).and_then(option_text).map(|value| value != "0");
+    TransactionModes {
+        isolation: isolation.map(|level| level.to_ascii_lowercase()),
+        read_only: flag("transaction_read_only"),
+        deferrable: flag("transaction_deferrable"),
+    }
 }
