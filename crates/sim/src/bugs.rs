@@ -1,0 +1,66 @@
+//! Bugs to plant, between the machines and the world, so that the machines carry no test switches.
+//!
+//! Owns: the list, and for each bug the properties of which one must be found broken.
+//! Never: is active unless somebody asks for it.
+//! Start reading at [`Bug`].
+
+macro_rules! bugs {
+    ($($(#[$doc:meta])+ $name:ident breaks $properties:expr;)+) => {
+        /// One planted bug.
+        #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+        pub enum Bug { $($(#[$doc])+ $name,)+ }
+
+        impl Bug {
+            /// All of them, with the properties meant to find each.
+            pub const ALL: &[(Self, &[&str])] = &[$((Self::$name, &$properties),)+];
+
+            /// The bug of this name.
+            pub fn named(name: &str) -> Option<Self> {
+                Self::ALL.iter().map(|(bug, _)| *bug).find(|bug| format!("{bug:?}") == name)
+            }
+        }
+    };
+}
+
+bugs! {
+    /// A statement over several nodes takes its snapshots without entering the snapshot room.
+    ReaderSkipsTheRoom breaks ["atomic_visibility"];
+    /// The snapshot room is left when the first of the nodes has bound.
+    ReaderLeavesTheRoomEarly breaks ["atomic_visibility"];
+    /// The snapshots are taken at Execute, outside the room, instead of at Bind.
+    SnapshotAtExecute breaks ["atomic_visibility"];
+    /// A global transaction becomes visible without entering the commit room.
+    CommitterSkipsTheRoom breaks ["atomic_visibility"];
+    /// The commit room is left when the first COMMIT PREPARED is answered.
+    CommitterLeavesTheRoomEarly breaks ["atomic_visibility"];
+    /// COMMIT PREPARED goes out together with the decision.
+    CommitPreparedBeforeTheDecision breaks ["decision_before_any_commit_prepared"];
+    /// A local commit begins although the snapshot room is open.
+    LocalCommitDoesNotPass breaks ["causality"];
+    /// A commit begins although what its session may have seen is not applied on its nodes yet.
+    CommitOvertakesItsCause breaks ["causality"];
+    /// A statement on one node does not wait for what others may have seen elsewhere.
+    OneNodeReaderDoesNotWait breaks ["snapshot_monotonic"];
+    /// A REPEATABLE READ transaction gets a snapshot that was taken before it asked.
+    OldSnapshotIsReused breaks ["snapshot_monotonic"];
+    /// A node that has restarted is read before its prepared transactions are settled.
+    RestartedNodeIsRead breaks ["atomic_visibility", "snapshot_monotonic"];
+    /// A node that a coordinator has handed to recovery is read before it is settled.
+    HandedOverNodeIsRead breaks ["atomic_visibility", "snapshot_monotonic"];
+    /// A gateway serves before it has settled what the last one left.
+    GatewayServesUnsettled breaks ["atomic_visibility", "snapshot_monotonic"];
+    /// Recovery only reads: no record means aborted, and it stays absent.
+    RecoveryDoesNotRefuse breaks ["atomicity", "told_the_truth", "atomic_visibility"];
+    /// 42704 is taken for success.
+    UnknownPreparedMeansDone breaks ["no_orphan_after_quiet"];
+    /// Recovery looks at a node without ending old backends first.
+    LookDoesNotFence breaks ["no_orphan_after_quiet"];
+    /// The decision's row is deleted when COMMIT PREPARED is answered, not when it is safe.
+    DecisionIsForgottenEarly breaks ["atomicity", "told_the_truth", "snapshot_monotonic"];
+    /// The door of a room stays open for newcomers while others wait for the other room.
+    DoorStaysOpen breaks ["every_waiter_enters"];
+    /// A connection that was lost during the decision is taken for a refusal.
+    LostDecisionMeansAborted breaks ["told_the_truth"];
+    /// SERIALIZABLE transactions do not take turns on the nodes that they share.
+    TurnsAreSkipped breaks ["votes_in_one_order"];
+}

@@ -1,0 +1,387 @@
+//! Driving [`Coordinator`]: its effects become statements and visits, their answers events.
+//!
+//! Owns: what a commit holds: its links, its place in the room, its turn, its entry in application.
+//! Never: decides what comes next.
+//! Start reading at [`Gateway::commit_global`].
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use tutti_txn::applying::Entry;
+use tutti_txn::coordinator::{Effect, Event, Form, Outcome};
+use tutti_txn::rooms::Room;
+use tutti_txn::{Coordinator, Decision, Gid, NodeId};
+
+use super::doors::Visiting;
+use super::recovery::Finished;
+use super::turns::Turn;
+use super::{Gateway, RETRY_PAUSE};
+use crate::bugs::Bug;
+use crate::history::Told;
+use crate::network::{Link, Lost};
+use crate::node::statement::{Answer, Statement, TxnNo};
+use crate::tasks::{Mailbox, Owner, Slot};
+
+/// How long a coordinator tries to find the record.
+const SETTLE_PATIENCE: u64 = 15_000;
+/// How long it waits for a vote that it does not want any more.
+const CANCEL_PATIENCE: u64 = 2_000;
+
+/// The connections on which a transaction wrote.
+pub type Links = BTreeMap<NodeId, Link>;
+
+struct Driver {
+    gateway: Gateway,
+    gid: Gid,
+    links: Rc<Links>,
+    events: Mailbox<Event>,
+    told: Slot<Told>,
+    turn: Option<Turn>,
+    visiting: Option<Visiting>,
+    entry: Option<Entry>,
+    /// Nodes that have answered COMMIT PREPARED, with the start of the node that did.
+    acknowledged: BTreeMap<NodeId, u64>,
+    acknowledgements: Mailbox<(NodeId, u64)>,
+}
+
+impl Gateway {
+    /// Commits a transaction that wrote on several nodes. Returns when the client may hear; what is
+    /// left to do goes on behind it.
+    pub(super) async fn commit_global(&self, txn: TxnNo, links: Links, takes_turns: bool) -> Told {
+        let nodes: BTreeSet<NodeId> = links.keys().copied().collect();
+        let anchor = {
+            let mut world = self.sim().world();
+            let index = world.draw(0, nodes.len() as u64 - 1);
+            nodes.iter().copied().nth(usize::try_from(index).unwrap_or(0)).expect("in range")
+        };
+        let gid = self.gid(txn, anchor);
+        self.0.active.borrow_mut().insert(gid.clone(), Vec::new());
+        let turn = if takes_turns { self.take_turn(nodes.clone()).await } else { None };
+        let told = Slot::default();
+        let driver = Driver {
+            gateway: self.clone(),
+            gid,
+            links: Rc::new(links),
+            events: Mailbox::default(),
+            told: told.clone(),
+            turn,
+            visiting: None,
+            entry: None,
+            acknowledged: BTreeMap::new(),
+            acknowledgements: Mailbox::default(),
+        };
+        self.sim().spawn(Owner::Gateway, async move { driver.run().await });
+        told.take().await
+    }
+
+    /// What the session of a commit may have seen on some nodes is shown by these before its own
+    /// effect is. The causes are those of the moment of the call.
+    pub(super) fn wait_for_causes(&self, nodes: impl IntoIterator<Item = NodeId>) -> Slot<()> {
+        let done = Slot::default();
+        if self.sim().has(Bug::CommitOvertakesItsCause) {
+            done.set(());
+            return done;
+        }
+        let waits: Vec<_> = nodes.into_iter().map(|node| self.begin_wait(node)).collect();
+        let ringing = done.clone();
+        self.sim().spawn(Owner::Gateway, async move {
+            for wait in waits {
+                wait.take().await;
+            }
+            ringing.set(());
+        });
+        done
+    }
+
+    /// Deletes the record once no failure can make anybody ask for it: every node that committed its
+    /// part has flushed that, and its standby has it.
+    async fn forget_decision(self, gid: Gid, acknowledged: BTreeMap<NodeId, u64>) {
+        if !self.sim().has(Bug::DecisionIsForgottenEarly) {
+            for (node, epoch) in acknowledged {
+                let Ok(link) = self.any_link(node).await else { return };
+                // Another start of the node may have lost what this one is to make sure of.
+                if link.epoch != epoch || link.ask(Statement::Harden).await != Ok(Answer::Done) {
+                    return;
+                }
+                self.give_back(link);
+            }
+        }
+        self.finish(gid.anchor, Statement::ForgetDecision(gid)).await;
+    }
+}
+
+impl Driver {
+    fn sim(&self) -> &crate::world::Sim {
+        self.gateway.sim()
+    }
+
+    async fn run(mut self) {
+        let anchor = self.gid.anchor;
+        let participants: BTreeSet<_> =
+            self.links.keys().copied().filter(|node| *node != anchor).collect();
+        let causes = self.gateway.wait_for_causes(self.links.keys().copied());
+        let mut causes = Some(causes);
+        self.deadline();
+        let form = self.gateway.0.form;
+        let mut effects = Vec::new();
+        let mut machine =
+            Coordinator::begin(self.gid.clone(), form, participants.clone(), &mut effects);
+        loop {
+            for effect in std::mem::take(&mut effects) {
+                if effect == Effect::EnterCommitRoom
+                    && let Some(causes) = causes.take()
+                {
+                    causes.take().await;
+                }
+                self.perform(effect);
+            }
+            if machine.is_finished() {
+                break;
+            }
+            let event = self.events.next().await;
+            self.note(event);
+            machine.step(event, &mut effects);
+        }
+        while let Some((node, epoch)) = self.acknowledgements.try_next() {
+            self.acknowledged.insert(node, epoch);
+        }
+        let (gateway, gid) = (self.gateway.clone(), self.gid.clone());
+        let mut to_forget = participants;
+        if form == Form::Apart {
+            to_forget.insert(anchor);
+        }
+        if to_forget == self.acknowledged.keys().copied().collect() {
+            let acknowledged = std::mem::take(&mut self.acknowledged);
+            let (forgetting, gid) = (gateway.clone(), gid.clone());
+            gateway.sim().spawn(Owner::Gateway, forgetting.forget_decision(gid, acknowledged));
+        }
+        let waiting = gateway.0.active.borrow_mut().remove(&gid);
+        for slot in waiting.into_iter().flatten() {
+            slot.set(());
+        }
+    }
+
+    fn deadline(&self) {
+        let limit = self.sim().world().plan.vote_deadline;
+        let (sim, events) = (self.sim().clone(), self.events.clone());
+        self.sim().spawn(Owner::Gateway, async move {
+            sim.sleep(limit).await;
+            events.put(Event::DeadlineReached);
+        });
+    }
+
+    /// What an event means for what the driver itself holds.
+    fn note(&mut self, event: Event) {
+        let applied = match event {
+            Event::AnchorCommitted | Event::Settled(Decision::Committed) => Some(self.gid.anchor),
+            Event::ParticipantCommitted(node) | Event::HandedOver(node) => Some(node),
+            _ => None,
+        };
+        let is_anchored = self.gateway.0.form == Form::Anchored;
+        if let (Some(entry), Some(node)) = (self.entry, applied)
+            && (is_anchored || !matches!(event, Event::Settled(_)))
+        {
+            self.gateway.is_applied(entry, node);
+        }
+        if matches!(event, Event::ParticipantCommitted(_))
+            && self.sim().has(Bug::CommitterLeavesTheRoomEarly)
+        {
+            self.visiting = None;
+        }
+    }
+
+    /// Begins what is to be done; its answer arrives as an event.
+    fn perform(&mut self, effect: Effect) {
+        match effect {
+            Effect::Reply(outcome) => {
+                self.turn = None;
+                self.told.set(match outcome {
+                    Outcome::Committed => Told::Committed,
+                    Outcome::Aborted { .. } => Told::Aborted,
+                    Outcome::Unknown => Told::Unknown,
+                });
+            }
+            Effect::EnterCommitRoom => self.enter_room(),
+            Effect::LeaveCommitRoom => {
+                self.visiting = None;
+                if let Some(entry) = self.entry.take() {
+                    self.gateway.end_applying(entry);
+                }
+            }
+            Effect::LeaveToRecovery { node, decision } => self.hand_over(node, decision),
+            Effect::Prepare(node) => self.ask(node, Statement::Prepare(self.gid.clone())),
+            Effect::CancelPrepare(node) => {
+                let (gateway, links) = (self.gateway.clone(), self.links.clone());
+                self.sim().spawn(Owner::Gateway, async move {
+                    gateway.sim().sleep(CANCEL_PATIENCE).await;
+                    gateway.give_up(&links[&node]);
+                });
+            }
+            Effect::RecordDecision => {
+                self.ask(self.gid.anchor, Statement::RecordDecision(self.gid.clone()));
+            }
+            Effect::CommitAnchor => {
+                self.begin_entry();
+                self.commit_prepared_early();
+                self.ask(self.gid.anchor, Statement::Commit);
+            }
+            Effect::RollbackAnchor => self.ask(self.gid.anchor, Statement::Rollback),
+            Effect::Decide => {
+                self.turn = None;
+                self.commit_prepared_early();
+                self.decide();
+            }
+            Effect::Settle => self.settle(),
+            Effect::CommitPrepared(node) => {
+                self.turn = None;
+                self.begin_entry();
+                self.finish(node, Statement::CommitPrepared(self.gid.clone()));
+            }
+            Effect::RollbackPrepared(node) => {
+                self.finish(node, Statement::RollbackPrepared(self.gid.clone()));
+            }
+        }
+    }
+
+    /// A statement on the session's own connection.
+    fn ask(&self, node: NodeId, statement: Statement) {
+        let (gateway, links, events) =
+            (self.gateway.clone(), self.links.clone(), self.events.clone());
+        let lost_means_refused = self.sim().has(Bug::LostDecisionMeansAborted);
+        let sent = links[&node].send(statement.clone());
+        self.sim().spawn(Owner::Gateway, async move {
+            let answer = sent.take().await;
+            let event = match (&statement, &answer) {
+                (Statement::Prepare(_), Ok(Answer::Done)) => Event::VotedYes(node),
+                (Statement::Prepare(_), Ok(_)) => Event::VotedNo(node),
+                (Statement::Prepare(_), Err(Lost)) => {
+                    gateway.give_up(&links[&node]);
+                    Event::VoteLost(node)
+                }
+                (Statement::RecordDecision(_), Ok(Answer::Done)) => Event::DecisionRecorded,
+                (Statement::RecordDecision(_), Ok(_)) => Event::DecisionRefused,
+                (Statement::Commit, Ok(Answer::Done)) => Event::AnchorCommitted,
+                (Statement::Commit, Ok(_)) => Event::AnchorRefused,
+                (Statement::Commit, Err(Lost)) if lost_means_refused => Event::AnchorRefused,
+                (Statement::Rollback, Ok(_)) => Event::AnchorRolledBack,
+                (_, Ok(_) | Err(Lost)) => Event::AnchorLost,
+            };
+            gateway.tell_machine(&events, event);
+            drop(links);
+        });
+    }
+
+    /// Form apart: the record is a transaction of its own.
+    fn decide(&self) {
+        let (gateway, gid, events) = (self.gateway.clone(), self.gid.clone(), self.events.clone());
+        let lost_means_refused = self.sim().has(Bug::LostDecisionMeansAborted);
+        self.sim().spawn(Owner::Gateway, async move {
+            let answer = match gateway.any_link(gid.anchor).await {
+                Ok(link) => {
+                    let answer = link.ask(Statement::Decide(gid)).await;
+                    gateway.give_back(link);
+                    answer
+                }
+                Err(Lost) => Err(Lost),
+            };
+            let event = match answer {
+                Ok(Answer::Inserted(true)) => Event::DecisionRecorded,
+                Ok(Answer::Inserted(false) | Answer::Error(_)) => Event::DecisionRefused,
+                Ok(_) | Err(Lost) if lost_means_refused => Event::DecisionRefused,
+                Ok(_) | Err(Lost) => Event::DecisionLost,
+            };
+            gateway.tell_machine(&events, event);
+        });
+    }
+
+    fn settle(&self) {
+        let (gateway, gid, events) = (self.gateway.clone(), self.gid.clone(), self.events.clone());
+        self.sim().spawn(Owner::Gateway, async move {
+            let give_up = gateway.sim().now() + SETTLE_PATIENCE;
+            let event = loop {
+                if let Ok(decision) = gateway.read_or_refuse(&gid).await {
+                    break Event::Settled(decision);
+                }
+                if give_up < gateway.sim().now() {
+                    break Event::SettleTimedOut;
+                }
+                gateway.sim().sleep(RETRY_PAUSE).await;
+            };
+            gateway.tell_machine(&events, event);
+        });
+    }
+
+    fn finish(&self, node: NodeId, statement: Statement) {
+        let (gateway, events) = (self.gateway.clone(), self.events.clone());
+        let acknowledgements = self.acknowledgements.clone();
+        self.sim().spawn(Owner::Gateway, async move {
+            let commits = matches!(statement, Statement::CommitPrepared(_));
+            let event = match gateway.finish(node, statement).await {
+                Finished::Done(epoch) if commits => {
+                    acknowledgements.put((node, epoch));
+                    Event::ParticipantCommitted(node)
+                }
+                Finished::Done(_) => Event::ParticipantRolledBack(node),
+                Finished::Unknown => Event::ParticipantUnknown(node),
+                Finished::Lost => Event::ParticipantLost(node),
+            };
+            gateway.tell_machine(&events, event);
+        });
+    }
+
+    /// From before the first statement that may make it visible somewhere.
+    fn begin_entry(&mut self) {
+        if self.entry.is_none() {
+            self.entry = Some(self.gateway.begin_applying(self.links.keys().copied()));
+        }
+    }
+
+    fn enter_room(&mut self) {
+        if self.sim().has(Bug::CommitterSkipsTheRoom) {
+            self.events.put(Event::CommitRoomEntered);
+            return;
+        }
+        let (visiting, granted) = self.gateway.enter(Room::Commit);
+        self.visiting = Some(visiting);
+        let (gateway, events) = (self.gateway.clone(), self.events.clone());
+        self.sim().spawn(Owner::Gateway, async move {
+            granted.take().await;
+            gateway.tell_machine(&events, Event::CommitRoomEntered);
+        });
+    }
+
+    fn hand_over(&mut self, node: NodeId, decision: Option<Decision>) {
+        if decision != Some(Decision::Aborted) {
+            // Recovery may make it visible on one node before the next one is closed.
+            self.begin_entry();
+            if !self.sim().has(Bug::HandedOverNodeIsRead) {
+                self.gateway.with_node(node, |state| state.closed_by.insert(self.gid.clone()));
+            }
+        }
+        let (gateway, gid) = (self.gateway.clone(), self.gid.clone());
+        self.sim().note(|| format!("{gid} on {node} is left to recovery"));
+        self.sim().spawn(Owner::Gateway, async move { gateway.recover(gid, [node].into()).await });
+        self.gateway.tell_machine(&self.events, Event::HandedOver(node));
+    }
+
+    /// Only with [`Bug::CommitPreparedBeforeTheDecision`].
+    fn commit_prepared_early(&self) {
+        if self.sim().has(Bug::CommitPreparedBeforeTheDecision) {
+            for node in self.links.keys().filter(|node| **node != self.gid.anchor) {
+                let (gateway, gid, node) = (self.gateway.clone(), self.gid.clone(), *node);
+                self.sim().spawn(Owner::Gateway, async move {
+                    gateway.finish(node, Statement::CommitPrepared(gid)).await;
+                });
+            }
+        }
+    }
+}
+
+/// What a client is told of a plain COMMIT on one node.
+pub fn told_of_one(answer: Result<Answer, Lost>) -> Told {
+    match answer {
+        Ok(Answer::Done | Answer::Rows(_)) => Told::Committed,
+        Err(Lost) => Told::Unknown,
+        Ok(_) => Told::Aborted,
+    }
+}

@@ -1,0 +1,209 @@
+//! Driving [`Recovery`], and the sweep of a node that has restarted.
+//!
+//! Owns: that a node is not opened to reads before nothing in doubt is left there.
+//! Never: decides; the record does.
+//! Start reading at [`Gateway::begin_sweep`].
+
+use std::collections::BTreeSet;
+
+use tutti_txn::recovery::{self, Effect, Event};
+use tutti_txn::{Decision, Gid, NodeId, Recovery};
+
+use super::{Gateway, RETRY_PAUSE};
+use crate::bugs::Bug;
+use crate::network::{Link, Lost};
+use crate::node::statement::{Answer, BackendId, SqlState, Statement};
+use crate::tasks::{Mailbox, Owner};
+
+impl Gateway {
+    /// Settles everything that is prepared on a node, then opens it.
+    pub(super) fn begin_sweep(&self, node: NodeId) {
+        if self.with_node(node, |state| std::mem::replace(&mut state.is_being_swept, true)) {
+            return;
+        }
+        let sweeping = self.clone();
+        self.sim().spawn(Owner::Gateway, async move {
+            while sweeping.sweep(node).await.is_err() {
+                sweeping.sim().sleep(RETRY_PAUSE).await;
+            }
+        });
+    }
+
+    async fn sweep(&self, node: NodeId) -> Result<(), Lost> {
+        let link = self.connect(node).await?;
+        if self.sim().has(Bug::RestartedNodeIsRead) && self.is_serving() {
+            self.with_node(node, |state| state.settled_epoch = Some(link.epoch));
+        }
+        loop {
+            let incarnation = self.0.incarnation.get();
+            fence(&link, incarnation, BTreeSet::new()).await?;
+            let Answer::Prepared(listed) = link.ask(Statement::ListPrepared).await? else {
+                return Err(Lost);
+            };
+            let texts: Vec<_> = listed.iter().map(Gid::to_string).collect();
+            let listing = texts.iter().map(|text| (node, text.as_str()));
+            let in_doubt = recovery::in_doubt(&self.0.cluster, listing);
+            if in_doubt.is_empty() {
+                break;
+            }
+            for (gid, nodes) in in_doubt {
+                if self.is_active(&gid) {
+                    // Its coordinator may have had the answer of the node's earlier life; what it
+                    // leaves here is seen by the next look.
+                    self.wait_until_inactive(&gid).await;
+                } else {
+                    self.recover(gid, nodes).await;
+                }
+            }
+        }
+        self.with_node(node, |state| {
+            state.settled_epoch = Some(link.epoch);
+            state.is_being_swept = false;
+        });
+        self.sim().note(|| format!("{node} is settled"));
+        Ok(())
+    }
+
+    /// Settles one transaction on these nodes.
+    pub(super) async fn recover(&self, gid: Gid, nodes: BTreeSet<NodeId>) {
+        let events = Mailbox::default();
+        let mut effects = Vec::new();
+        let mut machine = Recovery::begin(gid.clone(), nodes.clone(), &mut effects);
+        loop {
+            for effect in effects.drain(..) {
+                if let Effect::Announce(decision) = effect {
+                    self.sim().note(|| format!("{gid} is settled: {decision}"));
+                    for node in &nodes {
+                        self.with_node(*node, |state| state.closed_by.remove(&gid));
+                    }
+                    continue;
+                }
+                let (working, gid, events) = (self.clone(), gid.clone(), events.clone());
+                self.sim().spawn(Owner::Gateway, async move {
+                    let event = working.perform_recovery(&gid, effect).await;
+                    working.tell_machine(&events, event);
+                });
+            }
+            if machine.is_finished() {
+                return;
+            }
+            machine.step(events.next().await, &mut effects);
+        }
+    }
+
+    async fn perform_recovery(&self, gid: &Gid, effect: Effect) -> Event {
+        match effect {
+            Effect::ReadOrRefuseDecision => match self.read_or_refuse(gid).await {
+                Ok(decision) => Event::DecisionFound(decision),
+                Err(Lost) => Event::AnchorUnreachable,
+            },
+            Effect::CommitPrepared(node) => {
+                match self.finish(node, Statement::CommitPrepared(gid.clone())).await {
+                    Finished::Done(_) => Event::ParticipantCommitted(node),
+                    Finished::Unknown => Event::ParticipantUnknown(node),
+                    Finished::Lost => Event::ParticipantLost(node),
+                }
+            }
+            Effect::RollbackPrepared(node) => {
+                match self.finish(node, Statement::RollbackPrepared(gid.clone())).await {
+                    Finished::Done(_) => Event::ParticipantRolledBack(node),
+                    Finished::Unknown => Event::ParticipantUnknown(node),
+                    Finished::Lost => Event::ParticipantLost(node),
+                }
+            }
+            Effect::ListPrepared(node) => match self.look(gid, node).await {
+                Ok(prepared) => Event::Listed { node, prepared },
+                Err(Lost) => Event::ParticipantLost(node),
+            },
+            Effect::RetryLater(node) => {
+                self.sim().sleep(RETRY_PAUSE).await;
+                Event::RetryDue(node)
+            }
+            Effect::Announce(decision) => Event::DecisionFound(decision),
+        }
+    }
+
+    /// What the record says; without one, makes sure that the transaction is aborted.
+    pub(super) async fn read_or_refuse(&self, gid: &Gid) -> Result<Decision, Lost> {
+        let link = self.connect(gid.anchor).await?;
+        let only_reads = self.sim().has(Bug::RecoveryDoesNotRefuse);
+        let statement = if only_reads {
+            Statement::ReadDecision(gid.clone())
+        } else {
+            Statement::ReadOrRefuse(gid.clone())
+        };
+        let answer = link.ask(statement).await?;
+        self.give_back(link);
+        match answer {
+            Answer::Decision(Some(decision)) => Ok(decision),
+            Answer::Decision(None) if only_reads => Ok(Decision::Aborted),
+            _ => Err(Lost),
+        }
+    }
+
+    async fn look(&self, gid: &Gid, node: NodeId) -> Result<bool, Lost> {
+        let link = self.connect(node).await?;
+        if !self.sim().has(Bug::LookDoesNotFence) {
+            let also = self.with_node(node, |state| state.given_up.clone());
+            fence(&link, self.0.incarnation.get(), also).await?;
+        }
+        let Answer::Prepared(listed) = link.ask(Statement::ListPrepared).await? else {
+            return Err(Lost);
+        };
+        self.give_back(link);
+        Ok(listed.contains(gid))
+    }
+
+    /// Ends a part, over a connection that others use as well.
+    pub(super) async fn finish(&self, node: NodeId, statement: Statement) -> Finished {
+        let Ok(link) = self.any_link(node).await else { return Finished::Lost };
+        let epoch = link.epoch;
+        let Ok(answer) = link.ask(statement).await else { return Finished::Lost };
+        self.give_back(link);
+        let unknown_means_done = self.sim().has(Bug::UnknownPreparedMeansDone);
+        match answer {
+            Answer::Done => Finished::Done(epoch),
+            Answer::Error(SqlState::UndefinedObject) if unknown_means_done => Finished::Done(epoch),
+            Answer::Error(SqlState::UndefinedObject) => Finished::Unknown,
+            _ => Finished::Lost,
+        }
+    }
+
+    /// Passes an event on, now and then twice.
+    pub(super) fn tell_machine<T: Clone + 'static>(&self, events: &Mailbox<T>, event: T) {
+        let repeats = {
+            let mut world = self.sim().world();
+            let percent = world.plan.repeats_percent;
+            world.chance(percent)
+        };
+        if repeats {
+            let (sim, events, event) = (self.sim().clone(), events.clone(), event.clone());
+            let after = sim.world().draw(0, 3_000);
+            self.sim().spawn(Owner::Gateway, async move {
+                sim.sleep(after).await;
+                events.put(event);
+            });
+        }
+        events.put(event);
+    }
+}
+
+/// Ends old backends.
+///
+/// Errors: not all of them have ended; then whatever is seen next proves nothing.
+async fn fence(link: &Link, incarnation: u64, also: BTreeSet<BackendId>) -> Result<(), Lost> {
+    match link.ask(Statement::Fence { incarnation, also }).await? {
+        Answer::Done => Ok(()),
+        _ => Err(Lost),
+    }
+}
+
+/// How the ending of a part went.
+pub enum Finished {
+    /// Done, by the start of the node with this number.
+    Done(u64),
+    /// 42704.
+    Unknown,
+    /// No answer, or an error that decides nothing.
+    Lost,
+}

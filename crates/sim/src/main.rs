@@ -1,0 +1,107 @@
+//! Runs seeds from the command line: one with its trace, some, or as many as fit into some minutes.
+//!
+//! Owns: the clock and the printing, which the simulator itself must not have.
+//! Start reading at [`main`].
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use tutti_sim::{Bug, Report, run};
+
+/// Simulates a cluster from a seed, and checks what must hold.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// Run this one, and tell what happened if something is broken.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Where to begin.
+    #[arg(long, default_value_t = 0)]
+    from: u64,
+    /// How many.
+    #[arg(long, default_value_t = 1_000)]
+    seeds: u64,
+    /// Go on as long as this instead.
+    #[arg(long)]
+    minutes: Option<u64>,
+    /// Plant this bug.
+    #[arg(long, value_parser = bug)]
+    bug: Option<Bug>,
+    /// With --seed: tell also what happened if all is well.
+    #[arg(long)]
+    trace: bool,
+}
+
+fn bug(name: &str) -> Result<Bug, String> {
+    let names =
+        || Bug::ALL.iter().map(|(bug, _)| format!("{bug:?}")).collect::<Vec<_>>().join(", ");
+    Bug::named(name).ok_or_else(|| format!("the bugs are {}", names()))
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    if let Some(seed) = arguments.seed {
+        return show(seed, &arguments);
+    }
+    let begun = Instant::now();
+    let limit = arguments.minutes.map(|minutes| Duration::from_secs(60 * minutes));
+    let (mut told, mut sum) = (begun, Report::default());
+    let mut seed = arguments.from;
+    loop {
+        let is_over = match limit {
+            Some(limit) => limit <= begun.elapsed(),
+            None => arguments.from + arguments.seeds <= seed,
+        };
+        if is_over {
+            break;
+        }
+        let report = run(seed, arguments.bug, false);
+        if !report.violations.is_empty() {
+            return show(seed, &arguments);
+        }
+        sum.committed += report.committed;
+        sum.aborted += report.aborted;
+        sum.unknown += report.unknown;
+        sum.observations += report.observations;
+        seed += 1;
+        if Duration::from_secs(10) <= told.elapsed() {
+            told = Instant::now();
+            println!("{}", progress(seed - arguments.from, &sum, begun.elapsed()));
+        }
+    }
+    println!("{}", progress(seed - arguments.from, &sum, begun.elapsed()));
+    ExitCode::SUCCESS
+}
+
+fn progress(seeds: u64, sum: &Report, elapsed: Duration) -> String {
+    format!(
+        "{seeds} seeds in {:.0} s: transactions {} committed, {} aborted, {} unknown; {} snapshots judged; all well",
+        elapsed.as_secs_f64(),
+        sum.committed,
+        sum.aborted,
+        sum.unknown,
+        sum.observations
+    )
+}
+
+fn show(seed: u64, arguments: &Arguments) -> ExitCode {
+    let report = run(seed, arguments.bug, true);
+    let is_broken = !report.violations.is_empty();
+    if is_broken || arguments.trace {
+        println!("{}", report.plan);
+        for line in &report.trace {
+            println!("{line}");
+        }
+    }
+    for violation in &report.violations {
+        println!("{}: {}", violation.property, violation.found);
+    }
+    if is_broken {
+        let bug = arguments.bug.map_or(String::new(), |bug| format!(" --bug {bug:?}"));
+        println!("again: cargo sim --seed {seed}{bug}");
+        ExitCode::FAILURE
+    } else {
+        println!("seed {seed}: {}", progress(1, &report, Duration::ZERO));
+        ExitCode::SUCCESS
+    }
+}

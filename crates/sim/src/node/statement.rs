@@ -1,0 +1,178 @@
+//! What can be asked of a node, and what it answers.
+//!
+//! Owns: the statements that the protocol and its clients need, in the model's own words; each one's
+//! documentation says which SQL it stands for, and `tests/tests/sim_model.rs` runs that SQL.
+//! Start reading at [`Statement`].
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use tutti_txn::{Decision, Gid};
+
+/// A client's transaction, numbered by the world.
+pub type TxnNo = u32;
+/// A register of a node: one row whose value is the list of the transactions that wrote it.
+pub type Key = u8;
+/// A backend of a node; never used twice by it, also across restarts.
+pub type BackendId = u32;
+/// A snapshot that somebody exported.
+pub type ExportId = u32;
+/// What a statement read: each register with the transactions that it shows, in order.
+pub type Rows = BTreeMap<Key, Vec<TxnNo>>;
+
+/// Isolation levels of the model. SERIALIZABLE is not among them: PostgreSQL's own detection of
+/// dangerous structures is not modelled.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Isolation {
+    /// A new snapshot for each statement.
+    ReadCommitted,
+    /// One snapshot for all.
+    RepeatableRead,
+}
+
+/// A statement.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Statement {
+    /// `BEGIN ISOLATION LEVEL …`
+    Begin(Isolation),
+    /// `SET TRANSACTION SNAPSHOT '…'`
+    Import(ExportId),
+    /// `SELECT pg_export_snapshot()`
+    Export,
+    /// `SELECT` of some registers.
+    Read(BTreeSet<Key>),
+    /// Parse and Bind of the same: its snapshot is taken here.
+    Bind(BTreeSet<Key>),
+    /// Execute of what was bound.
+    Execute,
+    /// `UPDATE … SET value = value || <txn> … RETURNING value`
+    Append(Key, TxnNo),
+    /// `COMMIT`
+    Commit,
+    /// `ROLLBACK`
+    Rollback,
+    /// `PREPARE TRANSACTION '…'`
+    Prepare(Gid),
+    /// `COMMIT PREPARED '…'`
+    CommitPrepared(Gid),
+    /// `ROLLBACK PREPARED '…'`
+    RollbackPrepared(Gid),
+    /// `INSERT INTO tutti.decision VALUES ('…', 'committed')`
+    RecordDecision(Gid),
+    /// `INSERT INTO tutti.decision VALUES ('…', 'committed') ON CONFLICT DO NOTHING RETURNING gid`
+    Decide(Gid),
+    /// `INSERT INTO tutti.decision VALUES ('…', 'aborted') ON CONFLICT DO NOTHING`, then the
+    /// `SELECT decision` of the row.
+    ReadOrRefuse(Gid),
+    /// Only that `SELECT`.
+    ReadDecision(Gid),
+    /// `DELETE FROM tutti.decision` of one row, with `synchronous_commit = off`.
+    ForgetDecision(Gid),
+    /// `SELECT gid FROM pg_prepared_xacts`
+    ListPrepared,
+    /// `pg_terminate_backend` of all backends of gateways before `incarnation` and of `also`; answered
+    /// when they are gone.
+    Fence {
+        /// Gateways' incarnations from here on are spared.
+        incarnation: u64,
+        /// Backends of connections that the living gateway has given up.
+        also: BTreeSet<BackendId>,
+    },
+    /// Any commit with `synchronous_commit = on`: what stands in the log before it is then flushed,
+    /// and the standby has it.
+    Harden,
+    /// `SELECT nextval('tutti.incarnation')`
+    NextIncarnation,
+}
+
+/// What a node answers.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Answer {
+    /// It is done.
+    Done,
+    /// A COMMIT or PREPARE TRANSACTION of a failed transaction: the tag `ROLLBACK`.
+    RolledBack,
+    /// Rows.
+    Rows(Rows),
+    /// A snapshot's name.
+    Exported(ExportId),
+    /// What the record says.
+    Decision(Option<Decision>),
+    /// Whether the row was inserted.
+    Inserted(bool),
+    /// What is prepared.
+    Prepared(Vec<Gid>),
+    /// A number never drawn before.
+    Incarnation(u64),
+    /// An ERROR.
+    Error(SqlState),
+}
+
+/// The errors that the model knows.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum SqlState {
+    /// 25P02: the transaction has failed, only its end is accepted.
+    InFailedTransaction,
+    /// 42704: no such prepared transaction, or no such snapshot.
+    UndefinedObject,
+    /// 42710: a prepared transaction of that name exists.
+    DuplicateObject,
+    /// 23505: the row exists.
+    UniqueViolation,
+    /// 40001: the row was changed after the transaction's snapshot.
+    SerializationFailure,
+    /// 55P03: `lock_timeout`.
+    LockNotAvailable,
+    /// 55000: somebody else is ending this prepared transaction.
+    NotInPrerequisiteState,
+    /// 0A000: an exporter of a snapshot cannot prepare.
+    FeatureNotSupported,
+}
+
+impl SqlState {
+    /// The five characters.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::InFailedTransaction => "25P02",
+            Self::UndefinedObject => "42704",
+            Self::DuplicateObject => "42710",
+            Self::UniqueViolation => "23505",
+            Self::SerializationFailure => "40001",
+            Self::LockNotAvailable => "55P03",
+            Self::NotInPrerequisiteState => "55000",
+            Self::FeatureNotSupported => "0A000",
+        }
+    }
+}
+
+/// In SQL, for traces.
+impl fmt::Display for Statement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Begin(Isolation::ReadCommitted) => f.write_str("BEGIN"),
+            Self::Begin(Isolation::RepeatableRead) => f.write_str("BEGIN REPEATABLE READ"),
+            Self::Import(export) => write!(f, "SET TRANSACTION SNAPSHOT {export}"),
+            Self::Export => f.write_str("export snapshot"),
+            Self::Read(keys) => write!(f, "SELECT {keys:?}"),
+            Self::Bind(keys) => write!(f, "Bind SELECT {keys:?}"),
+            Self::Execute => f.write_str("Execute"),
+            Self::Append(key, txn) => write!(f, "append T{txn} to {key}"),
+            Self::Commit => f.write_str("COMMIT"),
+            Self::Rollback => f.write_str("ROLLBACK"),
+            Self::Prepare(gid) => write!(f, "PREPARE {gid}"),
+            Self::CommitPrepared(gid) => write!(f, "COMMIT PREPARED {gid}"),
+            Self::RollbackPrepared(gid) => write!(f, "ROLLBACK PREPARED {gid}"),
+            Self::RecordDecision(gid) => write!(f, "record {gid} committed"),
+            Self::Decide(gid) => write!(f, "decide {gid} committed"),
+            Self::ReadOrRefuse(gid) => write!(f, "read or refuse {gid}"),
+            Self::ReadDecision(gid) => write!(f, "read the decision of {gid}"),
+            Self::ForgetDecision(gid) => write!(f, "forget the decision of {gid}"),
+            Self::ListPrepared => f.write_str("list what is prepared"),
+            Self::Fence { incarnation, also } => {
+                write!(f, "end backends of incarnations before {incarnation} and {also:?}")
+            }
+            Self::Harden => f.write_str("harden"),
+            Self::NextIncarnation => f.write_str("draw an incarnation"),
+        }
+    }
+}

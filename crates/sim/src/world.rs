@@ -1,0 +1,257 @@
+//! The world: simulated time, everything that is in it, and the handle through which tasks act.
+//!
+//! Owns: the queue of events in order of time, the one source of randomness, the nodes.
+//! Never: knows what a gateway does; never looks at a real clock.
+//! Start reading at [`Sim::run_until`].
+
+use std::cell::{RefCell, RefMut};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::rc::Rc;
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use tutti_txn::NodeId;
+
+use crate::bugs::Bug;
+use crate::faults::Plan;
+use crate::history::History;
+use crate::invariants;
+use crate::network::Network;
+use crate::node::statement::{Answer, BackendId, Statement};
+use crate::node::{Node, Output};
+use crate::tasks::{Owner, Slot, Tasks};
+use crate::trace::Trace;
+
+/// Simulated time, in microseconds since the beginning.
+pub type Time = u64;
+/// A connection; never used twice.
+pub type ConnId = u32;
+
+/// Something that will happen.
+pub enum Event {
+    /// A sleeper wakes.
+    Wake(Slot<()>),
+    /// A request to connect reaches a node.
+    Knock(ConnId),
+    /// The answer to it reaches the gateway.
+    Opened(ConnId, Option<(BackendId, u64)>),
+    /// A statement reaches its node.
+    ToNode(ConnId, Statement),
+    /// An answer reaches its gateway.
+    ToGateway(ConnId, Answer),
+    /// A backend finds that its client has gone.
+    BackendNotices(ConnId),
+    /// A gateway finds that a connection has gone.
+    GatewayNotices(ConnId),
+    /// A backend's flush ends, if the node has not restarted since.
+    Flushed(NodeId, u64, BackendId),
+    /// A wait has lasted too long, if it still lasts.
+    LockTimeout(NodeId, u64, BackendId, u64),
+    /// A fault, or the end of one.
+    Fault(crate::faults::Fault),
+}
+
+/// A server and what is outside its processes.
+pub struct Server {
+    /// The model of its processes and disk.
+    pub node: Node,
+    /// Whether it runs.
+    pub is_up: bool,
+    /// Which start this is: what the postmaster's start time and timeline tell on a real one.
+    pub epoch: u64,
+}
+
+/// Everything.
+pub struct World {
+    /// Now.
+    pub now: Time,
+    /// The one source of randomness.
+    pub rng: ChaCha8Rng,
+    /// What this seed is made of.
+    pub plan: Plan,
+    /// The bug that is planted.
+    pub bug: Option<Bug>,
+    /// The servers.
+    pub servers: BTreeMap<NodeId, Server>,
+    /// The connections.
+    pub network: Network,
+    /// What clients did and saw.
+    pub history: History,
+    /// What happened, if anybody wants to know.
+    pub trace: Trace,
+    /// Whether the gateway is just dying: what it holds is torn off, not closed.
+    pub gateway_is_dying: bool,
+    queue: BTreeMap<(Time, u64), Event>,
+    queued: u64,
+}
+
+impl World {
+    /// Schedules an event.
+    pub fn at(&mut self, time: Time, event: Event) {
+        self.queued += 1;
+        self.queue.insert((time.max(self.now), self.queued), event);
+    }
+
+    /// A number from a range.
+    pub fn draw(&mut self, from: u64, to: u64) -> u64 {
+        self.rng.random_range(from..=to.max(from))
+    }
+
+    /// Whether something of this likelihood, in percent, happens.
+    pub fn chance(&mut self, percent: u32) -> bool {
+        self.rng.random_range(0..100) < percent
+    }
+
+    /// Whether this bug is the planted one.
+    pub fn has(&self, bug: Bug) -> bool {
+        self.bug == Some(bug)
+    }
+
+    /// A server.
+    ///
+    /// Panics if there is none of that number: the world is wrong then.
+    pub fn server(&mut self, node: NodeId) -> &mut Server {
+        self.servers.get_mut(&node).expect("plans name nodes that exist")
+    }
+
+    /// Passes on what a node did.
+    pub fn deliver_outputs(&mut self, node: NodeId) {
+        let epoch = self.server(node).epoch;
+        for output in self.server(node).node.take_outputs() {
+            match output {
+                Output::Answered(backend, answer) => self.answer(node, backend, answer),
+                Output::Flushes(backend) => {
+                    let usual = self.draw(self.plan.flush.0, self.plan.flush.1);
+                    let is_slow = self.chance(self.plan.slow_flushes_percent);
+                    let lasts = if is_slow { usual * self.draw(3, 15) } else { usual };
+                    self.at(self.now + lasts, Event::Flushed(node, epoch, backend));
+                }
+                Output::Waits(backend, wait) => {
+                    let limit = self.plan.lock_timeout;
+                    self.at(self.now + limit, Event::LockTimeout(node, epoch, backend, wait));
+                }
+                Output::Ended(backend) => self.backend_ended(node, backend),
+                Output::Voted(gid) => self.history.voted(node, &gid),
+                Output::PartCommitted(gid) => {
+                    self.trace.note(self.now, || format!("{node}: {gid} became visible"));
+                    if !self.server(gid.anchor).node.has_decided(&gid) {
+                        invariants::decision_before_any_commit_prepared(&mut self.history, &gid);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The handle through which tasks act on their world.
+#[derive(Clone)]
+pub struct Sim {
+    world: Rc<RefCell<World>>,
+    tasks: Rc<Tasks>,
+}
+
+impl Sim {
+    /// A world at its beginning.
+    pub fn new(seed: u64, bug: Option<Bug>, traced: bool) -> Self {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let plan = Plan::draw(&mut rng);
+        let server = |_| Server { node: Node::default(), is_up: true, epoch: 1 };
+        let world = World {
+            now: 0,
+            servers: plan.nodes().map(|node| (node, server(node))).collect(),
+            rng,
+            plan,
+            bug,
+            network: Network::default(),
+            history: History::default(),
+            trace: Trace::new(traced),
+            gateway_is_dying: false,
+            queue: BTreeMap::new(),
+            queued: 0,
+        };
+        Self { world: Rc::new(RefCell::new(world)), tasks: Rc::default() }
+    }
+
+    /// The world; not to be held over an await.
+    pub fn world(&self) -> RefMut<'_, World> {
+        self.world.borrow_mut()
+    }
+
+    /// Now.
+    pub fn now(&self) -> Time {
+        self.world().now
+    }
+
+    /// Whether this bug is the planted one.
+    pub fn has(&self, bug: Bug) -> bool {
+        self.world().has(bug)
+    }
+
+    /// Begins a task.
+    pub fn spawn(&self, owner: Owner, work: impl Future<Output = ()> + 'static) {
+        self.tasks.spawn(owner, work);
+    }
+
+    /// Ends everything that runs in the gateway, and tears its connections off.
+    pub fn end_gateway(&self) {
+        self.world().gateway_is_dying = true;
+        self.tasks.end(Owner::Gateway);
+    }
+
+    /// Ends everything.
+    pub fn end_all(&self) {
+        self.tasks.end(Owner::Gateway);
+        self.tasks.end(Owner::Outside);
+    }
+
+    /// Rings after a while.
+    pub fn bell(&self, after: Time) -> Slot<()> {
+        let bell = Slot::default();
+        let mut world = self.world();
+        let time = world.now + after;
+        world.at(time, Event::Wake(bell.clone()));
+        bell
+    }
+
+    /// Waits a while.
+    pub async fn sleep(&self, duration: Time) {
+        self.bell(duration).take().await;
+    }
+
+    /// Notes something for whoever looks for a failure.
+    pub fn note(&self, text: impl FnOnce() -> String) {
+        let mut world = self.world();
+        let now = world.now;
+        world.trace.note(now, text);
+    }
+
+    /// Runs everything that happens up to a time, or until a property is found broken.
+    pub fn run_until(&self, end: Time, mut fault: impl FnMut(&Sim, crate::faults::Fault)) {
+        loop {
+            self.tasks.run();
+            let event = {
+                let mut world = self.world();
+                if world.history.is_broken() {
+                    return;
+                }
+                match world.queue.first_entry() {
+                    Some(next) if next.key().0 <= end => {
+                        let ((time, _), event) = next.remove_entry();
+                        world.now = time;
+                        event
+                    }
+                    _ => {
+                        world.now = end;
+                        return;
+                    }
+                }
+            };
+            match event {
+                Event::Fault(what) => fault(self, what),
+                Event::Wake(bell) => bell.set(()),
+                event => self.world().happen(event),
+            }
+        }
+    }
+}
