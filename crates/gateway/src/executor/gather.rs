@@ -97,7 +97,7 @@ impl Session {
         self.send_to_many(&texts, Access::Read, Looks::AtRows, Origin::Gateway, call).await?;
         let mut arrays: Vec<_> = gather.collects.iter().map(|_| ArrayLiteral::default()).collect();
         let mut failure = None;
-        for node in wanted.keys() {
+        for (index, node) in wanted.keys().enumerate() {
             let link = self.links.get_mut(node).expect("enlisted");
             let read = read_rows(link, |row| {
                 let [Some(index), Some(composite)] = row else { return Ok(()) };
@@ -114,6 +114,9 @@ impl Session {
                 Ok(())
             });
             if let Err(error) = read.await {
+                if failure.is_none() {
+                    self.end_on_the_rest(wanted.keys().copied().skip(index + 1)).await;
+                }
                 failure = failure.or(Some(error));
             }
         }
@@ -146,7 +149,7 @@ impl Session {
         self.send_to_many(texts, access, Looks::AtRows, Origin::Gateway, call).await?;
         let mut all = Vec::with_capacity(texts.len());
         let mut failure = None;
-        for (node, _) in texts {
+        for (index, (node, _)) in texts.iter().enumerate() {
             let link = self.links.get_mut(node).expect("enlisted");
             let mut rows = Vec::new();
             let read = read_rows(link, |row| {
@@ -154,6 +157,9 @@ impl Session {
                 Ok(())
             });
             if let Err(error) = read.await {
+                if failure.is_none() {
+                    self.end_on_the_rest(texts[index + 1..].iter().map(|(node, _)| *node)).await;
+                }
                 failure = failure.or(Some(error));
             }
             all.push(rows);

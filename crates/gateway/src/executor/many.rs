@@ -221,6 +221,19 @@ impl Session {
         Ok(())
     }
 
+    /// A statement has failed on one node (a timeout, a cancellation, a lock that is not to be had):
+    /// what the other nodes still do of it is for nothing, and is ended. Their answers are still to
+    /// be read.
+    pub(super) async fn end_on_the_rest(&mut self, nodes: impl Iterator<Item = NodeId>) {
+        let nodes: Vec<_> = nodes.collect();
+        if nodes.is_empty() {
+            return;
+        }
+        let mut backends = self.shared.backends(self.process_id);
+        backends.retain(|backend| nodes.contains(&backend.node));
+        self.shared.cancel(&backends).await;
+    }
+
     /// Whether the backend at `node` is seen to run on a snapshot.
     async fn is_at_work(&mut self, node: NodeId) -> bool {
         let link = self.links.get_mut(&node).expect("enlisted");

@@ -212,7 +212,13 @@ impl Session {
             match relay(&mut self.client, link, filter).await {
                 Ok(answer) => total.add(&answer.tag),
                 Err(Failure::Client(error)) => return Err(error.into()),
-                Err(error) => failure = failure.or(Some(error)),
+                Err(error) => {
+                    if failure.is_none() {
+                        self.end_on_the_rest(texts[index + 1..].iter().map(|(node, _)| *node))
+                            .await;
+                    }
+                    failure = failure.or(Some(error));
+                }
             }
         }
         failure.map_or_else(|| Ok(Done::Tag(total.tag())), Err)

@@ -50,7 +50,7 @@ pub struct Session {
     user: String,
     startup: Vec<(String, String)>,
     number: u64,
-    process_id: i32,
+    pub(crate) process_id: i32,
     activity: Arc<Activity>,
     pub(crate) links: BTreeMap<NodeId, Link>,
     pub(crate) catalog: Arc<Catalog>,
