@@ -45,7 +45,25 @@ impl From<ErrorFields> for Failure {
 
 impl From<NodeError> for Failure {
     fn from(error: NodeError) -> Self {
-        error.to_fields().into()
+        let fields = error.to_fields();
+        match is_lost_snapshot(&fields) {
+            true => ErrorFields::error("40001", "the transaction's snapshot is gone on a node")
+                .with(b'D', fields.message())
+                .with(b'H', "The transaction might succeed if retried.")
+                .into(),
+            false => fields.into(),
+        }
+    }
+}
+
+/// Whether a node could not import a snapshot: its keeper has gone, with its node or by somebody's
+/// hand. Clients cannot import snapshots themselves, so it can be none of theirs.
+fn is_lost_snapshot(error: &ErrorFields) -> bool {
+    let message = error.message();
+    match error.sqlstate() {
+        "22023" => message.starts_with("invalid snapshot identifier"),
+        "55000" => message.starts_with("could not import the requested snapshot"),
+        _ => false,
     }
 }
 

@@ -51,6 +51,7 @@ pub async fn serve(
     let settled = recoverer.settle_in_doubt().await?;
     let forgotten = recoverer.clean_decisions(incarnation).await?;
     tracing::info!(?settled, forgotten, incarnation, "settled what was in doubt");
+    complete_schema(&config).await?;
     let catalog = catalog::load(&mut home).await?;
     let oids = read_oids(&config, &mut home).await?;
     let shared = Arc::new(Shared::new(config, incarnation, catalog, oids));
@@ -97,6 +98,19 @@ async fn open_home(config: &Config) -> Result<NodeConnection, GatewayError> {
 async fn open(config: &Config, node: &NodeConfig) -> Result<NodeConnection, GatewayError> {
     let settings = [("application_name", "tutti gateway")];
     Ok(NodeConnection::open(node, &node.user, &config.database, &settings).await?)
+}
+
+/// A cluster that an earlier version made lacks tables that this one needs.
+async fn complete_schema(config: &Config) -> Result<(), GatewayError> {
+    const LACKS: &str = "SELECT WHERE pg_catalog.to_regclass('tutti.ticket') IS NULL";
+    for node in &config.nodes {
+        let mut connection = open(config, node).await?;
+        if !connection.rows(LACKS).await?.rows.is_empty() {
+            connection.query(catalog::schema::CREATE_SCHEMA).await?;
+        }
+        connection.close();
+    }
+    Ok(())
 }
 
 /// How the OIDs of every node differ from node 1's.

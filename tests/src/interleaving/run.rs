@@ -21,6 +21,10 @@ use crate::client::{Client, Endpoint, Flight, Request};
 /// How long a statement may do neither: answer, or wait for a session of the script. Long, because
 /// reaching it is a failure.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// A gateway may let a statement wait without any node knowing (READ ONLY DEFERRABLE). In scripts
+/// whose reads may be of another moment, one that is silent for so long counts as waiting: whether it
+/// does changes when its answer is collected, not whether the condition holds.
+const SILENCE: Duration = Duration::from_secs(1);
 /// How long to listen for answers between two looks at who waits.
 const LOOK_EVERY: Duration = Duration::from_millis(4);
 
@@ -44,6 +48,7 @@ struct Mail<T> {
 struct Cast<'a> {
     stage: &'a Stage,
     watch: Watch,
+    may_wait_unseen: bool,
     inboxes: BTreeMap<String, Sender<Mail<String>>>,
     answers: Receiver<Mail<Told>>,
     /// Statements without an answer, per session.
@@ -125,6 +130,7 @@ impl<'a> Cast<'a> {
         Ok(Self {
             stage,
             watch: Watch::over(&stage.servers)?,
+            may_wait_unseen: script.other_moment,
             inboxes,
             answers,
             unanswered: BTreeMap::new(),
@@ -194,7 +200,8 @@ impl<'a> Cast<'a> {
     /// Seen twice in a row: the servers are looked at one after another, and between two looks a
     /// waiter may have been let go. One that waits for nobody who could hold anything is on its way.
     fn settle(&mut self, answers: &mut Vec<Answered>) -> Result<Vec<String>> {
-        let limit = Instant::now() + PATIENCE;
+        let began = Instant::now();
+        let limit = began + PATIENCE;
         let mut was_still = false;
         loop {
             let before = answers.len();
@@ -207,7 +214,8 @@ impl<'a> Cast<'a> {
                 return Ok(Vec::new());
             }
             let holders = self.in_transaction.union(&pending).cloned().collect();
-            let is_still = self.watch.blocked_by(&holders)?.is_superset(&pending);
+            let is_silent = self.may_wait_unseen && SILENCE < began.elapsed();
+            let is_still = is_silent || self.watch.blocked_by(&holders)?.is_superset(&pending);
             if is_still && was_still && answers.len() == before {
                 return Ok(pending.into_iter().collect());
             }

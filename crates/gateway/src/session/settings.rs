@@ -190,8 +190,17 @@ impl Session {
                 return Err(ErrorFields::error("25001", message).into());
             }
         }
-        if !self.transaction.queried {
+        if !self.transaction.queried && !self.transaction.nodes.is_empty() {
+            // Nodes that join later begin with it; those that are there are told.
             self.transaction.characteristics.update(given);
+            let done = self.run_on_one(NodeId::HOME, Access::Read, text, call).await?;
+            let others = self.transaction.nodes.keys().copied().filter(|n| *n != NodeId::HOME);
+            for node in others.collect::<Vec<_>>() {
+                let link = self.link(node).await?;
+                link.put_silent(text);
+                link.connection().flush().await?;
+            }
+            return Ok(done);
         }
         if !self.transaction.nodes.is_empty() {
             let now = &self.transaction.characteristics.isolation;
