@@ -180,14 +180,16 @@ async fn transfers(config: &Arc<Config>, way: Way, clients: u64, run: u64) -> Re
                 let gid = gid(run, number, anchor);
                 let (from, to) = (begin(-1), begin(1));
                 let (x, y) = tokio::join!(a.query(&from), b.query(&to));
-                (x?, y?);
+                x?;
+                y?;
                 let prepare = format!("PREPARE TRANSACTION '{gid}'");
                 let commit = format!("COMMIT PREPARED '{gid}'");
                 let record = format!("INSERT INTO tutti.decision VALUES ('{gid}', 'committed')");
                 match way {
                     Way::Session | Way::Anchored(_) => {
                         let (x, y) = tokio::join!(a.query(&record), b.query(&prepare));
-                        (x?, y?);
+                        x?;
+                        y?;
                         a.query("COMMIT").await?;
                         match way {
                             Way::Session => b.query(&commit).await?,
@@ -196,13 +198,15 @@ async fn transfers(config: &Arc<Config>, way: Way, clients: u64, run: u64) -> Re
                     }
                     Way::Apart(_) => {
                         let (x, y) = tokio::join!(a.query(&prepare), b.query(&prepare));
-                        (x?, y?);
+                        x?;
+                        y?;
                         ensure!(finishers.decide(NodeId(anchor), &gid).await?, "refused");
                         let (x, y) = tokio::join!(
                             finishers.run(NodeId(anchor), commit.clone()),
                             finishers.run(NodeId(other), commit)
                         );
-                        (x?, y?);
+                        x?;
+                        y?;
                     }
                 }
                 done.fetch_add(1, Ordering::Relaxed);
