@@ -12,6 +12,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 use crate::shared::Shared;
@@ -36,8 +37,15 @@ pub async fn watch(shared: Arc<Shared>) {
     }
 }
 
-/// Whether the client has closed its side or vanished. What it has sent before stays to be read.
+/// Whether the client has closed its side or vanished; what it has sent before may still be unread.
+/// PostgreSQL's `client_connection_check_interval` looks at the same sign.
 async fn is_gone(stream: &TcpStream) -> bool {
-    let look = async { matches!(stream.peek(&mut [0]).await, Ok(0) | Err(_)) };
+    let look = async {
+        let is_closed = match stream.ready(Interest::READABLE).await {
+            Ok(ready) => ready.is_read_closed(),
+            Err(_) => true,
+        };
+        is_closed || matches!(stream.peek(&mut [0]).await, Ok(0) | Err(_))
+    };
     tokio::time::timeout(Duration::ZERO, look).await.unwrap_or(false)
 }

@@ -30,7 +30,7 @@ use super::call::Call;
 use crate::failure::Failure;
 use crate::session::{Level, Session};
 
-/// A Bind that takes longer is awaited outside the room.
+/// A Bind that takes longer is awaited outside the room, at the first attempt.
 const BIND_PATIENCE: Duration = Duration::from_millis(20);
 /// How often it is looked whether a write is at work.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
@@ -111,6 +111,7 @@ impl Session {
         }
         let shared = self.shared.clone();
         let mut bound = access == Access::Write;
+        let mut patience = BIND_PATIENCE;
         while good {
             if bound {
                 for node in &nodes {
@@ -129,11 +130,13 @@ impl Session {
             bound = true;
             let mut unbound = nodes.clone();
             let answered = self.await_all(&mut unbound, b'2');
-            match tokio::time::timeout(BIND_PATIENCE, answered).await {
+            match tokio::time::timeout(patience, answered).await {
                 Ok(answered) => good = answered?,
                 Err(_) => {
                     drop(inside);
                     good = self.await_all(&mut unbound, b'2').await?;
+                    // Its locks are taken now; if it is planning that takes long, it must be borne.
+                    patience *= 2;
                     continue;
                 }
             }
