@@ -28,14 +28,9 @@ fn a_dump_under_load_holds_all_money_and_can_be_restored() -> Result<()> {
 
     let done = AtomicBool::new(false);
     let dumps = thread::scope(|scope| -> Result<Vec<String>> {
-        let movers: Vec<_> = (0..2)
-            .map(|mover| {
-                scope.spawn(|| {
-                    let mover: i64 = mover;
-                    move_money(&cluster, mover, &done)
-                })
-            })
-            .collect();
+        let (cluster, done) = (&cluster, &done);
+        let movers: Vec<_> =
+            (0..2).map(|mover| scope.spawn(move || move_money(cluster, mover, done))).collect();
         let dumps = (0..3)
             .map(|_| {
                 let mut command = Command::new(&pg_dump);

@@ -42,7 +42,9 @@ impl Session {
             self.transaction.queried |= self.takes_snapshot;
             let joins = !self.transaction.nodes.contains_key(&node);
             // SHOW, LOCK TABLE and their kin take part without a snapshot.
-            let uses = self.takes_snapshot && !self.transaction.used.contains(&node);
+            let takes_snapshot =
+                self.takes_snapshot || (joins && self.transaction.catches_up_by_query());
+            let uses = takes_snapshot && !self.transaction.used.contains(&node);
             if uses
                 && self.transaction.serial_writer.is_none()
                 && self.transaction.characteristics.read_only != Some(true)

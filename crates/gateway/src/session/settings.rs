@@ -144,7 +144,11 @@ impl Session {
             .filter(|node| !in_transaction || self.transaction.nodes.contains_key(node))
             .collect();
         for node in nodes {
-            let link = self.link(node).await?;
+            // In a transaction the setting itself may be a query that needs the snapshot.
+            let link = match in_transaction {
+                true => self.enlist(node, Access::Read).await?,
+                false => self.link(node).await?,
+            };
             link.put_silent(sql);
             link.connection().flush().await?;
         }

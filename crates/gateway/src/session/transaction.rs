@@ -248,6 +248,13 @@ impl Transaction {
         self.savepoint_position(name).is_some()
     }
 
+    /// Whether catching up takes a snapshot: `set_config` is called by a SELECT.
+    pub fn catches_up_by_query(&self) -> bool {
+        self.steps
+            .iter()
+            .any(|step| matches!(step, Step::Setting { sql, .. } if sql.starts_with("SELECT ")))
+    }
+
     /// The savepoint that was made last and is still there.
     pub fn last_savepoint(&self) -> Option<&str> {
         self.steps.iter().rev().find_map(|step| match step {
