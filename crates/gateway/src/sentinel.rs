@@ -37,20 +37,8 @@ use tutti_sql::catalog::NodeId;
 use tutti_wire::error_fields::ErrorFields;
 
 use crate::config::{Config, NodeConfig};
-use crate::node::{NodeConnection, NodeError};
+use crate::node::{Durability, NodeConnection, NodeError, open_own};
 
-/// Whatever the server's configuration: nothing may end or change a sentinel behind our back.
-const SETTINGS: [(&str, &str); 8] = [
-    ("application_name", "tutti sentinel"),
-    ("client_encoding", "UTF8"),
-    ("statement_timeout", "0"),
-    ("lock_timeout", "0"),
-    ("idle_in_transaction_session_timeout", "0"),
-    ("idle_session_timeout", "0"),
-    ("default_transaction_read_only", "off"),
-    // For the removal of tickets, which must not itself take part in serialization.
-    ("default_transaction_isolation", "read committed"),
-];
 /// PostgreSQL 17 has one more timeout, which older servers do not know.
 const NO_TRANSACTION_TIMEOUT: &str = "SELECT pg_catalog.set_config(name, '0', false)
 FROM pg_catalog.pg_settings WHERE name = 'transaction_timeout'";
@@ -288,8 +276,9 @@ impl Post {
     }
 
     async fn open(&self) -> Result<NodeConnection, NodeError> {
-        let (place, database) = (&self.place, &self.database);
-        let mut connection = NodeConnection::open(place, &place.user, database, &SETTINGS).await?;
+        // What is written over it, the removal of tickets, may be lost.
+        let mut connection =
+            open_own(&self.database, &self.place, "tutti sentinel", Durability::Relaxed).await?;
         connection.query(NO_TRANSACTION_TIMEOUT).await?;
         Ok(connection)
     }

@@ -16,16 +16,9 @@ use tutti_txn::wait_graph::Wait;
 
 use crate::catalog::Answer;
 use crate::error::GatewayError;
-use crate::node::NodeConnection;
+use crate::node::{Durability, NodeConnection, open_own};
 use crate::shared::Shared;
 
-const SETTINGS: [(&str, &str); 5] = [
-    ("application_name", "tutti deadlock"),
-    ("client_encoding", "UTF8"),
-    ("statement_timeout", "0"),
-    ("lock_timeout", "0"),
-    ("idle_session_timeout", "0"),
-];
 /// A node that is slower is left out of the look.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(2);
 /// When a wait began, in microseconds of the node's clock: with the waiting process, its identity.
@@ -112,7 +105,7 @@ impl Monitors {
                         Some(connection) => connection,
                         None => {
                             let database = &shared.config.database;
-                            NodeConnection::open(place, &place.user, database, &SETTINGS).await?
+                            open_own(database, place, "tutti deadlock", Durability::Relaxed).await?
                         }
                     };
                     let view = ask(&mut connection).await?;

@@ -20,7 +20,7 @@ use super::relay::COPY_FLUSH_BYTES;
 use super::{Done, TagTotal};
 use crate::client::ClientError;
 use crate::failure::Failure;
-use crate::session::{Level, Link, Session};
+use crate::session::{Link, Session};
 
 /// Rows whose missing values are drawn together, in rows.
 const FILL_CHUNK_ROWS: usize = 5_000;
@@ -382,10 +382,8 @@ impl Session {
             link.settle_early().await?;
         }
         // A COPY has a snapshot from its start; outside the room nobody needs to know since when.
-        let takes_own_snapshots =
-            self.transaction.is_open() && self.level() == Level::ReadCommitted;
         let doors = self.shared.doors.clone();
-        let inside = match takes_own_snapshots {
+        let inside = match self.has_snapshot_per_part() {
             true => Some(self.shared.nodes.enter_snapshot_room(&doors, &nodes).await?),
             false => None,
         };

@@ -28,7 +28,7 @@ use tutti_wire::frontend::{
 
 use super::call::Call;
 use crate::failure::Failure;
-use crate::session::{Level, Session};
+use crate::session::Session;
 
 /// A Bind that takes longer is awaited outside the room, at the first attempt.
 const BIND_PATIENCE: Duration = Duration::from_millis(20);
@@ -67,15 +67,16 @@ impl Session {
         for (node, _) in texts {
             self.enlist(*node, access).await?;
         }
-        let takes_own_snapshots = looks == Looks::AtRows
-            && self.transaction.is_open()
-            && self.level() == Level::ReadCommitted;
-        if takes_own_snapshots && 1 < texts.len() && self.shared.config.switches.rooms {
+        let in_room = looks == Looks::AtRows
+            && 1 < texts.len()
+            && self.has_snapshot_per_part()
+            && self.shared.config.switches.rooms;
+        if in_room {
             return self.send_in_room(texts, access, origin, call).await;
         }
         for (node, text) in texts {
             self.wait_for_visible(*node).await?;
-            let link = self.enlist(*node, access).await?;
+            let link = self.links.get_mut(node).expect("enlisted");
             match origin {
                 Origin::Client => call.put(link, text),
                 Origin::Gateway => call.put_internal(link, text),

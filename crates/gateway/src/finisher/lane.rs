@@ -94,7 +94,7 @@ impl Driver {
     async fn run(mut self) {
         while let Some(first) = self.incoming.recv().await {
             let place = &self.config.nodes[usize::from(self.node.0) - 1];
-            match open_own(&self.config, place, self.name, self.durability).await {
+            match open_own(&self.config.database, place, self.name, self.durability).await {
                 Ok(mut connection) => {
                     self.outstanding.push_back(first);
                     if let Err(error) = self.serve(&mut connection).await {

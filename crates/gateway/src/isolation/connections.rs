@@ -9,22 +9,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tutti_sql::catalog::NodeId;
 
 use crate::config::Config;
-use crate::node::{NodeConnection, NodeError};
+use crate::node::{Durability, NodeConnection, NodeError, open_own};
 use crate::nodes::{Nodes, OPEN_PATIENCE};
 
 /// More idle connections to one node than this are closed.
 const IDLE_MAX: usize = 8;
-
-/// What a client's or server's configuration must not bring in.
-const SETTINGS: [(&str, &str); 7] = [
-    ("application_name", "tutti keeper"),
-    ("client_encoding", "UTF8"),
-    ("statement_timeout", "0"),
-    ("lock_timeout", "0"),
-    ("idle_in_transaction_session_timeout", "0"),
-    ("default_transaction_read_only", "off"),
-    ("default_transaction_deferrable", "off"),
-];
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -54,8 +43,9 @@ impl OwnConnections {
     /// A new connection to `node`.
     async fn open(&self, config: &Config, node: NodeId) -> Result<NodeConnection, NodeError> {
         let place = &config.nodes[usize::from(node.0) - 1];
+        // Nothing is written over it.
         let mut connection =
-            NodeConnection::open(place, &place.user, &config.database, &SETTINGS).await?;
+            open_own(&config.database, place, "tutti keeper", Durability::Relaxed).await?;
         self.nodes.recognise(&mut connection, OPEN_PATIENCE).await?;
         Ok(connection)
     }

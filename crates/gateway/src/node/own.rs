@@ -6,14 +6,15 @@
 use tokio::time::timeout;
 
 use super::{NodeConnection, NodeError};
-use crate::config::{Config, NodeConfig};
+use crate::config::NodeConfig;
 
 /// Settings of the server, the database or the role that must not come between.
-const SETTINGS: [(&str, &str); 7] = [
+const SETTINGS: [(&str, &str); 8] = [
     ("client_encoding", "UTF8"),
     ("statement_timeout", "0"),
     ("lock_timeout", "0"),
     ("idle_session_timeout", "0"),
+    ("idle_in_transaction_session_timeout", "0"),
     ("default_transaction_read_only", "off"),
     ("default_transaction_isolation", "read committed"),
     ("default_transaction_deferrable", "off"),
@@ -34,7 +35,7 @@ pub(crate) enum Durability {
 
 /// Opens a connection of the gateway's own; `name` is what `pg_stat_activity` shows.
 pub(crate) async fn open_own(
-    config: &Config,
+    database: &str,
     place: &NodeConfig,
     name: &str,
     durability: Durability,
@@ -45,8 +46,7 @@ pub(crate) async fn open_own(
         settings.push(("synchronous_commit", "off"));
     }
     let opening = async {
-        let mut connection =
-            NodeConnection::open(place, &place.user, &config.database, &settings).await?;
+        let mut connection = NodeConnection::open(place, &place.user, database, &settings).await?;
         if durability == Durability::Full {
             connection
                 .rows(

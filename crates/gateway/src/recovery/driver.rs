@@ -49,7 +49,7 @@ impl Recoverer {
     async fn open(&self, node: NodeId) -> Result<NodeConnection, GatewayError> {
         let place = self.config.nodes.iter().find(|configured| configured.id == node.0);
         let place = place.expect("callers take nodes from the configuration or check them");
-        Ok(open_own(&self.config, place, "tutti recovery", Durability::Full).await?)
+        Ok(open_own(&self.config.database, place, "tutti recovery", Durability::Full).await?)
     }
 
     /// Settles one transaction on the nodes that may hold a part of it. See [`super::settle`].

@@ -53,7 +53,8 @@ async fn watch(
     is_known_away: &mut bool,
 ) -> Result<(), GatewayError> {
     let place = shared.node(node);
-    let mut connection = open_own(&shared.config, place, "tutti watch", Durability::Full).await?;
+    let mut connection =
+        open_own(&shared.config.database, place, "tutti watch", Durability::Full).await?;
     let run = Run::of(&mut connection).await?;
     look_through(shared, &mut connection).await?;
     shared.nodes.learn(node, run);

@@ -205,9 +205,18 @@ impl Session {
             return Ok(());
         }
         let nodes: Vec<_> = self.transaction.tickets.keys().copied().collect();
+        self.tell_silently(nodes, INSERT_TICKET).await
+    }
+
+    /// Sends `sql` to nodes without waiting for an answer, which matters only if it is an error.
+    async fn tell_silently(
+        &mut self,
+        nodes: impl IntoIterator<Item = NodeId>,
+        sql: &str,
+    ) -> Result<(), Failure> {
         for node in nodes {
             if let Some(link) = self.links.get_mut(&node) {
-                link.put_silent(INSERT_TICKET);
+                link.put_silent(sql);
                 link.connection().flush().await?;
             }
         }
@@ -272,13 +281,7 @@ impl Session {
     pub(crate) async fn end_statement_snapshot(&mut self) -> Result<(), Failure> {
         let ended = std::mem::take(&mut self.transaction);
         self.activity.note_nodes(0);
-        for node in ended.nodes.keys() {
-            if let Some(link) = self.links.get_mut(node) {
-                link.put_silent("COMMIT");
-                link.connection().flush().await?;
-            }
-        }
-        Ok(())
+        self.tell_silently(ended.nodes.keys().copied(), "COMMIT").await
     }
 
     /// After a statement failed: what PostgreSQL would have undone at once, the other nodes undo
