@@ -11,7 +11,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tutti_embed::Cluster;
-use tutti_gateway::{Config, DefaultDistribution, GatewayError, NodeConfig, Switches, Writable};
+use tutti_gateway::{Config, GatewayError, NodeConfig, Switches, Writable};
 
 use crate::client::Endpoint;
 use crate::servers;
@@ -44,9 +44,8 @@ pub fn config(servers: &Cluster, listen: String) -> Config {
         listen,
         database: "postgres".to_owned(),
         cluster: "test".to_owned(),
-        default_distribution: DefaultDistribution::default(),
         nodes: servers.servers().iter().enumerate().map(node).collect(),
-        switches: Switches::default(),
+        ..Config::default()
     }
 }
 

@@ -11,6 +11,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tutti_txn::Form;
 
+use crate::pool::PoolConfig;
+
 /// What `tutti serve` and `tutti init` are told.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
@@ -30,9 +32,22 @@ pub struct Config {
     /// The nodes. Ids count from 1 without gaps; node 1 answers catalog queries.
     #[serde(default, rename = "node")]
     pub nodes: Vec<NodeConfig>,
+    /// The connections that clients' transactions run on.
+    #[serde(default)]
+    pub pool: PoolConfig,
+    /// Seconds that transactions at work get to end when the gateway is asked to stop.
+    #[serde(default = "default_drain_timeout_s")]
+    pub drain_timeout_s: u64,
     /// For tests and measurements only; no configuration file can set them.
     #[serde(skip)]
     pub switches: Switches,
+}
+
+impl Default for Config {
+    /// What a file says that says nothing; it has no nodes yet.
+    fn default() -> Self {
+        toml::from_str("").expect("everything has a default")
+    }
 }
 
 /// Parts that tests and measurements may switch off, to show what they are for and what they cost.
@@ -177,6 +192,10 @@ fn parse_address(text: &str, default_port: u16) -> Option<Address> {
     };
     let port = port.map_or(Some(default_port), |port| port.parse().ok())?;
     (!host.is_empty()).then(|| Address { host: host.to_owned(), port })
+}
+
+fn default_drain_timeout_s() -> u64 {
+    30
 }
 
 fn default_listen() -> String {

@@ -38,7 +38,13 @@ impl Failure {
 }
 
 impl From<ErrorFields> for Failure {
-    fn from(fields: ErrorFields) -> Self {
+    fn from(mut fields: ErrorFields) -> Self {
+        // A node ended its connection; the client's own goes on.
+        for (code, text) in &mut fields.fields {
+            if matches!(code, b'S' | b'V') && matches!(text.as_str(), "FATAL" | "PANIC") {
+                "ERROR".clone_into(text);
+            }
+        }
         Self::Statement(Box::new(fields))
     }
 }

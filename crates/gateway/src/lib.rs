@@ -4,6 +4,7 @@
 //! Never: decides where a statement runs (`tutti-sql`) or what a commit does next (`tutti-txn`).
 //! Start reading at `session`, then `executor`.
 
+mod backends;
 pub mod catalog;
 mod client;
 pub mod config;
@@ -18,6 +19,7 @@ mod live;
 mod lost_clients;
 pub mod node;
 pub mod nodes;
+mod pool;
 pub mod recovery;
 pub mod sentinel;
 mod serve;
@@ -30,5 +32,6 @@ pub use config::{
 };
 pub use error::GatewayError;
 pub use init::init;
+pub use pool::PoolConfig;
 pub use serve::serve;
 pub use status::status;

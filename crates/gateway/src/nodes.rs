@@ -11,7 +11,7 @@
 //! them), so every run of a server is looked through before it is read.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -66,6 +66,7 @@ struct Node {
     id: NodeId,
     /// What `state` says, for a look without a lock.
     open: AtomicBool,
+    generation: AtomicU64,
     state: Mutex<State>,
     changed: Notify,
     suspected: Notify,
@@ -128,6 +129,7 @@ impl Nodes {
         let node = |id| Node {
             id,
             open: AtomicBool::new(false),
+            generation: AtomicU64::new(0),
             state: Mutex::new(State { away: true, unsettled: BTreeSet::new(), run: None }),
             changed: Notify::new(),
             suspected: Notify::new(),
@@ -161,7 +163,23 @@ impl Nodes {
 
     /// This run of the node's server has been looked through: what was prepared there is known.
     pub fn learn(&self, node: NodeId, run: Run) {
-        self.node(node).change(|state| state.run = Some(run));
+        let node = self.node(node);
+        node.change(|state| {
+            if state.run.as_ref() != Some(&run) {
+                node.generation.fetch_add(1, Ordering::AcqRel);
+            }
+            state.run = Some(run);
+        });
+    }
+
+    /// Changes when connections that were opened before shall not be used any more.
+    pub fn generation(&self, node: NodeId) -> u64 {
+        self.node(node).generation.load(Ordering::Acquire)
+    }
+
+    /// Connections that are open now shall not be lent again.
+    pub fn renew(&self, node: NodeId) {
+        self.node(node).generation.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Whether the node answers and has been looked through; it may be closed all the same.

@@ -56,9 +56,12 @@ pub async fn serve(
     let oids = read_oids(&config, &mut home).await?;
     let shared = Arc::new(Shared::new(config, incarnation, catalog, oids));
 
+    let mut watches = JoinSet::new();
+    watches.spawn(deadlock::watch(shared.clone()));
+    watches.spawn(lost_clients::watch(shared.clone()));
+    let pool = shared.clone();
+    watches.spawn(async move { pool.pool.tend().await });
     let mut sessions = JoinSet::new();
-    sessions.spawn(deadlock::watch(shared.clone()));
-    sessions.spawn(lost_clients::watch(shared.clone()));
     let house = Housekeeper { shared: shared.clone(), home };
     let keeping_house = house.run();
     tokio::pin!(shutdown, keeping_house);
@@ -87,8 +90,30 @@ pub async fn serve(
             }
         }
     };
+    // Nobody is let in any more.
+    drop(listener);
+    if ended.is_ok() {
+        tokio::select! {
+            () = drain(&shared, &mut sessions) => (),
+            error = &mut keeping_house => return Err(error),
+        }
+    }
     sessions.shutdown().await;
     ended
+}
+
+/// Lets transactions that are at work come to their end, and ends their sessions then; the others at
+/// once.
+async fn drain(shared: &Shared, sessions: &mut JoinSet<()>) {
+    let patience = Duration::from_secs(shared.config.drain_timeout_s);
+    shared.drain();
+    let emptied = async { while sessions.join_next().await.is_some() {} };
+    if tokio::time::timeout(patience, emptied).await.is_err() {
+        tracing::warn!(
+            sessions = sessions.len(),
+            "transactions did not end within drain_timeout_s; they are rolled back"
+        );
+    }
 }
 
 async fn open_home(config: &Config) -> Result<NodeConnection, GatewayError> {
@@ -184,7 +209,7 @@ async fn welcome(shared: Arc<Shared>, stream: TcpStream) -> Result<(), ClientErr
                 client.answer_encryption_request(b'N').await?;
             }
             Ok(Some(Startup::Cancel { process_id, secret })) => {
-                shared.cancel(&shared.backends_to_cancel(process_id, secret)).await;
+                shared.cancel(&shared.backends.of_request(process_id, secret)).await;
                 return Ok(());
             }
             Ok(Some(Startup::Session { version, parameters })) => {

@@ -4,9 +4,8 @@
 //! cancel requests find their session, and decisions that may be forgotten.
 //! Never: holds a lock across an await.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -15,6 +14,7 @@ use tutti_txn::decision::Decision;
 use tutti_txn::gid::{ClusterTag, Gid};
 use tutti_wire::startup::put_cancel;
 
+use crate::backends::{Backends, Target};
 use crate::catalog::OidMaps;
 use crate::config::{Config, NodeConfig};
 use crate::deadlock::Activities;
@@ -27,26 +27,9 @@ use crate::isolation::snapshots::Snapshots;
 use crate::isolation::turns::Turns;
 use crate::live::Live;
 use crate::nodes::Nodes;
+use crate::pool::{Pool, SharedStatements};
 use crate::recovery::doubts::Doubts;
 use crate::sentinel::Sentinels;
-
-/// A backend on a node that works for a session: what a cancel request to it must carry.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct BackendKey {
-    /// Which node.
-    pub node: NodeId,
-    /// Its process id.
-    pub process_id: i32,
-    /// Its secret.
-    pub secret: i32,
-}
-
-/// What is needed to cancel a session's work.
-#[derive(Debug, Default)]
-pub struct CancelEntry {
-    secret: i32,
-    backends: Vec<BackendKey>,
-}
 
 /// Shared by all sessions.
 #[derive(Debug)]
@@ -69,6 +52,12 @@ pub struct Shared {
     pub connections: Arc<OwnConnections>,
     /// What ends global transactions on nodes, and records decisions.
     pub finishers: Finishers,
+    /// The connections that clients' transactions run on.
+    pub pool: Pool,
+    /// Statements that clients have prepared.
+    pub statements: SharedStatements,
+    /// Whom cancel requests mean.
+    pub backends: Backends,
     /// What sessions are at, for whoever looks for deadlocks.
     pub activities: Activities,
     /// Which nodes may be read.
@@ -82,9 +71,9 @@ pub struct Shared {
     transactions: AtomicU64,
     rows_dealt: AtomicU64,
     sessions: AtomicU64,
+    draining: AtomicBool,
     catalog: RwLock<Arc<Catalog>>,
     oids: RwLock<Arc<OidMaps>>,
-    cancel: Mutex<HashMap<i32, CancelEntry>>,
 }
 
 impl Shared {
@@ -98,6 +87,9 @@ impl Shared {
         let nodes = Arc::new(Nodes::new(&config));
         let connections = Arc::new(OwnConnections::new(nodes.clone()));
         Self {
+            pool: Pool::new(config.clone(), nodes.clone()),
+            statements: SharedStatements::default(),
+            backends: Backends::default(),
             applying: Applying::new(config.switches.rooms),
             turns: Arc::default(),
             serial_writers: Arc::default(),
@@ -121,9 +113,9 @@ impl Shared {
             transactions: AtomicU64::new(0),
             rows_dealt: AtomicU64::new(0),
             sessions: AtomicU64::new(0),
+            draining: AtomicBool::new(false),
             catalog: RwLock::new(Arc::new(catalog)),
             oids: RwLock::new(Arc::new(oids)),
-            cancel: Mutex::default(),
         }
     }
 
@@ -168,52 +160,26 @@ impl Shared {
         self.rows_dealt.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Registers a session for cancel requests. Returns its number, process id and secret.
-    pub fn register_session(&self) -> (u64, i32, i32) {
-        let number = self.sessions.fetch_add(1, Ordering::Relaxed) + 1;
-        let mut cancel = self.cancel.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut process_id = i32::try_from(number % 0x3fff_ffff).unwrap_or(1).max(1);
-        while cancel.contains_key(&process_id) {
-            process_id = process_id % 0x3fff_ffff + 1;
-        }
-        let secret = rand::random();
-        cancel.insert(process_id, CancelEntry { secret, backends: Vec::new() });
-        (number, process_id, secret)
+    /// From now on no transaction begins: sessions end as soon as they are in none.
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::Release);
+        self.activities.wake_all();
     }
 
-    /// Notes a backend that works for the session from now on.
-    pub fn register_backend(&self, process_id: i32, backend: BackendKey) {
-        let mut cancel = self.cancel.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(entry) = cancel.get_mut(&process_id) {
-            entry.backends.retain(|known| known.node != backend.node);
-            entry.backends.push(backend);
-        }
+    /// Whether the gateway is about to stop.
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
     }
 
-    /// The session ended.
-    pub fn unregister_session(&self, process_id: i32) {
-        self.cancel.lock().unwrap_or_else(PoisonError::into_inner).remove(&process_id);
-    }
-
-    /// The backends of the session that a cancel request names; empty if the secret is wrong.
-    pub fn backends_to_cancel(&self, process_id: i32, secret: i32) -> Vec<BackendKey> {
-        let cancel = self.cancel.lock().unwrap_or_else(PoisonError::into_inner);
-        match cancel.get(&process_id) {
-            Some(entry) if entry.secret == secret => entry.backends.clone(),
-            _ => Vec::new(),
-        }
-    }
-
-    /// All backends of a session.
-    pub fn backends(&self, process_id: i32) -> Vec<BackendKey> {
-        let cancel = self.cancel.lock().unwrap_or_else(PoisonError::into_inner);
-        cancel.get(&process_id).map_or_else(Vec::new, |entry| entry.backends.clone())
+    /// Numbers a new session.
+    pub fn next_session(&self) -> u64 {
+        self.sessions.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// Sends cancel requests to these backends, and waits until the nodes have taken them: what is
     /// sent to a backend afterwards is not hit any more.
-    pub async fn cancel(&self, backends: &[BackendKey]) {
-        for backend in backends {
+    pub async fn cancel(&self, targets: &[Target]) {
+        for backend in targets.iter().map(Target::key) {
             let address = self.node(backend.node).address();
             let sent = async {
                 let mut stream = TcpStream::connect((address.host.as_str(), address.port)).await?;
@@ -231,21 +197,9 @@ impl Shared {
 
     /// The same for the session's backend on one node.
     pub async fn cancel_backend(&self, process_id: i32, node: NodeId) {
-        let mut backends = self.backends(process_id);
-        backends.retain(|backend| backend.node == node);
-        self.cancel(&backends).await;
-    }
-
-    /// Which session each backend on a node works for, by node and process id there; sessions by
-    /// their own process ids.
-    pub fn sessions_by_backend(&self) -> HashMap<(NodeId, i32), i32> {
-        let cancel = self.cancel.lock().unwrap_or_else(PoisonError::into_inner);
-        let of_session = |(session, entry): (&i32, &CancelEntry)| {
-            let session = *session;
-            let place = |backend: &BackendKey| ((backend.node, backend.process_id), session);
-            entry.backends.iter().map(place).collect::<Vec<_>>()
-        };
-        cancel.iter().flat_map(of_session).collect()
+        let mut targets = self.backends.of(process_id);
+        targets.retain(|target| target.key().node == node);
+        self.cancel(&targets).await;
     }
 
     /// The cluster's name as it is in gids.

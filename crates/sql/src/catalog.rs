@@ -152,6 +152,8 @@ pub struct Relation {
     pub columns: Vec<Column>,
     /// Columns of the primary key, as indexes in `columns`; empty without one.
     pub primary_key: Vec<usize>,
+    /// Writing it runs code of the user's: a trigger, or a rule.
+    pub has_triggers: bool,
     /// A trigger or rule on it runs code that a single node cannot run rightly (see
     /// [`Function::needs_cluster`]); writes are refused. Holds its name.
     pub unsafe_trigger: Option<String>,
@@ -206,7 +208,7 @@ pub struct Catalog {
 }
 
 /// How one session sees names.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
 pub struct NameScope {
     /// Effective search path in order (as `current_schemas(true)` gives it, without `pg_temp_N`).
     pub search_path: Vec<String>,

@@ -8,6 +8,7 @@
 //! parameters (same numbers, always sent with all their types), and a [`Template`]'s gaps receive
 //! gathered rows.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::catalog::{MapId, Relation};
@@ -21,6 +22,61 @@ pub struct Planned {
     pub plan: Plan,
     /// Why this and nothing cheaper: one sentence, lower case, no full stop.
     pub why: String,
+    /// What may stay behind in the server sessions that run it.
+    pub leaves: Leaves,
+    /// What in its text asks for something of the session that no node knows, in order.
+    pub own: Vec<OwnName>,
+}
+
+impl Planned {
+    /// A plan and its reason; nothing stays behind.
+    pub fn new(plan: Plan, why: impl Into<String>) -> Self {
+        Self { plan, why: why.into(), leaves: Leaves::default(), own: Vec::new() }
+    }
+}
+
+/// Words in a statement's text that the session answers.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct OwnName {
+    /// Where they are, in bytes.
+    pub range: Range<usize>,
+    /// What they mean.
+    pub own: Own,
+}
+
+/// What a session knows of itself and no node does.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Own {
+    /// `pg_backend_pid()`; `unnamed`: it is an item of the select list that has its column's name.
+    ProcessId {
+        /// See above.
+        unnamed: bool,
+    },
+    /// The view `pg_prepared_statements`, with or without an alias behind it.
+    PreparedStatements {
+        /// See above.
+        aliased: bool,
+    },
+}
+
+/// What a statement may leave behind in the server session it runs in, beyond its transaction.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Leaves {
+    /// What `currval` and `lastval` answer.
+    pub sequences: bool,
+    /// Values of these settings (lower-case names) that only the server knows.
+    pub settings: Vec<String>,
+    /// Anything: session locks, temporary tables, channels, cursors, or what unseen code has set.
+    pub anything: bool,
+}
+
+impl Leaves {
+    /// Adds what `other` leaves.
+    pub fn merge(&mut self, other: Self) {
+        self.sequences |= other.sequences;
+        self.anything |= other.anything;
+        self.settings.extend(other.settings);
+    }
 }
 
 /// What the statement does to the data of the nodes it runs on.
@@ -30,6 +86,15 @@ pub enum Access {
     Read,
     /// May write (also: calls volatile functions that are not built in).
     Write,
+}
+
+/// Whom a signal is for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum SignalTarget {
+    /// A literal.
+    Constant(i32),
+    /// The client's parameter with this index, counted from 0.
+    Parameter(u16),
 }
 
 /// A value that the distribution key is pinned to.
@@ -519,6 +584,14 @@ pub enum TuttiCall {
     Outcome {
         /// Its identifier, as given.
         gid: String,
+    },
+    /// `pg_cancel_backend(n)`, `pg_terminate_backend(n)`: where n is a session of the gateway's, the
+    /// gateway obeys; else it is a process of node 1.
+    Signal {
+        /// `pg_cancel_backend` or `pg_terminate_backend`.
+        function: String,
+        /// The session or process.
+        target: SignalTarget,
     },
     /// `tutti_version()`, `tutti_nodes()`, `tutti_tables()`, `tutti_in_doubt()`: information.
     Show {

@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tutti_embed::{Cluster, ClusterOptions, ServerAccount, ServerOptions};
-use tutti_gateway::{Config, DefaultDistribution, GatewayError, NodeConfig, Switches, Writable};
+use tutti_gateway::{Config, GatewayError, NodeConfig, Writable};
 
 use crate::shutdown::Shutdown;
 use crate::{UpArgs, demo, session};
@@ -243,9 +243,8 @@ pub(crate) fn config(name: &str, ports: &[u16], listen: String) -> Config {
         listen,
         database: DATABASE.to_owned(),
         cluster: name.to_owned(),
-        default_distribution: DefaultDistribution::Replicated,
         nodes: (1..).zip(ports).map(node).collect(),
-        switches: Switches::default(),
+        ..Config::default()
     }
 }
 

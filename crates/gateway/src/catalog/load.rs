@@ -265,6 +265,7 @@ fn read_relations(
                 placement,
                 columns: columns.into_iter().map(|(_, column)| column).collect(),
                 primary_key,
+                has_triggers: false,
                 unsafe_trigger: None,
             },
         );
@@ -336,6 +337,7 @@ fn mark_triggers(
 ) -> Result<(), GatewayError> {
     for row in 0..answer.len() {
         let Some(relation) = relations.get_mut(&answer.number(row, 0)?) else { continue };
+        relation.has_triggers = true;
         let taint = taint_of(answer.text(row, 2)?)?;
         // What counts on node 1 only may run there: the relation's own rows are there too.
         let is_view = matches!(relation.kind, RelationKind::View { .. });

@@ -25,7 +25,7 @@ use crate::error::GatewayError;
 use crate::node::{NodeConnection, NodeError};
 
 /// The open connections, each inside a transaction.
-pub type Connections = BTreeMap<NodeId, NodeConnection>;
+pub type Connections<'a> = BTreeMap<NodeId, &'a mut NodeConnection>;
 
 /// Rows that are fetched from a node at a time.
 const BATCH_ROWS: usize = 500;
@@ -126,7 +126,7 @@ impl Redistribution {
     ///
     /// Errors: a node's own, or [`GatewayError::Refused`]; the caller must then roll back on all
     /// nodes.
-    pub async fn perform(&self, connections: &mut Connections) -> Result<(), GatewayError> {
+    pub async fn perform(&self, connections: &mut Connections<'_>) -> Result<(), GatewayError> {
         // Node 1 first, as by every statement that concerns all nodes.
         for connection in connections.values_mut() {
             let sql = format!("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE", self.root);
@@ -156,7 +156,7 @@ impl Redistribution {
 
     async fn move_leaf(
         &self,
-        connections: &mut Connections,
+        connections: &mut Connections<'_>,
         leaf: &Leaf,
     ) -> Result<(), GatewayError> {
         let Steps { first, sources, then } = leaf.steps(&self.travel, &self.nodes);
@@ -323,7 +323,7 @@ fn array_text(elements: &[&str]) -> String {
     text
 }
 
-fn at(connections: &mut Connections, node: NodeId) -> &mut NodeConnection {
+fn at<'a>(connections: &'a mut Connections<'_>, node: NodeId) -> &'a mut NodeConnection {
     connections.get_mut(&node).expect("the caller gives a connection to every node")
 }
 

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::net::TcpStream;
+use tokio::sync::Notify;
 use tutti_wire::error_fields::ErrorFields;
 
 /// SQLSTATE query_canceled: what a node says when the victim's statement was cancelled there.
@@ -26,6 +27,10 @@ pub struct Activity {
     mark: Mutex<Option<Mark>>,
     /// The client's socket.
     stream: Weak<TcpStream>,
+    /// Somebody wants the session to end.
+    terminated: AtomicBool,
+    /// Wakes the session when it waits for its client.
+    look_up: Notify,
 }
 
 /// That the session's statement was ended because of a deadlock.
@@ -47,6 +52,16 @@ impl Activity {
     pub fn end_message(&self) {
         let next = self.message.load(Ordering::Relaxed).next_multiple_of(2);
         self.message.store(next, Ordering::Relaxed);
+    }
+
+    /// Whether somebody wants the session to end.
+    pub fn is_terminated(&self) -> bool {
+        self.terminated.load(Ordering::Acquire)
+    }
+
+    /// Waits until somebody wants the session to see that the gateway's state has changed.
+    pub async fn asked_to_look_up(&self) {
+        self.look_up.notified().await;
     }
 
     /// The transaction is on so many nodes now; 0 when it has ended.
@@ -101,6 +116,22 @@ impl Activities {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.insert(process_id, Arc::downgrade(&activity));
         activity
+    }
+
+    /// Makes this session end as soon as its statement does.
+    pub fn terminate(&self, process_id: i32) {
+        if let Some(activity) = self.of(process_id) {
+            activity.terminated.store(true, Ordering::Release);
+            activity.look_up.notify_one();
+        }
+    }
+
+    /// Makes every session that waits for its client look up.
+    pub fn wake_all(&self) {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for activity in all.values().filter_map(Weak::upgrade) {
+            activity.look_up.notify_one();
+        }
     }
 
     /// Every session that is at a message of its client: which message, and the client's socket.

@@ -130,7 +130,7 @@ impl Monitors {
                 Err(error) => tracing::error!(%error, "a look for deadlocks failed by a bug"),
             }
         }
-        waits_of(&shared.sessions_by_backend(), views)
+        waits_of(&shared.backends.sessions_by_backend(), views)
     }
 
     /// Cancels the statement that is in this wait, if it still is. False if it is not.

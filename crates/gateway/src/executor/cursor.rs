@@ -45,6 +45,9 @@ impl Session {
                 return Err(Failure::error("XX000", "the cursor's query cannot be run"));
             }
         };
+        if holds {
+            self.must_anchor(node)?;
+        }
         let done = self.run_on_one(node, access, filled.as_deref().unwrap_or(text), call).await?;
         self.cursors.insert(name.to_owned(), (node, holds));
         Ok(done)

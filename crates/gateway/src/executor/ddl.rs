@@ -24,6 +24,7 @@ impl Session {
         let others: Vec<_> = nodes.into_iter().filter(|node| *node != NodeId::HOME).collect();
         let alters =
             text.trim_start().get(..5).is_some_and(|word| word.eq_ignore_ascii_case("alter"));
+        self.transaction.changed_defaults |= alters && names_sessions_defaults(text);
         for node in &others {
             if ddl.touches_sequences && alters {
                 // The copy stands at the old bounds' end, which new bounds may leave out.
@@ -48,7 +49,7 @@ impl Session {
             Some(gather) => self.gather(gather, call).await?,
             None => self.run_on_one(NodeId::HOME, Access::Write, text, call).await?,
         };
-        self.transaction.home_must_anchor |= self.transaction.is_open();
+        self.must_anchor(NodeId::HOME)?;
         self.transaction.scope_changed |= self.transaction.is_open();
         self.refresh_scope().await?;
         Ok(done)
@@ -129,4 +130,11 @@ impl From<GatewayError> for Failure {
     fn from(error: GatewayError) -> Self {
         error.to_fields().into()
     }
+}
+
+/// Whether an ALTER may be one of those that give new sessions other settings or rights to begin
+/// with: ROLE, USER, DATABASE, SYSTEM.
+fn names_sessions_defaults(text: &str) -> bool {
+    let what = text.split_ascii_whitespace().nth(1).unwrap_or_default();
+    ["role", "user", "database", "system"].iter().any(|word| what.eq_ignore_ascii_case(word))
 }

@@ -4,7 +4,6 @@
 //! informational ones.
 //! Never: decides what a row's node is, or what became of a transaction.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tutti_sql::catalog::{NodeId, Placement, Relation, RelationKind, quote_literal};
@@ -17,12 +16,17 @@ use super::call::Call;
 use crate::catalog::{self, Redistribution};
 use crate::failure::Failure;
 use crate::recovery::{self, InDoubt};
-use crate::session::{Link, Session};
+use crate::session::Session;
 
 /// The columns of a function's answer.
 pub(super) fn columns_of(function: &TuttiCall) -> Vec<ColumnDescription> {
     match function {
         TuttiCall::Distribute { function, .. } => vec![ColumnDescription::text(function)],
+        TuttiCall::Signal { function, .. } => {
+            // bool
+            let (type_oid, type_len) = (16, 1);
+            vec![ColumnDescription { type_oid, type_len, ..ColumnDescription::text(function) }]
+        }
         TuttiCall::Outcome { .. } => vec![ColumnDescription::text("tutti_outcome")],
         TuttiCall::Show { function } => match function.as_str() {
             "tutti_nodes" => {
@@ -45,9 +49,18 @@ impl Session {
     pub(super) async fn tutti_function(
         &mut self,
         function: &TuttiCall,
+        text: &str,
         call: &Call,
     ) -> Result<Done, Failure> {
         let rows = match function {
+            TuttiCall::Signal { function, target } => {
+                let target = self.signal_target(*target, call);
+                let terminates = function == "pg_terminate_backend";
+                let Some(sent) = self.signal(target, terminates).await? else {
+                    return self.run_on_one(NodeId::HOME, Access::Read, text, call).await;
+                };
+                vec![vec![Some(if sent { "t" } else { "f" }.to_owned())]]
+            }
             TuttiCall::Distribute { table, distribute_by, .. } => {
                 vec![vec![Some(self.redistribute(table, distribute_by).await?)]]
             }
@@ -77,15 +90,9 @@ impl Session {
         let catalog = self.catalog.clone();
         let home = self.link(NodeId::HOME).await?.connection();
         let redistribution = Redistribution::plan(home, &catalog, &relation, wanted).await?;
-        let mut connections: BTreeMap<_, _> = std::mem::take(&mut self.links)
-            .into_iter()
-            .map(|(node, link)| (node, link.into_connection()))
-            .collect();
+        let links = self.links.iter_mut();
+        let mut connections = links.map(|(node, link)| (*node, link.connection())).collect();
         let performed = redistribution.perform(&mut connections).await;
-        self.links = connections
-            .into_iter()
-            .map(|(node, connection)| (node, Link::new(self.shared.clone(), connection)))
-            .collect();
         performed?;
         for node in catalog.nodes.clone() {
             catalog::note_change(self.link(node).await?.connection()).await?;

@@ -65,7 +65,7 @@ impl Session {
     pub(super) async fn notification(&mut self, text: &str, call: &Call) -> Result<Done, Failure> {
         let done = self.run_on_one(NodeId::HOME, Access::Write, text, call).await?;
         // PREPARE TRANSACTION refuses them, so node 1 must be the one that need not prepare.
-        self.transaction.home_must_anchor |= self.transaction.is_open();
+        self.must_anchor(NodeId::HOME)?;
         self.listening = true;
         Ok(done)
     }

@@ -4,14 +4,14 @@
 //! Never: chooses a plan.
 
 use tutti_sql::catalog::NodeId;
-use tutti_sql::plan::{Access, CollectFrom, Gather, Plan, Planned};
+use tutti_sql::plan::{Access, CollectFrom, Gather, Plan, Planned, Setting, TuttiCall};
 use tutti_sql::planner::explain_lines;
 use tutti_wire::backend::{ColumnDescription, put_data_row, put_row_description};
 
 use super::Done;
 use super::call::Call;
 use crate::failure::Failure;
-use crate::session::Session;
+use crate::session::{Session, is_own_setting};
 
 /// What the gateway answers by itself: `Some(None)`: no rows; `Some(columns)`: these.
 /// `None`: a node describes the statement.
@@ -20,7 +20,12 @@ pub(crate) fn local_columns(plan: &Plan) -> Option<Option<Vec<ColumnDescription>
         Plan::Explain { text_format: true, .. } => {
             Some(Some(vec![ColumnDescription::text("QUERY PLAN")]))
         }
+        // It may have a parameter.
+        Plan::Tutti(TuttiCall::Signal { .. }) => None,
         Plan::Tutti(function) => Some(Some(super::distribute::columns_of(function))),
+        Plan::Setting(Setting::Show { name }) if is_own_setting(name) => {
+            Some(Some(vec![ColumnDescription::text(name)]))
+        }
         Plan::Transaction(_) | Plan::Prepared(_) | Plan::Empty => Some(None),
         _ => None,
     }
@@ -129,6 +134,12 @@ impl Session {
     }
 
     /// Writes rows that the gateway has made itself.
+    /// Answers SHOW of a setting that only the gateway knows.
+    pub(crate) fn show(&mut self, name: &str, value: &str, call: &Call) {
+        let rows = [vec![Some(value.to_owned())]];
+        self.put_rows(&[ColumnDescription::text(name)], &rows, call);
+    }
+
     pub(super) fn put_rows(
         &mut self,
         columns: &[ColumnDescription],

@@ -209,6 +209,7 @@ pub(super) async fn read_rows(
                 let fatal = error.is_fatal();
                 failure = failure.or(Some(error.into()));
                 if fatal {
+                    link.connection().note_end();
                     break;
                 }
             }

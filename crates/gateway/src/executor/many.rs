@@ -233,9 +233,9 @@ impl Session {
         if nodes.is_empty() {
             return;
         }
-        let mut backends = self.shared.backends(self.process_id);
-        backends.retain(|backend| nodes.contains(&backend.node));
-        self.shared.cancel(&backends).await;
+        let mut targets = self.shared.backends.of(self.process_id);
+        targets.retain(|target| nodes.contains(&target.key().node));
+        self.shared.cancel(&targets).await;
     }
 
     /// Whether the backend at `node` is seen to run on a snapshot.

@@ -18,9 +18,11 @@ mod many;
 mod placement;
 mod relay;
 mod rows;
+mod signal;
 
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{Access, NodeChoice, Plan, Planned};
+use tutti_wire::frame::Frame;
 
 pub use call::Call;
 pub(crate) use explain::local_columns;
@@ -55,6 +57,8 @@ impl Session {
         call: &Call,
     ) -> Result<Done, Failure> {
         self.takes_snapshot = takes_snapshot(&planned.plan);
+        self.note_leaves(planned);
+        let text = &*self.with_own_names(planned, text);
         let has_own_snapshot = self.begin_statement_snapshot(&planned.plan);
         let done = self.obey(planned, text, call).await;
         self.takes_snapshot = true;
@@ -100,7 +104,7 @@ impl Session {
             Plan::Explain { of, statement, prefix, analyze, text_format } => {
                 self.explain(of, statement, prefix, *analyze, *text_format, text, call).await
             }
-            Plan::Tutti(function) => self.tutti_function(function, call).await,
+            Plan::Tutti(function) => self.tutti_function(function, text, call).await,
             Plan::Setting(setting) => self.execute_setting(setting, text, call).await,
             Plan::Prepared(prepared) => Box::pin(self.execute_prepared(prepared, call)).await,
             Plan::Transaction(control) => self.transaction_control(control).await,
@@ -150,6 +154,21 @@ impl Session {
             _ if complete => Done::Told,
             tag => Done::Tag(tag),
         })
+    }
+
+    /// Forwards a FunctionCall message to node 1 and its answer to the client.
+    pub(crate) async fn forward_function_call(&mut self, frame: &Frame) -> Result<(), Failure> {
+        if self.transaction.mode == Mode::None {
+            self.pass_rooms().await;
+        }
+        self.wait_for_visible(NodeId::HOME).await?;
+        let link = self.enlist(NodeId::HOME, Access::Write).await?;
+        link.begin();
+        link.connection().outgoing().extend_from_slice(frame.as_bytes());
+        link.connection().flush().await?;
+        let link = self.links.get_mut(&NodeId::HOME).expect("enlisted");
+        relay(&mut self.client, link, Filter::rows(&Call::Simple, false)).await?;
+        Ok(())
     }
 
     /// The same; CommandComplete is passed on only if `complete`.

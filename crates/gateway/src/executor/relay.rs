@@ -106,6 +106,7 @@ async fn relay_one(
                 let fatal = error.is_fatal();
                 refused = refused.or(Some(error));
                 if fatal {
+                    link.connection().note_end();
                     break;
                 }
             }
@@ -117,7 +118,10 @@ async fn relay_one(
                 put_copy_fail(link.connection().outgoing(), "no data for this COPY");
                 end_copy(link, filter.extended).await?;
             }
-            b'N' | b'A' if filter.rows => forward(client, &frame),
+            // The answer to a function call.
+            b'V' if filter.rows => forward(client, &frame),
+            b'A' if filter.rows => link.put_notification(client.out(), &frame),
+            b'N' if filter.rows => forward(client, &frame),
             b'S' if filter.rows => {
                 let (name, value) = decode_parameter_status(&frame)?;
                 client.report(name, value);
@@ -160,7 +164,27 @@ pub(crate) async fn pump_copy_data(
     extended: bool,
 ) -> Result<(), Failure> {
     loop {
-        let Some(frame) = client.next_frame().await? else {
+        let next = if client.has_frame() {
+            client.next_frame().await?
+        } else {
+            client.flush().await?;
+            // What is wrong with the data shall be known before more of it is sent.
+            link.connection().flush().await?;
+            tokio::select! {
+                biased;
+                frame = client.next_frame() => frame?,
+                answered = link.wait_for_anything() => {
+                    answered?;
+                    if is_refused(link) {
+                        return if extended { end_copy(link, extended).await } else { Ok(()) };
+                    }
+                    let noise = link.connection().next_frame().await?;
+                    pass_noise(client, link, &noise)?;
+                    continue;
+                }
+            }
+        };
+        let Some(frame) = next else {
             put_copy_fail(link.connection().outgoing(), "client connection lost during COPY");
             link.connection().flush().await?;
             let lost = std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
@@ -181,8 +205,33 @@ pub(crate) async fn pump_copy_data(
         }
         if COPY_FLUSH_BYTES < link.connection().outgoing().len() {
             link.connection().flush().await?;
+            if is_refused(link) {
+                return if extended { end_copy(link, extended).await } else { Ok(()) };
+            }
         }
     }
+}
+
+/// Whether the node has answered a COPY with an error, and reads no more data.
+fn is_refused(link: &mut Link) -> bool {
+    link.connection().incoming().first() == Some(&b'E')
+}
+
+/// What a node may say at any time.
+fn pass_noise(client: &mut Client, link: &Link, frame: &Frame) -> Result<(), Failure> {
+    match frame.tag() {
+        b'N' => forward(client, frame),
+        b'A' => link.put_notification(client.out(), frame),
+        b'S' => {
+            let (name, value) = decode_parameter_status(frame)?;
+            client.report(name, value);
+        }
+        tag => {
+            let message = format!("node {} sent {tag:#x} during COPY", link.node());
+            return Err(Failure::error("08P01", message));
+        }
+    }
+    Ok(())
 }
 
 /// Sends what ends a COPY's data.

@@ -251,7 +251,7 @@ impl NodeConnection {
         (self.process_id, self.secret)
     }
 
-    /// ParameterStatus messages of the startup, in order.
+    /// Settings that the node reports, as of the startup and of answers to our own queries.
     pub fn parameters(&self) -> &[(String, String)] {
         &self.parameters
     }
@@ -269,6 +269,11 @@ impl NodeConnection {
     /// After an error on the socket nothing can be sent or read any more.
     pub fn is_broken(&self) -> bool {
         self.broken
+    }
+
+    /// The node has said that it closes the connection.
+    pub fn note_end(&mut self) {
+        self.broken = true;
     }
 
     /// Whether nothing has come that nobody asked for, such as the end of the connection. For one that
@@ -365,7 +370,12 @@ impl NodeConnection {
                 }
                 b'S' => {
                     let mut fields = Fields::of(&frame);
-                    self.reports.push((fields.string()?, fields.string()?));
+                    let (name, value) = (fields.string()?, fields.string()?);
+                    match self.parameters.iter_mut().find(|(known, _)| *known == name) {
+                        Some((_, known)) => known.clone_from(&value),
+                        None => self.parameters.push((name.clone(), value.clone())),
+                    }
+                    self.reports.push((name, value));
                 }
                 b'A' => self.notifications.push(frame),
                 _ => match answer.take(&frame)? {
@@ -388,6 +398,15 @@ impl NodeConnection {
 
     /// Says good-bye, if that is possible without waiting.
     pub fn close(mut self) {
+        self.say_goodbye();
+    }
+
+    /// Tells the node that nothing more will come, if that is possible without waiting.
+    pub fn say_goodbye(&mut self) {
+        if self.broken {
+            return;
+        }
+        self.broken = true;
         self.outgoing.clear();
         put_terminate(&mut self.outgoing);
         let _ = self.stream.try_write(&self.outgoing);

@@ -68,6 +68,7 @@ impl Session {
     pub(crate) fn open_transaction(&mut self, mode: Mode) {
         if self.transaction.mode == Mode::None {
             self.transaction.characteristics = self.settings.characteristics.clone();
+            self.transaction.counts_idle_time = self.settings.idle.in_transaction.is_some();
         }
         self.transaction.mode = mode;
     }
@@ -289,7 +290,10 @@ impl Session {
     async fn end_transaction(&mut self, committed: bool) -> Result<(), Failure> {
         let ended = std::mem::take(&mut self.transaction);
         self.activity.note_nodes(0);
-        let Transaction { mode, catalog_changed, scope_changed, .. } = ended;
+        let Transaction { mode, catalog_changed, scope_changed, changed_defaults, .. } = ended;
+        if committed && changed_defaults {
+            self.shared.pool.renew();
+        }
         if mode != Mode::None {
             self.portals.clear();
         }
@@ -305,7 +309,7 @@ impl Session {
     }
 
     /// Settings that ended with the transaction: the client hears what they are now.
-    fn pass_reports_on(&mut self) {
+    pub(super) fn pass_reports_on(&mut self) {
         let Some(home) = self.links.get_mut(&NodeId::HOME) else { return };
         let reports = home.connection().take_reports();
         for (name, value) in reports {

@@ -35,17 +35,40 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
 const SETTLE_PATIENCE: Duration = Duration::from_secs(10);
 
 impl Session {
+    /// `node` is about to do, or has done, what it cannot prepare: if the transaction is committed on
+    /// several nodes, it is where the decision is made.
+    ///
+    /// Errors: 0A000 when another node must be that already.
+    pub(crate) fn must_anchor(&mut self, node: NodeId) -> Result<(), Failure> {
+        if !self.transaction.is_open() {
+            return Ok(());
+        }
+        let taken = *self.transaction.must_anchor.get_or_insert(node);
+        if taken == node {
+            return Ok(());
+        }
+        Err(Failure::unsupported(
+            format!("this cannot be done on node {node} in the same transaction"),
+            format!(
+                "The transaction has used temporary tables, LISTEN, NOTIFY or a cursor WITH HOLD on \
+                 node {taken}; a transaction can be committed with such things on one node only."
+            ),
+            "Use two transactions.",
+        ))
+    }
+
     /// Commits a transaction that wrote on all of `writers`.
     ///
     /// Errors: it is aborted and nothing of it remains; or SQLSTATE 08007: nobody knows yet.
     pub(super) async fn commit_global(&mut self, writers: &[NodeId]) -> Result<(), Failure> {
         let serializable = self.level() == Level::Serializable;
         let spread = usize::try_from(self.number).unwrap_or(0) % writers.len();
-        // Node 1 cannot prepare what has touched temporary tables or notifications.
-        let home_must_anchor = writers.contains(&NodeId::HOME)
-            && (self.transaction.home_must_anchor || !self.scope.temporary.is_empty());
-        let anchor = if home_must_anchor { NodeId::HOME } else { writers[spread] };
-        let form = match (serializable, home_must_anchor) {
+        // A node cannot prepare what has touched temporary tables, notifications, or cursors WITH HOLD.
+        let temporary = (!self.scope.temporary.is_empty()).then_some(NodeId::HOME);
+        let must_anchor = self.transaction.must_anchor.or(temporary);
+        let must_anchor = must_anchor.filter(|node| writers.contains(node));
+        let anchor = must_anchor.unwrap_or(writers[spread]);
+        let form = match (serializable, must_anchor.is_some()) {
             // Apart, all checks have been made when the decision is: whether a sentinel was missing
             // can still be asked (docs/protocol/serializable.md).
             (true, _) => Form::Apart,
@@ -249,7 +272,7 @@ impl Driver {
         self.running.spawn(async move {
             let answered = tokio::time::timeout(patience, link.query(&sql)).await;
             let (link, answered) = match answered {
-                Ok(answered) if !link.is_broken() => (Some(Box::new(link)), answered),
+                Ok(answered) if !link.is_broken() => (Some(link), answered),
                 Ok(answered) => (None, answered),
                 // Whatever it does now, nobody listens any more.
                 Err(_) => (None, Err(lost(node))),
@@ -309,7 +332,7 @@ impl Driver {
                 let is_alive = link.is_some();
                 let queue = self.queued.remove(&node).unwrap_or_default();
                 if let Some(link) = link {
-                    session.links.insert(node, *link);
+                    session.links.insert(node, link);
                 }
                 for effect in queue {
                     self.on_link(session, node, effect);

@@ -235,7 +235,7 @@ impl Session {
     pub(crate) fn release_keepers(&mut self) {
         let Some(snapshot) = &mut self.transaction.snapshot else { return };
         for node in &self.transaction.used {
-            if self.links.get(node).is_some_and(Link::is_quiet) {
+            if self.links.get(node).is_some_and(|link| link.is_quiet()) {
                 snapshot.imported(*node);
             }
         }

@@ -1,22 +1,26 @@
-//! One session's connection to one node, with what the session has left there.
+//! A connection to a node, lent to one session at a time, with what sessions have left there.
 //!
-//! Owns: which prepared statements the node knows by which name, and answers that nobody shall see.
+//! Owns: which prepared statements the node knows by which name, answers that nobody shall see, and
+//! what must be cleaned before another session gets it.
 //! Never: chooses what to send.
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
 
 use bytes::BytesMut;
 use tutti_sql::catalog::NodeId;
+use tutti_sql::plan::Leaves;
 use tutti_wire::backend::{
     decode_parameter_description, decode_row_description, put_parameter_description,
     put_row_description,
 };
-use tutti_wire::frame::{Frame, WireError};
+use tutti_wire::frame::{Frame, HEADER_LEN, WireError};
 use tutti_wire::frontend::put_query;
 
+use crate::backends::{Backend, Workers};
 use crate::catalog::FIRST_NORMAL_OID;
 use crate::node::{NodeConnection, NodeError, Rows};
+use crate::pool::{Known, SessionState, Slot};
 use crate::shared::Shared;
 
 /// Identifies a client's prepared statement for as long as the session lives: names are reused.
@@ -31,35 +35,110 @@ enum Unread {
     Abandoned,
 }
 
-/// A connection to a node that serves one session.
+/// A connection to a node that serves one session, or waits for the next.
 #[derive(Debug)]
 pub struct Link {
     shared: Arc<Shared>,
     connection: NodeConnection,
+    backend: Arc<Backend>,
+    /// Where it is noted that the backend works for the session.
+    workers: Option<Arc<Workers>>,
+    _slot: Slot,
     /// Answers that stand before the next one, oldest first.
     unread: VecDeque<Unread>,
     /// An answer is due that somebody is about to read.
     awaited: bool,
     /// What a silent query was refused with, found while waiting for something else.
     refused: Option<NodeError>,
-    /// Client's statement name to the statement that the node knows under it.
-    pub prepared: HashMap<String, StatementId>,
+    /// Something silent was refused: the connection is not in the state that it should be in.
+    spoiled: bool,
+    /// Named statements that the node knows, of all clients.
+    pub known: Known,
+    /// The client's statement that is the node's unnamed one.
+    pub unnamed: Option<StatementId>,
     /// The node has the client's unnamed portal.
     pub unnamed_portal: bool,
+    /// Number of the session that it serves, or served last; 0: none yet.
+    pub owner: u64,
+    owner_lives: Weak<Workers>,
+    /// The settings that it has.
+    pub state: Arc<SessionState>,
+    /// What its owner has left there beyond these.
+    pub leaves: Leaves,
+    /// Generation of the node's connections that it belongs to; older ones are not lent.
+    pub generation: u64,
+    /// Since when it has been idle, in ticks of the pool.
+    pub idle_since_tick: u64,
 }
 
 impl Link {
     /// Wraps a fresh connection.
-    pub fn new(shared: Arc<Shared>, connection: NodeConnection) -> Self {
-        Self {
+    pub fn new(
+        shared: Arc<Shared>,
+        connection: NodeConnection,
+        backend: Arc<Backend>,
+        slot: Slot,
+    ) -> Box<Self> {
+        Box::new(Self {
             shared,
             connection,
+            backend,
+            workers: None,
+            _slot: slot,
             unread: VecDeque::new(),
             awaited: false,
             refused: None,
-            prepared: HashMap::new(),
+            spoiled: false,
+            known: Known::default(),
+            unnamed: None,
             unnamed_portal: false,
+            owner: 0,
+            owner_lives: Weak::new(),
+            state: Arc::default(),
+            leaves: Leaves::default(),
+            generation: 0,
+            idle_since_tick: 0,
+        })
+    }
+
+    /// Which node it leads to.
+    pub fn node(&self) -> NodeId {
+        self.connection.node()
+    }
+
+    /// Whether something on it belongs to a session that may come back for it.
+    pub fn is_kept_for_somebody(&self) -> bool {
+        self.leaves.sequences && self.owner_lives.strong_count() != 0
+    }
+
+    /// Whether no session has used it yet.
+    pub fn is_new(&self) -> bool {
+        self.owner == 0
+    }
+
+    /// From now on its backend works for this session.
+    pub fn work_for(&mut self, workers: &Arc<Workers>) {
+        workers.add(self.backend.clone());
+        self.workers = Some(workers.clone());
+        self.owner_lives = Arc::downgrade(workers);
+    }
+
+    /// The session has no more use for it: nobody aims at its backend from now on.
+    ///
+    /// True if it can be lent to another at once. Otherwise a cancel request is still on its way:
+    /// [`Self::wait_until_delivered`].
+    pub fn stop_work(&mut self) -> bool {
+        if let Some(workers) = self.workers.take() {
+            workers.remove(&self.backend);
         }
+        self.unnamed = None;
+        self.unnamed_portal = false;
+        !self.backend.is_aimed_at()
+    }
+
+    /// Waits until no cancel request is on its way to the backend.
+    pub async fn wait_until_delivered(&self) {
+        self.backend.wait_until_delivered().await;
     }
 
     /// Appends a RowDescription or ParameterDescription of this node, in node 1's OIDs.
@@ -84,6 +163,18 @@ impl Link {
         Ok(())
     }
 
+    /// Appends a NotificationResponse. Who has sent it is told by the number of its session, as far as
+    /// that is one of this gateway's.
+    pub fn put_notification(&self, out: &mut BytesMut, frame: &Frame) {
+        let at = out.len() + HEADER_LEN;
+        out.extend_from_slice(frame.as_bytes());
+        let Some(place) = out.get_mut(at..at + 4) else { return };
+        let sender = i32::from_be_bytes(place.try_into().expect("four bytes"));
+        if let Some(session) = self.shared.backends.session_of(self.node(), sender) {
+            place.copy_from_slice(&session.to_be_bytes());
+        }
+    }
+
     /// Parameter types, which the client gives in node 1's OIDs, in this node's.
     pub fn types_here(&self, types: &[u32]) -> Vec<u32> {
         match self.connection.node() {
@@ -98,14 +189,14 @@ impl Link {
         &mut self.connection
     }
 
-    /// Unwraps the connection.
-    pub fn into_connection(self) -> NodeConnection {
-        self.connection
-    }
-
     /// Whether the connection cannot be used any more.
     pub fn is_broken(&self) -> bool {
         self.connection.is_broken()
+    }
+
+    /// Whether something silent was refused on it: it must not serve another session.
+    pub fn is_spoiled(&self) -> bool {
+        self.spoiled
     }
 
     /// Appends a query whose answer only matters if it is an error. It travels with whatever is
@@ -141,7 +232,10 @@ impl Link {
         while let Some(unread) = self.unread.pop_front() {
             match (self.connection.finish_query().await, unread) {
                 (Err(error), _) if self.connection.is_broken() => return Err(error),
-                (Err(error), Unread::Silent) => refused = refused.or(Some(error)),
+                (Err(error), Unread::Silent) => {
+                    self.spoiled = true;
+                    refused = refused.or(Some(error));
+                }
                 (Ok(_), _) | (Err(_), Unread::Abandoned) => (),
             }
         }
@@ -203,7 +297,14 @@ impl Link {
 
     /// A simple query destroys the node's unnamed statement and portal.
     pub fn forget_unnamed(&mut self) {
-        self.prepared.remove("");
+        self.unnamed = None;
         self.unnamed_portal = false;
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.stop_work();
+        self.connection.say_goodbye();
     }
 }

@@ -9,6 +9,7 @@ mod commit;
 mod extended;
 mod global_commit;
 mod isolation;
+mod lending;
 mod link;
 mod prepared;
 mod settings;
@@ -17,9 +18,10 @@ mod transaction;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tutti_sql::catalog::{Catalog, NameScope, NodeId};
-use tutti_sql::plan::Access;
+use tutti_sql::plan::{Access, Leaves};
 use tutti_wire::backend::{
     put_authentication_ok, put_backend_key_data, put_negotiate_protocol_version,
 };
@@ -29,30 +31,42 @@ use tutti_wire::startup::PROTOCOL_3_0;
 pub(crate) use isolation::takes_snapshot;
 pub use link::{Link, StatementId};
 pub use prepared::{Portal, PreparedStatement};
-pub use settings::Settings;
+pub(crate) use settings::is_own_setting;
+pub use settings::{IdleTimeouts, Settings};
 pub(crate) use transaction::Level;
 pub use transaction::{Characteristics, Mode, Transaction};
 
+use crate::backends::Workers;
 use crate::client::{Client, ClientError};
 use crate::deadlock::Activity;
 use crate::failure::Failure;
-use crate::node::{NodeConnection, NodeError};
-use crate::nodes::OPEN_PATIENCE;
-use crate::shared::{BackendKey, Shared};
+use crate::pool::Permit;
+use crate::shared::Shared;
 
-/// Settings that clients may give at startup and that nodes get as they are.
-const STARTUP_NOT_SETTINGS: [&str; 3] = ["user", "database", "replication"];
+const SHUTDOWN: &str = "terminating connection due to administrator command";
+const IDLE_IN_TRANSACTION: &str = "terminating connection due to idle-in-transaction timeout";
+const IDLE_SESSION: &str = "terminating connection due to idle-session timeout";
 
 /// A client's session.
 pub struct Session {
     pub(crate) shared: Arc<Shared>,
     pub(crate) client: Client,
     user: String,
-    startup: Vec<(String, String)>,
     number: u64,
     pub(crate) process_id: i32,
     activity: Arc<Activity>,
-    pub(crate) links: BTreeMap<NodeId, Link>,
+    /// Where it is noted which backends work for it.
+    workers: Arc<Workers>,
+    /// The right to have links.
+    permit: Option<Permit>,
+    /// Connections that are borrowed at the moment.
+    pub(crate) links: BTreeMap<NodeId, Box<Link>>,
+    /// What binds which of them to the session beyond its transaction.
+    bindings: BTreeMap<NodeId, String>,
+    /// Why the session cannot go on, if it cannot.
+    ended_by: Option<ErrorFields>,
+    /// What its statements may have left there since they were borrowed.
+    leaves: Leaves,
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) scope: NameScope,
     pub(crate) transaction: Transaction,
@@ -109,28 +123,35 @@ impl Session {
             let hint = "Connect with client_encoding=UTF8.";
             return refuse(client, ErrorFields::fatal("0A000", message).with(b'H', hint)).await;
         }
-        let (unknown_options, startup): (Vec<_>, Vec<_>) = parameters
-            .into_iter()
-            .filter(|(name, _)| !STARTUP_NOT_SETTINGS.contains(&name.as_str()))
-            .partition(|(name, _)| name.starts_with("_pq_."));
+        let (unknown_options, parameters): (Vec<_>, Vec<_>) =
+            parameters.into_iter().partition(|(name, _)| name.starts_with("_pq_."));
+        let startup = match settings::of_startup_packet(parameters) {
+            Ok(startup) => startup,
+            Err(error) => return refuse(client, error).await,
+        };
         if version != PROTOCOL_3_0 || !unknown_options.is_empty() {
             let names: Vec<_> = unknown_options.iter().map(|(name, _)| name.as_str()).collect();
             put_negotiate_protocol_version(client.out(), PROTOCOL_3_0 & 0xffff, &names);
         }
-        let (number, process_id, secret) = shared.register_session();
+        let number = shared.next_session();
+        let (process_id, secret, workers) = shared.backends.register(number, &user);
         let mut session = Self {
             activity: shared.activities.register(process_id, Arc::downgrade(client.stream())),
             catalog: shared.catalog(),
             shared,
             client,
             user,
-            startup,
             number,
             process_id,
+            workers,
+            permit: None,
             links: BTreeMap::new(),
+            bindings: BTreeMap::new(),
+            ended_by: None,
+            leaves: Leaves::default(),
             scope: NameScope::default(),
             transaction: Transaction::default(),
-            settings: Settings::default(),
+            settings: Settings::of_startup(startup),
             statements: HashMap::new(),
             portals: HashMap::new(),
             cursors: HashMap::new(),
@@ -141,7 +162,10 @@ impl Session {
             next_statement: 0,
         };
         match session.greet(secret).await {
-            Ok(()) => Ok(Some(session)),
+            Ok(()) => {
+                session.return_links().await?;
+                Ok(Some(session))
+            }
             Err(Failure::Client(error)) => Err(error),
             Err(Failure::Statement(mut error)) => {
                 for (code, text) in &mut error.fields {
@@ -174,13 +198,9 @@ impl Session {
     /// Serves the client until it leaves.
     pub async fn run(mut self) -> Result<(), ClientError> {
         loop {
+            self.return_links().await?;
             self.activity.end_message();
-            let frame = if self.listening && !self.client.has_frame() {
-                self.wait_for_client_or_notification().await?
-            } else {
-                self.client.next_frame().await?
-            };
-            let Some(frame) = frame else { break };
+            let Some(frame) = self.next_message().await? else { break };
             self.activity.begin_message();
             match frame.tag() {
                 b'Q' => self.simple_query(&frame).await?,
@@ -190,16 +210,7 @@ impl Session {
                 b'X' => break,
                 // Left over from a COPY that failed: the protocol says to ignore them.
                 b'd' | b'c' | b'f' => (),
-                b'F' => {
-                    let error = ErrorFields::error(
-                        "0A000",
-                        "function calls by the fast path are not supported",
-                    )
-                    .with(b'H', "Use SELECT function(…).");
-                    self.client.put_error(&error);
-                    self.fail_transaction();
-                    self.client.put_ready(self.transaction.status());
-                }
+                b'F' => self.function_call(&frame).await?,
                 tag => {
                     let message = format!("invalid frontend message type {tag}");
                     self.client.put_error(&ErrorFields::fatal("08P01", message));
@@ -209,6 +220,59 @@ impl Session {
             }
         }
         Ok(())
+    }
+
+    /// Waits for the client's next message. `None`: the session is over, by whoever's will.
+    async fn next_message(&mut self) -> Result<Option<tutti_wire::frame::Frame>, ClientError> {
+        let is_outside = self.transaction.mode == Mode::None && self.pipeline.is_at_rest();
+        if let Some(why) = self.ended_by.take() {
+            self.client.put_error(&why);
+            self.client.flush().await?;
+            return Ok(None);
+        }
+        if (is_outside && self.shared.is_draining()) || self.activity.is_terminated() {
+            return self.send_away("57P01", SHUTDOWN).await;
+        }
+        if self.client.has_frame() {
+            return self.client.next_frame().await;
+        }
+        let idle = self.settings.idle;
+        let (timeout, sqlstate, why) = match self.transaction.mode {
+            Mode::Explicit => (idle.in_transaction, "25P03", IDLE_IN_TRANSACTION),
+            Mode::None | Mode::Implicit => (idle.outside, "57P05", IDLE_SESSION),
+        };
+        let activity = self.activity.clone();
+        loop {
+            let waiting = async {
+                match self.listening {
+                    true => self.wait_for_client_or_notification().await,
+                    false => self.client.next_frame().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                frame = waiting => return frame,
+                () = activity.asked_to_look_up() => {
+                    if (is_outside && self.shared.is_draining()) || activity.is_terminated() {
+                        return self.send_away("57P01", SHUTDOWN).await;
+                    }
+                }
+                () = tokio::time::sleep(timeout.unwrap_or_default()), if timeout.is_some() => {
+                    return self.send_away(sqlstate, why).await;
+                }
+            }
+        }
+    }
+
+    /// Tells the client that the session ends, and ends it.
+    async fn send_away(
+        &mut self,
+        sqlstate: &str,
+        why: &str,
+    ) -> Result<Option<tutti_wire::frame::Frame>, ClientError> {
+        self.client.put_error(&ErrorFields::fatal(sqlstate, why));
+        self.client.flush().await?;
+        Ok(None)
     }
 
     /// Waits for the client's next message; passes on notifications of node 1 meanwhile.
@@ -224,10 +288,7 @@ impl Session {
             if !home.is_quiet() {
                 if let Err(error) = home.settle_early().await {
                     tracing::debug!(%error, "node 1 is gone while a client listens");
-                    self.links.remove(&NodeId::HOME);
-                    self.listening = false;
-                    self.client.put_error(&error.to_fields());
-                    continue;
+                    return self.end_listening().await;
                 }
                 self.pass_notifications();
                 continue;
@@ -238,59 +299,39 @@ impl Session {
                 frame = connection.next_frame() => frame,
             };
             match frame {
-                Ok(frame) if matches!(frame.tag(), b'A' | b'N') => {
+                Ok(frame) if frame.tag() == b'N' => {
                     self.client.out().extend_from_slice(frame.as_bytes());
                 }
+                Ok(frame) if frame.tag() == b'A' => {
+                    home.put_notification(self.client.out(), &frame)
+                }
+                Ok(frame) if frame.tag() == b'E' => return self.end_listening().await,
                 Ok(_) => (),
                 Err(error) => {
-                    self.links.remove(&NodeId::HOME);
-                    self.listening = false;
-                    self.client.put_error(&error.to_fields());
+                    tracing::debug!(%error, "node 1 is gone while a client listens");
+                    return self.end_listening().await;
                 }
             }
         }
+    }
+
+    /// The connection that listened is lost: the client must know, for it may have missed something.
+    async fn end_listening(&mut self) -> Result<Option<tutti_wire::frame::Frame>, ClientError> {
+        self.links.remove(&NodeId::HOME);
+        self.end_if_bound(NodeId::HOME);
+        if let Some(why) = self.ended_by.take() {
+            self.client.put_error(&why);
+        }
+        self.client.flush().await?;
+        Ok(None)
     }
 
     /// Notifications that came in answers to the gateway's own queries.
     fn pass_notifications(&mut self) {
         let Some(home) = self.links.get_mut(&NodeId::HOME) else { return };
         for frame in home.connection().take_notifications() {
-            self.client.out().extend_from_slice(frame.as_bytes());
+            home.put_notification(self.client.out(), &frame);
         }
-    }
-
-    /// This session's link to `node`, opened and brought up to date if it is not there.
-    pub(crate) async fn link(&mut self, node: NodeId) -> Result<&mut Link, Failure> {
-        self.shared.nodes.wait_until_open(node, OPEN_PATIENCE).await?;
-        if self.links.get(&node).is_none_or(Link::is_broken) {
-            if self.transaction.nodes.contains_key(&node) {
-                self.transaction.doomed = true;
-                let message = format!("connection to node {node} lost during the transaction");
-                return Err(ErrorFields::error("08006", message)
-                    .with(b'H', "Roll back and retry: nothing of this transaction was committed.")
-                    .into());
-            }
-            let link = self.open_link(node).await?;
-            self.links.insert(node, link);
-        }
-        Ok(self.links.get_mut(&node).expect("just made sure"))
-    }
-
-    async fn open_link(&self, node: NodeId) -> Result<Link, NodeError> {
-        let config = self.shared.node(node);
-        let startup: Vec<_> =
-            self.startup.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        let database = &self.shared.config.database;
-        let mut connection = NodeConnection::open(config, &self.user, database, &startup).await?;
-        self.shared.nodes.recognise(&mut connection, OPEN_PATIENCE).await?;
-        let (process_id, secret) = connection.backend_key();
-        let settings = self.settings.replay_sql();
-        if !settings.is_empty() {
-            connection.query(&settings).await?;
-        }
-        let backend = BackendKey { node, process_id, secret };
-        self.shared.register_backend(self.process_id, backend);
-        Ok(Link::new(self.shared.clone(), connection))
     }
 
     /// Which node this session prefers where any will do: one it has used in this transaction, else
@@ -311,7 +352,9 @@ impl Session {
                    WHERE s !~ '^pg_temp_' ORDER BY n; \
                    SELECT relname FROM pg_catalog.pg_class WHERE relnamespace = pg_catalog.pg_my_temp_schema(); \
                    SELECT pg_catalog.current_setting('default_transaction_isolation'), \
-                          pg_catalog.current_setting('default_transaction_read_only')";
+                          pg_catalog.current_setting('default_transaction_read_only'), \
+                          (1000 * EXTRACT(epoch FROM pg_catalog.current_setting('idle_in_transaction_session_timeout')::interval))::int8, \
+                          (1000 * EXTRACT(epoch FROM pg_catalog.current_setting('idle_session_timeout')::interval))::int8";
         self.takes_snapshot = true;
         let rows = self.enlist(NodeId::HOME, Access::Read).await?.query(sql).await?;
         if let Some(defaults) = rows.get(2) {
@@ -320,6 +363,11 @@ impl Session {
                 read_only: defaults.text(0, 1).map(|value| value == "on"),
                 deferrable: None,
             };
+            let timeout = |column| {
+                let ms = defaults.text(0, column)?.parse().ok().filter(|ms| 0 < *ms)?;
+                Some(Duration::from_millis(ms))
+            };
+            self.settings.idle = IdleTimeouts { in_transaction: timeout(2), outside: timeout(3) };
         }
         let names = |index: usize| -> Vec<String> {
             rows.get(index).map_or_else(Vec::new, |result| {
@@ -352,6 +400,7 @@ impl Session {
             self.links.iter().filter(|(_, link)| link.is_broken()).map(|(node, _)| *node).collect();
         for node in broken {
             self.links.remove(&node);
+            self.end_if_bound(node);
             self.transaction.doomed |= self.transaction.nodes.contains_key(&node);
         }
     }
@@ -370,9 +419,6 @@ async fn refuse(mut client: Client, error: ErrorFields) -> Result<Option<Session
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.shared.unregister_session(self.process_id);
-        for (_, link) in std::mem::take(&mut self.links) {
-            link.into_connection().close();
-        }
+        self.shared.backends.unregister(self.process_id);
     }
 }

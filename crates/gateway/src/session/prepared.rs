@@ -4,11 +4,14 @@
 //! space with Parse and Close.
 //! Never: sends protocol messages for them (see `extended`).
 
+use std::borrow::Cow;
+use std::fmt::Write;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use tutti_sql::catalog::{NodeId, quote_literal};
-use tutti_sql::plan::{Access, Planned, Prepared};
+use tutti_sql::plan::{Access, Own, Planned, Prepared};
 use tutti_sql::planner;
 use tutti_sql::statement::{self, Statement};
 use tutti_wire::backend::ColumnDescription;
@@ -24,14 +27,24 @@ pub struct PreparedStatement {
     pub id: StatementId,
     /// The statement; `None` if it is empty.
     pub statement: Option<Arc<Statement>>,
+    /// Parameter types as the client fixed them. 0 is open.
+    pub types_given: Vec<u32>,
     /// Parameter types: as the client fixed them, later as a node described them. 0 is open.
     pub types: Vec<u32>,
+    /// The number by which nodes know it, and what that depends on, once it had to have one.
+    pub number: Option<(Meaning, u64)>,
     /// `types` and `columns` are what a node said.
     pub described: bool,
+    /// Version of the catalog when it did.
+    pub described_version: u64,
     /// Result columns as a node described them; `None`: no rows.
     pub columns: Option<Vec<ColumnDescription>>,
     /// Parameter types as SQL spells them, if PREPARE made it or EXECUTE has asked for them.
     pub type_names: Option<Vec<String>>,
+    /// When it was made.
+    pub prepared_at: SystemTime,
+    /// By PREPARE, not by Parse.
+    pub from_sql: bool,
     /// The plan, and the catalog version and scope it was made for.
     pub plan: Option<CachedPlan>,
 }
@@ -39,8 +52,34 @@ pub struct PreparedStatement {
 impl PreparedStatement {
     /// A statement of which nothing is known but what the client said.
     pub fn parsed(id: StatementId, statement: Option<Arc<Statement>>, types: Vec<u32>) -> Self {
-        Self { id, statement, types, described: false, columns: None, type_names: None, plan: None }
+        Self {
+            id,
+            statement,
+            types_given: types.clone(),
+            types,
+            number: None,
+            described: false,
+            described_version: 0,
+            columns: None,
+            type_names: None,
+            prepared_at: SystemTime::now(),
+            from_sql: false,
+            plan: None,
+        }
     }
+}
+
+/// What the meaning of a session's statement depends on beside its text and types.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Meaning {
+    /// Catalog version.
+    pub version: u64,
+    /// How often the session's name scope had changed.
+    pub scope_changes: u64,
+    /// What was set of the role, as SQL.
+    pub role: String,
+    /// The session has changed the schema in a transaction that is open.
+    pub private: bool,
 }
 
 /// A plan and what it depends on.
@@ -146,8 +185,10 @@ impl Session {
         let statement = statement::parse(text)?.pop().map(Arc::new);
         let mut prepared = PreparedStatement::parsed(self.next_statement_id(), statement, oids);
         prepared.described = true;
+        prepared.described_version = self.catalog.version;
         prepared.columns = columns;
         prepared.type_names = Some(types.to_vec());
+        prepared.from_sql = true;
         self.statements.insert(name.to_owned(), prepared);
         Ok(())
     }
@@ -202,6 +243,56 @@ impl Session {
         let rows = self.enlist(NodeId::HOME, Access::Read).await?.query(&sql).await?;
         let name = |column| Some(rows.first()?.text(0, column)?.to_owned());
         Ok((0..oids.len()).map(|column| name(column).unwrap_or_else(|| "unknown".into())).collect())
+    }
+
+    /// `text` with what the session knows of itself in the place of the words that ask for it.
+    pub(crate) fn with_own_names<'t>(&self, planned: &Planned, text: &'t str) -> Cow<'t, str> {
+        if planned.own.is_empty() {
+            return Cow::Borrowed(text);
+        }
+        let mut written = String::with_capacity(text.len());
+        let mut from = 0;
+        for name in &planned.own {
+            written.push_str(text.get(from..name.range.start).unwrap_or_default());
+            let number = self.process_id;
+            match name.own {
+                Own::ProcessId { unnamed: true } => write!(written, "{number} AS pg_backend_pid"),
+                Own::ProcessId { unnamed: false } => write!(written, "{number}"),
+                Own::PreparedStatements { aliased } => {
+                    let alias = if aliased { "" } else { " AS pg_prepared_statements" };
+                    write!(written, "({}){alias}", self.prepared_statements_sql())
+                }
+            }
+            .expect("a String takes everything");
+            from = name.range.end;
+        }
+        written.push_str(text.get(from..).unwrap_or_default());
+        Cow::Owned(written)
+    }
+
+    /// The rows of the view `pg_prepared_statements`, as a query.
+    fn prepared_statements_sql(&self) -> String {
+        let mut sql = "SELECT NULL::text AS name, NULL::text AS statement, \
+             NULL::timestamptz AS prepare_time, NULL::regtype[] AS parameter_types, \
+             NULL::bool AS from_sql, NULL::int8 AS generic_plans, NULL::int8 AS custom_plans \
+             WHERE false"
+            .to_owned();
+        for (name, statement) in self.statements.iter().filter(|(name, _)| !name.is_empty()) {
+            let text = statement.statement.as_ref().map_or("", |parsed| &parsed.text);
+            let since = statement.prepared_at.duration_since(UNIX_EPOCH).unwrap_or_default();
+            let types: Vec<_> = statement.types.iter().map(u32::to_string).collect();
+            write!(
+                sql,
+                " UNION ALL SELECT {}, {}, to_timestamp({}), '{{{}}}'::oid[]::regtype[], {}, 0, 0",
+                quote_literal(name),
+                quote_literal(text),
+                since.as_secs_f64(),
+                types.join(","),
+                statement.from_sql
+            )
+            .expect("a String takes everything");
+        }
+        sql
     }
 
     /// Whether statements commit by themselves at the moment.

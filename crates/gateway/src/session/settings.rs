@@ -1,18 +1,34 @@
 //! SET and its kin: what a session has set, on every node it uses.
 //!
-//! Owns: the settings that outlive transactions, replayed on links that open later.
+//! Owns: the settings that outlive transactions, which every connection gets that the session borrows.
 //! Never: interprets a value, but for what names and isolation depend on.
 
-use tutti_sql::catalog::NodeId;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tutti_sql::catalog::{NodeId, quote_identifier};
 use tutti_sql::plan::{Access, Setting};
 use tutti_wire::error_fields::ErrorFields;
 
+use super::lending::set_config_sql;
 use super::{Characteristics, Mode, Session};
 use crate::executor::{Call, Done};
 use crate::failure::Failure;
+use crate::pool::SessionState;
 
-/// Settings after which names may mean something else, or transactions be of another kind.
-const SCOPE_SETTINGS: [&str; 6] = [
+/// Parameters of a startup packet that are no settings.
+const NOT_SETTINGS: [&str; 4] = ["user", "database", "replication", "options"];
+/// How a RESET of ours begins.
+const RESET: &str = "RESET ";
+/// The gateway's own setting that says what binds connections to the session.
+const PINNED: &str = "tutti.pinned";
+/// And the one that counts the gateway's connections to nodes.
+const POOL: &str = "tutti.pool";
+/// Settings after which names may mean something else, transactions be of another kind, or idle
+/// clients be sent away.
+const SCOPE_SETTINGS: [&str; 8] = [
+    "idle_in_transaction_session_timeout",
+    "idle_session_timeout",
     "search_path",
     "role",
     "session_authorization",
@@ -24,34 +40,135 @@ const SCOPE_SETTINGS: [&str; 6] = [
 /// What the session has set outside transactions, or in ones that committed.
 #[derive(Debug, Default)]
 pub struct Settings {
+    /// Name and value from the startup packet: where RESET goes back to.
+    startup: Vec<(String, String)>,
     /// Name and SQL, in the order they were last set.
     kept: Vec<(String, String)>,
+    state: Arc<SessionState>,
     /// Session default of isolation level and access mode, as node 1 says.
     pub characteristics: Characteristics,
+    /// How long the client may be idle, as node 1 says.
+    pub idle: IdleTimeouts,
+}
+
+/// After how much silence the client is sent away; `None`: never.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct IdleTimeouts {
+    /// `idle_in_transaction_session_timeout`.
+    pub in_transaction: Option<Duration>,
+    /// `idle_session_timeout`.
+    pub outside: Option<Duration>,
 }
 
 impl Settings {
-    /// Remembers a setting; an older one of the same name is forgotten.
+    /// Of a session that begins with these (name and value).
+    pub fn of_startup(startup: Vec<(String, String)>) -> Self {
+        let mut settings = Self { startup, ..Self::default() };
+        settings.renew_state();
+        settings
+    }
+
+    /// Remembers a setting; an older one of the same name is forgotten. RESET only forgets.
     pub fn keep(&mut self, name: &str, sql: &str) {
         self.kept.retain(|(known, _)| known != name);
-        self.kept.push((name.to_owned(), sql.to_owned()));
+        if !sql.starts_with(RESET) {
+            self.kept.push((name.to_owned(), sql.to_owned()));
+        }
+        self.renew_state();
     }
 
     /// RESET ALL.
     pub fn clear(&mut self) {
-        *self = Self::default();
+        self.kept.clear();
+        self.characteristics = Characteristics::default();
+        self.renew_state();
     }
 
-    /// One query string that brings a fresh connection to where the session is; may be empty.
-    pub fn replay_sql(&self) -> String {
-        self.kept.iter().map(|(_, sql)| sql.as_str()).collect::<Vec<_>>().join("; ")
+    /// What connections are brought to.
+    pub fn state(&self) -> &Arc<SessionState> {
+        &self.state
     }
+
+    /// What was set of the role, as SQL.
+    pub fn role(&self) -> String {
+        let of_role = |name: &str| matches!(name, "role" | "session_authorization");
+        let set = self.kept.iter().filter(|(name, _)| of_role(name)).map(|(_, sql)| sql.as_str());
+        set.collect::<Vec<_>>().join("; ")
+    }
+
+    fn startup_value(&self, name: &str) -> Option<&str> {
+        self.startup.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    fn renew_state(&mut self) {
+        let kept = self.kept.iter().map(|(_, sql)| sql.as_str());
+        self.state = Arc::new(SessionState::new(&self.startup, kept));
+    }
+}
+
+/// Settings of a startup packet: its parameters but for those that are none, and what `options` says.
+///
+/// Errors: 42601 where `options` holds something else than settings.
+pub(super) fn of_startup_packet(
+    parameters: Vec<(String, String)>,
+) -> Result<Vec<(String, String)>, ErrorFields> {
+    let mut settings: Vec<(String, String)> = Vec::new();
+    let mut set = |name: &str, value: String| {
+        let name = name.to_ascii_lowercase();
+        settings.retain(|(known, _)| *known != name);
+        settings.push((name, value));
+    };
+    // As PostgreSQL: what `options` says comes first, the packet's own parameters win.
+    if let Some((_, options)) = parameters.iter().find(|(name, _)| name == "options") {
+        let mut words = split_options(options).into_iter();
+        while let Some(word) = words.next() {
+            let wrong = || {
+                let message = format!("invalid command-line argument for server process: {word}");
+                ErrorFields::fatal("42601", message)
+            };
+            let setting = match word.strip_prefix("-c") {
+                Some("") => words.next().ok_or_else(wrong)?,
+                Some(setting) => setting.to_owned(),
+                None => word.strip_prefix("--").ok_or_else(wrong)?.to_owned(),
+            };
+            let (name, value) = setting.split_once('=').ok_or_else(wrong)?;
+            set(&name.replace('-', "_"), value.to_owned());
+        }
+    }
+    for (name, value) in parameters {
+        if !NOT_SETTINGS.contains(&name.as_str()) {
+            set(&name, value);
+        }
+    }
+    Ok(settings)
+}
+
+/// Words separated by white space; a backslash keeps the character behind it.
+fn split_options(text: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut characters = text.chars();
+    while let Some(character) = characters.next() {
+        if character.is_ascii_whitespace() {
+            words.extend(word.take());
+            continue;
+        }
+        let kept = if character == '\\' { characters.next() } else { Some(character) };
+        word.get_or_insert_default().extend(kept);
+    }
+    words.extend(word);
+    words
 }
 
 /// Whether a text that sets the client's encoding (or a value of it) leaves it readable to us.
 pub(super) fn encoding_is_known(text: &str) -> bool {
     let text = text.to_ascii_lowercase().replace(['-', '_', '\'', '"'], "");
     ["utf8", "unicode", "sqlascii", "default"].iter().any(|name| text.contains(name))
+}
+
+/// Whether it is the gateway that answers SHOW of this name.
+pub(crate) fn is_own_setting(name: &str) -> bool {
+    [PINNED, POOL].contains(&name)
 }
 
 /// Whether `given` asks for another level than the transaction has.
@@ -69,6 +186,14 @@ impl Session {
         call: &Call,
     ) -> Result<Done, Failure> {
         match setting {
+            Setting::Show { name } if is_own_setting(name) => {
+                let text = match name.as_str() {
+                    PINNED => self.bindings_text(),
+                    _ => self.shared.pool.census(),
+                };
+                self.show(name, &text, call);
+                Ok(Done::Tag("SHOW".to_owned()))
+            }
             Setting::Show { .. } => self.run_on_one(NodeId::HOME, Access::Read, text, call).await,
             Setting::Set { name } if name == "client_encoding" && !encoding_is_known(text) => {
                 Err(Failure::unsupported(
@@ -77,9 +202,8 @@ impl Session {
                     "SET client_encoding = 'UTF8'.",
                 ))
             }
-            Setting::Set { name } | Setting::Reset { name } => {
-                self.set_everywhere(name, text, true, call).await
-            }
+            Setting::Set { name } => self.set_everywhere(name, text, true, call).await,
+            Setting::Reset { name } => self.reset(name, text, call).await,
             Setting::SetLocal { name } => {
                 if self.transaction.mode == Mode::None {
                     return self.run_on_one(NodeId::HOME, Access::Read, text, call).await;
@@ -107,12 +231,44 @@ impl Session {
             }
             Setting::ResetAll => {
                 let done = self.set_everywhere("", text, false, call).await?;
-                self.settings.clear();
+                self.reset_all().await?;
                 self.refresh_scope().await?;
                 Ok(done)
             }
             Setting::Discard { what } => self.discard(what, text, call).await,
         }
+    }
+
+    /// RESET, and SET … TO DEFAULT: back to what the startup packet said, else the server's default.
+    async fn reset(&mut self, name: &str, text: &str, call: &Call) -> Result<Done, Failure> {
+        let Some(value) = self.settings.startup_value(name).map(str::to_owned) else {
+            let sql = format!("{RESET}{}", quote_identifier(name));
+            let done = self.run_on_one(NodeId::HOME, Access::Read, text, call).await?;
+            self.remember_setting(name, &sql, true, true).await?;
+            return Ok(done);
+        };
+        let sql = set_config_sql(name, &value);
+        self.enlist(NodeId::HOME, Access::Read).await?.query(&sql).await?;
+        self.pass_reports_on();
+        self.remember_setting(name, &sql, true, true).await?;
+        let is_reset = text.get(..5).is_some_and(|word| word.eq_ignore_ascii_case("reset"));
+        Ok(Done::Tag(if is_reset { "RESET" } else { "SET" }.to_owned()))
+    }
+
+    /// RESET ALL went to all links; what the startup packet said goes behind it.
+    async fn reset_all(&mut self) -> Result<(), Failure> {
+        self.settings.clear();
+        let state = self.settings.state().clone();
+        let nodes: Vec<_> = self.links.keys().copied().collect();
+        for node in nodes {
+            let link = self.link(node).await?;
+            if !state.sql().is_empty() {
+                link.query(state.sql()).await?;
+            }
+            link.state = state.clone();
+        }
+        self.pass_reports_on();
+        Ok(())
     }
 
     async fn set_everywhere(
@@ -156,6 +312,10 @@ impl Session {
             self.transaction.push_setting(sql, outlives.then(|| name.to_owned()));
         } else if outlives {
             self.settings.keep(name, sql);
+            let state = self.settings.state();
+            for link in self.links.values_mut() {
+                link.state = state.clone();
+            }
         }
         if SCOPE_SETTINGS.contains(&name) {
             self.transaction.scope_changed = in_transaction;
@@ -230,14 +390,15 @@ impl Session {
             self.link(node).await?.query(text).await?;
         }
         if what == "all" {
-            self.settings.clear();
+            for link in self.links.values_mut() {
+                link.known.clear();
+                link.unnamed = None;
+            }
+            self.reset_all().await?;
             self.statements.clear();
             self.portals.clear();
             self.cursors.clear();
             self.listening = false;
-            for link in self.links.values_mut() {
-                link.prepared.clear();
-            }
         }
         if matches!(what, "all" | "temp") {
             self.refresh_scope().await?;
@@ -269,6 +430,60 @@ impl Session {
                 }
             }
         }
+        for node in outside {
+            if let Some(link) = self.links.get_mut(&node) {
+                link.connection().flush().await?;
+            }
+        }
+        let state = self.settings.state();
+        for link in self.links.values_mut() {
+            link.state = state.clone();
+        }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(parameters: &[(&str, &str)]) -> Result<Vec<(String, String)>, String> {
+        let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        let parameters = parameters.iter().map(owned).collect();
+        of_startup_packet(parameters).map_err(|error| error.message().to_owned())
+    }
+
+    #[test]
+    fn the_packets_own_parameters_win_over_options() {
+        let settings = read(&[
+            ("user", "u"),
+            ("DateStyle", "ISO"),
+            ("options", r"-c geqo=off -cdatestyle=German --search-path=a\ b"),
+        ]);
+        let expected = [("geqo", "off"), ("search_path", "a b"), ("datestyle", "ISO")];
+        let expected = expected.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        assert_eq!(settings, Ok(expected.to_vec()));
+    }
+
+    #[test]
+    fn options_that_are_no_settings_are_refused() {
+        for options in ["-e", "-c", "-c geqo", "x=1"] {
+            let refused = read(&[("options", options)]).expect_err("it is none");
+            assert!(refused.starts_with("invalid command-line argument"), "{options}: {refused}");
+        }
+    }
+
+    #[test]
+    fn reset_forgets_and_order_is_that_of_the_last_set() {
+        let mut settings = Settings::of_startup(vec![("jit".to_owned(), "off".to_owned())]);
+        let fresh = settings.state().clone();
+        settings.keep("role", "SET ROLE a");
+        settings.keep("search_path", "SET search_path = s");
+        settings.keep("role", "SET ROLE b");
+        assert_eq!(settings.role(), "SET ROLE b");
+        assert!(settings.state().sql().ends_with("; SET search_path = s; SET ROLE b"));
+        settings.keep("role", "RESET role");
+        settings.keep("search_path", "RESET search_path");
+        assert!(settings.state().is_like(&fresh));
     }
 }

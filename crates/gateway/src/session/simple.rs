@@ -38,6 +38,26 @@ impl Session {
         Ok(())
     }
 
+    /// Answers a FunctionCall message: node 1 runs it, for what such calls are made for, large
+    /// objects, is there.
+    pub(super) async fn function_call(&mut self, frame: &Frame) -> Result<(), ClientError> {
+        if self.is_skipping() {
+            return Ok(());
+        }
+        if let Err(failure) = self.quiet_pipeline().await {
+            return self.skip_on_failure(Err(failure)).await;
+        }
+        self.leaves.anything = true;
+        let ran = match self.transaction.failed {
+            true => Err(super::extended::transaction_failed()),
+            false => self.forward_function_call(frame).await,
+        };
+        self.report(ran).await?;
+        self.undo_failed().await;
+        self.client.put_ready(self.transaction.status());
+        Ok(())
+    }
+
     /// Tells the client of a failure, and fails or ends the transaction it happened in.
     pub(super) async fn report(&mut self, ran: Result<(), Failure>) -> Result<(), ClientError> {
         match ran {

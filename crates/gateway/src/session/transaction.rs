@@ -114,8 +114,8 @@ pub struct Transaction {
     pub characteristics: Characteristics,
     /// The nodes on which BEGIN was sent, and the most that was done there.
     pub nodes: BTreeMap<NodeId, Access>,
-    /// Node 1 has done what PREPARE TRANSACTION refuses: it must be the anchor.
-    pub home_must_anchor: bool,
+    /// This node has done what PREPARE TRANSACTION refuses: it must be the anchor.
+    pub must_anchor: Option<NodeId>,
     /// The schema was changed in it: the session has its own catalog until the end.
     pub catalog_changed: bool,
     /// Names may resolve otherwise if it is rolled back.
@@ -132,6 +132,10 @@ pub struct Transaction {
     pub used: BTreeSet<NodeId>,
     /// SERIALIZABLE over several nodes: where it has a ticket, and the sentinels it counts on there.
     pub tickets: BTreeMap<NodeId, Coverage>,
+    /// Nodes must not end it for idling: the gateway counts the client's time.
+    pub counts_idle_time: bool,
+    /// It has changed what new sessions begin with.
+    pub changed_defaults: bool,
     /// It has failed, and nodes other than the one that said so have undone their part already.
     pub undone: bool,
     steps: Vec<Step>,
@@ -215,6 +219,9 @@ impl Transaction {
             characteristics.deferrable = None;
         }
         let mut sql = format!("BEGIN{}", characteristics.to_sql());
+        if self.counts_idle_time {
+            sql.push_str("; SET LOCAL idle_in_transaction_session_timeout = 0");
+        }
         let entrance = Entrance { read_only_later: false, has_waited: false, ..entrance }.to_sql();
         if !entrance.is_empty() {
             sql.push_str("; ");

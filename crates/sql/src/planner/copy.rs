@@ -72,7 +72,7 @@ fn query_to(
     statement: &Statement,
     context: &Context<'_>,
 ) -> Result<(CopyToPlan, String), Refusal> {
-    let Planned { plan, why } = query::plan_select(select, context)?;
+    let Planned { plan, why, .. } = query::plan_select(select, context)?;
     let plan = match plan {
         Plan::One { node, otherwise: None, .. } => CopyToPlan::One(node),
         Plan::Scatter { access: Access::Read } => CopyToPlan::Scatter,
@@ -107,7 +107,7 @@ fn changing_to(
         parameter_count: statement.parameter_count,
     };
     match super::plan(&inner, context)? {
-        Planned { plan: Plan::One { node, otherwise: None, .. }, why } => {
+        Planned { plan: Plan::One { node, otherwise: None, .. }, why, .. } => {
             Ok((CopyToPlan::One(node), why))
         }
         _ => Err(Refusal::unsupported(

@@ -53,6 +53,7 @@ pub(super) fn shop(node_count: u16) -> Catalog {
         placement,
         columns,
         primary_key: Vec::new(),
+        has_triggers: false,
         unsafe_trigger: None,
     };
     let view = |name: &str, definition: &str, columns: Vec<Column>| Relation {
@@ -120,6 +121,7 @@ pub(super) fn shop(node_count: u16) -> Catalog {
         ),
         table("home", Placement::Home, vec![column("a", INT4, None)]),
         Relation {
+            has_triggers: true,
             unsafe_trigger: Some("audit".to_owned()),
             ..table("audited", hash(0, KeyType::Int4), vec![column("id", INT4, None)])
         },

@@ -17,9 +17,11 @@ mod fixture;
 mod functions;
 mod gather;
 mod insert;
+mod leaves;
 mod mentions;
 mod names;
 mod output_names;
+mod own;
 mod pins;
 mod query;
 mod scatter;
@@ -68,6 +70,13 @@ impl<'a> Context<'a> {
 ///
 /// Errors: a [`Refusal`] when no plan would give PostgreSQL's answer; the client is told.
 pub fn plan(statement: &Statement, context: &Context<'_>) -> Result<Planned, Refusal> {
+    let mut planned = choose(statement, context)?;
+    planned.leaves = leaves::leaves(&statement.tree, context);
+    planned.own = own::own_names(&statement.text);
+    Ok(planned)
+}
+
+fn choose(statement: &Statement, context: &Context<'_>) -> Result<Planned, Refusal> {
     match &statement.tree {
         NodeEnum::SelectStmt(select) => {
             if let Some(planned) = utility::special_select(select, context)? {

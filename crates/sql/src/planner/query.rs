@@ -63,7 +63,7 @@ fn decide(
 ) -> Result<Planned, Refusal> {
     let access = access(analysis);
     let one = |node, access, why: String| {
-        Ok(Planned { plan: Plan::One { node, access, otherwise: None }, why })
+        Ok(Planned::new(Plan::One { node, access, otherwise: None }, why))
     };
     if context.catalog.nodes.len() <= 1 {
         return one(NodeChoice::Home, access, "the cluster has one node".to_owned());
@@ -97,7 +97,7 @@ fn decide(
                     let otherwise = several_nodes(analysis, &tree, None, context)?;
                     let node = NodeChoice::Pinned(pins);
                     let plan = Plan::One { node, access, otherwise: Some(Box::new(otherwise)) };
-                    return Ok(Planned { plan, why });
+                    return Ok(Planned::new(plan, why));
                 }
                 Landing::Several => (),
             }
@@ -126,19 +126,19 @@ fn several_nodes(
         };
         let access = access(analysis);
         if !analysis.functions.reads_time {
-            return Ok(Planned { plan: Plan::Scatter { access }, why });
+            return Ok(Planned::new(Plan::Scatter { access }, why));
         }
         let order = Order { collect: &[], literal_time: true };
         let (collects, statement) = gather::build(tree(), analysis, &order, context)?;
         let gather = Gather { collects, statement, run_on: RunOn::EachNode, access };
-        return Ok(Planned { plan: Plan::Gather(gather), why });
+        return Ok(Planned::new(Plan::Gather(gather), why));
     };
     let gather = gather_all(analysis, tree(), context)?;
     let why = match not_pinned(analysis) {
         Some(not_pinned) => format!("{not_pinned}; {obstacle}"),
         None => obstacle,
     };
-    Ok(Planned { plan: Plan::Gather(gather), why })
+    Ok(Planned::new(Plan::Gather(gather), why))
 }
 
 fn gather_all(
@@ -303,7 +303,7 @@ fn modifying(analysis: &Analysis<'_>, context: &Context<'_>) -> Result<Planned, 
         }
     };
     let why = "a statement in WITH changes data".to_owned();
-    Ok(Planned { plan, why })
+    Ok(Planned::new(plan, why))
 }
 
 pub(super) fn modifying_refusal() -> Refusal {

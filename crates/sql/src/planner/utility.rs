@@ -85,7 +85,7 @@ pub(super) fn plan_utility(
 
 /// A plan and its reason.
 pub(super) fn planned(plan: Plan, why: impl Into<String>) -> Planned {
-    Planned { plan, why: why.into() }
+    Planned::new(plan, why)
 }
 
 /// The statement unchanged on node 1, which it may write.

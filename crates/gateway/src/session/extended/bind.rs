@@ -5,10 +5,11 @@
 
 use std::sync::Arc;
 
+use bytes::{BufMut, BytesMut};
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{Access, KeyValue, NodeChoice, Plan, Planned};
 use tutti_wire::backend::put_bare;
-use tutti_wire::frame::Frame;
+use tutti_wire::frame::{Frame, HEADER_LEN};
 use tutti_wire::frontend::{Arguments, Bind, Target, put_close};
 
 use super::pipeline::{Expect, Undo};
@@ -31,15 +32,20 @@ impl Session {
         let mut planned = self.plan_of(&name)?;
         self.refuse_if_failed(&planned)?;
         self.refuse_second_portal(&portal)?;
+        self.describe_anew(&name).await?;
         if self.pins_need_types(&planned, &name) {
             self.describe_silently(&name).await?;
         }
         let mut call = Call::Extended { types: self.statement(&name)?.types.clone(), arguments };
-        while let Plan::One { node, access, otherwise } = &planned.plan {
+        while let Plan::One { node, access, otherwise } = &planned.plan
+            && planned.own.is_empty()
+        {
             if let Some(node) = self.choose(node, &call) {
                 let access = *access;
-                self.ensure_parsed(node, &name).await?;
-                self.forward_bind(node, access, frame, &portal).await?;
+                self.note_leaves(&planned);
+                let there = self.ensure_parsed(node, &name).await?;
+                let names = Names { portal: &portal, statement: &name, there: &there };
+                self.forward_bind(node, access, frame, names).await?;
                 // The portal must not end with a Sync of ours.
                 self.pipeline.unsynced.insert(node, true);
                 self.portals
@@ -83,14 +89,14 @@ impl Session {
         node: NodeId,
         access: Access,
         frame: &Frame,
-        portal: &str,
+        names: Names<'_>,
     ) -> Result<(), Failure> {
         // A SELECT's snapshot is taken when it is bound.
         self.wait_for_visible(node).await?;
         self.turn_to(node, access).await?;
         let link = self.links.get_mut(&node).expect("turned to");
-        link.unnamed_portal |= portal.is_empty();
-        link.connection().outgoing().extend_from_slice(frame.as_bytes());
+        link.unnamed_portal |= names.portal.is_empty();
+        names.put_bind(link.connection().outgoing(), frame);
         self.pipeline.expects.push_back(Expect::Bind);
         Ok(())
     }
@@ -103,8 +109,9 @@ impl Session {
         name: &str,
         portal: &str,
     ) -> Result<(), Failure> {
-        self.ensure_parsed(NodeId::HOME, name).await?;
-        self.forward_bind(NodeId::HOME, Access::Read, frame, portal).await?;
+        let there = self.ensure_parsed(NodeId::HOME, name).await?;
+        let names = Names { portal, statement: name, there: &there };
+        self.forward_bind(NodeId::HOME, Access::Read, frame, names).await?;
         let link = self.links.get_mut(&NodeId::HOME).expect("turned to");
         link.unnamed_portal &= !portal.is_empty();
         put_close(link.connection().outgoing(), Target::Portal, portal);
@@ -124,6 +131,36 @@ impl Session {
                 }
                 KeyValue::Bucket(_) => false,
             })
+    }
+}
+
+/// The names in a Bind message, and the one by which the node knows the statement.
+#[derive(Clone, Copy)]
+struct Names<'a> {
+    portal: &'a str,
+    statement: &'a str,
+    there: &'a str,
+}
+
+impl Names<'_> {
+    /// Appends the client's message with the node's name for the statement in it.
+    fn put_bind(self, out: &mut BytesMut, frame: &Frame) {
+        if self.statement == self.there {
+            out.extend_from_slice(frame.as_bytes());
+            return;
+        }
+        // Both names end with a zero byte.
+        let rest = HEADER_LEN + self.portal.len() + 1 + self.statement.len() + 1;
+        let rest = &frame.as_bytes()[rest..];
+        let len = HEADER_LEN - 1 + self.portal.len() + 1 + self.there.len() + 1 + rest.len();
+        out.reserve(1 + len);
+        out.put_u8(b'B');
+        out.put_u32(u32::try_from(len).expect("shorter than what came in, but for a short name"));
+        out.put_slice(self.portal.as_bytes());
+        out.put_u8(0);
+        out.put_slice(self.there.as_bytes());
+        out.put_u8(0);
+        out.put_slice(rest);
     }
 }
 

@@ -52,9 +52,9 @@ impl Session {
             return Ok(());
         }
         let node = self.describing_node(&name)?;
-        self.ensure_parsed(node, &name).await?;
+        let there = self.ensure_parsed(node, &name).await?;
         let link = self.links.get_mut(&node).expect("parsed there");
-        put_describe(link.connection().outgoing(), Target::Statement, &name);
+        put_describe(link.connection().outgoing(), Target::Statement, &there);
         self.pipeline.expects.push_back(Expect::DescribeStatement { name, id });
         Ok(())
     }
@@ -149,6 +149,33 @@ impl Session {
             statement.types = types;
             statement.columns = columns;
             statement.described = true;
+            statement.described_version = self.catalog.version;
+        }
+        Ok(())
+    }
+
+    /// After DDL: a client that was told of the statement's columns must not get others.
+    ///
+    /// Errors: 0A000 as PostgreSQL words it, where they have changed.
+    pub(super) async fn describe_anew(&mut self, name: &str) -> Result<(), Failure> {
+        let version = self.catalog.version;
+        let statement = self.statement(name)?;
+        if !statement.described || statement.described_version == version {
+            return Ok(());
+        }
+        let told = statement.columns.clone();
+        let id = statement.id;
+        if let Some(statement) = self.statements.get_mut(name) {
+            statement.described = false;
+        }
+        self.describe_silently(name).await?;
+        let statement = self.statement(name)?;
+        if statement.id == id && !are_alike(told.as_deref(), statement.columns.as_deref()) {
+            if let Some(statement) = self.statements.get_mut(name) {
+                // Whoever tries again hears it again.
+                (statement.columns, statement.described_version) = (told, version - 1);
+            }
+            return Err(Failure::error("0A000", "cached plan must not change result type"));
         }
         Ok(())
     }
@@ -171,7 +198,7 @@ impl Session {
         types: &[u32],
     ) -> Result<(Vec<u32>, Columns), Failure> {
         let link = self.enlist(node, Access::Read).await?;
-        link.prepared.remove("");
+        link.unnamed = None;
         let types = link.types_here(types);
         let out = link.connection().outgoing();
         put_parse(out, "", text, &types);
@@ -201,6 +228,14 @@ impl Session {
         }
         Ok(described)
     }
+}
+
+/// Whether rows of the one description can be read by the other.
+fn are_alike(one: Option<&[ColumnDescription]>, other: Option<&[ColumnDescription]>) -> bool {
+    let types = |columns: &[ColumnDescription]| -> Vec<_> {
+        columns.iter().map(|it| (it.name.clone(), it.type_oid, it.type_modifier)).collect()
+    };
+    one.map(types) == other.map(types)
 }
 
 fn put_columns(out: &mut bytes::BytesMut, columns: Option<&[ColumnDescription]>) {

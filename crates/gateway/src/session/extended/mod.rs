@@ -144,7 +144,7 @@ impl Session {
         }
         let Some(parsed) = statement.statement.clone() else {
             let why = "the statement is empty".to_owned();
-            return Ok(Arc::new(Planned { plan: Plan::Empty, why }));
+            return Ok(Arc::new(Planned::new(Plan::Empty, why)));
         };
         let planned = Arc::new(self.plan(&parsed)?);
         // Also its analysis by a node, which comes before it is executed.
@@ -174,7 +174,7 @@ fn concerns(message: &Message, name: &str) -> bool {
     }
 }
 
-fn transaction_failed() -> Failure {
+pub(super) fn transaction_failed() -> Failure {
     let message = "current transaction is aborted, commands ignored until end of transaction block";
     Failure::error("25P02", message)
 }

@@ -15,6 +15,8 @@ use super::pipeline::{Expect, Undo};
 use super::{PreparedStatement, Session};
 use crate::executor::Call;
 use crate::failure::Failure;
+use crate::pool::{Lookup, StatementKey, name_of};
+use crate::session::prepared::Meaning;
 
 impl Session {
     pub(super) async fn parse(&mut self, parse: Parse) -> Result<(), Failure> {
@@ -56,7 +58,7 @@ impl Session {
             return Ok(());
         }
         let node = self.describing_node(&name)?;
-        self.send_parse(node, &name, Expect::Parse(name.clone())).await?;
+        self.send_parse(node, &name, true).await?;
         self.pipeline.unchecked = None;
         Ok(())
     }
@@ -84,42 +86,95 @@ impl Session {
         })
     }
 
-    async fn send_parse(
-        &mut self,
-        node: NodeId,
-        name: &str,
-        expect: Expect,
-    ) -> Result<(), Failure> {
+    /// Gives `node` the statement if it does not have it; `due`: the client waits for ParseComplete.
+    /// Returns the name by which the node knows it.
+    async fn send_parse(&mut self, node: NodeId, name: &str, due: bool) -> Result<String, Failure> {
         self.turn_to(node, Access::Read).await?;
+        let number = if name.is_empty() { None } else { Some(self.number_of(name)?) };
         let statement = self.statement(name)?;
         let (id, types) = (statement.id, statement.types.clone());
-        let Some(parsed) = statement.statement.clone() else { return Ok(()) };
+        let Some(parsed) = statement.statement.clone() else { return Ok(String::new()) };
         let link = self.links.get_mut(&node).expect("turned to");
+        let there = number.map_or_else(String::new, name_of);
+        let known = match number {
+            None if link.unnamed == Some(id) => Lookup::There,
+            None => Lookup::Missing,
+            Some(number) => link.known.look(number),
+        };
+        if known == Lookup::There {
+            if due {
+                let name = name.to_owned();
+                self.respond(Undo::Forget(name), |out| put_bare(out, b'1'));
+            }
+            return Ok(there);
+        }
         let types = link.types_here(&types);
-        let occupied = link.prepared.insert(name.to_owned(), id).is_some();
+        let mut closed = None;
+        match number {
+            Some(number) => closed = link.known.add(number),
+            None => link.unnamed = Some(id),
+        }
         let out = link.connection().outgoing();
-        if occupied && !name.is_empty() {
-            put_close(out, Target::Statement, name);
+        if known == Lookup::Unsure {
+            put_close(out, Target::Statement, &there);
             self.pipeline.expects.push_back(Expect::SilentClose);
         }
-        put_parse(out, name, &parsed.text, &types);
-        self.pipeline.expects.push_back(expect);
-        Ok(())
+        if let Some(closed) = closed {
+            put_close(out, Target::Statement, &name_of(closed));
+            self.pipeline.expects.push_back(Expect::SilentClose);
+        }
+        put_parse(out, &there, &parsed.text, &types);
+        self.pipeline.expects.push_back(match due {
+            true => Expect::Parse(name.to_owned(), number),
+            false => Expect::SilentParse(number),
+        });
+        Ok(there)
     }
 
     /// Makes sure that `node` knows the statement, unseen by the client unless its Parse is due.
-    pub(super) async fn ensure_parsed(&mut self, node: NodeId, name: &str) -> Result<(), Failure> {
-        let id = self.statement(name)?.id;
+    /// Returns the name by which the node knows it.
+    pub(super) async fn ensure_parsed(
+        &mut self,
+        node: NodeId,
+        name: &str,
+    ) -> Result<String, Failure> {
         if self.pipeline.unchecked.as_deref() == Some(name) {
-            self.send_parse(node, name, Expect::Parse(name.to_owned())).await?;
+            let there = self.send_parse(node, name, true).await?;
             self.pipeline.unchecked = None;
-            return Ok(());
+            return Ok(there);
         }
-        self.turn_to(node, Access::Read).await?;
-        let link = self.links.get_mut(&node).expect("turned to");
-        if link.prepared.get(name) == Some(&id) {
-            return Ok(());
+        self.describe_anew(name).await?;
+        self.send_parse(node, name, false).await
+    }
+
+    /// The number by which nodes know a named statement, as it is meant now.
+    fn number_of(&mut self, name: &str) -> Result<u64, Failure> {
+        let meaning = Meaning {
+            version: self.catalog.version,
+            scope_changes: self.scope_changes,
+            role: self.settings.role(),
+            private: self.transaction.catalog_changed,
+        };
+        let statement = self.statement(name)?;
+        if let Some((known, number)) = &statement.number
+            && *known == meaning
+        {
+            return Ok(*number);
         }
-        self.send_parse(node, name, Expect::SilentParse(name.to_owned())).await
+        let is_private = meaning.private || !self.scope.temporary.is_empty();
+        let key = StatementKey {
+            text: statement.statement.as_ref().map_or("", |parsed| &parsed.text).into(),
+            types: statement.types_given.clone(),
+            version: meaning.version,
+            scope: self.scope.clone(),
+            role: meaning.role.clone(),
+            // No other statement has this pair.
+            private: if is_private { self.number << 32 | (statement.id & 0xffff_ffff) } else { 0 },
+        };
+        let number = self.shared.statements.number(key);
+        if let Some(statement) = self.statements.get_mut(name) {
+            statement.number = Some((meaning, number));
+        }
+        Ok(number)
     }
 }

@@ -23,16 +23,14 @@ use crate::session::{Level, StatementId};
 
 /// Name of the portal in which a BEGIN of our own runs inside a client's flight.
 const BEGIN_PORTAL: &str = "tutti begin";
-/// No statement has this identifier: a name marked with it is closed before it is used again.
-const NO_STATEMENT: StatementId = 0;
 
 /// An answer that is due to the client.
 #[derive(Debug)]
 pub(super) enum Expect {
-    /// ParseComplete of this statement for the client.
-    Parse(String),
+    /// ParseComplete of this statement for the client, and its number if it has a name.
+    Parse(String, Option<u64>),
     /// ParseComplete that the client does not know of.
-    SilentParse(String),
+    SilentParse(Option<u64>),
     /// CloseComplete that the client does not know of.
     SilentClose,
     /// BindComplete.
@@ -75,6 +73,16 @@ pub(in crate::session) struct Pipeline {
     pub(super) writer: Option<Writer>,
     /// An error was found: messages are skipped until Sync.
     pub(super) skipping: bool,
+}
+
+impl Pipeline {
+    /// Whether nothing is due and no node waits for a Sync.
+    pub(in crate::session) fn is_at_rest(&self) -> bool {
+        self.expects.is_empty()
+            && self.unsynced.is_empty()
+            && self.unchecked.is_none()
+            && !self.skipping
+    }
 }
 
 impl Session {
@@ -126,7 +134,7 @@ impl Session {
             self.pipeline.unsynced.iter().filter(|(_, ran)| **ran).map(|(node, _)| *node).collect();
         for node in ran {
             let link = self.link(node).await?;
-            link.prepared.remove("");
+            link.unnamed = None;
             let out = link.connection().outgoing();
             put_parse(out, "", "BEGIN", &[]);
             // Not the unnamed portal: the client may still use its own.
@@ -201,11 +209,11 @@ impl Session {
         }
         while let Some(expect) = self.pipeline.expects.pop_back() {
             match expect {
-                Expect::Parse(name) => {
+                Expect::Parse(name, number) => {
                     self.statements.remove(&name);
-                    self.distrust(name);
+                    self.distrust(number);
                 }
-                Expect::SilentParse(name) => self.distrust(name),
+                Expect::SilentParse(number) => self.distrust(number),
                 Expect::Own(_, Undo::Forget(name)) => {
                     self.statements.remove(&name);
                 }
@@ -222,12 +230,15 @@ impl Session {
         }
     }
 
-    /// What the node has under this name is not known: it may or may not have seen the Parse.
-    fn distrust(&mut self, name: String) {
+    /// It is not known whether the node has seen the Parse of this statement.
+    fn distrust(&mut self, number: Option<u64>) {
         if let Some(node) = self.pipeline.node
             && let Some(link) = self.links.get_mut(&node)
         {
-            link.prepared.insert(name, NO_STATEMENT);
+            match number {
+                Some(number) => link.known.doubt(number),
+                None => link.unnamed = None,
+            }
         }
     }
 
@@ -252,13 +263,14 @@ impl Session {
             let out = self.client.out();
             match (frame.tag(), expect) {
                 (b'E', _) => return Err(ErrorFields::decode(&frame)?.into()),
-                (b'N' | b'A', _) => out.extend_from_slice(frame.as_bytes()),
+                (b'N', _) => out.extend_from_slice(frame.as_bytes()),
+                (b'A', _) => link.put_notification(out, &frame),
                 (b'S', _) => {
                     let (name, value) = backend::decode_parameter_status(&frame)?;
                     self.client.report(name, value);
                 }
                 (b'1', Expect::SilentParse(_)) | (b'3', Expect::SilentClose) => return Ok(()),
-                (b'1', Expect::Parse(_)) | (b'2', Expect::Bind) => {
+                (b'1', Expect::Parse(..)) | (b'2', Expect::Bind) => {
                     out.extend_from_slice(frame.as_bytes());
                     return Ok(());
                 }
@@ -281,6 +293,7 @@ impl Session {
                     if let Some(statement) = self.statements.get_mut(name).filter(|s| s.id == *id) {
                         statement.columns = columns;
                         statement.described = true;
+                        statement.described_version = self.catalog.version;
                     }
                     return Ok(());
                 }

@@ -111,7 +111,8 @@ impl Session {
                 b'Z' => break,
                 // A deferred constraint, or a commit that failed.
                 b'E' => refused = refused.or(Some(ErrorFields::decode(&frame)?)),
-                b'N' | b'A' => self.client.out().extend_from_slice(frame.as_bytes()),
+                b'N' => self.client.out().extend_from_slice(frame.as_bytes()),
+                b'A' => link.put_notification(self.client.out(), &frame),
                 b'S' => {
                     let (name, value) = decode_parameter_status(&frame)?;
                     self.client.report(name, value);

@@ -30,6 +30,11 @@ fn names_temporary(schema: &str, name: &str, context: &Context<'_>) -> bool {
     }
 }
 
+/// Whether a qualified name begins with `pg_temp`.
+fn is_in_temporary_schema(name: &[Node]) -> bool {
+    1 < name.len() && name.first().and_then(string) == Some("pg_temp")
+}
+
 /// Whether everything that the statement creates, changes or drops is temporary.
 ///
 /// Errors: 0A000 for temporary and other relations in one statement: the ones are on node 1, the
@@ -55,6 +60,11 @@ pub(super) fn concerns_only_temporary(
                     .and_then(|query| query.node.as_ref())
                     .is_some_and(|query| mentions::of(query, context).temporary.is_some())
         }
+        NodeEnum::CreateFunctionStmt(create) => is_in_temporary_schema(&create.funcname),
+        NodeEnum::CreateEnumStmt(create) => is_in_temporary_schema(&create.type_name),
+        NodeEnum::CreateRangeStmt(create) => is_in_temporary_schema(&create.type_name),
+        NodeEnum::CreateDomainStmt(create) => is_in_temporary_schema(&create.domainname),
+        NodeEnum::CompositeTypeStmt(create) => range(&create.typevar),
         NodeEnum::CreateSeqStmt(create) => range(&create.sequence),
         NodeEnum::AlterSeqStmt(alter) => range(&alter.sequence),
         NodeEnum::AlterTableStmt(alter) => range(&alter.relation),

@@ -40,7 +40,7 @@ pub(super) fn plan_declare(
         Plan::One { node, access, otherwise: None } => Plan::One { node, access, otherwise: None },
         _ => gathered()?,
     };
-    let query = Box::new(Planned { plan, why: planned_query.why.clone() });
+    let query = Box::new(Planned::new(plan, planned_query.why.clone()));
     let name = declare.portalname.clone();
     Ok(planned(Plan::DeclareCursor { name, query }, planned_query.why))
 }

@@ -15,6 +15,7 @@ pub(super) fn plan_set(set: &VariableSetStmt) -> Planned {
     let name = set.name.to_ascii_lowercase();
     let setting = match set.kind() {
         VariableSetKind::VarReset => Setting::Reset { name },
+        VariableSetKind::VarSetDefault if !set.is_local => Setting::Reset { name },
         VariableSetKind::VarResetAll => Setting::ResetAll,
         VariableSetKind::VarSetMulti => Setting::SetTransaction {
             modes: transaction::modes(&set.args),

@@ -7,7 +7,7 @@ use pg_query::protobuf::{FuncCall, Node, SelectStmt, a_const};
 
 use super::super::{Context, names::string};
 use super::planned;
-use crate::plan::{Plan, Planned, Setting, TuttiCall};
+use crate::plan::{Plan, Planned, Setting, SignalTarget, TuttiCall};
 use crate::refusal::Refusal;
 use crate::statement::DistributeBy;
 
@@ -30,6 +30,12 @@ pub(in crate::planner) fn special_select(
     let names: Vec<&str> = call.funcname.iter().filter_map(string).collect();
     match names.as_slice() {
         ["set_config"] | ["pg_catalog", "set_config"] if !in_from => Ok(set_config(call)),
+        [name @ ("pg_cancel_backend" | "pg_terminate_backend")]
+        | ["pg_catalog", name @ ("pg_cancel_backend" | "pg_terminate_backend")]
+            if !in_from =>
+        {
+            Ok(signal(name, call))
+        }
         [name] | ["tutti", name] if name.starts_with("tutti_") => {
             // A function of the user's own by such a name is the user's own business.
             if context.catalog.function(context.scope, None, name).is_some() {
@@ -93,6 +99,23 @@ fn set_config(call: &FuncCall) -> Option<Planned> {
     };
     let setting = Setting::SetConfig { name: name.to_ascii_lowercase(), value, local };
     Some(planned(Plan::Setting(setting), "the session's settings hold on every node it uses"))
+}
+
+fn signal(name: &str, call: &FuncCall) -> Option<Planned> {
+    let target = match call.args.first()?.node.as_ref()? {
+        NodeEnum::AConst(constant) => match constant.val.as_ref()? {
+            a_const::Val::Ival(number) => SignalTarget::Constant(number.ival),
+            _ => return None,
+        },
+        NodeEnum::ParamRef(parameter) => {
+            let index = u16::try_from(parameter.number).ok()?.checked_sub(1)?;
+            SignalTarget::Parameter(index)
+        }
+        _ => return None,
+    };
+    let function = name.to_owned();
+    let why = "sessions are the gateway's, other processes node 1's";
+    Some(planned(Plan::Tutti(TuttiCall::Signal { function, target }), why))
 }
 
 fn tutti_call(name: &str, call: &FuncCall, in_from: bool) -> Result<Option<Planned>, Refusal> {

@@ -1,0 +1,247 @@
+//! Which server processes work for which session: whom a cancel request means.
+//!
+//! Owns: the registry by which cancel requests find their backends, and that a request on its way
+//! never hits the next session that a connection is lent to.
+//! Never: sends anything.
+//! Start reading at [`Workers`], then [`Target`].
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+use tutti_sql::catalog::NodeId;
+
+/// Sessions are numbered from here on: no server's process has such an id (Linux ends before it).
+const FIRST_PROCESS_ID: i32 = 1 << 22;
+/// So many numbers there are.
+const PLACES: i32 = 1 << 30;
+
+/// A backend on a node: what a cancel request to it must carry.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct BackendKey {
+    /// Which node.
+    pub node: NodeId,
+    /// Its process id.
+    pub process_id: i32,
+    /// Its secret.
+    pub secret: i32,
+}
+
+/// One backend, for as long as its connection lives.
+#[derive(Debug)]
+pub struct Backend {
+    key: BackendKey,
+    /// Cancel requests that were decided upon and not yet delivered.
+    aimed: AtomicUsize,
+    delivered: Notify,
+}
+
+impl Backend {
+    /// Nobody aims at it yet.
+    pub fn new(key: BackendKey) -> Arc<Self> {
+        Arc::new(Self { key, aimed: AtomicUsize::new(0), delivered: Notify::new() })
+    }
+
+    /// Whether a cancel request is on its way to it.
+    pub fn is_aimed_at(&self) -> bool {
+        self.aimed.load(Ordering::Acquire) != 0
+    }
+
+    /// Waits until no cancel request is on its way to it.
+    pub async fn wait_until_delivered(&self) {
+        loop {
+            let delivered = self.delivered.notified();
+            tokio::pin!(delivered);
+            // Registered before the look, so that no delivery is missed.
+            delivered.as_mut().enable();
+            if !self.is_aimed_at() {
+                return;
+            }
+            delivered.await;
+        }
+    }
+}
+
+/// The right to send one backend a cancel request. As long as it is held, the backend's connection
+/// is not lent to another session.
+#[derive(Debug)]
+pub struct Target(Arc<Backend>);
+
+impl Target {
+    fn aim(backend: &Arc<Backend>) -> Self {
+        backend.aimed.fetch_add(1, Ordering::AcqRel);
+        Self(backend.clone())
+    }
+
+    /// What the request must carry.
+    pub fn key(&self) -> BackendKey {
+        self.0.key
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        if self.0.aimed.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.delivered.notify_waiters();
+        }
+    }
+}
+
+/// The backends that work for one session at the moment.
+#[derive(Debug)]
+pub struct Workers {
+    secret: i32,
+    /// The role that the session's client has logged in as.
+    user: String,
+    backends: Mutex<Vec<Arc<Backend>>>,
+}
+
+impl Workers {
+    /// From now on this backend works for the session.
+    pub fn add(&self, backend: Arc<Backend>) {
+        self.backends().push(backend);
+    }
+
+    /// This backend does not work for the session any more. Whoever aimed at it before still holds
+    /// it; see [`Backend::wait_until_delivered`].
+    pub fn remove(&self, backend: &Arc<Backend>) {
+        self.backends().retain(|known| !Arc::ptr_eq(known, backend));
+    }
+
+    fn targets(&self) -> Vec<Target> {
+        // Under the lock: a backend that has been removed is not aimed at.
+        self.backends().iter().map(Target::aim).collect()
+    }
+
+    fn backends(&self) -> MutexGuard<'_, Vec<Arc<Backend>>> {
+        self.backends.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Those of all sessions, by the process ids that clients are told.
+#[derive(Debug, Default)]
+pub struct Backends(Mutex<HashMap<i32, Arc<Workers>>>);
+
+impl Backends {
+    /// Registers the session of this number. Returns its process id, its secret, and where its
+    /// backends are noted.
+    pub fn register(&self, number: u64, user: &str) -> (i32, i32, Arc<Workers>) {
+        let mut sessions = self.sessions();
+        let mut place = i32::try_from(number % u64::from(PLACES.unsigned_abs())).unwrap_or(0);
+        while sessions.contains_key(&(FIRST_PROCESS_ID + place)) {
+            place = (place + 1) % PLACES;
+        }
+        let process_id = FIRST_PROCESS_ID + place;
+        let secret = rand::random();
+        let user = user.to_owned();
+        let workers = Arc::new(Workers { secret, user, backends: Mutex::default() });
+        sessions.insert(process_id, workers.clone());
+        (process_id, secret, workers)
+    }
+
+    /// The session ended.
+    pub fn unregister(&self, process_id: i32) {
+        self.sessions().remove(&process_id);
+    }
+
+    /// All backends of a session.
+    pub fn of(&self, process_id: i32) -> Vec<Target> {
+        let workers = self.sessions().get(&process_id).cloned();
+        workers.map_or_else(Vec::new, |workers| workers.targets())
+    }
+
+    /// The role of the session of this process id, if there is one.
+    pub fn user_of(&self, process_id: i32) -> Option<String> {
+        self.sessions().get(&process_id).map(|workers| workers.user.clone())
+    }
+
+    /// The session that a node's process works for at the moment.
+    pub fn session_of(&self, node: NodeId, process_id: i32) -> Option<i32> {
+        let sessions = self.sessions();
+        let is_meant = |backend: &Arc<Backend>| {
+            (backend.key.node, backend.key.process_id) == (node, process_id)
+        };
+        let mut found = sessions.iter().filter(|(_, it)| it.backends().iter().any(is_meant));
+        found.next().map(|(session, _)| *session)
+    }
+
+    /// The backends of the session that a cancel request names; none if the secret is wrong.
+    pub fn of_request(&self, process_id: i32, secret: i32) -> Vec<Target> {
+        let workers = self.sessions().get(&process_id).cloned();
+        let workers = workers.filter(|workers| workers.secret == secret);
+        workers.map_or_else(Vec::new, |workers| workers.targets())
+    }
+
+    /// Which session each backend works for, by node and process id there; sessions by the process
+    /// ids that clients are told.
+    pub fn sessions_by_backend(&self) -> HashMap<(NodeId, i32), i32> {
+        let sessions = self.sessions();
+        let mut found = HashMap::new();
+        for (session, workers) in sessions.iter() {
+            for backend in workers.backends().iter() {
+                found.insert((backend.key.node, backend.key.process_id), *session);
+            }
+        }
+        found
+    }
+
+    fn sessions(&self) -> MutexGuard<'_, HashMap<i32, Arc<Workers>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn backend(process_id: i32) -> Arc<Backend> {
+        Backend::new(BackendKey { node: NodeId(1), process_id, secret: 7 })
+    }
+
+    #[test]
+    fn a_request_needs_the_right_secret() {
+        let all = Backends::default();
+        let (process_id, secret, workers) = all.register(1, "a");
+        workers.add(backend(4711));
+        assert_eq!(all.of_request(process_id, secret).len(), 1);
+        assert_eq!(all.of_request(process_id, secret.wrapping_add(1)).len(), 0);
+        assert_eq!(all.of_request(process_id + 1, secret).len(), 0);
+    }
+
+    #[test]
+    fn a_backend_that_was_given_back_is_not_aimed_at() {
+        let all = Backends::default();
+        let (process_id, _, workers) = all.register(1, "a");
+        let (one, other) = (backend(1), backend(2));
+        workers.add(one.clone());
+        workers.add(other.clone());
+        workers.remove(&one);
+        let targets = all.of(process_id);
+        assert_eq!(targets.iter().map(|it| it.key().process_id).collect::<Vec<_>>(), [2]);
+        assert!(!one.is_aimed_at() && other.is_aimed_at());
+        drop(targets);
+        assert!(!other.is_aimed_at());
+    }
+
+    #[tokio::test]
+    async fn a_connection_waits_for_the_requests_on_their_way() {
+        let backend = backend(1);
+        let target = Target::aim(&backend);
+        let waiting = backend.wait_until_delivered();
+        let delivering = async {
+            tokio::task::yield_now().await;
+            drop(target);
+        };
+        tokio::join!(waiting, delivering);
+        assert!(!backend.is_aimed_at());
+    }
+
+    #[test]
+    fn process_ids_in_use_are_passed_over() {
+        let all = Backends::default();
+        let (first, ..) = all.register(1, "a");
+        let (second, ..) = all.register(1 + (1 << 30), "a");
+        assert_ne!(first, second);
+    }
+}

@@ -1,0 +1,74 @@
+//! `pg_cancel_backend` and `pg_terminate_backend` for sessions of the gateway's.
+//!
+//! Owns: whose session a number is, and whether the client may end it: PostgreSQL's own rules.
+//! Never: signals a process of a node.
+
+use tutti_sql::catalog::{NodeId, quote_literal};
+use tutti_sql::plan::{Access, SignalTarget};
+
+use super::call::Call;
+use crate::failure::Failure;
+use crate::session::Session;
+
+impl Session {
+    /// The number that was given; `None`: NULL, or in a form that only a node reads.
+    pub(super) fn signal_target(&self, target: SignalTarget, call: &Call) -> Option<i32> {
+        match (target, call) {
+            (SignalTarget::Constant(number), _) => Some(number),
+            (SignalTarget::Parameter(index), Call::Extended { arguments, .. }) => {
+                let index = usize::from(index);
+                let value = arguments.values.get(index)?.as_ref()?;
+                match arguments.format(index) {
+                    0 => std::str::from_utf8(value).ok()?.parse().ok(),
+                    _ => Some(i32::from_be_bytes(value.as_ref().try_into().ok()?)),
+                }
+            }
+            (SignalTarget::Parameter(_), Call::Simple) => None,
+        }
+    }
+
+    /// Cancels or ends a session. `None`: the gateway has none of this number.
+    ///
+    /// Errors: 42501 where PostgreSQL would refuse.
+    pub(super) async fn signal(
+        &mut self,
+        target: Option<i32>,
+        terminates: bool,
+    ) -> Result<Option<bool>, Failure> {
+        let Some(target) = target else { return Ok(None) };
+        let Some(user) = self.shared.backends.user_of(target) else { return Ok(None) };
+        let user = quote_literal(&user);
+        let sql = format!(
+            "SELECT me.rolsuper, it.rolsuper, pg_catalog.pg_has_role(it.rolname, 'USAGE'),
+                 pg_catalog.pg_has_role('pg_signal_backend', 'USAGE')
+             FROM pg_catalog.pg_roles me, pg_catalog.pg_roles it
+             WHERE me.rolname = current_user AND it.rolname = {user}"
+        );
+        let rows = self.enlist(NodeId::HOME, Access::Read).await?.query(&sql).await?;
+        let is = |column| rows.first().and_then(|rows| rows.text(0, column)) == Some("t");
+        let (i_am_superuser, it_is_superuser, has_role, may_signal) = (is(0), is(1), is(2), is(3));
+        let what =
+            if terminates { "process is being terminated" } else { "query is being canceled" };
+        if it_is_superuser && !i_am_superuser {
+            let verb =
+                if terminates { "terminate superuser process" } else { "cancel superuser query" };
+            return Err(Failure::error("42501", format!("must be a superuser to {verb}")));
+        }
+        if !i_am_superuser && !has_role && !may_signal {
+            let message =
+                format!("must be a member of the role whose {what} or member of pg_signal_backend");
+            return Err(Failure::error("42501", message));
+        }
+        let shared = self.shared.clone();
+        if terminates {
+            shared.activities.terminate(target);
+        }
+        if target != self.process_id {
+            let targets = shared.backends.of(target);
+            shared.cancel(&targets).await;
+        } else if !terminates {
+            return Err(Failure::error("57014", "canceling statement due to user request"));
+        }
+        Ok(Some(true))
+    }
+}

@@ -1,0 +1,189 @@
+//! The connections to nodes that clients' transactions run on: opened when needed, lent for one
+//! transaction, kept for the next.
+//!
+//! Owns: how many there are, who gets which, who waits, and when an idle one is closed.
+//! Never: runs a client's statement, or decides what binds a session to its connection.
+//! Start reading at [`Pool::admit`], then [`Pool::lend`].
+//!
+//! **Why nobody deadlocks here.** A transaction is admitted before it gets its first connection, and
+//! has at most one connection to each node. So with `size` transactions admitted at most, `size`
+//! connections per node are enough for all of them: whoever has a connection never waits for
+//! another one.
+
+pub mod limits;
+mod shelf;
+mod state;
+mod statements;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tutti_sql::catalog::NodeId;
+use tutti_sql::plan::Leaves;
+
+pub use limits::{Full, Permit, PoolConfig};
+pub use shelf::Slot;
+pub use state::SessionState;
+pub use statements::{Known, Lookup, SharedStatements, StatementKey, name_of};
+
+use crate::backends::{Backend, BackendKey};
+use crate::config::Config;
+use crate::node::{NodeConnection, NodeError};
+use crate::nodes::{Nodes, OPEN_PATIENCE};
+use crate::session::Link;
+use limits::Limits;
+use shelf::Shelf;
+
+/// How often idle connections are looked at.
+pub const TICK: Duration = Duration::from_secs(5);
+
+/// Takes a connection back to where a session finds it that has set nothing.
+const RESET: &str = "SET SESSION AUTHORIZATION DEFAULT; RESET ALL";
+/// Comes before it where unseen code may have left anything.
+const RESET_ANYTHING: &str = "SET SESSION AUTHORIZATION DEFAULT; CLOSE ALL; UNLISTEN *; \
+     SELECT pg_catalog.pg_advisory_unlock_all(); DISCARD SEQUENCES; DISCARD TEMP";
+const RESET_SEQUENCES: &str = "DISCARD SEQUENCES";
+
+/// Who a connection is for.
+#[derive(Debug)]
+pub struct Borrower<'a> {
+    /// The role that the client has logged in as.
+    pub user: &'a str,
+    /// Number of the session.
+    pub session: u64,
+    /// What it has set.
+    pub state: &'a Arc<SessionState>,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct Pool {
+    config: Config,
+    nodes: Arc<Nodes>,
+    limits: Limits,
+    shelves: Vec<Arc<Shelf>>,
+}
+
+impl Pool {
+    /// Empty.
+    pub fn new(config: Config, nodes: Arc<Nodes>) -> Self {
+        let shelves = config.nodes.iter().map(|node| Arc::new(Shelf::new(NodeId(node.id))));
+        Self { limits: Limits::new(&config.pool), shelves: shelves.collect(), nodes, config }
+    }
+
+    /// Waits until one more transaction of this role may have connections.
+    ///
+    /// Errors: [`Full`] when the configured time in the queue is over.
+    pub async fn admit(&self, user: &str) -> Result<Permit, Full> {
+        self.limits.admit(user).await
+    }
+
+    /// A connection to `node` for an admitted transaction: the one that the session had last if it is
+    /// free, else one that needs least to be the session's, else a new one. It has the session's
+    /// settings.
+    ///
+    /// Errors: as [`NodeConnection::open`]; [`NodeError::Closed`]; [`NodeError::Refused`] where one of
+    /// the session's settings is not accepted any more.
+    pub async fn lend(
+        &self,
+        node: NodeId,
+        borrower: &Borrower<'_>,
+        open_link: impl FnOnce(NodeConnection, Arc<Backend>, Slot) -> Box<Link>,
+    ) -> Result<Box<Link>, NodeError> {
+        let shelf = self.shelf(node);
+        let generation = self.nodes.generation(node);
+        while let Some(mut link) = shelf.take(borrower, self.config.pool.size) {
+            // Its server may have restarted since, or have closed it.
+            if link.generation == generation && link.connection().is_quiet() {
+                self.hand_over(&mut link, borrower).await?;
+                return Ok(link);
+            }
+        }
+        let slot = shelf.slot(self.config.pool.size);
+        let place = &self.config.nodes[usize::from(node.0) - 1];
+        let mut connection =
+            NodeConnection::open(place, borrower.user, &self.config.database, &[]).await?;
+        // Before it is recognised: what is learned meanwhile makes the connection an old one.
+        self.nodes.recognise(&mut connection, OPEN_PATIENCE).await?;
+        let (process_id, secret) = connection.backend_key();
+        let backend = Backend::new(BackendKey { node, process_id, secret });
+        let mut link = open_link(connection, backend, slot);
+        link.generation = generation;
+        self.hand_over(&mut link, borrower).await?;
+        Ok(link)
+    }
+
+    /// Makes the connection the borrower's.
+    async fn hand_over(&self, link: &mut Link, borrower: &Borrower<'_>) -> Result<(), NodeError> {
+        // What the session itself has left there is its own.
+        let is_own = link.owner == borrower.session;
+        let left = if is_own { Leaves::default() } else { std::mem::take(&mut link.leaves) };
+        let clean = match left {
+            Leaves { anything: true, .. } => RESET_ANYTHING,
+            Leaves { settings, .. } if !settings.is_empty() => RESET_ANYTHING,
+            Leaves { sequences: true, .. } => RESET_SEQUENCES,
+            _ => "",
+        };
+        if clean != RESET_ANYTHING && link.state.is_like(borrower.state) {
+            if !clean.is_empty() {
+                link.put_silent(clean);
+            }
+        } else {
+            let steps = match link.is_new() {
+                true => ["", "", borrower.state.sql()],
+                false => [clean, RESET, borrower.state.sql()],
+            };
+            let steps: Vec<_> = steps.into_iter().filter(|sql| !sql.is_empty()).collect();
+            // Awaited: a statement must not run where a setting was refused.
+            if !steps.is_empty() {
+                link.query(&steps.join("; ")).await?;
+            }
+            link.state = borrower.state.clone();
+            // They were of its way there.
+            let _ = link.connection().take_reports();
+        }
+        link.owner = borrower.session;
+        Ok(())
+    }
+
+    /// Takes a connection back. Requires: it is quiet, in no transaction, and nothing binds it to its
+    /// session.
+    pub fn give_back(&self, user: &str, link: Box<Link>) {
+        if !link.is_broken() && link.generation == self.nodes.generation(link.node()) {
+            self.shelf(link.node()).put(user, link);
+        }
+    }
+
+    /// Idle connections are closed: what the servers give new ones has changed.
+    pub fn renew(&self) {
+        for shelf in &self.shelves {
+            self.nodes.renew(shelf.node());
+            shelf.clear();
+        }
+    }
+
+    /// Closes what has been idle for long. Runs as long as the gateway.
+    pub async fn tend(&self) {
+        let idle_ticks = self.config.pool.idle_timeout().as_secs().div_ceil(TICK.as_secs()).max(1);
+        loop {
+            tokio::time::sleep(TICK).await;
+            for shelf in &self.shelves {
+                shelf.close_idle(idle_ticks);
+            }
+        }
+    }
+
+    /// Lent and idle connections to each node, and how many transactions wait, for people to read.
+    pub fn census(&self) -> String {
+        let of_node = |shelf: &Arc<Shelf>| {
+            let (lent, idle) = shelf.census();
+            format!("node {}: {lent} lent, {idle} idle; ", shelf.node())
+        };
+        let nodes: String = self.shelves.iter().map(of_node).collect();
+        format!("{nodes}{} transactions waiting", self.limits.waiting())
+    }
+
+    fn shelf(&self, node: NodeId) -> &Arc<Shelf> {
+        &self.shelves[usize::from(node.0) - 1]
+    }
+}

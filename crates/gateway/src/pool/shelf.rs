@@ -1,0 +1,128 @@
+//! The connections to one node that nobody uses at the moment.
+//!
+//! Owns: which of them a borrower gets, and the count of all connections to the node.
+//! Never: opens or cleans one.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tutti_sql::catalog::NodeId;
+
+use super::Borrower;
+use crate::session::Link;
+
+type Idle = HashMap<String, Vec<Box<Link>>>;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct Shelf {
+    node: NodeId,
+    /// By role; last used last.
+    idle: Mutex<Idle>,
+    open: Arc<AtomicUsize>,
+    tick: AtomicU64,
+}
+
+/// One connection's place in the count.
+#[derive(Debug)]
+pub struct Slot(Arc<AtomicUsize>);
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Shelf {
+    pub(super) fn new(node: NodeId) -> Self {
+        Self { node, idle: Mutex::default(), open: Arc::default(), tick: AtomicU64::new(0) }
+    }
+
+    pub(super) fn node(&self) -> NodeId {
+        self.node
+    }
+
+    /// An idle connection of the borrower's role: its own last one, else one with its settings, else
+    /// the one used last. One that still answers `currval` for another session is taken only if `size`
+    /// leaves no room for a new one.
+    pub(super) fn take(&self, borrower: &Borrower<'_>, size: usize) -> Option<Box<Link>> {
+        let has_room = self.open.load(Ordering::Relaxed) < size;
+        let mut idle = self.idle();
+        let links = idle.get_mut(borrower.user)?;
+        let (mut alike, mut any) = (None, None);
+        for (index, link) in links.iter().enumerate().rev() {
+            if link.owner == borrower.session {
+                return Some(links.remove(index));
+            }
+            if has_room && link.is_kept_for_somebody() {
+                continue;
+            }
+            any = any.or(Some(index));
+            if alike.is_none() && link.state.is_like(borrower.state) {
+                alike = Some(index);
+            }
+        }
+        Some(links.remove(alike.or(any)?))
+    }
+
+    pub(super) fn put(&self, user: &str, mut link: Box<Link>) {
+        link.idle_since_tick = self.tick.load(Ordering::Relaxed);
+        let mut idle = self.idle();
+        match idle.get_mut(user) {
+            Some(links) => links.push(link),
+            None => {
+                idle.insert(user.to_owned(), vec![link]);
+            }
+        }
+    }
+
+    /// Counts one more connection. Where `size` are open already, one of another role that lies idle
+    /// is closed for it; there is one, because at most `size` are lent.
+    pub(super) fn slot(&self, size: usize) -> Slot {
+        if size <= self.open.fetch_add(1, Ordering::Relaxed) {
+            let mut idle = self.idle();
+            let longest = idle
+                .iter()
+                .filter_map(|(user, links)| Some((links.first()?.idle_since_tick, user)))
+                .min();
+            if let Some(user) = longest.map(|(_, user)| user.clone())
+                && let Some(links) = idle.get_mut(&user)
+            {
+                links.remove(0);
+            }
+        }
+        Slot(self.open.clone())
+    }
+
+    /// Closes what has not been used for so many ticks, and what its server has closed.
+    pub(super) fn close_idle(&self, idle_ticks: u64) {
+        let now = self.tick.fetch_add(1, Ordering::Relaxed) + 1;
+        let mut closed = Vec::new();
+        let mut idle = self.idle();
+        for links in idle.values_mut() {
+            closed.extend(links.extract_if(.., |link| {
+                idle_ticks <= now - link.idle_since_tick || !link.connection().is_quiet()
+            }));
+        }
+        idle.retain(|_, links| !links.is_empty());
+        drop(idle);
+        // Good-byes are said without the lock.
+        drop(closed);
+    }
+
+    pub(super) fn clear(&self) {
+        let closed = std::mem::take(&mut *self.idle());
+        drop(closed);
+    }
+
+    /// How many are lent, and how many idle.
+    pub(super) fn census(&self) -> (usize, usize) {
+        let idle = self.idle().values().map(Vec::len).sum();
+        (self.open.load(Ordering::Relaxed).saturating_sub(idle), idle)
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Idle> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

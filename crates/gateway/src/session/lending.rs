@@ -1,0 +1,202 @@
+//! The session's connections to nodes: borrowed for a transaction, given back behind it.
+//!
+//! Owns: when the session is admitted, when a link goes back, and what binds one to the session
+//! beyond its transaction.
+//! Never: chooses among the pool's connections (`pool` does).
+//! Start reading at [`Session::link`] and [`Session::return_links`].
+//!
+//! What binds is asked of the server, not guessed: behind a statement that may have left something
+//! ([`tutti_sql::plan::Leaves`]), the node says whether the connection holds session locks, temporary
+//! objects, channels or cursors. As long as it does, it stays with the session, and the session stays
+//! admitted. Connections to other nodes go back as ever.
+
+use tutti_sql::catalog::{NodeId, quote_literal};
+use tutti_sql::plan::{Leaves, Planned};
+use tutti_wire::error_fields::ErrorFields;
+
+use super::{Link, Session};
+use crate::client::ClientError;
+use crate::failure::Failure;
+use crate::nodes::OPEN_PATIENCE;
+use crate::pool::Borrower;
+
+/// Asks a server, outside of transactions, what it keeps for its session: one row, words or NULL.
+const BINDINGS: &str = "SELECT nullif(pg_catalog.concat_ws(', ', \
+    CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_locks WHERE locktype = 'advisory' \
+        AND pid = pg_catalog.pg_backend_pid()) THEN 'advisory locks' END, \
+    CASE WHEN pg_catalog.pg_my_temp_schema() <> 0 AND ( \
+        EXISTS (SELECT FROM pg_catalog.pg_type WHERE typnamespace = pg_catalog.pg_my_temp_schema()) \
+        OR EXISTS (SELECT FROM pg_catalog.pg_proc WHERE pronamespace = pg_catalog.pg_my_temp_schema()) \
+        OR EXISTS (SELECT FROM pg_catalog.pg_class WHERE relnamespace = pg_catalog.pg_my_temp_schema())) \
+        THEN 'temporary objects' END, \
+    CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_listening_channels()) THEN 'channels' END, \
+    CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_cursors WHERE is_holdable) \
+        THEN 'cursors' END), '')";
+
+impl Session {
+    /// This session's link to `node`, borrowed if it is not there.
+    pub(crate) async fn link(&mut self, node: NodeId) -> Result<&mut Link, Failure> {
+        self.shared.nodes.wait_until_open(node, OPEN_PATIENCE).await?;
+        if self.links.get(&node).is_none_or(|link| link.is_broken()) {
+            self.links.remove(&node);
+            if self.transaction.nodes.contains_key(&node) {
+                self.transaction.doomed = true;
+                let message = format!("connection to node {node} lost during the transaction");
+                return Err(ErrorFields::error("08006", message)
+                    .with(b'H', "Roll back and retry: nothing of this transaction was committed.")
+                    .into());
+            }
+            self.end_if_bound(node);
+            if let Some(why) = &self.ended_by {
+                return Err(why.clone().into());
+            }
+            self.borrow_link(node).await?;
+        }
+        Ok(self.links.get_mut(&node).expect("just made sure"))
+    }
+
+    async fn borrow_link(&mut self, node: NodeId) -> Result<(), Failure> {
+        let shared = self.shared.clone();
+        if self.permit.is_none() {
+            let admitted = shared.pool.admit(&self.user).await;
+            self.permit = Some(admitted.map_err(|full| Failure::from(full.to_fields()))?);
+        }
+        let state = self.settings.state().clone();
+        let borrower = Borrower { user: &self.user, session: self.number, state: &state };
+        let opened =
+            |connection, backend, slot| Link::new(shared.clone(), connection, backend, slot);
+        let mut link = shared.pool.lend(node, &borrower, opened).await?;
+        link.work_for(&self.workers);
+        self.links.insert(node, link);
+        Ok(())
+    }
+
+    /// A statement is about to run.
+    pub(crate) fn note_leaves(&mut self, planned: &Planned) {
+        let Leaves { sequences, anything, settings } = &planned.leaves;
+        self.leaves.sequences |= sequences;
+        self.leaves.anything |= anything;
+        if !settings.is_empty() {
+            self.leaves.settings.extend_from_slice(settings);
+        }
+    }
+
+    /// Between messages: outside of a transaction, connections that nothing binds go back.
+    ///
+    /// Errors: the client is lost.
+    pub(super) async fn return_links(&mut self) -> Result<(), ClientError> {
+        if self.transaction.is_open() || !self.pipeline.is_at_rest() {
+            return Ok(());
+        }
+        if self.links.is_empty() {
+            self.permit = None;
+            return Ok(());
+        }
+        let left = std::mem::take(&mut self.leaves);
+        if left.anything || !left.settings.is_empty() {
+            // The client need not wait for what we ask now.
+            self.client.flush().await?;
+            self.learn_settings(&left).await;
+            self.learn_bindings().await;
+        }
+        let nodes: Vec<_> =
+            self.links.keys().copied().filter(|node| !self.bindings.contains_key(node)).collect();
+        for node in nodes {
+            let Some(mut link) = self.links.remove(&node) else { continue };
+            link.leaves.merge(left.clone());
+            if link.is_broken() || link.is_spoiled() {
+                continue;
+            }
+            if !link.is_quiet() {
+                self.client.flush().await?;
+                // A refusal here means that the connection is not in the state we think.
+                if !matches!(link.settle().await, Ok(None)) {
+                    continue;
+                }
+            }
+            if !link.stop_work() {
+                link.wait_until_delivered().await;
+            }
+            self.shared.pool.give_back(&self.user, link);
+        }
+        if self.links.is_empty() {
+            self.permit = None;
+        }
+        Ok(())
+    }
+
+    /// Asks every server that the session has a connection to what binds it.
+    async fn learn_bindings(&mut self) {
+        let nodes: Vec<_> = self.links.keys().copied().collect();
+        for node in nodes {
+            let Some(link) = self.links.get_mut(&node) else { continue };
+            match link.query(BINDINGS).await {
+                Ok(rows) => match rows.first().and_then(|rows| rows.text(0, 0)) {
+                    Some(words) => {
+                        self.bindings.insert(node, words.to_owned());
+                    }
+                    None => {
+                        self.bindings.remove(&node);
+                    }
+                },
+                // A timeout, say: whatever binds it goes on to do so.
+                Err(error) if !link.is_broken() => {
+                    tracing::debug!(%node, %error, "cannot ask what binds a connection");
+                    self.bindings.entry(node).or_insert_with(|| "unknown state".to_owned());
+                }
+                Err(error) => {
+                    tracing::debug!(%node, %error, "a connection was lost when it was free");
+                    // If something bound it, the next use of it says what was lost.
+                    self.links.remove(&node);
+                }
+            }
+        }
+    }
+
+    /// Settings whose values only node 1 knows become the session's.
+    async fn learn_settings(&mut self, left: &Leaves) {
+        if left.settings.is_empty() {
+            return;
+        }
+        let Some(home) = self.links.get_mut(&NodeId::HOME) else { return };
+        let columns: Vec<_> = left
+            .settings
+            .iter()
+            .map(|name| format!("pg_catalog.current_setting({}, true)", quote_literal(name)))
+            .collect();
+        let Ok(rows) = home.query(&format!("SELECT {}", columns.join(", "))).await else { return };
+        for (column, name) in left.settings.iter().enumerate() {
+            let Some(value) = rows.first().and_then(|rows| rows.text(0, column)) else { continue };
+            let sql = set_config_sql(name, value);
+            self.settings.keep(name, &sql);
+        }
+        // The others get it when the next connection is borrowed; this one has it.
+        if let Some(home) = self.links.get_mut(&NodeId::HOME) {
+            home.state = self.settings.state().clone();
+        }
+    }
+
+    /// The connection to `node` is lost. If something bound it, the session ends with it, as it does
+    /// when it loses its server process on PostgreSQL: locks that are silently gone protect nothing.
+    pub(super) fn end_if_bound(&mut self, node: NodeId) {
+        if let Some(words) = self.bindings.remove(&node) {
+            let message =
+                format!("connection to node {node} lost, and with it the session's {words}");
+            let why = ErrorFields::fatal("57P01", message)
+                .with(b'H', "Connect again; nothing of an open transaction was committed.");
+            self.ended_by.get_or_insert(why);
+        }
+    }
+
+    /// What binds which connection to this session, for people to read.
+    pub(crate) fn bindings_text(&self) -> String {
+        let of_node = |(node, words): (&NodeId, &String)| format!("node {node}: {words}");
+        self.bindings.iter().map(of_node).collect::<Vec<_>>().join("; ")
+    }
+}
+
+/// SET in the form of a function, whose value is taken as it is.
+pub(super) fn set_config_sql(name: &str, value: &str) -> String {
+    let (name, value) = (quote_literal(name), quote_literal(value));
+    format!("SELECT pg_catalog.set_config({name}, {value}, false)")
+}

@@ -1,0 +1,125 @@
+//! What a statement may leave behind in the server session that runs it.
+//!
+//! Owns: the reading of a statement by which a pool decides what to clean before the connection
+//! serves another client, and when to ask the server what still binds it to this one.
+//! Never: looks into the code of functions: one that is not built in may leave anything.
+//! Start reading at [`leaves`].
+
+use pg_query::NodeEnum;
+use pg_query::protobuf::{FuncCall, Node, RangeVar};
+
+use super::functions::{is_built_in, name_of};
+use super::names::string;
+use super::{Context, walk};
+use crate::catalog::Volatility;
+use crate::plan::Leaves;
+
+/// Built-in functions that draw from a sequence for the session.
+const SEQUENCE_FUNCTIONS: [&str; 2] = ["nextval", "setval"];
+/// Built-in functions that take or give back locks of the session, beside those of the transaction.
+const LOCK_PREFIXES: [&str; 2] = ["pg_advisory_", "pg_try_advisory_"];
+/// What those of the transaction have in their names.
+const TRANSACTION_LOCK: &str = "_xact_";
+
+/// Reads `tree`, a whole statement.
+pub(super) fn leaves(tree: &NodeEnum, context: &Context<'_>) -> Leaves {
+    let mut found = Leaves::default();
+    match tree {
+        NodeEnum::SelectStmt(select) => {
+            found.anything |= select.into_clause.is_some();
+            visit(tree, context, &mut found);
+        }
+        NodeEnum::InsertStmt(insert) => {
+            // A column's default may draw from a sequence.
+            found.sequences = true;
+            found.anything |= runs_code(insert.relation.as_ref(), context);
+            visit(tree, context, &mut found);
+        }
+        NodeEnum::UpdateStmt(update) => {
+            found.anything |= runs_code(update.relation.as_ref(), context);
+            visit(tree, context, &mut found);
+        }
+        NodeEnum::DeleteStmt(delete) => {
+            found.anything |= runs_code(delete.relation.as_ref(), context);
+            visit(tree, context, &mut found);
+        }
+        NodeEnum::MergeStmt(merge) => {
+            found.sequences = true;
+            found.anything |= runs_code(merge.relation.as_ref(), context);
+            visit(tree, context, &mut found);
+        }
+        NodeEnum::CopyStmt(copy) => {
+            found.sequences = copy.is_from;
+            found.anything |= copy.is_from && runs_code(copy.relation.as_ref(), context);
+            if let Some(query) = copy.query.as_ref().and_then(|query| query.node.as_ref()) {
+                found.merge(leaves(query, context));
+            }
+        }
+        NodeEnum::ExplainStmt(explain) => {
+            if let Some(query) = explain.query.as_ref().and_then(|query| query.node.as_ref()) {
+                found.merge(leaves(query, context));
+            }
+        }
+        NodeEnum::PrepareStmt(_)
+        | NodeEnum::DeallocateStmt(_)
+        | NodeEnum::TransactionStmt(_)
+        | NodeEnum::VariableSetStmt(_)
+        | NodeEnum::VariableShowStmt(_)
+        | NodeEnum::LockStmt(_)
+        | NodeEnum::ConstraintsSetStmt(_)
+        | NodeEnum::NotifyStmt(_)
+        | NodeEnum::FetchStmt(_)
+        | NodeEnum::VacuumStmt(_)
+        | NodeEnum::TruncateStmt(_) => (),
+        // DO, CALL, LISTEN, cursors, temporary tables, and whatever else there may be.
+        _ => found.anything = true,
+    }
+    found
+}
+
+/// Whether writing this relation runs code of the user's: a trigger, or a rule.
+fn runs_code(range: Option<&RangeVar>, context: &Context<'_>) -> bool {
+    range.and_then(|range| context.relation(range)).is_none_or(|relation| relation.has_triggers)
+}
+
+fn visit(node: &NodeEnum, context: &Context<'_>, found: &mut Leaves) {
+    if let NodeEnum::FuncCall(call) = node {
+        add_call(call, context, found);
+    }
+    walk::read::children(node, &mut |child| {
+        if let Some(child) = &child.node {
+            visit(child, context, found);
+        }
+    });
+}
+
+fn add_call(call: &FuncCall, context: &Context<'_>, found: &mut Leaves) {
+    let (schema, name) = name_of(call);
+    if !is_built_in(schema, name, context) {
+        let function = context.catalog.function(context.scope, schema, name);
+        found.anything |=
+            function.is_none_or(|function| function.volatility == Volatility::Volatile);
+        return;
+    }
+    if SEQUENCE_FUNCTIONS.contains(&name) {
+        found.sequences = true;
+    } else if LOCK_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
+        found.anything |= !name.contains(TRANSACTION_LOCK);
+    } else if name == "set_config" {
+        match call.args.first().and_then(constant_text) {
+            Some(setting) => found.settings.push(setting.to_ascii_lowercase()),
+            None => found.anything = true,
+        }
+    }
+}
+
+fn constant_text(node: &Node) -> Option<&str> {
+    match node.node.as_ref()? {
+        NodeEnum::AConst(constant) => match constant.val.as_ref()? {
+            pg_query::protobuf::a_const::Val::Sval(text) => Some(&text.sval),
+            _ => None,
+        },
+        NodeEnum::TypeCast(cast) => constant_text(cast.arg.as_deref()?),
+        _ => string(node),
+    }
+}

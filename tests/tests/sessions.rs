@@ -1,0 +1,526 @@
+//! Sessions share connections to nodes, and none notices: pooling, session state, what binds a
+//! session to a connection, idle clients, and the gateway's end.
+//!
+//! Most cases give the gateway one connection per node (`size = 1`), so that every statement of one
+//! session is served by the connection that another session used just before.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use anyhow::{Result, bail, ensure};
+use bytes::BytesMut;
+use tutti_gateway::{Config, PoolConfig};
+use tutti_tests::client::Client;
+use tutti_tests::gateway::{TestCluster, config};
+use tutti_tests::servers;
+use tutti_wire::error_fields::ErrorFields;
+use tutti_wire::frontend::{
+    Arguments, Target, put_bind, put_copy_data, put_describe, put_execute, put_parse, put_query,
+    put_sync,
+};
+use tutti_wire::startup::put_cancel;
+
+/// A cluster whose gateway has these limits.
+fn start(nodes: u16, pool: PoolConfig) -> Result<TestCluster> {
+    let servers = servers::start(nodes)?;
+    let config = Config { pool, ..config(&servers, String::new()) };
+    TestCluster::start_configured(servers, config)
+}
+
+/// One connection per node for everybody.
+fn narrow(nodes: u16) -> Result<TestCluster> {
+    start(nodes, PoolConfig { size: 1, ..PoolConfig::default() })
+}
+
+/// Two sessions that get each other's connections.
+fn two_sessions(cluster: &TestCluster) -> Result<(Client, Client)> {
+    Ok((Client::connect(&cluster.endpoint())?, Client::connect(&cluster.endpoint())?))
+}
+
+/// The SQLSTATE that `sql` is refused with.
+fn refusal(client: &mut Client, sql: &str) -> Result<ErrorFields> {
+    let answer = client.simple(sql, b"")?;
+    match answer.error() {
+        Some(error) => Ok(error.clone()),
+        None => bail!("{sql} was not refused"),
+    }
+}
+
+#[test]
+fn a_transaction_has_connections_only_from_its_first_statement_to_its_end() -> Result<()> {
+    let cluster = narrow(2)?;
+    let (mut one, mut other) = two_sessions(&cluster)?;
+    one.query("CREATE TABLE t (id int PRIMARY KEY) DISTRIBUTE BY HASH (id)")?;
+    one.query("BEGIN")?;
+    ensure!(one.value("SHOW tutti.pool")?.starts_with("node n1: 0 lent, 1 idle;"));
+    // The other session is not kept waiting by a BEGIN.
+    other.query("INSERT INTO t SELECT generate_series(1, 9)")?;
+    ensure!(one.value("SELECT count(*) FROM t")? == "9");
+    ensure!(one.value("SHOW tutti.pool")?.starts_with("node n1: 1 lent, 0 idle;"));
+    one.query("COMMIT")?;
+    ensure!(
+        other.value("SHOW tutti.pool")?
+            == "node n1: 0 lent, 1 idle; node n2: 0 lent, 1 idle; 0 transactions waiting"
+    );
+    Ok(())
+}
+
+#[test]
+fn many_clients_share_few_connections() -> Result<()> {
+    let cluster = start(2, PoolConfig { size: 3, ..PoolConfig::default() })?;
+    let mut clients = Vec::new();
+    for _ in 0..60 {
+        clients.push(Client::connect(&cluster.endpoint())?);
+    }
+    for client in &mut clients {
+        client.query("BEGIN; SELECT 1; COMMIT")?;
+    }
+    let on_node = Client::connect(&cluster.nodes()[0])?.value(
+        "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'tutti-tests'
+         AND pid <> pg_backend_pid()",
+    )?;
+    ensure!(on_node.parse::<usize>()? <= 3, "{on_node} connections for clients");
+    Ok(())
+}
+
+#[test]
+fn whoever_waits_too_long_is_told_and_may_come_again() -> Result<()> {
+    let pool = PoolConfig { size: 1, queue_timeout_s: 1, ..PoolConfig::default() };
+    let cluster = start(2, pool)?;
+    let (mut one, mut other) = two_sessions(&cluster)?;
+    one.query("BEGIN; SELECT 1")?;
+    let full = refusal(&mut other, "SELECT 1")?;
+    ensure!(full.sqlstate() == "53300", "{full:?}");
+    ensure!(full.get(b'H').is_some_and(|hint| hint.starts_with("Retrying is safe")), "{full:?}");
+    one.query("COMMIT")?;
+    other.query("SELECT 1")?;
+    Ok(())
+}
+
+#[test]
+fn roles_can_be_limited_one_by_one() -> Result<()> {
+    let pool =
+        PoolConfig { size: 4, size_per_user: 1, queue_timeout_s: 1, ..PoolConfig::default() };
+    let cluster = start(1, pool)?;
+    let (mut one, mut other) = two_sessions(&cluster)?;
+    one.query("BEGIN; SELECT 1")?;
+    let full = refusal(&mut other, "SELECT 1")?;
+    ensure!(full.get(b'D').is_some_and(|text| text.contains("of this role")), "{full:?}");
+    Ok(())
+}
+
+#[test]
+fn settings_follow_their_session_and_reach_no_other() -> Result<()> {
+    let cluster = narrow(2)?;
+    let (mut one, mut other) = two_sessions(&cluster)?;
+    let show = |client: &mut Client, name: &str| client.value(&format!("SHOW {name}"));
+    one.query("SET work_mem = '7MB'")?;
+    ensure!(show(&mut other, "work_mem")? == "4MB" && show(&mut one, "work_mem")? == "7MB");
+    other.query("SELECT set_config('work_mem', '9MB', false)")?;
+    ensure!(show(&mut one, "work_mem")? == "7MB" && show(&mut other, "work_mem")? == "9MB");
+    // In forms that the gateway does not take apart.
+    other.query("SELECT 1, set_config('work_mem', (8 + 3) || 'MB', false)")?;
+    ensure!(show(&mut one, "work_mem")? == "7MB" && show(&mut other, "work_mem")? == "11MB");
+    other.query("DO $$ BEGIN PERFORM set_config('my.secret', 'x', false); END $$")?;
+    ensure!(one.value("SELECT coalesce(current_setting('my.secret', true), '')")?.is_empty());
+    // SET LOCAL and what is rolled back end with the transaction.
+    one.query("BEGIN; SET LOCAL work_mem = '1MB'; SET maintenance_work_mem = '2MB'; ROLLBACK")?;
+    show(&mut other, "work_mem")?;
+    ensure!(show(&mut one, "work_mem")? == "7MB");
+    ensure!(show(&mut one, "maintenance_work_mem")? == "64MB");
+    one.query("BEGIN; SET LOCAL work_mem = '1MB'; SET maintenance_work_mem = '2MB'; COMMIT")?;
+    show(&mut other, "work_mem")?;
+    ensure!(show(&mut one, "maintenance_work_mem")? == "2MB");
+    // RESET goes back to what the startup packet said.
+    one.query("SET application_name = 'else'")?;
+    ensure!(show(&mut other, "application_name")? == "tutti-tests");
+    one.query("RESET application_name")?;
+    ensure!(show(&mut one, "application_name")? == "tutti-tests");
+    one.query("SET application_name = 'else'; SET application_name TO DEFAULT")?;
+    ensure!(show(&mut one, "application_name")? == "tutti-tests");
+    one.query("RESET ALL")?;
+    show(&mut other, "work_mem")?;
+    ensure!(show(&mut one, "work_mem")? == "4MB");
+    ensure!(show(&mut one, "application_name")? == "tutti-tests");
+    one.query("SET work_mem = '3MB'")?;
+    one.query("DISCARD ALL")?;
+    ensure!(show(&mut one, "work_mem")? == "4MB");
+    ensure!(show(&mut one, "application_name")? == "tutti-tests");
+    Ok(())
+}
+
+#[test]
+fn settings_hold_on_every_node() -> Result<()> {
+    let cluster = narrow(2)?;
+    let (mut one, mut other) = two_sessions(&cluster)?;
+    one.query(
+        "CREATE TABLE t (id int PRIMARY KEY) DISTRIBUTE BY HASH (id);
+         INSERT INTO t SELECT generate_series(1, 20)",
+    )?;
+    one.query("SELECT set_config('app.tenant', 'a', false)")?;
+    other.query("SET app.tenant = 'b'")?;
+    let tenants = "SELECT DISTINCT current_setting('app.tenant') FROM t";
+    for _ in 0..2 {
+        ensure!(one.value(tenants)? == "a" && other.value(tenants)? == "b");
+    }
+    Ok(())
+}
+
+#[test]
+fn roles_follow_their_session() -> Result<()> {
+    let cluster = narrow(2)?;
+    let (mut one, mut other) = two_sessions(&cluster)?;
+    one.query("CREATE ROLE reader; CREATE ROLE writer")?;
+    one.query("SET ROLE reader")?;
+    other.query("SET SESSION AUTHORIZATION writer")?;
+    for _ in 0..2 {
+        ensure!(one.value("SELECT current_user")? == "reader");
+        ensure!(other.value("SELECT session_user")? == "writer");
+    }
+    one.query("RESET ROLE")?;
+    other.query("RESET SESSION AUTHORIZATION")?;
+    ensure!(one.value("SELECT current_user")? == "postgres");
+    ensure!(other.value("SELECT session_user")? == "postgres");
+    // A role that is gone must not leave the session with more rights than it asked for.
+    other.query("SET ROLE reader")?;
+    one.query("DROP ROLE reader")?;
+    let refused = refusal(&mut other, "SELECT current_user")?;
+    ensure!(refused.sqlstate() == "22023", "{refused:?}");
+    Ok(())
+}
+
+#[test]
+fn what_binds_a_session_keeps_its_connection_and_says_so() -> Result<()> {
+    let pool = PoolConfig { size: 2, ..PoolConfig::default() };
+    let cluster = start(2, pool)?;
+    let (mut one, mut other) = two_sessions(&cluster)?;
+    one.query("CREATE TABLE t (id int PRIMARY KEY) DISTRIBUTE BY HASH (id)")?;
+    one.query("INSERT INTO t SELECT generate_series(1, 9)")?;
+    let pairs = [
+        ("SELECT pg_advisory_lock(1)", "SELECT pg_advisory_unlock(1)", "advisory locks"),
+        ("CREATE TEMP TABLE mine AS SELECT 1 AS a", "DROP TABLE mine", "temporary objects"),
+        ("LISTEN c", "UNLISTEN c", "channels"),
+        ("DECLARE c CURSOR WITH HOLD FOR SELECT id FROM t", "CLOSE c", "cursors"),
+    ];
+    for (bind, release, words) in pairs {
+        one.query(bind)?;
+        let pinned = one.value("SHOW tutti.pinned")?;
+        ensure!(pinned.starts_with("node n") && pinned.ends_with(words), "{bind}: {pinned}");
+        let pool = other.value("SHOW tutti.pool")?;
+        ensure!(pool.matches(": 1 lent").count() == 1, "{pool}");
+        // Another session is not touched by it, and works on.
+        ensure!(other.value("SHOW tutti.pinned")?.is_empty());
+        ensure!(other.value("SELECT count(*) FROM t")? == "9");
+        one.query(release)?;
+        ensure!(one.value("SHOW tutti.pinned")?.is_empty(), "{release}");
+    }
+    one.query("CREATE TEMP TABLE mine (a int); INSERT INTO mine VALUES (3), (4)")?;
+    ensure!(one.value("SELECT count(*) FROM t JOIN mine ON id = a")? == "2");
+    ensure!(refusal(&mut other, "SELECT * FROM mine")?.sqlstate() == "42P01");
+    one.query("DISCARD ALL")?;
+    ensure!(one.value("SHOW tutti.pinned")?.is_empty());
+    Ok(())
+}
+
+#[test]
+fn session_locks_exclude_other_sessions_until_they_are_given_back() -> Result<()> {
+    let cluster = start(2, PoolConfig { size: 2, ..PoolConfig::default() })?;
+    let (mut one, mut other) = two_sessions(&cluster)?;
+    one.query("SELECT pg_advisory_lock(7)")?;
+    one.query("SELECT 1")?;
+    ensure!(other.value("SELECT pg_try_advisory_lock(7)")? == "f");
+    drop(one);
+    // The end of the session gives it back.
+    other.query("SET statement_timeout = '20s'; SELECT pg_advisory_lock(7)")?;
+    Ok(())
+}
+
+#[test]
+fn sequences_are_remembered_for_the_session_that_drew_from_them() -> Result<()> {
+    let cluster = start(1, PoolConfig { size: 2, ..PoolConfig::default() })?;
+    let (mut one, mut other) = two_sessions(&cluster)?;
+    one.query("CREATE SEQUENCE s")?;
+    one.query("SELECT nextval('s')")?;
+    other.query("SELECT 1")?;
+    ensure!(one.value("SELECT currval('s')")? == "1");
+    drop(one);
+    for _ in 0..3 {
+        ensure!(refusal(&mut other, "SELECT lastval()")?.sqlstate() == "55000");
+    }
+    Ok(())
+}
+
+#[test]
+fn broken_connections_are_replaced() -> Result<()> {
+    let cluster = narrow(2)?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    client.query("CREATE TABLE t (id int PRIMARY KEY) DISTRIBUTE BY HASH (id)")?;
+    let end_all = "SELECT count(pg_terminate_backend(pid, 20000)) FROM pg_stat_activity
+         WHERE application_name = 'tutti-tests' AND pid <> pg_backend_pid()";
+    for _ in 0..3 {
+        for node in cluster.nodes() {
+            Client::connect(&node)?.query(end_all)?;
+        }
+        ensure!(client.value("SELECT count(*) FROM t")? == "0");
+    }
+    // A session ends with what was bound to its connection.
+    client.query("CREATE TEMP TABLE mine (a int)")?;
+    Client::connect(&cluster.nodes()[0])?.query(end_all)?;
+    client.send_bytes(&{
+        let mut bytes = BytesMut::new();
+        put_query(&mut bytes, "SELECT * FROM mine");
+        bytes
+    })?;
+    ensure!(farewell(&mut client)?.sqlstate() == "57P01");
+    Ok(())
+}
+
+/// Parse, Describe and Sync; the number of result columns or the error.
+fn prepare(client: &mut Client, name: &str, sql: &str) -> Result<Result<usize, ErrorFields>> {
+    let mut bytes = BytesMut::new();
+    put_parse(&mut bytes, name, sql, &[]);
+    put_describe(&mut bytes, Target::Statement, name);
+    put_sync(&mut bytes);
+    client.send_bytes(&bytes)?;
+    let mut outcome = Ok(0);
+    loop {
+        let frame = client.receive()?;
+        match frame.tag() {
+            b'T' => outcome = Ok(tutti_wire::backend::decode_row_description(&frame)?.len()),
+            b'E' => outcome = Err(ErrorFields::decode(&frame)?),
+            b'Z' => return Ok(outcome),
+            _ => (),
+        }
+    }
+}
+
+/// Bind, Execute and Sync; the number of rows or the error.
+fn execute(client: &mut Client, name: &str) -> Result<Result<usize, ErrorFields>> {
+    let mut bytes = BytesMut::new();
+    put_bind(&mut bytes, "", name, &Arguments::default());
+    put_execute(&mut bytes, "", 0);
+    put_sync(&mut bytes);
+    client.send_bytes(&bytes)?;
+    let (mut rows, mut refused) = (0, None);
+    loop {
+        let frame = client.receive()?;
+        match frame.tag() {
+            b'D' => rows += 1,
+            b'E' => refused = Some(ErrorFields::decode(&frame)?),
+            b'Z' => return Ok(refused.map_or(Ok(rows), Err)),
+            _ => (),
+        }
+    }
+}
+
+#[test]
+fn sessions_share_prepared_statements_and_their_names_do_not_meet() -> Result<()> {
+    let cluster = narrow(1)?;
+    let (mut one, mut other) = two_sessions(&cluster)?;
+    one.query("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1), (2)")?;
+    let of_t = "SELECT * FROM t";
+    ensure!(prepare(&mut one, "a", of_t)? == Ok(1));
+    ensure!(prepare(&mut other, "b", of_t)? == Ok(1));
+    ensure!(prepare(&mut other, "a", "SELECT 1, 2")? == Ok(2));
+    ensure!(execute(&mut one, "a")? == Ok(2) && execute(&mut other, "b")? == Ok(2));
+    ensure!(execute(&mut other, "a")? == Ok(1));
+    let known = "SELECT count(*) FROM pg_prepared_statements WHERE statement = 'SELECT * FROM t'";
+    ensure!(one.value(known)? == "1", "the node analyses the text once");
+    Ok(())
+}
+
+#[test]
+fn ddl_does_not_let_old_statements_answer_wrongly() -> Result<()> {
+    let cluster = narrow(2)?;
+    let (mut one, mut other) = two_sessions(&cluster)?;
+    one.query("CREATE TABLE t (id int PRIMARY KEY) DISTRIBUTE BY HASH (id)")?;
+    one.query("INSERT INTO t VALUES (1), (2)")?;
+    for sql in ["SELECT * FROM t", "SELECT * FROM t WHERE id = 1"] {
+        one.query("ALTER TABLE t DROP COLUMN IF EXISTS v")?;
+        ensure!(prepare(&mut one, sql, sql)? == Ok(1));
+        execute(&mut one, sql)?.expect("nothing has changed yet");
+        other.query("ALTER TABLE t ADD COLUMN v int")?;
+        // As PostgreSQL: who was told of one column does not get two.
+        for _ in 0..2 {
+            let refused = execute(&mut one, sql)?.expect_err("it has two columns now");
+            ensure!(refused.sqlstate() == "0A000", "{refused:?}");
+            ensure!(refused.message() == "cached plan must not change result type");
+        }
+        ensure!(prepare(&mut other, sql, sql)? == Ok(2), "others get what is true now");
+        execute(&mut other, sql)?.expect("it was prepared after the change");
+        ensure!(prepare(&mut one, &format!("{sql} again"), sql)? == Ok(2));
+    }
+    Ok(())
+}
+
+#[test]
+fn the_same_text_means_what_the_sessions_names_mean() -> Result<()> {
+    let cluster = narrow(2)?;
+    let (mut one, mut other) = two_sessions(&cluster)?;
+    one.query(
+        "CREATE SCHEMA a; CREATE TABLE a.t (x int); INSERT INTO a.t VALUES (1);
+         CREATE SCHEMA b; CREATE TABLE b.t (x int, y int)",
+    )?;
+    one.query("SET search_path = a")?;
+    other.query("SET search_path = b")?;
+    ensure!(prepare(&mut one, "s", "SELECT * FROM t")? == Ok(1));
+    ensure!(prepare(&mut other, "s", "SELECT * FROM t")? == Ok(2));
+    for _ in 0..2 {
+        ensure!(execute(&mut one, "s")? == Ok(1) && execute(&mut other, "s")? == Ok(0));
+    }
+    Ok(())
+}
+
+#[test]
+fn a_cancel_request_hits_nobody_else() -> Result<()> {
+    let cluster = narrow(1)?;
+    let (mut one, mut other) = two_sessions(&cluster)?;
+    let (process_id, secret) = (one.process_id, one.secret);
+    let endpoint = cluster.endpoint();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| -> Result<()> {
+        let cancelling = scope.spawn(|| -> Result<()> {
+            while !done.load(Ordering::Relaxed) {
+                let mut stream = std::net::TcpStream::connect(("127.0.0.1", endpoint.port))?;
+                let mut packet = BytesMut::new();
+                put_cancel(&mut packet, process_id, secret);
+                std::io::Write::write_all(&mut stream, &packet)?;
+                // The gateway closes the connection when it has passed the request on.
+                std::io::Read::read(&mut stream, &mut [0])?;
+            }
+            Ok(())
+        });
+        let working = scope.spawn(|| -> Result<()> {
+            for _ in 0..300 {
+                // This one may be cancelled at any time.
+                one.simple("SELECT 1", b"")?;
+            }
+            Ok(())
+        });
+        let mut outcome = Ok(());
+        for _ in 0..300 {
+            let answered = other.query("SELECT count(*) FROM generate_series(1, 1000)");
+            outcome = outcome.and(answered.map(drop));
+        }
+        let worked = working.join().expect("it does not panic");
+        done.store(true, Ordering::Relaxed);
+        cancelling.join().expect("it does not panic")?;
+        worked?;
+        outcome
+    })
+}
+
+/// Waits for the FATAL error that a session ends with.
+fn farewell(client: &mut Client) -> Result<ErrorFields> {
+    loop {
+        let frame = client.receive()?;
+        if frame.tag() == b'E' {
+            let error = ErrorFields::decode(&frame)?;
+            if error.is_fatal() {
+                ensure!(client.receive().is_err(), "the connection goes on");
+                return Ok(error);
+            }
+        }
+    }
+}
+
+#[test]
+fn sessions_know_their_own_numbers_and_can_be_ended_by_them() -> Result<()> {
+    let cluster = narrow(2)?;
+    let (mut one, mut other) = two_sessions(&cluster)?;
+    for client in [&mut one, &mut other] {
+        let number = client.process_id.to_string();
+        ensure!(client.value("SELECT pg_backend_pid()")? == number);
+        ensure!(client.value("SELECT x FROM (SELECT pg_backend_pid() AS x) s")? == number);
+    }
+    let number = one.process_id;
+    ensure!(other.value(&format!("SELECT pg_cancel_backend({number})"))? == "t");
+    one.query("SELECT 1")?;
+    other.query("CREATE ROLE nobody; SET ROLE nobody")?;
+    let refused = refusal(&mut other, &format!("SELECT pg_terminate_backend({number})"))?;
+    ensure!(refused.sqlstate() == "42501", "{refused:?}");
+    other.query("RESET ROLE")?;
+    ensure!(other.value(&format!("SELECT pg_terminate_backend({number})"))? == "t");
+    ensure!(farewell(&mut one)?.sqlstate() == "57P01");
+    Ok(())
+}
+
+#[test]
+fn sessions_see_their_own_prepared_statements_only() -> Result<()> {
+    let cluster = narrow(2)?;
+    let (mut one, mut other) = two_sessions(&cluster)?;
+    one.query("PREPARE by_sql (int) AS SELECT $1")?;
+    ensure!(prepare(&mut other, "by_parse", "SELECT 2")? == Ok(1));
+    let names = "SELECT string_agg(name || ' ' || statement || ' ' || from_sql, ',')
+         FROM pg_prepared_statements";
+    ensure!(one.value(names)? == "by_sql SELECT $1 true", "{}", one.value(names)?);
+    ensure!(other.value(names)? == "by_parse SELECT 2 false");
+    Ok(())
+}
+
+#[test]
+fn copy_data_is_not_sent_on_after_the_node_has_refused() -> Result<()> {
+    let cluster = narrow(1)?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    client.query("CREATE TABLE t (id int PRIMARY KEY)")?;
+    let mut bytes = BytesMut::new();
+    put_query(&mut bytes, "COPY t FROM STDIN");
+    client.send_bytes(&bytes)?;
+    while client.receive()?.tag() != b'G' {}
+    // No CopyDone: the error comes without it.
+    bytes.clear();
+    for line in ["1\n", "x\n", "2\n"] {
+        put_copy_data(&mut bytes, line.as_bytes());
+    }
+    client.send_bytes(&bytes)?;
+    while client.receive()?.tag() != b'E' {}
+    while client.receive()?.tag() != b'Z' {}
+    ensure!(client.value("SELECT count(*) FROM t")? == "0");
+    Ok(())
+}
+
+#[test]
+fn idle_clients_are_sent_away_as_their_settings_say() -> Result<()> {
+    let cluster = narrow(2)?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    client.query("CREATE TABLE t (id int PRIMARY KEY) DISTRIBUTE BY HASH (id)")?;
+    client.query("SET idle_in_transaction_session_timeout = '300ms'")?;
+    client.query("BEGIN; INSERT INTO t SELECT generate_series(1, 9)")?;
+    ensure!(farewell(&mut client)?.sqlstate() == "25P03");
+    let mut client = Client::connect(&cluster.endpoint())?;
+    ensure!(client.value("SELECT count(*) FROM t")? == "0", "it was rolled back");
+    client.query("SET idle_session_timeout = '300ms'")?;
+    ensure!(farewell(&mut client)?.sqlstate() == "57P05");
+    Ok(())
+}
+
+#[test]
+fn a_gateway_that_is_asked_to_stop_fails_no_transaction() -> Result<()> {
+    let mut cluster = start(2, PoolConfig::default())?;
+    let (mut idle, mut working) = two_sessions(&cluster)?;
+    working.query("CREATE TABLE t (id int PRIMARY KEY) DISTRIBUTE BY HASH (id)")?;
+    working.query("BEGIN; INSERT INTO t SELECT generate_series(1, 9)")?;
+    let nodes = cluster.nodes();
+    let (stopped, has_stopped) = mpsc::channel();
+    std::thread::scope(|scope| -> Result<()> {
+        let stopping = scope.spawn(|| {
+            let outcome = cluster.stop_gateway();
+            stopped.send(()).expect("somebody waits for it");
+            outcome
+        });
+        ensure!(farewell(&mut idle)?.sqlstate() == "57P01");
+        ensure!(has_stopped.try_recv().is_err(), "a transaction is at work");
+        working.query("INSERT INTO t VALUES (10)")?;
+        working.query("COMMIT")?;
+        ensure!(farewell(&mut working)?.sqlstate() == "57P01");
+        has_stopped.recv_timeout(Duration::from_secs(30))?;
+        stopping.join().expect("it does not panic")
+    })?;
+    let mut rows = 0;
+    for node in nodes {
+        rows += Client::connect(&node)?.value("SELECT count(*) FROM t")?.parse::<u32>()?;
+    }
+    ensure!(rows == 10, "{rows} rows");
+    Ok(())
+}
