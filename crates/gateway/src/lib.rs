@@ -18,6 +18,7 @@ mod live;
 mod lost_clients;
 pub mod node;
 pub mod nodes;
+mod plans;
 pub mod recovery;
 pub mod sentinel;
 mod serve;

@@ -10,6 +10,7 @@ mod extended;
 mod global_commit;
 mod isolation;
 mod link;
+mod planning;
 mod prepared;
 mod settings;
 mod simple;
@@ -62,6 +63,7 @@ pub struct Session {
     /// Node of each SQL cursor, and whether it outlives its transaction.
     pub(crate) cursors: HashMap<String, (NodeId, bool)>,
     scope_changes: u64,
+    planning: planning::Planning,
     pub(crate) listening: bool,
     /// Whether the statement at hand takes a snapshot; LOCK TABLE and its kin do not.
     pub(crate) takes_snapshot: bool,
@@ -135,6 +137,7 @@ impl Session {
             portals: HashMap::new(),
             cursors: HashMap::new(),
             scope_changes: 0,
+            planning: planning::Planning::default(),
             listening: false,
             takes_snapshot: true,
             pipeline: extended::Pipeline::default(),
