@@ -3,7 +3,7 @@
 //! Owns: the proof that a plan does not depend on the values of a statement's literals but for where
 //! keys land, and putting these values in.
 //! Never: keeps plans; the gateway's cache does.
-//! Start reading at [`plan_shape`]. The argument in full is docs/decisions/plans-by-shape.md.
+//! Start reading at [`plan_shape`]. The argument in full is docs/decisions/2026-11-21-plans-by-shape.md.
 
 pub(super) mod holes;
 
