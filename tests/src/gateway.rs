@@ -45,6 +45,7 @@ pub fn config(servers: &Cluster, listen: String) -> Config {
         database: "postgres".to_owned(),
         cluster: "test".to_owned(),
         nodes: servers.servers().iter().enumerate().map(node).collect(),
+        switches: Switches { check_plans: true, ..Switches::default() },
         ..Config::default()
     }
 }
@@ -57,7 +58,7 @@ impl TestCluster {
 
     /// Starts a gateway in front of these servers.
     pub fn start_on(servers: Cluster) -> Result<Self> {
-        Self::start_with(servers, Switches::default())
+        Self::start_with(servers, Switches { check_plans: true, ..Switches::default() })
     }
 
     /// The same, with parts of the gateway switched off: to show that a test finds what they prevent.

@@ -63,6 +63,9 @@ pub struct Switches {
     pub form: Form,
     /// How long nodes may take to vote before the transaction is aborted.
     pub vote_deadline: Duration,
+    /// Every plan that was kept is compared with the one that its statement would get: tests find
+    /// out whether the caches are right, and statements are parsed as if there were none.
+    pub check_plans: bool,
 }
 
 impl Default for Switches {
@@ -72,6 +75,7 @@ impl Default for Switches {
             sentinels: true,
             form: Form::Apart,
             vote_deadline: Duration::from_secs(60),
+            check_plans: false,
         }
     }
 }

@@ -19,6 +19,7 @@ mod live;
 mod lost_clients;
 pub mod node;
 pub mod nodes;
+mod plans;
 mod pool;
 pub mod recovery;
 pub mod sentinel;

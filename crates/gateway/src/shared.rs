@@ -27,6 +27,7 @@ use crate::isolation::snapshots::Snapshots;
 use crate::isolation::turns::Turns;
 use crate::live::Live;
 use crate::nodes::Nodes;
+use crate::plans::Plans;
 use crate::pool::{Pool, SharedStatements};
 use crate::recovery::doubts::Doubts;
 use crate::sentinel::Sentinels;
@@ -66,6 +67,8 @@ pub struct Shared {
     pub live: Live,
     /// Those that recovery must finish.
     pub doubts: Doubts,
+    /// Statements and plans that are known already.
+    pub plans: Plans,
     cluster: ClusterTag,
     incarnation: u64,
     transactions: AtomicU64,
@@ -105,6 +108,7 @@ impl Shared {
             nodes,
             live: Live::default(),
             doubts: Doubts::default(),
+            plans: Plans::default(),
             config,
             finishers,
             activities: Activities::default(),

@@ -10,4 +10,5 @@ pub mod hash;
 pub mod plan;
 pub mod planner;
 pub mod refusal;
+pub mod shape;
 pub mod statement;

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use crate::catalog::{MapId, Relation};
 use crate::hash::{Bucket, KeyType};
+use crate::shape::Hole;
 use crate::statement::DistributeBy;
 
 /// A plan and the reason for it, which EXPLAIN shows.
@@ -104,6 +105,10 @@ pub enum KeyValue {
     Bucket(Bucket),
     /// The client's parameter with this index, counted from 0.
     Parameter(u16),
+    /// The literal in this hole of the statement's shape. Only plans of shapes have it; what is
+    /// executed comes from [`ShapePlan::resolve`](crate::planner::ShapePlan::resolve), which has put
+    /// buckets there.
+    Literal(Hole),
 }
 
 /// One value of one pinned distribution key.

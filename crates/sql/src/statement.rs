@@ -49,6 +49,36 @@ impl Statement {
     pub fn is_copy(&self) -> bool {
         matches!(self.tree, pg_query::NodeEnum::CopyStmt(_))
     }
+
+    /// Whether it may be kept for whoever sends it again: it is of a kind that clients repeat.
+    /// Statements that define things are not, and some of them hold passwords.
+    pub fn may_be_kept(&self) -> bool {
+        use pg_query::NodeEnum;
+        matches!(
+            self.tree,
+            NodeEnum::SelectStmt(_)
+                | NodeEnum::InsertStmt(_)
+                | NodeEnum::UpdateStmt(_)
+                | NodeEnum::DeleteStmt(_)
+                | NodeEnum::MergeStmt(_)
+                | NodeEnum::CopyStmt(_)
+                | NodeEnum::TransactionStmt(_)
+                | NodeEnum::VariableSetStmt(_)
+                | NodeEnum::VariableShowStmt(_)
+                | NodeEnum::ConstraintsSetStmt(_)
+                | NodeEnum::DiscardStmt(_)
+                | NodeEnum::PrepareStmt(_)
+                | NodeEnum::ExecuteStmt(_)
+                | NodeEnum::DeallocateStmt(_)
+                | NodeEnum::DeclareCursorStmt(_)
+                | NodeEnum::FetchStmt(_)
+                | NodeEnum::ClosePortalStmt(_)
+                | NodeEnum::ListenStmt(_)
+                | NodeEnum::UnlistenStmt(_)
+                | NodeEnum::NotifyStmt(_)
+                | NodeEnum::LockStmt(_)
+        )
+    }
 }
 
 /// Splits a client's string into its statements.

@@ -237,6 +237,10 @@ impl Session {
                 self.ask_for_bucket(*key_type, &value, call).await?
             }
             (KeyValue::Parameter(_), _) => return Ok(self.deal_round_robin()),
+            (KeyValue::Literal(_), _) => {
+                let message = "the plan of a shape was executed without its literals";
+                return Err(Failure::error("XX000", message));
+            }
         };
         self.node_of(pin.map, bucket)
     }

@@ -17,6 +17,8 @@ pub(super) fn node_of_pin(catalog: &Catalog, pin: &Pin, call: &Call) -> Option<N
     let bucket = match &pin.value {
         KeyValue::Bucket(bucket) => *bucket,
         KeyValue::Parameter(index) => bucket_of_parameter(pin, *index, call)?,
+        // Only in plans of shapes, which are not executed themselves.
+        KeyValue::Literal(_) => return None,
     };
     node_of_bucket(catalog, pin.map, bucket)
 }

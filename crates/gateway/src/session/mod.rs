@@ -11,6 +11,7 @@ mod global_commit;
 mod isolation;
 mod lending;
 mod link;
+mod planning;
 mod prepared;
 mod settings;
 mod simple;
@@ -76,6 +77,7 @@ pub struct Session {
     /// Node of each SQL cursor, and whether it outlives its transaction.
     pub(crate) cursors: HashMap<String, (NodeId, bool)>,
     scope_changes: u64,
+    planning: planning::Planning,
     pub(crate) listening: bool,
     /// Whether the statement at hand takes a snapshot; LOCK TABLE and its kin do not.
     pub(crate) takes_snapshot: bool,
@@ -156,6 +158,7 @@ impl Session {
             portals: HashMap::new(),
             cursors: HashMap::new(),
             scope_changes: 0,
+            planning: planning::Planning::default(),
             listening: false,
             takes_snapshot: true,
             pipeline: extended::Pipeline::default(),

@@ -13,12 +13,14 @@ use bytes::Bytes;
 use tutti_sql::catalog::{NodeId, quote_literal};
 use tutti_sql::plan::{Access, Own, Planned, Prepared};
 use tutti_sql::planner;
-use tutti_sql::statement::{self, Statement};
+use tutti_sql::statement::Statement;
 use tutti_wire::backend::ColumnDescription;
 
+use super::planning::ByShape;
 use super::{Mode, Session, StatementId};
 use crate::executor::{Call, Done};
 use crate::failure::Failure;
+use crate::plans::Basis;
 
 /// A client's prepared statement, made by Parse or by PREPARE.
 #[derive(Clone, Debug)]
@@ -45,7 +47,7 @@ pub struct PreparedStatement {
     pub prepared_at: SystemTime,
     /// By PREPARE, not by Parse.
     pub from_sql: bool,
-    /// The plan, and the catalog version and scope it was made for.
+    /// The plan, and what it was made for.
     pub plan: Option<CachedPlan>,
 }
 
@@ -85,12 +87,8 @@ pub struct Meaning {
 /// A plan and what it depends on.
 #[derive(Clone, Debug)]
 pub struct CachedPlan {
-    /// Catalog version.
-    pub version: u64,
-    /// How often the session's name scope had changed.
-    pub scope_changes: u64,
-    /// [`tutti_sql::planner::Context::collects_replicated`] when it was made.
-    pub collects_replicated: bool,
+    /// Catalog and names.
+    pub basis: Basis,
     /// The plan.
     pub planned: Arc<Planned>,
 }
@@ -157,9 +155,16 @@ impl Session {
                     return Ok(Done::Empty);
                 };
                 let text = planner::bind_arguments(name, &text, &types, arguments)?;
-                let mut statements = statement::parse(&text)?;
-                let Some(statement) = statements.pop() else { return Ok(Done::Empty) };
-                let planned = self.plan(&statement)?;
+                let by_shape = self.plan_by_shape(&text)?;
+                if let ByShape::Plan { planned, statement } = by_shape {
+                    return self.execute(&planned, &text[statement], call).await;
+                }
+                let statements = self.shared.plans.parse(&text)?;
+                let Some(statement) = statements.last() else { return Ok(Done::Empty) };
+                let planned = self.plan(statement)?;
+                if matches!(by_shape, ByShape::Unknown) {
+                    self.learn_shape(&text, statement, &planned);
+                }
                 self.execute(&planned, &statement.text, call).await
             }
             Prepared::Deallocate(Some(name)) => match self.statements.remove(name) {
@@ -182,7 +187,7 @@ impl Session {
             let message = format!("prepared statement \"{name}\" already exists");
             return Err(Failure::error("42P05", message));
         }
-        let statement = statement::parse(text)?.pop().map(Arc::new);
+        let statement = self.shared.plans.parse(text)?.last().cloned();
         let mut prepared = PreparedStatement::parsed(self.next_statement_id(), statement, oids);
         prepared.described = true;
         prepared.described_version = self.catalog.version;

@@ -4,14 +4,13 @@
 //! what happens when one fails.
 //! Never: runs a statement (the executor does).
 
-use tutti_sql::plan::{Plan, Planned, TransactionControl};
-use tutti_sql::planner::{self, Context};
-use tutti_sql::statement::{self, Statement};
+use tutti_sql::plan::{Plan, Planned};
 use tutti_wire::backend::{put_bare, put_command_complete};
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::Frame;
 use tutti_wire::frontend::{self, Message};
 
+use super::planning::ByShape;
 use super::{Mode, Session};
 use crate::client::ClientError;
 use crate::executor::{Call, Done};
@@ -49,7 +48,7 @@ impl Session {
         }
         self.leaves.anything = true;
         let ran = match self.transaction.failed {
-            true => Err(super::extended::transaction_failed()),
+            true => Err(super::planning::transaction_failed()),
             false => self.forward_function_call(frame).await,
         };
         self.report(ran).await?;
@@ -87,10 +86,13 @@ impl Session {
         let Message::Query(text) = frontend::decode(frame)? else {
             unreachable!("called for Query only");
         };
-        let statements = match statement::parse(&text) {
-            Ok(statements) => statements,
-            Err(refusal) => return Err(refusal.into()),
-        };
+        let by_shape = self.plan_by_shape(&text)?;
+        if let ByShape::Plan { planned, statement } = by_shape {
+            let offset = statement.start;
+            let ran = self.run_planned(&planned, &text[statement], false, true).await;
+            return ran.map_err(|failure| shift_position(failure, &text, offset));
+        }
+        let statements = self.shared.plans.parse(&text)?;
         if statements.is_empty() {
             put_bare(self.client.out(), b'I');
             return Ok(());
@@ -102,23 +104,29 @@ impl Session {
                 self.open_transaction(Mode::Implicit);
             }
             let last = index + 1 == statements.len();
-            self.run_statement(statement, several, last)
-                .await
-                .map_err(|failure| shift_position(failure, &text, statement))?;
+            let ran = async {
+                let planned = self.plan(statement)?;
+                if matches!(by_shape, ByShape::Unknown) {
+                    self.learn_shape(&text, statement, &planned);
+                }
+                self.run_planned(&planned, &statement.text, several, last).await
+            };
+            let ran = ran.await;
+            ran.map_err(|failure| shift_position(failure, &text, statement.offset))?;
         }
         Ok(())
     }
 
-    async fn run_statement(
+    async fn run_planned(
         &mut self,
-        statement: &Statement,
+        planned: &Planned,
+        text: &str,
         several: bool,
         last: bool,
     ) -> Result<(), Failure> {
-        let planned = self.plan(statement)?;
         // VACUUM and its kin are themselves refused by nodes inside a block; a lone one is in none.
         let ends_itself = matches!(planned.plan, Plan::Transaction(_));
-        let done = self.execute(&planned, &statement.text, &Call::Simple).await?;
+        let done = self.execute(planned, text, &Call::Simple).await?;
         if self.transaction.mode == Mode::Implicit && !ends_itself && (last || !several) {
             self.commit().await?;
         }
@@ -134,41 +142,12 @@ impl Session {
             Done::Empty => put_bare(self.client.out(), b'I'),
         }
     }
-
-    /// Plans a statement with the session's names, unless the transaction has failed.
-    pub(crate) fn plan(&mut self, statement: &Statement) -> Result<Planned, Failure> {
-        self.refresh_catalog();
-        let context = Context {
-            catalog: &self.catalog,
-            scope: &self.scope,
-            collects_replicated: self.has_snapshot_per_part(),
-        };
-        let planned = planner::plan(statement, &context);
-        if self.transaction.failed && !planned.as_ref().is_ok_and(ends_failed_transaction) {
-            let message =
-                "current transaction is aborted, commands ignored until end of transaction block";
-            return Err(Failure::error("25P02", message));
-        }
-        Ok(planned?)
-    }
-}
-
-/// What a failed transaction still accepts.
-pub(super) fn ends_failed_transaction(planned: &Planned) -> bool {
-    matches!(
-        planned.plan,
-        Plan::Transaction(
-            TransactionControl::Commit { .. }
-                | TransactionControl::Rollback { .. }
-                | TransactionControl::RollbackTo(_)
-        )
-    )
 }
 
 /// Positions in errors count from the statement that a node saw; the client sent the whole string.
-fn shift_position(failure: Failure, text: &str, statement: &Statement) -> Failure {
+fn shift_position(failure: Failure, text: &str, offset: usize) -> Failure {
     let Failure::Statement(mut error) = failure else { return failure };
-    let shift = text.get(..statement.offset).map_or(0, |before| before.chars().count());
+    let shift = text.get(..offset).map_or(0, |before| before.chars().count());
     if 0 < shift {
         shift_field(&mut error, shift);
     }

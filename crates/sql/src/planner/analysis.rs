@@ -10,6 +10,7 @@ use crate::catalog::{MapId, Placement, Relation};
 use pg_query::protobuf::{Alias, Node};
 
 use super::functions::FunctionUse;
+use crate::shape::Hole;
 
 /// Index in [`Analysis::items`].
 pub(super) type ItemId = usize;
@@ -187,6 +188,8 @@ pub(super) enum Value<'a> {
     Parameter(u16),
     /// `$n` cast to a type of this family of key types.
     CastParameter(u16, &'static str),
+    /// Some literal of the statement's shape.
+    Hole(Hole),
 }
 
 /// What a WHERE or ON clause demands of the rows that pass it.

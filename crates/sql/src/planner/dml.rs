@@ -235,7 +235,7 @@ fn on_distributed(
     {
         let why = pinned_reason(analysis, pins.len());
         let node = NodeChoice::Pinned(pins.clone());
-        match landing(pins, context) {
+        match landing(pins, context.catalog) {
             Landing::Several => (),
             Landing::Certain => {
                 let plan = Plan::One { node, access: Access::Write, otherwise: None };

@@ -94,6 +94,7 @@ fn pin(pin: &Pin) -> String {
     match &pin.value {
         KeyValue::Bucket(bucket) => format!("bucket {}", bucket.0),
         KeyValue::Parameter(index) => format!("the bucket of ${}", index + 1),
+        KeyValue::Literal(hole) => format!("the bucket of literal {}", hole.index + 1),
     }
 }
 

@@ -13,9 +13,11 @@ use pg_query::protobuf::{
 
 use super::analyse::Analyser;
 use super::analysis::{ColumnId, Constraint, ItemId, Value};
+use super::by_shape::holes;
 use super::names::{Meaning, string};
 use crate::hash::KeyType;
 use crate::refusal::Refusal;
+use crate::shape::{Hole, LiteralKind};
 
 impl<'a> Analyser<'a> {
     /// Reads a condition. Rows of the items in `pinnable` that break one of its conjuncts have no
@@ -190,7 +192,10 @@ fn is_null(node: &Node) -> bool {
 /// The value of a literal or a parameter.
 pub(super) fn value(node: &Node) -> Option<Value<'_>> {
     match node.node.as_ref()? {
-        NodeEnum::ParamRef(parameter) => index_of(parameter.number).map(Value::Parameter),
+        NodeEnum::ParamRef(parameter) => match holes::hole_of(parameter) {
+            Some(hole) => Some(Value::Hole(hole)),
+            None => index_of(parameter.number).map(Value::Parameter),
+        },
         NodeEnum::AConst(constant) => literal(constant),
         NodeEnum::TypeCast(cast) => cast_value(cast),
         _ => None,
@@ -219,6 +224,17 @@ fn cast_value(cast: &TypeCast) -> Option<Value<'_>> {
         integer @ Value::Integer(_) if family == "integer" => Some(integer),
         number @ (Value::Integer(_) | Value::Number(_)) if family == "numeric" => Some(number),
         Value::Parameter(index) => Some(Value::CastParameter(index, family)),
+        Value::Hole(hole) => match hole.kind {
+            // As for the literals above.
+            LiteralKind::String if hole.cast.is_none() => {
+                Some(Value::Hole(Hole { cast: Some(family), ..hole }))
+            }
+            LiteralKind::Integer if family == "integer" => Some(Value::Hole(hole)),
+            LiteralKind::Integer | LiteralKind::Number if family == "numeric" => {
+                Some(Value::Hole(hole))
+            }
+            _ => None,
+        },
         _ => None,
     }
 }

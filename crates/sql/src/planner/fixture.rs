@@ -178,6 +178,7 @@ pub(super) fn planned(sql: &str, node_count: u16) -> String {
         Ok(statements) => statements,
         Err(refusal) => return format!("{} {}\n", refusal.sqlstate, refusal.message),
     };
+    super::by_shape::tests::check_all_values(sql, &context);
     let mut shown = String::new();
     for statement in &statements {
         match plan(statement, &context) {
@@ -338,5 +339,6 @@ fn show_key(key: &KeyValue) -> String {
     match key {
         KeyValue::Bucket(bucket) => format!("bucket {}", bucket.0),
         KeyValue::Parameter(index) => format!("${}", index + 1),
+        KeyValue::Literal(hole) => format!("literal {}", hole.index + 1),
     }
 }

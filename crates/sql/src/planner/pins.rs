@@ -8,11 +8,11 @@
 //! (and so, at most, keeping rows with NULL there) does not change the statement's result. Each
 //! step from fact to fact keeps the result, so any number of steps does.
 
-use super::Context;
 use super::analysis::{Analysis, ColumnId, Constraint, ItemId, QueryId, Source, Spread, Value};
-use crate::catalog::{MapId, NodeId, Placement, Relation};
-use crate::hash::KeyType;
+use crate::catalog::{Catalog, MapId, NodeId, Placement, Relation};
+use crate::hash::{Bucket, KeyType};
 use crate::plan::{KeyValue, Pin};
+use crate::shape::{Hole, LiteralKind};
 
 /// What is known of a column's values.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -181,21 +181,61 @@ impl<'s, 'a> Facts<'s, 'a> {
 /// The pin of a table's key to a value; `None` if the value's bucket cannot be known for certain.
 pub(super) fn pin(relation: &Relation, value: Value<'_>) -> Option<Pin> {
     let Placement::Hash { key_type, map, .. } = relation.placement else { return None };
-    let bucket = |text: &str| key_type.bucket_of_text(text).ok().map(KeyValue::Bucket);
     let value = match value {
-        Value::Integer(integer) if matches!(key_type.family(), "integer" | "numeric") => {
-            bucket(&integer.to_string())?
-        }
-        Value::Number(text) if matches!(key_type.family(), "integer" | "numeric") => bucket(text)?,
-        Value::Untyped(text) => bucket(text)?,
-        Value::Typed(text, family) if family == key_type.family() => bucket(text)?,
         Value::Parameter(index) => KeyValue::Parameter(index),
         Value::CastParameter(index, family) if family == key_type.family() => {
             KeyValue::Parameter(index)
         }
-        _ => return None,
+        Value::Hole(hole) if may_pin(hole, key_type) => KeyValue::Literal(hole),
+        literal => KeyValue::Bucket(bucket_of_literal(key_type, literal)?),
     };
     Some(Pin { map, key_type, value, stored: None })
+}
+
+/// The bucket of a literal that is compared with a key of this type; `None` if it is not certain.
+pub(super) fn bucket_of_literal(key_type: KeyType, literal: Value<'_>) -> Option<Bucket> {
+    let family = key_type.family();
+    let bucket = |text: &str| key_type.bucket_of_text(text).ok();
+    match literal {
+        Value::Integer(integer) if matches!(family, "integer" | "numeric") => {
+            bucket(&integer.to_string())
+        }
+        Value::Number(text) if matches!(family, "integer" | "numeric") => bucket(text),
+        Value::Untyped(text) => bucket(text),
+        Value::Typed(text, of) if of == family => bucket(text),
+        _ => None,
+    }
+}
+
+/// The same for a literal that is stored in the key column.
+///
+/// Storing may change a value to fit the column's length or precision: of literals only what no
+/// such modifier changes is hashed here. Parameters are checked when they are bound.
+pub(super) fn bucket_of_stored_literal(key_type: KeyType, literal: Value<'_>) -> Option<Bucket> {
+    let changed_by_storing = |text: &str| match key_type {
+        KeyType::Varchar => text.ends_with(' '),
+        KeyType::Numeric | KeyType::Time | KeyType::Timestamp | KeyType::Timestamptz => {
+            text.contains(['.', 'e', 'E'])
+        }
+        _ => false,
+    };
+    match literal {
+        Value::Untyped(text) | Value::Typed(text, _) | Value::Number(text)
+            if changed_by_storing(text) =>
+        {
+            None
+        }
+        literal => bucket_of_literal(key_type, literal),
+    }
+}
+
+/// Whether some literal in this hole has a bucket by [`bucket_of_literal`].
+fn may_pin(hole: Hole, key_type: KeyType) -> bool {
+    let family = key_type.family();
+    match hole.kind {
+        LiteralKind::Integer | LiteralKind::Number => matches!(family, "integer" | "numeric"),
+        LiteralKind::String => hole.cast.is_none_or(|of| of == family),
+    }
 }
 
 /// What is certain at plan time about where pins land.
@@ -210,15 +250,20 @@ pub(super) enum Landing {
 }
 
 /// Looks up where the pins land.
-pub(super) fn landing(pins: &[Pin], context: &Context<'_>) -> Landing {
+pub(super) fn landing(pins: &[Pin], catalog: &Catalog) -> Landing {
     let mut node: Option<NodeId> = None;
     let mut open = false;
     for pin in pins {
-        let KeyValue::Bucket(bucket) = pin.value else {
-            open = true;
-            continue;
+        let bucket = match pin.value {
+            KeyValue::Bucket(bucket) => bucket,
+            KeyValue::Parameter(_) => {
+                open = true;
+                continue;
+            }
+            KeyValue::Literal(Hole { apart: true, .. }) => return Landing::Several,
+            KeyValue::Literal(_) => continue,
         };
-        let Some(map) = context.catalog.maps.get(&pin.map) else { return Landing::Several };
+        let Some(map) = catalog.maps.get(&pin.map) else { return Landing::Several };
         match node {
             Some(node) if node != map.node(bucket) => return Landing::Several,
             _ => node = Some(map.node(bucket)),

@@ -91,7 +91,7 @@ fn decide(
         let facts = Facts::from_values(analysis);
         if let Some(pins) = all_pins(analysis, &facts) {
             let why = pinned_reason(analysis, pins.len());
-            match landing(&pins, context) {
+            match landing(&pins, context.catalog) {
                 Landing::Certain => return one(NodeChoice::Pinned(pins), access, why),
                 Landing::Open => {
                     let otherwise = several_nodes(analysis, &tree, None, context)?;
@@ -294,7 +294,7 @@ fn modifying(analysis: &Analysis<'_>, context: &Context<'_>) -> Result<Planned, 
                     && !inserts_spread
                     && !replicated_target
                     && !analysis.moves_key
-                    && landing(&pins, context) != Landing::Several =>
+                    && landing(&pins, context.catalog) != Landing::Several =>
             {
                 let node = NodeChoice::Pinned(pins);
                 Plan::One { node, access: Access::Write, otherwise: None }

@@ -17,7 +17,7 @@ use pg_query::NodeEnum;
 use pg_query::protobuf::{DefElem, Node, ReindexObjectType, a_const};
 
 pub use prepared::bind_arguments;
-pub(super) use special::special_select;
+pub(super) use special::{reads_literals, special_select};
 
 use super::{Context, copy, ddl};
 use crate::plan::{Access, NodeChoice, Plan, Planned};

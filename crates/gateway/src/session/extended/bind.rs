@@ -129,7 +129,7 @@ impl Session {
                 KeyValue::Parameter(index) => {
                     statement.types.get(usize::from(index)).copied().unwrap_or(0) == 0
                 }
-                KeyValue::Bucket(_) => false,
+                KeyValue::Bucket(_) | KeyValue::Literal(_) => false,
             })
     }
 }

@@ -25,6 +25,7 @@ use tutti_wire::frontend::{self, Message, Target};
 
 pub(super) use pipeline::Pipeline;
 
+use super::planning::transaction_failed;
 use super::prepared::{CachedPlan, Portal, PreparedStatement};
 use super::{Mode, Session, takes_snapshot};
 use crate::client::ClientError;
@@ -130,13 +131,10 @@ impl Session {
     /// The statement's plan, made anew if the catalog or the meaning of names has changed.
     fn plan_of(&mut self, name: &str) -> Result<Arc<Planned>, Failure> {
         self.refresh_catalog();
-        let (version, scope_changes) = (self.catalog.version, self.scope_changes);
-        let collects_replicated = self.has_snapshot_per_part();
+        let basis = self.basis();
         let statement = self.statement(name)?;
         if let Some(cached) = &statement.plan
-            && (cached.version, cached.scope_changes) == (version, scope_changes)
-            && cached.collects_replicated == collects_replicated
-            && !self.transaction.catalog_changed
+            && Some(cached.basis) == basis
         {
             let planned = cached.planned.clone();
             self.takes_snapshot = takes_snapshot(&planned.plan);
@@ -146,19 +144,17 @@ impl Session {
             let why = "the statement is empty".to_owned();
             return Ok(Arc::new(Planned::new(Plan::Empty, why)));
         };
-        let planned = Arc::new(self.plan(&parsed)?);
+        let planned = self.plan(&parsed)?;
         // Also its analysis by a node, which comes before it is executed.
         self.takes_snapshot = takes_snapshot(&planned.plan);
-        if let Some(statement) = self.statements.get_mut(name) {
-            let planned = planned.clone();
-            statement.plan =
-                Some(CachedPlan { version, scope_changes, collects_replicated, planned });
+        if let (Some(basis), Some(statement)) = (basis, self.statements.get_mut(name)) {
+            statement.plan = Some(CachedPlan { basis, planned: planned.clone() });
         }
         Ok(planned)
     }
 
     fn refuse_if_failed(&self, planned: &Planned) -> Result<(), Failure> {
-        if self.transaction.failed && !super::simple::ends_failed_transaction(planned) {
+        if self.transaction.failed && !super::planning::ends_failed_transaction(planned) {
             return Err(transaction_failed());
         }
         Ok(())
@@ -172,9 +168,4 @@ fn concerns(message: &Message, name: &str) -> bool {
         Message::Describe(Target::Statement, described) => described == name,
         _ => false,
     }
-}
-
-pub(super) fn transaction_failed() -> Failure {
-    let message = "current transaction is aborted, commands ignored until end of transaction block";
-    Failure::error("25P02", message)
 }

@@ -3,11 +3,8 @@
 //! Owns: which node analyses it for the client, and which nodes know it by which name.
 //! Never: lets a node see a statement before it must: the Bind behind it says which node that is.
 
-use std::sync::Arc;
-
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{Access, NodeChoice, Plan};
-use tutti_sql::statement;
 use tutti_wire::backend::put_bare;
 use tutti_wire::frontend::{Parse, Target, put_close, put_parse};
 
@@ -28,12 +25,12 @@ impl Session {
             let message = format!("prepared statement \"{name}\" already exists");
             return Err(Failure::error("42P05", message));
         }
-        let mut statements = statement::parse(&sql)?;
+        let statements = self.shared.plans.parse(&sql)?;
         if 1 < statements.len() {
             let message = "cannot insert multiple commands into a prepared statement";
             return Err(Failure::error("42601", message));
         }
-        let statement = statements.pop().map(Arc::new);
+        let statement = statements.first().cloned();
         let empty = statement.is_none();
         let prepared = PreparedStatement::parsed(self.next_statement_id(), statement, types);
         self.statements.insert(name.clone(), prepared);

@@ -124,17 +124,20 @@ pub(super) fn reads_time(expression: &Node, context: &Context<'_>) -> bool {
 /// time: `'now'::timestamptz` is a literal to the grammar, and another value on each node.
 fn says_now(node: &Node) -> bool {
     use pg_query::protobuf::a_const::Val;
-    const WORDS: [&str; 4] = ["now", "today", "tomorrow", "yesterday"];
     let Some(node) = &node.node else { return false };
     if let NodeEnum::AConst(constant) = node
         && let Some(Val::Sval(text)) = &constant.val
     {
-        let text = text.sval.to_ascii_lowercase();
-        return text
-            .split(|character: char| !character.is_ascii_alphabetic())
-            .any(|word| WORDS.contains(&word));
+        return names_current_time(&text.sval);
     }
     let mut found = false;
     walk::read::children(node, &mut |child| found |= says_now(child));
     found
+}
+
+/// Whether the input functions of dates and times may read this text as the current time.
+pub(in crate::planner) fn names_current_time(text: &str) -> bool {
+    const WORDS: [&str; 4] = ["now", "today", "tomorrow", "yesterday"];
+    text.split(|character: char| !character.is_ascii_alphabetic())
+        .any(|word| WORDS.iter().any(|current| word.eq_ignore_ascii_case(current)))
 }

@@ -8,14 +8,14 @@ use pg_query::protobuf::{AConst, Node, OverridingKind, SelectStmt, Token};
 
 use super::super::analysis::Value;
 use super::super::filters::value;
-use super::super::pins::{Landing, landing, pin};
+use super::super::pins::{Landing, bucket_of_stored_literal, landing, pin};
 use super::super::utility::planned;
 use super::super::walk;
 use super::defaults::{is_fixed, needs_one_place, reads_time};
 use super::target::row_items;
 use super::{Inserting, clauses, source};
 use crate::catalog::{Placement, Relation};
-use crate::hash::{Bucket, KeyType};
+use crate::hash::Bucket;
 use crate::plan::{Access, InsertSource, KeyValue, NodeChoice, Pin, Plan, Planned, ValuesRow};
 use crate::refusal::Refusal;
 use crate::statement::tokens::{Lexeme, list, scan, with_depth};
@@ -126,7 +126,7 @@ fn plan_pinned(
     text: &str,
     inserting: &Inserting<'_>,
 ) -> Result<Planned, Refusal> {
-    let landing = landing(&pins, inserting.context);
+    let landing = landing(&pins, inserting.context.catalog);
     let split = || -> Result<Planned, Refusal> {
         let rows: Vec<&[Node]> = select.values_lists.iter().filter_map(row_items).collect();
         if rows.len() > 1 && has_time(&rows, inserting) {
@@ -165,24 +165,13 @@ fn stored_pin(node: &Node, relation: &Relation) -> Option<Pin> {
         let value = KeyValue::Bucket(Bucket::OF_NULL);
         return Some(Pin { map, key_type, value, stored });
     }
-    let value = value(node)?;
-    // Storing may change a value to fit the column's length or precision: of literals only what
-    // no such modifier changes is hashed here. Parameters are checked when they are bound.
-    let changed_by_storing = |text: &str| match key_type {
-        KeyType::Varchar => text.ends_with(' '),
-        KeyType::Numeric | KeyType::Time | KeyType::Timestamp | KeyType::Timestamptz => {
-            text.contains(['.', 'e', 'E'])
+    let value = match value(node)? {
+        open @ (Value::Parameter(_) | Value::CastParameter(..) | Value::Hole(_)) => {
+            return pin(relation, open).map(|pin| Pin { stored, ..pin });
         }
-        _ => false,
+        literal => KeyValue::Bucket(bucket_of_stored_literal(key_type, literal)?),
     };
-    match value {
-        Value::Untyped(text) | Value::Typed(text, _) | Value::Number(text)
-            if changed_by_storing(text) =>
-        {
-            None
-        }
-        value => pin(relation, value).map(|pin| Pin { stored, ..pin }),
-    }
+    Some(Pin { map, key_type, value, stored })
 }
 
 /// Cuts an INSERT's text into what stands before its rows, the rows, and what stands behind.

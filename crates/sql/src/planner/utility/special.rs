@@ -47,6 +47,14 @@ pub(in crate::planner) fn special_select(
     }
 }
 
+/// Whether [`special_select`] may look at the values of this query's literals.
+pub(in crate::planner) fn reads_literals(select: &SelectStmt) -> bool {
+    only_call(select).is_some_and(|(call, _)| {
+        let name = call.funcname.last().and_then(string);
+        name.is_some_and(|name| name == "set_config" || name.starts_with("tutti_"))
+    })
+}
+
 /// The call that is all of `SELECT f(…)`, or of `SELECT * FROM f(…)` (then true).
 fn only_call(select: &SelectStmt) -> Option<(&FuncCall, bool)> {
     let plain = select.where_clause.is_none()

@@ -1,0 +1,213 @@
+//! One plan for all statements of a shape.
+//!
+//! Owns: the proof that a plan does not depend on the values of a statement's literals but for where
+//! keys land, and putting these values in.
+//! Never: keeps plans; the gateway's cache does.
+//! Start reading at [`plan_shape`]. The argument in full is docs/decisions/2026-11-21-plans-by-shape.md.
+
+pub(super) mod holes;
+
+use std::sync::Arc;
+
+use super::analysis::Value;
+use super::insert::defaults::names_current_time;
+use super::pins::{Landing, bucket_of_literal, bucket_of_stored_literal, landing};
+use super::{Context, plan, utility};
+use crate::catalog::Catalog;
+use crate::hash::Bucket;
+use crate::plan::{KeyValue, NodeChoice, Pin, Plan, Planned};
+use crate::shape::{Hole, Literal, LiteralKind, Shape};
+use crate::statement::Statement;
+use pg_query::NodeEnum;
+
+/// What to do for all statements of a shape.
+#[derive(Clone, Debug)]
+pub struct ShapePlan {
+    /// For literals whose keys land on one node; also where no key is a literal.
+    together: Arc<Planned>,
+    /// For those that land on several, if that plan holds no text of the statement.
+    apart: Option<Arc<Planned>>,
+}
+
+/// Why a shape has no plan.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Unfit {
+    /// Its statements have to be planned one by one.
+    Shape,
+    /// The plan could not be checked with the literals at hand; others may do.
+    Literals,
+}
+
+/// The plan of the shape of `statement`, which is all of `text` and was planned as `fresh`.
+///
+/// The statement is planned once more with holes for its literals, into which the planner cannot
+/// look. The result counts only if it comes out the same as `fresh` when the literals are put in.
+pub fn plan_shape(
+    statement: &Statement,
+    text: &str,
+    shape: &Shape<'_>,
+    fresh: &Planned,
+    context: &Context<'_>,
+) -> Result<ShapePlan, Unfit> {
+    let is_all = text.get(shape.start..shape.end) == Some(statement.text.as_str())
+        && statement.offset == shape.start
+        && statement.distribute_by.is_none()
+        && statement.parameter_count == 0;
+    let reads_literals = match &statement.tree {
+        NodeEnum::SelectStmt(select) => utility::reads_literals(select),
+        NodeEnum::InsertStmt(_) | NodeEnum::UpdateStmt(_) | NodeEnum::DeleteStmt(_) => false,
+        _ => true,
+    };
+    // Names of settings, and places in the text, are this statement's alone.
+    let is_its_own = !fresh.leaves.settings.is_empty() || !fresh.own.is_empty();
+    if !is_all || reads_literals || is_its_own || !holds_no_text(&fresh.plan) {
+        return Err(Unfit::Shape);
+    }
+    let planned = |apart| -> Result<Arc<Planned>, Unfit> {
+        let mut tree = statement.tree.clone();
+        if !holes::put(&mut tree, text, shape.literals, apart) {
+            return Err(Unfit::Shape);
+        }
+        let text = statement.text.clone();
+        let (distribute_by, parameter_count) = (None, 0);
+        let blind =
+            Statement { text, offset: statement.offset, tree, distribute_by, parameter_count };
+        match plan(&blind, context) {
+            Ok(planned) if holds_no_text(&planned.plan) => Ok(Arc::new(planned)),
+            _ => Err(Unfit::Shape),
+        }
+    };
+    let together = planned(false)?;
+    let apart = match pins(&together.plan) {
+        Some(pins) if 1 < pins.len() => {
+            planned(true).ok().filter(|apart| self::pins(&apart.plan).is_none())
+        }
+        _ => None,
+    };
+    let made = ShapePlan { together, apart };
+    match made.resolve(text, shape.literals, context.catalog) {
+        Some(resolved) if are_alike(&resolved.plan, &fresh.plan) => Ok(made),
+        Some(_) => Err(Unfit::Shape),
+        None => Err(Unfit::Literals),
+    }
+}
+
+impl ShapePlan {
+    /// The plan for a text of this shape with these literals; `None`: it has to be planned by itself.
+    ///
+    /// Requires: `catalog` is the one that the shape was planned with.
+    pub fn resolve(
+        &self,
+        text: &str,
+        literals: &[Literal],
+        catalog: &Catalog,
+    ) -> Option<Arc<Planned>> {
+        // The planner asks whether a string is read as the current time; in holes it finds none.
+        let is_time = |literal: &Literal| {
+            literal.kind == LiteralKind::String && names_current_time(literal.written(text))
+        };
+        if literals.iter().any(is_time) {
+            return None;
+        }
+        let Plan::One { node: NodeChoice::Pinned(pins), access, .. } = &self.together.plan else {
+            return Some(self.together.clone());
+        };
+        let resolved = pins.iter().map(|pin| {
+            let bucket = match pin.value {
+                KeyValue::Literal(hole) => bucket(pin, hole, text, literals)?,
+                KeyValue::Bucket(bucket) => bucket,
+                KeyValue::Parameter(_) => return None,
+            };
+            Some(Pin { value: KeyValue::Bucket(bucket), ..pin.clone() })
+        });
+        let resolved = resolved.collect::<Option<Vec<Pin>>>()?;
+        match landing(&resolved, catalog) {
+            Landing::Certain => {
+                let node = NodeChoice::Pinned(resolved);
+                let plan = Plan::One { node, access: *access, otherwise: None };
+                Some(Arc::new(Planned {
+                    plan,
+                    why: self.together.why.clone(),
+                    leaves: self.together.leaves.clone(),
+                    own: Vec::new(),
+                }))
+            }
+            Landing::Several => self.apart.clone(),
+            Landing::Open => None,
+        }
+    }
+
+    /// Roughly how many bytes it takes.
+    pub fn size(&self) -> usize {
+        let size = |planned: &Arc<Planned>| size_of::<Planned>() + planned.why.len();
+        let pins = pins(&self.together.plan).map_or(0, size_of_val);
+        size_of::<Self>() + size(&self.together) + self.apart.as_ref().map_or(0, size) + pins
+    }
+}
+
+/// Whether nothing of the statement's text is in its plan: all nodes get what the client wrote.
+fn holds_no_text(plan: &Plan) -> bool {
+    match plan {
+        Plan::One { otherwise, .. } => otherwise.is_none(),
+        Plan::Scatter { .. } | Plan::Replicas { .. } => true,
+        _ => false,
+    }
+}
+
+fn pins(plan: &Plan) -> Option<&[Pin]> {
+    match plan {
+        Plan::One { node: NodeChoice::Pinned(pins), .. } => Some(pins),
+        _ => None,
+    }
+}
+
+/// Whether two plans do the same; how often one value is named as a pin makes no difference.
+pub fn are_alike(one: &Plan, other: &Plan) -> bool {
+    match (pins(one), pins(other)) {
+        (Some(pins), Some(others)) => {
+            let node = NodeChoice::Home;
+            let mut without = [one.clone(), other.clone()];
+            for plan in &mut without {
+                if let Plan::One { node: of, .. } = plan {
+                    *of = node.clone();
+                }
+            }
+            without[0] == without[1]
+                && pins.iter().all(|pin| others.contains(pin))
+                && others.iter().all(|pin| pins.contains(pin))
+        }
+        _ => one == other,
+    }
+}
+
+/// The bucket of the literal in a hole, as the planner finds it for a constant.
+fn bucket(pin: &Pin, hole: Hole, text: &str, literals: &[Literal]) -> Option<Bucket> {
+    let literal = literals.get(usize::from(hole.index)).filter(|it| it.kind == hole.kind)?;
+    let written = literal.written(text);
+    let (number, unquoted);
+    let value = match hole.kind {
+        LiteralKind::Integer => {
+            let value = written.parse::<i64>().ok()?;
+            Value::Integer(if hole.negative { -value } else { value })
+        }
+        LiteralKind::Number if hole.negative => {
+            number = format!("-{written}");
+            Value::Number(&number)
+        }
+        LiteralKind::Number => Value::Number(written),
+        LiteralKind::String => {
+            unquoted = literal.unquoted(text);
+            match hole.cast {
+                Some(family) => Value::Typed(&unquoted, family),
+                None => Value::Untyped(&unquoted),
+            }
+        }
+    };
+    match pin.stored {
+        Some(_) => bucket_of_stored_literal(pin.key_type, value),
+        None => bucket_of_literal(pin.key_type, value),
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests;
