@@ -27,9 +27,10 @@ pub(super) struct Record {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) struct Measured {
     pub per_s: f64,
-    /// What half of the transactions, and all but one in a hundred, did not exceed.
-    pub p50_us: f64,
-    pub p99_us: f64,
+    /// What half of the transactions, and all but one in a hundred, did not exceed; nothing if none
+    /// counted.
+    pub p50_us: Option<f64>,
+    pub p99_us: Option<f64>,
     /// How many these are of.
     pub count: u64,
     /// In all of the time, as the processor time is.
@@ -98,10 +99,10 @@ impl Figures {
         load: Load,
         one: &Target,
         other: &Target,
-        figure: impl Fn(&Measured) -> f64,
+        figure: impl Fn(&Measured) -> Option<f64>,
     ) -> Option<Spread> {
         let rounds: BTreeSet<u32> = self.records.iter().map(|record| record.round).collect();
-        let at = |round, target| Some(figure(self.at(round, load, target)?));
+        let at = |round, target| figure(self.at(round, load, target)?);
         Spread::of(rounds.into_iter().filter_map(|round| Some(at(round, one)? / at(round, other)?)))
     }
 
@@ -137,8 +138,8 @@ pub(super) mod tests {
     ) -> Record {
         let measured = Measured {
             per_s,
-            p50_us: 1_000.0,
-            p99_us: 2_000.0,
+            p50_us: Some(1_000.0),
+            p99_us: Some(2_000.0),
             count: 15,
             processed: 20,
             failed: 0,
@@ -164,9 +165,9 @@ pub(super) mod tests {
         }
         let elsewhere = Load { clients: 1, ..LOAD };
         figures.records.push(record(3, elsewhere, other.clone(), 7.0));
-        let ratio = figures.ratio(LOAD, &one, &other, |of| of.per_s).unwrap();
+        let ratio = figures.ratio(LOAD, &one, &other, |of| Some(of.per_s)).unwrap();
         assert_eq!((ratio.low, ratio.high), (0.8, 0.9));
-        assert_eq!(figures.ratio(elsewhere, &one, &other, |of| of.per_s), None);
+        assert_eq!(figures.ratio(elsewhere, &one, &other, |of| Some(of.per_s)), None);
     }
 
     #[test]

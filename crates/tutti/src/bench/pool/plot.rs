@@ -13,7 +13,7 @@ use super::target::{Load, Protocol, Script, name};
 /// Pixels.
 const PANEL: (u32, u32) = (380, 250);
 const HEADER: u32 = 40;
-const LEGEND_STEP: i32 = 150;
+const LEGEND_STEP: u32 = 150;
 const FONT: &str = "sans-serif";
 /// One for each target; distinguishable for the colour-blind too (Okabe and Ito).
 const COLOURS: [RGBColor; 7] = [
@@ -41,12 +41,14 @@ struct Bar {
 /// Draws medians as bars, and the lowest and highest of the rounds as lines on them.
 pub(super) fn draw(file: &Path, plan: &Plan, figures: &Figures) -> anyhow::Result<()> {
     let (columns, rows) = (plan.protocols.len(), plan.scripts.len());
-    let size = (PANEL.0 * columns as u32, HEADER + PANEL.1 * rows as u32);
+    // Never narrower than the legend.
+    let width = (PANEL.0 * columns as u32).max(LEGEND_STEP * plan.targets.len() as u32);
+    let size = (width, HEADER + PANEL.1 * rows as u32);
     let root = SVGBackend::new(file, size).into_drawing_area();
     root.fill(&WHITE)?;
     let (header, body) = root.split_vertically(HEADER);
     for (target, (colour, left)) in
-        plan.targets.iter().zip(COLOURS.iter().cycle().zip((0..).map(|n| 16 + n * LEGEND_STEP)))
+        plan.targets.iter().zip(COLOURS.iter().cycle().zip((16..).step_by(LEGEND_STEP as usize)))
     {
         header.draw(&Rectangle::new([(left, 14), (left + 14, 28)], colour.filled()))?;
         header.draw(&Text::new(target.to_string(), (left + 20, 14), (FONT, 15)))?;
@@ -65,7 +67,14 @@ pub(super) fn draw(file: &Path, plan: &Plan, figures: &Figures) -> anyhow::Resul
             .x_label_area_size(28)
             .y_label_area_size(56)
             .build_cartesian_2d(0.0..plan.clients.len() as f64, 0.0..highest * 1.05)?;
-        chart.configure_mesh().disable_x_mesh().x_labels(0).light_line_style(WHITE).draw()?;
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .x_labels(0)
+            .light_line_style(WHITE)
+            .y_labels(6)
+            .y_label_formatter(&|per_s| format!("{per_s:.0}"))
+            .draw()?;
         chart.draw_series(bars.iter().map(|bar| {
             Rectangle::new([(bar.left, 0.0), (bar.right, bar.median)], bar.colour.filled())
         }))?;
@@ -76,7 +85,7 @@ pub(super) fn draw(file: &Path, plan: &Plan, figures: &Figures) -> anyhow::Resul
         // Under each group; the axis itself would label positions that mean nothing.
         for (group, clients) in plan.clients.iter().enumerate() {
             let (x, y) = chart.backend_coord(&(group as f64 + 0.5, 0.0));
-            let label = format!("{clients} clients");
+            let label = format!("{clients} client{}", if *clients == 1 { "" } else { "s" });
             root.draw(&Text::new(label, (x - 28, y + 8), (FONT, 13)))?;
         }
     }
