@@ -23,18 +23,20 @@ const SETTLE: Duration = Duration::from_secs(1);
 /// File descriptors that we and the processes we start need besides those of clients.
 const FILES_BESIDES: u64 = 1_000;
 
-/// Raises the limit of open files to what is allowed, for us and for what we start; with two for
-/// each idle client there are enough for every target.
+/// Allows as many open files as so many idle clients need, to us and to what we start; with two for
+/// each there are enough for every target.
 ///
-/// Errors: fewer are allowed than the clients need.
+/// Errors: the system allows fewer.
 pub(super) fn allow_files(clients: u32) -> anyhow::Result<()> {
-    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
-    setrlimit(Resource::RLIMIT_NOFILE, most, most)?;
+    let (allowed, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
     let needed = 2 * u64::from(clients) + FILES_BESIDES;
     anyhow::ensure!(
         needed <= most,
-        "{clients} clients need {needed} open files and {most} are allowed (ulimit -Hn); choose fewer with --idle"
+        "{clients} idle clients need {needed} open files and {most} are allowed (ulimit -Hn); choose fewer with --idle"
     );
+    if allowed < needed {
+        setrlimit(Resource::RLIMIT_NOFILE, needed, most)?;
+    }
     Ok(())
 }
 

@@ -15,7 +15,7 @@ use tokio::task::spawn_blocking;
 use tutti_embed::{Cluster, ServerOptions};
 
 use super::bouncer::{Bouncer, Serves};
-use super::pgbench::Pgbench;
+use super::pgbench::{Pgbench, Ran};
 use super::process::Process;
 use super::target::{Build, Load, Protocol, Target};
 use super::{Plan, gateway, tables};
@@ -201,7 +201,7 @@ impl Front {
         pgbench: &Pgbench,
         load: Load,
         seconds: u64,
-    ) -> anyhow::Result<(super::pgbench::Ran, Option<Duration>)> {
+    ) -> anyhow::Result<(Ran, Option<Duration>)> {
         let cpu_time = || self.process.as_ref().map(Process::cpu_time).transpose();
         let before = cpu_time()?;
         let database = self.database(load.protocol);
