@@ -4,12 +4,13 @@
 //! another, so that what disturbs the machine disturbs all alike. Never: measures by itself.
 //! Start reading at [`pool`]; what is compared is in `target`, where it runs in `place`.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{LineWriter, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use clap::Args;
 
 use self::bouncer::Bouncer;
@@ -172,6 +173,11 @@ pub(super) async fn pool(args: PoolArgs) -> anyhow::Result<()> {
     let mut shutdown = Shutdown::on_signals()?;
     let plan = Plan::of(&args);
     // First what fails fastest.
+    let distinct: BTreeSet<&Target> = plan.targets.iter().collect();
+    ensure!(
+        distinct.len() == plan.targets.len(),
+        "each target once, and each --gateway-binary by its own name (NAME=PATH)"
+    );
     let mut json = args.json.as_deref().map(json_file).transpose()?;
     idle::allow_files(plan.idle)?;
     let bouncer = if plan.targets.contains(&Target::Bouncer) {
