@@ -80,7 +80,7 @@ enum Command {
         tutti status --config tutti.toml")]
     Status(StatusArgs),
 
-    /// Measure what consistency costs on this machine, with servers of its own.
+    /// Measure on this machine, with servers of its own, what consistency and the gateway cost.
     Bench {
         #[command(subcommand)]
         command: bench::BenchCommand,
@@ -194,6 +194,15 @@ mod tests {
         assert!(!bench("--variants", "no-such"));
         // A transaction over two nodes needs two.
         assert!(!bench("--nodes", "1"));
+
+        let pool = |option, value| {
+            CommandLine::try_parse_from(["tutti", "bench", "pool", option, value]).is_ok()
+        };
+        assert!(pool("--targets", "direct,pgbouncer,tutti-2"));
+        assert!(!pool("--targets", "no-such"));
+        assert!(pool("--scripts", "select,tpcb,tpcb-local"));
+        assert!(pool("--protocols", "simple,extended,prepared"));
+        assert!(!pool("--protocols", "binary"));
     }
 
     #[test]

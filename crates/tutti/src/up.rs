@@ -203,7 +203,7 @@ fn start_ended_servers(cluster: &mut Cluster) -> anyhow::Result<()> {
 }
 
 /// Waits until a statement works through the gateway.
-async fn first_answer(url: &str) -> anyhow::Result<()> {
+pub(crate) async fn first_answer(url: &str) -> anyhow::Result<()> {
     let deadline = Instant::now() + READY_LIMIT;
     loop {
         let ask = async {

@@ -1,6 +1,6 @@
 //! Figures of measurements, and what follows from several rounds of them.
 //!
-//! Owns: medians, ratios and how far they spread. Never: measures, prints.
+//! Owns: records, and ratios of those of a round. Never: measures, prints.
 //! Start reading at [`Figures::ratio`].
 
 use std::collections::BTreeSet;
@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use serde::{Serialize, Serializer};
 
 use super::workload::Workload;
+use crate::bench::spread::Spread;
 
 /// Of the clients that run at the same time, those whose figures these are.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
@@ -51,26 +52,6 @@ pub(super) struct Record {
 
 fn name_of<S: Serializer>(workload: &Workload, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(workload.name())
-}
-
-/// A median, with the lowest and the highest of what it is the median of.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Spread {
-    pub low: f64,
-    pub median: f64,
-    pub high: f64,
-}
-
-impl Spread {
-    /// Of any number of values but none.
-    pub(super) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
-        let mut values: Vec<f64> = values.into_iter().collect();
-        values.sort_unstable_by(f64::total_cmp);
-        let (&low, &high) = (values.first()?, values.last()?);
-        let upper = values.len() / 2;
-        let lower = (values.len() - 1) / 2;
-        Some(Self { low, median: f64::midpoint(values[lower], values[upper]), high })
-    }
 }
 
 /// Which measurements.
@@ -133,14 +114,6 @@ mod tests {
         let measured = Measured { per_s, p50_us: 1.0, p99_us: 2.0, count: 15, wrong: 0 };
         let (workload, who) = (Workload::Global, Who::Clients);
         Record { round, clients: 1, workload, who, way, measured }
-    }
-
-    #[test]
-    fn the_median_lies_between_two_where_there_is_none_in_the_middle() {
-        let of = |values: &[f64]| Spread::of(values.iter().copied());
-        assert_eq!(of(&[]), None);
-        assert_eq!(of(&[3.0, 1.0, 9.0]), Some(Spread { low: 1.0, median: 3.0, high: 9.0 }));
-        assert_eq!(of(&[4.0, 1.0, 2.0, 9.0]), Some(Spread { low: 1.0, median: 3.0, high: 9.0 }));
     }
 
     #[test]

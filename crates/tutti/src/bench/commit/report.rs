@@ -1,15 +1,16 @@
 //! What a benchmark prints: what was measured on what, the tables, the aims.
 //!
-//! Owns: the wording, and what "met" means. Never: measures.
+//! Owns: the wording, and the aims. Never: measures.
 //! Start reading at [`aims`].
 
 use std::iter::once;
 
-use super::figures::{Figures, Measured, Spread, Which, Who};
+use super::figures::{Figures, Measured, Which, Who};
 use super::place::Place;
 use super::variant::{ROOMS_OFF, ROOMS_ON};
 use super::workload::Workload;
 use super::{CommitArgs, DIRECT};
+use crate::bench::aim::{Aim, Limit};
 use crate::table::layout;
 
 /// What the rooms may cost of the transfers per second, with a reader.
@@ -77,7 +78,9 @@ pub(super) fn tables(args: &CommitArgs, figures: &Figures) -> String {
             let ways = once(DIRECT).chain(variants.iter().copied());
             line.extend(ways.map(|way| measured_text(figures, which(way))));
             let ratios = others.iter().map(|other| figures.ratio(which(base), which(other)));
-            line.extend(ratios.map(|ratio| ratio.map_or_else(String::new, ratio_text)));
+            line.extend(
+                ratios.map(|ratio| ratio.map_or_else(String::new, |ratio| ratio.to_string())),
+            );
             lines.push(line);
         }
         text += &format!("\n== Clients: {clients} (per second, p50 / p99 in ms) ==\n\n");
@@ -101,48 +104,6 @@ fn measured_text(figures: &Figures, which: Which) -> String {
     }
 }
 
-/// The median, and the lowest and the highest of all rounds.
-fn ratio_text(ratio: Spread) -> String {
-    format!("{:.2} ({:.2}-{:.2})", ratio.median, ratio.low, ratio.high)
-}
-
-/// What a figure must not pass.
-#[derive(Clone, Copy, Debug)]
-enum Limit {
-    AtLeast(f64),
-    AtMost(f64),
-}
-
-/// An aim and what was found, with one number of clients.
-#[derive(Clone, Debug)]
-struct Aim {
-    says: String,
-    limit: Limit,
-    found: Option<Spread>,
-}
-
-impl Aim {
-    /// The verdict by the median, with a question mark where the rounds do not agree on it; nothing
-    /// where it was not measured.
-    fn verdict(&self) -> Option<String> {
-        let found = self.found?;
-        let is_met = |ratio: f64| match self.limit {
-            Limit::AtLeast(least) => least <= ratio,
-            Limit::AtMost(most) => ratio <= most,
-        };
-        let verdict = if is_met(found.median) { "met" } else { "NOT MET" };
-        let doubt = if is_met(found.low) == is_met(found.high) { "" } else { "?" };
-        Some(format!("{verdict}{doubt} {}", ratio_text(found)))
-    }
-
-    fn limit(&self) -> String {
-        match self.limit {
-            Limit::AtLeast(least) => format!("at least {least:.2}"),
-            Limit::AtMost(most) => format!("at most {most:.2}"),
-        }
-    }
-}
-
 /// The aims of the project and whether this run meets them, and what else is asked of it.
 pub(super) fn aims(args: &CommitArgs, figures: &Figures) -> String {
     let by_clients: Vec<Vec<Aim>> =
@@ -159,7 +120,8 @@ pub(super) fn aims(args: &CommitArgs, figures: &Figures) -> String {
     control.extend(args.clients.iter().map(|&clients| {
         let (workload, who) = (Workload::RoundTrip, Who::Clients);
         let which = |way| Which { clients, workload, who, way };
-        figures.ratio(which(ROOMS_ON), which(ROOMS_OFF)).map_or_else(String::new, ratio_text)
+        let ratio = figures.ratio(which(ROOMS_ON), which(ROOMS_OFF));
+        ratio.map_or_else(String::new, |ratio| ratio.to_string())
     }));
     lines.push(control);
     for variant in &args.variants {
@@ -170,7 +132,7 @@ pub(super) fn aims(args: &CommitArgs, figures: &Figures) -> String {
                 |workload| Which { clients, workload, who: Who::Clients, way: variant.name };
             let ratio = figures
                 .ratio(which(Workload::LocalBesideGlobal), which(Workload::LocalBesideLocal));
-            ratio.map_or_else(String::new, ratio_text)
+            ratio.map_or_else(String::new, |ratio| ratio.to_string())
         }));
         lines.push(line);
     }
@@ -262,13 +224,6 @@ mod tests {
         };
         assert_eq!(with(2_000.0), "met 1.00 (1.00-1.00)");
         assert_eq!(with(2_100.0), "NOT MET 1.05 (1.05-1.05)");
-    }
-
-    #[test]
-    fn a_verdict_on_which_the_rounds_disagree_is_doubtful() {
-        let found = Spread::of([0.7, 0.9, 1.0]);
-        let aim = Aim { says: String::new(), limit: Limit::AtLeast(0.85), found };
-        assert_eq!(aim.verdict().unwrap(), "met? 0.90 (0.70-1.00)");
     }
 
     #[test]

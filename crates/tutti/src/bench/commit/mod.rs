@@ -1,0 +1,170 @@
+//! `tutti bench commit`: what consistency costs, measured on servers of its own.
+//!
+//! Owns: the order of measurements: rounds, in them the workloads, in these all variants one behind
+//! another, so that what disturbs the machine disturbs all alike. Never: measures by itself.
+//! Start reading at [`commit`].
+
+use std::fs::File;
+use std::io::{LineWriter, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+
+use self::figures::{Figures, Measured, Record, Who};
+use self::place::Place;
+use self::variant::Variant;
+use self::workload::{Workload, measure};
+use super::{json_file, progress_bar};
+use crate::shutdown::Shutdown;
+
+mod figures;
+mod place;
+mod report;
+mod variant;
+mod workload;
+
+/// The way without a gateway: clients of each node itself.
+const DIRECT: &str = "direct";
+/// What runs before anything is counted.
+const FIRST_RUN: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Args)]
+pub(crate) struct CommitArgs {
+    /// Numbers of clients
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_values_t = [1, 8, 32],
+          value_parser = clap::value_parser!(u16).range(1..=200))]
+    clients: Vec<u16>,
+    /// How long each measurement lasts
+    #[arg(long, value_name = "SECONDS", default_value_t = 2,
+          value_parser = clap::value_parser!(u64).range(1..=3600))]
+    seconds: u64,
+    /// How many PostgreSQL servers
+    #[arg(long, value_name = "N", default_value_t = 2,
+          value_parser = clap::value_parser!(u16).range(2..=16))]
+    nodes: u16,
+    /// How often everything is measured
+    #[arg(long, value_name = "N", default_value_t = 5,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Variants of the gateway; the others are compared with the first
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',',
+          default_values = [variant::ROOMS_ON, variant::ROOMS_OFF], value_parser = variant::find)]
+    variants: Vec<Variant>,
+    /// Make every flush so much slower, as on another disk (PostgreSQL's commit_delay)
+    #[arg(long, value_name = "MICROSECONDS", default_value_t = 0,
+          value_parser = clap::value_parser!(u32).range(..=100_000))]
+    flush_us: u32,
+    /// Write every measurement to this file, one line of JSON each
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Runs the benchmark and prints what came of it.
+pub(super) async fn commit(args: CommitArgs) -> anyhow::Result<()> {
+    let mut shutdown = Shutdown::on_signals()?;
+    // First what fails fastest.
+    let mut json = args.json.as_deref().map(json_file).transpose()?;
+
+    let clients_max = args.clients.iter().copied().max().context("no number of clients")?;
+    eprintln!("tutti: making {} nodes and their accounts", args.nodes);
+    let place = Place::make(args.nodes, clients_max, args.flush_us).await?;
+    print!("{}", report::about(&args, &place));
+
+    let mut figures = Figures::default();
+    let measured = tokio::select! {
+        measured = measure_all(&args, &place, &mut figures, json.as_mut()) => measured,
+        () = shutdown.asked() => Err(anyhow::anyhow!("ended before all was measured")),
+    };
+    place.remove().await?;
+    measured?;
+    if let Some(mut json) = json {
+        json.flush().context("cannot write the measurements")?;
+    }
+    print!("{}", report::tables(&args, &figures));
+    print!("{}", report::aims(&args, &figures));
+    Ok(())
+}
+
+/// Measures everything in every round.
+async fn measure_all(
+    args: &CommitArgs,
+    place: &Place,
+    figures: &mut Figures,
+    mut json: Option<&mut LineWriter<File>>,
+) -> anyhow::Result<()> {
+    let lasts = Duration::from_secs(args.seconds);
+    // Files are grown and code is read before anything is counted.
+    measure_one(place, Workload::Global, args.clients[0], FIRST_RUN, Some(args.variants[0]))
+        .await?;
+
+    let bar = progress_bar(measurements(args));
+    for round in 1..=args.rounds {
+        for &clients in &args.clients {
+            place.tidy().await?;
+            for workload in Workload::ALL {
+                for way in ways(args, workload, round) {
+                    let way_name = way.map_or(DIRECT, |variant| variant.name);
+                    bar.set_message(format!(
+                        "round {round}, {clients} clients, {}, {way_name}",
+                        workload.name()
+                    ));
+                    for (who, measured) in measure_one(place, workload, clients, lasts, way).await?
+                    {
+                        let way = way_name;
+                        let record = Record { round, clients, workload, who, way, measured };
+                        if let Some(json) = &mut json {
+                            writeln!(json, "{}", serde_json::to_string(&record)?)?;
+                        }
+                        figures.push(record);
+                    }
+                    bar.inc(1);
+                }
+            }
+        }
+    }
+    bar.finish_and_clear();
+    Ok(())
+}
+
+/// The ways of a workload; `None` is direct. Every other round goes backwards, so that none is
+/// always the first.
+fn ways(args: &CommitArgs, workload: Workload, round: u32) -> Vec<Option<Variant>> {
+    let direct = workload.runs_on_one_node().then_some(None);
+    let mut ways: Vec<_> =
+        direct.into_iter().chain(args.variants.iter().copied().map(Some)).collect();
+    if round.is_multiple_of(2) {
+        ways.reverse();
+    }
+    ways
+}
+
+/// Measures a workload through a gateway of its own, or directly on the nodes.
+async fn measure_one(
+    place: &Place,
+    workload: Workload,
+    clients: u16,
+    lasts: Duration,
+    way: Option<Variant>,
+) -> anyhow::Result<Vec<(Who, Measured)>> {
+    let accounts = place.accounts();
+    let Some(variant) = way else {
+        return measure(workload, clients, lasts, &place.node_urls(), accounts).await;
+    };
+    let gateway = place.start_gateway(variant.switches).await?;
+    let urls = [gateway.url.clone()];
+    let measured = measure(workload, clients, lasts, &urls, accounts).await;
+    let stopped = gateway.stop().await;
+    // What went wrong first is what the user must hear.
+    let measured = measured.with_context(|| format!("the gateway's variant {}", variant.name))?;
+    stopped?;
+    Ok(measured)
+}
+
+/// How many measurements all rounds have together.
+fn measurements(args: &CommitArgs) -> u64 {
+    let of_a_round: usize =
+        Workload::ALL.iter().map(|workload| ways(args, *workload, 1).len()).sum();
+    of_a_round as u64 * args.clients.len() as u64 * u64::from(args.rounds)
+}
