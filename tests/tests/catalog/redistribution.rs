@@ -13,7 +13,8 @@ async fn redistribute(connections: &mut Connections, table: &str, to: Distribute
     let catalog = load(connections).await?;
     let relation = catalog.relations["public"][table].clone();
     let plan = Redistribution::plan(home(connections), &catalog, &relation, &to).await?;
-    plan.perform(connections).await?;
+    let mut borrowed = connections.iter_mut().map(|(node, it)| (*node, it)).collect();
+    plan.perform(&mut borrowed).await?;
     verify(home(connections)).await?;
     everywhere(connections, "COMMIT").await
 }

@@ -8,7 +8,7 @@ use tutti_embed::Cluster;
 use tutti_gateway::catalog::{self, choose_placement, note_change, register};
 use tutti_gateway::init::init;
 use tutti_gateway::node::{NodeConnection, NodeError};
-use tutti_gateway::{Config, DefaultDistribution, GatewayError, NodeConfig, Switches, Writable};
+use tutti_gateway::{Config, DefaultDistribution, GatewayError};
 use tutti_sql::catalog::{Catalog, NodeId};
 use tutti_sql::plan::CreatedTable;
 use tutti_sql::statement::DistributeBy;
@@ -16,23 +16,7 @@ use tutti_sql::statement::DistributeBy;
 pub type Result<T = ()> = std::result::Result<T, anyhow::Error>;
 
 pub fn config(cluster: &Cluster) -> Config {
-    let node = |(index, server): (usize, &tutti_embed::Server)| NodeConfig {
-        id: index as u16 + 1,
-        host: "127.0.0.1".to_owned(),
-        port: server.port(),
-        user: "postgres".to_owned(),
-        password: None,
-        hosts: Vec::new(),
-        writable: Writable::default(),
-    };
-    Config {
-        listen: "127.0.0.1:0".to_owned(),
-        database: "postgres".to_owned(),
-        cluster: "test".to_owned(),
-        default_distribution: DefaultDistribution::Replicated,
-        nodes: cluster.servers().iter().enumerate().map(node).collect(),
-        switches: Switches::default(),
-    }
+    tutti_tests::gateway::config(cluster, "127.0.0.1:0".to_owned())
 }
 
 pub type Connections = BTreeMap<NodeId, NodeConnection>;
