@@ -99,9 +99,9 @@ impl Session {
             self.learn_settings(&left).await;
             self.learn_bindings().await;
         }
-        let nodes: Vec<_> =
-            self.links.keys().copied().filter(|node| !self.bindings.contains_key(node)).collect();
-        for node in nodes {
+        loop {
+            let mut free = self.links.keys().filter(|node| !self.bindings.contains_key(node));
+            let Some(node) = free.next().copied() else { break };
             let Some(mut link) = self.links.remove(&node) else { continue };
             link.leaves.merge(left.clone());
             if link.is_broken() || link.is_spoiled() {
