@@ -36,8 +36,8 @@ pub(super) struct Bouncer {
 pub(super) struct Serves {
     /// The PostgreSQL server behind it.
     pub server_port: u16,
-    /// Connections to it, when pooled by transaction.
-    pub pool: u16,
+    /// Connections to it, when pooled by transaction; its own default if nothing is said.
+    pub pool: Option<u16>,
     /// Connections to it, when pooled by session: one for each client.
     pub sessions: u16,
     pub clients_max: u32,
@@ -106,9 +106,10 @@ impl Bouncer {
     fn settings(&self, port: u16, serves: Serves) -> String {
         let Serves { server_port, pool, sessions, clients_max } = serves;
         let server = format!("host=127.0.0.1 port={server_port} dbname=postgres user=postgres");
+        let pool = pool.map_or_else(String::new, |size| format!(" pool_size={size}"));
         let mut text = format!(
             "[databases]\n\
-             {BY_TRANSACTION} = {server} pool_size={pool}\n\
+             {BY_TRANSACTION} = {server}{pool}\n\
              {BY_SESSION} = {server} pool_mode=session pool_size={sessions}\n\
              [pgbouncer]\n\
              listen_addr = 127.0.0.1\n\
@@ -151,7 +152,7 @@ mod tests {
         assert_eq!(of((1, 18)).database(Protocol::Prepared), BY_SESSION);
         assert_eq!(of((1, 18)).database(Protocol::Extended), BY_TRANSACTION);
         assert_eq!(of((1, 21)).database(Protocol::Prepared), BY_TRANSACTION);
-        let serves = Serves { server_port: 1, pool: 2, sessions: 3, clients_max: 4 };
+        let serves = Serves { server_port: 1, pool: Some(2), sessions: 3, clients_max: 4 };
         // An older one refuses to start with a setting that it does not know.
         assert!(!of((1, 18)).settings(5, serves).contains("max_prepared_statements"));
         assert!(of((1, 21)).settings(5, serves).contains("max_prepared_statements = 200\n"));

@@ -19,11 +19,16 @@ use crate::up;
 const LISTEN_LIMIT: Duration = Duration::from_secs(60);
 
 /// Writes the catalog into the nodes, by the build that will serve them.
-pub(super) async fn init(binary: &Path, dir: &Path, cluster: &Cluster) -> anyhow::Result<()> {
+pub(super) async fn init(
+    binary: &Path,
+    dir: &Path,
+    cluster: &Cluster,
+    pool: Option<u16>,
+) -> anyhow::Result<()> {
     let output = Command::new(binary)
         .arg("init")
         .arg("--config")
-        .arg(write_config(dir, cluster)?)
+        .arg(write_config(dir, cluster, pool)?)
         .kill_on_drop(true)
         .output()
         .await
@@ -42,9 +47,14 @@ pub(super) async fn serve(
     binary: &Path,
     dir: &Path,
     cluster: &Cluster,
+    pool: Option<u16>,
 ) -> anyhow::Result<(Process, u16)> {
     let mut command = Command::new(binary);
-    command.arg("serve").arg("--config").arg(write_config(dir, cluster)?).stdout(Stdio::piped());
+    command
+        .arg("serve")
+        .arg("--config")
+        .arg(write_config(dir, cluster, pool)?)
+        .stdout(Stdio::piped());
     let log = dir.join(format!("{}.log", cluster.name()));
     let mut process = Process::start(name, &mut command, log)?;
     let line = timeout(LISTEN_LIMIT, process.first_line()).await;
@@ -59,9 +69,13 @@ pub(super) async fn serve(
     Ok((process, port))
 }
 
-/// Writes the configuration of a gateway in front of a cluster: only what every build knows.
-fn write_config(dir: &Path, cluster: &Cluster) -> anyhow::Result<PathBuf> {
+/// Writes the configuration of a gateway in front of a cluster: only what every build knows, and the
+/// size of its pool if it is asked for, which builds that do not pool refuse.
+fn write_config(dir: &Path, cluster: &Cluster, pool: Option<u16>) -> anyhow::Result<PathBuf> {
     let mut text = format!("listen = \"127.0.0.1:0\"\ncluster = \"{}\"\n", cluster.name());
+    if let Some(size) = pool {
+        text += &format!("[pool]\nsize = {size}\n");
+    }
     for (id, server) in (1..).zip(cluster.servers()) {
         text += &format!("[[node]]\nid = {id}\nhost = \"127.0.0.1\"\nport = {}\n", server.port());
     }

@@ -64,11 +64,10 @@ pub(crate) struct PoolArgs {
     /// Rows of pgbench's accounts, in 100,000s [default: 10, quick: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     scale: Option<u32>,
-    /// Connections that PgBouncer has to its server, when it pools by transaction; 20 is its own
-    /// default
-    #[arg(long, value_name = "N", default_value_t = 20,
-          value_parser = clap::value_parser!(u16).range(1..=1000))]
-    pgbouncer_pool: u16,
+    /// Connections that PgBouncer, pooling by transaction, and gateways have to each server for
+    /// clients [default: what each has by default, PgBouncer 20]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pool: Option<u16>,
     /// The pgbouncer to use [default: the one that is installed]
     #[arg(long, value_name = "PATH")]
     pgbouncer: Option<PathBuf>,
@@ -95,7 +94,8 @@ struct Plan {
     targets: Vec<Target>,
     idle: u32,
     scale: u32,
-    bouncer_pool: u16,
+    /// What each has by default, if nothing is said.
+    pool: Option<u16>,
 }
 
 impl Plan {
@@ -120,7 +120,7 @@ impl Plan {
             targets: with_builds(targets, &args.gateway_binary),
             idle: args.idle.unwrap_or(if quick { 500 } else { 5_000 }),
             scale: args.scale.unwrap_or(if quick { 1 } else { 10 }),
-            bouncer_pool: args.pgbouncer_pool,
+            pool: args.pool,
         }
     }
 

@@ -27,6 +27,8 @@ const DATABASE: &str = "postgres";
 /// ending; a third for those that PgBouncer keeps beside.
 const CONNECTIONS_PER_CLIENT: u32 = 3;
 const CONNECTIONS_BESIDES: u32 = 100;
+/// No pooler has more connections by default.
+const POOL_USUAL: u16 = 50;
 
 /// Servers with the tables on them.
 #[derive(Debug)]
@@ -99,7 +101,7 @@ impl Place {
             made.context("cannot make the tables of the server without a gateway")?;
         }
         for (target, Behind { binary, cluster }) in &self.gateways {
-            gateway::init(binary, self.dir.path(), cluster).await?;
+            gateway::init(binary, self.dir.path(), cluster, plan.pool).await?;
             let front = self.start(target, plan).await?;
             let client = session::connect(&front.url(Protocol::Simple)).await?;
             let made = tables::make(&self.pgbench, front.port, &client, true, plan.scale).await;
@@ -122,7 +124,7 @@ impl Place {
                 let found = self.bouncer.as_ref().context("no PgBouncer")?;
                 let serves = Serves {
                     server_port: plain_port()?,
-                    pool: plan.bouncer_pool,
+                    pool: plan.pool,
                     sessions: plan.clients_max(),
                     clients_max: plan.idle + u32::from(plan.clients_max()) + CONNECTIONS_BESIDES,
                 };
@@ -134,7 +136,7 @@ impl Place {
                 let behind = self.gateways.get(target).context("no servers for a gateway")?;
                 let name = target.to_string();
                 let (process, port) =
-                    gateway::serve(&name, &behind.binary, dir, &behind.cluster).await?;
+                    gateway::serve(&name, &behind.binary, dir, &behind.cluster, plan.pool).await?;
                 (Some(process), port)
             }
         };
@@ -231,7 +233,8 @@ impl Front {
 }
 
 async fn servers(nodes: u16, plan: &Plan) -> anyhow::Result<Cluster> {
-    let connections = u32::from(plan.clients_max().max(plan.bouncer_pool)) * CONNECTIONS_PER_CLIENT
+    let connections = u32::from(plan.clients_max().max(plan.pool.unwrap_or(POOL_USUAL)))
+        * CONNECTIONS_PER_CLIENT
         + CONNECTIONS_BESIDES;
     let settings = [
         ("max_connections", connections.to_string()),

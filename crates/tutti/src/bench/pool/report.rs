@@ -36,13 +36,14 @@ pub(super) fn about(plan: &Plan, place: &Place, bouncer: Option<&Bouncer>) -> St
             .iter()
             .map(|&protocol| format!("{} by {}", name(protocol), bouncer.database(protocol)))
             .collect();
-        text += &format!(
-            "PgBouncer {} pools {}; by transaction it has {} connections to its server.\n",
-            bouncer.version(),
-            how.join(", "),
-            plan.bouncer_pool
-        );
+        text += &format!("PgBouncer {} pools {}.\n", bouncer.version(), how.join(", "));
     }
+    text += &match plan.pool {
+        Some(pool) => format!("Poolers have {pool} connections to each server for clients.\n"),
+        None => {
+            "Poolers have as many connections to a server as they have by default.\n".to_owned()
+        }
+    };
     if cfg!(debug_assertions) {
         text.push_str("This program was not built for speed; figures that count need --release.\n");
     }
@@ -210,7 +211,7 @@ mod tests {
             targets: vec![Target::Direct, Target::Bouncer, OWN],
             idle: 10,
             scale: 1,
-            bouncer_pool: 20,
+            pool: None,
         }
     }
 
