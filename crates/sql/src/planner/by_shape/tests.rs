@@ -135,7 +135,7 @@ fn what_a_literal_may_decide_is_planned_anew() {
         "SELECT pg_cancel_backend(1)",
         "SELECT pg_cancel_backend('1')",
         // What stays behind is a setting by this name.
-        "SELECT set_config('a.b', name, false) FROM customers WHERE id = 5",
+        "SELECT pg_catalog.set_config('a.b', code, false) FROM rates WHERE rate = 5",
         // The session answers what stands in this place of the text.
         "SELECT 'x', pg_backend_pid() FROM customers WHERE id = 5",
         // The literal is part of a type.
