@@ -78,7 +78,7 @@ impl Session {
         let statement = shape.start..shape.end;
         match (resolved, known) {
             (Some(planned), _) => {
-                self.check_plan(text, &planned.plan)?;
+                self.check_plan(text, &planned)?;
                 self.refuse_in_failed(&planned)?;
                 Ok(ByShape::Plan { planned, statement })
             }
@@ -108,7 +108,7 @@ impl Session {
         if let Some(basis) = basis
             && let Some(planned) = self.shared.plans.of_text(basis, statement)
         {
-            self.check_plan(&statement.text, &planned.plan)?;
+            self.check_plan(&statement.text, &planned)?;
             self.refuse_in_failed(&planned)?;
             return Ok(planned);
         }
@@ -142,19 +142,18 @@ impl Session {
     }
 
     /// For tests: a plan that was kept must be the one that the statement would get now.
-    fn check_plan(&self, text: &str, plan: &Plan) -> Result<(), Failure> {
+    fn check_plan(&self, text: &str, kept: &Planned) -> Result<(), Failure> {
         if !self.shared.config.switches.check_plans {
             return Ok(());
         }
         let statements = tutti_sql::statement::parse(text)?;
         let fresh = statements.first().map(|statement| self.plan_anew(statement));
         match fresh {
-            Some(Ok(fresh)) if planner::are_alike(&fresh.plan, plan) => Ok(()),
+            Some(Ok(fresh)) if planner::are_alike(&fresh, kept) => Ok(()),
             fresh => {
                 let message = format!("the plan that was kept for {text} is not its own");
-                let detail = format!("Kept: {plan:?}. Its own: {fresh:?}.");
                 let error = tutti_wire::error_fields::ErrorFields::error("XX000", message);
-                Err(error.with(b'D', detail).into())
+                Err(error.with(b'D', format!("Kept: {kept:?}. Its own: {fresh:?}.")).into())
             }
         }
     }

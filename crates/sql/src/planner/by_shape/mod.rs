@@ -86,7 +86,7 @@ pub fn plan_shape(
     };
     let made = ShapePlan { together, apart };
     match made.resolve(text, shape.literals, context.catalog) {
-        Some(resolved) if are_alike(&resolved.plan, &fresh.plan) => Ok(made),
+        Some(resolved) if are_alike(&resolved, fresh) => Ok(made),
         Some(_) => Err(Unfit::Shape),
         None => Err(Unfit::Literals),
     }
@@ -161,23 +161,26 @@ fn pins(plan: &Plan) -> Option<&[Pin]> {
     }
 }
 
-/// Whether two plans do the same; how often one value is named as a pin makes no difference.
-pub fn are_alike(one: &Plan, other: &Plan) -> bool {
-    match (pins(one), pins(other)) {
+/// Whether two plans do the same and leave the same behind; why they were chosen makes no
+/// difference, nor how often one value is named as a pin.
+pub fn are_alike(one: &Planned, other: &Planned) -> bool {
+    let does_the_same = match (pins(&one.plan), pins(&other.plan)) {
         (Some(pins), Some(others)) => {
-            let node = NodeChoice::Home;
-            let mut without = [one.clone(), other.clone()];
-            for plan in &mut without {
-                if let Plan::One { node: of, .. } = plan {
-                    *of = node.clone();
-                }
-            }
-            without[0] == without[1]
+            without_pins(&one.plan) == without_pins(&other.plan)
                 && pins.iter().all(|pin| others.contains(pin))
                 && others.iter().all(|pin| pins.contains(pin))
         }
-        _ => one == other,
+        _ => one.plan == other.plan,
+    };
+    does_the_same && one.leaves == other.leaves && one.own == other.own
+}
+
+fn without_pins(plan: &Plan) -> Plan {
+    let mut plan = plan.clone();
+    if let Plan::One { node, .. } = &mut plan {
+        *node = NodeChoice::Any;
     }
+    plan
 }
 
 /// The bucket of the literal in a hole, as the planner finds it for a constant.

@@ -51,7 +51,10 @@ pub(in crate::planner) fn special_select(
 pub(in crate::planner) fn reads_literals(select: &SelectStmt) -> bool {
     only_call(select).is_some_and(|(call, _)| {
         let name = call.funcname.last().and_then(string);
-        name.is_some_and(|name| name == "set_config" || name.starts_with("tutti_"))
+        name.is_some_and(|name| {
+            matches!(name, "set_config" | "pg_cancel_backend" | "pg_terminate_backend")
+                || name.starts_with("tutti_")
+        })
     })
 }
 

@@ -62,7 +62,7 @@ fn settings() {
         expect![[r#"
         Setting(Set { name: "timezone" })
         Setting(Set { name: "role" })
-        Setting(Set { name: "session_authorization" })
+        Setting(Reset { name: "session_authorization" })
     "#]],
     );
     check(
