@@ -5,6 +5,7 @@
 use std::path::Path;
 
 use anyhow::Context;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tutti_gateway::Config;
 
@@ -16,6 +17,7 @@ use crate::up;
 pub(crate) async fn serve(config_path: &Path) -> anyhow::Result<()> {
     let mut shutdown = Shutdown::on_signals()?;
     let config = read_config(config_path)?;
+    allow_many_clients();
     let listener = TcpListener::bind(&config.listen)
         .await
         .with_context(|| format!("cannot listen on {}", config.listen))?;
@@ -23,6 +25,16 @@ pub(crate) async fn serve(config_path: &Path) -> anyhow::Result<()> {
     tutti_gateway::serve(config, listener, async move { shutdown.asked().await })
         .await
         .context("the gateway ended")
+}
+
+/// Every client is an open file: shells often allow 1024 of them where the system allows many more.
+fn allow_many_clients() {
+    let raised = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(now, most)| {
+        if now < most { setrlimit(Resource::RLIMIT_NOFILE, most, most) } else { Ok(()) }
+    });
+    if let Err(error) = raised {
+        tracing::warn!(%error, "cannot raise the limit of open files");
+    }
 }
 
 /// Writes the catalog into the nodes.
