@@ -11,7 +11,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tutti_embed::Cluster;
-use tutti_gateway::{Config, GatewayError, NodeConfig, Switches, Writable};
+use tutti_gateway::{Config, GatewayError, NodeConfig, Rule, Switches};
 
 use crate::client::Endpoint;
 use crate::servers;
@@ -35,15 +35,12 @@ pub fn config(servers: &Cluster, listen: String) -> Config {
         id: u16::try_from(index + 1).expect("few nodes"),
         host: "127.0.0.1".to_owned(),
         port: server.port(),
-        user: "postgres".to_owned(),
-        password: None,
-        hosts: Vec::new(),
-        writable: Writable::default(),
+        ..NodeConfig::default()
     };
     Config {
         listen,
-        database: "postgres".to_owned(),
         cluster: "test".to_owned(),
+        rules: vec![Rule::trust_loopback()],
         nodes: servers.servers().iter().enumerate().map(node).collect(),
         switches: Switches { check_plans: true, ..Switches::default() },
         ..Config::default()

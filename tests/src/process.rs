@@ -3,13 +3,15 @@
 //! Owns: the process and its configuration file. Never: the servers, which outlive it.
 
 use std::fs;
+use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 use tutti_embed::Cluster;
+use tutti_gateway::Config;
 
 use crate::client::{Client, Endpoint};
 use crate::gateway;
@@ -28,36 +30,67 @@ pub struct GatewayProcess {
 
 /// Writes the catalog into the nodes by `tutti init`.
 pub fn init(servers: &Cluster) -> Result<()> {
-    let files = write_config(servers, 0)?;
+    init_configured(&gateway::config(servers, "127.0.0.1:0".to_owned()))
+}
+
+/// The same by this configuration.
+pub fn init_configured(config: &Config) -> Result<()> {
+    let files = write_config(config)?;
     let path = files.path().join("tutti.toml");
     programs::run(Command::new(programs::tutti()?).arg("init").arg("--config").arg(path))?;
     Ok(())
 }
 
-fn write_config(servers: &Cluster, port: u16) -> Result<TempDir> {
+fn write_config(config: &Config) -> Result<TempDir> {
     let files = tempfile::tempdir()?;
-    let config = gateway::config(servers, format!("127.0.0.1:{port}"));
-    fs::write(files.path().join("tutti.toml"), toml::to_string(&config)?)?;
+    fs::write(files.path().join("tutti.toml"), toml::to_string(config)?)?;
     Ok(files)
 }
 
 impl GatewayProcess {
     /// Starts the built binary and waits until a statement works.
     pub fn start(servers: &Cluster) -> Result<Self> {
+        let mut process = Self::start_configured(gateway::config(servers, String::new()), &[])?;
+        process.wait_until_ready()?;
+        Ok(process)
+    }
+
+    /// Starts the built binary by this configuration, except for its port, and with these variables
+    /// in its environment. It listens when this returns; whoever connects waits until it serves.
+    pub fn start_configured(mut config: Config, environment: &[(&str, &str)]) -> Result<Self> {
         let port = free_port()?;
-        let files = write_config(servers, port)?;
+        config.listen = format!("127.0.0.1:{port}");
+        let files = write_config(&config)?;
         let log = fs::File::create(files.path().join("gateway.log"))?;
         let child = Command::new(programs::tutti()?)
             .arg("serve")
             .arg("--config")
             .arg(files.path().join("tutti.toml"))
+            .envs(environment.iter().copied())
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()
             .context("start tutti serve")?;
         let mut process = Self { child, port, files };
-        process.wait_until_ready()?;
+        process.wait_until_listening()?;
         Ok(process)
+    }
+
+    fn wait_until_listening(&mut self) -> Result<()> {
+        let deadline = Instant::now() + READY_LIMIT;
+        while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
+            self.check_running(deadline)?;
+            sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
+    fn check_running(&mut self, deadline: Instant) -> Result<()> {
+        if let Some(status) = self.child.try_wait()? {
+            bail!("tutti serve ended with {status}: {}", self.log());
+        }
+        ensure!(Instant::now() < deadline, "tutti serve does not listen: {}", self.log());
+        Ok(())
     }
 
     fn wait_until_ready(&mut self) -> Result<()> {
@@ -72,9 +105,7 @@ impl GatewayProcess {
                 }
                 Err(_) => (),
             }
-            if let Some(status) = self.child.try_wait()? {
-                bail!("tutti serve ended with {status}: {}", self.log());
-            }
+            self.check_running(deadline)?;
             sleep(Duration::from_millis(20));
         }
     }
@@ -87,6 +118,13 @@ impl GatewayProcess {
     /// What it wrote to its log.
     pub fn log(&self) -> String {
         fs::read_to_string(self.files.path().join("gateway.log")).unwrap_or_default()
+    }
+
+    /// SIGHUP: it reads its certificates anew.
+    pub fn hang_up(&self) -> Result<()> {
+        let pid = self.child.id().to_string();
+        programs::run(Command::new("kill").args(["-HUP", &pid]))?;
+        Ok(())
     }
 
     /// SIGKILL; returns when the process is gone.

@@ -1,4 +1,4 @@
-//! The client's side of a session: its socket and both buffers.
+//! The client's side of a session: its socket, both buffers, and its place among the clients.
 //!
 //! Owns: framed reading, buffered writing, the capture of answers that are not to be sent yet, and
 //! which settings the client has been told of.
@@ -6,17 +6,25 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use tokio::net::TcpStream;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
 use tutti_wire::backend::{TransactionStatus, put_parameter_status, put_ready_for_query};
 use tutti_wire::error_fields::ErrorFields;
-use tutti_wire::frame::{Frame, WireError, take_frame};
+use tutti_wire::frame::{Frame, WireError, frame_len, take_frame};
 use tutti_wire::startup::{self, Startup};
+
+use crate::security::stream::Stream;
+use crate::security::{Gate, Place};
 
 /// Answers are sent when this many bytes have gathered, or when the client is waited for.
 const FLUSH_BYTES: usize = 64 * 1024;
+/// How much one read may bring, in bytes.
+const READ_CHUNK_BYTES: usize = 8 * 1024;
 
 /// Why no further message can be read from a client.
 #[derive(Debug, thiserror::Error)]
@@ -32,7 +40,7 @@ pub enum ClientError {
 /// A connected client.
 #[derive(Debug)]
 pub struct Client {
-    stream: Arc<TcpStream>,
+    stream: Stream,
     incoming: BytesMut,
     outgoing: BytesMut,
     captured: Option<BytesMut>,
@@ -40,19 +48,99 @@ pub struct Client {
     told: HashMap<String, String>,
     /// Reported settings as nodes have told them since the last ReadyForQuery.
     reported: Vec<(String, String)>,
+    peer: SocketAddr,
+    gate: Arc<Gate>,
+    /// When it must have logged in.
+    deadline: Instant,
+    /// Its place while it logs in, and afterwards.
+    knocking: Option<OwnedSemaphorePermit>,
+    place: Option<Place>,
+    /// Hash of our certificate, on TLS.
+    end_point: Option<Vec<u8>>,
 }
 
 impl Client {
-    /// Takes over a socket.
-    pub fn new(stream: TcpStream) -> Self {
+    /// Takes over a socket, and the place that its connection has among those that knock.
+    pub(crate) fn new(
+        stream: TcpStream,
+        peer: SocketAddr,
+        gate: Arc<Gate>,
+        knocking: OwnedSemaphorePermit,
+    ) -> Self {
         Self {
-            stream: Arc::new(stream),
+            stream: Stream::Plain(Arc::new(stream)),
             incoming: BytesMut::new(),
             outgoing: BytesMut::new(),
             captured: None,
             told: HashMap::new(),
             reported: Vec::new(),
+            peer,
+            deadline: Instant::now() + gate.patience(),
+            gate,
+            knocking: Some(knocking),
+            place: None,
+            end_point: None,
         }
+    }
+
+    /// Where it comes from.
+    pub(crate) fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// What it has to pass.
+    pub(crate) fn gate(&self) -> &Arc<Gate> {
+        &self.gate
+    }
+
+    /// When it must have logged in.
+    pub(crate) fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    /// It has logged in and has a place among the clients.
+    pub(crate) fn settle(&mut self, place: Place) {
+        self.knocking = None;
+        self.place = Some(place);
+    }
+
+    /// The TLS session, if there is one.
+    pub(crate) fn session(&self) -> Option<&rustls::Connection> {
+        self.stream.session()
+    }
+
+    /// The hash of the gateway's certificate by which a login is bound to this TLS session.
+    pub(crate) fn end_point(&self) -> Option<&[u8]> {
+        self.end_point.as_deref()
+    }
+
+    /// Shakes hands.
+    ///
+    /// Errors: `InvalidData` also if something has been read already: it was not encrypted, and
+    /// somebody may have put it there.
+    pub(crate) async fn encrypt(&mut self) -> Result<(), ClientError> {
+        let gate = self.gate.clone();
+        let Some(tls) = gate.tls.as_ref().filter(|_| self.incoming.is_empty()) else {
+            return Err(ClientError::Lost(io::ErrorKind::InvalidData.into()));
+        };
+        let (stream, end_point) = tls.accept(self.stream.socket().clone()).await?;
+        self.stream = Stream::Tls(Box::new(stream));
+        self.end_point = end_point;
+        Ok(())
+    }
+
+    /// Whether the client begins with TLS, without asking first. Waits for its first byte.
+    pub(crate) async fn begins_with_tls(&self) -> Result<bool, ClientError> {
+        /// The type of the record that a ClientHello is in.
+        const HANDSHAKE: u8 = 0x16;
+        let mut first = [0];
+        let len = self.stream.socket().peek(&mut first).await?;
+        Ok(0 < len && first[0] == HANDSHAKE)
+    }
+
+    /// Whether more has been read than was taken.
+    pub(crate) fn has_read_on(&self) -> bool {
+        !self.incoming.is_empty()
     }
 
     /// Reads one startup packet; `None` if the client left without a word.
@@ -72,7 +160,7 @@ impl Client {
 
     /// Sends one byte at once: the answer to a request for encryption.
     pub async fn answer_encryption_request(&mut self, answer: u8) -> Result<(), ClientError> {
-        Ok(write_all(&self.stream, &mut &[answer][..]).await?)
+        Ok(self.stream.write_all(&mut BytesMut::from(&[answer][..])).await?)
     }
 
     /// The next message; sends what is buffered before it waits. `None` at the end of the stream.
@@ -83,7 +171,27 @@ impl Client {
                 return Ok(Some(frame));
             }
             self.flush().await?;
-            self.incoming.reserve(8 * 1024);
+            if self.read_more().await? == 0 {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// The same, for a client that is not known yet: a message longer than that is refused before
+    /// memory is spent on it.
+    pub(crate) async fn next_short_frame(
+        &mut self,
+        len_max: usize,
+    ) -> Result<Option<Frame>, ClientError> {
+        loop {
+            if let Some(len) = frame_len(&self.incoming)?.filter(|len| len_max < *len) {
+                let length = i64::try_from(len).unwrap_or(i64::MAX);
+                return Err(WireError::Length { length }.into());
+            }
+            if let Some(frame) = take_frame(&mut self.incoming)? {
+                return Ok(Some(frame));
+            }
+            self.flush().await?;
             if self.read_more().await? == 0 {
                 return Ok(None);
             }
@@ -91,11 +199,20 @@ impl Client {
     }
 
     /// Reads what is there, at least one byte; 0 at the end of the stream. Cancel-safe.
+    ///
+    /// While there is nothing, an idle client costs no buffer.
     async fn read_more(&mut self) -> io::Result<usize> {
         loop {
             self.stream.readable().await?;
-            match self.stream.try_read_buf(&mut self.incoming) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => (),
+            match self.stream.try_read(&mut self.incoming, READ_CHUNK_BYTES) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if self.incoming.is_empty() {
+                        self.incoming = BytesMut::new();
+                    }
+                    if self.outgoing.is_empty() {
+                        self.outgoing = BytesMut::new();
+                    }
+                }
                 read => return read,
             }
         }
@@ -103,12 +220,12 @@ impl Client {
 
     /// The socket, to see from elsewhere whether the client is still there.
     pub fn stream(&self) -> &Arc<TcpStream> {
-        &self.stream
+        self.stream.socket()
     }
 
     /// Whether a whole message is waiting in memory already.
     pub fn has_frame(&self) -> bool {
-        matches!(tutti_wire::frame::frame_len(&self.incoming), Ok(Some(len)) if len <= self.incoming.len())
+        matches!(frame_len(&self.incoming), Ok(Some(len)) if len <= self.incoming.len())
     }
 
     /// Where answers are written.
@@ -123,8 +240,8 @@ impl Client {
 
     /// Sends what is buffered.
     pub async fn flush(&mut self) -> Result<(), ClientError> {
-        if !self.outgoing.is_empty() {
-            write_all(&self.stream, &mut self.outgoing).await?;
+        if !self.outgoing.is_empty() || self.stream.holds_output() {
+            self.stream.write_all(&mut self.outgoing).await?;
         }
         Ok(())
     }
@@ -171,17 +288,4 @@ impl Client {
         self.put_reports();
         put_ready_for_query(self.out(), status);
     }
-}
-
-/// Cancel-safe: what has been sent is gone from the buffer.
-async fn write_all(stream: &TcpStream, bytes: &mut impl Buf) -> io::Result<()> {
-    while bytes.has_remaining() {
-        match stream.try_write(bytes.chunk()) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(len) => bytes.advance(len),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => stream.writable().await?,
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }

@@ -11,7 +11,14 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tutti_txn::Form;
 
+use crate::node::{Connector, Secret};
 use crate::pool::PoolConfig;
+
+mod rules;
+mod transport;
+
+pub use rules::{Arrival, ConnectionKind, Method, Origin, Rule, decide, need_groups};
+pub use transport::{ClientTls, Keepalive, Limits, NodeTls, SslMode, TlsVersion};
 
 /// What `tutti serve` and `tutti init` are told.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -29,6 +36,24 @@ pub struct Config {
     /// Where the rows of a table go whose CREATE TABLE does not say.
     #[serde(default)]
     pub default_distribution: DefaultDistribution,
+    /// Whether a rule may let somebody from another machine in without asking who it is.
+    #[serde(default)]
+    pub allow_trust_off_loopback: bool,
+    /// TLS to clients; without it, clients that ask for it are told that there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<ClientTls>,
+    /// TLS to nodes, where a node does not say something else.
+    #[serde(default)]
+    pub node_tls: NodeTls,
+    /// Who is not let in, whatever the rules say.
+    #[serde(default)]
+    pub limits: Limits,
+    /// How soon vanished clients and nodes are noticed.
+    #[serde(default)]
+    pub keepalive: Keepalive,
+    /// Who may come from where. None: everybody who proves to know their password.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<Rule>,
     /// The nodes. Ids count from 1 without gaps; node 1 answers catalog queries.
     #[serde(default, rename = "node")]
     pub nodes: Vec<NodeConfig>,
@@ -112,10 +137,37 @@ pub struct NodeConfig {
     pub user: String,
     /// Its password, if the node asks for one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub password: Option<String>,
+    pub password: Option<Secret>,
+    /// TLS to this node.
+    #[serde(default)]
+    pub tls: NodeTls,
+    /// As configured for all sockets; see [`Config::complete`].
+    #[serde(skip)]
+    pub keepalive: Keepalive,
     /// Which of `hosts` took writes when last tried.
     #[serde(skip)]
     pub writable: Writable,
+    /// What TLS needs, once it has been read.
+    #[serde(skip)]
+    pub connector: Connector,
+}
+
+impl Default for NodeConfig {
+    /// Without an id or a host.
+    fn default() -> Self {
+        Self {
+            id: 0,
+            host: String::new(),
+            port: default_port(),
+            hosts: Vec::new(),
+            user: default_user(),
+            password: None,
+            tls: NodeTls::default(),
+            keepalive: Keepalive::default(),
+            writable: Writable::default(),
+            connector: Connector::default(),
+        }
+    }
 }
 
 /// A position in a node's list of hosts, shared by all copies of its configuration.
@@ -253,6 +305,36 @@ pub enum ConfigError {
         /// As written.
         found: String,
     },
+    /// The nodes' certificates cannot be verified by nothing.
+    #[error(
+        "node {node} is on another machine ({host}), to which connections are protected by TLS: name \
+         the authority of its certificate by sslrootcert, or say sslmode = \"require\" (encrypted, \
+         by whatever certificate) or sslmode = \"disable\", under [node_tls]"
+    )]
+    NoRootCertificate {
+        /// Its id.
+        node: u16,
+        /// Its host.
+        host: String,
+    },
+    /// A certificate without its key, or the other way round.
+    #[error("node {node}: sslcert and sslkey belong together")]
+    HalfCertificate {
+        /// Its id.
+        node: u16,
+    },
+    /// A rule that nobody would want by mistake.
+    #[error(
+        "a rule has method = \"trust\" for address \"{address}\": it would let everybody there in, \
+         unasked. If that is meant, set allow_trust_off_loopback = true"
+    )]
+    TrustOffLoopback {
+        /// As written.
+        address: Origin,
+    },
+    /// A rule that can never be met.
+    #[error("a rule has method = \"cert\", which needs client_ca under [tls]")]
+    NoClientAuthority,
     /// The cluster's name cannot be part of an identifier.
     #[error("cluster must be 1 to 16 characters of a-z and 0-9, not {0:?}")]
     ClusterName(String),
@@ -261,9 +343,18 @@ pub enum ConfigError {
 impl Config {
     /// Reads and checks a configuration.
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
-        let config: Self = toml::from_str(text)?;
+        let mut config: Self = toml::from_str(text)?;
+        config.complete();
         config.check()?;
         Ok(config)
+    }
+
+    /// Gives every node what is configured for all of them and not for itself.
+    pub fn complete(&mut self) {
+        for node in &mut self.nodes {
+            node.tls = std::mem::take(&mut node.tls).or(&self.node_tls);
+            node.keepalive = self.keepalive.clone();
+        }
     }
 
     /// Checks what types cannot say.
@@ -282,6 +373,24 @@ impl Config {
             if let Some(found) = bad {
                 return Err(ConfigError::Host { node: node.id, found: found.clone() });
             }
+            let verified = |address: &Address| node.tls.mode(address) == SslMode::VerifyFull;
+            if let Some((_, Address { host, .. })) =
+                node.addresses().into_iter().find(|(_, address)| verified(address))
+                && node.tls.sslrootcert.is_none()
+            {
+                return Err(ConfigError::NoRootCertificate { node: node.id, host });
+            }
+            if node.tls.sslcert.is_some() != node.tls.sslkey.is_some() {
+                return Err(ConfigError::HalfCertificate { node: node.id });
+            }
+        }
+        let trusting = self.rules.iter().find(|rule| rule.trusts_off_loopback());
+        if let Some(rule) = trusting.filter(|_| !self.allow_trust_off_loopback) {
+            return Err(ConfigError::TrustOffLoopback { address: rule.address });
+        }
+        let has_authority = self.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
+        if !has_authority && self.rules.iter().any(|rule| rule.method == Method::Cert) {
+            return Err(ConfigError::NoClientAuthority);
         }
         let name_is_good = (1..=16).contains(&self.cluster.len())
             && self.cluster.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
@@ -298,9 +407,54 @@ mod tests {
 
     #[test]
     fn defaults_serve() {
-        let config = Config::from_toml("[[node]]\nid = 1\nhost = \"db1\"\n").unwrap();
+        let config = Config::from_toml("[[node]]\nid = 1\nhost = \"127.0.0.1\"\n").unwrap();
         assert_eq!(config.listen, "127.0.0.1:7432");
         assert_eq!(config.nodes[0].port, 5432);
+    }
+
+    #[test]
+    fn nodes_elsewhere_are_verified_unless_said_otherwise() {
+        let read = |more: &str| {
+            Config::from_toml(&format!("[[node]]\nid = 1\nhost = \"db1\"\n{more}"))
+                .map(|config| config.nodes[0].tls.mode(&config.nodes[0].address()))
+        };
+        assert!(matches!(read(""), Err(ConfigError::NoRootCertificate { node: 1, .. })));
+        assert_eq!(read("[node_tls]\nsslrootcert = 'ca.crt'\n").unwrap(), SslMode::VerifyFull);
+        assert_eq!(read("tls = { sslmode = 'disable' }").unwrap(), SslMode::Disable);
+        let both = "tls = { sslmode = 'require' }\n[node_tls]\nsslmode = 'disable'\n";
+        assert_eq!(read(both).unwrap(), SslMode::Require);
+        let half = "tls = { sslmode = 'require', sslkey = 'a.key' }";
+        assert!(matches!(read(half), Err(ConfigError::HalfCertificate { node: 1 })));
+    }
+
+    #[test]
+    fn trust_off_loopback_must_be_said_in_words() {
+        let read = |top: &str, rule: &str| {
+            let node = "[[node]]\nid = 1\nhost = '127.0.0.1'\n";
+            Config::from_toml(&format!("{top}\n{node}[[rules]]\n{rule}\n"))
+        };
+        let wide = "method = 'trust'";
+        assert!(matches!(read("", wide), Err(ConfigError::TrustOffLoopback { .. })));
+        read("allow_trust_off_loopback = true", wide).unwrap();
+        read("", "address = 'loopback'\nmethod = 'trust'").unwrap();
+        assert!(matches!(read("", "method = 'cert'"), Err(ConfigError::NoClientAuthority)));
+        assert!(matches!(read("", "method = 'md5'"), Err(ConfigError::Syntax(_))));
+    }
+
+    #[test]
+    fn the_example_can_be_used_and_shows_the_defaults() {
+        let example = include_str!("../../../docs/tutti.example.toml");
+        let config = Config::from_toml(example).unwrap();
+        assert_eq!((config.nodes.len(), config.rules.len()), (3, 2));
+        assert_eq!((config.limits, config.keepalive), (Limits::default(), Keepalive::default()));
+    }
+
+    #[test]
+    fn a_configuration_prints_no_password() {
+        let text = "[[node]]\nid = 1\nhost = 'localhost'\npassword = 'hush'\n";
+        let config = Config::from_toml(text).unwrap();
+        assert!(!format!("{config:?}").contains("hush"));
+        assert_eq!(toml::to_string(&config).unwrap().matches("hush").count(), 1);
     }
 
     #[test]
@@ -311,8 +465,8 @@ mod tests {
 
     #[test]
     fn a_node_may_be_a_list_of_hosts_and_the_one_that_takes_writes_comes_first() {
-        let text =
-            "[[node]]\nid = 1\nport = 6000\nhosts = ['a', 'b:5433', '[::1]:5434', 'fe80::1']\n";
+        let text = "[[node]]\nid = 1\nport = 6000\nhosts = ['a', 'b:5433', '[::1]:5434', 'fe80::1']\n\
+             tls = { sslmode = 'disable' }\n";
         let config = Config::from_toml(text).unwrap();
         let node = &config.nodes[0];
         let copy = config.clone();

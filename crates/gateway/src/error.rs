@@ -10,11 +10,19 @@ use tutti_sql::catalog::NodeId;
 use tutti_sql::refusal::Refusal;
 use tutti_wire::error_fields::ErrorFields;
 
+use crate::config::ConfigError;
 use crate::node::NodeError;
+use crate::security::TlsError;
 
 /// What went wrong, sorted by who can act: the client, the operator, a node.
 #[derive(Debug, thiserror::Error)]
 pub enum GatewayError {
+    /// The configuration cannot be used.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// Its certificates cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// A client asked for what Tutti does not do.
     #[error(transparent)]
     Refused(#[from] Refusal),

@@ -22,6 +22,7 @@ pub mod nodes;
 mod plans;
 mod pool;
 pub mod recovery;
+pub mod security;
 pub mod sentinel;
 mod serve;
 mod session;
@@ -29,7 +30,7 @@ mod shared;
 pub mod status;
 
 pub use config::{
-    Address, Config, ConfigError, DefaultDistribution, NodeConfig, Switches, Writable,
+    Address, Config, ConfigError, DefaultDistribution, NodeConfig, Rule, Switches, Writable,
 };
 pub use error::GatewayError;
 pub use init::init;

@@ -1,18 +1,24 @@
 //! Accepting clients, and the gateway's own life: start, housekeeping, stop.
 //!
 //! Owns: the order of start-up (lock, settle what is in doubt, load the catalog, only then serve),
-//! the listener, cancel requests, and that recovery runs.
+//! the listener, the packets before a session, cancel requests, and that recovery runs.
 //! Never: speaks for a session.
 
 use std::future::Future;
+use std::io::Write;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::BytesMut;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
-use tokio::time::MissedTickBehavior;
+use tokio::time::{MissedTickBehavior, timeout_at};
 use tutti_sql::catalog::NodeId;
 use tutti_wire::error_fields::ErrorFields;
+use tutti_wire::frame::WireError;
 use tutti_wire::startup::Startup;
 
 use crate::catalog::{self, NodeOids, OidMaps};
@@ -21,15 +27,14 @@ use crate::config::{Config, NodeConfig};
 use crate::deadlock;
 use crate::error::GatewayError;
 use crate::lost_clients;
-use crate::node::NodeConnection;
+use crate::node::{Credentials, NodeConnection};
 use crate::recovery::{self, Recoverer};
+use crate::security::Gate;
 use crate::session::Session;
 use crate::shared::Shared;
 
 /// How often this gateway looks whether it still has its lock.
 const LOCK_INTERVAL: Duration = Duration::from_secs(1);
-/// A client that has not said who it is by then is sent away.
-const STARTUP_DEADLINE: Duration = Duration::from_secs(60);
 /// Pause after a failed accept (out of file descriptors, say).
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
@@ -44,6 +49,8 @@ pub async fn serve(
     listener: TcpListener,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), GatewayError> {
+    config.check()?;
+    let gate = Gate::new(&config)?;
     let mut home = open_home(&config).await?;
     recovery::gateway_lock(&mut home).await?;
     let incarnation = recovery::next_incarnation(&mut home).await?;
@@ -59,6 +66,7 @@ pub async fn serve(
     let mut watches = JoinSet::new();
     watches.spawn(deadlock::watch(shared.clone()));
     watches.spawn(lost_clients::watch(shared.clone()));
+    watches.spawn(reload_certificates(gate.clone()));
     let pool = shared.clone();
     watches.spawn(async move { pool.pool.tend().await });
     let mut sessions = JoinSet::new();
@@ -71,9 +79,13 @@ pub async fn serve(
             error = &mut keeping_house => break Err(error),
             accepted = listener.accept() => match accepted {
                 Ok((stream, peer)) => {
-                    let shared = shared.clone();
+                    let (shared, gate) = (shared.clone(), gate.clone());
+                    let Some(knocking) = gate.knock() else {
+                        turn_away(stream);
+                        continue;
+                    };
                     sessions.spawn(async move {
-                        if let Err(error) = welcome(shared, stream).await {
+                        if let Err(error) = welcome(shared, gate, stream, peer, knocking).await {
                             tracing::debug!(%peer, %error, "session ended");
                         }
                     });
@@ -116,13 +128,29 @@ async fn drain(shared: &Shared, sessions: &mut JoinSet<()>) {
     }
 }
 
+/// Reads the certificates anew at SIGHUP, as PostgreSQL does.
+async fn reload_certificates(gate: Arc<Gate>) {
+    let Some(tls) = &gate.tls else { return };
+    let mut hangups = match signal(SignalKind::hangup()) {
+        Ok(hangups) => hangups,
+        Err(error) => return tracing::warn!(%error, "SIGHUP will not reload the certificates"),
+    };
+    while hangups.recv().await.is_some() {
+        match tls.reload() {
+            Ok(()) => tracing::info!("read the certificates anew"),
+            Err(error) => tracing::warn!(%error, "the certificates stay as they were"),
+        }
+    }
+}
+
 async fn open_home(config: &Config) -> Result<NodeConnection, GatewayError> {
     open(config, &config.nodes[0]).await
 }
 
 async fn open(config: &Config, node: &NodeConfig) -> Result<NodeConnection, GatewayError> {
     let settings = [("application_name", "tutti gateway")];
-    Ok(NodeConnection::open(node, &node.user, &config.database, &settings).await?)
+    let credentials = Credentials::of_gateway(node);
+    Ok(NodeConnection::open(node, &node.user, &credentials, &config.database, &settings).await?)
 }
 
 /// A cluster that an earlier version made lacks tables that this one needs.
@@ -192,37 +220,89 @@ impl Housekeeper {
     }
 }
 
+/// Somebody comes while too many have not said who they are. Whether it hears why does not matter.
+fn turn_away(stream: TcpStream) {
+    let mut refusal = BytesMut::new();
+    ErrorFields::fatal("53300", "too many connections that have not logged in yet")
+        .put(&mut refusal, b'E');
+    // The runtime does not know yet that one can write; the system does.
+    if let Ok(mut stream) = stream.into_std() {
+        let _ = stream.write(&refusal);
+    }
+}
+
 /// One connection, from its first byte.
-async fn welcome(shared: Arc<Shared>, stream: TcpStream) -> Result<(), ClientError> {
+async fn welcome(
+    shared: Arc<Shared>,
+    gate: Arc<Gate>,
+    stream: TcpStream,
+    peer: SocketAddr,
+    knocking: OwnedSemaphorePermit,
+) -> Result<(), ClientError> {
     stream.set_nodelay(true)?;
-    let mut client = Client::new(stream);
-    let deadline = tokio::time::Instant::now() + STARTUP_DEADLINE;
+    gate.keepalive().apply(&stream);
+    let mut client = Client::new(stream, peer, gate, knocking);
+    let deadline = client.deadline();
+    match timeout_at(deadline, read_startup(&mut client)).await {
+        Ok(Ok(Some(Startup::Cancel { process_id, secret }))) => {
+            shared.cancel(&shared.backends.of_request(process_id, secret)).await;
+            Ok(())
+        }
+        Ok(Ok(Some(Startup::Session { version, parameters }))) => {
+            match Session::begin(shared, client, version, parameters).await? {
+                Some(session) => session.run().await,
+                None => Ok(()),
+            }
+        }
+        // Gone, or too slow. PostgreSQL says nothing either.
+        Ok(Ok(_)) | Err(_) => Ok(()),
+        Ok(Err(error @ ClientError::Protocol(_))) => {
+            client.put_error(&ErrorFields::fatal("08P01", "invalid startup packet"));
+            client.flush().await?;
+            Err(error)
+        }
+        Ok(Err(error)) => Err(error),
+    }
+}
+
+/// Answers requests for encryption until the client says what it wants. `None` if it leaves, or has
+/// been told to.
+async fn read_startup(client: &mut Client) -> Result<Option<Startup>, ClientError> {
+    let has_tls = client.gate().tls.is_some();
+    let is_direct = has_tls && client.begins_with_tls().await?;
+    if is_direct {
+        client.encrypt().await?;
+        // As PostgreSQL: it must have been meant for this protocol.
+        if client.session().is_none_or(|session| session.alpn_protocol().is_none()) {
+            return Ok(None);
+        }
+    }
     loop {
-        let packet = match tokio::time::timeout_at(deadline, client.startup()).await {
-            Ok(packet) => packet,
-            Err(_) => return Ok(()),
-        };
-        match packet {
-            Ok(None) => return Ok(()),
-            // No encryption here yet: the client may go on without, or leave.
-            Ok(Some(Startup::SslRequest | Startup::GssEncRequest)) => {
+        match client.startup().await? {
+            Some(Startup::SslRequest) if client.session().is_none() => {
+                // Somebody between may have put it there, to be taken for the client's own words.
+                if client.has_read_on() {
+                    let message = "received unencrypted data after SSL request";
+                    let detail = "This could be either a client-software bug or evidence of an \
+                                  attempted man-in-the-middle attack.";
+                    let error = ErrorFields::fatal("08P01", message).with(b'D', detail);
+                    client.put_error(&error);
+                    client.flush().await?;
+                    return Ok(None);
+                }
+                client.answer_encryption_request(if has_tls { b'S' } else { b'N' }).await?;
+                if has_tls {
+                    client.encrypt().await?;
+                }
+            }
+            // Never here: the client may go on without, or leave.
+            Some(Startup::GssEncRequest) if client.session().is_none() => {
                 client.answer_encryption_request(b'N').await?;
             }
-            Ok(Some(Startup::Cancel { process_id, secret })) => {
-                shared.cancel(&shared.backends.of_request(process_id, secret)).await;
-                return Ok(());
+            Some(Startup::SslRequest | Startup::GssEncRequest) => {
+                return Err(WireError::Malformed.into());
             }
-            Ok(Some(Startup::Session { version, parameters })) => {
-                return match Session::begin(shared, client, version, parameters).await? {
-                    Some(session) => session.run().await,
-                    None => Ok(()),
-                };
-            }
-            Err(error) => {
-                client.put_error(&ErrorFields::fatal("08P01", "invalid startup packet"));
-                client.flush().await?;
-                return Err(error);
-            }
+            other => return Ok(other),
         }
     }
 }

@@ -7,12 +7,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tutti_sql::catalog::{Catalog, NodeId};
 use tutti_txn::decision::Decision;
 use tutti_txn::gid::{ClusterTag, Gid};
-use tutti_wire::startup::put_cancel;
 
 use crate::backends::{Backends, Target};
 use crate::catalog::OidMaps;
@@ -26,6 +23,7 @@ use crate::isolation::serial::Writers;
 use crate::isolation::snapshots::Snapshots;
 use crate::isolation::turns::Turns;
 use crate::live::Live;
+use crate::node;
 use crate::nodes::Nodes;
 use crate::plans::Plans;
 use crate::pool::{Pool, SharedStatements};
@@ -184,15 +182,7 @@ impl Shared {
     /// sent to a backend afterwards is not hit any more.
     pub async fn cancel(&self, targets: &[Target]) {
         for backend in targets.iter().map(Target::key) {
-            let address = self.node(backend.node).address();
-            let sent = async {
-                let mut stream = TcpStream::connect((address.host.as_str(), address.port)).await?;
-                let mut packet = bytes::BytesMut::new();
-                put_cancel(&mut packet, backend.process_id, backend.secret);
-                stream.write_all(&packet).await?;
-                // The node closes the connection when it has sent the signal.
-                stream.read(&mut [0]).await
-            };
+            let sent = node::cancel(self.node(backend.node), backend.process_id, backend.secret);
             if let Err(error) = sent.await {
                 tracing::warn!(node = %backend.node, %error, "cannot pass a cancel request on");
             }

@@ -13,7 +13,7 @@ use crate::catalog::{self, Answer};
 use crate::config::{Config, NodeConfig};
 use crate::error::GatewayError;
 use crate::init::check_identity;
-use crate::node::NodeConnection;
+use crate::node::{Credentials, NodeConnection};
 use crate::recovery::{self, InDoubt};
 
 /// The cluster at one time. `Display` writes aligned tables.
@@ -127,8 +127,9 @@ async fn ask(
     cluster_id: Option<&str>,
 ) -> Result<(NodeConnection, String, NodeFacts), GatewayError> {
     let settings = [("application_name", "tutti status"), ("client_encoding", "UTF8")];
+    let credentials = Credentials::of_gateway(node);
     let mut connection =
-        NodeConnection::open(node, &node.user, &config.database, &settings).await?;
+        NodeConnection::open(node, &node.user, &credentials, &config.database, &settings).await?;
     let cluster_id = check_identity(&mut connection, config, cluster_id).await?;
     let facts = read_facts(&mut connection, &config.cluster).await?;
     Ok((connection, cluster_id, facts))

@@ -6,11 +6,13 @@
 //! Start reading at [`parse`].
 
 mod distribute;
+mod password;
 mod syntax_error;
 pub(crate) mod tokens;
 
 use crate::refusal::Refusal;
 use distribute::Clause;
+pub use password::replace_passwords;
 
 /// What a `DISTRIBUTE BY` clause asks for.
 #[derive(Clone, Debug, Eq, PartialEq)]

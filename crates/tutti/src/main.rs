@@ -95,6 +95,9 @@ struct UpArgs {
     /// Address and port for clients; port 0 takes any that is free
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7432")]
     listen: String,
+    /// Let everybody in who can reach that address, without a password
+    #[arg(long)]
+    allow_trust_off_loopback: bool,
     /// Directory for the data [default: ./data/tutti]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,

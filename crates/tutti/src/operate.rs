@@ -15,9 +15,13 @@ use crate::up;
 
 /// Runs the gateway until it is asked to end.
 pub(crate) async fn serve(config_path: &Path) -> anyhow::Result<()> {
-    let mut shutdown = Shutdown::on_signals()?;
     let config = read_config(config_path)?;
     allow_many_clients();
+    let mut shutdown = match config.tls {
+        // The gateway reads its certificates anew.
+        Some(_) => Shutdown::on_signals_but_hangup()?,
+        None => Shutdown::on_signals()?,
+    };
     let listener = TcpListener::bind(&config.listen)
         .await
         .with_context(|| format!("cannot listen on {}", config.listen))?;

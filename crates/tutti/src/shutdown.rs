@@ -15,8 +15,17 @@ pub(crate) struct Shutdown {
 impl Shutdown {
     /// Listens for the signals from now on; they no longer end the process by themselves.
     pub(crate) fn on_signals() -> anyhow::Result<Self> {
+        Self::on(&[SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()])
+    }
+
+    /// The same without the terminal's going: SIGHUP has another meaning for this gateway.
+    pub(crate) fn on_signals_but_hangup() -> anyhow::Result<Self> {
+        Self::on(&[SignalKind::interrupt(), SignalKind::terminate()])
+    }
+
+    fn on(kinds: &[SignalKind]) -> anyhow::Result<Self> {
         let (sender, asked) = watch::channel(false);
-        for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
+        for kind in kinds.iter().copied() {
             let mut signals = signal(kind).context("cannot listen for signals")?;
             let sender = sender.clone();
             tokio::spawn(async move {

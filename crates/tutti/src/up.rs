@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tutti_embed::{Cluster, ClusterOptions, ServerAccount, ServerOptions};
-use tutti_gateway::{Config, GatewayError, NodeConfig, Writable};
+use tutti_gateway::{Config, GatewayError, NodeConfig, Rule};
 
 use crate::shutdown::Shutdown;
 use crate::{UpArgs, demo, session};
@@ -43,6 +43,7 @@ pub(crate) async fn up(args: UpArgs) -> anyhow::Result<()> {
     let listener = TcpListener::bind(&args.listen)
         .await
         .with_context(|| format!("cannot listen on {} (choose with --listen)", args.listen))?;
+    refuse_trust_off_loopback(&args, listener.local_addr()?)?;
 
     let dir = data_directory(args.data.clone())?;
     let mut cluster = tokio::select! {
@@ -113,7 +114,11 @@ async fn run_gateway(
 ) -> anyhow::Result<()> {
     let address = listener.local_addr()?;
     let ports: Vec<u16> = cluster.servers().iter().map(|server| server.port()).collect();
-    let config = config(cluster.name(), &ports, address.to_string());
+    let mut config = config(cluster.name(), &ports, address.to_string());
+    if args.allow_trust_off_loopback {
+        config.allow_trust_off_loopback = true;
+        config.rules = vec![Rule::trust_everybody()];
+    }
     let mut user_shutdown = shutdown.clone();
     tokio::select! {
         done = tutti_gateway::init(&config, false) => {
@@ -229,23 +234,36 @@ fn why_ended(ended: Result<Result<(), GatewayError>, tokio::task::JoinError>) ->
 }
 
 /// The configuration of a gateway in front of servers on these ports of this machine.
+///
+/// Everybody on this machine is let in: whoever can start this can read the data anyway.
 pub(crate) fn config(name: &str, ports: &[u16], listen: String) -> Config {
     let node = |(id, port): (u16, &u16)| NodeConfig {
         id,
         host: Ipv4Addr::LOCALHOST.to_string(),
         port: *port,
         user: USER.to_owned(),
-        password: None,
-        hosts: Vec::new(),
-        writable: Writable::default(),
+        ..NodeConfig::default()
     };
     Config {
         listen,
         database: DATABASE.to_owned(),
         cluster: name.to_owned(),
+        rules: vec![Rule::trust_loopback()],
         nodes: (1..).zip(ports).map(node).collect(),
         ..Config::default()
     }
+}
+
+/// `tutti up` asks nobody for a password, so it stays on this machine unless told otherwise.
+fn refuse_trust_off_loopback(args: &UpArgs, address: SocketAddr) -> anyhow::Result<()> {
+    if !args.allow_trust_off_loopback && !address.ip().to_canonical().is_loopback() {
+        bail!(
+            "{address} can be reached from other machines, and `tutti up` lets everybody in without a \
+             password: listen on 127.0.0.1, say --allow-trust-off-loopback if that is meant, or use \
+             `tutti serve` with rules (docs/tutti.example.toml)"
+        );
+    }
+    Ok(())
 }
 
 /// The data directory: as told, or `./data/tutti`, or as root one that the servers can reach.

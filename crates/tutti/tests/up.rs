@@ -129,6 +129,28 @@ fn a_second_one_on_the_same_directory_is_refused() {
 }
 
 #[test]
+fn who_asks_no_password_stays_on_this_machine() {
+    let place = place();
+    let dir = place.path().join("data");
+    let up = |more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tutti"));
+        command
+            .args(["up", "--listen", "0.0.0.0:0", "--nodes", "1", "--data"])
+            .arg(&dir)
+            .args(more);
+        command
+    };
+    let refused = up(&[]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(1));
+    let message = String::from_utf8_lossy(&refused.stderr);
+    assert!(message.contains("--allow-trust-off-loopback"), "{message}");
+    assert!(!dir.exists());
+
+    let meant = ["--allow-trust-off-loopback", "--demo", "--demo-seconds", "1", "--demo-exit"];
+    assert_eq!(up(&meant).output().unwrap().status.code(), Some(0));
+}
+
+#[test]
 fn a_server_that_ends_by_itself_is_started_again() {
     let place = place();
     let dir = place.path().join("data");

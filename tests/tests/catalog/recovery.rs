@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tutti_gateway::node::NodeConnection;
+use tutti_gateway::node::{Credentials, NodeConnection};
 use tutti_gateway::recovery::{
     Recoverer, Settled, clean_decisions, forget_decisions, gateway_lock, next_incarnation,
     read_or_refuse_decision, settle, settle_in_doubt, sweep,
@@ -32,7 +32,7 @@ async fn values(connections: &mut Connections, node: u16) -> Result<String> {
 
 async fn open(config: &Config, node: u16) -> Result<NodeConnection> {
     let place = &config.nodes[usize::from(node) - 1];
-    Ok(NodeConnection::open(place, "postgres", "postgres", &[]).await?)
+    Ok(NodeConnection::open(place, "postgres", &Credentials::Nothing, "postgres", &[]).await?)
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use tutti_embed::Cluster;
 use tutti_gateway::catalog::{self, choose_placement, note_change, register};
 use tutti_gateway::init::init;
-use tutti_gateway::node::{NodeConnection, NodeError};
+use tutti_gateway::node::{Credentials, NodeConnection, NodeError};
 use tutti_gateway::{Config, DefaultDistribution, GatewayError};
 use tutti_sql::catalog::{Catalog, NodeId};
 use tutti_sql::plan::CreatedTable;
@@ -24,7 +24,8 @@ pub type Connections = BTreeMap<NodeId, NodeConnection>;
 pub async fn connect(config: &Config) -> Result<Connections> {
     let mut connections = Connections::new();
     for node in &config.nodes {
-        let connection = NodeConnection::open(node, "postgres", "postgres", &[]).await?;
+        let connection =
+            NodeConnection::open(node, "postgres", &Credentials::Nothing, "postgres", &[]).await?;
         connections.insert(NodeId(node.id), connection);
     }
     Ok(connections)

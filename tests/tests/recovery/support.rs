@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use tutti_embed::Cluster;
-use tutti_gateway::node::NodeConnection;
+use tutti_gateway::node::{Credentials, NodeConnection};
 use tutti_gateway::{Config, init};
 use tutti_tests::client::{Client, Endpoint};
 use tutti_tests::{gateway, servers};
@@ -27,7 +27,7 @@ pub async fn initialised(nodes: u16) -> Result<(Cluster, Config)> {
 /// A connection to a node; node 1 has number 1.
 pub async fn open(config: &Config, node: u16) -> Result<NodeConnection> {
     let place = &config.nodes[usize::from(node) - 1];
-    Ok(NodeConnection::open(place, "postgres", "postgres", &[]).await?)
+    Ok(NodeConnection::open(place, "postgres", &Credentials::Nothing, "postgres", &[]).await?)
 }
 
 /// The first value of an answer.

@@ -96,7 +96,9 @@ fn for_each(error: &NodeError, node: NodeId) -> NodeError {
         NodeError::Lost { source, .. } => NodeError::Lost { node, source: source.kind().into() },
         NodeError::Closed { node } => NodeError::Closed { node: *node },
         // Neither says whether the statement was done.
-        NodeError::Authentication { .. } | NodeError::Protocol(_) => {
+        NodeError::Authentication { .. }
+        | NodeError::OtherVerifier { .. }
+        | NodeError::Protocol(_) => {
             NodeError::Lost { node, source: io::ErrorKind::ConnectionAborted.into() }
         }
     }

@@ -12,7 +12,7 @@ use tokio::process::Command;
 use tutti_sql::catalog::NodeId;
 
 use crate::catalog::{Answer, PlacementKind, Registration};
-use crate::config::Config;
+use crate::config::{Config, SslMode};
 use crate::error::GatewayError;
 use crate::node::NodeConnection;
 
@@ -103,8 +103,20 @@ async fn run_pg_dump(config: &Config, program: PathBuf) -> Result<String, Gatewa
         .args(["--username", &home.user, "--dbname", &config.database])
         .kill_on_drop(true);
     if let Some(password) = &home.password {
-        command.env("PGPASSWORD", password);
+        command.env("PGPASSWORD", password.reveal());
     }
+    let sslmode = match home.tls.mode(&address) {
+        SslMode::Disable => "disable",
+        SslMode::Require => "require",
+        SslMode::VerifyFull => "verify-full",
+    };
+    command.env("PGSSLMODE", sslmode);
+    let files = [
+        ("PGSSLROOTCERT", &home.tls.sslrootcert),
+        ("PGSSLCERT", &home.tls.sslcert),
+        ("PGSSLKEY", &home.tls.sslkey),
+    ];
+    command.envs(files.into_iter().filter_map(|(name, file)| Some((name, file.as_ref()?))));
     let output = match command.output().await {
         Ok(output) => output,
         Err(source) => return Err(GatewayError::RunDump { program, source }),

@@ -19,7 +19,7 @@ use self::adopt::Adopted;
 use crate::catalog::{Answer, schema, sequences};
 use crate::config::{Config, NodeConfig};
 use crate::error::GatewayError;
-use crate::node::{NodeConnection, NodeError};
+use crate::node::{Credentials, NodeConnection, NodeError};
 
 /// Oldest major version, times 10000 as in `server_version_num`.
 const VERSION_MIN: u32 = 150_000;
@@ -92,7 +92,8 @@ pub async fn init(config: &Config, adopt: bool) -> Result<(), GatewayError> {
 
 async fn connect(config: &Config, node: &NodeConfig) -> Result<NodeConnection, GatewayError> {
     let settings = [("application_name", "tutti"), ("client_encoding", "UTF8")];
-    Ok(NodeConnection::open(node, &node.user, &config.database, &settings).await?)
+    let credentials = Credentials::of_gateway(node);
+    Ok(NodeConnection::open(node, &node.user, &credentials, &config.database, &settings).await?)
 }
 
 /// Who a server says it is.

@@ -9,7 +9,6 @@ use std::io;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tutti_sql::catalog::NodeId;
 use tutti_wire::error_fields::ErrorFields;
@@ -18,8 +17,12 @@ use tutti_wire::frontend::{put_copy_fail, put_query, put_terminate};
 use tutti_wire::startup::put_startup;
 
 use super::answer::{PartialAnswer, Progress};
-use super::authentication::{Exchange, Step};
+use super::authentication::{Exchange, Has, Step};
+use super::credentials::Credentials;
+use super::dial::dial;
 use crate::config::{Address, NodeConfig};
+use crate::security::end_point;
+use crate::security::stream::Stream;
 
 /// How much one read may bring, in bytes.
 const READ_CHUNK_BYTES: usize = 64 * 1024;
@@ -52,10 +55,24 @@ pub enum NodeError {
         source: io::Error,
     },
     /// The node asked for a way to authenticate that does not work here.
-    #[error("the node asked for authentication by {method}, which failed")]
+    #[error("node {node} asked for authentication of role \"{user}\" by {method}, which failed")]
     Authentication {
-        /// Which.
+        /// Which node.
+        node: NodeId,
+        /// The role.
+        user: String,
+        /// Which way.
         method: &'static str,
+        /// What there was to answer with.
+        has: Has,
+    },
+    /// The node's verifier of this role is not the one that the client's keys belong to.
+    #[error("node {node} has another password for role \"{user}\" than node n1")]
+    OtherVerifier {
+        /// Which node.
+        node: NodeId,
+        /// The role.
+        user: String,
     },
     /// The node has not been recovered yet, so nothing was sent to it.
     #[error("node {node} is being recovered")]
@@ -93,7 +110,15 @@ impl NodeError {
             Self::Lost { source, .. } => {
                 ErrorFields::error("08006", self.to_string()).with(b'D', source.to_string())
             }
-            Self::Authentication { .. } => ErrorFields::error("08004", self.to_string()),
+            Self::Authentication { has, .. } => {
+                ErrorFields::error("08004", self.to_string()).with(b'H', has.hint())
+            }
+            Self::OtherVerifier { user, .. } => ErrorFields::error("28P01", self.to_string())
+                .with(b'D', "Nodes must have the same verifier: PostgreSQL salts each one anew.")
+                .with(
+                    b'H',
+                    format!("Set it through the gateway: ALTER ROLE \"{user}\" PASSWORD '...'."),
+                ),
             Self::Closed { .. } => ErrorFields::error("57P03", self.to_string())
                 .with(b'D', "Transactions in doubt must be settled there before it may be read.")
                 .with(b'H', "Retrying is safe: nothing was sent to the node."),
@@ -122,7 +147,7 @@ impl Rows {
 #[derive(Debug)]
 pub struct NodeConnection {
     node: NodeId,
-    stream: TcpStream,
+    stream: Stream,
     incoming: BytesMut,
     outgoing: BytesMut,
     process_id: i32,
@@ -136,14 +161,15 @@ pub struct NodeConnection {
 }
 
 impl NodeConnection {
-    /// Connects and authenticates as `user` (with the configured password if it is the configured
-    /// user), with further startup `settings`. Of several hosts the one that takes writes is chosen.
+    /// Connects and authenticates as `user` by `credentials`, with further startup `settings`. Of
+    /// several hosts the one that takes writes is chosen.
     ///
     /// Errors: [`NodeError::Connect`], also for a standby; [`NodeError::Authentication`], or
     /// [`NodeError::Refused`] with what the node answered (no such database, too many connections…).
     pub async fn open(
         config: &NodeConfig,
         user: &str,
+        credentials: &Credentials,
         database: &str,
         settings: &[(&str, &str)],
     ) -> Result<Self, NodeError> {
@@ -151,7 +177,7 @@ impl NodeConnection {
         let is_alone = addresses.len() == 1;
         let mut failure = None;
         for (position, address) in addresses {
-            let opening = Self::open_at(config, &address, user, database, settings);
+            let opening = Self::open_at(config, &address, user, credentials, database, settings);
             let opened = if is_alone {
                 opening.await
             } else {
@@ -178,18 +204,23 @@ impl NodeConnection {
         config: &NodeConfig,
         address: &Address,
         user: &str,
+        credentials: &Credentials,
         database: &str,
         settings: &[(&str, &str)],
     ) -> Result<Self, NodeError> {
         let node = NodeId(config.id);
         let connect = |source| NodeError::unreachable_at(config, address, source);
-        let stream =
-            TcpStream::connect((address.host.as_str(), address.port)).await.map_err(connect)?;
-        stream.set_nodelay(true).map_err(connect)?;
+        let stream = dial(config, address).await.map_err(connect)?;
+        let is_here = stream.socket().peer_addr().is_ok_and(|peer| peer.ip().is_loopback());
+        let is_private = stream.session().is_some() || is_here;
+        let end_point = stream
+            .session()
+            .and_then(|session| session.peer_certificates()?.first())
+            .and_then(|certificate| end_point(certificate));
         let mut connection = Self {
             node,
             stream,
-            incoming: BytesMut::with_capacity(READ_CHUNK_BYTES),
+            incoming: BytesMut::new(),
             outgoing: BytesMut::new(),
             process_id: 0,
             secret: 0,
@@ -201,8 +232,15 @@ impl NodeConnection {
         let mut startup = vec![("user", user), ("database", database)];
         startup.extend_from_slice(settings);
         put_startup(&mut connection.outgoing, &startup);
-        let password = config.password.as_deref().filter(|_| user == config.user);
-        connection.finish_startup(Exchange::new(user, password)).await?;
+        // Who has proved to be the gateway's own role has nothing to gain by its password; and that
+        // role's verifiers were often made on each node apart.
+        let own = Credentials::of_gateway(config);
+        let credentials = match (credentials, &own) {
+            (Credentials::Keys(_), Credentials::Password(_)) if user == config.user => &own,
+            _ => credentials,
+        };
+        let exchange = Exchange::new(node, user, credentials, is_private, end_point);
+        connection.finish_startup(exchange).await?;
         // Reported by every PostgreSQL since version 14.
         if connection
             .parameters
@@ -290,10 +328,15 @@ impl NodeConnection {
     /// Sends everything written so far. Meanwhile whatever the node says is read into memory, so
     /// that a node which cannot go on because nobody reads its answers does not stop us for ever.
     pub async fn flush(&mut self) -> Result<(), NodeError> {
-        while !self.outgoing.is_empty() {
-            match self.stream.try_write(&self.outgoing) {
-                Ok(0) => return Err(self.lost(io::ErrorKind::WriteZero.into())),
-                Ok(len) => {
+        while !self.outgoing.is_empty() || self.stream.holds_output() {
+            let written = match self.outgoing.is_empty() {
+                true => self.stream.try_flush().map(|()| None),
+                false => self.stream.try_write(&self.outgoing).map(Some),
+            };
+            match written {
+                Ok(None) => continue,
+                Ok(Some(0)) => return Err(self.lost(io::ErrorKind::WriteZero.into())),
+                Ok(Some(len)) => {
                     let _ = self.outgoing.split_to(len);
                     continue;
                 }
@@ -313,8 +356,7 @@ impl NodeConnection {
 
     /// Reads what has arrived, without waiting. False if there was nothing.
     fn try_read(&mut self) -> Result<bool, NodeError> {
-        self.incoming.reserve(READ_CHUNK_BYTES);
-        match self.stream.try_read_buf(&mut self.incoming) {
+        match self.stream.try_read(&mut self.incoming, READ_CHUNK_BYTES) {
             Ok(0) => Err(self.lost(io::ErrorKind::UnexpectedEof.into())),
             Ok(_) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),

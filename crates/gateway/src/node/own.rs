@@ -5,7 +5,7 @@
 
 use tokio::time::timeout;
 
-use super::{NodeConnection, NodeError};
+use super::{Credentials, NodeConnection, NodeError};
 use crate::config::NodeConfig;
 
 /// Settings of the server, the database or the role that must not come between.
@@ -45,8 +45,10 @@ pub(crate) async fn open_own(
     if durability == Durability::Relaxed {
         settings.push(("synchronous_commit", "off"));
     }
+    let credentials = Credentials::of_gateway(place);
     let opening = async {
-        let mut connection = NodeConnection::open(place, &place.user, database, &settings).await?;
+        let mut connection =
+            NodeConnection::open(place, &place.user, &credentials, database, &settings).await?;
         if durability == Durability::Full {
             connection
                 .rows(

@@ -30,6 +30,8 @@ use tutti_sql::planner::ShapePlan;
 use tutti_sql::refusal::Refusal;
 use tutti_sql::statement::{self, Statement};
 
+use crate::security::password;
+
 /// How many bytes each of the caches may take, roughly.
 const BYTES_MAX: u64 = 32 * 1024 * 1024;
 /// What an entry takes in most cases; only to choose the size of the first tables.
@@ -117,7 +119,9 @@ impl Plans {
         if let Some(statements) = self.counts.note(found, parse_hits, parse_misses) {
             return Ok(statements);
         }
-        let statements: Arc<[_]> = statement::parse(text)?.into_iter().map(Arc::new).collect();
+        let mut statements = statement::parse(text)?;
+        password::seal(&mut statements)?;
+        let statements: Arc<[_]> = statements.into_iter().map(Arc::new).collect();
         if text.len() <= TEXT_BYTES_MAX && statements.iter().all(|it| it.may_be_kept()) {
             self.statements.insert(text.into(), statements.clone());
         }

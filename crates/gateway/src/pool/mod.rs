@@ -28,7 +28,7 @@ pub use statements::{Known, Lookup, SharedStatements, StatementKey, name_of};
 
 use crate::backends::{Backend, BackendKey};
 use crate::config::Config;
-use crate::node::{NodeConnection, NodeError};
+use crate::node::{Credentials, NodeConnection, NodeError};
 use crate::nodes::{Nodes, OPEN_PATIENCE};
 use crate::session::Link;
 use limits::Limits;
@@ -49,6 +49,8 @@ const RESET_SEQUENCES: &str = "DISCARD SEQUENCES";
 pub struct Borrower<'a> {
     /// The role that the client has logged in as.
     pub user: &'a str,
+    /// What it can log in to nodes with.
+    pub credentials: &'a Credentials,
     /// Number of the session.
     pub session: u64,
     /// What it has set.
@@ -101,8 +103,9 @@ impl Pool {
         }
         let slot = shelf.slot(self.config.pool.size);
         let place = &self.config.nodes[usize::from(node.0) - 1];
+        let Borrower { user, credentials, .. } = borrower;
         let mut connection =
-            NodeConnection::open(place, borrower.user, &self.config.database, &[]).await?;
+            NodeConnection::open(place, user, credentials, &self.config.database, &[]).await?;
         // Before it is recognised: what is learned meanwhile makes the connection an old one.
         self.nodes.recognise(&mut connection, OPEN_PATIENCE).await?;
         let (process_id, secret) = connection.backend_key();

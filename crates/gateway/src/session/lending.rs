@@ -62,7 +62,8 @@ impl Session {
             self.permit = Some(admitted.map_err(|full| Failure::from(full.to_fields()))?);
         }
         let state = self.settings.state().clone();
-        let borrower = Borrower { user: &self.user, session: self.number, state: &state };
+        let (user, credentials) = (self.user.as_str(), &self.credentials);
+        let borrower = Borrower { user, credentials, session: self.number, state: &state };
         let opened =
             |connection, backend, slot| Link::new(shared.clone(), connection, backend, slot);
         let mut link = shared.pool.lend(node, &borrower, opened).await?;

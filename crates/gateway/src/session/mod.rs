@@ -41,7 +41,9 @@ use crate::backends::Workers;
 use crate::client::{Client, ClientError};
 use crate::deadlock::Activity;
 use crate::failure::Failure;
+use crate::node::Credentials;
 use crate::pool::Permit;
+use crate::security::authenticate;
 use crate::shared::Shared;
 
 const SHUTDOWN: &str = "terminating connection due to administrator command";
@@ -53,6 +55,8 @@ pub struct Session {
     pub(crate) shared: Arc<Shared>,
     pub(crate) client: Client,
     user: String,
+    /// What connections to nodes are opened with for this session.
+    credentials: Credentials,
     number: u64,
     pub(crate) process_id: i32,
     activity: Arc<Activity>,
@@ -86,7 +90,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// Answers the startup of a client: checks the database, opens node 1 as the client's role, and
+    /// Answers the startup of a client: finds out who it is, checks the database, opens node 1 as the client's role, and
     /// passes on what that says of itself. `None`: refused, and the client has been told.
     pub async fn begin(
         shared: Arc<Shared>,
@@ -109,11 +113,6 @@ impl Session {
             return refuse(client, ErrorFields::fatal("28000", message)).await;
         };
         let database = find("database").unwrap_or_else(|| user.clone());
-        if database != shared.config.database {
-            let message = format!("database \"{database}\" does not exist");
-            let hint = format!("This cluster serves the database \"{}\".", shared.config.database);
-            return refuse(client, ErrorFields::fatal("3D000", message).with(b'H', hint)).await;
-        }
         if find("replication").is_some_and(|value| !matches!(value.as_str(), "false" | "off" | "0"))
         {
             let message = "replication connections are not supported by Tutti";
@@ -135,6 +134,16 @@ impl Session {
             let names: Vec<_> = unknown_options.iter().map(|(name, _)| name.as_str()).collect();
             put_negotiate_protocol_version(client.out(), PROTOCOL_3_0 & 0xffff, &names);
         }
+        let credentials = match authenticate(&shared, &mut client, &user, &database).await {
+            Ok(credentials) => credentials,
+            Err(Failure::Client(error)) => return Err(error),
+            Err(Failure::Statement(error)) => return refuse(client, as_fatal(*error)).await,
+        };
+        if database != shared.config.database {
+            let message = format!("database \"{database}\" does not exist");
+            let hint = format!("This cluster serves the database \"{}\".", shared.config.database);
+            return refuse(client, ErrorFields::fatal("3D000", message).with(b'H', hint)).await;
+        }
         let number = shared.next_session();
         let (process_id, secret, workers) = shared.backends.register(number, &user);
         let mut session = Self {
@@ -143,6 +152,7 @@ impl Session {
             shared,
             client,
             user,
+            credentials,
             number,
             process_id,
             workers,
@@ -170,13 +180,8 @@ impl Session {
                 Ok(Some(session))
             }
             Err(Failure::Client(error)) => Err(error),
-            Err(Failure::Statement(mut error)) => {
-                for (code, text) in &mut error.fields {
-                    if matches!(code, b'S' | b'V') {
-                        *text = "FATAL".to_owned();
-                    }
-                }
-                session.client.put_error(&error);
+            Err(Failure::Statement(error)) => {
+                session.client.put_error(&as_fatal(*error));
                 session.client.flush().await?;
                 Ok(None)
             }
@@ -412,6 +417,16 @@ impl Session {
         self.next_statement += 1;
         self.next_statement
     }
+}
+
+/// Whatever goes wrong before a session has begun ends it.
+fn as_fatal(mut error: ErrorFields) -> ErrorFields {
+    for (code, text) in &mut error.fields {
+        if matches!(code, b'S' | b'V') {
+            *text = "FATAL".to_owned();
+        }
+    }
+    error
 }
 
 async fn refuse(mut client: Client, error: ErrorFields) -> Result<Option<Session>, ClientError> {

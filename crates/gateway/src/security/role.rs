@@ -1,0 +1,95 @@
+//! What node 1 says about the role that a client wants to be.
+//!
+//! Owns: the question, and reading its answer.
+//! Never: remembers one: ALTER ROLE counts from the next login on.
+
+use tutti_sql::catalog::{NodeId, quote_literal};
+use zeroize::Zeroizing;
+
+use super::gate::Gate;
+use crate::failure::Failure;
+use crate::node::{NodeError, Rows};
+use crate::shared::Shared;
+
+/// Longest name of a role, in bytes (NAMEDATALEN - 1).
+const NAME_LEN_MAX: usize = 63;
+
+/// A role that exists. What it holds of the password is not printed.
+pub(super) struct Role {
+    pub(super) is_superuser: bool,
+    pub(super) may_login: bool,
+    /// Its password, if it has one, has not expired.
+    pub(super) is_valid: bool,
+    /// Most sessions at a time.
+    pub(super) limit: Option<usize>,
+    /// It has the privilege CONNECT on the cluster's database.
+    pub(super) may_connect: bool,
+    /// `rolpassword`.
+    pub(super) verifier: Option<Zeroizing<String>>,
+    /// Roles that it is a member of, itself included; empty unless asked for.
+    pub(super) groups: Vec<String>,
+}
+
+/// Asks node 1. `None`: there is no such role.
+pub(super) async fn ask(
+    shared: &Shared,
+    gate: &Gate,
+    name: &str,
+    groups: bool,
+) -> Result<Option<Role>, Failure> {
+    // PostgreSQL would cut a longer name, and rules would then be about another one.
+    if NAME_LEN_MAX < name.len() {
+        return Ok(None);
+    }
+    // As PostgreSQL's hba, which does not count superusers as members of everything.
+    let groups_sql = "WITH RECURSIVE of (role) AS (
+             SELECT r.oid
+             UNION SELECT m.roleid FROM pg_catalog.pg_auth_members AS m JOIN of ON m.member = of.role)
+         SELECT pg_catalog.array_agg(g.rolname) FROM of JOIN pg_catalog.pg_authid AS g ON g.oid = of.role";
+    let groups_sql = if groups { groups_sql } else { "SELECT NULL::pg_catalog.name[]" };
+    let sql = format!(
+        "SELECT r.rolsuper, r.rolcanlogin,
+             r.rolvaliduntil IS NULL OR pg_catalog.now() < r.rolvaliduntil,
+             r.rolconnlimit,
+             pg_catalog.has_database_privilege(r.oid, pg_catalog.current_database(), 'CONNECT'),
+             r.rolpassword
+         FROM pg_catalog.pg_authid AS r WHERE r.rolname = {literal}::pg_catalog.name;
+         SELECT pg_catalog.unnest(groups) FROM (
+             SELECT ({groups_sql}) AS groups
+             FROM pg_catalog.pg_authid AS r WHERE r.rolname = {literal}::pg_catalog.name) AS found",
+        literal = quote_literal(name),
+    );
+    let turn = gate.lookups.acquire().await.expect("never closed");
+    let mut connection = shared.connections.lend(&shared.config, NodeId::HOME).await?;
+    let answer = connection.query(&sql).await;
+    shared.connections.give_back(connection);
+    drop(turn);
+    let answer = answer.map_err(unreadable)?;
+    Ok(answer.first().filter(|rows| !rows.rows.is_empty()).map(|rows| read(rows, answer.get(1))))
+}
+
+fn read(rows: &Rows, groups: Option<&Rows>) -> Role {
+    let is = |column| rows.text(0, column) == Some("t");
+    let limit = rows.text(0, 3).and_then(|limit| limit.parse().ok());
+    let groups = groups.map_or_else(Vec::new, |groups| {
+        (0..groups.rows.len()).filter_map(|row| groups.text(row, 0).map(str::to_owned)).collect()
+    });
+    Role {
+        is_superuser: is(0),
+        may_login: is(1),
+        is_valid: is(2),
+        limit,
+        may_connect: is(4),
+        verifier: rows.text(0, 5).map(|verifier| Zeroizing::new(verifier.to_owned())),
+        groups,
+    }
+}
+
+/// The gateway's own role must be allowed to look.
+fn unreadable(error: NodeError) -> Failure {
+    let mut fields = error.to_fields();
+    if fields.sqlstate() == "42501" {
+        fields = fields.with(b'H', "The gateway's own role must be a superuser of the nodes.");
+    }
+    fields.into()
+}
