@@ -124,6 +124,9 @@ fn settings_follow_their_session_and_reach_no_other() -> Result<()> {
     ensure!(show(&mut one, "work_mem")? == "7MB" && show(&mut other, "work_mem")? == "11MB");
     other.query("DO $$ BEGIN PERFORM set_config('my.secret', 'x', false); END $$")?;
     ensure!(one.value("SELECT coalesce(current_setting('my.secret', true), '')")?.is_empty());
+    // Nor is seen that another one has used a name.
+    other.query("BEGIN; SET LOCAL my.own = 'x'; COMMIT")?;
+    ensure!(one.value("SELECT current_setting('my.own', true) IS NULL")? == "t");
     // SET LOCAL and what is rolled back end with the transaction.
     one.query("BEGIN; SET LOCAL work_mem = '1MB'; SET maintenance_work_mem = '2MB'; ROLLBACK")?;
     show(&mut other, "work_mem")?;

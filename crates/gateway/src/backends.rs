@@ -6,8 +6,8 @@
 //! Start reading at [`Workers`], then [`Target`].
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::Notify;
 use tutti_sql::catalog::NodeId;
@@ -32,6 +32,8 @@ pub struct BackendKey {
 #[derive(Debug)]
 pub struct Backend {
     key: BackendKey,
+    /// The session that it works for or has worked for last; 0: none yet.
+    session: AtomicI32,
     /// Cancel requests that were decided upon and not yet delivered.
     aimed: AtomicUsize,
     delivered: Notify,
@@ -40,7 +42,8 @@ pub struct Backend {
 impl Backend {
     /// Nobody aims at it yet.
     pub fn new(key: BackendKey) -> Arc<Self> {
-        Arc::new(Self { key, aimed: AtomicUsize::new(0), delivered: Notify::new() })
+        let (session, aimed) = (AtomicI32::new(0), AtomicUsize::new(0));
+        Arc::new(Self { key, session, aimed, delivered: Notify::new() })
     }
 
     /// Whether a cancel request is on its way to it.
@@ -91,6 +94,7 @@ impl Drop for Target {
 /// The backends that work for one session at the moment.
 #[derive(Debug)]
 pub struct Workers {
+    process_id: i32,
     secret: i32,
     /// The role that the session's client has logged in as.
     user: String,
@@ -100,6 +104,7 @@ pub struct Workers {
 impl Workers {
     /// From now on this backend works for the session.
     pub fn add(&self, backend: Arc<Backend>) {
+        backend.session.store(self.process_id, Ordering::Relaxed);
         self.backends().push(backend);
     }
 
@@ -121,7 +126,11 @@ impl Workers {
 
 /// Those of all sessions, by the process ids that clients are told.
 #[derive(Debug, Default)]
-pub struct Backends(Mutex<HashMap<i32, Arc<Workers>>>);
+pub struct Backends {
+    sessions: Mutex<HashMap<i32, Arc<Workers>>>,
+    /// Every backend with an open connection, by node and process id there.
+    open: Mutex<HashMap<(NodeId, i32), Weak<Backend>>>,
+}
 
 impl Backends {
     /// Registers the session of this number. Returns its process id, its secret, and where its
@@ -135,7 +144,7 @@ impl Backends {
         let process_id = FIRST_PROCESS_ID + place;
         let secret = rand::random();
         let user = user.to_owned();
-        let workers = Arc::new(Workers { secret, user, backends: Mutex::default() });
+        let workers = Arc::new(Workers { process_id, secret, user, backends: Mutex::default() });
         sessions.insert(process_id, workers.clone());
         (process_id, secret, workers)
     }
@@ -156,14 +165,22 @@ impl Backends {
         self.sessions().get(&process_id).map(|workers| workers.user.clone())
     }
 
-    /// The session that a node's process works for at the moment.
+    /// A connection has been opened.
+    pub fn note_open(&self, backend: &Arc<Backend>) {
+        let place = (backend.key.node, backend.key.process_id);
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.insert(place, Arc::downgrade(backend));
+        // Few are closed between two that are opened.
+        if open.len().is_multiple_of(64) {
+            open.retain(|_, backend| backend.strong_count() != 0);
+        }
+    }
+
+    /// The session that a node's process works for, or has worked for last.
     pub fn session_of(&self, node: NodeId, process_id: i32) -> Option<i32> {
-        let sessions = self.sessions();
-        let is_meant = |backend: &Arc<Backend>| {
-            (backend.key.node, backend.key.process_id) == (node, process_id)
-        };
-        let mut found = sessions.iter().filter(|(_, it)| it.backends().iter().any(is_meant));
-        found.next().map(|(session, _)| *session)
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let session = open.get(&(node, process_id))?.upgrade()?.session.load(Ordering::Relaxed);
+        (session != 0).then_some(session)
     }
 
     /// The backends of the session that a cancel request names; none if the secret is wrong.
@@ -187,7 +204,7 @@ impl Backends {
     }
 
     fn sessions(&self) -> MutexGuard<'_, HashMap<i32, Arc<Workers>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -235,6 +252,20 @@ mod tests {
         };
         tokio::join!(waiting, delivering);
         assert!(!backend.is_aimed_at());
+    }
+
+    #[test]
+    fn a_backend_is_remembered_by_the_session_it_worked_for_last() {
+        let all = Backends::default();
+        let (process_id, _, workers) = all.register(1, "a");
+        let backend = backend(4711);
+        all.note_open(&backend);
+        assert_eq!(all.session_of(NodeId(1), 4711), None);
+        workers.add(backend.clone());
+        workers.remove(&backend);
+        assert_eq!(all.session_of(NodeId(1), 4711), Some(process_id));
+        drop(backend);
+        assert_eq!(all.session_of(NodeId(1), 4711), None);
     }
 
     #[test]

@@ -92,6 +92,8 @@ pub enum Access {
 /// Whom a signal is for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum SignalTarget {
+    /// The session itself: `pg_backend_pid()`.
+    Own,
     /// A literal.
     Constant(i32),
     /// The client's parameter with this index, counted from 0.

@@ -15,6 +15,10 @@ use tutti_wire::error_fields::ErrorFields;
 /// SQLSTATE query_canceled: what a node says when the victim's statement was cancelled there.
 const CANCELED: &str = "57014";
 const DEADLOCK: &str = "40P01";
+/// SQLSTATE admin_shutdown.
+pub const TERMINATED: &str = "57P01";
+/// What PostgreSQL says with it.
+pub const TERMINATED_MESSAGE: &str = "terminating connection due to administrator command";
 const HINT: &str = "The transaction is the youngest of those that waited for each other over several nodes. Retry it.";
 
 /// One session's. Only the session itself changes it, except for the mark.
@@ -86,6 +90,9 @@ impl Activity {
     /// To be called where a failure is reported to the client, while its message is handled.
     #[must_use]
     pub fn reword(&self, error: ErrorFields) -> ErrorFields {
+        if self.is_terminated() && error.sqlstate() == CANCELED {
+            return ErrorFields::fatal(TERMINATED, TERMINATED_MESSAGE);
+        }
         let Some(mark) = self.locked_mark().take() else { return error };
         if error.sqlstate() != CANCELED || mark.last_message < self.message.load(Ordering::Relaxed)
         {

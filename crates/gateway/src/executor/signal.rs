@@ -14,6 +14,7 @@ impl Session {
     /// The number that was given; `None`: NULL, or in a form that only a node reads.
     pub(super) fn signal_target(&self, target: SignalTarget, call: &Call) -> Option<i32> {
         match (target, call) {
+            (SignalTarget::Own, _) => Some(self.process_id),
             (SignalTarget::Constant(number), _) => Some(number),
             (SignalTarget::Parameter(index), Call::Extended { arguments, .. }) => {
                 let index = usize::from(index);

@@ -55,6 +55,15 @@ pub struct Borrower<'a> {
     pub session: u64,
     /// What it has set.
     pub state: &'a Arc<SessionState>,
+    /// It has set names with a dot itself.
+    pub has_placeholders: bool,
+}
+
+impl Borrower<'_> {
+    /// Whether what the connection's earlier sessions have left on it can be cleaned.
+    fn may_have(&self, link: &Link) -> bool {
+        !link.has_placeholders || self.has_placeholders || link.owner == self.session
+    }
 }
 
 /// See the module's documentation.
@@ -95,8 +104,11 @@ impl Pool {
         let shelf = self.shelf(node);
         let generation = self.nodes.generation(node);
         while let Some(mut link) = shelf.take(borrower, self.config.pool.size) {
-            // Its server may have restarted since, or have closed it.
-            if link.generation == generation && link.connection().is_quiet() {
+            // Its server may have restarted since, or have closed it. What is not taken is closed.
+            if borrower.may_have(&link)
+                && link.generation == generation
+                && link.connection().is_quiet()
+            {
                 self.hand_over(&mut link, borrower).await?;
                 return Ok(link);
             }

@@ -62,10 +62,17 @@ impl Session {
             self.permit = Some(admitted.map_err(|full| Failure::from(full.to_fields()))?);
         }
         let state = self.settings.state().clone();
-        let (user, credentials) = (self.user.as_str(), &self.credentials);
-        let borrower = Borrower { user, credentials, session: self.number, state: &state };
-        let opened =
-            |connection, backend, slot| Link::new(shared.clone(), connection, backend, slot);
+        let borrower = Borrower {
+            user: &self.user,
+            credentials: &self.credentials,
+            session: self.number,
+            state: &state,
+            has_placeholders: self.settings.has_placeholders,
+        };
+        let opened = |connection, backend, slot| {
+            shared.backends.note_open(&backend);
+            Link::new(shared.clone(), connection, backend, slot)
+        };
         let mut link = shared.pool.lend(node, &borrower, opened).await?;
         link.work_for(&self.workers);
         self.links.insert(node, link);
@@ -105,6 +112,7 @@ impl Session {
             let Some(node) = free.next().copied() else { break };
             let Some(mut link) = self.links.remove(&node) else { continue };
             link.leaves.merge(left.clone());
+            link.has_placeholders |= self.settings.has_placeholders;
             if link.is_broken() || link.is_spoiled() {
                 continue;
             }

@@ -65,6 +65,9 @@ pub struct Link {
     pub state: Arc<SessionState>,
     /// What its owner has left there beyond these.
     pub leaves: Leaves,
+    /// Somebody has set a name with a dot: the server never forgets such a name, but gives it an empty
+    /// value where it is set back, which is not what a session sees that has never heard of it.
+    pub has_placeholders: bool,
     /// Generation of the node's connections that it belongs to; older ones are not lent.
     pub generation: u64,
     /// Since when it has been idle, in ticks of the pool.
@@ -96,6 +99,7 @@ impl Link {
             owner_lives: Weak::new(),
             state: Arc::default(),
             leaves: Leaves::default(),
+            has_placeholders: false,
             generation: 0,
             idle_since_tick: 0,
         })

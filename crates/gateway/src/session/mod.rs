@@ -39,14 +39,13 @@ pub use transaction::{Characteristics, Mode, Transaction};
 
 use crate::backends::Workers;
 use crate::client::{Client, ClientError};
-use crate::deadlock::Activity;
+use crate::deadlock::{Activity, TERMINATED, TERMINATED_MESSAGE};
 use crate::failure::Failure;
 use crate::node::Credentials;
 use crate::pool::Permit;
 use crate::security::authenticate;
 use crate::shared::Shared;
 
-const SHUTDOWN: &str = "terminating connection due to administrator command";
 const IDLE_IN_TRANSACTION: &str = "terminating connection due to idle-in-transaction timeout";
 const IDLE_SESSION: &str = "terminating connection due to idle-session timeout";
 
@@ -239,7 +238,7 @@ impl Session {
             return Ok(None);
         }
         if (is_outside && self.shared.is_draining()) || self.activity.is_terminated() {
-            return self.send_away("57P01", SHUTDOWN).await;
+            return self.send_away(TERMINATED, TERMINATED_MESSAGE).await;
         }
         if self.client.has_frame() {
             return self.client.next_frame().await;
@@ -262,7 +261,7 @@ impl Session {
                 frame = waiting => return frame,
                 () = activity.asked_to_look_up() => {
                     if (is_outside && self.shared.is_draining()) || activity.is_terminated() {
-                        return self.send_away("57P01", SHUTDOWN).await;
+                        return self.send_away(TERMINATED, TERMINATED_MESSAGE).await;
                     }
                 }
                 () = tokio::time::sleep(timeout.unwrap_or_default()), if timeout.is_some() => {

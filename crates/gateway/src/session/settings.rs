@@ -45,6 +45,8 @@ pub struct Settings {
     /// Name and SQL, in the order they were last set.
     kept: Vec<(String, String)>,
     state: Arc<SessionState>,
+    /// Names with a dot have been set, if only for a transaction.
+    pub has_placeholders: bool,
     /// Session default of isolation level and access mode, as node 1 says.
     pub characteristics: Characteristics,
     /// How long the client may be idle, as node 1 says.
@@ -63,13 +65,15 @@ pub struct IdleTimeouts {
 impl Settings {
     /// Of a session that begins with these (name and value).
     pub fn of_startup(startup: Vec<(String, String)>) -> Self {
-        let mut settings = Self { startup, ..Self::default() };
+        let has_placeholders = startup.iter().any(|(name, _)| is_placeholder(name));
+        let mut settings = Self { startup, has_placeholders, ..Self::default() };
         settings.renew_state();
         settings
     }
 
     /// Remembers a setting; an older one of the same name is forgotten. RESET only forgets.
     pub fn keep(&mut self, name: &str, sql: &str) {
+        self.has_placeholders |= is_placeholder(name);
         self.kept.retain(|(known, _)| known != name);
         if !sql.starts_with(RESET) {
             self.kept.push((name.to_owned(), sql.to_owned()));
@@ -166,6 +170,11 @@ pub(super) fn encoding_is_known(text: &str) -> bool {
     ["utf8", "unicode", "sqlascii", "default"].iter().any(|name| text.contains(name))
 }
 
+/// Whether it is a name that PostgreSQL takes without knowing it.
+fn is_placeholder(name: &str) -> bool {
+    name.contains('.')
+}
+
 /// Whether it is the gateway that answers SHOW of this name.
 pub(crate) fn is_own_setting(name: &str) -> bool {
     [PINNED, POOL].contains(&name)
@@ -185,6 +194,13 @@ impl Session {
         text: &str,
         call: &Call,
     ) -> Result<Done, Failure> {
+        if let Setting::Set { name }
+        | Setting::SetLocal { name }
+        | Setting::Reset { name }
+        | Setting::SetConfig { name, .. } = setting
+        {
+            self.settings.has_placeholders |= is_placeholder(name);
+        }
         match setting {
             Setting::Show { name } if is_own_setting(name) => {
                 let text = match name.as_str() {

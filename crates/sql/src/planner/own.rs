@@ -11,17 +11,25 @@ use crate::plan::{Own, OwnName};
 const PROCESS_ID: &str = "pg_backend_pid";
 const PREPARED_STATEMENTS: &str = "pg_prepared_statements";
 
+/// Views and functions of the server's that show its processes.
+const SHOWING_PROCESSES: [&str; 3] = ["pg_stat_", "pg_locks", "pg_blocking_pids"];
+
 /// Where in `text`, which is one statement, such words are.
 pub(super) fn own_names(text: &str) -> Vec<OwnName> {
     let lower = text.to_ascii_lowercase();
-    if !lower.contains(PROCESS_ID) && !lower.contains(PREPARED_STATEMENTS) {
+    // Beside the numbers of a server's processes, `pg_backend_pid()` is meant as one of them.
+    let shows_processes = SHOWING_PROCESSES.iter().any(|name| lower.contains(name));
+    let asks_for_number = lower.contains(PROCESS_ID) && !shows_processes;
+    if !asks_for_number && !lower.contains(PREPARED_STATEMENTS) {
         return Vec::new();
     }
     let Ok(scanned) = pg_query::scan(text) else { return Vec::new() };
     let is_comment =
         |token: &ScanToken| matches!(token.token(), Token::SqlComment | Token::CComment);
     let tokens: Vec<_> = scanned.tokens.into_iter().filter(|token| !is_comment(token)).collect();
-    Words { text, tokens }.find()
+    let mut found = Words { text, tokens }.find();
+    found.retain(|name| asks_for_number || !matches!(name.own, Own::ProcessId { .. }));
+    found
 }
 
 struct Words<'a> {
@@ -112,6 +120,7 @@ mod tests {
         check("SELECT pg_catalog.pg_backend_pid() AS x", &[("pg_catalog.pg_backend_pid()", named)]);
         check("SELECT f(1, pg_backend_pid(), 2)", &[("pg_backend_pid()", named)]);
         check("SELECT 1 WHERE pid = pg_backend_pid()", &[("pg_backend_pid()", named)]);
+        check("SELECT * FROM pg_stat_activity WHERE pid = pg_backend_pid()", &[]);
         check("SELECT 'pg_backend_pid()', my.pg_backend_pid(), pg_backend_pid", &[]);
     }
 

@@ -175,7 +175,12 @@ impl Session {
                 // Whoever tries again hears it again.
                 (statement.columns, statement.described_version) = (told, version - 1);
             }
-            return Err(Failure::error("0A000", "cached plan must not change result type"));
+            // Drivers know it by the routine, and prepare the statement anew.
+            let message = "cached plan must not change result type";
+            let error = ErrorFields::error("0A000", message)
+                .with(b'F', "plancache.c")
+                .with(b'R', "RevalidateCachedQuery");
+            return Err(error.into());
         }
         Ok(())
     }

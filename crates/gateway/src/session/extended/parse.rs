@@ -89,7 +89,7 @@ impl Session {
         self.turn_to(node, Access::Read).await?;
         let number = if name.is_empty() { None } else { Some(self.number_of(name)?) };
         let statement = self.statement(name)?;
-        let (id, types) = (statement.id, statement.types.clone());
+        let (id, types) = (statement.id, statement.types_given.clone());
         let Some(parsed) = statement.statement.clone() else { return Ok(String::new()) };
         let link = self.links.get_mut(&node).expect("turned to");
         let there = number.map_or_else(String::new, name_of);

@@ -12,7 +12,6 @@ pub(super) fn always(tree: &NodeEnum) -> Option<Refusal> {
         NodeEnum::CreatedbStmt(_)
         | NodeEnum::DropdbStmt(_)
         | NodeEnum::AlterDatabaseStmt(_)
-        | NodeEnum::AlterDatabaseSetStmt(_)
         | NodeEnum::AlterDatabaseRefreshCollStmt(_) => Refusal::unsupported(
             "databases are not created, changed or dropped through Tutti",
             "A cluster serves one database, which has a name of its own on every node.",

@@ -118,6 +118,11 @@ fn signal(name: &str, call: &FuncCall) -> Option<Planned> {
             a_const::Val::Ival(number) => SignalTarget::Constant(number.ival),
             _ => return None,
         },
+        NodeEnum::FuncCall(own)
+            if own.funcname.last().and_then(string) == Some("pg_backend_pid") =>
+        {
+            SignalTarget::Own
+        }
         NodeEnum::ParamRef(parameter) => {
             let index = u16::try_from(parameter.number).ok()?.checked_sub(1)?;
             SignalTarget::Parameter(index)
