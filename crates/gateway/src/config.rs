@@ -442,14 +442,6 @@ mod tests {
     }
 
     #[test]
-    fn the_example_can_be_used_and_shows_the_defaults() {
-        let example = include_str!("../../../docs/tutti.example.toml");
-        let config = Config::from_toml(example).unwrap();
-        assert_eq!((config.nodes.len(), config.rules.len()), (3, 2));
-        assert_eq!((config.limits, config.keepalive), (Limits::default(), Keepalive::default()));
-    }
-
-    #[test]
     fn a_configuration_prints_no_password() {
         let text = "[[node]]\nid = 1\nhost = 'localhost'\npassword = 'hush'\n";
         let config = Config::from_toml(text).unwrap();

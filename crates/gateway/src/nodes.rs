@@ -264,7 +264,8 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(10);
 
     fn nodes() -> Nodes {
-        let config = Config::from_toml("[[node]]\nid = 1\nhost = 'a'\n").expect("it is right");
+        let config =
+            Config::from_toml("[[node]]\nid = 1\nhost = '127.0.0.1'\n").expect("it is right");
         Nodes::new(&config)
     }
 

@@ -77,9 +77,11 @@ mod tests {
         let config = read_config(Path::new(example)).unwrap();
         assert_eq!(config.nodes.len(), 3);
         // What the example writes out are the defaults.
-        let short = "[[node]]\nid = 1\nhost = '10.0.0.11'\n";
+        let short = "[node_tls]\nsslrootcert = '/etc/tutti/nodes-ca.crt'\n\
+                     [[node]]\nid = 1\nhost = '10.0.0.11'\n";
         let short = Config::from_toml(short).unwrap();
-        assert_eq!(Config { nodes: short.nodes.clone(), ..config.clone() }, short);
+        let nodes = short.nodes.clone();
+        assert_eq!(Config { nodes, rules: Vec::new(), ..config.clone() }, short);
         assert_eq!(config.nodes[0], short.nodes[0]);
     }
 }

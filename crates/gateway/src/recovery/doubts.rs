@@ -139,7 +139,7 @@ mod tests {
     fn a_transaction_is_worked_on_once_at_a_time_until_no_node_is_left() {
         let doubts = Doubts::default();
         let config: String =
-            (1..=3).map(|id| format!("[[node]]\nid = {id}\nhost = 'a'\n")).collect();
+            (1..=3).map(|id| format!("[[node]]\nid = {id}\nhost = '127.0.0.1'\n")).collect();
         let all = Nodes::new(&crate::Config::from_toml(&config).expect("it is right"));
         let gid: Gid = "tutti_main_1_1_1".parse().expect("one of ours");
         let (one, two, three) = (NodeId(1), NodeId(2), NodeId(3));

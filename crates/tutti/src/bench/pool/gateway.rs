@@ -28,7 +28,7 @@ pub(super) async fn init(
     let output = Command::new(binary)
         .arg("init")
         .arg("--config")
-        .arg(write_config(dir, cluster, pool)?)
+        .arg(write_config(binary, dir, cluster, pool).await?)
         .kill_on_drop(true)
         .output()
         .await
@@ -53,7 +53,7 @@ pub(super) async fn serve(
     command
         .arg("serve")
         .arg("--config")
-        .arg(write_config(dir, cluster, pool)?)
+        .arg(write_config(binary, dir, cluster, pool).await?)
         .stdout(Stdio::piped());
     let log = dir.join(format!("{}.log", cluster.name()));
     let mut process = Process::start(name, &mut command, log)?;
@@ -69,15 +69,32 @@ pub(super) async fn serve(
     Ok((process, port))
 }
 
-/// Writes the configuration of a gateway in front of a cluster: only what every build knows, and the
-/// size of its pool if it is asked for, which builds that do not pool refuse.
-fn write_config(dir: &Path, cluster: &Cluster, pool: Option<u16>) -> anyhow::Result<PathBuf> {
+/// Whether a build has rules for who is let in. Those that have let nobody in without a password
+/// unless a rule says so; the others refuse to read one.
+async fn has_rules(binary: &Path) -> anyhow::Result<bool> {
+    let help = Command::new(binary).args(["up", "--help"]).kill_on_drop(true).output().await;
+    let help = help.with_context(|| format!("cannot run {}", binary.display()))?;
+    Ok(String::from_utf8_lossy(&help.stdout).contains("--allow-trust-off-loopback"))
+}
+
+/// Writes the configuration of a gateway in front of a cluster: only what every build knows, a rule
+/// for those that need one, and the size of its pool if it is asked for, which builds that do not
+/// pool refuse.
+async fn write_config(
+    binary: &Path,
+    dir: &Path,
+    cluster: &Cluster,
+    pool: Option<u16>,
+) -> anyhow::Result<PathBuf> {
     let mut text = format!("listen = \"127.0.0.1:0\"\ncluster = \"{}\"\n", cluster.name());
     if let Some(size) = pool {
         text += &format!("[pool]\nsize = {size}\n");
     }
     for (id, server) in (1..).zip(cluster.servers()) {
         text += &format!("[[node]]\nid = {id}\nhost = \"127.0.0.1\"\nport = {}\n", server.port());
+    }
+    if has_rules(binary).await? {
+        text += "[[rules]]\naddress = \"loopback\"\nmethod = \"trust\"\n";
     }
     let file = dir.join(format!("{}.toml", cluster.name()));
     fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
