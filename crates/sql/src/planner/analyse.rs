@@ -453,13 +453,18 @@ impl<'a> Analyser<'a> {
                 }
                 self.analysis.functions.merge(contents.functions);
                 // With one node nothing is expanded, for nothing needs to be.
-                if contents.distributed && 1 < self.context.catalog.nodes.len() {
+                let expands = contents.distributed && 1 < self.context.catalog.nodes.len();
+                if expands && !contents.apart {
                     return Err(Refusal::postgres(
                         "XX000",
                         format!("view \"{}\" was not expanded", relation.name),
                     ));
                 }
-                if contents.home { Spread::Home } else { Spread::Replicated }
+                match (expands, contents.home) {
+                    (true, _) => Spread::RoundRobin,
+                    (false, true) => Spread::Home,
+                    (false, false) => Spread::Replicated,
+                }
             }
             _ => Spread::of(relation),
         };

@@ -12,6 +12,7 @@ use super::analysis::{Analysis, ItemId, ModificationKind, Spread};
 use super::gather::{self, Order};
 use super::insert::refuse_unsafe_trigger;
 use super::pins::{Facts, Landing, landing};
+use super::views::Views;
 use super::{Context, dml, scatter, views};
 use crate::plan::{Access, Gather, NodeChoice, Pin, Plan, Planned, RunOn};
 use crate::refusal::Refusal;
@@ -22,7 +23,15 @@ use crate::refusal::Refusal;
 pub(crate) fn plan_select(select: &SelectStmt, context: &Context<'_>) -> Result<Planned, Refusal> {
     if let Some(expanded) = expanded(select, context)? {
         let analysis = analyse(&expanded, context)?;
-        return decide(&analysis, || expanded.clone(), context);
+        let planned = decide(&analysis, || expanded.clone(), context)?;
+        if matches!(planned.plan, Plan::Gather(_))
+            && analysis.locked.is_empty()
+            && let Some(tree) = with_views(select, context)?
+        {
+            let analysis = analyse(&tree, context)?;
+            return several_nodes(&analysis, &|| tree.clone(), home_reason(&analysis), context);
+        }
+        return Ok(planned);
     }
     let analysis = analyse_select(select, context)?;
     decide(&analysis, || NodeEnum::SelectStmt(Box::new(select.clone())), context)
@@ -36,9 +45,10 @@ pub(crate) fn gather_query(
     after: &str,
     context: &Context<'_>,
 ) -> Result<Gather, Refusal> {
-    let tree = match expanded(select, context)? {
-        Some(expanded) => expanded,
-        None => NodeEnum::SelectStmt(Box::new(select.clone())),
+    let tree = match (with_views(select, context)?, expanded(select, context)?) {
+        (Some(tree), _) if select.locking_clause.is_empty() => tree,
+        (_, Some(expanded)) => expanded,
+        _ => NodeEnum::SelectStmt(Box::new(select.clone())),
     };
     let analysis = analyse(&tree, context)?;
     refuse_impossible(&analysis)?;
@@ -53,7 +63,16 @@ fn expanded(select: &SelectStmt, context: &Context<'_>) -> Result<Option<NodeEnu
         return Ok(None);
     }
     let mut tree = NodeEnum::SelectStmt(Box::new(select.clone()));
-    Ok(views::expand(&mut tree, context)?.then_some(tree))
+    Ok(views::expand(&mut tree, Views::None, context)?.then_some(tree))
+}
+
+/// The query as it is gathered with the rights of its views: those that each node can answer for its
+/// own rows stay. `None` if there is none.
+fn with_views(select: &SelectStmt, context: &Context<'_>) -> Result<Option<NodeEnum>, Refusal> {
+    let Some(all) = expanded(select, context)? else { return Ok(None) };
+    let mut tree = NodeEnum::SelectStmt(Box::new(select.clone()));
+    let is_expanded = views::expand(&mut tree, Views::Apart, context)?;
+    Ok((!is_expanded || tree != all).then_some(tree))
 }
 
 fn decide(

@@ -1,6 +1,10 @@
 //! Views that contain distributed tables, written out as subqueries.
 //!
 //! Owns: what a view contains, and its expansion in a tree.
+//!
+//! A view has the rights and the policies of its owner, its query written out those of whoever
+//! asks. So where rows are gathered, a view stays one if each node can say its own part of it.
+//!
 //! Never: touches a view over replicated tables only, which every node can answer by itself.
 //! Start reading at [`expand`].
 
@@ -9,7 +13,7 @@ use pg_query::protobuf::{Alias, Node, RangeSubselect, RangeVar, SelectStmt};
 
 use super::analyse::analyse;
 use super::functions::FunctionUse;
-use super::{Context, walk};
+use super::{Context, scatter, walk};
 use crate::catalog::{NameScope, Relation, RelationKind};
 use crate::refusal::Refusal;
 
@@ -20,6 +24,8 @@ pub(super) struct Contents {
     pub(super) distributed: bool,
     /// Something that only node 1 has.
     pub(super) home: bool,
+    /// Its rows are those that each node finds for itself, put together.
+    pub(super) apart: bool,
     pub(super) functions: FunctionUse,
 }
 
@@ -32,14 +38,18 @@ pub(super) fn contents(
     let mut tree = parse(view, definition)?;
     let scope = NameScope::default();
     let context = Context { scope: &scope, ..*context };
-    expand(&mut tree, &context)?;
+    expand(&mut tree, Views::None, &context)?;
     let analysis = analyse(&tree, &context)?;
     let distributed = analysis.distributed().next().is_some();
-    Ok(Contents {
-        distributed,
-        home: analysis.home_relation.is_some() || analysis.functions.home.is_some(),
-        functions: analysis.functions,
-    })
+    let home = analysis.home_relation.is_some() || analysis.functions.home.is_some();
+    let apart = distributed
+        && !home
+        && !analysis.functions.reads_time
+        && analysis.functions.needs_cluster.is_none()
+        && analysis.time_in_view.is_none()
+        && analysis.locked.is_empty()
+        && scatter::obstacle(&analysis).is_none();
+    Ok(Contents { distributed, home, apart, functions: analysis.functions })
 }
 
 /// The tree with its views over distributed tables written out, if it has any.
@@ -51,7 +61,7 @@ pub(super) fn expanded_tree(
         return Ok(None);
     }
     let mut tree = tree.clone();
-    Ok(expand(&mut tree, context)?.then_some(tree))
+    Ok(expand(&mut tree, Views::None, context)?.then_some(tree))
 }
 
 /// Whether the query mentions a view at all.
@@ -80,10 +90,23 @@ pub(super) fn mentions_view(node: &NodeEnum, context: &Context<'_>) -> bool {
     found
 }
 
-/// Replaces each view that contains a distributed table by its query, and gives every `RangeVar` and
+/// Which views over distributed tables stay in a tree.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Views {
+    /// None of them.
+    None,
+    /// Those that each node can answer for its own rows.
+    Apart,
+}
+
+/// Replaces each view that contains a distributed table and does not stay by its query, and gives every `RangeVar` and
 /// `ColumnRef` of the tree a location of its own. Returns whether there was one.
-pub(super) fn expand(tree: &mut NodeEnum, context: &Context<'_>) -> Result<bool, Refusal> {
-    let expanded = replace(tree, context, &mut Vec::new())?;
+pub(super) fn expand(
+    tree: &mut NodeEnum,
+    staying: Views,
+    context: &Context<'_>,
+) -> Result<bool, Refusal> {
+    let expanded = replace(tree, staying, context, &mut Vec::new())?;
     if expanded {
         let mut next = 0;
         number(tree, &mut next);
@@ -93,6 +116,7 @@ pub(super) fn expand(tree: &mut NodeEnum, context: &Context<'_>) -> Result<bool,
 
 fn replace(
     tree: &mut NodeEnum,
+    staying: Views,
     context: &Context<'_>,
     ctes: &mut Vec<String>,
 ) -> Result<bool, Refusal> {
@@ -112,7 +136,7 @@ fn replace(
     let mut result = Ok(false);
     walk::write::children(tree, &mut |child| {
         let Ok(expanded) = &mut result else { return };
-        match replace_child(child, context, ctes) {
+        match replace_child(child, staying, context, ctes) {
             Ok(found) => *expanded |= found,
             Err(refusal) => result = Err(refusal),
         }
@@ -131,23 +155,26 @@ fn cte_name(node: &Node) -> Option<&str> {
 
 fn replace_child(
     child: &mut Node,
+    staying: Views,
     context: &Context<'_>,
     ctes: &mut Vec<String>,
 ) -> Result<bool, Refusal> {
     let Some(NodeEnum::RangeVar(range)) = &child.node else {
-        return child.node.as_mut().map_or(Ok(false), |node| replace(node, context, ctes));
+        return child.node.as_mut().map_or(Ok(false), |node| replace(node, staying, context, ctes));
     };
     if range.schemaname.is_empty() && ctes.contains(&range.relname) {
         return Ok(false);
     }
     let Some((relation, definition)) = view(range, context) else { return Ok(false) };
-    if !contents(relation, definition, context)?.distributed {
+    let contents = contents(relation, definition, context)?;
+    if !contents.distributed || (staying == Views::Apart && contents.apart) {
         return Ok(false);
     }
     let mut query = parse(relation, definition)?;
     let scope = NameScope::default();
     let inner = Context { scope: &scope, ..*context };
-    replace(&mut query, &inner, &mut Vec::new())?;
+    // What it reads is read with its rights, so nothing in it stays by itself.
+    replace(&mut query, Views::None, &inner, &mut Vec::new())?;
     let alias = alias(range, relation);
     child.node = Some(NodeEnum::RangeSubselect(Box::new(RangeSubselect {
         lateral: false,

@@ -397,8 +397,8 @@ fn gather() {
         "SELECT max(id) FROM big_orders",
         expect![[r#"
         gather on One(Any) Read
-          SELECT ROW("orders"."id", NULL, NULL, NULL)::"public"."orders"::text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
-          SELECT max(id) FROM (SELECT orders.id FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders) big_orders(id)
+          SELECT ROW("big_orders"."id")::"public"."big_orders"::text FROM "public"."big_orders" AS "big_orders" ("id") from AllNodes
+          SELECT max(id) FROM pg_catalog.unnest(<rows 0>::public.big_orders[]) big_orders
     "#]],
     );
     check(
