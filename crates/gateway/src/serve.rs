@@ -21,7 +21,7 @@ use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::WireError;
 use tutti_wire::startup::Startup;
 
-use crate::catalog::{self, NodeOids, OidMaps};
+use crate::catalog::{self, NodeOids, OidMaps, Seals};
 use crate::client::{Client, ClientError};
 use crate::config::{Config, NodeConfig};
 use crate::deadlock;
@@ -58,10 +58,10 @@ pub async fn serve(
     let settled = recoverer.settle_in_doubt().await?;
     let forgotten = recoverer.clean_decisions(incarnation).await?;
     tracing::info!(?settled, forgotten, incarnation, "settled what was in doubt");
-    complete_schema(&config).await?;
+    let seals = learn_seals(&config).await?;
     let catalog = catalog::load(&mut home).await?;
     let oids = read_oids(&config, &mut home).await?;
-    let shared = Arc::new(Shared::new(config, incarnation, catalog, oids));
+    let shared = Arc::new(Shared::new(config, incarnation, catalog, oids, seals));
 
     let mut watches = JoinSet::new();
     watches.spawn(deadlock::watch(shared.clone()));
@@ -148,22 +148,21 @@ async fn open_home(config: &Config) -> Result<NodeConnection, GatewayError> {
 }
 
 async fn open(config: &Config, node: &NodeConfig) -> Result<NodeConnection, GatewayError> {
-    let settings = [("application_name", "tutti gateway")];
+    let settings = [("application_name", "tutti gateway"), ("search_path", "pg_catalog, pg_temp")];
     let credentials = Credentials::of_gateway(node);
     Ok(NodeConnection::open(node, &node.user, &credentials, &config.database, &settings).await?)
 }
 
-/// A cluster that an earlier version made lacks tables that this one needs.
-async fn complete_schema(config: &Config) -> Result<(), GatewayError> {
-    const LACKS: &str = "SELECT WHERE pg_catalog.to_regclass('tutti.ticket') IS NULL";
+/// Reads what this gateway proves itself by to the nodes; completes the schema of a cluster that an
+/// earlier version has made.
+async fn learn_seals(config: &Config) -> Result<Seals, GatewayError> {
+    let mut seals = Seals::default();
     for node in &config.nodes {
         let mut connection = open(config, node).await?;
-        if !connection.rows(LACKS).await?.rows.is_empty() {
-            connection.query(catalog::schema::CREATE_SCHEMA).await?;
-        }
+        seals.learn(&mut connection).await?;
         connection.close();
     }
-    Ok(())
+    Ok(seals)
 }
 
 /// How the OIDs of every node differ from node 1's.

@@ -12,7 +12,7 @@ use tutti_txn::decision::Decision;
 use tutti_txn::gid::{ClusterTag, Gid};
 
 use crate::backends::{Backends, Target};
-use crate::catalog::OidMaps;
+use crate::catalog::{OidMaps, Seals};
 use crate::config::{Config, NodeConfig};
 use crate::deadlock::Activities;
 use crate::finisher::{self, Finishers};
@@ -61,6 +61,8 @@ pub struct Shared {
     pub activities: Activities,
     /// Which nodes may be read.
     pub nodes: Arc<Nodes>,
+    /// What tells the nodes that a statement in a client's transaction is the gateway's.
+    pub seals: Seals,
     /// Global transactions that are being committed here.
     pub live: Live,
     /// Those that recovery must finish.
@@ -81,7 +83,13 @@ impl Shared {
     /// For a gateway of this incarnation with this catalog.
     ///
     /// Requires: [`Config::check`] has passed, which makes the cluster's name a tag.
-    pub fn new(config: Config, incarnation: u64, catalog: Catalog, oids: OidMaps) -> Self {
+    pub fn new(
+        config: Config,
+        incarnation: u64,
+        catalog: Catalog,
+        oids: OidMaps,
+        seals: Seals,
+    ) -> Self {
         let cluster = config.cluster.parse().expect("Config::check has passed");
         let finishers = Finishers::new(&Arc::new(config.clone()), finisher::LANES_DEFAULT);
         let doors = Doors::new(config.switches.rooms);
@@ -104,6 +112,7 @@ impl Shared {
             doors,
             connections,
             nodes,
+            seals,
             live: Live::default(),
             doubts: Doubts::default(),
             plans: Plans::default(),

@@ -18,12 +18,12 @@ use super::rows::Answer;
 use crate::error::GatewayError;
 use crate::node::{NodeConnection, NodeError, Rows};
 
-/// With an empty search_path PostgreSQL writes every name qualified when it prints expressions. The
-/// setting is put back by the last statement, for connections that are inside a client's
+/// With no schema but its own in search_path PostgreSQL writes every name qualified when it prints
+/// expressions. Temporary tables come last, for a client can give them any name. The setting is put back by the last statement, for connections that are inside a client's
 /// transaction; elsewhere the whole string is one transaction, at whose end it is put back anyway.
 const HIDE_SEARCH_PATH: &str = "SELECT pg_catalog.set_config('tutti.search_path',
     pg_catalog.current_setting('search_path'), true);
-SELECT pg_catalog.set_config('search_path', '', true);";
+SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);";
 
 const SHOW_SEARCH_PATH: &str = "SELECT pg_catalog.set_config('search_path',
     pg_catalog.current_setting('tutti.search_path'), true)";
@@ -52,7 +52,7 @@ WHERE c.relkind = ANY ('{{r,p,v,m,S,f}}') AND {USER_SCHEMA};"
 
 /// An array is written as its element type with brackets: `int4[]`, since `_int4` is nobody's idea
 /// of a name. An identity column's default is the draw from its sequence, which for a partition may
-/// belong to the root.
+/// belong to the root; `pg_get_serial_sequence` would ask for rights on the schema.
 fn columns() -> String {
     format!(
         "SELECT a.attrelid, a.attnum, a.attname, a.atttypid,
@@ -60,11 +60,17 @@ fn columns() -> String {
          ELSE format('%I.%I[]', en.nspname, e.typname) END,
     a.attnotnull,
     CASE WHEN a.attgenerated <> '' THEN NULL
-         WHEN a.attidentity <> '' THEN format('nextval(%L::regclass)', coalesce(
-            pg_get_serial_sequence(format('%I.%I', n.nspname, c.relname), a.attname),
-            (SELECT pg_get_serial_sequence(format('%I.%I', rn.nspname, r.relname), a.attname)
-             FROM pg_class r JOIN pg_namespace rn ON rn.oid = r.relnamespace
-             WHERE r.oid = pg_partition_root(c.oid))))
+         WHEN a.attidentity <> '' THEN (
+            SELECT format('nextval(%L::regclass)', format('%I.%I', sn.nspname, s.relname))
+            FROM pg_attribute o
+            JOIN pg_depend k ON k.refclassid = 'pg_class'::regclass AND k.refobjid = o.attrelid
+                AND k.refobjsubid = o.attnum AND k.classid = 'pg_class'::regclass
+                AND k.deptype = 'i'
+            JOIN pg_class s ON s.oid = k.objid AND s.relkind = 'S'
+            JOIN pg_namespace sn ON sn.oid = s.relnamespace
+            WHERE o.attrelid IN (c.oid, pg_partition_root(c.oid)) AND o.attname = a.attname
+                AND NOT o.attisdropped
+            ORDER BY o.attrelid <> c.oid LIMIT 1)
          ELSE coalesce(pg_get_expr(d.adbin, d.adrelid), pg_get_expr(t.typdefaultbin, 0)) END,
     a.attgenerated <> '', a.attidentity, t.typtype = 'd',
     format_type(a.atttypid, a.atttypmod), a.atttypmod
@@ -82,7 +88,7 @@ ORDER BY a.attrelid, a.attnum;"
     )
 }
 
-fn functions() -> String {
+pub(super) fn functions() -> String {
     format!(
         "SELECT p.oid, n.nspname, p.proname, p.provolatile, p.prokind, p.proretset,
     CASE WHEN l.lanname <> ALL ('{{c,internal}}')
@@ -94,7 +100,7 @@ WHERE {USER_SCHEMA};"
 }
 
 /// Both relations and functions that views use.
-const VIEW_USES: &str = "SELECT DISTINCT r.ev_class, d.refobjid
+pub(super) const VIEW_USES: &str = "SELECT DISTINCT r.ev_class, d.refobjid
 FROM pg_rewrite r JOIN pg_class c ON c.oid = r.ev_class
 JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid
 WHERE c.relkind = ANY ('{v,m}') AND r.ev_type = '1' AND d.refobjid <> r.ev_class

@@ -9,9 +9,11 @@ mod functions;
 pub mod load;
 pub mod oids;
 pub mod placement;
+mod policies;
 pub mod redistribute;
 mod rows;
 pub mod schema;
+pub mod seals;
 pub mod sequences;
 pub mod verify;
 
@@ -22,5 +24,6 @@ pub use placement::{
 };
 pub use redistribute::Redistribution;
 pub(crate) use rows::Answer;
+pub use seals::Seals;
 pub use sequences::{disarm_sequences, rearm_sequences};
 pub use verify::verify;

@@ -14,6 +14,7 @@ use tutti_sql::statement::DistributeBy;
 
 use super::rows::Answer;
 use super::schema::{even_map, map_of};
+use super::seals::Seals;
 use crate::config::DefaultDistribution;
 use crate::error::GatewayError;
 use crate::node::NodeConnection;
@@ -68,7 +69,8 @@ pub struct Registration {
 }
 
 impl Registration {
-    /// SQL for one node: the table's placement, and its bucket map if the node has not got it.
+    /// SQL for one node, for the owner of the schema `tutti`: the table's placement, and its bucket map
+    /// if the node has not got it. What clients create is registered by [`register`].
     ///
     /// Idempotent. `nodes`: all nodes of the cluster, over which a new map is dealt out evenly.
     pub fn sql(&self, nodes: &[NodeId]) -> String {
@@ -118,17 +120,30 @@ ON CONFLICT DO NOTHING;\n",
     )
 }
 
-/// Registers a table on one node, inside the transaction that is open there.
+/// Registers a table on one node, inside the transaction that is open there, under its role.
 ///
-/// Errors: [`GatewayError::Refused`] (42P01) if the table is not on this node; the node's own.
+/// Errors: [`GatewayError::Refused`] (42P01) if the table is not on this node; the node's own: 42501
+/// if the role could not ALTER it.
 pub async fn register(
     connection: &mut NodeConnection,
     registration: &Registration,
-    nodes: &[NodeId],
+    seals: &Seals,
 ) -> Result<(), GatewayError> {
-    let answer = connection.rows(&registration.sql(nodes)).await?;
-    if answer.tag != "INSERT 0 1" {
-        let Registration { schema, table, .. } = registration;
+    let Registration { schema, table, placement } = registration;
+    let (key, map, family) = match placement {
+        PlacementKind::Hash { key, key_type, map } => (key.as_str(), map.0, key_type.family()),
+        _ => ("", 0, ""),
+    };
+    let map = map.to_string();
+    let parts = [schema, table, placement.as_str(), key, &map, family];
+    let message: String = parts.iter().map(|part| format!("{}:{part}", part.len())).collect();
+    let seal = seals.seal(connection, &format!("placement {message}"));
+    let arguments: Vec<_> = [schema, table, placement.as_str(), key].map(quote_literal).into();
+    let sql =
+        format!("SELECT tutti.register({}, {map}, '{family}', '{seal}')", arguments.join(", "));
+    let rows = connection.rows(&sql).await?;
+    let answer = Answer { node: connection.node(), what: "a registration", rows: &rows };
+    if !answer.boolean(0, 0)? {
         let node = connection.node();
         let message = format!("relation \"{schema}.{table}\" does not exist on node {node}");
         return Err(Refusal::postgres("42P01", message).into());
@@ -138,16 +153,14 @@ pub async fn register(
 
 /// Removes the registrations of tables that are gone from this node.
 pub async fn unregister_dropped(connection: &mut NodeConnection) -> Result<(), GatewayError> {
-    const SQL: &str = "DELETE FROM tutti.placement p WHERE NOT EXISTS
-        (SELECT FROM pg_catalog.pg_class c WHERE c.oid = p.relation)";
-    connection.rows(SQL).await?;
+    connection.rows("SELECT tutti.forget_dropped()").await?;
     Ok(())
 }
 
 /// Makes the catalog's version grow when the transaction commits. For node 1 at least; the same on
 /// all nodes keeps them alike.
 pub async fn note_change(connection: &mut NodeConnection) -> Result<(), GatewayError> {
-    connection.rows("INSERT INTO tutti.change DEFAULT VALUES").await?;
+    connection.rows("SELECT tutti.note_change()").await?;
     Ok(())
 }
 

@@ -21,6 +21,7 @@ use super::placement::{
     PlacementKind, Registration, note_change, placement_in_catalog, placement_of, register,
 };
 use super::rows::Answer;
+use super::seals::Seals;
 use crate::error::GatewayError;
 use crate::node::{NodeConnection, NodeError};
 
@@ -81,8 +82,9 @@ impl Redistribution {
     /// Finds out what has to move. `home` is in the transaction on node 1; `catalog` is what that
     /// transaction sees.
     ///
-    /// Errors: [`GatewayError::Refused`] for what is no table, for partitions (their root must be
-    /// named), and for a column that cannot be a key.
+    /// Errors: [`GatewayError::Refused`] for what is no table, for tables of others (the rights are
+    /// those of ALTER TABLE), for partitions (their root must be named), and for a column that cannot
+    /// be a key.
     pub async fn plan(
         home: &mut NodeConnection,
         catalog: &Catalog,
@@ -126,7 +128,11 @@ impl Redistribution {
     ///
     /// Errors: a node's own, or [`GatewayError::Refused`]; the caller must then roll back on all
     /// nodes.
-    pub async fn perform(&self, connections: &mut Connections<'_>) -> Result<(), GatewayError> {
+    pub async fn perform(
+        &self,
+        connections: &mut Connections<'_>,
+        seals: &Seals,
+    ) -> Result<(), GatewayError> {
         // Node 1 first, as by every statement that concerns all nodes.
         for connection in connections.values_mut() {
             let sql = format!("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE", self.root);
@@ -135,7 +141,7 @@ impl Redistribution {
         // Rows are compared with the bucket map, so a new one must be there before they move.
         for connection in connections.values_mut() {
             for registration in &self.registrations {
-                register(connection, registration, &self.nodes).await?;
+                register(connection, registration, seals).await?;
             }
             note_change(connection).await?;
         }
@@ -361,7 +367,8 @@ async fn read_family(
     UNION SELECT h.inhrelid FROM family f JOIN pg_catalog.pg_inherits h ON h.inhparent = f.oid
 )
 SELECT n.nspname, c.relname, c.relkind,
-    EXISTS (SELECT FROM pg_catalog.pg_inherits h WHERE h.inhrelid = {0})
+    EXISTS (SELECT FROM pg_catalog.pg_inherits h WHERE h.inhrelid = {0}),
+    pg_catalog.pg_has_role(c.relowner, 'USAGE')
 FROM family f JOIN pg_catalog.pg_class c ON c.oid = f.oid
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 ORDER BY c.oid = {0} DESC, n.nspname, c.relname",
@@ -372,6 +379,9 @@ ORDER BY c.oid = {0} DESC, n.nspname, c.relname",
     let mut family = Vec::with_capacity(answer.len());
     for row in 0..answer.len() {
         let name = answer.text(row, 1)?.to_owned();
+        if !answer.boolean(row, 4)? {
+            return Err(Refusal::postgres("42501", format!("must be owner of table {name}")).into());
+        }
         if answer.boolean(row, 3)? {
             return Err(Refusal::unsupported(
                 format!("cannot redistribute \"{}\" alone", relation.name),

@@ -1,7 +1,9 @@
 //! The schema `tutti`, as it is on every node.
 //!
-//! Owns: its tables, who may touch them, and the version of their shape.
-//! Never: runs anything; `init` does.
+//! Owns: its tables, who may touch them, the functions by which a client's transaction changes them,
+//! and the version of their shape.
+//! Never: runs anything; `init` and `serve` do.
+//! Start reading at [`CREATE_SCHEMA`]; what a role can do with it is told in `docs/roles.md`.
 //!
 //! Every node has the whole schema, so that any of them can answer for the cluster and a node that
 //! comes back knows who it is. It is changed only inside the global transaction of the DDL that it
@@ -10,14 +12,27 @@
 use tutti_sql::catalog::{BucketMap, MapId, NodeId};
 use tutti_sql::hash::{BUCKET_COUNT, KeyType};
 
-/// Creates the schema where it is missing. Runs as one transaction, and again without effect.
+/// Version of the tables, rights and functions below. Grows with every change of them, so that a
+/// gateway completes what an earlier one has made.
+pub const SHAPE: u32 = 2;
+
+/// Creates the schema where it is missing, and brings an older one to this shape. Runs as one
+/// transaction, and again without effect.
 ///
-/// Whoever may create a table through the gateway must be able to register it, and whoever writes on
-/// several nodes to record a decision: nodes see these statements from the client's own role. So
-/// PUBLIC may write these tables, and a client that means harm can damage the catalog until roles
-/// are separated (the gateway in front of production is an issue of its own).
+/// A client's statements reach a node under the client's own role, those of the gateway that belong
+/// to the client's transaction as well: who creates a table must register it, who writes on several
+/// nodes may have to record a decision. So nobody but the owner (the gateway's role) may write a
+/// table of this schema; functions that run as the owner do, and check what they are asked for:
+/// - `record_decision` and `register` want a seal that only a gateway can make, see
+///   [`Seals`](super::Seals), and `register` also the rights of ALTER TABLE on the table;
+/// - `note_change`, `forget_dropped` and `insert_ticket` take no arguments, and whoever calls them
+///   without need changes nothing that anybody reads anything from.
+///
+/// Row security keeps out members of `pg_read_all_data` and `pg_write_all_data`, and what default
+/// privileges have given to others is taken back.
 pub const CREATE_SCHEMA: &str = "
 SET client_min_messages = warning;
+SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
 SELECT pg_catalog.pg_advisory_xact_lock(8390880220001);
 CREATE SCHEMA IF NOT EXISTS tutti;
 GRANT USAGE ON SCHEMA tutti TO PUBLIC;
@@ -85,9 +100,143 @@ COMMENT ON TABLE tutti.ticket IS 'Every SERIALIZABLE transaction over several no
 CREATE SEQUENCE IF NOT EXISTS tutti.incarnation;
 COMMENT ON SEQUENCE tutti.incarnation IS 'Drawn on node 1 by every gateway when it starts; part of the identifiers of its transactions.';
 
-GRANT SELECT ON ALL TABLES IN SCHEMA tutti TO PUBLIC;
-GRANT INSERT ON tutti.decision, tutti.ticket, tutti.change, tutti.map, tutti.bucket TO PUBLIC;
-GRANT INSERT, UPDATE, DELETE ON tutti.placement TO PUBLIC;
+CREATE TABLE IF NOT EXISTS tutti.secret (
+    only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
+    shape integer NOT NULL,
+    secret bytea NOT NULL
+);
+COMMENT ON TABLE tutti.secret IS 'What gateways prove themselves by to the functions of this schema, and the version of the schema. Nobody else may read it.';
+INSERT INTO tutti.secret (shape, secret) VALUES (0, pg_catalog.sha256(pg_catalog.convert_to(
+    pg_catalog.gen_random_uuid()::pg_catalog.text || pg_catalog.gen_random_uuid(), 'UTF8')))
+ON CONFLICT DO NOTHING;
+
+CREATE OR REPLACE FUNCTION tutti.is_sealed(message text, seal text) RETURNS boolean
+LANGUAGE plpgsql STABLE AS $tutti$
+BEGIN
+    RETURN (SELECT pg_catalog.encode(pg_catalog.sha256(s.secret OPERATOR(pg_catalog.||)
+        pg_catalog.sha256(s.secret OPERATOR(pg_catalog.||) pg_catalog.convert_to(
+            pg_catalog.concat(pg_catalog.pg_backend_pid(), ' ', message), 'UTF8'))), 'hex')
+        OPERATOR(pg_catalog.=) seal FROM tutti.secret s);
+END $tutti$;
+COMMENT ON FUNCTION tutti.is_sealed IS 'Whether a gateway has made this seal, for this message and this backend. For the functions of this schema: nobody else can read the secret.';
+
+CREATE OR REPLACE FUNCTION tutti.record_decision(decided text, seal text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $tutti$
+BEGIN
+    IF tutti.is_sealed('decision ' || decided, seal) IS NOT TRUE THEN
+        RAISE insufficient_privilege USING MESSAGE = 'only a gateway can record a decision';
+    END IF;
+    INSERT INTO tutti.decision (gid, decision) VALUES (decided, 'committed');
+END $tutti$;
+COMMENT ON FUNCTION tutti.record_decision IS 'Records that the transaction of this identifier is committed, if the transaction that calls it commits.';
+
+CREATE OR REPLACE FUNCTION tutti.register(named_schema text, named_table text, new_kind text,
+    new_key text, new_map integer, new_family text, seal text) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $tutti$
+DECLARE
+    message text;
+    found oid;
+    found_owner oid;
+    acting name := CASE current_setting('role') WHEN 'none' THEN session_user
+        ELSE current_setting('role') END;
+BEGIN
+    SELECT 'placement ' || string_agg(octet_length(part) || ':' || part, '' ORDER BY position)
+        INTO message
+        FROM unnest(ARRAY[named_schema, named_table, new_kind, new_key, new_map::text, new_family])
+            WITH ORDINALITY AS u (part, position);
+    IF tutti.is_sealed(message, seal) IS NOT TRUE THEN
+        RAISE insufficient_privilege USING MESSAGE = 'only a gateway can register a table';
+    END IF;
+    SELECT c.oid, c.relowner INTO found, found_owner
+        FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE n.nspname = named_schema AND c.relname = named_table;
+    IF found IS NULL THEN
+        RETURN false;
+    END IF;
+    IF NOT pg_has_role(acting, found_owner, 'USAGE') THEN
+        RAISE insufficient_privilege
+            USING MESSAGE = format('must be owner of table %s', named_table);
+    END IF;
+    IF new_kind = 'hash' THEN
+        -- Whoever comes second waits for the first and finds the same map: its content depends on
+        -- the nodes only.
+        INSERT INTO tutti.map (id, key_family) VALUES (new_map, new_family) ON CONFLICT DO NOTHING;
+        INSERT INTO tutti.bucket (map, bucket, node)
+            SELECT new_map, b, nodes.ids[1 + b * cardinality(nodes.ids) / 1024]
+            FROM generate_series(0, 1023) AS b,
+                (SELECT array_agg(id ORDER BY id) AS ids FROM tutti.node) AS nodes
+            WHERE NOT EXISTS (SELECT FROM tutti.bucket WHERE map = new_map)
+            ON CONFLICT DO NOTHING;
+    END IF;
+    -- A key that is missing becomes NULL, which the table's own CHECK refuses.
+    INSERT INTO tutti.placement AS p (relation, kind, key_attnum, key_type, key_typmod, map)
+        SELECT found, new_kind, a.attnum, a.atttypid, a.atttypmod,
+            CASE new_kind WHEN 'hash' THEN new_map END
+        FROM (VALUES (found)) AS v (oid) LEFT JOIN pg_attribute a
+            ON a.attrelid = v.oid AND new_kind = 'hash' AND a.attname = new_key
+                AND NOT a.attisdropped
+        ON CONFLICT (relation) DO UPDATE SET kind = excluded.kind, map = excluded.map,
+            key_attnum = excluded.key_attnum, key_type = excluded.key_type,
+            key_typmod = excluded.key_typmod;
+    RETURN true;
+END $tutti$;
+COMMENT ON FUNCTION tutti.register IS 'Says where the rows of a table are; false if there is no such table. The role must be the owner of the table, and the caller a gateway.';
+
+CREATE OR REPLACE FUNCTION tutti.note_change() RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $tutti$
+BEGIN
+    INSERT INTO tutti.change DEFAULT VALUES;
+END $tutti$;
+COMMENT ON FUNCTION tutti.note_change IS 'Makes the version of the catalog grow.';
+
+CREATE OR REPLACE FUNCTION tutti.forget_dropped() RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $tutti$
+    DELETE FROM tutti.placement p
+    WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_class c WHERE c.oid = p.relation)
+$tutti$;
+COMMENT ON FUNCTION tutti.forget_dropped IS 'Removes the registrations of tables that are gone.';
+
+CREATE OR REPLACE FUNCTION tutti.insert_ticket() RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $tutti$
+BEGIN
+    INSERT INTO tutti.ticket (gid) VALUES ('');
+END $tutti$;
+COMMENT ON FUNCTION tutti.insert_ticket IS 'Makes a SERIALIZABLE transaction visible to the sentinel of this node.';
+
+DO $tutti$
+DECLARE
+    given record;
+BEGIN
+    FOR given IN
+        SELECT DISTINCT 'TABLE' AS what, c.oid::regclass::text AS name,
+            CASE g.grantee WHEN 0 THEN 'PUBLIC' ELSE g.grantee::regrole::text END AS grantee
+        FROM pg_class c CROSS JOIN LATERAL aclexplode(c.relacl) AS g
+        WHERE c.relnamespace = 'tutti'::regnamespace AND g.grantee <> c.relowner
+            AND c.relkind IN ('r', 'S')
+        UNION SELECT 'FUNCTION', p.oid::regprocedure::text,
+            CASE g.grantee WHEN 0 THEN 'PUBLIC' ELSE g.grantee::regrole::text END
+        FROM pg_proc p CROSS JOIN LATERAL aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS g
+        WHERE p.pronamespace = 'tutti'::regnamespace AND g.grantee <> p.proowner
+    LOOP
+        EXECUTE format('REVOKE ALL ON %s %s FROM %s', given.what, given.name, given.grantee);
+    END LOOP;
+    FOR given IN SELECT oid::regclass::text AS name FROM pg_class
+        WHERE relnamespace = 'tutti'::regnamespace AND relkind = 'r' AND NOT relrowsecurity
+    LOOP
+        EXECUTE format('ALTER TABLE %s ENABLE ROW LEVEL SECURITY', given.name);
+    END LOOP;
+    FOR given IN SELECT c.oid::regclass::text AS name FROM pg_class c
+        WHERE c.relnamespace = 'tutti'::regnamespace
+            AND c.relname IN ('cluster', 'node', 'map', 'bucket', 'placement', 'change')
+            AND NOT EXISTS (SELECT FROM pg_policy p WHERE p.polrelid = c.oid)
+    LOOP
+        EXECUTE format('CREATE POLICY readable ON %s FOR SELECT USING (true)', given.name);
+    END LOOP;
+END $tutti$;
+GRANT SELECT ON tutti.cluster, tutti.node, tutti.map, tutti.bucket, tutti.placement, tutti.change TO PUBLIC;
+GRANT EXECUTE ON FUNCTION tutti.record_decision, tutti.register, tutti.note_change,
+    tutti.forget_dropped, tutti.insert_ticket TO PUBLIC;
+UPDATE tutti.secret SET shape = 2;
 ";
 
 /// The bucket map that tables with keys of this type get: each family of types has one of its own,
@@ -136,6 +285,11 @@ mod tests {
         }
         let families: BTreeSet<_> = KeyType::ALL.into_iter().map(KeyType::family).collect();
         assert_eq!(family_of_map.len(), families.len());
+    }
+
+    #[test]
+    fn the_schema_says_its_own_version() {
+        assert!(CREATE_SCHEMA.contains(&format!("SET shape = {SHAPE};")));
     }
 
     #[test]

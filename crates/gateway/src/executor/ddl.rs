@@ -24,7 +24,7 @@ impl Session {
         let others: Vec<_> = nodes.into_iter().filter(|node| *node != NodeId::HOME).collect();
         let alters =
             text.trim_start().get(..5).is_some_and(|word| word.eq_ignore_ascii_case("alter"));
-        self.transaction.changed_defaults |= alters && names_sessions_defaults(text);
+        self.transaction.changed_defaults |= changes_what_sessions_begin_with(text);
         for node in &others {
             if ddl.touches_sequences && alters {
                 // The copy stands at the old bounds' end, which new bounds may leave out.
@@ -85,9 +85,10 @@ impl Session {
         else {
             return Ok(());
         };
+        let shared = self.shared.clone();
         for node in catalog.nodes.clone() {
             let connection = self.link(node).await?.connection();
-            catalog::register(connection, &registration, &catalog.nodes).await?;
+            catalog::register(connection, &registration, &shared.seals).await?;
         }
         Ok(())
     }
@@ -108,18 +109,24 @@ impl Session {
     }
 
     /// A transaction that changed the schema has ended: everybody gets the result.
+    ///
+    /// It is read over connections of the gateway's own. What the client's connection says is good
+    /// enough for the client alone: its operators and temporary tables may go by the names of
+    /// PostgreSQL's.
     pub(crate) async fn publish_catalog(&mut self, committed: bool) -> Result<(), Failure> {
         if committed {
-            let previous = self.catalog.clone();
-            let connection = self.link(NodeId::HOME).await?.connection();
-            let catalog = catalog::reload(connection, &previous).await?;
-            let at_home = NodeOids::load(connection).await?;
+            let shared = self.shared.clone();
+            let mut home = shared.connections.lend(&shared.config, NodeId::HOME).await?;
+            let catalog = catalog::reload(&mut home, &self.catalog).await?;
+            let at_home = NodeOids::load(&mut home).await?;
+            shared.connections.give_back(home);
             let mut others = Vec::new();
-            for node in self.catalog.nodes.clone().into_iter().filter(|n| *n != NodeId::HOME) {
-                let connection = self.link(node).await?.connection();
-                others.push((node, NodeOids::load(connection).await?));
+            for node in catalog.nodes.iter().copied().filter(|node| *node != NodeId::HOME) {
+                let mut connection = shared.connections.lend(&shared.config, node).await?;
+                others.push((node, NodeOids::load(&mut connection).await?));
+                shared.connections.give_back(connection);
             }
-            self.shared.publish(catalog, OidMaps::compare(&at_home, &others));
+            shared.publish(catalog, OidMaps::compare(&at_home, &others));
         }
         self.catalog = self.shared.catalog();
         Ok(())
@@ -132,9 +139,33 @@ impl From<GatewayError> for Failure {
     }
 }
 
-/// Whether an ALTER may be one of those that give new sessions other settings or rights to begin
-/// with: ROLE, USER, DATABASE, SYSTEM.
-fn names_sessions_defaults(text: &str) -> bool {
-    let what = text.split_ascii_whitespace().nth(1).unwrap_or_default();
-    ["role", "user", "database", "system"].iter().any(|word| what.eq_ignore_ascii_case(word))
+/// Whether a statement may be one of those that give new sessions other settings or rights to begin
+/// with, ALTER ROLE and its kin; or a name to another role: connections know their role by its
+/// number, and whoever logs in under a name that was given anew must not get one of the old role's.
+fn changes_what_sessions_begin_with(text: &str) -> bool {
+    let words = || text.split(|c: char| !c.is_alphanumeric() && c != '_');
+    let names = |wanted: &[&str]| {
+        words().any(|word| wanted.iter().any(|wanted| word.eq_ignore_ascii_case(wanted)))
+    };
+    // Words in a comment or a column's name count too: new connections cost little.
+    names(&["alter", "drop"]) && names(&["role", "user", "group", "database", "system"])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn roles_that_are_changed_or_dropped_count_wherever_the_words_stand() {
+        for text in [
+            "ALTER ROLE a RENAME TO b",
+            "/* app */ drop user a",
+            "DROP/**/GROUP a",
+            "ALTER DATABASE d SET x = 1",
+        ] {
+            assert!(changes_what_sessions_begin_with(text), "{text}");
+        }
+        assert!(!changes_what_sessions_begin_with("CREATE TABLE t (role text)"));
+        assert!(!changes_what_sessions_begin_with("DROP TABLE t"));
+    }
 }

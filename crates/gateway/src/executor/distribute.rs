@@ -90,9 +90,10 @@ impl Session {
         let catalog = self.catalog.clone();
         let home = self.link(NodeId::HOME).await?.connection();
         let redistribution = Redistribution::plan(home, &catalog, &relation, wanted).await?;
+        let shared = self.shared.clone();
         let links = self.links.iter_mut();
         let mut connections = links.map(|(node, link)| (*node, link.connection())).collect();
-        let performed = redistribution.perform(&mut connections).await;
+        let performed = redistribution.perform(&mut connections, &shared.seals).await;
         performed?;
         for node in catalog.nodes.clone() {
             catalog::note_change(self.link(node).await?.connection()).await?;

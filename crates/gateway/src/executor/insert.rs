@@ -281,7 +281,7 @@ impl Session {
         insert: &Template,
         call: &Call,
     ) -> Result<Done, Failure> {
-        self.refuse_move_of_referenced(relation).await?;
+        self.refuse_moves_that_are_no_updates(relation).await?;
         self.need_transaction();
         let mut dealt: BTreeMap<NodeId, ArrayLiteral> = BTreeMap::new();
         let mut moved = 0;
@@ -309,21 +309,59 @@ impl Session {
         Ok(Done::Tag(format!("UPDATE {moved}")))
     }
 
-    /// Taking a row out and putting it back would run the actions of foreign keys that point to it.
-    async fn refuse_move_of_referenced(&mut self, relation: &Relation) -> Result<(), Failure> {
+    /// Taking a row out and putting it back would run the actions of foreign keys that point to it,
+    /// and asks for other rights than an UPDATE, by other policies.
+    async fn refuse_moves_that_are_no_updates(
+        &mut self,
+        relation: &Relation,
+    ) -> Result<(), Failure> {
+        let Relation { oid, name, .. } = relation;
+        let key = match &relation.placement {
+            Placement::Hash { key, .. } => relation.columns[*key].name.as_str(),
+            _ => "",
+        };
         let sql = format!(
-            "SELECT conname FROM pg_catalog.pg_constraint WHERE contype = 'f' AND confrelid = {} LIMIT 1",
-            relation.oid
+            "SELECT EXISTS (SELECT FROM pg_catalog.pg_constraint \
+                            WHERE contype = 'f' AND confrelid = {oid}), \
+             pg_catalog.has_column_privilege({oid}::pg_catalog.oid, {}, 'UPDATE'), \
+             pg_catalog.has_table_privilege({oid}::pg_catalog.oid, 'INSERT') \
+                AND pg_catalog.has_table_privilege({oid}::pg_catalog.oid, 'DELETE'), \
+             pg_catalog.row_security_active({oid}::pg_catalog.oid)",
+            quote_literal(key)
         );
         let rows = self.internal_rows(NodeId::HOME, Access::Read, &sql, &Call::Simple).await?;
-        match rows.first() {
-            None => Ok(()),
-            Some(_) => Err(Failure::unsupported(
-                format!("changing the distribution key of \"{}\" is not supported", relation.name),
+        let is = |column: usize| {
+            let value = rows.first().and_then(|row| row.get(column)).cloned().flatten();
+            value.as_deref() == Some(b"t".as_slice())
+        };
+        let refuse = |detail: &str, hint: &str| {
+            let message = format!("changing the distribution key of \"{name}\" is not supported");
+            Err(Failure::unsupported(message, detail, hint))
+        };
+        if !is(1) {
+            return Err(Failure::error("42501", format!("permission denied for table {name}")));
+        }
+        if is(0) {
+            return refuse(
                 "Foreign keys point to the table, and its rows would leave their node.",
                 "Insert a new row, repoint the references, then delete the old one.",
-            )),
+            );
         }
+        if !is(2) {
+            return refuse(
+                "Rows that move to another node are deleted and inserted, and the role has no right \
+                 to do that.",
+                "GRANT INSERT, DELETE on the table, or let its owner change the key.",
+            );
+        }
+        if is(3) {
+            return refuse(
+                "Rows that move to another node are deleted and inserted, and row security has other \
+                 policies for that than for UPDATE.",
+                "Delete the rows and insert them with their new key, in one transaction.",
+            );
+        }
+        Ok(())
     }
 }
 

@@ -91,7 +91,12 @@ pub async fn init(config: &Config, adopt: bool) -> Result<(), GatewayError> {
 }
 
 async fn connect(config: &Config, node: &NodeConfig) -> Result<NodeConnection, GatewayError> {
-    let settings = [("application_name", "tutti"), ("client_encoding", "UTF8")];
+    // Whoever may create functions in another schema shall not lend theirs to a superuser.
+    let settings = [
+        ("application_name", "tutti"),
+        ("client_encoding", "UTF8"),
+        ("search_path", "pg_catalog, pg_temp"),
+    ];
     let credentials = Credentials::of_gateway(node);
     Ok(NodeConnection::open(node, &node.user, &credentials, &config.database, &settings).await?)
 }

@@ -9,8 +9,10 @@ use super::{Credentials, NodeConnection, NodeError};
 use crate::config::NodeConfig;
 
 /// Settings of the server, the database or the role that must not come between.
-const SETTINGS: [(&str, &str); 8] = [
+const SETTINGS: [(&str, &str); 9] = [
     ("client_encoding", "UTF8"),
+    // Whoever may create functions in another schema shall not lend theirs to a superuser.
+    ("search_path", "pg_catalog, pg_temp"),
     ("statement_timeout", "0"),
     ("lock_timeout", "0"),
     ("idle_session_timeout", "0"),

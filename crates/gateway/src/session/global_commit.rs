@@ -25,7 +25,7 @@ use crate::failure::Failure;
 use crate::isolation::applying::Entered;
 use crate::isolation::rooms::Inside;
 use crate::isolation::turns::Turn;
-use crate::node::NodeError;
+use crate::node::{NodeConnection, NodeError};
 use crate::sentinel::{Coverage, Sentinels};
 use crate::shared::Shared;
 
@@ -267,7 +267,10 @@ impl Driver {
             return;
         };
         self.queued.insert(node, VecDeque::new());
-        let sql = self.sql(effect);
+        let sql = match effect {
+            Effect::RecordDecision => self.record_sql(link.connection()),
+            effect => self.sql(effect),
+        };
         let patience = self.shared.config.switches.vote_deadline + ANSWER_PATIENCE;
         self.running.spawn(async move {
             let answered = tokio::time::timeout(patience, link.query(&sql)).await;
@@ -289,20 +292,27 @@ impl Driver {
         });
     }
 
+    /// The record as part of the anchor's own transaction, which runs under the client's role: the
+    /// seal says that it is not the client's idea.
+    fn record_sql(&self, anchor: &NodeConnection) -> String {
+        let gid = &self.gid;
+        let seal = self.shared.seals.seal(anchor, &format!("decision {gid}"));
+        format!(
+            "SET LOCAL synchronous_commit = on; SELECT tutti.record_decision('{gid}', '{seal}')"
+        )
+    }
+
     fn sql(&self, effect: Effect) -> String {
         let gid = &self.gid;
         match effect {
             Effect::Prepare(_) => format!("PREPARE TRANSACTION '{gid}'"),
-            Effect::RecordDecision => format!(
-                "SET LOCAL synchronous_commit = on; \
-                 INSERT INTO tutti.decision (gid, decision) VALUES ('{gid}', 'committed')"
-            ),
             Effect::CommitAnchor => "COMMIT".to_owned(),
             Effect::RollbackAnchor => "ROLLBACK".to_owned(),
             Effect::CommitPrepared(_) => format!("COMMIT PREPARED '{gid}'"),
             Effect::RollbackPrepared(_) => format!("ROLLBACK PREPARED '{gid}'"),
             Effect::CancelPrepare(_)
             | Effect::Decide
+            | Effect::RecordDecision
             | Effect::EnterCommitRoom
             | Effect::LeaveCommitRoom
             | Effect::Settle

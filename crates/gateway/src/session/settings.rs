@@ -81,9 +81,10 @@ impl Settings {
         self.renew_state();
     }
 
-    /// RESET ALL.
-    pub fn clear(&mut self) {
-        self.kept.clear();
+    /// RESET ALL, which leaves the session the role that it has, or more.
+    pub fn clear(&mut self, role_too: bool) {
+        let is_role = |name: &str| ["role", "session_authorization"].contains(&name);
+        self.kept.retain(|(name, _)| !role_too && is_role(name));
         self.characteristics = Characteristics::default();
         self.renew_state();
     }
@@ -247,7 +248,7 @@ impl Session {
             }
             Setting::ResetAll => {
                 let done = self.set_everywhere("", text, false, call).await?;
-                self.reset_all().await?;
+                self.reset_all(false).await?;
                 self.refresh_scope().await?;
                 Ok(done)
             }
@@ -272,8 +273,8 @@ impl Session {
     }
 
     /// RESET ALL went to all links; what the startup packet said goes behind it.
-    async fn reset_all(&mut self) -> Result<(), Failure> {
-        self.settings.clear();
+    async fn reset_all(&mut self, role_too: bool) -> Result<(), Failure> {
+        self.settings.clear(role_too);
         let state = self.settings.state().clone();
         let nodes: Vec<_> = self.links.keys().copied().collect();
         for node in nodes {
@@ -410,7 +411,7 @@ impl Session {
                 link.known.clear();
                 link.unnamed = None;
             }
-            self.reset_all().await?;
+            self.reset_all(true).await?;
             self.statements.clear();
             self.portals.clear();
             self.cursors.clear();

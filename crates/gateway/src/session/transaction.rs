@@ -180,7 +180,7 @@ impl Entrance<'_> {
 }
 
 /// What makes a transaction visible to the sentinels of a node.
-pub const INSERT_TICKET: &str = "INSERT INTO tutti.ticket (gid) VALUES ('')";
+pub const INSERT_TICKET: &str = "SELECT tutti.insert_ticket()";
 
 impl Transaction {
     /// What ReadyForQuery says.
@@ -348,7 +348,7 @@ mod tests {
             ..Entrance::default()
         };
         expect![[
-            r#"BEGIN ISOLATION LEVEL serializable READ WRITE; SET TRANSACTION SNAPSHOT '3-1'; INSERT INTO tutti.ticket (gid) VALUES (''); SET TRANSACTION READ ONLY; SAVEPOINT "s""#
+            r#"BEGIN ISOLATION LEVEL serializable READ WRITE; SET TRANSACTION SNAPSHOT '3-1'; SELECT tutti.insert_ticket(); SET TRANSACTION READ ONLY; SAVEPOINT "s""#
         ]]
         .assert_eq(&transaction.catch_up_sql(entrance));
     }

@@ -1,0 +1,119 @@
+//! Seals: how a node knows that a statement in a client's transaction was made by the gateway.
+//!
+//! Owns: the nodes' secrets as this gateway has read them, and how a seal is made.
+//! Never: shows a secret, not even for debugging.
+//! Start reading at [`Seals::seal`].
+//!
+//! Some statements of the gateway must be part of a client's transaction, and so run under the
+//! client's role: the record of a decision, the registration of a table. The client could send the
+//! same text. So the text carries a seal, a hash over a secret that only the gateway's role can
+//! read, what the statement does, and the process id of the backend that is to do it: the text can
+//! be seen by other sessions of the client's role (`pg_stat_activity`), and must be of no use to them.
+//! `tutti.is_sealed` (`schema`) makes the same hash. The secret is hashed twice, inside and
+//! outside, so that nobody can extend a message whose seal was seen.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use ring::digest::{Context, SHA256};
+use tutti_sql::catalog::NodeId;
+
+use super::rows::Answer;
+use super::schema::{CREATE_SCHEMA, SHAPE};
+use crate::error::GatewayError;
+use crate::node::{NodeConnection, NodeError};
+
+/// The secrets of all nodes.
+#[derive(Clone, Default)]
+pub struct Seals {
+    secrets: BTreeMap<NodeId, String>,
+}
+
+impl fmt::Debug for Seals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Seals").field("nodes", &self.secrets.keys()).finish_non_exhaustive()
+    }
+}
+
+impl Seals {
+    /// Reads a node's secret over a connection of the gateway's own. A schema that an earlier
+    /// version made is completed first.
+    pub async fn learn(&mut self, connection: &mut NodeConnection) -> Result<(), GatewayError> {
+        let sql = format!(
+            "SELECT pg_catalog.encode(secret, 'hex') FROM tutti.secret WHERE shape = {SHAPE}"
+        );
+        let node = connection.node();
+        let rows = match connection.rows(&sql).await {
+            Ok(rows) if !rows.rows.is_empty() => rows,
+            Err(NodeError::Refused(fields)) if !matches!(fields.sqlstate(), "42P01" | "3F000") => {
+                return Err(NodeError::Refused(fields).into());
+            }
+            Err(error @ (NodeError::Lost { .. } | NodeError::Protocol(_))) => {
+                return Err(error.into());
+            }
+            _ => {
+                connection.query(CREATE_SCHEMA).await?;
+                connection.rows(&sql).await?
+            }
+        };
+        let answer = Answer { node, what: "the secret of its schema", rows: &rows };
+        if answer.len() != 1 {
+            return Err(answer.unreadable());
+        }
+        self.secrets.insert(node, answer.text(0, 0)?.to_owned());
+        Ok(())
+    }
+
+    /// The seal that `tutti.is_sealed` accepts for this message, from this backend alone.
+    ///
+    /// Empty, which no node accepts, for a node whose secret was not learned.
+    pub fn seal(&self, connection: &NodeConnection, message: &str) -> String {
+        let (process_id, _) = connection.backend_key();
+        self.secrets
+            .get(&connection.node())
+            .and_then(|secret| bytes_of_hex(secret))
+            .map_or_else(String::new, |secret| seal(&secret, process_id, message))
+    }
+}
+
+fn seal(secret: &[u8], process_id: i32, message: &str) -> String {
+    let digest = |message: &[u8]| {
+        let mut context = Context::new(&SHA256);
+        context.update(secret);
+        context.update(message);
+        context.finish()
+    };
+    let inner = digest(format!("{process_id} {message}").as_bytes());
+    let outer = digest(inner.as_ref());
+    outer.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn bytes_of_hex(text: &str) -> Option<Vec<u8>> {
+    let digits = text.as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).ok());
+    digits.map(|digits| u8::from_str_radix(digits?, 16).ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seal_is_for_one_secret_one_backend_and_one_message() {
+        let all = [
+            seal(b"one", 1, "decision a"),
+            seal(b"two", 1, "decision a"),
+            seal(b"one", 2, "decision a"),
+            seal(b"one", 1, "decision b"),
+        ];
+        for (index, one) in all.iter().enumerate() {
+            assert_eq!(one.len(), 64);
+            assert!(all[index + 1..].iter().all(|other| other != one));
+        }
+    }
+
+    #[test]
+    fn secrets_are_not_shown() {
+        let seals = Seals { secrets: BTreeMap::from([(NodeId(1), "c0ffee".to_owned())]) };
+        assert!(!format!("{seals:?}").contains("c0ffee"));
+    }
+}
