@@ -28,7 +28,7 @@ const FIRST_USER_OID: u32 = 16_384;
 pub struct Endpoint {
     /// Port on 127.0.0.1.
     pub port: u16,
-    /// The database; the role is always `postgres`.
+    /// The database.
     pub database: String,
 }
 
@@ -85,6 +85,11 @@ pub struct Client {
 impl Client {
     /// Opens a session; no password, no TLS.
     pub fn connect(endpoint: &Endpoint) -> Result<Self> {
+        Self::connect_as(endpoint, "postgres")
+    }
+
+    /// Opens a session of this role; no password, no TLS.
+    pub fn connect_as(endpoint: &Endpoint, role: &str) -> Result<Self> {
         let stream = TcpStream::connect(("127.0.0.1", endpoint.port))
             .with_context(|| format!("connect to port {}", endpoint.port))?;
         stream.set_nodelay(true)?;
@@ -100,7 +105,7 @@ impl Client {
             parameters: Vec::new(),
         };
         let parameters = [
-            ("user", "postgres"),
+            ("user", role),
             ("database", endpoint.database.as_str()),
             ("application_name", "tutti-tests"),
             ("client_encoding", "UTF8"),

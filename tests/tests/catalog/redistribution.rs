@@ -1,6 +1,6 @@
 //! Tables that hold rows and get another placement.
 
-use tutti_gateway::catalog::{Redistribution, verify};
+use tutti_gateway::catalog::{Redistribution, Seals, verify};
 use tutti_sql::catalog::NodeId;
 use tutti_sql::hash::KeyType;
 use tutti_sql::statement::DistributeBy;
@@ -13,8 +13,12 @@ async fn redistribute(connections: &mut Connections, table: &str, to: Distribute
     let catalog = load(connections).await?;
     let relation = catalog.relations["public"][table].clone();
     let plan = Redistribution::plan(home(connections), &catalog, &relation, &to).await?;
-    let mut borrowed = connections.iter_mut().map(|(node, it)| (*node, it)).collect();
-    plan.perform(&mut borrowed).await?;
+    let mut seals = Seals::default();
+    for connection in connections.values_mut() {
+        seals.learn(connection).await?;
+    }
+    let mut lent = connections.iter_mut().map(|(node, connection)| (*node, connection)).collect();
+    plan.perform(&mut lent, &seals).await?;
     verify(home(connections)).await?;
     everywhere(connections, "COMMIT").await
 }

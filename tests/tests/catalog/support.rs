@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use tutti_embed::Cluster;
-use tutti_gateway::catalog::{self, choose_placement, note_change, register};
+use tutti_gateway::catalog::{self, Seals, choose_placement, note_change, register};
 use tutti_gateway::init::init;
 use tutti_gateway::node::{Credentials, NodeConnection, NodeError};
 use tutti_gateway::{Config, DefaultDistribution, GatewayError};
@@ -81,9 +81,10 @@ pub async fn create(connections: &mut Connections, sql: &str, created: &CreatedT
     let home = self::home(connections);
     let chosen = choose_placement(home, DefaultDistribution::Replicated, created, &catalog).await?;
     let Some(registration) = chosen else { return Ok(()) };
-    let nodes: Vec<_> = connections.keys().copied().collect();
+    let mut seals = Seals::default();
     for connection in connections.values_mut() {
-        register(connection, &registration, &nodes).await?;
+        seals.learn(connection).await?;
+        register(connection, &registration, &seals).await?;
         note_change(connection).await?;
     }
     Ok(())

@@ -98,12 +98,7 @@ fn a_connection_lost_at_each_point_of_an_anchored_commit() -> Result {
     // The bare COMMIT is the anchor's: its text ends with the message.
     cut_everywhere(
         Form::Anchored,
-        &[
-            "PREPARE TRANSACTION",
-            "INSERT INTO tutti.decision",
-            "\0\0\0\x0bCOMMIT\0",
-            "COMMIT PREPARED",
-        ],
+        &["PREPARE TRANSACTION", "tutti.record_decision", "\0\0\0\x0bCOMMIT\0", "COMMIT PREPARED"],
     )
 }
 

@@ -1,0 +1,288 @@
+//! What no client may do: write the gateway's own tables, make it believe what is not, or give a
+//! table that is not its own another placement.
+
+use anyhow::{Result, ensure};
+use tokio::runtime::Runtime;
+use tutti_gateway::Switches;
+use tutti_tests::client::{Client, Endpoint};
+use tutti_tests::gateway::{TestCluster, config};
+use tutti_tests::servers;
+
+const DENIED: &str = "42501";
+
+/// A cluster with an ordinary role and one that may read and write all tables of users, and a
+/// distributed table of the former's.
+fn cluster() -> Result<TestCluster> {
+    let cluster = TestCluster::start(2)?;
+    let mut admin = Client::connect(&cluster.endpoint())?;
+    admin.query("CREATE ROLE test_app LOGIN")?;
+    admin.query("CREATE ROLE test_all LOGIN IN ROLE pg_read_all_data, pg_write_all_data")?;
+    admin.query("GRANT CREATE ON SCHEMA public TO test_app")?;
+    let mut app = app(&cluster.endpoint())?;
+    app.query("CREATE TABLE t (id int PRIMARY KEY, v int) DISTRIBUTE BY HASH (id)")?;
+    app.query("INSERT INTO t SELECT n, 0 FROM generate_series(1, 30) n")?;
+    Ok(cluster)
+}
+
+fn app(endpoint: &Endpoint) -> Result<Client> {
+    Client::connect_as(endpoint, "test_app")
+}
+
+/// The statement must fail with this SQLSTATE.
+fn fails(client: &mut Client, sql: &str, sqlstate: &str) -> Result<()> {
+    let answer = client.simple(sql, &[])?;
+    let found = answer.error().map(|error| error.sqlstate().to_owned());
+    ensure!(found.as_deref() == Some(sqlstate), "{sql}: {answer}, not {sqlstate}");
+    Ok(())
+}
+
+/// Everything that the gateways keep, as one text.
+fn contents(node: &Endpoint) -> Result<String> {
+    let mut admin = Client::connect(node)?;
+    let mut text = String::new();
+    for table in ["cluster", "node", "map", "bucket", "placement", "change", "decision", "ticket"] {
+        let sql = format!("SELECT string_agg(r::text, ' ' ORDER BY r::text) FROM tutti.{table} r");
+        text.push_str(&admin.value(&sql)?);
+    }
+    Ok(text)
+}
+
+#[test]
+fn nobody_else_writes_the_schema() -> Result<()> {
+    let cluster = cluster()?;
+    let before: Vec<_> = cluster.nodes().iter().map(contents).collect::<Result<_>>()?;
+    const WRITES: [&str; 16] = [
+        "INSERT INTO tutti.decision (gid, decision) VALUES ('tutti_test_1_1_1', 'committed')",
+        "DELETE FROM tutti.decision",
+        "INSERT INTO tutti.placement (relation, kind) VALUES (1, 'home')",
+        "UPDATE tutti.placement SET kind = 'replicated', key_attnum = NULL, key_type = NULL, key_typmod = NULL, map = NULL",
+        "DELETE FROM tutti.placement",
+        "INSERT INTO tutti.map VALUES (99, 'x')",
+        "INSERT INTO tutti.bucket VALUES (1, 1, 1)",
+        "UPDATE tutti.bucket SET node = 1",
+        "INSERT INTO tutti.change VALUES (-100)",
+        "INSERT INTO tutti.node VALUES (9)",
+        "UPDATE tutti.cluster SET node = 2",
+        "INSERT INTO tutti.ticket VALUES ('x')",
+        "UPDATE tutti.secret SET secret = ''",
+        "INSERT INTO tutti.secret (shape, secret) VALUES (1, '')",
+        "CREATE TABLE tutti.mine (id int)",
+        "TRUNCATE tutti.decision, tutti.placement",
+    ];
+    const CALLS: [&str; 7] = [
+        "SELECT tutti.record_decision('tutti_test_1_1_1', '')",
+        "SELECT tutti.record_decision('tutti_test_1_1_1', NULL)",
+        "SELECT tutti.record_decision(NULL, NULL)",
+        "SELECT tutti.register('public', 'x', 'home', '', 0, '', '')",
+        "SELECT tutti.register('public', 'x', 'home', '', 0, '', NULL)",
+        "SELECT tutti.is_sealed('decision x', '')",
+        "SELECT nextval('tutti.incarnation')",
+    ];
+    for node in cluster.nodes() {
+        for role in ["test_app", "test_all"] {
+            let mut client = Client::connect_as(&node, role)?;
+            for sql in WRITES {
+                let answer = client.simple(sql, &[])?;
+                // Row security lets a role with the right to write find no row.
+                let harmless = ["UPDATE 0", "DELETE 0"];
+                let done = answer.to_string();
+                let nothing = role == "test_all" && harmless.iter().any(|tag| done.contains(tag));
+                let denied = answer.error().is_some_and(|error| error.sqlstate() == DENIED);
+                ensure!(denied || nothing, "{role}: {sql}: {done}");
+            }
+            if role == "test_app" {
+                for sql in CALLS {
+                    fails(&mut client, sql, DENIED)?;
+                }
+            } else {
+                fails(&mut client, CALLS[0], DENIED)?;
+                let seen = client.query("SELECT * FROM tutti.secret")?;
+                ensure!(seen.is_empty(), "the secret is seen");
+            }
+        }
+        let mut client = app(&node)?;
+        for table in ["secret", "decision", "ticket"] {
+            fails(&mut client, &format!("SELECT * FROM tutti.{table}"), DENIED)?;
+        }
+    }
+    // The same through the gateway, also where it cannot see it.
+    let mut client = app(&cluster.endpoint())?;
+    for sql in WRITES.iter().filter(|sql| !sql.starts_with("CREATE")).chain(&CALLS) {
+        let sql = sql.replacen("SELECT ", "PERFORM ", usize::from(sql.starts_with("SELECT")));
+        fails(&mut client, &format!("DO $$BEGIN {sql}; END$$"), DENIED)?;
+    }
+    let after: Vec<_> = cluster.nodes().iter().map(contents).collect::<Result<_>>()?;
+    ensure!(before == after, "something was written");
+    Ok(())
+}
+
+#[test]
+fn a_seal_is_good_for_one_decision_on_one_backend() -> Result<()> {
+    let cluster = cluster()?;
+    let node = &cluster.nodes()[0];
+    let (mut one, mut other) = (app(node)?, app(node)?);
+    let process_id = one.value("SELECT pg_backend_pid()")?;
+    let seal = Client::connect(node)?.value(&format!(
+        "SELECT encode(sha256(secret || sha256(secret || \
+         convert_to('{process_id} decision tutti_test_1_9_9', 'UTF8'))), 'hex') FROM tutti.secret"
+    ))?;
+    let record = |gid: &str| format!("SELECT tutti.record_decision('{gid}', '{seal}')");
+    fails(&mut other, &record("tutti_test_1_9_9"), DENIED)?;
+    fails(&mut one, &record("tutti_test_1_9_8"), DENIED)?;
+    one.query(&record("tutti_test_1_9_9"))?;
+    fails(&mut one, &record("tutti_test_1_9_9"), "23505")
+}
+
+#[test]
+fn ordinary_roles_commit_on_several_nodes_in_every_form() -> Result<()> {
+    let mut cluster = cluster()?;
+    let mut client = app(&cluster.endpoint())?;
+    let levels = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
+    for level in levels {
+        client.query(&format!("BEGIN ISOLATION LEVEL {level}"))?;
+        client.query("UPDATE t SET v = v + 1")?;
+        client.query("COMMIT")?;
+    }
+    // What node 1 cannot prepare makes it the anchor, and the record part of the client's COMMIT.
+    for turn in 0..2 {
+        client.query("BEGIN")?;
+        client.query(&format!("CREATE TEMPORARY TABLE seen_{turn} (id int)"))?;
+        client.query("UPDATE t SET v = v + 1")?;
+        client.query("COMMIT")?;
+    }
+    assert_eq!(client.value("SELECT DISTINCT v FROM t")?, "5");
+    cluster.stop_gateway()
+}
+
+#[test]
+fn rights_of_alter_table_are_needed_for_another_placement() -> Result<()> {
+    let cluster = cluster()?;
+    let mut admin = Client::connect(&cluster.endpoint())?;
+    admin.query("CREATE ROLE test_other LOGIN")?;
+    admin.query("CREATE ROLE test_formal LOGIN NOINHERIT IN ROLE test_app")?;
+    admin.query("GRANT ALL ON t TO test_other")?;
+    let before = contents(&cluster.nodes()[1])?;
+    let all = ["tutti_round_robin('t')", "tutti_replicate('t')", "tutti_distribute('t', 'v')"];
+    for role in ["test_other", "test_formal", "test_all"] {
+        let mut client = Client::connect_as(&cluster.endpoint(), role)?;
+        for function in all {
+            fails(&mut client, &format!("SELECT {function}"), DENIED)?;
+        }
+    }
+    ensure!(before == contents(&cluster.nodes()[1])?, "something was written");
+    assert_eq!(admin.value("SELECT count(*) FROM t")?, "30");
+    // As the owner: what needs no row to travel works, what does wants a superuser.
+    let mut formal = Client::connect_as(&cluster.endpoint(), "test_formal")?;
+    formal.query("SET ROLE test_app")?;
+    formal.query("ALTER TABLE t DROP CONSTRAINT t_pkey")?;
+    formal.query("SELECT tutti_round_robin('t')")?;
+    fails(&mut formal, "SELECT tutti_replicate('t')", "0A000")?;
+    admin.query("SELECT tutti_replicate('t')")?;
+    assert_eq!(admin.value("SELECT count(*) FROM t")?, "30");
+    Ok(())
+}
+
+#[test]
+fn names_of_a_clients_own_deceive_nobody_else() -> Result<()> {
+    let cluster = cluster()?;
+    let mut evil = app(&cluster.endpoint())?;
+    for catalog in ["pg_class", "pg_namespace", "pg_proc", "pg_type"] {
+        evil.query(&format!("CREATE TEMPORARY TABLE {catalog} (LIKE pg_catalog.{catalog})"))?;
+    }
+    // Its own DDL may fail; what others are told must not change.
+    let _ = evil.simple("CREATE TABLE public.more (id int)", &[])?;
+    drop(evil);
+    let mut admin = Client::connect(&cluster.endpoint())?;
+    assert_eq!(admin.value("SELECT count(*) FROM t")?, "30");
+    assert_eq!(admin.value("SELECT count(*) FROM t a JOIN t b ON a.id = b.id + 1")?, "29");
+    Ok(())
+}
+
+#[test]
+fn policies_must_say_the_same_on_every_node() -> Result<()> {
+    let cluster = cluster()?;
+    let mut app = app(&cluster.endpoint())?;
+    app.query("CREATE TABLE members (t int, member text) DISTRIBUTE BY HASH (t)")?;
+    app.query("CREATE TABLE everywhere (t int, member text) DISTRIBUTE BY REPLICATED")?;
+    app.query("CREATE VIEW seen AS SELECT * FROM members")?;
+    app.query("CREATE VIEW seen_everywhere AS SELECT * FROM everywhere")?;
+    app.query(
+        "CREATE FUNCTION banned(int) RETURNS boolean LANGUAGE sql STABLE SECURITY DEFINER AS \
+         $$SELECT EXISTS (SELECT FROM members m WHERE m.t = $1)$$",
+    )?;
+    app.query(
+        "CREATE FUNCTION banned_too(int) RETURNS boolean LANGUAGE sql STABLE AS \
+         $$SELECT banned($1)$$",
+    )?;
+    for condition in [
+        "NOT EXISTS (SELECT FROM members m WHERE m.t = t.id)",
+        "NOT EXISTS (SELECT FROM seen m WHERE m.t = t.id)",
+        "NOT banned(id)",
+        "NOT banned_too(id)",
+        "id < (SELECT currval('s'))",
+    ] {
+        let _ = app.simple("CREATE SEQUENCE IF NOT EXISTS s", &[])?;
+        fails(&mut app, &format!("CREATE POLICY p ON t USING ({condition})"), "0A000")?;
+        fails(&mut app, &format!("CREATE POLICY p ON t WITH CHECK ({condition})"), "0A000")?;
+    }
+    app.query("CREATE POLICY p ON t USING (id > 0)")?;
+    fails(&mut app, "ALTER POLICY p ON t USING (banned(id))", "0A000")?;
+    app.query(
+        "ALTER POLICY p ON t USING (EXISTS (SELECT FROM seen_everywhere e WHERE e.t = t.id))",
+    )?;
+    // What it refers to must stay on every node.
+    fails(&mut app, "SELECT tutti_round_robin('everywhere')", "0A000")?;
+    let mut admin = Client::connect(&cluster.endpoint())?;
+    fails(&mut admin, "SELECT tutti_round_robin('everywhere')", "0A000")?;
+    app.query("DROP POLICY p ON t")?;
+    admin.query("SELECT tutti_round_robin('everywhere')")?;
+    Ok(())
+}
+
+#[test]
+fn the_schema_of_an_earlier_version_is_closed_at_the_start() -> Result<()> {
+    let servers = servers::start(2)?;
+    let runtime = Runtime::new()?;
+    runtime.block_on(tutti_gateway::init(&config(&servers, "127.0.0.1:1".to_owned()), false))?;
+    for index in 0..2 {
+        let mut admin = Client::connect(&servers::endpoint(&servers, index))?;
+        admin.query("CREATE ROLE test_app LOGIN")?;
+        admin.query("GRANT CREATE ON SCHEMA public TO test_app")?;
+        admin.query("DROP TABLE tutti.secret CASCADE")?;
+        admin.query(
+            "DROP FUNCTION tutti.is_sealed, tutti.record_decision, tutti.register, \
+             tutti.note_change, tutti.forget_dropped, tutti.insert_ticket CASCADE",
+        )?;
+        for table in
+            ["cluster", "node", "map", "bucket", "placement", "change", "decision", "ticket"]
+        {
+            admin.query(&format!("DROP POLICY IF EXISTS readable ON tutti.{table}"))?;
+            admin.query(&format!("ALTER TABLE tutti.{table} DISABLE ROW LEVEL SECURITY"))?;
+        }
+        admin.query("GRANT SELECT ON ALL TABLES IN SCHEMA tutti TO PUBLIC")?;
+        admin.query(
+            "GRANT INSERT ON tutti.decision, tutti.ticket, tutti.change, tutti.map, tutti.bucket \
+             TO PUBLIC",
+        )?;
+        admin.query("GRANT INSERT, UPDATE, DELETE ON tutti.placement TO PUBLIC, test_app")?;
+        // What the new tables would be given to.
+        admin.query("ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO test_app")?;
+    }
+    drop(runtime);
+    let mut cluster = TestCluster::start_with(servers, Switches::default())?;
+    let mut client = app(&cluster.endpoint())?;
+    client.query("CREATE TABLE t (id int) DISTRIBUTE BY HASH (id)")?;
+    client.query("INSERT INTO t SELECT n FROM generate_series(1, 30) n")?;
+    assert_eq!(client.value("SELECT count(*) FROM t")?, "30");
+    for node in cluster.nodes() {
+        let mut client = app(&node)?;
+        fails(&mut client, "DELETE FROM tutti.placement", DENIED)?;
+        fails(&mut client, "SELECT * FROM tutti.secret", DENIED)?;
+        fails(
+            &mut client,
+            "INSERT INTO tutti.decision (gid, decision) VALUES ('tutti_test_1_1_1', 'committed')",
+            DENIED,
+        )?;
+    }
+    cluster.stop_gateway()
+}

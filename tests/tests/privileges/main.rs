@@ -1,0 +1,9 @@
+//! What roles may do: the same statements by the same roles on one PostgreSQL and on clusters, with
+//! equal answers and SQLSTATEs; and what no client may do to the schema `tutti`.
+//!
+//! The scripts are in `tests/privileges`, their format in the README there. `forging` is about the
+//! gateway's own tables, `sharing` about sessions that use one connection after the other.
+
+mod forging;
+mod scripts;
+mod sharing;
