@@ -334,6 +334,19 @@ fn sessions_share_prepared_statements_and_their_names_do_not_meet() -> Result<()
 }
 
 #[test]
+fn statements_about_a_cursor_are_not_shared() -> Result<()> {
+    let cluster = narrow(1)?;
+    let (mut one, mut other) = two_sessions(&cluster)?;
+    one.query("BEGIN; DECLARE c CURSOR FOR SELECT 1")?;
+    ensure!(prepare(&mut one, "f", "FETCH c")? == Ok(1));
+    one.query("COMMIT")?;
+    // PostgreSQL 15 crashes where an old analysis of FETCH is described without its cursor.
+    ensure!(prepare(&mut other, "f", "FETCH c")? == Ok(0));
+    ensure!(one.value("SELECT 1")? == "1");
+    Ok(())
+}
+
+#[test]
 fn ddl_does_not_let_old_statements_answer_wrongly() -> Result<()> {
     let cluster = narrow(2)?;
     let (mut one, mut other) = two_sessions(&cluster)?;

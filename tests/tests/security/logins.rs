@@ -105,6 +105,11 @@ fn a_password_that_is_changed_through_the_gateway_is_changed_everywhere() -> Res
 
     // Past the gateway, a node makes another verifier, which the keys do not fit.
     place.run_at_node(1, "ALTER ROLE ann PASSWORD 'fourth'")?;
+    // Connections that are open stay so.
+    place.run_at_node(
+        1,
+        "SELECT pg_terminate_backend(pid, 20000) FROM pg_stat_activity WHERE usename = 'ann'",
+    )?;
     let refused = psql(&place.knock("ann", "fourth"), "SELECT count(*) FROM t");
     assert_refused(refused, "node n2 has another password for role \"ann\" than node n1");
     place.run("ALTER ROLE ann PASSWORD 'fourth'")?;

@@ -158,9 +158,13 @@ impl Session {
         {
             return Ok(*number);
         }
-        let is_private = meaning.private || !self.scope.temporary.is_empty();
+        let parsed = statement.statement.as_ref();
+        // What a FETCH gives depends on a cursor of one session, and a server that describes it to
+        // another one, without such a cursor, crashes (PostgreSQL 15, FetchStatementTargetList).
+        let is_for_all = parsed.is_some_and(|parsed| parsed.reads_or_writes_rows());
+        let is_private = meaning.private || !self.scope.temporary.is_empty() || !is_for_all;
         let key = StatementKey {
-            text: statement.statement.as_ref().map_or("", |parsed| &parsed.text).into(),
+            text: parsed.map_or("", |parsed| &parsed.text).into(),
             types: statement.types_given.clone(),
             version: meaning.version,
             scope: self.scope.clone(),
