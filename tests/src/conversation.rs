@@ -58,7 +58,7 @@ fn put_line(out: &mut BytesMut, line: &str) -> Result<bool> {
 
 /// What a server's message says, in one line. Texts of errors are left out, and so is what differs
 /// between servers by nature.
-fn told(frame: &Frame) -> Result<String> {
+pub fn told(frame: &Frame) -> Result<String> {
     Ok(match frame.tag() {
         b'1' => "ParseComplete".to_owned(),
         b'2' => "BindComplete".to_owned(),

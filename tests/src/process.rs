@@ -115,6 +115,14 @@ impl GatewayProcess {
         Endpoint::on(self.port)
     }
 
+    /// The most memory that it ever had resident, in bytes.
+    pub fn peak_resident_bytes(&self) -> Result<u64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = peak.and_then(|it| it.trim().strip_suffix("kB")).context("no VmHWM")?;
+        Ok(kib.trim().parse::<u64>()? * 1024)
+    }
+
     /// What it wrote to its log.
     pub fn log(&self) -> String {
         fs::read_to_string(self.files.path().join("gateway.log")).unwrap_or_default()

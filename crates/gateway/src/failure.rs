@@ -75,7 +75,11 @@ fn is_lost_snapshot(error: &ErrorFields) -> bool {
 
 impl From<WireError> for Failure {
     fn from(error: WireError) -> Self {
-        ErrorFields::error("08P01", error.to_string()).into()
+        let sqlstate = match error {
+            WireError::NotUtf8 => "22021",
+            _ => "08P01",
+        };
+        ErrorFields::error(sqlstate, error.to_string()).into()
     }
 }
 

@@ -74,7 +74,7 @@ impl ErrorFields {
             if code == 0 {
                 break;
             }
-            fields.push((code, rest.string()?));
+            fields.push((code, rest.string_lossy()?));
         }
         Ok(Self { fields })
     }
@@ -105,5 +105,17 @@ mod tests {
         let read = ErrorFields::decode(&frame).unwrap();
         assert_eq!(read, error);
         assert_eq!((read.sqlstate(), read.is_fatal()), ("40P01", false));
+    }
+
+    #[test]
+    fn text_in_another_encoding_does_not_hide_the_error() {
+        let mut out = BytesMut::new();
+        put_frame(&mut out, b'E', |body| {
+            body.extend_from_slice(b"C28000\0Mrole \"\xff\" does not exist\0\0");
+        });
+        let frame = take_frame(&mut out).unwrap().unwrap();
+        let read = ErrorFields::decode(&frame).unwrap();
+        assert_eq!(read.sqlstate(), "28000");
+        assert_eq!(read.message(), "role \"\u{fffd}\" does not exist");
     }
 }

@@ -117,6 +117,14 @@ impl Fields {
         Ok(string)
     }
 
+    /// A NUL-terminated string of which what is not UTF-8 is replaced.
+    pub fn string_lossy(&mut self) -> Result<String, WireError> {
+        let end = memchr::memchr(0, &self.rest).ok_or(WireError::Malformed)?;
+        let string = String::from_utf8_lossy(&self.rest[..end]).into_owned();
+        self.rest.advance(end + 1);
+        Ok(string)
+    }
+
     /// One byte.
     pub fn byte(&mut self) -> Result<u8, WireError> {
         self.need(1)?;

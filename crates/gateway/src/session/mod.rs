@@ -214,7 +214,11 @@ impl Session {
                 b'P' | b'B' | b'D' | b'E' | b'C' | b'H' | b'S' => {
                     self.extended_message(&frame).await?;
                 }
-                b'X' => break,
+                b'X' => {
+                    // A client that says goodbye behind its questions still reads the answers.
+                    self.client.flush().await?;
+                    break;
+                }
                 // Left over from a COPY that failed: the protocol says to ignore them.
                 b'd' | b'c' | b'f' => (),
                 b'F' => self.function_call(&frame).await?,

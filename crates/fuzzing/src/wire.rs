@@ -1,0 +1,169 @@
+//! Checks of the protocol's decoders.
+//!
+//! Owns: what holds for every byte stream: frames are as long as their headers say and together are
+//! the stream; what is decoded is encoded back to the bytes it came from.
+//! Never: knows which messages make sense.
+
+use bytes::{Bytes, BytesMut};
+use tutti_wire::backend as said_by_server;
+use tutti_wire::error_fields::ErrorFields;
+use tutti_wire::frame::{Frame, HEADER_LEN, WireError, frame_len, take_frame};
+use tutti_wire::frontend::{self as said_by_client, Message};
+use tutti_wire::startup::{self as opening, PROTOCOL_3_0, STARTUP_LEN_MAX, Startup};
+
+/// Frames that a stream begins with, and why it cannot be followed further, if that is so.
+fn cut(stream: &[u8], chunk_len: usize) -> (Vec<Frame>, Option<WireError>) {
+    let (mut buffer, mut found) = (BytesMut::new(), Vec::new());
+    for chunk in stream.chunks(chunk_len.max(1)) {
+        buffer.extend_from_slice(chunk);
+        loop {
+            match take_frame(&mut buffer) {
+                Ok(Some(frame)) => found.push(frame),
+                Ok(None) => break,
+                Err(error) => return (found, Some(error)),
+            }
+        }
+    }
+    (found, None)
+}
+
+/// Cutting a stream into frames; the first byte says into which chunks it is split.
+pub fn frames(data: &[u8]) {
+    let Some((chunk_len, stream)) = data.split_first() else { return };
+    let (whole, error) = cut(stream, stream.len());
+    let mut at = 0;
+    for frame in &whole {
+        let bytes = frame.as_bytes();
+        assert_eq!(frame_len(bytes), Ok(Some(bytes.len())), "a frame is as long as it says");
+        assert_eq!(bytes, &stream[at..at + bytes.len()], "frames are the stream");
+        assert_eq!(frame.tag(), bytes[0]);
+        assert_eq!(frame.body(), &bytes[HEADER_LEN..]);
+        at += bytes.len();
+    }
+    let rest = &stream[at..];
+    match frame_len(rest) {
+        Ok(None) => assert!(rest.len() < HEADER_LEN && error.is_none()),
+        Ok(Some(len)) => assert!(rest.len() < len && error.is_none()),
+        Err(expected) => assert_eq!(error, Some(expected)),
+    }
+    let in_chunks = cut(stream, usize::from(*chunk_len));
+    assert_eq!(in_chunks, (whole, error), "how a stream arrives changes nothing");
+}
+
+/// A client's messages.
+pub fn frontend(data: &[u8]) {
+    for frame in cut(data, data.len()).0 {
+        let Ok(message) = said_by_client::decode(&frame) else { continue };
+        let mut out = BytesMut::new();
+        match &message {
+            Message::Query(sql) => said_by_client::put_query(&mut out, sql),
+            Message::Parse(it) => {
+                said_by_client::put_parse(&mut out, &it.name, &it.sql, &it.types);
+            }
+            Message::Bind(it) => {
+                said_by_client::put_bind(&mut out, &it.portal, &it.statement, &it.arguments);
+                // Indexes beyond what was sent have an answer too.
+                it.arguments.format(it.arguments.values.len());
+                it.arguments.result_format(it.arguments.result_formats.len());
+            }
+            Message::Describe(target, name) => {
+                said_by_client::put_describe(&mut out, *target, name);
+            }
+            Message::Execute { portal, row_limit } => {
+                said_by_client::put_execute(&mut out, portal, *row_limit);
+            }
+            Message::Close(target, name) => said_by_client::put_close(&mut out, *target, name),
+            Message::Flush => said_by_client::put_flush(&mut out),
+            Message::Sync => said_by_client::put_sync(&mut out),
+            Message::Terminate => said_by_client::put_terminate(&mut out),
+            Message::CopyData(data) => said_by_client::put_copy_data(&mut out, data),
+            Message::CopyDone => said_by_client::put_copy_done(&mut out),
+            Message::CopyFail(reason) => said_by_client::put_copy_fail(&mut out, reason),
+            // Passed on or answered as they are, never written.
+            Message::FunctionCall | Message::Password(_) => continue,
+        }
+        assert_eq!(&out[..], frame.as_bytes(), "{message:?}");
+    }
+}
+
+/// What servers say, as far as the gateway looks into it.
+pub fn backend(data: &[u8]) {
+    for frame in cut(data, data.len()).0 {
+        let mut out = BytesMut::new();
+        let is_exact = match put_again(&frame, &mut out) {
+            Ok(is_exact) => is_exact,
+            Err(_) => continue,
+        };
+        if is_exact {
+            assert_eq!(&out[..], frame.as_bytes());
+            continue;
+        }
+        // A server may say more than the gateway reads; what it reads must be said again.
+        let (said, read) = (&out[HEADER_LEN..], frame.body());
+        // Errors may be in any encoding; what is not UTF-8 is replaced.
+        let is_text = std::str::from_utf8(read).is_ok();
+        assert!(read.starts_with(said) || !is_text, "{read:?} became {said:?}");
+        let again = take_frame(&mut out).expect("a frame").expect("a whole one");
+        put_again(&again, &mut out).expect("what was encoded is decoded");
+        assert_eq!(&out[..], again.as_bytes());
+    }
+}
+
+/// Decodes and encodes; says whether the decoder reads up to the end.
+fn put_again(frame: &Frame, out: &mut BytesMut) -> Result<bool, WireError> {
+    match frame.tag() {
+        b'T' => {
+            let columns = said_by_server::decode_row_description(frame)?;
+            said_by_server::put_row_description(out, &columns);
+            return Ok(true);
+        }
+        b'D' => {
+            let values = said_by_server::decode_data_row(frame)?;
+            said_by_server::put_data_row(out, values.iter().map(Option::as_deref));
+            return Ok(true);
+        }
+        b't' => {
+            let types = said_by_server::decode_parameter_description(frame)?;
+            said_by_server::put_parameter_description(out, &types);
+        }
+        b'C' => {
+            let tag = said_by_server::decode_command_complete(frame)?;
+            said_by_server::put_command_complete(out, &tag);
+        }
+        b'S' => {
+            let (name, value) = said_by_server::decode_parameter_status(frame)?;
+            said_by_server::put_parameter_status(out, &name, &value);
+        }
+        b'E' | b'N' => {
+            let fields = ErrorFields::decode(frame)?;
+            // Whatever is missing has an answer.
+            let _ = (fields.sqlstate(), fields.message(), fields.is_fatal());
+            fields.put(out, frame.tag());
+        }
+        tag => return Err(WireError::UnknownTag { tag }),
+    }
+    Ok(false)
+}
+
+/// The packet that a connection begins with.
+pub fn startup(data: &[u8]) {
+    let Ok(Some(len)) = opening::packet_len(data) else { return };
+    assert!((8..=STARTUP_LEN_MAX).contains(&len));
+    let Some(packet) = data.get(..len) else { return };
+    let mut out = BytesMut::new();
+    match opening::decode(Bytes::copy_from_slice(packet)) {
+        Ok(Startup::Session { version, parameters }) => {
+            let parameters: Vec<_> =
+                parameters.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+            opening::put_startup(&mut out, &parameters);
+            if version != PROTOCOL_3_0 {
+                out[4..8].copy_from_slice(&version.to_be_bytes());
+            }
+        }
+        Ok(Startup::Cancel { process_id, secret }) => {
+            opening::put_cancel(&mut out, process_id, secret);
+        }
+        Ok(Startup::SslRequest | Startup::GssEncRequest) | Err(_) => return,
+    }
+    assert_eq!(&out[..], packet);
+}

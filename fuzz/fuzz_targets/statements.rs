@@ -1,0 +1,4 @@
+//! libFuzzer on [`tutti_fuzzing::sql::statements`].
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| tutti_fuzzing::sql::statements(data));
