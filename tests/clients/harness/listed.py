@@ -5,7 +5,7 @@ Owns: reading `listed/SUITE.toml` and finding a test's entry. Never: judges a ru
     [[reason]]
     id = "one-database"
     why = "A sentence for users; it is printed in docs/compatibility.md."
-    tests = ["tests/test_a.py::TestA::*", …]     # fnmatch patterns
+    tests = ["tests/test_a.py::TestA::*", …]     # * stands for anything
     flaky = true                                  # may also pass; sparingly
 """
 
@@ -25,12 +25,13 @@ class Reason:
 
     def matches(self, test):
         """Whether one of the patterns names this test."""
-        return any(_as_regex(pattern).fullmatch(test) for pattern in self.tests)
+        return any(names(pattern, test) for pattern in self.tests)
 
 
-def _as_regex(pattern):
-    # Only * is special: names of tests are full of brackets and question marks.
-    return re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL)
+def names(pattern, test):
+    """Whether a pattern names a test. Only * is special: names are full of brackets."""
+    parts = map(re.escape, pattern.split("*"))
+    return re.fullmatch(".*".join(parts), test, re.DOTALL) is not None
 
 
 class Listed:
@@ -50,3 +51,12 @@ class Listed:
     def reason_of(self, test):
         """The first reason that names this test, or `None`."""
         return next((reason for reason in self.reasons if reason.matches(test)), None)
+
+    def idle_patterns(self, tests):
+        """(reason's id, pattern) of patterns that name none of these tests: to be taken out."""
+        return [
+            (reason.id, pattern)
+            for reason in self.reasons
+            for pattern in reason.tests
+            if not any(names(pattern, test) for test in tests)
+        ]

@@ -172,8 +172,8 @@ class Endpoint:
 class Servers:
     """A context: both servers, fresh; `plain` and `tutti` are their endpoints.
 
-    `roles` and `databases` are SQL that makes what must exist before a client connects; it goes to
-    every server directly. The last database is the one the cluster serves.
+    Every server gets the database, which is the one that the cluster serves, and in it, directly,
+    the SQL `statements`: what must exist before a client connects.
     """
 
     def __init__(self, programs, template, directory, *, database, statements=()):
