@@ -1,75 +1,89 @@
-"""docs/compatibility.md: the part with numbers and reasons, made from a run and checked by one.
+"""docs/compatibility.md: the part with numbers and reasons, made from runs and checked by runs.
 
-Owns: the text between the two marks. Never: touches the rest of the document.
+The numbers are kept in `results.json`, suite by suite, so that one suite can be run and written
+anew. Owns: that file, and the text between the two marks. Never: touches the rest of the document.
 """
 
+import json
+
+from .listed import Listed
 from .suite import HOME
 
+RESULTS = HOME / "results.json"
 DOCUMENT = HOME.parent.parent / "docs" / "compatibility.md"
 BEGIN = "<!-- Written by ./dev clients --write; begin -->"
 END = "<!-- Written by ./dev clients --write; end -->"
 # How far the passed tests of a run may be from the document's: suites skip by the machine, and
 # plain PostgreSQL fails a test now and then as well.
 TOLERANCE = 0.01
+TOLERATED_MIN = 3
+
+HEADER = """| suite | language | passed on PostgreSQL | passed on Tutti | listed | failed | not compared |
+|---|---|--:|--:|--:|--:|--:|"""
 
 
-def render(results):
-    """The generated part, from [(suite, listed, comparison)] of all suites."""
-    lines = [
-        "| suite | language | passed on PostgreSQL | passed on Tutti | listed | failed | not compared |",
-        "|---|---|--:|--:|--:|--:|--:|",
-    ]
-    for suite, _, found in results:
-        lines.append(
-            f"| {suite.package} | {suite.language} | {found.plain_passed} | {found.tutti_passed} "
-            f"| {found.listed_count} | {len(found.unexpected_failures)} | {found.plain_out} |"
-        )
-    for suite, listed, found in results:
+def numbers(found):
+    """What is kept of a comparison."""
+    return {
+        "plain": found.plain_passed,
+        "tutti": found.tutti_passed,
+        "listed": {reason: len(tests) for reason, tests in sorted(found.listed.items())},
+        "failed": len(found.unexpected_failures),
+        "out": found.plain_out,
+    }
+
+
+def write(suites, judged):
+    """Keeps the numbers of the suites that were run, [(suite, comparison)], and writes the part."""
+    results = _results() | {suite.name: numbers(found) for suite, found in judged}
+    RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
+    before, _, after = _parts()
+    DOCUMENT.write_text(f"{before}{BEGIN}\n\n{_render(suites, results)}\n\n{END}{after}")
+
+
+def differences(suites, judged):
+    """In what the document is not what it must be after these runs; empty if it is."""
+    results = _results()
+    found = []
+    for suite, comparison in judged:
+        said = results.get(suite.name)
+        if said is None:
+            found.append(f"{suite.name} has no numbers in {DOCUMENT.name}")
+            continue
+        now = numbers(comparison)
+        for key, what in [("plain", "passed on PostgreSQL"), ("tutti", "passed on Tutti")]:
+            if abs(said[key] - now[key]) > max(TOLERATED_MIN, TOLERANCE * said[key]):
+                found.append(f"{suite.name}: {now[key]} {what}, {DOCUMENT.name} says {said[key]}")
+    _, written, _ = _parts()
+    if written.strip() != _render(suites, results).strip():
+        found.append(f"{DOCUMENT.name} is not what {RESULTS.name} and the lists make of it")
+    return found
+
+
+def _results():
+    return json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+
+
+def _render(suites, results):
+    lines = [HEADER]
+    shown = [(suite, results[suite.name]) for suite in suites if suite.name in results]
+    for suite, result in shown:
+        cells = [suite.package, suite.language, result["plain"], result["tutti"]]
+        cells += [sum(result["listed"].values()), result["failed"], result["out"]]
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    for suite, result in shown:
         lines += ["", f"### {suite.package}", ""]
         if suite.chosen:
             lines += [f"Run: {suite.chosen}.", ""]
-        if not found.listed:
+        reasons = Listed.read(HOME / "listed" / f"{suite.name}.toml").reasons
+        if not reasons:
             lines.append("Nothing is listed.")
             continue
         lines += ["| listed | why |", "|--:|---|"]
-        for reason in listed.reasons:
-            tests = found.listed.get(reason.id, ())
-            if tests or reason.flaky:
-                often = " (sometimes)" if reason.flaky else ""
-                lines.append(f"| {len(tests)}{often} | {reason.why} |")
+        for reason in reasons:
+            often = " (sometimes)" if reason.flaky else ""
+            lines.append(f"| {result['listed'].get(reason.id, 0)}{often} | {reason.why} |")
     return "\n".join(lines)
-
-
-def write(results):
-    """Puts the generated part into the document."""
-    before, _, after = _parts()
-    DOCUMENT.write_text(f"{before}{BEGIN}\n\n{render(results)}\n\n{END}{after}")
-
-
-def differences(results):
-    """What the document says otherwise than these results; empty if they agree.
-
-    Results of some suites only are compared with their rows.
-    """
-    _, written, _ = _parts()
-    rows = {line.split("|")[1].strip(): line for line in written.splitlines() if line.startswith("| ")}
-    found = []
-    for suite, listed, comparison in results:
-        cells = [cell.strip() for cell in rows.get(suite.package, "").split("|")]
-        if len(cells) < 8:
-            found.append(f"{suite.package} is not in {DOCUMENT.name}")
-            continue
-        plain, tutti = int(cells[3]), int(cells[4])
-        for said, is_now, what in [
-            (plain, comparison.plain_passed, "passed on PostgreSQL"),
-            (tutti, comparison.tutti_passed, "passed on Tutti"),
-        ]:
-            if abs(said - is_now) > max(2, TOLERANCE * said):
-                found.append(f"{suite.package}: {what} {is_now}, the document says {said}")
-        for reason in listed.reasons:
-            if reason.why not in written:
-                found.append(f"{suite.package}: the reason {reason.id} is not in the document")
-    return found
 
 
 def _parts():
