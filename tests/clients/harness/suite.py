@@ -38,7 +38,7 @@ class Suite:
     database = "postgres"
     user = "postgres"
     # How long one run on one server may take.
-    deadline_s = 300.0
+    deadline_s = 900.0
     # SQL that goes to every server directly before anything connects.
     statements = ()
     # SQL that goes through the server under test.

@@ -15,7 +15,6 @@ class Pgx(GoSuite):
         "CREATE DOMAIN uint64 AS numeric(20,0)",
         """CREATE USER " tricky, ' } "" \\ test user " SUPERUSER""",
     )
-    deadline_s = 420.0
 
     def environment(self, run):
         server = f"host={run.endpoint.host} port={run.endpoint.port}"

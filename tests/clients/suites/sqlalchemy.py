@@ -12,7 +12,6 @@ class SQLAlchemy(PythonSuite):
     tests = ("test", "lib/sqlalchemy/testing/plugin", "setup.cfg", "pyproject.toml")
     paths = ("test/dialect/test_suite.py",)
     setup = ("CREATE SCHEMA test_schema", "CREATE SCHEMA test_schema_2", "CREATE EXTENSION hstore")
-    deadline_s = 400.0
 
     def options(self, run):
         server = f"{run.endpoint.host}:{run.endpoint.port}"
