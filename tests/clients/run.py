@@ -16,6 +16,8 @@ import tempfile
 import threading
 import time
 
+# The sources' directory stays as it is.
+sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 from harness import processes, report  # noqa: E402

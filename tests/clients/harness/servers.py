@@ -217,6 +217,8 @@ class Servers:
         config = self._directory / "tutti.toml"
         config.write_text(
             f'listen = "127.0.0.1:{port}"\ndatabase = "{self._database}"\ncluster = "clients"\n'
+            # As the plain server does by initdb's --auth=trust.
+            '[[rules]]\naddress = "loopback"\nmethod = "trust"\n'
             + "".join(
                 f'[[node]]\nid = {n}\nhost = "127.0.0.1"\nport = {node}\nuser = "postgres"\n'
                 for n, node in enumerate(ports, 1)
