@@ -39,6 +39,8 @@ class Suite:
     user = "postgres"
     # How long one run on one server may take.
     deadline_s = 900.0
+    # Programs without which it cannot be fetched or run.
+    tools = ()
     # SQL that goes to every server directly before anything connects.
     statements = ()
     # SQL that goes through the server under test.

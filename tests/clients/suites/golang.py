@@ -16,6 +16,7 @@ class GoSuite(Suite):
     """Tests in a module's own packages."""
 
     language = "Go"
+    tools = ("go",)
     module = ""
     version = ""
     packages = ("./...",)

@@ -28,6 +28,7 @@ _JEST_RESULTS = {"passed": PASSED, "failed": FAILED}
 class Node(Suite):
     name = "node"
     language = "JavaScript"
+    tools = ("node", "npm")
     package = (
         "pg 8.23.1 (npm), by the tests of pg-pool 3.6.2, pg-cursor 2.7.4, pg-query-stream 3.2.0 "
         "and @databases/pg 6.1.0"

@@ -22,6 +22,7 @@ TEST_LIMIT = "60 s"
 class Pgjdbc(Suite):
     name = "pgjdbc"
     language = "Java"
+    tools = ("javac", "mvn")
     package = f"pgjdbc {VERSION} (Maven Central)"
     chosen = (
         "the packages `test.jdbc2`, `jdbc3`, `jdbc4` and `jdbc42`, which are about SQL and types (the "
