@@ -6,6 +6,7 @@ Usage: ./dev clients [SUITE…]; see README.md here. The exit code is 0 if every
 
 import argparse
 import concurrent.futures
+import dataclasses
 import json
 import os
 import pathlib
@@ -23,7 +24,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from harness import processes, report  # noqa: E402
 from harness.comparison import compare  # noqa: E402
 from harness.listed import Listed  # noqa: E402
-from harness.outcomes import PASSED  # noqa: E402
+from harness.outcomes import PASSED, Outcome  # noqa: E402
 from harness.servers import Account, Programs, Servers, Template  # noqa: E402
 from harness.suite import HOME, Run  # noqa: E402
 import suites  # noqa: E402
@@ -32,6 +33,7 @@ REPOSITORY = HOME.parent.parent
 DEPS = REPOSITORY / ".deps" / "clients"
 # Set (to anything) where programs may be missing, as for all tests of the product.
 MAY_SKIP = "TUTTI_TESTS_MAY_SKIP"
+LAST_RUN = "last-run.json"
 FAILED_SHOWN_MAX = 60
 SECOND_SHOWN_MAX = 10
 # More than these is no matter of single tests' deadlines.
@@ -58,6 +60,11 @@ def arguments():
         action="store_true",
         help="only what failed on Tutti in the last run of the suite, listed or not",
     )
+    parser.add_argument(
+        "--last",
+        action="store_true",
+        help="run nothing: judge the suites' last whole runs by the lists as they are now",
+    )
     parser.add_argument("--test", action="append", metavar="NAME", help="only this test (repeatable)")
     parser.add_argument("--jobs", type=int, default=2, help="suites at the same time (default 2)")
     parser.add_argument("--tutti", help="the binary (default: target/debug/tutti)")
@@ -82,6 +89,9 @@ class Context:
 
     def judge(self, suite):
         """Fetches a suite, runs it on both servers, and compares."""
+        listed = Listed.read(HOME / "listed" / f"{suite.name}.toml")
+        if self.given.last:
+            return self.compared(suite, *self.recalled(suite), listed, whole=True)
         missing = [tool for tool in suite.tools if not shutil.which(tool)]
         if missing and MAY_SKIP in os.environ:
             say(f"{suite.name} skipped: {', '.join(missing)} not installed")
@@ -92,7 +102,6 @@ class Context:
         if self.given.fetch:
             return None
         only = self.only(suite)
-        listed = Listed.read(HOME / "listed" / f"{suite.name}.toml")
         servers = Servers(
             self.programs,
             self.template,
@@ -106,8 +115,14 @@ class Context:
                 plain, tutti = both.map(lambda run: self.run(suite, *run, only), runs)
             first = compare(plain, tutti, listed, whole=False)
             self.again(suite, servers, first, tutti)
-        found = compare(plain, tutti, listed, whole=only is None and not self.given.full)
-        self.remember(suite, plain, tutti)
+        whole = only is None and not self.given.full
+        self.remember(suite, plain, tutti, whole)
+        return self.compared(suite, plain, tutti, listed, whole=whole)
+
+    @staticmethod
+    def compared(suite, plain, tutti, listed, *, whole):
+        """The suite with its comparison, which is told."""
+        found = compare(plain, tutti, listed, whole=whole)
         say(
             f"{suite.name}: {found.tutti_passed} of {found.plain_passed} passed, {found.listed_count} "
             f"listed, {len(found.unexpected_failures)} failed, {len(found.unexpected_passes)} passed "
@@ -164,8 +179,14 @@ class Context:
         path = self._memory(suite)
         return json.loads(path.read_text()) if path.exists() else None
 
-    def remember(self, suite, plain, tutti):
-        """Keeps the names of what failed on Tutti alone, and what it said, for the next run."""
+    def remember(self, suite, plain, tutti, whole):
+        """Keeps the outcomes of a whole run, and what failed on Tutti alone, for the next."""
+        if whole:
+            kept = [
+                {test: dataclasses.asdict(outcome) for test, outcome in outcomes.items()}
+                for outcomes in (plain, tutti)
+            ]
+            (DEPS / suite.name / LAST_RUN).write_text(json.dumps(kept))
         failed = {
             test: tutti[test].text if test in tutti else "did not run"
             for test, outcome in plain.items()
@@ -176,6 +197,16 @@ class Context:
         self._memory(suite).write_text(json.dumps(list(failed), indent=1))
         texts = "".join(f"## {test}\n{text}\n\n" for test, text in failed.items())
         (DEPS / suite.name / "last-failures.txt").write_text(texts)
+
+    def recalled(self, suite):
+        """The outcomes of the last whole run, on plain PostgreSQL and on Tutti."""
+        path = DEPS / suite.name / LAST_RUN
+        if not path.exists():
+            raise processes.Failed("there is no whole run of it to judge")
+        return [
+            {test: Outcome(**outcome) for test, outcome in outcomes.items()}
+            for outcomes in json.loads(path.read_text())
+        ]
 
     @staticmethod
     def _memory(suite):
