@@ -1,4 +1,3 @@
---! distribution replicated:
 --! distribution by_key: accounts HASH (id); audit ROUND ROBIN; rates REPLICATED
 --! distribution spread: accounts ROUND ROBIN; audit HASH (account); rates HASH (code)
 -- Rights on tables and columns: what a role may read, write and be told.

@@ -69,7 +69,7 @@ SET ROLE test_group;
 RESET ALL;
 SELECT current_user;
 CREATE TABLE made (id int);
-SELECT relowner::regrole FROM pg_class WHERE relname = 'made';
+SELECT relowner::regrole::text FROM pg_class WHERE relname = 'made';
 RESET ROLE;
 DROP TABLE made;
 SELECT * FROM made;

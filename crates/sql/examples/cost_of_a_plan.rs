@@ -98,6 +98,7 @@ fn pgbench() -> Catalog {
             placement: Placement::Hash { key, key_type: KeyType::Int4, map: MapId(1) },
             columns: columns.iter().map(column).collect(),
             primary_key: Vec::new(),
+            has_triggers: false,
             unsafe_trigger: None,
         };
         (name.to_owned(), Arc::new(relation))

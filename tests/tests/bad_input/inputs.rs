@@ -141,7 +141,7 @@ fn out_of_order() -> Vec<Input> {
         made("a Describe of a missing portal", |out| put_describe(out, Target::Portal, "missing")),
         made("a Close of what is missing", |out| put_close(out, Target::Portal, "missing")),
         made("CopyData", |out| put_copy_data(out, b"77\tseventy-seven\n")),
-        made("CopyDone", |out| put_copy_done(out)),
+        made("CopyDone", put_copy_done),
         made("CopyFail", |out| put_copy_fail(out, "no reason")),
         made("Syncs and Flushes", |out| {
             put_sync(out);
