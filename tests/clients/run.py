@@ -233,7 +233,13 @@ def indent(text):
 
 def main():
     given = arguments()
-    chosen = [suite for suite in suites.ALL if not given.suite or suite.name in given.suite]
+    if given.suite:
+        chosen = [suite for suite in suites.ALL if suite.name in given.suite]
+    else:
+        chosen = [suite for suite in suites.ALL if not suite.only_by_name]
+        for suite in suites.ALL:
+            if suite.only_by_name:
+                say(f"{suite.name} is run by its name only: {suite.only_by_name}")
     # A terminated runner must stop its servers too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     DEPS.mkdir(parents=True, exist_ok=True)

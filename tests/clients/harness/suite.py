@@ -37,6 +37,8 @@ class Suite:
     chosen = ""
     database = "postgres"
     user = "postgres"
+    # Why it is run only when it is named, and so not in CI; empty if it is always run.
+    only_by_name = ""
     # How long one run on one server may take.
     deadline_s = 900.0
     # Programs without which it cannot be fetched or run.
