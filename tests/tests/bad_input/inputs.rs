@@ -61,7 +61,6 @@ pub fn before_a_session() -> Vec<Input> {
         input("TLS without asking", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"),
         made("a message first", |out| put_query(out, "SELECT 1")),
         packet("a version alone", 8, &[0, 3, 0, 0]),
-        packet("protocol 2", 9, &[0, 2, 0, 0, 0]),
         packet("protocol 4", 9, &[0, 4, 0, 0, 0]),
         packet("no terminator", 13, b"\0\x03\0\0user\0"),
         packet("a name without value", 14, b"\0\x03\0\0user\0\0"),

@@ -103,8 +103,8 @@ fn whoever_falls_silent_in_the_middle_holds_up_nobody() -> Result<()> {
     let cuts: [&[u8]; 4] = [b"", b"Q\0\0", b"Q\0\0\0\x20SEL", b"Q\x3f\xff\xff\xff"];
     let mut silent = Vec::new();
     for state in states::BEFORE.into_iter().chain(states::WITHIN) {
-        // They would wait for each other's rows, as they should.
-        let holds_locks = matches!(state, State::InFlight);
+        // They would wait for each other's rows, or for the lock of a replicated table.
+        let holds_locks = matches!(state, State::InFlight | State::CopyingToReplicas);
         for cut in if holds_locks { &cuts[..1] } else { &cuts[..] } {
             let mut raw = state.reach(&cluster.endpoint()).with_context(|| format!("{state:?}"))?;
             raw.send(cut)?;

@@ -60,7 +60,9 @@ pub fn recording() -> Vec<u8> {
 fn borders(recording: &[u8]) -> Vec<usize> {
     let mut borders = vec![0];
     let mut at = 0;
-    while let Ok(Some(len)) = frame_len(&recording[at..]) {
+    while let Ok(Some(len)) = frame_len(&recording[at..])
+        && len <= recording.len() - at
+    {
         at += len;
         borders.push(at);
     }

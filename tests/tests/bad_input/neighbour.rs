@@ -13,9 +13,9 @@ use tutti_tests::client::{Client, SILENCE_LIMIT};
 use tutti_tests::gateway::{TestCluster, config};
 use tutti_tests::servers;
 
-/// What the tests' sessions find; `t` and `single` are theirs, `witness` is only read.
+/// What the tests' sessions find; `t` and `copied` are theirs, `witness` is only read.
 pub const TABLES: [&str; 5] = [
-    "CREATE TABLE single (id int, v text)",
+    "CREATE TABLE copied (id int, v text)",
     "CREATE TABLE t (id int PRIMARY KEY, v text) DISTRIBUTE BY HASH (id)",
     "CREATE TABLE witness (id int PRIMARY KEY) DISTRIBUTE BY HASH (id)",
     "INSERT INTO t SELECT n, 'v' || n FROM generate_series(1, 20) n",

@@ -22,8 +22,8 @@ pub enum State {
     Idle,
     /// In the COPY … FROM STDIN of a Query, over several nodes.
     Copying,
-    /// The same into a table of one node, whose COPY the data goes to unread.
-    CopyingToOneNode,
+    /// The same into a replicated table.
+    CopyingToReplicas,
     /// In a COPY … FROM STDIN by the extended protocol.
     CopyingExtended,
     /// A statement has been executed by messages that no Sync has ended.
@@ -45,7 +45,7 @@ pub const BEFORE: [State; 3] = [State::Connected, State::Declined, State::InStar
 pub const WITHIN: [State; 9] = [
     State::Idle,
     State::Copying,
-    State::CopyingToOneNode,
+    State::CopyingToReplicas,
     State::CopyingExtended,
     State::InFlight,
     State::Failed,
@@ -65,7 +65,7 @@ fn put_flight(out: &mut BytesMut, sql: &str, row_limit: i32) {
 impl State {
     /// Whether the server waits for COPY data.
     pub fn copies(self) -> bool {
-        matches!(self, Self::Copying | Self::CopyingToOneNode | Self::CopyingExtended)
+        matches!(self, Self::Copying | Self::CopyingToReplicas | Self::CopyingExtended)
     }
 
     /// A connection in this state.
@@ -89,8 +89,8 @@ impl State {
                 put_query(&mut out, "COPY t FROM STDIN");
                 b'G'
             }
-            Self::CopyingToOneNode => {
-                put_query(&mut out, "COPY single FROM STDIN");
+            Self::CopyingToReplicas => {
+                put_query(&mut out, "COPY copied FROM STDIN");
                 b'G'
             }
             Self::CopyingExtended => {
