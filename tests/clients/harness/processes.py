@@ -7,12 +7,44 @@ import contextlib
 import os
 import signal
 import subprocess
+import threading
 
 
 class Failed(Exception):
     """A program that had to succeed did not; the text holds the end of what it said."""
 
 
+class Running:
+    """The programs that `attempt` waits for, by which thread whatever, and whether to end."""
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self._children = set()
+        self._ending = False
+
+    def start(self, command, **options):
+        """Starts a program in a process group of its own."""
+        with self._lock:
+            if self._ending:
+                raise Failed("asked to end")
+            child = subprocess.Popen(command, start_new_session=True, **options)
+            self._children.add(child)
+            return child
+
+    def forget(self, child):
+        """The child has ended, and been waited for."""
+        with self._lock:
+            self._children.discard(child)
+
+    def end(self):
+        """Kills all, and lets none start; whoever waits for one goes on and cleans up."""
+        with self._lock:
+            self._ending = True
+            for child in self._children:
+                kill_group(child)
+
+
+RUNNING = Running()
 # What is told of a failed program's output.
 SAID_CHARS_MAX = 4000
 
@@ -35,14 +67,13 @@ def attempt(command, *, cwd=None, env=None, deadline_s=600.0):
     The code is `None` if it took longer than `deadline_s` and was killed, with all its children.
     """
     try:
-        child = subprocess.Popen(
+        child = RUNNING.start(
             [str(word) for word in command],
             cwd=cwd,
             env=env,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            start_new_session=True,
         )
     except OSError as error:
         raise Failed(f"cannot run {command[0]}: {error}") from error
@@ -64,6 +95,7 @@ def _group(child):
         yield
     finally:
         kill_group(child)
+        RUNNING.forget(child)
 
 
 def kill_group(child):
