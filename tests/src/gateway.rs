@@ -42,6 +42,8 @@ pub fn config(servers: &Cluster, listen: String) -> Config {
         cluster: "test".to_owned(),
         rules: vec![Rule::trust_loopback()],
         nodes: servers.servers().iter().enumerate().map(node).collect(),
+        // Below END_LIMIT: clients that a test has left in a transaction are not waited for long.
+        drain_timeout_s: 5,
         switches: Switches { check_plans: true, ..Switches::default() },
         ..Config::default()
     }
