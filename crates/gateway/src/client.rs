@@ -9,7 +9,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
@@ -25,6 +25,8 @@ use crate::security::{Gate, Place};
 const FLUSH_BYTES: usize = 64 * 1024;
 /// How much one read may bring, in bytes.
 const READ_CHUNK_BYTES: usize = 8 * 1024;
+/// So much room is made for the rest of a message at once.
+const ROOM_BYTES_MAX: usize = 1 << 20;
 
 /// Why no further message can be read from a client.
 #[derive(Debug, thiserror::Error)]
@@ -166,15 +168,39 @@ impl Client {
     /// The next message; sends what is buffered before it waits. `None` at the end of the stream.
     /// Cancel-safe.
     pub async fn next_frame(&mut self) -> Result<Option<Frame>, ClientError> {
+        match self.wait_for_frame().await? {
+            true => Ok(take_frame(&mut self.incoming)?),
+            false => Ok(None),
+        }
+    }
+
+    /// Waits until a whole message has been read; sends what is buffered before that. False at the end
+    /// of the stream. Cancel-safe.
+    pub async fn wait_for_frame(&mut self) -> Result<bool, ClientError> {
         loop {
-            if let Some(frame) = take_frame(&mut self.incoming)? {
-                return Ok(Some(frame));
+            match frame_len(&self.incoming)? {
+                Some(len) if len <= self.incoming.len() => return Ok(true),
+                // Not all at once: a header alone must not make us allocate a gigabyte.
+                Some(len) => {
+                    self.incoming.reserve((len - self.incoming.len()).min(ROOM_BYTES_MAX));
+                }
+                None => (),
             }
             self.flush().await?;
             if self.read_more().await? == 0 {
-                return Ok(None);
+                return Ok(false);
             }
         }
+    }
+
+    /// What has been read and not been taken, as it is.
+    pub fn unread(&self) -> &[u8] {
+        &self.incoming
+    }
+
+    /// Takes so many bytes of it, which end with a message.
+    pub fn skip(&mut self, len: usize) {
+        self.incoming.advance(len);
     }
 
     /// The same, for a client that is not known yet: a message longer than that is refused before

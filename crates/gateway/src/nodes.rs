@@ -193,6 +193,11 @@ impl Nodes {
         !state.away && state.run.as_ref() == Some(run)
     }
 
+    /// Whether the node may be read now.
+    pub fn is_open(&self, node: NodeId) -> bool {
+        self.node(node).open.load(Ordering::Acquire)
+    }
+
     /// Returns as soon as the node may be read: at once, without a lock, when it is open.
     ///
     /// Errors: [`NodeError::Closed`] (SQLSTATE 57P03) when `patience` is over.

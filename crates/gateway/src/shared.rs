@@ -140,6 +140,14 @@ impl Shared {
         self.catalog.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Makes `known` the newest catalog, if it is another one.
+    pub fn refresh_catalog(&self, known: &mut Arc<Catalog>) {
+        let newest = self.catalog.read().unwrap_or_else(PoisonError::into_inner);
+        if !Arc::ptr_eq(&newest, known) {
+            known.clone_from(&newest);
+        }
+    }
+
     /// How the nodes' OIDs differ from node 1's.
     pub fn oids(&self) -> Arc<OidMaps> {
         self.oids.read().unwrap_or_else(PoisonError::into_inner).clone()

@@ -5,7 +5,7 @@
 
 use bytes::{Bytes, BytesMut};
 
-use crate::frame::{Fields, Frame, WireError, put_count, put_frame, put_string};
+use crate::frame::{Fields, Frame, HEADER_LEN, WireError, put_count, put_frame, put_string};
 
 /// State of a session's transaction, as ReadyForQuery tells it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -82,6 +82,33 @@ pub fn decode_row_description(frame: &Frame) -> Result<Vec<ColumnDescription>, W
         .collect::<Result<_, _>>()?;
     fields.end()?;
     Ok(columns)
+}
+
+/// Gives the columns of a RowDescription, a whole frame, other OIDs, where they lie: `change` maps
+/// a column's table and type.
+///
+/// Errors: [`WireError::Malformed`]; some columns may have been changed.
+pub fn change_oids_of_row_description(
+    frame: &mut [u8],
+    change: impl Fn(u32, u32) -> (u32, u32),
+) -> Result<(), WireError> {
+    /// Behind a column's name: table OID, column number, type OID, length, modifier, format.
+    const BEHIND_NAME: usize = 4 + 2 + 4 + 2 + 4 + 2;
+    const TYPE_OID: usize = 4 + 2;
+    let body = frame.get_mut(HEADER_LEN..).ok_or(WireError::Malformed)?;
+    let (count, mut rest) = body.split_first_chunk_mut::<2>().ok_or(WireError::Malformed)?;
+    for _ in 0..u16::from_be_bytes(*count) {
+        let name = memchr::memchr(0, rest).ok_or(WireError::Malformed)?;
+        let (column, behind) =
+            rest[name + 1..].split_at_mut_checked(BEHIND_NAME).ok_or(WireError::Malformed)?;
+        let oid =
+            |at: usize| u32::from_be_bytes(column[at..at + 4].try_into().expect("four bytes"));
+        let (table_oid, type_oid) = change(oid(0), oid(TYPE_OID));
+        column[..4].copy_from_slice(&table_oid.to_be_bytes());
+        column[TYPE_OID..TYPE_OID + 4].copy_from_slice(&type_oid.to_be_bytes());
+        rest = behind;
+    }
+    Ok(())
 }
 
 /// Appends a RowDescription.

@@ -9,6 +9,7 @@
 pub mod backend;
 pub mod copy;
 pub mod error_fields;
+pub mod flight;
 pub mod frame;
 pub mod frontend;
 pub mod startup;

@@ -7,7 +7,8 @@
 use std::collections::HashMap;
 
 use tutti_sql::catalog::NodeId;
-use tutti_wire::backend::ColumnDescription;
+use tutti_wire::backend::{ColumnDescription, change_oids_of_row_description};
+use tutti_wire::frame::WireError;
 
 use super::rows::Answer;
 use crate::error::GatewayError;
@@ -55,6 +56,12 @@ struct Difference {
     tables_to_home: HashMap<u32, u32>,
 }
 
+impl Difference {
+    fn is_none(&self) -> bool {
+        self.types_to_home.is_empty() && self.tables_to_home.is_empty()
+    }
+}
+
 /// The differences of all nodes.
 #[derive(Debug, Default)]
 pub struct OidMaps {
@@ -85,6 +92,20 @@ impl OidMaps {
             }
         }
         changed
+    }
+
+    /// The same for a RowDescription, a whole frame, where it lies.
+    pub fn description_to_home(&self, node: NodeId, frame: &mut [u8]) -> Result<(), WireError> {
+        match self.nodes.get(&node) {
+            Some(difference) if !difference.is_none() => {
+                change_oids_of_row_description(frame, |table_oid, type_oid| {
+                    let table_oid = difference.tables_to_home.get(&table_oid).unwrap_or(&table_oid);
+                    let type_oid = difference.types_to_home.get(&type_oid).unwrap_or(&type_oid);
+                    (*table_oid, *type_oid)
+                })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Types as node 1 numbers them, as `node` does.
@@ -124,6 +145,9 @@ fn difference(home: &NodeOids, other: &NodeOids) -> Difference {
 
 #[cfg(test)]
 mod tests {
+    use bytes::BytesMut;
+    use tutti_wire::backend::put_row_description;
+
     use super::*;
 
     fn oids(entries: &[(&str, &str, u32)]) -> NodeOids {
@@ -147,5 +171,14 @@ mod tests {
         assert_eq!(maps.types_from_home(NodeId(2), &[20000, 23]), [30000, 23]);
         assert_eq!(maps.types_to_home(NodeId(2), &[30000, 23]), [20000, 23]);
         assert!(!maps.to_home(NodeId(3), &mut columns));
+
+        let (mut there, mut told) = (BytesMut::new(), BytesMut::new());
+        let foreign = ColumnDescription { type_oid: 30000, ..columns[0].clone() };
+        put_row_description(&mut there, &[ColumnDescription::text("n"), foreign]);
+        put_row_description(&mut told, &[ColumnDescription::text("n"), columns[0].clone()]);
+        maps.description_to_home(NodeId(2), &mut there).expect("it is well formed");
+        assert_eq!(there, told);
+        let end = there.len() - 1;
+        assert!(maps.description_to_home(NodeId(2), &mut there[..end]).is_err());
     }
 }

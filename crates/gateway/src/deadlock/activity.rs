@@ -7,9 +7,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::task::Poll;
 
+use atomic_waker::AtomicWaker;
 use tokio::net::TcpStream;
-use tokio::sync::Notify;
 use tutti_wire::error_fields::ErrorFields;
 
 /// SQLSTATE query_canceled: what a node says when the victim's statement was cancelled there.
@@ -33,8 +34,10 @@ pub struct Activity {
     stream: Weak<TcpStream>,
     /// Somebody wants the session to end.
     terminated: AtomicBool,
+    /// Somebody wants the session to see that the gateway's state has changed.
+    asked: AtomicBool,
     /// Wakes the session when it waits for its client.
-    look_up: Notify,
+    waker: AtomicWaker,
 }
 
 /// That the session's statement was ended because of a deadlock.
@@ -65,7 +68,20 @@ impl Activity {
 
     /// Waits until somebody wants the session to see that the gateway's state has changed.
     pub async fn asked_to_look_up(&self) {
-        self.look_up.notified().await;
+        std::future::poll_fn(|context| {
+            // Before the look, so that nothing is missed.
+            self.waker.register(context.waker());
+            match self.asked.swap(false, Ordering::AcqRel) {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            }
+        })
+        .await;
+    }
+
+    fn ask_to_look_up(&self) {
+        self.asked.store(true, Ordering::Release);
+        self.waker.wake();
     }
 
     /// The transaction is on so many nodes now; 0 when it has ended.
@@ -129,7 +145,7 @@ impl Activities {
     pub fn terminate(&self, process_id: i32) {
         if let Some(activity) = self.of(process_id) {
             activity.terminated.store(true, Ordering::Release);
-            activity.look_up.notify_one();
+            activity.ask_to_look_up();
         }
     }
 
@@ -137,7 +153,7 @@ impl Activities {
     pub fn wake_all(&self) {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for activity in all.values().filter_map(Weak::upgrade) {
-            activity.look_up.notify_one();
+            activity.ask_to_look_up();
         }
     }
 

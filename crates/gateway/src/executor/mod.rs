@@ -15,7 +15,7 @@ mod explain;
 mod gather;
 mod insert;
 mod many;
-mod placement;
+pub(crate) mod placement;
 mod relay;
 mod rows;
 mod signal;
@@ -27,8 +27,8 @@ use tutti_wire::frame::Frame;
 pub use call::Call;
 pub(crate) use explain::local_columns;
 use many::{Looks, Origin};
-pub(crate) use relay::pump_copy_data;
 use relay::{Answer, Filter, relay};
+pub(crate) use relay::{pump_copy_data, relay_all};
 
 use crate::failure::Failure;
 use crate::session::{Mode, Session, takes_snapshot};

@@ -24,21 +24,32 @@ pub(super) fn node_of_pin(catalog: &Catalog, pin: &Pin, call: &Call) -> Option<N
 }
 
 /// The node that holds a bucket of a map.
-pub(super) fn node_of_bucket(catalog: &Catalog, map: MapId, bucket: Bucket) -> Option<NodeId> {
+pub(crate) fn node_of_bucket(catalog: &Catalog, map: MapId, bucket: Bucket) -> Option<NodeId> {
     Some(catalog.maps.get(&map)?.node(bucket))
 }
 
 fn bucket_of_parameter(pin: &Pin, index: u16, call: &Call) -> Option<Bucket> {
-    let key_type = pin.key_type;
     let Call::Extended { types, arguments } = call else { return None };
     let index = usize::from(index);
-    let Some(value) = arguments.values.get(index)? else { return Some(Bucket::OF_NULL) };
+    let value = arguments.values.get(index)?.as_deref();
+    bucket_of_bound(pin, types.get(index).copied(), arguments.format(index), value)
+}
+
+/// The bucket of a bound value; `None` if it cannot be told here. Type 0 or none: nobody has said one.
+pub(crate) fn bucket_of_bound(
+    pin: &Pin,
+    type_oid: Option<u32>,
+    format: i16,
+    value: Option<&[u8]>,
+) -> Option<Bucket> {
+    let key_type = pin.key_type;
+    let Some(value) = value else { return Some(Bucket::OF_NULL) };
     // An open type is inferred by the server from the comparison with the key: it is the key's.
-    let given = match types.get(index).copied().unwrap_or(0) {
+    let given = match type_oid.unwrap_or(0) {
         0 | UNKNOWN_OID => key_type,
         oid => KeyType::from_oid(oid).filter(|given| given.family() == key_type.family())?,
     };
-    let hashed = match (arguments.format(index) == 1, pin.stored) {
+    let hashed = match (format == 1, pin.stored) {
         (true, None) => given.bucket_of_binary(value),
         (false, None) => given.bucket_of_text(std::str::from_utf8(value).ok()?),
         // The value becomes the column's: an int8 stored in an int4 column, say.

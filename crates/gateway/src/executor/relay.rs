@@ -4,7 +4,8 @@
 //! Never: takes a data row apart.
 //! Start reading at [`relay`].
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
+use tutti_sql::catalog::NodeId;
 use tutti_wire::backend::{decode_command_complete, decode_parameter_status, put_command_complete};
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::{Frame, HEADER_LEN, frame_len, take_frame};
@@ -13,6 +14,7 @@ use tutti_wire::frontend::{put_copy_fail, put_sync};
 use super::call::Call;
 use crate::client::Client;
 use crate::failure::Failure;
+use crate::node::NodeError;
 use crate::session::Link;
 
 /// COPY data is sent to a node in pieces of about this size.
@@ -72,6 +74,97 @@ pub(super) async fn relay(
     let answer = relay_one(client, link, filter).await;
     refused_before.map_or(Ok(()), Err)?;
     answer
+}
+
+/// Reads one answer, to ReadyForQuery, and passes on all of it but ReadyForQuery, as it is.
+///
+/// Errors: as [`relay`]; [`Failure::Client`] if the node is lost behind the beginning of a row that the
+/// client has already.
+pub(crate) async fn relay_all(client: &mut Client, link: &mut Link) -> Result<(), Failure> {
+    let mut passage = Passage { is_home: link.node() == NodeId::HOME, due: 0 };
+    let mut refused = None;
+    loop {
+        let frame = match passage.pass(client, link)? {
+            true => take_frame(link.connection().incoming())?,
+            false => None,
+        };
+        let Some(frame) = frame else {
+            client.flush_if_full().await?;
+            let read = link.connection().read_more().await;
+            read.map_err(|error| passage.failure(error))?;
+            continue;
+        };
+        match frame.tag() {
+            b'T' => link.put_description(client.out(), &frame)?,
+            b'E' => {
+                let error = ErrorFields::decode(&frame)?;
+                let fatal = error.is_fatal();
+                refused = refused.or(Some(error));
+                if fatal {
+                    link.connection().note_end();
+                    break;
+                }
+            }
+            b'Z' => {
+                link.answered();
+                break;
+            }
+            b'A' | b'S' => pass_noise(client, link, &frame)?,
+            tag => {
+                let message = format!("node {} sent {tag:#x} in an answer", link.node());
+                return Err(Failure::error("08P01", message));
+            }
+        }
+    }
+    refused.map_or(Ok(()), |error| Err(error.into()))
+}
+
+/// Bytes on their way from a node to a client, in as few copies as there are reads.
+struct Passage {
+    is_home: bool,
+    /// Bytes of a row that has been passed on in part.
+    due: usize,
+}
+
+impl Passage {
+    /// Rows of so many bytes do not wait in memory until they are whole.
+    const PIECES_FROM_BYTES: usize = 1 << 20;
+
+    /// Passes on what the client gets as it is. True if something else comes next.
+    fn pass(&mut self, client: &mut Client, link: &mut Link) -> Result<bool, Failure> {
+        let incoming = link.connection().incoming();
+        let mut len = self.due.min(incoming.len());
+        self.due -= len;
+        let something_else = loop {
+            let Some(frame) = frame_len(&incoming[len..])? else { break false };
+            let there = incoming.len() - len;
+            match incoming[len] {
+                b'D' | b'C' | b'2' | b'n' | b'I' | b's' | b'N' => (),
+                b'T' if self.is_home => (),
+                _ => break true,
+            }
+            if frame <= there {
+                len += frame;
+            } else if incoming[len] == b'D' && Self::PIECES_FROM_BYTES <= frame {
+                (len, self.due) = (incoming.len(), frame - there);
+                break false;
+            } else {
+                // It is not whole: this makes room for the rest.
+                break true;
+            }
+        };
+        client.out().extend_from_slice(&incoming[..len]);
+        incoming.advance(len);
+        Ok(something_else)
+    }
+
+    /// The node is lost. A client that has half a row cannot be told.
+    fn failure(&self, error: NodeError) -> Failure {
+        match self.due {
+            0 => error.into(),
+            _ => Failure::Client(std::io::Error::other(error).into()),
+        }
+    }
 }
 
 async fn relay_one(

@@ -57,9 +57,14 @@ impl Applying {
         Entered { applying: self.clone(), entry }
     }
 
+    /// Whether nothing is in application: nobody has to wait for any node.
+    pub fn is_idle(&self) -> bool {
+        self.count.load(Ordering::SeqCst) == 0 || !self.waits_are_on
+    }
+
     /// Waits until all that is in application now is shown by `node`, or by every node if `None`.
     pub async fn wait(&self, node: Option<NodeId>) {
-        if self.count.load(Ordering::SeqCst) == 0 || !self.waits_are_on {
+        if self.is_idle() {
             return;
         }
         let (_waiting, released) = {

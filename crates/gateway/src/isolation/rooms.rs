@@ -59,6 +59,11 @@ impl Doors {
         inside
     }
 
+    /// Whether a transaction of one node may begin its commit now.
+    pub fn may_pass(&self) -> bool {
+        !self.rooms_are_on || self.state().rooms.open() != Some(Room::Snapshot)
+    }
+
     /// Waits until a transaction of one node may begin its commit: while no snapshot is being taken.
     pub async fn pass(self: &Arc<Self>) {
         let (_inside, granted) = {

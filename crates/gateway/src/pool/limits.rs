@@ -103,12 +103,10 @@ impl Limits {
 
     /// First come, first served. Whoever waits has no connection, so waiting blocks nobody.
     pub(super) async fn admit(&self, user: &str) -> Result<Permit, Full> {
-        let user = (0 < self.config.size_per_user).then(|| self.of_user(user));
-        if user.is_none()
-            && let Ok(permit) = self.cluster.clone().try_acquire_owned()
-        {
-            return Ok(Permit { _cluster: permit, _user: None });
+        if let Some(permit) = self.admit_at_once() {
+            return Ok(permit);
         }
+        let user = (0 < self.config.size_per_user).then(|| self.of_user(user));
         let _waiting = Waiting::begin(&self.waiting);
         let give_up = Instant::now() + Duration::from_secs(self.config.queue_timeout_s);
         let of_user = match user {
@@ -117,6 +115,12 @@ impl Limits {
         };
         let cluster = self.acquire(self.cluster.clone(), give_up, false).await?;
         Ok(Permit { _cluster: cluster, _user: of_user })
+    }
+
+    /// The same, without waiting; `None` also where roles are counted apart.
+    pub(super) fn admit_at_once(&self) -> Option<Permit> {
+        let cluster = (self.config.size_per_user == 0).then(|| self.cluster.clone())?;
+        Some(Permit { _cluster: cluster.try_acquire_owned().ok()?, _user: None })
     }
 
     async fn acquire(

@@ -24,7 +24,7 @@ use tutti_sql::plan::Leaves;
 pub use limits::{Full, Permit, PoolConfig};
 pub use shelf::Slot;
 pub use state::SessionState;
-pub use statements::{Known, Lookup, SharedStatements, StatementKey, name_of};
+pub use statements::{Known, Lookup, SharedStatements, StatementKey, name_of, put_name_of};
 
 use crate::backends::{Backend, BackendKey};
 use crate::config::Config;
@@ -87,6 +87,22 @@ impl Pool {
     /// Errors: [`Full`] when the configured time in the queue is over.
     pub async fn admit(&self, user: &str) -> Result<Permit, Full> {
         self.limits.admit(user).await
+    }
+
+    /// The same, if there is room for it now and nobody waits.
+    pub fn admit_at_once(&self) -> Option<Permit> {
+        self.limits.admit_at_once()
+    }
+
+    /// What [`Self::lend`] gives, if that is an idle connection that needs nothing to be the session's.
+    pub fn lend_at_once(&self, node: NodeId, borrower: &Borrower<'_>) -> Option<Box<Link>> {
+        let mut link = self.shelf(node).take_ready(borrower)?;
+        // What is not taken is closed, as when it is found by the other way.
+        if link.generation != self.nodes.generation(node) || !link.connection().is_quiet() {
+            return None;
+        }
+        link.owner = borrower.session;
+        Some(link)
     }
 
     /// A connection to `node` for an admitted transaction: the one that the session had last if it is

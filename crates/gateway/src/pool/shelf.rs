@@ -8,11 +8,20 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tutti_sql::catalog::NodeId;
+use tutti_sql::plan::Leaves;
 
 use super::Borrower;
 use crate::session::Link;
 
-type Idle = HashMap<String, Vec<Box<Link>>>;
+type Idle = HashMap<String, Vec<Kept>>;
+
+/// An idle connection. Who had it last is here too, so that the search for a session's own touches no
+/// connection.
+#[derive(Debug)]
+struct Kept {
+    owner: u64,
+    link: Box<Link>,
+}
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -51,9 +60,9 @@ impl Shelf {
         let mut idle = self.idle();
         let links = idle.get_mut(borrower.user)?;
         let (mut alike, mut any) = (None, None);
-        for (index, link) in links.iter().enumerate().rev() {
-            if link.owner == borrower.session {
-                return Some(links.remove(index));
+        for (index, Kept { owner, link }) in links.iter().enumerate().rev() {
+            if *owner == borrower.session {
+                return Some(links.remove(index).link);
             }
             if has_room && (link.is_kept_for_somebody() || !borrower.may_have(link)) {
                 continue;
@@ -63,16 +72,33 @@ impl Shelf {
                 alike = Some(index);
             }
         }
-        Some(links.remove(alike.or(any)?))
+        Some(links.remove(alike.or(any)?).link)
+    }
+
+    /// What [`Self::take`] would give, if nothing has to be sent over it before the borrower's own
+    /// statements.
+    pub(super) fn take_ready(&self, borrower: &Borrower<'_>) -> Option<Box<Link>> {
+        let mut idle = self.idle();
+        let links = idle.get_mut(borrower.user)?;
+        let own = links.iter().rposition(|kept| kept.owner == borrower.session);
+        let is_like = |link: &Link| link.state.is_like(borrower.state);
+        let ready = match own {
+            Some(index) => Some(index).filter(|index| is_like(&links[*index].link)),
+            None => links.iter().rposition(|Kept { link, .. }| {
+                is_like(link) && borrower.may_have(link) && link.leaves == Leaves::default()
+            }),
+        };
+        Some(links.remove(ready?).link)
     }
 
     pub(super) fn put(&self, user: &str, mut link: Box<Link>) {
         link.idle_since_tick = self.tick.load(Ordering::Relaxed);
+        let kept = Kept { owner: link.owner, link };
         let mut idle = self.idle();
         match idle.get_mut(user) {
-            Some(links) => links.push(link),
+            Some(links) => links.push(kept),
             None => {
-                idle.insert(user.to_owned(), vec![link]);
+                idle.insert(user.to_owned(), vec![kept]);
             }
         }
     }
@@ -84,7 +110,7 @@ impl Shelf {
             let mut idle = self.idle();
             let longest = idle
                 .iter()
-                .filter_map(|(user, links)| Some((links.first()?.idle_since_tick, user)))
+                .filter_map(|(user, links)| Some((links.first()?.link.idle_since_tick, user)))
                 .min();
             if let Some(user) = longest.map(|(_, user)| user.clone())
                 && let Some(links) = idle.get_mut(&user)
@@ -101,7 +127,7 @@ impl Shelf {
         let mut closed = Vec::new();
         let mut idle = self.idle();
         for links in idle.values_mut() {
-            closed.extend(links.extract_if(.., |link| {
+            closed.extend(links.extract_if(.., |Kept { link, .. }| {
                 idle_ticks <= now - link.idle_since_tick || !link.connection().is_quiet()
             }));
         }

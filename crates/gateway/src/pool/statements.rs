@@ -9,10 +9,12 @@
 //! where names are looked up, on the role, and on the schema: DDL gives all statements new names, so
 //! that nobody is served by an analysis from before it.
 
+use std::fmt::Write;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bytes::BytesMut;
 use lru::LruCache;
 use tutti_sql::catalog::NameScope;
 
@@ -65,6 +67,11 @@ impl SharedStatements {
 /// The name by which nodes know the statement of this number.
 pub fn name_of(number: u64) -> String {
     format!("tutti_{number}")
+}
+
+/// Appends it to a message.
+pub fn put_name_of(out: &mut BytesMut, number: u64) {
+    write!(out, "tutti_{number}").expect("a buffer takes everything");
 }
 
 /// What a connection knows of a statement.

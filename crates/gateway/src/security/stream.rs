@@ -5,6 +5,7 @@
 //! Start reading at [`Stream`]. TLS is driven here rather than by an asynchronous wrapper, so that
 //! both kinds have the same way to wait, which loses nothing when it is given up half-way.
 
+use std::future::poll_fn;
 use std::io::{self, BufRead, Read, Write};
 use std::sync::Arc;
 
@@ -95,14 +96,14 @@ impl Stream {
     pub(crate) async fn readable(&self) -> io::Result<()> {
         match self {
             Self::Tls(tls) if tls.has_more => Ok(()),
-            Self::Tls(tls) => tls.socket.readable().await,
-            Self::Plain(socket) => socket.readable().await,
+            // One task at a time waits here, for which this way needs no list of those that wait.
+            _ => poll_fn(|context| self.socket().poll_read_ready(context)).await,
         }
     }
 
     /// Waits until it is worth writing. Cancel-safe.
     pub(crate) async fn writable(&self) -> io::Result<()> {
-        self.socket().writable().await
+        poll_fn(|context| self.socket().poll_write_ready(context)).await
     }
 
     /// Sends all of `bytes`. What has been sent is gone from the buffer, so that this is cancel-safe.

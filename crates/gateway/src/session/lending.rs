@@ -108,8 +108,8 @@ impl Session {
             self.learn_bindings().await;
         }
         loop {
-            let mut free = self.links.keys().filter(|node| !self.bindings.contains_key(node));
-            let Some(node) = free.next().copied() else { break };
+            let is_free = |node: &&NodeId| !self.bindings.contains_key(node);
+            let Some(node) = self.links.keys().find(is_free).copied() else { break };
             let Some(mut link) = self.links.remove(&node) else { continue };
             link.leaves.merge(left.clone());
             link.has_placeholders |= self.settings.has_placeholders;

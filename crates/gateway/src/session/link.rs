@@ -10,10 +10,7 @@ use std::sync::{Arc, Weak};
 use bytes::BytesMut;
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::Leaves;
-use tutti_wire::backend::{
-    decode_parameter_description, decode_row_description, put_parameter_description,
-    put_row_description,
-};
+use tutti_wire::backend::{decode_parameter_description, put_parameter_description};
 use tutti_wire::frame::{Frame, HEADER_LEN, WireError};
 use tutti_wire::frontend::put_query;
 
@@ -150,11 +147,9 @@ impl Link {
         let node = self.connection.node();
         match frame.tag() {
             b'T' if node != NodeId::HOME => {
-                let mut columns = decode_row_description(frame)?;
-                if self.shared.oids().to_home(node, &mut columns) {
-                    put_row_description(out, &columns);
-                    return Ok(());
-                }
+                let at = out.len();
+                out.extend_from_slice(frame.as_bytes());
+                return self.shared.oids().description_to_home(node, &mut out[at..]);
             }
             b't' if node != NodeId::HOME => {
                 let types = decode_parameter_description(frame)?;
@@ -286,6 +281,11 @@ impl Link {
     /// Whether the node has answered everything.
     pub fn is_quiet(&self) -> bool {
         self.unread.is_empty() && !self.awaited
+    }
+
+    /// Whether the next statement can be sent, and the next answer is its own.
+    pub fn is_ready(&self) -> bool {
+        self.is_quiet() && self.refused.is_none() && !self.spoiled && !self.is_broken()
     }
 
     /// Runs the gateway's own query and returns all rows of all statements.

@@ -7,10 +7,12 @@
 
 mod commit;
 mod extended;
+mod fast_path;
 mod global_commit;
 mod isolation;
 mod lending;
 mod link;
+mod links;
 mod planning;
 mod prepared;
 mod settings;
@@ -31,6 +33,7 @@ use tutti_wire::startup::PROTOCOL_3_0;
 
 pub(crate) use isolation::takes_snapshot;
 pub use link::{Link, StatementId};
+use links::Links;
 pub use prepared::{Portal, PreparedStatement};
 pub(crate) use settings::is_own_setting;
 pub use settings::{IdleTimeouts, Settings};
@@ -64,7 +67,7 @@ pub struct Session {
     /// The right to have links.
     permit: Option<Permit>,
     /// Connections that are borrowed at the moment.
-    pub(crate) links: BTreeMap<NodeId, Box<Link>>,
+    pub(crate) links: Links,
     /// What binds which of them to the session beyond its transaction.
     bindings: BTreeMap<NodeId, String>,
     /// Why the session cannot go on, if it cannot.
@@ -156,7 +159,7 @@ impl Session {
             process_id,
             workers,
             permit: None,
-            links: BTreeMap::new(),
+            links: Links::default(),
             bindings: BTreeMap::new(),
             ended_by: None,
             leaves: Leaves::default(),
@@ -207,8 +210,14 @@ impl Session {
         loop {
             self.return_links().await?;
             self.activity.end_message();
-            let Some(frame) = self.next_message().await? else { break };
+            if !self.wait_for_message().await? {
+                break;
+            }
             self.activity.begin_message();
+            if self.take_fast_path().await? {
+                continue;
+            }
+            let Some(frame) = self.client.next_frame().await? else { break };
             match frame.tag() {
                 b'Q' => self.simple_query(&frame).await?,
                 b'P' | b'B' | b'D' | b'E' | b'C' | b'H' | b'S' => {
@@ -233,67 +242,57 @@ impl Session {
         Ok(())
     }
 
-    /// Waits for the client's next message. `None`: the session is over, by whoever's will.
-    async fn next_message(&mut self) -> Result<Option<tutti_wire::frame::Frame>, ClientError> {
+    /// Waits until the client's next message is there. False: the session is over, by whoever's will.
+    async fn wait_for_message(&mut self) -> Result<bool, ClientError> {
         let is_outside = self.transaction.mode == Mode::None && self.pipeline.is_at_rest();
         if let Some(why) = self.ended_by.take() {
             self.client.put_error(&why);
             self.client.flush().await?;
-            return Ok(None);
+            return Ok(false);
         }
         if (is_outside && self.shared.is_draining()) || self.activity.is_terminated() {
             return self.send_away(TERMINATED, TERMINATED_MESSAGE).await;
         }
         if self.client.has_frame() {
-            return self.client.next_frame().await;
+            return Ok(true);
         }
         let idle = self.settings.idle;
         let (timeout, sqlstate, why) = match self.transaction.mode {
             Mode::Explicit => (idle.in_transaction, "25P03", IDLE_IN_TRANSACTION),
             Mode::None | Mode::Implicit => (idle.outside, "57P05", IDLE_SESSION),
         };
-        let activity = self.activity.clone();
         loop {
-            let waiting = async {
-                match self.listening {
-                    true => self.wait_for_client_or_notification().await,
-                    false => self.client.next_frame().await,
-                }
+            let waited = if self.listening {
+                let activity = self.activity.clone();
+                wait(self.wait_for_client_or_notification(), &activity, timeout).await
+            } else {
+                wait(self.client.wait_for_frame(), &self.activity, timeout).await
             };
-            tokio::select! {
-                biased;
-                frame = waiting => return frame,
-                () = activity.asked_to_look_up() => {
-                    if (is_outside && self.shared.is_draining()) || activity.is_terminated() {
+            match waited {
+                Waited::Message(is_there) => return is_there,
+                Waited::TooLong => return self.send_away(sqlstate, why).await,
+                Waited::LookUp => {
+                    if (is_outside && self.shared.is_draining()) || self.activity.is_terminated() {
                         return self.send_away(TERMINATED, TERMINATED_MESSAGE).await;
                     }
-                }
-                () = tokio::time::sleep(timeout.unwrap_or_default()), if timeout.is_some() => {
-                    return self.send_away(sqlstate, why).await;
                 }
             }
         }
     }
 
     /// Tells the client that the session ends, and ends it.
-    async fn send_away(
-        &mut self,
-        sqlstate: &str,
-        why: &str,
-    ) -> Result<Option<tutti_wire::frame::Frame>, ClientError> {
+    async fn send_away(&mut self, sqlstate: &str, why: &str) -> Result<bool, ClientError> {
         self.client.put_error(&ErrorFields::fatal(sqlstate, why));
         self.client.flush().await?;
-        Ok(None)
+        Ok(false)
     }
 
-    /// Waits for the client's next message; passes on notifications of node 1 meanwhile.
-    async fn wait_for_client_or_notification(
-        &mut self,
-    ) -> Result<Option<tutti_wire::frame::Frame>, ClientError> {
+    /// The same; passes on notifications of node 1 meanwhile.
+    async fn wait_for_client_or_notification(&mut self) -> Result<bool, ClientError> {
         loop {
             self.client.flush().await?;
             let Some(home) = self.links.get_mut(&NodeId::HOME) else {
-                return self.client.next_frame().await;
+                return self.client.wait_for_frame().await;
             };
             // Answers that nobody has read yet must not be taken for something else.
             if !home.is_quiet() {
@@ -306,7 +305,7 @@ impl Session {
             }
             let connection = home.connection();
             let frame = tokio::select! {
-                frame = self.client.next_frame() => return frame,
+                is_there = self.client.wait_for_frame() => return is_there,
                 frame = connection.next_frame() => frame,
             };
             match frame {
@@ -327,14 +326,14 @@ impl Session {
     }
 
     /// The connection that listened is lost: the client must know, for it may have missed something.
-    async fn end_listening(&mut self) -> Result<Option<tutti_wire::frame::Frame>, ClientError> {
+    async fn end_listening(&mut self) -> Result<bool, ClientError> {
         self.links.remove(&NodeId::HOME);
         self.end_if_bound(NodeId::HOME);
         if let Some(why) = self.ended_by.take() {
             self.client.put_error(&why);
         }
         self.client.flush().await?;
-        Ok(None)
+        Ok(false)
     }
 
     /// Notifications that came in answers to the gateway's own queries.
@@ -398,7 +397,7 @@ impl Session {
     /// Takes the newest catalog, unless the transaction has one of its own.
     pub(crate) fn refresh_catalog(&mut self) {
         if !self.transaction.catalog_changed {
-            self.catalog = self.shared.catalog();
+            self.shared.refresh_catalog(&mut self.catalog);
         }
     }
 
@@ -419,6 +418,35 @@ impl Session {
     fn next_statement_id(&mut self) -> StatementId {
         self.next_statement += 1;
         self.next_statement
+    }
+}
+
+/// How waiting for a client's message ended.
+enum Waited {
+    /// As the wait for it has it.
+    Message(Result<bool, ClientError>),
+    /// Somebody wants the session to see that the gateway's state has changed.
+    LookUp,
+    TooLong,
+}
+
+/// Waits for a message, and for what else may end the wait.
+async fn wait(
+    message: impl Future<Output = Result<bool, ClientError>>,
+    activity: &Activity,
+    timeout: Option<Duration>,
+) -> Waited {
+    let patience = async {
+        match timeout {
+            Some(timeout) => tokio::time::sleep(timeout).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        biased;
+        is_there = message => Waited::Message(is_there),
+        () = activity.asked_to_look_up() => Waited::LookUp,
+        () = patience => Waited::TooLong,
     }
 }
 

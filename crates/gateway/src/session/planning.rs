@@ -11,7 +11,7 @@ use tutti_sql::catalog::Catalog;
 use tutti_sql::plan::{Plan, Planned, TransactionControl};
 use tutti_sql::planner::{self, Context, Unfit};
 use tutti_sql::refusal::Refusal;
-use tutti_sql::shape::Scanner;
+use tutti_sql::shape::{Scanner, Shape};
 use tutti_sql::statement::Statement;
 
 use super::Session;
@@ -24,6 +24,13 @@ pub(super) struct Planning {
     scanner: Scanner,
     /// The number of this catalog with the scope as it was after so many changes.
     number: Option<(Arc<Catalog>, u64, u64)>,
+}
+
+impl Planning {
+    /// The shape of a text, if it has one.
+    pub(super) fn scan<'s>(&'s mut self, text: &str) -> Option<Shape<'s>> {
+        self.scanner.scan(text)
+    }
 }
 
 /// What is known of a text by its shape.

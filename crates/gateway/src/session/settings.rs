@@ -45,6 +45,8 @@ pub struct Settings {
     /// Name and SQL, in the order they were last set.
     kept: Vec<(String, String)>,
     state: Arc<SessionState>,
+    /// What was set of the role, as SQL.
+    role: String,
     /// Names with a dot have been set, if only for a transaction.
     pub has_placeholders: bool,
     /// Session default of isolation level and access mode, as node 1 says.
@@ -95,10 +97,8 @@ impl Settings {
     }
 
     /// What was set of the role, as SQL.
-    pub fn role(&self) -> String {
-        let of_role = |name: &str| matches!(name, "role" | "session_authorization");
-        let set = self.kept.iter().filter(|(name, _)| of_role(name)).map(|(_, sql)| sql.as_str());
-        set.collect::<Vec<_>>().join("; ")
+    pub fn role(&self) -> &str {
+        &self.role
     }
 
     fn startup_value(&self, name: &str) -> Option<&str> {
@@ -108,6 +108,9 @@ impl Settings {
     fn renew_state(&mut self) {
         let kept = self.kept.iter().map(|(_, sql)| sql.as_str());
         self.state = Arc::new(SessionState::new(&self.startup, kept));
+        let of_role = |name: &str| matches!(name, "role" | "session_authorization");
+        let set = self.kept.iter().filter(|(name, _)| of_role(name)).map(|(_, sql)| sql.as_str());
+        self.role = set.collect::<Vec<_>>().join("; ");
     }
 }
 

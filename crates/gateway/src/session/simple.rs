@@ -29,6 +29,14 @@ impl Session {
         self.portals.remove("");
         self.statements.remove("");
         let ran = self.run_string(frame).await;
+        self.end_statement(ran).await
+    }
+
+    /// What follows the answer to a message that ends with ReadyForQuery.
+    pub(super) async fn end_statement(
+        &mut self,
+        ran: Result<(), Failure>,
+    ) -> Result<(), ClientError> {
         self.report(ran).await?;
         self.undo_failed().await;
         self.release_keepers();

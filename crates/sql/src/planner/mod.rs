@@ -38,7 +38,7 @@ use std::sync::Arc;
 use pg_query::NodeEnum;
 use pg_query::protobuf::{RangeVar, SelectStmt};
 
-pub use by_shape::{ShapePlan, Unfit, are_alike, plan_shape};
+pub use by_shape::{OneNode, ShapePlan, Unfit, are_alike, plan_shape};
 pub use explain::explain_lines;
 use sql_text::{deparse, deparse_expression};
 pub use utility::bind_arguments;

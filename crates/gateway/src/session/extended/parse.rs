@@ -144,20 +144,29 @@ impl Session {
         self.send_parse(node, name, false).await
     }
 
+    /// Whether a statement of this meaning means the same now.
+    pub(in crate::session) fn is_meant(&self, known: &Meaning) -> bool {
+        let Meaning { version, scope_changes, role, private } = known;
+        *version == self.catalog.version
+            && *scope_changes == self.scope_changes
+            && role == self.settings.role()
+            && *private == self.transaction.catalog_changed
+    }
+
     /// The number by which nodes know a named statement, as it is meant now.
     fn number_of(&mut self, name: &str) -> Result<u64, Failure> {
-        let meaning = Meaning {
-            version: self.catalog.version,
-            scope_changes: self.scope_changes,
-            role: self.settings.role(),
-            private: self.transaction.catalog_changed,
-        };
         let statement = self.statement(name)?;
         if let Some((known, number)) = &statement.number
-            && *known == meaning
+            && self.is_meant(known)
         {
             return Ok(*number);
         }
+        let meaning = Meaning {
+            version: self.catalog.version,
+            scope_changes: self.scope_changes,
+            role: self.settings.role().to_owned(),
+            private: self.transaction.catalog_changed,
+        };
         let parsed = statement.statement.as_ref();
         // What a FETCH gives depends on a cursor of one session, and a server that describes it to
         // another one, without such a cursor, crashes (PostgreSQL 15, FetchStatementTargetList).

@@ -13,9 +13,9 @@ use super::analysis::Value;
 use super::insert::defaults::names_current_time;
 use super::pins::{Landing, bucket_of_literal, bucket_of_stored_literal, landing};
 use super::{Context, plan, utility};
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, NodeId};
 use crate::hash::Bucket;
-use crate::plan::{KeyValue, NodeChoice, Pin, Plan, Planned};
+use crate::plan::{Access, KeyValue, Leaves, NodeChoice, Pin, Plan, Planned};
 use crate::shape::{Hole, Literal, LiteralKind, Shape};
 use crate::statement::Statement;
 use pg_query::NodeEnum;
@@ -27,6 +27,15 @@ pub struct ShapePlan {
     together: Arc<Planned>,
     /// For those that land on several, if that plan holds no text of the statement.
     apart: Option<Arc<Planned>>,
+}
+
+/// The node of a statement that runs on one.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum OneNode {
+    /// This one.
+    At(NodeId),
+    /// Whichever the session prefers.
+    Any,
 }
 
 /// Why a shape has no plan.
@@ -102,11 +111,7 @@ impl ShapePlan {
         literals: &[Literal],
         catalog: &Catalog,
     ) -> Option<Arc<Planned>> {
-        // The planner asks whether a string is read as the current time; in holes it finds none.
-        let is_time = |literal: &Literal| {
-            literal.kind == LiteralKind::String && names_current_time(literal.written(text))
-        };
-        if literals.iter().any(is_time) {
+        if literals.iter().any(|literal| is_time(literal, text)) {
             return None;
         }
         let Plan::One { node: NodeChoice::Pinned(pins), access, .. } = &self.together.plan else {
@@ -137,12 +142,59 @@ impl ShapePlan {
         }
     }
 
+    /// Where a text of this shape with these literals runs, and what it does there, if that is one
+    /// node and nothing is left behind: what [`Self::resolve`] says, without making a plan.
+    ///
+    /// `None` also where that cannot be told as quickly. Requires: as there.
+    pub fn one_node(
+        &self,
+        text: &str,
+        literals: &[Literal],
+        catalog: &Catalog,
+    ) -> Option<(OneNode, Access)> {
+        let Planned { plan: Plan::One { node, access, .. }, leaves, own, .. } = &*self.together
+        else {
+            return None;
+        };
+        let is_plain = *leaves == Leaves::default() && own.is_empty();
+        if !is_plain || literals.iter().any(|literal| is_time(literal, text)) {
+            return None;
+        }
+        let pins = match node {
+            NodeChoice::Home => return Some((OneNode::At(NodeId::HOME), *access)),
+            NodeChoice::Any => return Some((OneNode::Any, *access)),
+            NodeChoice::Pinned(pins) => pins,
+        };
+        let mut found = OneNode::Any;
+        for pin in pins {
+            let bucket = match pin.value {
+                KeyValue::Literal(Hole { apart: true, .. }) | KeyValue::Parameter(_) => {
+                    return None;
+                }
+                KeyValue::Literal(hole) => bucket(pin, hole, text, literals)?,
+                KeyValue::Bucket(bucket) => bucket,
+            };
+            let node = OneNode::At(catalog.maps.get(&pin.map)?.node(bucket));
+            if found != OneNode::Any && found != node {
+                return None;
+            }
+            found = node;
+        }
+        Some((found, *access))
+    }
+
     /// Roughly how many bytes it takes.
     pub fn size(&self) -> usize {
         let size = |planned: &Arc<Planned>| size_of::<Planned>() + planned.why.len();
         let pins = pins(&self.together.plan).map_or(0, size_of_val);
         size_of::<Self>() + size(&self.together) + self.apart.as_ref().map_or(0, size) + pins
     }
+}
+
+/// Whether the literal may be read as the current time. The planner asks that of a constant; in holes
+/// it finds none.
+fn is_time(literal: &Literal, text: &str) -> bool {
+    literal.kind == LiteralKind::String && names_current_time(literal.written(text))
 }
 
 /// Whether nothing of the statement's text is in its plan: all nodes get what the client wrote.

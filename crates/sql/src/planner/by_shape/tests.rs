@@ -71,13 +71,37 @@ pub(in crate::planner) fn check_all_values(text: &str, context: &Context<'_>) {
         let other = with_other_literals(text, &shape, turn);
         let found = again.scan(&other).expect("literals of the same kinds");
         assert_eq!(found.key, shape.key, "{other}");
-        if let Some(resolved) = made.resolve(&other, found.literals, context.catalog) {
+        let quick = made.one_node(&other, found.literals, context.catalog);
+        let resolved = made.resolve(&other, found.literals, context.catalog);
+        assert_eq!(quick, resolved.as_deref().and_then(|it| one_node(it, context)), "{other}");
+        if let Some(resolved) = resolved {
             let statement = parse(&other).expect("of the same tree").remove(0);
             let fresh = plan(&statement, context);
             let is_right = fresh.as_ref().is_ok_and(|it| are_alike(&resolved, it));
             assert!(is_right, "{other}\n{resolved:?}\n{fresh:?}");
         }
     }
+}
+
+/// The one node that a plan means, if it means one and leaves nothing behind.
+fn one_node(planned: &Planned, context: &Context<'_>) -> Option<(OneNode, Access)> {
+    let Plan::One { node, access, otherwise: None } = &planned.plan else { return None };
+    let leaves_nothing = planned.leaves == Leaves::default() && planned.own.is_empty();
+    let node = match node {
+        NodeChoice::Home => OneNode::At(NodeId::HOME),
+        NodeChoice::Any => OneNode::Any,
+        NodeChoice::Pinned(pins) => {
+            let nodes: Vec<_> = pins
+                .iter()
+                .map(|pin| match pin.value {
+                    KeyValue::Bucket(bucket) => context.catalog.maps[&pin.map].node(bucket),
+                    _ => panic!("{pin:?} is not resolved"),
+                })
+                .collect();
+            nodes.first().map_or(OneNode::Any, |node| OneNode::At(*node))
+        }
+    };
+    leaves_nothing.then_some((node, *access))
 }
 
 /// Whether texts of this shape are planned once.

@@ -1,0 +1,75 @@
+//! The connections that a session has at the moment, at most one to a node.
+//!
+//! Owns: finding one by its node. Never: borrows one or gives one back (`lending` does).
+//!
+//! They are few, and most of the time none or one: a sorted vector keeps its memory between statements,
+//! which a tree does not.
+
+use tutti_sql::catalog::NodeId;
+
+use super::Link;
+
+/// See the module's documentation. In the order of nodes.
+#[derive(Debug, Default)]
+pub(crate) struct Links(Vec<(NodeId, Box<Link>)>);
+
+impl Links {
+    /// The link to `node`.
+    pub fn get(&self, node: &NodeId) -> Option<&Link> {
+        self.place(node).ok().map(|place| &*self.0[place].1)
+    }
+
+    /// The same, for use.
+    pub fn get_mut(&mut self, node: &NodeId) -> Option<&mut Link> {
+        let place = self.place(node).ok()?;
+        Some(&mut *self.0[place].1)
+    }
+
+    /// Whether there is one to `node`.
+    pub fn contains_key(&self, node: &NodeId) -> bool {
+        self.place(node).is_ok()
+    }
+
+    /// Adds a link; one to the same node is closed.
+    pub fn insert(&mut self, node: NodeId, link: Box<Link>) {
+        match self.place(&node) {
+            Ok(place) => self.0[place].1 = link,
+            Err(place) => self.0.insert(place, (node, link)),
+        }
+    }
+
+    /// Takes a link out.
+    pub fn remove(&mut self, node: &NodeId) -> Option<Box<Link>> {
+        let place = self.place(node).ok()?;
+        Some(self.0.remove(place).1)
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The nodes that there are links to.
+    pub fn keys(&self) -> impl Iterator<Item = &NodeId> {
+        self.0.iter().map(|(node, _)| node)
+    }
+
+    /// All.
+    pub fn iter(&self) -> impl Iterator<Item = (&NodeId, &Link)> {
+        self.0.iter().map(|(node, link)| (node, &**link))
+    }
+
+    /// The same, for use.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (&NodeId, &mut Link)> {
+        self.0.iter_mut().map(|(node, link)| (&*node, &mut **link))
+    }
+
+    /// The same, without their nodes.
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut Link> {
+        self.0.iter_mut().map(|(_, link)| &mut **link)
+    }
+
+    fn place(&self, node: &NodeId) -> Result<usize, usize> {
+        self.0.binary_search_by_key(node, |(known, _)| *known)
+    }
+}

@@ -1,0 +1,255 @@
+//! A look at what a client has sent, where it lies: nothing is copied, nothing is taken.
+//!
+//! Owns: recognising the two usual ways to have one statement run: a Query, and the execution of a
+//! prepared statement from its Bind to its Sync. Never: says what is wrong with what it does not
+//! recognise; whoever reads message by message does.
+//! Start reading at [`Flight::look`].
+//!
+//! Source: PostgreSQL manual, "Message Formats"; Bind, Describe, Execute, Sync.
+
+use crate::frame::{HEADER_LEN, frame_len};
+
+/// Describe of the unnamed portal, as a whole message.
+const DESCRIBE: [u8; 7] = [b'D', 0, 0, 0, 6, b'P', 0];
+/// Execute of the unnamed portal, up to its row limit.
+const EXECUTE: [u8; 6] = [b'E', 0, 0, 0, 9, 0];
+/// Bytes of an Execute of the unnamed portal.
+const EXECUTE_LEN: usize = EXECUTE.len() + 4;
+/// Sync, as a whole message.
+const SYNC: [u8; 5] = [b'S', 0, 0, 0, 4];
+
+/// The messages at the front of a client's stream that run one statement.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Flight<'a> {
+    /// Query.
+    Query {
+        /// Its text.
+        text: &'a str,
+        /// Bytes of the message.
+        len: usize,
+    },
+    /// Bind of a named statement to the unnamed portal, perhaps Describe of it, Execute, Sync.
+    Execution(Execution<'a>),
+}
+
+/// See [`Flight::Execution`].
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Execution<'a> {
+    /// Name of the statement; not empty.
+    pub statement: &'a str,
+    /// What stands behind the names in the Bind: formats and values.
+    pub arguments: &'a [u8],
+    /// The messages behind the Bind.
+    pub rest: &'a [u8],
+    /// Bytes of all messages.
+    pub len: usize,
+    /// Two bytes for each.
+    formats: &'a [u8],
+    values: Values<'a>,
+}
+
+impl<'a> Flight<'a> {
+    /// What is at the front of `bytes`; `None` where it is something else, not whole, or not right.
+    pub fn look(bytes: &'a [u8]) -> Option<Self> {
+        let len = frame_len(bytes).ok()??;
+        let body = bytes.get(HEADER_LEN..len)?;
+        match bytes[0] {
+            b'Q' => {
+                let (text, []) = string(body)? else { return None };
+                Some(Self::Query { text, len })
+            }
+            b'B' => Execution::look(body, bytes.get(len..)?, len).map(Self::Execution),
+            _ => None,
+        }
+    }
+}
+
+impl<'a> Execution<'a> {
+    /// A Bind's body, and what stands behind it.
+    fn look(bind: &'a [u8], behind: &'a [u8], bind_len: usize) -> Option<Self> {
+        let ("", names) = string(bind)? else { return None };
+        let (statement, arguments) = string(names).filter(|(name, _)| !name.is_empty())?;
+        let (formats, left) = int16s(arguments)?;
+        let (count, left) = int16(left)?;
+        let values = Values { count, bytes: left };
+        let (result_formats, []) = int16s(values.behind()?)? else { return None };
+        debug_assert!(result_formats.len() <= left.len(), "it is a part of it");
+
+        let described = if behind.starts_with(&DESCRIBE) { DESCRIBE.len() } else { 0 };
+        let execute = behind.get(described..described + EXECUTE_LEN)?;
+        let rest_len = described + EXECUTE_LEN + SYNC.len();
+        let rest = behind.get(..rest_len)?;
+        let is_whole = execute.starts_with(&EXECUTE) && rest.ends_with(&SYNC);
+        let len = bind_len + rest_len;
+        is_whole.then_some(Self { statement, arguments, rest, len, formats, values })
+    }
+
+    /// How many values are bound.
+    pub fn value_count(&self) -> usize {
+        self.values.count
+    }
+
+    /// Whether the number of formats is one that PostgreSQL accepts for the values.
+    pub fn has_formats_for_values(&self) -> bool {
+        let count = self.formats.len() / 2;
+        count <= 1 || count == self.values.count
+    }
+
+    /// The value at this index (`None`: NULL) and its format, 0 for text and 1 for binary. `None` if
+    /// there is no such value.
+    pub fn value(&self, index: usize) -> Option<(i16, Option<&'a [u8]>)> {
+        let at = if self.formats.len() == 2 { 0 } else { 2 * index };
+        let format =
+            self.formats.get(at..at + 2).map_or(0, |it| i16::from_be_bytes([it[0], it[1]]));
+        let mut values = self.values;
+        values.nth(index).map(|value| (format, value))
+    }
+}
+
+/// Values of a Bind, each with its length before it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct Values<'a> {
+    count: usize,
+    bytes: &'a [u8],
+}
+
+impl<'a> Iterator for Values<'a> {
+    type Item = Option<&'a [u8]>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.count == 0 {
+            return None;
+        }
+        let (len, left) = self.bytes.split_first_chunk::<4>()?;
+        let (value, left) = match i32::from_be_bytes(*len) {
+            -1 => (None, left),
+            len => {
+                let (value, left) = left.split_at_checked(usize::try_from(len).ok()?)?;
+                (Some(value), left)
+            }
+        };
+        (self.count, self.bytes) = (self.count - 1, left);
+        Some(value)
+    }
+}
+
+impl<'a> Values<'a> {
+    /// What stands behind them; `None` if they are not whole.
+    fn behind(mut self) -> Option<&'a [u8]> {
+        while self.next().is_some() {}
+        (self.count == 0).then_some(self.bytes)
+    }
+}
+
+/// A string and what stands behind its zero byte.
+fn string(bytes: &[u8]) -> Option<(&str, &[u8])> {
+    let end = memchr::memchr(0, bytes)?;
+    Some((std::str::from_utf8(&bytes[..end]).ok()?, &bytes[end + 1..]))
+}
+
+fn int16(bytes: &[u8]) -> Option<(usize, &[u8])> {
+    let (number, left) = bytes.split_first_chunk::<2>()?;
+    Some((usize::from(u16::from_be_bytes(*number)), left))
+}
+
+/// A count and so many 16-bit numbers.
+fn int16s(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (count, left) = int16(bytes)?;
+    left.split_at_checked(2 * count)
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::{Bytes, BytesMut};
+
+    use super::*;
+    use crate::frontend::{
+        Arguments, Target, put_bind, put_describe, put_execute, put_flush, put_query, put_sync,
+    };
+
+    fn arguments() -> Arguments {
+        Arguments {
+            formats: vec![0, 1],
+            values: vec![Some(Bytes::from_static(b"ab")), None],
+            result_formats: vec![1],
+        }
+    }
+
+    fn execution(portal: &str, statement: &str, describe: bool) -> BytesMut {
+        let mut bytes = BytesMut::new();
+        put_bind(&mut bytes, portal, statement, &arguments());
+        if describe {
+            put_describe(&mut bytes, Target::Portal, portal);
+        }
+        put_execute(&mut bytes, portal, 7);
+        put_sync(&mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn a_query_is_looked_at_where_it_lies() {
+        let mut bytes = BytesMut::new();
+        put_query(&mut bytes, "SELECT 1");
+        let len = bytes.len();
+        bytes.extend_from_slice(b"more");
+        assert_eq!(Flight::look(&bytes), Some(Flight::Query { text: "SELECT 1", len }));
+        assert_eq!(Flight::look(&bytes[..len - 1]), None, "not whole");
+        assert_eq!(Flight::look(b"Q\0\0\0\x08a\0b\0"), None, "two strings");
+        assert_eq!(Flight::look(b"Q\0\0\0\x06\xff\0"), None, "not UTF-8");
+    }
+
+    #[test]
+    fn an_execution_is_looked_at_where_it_lies() {
+        for describe in [false, true] {
+            let mut bytes = execution("", "s", describe);
+            let len = bytes.len();
+            bytes.extend_from_slice(b"more");
+            let Some(Flight::Execution(found)) = Flight::look(&bytes) else {
+                panic!("it is one");
+            };
+            assert_eq!((found.statement, found.len, found.value_count()), ("s", len, 2));
+            assert_eq!(found.value(0), Some((0, Some(&b"ab"[..]))));
+            assert_eq!((found.value(1), found.value(2)), (Some((1, None)), None));
+            assert!(found.has_formats_for_values());
+            // Header, both names.
+            let bind = HEADER_LEN + 1 + 2;
+            assert_eq!(found.arguments, &bytes[bind..bind + found.arguments.len()]);
+            assert_eq!(bind + found.arguments.len() + found.rest.len(), len);
+            for end in 0..len {
+                assert_eq!(Flight::look(&bytes[..end]), None, "only {end} bytes");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_unusual_goes_the_long_way() {
+        let named = (execution("p", "s", true), "a named portal");
+        let unnamed = (execution("", "", false), "the unnamed statement");
+        let mut flushed = execution("", "s", false);
+        flushed.truncate(flushed.len() - SYNC.len());
+        put_flush(&mut flushed);
+        let mut other = BytesMut::new();
+        put_bind(&mut other, "", "s", &arguments());
+        put_describe(&mut other, Target::Statement, "s");
+        put_execute(&mut other, "", 0);
+        put_sync(&mut other);
+        let flushed = (flushed, "Flush instead of Sync");
+        for (bytes, what) in [named, unnamed, flushed, (other, "Describe of the statement")] {
+            assert_eq!(Flight::look(&bytes), None, "{what}");
+        }
+    }
+
+    #[test]
+    fn one_format_is_for_all_values() {
+        let mut bytes = BytesMut::new();
+        let one = Arguments { formats: vec![1], ..arguments() };
+        put_bind(&mut bytes, "", "s", &one);
+        put_execute(&mut bytes, "", 0);
+        put_sync(&mut bytes);
+        let Some(Flight::Execution(found)) = Flight::look(&bytes) else { panic!("it is one") };
+        assert_eq!(
+            (found.value(0), found.value(1)),
+            (Some((1, Some(&b"ab"[..]))), Some((1, None)))
+        );
+    }
+}
