@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Result, bail, ensure};
 use bytes::BytesMut;
 use tutti_gateway::{Config, PoolConfig};
-use tutti_tests::client::Client;
+use tutti_tests::client::{Client, text_arguments};
 use tutti_tests::gateway::{TestCluster, config};
 use tutti_tests::servers;
 use tutti_wire::error_fields::ErrorFields;
@@ -493,6 +493,61 @@ fn copy_data_is_not_sent_on_after_the_node_has_refused() -> Result<()> {
     while client.receive()?.tag() != b'E' {}
     while client.receive()?.tag() != b'Z' {}
     ensure!(client.value("SELECT count(*) FROM t")? == "0");
+    Ok(())
+}
+
+#[test]
+fn an_error_is_told_before_the_flight_ends() -> Result<()> {
+    let cluster = narrow(1)?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    client.query("CREATE TABLE t (id int PRIMARY KEY, v text) DISTRIBUTE BY HASH (id)")?;
+    ensure!(prepare(&mut client, "insert", "INSERT INTO t VALUES ($1, $2)")? == Ok(0));
+    let mut bytes = BytesMut::new();
+    let mut insert = |id: usize, len: usize| {
+        let values = [Some(id.to_string()), Some("x".repeat(len))];
+        put_bind(&mut bytes, "", "insert", &text_arguments(&values));
+        put_execute(&mut bytes, "", 0);
+    };
+    insert(1, 1);
+    insert(1, 1);
+    for id in 2..40 {
+        insert(id, 40_000);
+    }
+    // No Sync yet.
+    client.send_bytes(&bytes)?;
+    let error = loop {
+        let frame = client.receive()?;
+        if frame.tag() == b'E' {
+            break ErrorFields::decode(&frame)?;
+        }
+    };
+    ensure!(error.sqlstate() == "23505", "{error:?}");
+    bytes.clear();
+    put_sync(&mut bytes);
+    client.send_bytes(&bytes)?;
+    ensure!(client.receive()?.tag() == b'Z', "something follows the error");
+    ensure!(client.value("SELECT count(*) FROM t")? == "0");
+    Ok(())
+}
+
+#[test]
+fn a_session_that_is_ended_in_a_statement_is_told_once() -> Result<()> {
+    let cluster = start(2, PoolConfig::default())?;
+    let (mut one, mut other) = two_sessions(&cluster)?;
+    let mut bytes = BytesMut::new();
+    put_query(&mut bytes, "SELECT pg_sleep(600)");
+    one.send_bytes(&bytes)?;
+    let number = one.process_id;
+    ensure!(other.value(&format!("SELECT pg_terminate_backend({number})"))? == "t");
+    // Itself.
+    bytes.clear();
+    put_query(&mut bytes, "SELECT pg_terminate_backend(pg_backend_pid())");
+    other.send_bytes(&bytes)?;
+    for client in [&mut one, &mut other] {
+        let error = farewell(client)?;
+        ensure!(error.sqlstate() == "57P01", "{error:?}");
+        ensure!(error.message() == "terminating connection due to administrator command");
+    }
     Ok(())
 }
 

@@ -23,6 +23,8 @@ use crate::security::{Gate, Place};
 
 /// Answers are sent when this many bytes have gathered, or when the client is waited for.
 const FLUSH_BYTES: usize = 64 * 1024;
+/// So many bytes wait in memory for a client that sends on without reading its answers.
+const HELD_BYTES_MAX: usize = 8 << 20;
 /// How much one read may bring, in bytes.
 const READ_CHUNK_BYTES: usize = 8 * 1024;
 /// So much room is made for the rest of a message at once.
@@ -37,6 +39,9 @@ pub enum ClientError {
     /// The client sent what the protocol does not allow; the stream cannot be followed further.
     #[error(transparent)]
     Protocol(#[from] WireError),
+    /// It was told why its session ends, and no more is to be read from it.
+    #[error("the client was sent away")]
+    SentAway,
 }
 
 /// A connected client.
@@ -270,6 +275,15 @@ impl Client {
             self.stream.write_all(&mut self.outgoing).await?;
         }
         Ok(())
+    }
+
+    /// Sends what can be sent without waiting. What the client does not take stays buffered; if that is
+    /// much, waits as [`Self::flush`] does.
+    pub async fn flush_early(&mut self) -> Result<(), ClientError> {
+        if HELD_BYTES_MAX < self.outgoing.len() {
+            return self.flush().await;
+        }
+        Ok(self.stream.write_at_once(&mut self.outgoing)?)
     }
 
     /// From now on answers are kept instead of sent, until [`Self::end_capture`].

@@ -59,6 +59,19 @@ impl ErrorFields {
         self.get(b'M').unwrap_or_default()
     }
 
+    /// The same for one who is told of it and whose connection stays.
+    #[must_use]
+    pub fn not_fatal(mut self) -> Self {
+        if self.is_fatal() {
+            for (code, text) in &mut self.fields {
+                if matches!(code, b'S' | b'V') {
+                    *text = "ERROR".to_owned();
+                }
+            }
+        }
+        self
+    }
+
     /// Whether the sender closes the connection after it.
     pub fn is_fatal(&self) -> bool {
         matches!(self.get(b'V').or(self.get(b'S')), Some("FATAL" | "PANIC"))

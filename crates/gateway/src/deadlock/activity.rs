@@ -106,9 +106,11 @@ impl Activity {
     /// To be called where a failure is reported to the client, while its message is handled.
     #[must_use]
     pub fn reword(&self, error: ErrorFields) -> ErrorFields {
-        if self.is_terminated() && error.sqlstate() == CANCELED {
+        if self.is_terminated() && [CANCELED, TERMINATED].contains(&error.sqlstate()) {
             return ErrorFields::fatal(TERMINATED, TERMINATED_MESSAGE);
         }
+        // A node has ended its connection. The session goes on, and its client must not leave.
+        let error = error.not_fatal();
         let Some(mark) = self.locked_mark().take() else { return error };
         if error.sqlstate() != CANCELED || mark.last_message < self.message.load(Ordering::Relaxed)
         {
@@ -147,6 +149,11 @@ impl Activities {
             activity.terminated.store(true, Ordering::Release);
             activity.ask_to_look_up();
         }
+    }
+
+    /// Whether this session was told to end and is still there.
+    pub fn is_ending(&self, process_id: i32) -> bool {
+        self.of(process_id).is_some_and(|activity| activity.is_terminated())
     }
 
     /// Makes every session that waits for its client look up.

@@ -3,12 +3,34 @@
 //! Owns: whose session a number is, and whether the client may end it: PostgreSQL's own rules.
 //! Never: signals a process of a node.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use tutti_sql::catalog::{NodeId, quote_literal};
 use tutti_sql::plan::{Access, SignalTarget};
 
+use tutti_wire::error_fields::ErrorFields;
+
 use super::call::Call;
+use crate::deadlock::{TERMINATED, TERMINATED_MESSAGE};
 use crate::failure::Failure;
 use crate::session::Session;
+use crate::shared::Shared;
+
+/// Pause before a session that shall end is looked at again.
+const CANCEL_PAUSE: Duration = Duration::from_millis(100);
+
+/// A session that was about to send a statement to a node when it was told to end has not been hit by
+/// the first cancel request: there was nothing to cancel yet.
+async fn cancel_until_ended(shared: Arc<Shared>, target: i32) {
+    loop {
+        tokio::time::sleep(CANCEL_PAUSE).await;
+        if !shared.activities.is_ending(target) {
+            return;
+        }
+        shared.cancel(&shared.backends.of(target)).await;
+    }
+}
 
 impl Session {
     /// The number that was given; `None`: NULL, or in a form that only a node reads.
@@ -65,11 +87,16 @@ impl Session {
             shared.activities.terminate(target);
         }
         if target != self.process_id {
-            let targets = shared.backends.of(target);
-            shared.cancel(&targets).await;
-        } else if !terminates {
-            return Err(Failure::error("57014", "canceling statement due to user request"));
+            shared.cancel(&shared.backends.of(target)).await;
+            if terminates {
+                tokio::spawn(cancel_until_ended(shared, target));
+            }
+            return Ok(Some(true));
         }
-        Ok(Some(true))
+        // The statement that asks for it is the one that it happens to.
+        Err(match terminates {
+            true => ErrorFields::fatal(TERMINATED, TERMINATED_MESSAGE).into(),
+            false => Failure::error("57014", "canceling statement due to user request"),
+        })
     }
 }

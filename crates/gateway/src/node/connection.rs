@@ -355,13 +355,18 @@ impl NodeConnection {
     }
 
     /// Reads what has arrived, without waiting. False if there was nothing.
-    fn try_read(&mut self) -> Result<bool, NodeError> {
+    pub fn try_read(&mut self) -> Result<bool, NodeError> {
         match self.stream.try_read(&mut self.incoming, READ_CHUNK_BYTES) {
             Ok(0) => Err(self.lost(io::ErrorKind::UnexpectedEof.into())),
             Ok(_) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
             Err(error) => Err(self.lost(error)),
         }
+    }
+
+    /// Waits until [`Self::try_read`] may find something. Cancel-safe.
+    pub async fn readable(&self) -> io::Result<()> {
+        self.stream.readable().await
     }
 
     /// Waits until at least one more byte is in the incoming buffer. Cancel-safe.

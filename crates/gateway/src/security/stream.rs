@@ -106,6 +106,19 @@ impl Stream {
         poll_fn(|context| self.socket().poll_write_ready(context)).await
     }
 
+    /// Sends as much of `bytes` as can be sent without waiting, and takes it out of the buffer.
+    pub(crate) fn write_at_once(&mut self, bytes: &mut BytesMut) -> io::Result<()> {
+        while !bytes.is_empty() {
+            match self.try_write(bytes) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(len) => drop(bytes.split_to(len)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
     /// Sends all of `bytes`. What has been sent is gone from the buffer, so that this is cancel-safe.
     pub(crate) async fn write_all(&mut self, bytes: &mut BytesMut) -> io::Result<()> {
         loop {

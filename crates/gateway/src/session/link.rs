@@ -278,6 +278,11 @@ impl Link {
         Ok(())
     }
 
+    /// Whether answers of silent queries stand before the next one.
+    pub fn has_unread(&self) -> bool {
+        !self.unread.is_empty()
+    }
+
     /// Whether the node has answered everything.
     pub fn is_quiet(&self) -> bool {
         self.unread.is_empty() && !self.awaited

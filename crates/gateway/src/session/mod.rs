@@ -265,6 +265,9 @@ impl Session {
             let waited = if self.listening {
                 let activity = self.activity.clone();
                 wait(self.wait_for_client_or_notification(), &activity, timeout).await
+            } else if !self.pipeline.is_at_rest() {
+                let activity = self.activity.clone();
+                wait(self.wait_for_client_or_answer(), &activity, timeout).await
             } else {
                 wait(self.client.wait_for_frame(), &self.activity, timeout).await
             };

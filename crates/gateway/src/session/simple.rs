@@ -65,13 +65,27 @@ impl Session {
         Ok(())
     }
 
+    /// Writes an error. One that ends the session is the last that the client hears.
+    pub(super) async fn put_failure(&mut self, error: ErrorFields) -> Result<(), ClientError> {
+        let error = match self.ended_by.take() {
+            Some(why) => why,
+            None => self.activity.reword(error),
+        };
+        self.client.put_error(&error);
+        if error.is_fatal() {
+            self.client.flush().await?;
+            return Err(ClientError::SentAway);
+        }
+        Ok(())
+    }
+
     /// Tells the client of a failure, and fails or ends the transaction it happened in.
     pub(super) async fn report(&mut self, ran: Result<(), Failure>) -> Result<(), ClientError> {
         match ran {
             Ok(()) => Ok(()),
             Err(Failure::Client(error)) => Err(error),
             Err(Failure::Statement(error)) => {
-                self.client.put_error(&self.activity.reword(*error));
+                self.put_failure(*error).await?;
                 self.fail_transaction();
                 if self.transaction.mode == Mode::Implicit {
                     match self.rollback().await {

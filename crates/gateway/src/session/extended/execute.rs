@@ -71,6 +71,7 @@ impl Session {
         put_execute(out, name, row_limit);
         if PIPELINE_FLUSH_BYTES < out.len() {
             link.connection().flush().await?;
+            self.pass_early_answers().await?;
         }
         if copies {
             // The client's next messages may be the data.

@@ -68,9 +68,10 @@ impl Session {
         match failure {
             Failure::Client(error) => Err(error),
             Failure::Statement(error) => {
-                self.client.put_error(&self.activity.reword(*error));
+                self.put_failure(*error).await?;
                 self.fail_transaction();
-                Ok(())
+                // A client that has much more to send before its Sync may stop.
+                self.client.flush_early().await
             }
         }
     }

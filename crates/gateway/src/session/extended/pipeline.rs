@@ -17,6 +17,7 @@ use tutti_wire::frontend::{
 };
 
 use super::{Mode, PreparedStatement, Session};
+use crate::client::ClientError;
 use crate::failure::Failure;
 use crate::isolation::serial::Writer;
 use crate::session::{Level, StatementId};
@@ -43,6 +44,13 @@ pub(super) enum Expect {
     Execute,
     /// Something of our own that is to be sent when its turn comes; else it is undone.
     Own(BytesMut, Undo),
+}
+
+/// What to do where an answer has not come yet.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Patience {
+    Waits,
+    WhatIsThere,
 }
 
 /// How to undo a message that the gateway has obeyed already, when it turns out that an earlier one
@@ -187,15 +195,53 @@ impl Session {
 
     /// Reads what is due. After an error the node skips the rest, and so do we.
     pub(super) async fn read_expected(&mut self) -> Result<(), Failure> {
+        self.read_answers(Patience::Waits).await
+    }
+
+    /// Passes on what the node has said so far, while the client sends on: it may be an error, behind
+    /// which all the rest would be sent in vain.
+    pub(super) async fn pass_early_answers(&mut self) -> Result<(), Failure> {
+        self.read_answers(Patience::WhatIsThere).await?;
+        Ok(self.client.flush_early().await?)
+    }
+
+    /// Waits for the client's next message; passes on what the node says meanwhile.
+    pub(in crate::session) async fn wait_for_client_or_answer(
+        &mut self,
+    ) -> Result<bool, ClientError> {
+        loop {
+            let expected = self.pipeline.node.filter(|_| !self.pipeline.expects.is_empty());
+            let Some(link) = expected.and_then(|node| self.links.get_mut(&node)) else {
+                return self.client.wait_for_frame().await;
+            };
+            tokio::select! {
+                biased;
+                is_there = self.client.wait_for_frame() => return is_there,
+                // What is wrong with it, reading it will tell.
+                _ = link.connection().readable() => (),
+            }
+            let passed = self.pass_early_answers().await;
+            self.skip_on_failure(passed).await?;
+        }
+    }
+
+    async fn read_answers(&mut self, patience: Patience) -> Result<(), Failure> {
         while let Some(expect) = self.pipeline.expects.pop_front() {
             if let Expect::Own(bytes, _) = &expect {
                 self.client.out().extend_from_slice(bytes);
                 continue;
             }
-            if let Err(failure) = self.read_one_expected(&expect).await {
-                self.pipeline.expects.push_front(expect);
-                self.skip_rest();
-                return Err(failure);
+            match self.read_one_expected(&expect, patience).await {
+                Ok(true) => (),
+                Ok(false) => {
+                    self.pipeline.expects.push_front(expect);
+                    break;
+                }
+                Err(failure) => {
+                    self.pipeline.expects.push_front(expect);
+                    self.skip_rest();
+                    return Err(failure);
+                }
             }
         }
         Ok(())
@@ -242,11 +288,19 @@ impl Session {
         }
     }
 
-    async fn read_one_expected(&mut self, expect: &Expect) -> Result<(), Failure> {
+    /// True if the answer is read to its end; else it goes on with what comes next.
+    async fn read_one_expected(
+        &mut self,
+        expect: &Expect,
+        patience: Patience,
+    ) -> Result<bool, Failure> {
         let node = self.pipeline.node.expect("answers are expected from a node");
         let Some(link) = self.links.get_mut(&node) else {
             return Err(Failure::error("08006", format!("connection to node {node} lost")));
         };
+        if patience == Patience::WhatIsThere && link.has_unread() {
+            return Ok(false);
+        }
         if let Some(refused) = link.settle().await? {
             return Err(refused.into());
         }
@@ -254,6 +308,12 @@ impl Session {
             let link = self.links.get_mut(&node).expect("there above");
             let frame = match tutti_wire::frame::take_frame(link.connection().incoming())? {
                 Some(frame) => frame,
+                None if patience == Patience::WhatIsThere => {
+                    if link.connection().try_read()? {
+                        continue;
+                    }
+                    return Ok(false);
+                }
                 None => {
                     self.client.flush_if_full().await?;
                     link.connection().read_more().await?;
@@ -269,10 +329,10 @@ impl Session {
                     let (name, value) = backend::decode_parameter_status(&frame)?;
                     self.client.report(name, value);
                 }
-                (b'1', Expect::SilentParse(_)) | (b'3', Expect::SilentClose) => return Ok(()),
+                (b'1', Expect::SilentParse(_)) | (b'3', Expect::SilentClose) => return Ok(true),
                 (b'1', Expect::Parse(..)) | (b'2', Expect::Bind) => {
                     out.extend_from_slice(frame.as_bytes());
-                    return Ok(());
+                    return Ok(true);
                 }
                 (b't', Expect::DescribeStatement { name, id }) => {
                     link.put_description(out, &frame)?;
@@ -295,11 +355,11 @@ impl Session {
                         statement.described = true;
                         statement.described_version = self.catalog.version;
                     }
-                    return Ok(());
+                    return Ok(true);
                 }
                 (b'T' | b'n', Expect::DescribePortal) => {
                     link.put_description(out, &frame)?;
-                    return Ok(());
+                    return Ok(true);
                 }
                 (b'D' | b'H' | b'd' | b'c', Expect::Execute) => {
                     out.extend_from_slice(frame.as_bytes());
@@ -314,7 +374,7 @@ impl Session {
                 }
                 (b'C' | b'I' | b's', Expect::Execute) => {
                     out.extend_from_slice(frame.as_bytes());
-                    return Ok(());
+                    return Ok(true);
                 }
                 (tag, expect) => {
                     let message =
