@@ -24,6 +24,7 @@ pub struct Target {
 pub const TARGETS: &[Target] = &[
     Target { name: "frames", check: wire::frames },
     Target { name: "frontend", check: wire::frontend },
+    Target { name: "flights", check: wire::flights },
     Target { name: "backend", check: wire::backend },
     Target { name: "startup", check: wire::startup },
     Target { name: "copy_text", check: copy::text },

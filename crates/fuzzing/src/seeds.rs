@@ -21,6 +21,8 @@ pub fn all() -> Vec<(&'static str, &'static str, Vec<u8>)> {
         ("frontend", "simple", simple),
         ("frontend", "extended", extended),
         ("frontend", "copying", copying),
+        ("flights", "query", opening(|out| frontend::put_query(out, "SELECT 1"))),
+        ("flights", "execution", execution()),
         ("backend", "rows", said),
         ("backend", "error", error()),
         ("startup", "session", opening(|out| startup::put_startup(out, SETTINGS))),
@@ -41,6 +43,21 @@ pub fn all() -> Vec<(&'static str, &'static str, Vec<u8>)> {
         ("shapes", "select", TEXTS[3].as_bytes().to_vec()),
         ("shapes", "insert", TEXTS[4].as_bytes().to_vec()),
     ]
+}
+
+/// A prepared statement from its Bind to its Sync.
+fn execution() -> Vec<u8> {
+    let mut out = BytesMut::new();
+    let arguments = Arguments {
+        formats: vec![0, 1],
+        values: vec![Some(Bytes::from_static(b"42")), None],
+        result_formats: vec![1],
+    };
+    frontend::put_bind(&mut out, "", "s1", &arguments);
+    frontend::put_describe(&mut out, Target::Portal, "");
+    frontend::put_execute(&mut out, "", 0);
+    frontend::put_sync(&mut out);
+    out.to_vec()
 }
 
 const SETTINGS: &[(&str, &str)] =

@@ -7,8 +7,9 @@
 use bytes::{Bytes, BytesMut};
 use tutti_wire::backend as said_by_server;
 use tutti_wire::error_fields::ErrorFields;
+use tutti_wire::flight::Flight;
 use tutti_wire::frame::{Frame, HEADER_LEN, WireError, frame_len, take_frame};
-use tutti_wire::frontend::{self as said_by_client, Message};
+use tutti_wire::frontend::{self as said_by_client, Arguments, Message, Target};
 use tutti_wire::startup::{self as opening, PROTOCOL_3_0, STARTUP_LEN_MAX, Startup};
 
 /// Frames that a stream begins with, and why it cannot be followed further, if that is so.
@@ -48,6 +49,44 @@ pub fn frames(data: &[u8]) {
     }
     let in_chunks = cut(stream, usize::from(*chunk_len));
     assert_eq!(in_chunks, (whole, error), "how a stream arrives changes nothing");
+}
+
+/// What is recognised where it lies is what the messages say, one by one.
+pub fn flights(data: &[u8]) {
+    let Some(flight) = Flight::look(data) else { return };
+    let len = match &flight {
+        Flight::Query { len, .. } => *len,
+        Flight::Execution(execution) => execution.len,
+    };
+    let (frames, error) = cut(&data[..len], len);
+    assert_eq!(error, None, "it is whole messages");
+    let decode = |frame| said_by_client::decode(frame).expect("they are right");
+    let messages: Vec<_> = frames.iter().map(decode).collect();
+    match flight {
+        Flight::Query { text, .. } => assert_eq!(messages, [Message::Query(text.to_owned())]),
+        Flight::Execution(execution) => {
+            let [Message::Bind(bind), behind @ ..] = &messages[..] else {
+                panic!("{messages:?} begins with no Bind");
+            };
+            assert_eq!((&*bind.portal, &*bind.statement), ("", execution.statement));
+            let Arguments { formats, values, .. } = &bind.arguments;
+            assert_eq!(execution.value_count(), values.len());
+            let fits = formats.len() <= 1 || formats.len() == values.len();
+            assert_eq!(execution.has_formats_for_values(), fits);
+            for (index, value) in values.iter().enumerate() {
+                let (format, found) = execution.value(index).expect("it was counted");
+                assert_eq!(found, value.as_deref());
+                assert!(!fits || format == bind.arguments.format(index));
+            }
+            assert_eq!(execution.value(values.len()), None);
+            assert!(frames[0].as_bytes().ends_with(execution.arguments));
+            let unnamed = Message::Describe(Target::Portal, String::new());
+            let behind = behind.strip_prefix(&[unnamed]).unwrap_or(behind);
+            let is_run =
+                |it: &Message| matches!(it, Message::Execute { portal, .. } if portal.is_empty());
+            assert!(matches!(behind, [run, Message::Sync] if is_run(run)), "{behind:?}");
+        }
+    }
 }
 
 /// A client's messages.
