@@ -1,3 +1,4 @@
+--! distribution replicated:
 --! distribution by_key: accounts HASH (id); audit ROUND ROBIN; rates REPLICATED
 --! distribution spread: accounts ROUND ROBIN; audit HASH (account); rates HASH (code)
 -- Rights on tables and columns: what a role may read, write and be told.

@@ -11,7 +11,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::catalog::{MapId, Relation};
+use crate::catalog::{MapId, Relation, quote_identifier};
 use crate::hash::{Bucket, KeyType};
 use crate::shape::Hole;
 use crate::statement::DistributeBy;
@@ -215,11 +215,55 @@ pub enum RunOn {
     /// On every node, node 1 first and alone; all must report the same row count; node 1's answer
     /// is the answer.
     Replicas {
-        /// LOCK TABLE statements for node 1, to be run before the statement, in this order. Needed
-        /// where what the statement writes depends on more than the rows it names by primary key
+        /// Locks on node 1, to be taken before the statement, in this order. Needed where what the
+        /// statement writes depends on more than the rows it names by primary key
         /// (docs/protocol/replicated-tables.md).
-        locks: Vec<String>,
+        locks: Vec<TableLock>,
     },
+}
+
+/// A lock on a table, or on all that a view reads.
+#[derive(Clone, Eq, PartialEq)]
+pub struct TableLock {
+    /// Schema of the table.
+    pub schema: String,
+    /// Its name.
+    pub table: String,
+    /// How it is locked.
+    pub mode: LockMode,
+}
+
+/// How a table is locked.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum LockMode {
+    /// SHARE: nobody writes it.
+    Share,
+    /// SHARE ROW EXCLUSIVE: nobody else writes it, nor locks it to do so.
+    ShareRowExclusive,
+}
+
+impl LockMode {
+    /// As LOCK TABLE has it.
+    pub fn as_sql(self) -> &'static str {
+        match self {
+            Self::Share => "SHARE",
+            Self::ShareRowExclusive => "SHARE ROW EXCLUSIVE",
+        }
+    }
+}
+
+/// As the statement that would take it.
+impl std::fmt::Display for TableLock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (schema, table) = (quote_identifier(&self.schema), quote_identifier(&self.table));
+        write!(f, "LOCK TABLE {schema}.{table} IN {} MODE", self.mode.as_sql())
+    }
+}
+
+impl std::fmt::Debug for TableLock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}", self.to_string())
+    }
 }
 
 /// Which columns of a table each row of an INSERT must receive beyond what the client wrote.
@@ -486,7 +530,7 @@ pub enum Plan {
     /// A write to replicated tables, unchanged on every node, node 1 first ([`RunOn::Replicas`]).
     Replicas {
         /// As in [`RunOn::Replicas`].
-        locks: Vec<String>,
+        locks: Vec<TableLock>,
     },
     /// Gather.
     Gather(Gather),

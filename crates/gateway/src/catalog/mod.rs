@@ -20,7 +20,8 @@ pub mod verify;
 pub use load::{load, reload};
 pub use oids::{FIRST_NORMAL_OID, NodeOids, OidMaps};
 pub use placement::{
-    PlacementKind, Registration, choose_placement, note_change, register, unregister_dropped,
+    PlacementKind, Registration, choose_placement, lock_tables_sql, note_change, register,
+    unregister_dropped,
 };
 pub use redistribute::Redistribution;
 pub(crate) use rows::Answer;

@@ -8,7 +8,7 @@
 
 use tutti_sql::catalog::{Catalog, MapId, NodeId, Placement, quote_literal};
 use tutti_sql::hash::KeyType;
-use tutti_sql::plan::CreatedTable;
+use tutti_sql::plan::{CreatedTable, TableLock};
 use tutti_sql::refusal::Refusal;
 use tutti_sql::statement::DistributeBy;
 
@@ -136,8 +136,7 @@ pub async fn register(
     };
     let map = map.to_string();
     let parts = [schema, table, placement.as_str(), key, &map, family];
-    let message: String = parts.iter().map(|part| format!("{}:{part}", part.len())).collect();
-    let seal = seals.seal(connection, &format!("placement {message}"));
+    let seal = seals.seal(connection, &message_of_parts("placement", &parts));
     let arguments: Vec<_> = [schema, table, placement.as_str(), key].map(quote_literal).into();
     let sql =
         format!("SELECT tutti.register({}, {map}, '{family}', '{seal}')", arguments.join(", "));
@@ -149,6 +148,25 @@ pub async fn register(
         return Err(Refusal::postgres("42P01", message).into());
     }
     Ok(())
+}
+
+/// What is sealed: a word, and parts that cannot be read as others.
+fn message_of_parts(word: &str, parts: &[&str]) -> String {
+    let parts: String = parts.iter().map(|part| format!("{}:{part}", part.len())).collect();
+    format!("{word} {parts}")
+}
+
+/// What takes locks on one node, in this order, inside the transaction that is open there.
+///
+/// Its errors are the node's: 42501 if the role has no right at all on a table.
+pub fn lock_tables_sql(connection: &NodeConnection, locks: &[TableLock], seals: &Seals) -> String {
+    let of_one = |TableLock { schema, table, mode }: &TableLock| {
+        let parts = [schema.as_str(), table.as_str(), mode.as_sql()];
+        let seal = seals.seal(connection, &message_of_parts("lock", &parts));
+        let [schema, table, mode] = parts.map(quote_literal);
+        format!("SELECT tutti.lock_table({schema}, {table}, {mode}, '{seal}')")
+    };
+    locks.iter().map(of_one).collect::<Vec<_>>().join("; ")
 }
 
 /// Removes the registrations of tables that are gone from this node.

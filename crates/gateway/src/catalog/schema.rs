@@ -14,7 +14,7 @@ use tutti_sql::hash::{BUCKET_COUNT, KeyType};
 
 /// Version of the tables, rights and functions below. Grows with every change of them, so that a
 /// gateway completes what an earlier one has made.
-pub const SHAPE: u32 = 2;
+pub const SHAPE: u32 = 3;
 
 /// Creates the schema where it is missing, and brings an older one to this shape. Runs as one
 /// transaction, and again without effect.
@@ -25,6 +25,8 @@ pub const SHAPE: u32 = 2;
 /// table of this schema; functions that run as the owner do, and check what they are asked for:
 /// - `record_decision` and `register` want a seal that only a gateway can make, see
 ///   [`Seals`](super::Seals), and `register` also the rights of ALTER TABLE on the table;
+/// - `lock_table` wants a seal, and some right to read or write on the table: PostgreSQL gives LOCK
+///   TABLE only to whoever may write the whole table, but statements need it that write one column;
 /// - `note_change`, `forget_dropped` and `insert_ticket` take no arguments, and whoever calls them
 ///   without need changes nothing that anybody reads anything from.
 ///
@@ -203,6 +205,40 @@ BEGIN
 END $tutti$;
 COMMENT ON FUNCTION tutti.insert_ticket IS 'Makes a SERIALIZABLE transaction visible to the sentinel of this node.';
 
+CREATE OR REPLACE FUNCTION tutti.lock_table(named_schema text, named_table text, lock_mode text,
+    seal text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $tutti$
+DECLARE
+    message text;
+    found oid;
+    found_kind pg_catalog.\"char\";
+    acting name := CASE current_setting('role') WHEN 'none' THEN session_user
+        ELSE current_setting('role') END;
+BEGIN
+    SELECT 'lock ' || string_agg(octet_length(part) || ':' || part, '' ORDER BY position)
+        INTO message
+        FROM unnest(ARRAY[named_schema, named_table, lock_mode])
+            WITH ORDINALITY AS u (part, position);
+    IF tutti.is_sealed(message, seal) IS NOT TRUE
+        OR lock_mode NOT IN ('SHARE', 'SHARE ROW EXCLUSIVE') THEN
+        RAISE insufficient_privilege USING MESSAGE = 'only a gateway can lock a table this way';
+    END IF;
+    SELECT c.oid, c.relkind INTO found, found_kind
+        FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE n.nspname = named_schema AND c.relname = named_table;
+    IF found IS NULL THEN
+        RAISE undefined_table
+            USING MESSAGE = format('relation \"%s.%s\" does not exist', named_schema, named_table);
+    END IF;
+    IF NOT (has_any_column_privilege(acting, found, 'SELECT, INSERT, UPDATE')
+        OR has_table_privilege(acting, found, 'DELETE, TRUNCATE')) THEN
+        RAISE insufficient_privilege USING MESSAGE = format('permission denied for %s %s',
+            CASE found_kind WHEN 'v' THEN 'view' ELSE 'table' END, named_table);
+    END IF;
+    EXECUTE format('LOCK TABLE %I.%I IN %s MODE', named_schema, named_table, lock_mode);
+END $tutti$;
+COMMENT ON FUNCTION tutti.lock_table IS 'LOCK TABLE for a statement of a client''s that writes a replicated table, under a role that may read or write some of it. The caller must be a gateway.';
+
 DO $tutti$
 DECLARE
     given record;
@@ -235,8 +271,8 @@ BEGIN
 END $tutti$;
 GRANT SELECT ON tutti.cluster, tutti.node, tutti.map, tutti.bucket, tutti.placement, tutti.change TO PUBLIC;
 GRANT EXECUTE ON FUNCTION tutti.record_decision, tutti.register, tutti.note_change,
-    tutti.forget_dropped, tutti.insert_ticket TO PUBLIC;
-UPDATE tutti.secret SET shape = 2;
+    tutti.forget_dropped, tutti.insert_ticket, tutti.lock_table TO PUBLIC;
+UPDATE tutti.secret SET shape = 3;
 ";
 
 /// The bucket map that tables with keys of this type get: each family of types has one of its own,

@@ -5,9 +5,9 @@
 //! Start reading at [`Session::copy_from`].
 
 use bytes::{Bytes, BytesMut};
-use tutti_sql::catalog::{NodeId, Placement};
+use tutti_sql::catalog::{NodeId, Placement, Relation};
 use tutti_sql::hash::CannotHash;
-use tutti_sql::plan::{Access, CopyFrom, CopyTo, CopyToPlan};
+use tutti_sql::plan::{Access, CopyFrom, CopyTo, CopyToPlan, LockMode, TableLock};
 use tutti_wire::backend::decode_command_complete;
 use tutti_wire::copy::{CopyError, CopyFormat, CopyPiece, RowSplitter};
 use tutti_wire::error_fields::ErrorFields;
@@ -69,9 +69,10 @@ impl Session {
         self.need_transaction();
         if plan.relation.placement == Placement::Replicated {
             // All nodes take the rows at once; two writers must not meet on them in different orders.
-            let sql =
-                format!("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE", plan.relation.sql_name());
-            self.enlist(NodeId::HOME, Access::Write).await?.query(&sql).await?;
+            let Relation { schema, name: table, .. } = &*plan.relation;
+            let (schema, table) = (schema.clone(), table.clone());
+            let lock = TableLock { schema, table, mode: LockMode::ShareRowExclusive };
+            self.lock_at_home(&[lock]).await?;
             let shared = self.shared.clone();
             shared.applying.wait(None).await;
         }

@@ -21,7 +21,7 @@ mod rows;
 mod signal;
 
 use tutti_sql::catalog::NodeId;
-use tutti_sql::plan::{Access, NodeChoice, Plan, Planned};
+use tutti_sql::plan::{Access, NodeChoice, Plan, Planned, TableLock};
 use tutti_wire::frame::Frame;
 
 pub use call::Call;
@@ -30,7 +30,9 @@ use many::{Looks, Origin};
 use relay::{Answer, Filter, relay};
 pub(crate) use relay::{pump_copy_data, relay_all};
 
+use crate::catalog;
 use crate::failure::Failure;
+use crate::node::NodeError;
 use crate::session::{Mode, Session, takes_snapshot};
 
 /// How a statement ended, as far as the client has not been told.
@@ -243,11 +245,31 @@ impl Session {
         failure.map_or_else(|| Ok(Done::Tag(total.tag())), Err)
     }
 
+    /// Takes locks on node 1 for the transaction.
+    pub(crate) async fn lock_at_home(&mut self, locks: &[TableLock]) -> Result<(), Failure> {
+        if locks.is_empty() {
+            return Ok(());
+        }
+        let shared = self.shared.clone();
+        let link = self.enlist(NodeId::HOME, Access::Write).await?;
+        let sql = catalog::lock_tables_sql(link.connection(), locks, &shared.seals);
+        let locked = link.query(&sql).await.map_err(|error| match error {
+            // Where in our function it happened is nothing to the client.
+            NodeError::Refused(mut fields) => {
+                fields.fields.retain(|(code, _)| !b"Wpq".contains(code));
+                NodeError::Refused(fields)
+            }
+            error => error,
+        });
+        locked?;
+        Ok(())
+    }
+
     /// A write to replicated tables: node 1 first and alone, so that conflicts of concurrent writers
     /// are all met there and never cross; then the others. All must have done the same.
     pub(crate) async fn run_on_replicas(
         &mut self,
-        locks: &[String],
+        locks: &[TableLock],
         text: &str,
         call: &Call,
     ) -> Result<Done, Failure> {
@@ -255,10 +277,7 @@ impl Session {
         if 1 < nodes.len() {
             self.need_transaction();
         }
-        if !locks.is_empty() {
-            let link = self.enlist(NodeId::HOME, Access::Write).await?;
-            link.query(&locks.join("; ")).await?;
-        }
+        self.lock_at_home(locks).await?;
         self.wait_for_visible(NodeId::HOME).await?;
         let link = self.enlist(NodeId::HOME, Access::Write).await?;
         call.put(link, text);

@@ -23,7 +23,9 @@ use super::query::{
 use super::utility::{at_home, planned};
 use super::{Context, scatter, views};
 use crate::catalog::{Placement, Relation, RelationKind, quote_identifier};
-use crate::plan::{Access, Gather, NodeChoice, Piece, Plan, Planned, RunOn, Template};
+use crate::plan::{
+    Access, Gather, LockMode, NodeChoice, Piece, Plan, Planned, RunOn, TableLock, Template,
+};
 use crate::refusal::Refusal;
 
 /// Plans an UPDATE, DELETE or MERGE.
@@ -153,7 +155,7 @@ fn on_replicated(
 
 /// What must be locked on node 1 so that the statement finds the same on every node: nothing if it
 /// changes rows that it names by primary key and looks at nothing else.
-pub(super) fn replica_locks(analysis: &Analysis<'_>) -> Vec<String> {
+pub(super) fn replica_locks(analysis: &Analysis<'_>) -> Vec<TableLock> {
     let is_target = |item: ItemId| {
         analysis.target == Some(item)
             || analysis.modifications.iter().any(|of| of.target == Some(item))
@@ -163,7 +165,7 @@ pub(super) fn replica_locks(analysis: &Analysis<'_>) -> Vec<String> {
     {
         return Vec::new();
     }
-    let mut locks: Vec<(String, bool)> = Vec::new();
+    let mut locks: Vec<TableLock> = Vec::new();
     for (item, of) in analysis.items.iter().enumerate() {
         // Locking a view locks what it reads.
         let relation = match of.source {
@@ -175,19 +177,18 @@ pub(super) fn replica_locks(analysis: &Analysis<'_>) -> Vec<String> {
             }
             _ => continue,
         };
-        let (name, exclusive) = (relation.sql_name(), is_target(item));
-        match locks.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, known)) => *known |= exclusive,
-            None => locks.push((name, exclusive)),
+        let mode = if is_target(item) { LockMode::ShareRowExclusive } else { LockMode::Share };
+        let (schema, table) = (&relation.schema, &relation.name);
+        match locks.iter_mut().find(|known| known.schema == *schema && known.table == *table) {
+            Some(known) => known.mode = known.mode.max(mode),
+            None => {
+                locks.push(TableLock { schema: schema.clone(), table: table.clone(), mode });
+            }
         }
     }
     // One order for all, so that two statements never hold a part each.
-    locks.sort();
-    let mode = |exclusive| if exclusive { "SHARE ROW EXCLUSIVE" } else { "SHARE" };
+    locks.sort_by(|one, other| (&one.schema, &one.table).cmp(&(&other.schema, &other.table)));
     locks
-        .into_iter()
-        .map(|(name, exclusive)| format!("LOCK TABLE {name} IN {} MODE", mode(exclusive)))
-        .collect()
 }
 
 fn names_rows_by_key(analysis: &Analysis<'_>, target: ItemId) -> bool {

@@ -5,7 +5,7 @@
 
 use crate::plan::{
     Access, Collect, CollectFrom, CopyToPlan, Gather, Insert, InsertSource, KeyValue, NodeChoice,
-    Piece, Pin, Plan, Planned, RunOn, Template,
+    Piece, Pin, Plan, Planned, RunOn, TableLock, Template,
 };
 
 /// The plan, one line per step, details indented by two spaces; the last line says why.
@@ -114,7 +114,7 @@ fn describe_gather(gather: &Gather, lines: &mut Vec<String>) {
     lines.push(format!("  Finally: {}", template(&gather.statement)));
 }
 
-fn describe_locks(locks: &[String], lines: &mut Vec<String>) {
+fn describe_locks(locks: &[TableLock], lines: &mut Vec<String>) {
     lines.extend(locks.iter().map(|lock| format!("  Before, on node 1: {lock}")));
 }
 
