@@ -531,6 +531,44 @@ fn an_error_is_told_before_the_flight_ends() -> Result<()> {
 }
 
 #[test]
+fn what_fails_on_the_way_to_a_statement_is_told_as_it_is() -> Result<()> {
+    let cluster = start(2, PoolConfig::default())?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    client.query("CREATE TABLE t (id int PRIMARY KEY) DISTRIBUTE BY HASH (id)")?;
+    client.query("INSERT INTO t SELECT generate_series(1, 20)")?;
+    let nodes = cluster.nodes();
+    let [mut home, mut other] = [Client::connect(&nodes[0])?, Client::connect(&nodes[1])?];
+    let (here, there) =
+        (home.value("SELECT min(id) FROM t")?, other.value("SELECT min(id) FROM t")?);
+    // The transaction is given a ticket on node 1 when it comes to node 2.
+    home.query(
+        "CREATE OR REPLACE FUNCTION tutti.insert_ticket() RETURNS void LANGUAGE plpgsql AS
+         $$BEGIN RAISE serialization_failure USING MESSAGE = 'a pivot'; END$$",
+    )?;
+    client.query("BEGIN ISOLATION LEVEL SERIALIZABLE")?;
+    client.query(&format!("SELECT * FROM t WHERE id = {here}"))?;
+    let mut bytes = BytesMut::new();
+    put_parse(&mut bytes, "", "SELECT * FROM t WHERE id = $1", &[]);
+    put_bind(&mut bytes, "", "", &text_arguments(&[Some(there)]));
+    put_execute(&mut bytes, "", 0);
+    put_sync(&mut bytes);
+    client.send_bytes(&bytes)?;
+    let mut errors = Vec::new();
+    loop {
+        let frame = client.receive()?;
+        match frame.tag() {
+            b'E' => errors.push(ErrorFields::decode(&frame)?),
+            b'Z' => break,
+            _ => (),
+        }
+    }
+    ensure!(errors.len() == 1 && errors[0].sqlstate() == "40001", "{errors:?}");
+    client.query("ROLLBACK")?;
+    ensure!(client.value("SELECT count(*) FROM t")? == "20");
+    Ok(())
+}
+
+#[test]
 fn a_session_that_is_ended_in_a_statement_is_told_once() -> Result<()> {
     let cluster = start(2, PoolConfig::default())?;
     let (mut one, mut other) = two_sessions(&cluster)?;

@@ -61,6 +61,8 @@ impl Session {
             // Answers to earlier messages come first; one of them may itself be an error.
             Err(failure) => match self.answer_earlier().await {
                 Ok(()) => failure,
+                // What failed on a node has failed the transaction there: that is no news.
+                Err(earlier) if !self.transaction.failed && is_of_failed(&earlier) => failure,
                 Err(earlier) => earlier,
             },
         };
@@ -160,6 +162,11 @@ impl Session {
         }
         Ok(())
     }
+}
+
+/// Whether it only says that the transaction has failed before.
+fn is_of_failed(failure: &Failure) -> bool {
+    matches!(failure, Failure::Statement(error) if error.sqlstate() == "25P02")
 }
 
 /// Whether a message tells where the statement `name`, parsed just before, will run.
