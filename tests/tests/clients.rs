@@ -1,7 +1,6 @@
 //! Client test suites that others wrote, against a cluster and plain PostgreSQL: runs
 //! `tests/clients/run.py`, which compares each test with `tests/clients/listed` and
 //! docs/compatibility.md. Needs the package registries, the first time. Start reading there.
-//! Runs only if `TUTTI_CLIENTS` is set, until the lists have held on several machines.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,15 +8,8 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use tutti_tests::programs;
 
-/// Asks for them: they take ten minutes, and fetch much.
-const WANTED: &str = "TUTTI_CLIENTS";
-
 #[test]
 fn foreign_suites_find_what_is_listed() -> Result<()> {
-    if std::env::var_os(WANTED).is_none() {
-        println!("skipped: {WANTED} is not set (./dev clients runs the same)");
-        return Ok(());
-    }
     let runner = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/run.py");
     // Its progress is to be seen while it runs, so its output is not collected.
     let status = Command::new("python3")

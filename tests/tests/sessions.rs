@@ -15,6 +15,7 @@ use tutti_tests::client::{Client, text_arguments};
 use tutti_tests::gateway::{TestCluster, config};
 use tutti_tests::servers;
 use tutti_wire::error_fields::ErrorFields;
+use tutti_wire::frame::Fields;
 use tutti_wire::frontend::{
     Arguments, Target, put_bind, put_copy_data, put_describe, put_execute, put_parse, put_query,
     put_sync,
@@ -210,8 +211,10 @@ fn what_binds_a_session_keeps_its_connection_and_says_so() -> Result<()> {
         one.query(bind)?;
         let pinned = one.value("SHOW tutti.pinned")?;
         ensure!(pinned.starts_with("node n") && pinned.ends_with(words), "{bind}: {pinned}");
+        // Whoever listens, listens on every node.
+        let nodes = if words == "channels" { 2 } else { 1 };
         let pool = other.value("SHOW tutti.pool")?;
-        ensure!(pool.matches(": 1 lent").count() == 1, "{pool}");
+        ensure!(pool.matches(": 1 lent").count() == nodes, "{pool}");
         // Another session is not touched by it, and works on.
         ensure!(other.value("SHOW tutti.pinned")?.is_empty());
         ensure!(other.value("SELECT count(*) FROM t")? == "9");
@@ -222,6 +225,59 @@ fn what_binds_a_session_keeps_its_connection_and_says_so() -> Result<()> {
     ensure!(one.value("SELECT count(*) FROM t JOIN mine ON id = a")? == "2");
     ensure!(refusal(&mut other, "SELECT * FROM mine")?.sqlstate() == "42P01");
     one.query("DISCARD ALL")?;
+    ensure!(one.value("SHOW tutti.pinned")?.is_empty());
+    Ok(())
+}
+
+#[test]
+fn whoever_listens_hears_every_node() -> Result<()> {
+    const ROWS: usize = 12;
+    let cluster = start(3, PoolConfig::default())?;
+    let (mut one, mut other) = two_sessions(&cluster)?;
+    other.query("CREATE TABLE t (id int PRIMARY KEY) DISTRIBUTE BY HASH (id)")?;
+    other.query(
+        "CREATE FUNCTION tell() RETURNS trigger LANGUAGE plpgsql AS
+         $$BEGIN PERFORM pg_notify(TG_ARGV[0], NEW.id::text); RETURN NEW; END$$",
+    )?;
+    for channel in ["alone", "in_block"] {
+        other.query(&format!(
+            "CREATE TRIGGER {channel} AFTER INSERT ON t FOR EACH ROW EXECUTE FUNCTION tell('{channel}')"
+        ))?;
+    }
+    one.query("LISTEN alone")?;
+    one.query("BEGIN")?;
+    one.query("LISTEN in_block")?;
+    one.query("COMMIT")?;
+    for row in 1..=ROWS {
+        other.query(&format!("INSERT INTO t VALUES ({row})"))?;
+    }
+    other.query("NOTIFY alone, 'by hand'")?;
+    let mut heard = Vec::new();
+    while heard.len() < 2 * ROWS + 1 {
+        let frame = one.receive()?;
+        ensure!(frame.tag() == b'A', "{frame:?}");
+        let mut fields = Fields::of(&frame);
+        ensure!(fields.int32()? == other.process_id, "not by who has sent it");
+        heard.push((fields.string()?, fields.string()?));
+    }
+    let mut expected = vec![("alone".to_owned(), "by hand".to_owned())];
+    for row in 1..=ROWS {
+        expected.extend(["alone", "in_block"].map(|channel| (channel.to_owned(), row.to_string())));
+    }
+    heard.sort();
+    expected.sort();
+    ensure!(heard == expected, "{heard:?}");
+
+    one.query("UNLISTEN alone")?;
+    other.query("DELETE FROM t")?;
+    for row in 1..=ROWS {
+        other.query(&format!("INSERT INTO t VALUES ({row})"))?;
+    }
+    for _ in 0..ROWS {
+        let mut fields = Fields::of(&one.receive()?);
+        ensure!(fields.int32().is_ok() && fields.string()? == "in_block");
+    }
+    one.query("UNLISTEN *")?;
     ensure!(one.value("SHOW tutti.pinned")?.is_empty());
     Ok(())
 }

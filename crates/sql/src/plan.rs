@@ -595,8 +595,11 @@ pub enum Plan {
         /// CLOSE.
         close: bool,
     },
-    /// LISTEN, UNLISTEN, NOTIFY: node 1.
-    Notification,
+    /// LISTEN, UNLISTEN: node 1, whose channels the others listen to as well. NOTIFY: node 1.
+    Notification {
+        /// Not NOTIFY.
+        listens: bool,
+    },
     /// LOCK TABLE: on every node, node 1 first.
     LockEverywhere,
     /// EXPLAIN [ANALYZE] of a statement.

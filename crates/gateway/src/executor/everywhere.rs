@@ -61,12 +61,43 @@ impl Session {
         Ok(Done::Tag(answer.tag))
     }
 
-    /// LISTEN, UNLISTEN, NOTIFY: node 1 carries all notifications of the cluster.
-    pub(super) async fn notification(&mut self, text: &str, call: &Call) -> Result<Done, Failure> {
+    /// LISTEN, UNLISTEN, NOTIFY. A client's own notifications are node 1's.
+    pub(super) async fn notification(
+        &mut self,
+        listens: bool,
+        text: &str,
+        call: &Call,
+    ) -> Result<Done, Failure> {
         let done = self.run_on_one(NodeId::HOME, Access::Write, text, call).await?;
         // PREPARE TRANSACTION refuses them, so node 1 must be the one that need not prepare.
         self.must_anchor(NodeId::HOME)?;
         self.listening = true;
+        match self.transaction.is_open() {
+            // It listens from its commit on.
+            true => self.transaction.listens |= listens,
+            false if listens => self.listen_everywhere().await?,
+            false => (),
+        }
         Ok(done)
+    }
+
+    /// Makes the other nodes listen to what node 1 listens to: a trigger notifies on the node of its
+    /// row. No notification comes twice, for PREPARE TRANSACTION refuses them: a transaction can notify
+    /// on one node only.
+    pub(crate) async fn listen_everywhere(&mut self) -> Result<(), Failure> {
+        const CHANNELS: &str = "SELECT pg_catalog.string_agg('LISTEN ' || \
+            pg_catalog.quote_ident(channel), '; ' ORDER BY channel) \
+            FROM pg_catalog.pg_listening_channels() AS channels (channel)";
+        let rows = self.link(NodeId::HOME).await?.query(CHANNELS).await?;
+        let listen = rows.first().and_then(|rows| rows.text(0, 0)).unwrap_or_default().to_owned();
+        for node in self.catalog.nodes.clone() {
+            let is_silent = listen.is_empty() && !self.links.contains_key(&node);
+            if node != NodeId::HOME && !is_silent {
+                // One transaction: what it goes on listening to is not interrupted.
+                let sql = format!("UNLISTEN *; {listen}");
+                self.link(node).await?.query(&sql).await?;
+            }
+        }
+        Ok(())
     }
 }

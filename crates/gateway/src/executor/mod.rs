@@ -98,7 +98,7 @@ impl Session {
                 self.on_every_node_alone(*refuses_transaction, text, call).await
             }
             Plan::LockEverywhere => self.lock_everywhere(text, call).await,
-            Plan::Notification => self.notification(text, call).await,
+            Plan::Notification { listens } => self.notification(*listens, text, call).await,
             Plan::DeclareCursor { name, query } => self.declare(name, query, text, call).await,
             Plan::Cursor { name, close } => {
                 self.use_cursor(name.as_deref(), *close, text, call).await

@@ -6,6 +6,7 @@
 //! block the other.
 
 use std::io;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -391,6 +392,17 @@ impl NodeConnection {
                 return Ok(frame);
             }
             self.read_more().await?;
+        }
+    }
+
+    /// The same, for one who waits for several connections.
+    pub fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Result<Frame, NodeError>> {
+        loop {
+            if let Some(frame) = take_frame(&mut self.incoming)? {
+                return Poll::Ready(Ok(frame));
+            }
+            ready!(self.stream.poll_readable(context)).map_err(|error| self.lost(error))?;
+            self.try_read()?;
         }
     }
 

@@ -8,6 +8,7 @@
 use std::future::poll_fn;
 use std::io::{self, BufRead, Read, Write};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use bytes::BytesMut;
 use rustls::Connection;
@@ -94,10 +95,14 @@ impl Stream {
 
     /// Waits until it is worth reading. Cancel-safe.
     pub(crate) async fn readable(&self) -> io::Result<()> {
+        poll_fn(|context| self.poll_readable(context)).await
+    }
+
+    /// The same. One task at a time waits, for which this needs no list of those that wait.
+    pub(crate) fn poll_readable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
-            Self::Tls(tls) if tls.has_more => Ok(()),
-            // One task at a time waits here, for which this way needs no list of those that wait.
-            _ => poll_fn(|context| self.socket().poll_read_ready(context)).await,
+            Self::Tls(tls) if tls.has_more => Poll::Ready(Ok(())),
+            _ => self.socket().poll_read_ready(context),
         }
     }
 

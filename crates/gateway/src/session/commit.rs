@@ -290,7 +290,17 @@ impl Session {
     async fn end_transaction(&mut self, committed: bool) -> Result<(), Failure> {
         let ended = std::mem::take(&mut self.transaction);
         self.activity.note_nodes(0);
-        let Transaction { mode, catalog_changed, scope_changed, changed_defaults, .. } = ended;
+        let Transaction { mode, catalog_changed, scope_changed, changed_defaults, listens, .. } =
+            ended;
+        if committed
+            && listens
+            && let Err(failure) = self.listen_everywhere().await
+        {
+            // It is committed, and must not look as if it were not.
+            tracing::info!(?failure, "a client listens, and cannot on every node");
+            let message = "connection to a node lost, and with it the session's channels";
+            self.ended_by.get_or_insert(ErrorFields::fatal("57P01", message));
+        }
         if committed && changed_defaults {
             self.shared.pool.renew();
         }

@@ -328,7 +328,7 @@ pub(crate) fn takes_snapshot(plan: &Plan) -> bool {
     !matches!(
         plan,
         Plan::LockEverywhere
-            | Plan::Notification
+            | Plan::Notification { .. }
             | Plan::Transaction(_)
             | Plan::Empty
             | Plan::Setting(

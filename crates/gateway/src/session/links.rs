@@ -5,9 +5,14 @@
 //! They are few, and most of the time none or one: a sorted vector keeps its memory between statements,
 //! which a tree does not.
 
+use std::future::poll_fn;
+use std::task::Poll;
+
 use tutti_sql::catalog::NodeId;
+use tutti_wire::frame::Frame;
 
 use super::Link;
+use crate::node::NodeError;
 
 /// See the module's documentation. In the order of nodes.
 #[derive(Debug, Default)]
@@ -67,6 +72,19 @@ impl Links {
     /// The same, without their nodes.
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut Link> {
         self.0.iter_mut().map(|(_, link)| &mut **link)
+    }
+
+    /// The next message of any node. Cancel-safe. For links of which no answer is due.
+    pub async fn next_frame(&mut self) -> (NodeId, Result<Frame, NodeError>) {
+        poll_fn(|context| {
+            for (node, link) in &mut self.0 {
+                if let Poll::Ready(frame) = link.connection().poll_frame(context) {
+                    return Poll::Ready((*node, frame));
+                }
+            }
+            Poll::Pending
+        })
+        .await
     }
 
     fn place(&self, node: &NodeId) -> Result<usize, usize> {

@@ -262,12 +262,12 @@ impl Session {
             Mode::None | Mode::Implicit => (idle.outside, "57P05", IDLE_SESSION),
         };
         loop {
-            let waited = if self.listening {
-                let activity = self.activity.clone();
-                wait(self.wait_for_client_or_notification(), &activity, timeout).await
-            } else if !self.pipeline.is_at_rest() {
+            let waited = if !self.pipeline.is_at_rest() {
                 let activity = self.activity.clone();
                 wait(self.wait_for_client_or_answer(), &activity, timeout).await
+            } else if self.listening {
+                let activity = self.activity.clone();
+                wait(self.wait_for_client_or_notification(), &activity, timeout).await
             } else {
                 wait(self.client.wait_for_frame(), &self.activity, timeout).await
             };
@@ -290,48 +290,47 @@ impl Session {
         Ok(false)
     }
 
-    /// The same; passes on notifications of node 1 meanwhile.
+    /// The same; passes on notifications meanwhile.
     async fn wait_for_client_or_notification(&mut self) -> Result<bool, ClientError> {
         loop {
             self.client.flush().await?;
-            let Some(home) = self.links.get_mut(&NodeId::HOME) else {
-                return self.client.wait_for_frame().await;
-            };
             // Answers that nobody has read yet must not be taken for something else.
-            if !home.is_quiet() {
-                if let Err(error) = home.settle_early().await {
-                    tracing::debug!(%error, "node 1 is gone while a client listens");
-                    return self.end_listening().await;
+            let busy = self.links.iter().find(|(_, link)| !link.is_quiet()).map(|(node, _)| *node);
+            if let Some(node) = busy {
+                let link = self.links.get_mut(&node).expect("just found");
+                if let Err(error) = link.settle_early().await {
+                    tracing::debug!(%node, %error, "a node is gone while a client listens");
+                    return self.end_listening(node).await;
                 }
                 self.pass_notifications();
                 continue;
             }
-            let connection = home.connection();
-            let frame = tokio::select! {
+            let (node, frame) = tokio::select! {
                 is_there = self.client.wait_for_frame() => return is_there,
-                frame = connection.next_frame() => frame,
+                frame = self.links.next_frame() => frame,
             };
+            let Some(link) = self.links.get_mut(&node) else { continue };
             match frame {
                 Ok(frame) if frame.tag() == b'N' => {
                     self.client.out().extend_from_slice(frame.as_bytes());
                 }
                 Ok(frame) if frame.tag() == b'A' => {
-                    home.put_notification(self.client.out(), &frame)
+                    link.put_notification(self.client.out(), &frame);
                 }
-                Ok(frame) if frame.tag() == b'E' => return self.end_listening().await,
+                Ok(frame) if frame.tag() == b'E' => return self.end_listening(node).await,
                 Ok(_) => (),
                 Err(error) => {
-                    tracing::debug!(%error, "node 1 is gone while a client listens");
-                    return self.end_listening().await;
+                    tracing::debug!(%node, %error, "a node is gone while a client listens");
+                    return self.end_listening(node).await;
                 }
             }
         }
     }
 
-    /// The connection that listened is lost: the client must know, for it may have missed something.
-    async fn end_listening(&mut self) -> Result<bool, ClientError> {
-        self.links.remove(&NodeId::HOME);
-        self.end_if_bound(NodeId::HOME);
+    /// A connection that listened is lost: the client must know, for it may have missed something.
+    async fn end_listening(&mut self, node: NodeId) -> Result<bool, ClientError> {
+        self.links.remove(&node);
+        self.end_if_bound(node);
         if let Some(why) = self.ended_by.take() {
             self.client.put_error(&why);
         }
@@ -341,9 +340,10 @@ impl Session {
 
     /// Notifications that came in answers to the gateway's own queries.
     fn pass_notifications(&mut self) {
-        let Some(home) = self.links.get_mut(&NodeId::HOME) else { return };
-        for frame in home.connection().take_notifications() {
-            home.put_notification(self.client.out(), &frame);
+        for link in self.links.values_mut() {
+            for frame in link.connection().take_notifications() {
+                link.put_notification(self.client.out(), &frame);
+            }
         }
     }
 

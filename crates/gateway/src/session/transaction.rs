@@ -116,6 +116,8 @@ pub struct Transaction {
     pub nodes: BTreeMap<NodeId, Access>,
     /// This node has done what PREPARE TRANSACTION refuses: it must be the anchor.
     pub must_anchor: Option<NodeId>,
+    /// LISTEN or UNLISTEN was said in it.
+    pub listens: bool,
     /// The schema was changed in it: the session has its own catalog until the end.
     pub catalog_changed: bool,
     /// Names may resolve otherwise if it is rolled back.

@@ -66,7 +66,7 @@ fn describe(plan: &Plan, lines: &mut Vec<String>) {
         | Plan::Setting(_)
         | Plan::Prepared(_)
         | Plan::Cursor { .. }
-        | Plan::Notification
+        | Plan::Notification { .. }
         | Plan::Tutti(_)
         | Plan::Empty => lines.push("Tutti: answered by the gateway's session".to_owned()),
     }

@@ -41,8 +41,13 @@ pub(super) fn plan_utility(
         NodeEnum::DeclareCursorStmt(declare) => cursor::plan_declare(declare, statement, context),
         NodeEnum::FetchStmt(fetch) => Ok(cursor::plan_fetch(fetch)),
         NodeEnum::ClosePortalStmt(close) => Ok(cursor::plan_close(close)),
-        NodeEnum::ListenStmt(_) | NodeEnum::UnlistenStmt(_) | NodeEnum::NotifyStmt(_) => {
-            Ok(planned(Plan::Notification, "notifications go through node 1"))
+        NodeEnum::ListenStmt(_) | NodeEnum::UnlistenStmt(_) => {
+            let why = "triggers may notify on any node: whoever listens, listens on all";
+            Ok(planned(Plan::Notification { listens: true }, why))
+        }
+        NodeEnum::NotifyStmt(_) => {
+            let why = "a client's notifications go through node 1";
+            Ok(planned(Plan::Notification { listens: false }, why))
         }
         NodeEnum::LockStmt(lock) if ddl::all_temporary(&lock.relations, context) => {
             Ok(at_home("temporary tables are on node 1"))

@@ -283,8 +283,8 @@ fn maintenance() {
         expect![[r#"
         LockEverywhere
         one home Write
-        Notification
-        Notification
+        Notification { listens: true }
+        Notification { listens: false }
     "#]],
     );
 }
