@@ -13,10 +13,10 @@ RESULTS = HOME / "results.json"
 DOCUMENT = HOME.parent.parent / "docs" / "compatibility.md"
 BEGIN = "<!-- Written by ./dev clients --write; begin -->"
 END = "<!-- Written by ./dev clients --write; end -->"
-# How far the passed tests of a run may be from the document's: suites skip by the machine, and
-# plain PostgreSQL fails a test now and then as well.
-TOLERANCE = 0.01
-TOLERATED_MIN = 3
+# A run with a smaller part of the document's passed tests has not really run the suite. Suites skip by
+# the machine, and plain PostgreSQL fails a test now and then as well: each single test is judged by
+# the lists, not by these numbers.
+SMALLEST_PART = 0.5
 
 HEADER = """| suite | language | passed on PostgreSQL | passed on Tutti | listed | failed | not compared |
 |---|---|--:|--:|--:|--:|--:|"""
@@ -52,7 +52,7 @@ def differences(suites, judged):
             continue
         now = numbers(comparison)
         for key, what in [("plain", "passed on PostgreSQL"), ("tutti", "passed on Tutti")]:
-            if abs(said[key] - now[key]) > max(TOLERATED_MIN, TOLERANCE * said[key]):
+            if now[key] < SMALLEST_PART * said[key]:
                 found.append(f"{suite.name}: {now[key]} {what}, {DOCUMENT.name} says {said[key]}")
     _, written, _ = _parts()
     if written.strip() != _render(suites, results).strip():
