@@ -13,7 +13,7 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 use super::tables::{self, BRANCHES};
-use super::target::{Load, Script, name};
+use super::target::{Load, Protocol, Script, name};
 
 /// The part of a measurement that is not counted, because connections and plans are still made.
 const WARM_UP_US: u64 = 500_000;
@@ -97,7 +97,13 @@ impl Pgbench {
         command.args(["--no-vacuum", "--log", "--log-prefix"]).arg(self.dir.join(LOG_PREFIX));
         command.arg(format!("--protocol={}", name(load.protocol)));
         command.arg(format!("--client={}", load.clients));
-        command.arg(format!("--jobs={}", load.clients.min(THREADS_MAX)));
+        let threads = match (load.protocol, load.script) {
+            // pgbench waits for each PREPARE with all clients of the thread. Where connections are fewer
+            // than clients, it would wait for one that only another of these clients can give back.
+            (Protocol::Prepared, Script::Tpcb | Script::TpcbLocal) => load.clients,
+            _ => load.clients.min(THREADS_MAX),
+        };
+        command.arg(format!("--jobs={threads}"));
         command.arg(format!("--time={seconds}"));
         match load.script {
             Script::Select => command.arg("--select-only"),
