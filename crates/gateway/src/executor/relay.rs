@@ -4,11 +4,11 @@
 //! Never: takes a data row apart.
 //! Start reading at [`relay`].
 
-use bytes::{Buf, Bytes};
+use bytes::Buf;
 use tutti_sql::catalog::NodeId;
 use tutti_wire::backend::{decode_command_complete, decode_parameter_status, put_command_complete};
 use tutti_wire::error_fields::ErrorFields;
-use tutti_wire::frame::{Frame, HEADER_LEN, frame_len, take_frame};
+use tutti_wire::frame::{Frame, frame_len, take_frame};
 use tutti_wire::frontend::{put_copy_fail, put_sync};
 
 use super::call::Call;
@@ -158,6 +158,26 @@ impl Passage {
         Ok(something_else)
     }
 
+    /// Passes on the rows at the front of what has come, and nothing else.
+    fn pass_rows(&mut self, client: &mut Client, link: &mut Link) -> Result<(), Failure> {
+        let incoming = link.connection().incoming();
+        let mut len = self.due.min(incoming.len());
+        self.due -= len;
+        while matches!(incoming.get(len), Some(b'D' | b'd')) {
+            let there = incoming.len() - len;
+            match frame_len(&incoming[len..])? {
+                Some(frame) if frame <= there => len += frame,
+                Some(frame) if Self::PIECES_FROM_BYTES <= frame => {
+                    (len, self.due) = (incoming.len(), frame - there);
+                }
+                _ => break,
+            }
+        }
+        client.out().extend_from_slice(&incoming[..len]);
+        incoming.advance(len);
+        Ok(())
+    }
+
     /// The node is lost. A client that has half a row cannot be told.
     fn failure(&self, error: NodeError) -> Failure {
         match self.due {
@@ -174,13 +194,15 @@ async fn relay_one(
 ) -> Result<Answer, Failure> {
     let mut answer = Answer::default();
     let mut refused = None;
+    let mut passage = Passage { is_home: false, due: 0 };
     loop {
         if filter.rows {
-            forward_rows(client, link)?;
+            passage.pass_rows(client, link)?;
         }
         let Some(frame) = take_frame(link.connection().incoming())? else {
             client.flush_if_full().await?;
-            link.connection().read_more().await?;
+            let read = link.connection().read_more().await;
+            read.map_err(|error| passage.failure(error))?;
             continue;
         };
         match frame.tag() {
@@ -231,23 +253,6 @@ async fn relay_one(
 
 fn forward(client: &mut Client, frame: &Frame) {
     client.out().extend_from_slice(frame.as_bytes());
-}
-
-/// Passes on as many whole data rows at the front of the incoming buffer as there are, in one copy.
-fn forward_rows(client: &mut Client, link: &mut Link) -> Result<(), Failure> {
-    let incoming = link.connection().incoming();
-    let mut len = 0;
-    while incoming.len() - len >= HEADER_LEN && matches!(incoming[len], b'D' | b'd') {
-        match frame_len(&incoming[len..])? {
-            Some(frame) if frame <= incoming.len() - len => len += frame,
-            _ => break,
-        }
-    }
-    if 0 < len {
-        let rows: Bytes = incoming.split_to(len).freeze();
-        client.out().extend_from_slice(&rows);
-    }
-    Ok(())
 }
 
 /// The node waits for COPY data: the client's messages go to it unread until the data ends.
