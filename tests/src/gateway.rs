@@ -11,7 +11,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tutti_embed::Cluster;
-use tutti_gateway::{Config, GatewayError, NodeConfig, Rule, Switches};
+use tutti_gateway::{Config, DefaultDistribution, GatewayError, NodeConfig, Rule, Switches};
 
 use crate::client::Endpoint;
 use crate::servers;
@@ -41,6 +41,8 @@ pub fn config(servers: &Cluster, listen: String) -> Config {
         listen,
         cluster: "test".to_owned(),
         rules: vec![Rule::trust_loopback()],
+        // What is tested is what happens on several nodes.
+        default_distribution: DefaultDistribution::Replicated,
         nodes: servers.servers().iter().enumerate().map(node).collect(),
         // Below END_LIMIT: clients that a test has left in a transaction are not waited for long.
         drain_timeout_s: 5,

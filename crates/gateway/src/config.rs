@@ -109,8 +109,11 @@ impl Default for Switches {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DefaultDistribution {
-    /// On every node. Every schema works unchanged; reads scale, writes do not.
+    /// On node 1, as if there were no other: every schema and all code works unchanged, and writes
+    /// cost one node. Tables that grow are distributed or replicated one by one.
     #[default]
+    Home,
+    /// On every node. Reads scale, writes do not; code that the gateway cannot see into is refused.
     Replicated,
     /// Each row on some node. Tables with unique constraints are refused.
     RoundRobin,

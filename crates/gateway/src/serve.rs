@@ -23,7 +23,7 @@ use tutti_wire::startup::Startup;
 
 use crate::catalog::{self, NodeOids, OidMaps, Seals};
 use crate::client::{Client, ClientError};
-use crate::config::{Config, NodeConfig};
+use crate::config::{Config, DefaultDistribution, NodeConfig};
 use crate::deadlock;
 use crate::error::GatewayError;
 use crate::lost_clients;
@@ -59,7 +59,8 @@ pub async fn serve(
     let forgotten = recoverer.clean_decisions(incarnation).await?;
     tracing::info!(?settled, forgotten, incarnation, "settled what was in doubt");
     let seals = learn_seals(&config).await?;
-    let catalog = catalog::load(&mut home).await?;
+    let mut catalog = catalog::load(&mut home).await?;
+    catalog.home_by_default = config.default_distribution == DefaultDistribution::Home;
     let oids = read_oids(&config, &mut home).await?;
     let shared = Arc::new(Shared::new(config, incarnation, catalog, oids, seals));
 

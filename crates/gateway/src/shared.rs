@@ -73,6 +73,7 @@ pub struct Shared {
     incarnation: u64,
     transactions: AtomicU64,
     rows_dealt: AtomicU64,
+    changes: AtomicU64,
     sessions: AtomicU64,
     draining: AtomicBool,
     catalog: RwLock<Arc<Catalog>>,
@@ -123,6 +124,7 @@ impl Shared {
             incarnation,
             transactions: AtomicU64::new(0),
             rows_dealt: AtomicU64::new(0),
+            changes: AtomicU64::new(0),
             sessions: AtomicU64::new(0),
             draining: AtomicBool::new(false),
             catalog: RwLock::new(Arc::new(catalog)),
@@ -157,6 +159,11 @@ impl Shared {
     pub fn publish(&self, catalog: Catalog, oids: OidMaps) {
         *self.oids.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(oids);
         *self.catalog.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(catalog);
+    }
+
+    /// A schema change that wants no publication at once, for it concerns node 1 alone, has ended.
+    pub fn note_changed(&self) {
+        self.changes.fetch_add(1, Ordering::AcqRel);
     }
 
     /// How to reach a node. Panics for a node that is not in the catalog.

@@ -57,8 +57,8 @@ pub enum Placement {
     RoundRobin,
     /// Every node has all rows.
     Replicated,
-    /// Only node 1's content counts: sequences, temporary tables, system catalogs, and what nobody
-    /// registered.
+    /// On node 1 alone: sequences, temporary tables, system catalogs, and every table that nobody
+    /// has spread.
     Home,
 }
 
@@ -194,6 +194,10 @@ pub struct Catalog {
     pub version: u64,
     /// All nodes, ascending; never empty in a running gateway; the first is [`NodeId::HOME`].
     pub nodes: Vec<NodeId>,
+    /// Tables that say nothing are on node 1 alone, as configured.
+    pub home_by_default: bool,
+    /// Some table is on other nodes than node 1.
+    pub is_spread: bool,
     /// Bucket maps by id.
     pub maps: BTreeMap<MapId, BucketMap>,
     /// Relations by schema, then name (user schemas only: not `pg_catalog`,
@@ -218,6 +222,11 @@ pub struct NameScope {
 }
 
 impl Catalog {
+    /// Whether node 1 has all there is, so that every statement is its business alone.
+    pub fn is_solo(&self) -> bool {
+        self.nodes.len() <= 1 || (self.home_by_default && !self.is_spread)
+    }
+
     /// The relation that `name` means in `scope`; `None` for temporary tables, system catalogs and
     /// unknown names, which are node 1's to answer for.
     pub fn resolve(

@@ -69,6 +69,9 @@ pub struct Leaves {
     pub settings: Vec<String>,
     /// Anything: session locks, temporary tables, channels, cursors, or what unseen code has set.
     pub anything: bool,
+    /// The schema may be another one: the catalog has to be read again, once the transaction has
+    /// ended.
+    pub schema: bool,
 }
 
 impl Leaves {
@@ -76,6 +79,7 @@ impl Leaves {
     pub fn merge(&mut self, other: Self) {
         self.sequences |= other.sequences;
         self.anything |= other.anything;
+        self.schema |= other.schema;
         self.settings.extend(other.settings);
     }
 }
@@ -504,6 +508,17 @@ pub enum Prepared {
         name: String,
         /// Arguments as SQL expressions.
         arguments: Vec<String>,
+    },
+    /// A statement around EXECUTE: `EXPLAIN EXECUTE name (arguments)`, `CREATE TABLE … AS EXECUTE …`.
+    Within {
+        /// The text before EXECUTE.
+        before: String,
+        /// Name.
+        name: String,
+        /// Arguments as SQL expressions.
+        arguments: Vec<String>,
+        /// The text behind the arguments.
+        after: String,
     },
     /// `DEALLOCATE name`; `None` for ALL.
     Deallocate(Option<String>),

@@ -23,6 +23,8 @@ pub enum DistributeBy {
     RoundRobin,
     /// `DISTRIBUTE BY REPLICATED` (or `REPLICATION`).
     Replicated,
+    /// `DISTRIBUTE BY HOME`: on node 1 alone.
+    Home,
 }
 
 /// One statement of a client's text.

@@ -129,7 +129,9 @@ pub async fn reload(
     home: &mut NodeConnection,
     previous: &Catalog,
 ) -> Result<Catalog, GatewayError> {
-    load_with(home, Arc::clone(&previous.builtin_functions)).await
+    let mut catalog = load_with(home, Arc::clone(&previous.builtin_functions)).await?;
+    catalog.home_by_default = previous.home_by_default;
+    Ok(catalog)
 }
 
 async fn load_with(
@@ -179,6 +181,7 @@ async fn load_with(
     })?;
     mark_triggers(&mut relations, &answer("rules", rules), |text| Ok(taints.of_text(text)))?;
     for relation in relations.into_values() {
+        catalog.is_spread |= relation.placement != Placement::Home;
         let schema = catalog.relations.entry(relation.schema.clone()).or_default();
         schema.insert(relation.name.clone(), Arc::new(relation));
     }

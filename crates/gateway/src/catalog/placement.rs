@@ -36,7 +36,7 @@ pub enum PlacementKind {
     RoundRobin,
     /// Every node has all rows.
     Replicated,
-    /// Only node 1's rows count. What adopted tables are until somebody distributes them.
+    /// On node 1 alone.
     Home,
 }
 
@@ -209,6 +209,7 @@ pub async fn choose_placement(
             placement_of_parent(home, schema.as_deref(), parent).await?
         }
         (None, None) => match default {
+            DefaultDistribution::Home => PlacementKind::Home,
             DefaultDistribution::Replicated => PlacementKind::Replicated,
             DefaultDistribution::RoundRobin => PlacementKind::RoundRobin,
         },
@@ -261,6 +262,7 @@ pub(super) async fn placement_of(
     match wanted {
         DistributeBy::RoundRobin => Ok(PlacementKind::RoundRobin),
         DistributeBy::Replicated => Ok(PlacementKind::Replicated),
+        DistributeBy::Home => Ok(PlacementKind::Home),
         DistributeBy::Hash(column) => {
             let key_type = check_key(home, oid, column).await?;
             Ok(PlacementKind::hash(column.clone(), key_type))

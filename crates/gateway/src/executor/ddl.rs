@@ -12,7 +12,7 @@ use super::call::Call;
 use crate::catalog::{self, NodeOids, OidMaps};
 use crate::error::GatewayError;
 use crate::failure::Failure;
-use crate::session::Session;
+use crate::session::{Session, changes_what_sessions_begin_with};
 
 impl Session {
     /// DDL takes no parameters, so it runs by the simple protocol whatever the client used.
@@ -136,36 +136,5 @@ impl Session {
 impl From<GatewayError> for Failure {
     fn from(error: GatewayError) -> Self {
         error.to_fields().into()
-    }
-}
-
-/// Whether a statement may be one of those that give new sessions other settings or rights to begin
-/// with, ALTER ROLE and its kin; or a name to another role: connections know their role by its
-/// number, and whoever logs in under a name that was given anew must not get one of the old role's.
-fn changes_what_sessions_begin_with(text: &str) -> bool {
-    let words = || text.split(|c: char| !c.is_alphanumeric() && c != '_');
-    let names = |wanted: &[&str]| {
-        words().any(|word| wanted.iter().any(|wanted| word.eq_ignore_ascii_case(wanted)))
-    };
-    // Words in a comment or a column's name count too: new connections cost little.
-    names(&["alter", "drop"]) && names(&["role", "user", "group", "database", "system"])
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn roles_that_are_changed_or_dropped_count_wherever_the_words_stand() {
-        for text in [
-            "ALTER ROLE a RENAME TO b",
-            "/* app */ drop user a",
-            "DROP/**/GROUP a",
-            "ALTER DATABASE d SET x = 1",
-        ] {
-            assert!(changes_what_sessions_begin_with(text), "{text}");
-        }
-        assert!(!changes_what_sessions_begin_with("CREATE TABLE t (role text)"));
-        assert!(!changes_what_sessions_begin_with("DROP TABLE t"));
     }
 }

@@ -104,6 +104,7 @@ impl Session {
             DistributeBy::Hash(column) => format!("{} is distributed by {column}", relation.name),
             DistributeBy::RoundRobin => format!("{} is distributed round robin", relation.name),
             DistributeBy::Replicated => format!("{} is replicated", relation.name),
+            DistributeBy::Home => format!("{} is on node 1", relation.name),
         })
     }
 

@@ -59,7 +59,7 @@ impl Session {
         call: &Call,
     ) -> Result<Done, Failure> {
         self.takes_snapshot = takes_snapshot(&planned.plan);
-        self.note_leaves(planned);
+        self.note_leaves(planned, text);
         let text = &*self.with_own_names(planned, text);
         let has_own_snapshot = self.begin_statement_snapshot(&planned.plan);
         let done = self.obey(planned, text, call).await;

@@ -92,7 +92,7 @@ impl Session {
     }
 
     fn is_over_several_nodes(&self) -> bool {
-        1 < self.catalog.nodes.len()
+        !self.catalog.is_solo()
     }
 
     /// Whether the transaction has a snapshot of all nodes; takes it if its level needs one.

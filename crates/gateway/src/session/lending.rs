@@ -80,10 +80,15 @@ impl Session {
     }
 
     /// A statement is about to run.
-    pub(crate) fn note_leaves(&mut self, planned: &Planned) {
-        let Leaves { sequences, anything, settings } = &planned.leaves;
+    pub(crate) fn note_leaves(&mut self, planned: &Planned, text: &str) {
+        let Leaves { sequences, anything, settings, schema } = &planned.leaves;
         self.leaves.sequences |= sequences;
         self.leaves.anything |= anything;
+        if *schema {
+            self.leaves.schema = true;
+            self.scope_is_stale = true;
+            self.changed_defaults |= changes_what_sessions_begin_with(text);
+        }
         if !settings.is_empty() {
             self.leaves.settings.extend_from_slice(settings);
         }
@@ -100,7 +105,14 @@ impl Session {
             self.permit = None;
             return Ok(());
         }
-        let left = std::mem::take(&mut self.leaves);
+        let mut left = std::mem::take(&mut self.leaves);
+        // Before the client hears of it, for it may tell others.
+        if std::mem::take(&mut left.schema) {
+            self.shared.note_changed();
+        }
+        if std::mem::take(&mut self.changed_defaults) {
+            self.shared.pool.renew();
+        }
         if left.anything || !left.settings.is_empty() {
             // The client need not wait for what we ask now.
             self.client.flush().await?;
@@ -204,8 +216,39 @@ impl Session {
     }
 }
 
+/// Whether a statement may be one of those that give new sessions other settings or rights to begin
+/// with, ALTER ROLE and its kin; or a name to another role: connections know their role by its
+/// number, and whoever logs in under a name that was given anew must not get one of the old role's.
+pub(crate) fn changes_what_sessions_begin_with(text: &str) -> bool {
+    let words = || text.split(|c: char| !c.is_alphanumeric() && c != '_');
+    let names = |wanted: &[&str]| {
+        words().any(|word| wanted.iter().any(|wanted| word.eq_ignore_ascii_case(wanted)))
+    };
+    // Words in a comment or a column's name count too: new connections cost little.
+    names(&["alter", "drop"]) && names(&["role", "user", "group", "database", "system"])
+}
+
 /// SET in the form of a function, whose value is taken as it is.
 pub(super) fn set_config_sql(name: &str, value: &str) -> String {
     let (name, value) = (quote_literal(name), quote_literal(value));
     format!("SELECT pg_catalog.set_config({name}, {value}, false)")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn roles_that_are_changed_or_dropped_count_wherever_the_words_stand() {
+        for text in [
+            "ALTER ROLE a RENAME TO b",
+            "/* app */ drop user a",
+            "DROP/**/GROUP a",
+            "ALTER DATABASE d SET x = 1",
+        ] {
+            assert!(changes_what_sessions_begin_with(text), "{text}");
+        }
+        assert!(!changes_what_sessions_begin_with("CREATE TABLE t (role text)"));
+        assert!(!changes_what_sessions_begin_with("DROP TABLE t"));
+    }
 }

@@ -32,6 +32,7 @@ use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::startup::PROTOCOL_3_0;
 
 pub(crate) use isolation::takes_snapshot;
+pub(crate) use lending::changes_what_sessions_begin_with;
 pub use link::{Link, StatementId};
 use links::Links;
 pub use prepared::{Portal, PreparedStatement};
@@ -83,6 +84,11 @@ pub struct Session {
     /// Node of each SQL cursor, and whether it outlives its transaction.
     pub(crate) cursors: HashMap<String, (NodeId, bool)>,
     scope_changes: u64,
+    /// The schema has changed since names were looked up: in a cluster of one node's tables they do
+    /// not matter.
+    scope_is_stale: bool,
+    /// New sessions may begin with other settings or rights than the pool's connections have.
+    changed_defaults: bool,
     planning: planning::Planning,
     pub(crate) listening: bool,
     /// Whether the statement at hand takes a snapshot; LOCK TABLE and its kin do not.
@@ -170,6 +176,8 @@ impl Session {
             portals: HashMap::new(),
             cursors: HashMap::new(),
             scope_changes: 0,
+            scope_is_stale: false,
+            changed_defaults: false,
             planning: planning::Planning::default(),
             listening: false,
             takes_snapshot: true,
@@ -214,6 +222,9 @@ impl Session {
                 break;
             }
             self.activity.begin_message();
+            if self.scope_is_stale {
+                self.settle_scope().await?;
+            }
             if self.take_fast_path().await? {
                 continue;
             }
@@ -390,11 +401,28 @@ impl Session {
             })
         };
         let scope = NameScope { search_path: names(0), temporary: names(1) };
+        self.scope_is_stale = false;
         if scope != self.scope {
             self.scope = scope;
             self.scope_changes += 1;
         }
         Ok(())
+    }
+
+    /// Once other nodes have tables, names have to be known again.
+    async fn settle_scope(&mut self) -> Result<(), ClientError> {
+        self.refresh_catalog();
+        if self.catalog.is_solo() || self.transaction.failed || self.is_skipping() {
+            return Ok(());
+        }
+        let settled = async {
+            self.quiet_pipeline().await?;
+            self.refresh_scope().await
+        };
+        match settled.await {
+            Ok(()) => Ok(()),
+            Err(failure) => self.skip_on_failure(Err(failure)).await,
+        }
     }
 
     /// Takes the newest catalog, unless the transaction has one of its own.

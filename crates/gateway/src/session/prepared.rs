@@ -155,17 +155,14 @@ impl Session {
                     return Ok(Done::Empty);
                 };
                 let text = planner::bind_arguments(name, &text, &types, arguments)?;
-                let by_shape = self.plan_by_shape(&text)?;
-                if let ByShape::Plan { planned, statement } = by_shape {
-                    return self.execute(&planned, &text[statement], call).await;
-                }
-                let statements = self.shared.plans.parse(&text)?;
-                let Some(statement) = statements.last() else { return Ok(Done::Empty) };
-                let planned = self.plan(statement)?;
-                if matches!(by_shape, ByShape::Unknown) {
-                    self.learn_shape(&text, statement, &planned);
-                }
-                self.execute(&planned, &statement.text, call).await
+                self.execute_text(&text, call).await
+            }
+            Prepared::Within { before, name, arguments, after } => {
+                let Some((types, text)) = self.prepared_text(name).await? else {
+                    return Ok(Done::Empty);
+                };
+                let text = planner::bind_arguments(name, &text, &types, arguments)?;
+                self.execute_text(&format!("{before}{text}{after}"), call).await
             }
             Prepared::Deallocate(Some(name)) => match self.statements.remove(name) {
                 Some(_) => Ok(Done::Tag("DEALLOCATE".to_owned())),
@@ -177,6 +174,21 @@ impl Session {
                 Ok(Done::Tag("DEALLOCATE ALL".to_owned()))
             }
         }
+    }
+
+    /// Runs a statement that the gateway has put together from the client's.
+    async fn execute_text(&mut self, text: &str, call: &Call) -> Result<Done, Failure> {
+        let by_shape = self.plan_by_shape(text)?;
+        if let ByShape::Plan { planned, statement } = by_shape {
+            return self.execute(&planned, &text[statement], call).await;
+        }
+        let statements = self.shared.plans.parse(text)?;
+        let Some(statement) = statements.last() else { return Ok(Done::Empty) };
+        let planned = self.plan(statement)?;
+        if matches!(by_shape, ByShape::Unknown) {
+            self.learn_shape(text, statement, &planned);
+        }
+        self.execute(&planned, &statement.text, call).await
     }
 
     async fn prepare(&mut self, name: &str, types: &[String], text: &str) -> Result<(), Failure> {

@@ -453,7 +453,7 @@ impl<'a> Analyser<'a> {
                 }
                 self.analysis.functions.merge(contents.functions);
                 // With one node nothing is expanded, for nothing needs to be.
-                let expands = contents.distributed && 1 < self.context.catalog.nodes.len();
+                let expands = contents.distributed && !self.context.catalog.is_solo();
                 if expands && !contents.apart {
                     return Err(Refusal::postgres(
                         "XX000",

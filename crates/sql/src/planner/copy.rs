@@ -124,8 +124,8 @@ fn plan_from(
     context: &Context<'_>,
 ) -> Result<Planned, Refusal> {
     let relation = copy.relation.as_ref().and_then(|range| context.relation(range));
-    if context.catalog.nodes.len() == 1 {
-        return Ok(at_home("the cluster has one node"));
+    if context.catalog.is_solo() {
+        return Ok(at_home("no table is on other nodes"));
     }
     let Some(relation) = relation else {
         return Ok(at_home("only node 1 has it"));

@@ -33,8 +33,8 @@ pub(super) fn plan_modification(
     tree: &NodeEnum,
     context: &Context<'_>,
 ) -> Result<Planned, Refusal> {
-    if context.catalog.nodes.len() <= 1 {
-        return Ok(at_home("the cluster has one node"));
+    if context.catalog.is_solo() {
+        return Ok(at_home("no table is on other nodes"));
     }
     let expanded = views::expanded_tree(tree, context)?;
     let tree = expanded.as_ref().unwrap_or(tree);

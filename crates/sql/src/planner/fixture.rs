@@ -159,6 +159,8 @@ pub(super) fn shop(node_count: u16) -> Catalog {
         ("tidy".to_owned(), function(Volatility::Volatile, false)),
     ]);
     Catalog {
+        home_by_default: false,
+        is_spread: true,
         version: 1,
         nodes,
         maps: BTreeMap::from([(MapId(1), BucketMap(map))]),

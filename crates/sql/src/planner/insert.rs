@@ -44,8 +44,8 @@ pub(super) fn plan_insert(
     statement: &Statement,
     context: &Context<'_>,
 ) -> Result<Planned, Refusal> {
-    if context.catalog.nodes.len() == 1 {
-        return Ok(at_home("the cluster has one node"));
+    if context.catalog.is_solo() {
+        return Ok(at_home("no table is on other nodes"));
     }
     if let Some(plan) = elsewhere::plan_changing_with(insert, context)? {
         return Ok(plan);

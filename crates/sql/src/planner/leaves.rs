@@ -27,6 +27,7 @@ pub(super) fn leaves(tree: &NodeEnum, context: &Context<'_>) -> Leaves {
     match tree {
         NodeEnum::SelectStmt(select) => {
             found.anything |= select.into_clause.is_some();
+            found.schema |= select.into_clause.is_some();
             visit(tree, context, &mut found);
         }
         NodeEnum::InsertStmt(insert) => {
@@ -71,8 +72,19 @@ pub(super) fn leaves(tree: &NodeEnum, context: &Context<'_>) -> Leaves {
         | NodeEnum::FetchStmt(_)
         | NodeEnum::VacuumStmt(_)
         | NodeEnum::TruncateStmt(_) => (),
-        // DO, CALL, LISTEN, cursors, temporary tables, and whatever else there may be.
-        _ => found.anything = true,
+        NodeEnum::ExecuteStmt(_)
+        | NodeEnum::DeclareCursorStmt(_)
+        | NodeEnum::ClosePortalStmt(_)
+        | NodeEnum::ListenStmt(_)
+        | NodeEnum::UnlistenStmt(_)
+        | NodeEnum::DiscardStmt(_)
+        | NodeEnum::CheckPointStmt(_)
+        | NodeEnum::LoadStmt(_) => found.anything = true,
+        // DO, CALL, temporary tables, schema changes, and whatever else there may be.
+        _ => {
+            found.anything = true;
+            found.schema = true;
+        }
     }
     found
 }

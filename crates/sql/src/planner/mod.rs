@@ -26,6 +26,7 @@ mod own;
 mod pins;
 mod query;
 mod scatter;
+mod solo;
 mod sql_text;
 #[cfg(test)]
 mod statements_tests;
@@ -79,6 +80,11 @@ pub fn plan(statement: &Statement, context: &Context<'_>) -> Result<Planned, Ref
 }
 
 fn choose(statement: &Statement, context: &Context<'_>) -> Result<Planned, Refusal> {
+    if context.catalog.is_solo()
+        && let Some(planned) = solo::plan_solo(statement, context)?
+    {
+        return Ok(planned);
+    }
     match &statement.tree {
         NodeEnum::SelectStmt(select) => {
             if let Some(planned) = utility::special_select(select, context)? {

@@ -59,7 +59,7 @@ pub(crate) fn gather_query(
 
 /// The query with its views over distributed tables written out, if it has any.
 fn expanded(select: &SelectStmt, context: &Context<'_>) -> Result<Option<NodeEnum>, Refusal> {
-    if context.catalog.nodes.len() <= 1 || !views::select_mentions_view(select, context) {
+    if context.catalog.is_solo() || !views::select_mentions_view(select, context) {
         return Ok(None);
     }
     let mut tree = NodeEnum::SelectStmt(Box::new(select.clone()));
@@ -84,8 +84,8 @@ fn decide(
     let one = |node, access, why: String| {
         Ok(Planned::new(Plan::One { node, access, otherwise: None }, why))
     };
-    if context.catalog.nodes.len() <= 1 {
-        return one(NodeChoice::Home, access, "the cluster has one node".to_owned());
+    if context.catalog.is_solo() {
+        return one(NodeChoice::Home, access, "no table is on other nodes".to_owned());
     }
     refuse_impossible(analysis)?;
     if !analysis.modifications.is_empty() {

@@ -7,7 +7,7 @@
 
 mod cursor;
 mod explain;
-mod prepared;
+pub(super) mod prepared;
 mod routine;
 mod setting;
 mod special;

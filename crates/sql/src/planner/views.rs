@@ -57,7 +57,7 @@ pub(super) fn expanded_tree(
     tree: &NodeEnum,
     context: &Context<'_>,
 ) -> Result<Option<NodeEnum>, Refusal> {
-    if context.catalog.nodes.len() <= 1 || !mentions_view(tree, context) {
+    if context.catalog.is_solo() || !mentions_view(tree, context) {
         return Ok(None);
     }
     let mut tree = tree.clone();

@@ -70,7 +70,7 @@ fn read_clause(
     let wrong = |index: usize| {
         let near = tokens.get(index).map(|token| (token.start, token.text));
         syntax_error::near(text, near)
-            .with_hint("Write DISTRIBUTE BY HASH (column), ROUND ROBIN or REPLICATED.")
+            .with_hint("Write DISTRIBUTE BY HASH (column), ROUND ROBIN, REPLICATED or HOME.")
     };
     let is = |index: usize, word: &str| {
         tokens.get(index).is_some_and(|token: &Lexeme<'_>| token.is_word(word))
@@ -97,6 +97,8 @@ fn read_clause(
         (DistributeBy::RoundRobin, kind + 2)
     } else if is(kind, "replicated") || is(kind, "replication") {
         (DistributeBy::Replicated, kind + 1)
+    } else if is(kind, "home") {
+        (DistributeBy::Home, kind + 1)
     } else {
         return Err(wrong(kind));
     };

@@ -42,7 +42,7 @@ impl Session {
         {
             if let Some(node) = self.choose(node, &call) {
                 let access = *access;
-                self.note_leaves(&planned);
+                self.note_leaves(&planned, &parsed.text);
                 let there = self.ensure_parsed(node, &name).await?;
                 let names = Names { portal: &portal, statement: &name, there: &there };
                 self.forward_bind(node, access, frame, names).await?;

@@ -126,7 +126,7 @@ impl Session {
     /// BEGIN behind statements that already ran since the last Sync: PostgreSQL makes them part of
     /// the block.
     async fn begin_behind(&mut self) -> Result<(), Failure> {
-        if self.level() != Level::ReadCommitted && 1 < self.catalog.nodes.len() {
+        if self.level() != Level::ReadCommitted && !self.catalog.is_solo() {
             let level = self.settings.characteristics.isolation.clone().unwrap_or_default();
             return Err(Failure::unsupported(
                 format!(

@@ -20,7 +20,7 @@ pub(super) fn plan(alter: &AlterTableStmt, context: &Context<'_>) -> Result<Plan
     for command in &alter.cmds {
         let Some(NodeEnum::AlterTableCmd(command)) = &command.node else { continue };
         if let Some(relation) = relation
-            && context.catalog.nodes.len() > 1
+            && !context.catalog.is_solo()
         {
             check(command, relation, context)?;
         }

@@ -3,6 +3,7 @@
 //! Owns: cutting their parts out of the text, and putting arguments into a prepared text.
 //! Never: keeps prepared statements; the session does.
 
+use pg_query::NodeEnum;
 use pg_query::protobuf::{DeallocateStmt, ExecuteStmt, PrepareStmt, Token};
 
 use super::planned;
@@ -41,6 +42,33 @@ pub(super) fn plan_execute(
     let arguments = arguments.into_iter().map(str::to_owned).collect();
     let execute = Prepared::Execute { name: execute.name.clone(), arguments };
     Ok(planned(Plan::Prepared(execute), "planned anew with its arguments"))
+}
+
+/// A statement that has an EXECUTE in it, which no node knows: `execute` is the tree of what it runs.
+/// `None` if that is something else.
+pub(in crate::planner) fn plan_within(
+    execute: Option<&NodeEnum>,
+    statement: &Statement,
+) -> Result<Option<Planned>, Refusal> {
+    let Some(NodeEnum::ExecuteStmt(execute)) = execute else { return Ok(None) };
+    let text = statement.text.as_str();
+    let tokens = scan(text).map_err(cannot_scan)?;
+    let position = with_depth(&tokens)
+        .position(|(depth, token)| depth == 0 && token.token == Token::Execute)
+        .filter(|position| position + 1 < tokens.len());
+    let Some(position) = position else { return Ok(None) };
+    let (arguments, next) = match list(text, &tokens, position + 2) {
+        Some((arguments, next)) => (arguments.into_iter().map(str::to_owned).collect(), next),
+        None => (Vec::new(), position + 2),
+    };
+    let after = tokens.get(next - 1).and_then(|last| text.get(last.end..)).unwrap_or_default();
+    let within = Prepared::Within {
+        before: text.get(..tokens[position].start).unwrap_or_default().to_owned(),
+        name: execute.name.clone(),
+        arguments,
+        after: after.to_owned(),
+    };
+    Ok(Some(planned(Plan::Prepared(within), "the gateway keeps prepared statements")))
 }
 
 pub(super) fn plan_deallocate(deallocate: &DeallocateStmt) -> Planned {

@@ -21,7 +21,7 @@ const WRITING_WORDS: [&str; 6] = ["insert", "update", "delete", "truncate", "mer
 
 pub(super) fn plan_do(code: &DoStmt, context: &Context<'_>) -> Result<Planned, Refusal> {
     let body = option(&code.args, "as").and_then(option_text).unwrap_or_default();
-    if context.catalog.nodes.len() > 1
+    if !context.catalog.is_solo()
         && let Some(reason) = why_not_on_one_node(&body, context)
     {
         return Err(Refusal::unsupported(
@@ -36,7 +36,7 @@ pub(super) fn plan_do(code: &DoStmt, context: &Context<'_>) -> Result<Planned, R
 pub(super) fn plan_call(call: &CallStmt, context: &Context<'_>) -> Result<Planned, Refusal> {
     let (schema, name) = call.funccall.as_ref().map_or((None, ""), |call| functions::name_of(call));
     let procedure = context.catalog.function(context.scope, schema, name);
-    if context.catalog.nodes.len() > 1 && procedure.is_some_and(|found| found.needs_cluster) {
+    if !context.catalog.is_solo() && procedure.is_some_and(|found| found.needs_cluster) {
         return Err(Refusal::unsupported(
             format!("procedure {name} cannot run on one node"),
             "Its code runs inside node 1, and it uses a distributed table or a sequence, or writes \

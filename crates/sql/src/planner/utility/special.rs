@@ -159,6 +159,7 @@ fn tutti_call(name: &str, call: &FuncCall, in_from: bool) -> Result<Option<Plann
         ("tutti_round_robin", Some([table])) if !in_from => {
             distribute(table, DistributeBy::RoundRobin)
         }
+        ("tutti_home", Some([table])) if !in_from => distribute(table, DistributeBy::Home),
         ("tutti_outcome", Some([gid])) if !in_from => TuttiCall::Outcome { gid: gid.clone() },
         ("tutti_version" | "tutti_nodes" | "tutti_tables" | "tutti_in_doubt", Some([])) => {
             TuttiCall::Show { function: function.clone() }
@@ -167,8 +168,8 @@ fn tutti_call(name: &str, call: &FuncCall, in_from: bool) -> Result<Option<Plann
             let message = format!("function {name} with these arguments does not exist");
             return Err(Refusal::postgres("42883", message).with_hint(
                 "Tutti's functions are tutti_distribute('table', 'column'), \
-                 tutti_replicate('table'), tutti_round_robin('table'), tutti_outcome('gid'), \
-                 tutti_version(), tutti_nodes(), tutti_tables() and tutti_in_doubt(); their \
+                 tutti_replicate('table'), tutti_round_robin('table'), tutti_home('table'), \
+                 tutti_outcome('gid'), tutti_version(), tutti_nodes(), tutti_tables() and tutti_in_doubt(); their \
                  arguments are literals.",
             ));
         }

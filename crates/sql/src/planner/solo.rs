@@ -1,0 +1,116 @@
+//! Plans in a cluster of which node 1 has all: every statement is node 1's, as the client wrote it.
+//!
+//! Owns: telling statements that the gateway itself must know of, whatever the tables (transactions,
+//! settings, prepared statements, cursors, channels, Tutti's own functions, a table that is spread)
+//! from all others.
+//! Never: refuses or changes a statement: what PostgreSQL takes for one server is taken here.
+//! Start reading at [`plan_solo`]; why is docs/decisions/2026-11-22-home-tables.md.
+
+use pg_query::NodeEnum;
+use pg_query::protobuf::{ExplainStmt, Node, SelectStmt};
+
+use super::utility::{is_on, option, planned, prepared};
+use super::{Context, functions, utility, walk};
+use crate::catalog::Volatility;
+use crate::plan::{Access, NodeChoice, Plan, Planned};
+use crate::refusal::Refusal;
+use crate::statement::{DistributeBy, Statement};
+
+/// The plan of `statement` if node 1 runs it as it is; `None` if the session has a part in it.
+pub(super) fn plan_solo(
+    statement: &Statement,
+    context: &Context<'_>,
+) -> Result<Option<Planned>, Refusal> {
+    if spreads(statement) {
+        return Ok(None);
+    }
+    let access = match &statement.tree {
+        NodeEnum::TransactionStmt(_)
+        | NodeEnum::VariableSetStmt(_)
+        | NodeEnum::VariableShowStmt(_)
+        | NodeEnum::DiscardStmt(_)
+        | NodeEnum::ConstraintsSetStmt(_)
+        | NodeEnum::PrepareStmt(_)
+        | NodeEnum::ExecuteStmt(_)
+        | NodeEnum::DeallocateStmt(_)
+        | NodeEnum::DeclareCursorStmt(_)
+        | NodeEnum::FetchStmt(_)
+        | NodeEnum::ClosePortalStmt(_)
+        | NodeEnum::ListenStmt(_)
+        | NodeEnum::UnlistenStmt(_)
+        | NodeEnum::NotifyStmt(_) => return Ok(None),
+        NodeEnum::SelectStmt(select) => {
+            if let Some(planned) = utility::special_select(select, context)? {
+                return Ok(Some(planned));
+            }
+            access(select, &statement.tree, context)
+        }
+        NodeEnum::ExplainStmt(explain) => {
+            if let Some(planned) = prepared::plan_within(explained(explain), statement)? {
+                return Ok(Some(planned));
+            }
+            match option(&explain.options, "analyze").is_some_and(is_on) {
+                true => Access::Write,
+                false => Access::Read,
+            }
+        }
+        NodeEnum::CreateTableAsStmt(create) => {
+            let query = create.query.as_ref().and_then(|query| query.node.as_ref());
+            if let Some(planned) = prepared::plan_within(query, statement)? {
+                return Ok(Some(planned));
+            }
+            Access::Write
+        }
+        _ => Access::Write,
+    };
+    let plan = Plan::One { node: NodeChoice::Home, access, otherwise: None };
+    Ok(Some(planned(plan, "no table is on other nodes")))
+}
+
+/// Whether it makes a table of which other nodes have a part.
+fn spreads(statement: &Statement) -> bool {
+    statement.distribute_by.as_ref().is_some_and(|wanted| *wanted != DistributeBy::Home)
+}
+
+/// What is explained.
+fn explained(explain: &ExplainStmt) -> Option<&NodeEnum> {
+    explain.query.as_ref().and_then(|query| query.node.as_ref())
+}
+
+/// Whether a query may write: it locks rows, has a part that changes data, or calls what may do
+/// anything. What its tables' code may do cannot make a difference on one node.
+fn access(select: &SelectStmt, tree: &NodeEnum, context: &Context<'_>) -> Access {
+    if select.into_clause.is_some() || may_write(tree, context) {
+        Access::Write
+    } else {
+        Access::Read
+    }
+}
+
+fn may_write(node: &NodeEnum, context: &Context<'_>) -> bool {
+    let writes = match node {
+        NodeEnum::InsertStmt(_)
+        | NodeEnum::UpdateStmt(_)
+        | NodeEnum::DeleteStmt(_)
+        | NodeEnum::MergeStmt(_)
+        | NodeEnum::LockingClause(_)
+        | NodeEnum::IntoClause(_) => true,
+        NodeEnum::SelectStmt(select) => !select.locking_clause.is_empty(),
+        NodeEnum::FuncCall(call) => {
+            let (schema, name) = functions::name_of(call);
+            !functions::is_built_in(schema, name, context)
+                || context
+                    .catalog
+                    .function(context.scope, schema, name)
+                    .is_none_or(|function| function.volatility == Volatility::Volatile)
+        }
+        _ => false,
+    };
+    let mut found = writes;
+    if !found {
+        walk::read::children(node, &mut |child: &Node| {
+            found = found || child.node.as_ref().is_some_and(|child| may_write(child, context));
+        });
+    }
+    found
+}
