@@ -367,7 +367,7 @@ pub enum CopyToPlan {
 }
 
 /// A statement that changes the schema.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Ddl {
     /// Tables (not views) that it creates: `None` schema means the first of the search path. Their
     /// placement is registered in the same transaction.
@@ -377,6 +377,28 @@ pub struct Ddl {
     /// Sequences may have been created, reset or altered (serial columns, TRUNCATE … RESTART
     /// IDENTITY): copies outside node 1 are disarmed again.
     pub touches_sequences: bool,
+    /// Which nodes it is for.
+    pub scope: DdlScope,
+}
+
+/// Which nodes a schema change is for.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub enum DdlScope {
+    /// All, alike: everything is on all nodes.
+    #[default]
+    AllNodes,
+    /// Node 1 alone.
+    Home,
+    /// Node 1, and the others as far as they have what it concerns.
+    Shared {
+        /// OIDs (on node 1) of the tables on several nodes that it changes: with these it must succeed
+        /// everywhere. None: on other nodes it may name what only node 1 has, and is then left out.
+        relations: Vec<u32>,
+        /// These may need more than before, which other nodes may lack.
+        brings: bool,
+        /// What other nodes are told, if it is not the client's text.
+        others: Option<String>,
+    },
 }
 
 /// A table that a DDL statement creates.

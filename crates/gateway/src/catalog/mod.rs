@@ -15,6 +15,7 @@ mod rows;
 pub mod schema;
 pub mod seals;
 pub mod sequences;
+pub mod share;
 pub mod verify;
 
 pub use load::{load, reload};

@@ -65,6 +65,10 @@ enum Travel {
     SendForeign { sources: Vec<NodeId>, target: PlacementKind, empty_copies: bool },
     /// Rows of node 1, which has them all, are dealt out; the others are emptied.
     DealOut,
+    /// Rows of the other nodes go to node 1, which they leave.
+    BringHome { sources: Vec<NodeId> },
+    /// Node 1 has all rows; the others lose theirs.
+    EmptyCopies,
 }
 
 /// A table's way to another placement, with everything that belongs to it: partitions and children.
@@ -225,7 +229,8 @@ impl Redistribution {
                     Err(answer.unreadable())
                 }
             }
-            Travel::Nothing | Travel::DropForeign { .. } => Ok(Vec::new()),
+            Travel::BringHome { .. } => Ok(vec![NodeId::HOME]),
+            Travel::Nothing | Travel::DropForeign { .. } | Travel::EmptyCopies => Ok(Vec::new()),
         }
     }
 }
@@ -265,6 +270,11 @@ impl Leaf {
                 steps.sources.push((NodeId::HOME, all_rows));
                 steps.then.extend(nodes.iter().copied().map(delete_all));
             }
+            Travel::BringHome { sources } => {
+                steps.sources.extend(sources.iter().map(|node| (*node, all_rows.clone())));
+                steps.then.extend(sources.iter().copied().map(delete_all));
+            }
+            Travel::EmptyCopies => steps.then.extend(copies().map(delete_all)),
             Travel::DropForeign { target } => {
                 steps
                     .then
@@ -341,6 +351,10 @@ fn travel(from: &PlacementKind, to: &PlacementKind, nodes: &[NodeId]) -> Travel 
     let empty_copies = *from == Home;
     match (from, to) {
         _ if from == to => Travel::Nothing,
+        (Hash { .. } | RoundRobin, Home) => Travel::BringHome {
+            sources: nodes.iter().copied().filter(|node| *node != NodeId::HOME).collect(),
+        },
+        (Replicated, Home) => Travel::EmptyCopies,
         (_, Home) | (Hash { .. }, RoundRobin) | (RoundRobin, RoundRobin) => Travel::Nothing,
         (Replicated, Hash { .. }) => Travel::DropForeign { target: to.clone() },
         (_, Hash { .. }) => Travel::SendForeign { sources, target: to.clone(), empty_copies },

@@ -14,7 +14,7 @@ use tutti_sql::hash::{BUCKET_COUNT, KeyType};
 
 /// Version of the tables, rights and functions below. Grows with every change of them, so that a
 /// gateway completes what an earlier one has made.
-pub const SHAPE: u32 = 3;
+pub const SHAPE: u32 = 4;
 
 /// Creates the schema where it is missing, and brings an older one to this shape. Runs as one
 /// transaction, and again without effect.
@@ -27,12 +27,15 @@ pub const SHAPE: u32 = 3;
 ///   [`Seals`](super::Seals), and `register` also the rights of ALTER TABLE on the table;
 /// - `lock_table` wants a seal, and some right to read or write on the table: PostgreSQL gives LOCK
 ///   TABLE only to whoever may write the whole table, but statements need it that write one column;
+/// - `definitions` and `make_definitions` want a seal: they run as the owner, for what a table needs may
+///   belong to others than the table (see [`share`](super::share));
 /// - `note_change`, `forget_dropped` and `insert_ticket` take no arguments, and whoever calls them
 ///   without need changes nothing that anybody reads anything from.
 ///
 /// Row security keeps out members of `pg_read_all_data` and `pg_write_all_data`, and what default
 /// privileges have given to others is taken back.
-pub const CREATE_SCHEMA: &str = "
+pub const CREATE_SCHEMA: &str = concat!(
+    "
 SET client_min_messages = warning;
 SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
 SELECT pg_catalog.pg_advisory_xact_lock(8390880220001);
@@ -239,6 +242,9 @@ BEGIN
 END $tutti$;
 COMMENT ON FUNCTION tutti.lock_table IS 'LOCK TABLE for a statement of a client''s that writes a replicated table, under a role that may read or write some of it. The caller must be a gateway.';
 
+",
+    include_str!("share/definitions.sql"),
+    "
 DO $tutti$
 DECLARE
     given record;
@@ -271,9 +277,11 @@ BEGIN
 END $tutti$;
 GRANT SELECT ON tutti.cluster, tutti.node, tutti.map, tutti.bucket, tutti.placement, tutti.change TO PUBLIC;
 GRANT EXECUTE ON FUNCTION tutti.record_decision, tutti.register, tutti.note_change,
-    tutti.forget_dropped, tutti.insert_ticket, tutti.lock_table TO PUBLIC;
-UPDATE tutti.secret SET shape = 3;
-";
+    tutti.forget_dropped, tutti.insert_ticket, tutti.lock_table, tutti.definitions,
+    tutti.make_definitions TO PUBLIC;
+UPDATE tutti.secret SET shape = 4;
+"
+);
 
 /// The bucket map that tables with keys of this type get: each family of types has one of its own,
 /// whose id is the same on all clusters, so that two sessions that need it first agree on it.

@@ -4,34 +4,151 @@
 //! session's own catalog until the transaction ends.
 //! Never: half-done DDL: whatever fails here fails the transaction.
 
-use tutti_sql::catalog::NodeId;
-use tutti_sql::plan::{Access, CreatedTable, Ddl, Gather};
+use tutti_sql::catalog::{NodeId, quote_identifier, quote_literal};
+use tutti_sql::plan::{Access, Ddl, DdlScope, Gather};
 
 use super::Done;
 use super::call::Call;
-use crate::catalog::{self, NodeOids, OidMaps};
+use crate::catalog::share::Wanted;
+use crate::catalog::{self, NodeOids, OidMaps, PlacementKind, Registration};
 use crate::error::GatewayError;
 use crate::failure::Failure;
+use crate::node::NodeError;
 use crate::session::{Session, changes_what_sessions_begin_with};
 
 impl Session {
     /// DDL takes no parameters, so it runs by the simple protocol whatever the client used.
     pub(super) async fn ddl(&mut self, ddl: &Ddl, text: &str) -> Result<Done, Failure> {
         self.need_transaction();
-        // A refusal can still take the place of the answer, so it is held back.
+        if self.catalog.is_solo() && ddl.scope != DdlScope::AllNodes {
+            // What was made meanwhile is known to nobody yet.
+            self.reload_own_catalog().await?;
+        }
+        match &ddl.scope {
+            DdlScope::AllNodes => self.ddl_on_all_nodes(ddl, text).await,
+            DdlScope::Home => {
+                let answer =
+                    self.forward(NodeId::HOME, Access::Write, text, &Call::Simple, false).await?;
+                self.after_ddl(ddl, &[]).await?;
+                Ok(Done::Tag(answer.tag))
+            }
+            DdlScope::Shared { .. } => self.shared_ddl(ddl, text).await,
+        }
+    }
+
+    /// Node 1 first; what it then is that others have as well decides what they are told.
+    async fn shared_ddl(&mut self, ddl: &Ddl, text: &str) -> Result<Done, Failure> {
+        let DdlScope::Shared { relations, brings, others: text_of_others } = &ddl.scope else {
+            unreachable!("called for these only");
+        };
+        let text_of_others = text_of_others.as_deref().unwrap_or(text);
         let answer = self.forward(NodeId::HOME, Access::Write, text, &Call::Simple, false).await?;
-        let nodes = self.catalog.nodes.clone();
-        let others: Vec<_> = nodes.into_iter().filter(|node| *node != NodeId::HOME).collect();
+        self.transaction.changed_defaults |= changes_what_sessions_begin_with(text);
+        let others = self.other_nodes();
+        if ddl.creates.is_some() {
+            let made = self.register_created(ddl).await?;
+            let others = if made { others } else { Vec::new() };
+            self.after_ddl(&Ddl { creates: None, ..ddl.clone() }, &others).await?;
+            return Ok(Done::Tag(answer.tag));
+        }
+        if *brings && !relations.is_empty() {
+            self.share(Wanted::Relations(relations)).await?;
+        }
+        for node in &others {
+            self.rearm_sequences_for(ddl, text, *node).await?;
+            match relations.is_empty() {
+                false => self.run_elsewhere(*node, text_of_others).await?,
+                true => self.run_where_it_means_something(*node, text_of_others).await?,
+            }
+        }
+        self.after_ddl(ddl, &others).await?;
+        Ok(Done::Tag(answer.tag))
+    }
+
+    async fn run_elsewhere(&mut self, node: NodeId, text: &str) -> Result<(), Failure> {
+        self.internal_rows(node, Access::Write, text, &Call::Simple).await?;
+        Ok(())
+    }
+
+    /// Runs `text` on a node that may lack what it names: then nothing happens there.
+    async fn run_where_it_means_something(
+        &mut self,
+        node: NodeId,
+        text: &str,
+    ) -> Result<(), Failure> {
+        let link = self.enlist(node, Access::Write).await?;
+        link.query("SAVEPOINT tutti_elsewhere").await?;
+        match link.query(text).await {
+            Ok(_) => link.query("RELEASE SAVEPOINT tutti_elsewhere").await?,
+            Err(NodeError::Refused(fields)) if is_unknown_name(fields.sqlstate()) => {
+                tracing::debug!(%node, error = fields.message(), "stays on node 1");
+                link.query(
+                    "ROLLBACK TO SAVEPOINT tutti_elsewhere; RELEASE SAVEPOINT tutti_elsewhere",
+                )
+                .await?
+            }
+            Err(error) => return Err(error.into()),
+        };
+        Ok(())
+    }
+
+    /// Makes on the other nodes what they lack of what is wanted. In the client's transaction.
+    pub(super) async fn share(&mut self, wanted: Wanted<'_>) -> Result<(), Failure> {
+        let shared = self.shared.clone();
+        let home = self.enlist(NodeId::HOME, Access::Write).await?;
+        home.query("SELECT 1").await?;
+        let definitions =
+            catalog::share::read_definitions(home.connection(), wanted, &shared.seals).await?;
+        for node in self.other_nodes() {
+            let link = self.enlist(node, Access::Write).await?;
+            link.query("SELECT 1").await?;
+            let other = link.connection();
+            let made =
+                catalog::share::make_definitions(other, &definitions, wanted, &shared.seals).await;
+            made.map_err(without_context)?;
+        }
+        Ok(())
+    }
+
+    /// The same for tables that are about to be spread, the first of them perhaps.
+    pub(super) async fn share_tables(&mut self, relations: &[u32]) -> Result<(), Failure> {
+        if !self.catalog.home_by_default {
+            return Ok(());
+        }
+        if !self.catalog.is_spread {
+            self.share(Wanted::Definitions).await?;
+        }
+        self.share(Wanted::Relations(relations)).await
+    }
+
+    pub(super) fn other_nodes(&self) -> Vec<NodeId> {
+        self.catalog.nodes.iter().copied().filter(|node| *node != NodeId::HOME).collect()
+    }
+
+    /// A copy of a sequence stands at its old bounds' end, which new bounds may leave out.
+    async fn rearm_sequences_for(
+        &mut self,
+        ddl: &Ddl,
+        text: &str,
+        node: NodeId,
+    ) -> Result<(), Failure> {
         let alters =
             text.trim_start().get(..5).is_some_and(|word| word.eq_ignore_ascii_case("alter"));
+        if ddl.touches_sequences && alters {
+            self.enlist(node, Access::Write).await?.query("SELECT 1").await?;
+            catalog::rearm_sequences(self.link(node).await?.connection()).await?;
+        }
+        Ok(())
+    }
+
+    async fn ddl_on_all_nodes(&mut self, ddl: &Ddl, text: &str) -> Result<Done, Failure> {
+        // A refusal can still take the place of the answer, so it is held back.
+        let answer = self.forward(NodeId::HOME, Access::Write, text, &Call::Simple, false).await?;
+        let others = self.other_nodes();
         self.transaction.changed_defaults |= changes_what_sessions_begin_with(text);
         for node in &others {
-            if ddl.touches_sequences && alters {
-                // The copy stands at the old bounds' end, which new bounds may leave out.
-                self.enlist(*node, Access::Write).await?.query("SELECT 1").await?;
-                catalog::rearm_sequences(self.link(*node).await?.connection()).await?;
-            }
-            self.internal_rows(*node, Access::Write, text, &Call::Simple).await?;
+            self.rearm_sequences_for(ddl, text, *node).await?;
+            self.run_elsewhere(*node, text).await?;
         }
         self.after_ddl(ddl, &others).await?;
         Ok(Done::Tag(answer.tag))
@@ -58,9 +175,7 @@ impl Session {
     /// Registers what was created, forgets what was dropped, checks the rules, and gives this
     /// session the catalog that results.
     pub(super) async fn after_ddl(&mut self, ddl: &Ddl, others: &[NodeId]) -> Result<(), Failure> {
-        if let Some(created) = &ddl.creates {
-            self.register_created(created).await?;
-        }
+        self.register_created(ddl).await?;
         for node in [&[NodeId::HOME], others].concat() {
             let connection = self.link(node).await?.connection();
             if ddl.may_drop {
@@ -76,21 +191,42 @@ impl Session {
         self.refresh_scope().await
     }
 
-    async fn register_created(&mut self, created: &CreatedTable) -> Result<(), Failure> {
+    /// Registers a new table on all nodes that have it; where it was made on node 1 only, it is
+    /// brought to the others first if it shall be there. Whether other nodes have it.
+    async fn register_created(&mut self, ddl: &Ddl) -> Result<bool, Failure> {
+        let Some(created) = &ddl.creates else { return Ok(false) };
         let default = self.shared.config.default_distribution;
         let catalog = self.catalog.clone();
         let home = self.link(NodeId::HOME).await?.connection();
         let Some(registration) =
             catalog::choose_placement(home, default, created, &catalog).await?
         else {
-            return Ok(());
+            return Ok(false);
         };
         let shared = self.shared.clone();
+        if ddl.scope != DdlScope::AllNodes {
+            if registration.placement == PlacementKind::Home {
+                return Ok(false);
+            }
+            let home = self.link(NodeId::HOME).await?.connection();
+            catalog::register(home, &registration, &shared.seals).await?;
+            self.verify_schema().await?;
+            let relation = self.oid_of(&registration).await?;
+            self.share_tables(&[relation]).await?;
+        }
         for node in catalog.nodes.clone() {
             let connection = self.link(node).await?.connection();
             catalog::register(connection, &registration, &shared.seals).await?;
         }
-        Ok(())
+        Ok(true)
+    }
+
+    async fn oid_of(&mut self, table: &Registration) -> Result<u32, Failure> {
+        let name = format!("{}.{}", quote_identifier(&table.schema), quote_identifier(&table.table));
+        let sql = format!("SELECT {}::pg_catalog.regclass::pg_catalog.oid", quote_literal(&name));
+        let rows = self.link(NodeId::HOME).await?.query(&sql).await?;
+        let oid = rows.first().and_then(|rows| rows.text(0, 0)?.parse().ok());
+        oid.ok_or_else(|| Failure::error("42P01", format!("relation {name} does not exist")))
     }
 
     /// The rules of distribution, checked on node 1 inside the transaction.
@@ -137,4 +273,17 @@ impl From<GatewayError> for Failure {
     fn from(error: GatewayError) -> Self {
         error.to_fields().into()
     }
+}
+
+/// Whether an error says that a name means nothing there.
+pub(super) fn is_unknown_name(sqlstate: &str) -> bool {
+    const UNKNOWN: [&str; 5] = ["42P01", "42704", "42883", "3F000", "42703"];
+    UNKNOWN.contains(&sqlstate)
+}
+
+/// Where in a function of ours something happened is nothing to the client.
+fn without_context(error: GatewayError) -> Failure {
+    let mut fields = error.to_fields();
+    fields.fields.retain(|(code, _)| !b"Wpq".contains(code));
+    fields.into()
 }

@@ -83,7 +83,17 @@ impl Session {
         wanted: &DistributeBy,
     ) -> Result<String, Failure> {
         self.need_transaction();
+        // What concerns node 1 alone is not always known at once.
+        self.enlist(NodeId::HOME, Access::Write).await?.query("SELECT 1").await?;
+        self.reload_own_catalog().await?;
         let relation = self.table_named(table).await?;
+        let was_home = relation.placement == Placement::Home;
+        if was_home && *wanted == DistributeBy::Home {
+            return Ok(format!("{} is on node 1", relation.name));
+        }
+        if was_home {
+            self.share_tables(&[relation.oid]).await?;
+        }
         for node in self.catalog.nodes.clone() {
             self.enlist(node, Access::Write).await?.query("SELECT 1").await?;
         }
@@ -95,6 +105,13 @@ impl Session {
         let mut connections = links.map(|(node, link)| (*node, link.connection())).collect();
         let performed = redistribution.perform(&mut connections, &shared.seals).await;
         performed?;
+        if *wanted == DistributeBy::Home && catalog.home_by_default {
+            for node in self.other_nodes() {
+                let sql = format!("DROP TABLE {} CASCADE", relation.sql_name());
+                self.link(node).await?.query(&sql).await?;
+                catalog::unregister_dropped(self.link(node).await?.connection()).await?;
+            }
+        }
         for node in catalog.nodes.clone() {
             catalog::note_change(self.link(node).await?.connection()).await?;
         }

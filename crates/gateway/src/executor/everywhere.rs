@@ -8,6 +8,7 @@ use tutti_sql::plan::Access;
 
 use super::Done;
 use super::call::Call;
+use super::ddl::is_unknown_name;
 use super::relay::{Filter, relay};
 use crate::failure::Failure;
 use crate::session::Session;
@@ -35,7 +36,17 @@ impl Session {
                 _ => Filter::discard(call),
             };
             let link = self.links.get_mut(&node).expect("enlisted");
-            let answer = relay(&mut self.client, link, filter).await?;
+            let answer = match relay(&mut self.client, link, filter).await {
+                // An index, say, of a table that is on node 1 alone.
+                Err(Failure::Statement(error))
+                    if node != NodeId::HOME
+                        && self.catalog.home_by_default
+                        && is_unknown_name(error.sqlstate()) =>
+                {
+                    continue;
+                }
+                answered => answered?,
+            };
             if node == NodeId::HOME {
                 tag = answer.tag;
             }

@@ -24,6 +24,9 @@ pub(super) fn plan_copy(
     statement: &Statement,
     context: &Context<'_>,
 ) -> Result<Planned, Refusal> {
+    if !copy.filename.is_empty() && is_home_alone(copy, context) {
+        return Ok(at_home("only node 1 has it"));
+    }
     if !copy.filename.is_empty() {
         let what = if copy.is_program { "a program" } else { "a file" };
         return Err(Refusal::unsupported(
@@ -37,6 +40,19 @@ pub(super) fn plan_copy(
     } else {
         plan_to(copy, statement, context)
     }
+}
+
+/// Whether all that it names is on node 1 alone, where the file is then too.
+fn is_home_alone(copy: &CopyStmt, context: &Context<'_>) -> bool {
+    if !context.catalog.home_by_default {
+        return false;
+    }
+    let named = match (&copy.relation, copy.query.as_ref().and_then(|query| query.node.as_ref())) {
+        (Some(range), _) => mentions::of(&NodeEnum::RangeVar(range.clone()), context),
+        (None, Some(query)) => mentions::of(query, context),
+        (None, None) => return false,
+    };
+    named.distributed.is_none() && named.replicated.is_none()
 }
 
 fn plan_to(

@@ -9,12 +9,14 @@
 mod alter_table;
 mod create_table;
 mod refused;
+mod scope;
 mod temporary;
 
 use pg_query::NodeEnum;
 
 pub(super) use create_table::plan_select_into;
 pub(super) use refused::concurrently;
+pub(super) use scope::at_home_if_all;
 pub(super) use temporary::{all_temporary, is_temporary};
 
 use super::utility::planned;
@@ -26,7 +28,10 @@ use crate::statement::Statement;
 /// Plans every statement that changes the schema.
 pub(super) fn plan_ddl(statement: &Statement, context: &Context<'_>) -> Result<Planned, Refusal> {
     let tree = &statement.tree;
-    if let Some(refusal) = refused::always(tree) {
+    if let Some(planned) = scope::on_node_1_alone(statement, context) {
+        return Ok(planned);
+    }
+    if let Some(refusal) = refused::always(tree, context) {
         return Err(refusal);
     }
     if temporary::concerns_only_temporary(tree, context)? {
@@ -40,7 +45,7 @@ pub(super) fn plan_ddl(statement: &Statement, context: &Context<'_>) -> Result<P
         let plan = Plan::TemporaryDdl { gather: None };
         return Ok(planned(plan, "temporary objects are on node 1"));
     }
-    match tree {
+    let planned = match tree {
         NodeEnum::CreateStmt(create) => create_table::plan(create, statement),
         NodeEnum::CreateTableAsStmt(create) => create_table::plan_as(create, statement, context),
         NodeEnum::AlterTableStmt(alter) => alter_table::plan(alter, context),
@@ -49,14 +54,16 @@ pub(super) fn plan_ddl(statement: &Statement, context: &Context<'_>) -> Result<P
                 let name = mentions::of_relation(relation, context).distributed;
                 refuse_materialized(name.as_deref())?;
             }
-            Ok(everywhere(Ddl { creates: None, may_drop: false, touches_sequences: false }))
+            Ok(everywhere(Ddl { creates: None, may_drop: false, touches_sequences: false, ..Ddl::default() }))
         }
         _ => Ok(everywhere(Ddl {
             creates: None,
             may_drop: may_drop(tree),
             touches_sequences: touches_sequences(tree),
+            ..Ddl::default()
         })),
-    }
+    }?;
+    scope::with_scope(planned, statement, context)
 }
 
 /// The statement on all nodes, in one global transaction.
@@ -99,7 +106,7 @@ fn plan_materialized_view(
     };
     match query::plan_select(select, context)?.plan {
         Plan::One { node: NodeChoice::Home | NodeChoice::Any, .. } => {
-            Ok(everywhere(Ddl { creates: None, may_drop: false, touches_sequences: false }))
+            Ok(everywhere(Ddl { creates: None, may_drop: false, touches_sequences: false, ..Ddl::default() }))
         }
         _ => Err(refused::materialized("its query")),
     }

@@ -19,6 +19,8 @@ pub(super) struct Mentions {
     pub distributed: Option<String>,
     /// The first replicated table, qualified.
     pub replicated: Option<String>,
+    /// The first table that is on node 1 alone, qualified.
+    pub home: Option<String>,
     /// The first temporary one.
     pub temporary: Option<String>,
 }
@@ -83,7 +85,10 @@ impl Mentions {
             Placement::Replicated => {
                 self.replicated.get_or_insert_with(name);
             }
-            Placement::Home => {}
+            Placement::Home if relation.kind == RelationKind::Sequence => {}
+            Placement::Home => {
+                self.home.get_or_insert_with(name);
+            }
         }
     }
 }

@@ -49,6 +49,7 @@ pub(super) fn plan_utility(
             let why = "a client's notifications go through node 1";
             Ok(planned(Plan::Notification { listens: false }, why))
         }
+        tree if let Some(planned) = on_home_tables(tree, context) => Ok(planned),
         NodeEnum::LockStmt(lock) if ddl::all_temporary(&lock.relations, context) => {
             Ok(at_home("temporary tables are on node 1"))
         }
@@ -85,6 +86,33 @@ pub(super) fn plan_utility(
         NodeEnum::CallStmt(call) => routine::plan_call(call, context),
         NodeEnum::CopyStmt(copy) => copy::plan_copy(copy, statement, context),
         _ => ddl::plan_ddl(statement, context),
+    }
+}
+
+/// LOCK, VACUUM and their kin, if all their tables are on node 1 alone.
+fn on_home_tables(tree: &NodeEnum, context: &Context<'_>) -> Option<Planned> {
+    match tree {
+        NodeEnum::LockStmt(lock) => ddl::at_home_if_all(
+            lock.relations.iter().map(|node| match &node.node {
+                Some(NodeEnum::RangeVar(range)) => Some(range),
+                _ => None,
+            }),
+            context,
+        ),
+        NodeEnum::VacuumStmt(vacuum) => ddl::at_home_if_all(
+            vacuum.rels.iter().map(|node| match &node.node {
+                Some(NodeEnum::VacuumRelation(table)) => table.relation.as_ref(),
+                _ => None,
+            }),
+            context,
+        ),
+        NodeEnum::ClusterStmt(cluster) => {
+            ddl::at_home_if_all(cluster.relation.iter().map(Some), context)
+        }
+        NodeEnum::ReindexStmt(reindex) => {
+            ddl::at_home_if_all(reindex.relation.iter().map(Some), context)
+        }
+        _ => None,
     }
 }
 

@@ -32,7 +32,7 @@ pub(super) fn plan(alter: &AlterTableStmt, context: &Context<'_>) -> Result<Plan
             _ => false,
         };
     }
-    Ok(everywhere(Ddl { creates: None, may_drop: false, touches_sequences }))
+    Ok(everywhere(Ddl { creates: None, may_drop: false, touches_sequences, ..Ddl::default() }))
 }
 
 fn added_column(command: &AlterTableCmd) -> Option<&ColumnDef> {

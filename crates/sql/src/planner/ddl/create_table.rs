@@ -44,6 +44,7 @@ pub(super) fn plan(create: &CreateStmt, statement: &Statement) -> Result<Planned
         }),
         may_drop: false,
         touches_sequences: create.table_elts.iter().any(makes_sequence),
+        ..Ddl::default()
     }))
 }
 
@@ -111,6 +112,7 @@ pub(super) fn plan_as(
         }),
         may_drop: false,
         touches_sequences: false,
+        ..Ddl::default()
     };
     let create = deparse(&NodeEnum::CreateTableAsStmt(Box::new(empty)))?;
     Ok(planned(

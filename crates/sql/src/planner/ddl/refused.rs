@@ -4,10 +4,11 @@
 
 use pg_query::NodeEnum;
 
+use super::super::Context;
 use crate::refusal::Refusal;
 
 /// The refusal of statements that are refused whatever they are about.
-pub(super) fn always(tree: &NodeEnum) -> Option<Refusal> {
+pub(super) fn always(tree: &NodeEnum, context: &Context<'_>) -> Option<Refusal> {
     let refusal = match tree {
         NodeEnum::CreatedbStmt(_)
         | NodeEnum::DropdbStmt(_)
@@ -43,7 +44,9 @@ pub(super) fn always(tree: &NodeEnum) -> Option<Refusal> {
         ),
         NodeEnum::IndexStmt(index) if index.concurrent => concurrently("CREATE INDEX"),
         NodeEnum::DropStmt(drop) if drop.concurrent => concurrently("DROP INDEX"),
-        NodeEnum::CreateSchemaStmt(create) if !create.schema_elts.is_empty() => {
+        NodeEnum::CreateSchemaStmt(create)
+            if !create.schema_elts.is_empty() && !context.catalog.home_by_default =>
+        {
             Refusal::unsupported(
                 "CREATE SCHEMA with objects inside is not supported",
                 "Each table needs a placement of its own.",

@@ -1,0 +1,526 @@
+-- How node 1 tells other nodes what a table is, with all that it needs. Part of the schema tutti.
+--
+-- tutti.definitions walks pg_depend from some relations to what they need, and writes for each object
+-- how to see whether it is there and how to make it, in an order in which that works. It reads
+-- catalogs only, as the transaction that calls it sees them, and takes no locks. The order is that of
+-- creation (of OIDs), tables before what is part of them, parents before children; functions are made
+-- without a look into their bodies.
+--
+-- tutti.make_definitions makes on another node what is not there. It runs as the owner of the schema
+-- tutti, because what a table needs may belong to others than its owner; each table goes to its owner
+-- as soon as it is there, so that nothing of the owner's code is ever run by anybody else.
+
+CREATE OR REPLACE FUNCTION tutti.grants(what text, name text, owner oid, acl aclitem[])
+RETURNS text[] LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
+    SELECT CASE WHEN acl IS NULL THEN '{}' ELSE
+        ARRAY[format('REVOKE ALL ON %s %s FROM PUBLIC', what, name),
+              format('REVOKE ALL ON %s %s FROM %s', what, name, owner::regrole)]
+        || coalesce((SELECT array_agg(format('GRANT %s ON %s %s TO %s%s', g.privilege_type, what, name,
+                CASE g.grantee WHEN 0 THEN 'PUBLIC' ELSE g.grantee::regrole::text END,
+                CASE WHEN g.is_grantable THEN ' WITH GRANT OPTION' ELSE '' END))
+            FROM aclexplode(acl) g), '{}') END
+$tutti$;
+
+CREATE OR REPLACE FUNCTION tutti.type_definition(type oid) RETURNS text[]
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
+DECLARE
+    t pg_type;
+    name text;
+    make text[];
+BEGIN
+    SELECT * INTO t FROM pg_type WHERE oid = type;
+    name := format('%I.%I', t.typnamespace::regnamespace::text, t.typname);
+    SELECT format('%I.%I', n.nspname, t.typname) INTO name FROM pg_namespace n WHERE n.oid = t.typnamespace;
+    CASE t.typtype
+    WHEN 'e' THEN
+        make := ARRAY[format('CREATE TYPE %s AS ENUM (%s)', name,
+            (SELECT string_agg(quote_literal(e.enumlabel), ', ' ORDER BY e.enumsortorder)
+             FROM pg_enum e WHERE e.enumtypid = type))];
+    WHEN 'c' THEN
+        make := ARRAY[format('CREATE TYPE %s AS (%s)', name,
+            (SELECT string_agg(format('%I %s%s', a.attname, format_type(a.atttypid, a.atttypmod),
+                    tutti.collation_clause(a.attcollation, a.atttypid)), ', ' ORDER BY a.attnum)
+             FROM pg_attribute a WHERE a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped))];
+    WHEN 'd' THEN
+        make := ARRAY[format('CREATE DOMAIN %s AS %s%s%s%s', name, format_type(t.typbasetype, t.typtypmod),
+            tutti.collation_clause(t.typcollation, t.typbasetype),
+            coalesce(' DEFAULT ' || pg_get_expr(t.typdefaultbin, 0), ''),
+            CASE WHEN t.typnotnull THEN ' NOT NULL' ELSE '' END)]
+            || coalesce((SELECT array_agg(format('ALTER DOMAIN %s ADD CONSTRAINT %I %s', name,
+                k.conname, pg_get_constraintdef(k.oid)) ORDER BY k.oid)
+                FROM pg_constraint k WHERE k.contypid = type AND k.contype = 'c'), '{}');
+    WHEN 'r' THEN
+        make := ARRAY[(SELECT format('CREATE TYPE %s AS RANGE (%s)', name, concat_ws(', ',
+            'SUBTYPE = ' || format_type(r.rngsubtype, NULL),
+            (SELECT format('SUBTYPE_OPCLASS = %I.%I', n.nspname, o.opcname)
+             FROM pg_opclass o JOIN pg_namespace n ON n.oid = o.opcnamespace WHERE o.oid = r.rngsubopc),
+            (SELECT format('COLLATION = %I.%I', n.nspname, c.collname)
+             FROM pg_collation c JOIN pg_namespace n ON n.oid = c.collnamespace
+             WHERE c.oid = r.rngcollation),
+            (SELECT 'CANONICAL = ' || p.oid::regproc FROM pg_proc p WHERE p.oid = r.rngcanonical),
+            (SELECT 'SUBTYPE_DIFF = ' || p.oid::regproc FROM pg_proc p WHERE p.oid = r.rngsubdiff),
+            (SELECT format('MULTIRANGE_TYPE_NAME = %I.%I', mn.nspname, m.typname)
+             FROM pg_type m JOIN pg_namespace mn ON mn.oid = m.typnamespace WHERE m.oid = r.rngmultitypid)))
+            FROM pg_range r WHERE r.rngtypid = type)];
+    ELSE
+        RETURN NULL;
+    END CASE;
+    RETURN make
+        || format('ALTER %s %s OWNER TO %s', CASE t.typtype WHEN 'd' THEN 'DOMAIN' ELSE 'TYPE' END,
+            name, t.typowner::regrole)
+        || tutti.grants('TYPE', name, t.typowner, t.typacl);
+END $tutti$;
+
+CREATE OR REPLACE FUNCTION tutti.collation_clause(wanted oid, of_type oid) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
+    SELECT coalesce((SELECT format(' COLLATE %I.%I', n.nspname, c.collname)
+        FROM pg_collation c JOIN pg_namespace n ON n.oid = c.collnamespace
+        JOIN pg_type t ON t.oid = of_type
+        WHERE c.oid = wanted AND c.oid <> t.typcollation), '')
+$tutti$;
+
+CREATE OR REPLACE FUNCTION tutti.sequence_options(sequence oid) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
+    SELECT format('START WITH %s INCREMENT BY %s MINVALUE %s MAXVALUE %s CACHE %s NO CYCLE',
+        s.seqstart, s.seqincrement, s.seqmin, s.seqmax, s.seqcache)
+    FROM pg_sequence s WHERE s.seqrelid = sequence
+$tutti$;
+
+-- The table alone, its columns and whose it is.
+CREATE OR REPLACE FUNCTION tutti.table_definition(relation oid) RETURNS text[]
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
+DECLARE
+    c pg_class;
+    name text;
+    columns text;
+    parents text;
+BEGIN
+    SELECT * INTO c FROM pg_class WHERE oid = relation;
+    SELECT format('%I.%I', n.nspname, c.relname) INTO name FROM pg_namespace n WHERE n.oid = c.relnamespace;
+    IF NOT c.relispartition THEN
+        SELECT string_agg(format('%I.%I', n.nspname, p.relname), ', ' ORDER BY h.inhseqno) INTO parents
+        FROM pg_inherits h JOIN pg_class p ON p.oid = h.inhparent
+        JOIN pg_namespace n ON n.oid = p.relnamespace WHERE h.inhrelid = relation;
+    END IF;
+    SELECT string_agg(format('%I %s%s%s%s', a.attname, format_type(a.atttypid, a.atttypmod),
+        tutti.collation_clause(a.attcollation, a.atttypid),
+        CASE WHEN a.attidentity <> '' THEN format(' GENERATED %s AS IDENTITY (%s)',
+                CASE a.attidentity WHEN 'a' THEN 'ALWAYS' ELSE 'BY DEFAULT' END,
+                (SELECT format('SEQUENCE NAME %I.%I %s', sn.nspname, s.relname, tutti.sequence_options(s.oid))
+                 FROM pg_depend d JOIN pg_class s ON s.oid = d.objid AND s.relkind = 'S'
+                 JOIN pg_namespace sn ON sn.oid = s.relnamespace
+                 WHERE d.classid = 'pg_class'::regclass AND d.refclassid = 'pg_class'::regclass
+                    AND d.refobjid = relation AND d.refobjsubid = a.attnum AND d.deptype = 'i'))
+             WHEN a.attgenerated <> '' THEN
+                format(' GENERATED ALWAYS AS (%s) STORED', pg_get_expr(d.adbin, d.adrelid))
+             WHEN d.adbin IS NOT NULL THEN ' DEFAULT ' || pg_get_expr(d.adbin, d.adrelid)
+             ELSE '' END,
+        CASE WHEN a.attnotnull THEN ' NOT NULL' ELSE '' END), ', ' ORDER BY a.attnum) INTO columns
+    FROM pg_attribute a LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+    WHERE a.attrelid = relation AND a.attnum > 0 AND NOT a.attisdropped
+        AND (a.attislocal OR parents IS NULL);
+    RETURN ARRAY[
+        format('CREATE %sTABLE %s (%s)%s%s%s%s',
+            CASE c.relpersistence WHEN 'u' THEN 'UNLOGGED ' ELSE '' END, name, columns,
+            ' INHERITS (' || parents || ')',
+            CASE c.relkind WHEN 'p' THEN ' PARTITION BY ' || pg_get_partkeydef(relation) ELSE '' END,
+            (SELECT format(' USING %I', m.amname) FROM pg_am m WHERE m.oid = c.relam AND m.amname <> 'heap'),
+            ' WITH (' || (SELECT string_agg(format('%s = %L', o.option_name, o.option_value), ', ')
+                FROM pg_options_to_table(c.reloptions) o) || ')'),
+        format('ALTER TABLE %s OWNER TO %s', name, c.relowner::regrole)];
+END $tutti$;
+
+-- What belongs to a table: constraints, indexes, its place under a parent, triggers, rules, policies,
+-- rights.
+CREATE OR REPLACE FUNCTION tutti.parts_of_table(relation oid) RETURNS text[]
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
+DECLARE
+    c pg_class;
+    name text;
+    make text[] := '{}';
+    further text[];
+BEGIN
+    SELECT * INTO c FROM pg_class WHERE oid = relation;
+    SELECT format('%I.%I', n.nspname, c.relname) INTO name FROM pg_namespace n WHERE n.oid = c.relnamespace;
+    -- Foreign keys come last of all, in tutti.definitions.
+    SELECT array_agg(format('ALTER TABLE %s ADD CONSTRAINT %I %s', name, k.conname,
+        pg_get_constraintdef(k.oid)) ORDER BY k.contype, k.oid) INTO further
+    FROM pg_constraint k WHERE k.conrelid = relation AND k.contype IN ('c', 'p', 'u', 'x')
+        AND (k.conislocal OR c.relispartition);
+    make := make || coalesce(further, '{}');
+    SELECT array_agg(replace(pg_get_indexdef(i.indexrelid), ' ON ONLY ', ' ON ') ORDER BY i.indexrelid)
+        INTO further
+    FROM pg_index i WHERE i.indrelid = relation AND i.indislive AND NOT EXISTS (
+        SELECT FROM pg_constraint k WHERE k.conindid = i.indexrelid AND k.contype IN ('p', 'u', 'x'));
+    make := make || coalesce(further, '{}');
+    IF c.relispartition THEN
+        SELECT array_agg(format('ALTER TABLE %I.%I ATTACH PARTITION %s %s', n.nspname, p.relname, name,
+            pg_get_expr(c.relpartbound, c.oid))) INTO further
+        FROM pg_inherits h JOIN pg_class p ON p.oid = h.inhparent
+        JOIN pg_namespace n ON n.oid = p.relnamespace WHERE h.inhrelid = relation;
+        make := make || coalesce(further, '{}');
+    END IF;
+    SELECT array_agg(pg_get_statisticsobjdef(s.oid) ORDER BY s.oid) INTO further
+    FROM pg_statistic_ext s WHERE s.stxrelid = relation;
+    make := make || coalesce(further, '{}');
+    SELECT array_agg(pg_get_ruledef(r.oid) ORDER BY r.oid) INTO further
+    FROM pg_rewrite r WHERE r.ev_class = relation AND r.ev_type <> '1';
+    make := make || coalesce(further, '{}');
+    SELECT array_agg(pg_get_triggerdef(t.oid) ORDER BY t.oid)
+        || array_agg(format('ALTER TABLE %s %s TRIGGER %I', name,
+            CASE t.tgenabled WHEN 'D' THEN 'DISABLE' WHEN 'R' THEN 'ENABLE REPLICA' ELSE 'ENABLE ALWAYS' END,
+            t.tgname)) FILTER (WHERE t.tgenabled <> 'O') INTO further
+    FROM pg_trigger t WHERE t.tgrelid = relation AND NOT t.tgisinternal AND t.tgparentid = 0;
+    make := make || coalesce(further, '{}');
+    IF c.relrowsecurity THEN
+        make := make || format('ALTER TABLE %s ENABLE ROW LEVEL SECURITY', name);
+    END IF;
+    IF c.relforcerowsecurity THEN
+        make := make || format('ALTER TABLE %s FORCE ROW LEVEL SECURITY', name);
+    END IF;
+    SELECT array_agg(format('CREATE POLICY %I ON %s AS %s FOR %s TO %s%s%s', p.polname, name,
+        CASE WHEN p.polpermissive THEN 'PERMISSIVE' ELSE 'RESTRICTIVE' END,
+        CASE p.polcmd WHEN 'r' THEN 'SELECT' WHEN 'a' THEN 'INSERT' WHEN 'w' THEN 'UPDATE'
+            WHEN 'd' THEN 'DELETE' ELSE 'ALL' END,
+        (SELECT string_agg(CASE r WHEN 0 THEN 'PUBLIC' ELSE r::regrole::text END, ', ')
+         FROM unnest(p.polroles) r),
+        ' USING (' || pg_get_expr(p.polqual, p.polrelid) || ')',
+        ' WITH CHECK (' || pg_get_expr(p.polwithcheck, p.polrelid) || ')') ORDER BY p.oid) INTO further
+    FROM pg_policy p WHERE p.polrelid = relation;
+    make := make || coalesce(further, '{}');
+    IF c.relreplident IN ('n', 'f') THEN
+        make := make || format('ALTER TABLE %s REPLICA IDENTITY %s', name,
+            CASE c.relreplident WHEN 'n' THEN 'NOTHING' ELSE 'FULL' END);
+    END IF;
+    make := make || tutti.grants('TABLE', name, c.relowner, c.relacl);
+    SELECT array_agg(format('GRANT %s (%I) ON TABLE %s TO %s%s', g.privilege_type, a.attname, name,
+        CASE g.grantee WHEN 0 THEN 'PUBLIC' ELSE g.grantee::regrole::text END,
+        CASE WHEN g.is_grantable THEN ' WITH GRANT OPTION' ELSE '' END)) INTO further
+    FROM pg_attribute a, aclexplode(a.attacl) g WHERE a.attrelid = relation;
+    RETURN make || coalesce(further, '{}');
+END $tutti$;
+
+CREATE OR REPLACE FUNCTION tutti.role_definitions()
+RETURNS TABLE (probe text, make text[])
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
+    SELECT format('EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = %L)', r.rolname),
+        ARRAY[format('CREATE ROLE %I %s %s %s %s %s %s %s CONNECTION LIMIT %s%s%s', r.rolname,
+            CASE WHEN r.rolsuper THEN 'SUPERUSER' ELSE 'NOSUPERUSER' END,
+            CASE WHEN r.rolinherit THEN 'INHERIT' ELSE 'NOINHERIT' END,
+            CASE WHEN r.rolcreaterole THEN 'CREATEROLE' ELSE 'NOCREATEROLE' END,
+            CASE WHEN r.rolcreatedb THEN 'CREATEDB' ELSE 'NOCREATEDB' END,
+            CASE WHEN r.rolcanlogin THEN 'LOGIN' ELSE 'NOLOGIN' END,
+            CASE WHEN r.rolreplication THEN 'REPLICATION' ELSE 'NOREPLICATION' END,
+            CASE WHEN r.rolbypassrls THEN 'BYPASSRLS' ELSE 'NOBYPASSRLS' END, r.rolconnlimit,
+            ' PASSWORD ' || quote_literal(r.rolpassword),
+            ' VALID UNTIL ' || quote_literal(r.rolvaliduntil))]
+        || coalesce((SELECT array_agg(format('ALTER ROLE %I%s SET %s TO %s', r.rolname,
+                CASE s.setdatabase WHEN 0 THEN '' ELSE format(' IN DATABASE %I', current_database()) END,
+                split_part(o, '=', 1),
+                CASE WHEN split_part(o, '=', 1) = 'search_path' THEN substr(o, strpos(o, '=') + 1)
+                    ELSE quote_literal(substr(o, strpos(o, '=') + 1)) END))
+            FROM pg_db_role_setting s, unnest(s.setconfig) o
+            WHERE s.setrole = r.oid AND s.setdatabase IN (0,
+                (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()))), '{}')
+    FROM pg_authid r WHERE r.rolname !~ '^pg_'
+    UNION ALL
+    SELECT format('EXISTS (SELECT FROM pg_catalog.pg_auth_members g '
+            'JOIN pg_catalog.pg_roles r ON r.oid = g.roleid JOIN pg_catalog.pg_roles m ON m.oid = g.member '
+            'WHERE r.rolname = %L AND m.rolname = %L)', r.rolname, m.rolname),
+        ARRAY[format('GRANT %I TO %I%s', r.rolname, m.rolname,
+            CASE WHEN g.admin_option THEN ' WITH ADMIN OPTION' ELSE '' END)]
+    FROM pg_auth_members g JOIN pg_roles r ON r.oid = g.roleid JOIN pg_roles m ON m.oid = g.member
+    WHERE m.rolname !~ '^pg_'
+$tutti$;
+
+CREATE OR REPLACE FUNCTION tutti.definitions(roots oid[], everything boolean, seal text) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $tutti$
+DECLARE
+    item record;
+    probe text;
+    make text[];
+    name text;
+    first_make jsonb := '[]';
+    later_make jsonb := '[]';
+    last_make jsonb := '[]';
+    further text[];
+    family oid[];
+    function_words text[];
+BEGIN
+    IF tutti.is_sealed('definitions ' || roots::text || ' ' || everything::text, seal) IS NOT TRUE THEN
+        RAISE insufficient_privilege USING MESSAGE = 'only a gateway can ask for definitions';
+    END IF;
+    WITH RECURSIVE tree (oid) AS (
+        SELECT unnest(roots)
+        UNION SELECT h.inhrelid FROM tree t JOIN pg_inherits h ON h.inhparent = t.oid
+            JOIN pg_class c ON c.oid = h.inhrelid WHERE c.relkind IN ('r', 'p')
+    ) SELECT coalesce(array_agg(oid), '{}') INTO family FROM tree;
+
+    -- Roles first: everything belongs to one.
+    FOR item IN SELECT * FROM tutti.role_definitions() LOOP
+        first_make := first_make || jsonb_build_object('probe', item.probe, 'make', item.make);
+    END LOOP;
+
+    FOR item IN
+        WITH RECURSIVE member (classid, objid, refobjid) AS (
+            SELECT d.classid, d.objid, d.refobjid FROM pg_depend d
+            WHERE d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e'
+        ), need (classid, objid) AS (
+            SELECT 'pg_class'::regclass::oid, unnest(family)
+            UNION SELECT all_there_is.classid, all_there_is.oid FROM (
+                SELECT 'pg_namespace'::regclass::oid AS classid, n.oid, n.oid AS namespace FROM pg_namespace n
+                UNION ALL SELECT 'pg_extension'::regclass::oid, e.oid, e.extnamespace FROM pg_extension e
+                UNION ALL SELECT 'pg_type'::regclass::oid, t.oid, t.typnamespace FROM pg_type t
+                    LEFT JOIN pg_class c ON c.oid = t.typrelid
+                    WHERE t.typtype IN ('e', 'd', 'r') OR t.typtype = 'c' AND c.relkind = 'c'
+                UNION ALL SELECT 'pg_proc'::regclass::oid, p.oid, p.pronamespace FROM pg_proc p
+                UNION ALL SELECT 'pg_operator'::regclass::oid, o.oid, o.oprnamespace FROM pg_operator o
+                UNION ALL SELECT 'pg_collation'::regclass::oid, c.oid, c.collnamespace FROM pg_collation c
+                UNION ALL SELECT 'pg_cast'::regclass::oid, c.oid, 0 FROM pg_cast c
+            ) all_there_is
+            WHERE everything AND all_there_is.oid >= 16384 AND NOT EXISTS (
+                SELECT FROM pg_namespace n WHERE n.oid = all_there_is.namespace
+                    AND (n.nspname = 'tutti' OR n.nspname ~ '^pg_(toast_)?temp_'))
+            UNION
+            SELECT further.classid, further.objid FROM need n CROSS JOIN LATERAL (
+                -- What it needs; of what belongs to an extension, the extension.
+                SELECT d.refclassid AS classid, d.refobjid AS objid FROM pg_depend d
+                WHERE d.classid = n.classid AND d.objid = n.objid AND d.deptype IN ('n', 'i', 'e')
+                    AND (d.deptype = 'e' OR NOT EXISTS (SELECT FROM member m
+                        WHERE m.classid = n.classid AND m.objid = n.objid))
+                -- What is part of it: of its tables, and of domains.
+                UNION ALL SELECT d.classid, d.objid FROM pg_depend d
+                WHERE d.refclassid = n.classid AND d.refobjid = n.objid AND d.deptype IN ('a', 'i', 'P', 'S')
+                    AND (n.classid = 'pg_class'::regclass AND n.objid = ANY (family)
+                        AND d.classid = ANY (ARRAY['pg_attrdef'::regclass, 'pg_constraint'::regclass,
+                            'pg_trigger'::regclass, 'pg_policy'::regclass, 'pg_rewrite'::regclass,
+                            'pg_class'::regclass, 'pg_statistic_ext'::regclass]::oid[])
+                        OR n.classid = 'pg_type'::regclass AND d.classid = 'pg_constraint'::regclass)
+                -- A view's query is in its rule, a row type's columns in its relation.
+                UNION ALL SELECT 'pg_rewrite'::regclass::oid, r.oid FROM pg_rewrite r, pg_class v
+                WHERE n.classid = 'pg_class'::regclass AND r.ev_class = n.objid AND v.oid = n.objid
+                    AND v.relkind = 'v'
+                UNION ALL SELECT 'pg_class'::regclass::oid, t.typrelid FROM pg_type t
+                WHERE n.classid = 'pg_type'::regclass AND t.oid = n.objid AND t.typtype = 'c'
+                -- Functions that a function's text names.
+                UNION ALL SELECT 'pg_proc'::regclass::oid, named.oid FROM pg_proc p
+                JOIN pg_language l ON l.oid = p.prolang AND l.lanname IN ('sql', 'plpgsql')
+                CROSS JOIN LATERAL (SELECT DISTINCT lower(w) AS word
+                    FROM regexp_split_to_table(p.prosrc, '[^[:alnum:]_$]+') w) words
+                JOIN pg_proc named ON named.proname = words.word AND named.oid >= 16384
+                    AND named.pronamespace <> 'tutti'::regnamespace
+                WHERE n.classid = 'pg_proc'::regclass AND p.oid = n.objid
+            ) further
+            WHERE further.objid >= 16384
+        )
+        SELECT DISTINCT n.classid, n.objid, c.relkind, t.typtype, t.typrelid, p.prokind
+        FROM need n
+        LEFT JOIN pg_class c ON n.classid = 'pg_class'::regclass AND c.oid = n.objid
+        LEFT JOIN pg_type t ON n.classid = 'pg_type'::regclass AND t.oid = n.objid
+        LEFT JOIN pg_proc p ON n.classid = 'pg_proc'::regclass AND p.oid = n.objid
+        WHERE NOT EXISTS (SELECT FROM member m WHERE m.classid = n.classid AND m.objid = n.objid)
+        ORDER BY 2
+    LOOP
+        probe := NULL;
+        make := NULL;
+        CASE item.classid
+        WHEN 'pg_namespace'::regclass THEN
+            SELECT format('EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = %L)', n.nspname),
+                ARRAY[format('CREATE SCHEMA %I AUTHORIZATION %s', n.nspname, n.nspowner::regrole)]
+                    || tutti.grants('SCHEMA', quote_ident(n.nspname), n.nspowner, n.nspacl)
+            INTO probe, make FROM pg_namespace n WHERE n.oid = item.objid;
+        WHEN 'pg_extension'::regclass THEN
+            SELECT format('EXISTS (SELECT FROM pg_catalog.pg_extension WHERE extname = %L)', e.extname),
+                ARRAY[format('CREATE EXTENSION %I SCHEMA %I VERSION %L CASCADE', e.extname, n.nspname, e.extversion)]
+            INTO probe, make FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
+            WHERE e.oid = item.objid;
+        WHEN 'pg_type'::regclass THEN
+            -- An array's type comes with its element's, a table's with the table, a multirange's with
+            -- the range.
+            CONTINUE WHEN item.typtype = 'm' OR EXISTS (
+                SELECT FROM pg_type t WHERE t.oid = item.objid AND (
+                    t.typcategory = 'A' AND t.typelem <> 0 OR t.typrelid = ANY (family)));
+            IF item.typtype = 'c' THEN
+                SELECT format('%I.%I', n.nspname, c.relname) INTO name
+                FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+                WHERE c.oid = item.typrelid AND c.relkind <> 'c';
+                IF name IS NOT NULL THEN
+                    SELECT format('pg_catalog.to_regclass(%L) IS NOT NULL', name), NULL INTO probe, make;
+                END IF;
+            END IF;
+            IF probe IS NULL THEN
+                SELECT format('pg_catalog.to_regtype(%L) IS NOT NULL', format('%I.%I', n.nspname, t.typname)),
+                    tutti.type_definition(t.oid)
+                INTO probe, make FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace
+                WHERE t.oid = item.objid;
+            END IF;
+        WHEN 'pg_proc'::regclass THEN
+            SELECT format('pg_catalog.to_regprocedure(%L) IS NOT NULL', item.objid::regprocedure),
+                CASE WHEN p.prokind IN ('f', 'p', 'w') THEN
+                    ARRAY[pg_get_functiondef(p.oid)]
+                    WHEN p.prokind = 'a' AND a.aggkind = 'n' THEN
+                    ARRAY[format('CREATE AGGREGATE %s (SFUNC = %s, STYPE = %s%s%s%s%s, PARALLEL = %s)',
+                        p.oid::regprocedure, a.aggtransfn::regproc, format_type(a.aggtranstype, NULL),
+                        CASE WHEN a.aggfinalfn <> 0 THEN ', FINALFUNC = ' || a.aggfinalfn::regproc ELSE '' END,
+                        CASE WHEN a.aggfinalextra THEN ', FINALFUNC_EXTRA' ELSE '' END,
+                        CASE WHEN a.aggcombinefn <> 0 THEN ', COMBINEFUNC = ' || a.aggcombinefn::regproc ELSE '' END,
+                        coalesce(', INITCOND = ' || quote_literal(a.agginitval), ''),
+                        CASE p.proparallel WHEN 's' THEN 'SAFE' WHEN 'r' THEN 'RESTRICTED' ELSE 'UNSAFE' END)]
+                END
+                || format('ALTER %s %s OWNER TO %s',
+                    CASE p.prokind WHEN 'p' THEN 'PROCEDURE' WHEN 'a' THEN 'AGGREGATE' ELSE 'FUNCTION' END,
+                    p.oid::regprocedure, p.proowner::regrole)
+                || tutti.grants(CASE p.prokind WHEN 'p' THEN 'PROCEDURE' ELSE 'FUNCTION' END,
+                    p.oid::regprocedure::text, p.proowner, p.proacl)
+            INTO probe, make FROM pg_proc p LEFT JOIN pg_aggregate a ON a.aggfnoid = p.oid
+            WHERE p.oid = item.objid;
+        WHEN 'pg_operator'::regclass THEN
+            SELECT format('pg_catalog.to_regoperator(%L) IS NOT NULL', item.objid::regoperator),
+                ARRAY[format('CREATE OPERATOR %I.%s (FUNCTION = %s%s%s%s%s%s%s)', n.nspname, o.oprname,
+                    o.oprcode::regproc,
+                    CASE WHEN o.oprleft <> 0 THEN ', LEFTARG = ' || format_type(o.oprleft, NULL) ELSE '' END,
+                    CASE WHEN o.oprright <> 0 THEN ', RIGHTARG = ' || format_type(o.oprright, NULL) ELSE '' END,
+                    CASE WHEN o.oprrest <> 0 THEN ', RESTRICT = ' || o.oprrest::regproc ELSE '' END,
+                    CASE WHEN o.oprjoin <> 0 THEN ', JOIN = ' || o.oprjoin::regproc ELSE '' END,
+                    CASE WHEN o.oprcanhash THEN ', HASHES' ELSE '' END,
+                    CASE WHEN o.oprcanmerge THEN ', MERGES' ELSE '' END),
+                    format('ALTER OPERATOR %s OWNER TO %s', item.objid::regoperator, o.oprowner::regrole)]
+            INTO probe, make FROM pg_operator o JOIN pg_namespace n ON n.oid = o.oprnamespace
+            WHERE o.oid = item.objid AND o.oprcode <> 0;
+        WHEN 'pg_collation'::regclass THEN
+            SELECT format('EXISTS (SELECT FROM pg_catalog.pg_collation c JOIN pg_catalog.pg_namespace n '
+                    'ON n.oid = c.collnamespace WHERE n.nspname = %L AND c.collname = %L)', n.nspname, c.collname),
+                ARRAY[format('CREATE COLLATION %I.%I (%s)', n.nspname, c.collname, concat_ws(', ',
+                    CASE c.collprovider WHEN 'i' THEN 'PROVIDER = icu' ELSE 'PROVIDER = libc' END,
+                    'LOCALE = ' || quote_literal(coalesce(to_jsonb(c) ->> 'colliculocale',
+                        to_jsonb(c) ->> 'colllocale')),
+                    'LC_COLLATE = ' || quote_literal(c.collcollate), 'LC_CTYPE = ' || quote_literal(c.collctype),
+                    CASE WHEN c.collisdeterministic THEN NULL ELSE 'DETERMINISTIC = false' END)),
+                    format('ALTER COLLATION %I.%I OWNER TO %s', n.nspname, c.collname, c.collowner::regrole)]
+            INTO probe, make FROM pg_collation c JOIN pg_namespace n ON n.oid = c.collnamespace
+            WHERE c.oid = item.objid;
+        WHEN 'pg_cast'::regclass THEN
+            SELECT format('EXISTS (SELECT FROM pg_catalog.pg_cast WHERE castsource = pg_catalog.to_regtype(%L) '
+                    'AND casttarget = pg_catalog.to_regtype(%L))', format_type(c.castsource, NULL),
+                    format_type(c.casttarget, NULL)),
+                ARRAY[format('CREATE CAST (%s AS %s) %s%s', format_type(c.castsource, NULL),
+                    format_type(c.casttarget, NULL),
+                    CASE c.castmethod WHEN 'f' THEN 'WITH FUNCTION ' || c.castfunc::regprocedure
+                        WHEN 'i' THEN 'WITH INOUT' ELSE 'WITHOUT FUNCTION' END,
+                    CASE c.castcontext WHEN 'i' THEN ' AS IMPLICIT' WHEN 'a' THEN ' AS ASSIGNMENT' ELSE '' END)]
+            INTO probe, make FROM pg_cast c WHERE c.oid = item.objid;
+        WHEN 'pg_class'::regclass THEN
+            -- Indexes and the like are parts; row types are made as types.
+            CONTINUE WHEN item.relkind NOT IN ('r', 'p', 'v', 'S', 'm', 'f')
+                OR (item.relkind = 'S' AND EXISTS (SELECT FROM pg_depend d
+                    WHERE d.classid = 'pg_class'::regclass AND d.objid = item.objid AND d.deptype = 'i'));
+            SELECT format('%I.%I', n.nspname, c.relname) INTO name
+            FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = item.objid;
+            probe := format('pg_catalog.to_regclass(%L) IS NOT NULL', name);
+            IF item.relkind = 'S' THEN
+                SELECT ARRAY[format('CREATE %sSEQUENCE %s AS %s %s',
+                        CASE c.relpersistence WHEN 'u' THEN 'UNLOGGED ' ELSE '' END, name,
+                        format_type(s.seqtypid, NULL), tutti.sequence_options(s.seqrelid)),
+                    format('ALTER SEQUENCE %s OWNER TO %s', name, c.relowner::regrole)]
+                    || tutti.grants('SEQUENCE', name, c.relowner, c.relacl)
+                INTO make FROM pg_sequence s JOIN pg_class c ON c.oid = s.seqrelid
+                WHERE s.seqrelid = item.objid;
+                SELECT array_agg(format('ALTER SEQUENCE %s OWNED BY %I.%I.%I', name, n.nspname, c.relname,
+                    a.attname)) INTO further
+                FROM pg_depend d JOIN pg_class c ON c.oid = d.refobjid JOIN pg_namespace n ON n.oid = c.relnamespace
+                JOIN pg_attribute a ON a.attrelid = d.refobjid AND a.attnum = d.refobjsubid
+                WHERE d.classid = 'pg_class'::regclass AND d.objid = item.objid
+                    AND d.refclassid = 'pg_class'::regclass AND d.deptype = 'a' AND d.refobjid = ANY (family);
+                IF further IS NOT NULL THEN
+                    last_make := last_make || jsonb_build_object('of', probe, 'make', further);
+                END IF;
+            ELSIF item.relkind = 'v' AND item.objid = ANY (family) THEN
+                SELECT ARRAY[format('CREATE VIEW %s (%s)%s AS %s', name,
+                        (SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum) FROM pg_attribute a
+                         WHERE a.attrelid = c.oid AND a.attnum > 0),
+                        ' WITH (' || (SELECT string_agg(format('%s = %L', o.option_name, o.option_value), ', ')
+                            FROM pg_options_to_table(c.reloptions) o) || ')',
+                        pg_get_viewdef(c.oid)),
+                    format('ALTER VIEW %s OWNER TO %s', name, c.relowner::regrole)]
+                    || tutti.grants('TABLE', name, c.relowner, c.relacl)
+                INTO make FROM pg_class c WHERE c.oid = item.objid;
+            ELSIF item.objid = ANY (family) THEN
+                make := tutti.table_definition(item.objid);
+                later_make := later_make || jsonb_build_object('of', probe,
+                    'make', tutti.parts_of_table(item.objid));
+                SELECT array_agg(format('ALTER TABLE %s ADD CONSTRAINT %I %s', name, k.conname,
+                    pg_get_constraintdef(k.oid)) ORDER BY k.oid) INTO further
+                FROM pg_constraint k WHERE k.conrelid = item.objid AND k.contype = 'f' AND k.conparentid = 0;
+                IF further IS NOT NULL THEN
+                    last_make := last_make || jsonb_build_object('of', probe, 'make', further);
+                END IF;
+            END IF;
+        WHEN 'pg_constraint'::regclass, 'pg_attrdef'::regclass, 'pg_trigger'::regclass,
+            'pg_policy'::regclass, 'pg_rewrite'::regclass, 'pg_statistic_ext'::regclass THEN
+            CONTINUE;
+        ELSE
+            NULL;
+        END CASE;
+        IF probe IS NULL THEN
+            probe := 'false';
+        END IF;
+        first_make := first_make || jsonb_build_object('probe', probe, 'make', coalesce(to_jsonb(make), 'null'),
+            'what', pg_describe_object(item.classid, item.objid, 0));
+    END LOOP;
+    RETURN jsonb_build_object('first', first_make, 'later', later_make, 'last', last_make);
+END $tutti$;
+COMMENT ON FUNCTION tutti.definitions IS 'What another node must have for these relations and functions to be there too, as statements. The caller must be a gateway.';
+
+CREATE OR REPLACE FUNCTION tutti.make_definitions(definitions text, whatever_can_be boolean, seal text)
+RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET check_function_bodies = off SET client_min_messages = error
+AS $tutti$
+DECLARE
+    item jsonb;
+    statement text;
+    present boolean;
+    made text[] := '{}';
+BEGIN
+    IF tutti.is_sealed(format('make %s %s', whatever_can_be, definitions), seal) IS NOT TRUE THEN
+        RAISE insufficient_privilege USING MESSAGE = 'only a gateway can make definitions';
+    END IF;
+    FOR item IN SELECT * FROM jsonb_array_elements(definitions::jsonb -> 'first') LOOP
+        EXECUTE 'SELECT ' || (item ->> 'probe') INTO present;
+        CONTINUE WHEN present;
+        IF whatever_can_be THEN
+            CONTINUE WHEN jsonb_typeof(item -> 'make') <> 'array';
+            BEGIN
+                FOR statement IN SELECT * FROM jsonb_array_elements_text(item -> 'make') LOOP
+                    EXECUTE statement;
+                END LOOP;
+            EXCEPTION WHEN OTHERS THEN
+                NULL;
+            END;
+            CONTINUE;
+        END IF;
+        IF jsonb_typeof(item -> 'make') <> 'array' THEN
+            RAISE feature_not_supported USING
+                MESSAGE = format('%s cannot be brought to other nodes', item ->> 'what'),
+                DETAIL = 'The table, or something that it needs, depends on it.',
+                HINT = 'Leave the table on node 1, or do without what depends on it.';
+        END IF;
+        made := made || (item ->> 'probe');
+        FOR statement IN SELECT * FROM jsonb_array_elements_text(item -> 'make') LOOP
+            EXECUTE statement;
+        END LOOP;
+    END LOOP;
+    FOR item IN SELECT * FROM jsonb_array_elements((definitions::jsonb -> 'later') || (definitions::jsonb -> 'last')) LOOP
+        CONTINUE WHEN NOT (item ->> 'of') = ANY (made);
+        FOR statement IN SELECT * FROM jsonb_array_elements_text(item -> 'make') LOOP
+            EXECUTE statement;
+        END LOOP;
+    END LOOP;
+    -- Sequences give values on node 1 only.
+    PERFORM setval(s.seqrelid::regclass, CASE WHEN s.seqincrement > 0 THEN s.seqmax ELSE s.seqmin END, true)
+    FROM pg_sequence s JOIN pg_class c ON c.oid = s.seqrelid
+    WHERE c.relnamespace <> 'tutti'::regnamespace AND c.relpersistence <> 't'
+        AND pg_sequence_last_value(s.seqrelid::regclass) IS DISTINCT FROM
+            CASE WHEN s.seqincrement > 0 THEN s.seqmax ELSE s.seqmin END;
+END $tutti$;
+COMMENT ON FUNCTION tutti.make_definitions IS 'Makes on this node what tutti.definitions of node 1 has told and is not here yet. The caller must be a gateway.';

@@ -1,0 +1,60 @@
+//! Bringing to the other nodes what a table needs that is not on node 1 alone any more.
+//!
+//! Owns: asking node 1 for definitions and having them made elsewhere, inside the client's
+//! transaction. What is walked and written is in `definitions.sql`.
+//! Never: moves a row, registers a placement, or changes what is there already.
+//! Start reading at [`read_definitions`].
+
+use tutti_sql::catalog::quote_literal;
+
+use super::Answer;
+use super::seals::Seals;
+use crate::error::GatewayError;
+use crate::node::NodeConnection;
+
+/// What shall be on other nodes too.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Wanted<'a> {
+    /// These relations (OIDs on node 1), their partitions and children, and all that they need.
+    Relations(&'a [u32]),
+    /// Schemas, types, functions, operators, casts: whatever can be there.
+    Definitions,
+}
+
+/// Reads from node 1, as the transaction that `home` is in sees it, how the wanted things are made.
+/// The text is for [`make_definitions`].
+pub async fn read_definitions(
+    home: &mut NodeConnection,
+    wanted: Wanted<'_>,
+    seals: &Seals,
+) -> Result<String, GatewayError> {
+    let (roots, everything) = match wanted {
+        Wanted::Relations(relations) => {
+            (relations.iter().map(u32::to_string).collect::<Vec<_>>().join(","), false)
+        }
+        Wanted::Definitions => (String::new(), true),
+    };
+    let seal = seals.seal(home, &format!("definitions {{{roots}}} {everything}"));
+    let sql = format!("SELECT tutti.definitions('{{{roots}}}', {everything}, '{seal}')");
+    let rows = home.rows(&sql).await?;
+    let answer = Answer { node: home.node(), what: "definitions", rows: &rows };
+    Ok(answer.text(0, 0)?.to_owned())
+}
+
+/// Makes on another node what is not there yet, inside the transaction that is open there.
+///
+/// Errors: the node's: 0A000 with the name of what cannot be made there, if `wanted` are relations.
+pub async fn make_definitions(
+    other: &mut NodeConnection,
+    definitions: &str,
+    wanted: Wanted<'_>,
+    seals: &Seals,
+) -> Result<(), GatewayError> {
+    let whatever_can_be = wanted == Wanted::Definitions;
+    let message = format!("make {} {definitions}", if whatever_can_be { "t" } else { "f" });
+    let seal = seals.seal(other, &message);
+    let definitions = quote_literal(definitions);
+    let sql = format!("SELECT tutti.make_definitions({definitions}, {whatever_can_be}, '{seal}')");
+    other.rows(&sql).await?;
+    Ok(())
+}

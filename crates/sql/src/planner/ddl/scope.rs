@@ -1,0 +1,349 @@
+//! Which nodes a schema change is for, where tables are on node 1 unless they say otherwise.
+//!
+//! Owns: what a statement names that is on node 1 alone, and what it says on the other nodes.
+//! Never: looks at what a change leaves behind; the executor does, on the catalog as it is then.
+//! Start reading at [`on_node_1_alone`], then [`with_scope`]; the rules with their reasons are
+//! docs/decisions/2026-11-22-home-tables.md.
+//!
+//! A statement about tables of node 1 is node 1's alone, as it is. One about tables that are spread is
+//! for all nodes and must succeed on all. Of what is neither (types, functions, schemas, roles, views)
+//! the other nodes have what does not name a table of node 1: there the statement runs as far as it
+//! concerns something that is there.
+
+use pg_query::NodeEnum;
+use pg_query::protobuf::{
+    AlterTableCmd, AlterTableType, ConstrType, CreateStmt, DropStmt, GrantTargetType, Node,
+    ObjectType, RangeVar,
+};
+
+use super::super::names::string;
+use super::super::utility::{at_home, planned};
+use super::super::{Context, deparse, mentions};
+use crate::catalog::{Placement, Relation, RelationKind};
+use crate::plan::{DdlScope, Plan, Planned};
+use crate::refusal::Refusal;
+use crate::statement::{DistributeBy, Statement};
+
+/// The tables that a statement names.
+#[derive(Debug, Default)]
+struct Named {
+    /// OIDs of those that are on several nodes.
+    spread: Vec<u32>,
+    /// Some are on node 1 alone.
+    home: bool,
+    /// Some names mean no table that the catalog knows: indexes, views, sequences, types …
+    other: bool,
+}
+
+impl Named {
+    fn add(&mut self, relation: Option<&std::sync::Arc<Relation>>) {
+        match relation {
+            Some(relation) if has_rows(&relation.kind) => match relation.placement {
+                Placement::Home => self.home = true,
+                _ => self.spread.push(relation.oid),
+            },
+            _ => self.other = true,
+        }
+    }
+
+    /// A name that must be a table's. One that the catalog does not know yet is one of node 1: a
+    /// table that is spread is known before anybody hears of it.
+    fn add_table(&mut self, range: Option<&RangeVar>, context: &Context<'_>) {
+        let Some(range) = range else {
+            self.other = true;
+            return;
+        };
+        match context.relation(range) {
+            None if !super::is_temporary(range, context) => self.home = true,
+            relation => self.add(relation),
+        }
+    }
+
+    fn add_range(&mut self, range: Option<&RangeVar>, context: &Context<'_>) {
+        match range {
+            Some(range) => self.add(context.relation(range)),
+            None => self.other = true,
+        }
+    }
+
+    fn add_ranges(&mut self, ranges: &[Node], context: &Context<'_>) {
+        for range in ranges {
+            match &range.node {
+                Some(NodeEnum::RangeVar(range)) => self.add(context.relation(range)),
+                _ => self.other = true,
+            }
+        }
+    }
+
+    fn is_home_alone(&self) -> bool {
+        self.home && self.spread.is_empty() && !self.other
+    }
+}
+
+fn has_rows(kind: &RelationKind) -> bool {
+    matches!(kind, RelationKind::Table | RelationKind::MaterializedView | RelationKind::Other)
+}
+
+/// The tables that `tree` changes, or makes something on.
+fn named(tree: &NodeEnum, context: &Context<'_>) -> Named {
+    let mut named = Named::default();
+    match tree {
+        NodeEnum::AlterTableStmt(alter) if alter.objtype() == ObjectType::ObjectTable => {
+            named.add_table(alter.relation.as_ref(), context);
+        }
+        NodeEnum::AlterTableStmt(alter) => named.add_range(alter.relation.as_ref(), context),
+        NodeEnum::IndexStmt(index) => named.add_table(index.relation.as_ref(), context),
+        NodeEnum::CreateTrigStmt(trigger) => named.add_table(trigger.relation.as_ref(), context),
+        NodeEnum::RuleStmt(rule) => named.add_table(rule.relation.as_ref(), context),
+        NodeEnum::CreatePolicyStmt(policy) => named.add_table(policy.table.as_ref(), context),
+        NodeEnum::AlterPolicyStmt(policy) => named.add_table(policy.table.as_ref(), context),
+        NodeEnum::RenameStmt(rename) => named.add_range(rename.relation.as_ref(), context),
+        NodeEnum::AlterObjectSchemaStmt(alter) => named.add_range(alter.relation.as_ref(), context),
+        NodeEnum::AlterOwnerStmt(alter) => named.add_range(alter.relation.as_ref(), context),
+        NodeEnum::AlterObjectDependsStmt(alter) => {
+            named.add_range(alter.relation.as_ref(), context);
+        }
+        NodeEnum::RefreshMatViewStmt(refresh) => {
+            named.add_range(refresh.relation.as_ref(), context);
+        }
+        NodeEnum::CreateStatsStmt(statistics) => named.add_ranges(&statistics.relations, context),
+        NodeEnum::TruncateStmt(truncate) => named.add_ranges(&truncate.relations, context),
+        NodeEnum::GrantStmt(grant)
+            if grant.targtype() == GrantTargetType::AclTargetObject
+                && grant.objtype() == ObjectType::ObjectTable =>
+        {
+            named.add_ranges(&grant.objects, context);
+        }
+        NodeEnum::DropStmt(drop) => {
+            for object in &drop.objects {
+                named.add(dropped_from(drop, object, context));
+            }
+        }
+        _ => named.other = true,
+    }
+    named
+}
+
+/// The table that a DROP of this object is about: itself, or what it belongs to.
+fn dropped_from<'a>(
+    drop: &DropStmt,
+    object: &Node,
+    context: &Context<'a>,
+) -> Option<&'a std::sync::Arc<Relation>> {
+    let parts_behind = match drop.remove_type() {
+        ObjectType::ObjectTable | ObjectType::ObjectMatview | ObjectType::ObjectForeignTable => 0,
+        ObjectType::ObjectTrigger | ObjectType::ObjectRule | ObjectType::ObjectPolicy => 1,
+        _ => return None,
+    };
+    let Some(NodeEnum::List(list)) = &object.node else { return None };
+    let parts: Vec<&str> = list.items.iter().filter_map(string).collect();
+    let (schema, name) = match &parts[..parts.len().checked_sub(parts_behind)?] {
+        [.., schema, name] => (Some(*schema), *name),
+        [name] => (None, *name),
+        [] => return None,
+    };
+    context.catalog.resolve(context.scope, schema, name)
+}
+
+/// The plan of a schema change that is node 1's business alone, as it is. `None`: it may be another
+/// node's as well, or the rules of placement have to be looked at behind it.
+pub(super) fn on_node_1_alone(statement: &Statement, context: &Context<'_>) -> Option<Planned> {
+    if !context.catalog.home_by_default {
+        return None;
+    }
+    let is_home = match &statement.tree {
+        // What other nodes never have.
+        NodeEnum::CreateSeqStmt(_)
+        | NodeEnum::CommentStmt(_)
+        | NodeEnum::SecLabelStmt(_)
+        | NodeEnum::CreateEventTrigStmt(_)
+        | NodeEnum::AlterEventTrigStmt(_)
+        | NodeEnum::CreatePublicationStmt(_)
+        | NodeEnum::AlterPublicationStmt(_)
+        | NodeEnum::CreateForeignTableStmt(_)
+        | NodeEnum::ImportForeignSchemaStmt(_)
+        | NodeEnum::CreateForeignServerStmt(_)
+        | NodeEnum::AlterForeignServerStmt(_)
+        | NodeEnum::CreateFdwStmt(_)
+        | NodeEnum::AlterFdwStmt(_)
+        | NodeEnum::CreateUserMappingStmt(_)
+        | NodeEnum::AlterUserMappingStmt(_)
+        | NodeEnum::DropUserMappingStmt(_)
+        | NodeEnum::CreateAmStmt(_)
+        | NodeEnum::CreateConversionStmt(_)
+        | NodeEnum::CreateTransformStmt(_) => true,
+        NodeEnum::DropStmt(drop) if stays_on_node_1(drop.remove_type()) => true,
+        NodeEnum::CreateStmt(create) => {
+            makes_home_table(create, statement, context) && !ties_tables(&create.table_elts)
+        }
+        NodeEnum::ViewStmt(view) => view
+            .query
+            .as_ref()
+            .and_then(|query| query.node.as_ref())
+            .is_some_and(|query| mentions::of(query, context).home.is_some()),
+        tree => named(tree, context).is_home_alone() && !changes_ties(tree),
+    };
+    is_home.then(|| at_home("it concerns node 1 alone"))
+}
+
+fn stays_on_node_1(kind: ObjectType) -> bool {
+    matches!(
+        kind,
+        ObjectType::ObjectEventTrigger
+            | ObjectType::ObjectPublication
+            | ObjectType::ObjectForeignServer
+            | ObjectType::ObjectFdw
+            | ObjectType::ObjectAccessMethod
+            | ObjectType::ObjectConversion
+            | ObjectType::ObjectTransform
+    )
+}
+
+/// Whether a new table is on node 1 alone: it says so, or nothing, and its parents are.
+fn makes_home_table(create: &CreateStmt, statement: &Statement, context: &Context<'_>) -> bool {
+    let says_home =
+        statement.distribute_by.as_ref().is_none_or(|wanted| *wanted == DistributeBy::Home);
+    let mut parents = Named::default();
+    parents.add_ranges(&create.inh_relations, context);
+    says_home && parents.spread.is_empty()
+}
+
+/// Whether among these elements of a table is a foreign key: whether it can be depends on where the
+/// other table is.
+fn ties_tables(elements: &[Node]) -> bool {
+    let is_foreign = |node: &Node| match &node.node {
+        Some(NodeEnum::Constraint(constraint)) => constraint.contype() == ConstrType::ConstrForeign,
+        _ => false,
+    };
+    elements.iter().any(|element| match &element.node {
+        Some(NodeEnum::ColumnDef(column)) => column.constraints.iter().any(is_foreign),
+        _ => is_foreign(element),
+    })
+}
+
+/// The same for changes of a table.
+fn changes_ties(tree: &NodeEnum) -> bool {
+    let NodeEnum::AlterTableStmt(alter) = tree else { return false };
+    alter.cmds.iter().any(|command| match &command.node {
+        Some(NodeEnum::AlterTableCmd(command)) => changes_tie(command),
+        _ => true,
+    })
+}
+
+fn changes_tie(command: &AlterTableCmd) -> bool {
+    match command.subtype() {
+        AlterTableType::AtAttachPartition | AlterTableType::AtAddInherit => true,
+        AlterTableType::AtAddColumn | AlterTableType::AtAddConstraint => command
+            .def
+            .as_deref()
+            .is_some_and(|definition| ties_tables(std::slice::from_ref(definition))),
+        _ => false,
+    }
+}
+
+/// Says of a planned schema change which nodes it is for.
+pub(super) fn with_scope(
+    mut plan: Planned,
+    statement: &Statement,
+    context: &Context<'_>,
+) -> Result<Planned, Refusal> {
+    if !context.catalog.home_by_default {
+        return Ok(plan);
+    }
+    let tree = &statement.tree;
+    let (Plan::Ddl(ddl) | Plan::CreateTableAs { ddl, .. }) = &mut plan.plan else {
+        return Ok(plan);
+    };
+    ddl.scope = match tree {
+        NodeEnum::CreateStmt(create) if makes_home_table(create, statement, context) => {
+            DdlScope::Home
+        }
+        NodeEnum::CreateTableAsStmt(_) | NodeEnum::SelectStmt(_)
+            if statement.distribute_by.as_ref().is_none_or(|by| *by == DistributeBy::Home) =>
+        {
+            DdlScope::Home
+        }
+        _ => {
+            let named = named(tree, context);
+            if named.is_home_alone() {
+                DdlScope::Home
+            } else {
+                let others = on_others(tree, &named, context)?;
+                let brings = may_need_more(tree);
+                DdlScope::Shared { relations: named.spread, brings, others }
+            }
+        }
+    };
+    if ddl.scope == DdlScope::Home {
+        "it concerns node 1 alone".clone_into(&mut plan.why);
+    }
+    Ok(plan)
+}
+
+/// Whether tables may need more than before: what another node lacks of it has to be brought there.
+fn may_need_more(tree: &NodeEnum) -> bool {
+    matches!(
+        tree,
+        NodeEnum::AlterTableStmt(_)
+            | NodeEnum::IndexStmt(_)
+            | NodeEnum::CreateTrigStmt(_)
+            | NodeEnum::RuleStmt(_)
+            | NodeEnum::CreatePolicyStmt(_)
+            | NodeEnum::AlterPolicyStmt(_)
+            | NodeEnum::CreateStatsStmt(_)
+    )
+}
+
+/// What a statement says on other nodes, if it is not the same.
+fn on_others(
+    tree: &NodeEnum,
+    named: &Named,
+    context: &Context<'_>,
+) -> Result<Option<String>, Refusal> {
+    let is_spread = |node: &Node| match &node.node {
+        Some(NodeEnum::RangeVar(range)) => context
+            .relation(range)
+            .is_some_and(|relation| relation.placement != Placement::Home),
+        _ => true,
+    };
+    let changed = match tree {
+        NodeEnum::DropStmt(drop) => {
+            let mut drop = drop.clone();
+            let all = drop.clone();
+            drop.objects.retain(|object| {
+                dropped_from(&all, object, context)
+                    .is_none_or(|relation| relation.placement != Placement::Home)
+            });
+            drop.missing_ok = true;
+            NodeEnum::DropStmt(drop)
+        }
+        NodeEnum::TruncateStmt(truncate) if named.home => {
+            let mut truncate = truncate.clone();
+            truncate.relations.retain(is_spread);
+            NodeEnum::TruncateStmt(truncate)
+        }
+        NodeEnum::GrantStmt(grant) if named.home => {
+            let mut grant = grant.clone();
+            grant.objects.retain(is_spread);
+            NodeEnum::GrantStmt(grant)
+        }
+        NodeEnum::CreateSchemaStmt(create) if !create.schema_elts.is_empty() => {
+            let mut create = create.clone();
+            create.schema_elts.clear();
+            NodeEnum::CreateSchemaStmt(create)
+        }
+        _ => return Ok(None),
+    };
+    deparse(&changed).map(Some)
+}
+
+/// A statement about tables that are all on node 1, or are not known: LOCK, VACUUM and their kin.
+pub(in crate::planner) fn at_home_if_all<'n>(
+    ranges: impl Iterator<Item = Option<&'n RangeVar>>,
+    context: &Context<'_>,
+) -> Option<Planned> {
+    let mut named = Named::default();
+    ranges.for_each(|range| named.add_range(range, context));
+    (context.catalog.home_by_default && named.is_home_alone())
+        .then(|| planned(at_home("").plan, "its tables are on node 1 alone"))
+}
