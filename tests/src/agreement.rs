@@ -44,15 +44,29 @@ const LEFT_OPEN: &str = "
     WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()
           AND state LIKE 'idle in transaction%'";
 
-/// Says in which ways the nodes do not agree; empty if they do. No client may be at work meanwhile.
+/// What of node 1's schema the other nodes have.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Others {
+    /// All of it.
+    #[default]
+    HaveAll,
+    /// What is spread, and what that needs.
+    HaveWhatIsSpread,
+}
+
+/// Says in which ways the nodes do not agree, if all of them have the whole schema; empty if they do. No client may be at work meanwhile.
 ///
 /// Errors: a node cannot be asked.
 pub fn disagreements(nodes: &[Endpoint]) -> Result<Vec<String>> {
+    disagreements_where(nodes, Others::HaveAll)
+}
+
+/// The same, where the other nodes have all of the schema or not.
+pub fn disagreements_where(nodes: &[Endpoint], others: Others) -> Result<Vec<String>> {
     let mut clients = nodes.iter().map(Client::connect).collect::<Result<Vec<_>>>()?;
     let mut found = Vec::new();
-    for (what, question) in [("schema", SCHEMA), ("placements", PLACEMENTS)] {
-        compare(&mut clients, what, question, &mut found)?;
-    }
+    compare(&mut clients, "schema", SCHEMA, others, &mut found)?;
+    compare(&mut clients, "placements", PLACEMENTS, Others::HaveAll, &mut found)?;
     let Some(home) = clients.first_mut() else { return Ok(found) };
     let replicated = home.query(
         "SELECT relation::regclass::text FROM tutti.placement JOIN pg_class c ON c.oid = relation \
@@ -60,7 +74,8 @@ pub fn disagreements(nodes: &[Endpoint]) -> Result<Vec<String>> {
     )?;
     for table in replicated.into_iter().flatten().flatten() {
         let rows = format!("SELECT t::text FROM {table} t ORDER BY t::text COLLATE \"C\"");
-        compare(&mut clients, &format!("replicated table {table}"), &rows, &mut found)?;
+        let what = format!("replicated table {table}");
+        compare(&mut clients, &what, &rows, Others::HaveAll, &mut found)?;
     }
     for (index, client) in clients.iter_mut().enumerate() {
         let node = index + 1;
@@ -87,11 +102,12 @@ fn left_open(client: &mut Client) -> Result<Vec<String>> {
     }
 }
 
-/// Asks all nodes the same; every answer must be node 1's.
+/// Asks all nodes the same; every answer must be node 1's, or a part of it.
 fn compare(
     clients: &mut [Client],
     what: &str,
     question: &str,
+    others: Others,
     found: &mut Vec<String>,
 ) -> Result<()> {
     let mut first = None;
@@ -102,7 +118,11 @@ fn compare(
             first = Some(rows);
             continue;
         };
-        if rows != *expected {
+        let agrees = match others {
+            Others::HaveAll => rows == *expected,
+            Others::HaveWhatIsSpread => rows.iter().all(|row| expected.contains(row)),
+        };
+        if !agrees {
             let example = rows
                 .iter()
                 .find(|row| !expected.contains(row))

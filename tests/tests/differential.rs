@@ -4,23 +4,37 @@
 //! `tutti_tests::differential`.
 
 use anyhow::Result;
+use tutti_gateway::{Config, DefaultDistribution};
+use tutti_tests::agreement::Others;
 use tutti_tests::differential::{Protocol, Stage};
-use tutti_tests::gateway::TestCluster;
+use tutti_tests::gateway::{TestCluster, config};
 use tutti_tests::servers;
 use tutti_tests::suite::{Choice, judge, run_all};
 
 fn compare_with_cluster(nodes: u16, protocols: &[Protocol]) -> Result<()> {
+    compare_with(nodes, protocols, Others::HaveAll)
+}
+
+/// `others`: where tables are that say nothing, on all nodes or on node 1 alone.
+fn compare_with(nodes: u16, protocols: &[Protocol], others: Others) -> Result<()> {
     let choice = Choice::from_environment();
     if !choice.allows(2, &nodes.to_string()) {
         return Ok(());
     }
     let protocols = if choice.is_made() { &Protocol::ALL } else { protocols };
     let plain = servers::start(1)?;
-    let mut cluster = TestCluster::start(nodes)?;
+    let servers = servers::start(nodes)?;
+    let default_distribution = match others {
+        Others::HaveAll => DefaultDistribution::Replicated,
+        Others::HaveWhatIsSpread => DefaultDistribution::Home,
+    };
+    let config = Config { default_distribution, ..config(&servers, String::new()) };
+    let mut cluster = TestCluster::start_configured(servers, config)?;
     let stage = Stage {
         expected: servers::endpoint(&plain, 0),
         subject: cluster.endpoint(),
         nodes: cluster.nodes(),
+        others,
     };
     judge(&run_all(&stage, protocols, &choice)?, &choice);
     cluster.stop_gateway()
@@ -39,4 +53,9 @@ fn a_cluster_of_two_nodes_answers_like_postgresql() -> Result<()> {
 #[test]
 fn a_cluster_of_three_nodes_answers_like_postgresql() -> Result<()> {
     compare_with_cluster(3, &[Protocol::Simple])
+}
+
+#[test]
+fn tables_at_home_beside_others_answer_like_postgresql() -> Result<()> {
+    compare_with(3, &[Protocol::Simple], Others::HaveWhatIsSpread)
 }

@@ -3,6 +3,7 @@
 //! Owns: that a script compares only what PostgreSQL promises, and that the tester finds differences.
 
 use anyhow::{Result, ensure};
+use tutti_tests::agreement::Others;
 use tutti_tests::client::Client;
 use tutti_tests::differential::{Protocol, Setting, Stage};
 use tutti_tests::script::{Placement, Script};
@@ -20,7 +21,7 @@ fn scripts_fix_what_they_compare() -> Result<()> {
         &[("enable_hashagg", "off"), ("enable_hashjoin", "off"), ("enable_indexscan", "off")],
     )?;
     let (expected, subject) = (servers::endpoint(&one, 0), servers::endpoint(&other, 0));
-    let stage = Stage { expected, subject, nodes: Vec::new() };
+    let stage = Stage { expected, subject, nodes: Vec::new(), others: Others::default() };
     let protocols = if choice.is_made() { &Protocol::ALL[..] } else { &[Protocol::Simple] };
     judge(&run_all(&stage, protocols, &choice)?, &choice);
     Ok(())
@@ -33,7 +34,7 @@ fn a_difference_is_found() -> Result<()> {
     let (expected, subject) = (servers::endpoint(&servers, 0), servers::endpoint(&servers, 1));
     Client::connect(&expected)?.query("CREATE TABLE t (a int); INSERT INTO t VALUES (1), (2)")?;
     Client::connect(&subject)?.query("CREATE TABLE t (a int8); INSERT INTO t VALUES (1), (3)")?;
-    let stage = Stage { expected, subject, nodes: Vec::new() };
+    let stage = Stage { expected, subject, nodes: Vec::new(), others: Others::default() };
     let text = "SELECT count(*) FROM t;\nSELECT a FROM t WHERE a = 1;\nSELECT a::int FROM t;\n\
                 SELECT 1 / (a - 3) FROM t;\nSELECT a::text FROM t WHERE a < 2;\n";
     let script = Script::parse(text)?;

@@ -222,7 +222,8 @@ impl Session {
     }
 
     async fn oid_of(&mut self, table: &Registration) -> Result<u32, Failure> {
-        let name = format!("{}.{}", quote_identifier(&table.schema), quote_identifier(&table.table));
+        let name =
+            format!("{}.{}", quote_identifier(&table.schema), quote_identifier(&table.table));
         let sql = format!("SELECT {}::pg_catalog.regclass::pg_catalog.oid", quote_literal(&name));
         let rows = self.link(NodeId::HOME).await?.query(&sql).await?;
         let oid = rows.first().and_then(|rows| rows.text(0, 0)?.parse().ok());

@@ -54,7 +54,12 @@ pub(super) fn plan_ddl(statement: &Statement, context: &Context<'_>) -> Result<P
                 let name = mentions::of_relation(relation, context).distributed;
                 refuse_materialized(name.as_deref())?;
             }
-            Ok(everywhere(Ddl { creates: None, may_drop: false, touches_sequences: false, ..Ddl::default() }))
+            Ok(everywhere(Ddl {
+                creates: None,
+                may_drop: false,
+                touches_sequences: false,
+                ..Ddl::default()
+            }))
         }
         _ => Ok(everywhere(Ddl {
             creates: None,
@@ -105,9 +110,12 @@ fn plan_materialized_view(
         return Err(refused::execute());
     };
     match query::plan_select(select, context)?.plan {
-        Plan::One { node: NodeChoice::Home | NodeChoice::Any, .. } => {
-            Ok(everywhere(Ddl { creates: None, may_drop: false, touches_sequences: false, ..Ddl::default() }))
-        }
+        Plan::One { node: NodeChoice::Home | NodeChoice::Any, .. } => Ok(everywhere(Ddl {
+            creates: None,
+            may_drop: false,
+            touches_sequences: false,
+            ..Ddl::default()
+        })),
         _ => Err(refused::materialized("its query")),
     }
 }

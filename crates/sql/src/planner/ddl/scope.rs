@@ -301,9 +301,9 @@ fn on_others(
     context: &Context<'_>,
 ) -> Result<Option<String>, Refusal> {
     let is_spread = |node: &Node| match &node.node {
-        Some(NodeEnum::RangeVar(range)) => context
-            .relation(range)
-            .is_some_and(|relation| relation.placement != Placement::Home),
+        Some(NodeEnum::RangeVar(range)) => {
+            context.relation(range).is_some_and(|relation| relation.placement != Placement::Home)
+        }
         _ => true,
     };
     let changed = match tree {
