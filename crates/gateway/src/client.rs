@@ -51,6 +51,8 @@ pub struct Client {
     incoming: BytesMut,
     outgoing: BytesMut,
     captured: Option<BytesMut>,
+    /// Bytes that were sent.
+    sent: u64,
     /// Reported settings as the client knows them.
     told: HashMap<String, String>,
     /// Reported settings as nodes have told them since the last ReadyForQuery.
@@ -79,6 +81,7 @@ impl Client {
             incoming: BytesMut::new(),
             outgoing: BytesMut::new(),
             captured: None,
+            sent: 0,
             told: HashMap::new(),
             reported: Vec::new(),
             peer,
@@ -264,6 +267,12 @@ impl Client {
         self.captured.as_mut().unwrap_or(&mut self.outgoing)
     }
 
+    /// How many bytes have been written for the client since the session began. While answers are
+    /// kept, those do not count.
+    pub fn written(&self) -> u64 {
+        self.sent + self.outgoing.len() as u64
+    }
+
     /// Sends what is buffered if it is much.
     pub async fn flush_if_full(&mut self) -> Result<(), ClientError> {
         if self.outgoing.len() < FLUSH_BYTES { Ok(()) } else { self.flush().await }
@@ -271,6 +280,7 @@ impl Client {
 
     /// Sends what is buffered.
     pub async fn flush(&mut self) -> Result<(), ClientError> {
+        self.sent += self.outgoing.len() as u64;
         if !self.outgoing.is_empty() || self.stream.holds_output() {
             self.stream.write_all(&mut self.outgoing).await?;
         }
@@ -283,7 +293,10 @@ impl Client {
         if HELD_BYTES_MAX < self.outgoing.len() {
             return self.flush().await;
         }
-        Ok(self.stream.write_at_once(&mut self.outgoing)?)
+        let before = self.outgoing.len();
+        let written = self.stream.write_at_once(&mut self.outgoing);
+        self.sent += (before - self.outgoing.len()) as u64;
+        Ok(written?)
     }
 
     /// From now on answers are kept instead of sent, until [`Self::end_capture`].

@@ -21,7 +21,9 @@ use std::time::Duration;
 use tutti_txn::WaitGraph;
 use tutti_txn::wait_graph::{Victim, Wait};
 
-pub use activity::{Activities, Activity, TERMINATED, TERMINATED_MESSAGE};
+pub use activity::{
+    Activities, Activity, TERMINATED, TERMINATED_MESSAGE, overtaken, says_overtaken,
+};
 use look::{LockWait, Monitors, Party, sql_node};
 
 use crate::shared::Shared;

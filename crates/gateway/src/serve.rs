@@ -194,6 +194,7 @@ impl Housekeeper {
         }
         helpers.spawn(recovery::settler::run(self.shared.clone()));
         helpers.spawn(recovery::forget::run(self.shared.clone()));
+        helpers.spawn(catalog::publisher::run(self.shared.clone()));
         let mut rounds = tokio::time::interval(LOCK_INTERVAL);
         rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {

@@ -1,18 +1,18 @@
 //! What all sessions of one gateway share.
 //!
-//! Owns: the current catalog, the source of global transaction identifiers, the registry by which
+//! Owns: the source of global transaction identifiers, the registry by which
 //! cancel requests find their session, and decisions that may be forgotten.
 //! Never: holds a lock across an await.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 
 use tutti_sql::catalog::{Catalog, NodeId};
 use tutti_txn::decision::Decision;
 use tutti_txn::gid::{ClusterTag, Gid};
 
 use crate::backends::{Backends, Target};
-use crate::catalog::{OidMaps, Seals};
+use crate::catalog::{OidMaps, Publisher, Seals};
 use crate::config::{Config, NodeConfig};
 use crate::deadlock::Activities;
 use crate::finisher::{self, Finishers};
@@ -61,6 +61,8 @@ pub struct Shared {
     pub activities: Activities,
     /// Which nodes may be read.
     pub nodes: Arc<Nodes>,
+    /// The newest catalog.
+    pub publisher: Arc<Publisher>,
     /// What tells the nodes that a statement in a client's transaction is the gateway's.
     pub seals: Seals,
     /// Global transactions that are being committed here.
@@ -73,11 +75,8 @@ pub struct Shared {
     incarnation: u64,
     transactions: AtomicU64,
     rows_dealt: AtomicU64,
-    changes: AtomicU64,
     sessions: AtomicU64,
     draining: AtomicBool,
-    catalog: RwLock<Arc<Catalog>>,
-    oids: RwLock<Arc<OidMaps>>,
 }
 
 impl Shared {
@@ -113,6 +112,7 @@ impl Shared {
             doors,
             connections,
             nodes,
+            publisher: Publisher::new(catalog, oids),
             seals,
             live: Live::default(),
             doubts: Doubts::default(),
@@ -124,11 +124,8 @@ impl Shared {
             incarnation,
             transactions: AtomicU64::new(0),
             rows_dealt: AtomicU64::new(0),
-            changes: AtomicU64::new(0),
             sessions: AtomicU64::new(0),
             draining: AtomicBool::new(false),
-            catalog: RwLock::new(Arc::new(catalog)),
-            oids: RwLock::new(Arc::new(oids)),
         }
     }
 
@@ -139,31 +136,22 @@ impl Shared {
 
     /// The newest catalog.
     pub fn catalog(&self) -> Arc<Catalog> {
-        self.catalog.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.publisher.catalog()
     }
 
     /// Makes `known` the newest catalog, if it is another one.
     pub fn refresh_catalog(&self, known: &mut Arc<Catalog>) {
-        let newest = self.catalog.read().unwrap_or_else(PoisonError::into_inner);
-        if !Arc::ptr_eq(&newest, known) {
-            known.clone_from(&newest);
-        }
+        self.publisher.refresh(known);
     }
 
     /// How the nodes' OIDs differ from node 1's.
     pub fn oids(&self) -> Arc<OidMaps> {
-        self.oids.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Publishes a newer catalog, and the OIDs that go with it.
-    pub fn publish(&self, catalog: Catalog, oids: OidMaps) {
-        *self.oids.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(oids);
-        *self.catalog.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(catalog);
+        self.publisher.oids()
     }
 
     /// A schema change that wants no publication at once, for it concerns node 1 alone, has ended.
     pub fn note_changed(&self) {
-        self.changes.fetch_add(1, Ordering::AcqRel);
+        self.publisher.note_changed();
     }
 
     /// How to reach a node. Panics for a node that is not in the catalog.

@@ -10,6 +10,7 @@ pub mod load;
 pub mod oids;
 pub mod placement;
 mod policies;
+pub mod publisher;
 pub mod redistribute;
 mod rows;
 pub mod schema;
@@ -24,6 +25,7 @@ pub use placement::{
     PlacementKind, Registration, choose_placement, lock_tables_sql, note_change, register,
     unregister_dropped,
 };
+pub use publisher::Publisher;
 pub use redistribute::Redistribution;
 pub(crate) use rows::Answer;
 pub use seals::Seals;

@@ -49,7 +49,7 @@ impl NodeOids {
 }
 
 /// The difference between one node and node 1; empty where they agree.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Difference {
     types_to_home: HashMap<u32, u32>,
     types_from_home: HashMap<u32, u32>,
@@ -73,6 +73,15 @@ impl OidMaps {
     pub fn compare(home: &NodeOids, others: &[(NodeId, NodeOids)]) -> Self {
         let nodes = others.iter().map(|(node, oids)| (*node, difference(home, oids))).collect();
         Self { nodes }
+    }
+
+    /// For these nodes what `previous` knows still holds.
+    pub(super) fn keep_of(&mut self, previous: &Self, nodes: &[NodeId]) {
+        for node in nodes {
+            if let Some(difference) = previous.nodes.get(node) {
+                self.nodes.insert(*node, difference.clone());
+            }
+        }
     }
 
     /// Rewrites a description that `node` gave into what node 1 would have said. False if nothing

@@ -139,8 +139,7 @@ impl Redistribution {
     ) -> Result<(), GatewayError> {
         // Node 1 first, as by every statement that concerns all nodes.
         for connection in connections.values_mut() {
-            let sql = format!("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE", self.root);
-            connection.rows(&sql).await?;
+            connection.rows(&self.lock_sql()).await?;
         }
         // Rows are compared with the bucket map, so a new one must be there before they move.
         for connection in connections.values_mut() {
@@ -162,6 +161,12 @@ impl Redistribution {
             connection.query(&restore_settings()).await?;
         }
         Ok(())
+    }
+
+    /// Takes the table for this transaction alone: nobody else changes what it is or where its rows
+    /// are.
+    pub fn lock_sql(&self) -> String {
+        format!("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE", self.root)
     }
 
     async fn move_leaf(

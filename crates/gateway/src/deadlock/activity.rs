@@ -1,11 +1,12 @@
-//! What each session is at, for whoever looks for deadlocks, and the mark of a victim.
+//! What each session is at, for whoever looks for deadlocks or changes placements, and the mark of
+//! whose statement was ended.
 //!
 //! Owns: that a mark turns no other error than that of the statement for which it was made.
 //! Never: waits; a session pays a few stores per message.
 //! Start reading at [`Activity`].
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::Poll;
 
@@ -29,6 +30,8 @@ pub struct Activity {
     message: AtomicU64,
     /// Its transaction is on several nodes.
     spans: AtomicBool,
+    /// How far it is with a plan: one of the constants below.
+    plan: AtomicU8,
     mark: Mutex<Option<Mark>>,
     /// The client's socket.
     stream: Weak<TcpStream>,
@@ -40,13 +43,43 @@ pub struct Activity {
     waker: AtomicWaker,
 }
 
-/// That the session's statement was ended because of a deadlock.
+/// It depends on no placement.
+const NO_PLAN: u8 = 0;
+/// It has a plan, or is making one, and has sent nothing yet.
+const PLANNED: u8 = 1;
+/// Something of the plan may be on its way to a node.
+const SENT: u8 = 2;
+/// Placements have changed since: what has not been sent must not be.
+const OVERTAKEN: u8 = 3;
+
+const OVERTAKEN_MESSAGE: &str =
+    "could not run the statement as planned, for the placement of a table has changed meanwhile";
+
+/// What a client hears whose statement was overtaken, if it cannot be run again.
+pub fn overtaken() -> ErrorFields {
+    ErrorFields::error("40001", OVERTAKEN_MESSAGE)
+        .with(b'H', "Nothing of the statement was done. The transaction might succeed if retried.")
+}
+
+/// Whether this is what [`overtaken`] says.
+pub fn says_overtaken(error: &ErrorFields) -> bool {
+    error.message() == OVERTAKEN_MESSAGE
+}
+
+/// That the session's statement was ended.
 #[derive(Debug)]
 struct Mark {
     /// For later messages it means nothing.
     last_message: u64,
-    /// For the client.
-    detail: String,
+    why: Why,
+}
+
+#[derive(Debug)]
+enum Why {
+    /// It was the victim of a deadlock; words for the client.
+    Deadlock(String),
+    /// It waited with a plan whose placements are being changed.
+    Overtaken,
 }
 
 impl Activity {
@@ -89,11 +122,79 @@ impl Activity {
         self.spans.store(1 < count, Ordering::Relaxed);
     }
 
+    /// A plan is being made. From here on a change of placements that does not see it will be seen:
+    /// the caller looks for one after this.
+    pub fn begin_plan(&self) {
+        self.plan.store(PLANNED, Ordering::SeqCst);
+    }
+
+    /// The same, for what is sent without another wait.
+    pub fn begin_to_send(&self) {
+        self.plan.store(SENT, Ordering::SeqCst);
+    }
+
+    /// The plan has been carried out, or given up.
+    pub fn end_plan(&self) {
+        self.plan.store(NO_PLAN, Ordering::SeqCst);
+    }
+
+    /// Whether there is a plan.
+    pub fn has_plan(&self) -> bool {
+        self.plan.load(Ordering::SeqCst) != NO_PLAN
+    }
+
+    /// Whether the plan must not be carried on.
+    pub fn is_overtaken(&self) -> bool {
+        self.plan.load(Ordering::SeqCst) == OVERTAKEN
+    }
+
+    /// Something of the plan is about to be sent. False: it must not be.
+    pub fn may_send(&self) -> bool {
+        let sent = self.plan.compare_exchange(PLANNED, SENT, Ordering::SeqCst, Ordering::SeqCst);
+        sent != Err(OVERTAKEN)
+    }
+
+    /// Placements change: what has a plan and has sent nothing of it will not.
+    pub fn overtake_unsent(&self) {
+        // Nothing else has become of it if it fails.
+        let _ = self.plan.compare_exchange(PLANNED, OVERTAKEN, Ordering::SeqCst, Ordering::SeqCst);
+    }
+
+    /// Placements change: whatever is still to be sent will not.
+    pub fn overtake(&self) {
+        self.overtake_unsent();
+        let _ = self.plan.compare_exchange(SENT, OVERTAKEN, Ordering::SeqCst, Ordering::SeqCst);
+    }
+
     /// The statement that runs now is being cancelled because of this deadlock.
     pub(super) fn mark(&self, detail: String) {
+        self.put_mark(Why::Deadlock(detail));
+    }
+
+    /// The statement that runs now is being cancelled because placements change.
+    pub fn mark_overtaken(&self) {
+        self.put_mark(Why::Overtaken);
+    }
+
+    /// Whether the statement that runs now was cancelled because placements change, which this error
+    /// says. Then it may be run again: the mark is taken away.
+    pub fn take_overtaken(&self, error: &ErrorFields) -> bool {
+        let mut mark = self.locked_mark();
+        let is_ours = error.sqlstate() == CANCELED
+            && mark.as_ref().is_some_and(|mark| {
+                matches!(mark.why, Why::Overtaken)
+                    && self.message.load(Ordering::Relaxed) <= mark.last_message
+            });
+        if is_ours {
+            *mark = None;
+        }
+        is_ours
+    }
+
+    fn put_mark(&self, why: Why) {
         // A session that has not been told yet to fetch an answer does so with its next message.
         let last_message = self.message.load(Ordering::Relaxed) | 1;
-        *self.locked_mark() = Some(Mark { last_message, detail });
+        *self.locked_mark() = Some(Mark { last_message, why });
     }
 
     /// It was not cancelled after all.
@@ -101,7 +202,8 @@ impl Activity {
         *self.locked_mark() = None;
     }
 
-    /// An error as the client shall hear it: a cancellation that was our doing is a deadlock.
+    /// An error as the client shall hear it: a cancellation that was our doing is a deadlock, or a
+    /// placement that has changed.
     ///
     /// To be called where a failure is reported to the client, while its message is handled.
     #[must_use]
@@ -116,9 +218,12 @@ impl Activity {
         {
             return error;
         }
-        let mut fields = ErrorFields::error(DEADLOCK, "deadlock detected")
-            .with(b'D', mark.detail)
-            .with(b'H', HINT);
+        let mut fields = match mark.why {
+            Why::Deadlock(detail) => ErrorFields::error(DEADLOCK, "deadlock detected")
+                .with(b'D', detail)
+                .with(b'H', HINT),
+            Why::Overtaken => overtaken(),
+        };
         // Where in which statement it was still holds; which line of PostgreSQL raised it does not.
         let context = error.fields.into_iter().filter(|(code, _)| b"WPpq".contains(code));
         fields.fields.extend(context);
@@ -171,6 +276,16 @@ impl Activities {
             let activity = activity.upgrade()?;
             let message = activity.message.load(Ordering::Relaxed);
             (message % 2 == 1).then_some((*process_id, message, activity.stream.upgrade()?))
+        };
+        all.iter().filter_map(of).collect()
+    }
+
+    /// Every session but `own` that has a plan.
+    pub fn with_plans(&self, own: i32) -> Vec<(i32, Arc<Activity>)> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let of = |(process_id, activity): (&i32, &Weak<Activity>)| {
+            let activity = activity.upgrade()?;
+            (*process_id != own && activity.has_plan()).then_some((*process_id, activity))
         };
         all.iter().filter_map(of).collect()
     }

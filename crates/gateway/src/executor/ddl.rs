@@ -10,7 +10,7 @@ use tutti_sql::plan::{Access, Ddl, DdlScope, Gather};
 use super::Done;
 use super::call::Call;
 use crate::catalog::share::Wanted;
-use crate::catalog::{self, NodeOids, OidMaps, PlacementKind, Registration};
+use crate::catalog::{self, PlacementKind, Registration};
 use crate::error::GatewayError;
 use crate::failure::Failure;
 use crate::node::NodeError;
@@ -237,35 +237,13 @@ impl Session {
 
     /// Reads the catalog as this transaction sees it.
     pub(crate) async fn reload_own_catalog(&mut self) -> Result<(), Failure> {
+        let published = self.shared.catalog();
         let previous = self.catalog.clone();
         let connection = self.link(NodeId::HOME).await?.connection();
         let catalog = catalog::reload(connection, &previous).await?;
         self.catalog = std::sync::Arc::new(catalog);
         self.transaction.catalog_changed = true;
-        Ok(())
-    }
-
-    /// A transaction that changed the schema has ended: everybody gets the result.
-    ///
-    /// It is read over connections of the gateway's own. What the client's connection says is good
-    /// enough for the client alone: its operators and temporary tables may go by the names of
-    /// PostgreSQL's.
-    pub(crate) async fn publish_catalog(&mut self, committed: bool) -> Result<(), Failure> {
-        if committed {
-            let shared = self.shared.clone();
-            let mut home = shared.connections.lend(&shared.config, NodeId::HOME).await?;
-            let catalog = catalog::reload(&mut home, &self.catalog).await?;
-            let at_home = NodeOids::load(&mut home).await?;
-            shared.connections.give_back(home);
-            let mut others = Vec::new();
-            for node in catalog.nodes.iter().copied().filter(|node| *node != NodeId::HOME) {
-                let mut connection = shared.connections.lend(&shared.config, node).await?;
-                others.push((node, NodeOids::load(&mut connection).await?));
-                shared.connections.give_back(connection);
-            }
-            shared.publish(catalog, OidMaps::compare(&at_home, &others));
-        }
-        self.catalog = self.shared.catalog();
+        self.transaction.own_catalog_of = Some(published);
         Ok(())
     }
 }

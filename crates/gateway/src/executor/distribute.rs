@@ -5,7 +5,9 @@
 //! Never: decides what a row's node is, or what became of a transaction.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use tokio::time::Instant;
 use tutti_sql::catalog::{NodeId, Placement, Relation, RelationKind, quote_literal};
 use tutti_sql::plan::{Access, TuttiCall};
 use tutti_sql::statement::DistributeBy;
@@ -16,7 +18,10 @@ use super::call::Call;
 use crate::catalog::{self, Redistribution};
 use crate::failure::Failure;
 use crate::recovery::{self, InDoubt};
-use crate::session::Session;
+use crate::session::{Level, Mode, Session};
+
+/// How long a redistribution waits for changes that have been committed before.
+const CATALOG_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The columns of a function's answer.
 pub(super) fn columns_of(function: &TuttiCall) -> Vec<ColumnDescription> {
@@ -82,29 +87,34 @@ impl Session {
         table: &str,
         wanted: &DistributeBy,
     ) -> Result<String, Failure> {
-        self.need_transaction();
-        // What concerns node 1 alone is not always known at once.
+        self.need_newest_rows()?;
+        self.know_all_changes().await;
+        // What the transaction has done on node 1 alone is not known yet.
         self.enlist(NodeId::HOME, Access::Write).await?.query("SELECT 1").await?;
         self.reload_own_catalog().await?;
         let relation = self.table_named(table).await?;
-        let was_home = relation.placement == Placement::Home;
-        if was_home && *wanted == DistributeBy::Home {
+        if relation.placement == Placement::Home && *wanted == DistributeBy::Home {
             return Ok(format!("{} is on node 1", relation.name));
         }
-        if was_home {
+        // Refuses what cannot be, before anybody has to wait.
+        let redistribution = self.plan_redistribution(&relation, wanted).await?;
+        let home = self.link(NodeId::HOME).await?;
+        home.query(&redistribution.lock_sql()).await?;
+        // Whoever held the lock before may have left another table.
+        self.reload_own_catalog().await?;
+        let relation = self.table_named(table).await?;
+        if relation.placement == Placement::Home {
             self.share_tables(&[relation.oid]).await?;
         }
         for node in self.catalog.nodes.clone() {
             self.enlist(node, Access::Write).await?.query("SELECT 1").await?;
         }
+        let redistribution = self.plan_redistribution(&relation, wanted).await?;
         let catalog = self.catalog.clone();
-        let home = self.link(NodeId::HOME).await?.connection();
-        let redistribution = Redistribution::plan(home, &catalog, &relation, wanted).await?;
         let shared = self.shared.clone();
         let links = self.links.iter_mut();
         let mut connections = links.map(|(node, link)| (*node, link.connection())).collect();
-        let performed = redistribution.perform(&mut connections, &shared.seals).await;
-        performed?;
+        redistribution.perform(&mut connections, &shared.seals).await?;
         if *wanted == DistributeBy::Home && catalog.home_by_default {
             for node in self.other_nodes() {
                 let sql = format!("DROP TABLE {} CASCADE", relation.sql_name());
@@ -123,6 +133,43 @@ impl Session {
             DistributeBy::Replicated => format!("{} is replicated", relation.name),
             DistributeBy::Home => format!("{} is on node 1", relation.name),
         })
+    }
+
+    async fn plan_redistribution(
+        &mut self,
+        relation: &Relation,
+        wanted: &DistributeBy,
+    ) -> Result<Redistribution, Failure> {
+        let catalog = self.catalog.clone();
+        let home = self.link(NodeId::HOME).await?.connection();
+        Ok(Redistribution::plan(home, &catalog, relation, wanted).await?)
+    }
+
+    /// Rows that the transaction's snapshot does not see would not be moved.
+    ///
+    /// Errors: 0A000 where it has one snapshot for all its statements.
+    fn need_newest_rows(&mut self) -> Result<(), Failure> {
+        if self.transaction.mode != Mode::Explicit {
+            self.need_transaction();
+            self.transaction.characteristics.isolation = Some("read committed".to_owned());
+        }
+        if self.level() == Level::ReadCommitted {
+            return Ok(());
+        }
+        Err(Failure::unsupported(
+            "a table cannot be redistributed at this isolation level",
+            "Rows that others have committed since the transaction's snapshot would stay behind.",
+            "Use a transaction at READ COMMITTED, or none.",
+        ))
+    }
+
+    /// The newest catalog, with what plans of others need not know.
+    async fn know_all_changes(&mut self) {
+        let publisher = self.shared.publisher.clone();
+        let change = publisher.need_all();
+        // The lock, and the catalog as the transaction sees it behind it, decide.
+        publisher.wait_for(change, Instant::now() + CATALOG_PATIENCE).await;
+        self.refresh_catalog();
     }
 
     /// The table that `name` means, read as PostgreSQL reads a regclass.

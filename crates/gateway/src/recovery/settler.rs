@@ -11,6 +11,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 use tutti_sql::catalog::NodeId;
+use tutti_txn::decision::Decision;
 use tutti_txn::gid::Gid;
 
 use super::Recoverer;
@@ -63,7 +64,11 @@ async fn attempt(
     let mut open = nodes.clone();
     let settling = recoverer.settle_parts(&gid, &mut open, ATTEMPT);
     let outcome = timeout(SILENCE_LIMIT, settling).await;
-    let settled = nodes.difference(&open).copied().collect();
+    let settled: BTreeSet<_> = nodes.difference(&open).copied().collect();
+    if !settled.is_empty() && !matches!(outcome, Ok(Ok(Decision::Aborted))) {
+        // Before its nodes are opened: it may have changed the schema or a placement.
+        note_recovered(&shared);
+    }
     shared.doubts.worked(&shared.nodes, &gid, &settled, Instant::now() + PAUSE);
     match outcome {
         Ok(Ok(decision)) => {
@@ -79,6 +84,15 @@ async fn attempt(
             tracing::warn!(%gid, "a node says nothing; trying again");
             None
         }
+    }
+}
+
+/// A transaction has been committed whose session had given it up. Whoever plans from now on knows
+/// what it has changed, and what was planned before and not sent is planned again.
+fn note_recovered(shared: &Shared) {
+    shared.publisher.need_changed();
+    for (_, activity) in shared.activities.with_plans(0) {
+        activity.overtake_unsent();
     }
 }
 

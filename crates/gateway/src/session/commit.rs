@@ -7,14 +7,28 @@
 use std::collections::BTreeSet;
 
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::TransactionControl;
 use tutti_wire::error_fields::ErrorFields;
 
+use super::placement_change::PUBLISH_PATIENCE;
 use super::{Characteristics, Mode, Session, Transaction};
 use crate::executor::Done;
 use crate::failure::Failure;
 use crate::node::{NodeError, Rows};
+
+/// SQLSTATE transaction_resolution_unknown.
+const UNKNOWN_OUTCOME: &str = "08007";
+
+/// What became of a transaction.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Ended {
+    Committed,
+    Aborted,
+    /// Recovery finds out.
+    Unknown,
+}
 
 /// What a node answered.
 pub(super) type Answered = Result<Vec<Rows>, NodeError>;
@@ -137,6 +151,7 @@ impl Session {
         self.transaction.failed = false;
         self.transaction.undone = false;
         self.renew_tickets().await?;
+        // What node 1 shows behind the savepoint is what the transaction sees.
         if self.transaction.catalog_changed {
             self.reload_own_catalog().await?;
         }
@@ -199,7 +214,16 @@ impl Session {
                 .with(b'H', "Nothing was committed; retrying is safe.")
                 .into());
         }
+        self.activity.end_plan();
         let writers: Vec<_> = self.transaction.writers().collect();
+        // Held until the result is published.
+        let _hold = match self.begin_change().await {
+            Ok(hold) => hold,
+            Err(failure) => {
+                self.abandon(Ended::Aborted).await;
+                return Err(failure);
+            }
+        };
         let committed = match writers[..] {
             [] => self.commit_readers(&BTreeSet::new()).await,
             [writer] => self.commit_one_writer(writer).await,
@@ -207,11 +231,14 @@ impl Session {
         };
         match committed {
             Ok(()) => {
-                self.adopt_settings().await?;
-                self.end_transaction(true).await
+                self.adopt_settings().await;
+                self.end_transaction(Ended::Committed).await;
+                Ok(())
             }
             Err(failure) => {
-                self.abandon().await?;
+                let unknown = matches!(&failure,
+                    Failure::Statement(error) if error.sqlstate() == UNKNOWN_OUTCOME);
+                self.abandon(if unknown { Ended::Unknown } else { Ended::Aborted }).await;
                 Err(failure)
             }
         }
@@ -265,11 +292,13 @@ impl Session {
 
     /// Rolls the transaction back on every node, if there is one.
     pub(crate) async fn rollback(&mut self) -> Result<(), Failure> {
-        self.abandon().await
+        self.abandon(Ended::Aborted).await;
+        Ok(())
     }
 
     /// Ends whatever part of the transaction is still open on any node, and forgets it.
-    async fn abandon(&mut self) -> Result<(), Failure> {
+    async fn abandon(&mut self, ended: Ended) {
+        self.activity.end_plan();
         let nodes: Vec<_> = self
             .transaction
             .nodes
@@ -284,10 +313,13 @@ impl Session {
                 self.links.remove(&node);
             }
         }
-        self.end_transaction(false).await
+        self.end_transaction(ended).await;
     }
 
-    async fn end_transaction(&mut self, committed: bool) -> Result<(), Failure> {
+    /// The session forgets its transaction. What became of it is decided, so nothing that fails here
+    /// is told: what is missing is made up for before the next statement, or ends the session.
+    async fn end_transaction(&mut self, how: Ended) {
+        let committed = how == Ended::Committed;
         let ended = std::mem::take(&mut self.transaction);
         self.activity.note_nodes(0);
         let Transaction { mode, catalog_changed, scope_changed, changed_defaults, listens, .. } =
@@ -310,12 +342,36 @@ impl Session {
         self.pass_reports_on();
         self.cursors.retain(|_, (_, holds)| *holds);
         if catalog_changed {
-            self.publish_catalog(committed).await?;
+            self.publish_change(how).await;
         }
         if catalog_changed || (scope_changed && !committed) {
-            self.refresh_scope().await?;
+            self.refresh_scope_if_possible().await;
         }
-        Ok(())
+    }
+
+    /// A transaction that changed the schema has ended: everybody gets the result.
+    async fn publish_change(&mut self, how: Ended) {
+        let publisher = self.shared.publisher.clone();
+        if how != Ended::Aborted {
+            let change = publisher.need_changed();
+            // Where it is not known, recovery will say so again.
+            let give_up = Instant::now() + PUBLISH_PATIENCE;
+            if how == Ended::Committed && !publisher.wait_for(change, give_up).await {
+                tracing::warn!("a change of the schema is committed and could not be read yet");
+            }
+        }
+        self.catalog = self.shared.catalog();
+    }
+
+    /// Asks at once how names are seen now, if node 1 answers; else before the next statement.
+    async fn refresh_scope_if_possible(&mut self) {
+        self.scope_is_stale = true;
+        if !self.shared.nodes.is_open(NodeId::HOME) {
+            return;
+        }
+        if let Err(failure) = self.refresh_scope().await {
+            tracing::info!(?failure, "node 1 cannot say yet how a session sees names");
+        }
     }
 
     /// Settings that ended with the transaction: the client hears what they are now.

@@ -51,6 +51,7 @@ impl Session {
         let Some(mut flight) = self.recognise() else { return Ok(false) };
         if !self.is_admitted_at_once() {
             // The long way would wait for the same, and cost more behind it.
+            self.activity.end_plan();
             match self.shared.pool.admit(&self.user).await {
                 Ok(permit) => self.permit = Some(permit),
                 Err(full) => {
@@ -64,7 +65,17 @@ impl Session {
             flight = again;
         }
         let Some(node) = self.send(&flight) else { return Ok(false) };
+        let (is_outside, written) = (!self.transaction.is_open(), self.client.written());
         let ran = self.finish(node).await;
+        if ran.is_err()
+            && is_outside
+            && written == self.client.written()
+            && self.is_to_run_again(&ran)
+        {
+            // The client's messages are still there.
+            return Ok(false);
+        }
+        self.take(&flight);
         self.end_statement(ran).await?;
         Ok(true)
     }
@@ -85,7 +96,15 @@ impl Session {
         if !is_plain || !self.pipeline.is_at_rest() || self.shared.config.switches.check_plans {
             return None;
         }
+        // As `begin_statement`, if it had nothing to wait for or to do.
+        self.activity.begin_to_send();
+        if !self.shared.publisher.is_at_rest() {
+            return None;
+        }
         self.refresh_catalog();
+        if self.has_older_snapshot() || (self.scope_is_stale && !self.catalog.is_solo()) {
+            return None;
+        }
         let basis = self.basis()?;
         let unread = self.client.unread();
         match Flight::look(unread)? {
@@ -205,7 +224,6 @@ impl Session {
                 self.portals.insert(String::new(), portal);
             }
         }
-        self.take(flight);
         Some(node)
     }
 

@@ -14,6 +14,7 @@ use tutti_wire::error_fields::ErrorFields;
 
 use super::transaction::{Entrance, INSERT_TICKET, Level, Mode};
 use super::{Characteristics, Link, Session, Transaction};
+use crate::deadlock::overtaken;
 use crate::failure::Failure;
 use crate::isolation::serial::Writer;
 use crate::isolation::snapshots::Kind;
@@ -64,6 +65,10 @@ impl Session {
             self.transaction.record(node, access);
             self.activity.note_nodes(self.transaction.nodes.len());
         }
+        // Last of all: whoever asks for a link writes to it without another wait.
+        if !self.activity.may_send() {
+            return Err(overtaken().into());
+        }
         Ok(self.links.get_mut(&node).expect("opened above"))
     }
 
@@ -111,6 +116,8 @@ impl Session {
             read_only: Some(true),
             deferrable: Some(true),
         };
+        // Rows that are moved later are where they were, seen by this snapshot.
+        self.transaction.snapshot_catalog = Some(self.shared.catalog());
         if wanted && self.transaction.characteristics == deferrable {
             self.take_safe_snapshot().await?;
         } else if wanted {

@@ -13,6 +13,7 @@ mod isolation;
 mod lending;
 mod link;
 mod links;
+mod placement_change;
 mod planning;
 mod prepared;
 mod settings;
@@ -84,8 +85,8 @@ pub struct Session {
     /// Node of each SQL cursor, and whether it outlives its transaction.
     pub(crate) cursors: HashMap<String, (NodeId, bool)>,
     scope_changes: u64,
-    /// The schema has changed since names were looked up: in a cluster of one node's tables they do
-    /// not matter.
+    /// The schema has changed since names were looked up, in a cluster of one node's tables, where they
+    /// do not matter; or node 1 could not be asked. The next statement to which they matter asks.
     scope_is_stale: bool,
     /// New sessions may begin with other settings or rights than the pool's connections have.
     changed_defaults: bool,
@@ -216,6 +217,9 @@ impl Session {
     /// Serves the client until it leaves.
     pub async fn run(mut self) -> Result<(), ClientError> {
         loop {
+            if self.pipeline.is_at_rest() {
+                self.activity.end_plan();
+            }
             self.return_links().await?;
             self.activity.end_message();
             if !self.wait_for_message().await? {

@@ -1,13 +1,16 @@
 //! From a text to a plan, by what the gateway knows already wherever it can.
 //!
-//! Owns: the order in which the caches are asked, and when they are passed by: while the transaction
-//! sees a catalog of its own. Never: keeps a plan (`plans` does) nor makes one (`tutti_sql` does).
-//! Start reading at [`Session::plan_by_shape`].
+//! Owns: when a statement may be planned, the order in which the caches are asked, and when they are
+//! passed by: while the transaction sees a catalog of its own, or has a snapshot from before the
+//! newest one. Never: keeps a plan (`plans` does) nor makes one (`tutti_sql` does).
+//! Start reading at [`Session::begin_statement`], then [`Session::plan_by_shape`].
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
-use tutti_sql::catalog::Catalog;
+use tokio::time::Instant;
+use tutti_sql::catalog::{Catalog, Placement};
 use tutti_sql::plan::{Plan, Planned, TransactionControl};
 use tutti_sql::planner::{self, Context, Unfit};
 use tutti_sql::refusal::Refusal;
@@ -15,8 +18,12 @@ use tutti_sql::shape::{Scanner, Shape};
 use tutti_sql::statement::Statement;
 
 use super::Session;
+use crate::deadlock::overtaken;
 use crate::failure::Failure;
 use crate::plans::{Basis, OfShape};
+
+/// How long a statement waits while a change of the schema is committed and read.
+const REST_PATIENCE: Duration = Duration::from_secs(15);
 
 /// What a session keeps for finding plans quickly.
 #[derive(Debug, Default)]
@@ -49,6 +56,103 @@ pub(super) enum ByShape {
 }
 
 impl Session {
+    /// Before a statement is planned: waits while a change of the schema is being committed and
+    /// published (`placement_change` says why), and sees to what is known of names and tables.
+    ///
+    /// Errors: 57P03 if that takes long.
+    pub(super) async fn begin_statement(&mut self, text: &str) -> Result<(), Failure> {
+        self.activity.end_plan();
+        // They depend on no table; and what waits for the end of a transaction must not hold it up.
+        if self.transaction.failed || is_transaction_control(text) {
+            return Ok(());
+        }
+        let give_up = Instant::now() + REST_PATIENCE;
+        loop {
+            if !self.shared.publisher.wait_for_rest(give_up).await {
+                let message =
+                    "a change of the schema is being committed, or the catalog is being read";
+                return Err(Failure::Statement(Box::new(
+                    tutti_wire::error_fields::ErrorFields::error("57P03", message)
+                        .with(b'H', "Nothing was done; retrying is safe."),
+                )));
+            }
+            self.renew_own_catalog().await?;
+            self.refresh_catalog();
+            if self.scope_is_stale && !self.catalog.is_solo() {
+                self.refresh_scope().await?;
+            }
+            self.activity.begin_plan();
+            if self.shared.publisher.is_at_rest() {
+                return Ok(());
+            }
+            self.activity.end_plan();
+        }
+    }
+
+    /// The same for one of several messages of a flight, whose plans may be at work already.
+    pub(super) async fn begin_statement_of_flight(&mut self, text: &str) -> Result<(), Failure> {
+        if self.pipeline.has_sent_nothing() || !self.activity.has_plan() {
+            return self.begin_statement(text).await;
+        }
+        match self.activity.is_overtaken() {
+            true => Err(overtaken().into()),
+            false => Ok(()),
+        }
+    }
+
+    /// What a transaction sees of its own changes is what others have committed, and these. Where
+    /// that has become more, it is read again.
+    async fn renew_own_catalog(&mut self) -> Result<(), Failure> {
+        if !self.transaction.catalog_changed {
+            return Ok(());
+        }
+        let published = self.shared.catalog();
+        let is_of = |of: &Arc<Catalog>| Arc::ptr_eq(of, &published);
+        match self.transaction.own_catalog_of.as_ref().is_some_and(is_of) {
+            true => Ok(()),
+            false => self.reload_own_catalog().await,
+        }
+    }
+
+    /// Whether catalogs have been published since the transaction's snapshot.
+    pub(super) fn has_older_snapshot(&self) -> bool {
+        let Some(of) = &self.transaction.snapshot_catalog else { return false };
+        !Arc::ptr_eq(of, &self.catalog)
+    }
+
+    /// With a snapshot from before its rows were moved a table is not to be read: they are not where
+    /// the snapshot sees them.
+    ///
+    /// Errors: 40001.
+    fn refuse_moved(&self, statement: &Statement) -> Result<(), Failure> {
+        let Some(old) = self.transaction.snapshot_catalog.as_ref() else { return Ok(()) };
+        // What the transaction itself has moved it sees where it is now.
+        let published = self.shared.catalog();
+        if Arc::ptr_eq(old, &published) {
+            return Ok(());
+        }
+        let context =
+            Context { catalog: &published, scope: &self.scope, collects_replicated: false };
+        for relation in planner::relations_of(statement, &context) {
+            let before = old.relations.get(&relation.schema).and_then(|of| of.get(&relation.name));
+            // A table that is not known was made later, or when every statement was node 1's.
+            let has_moved = before.map_or(relation.placement != Placement::Home, |before| {
+                before.oid == relation.oid && before.placement != relation.placement
+            });
+            if has_moved || old.maps.iter().any(|(id, map)| published.maps.get(id) != Some(map)) {
+                let message = format!(
+                    "could not access relation \"{}\" due to a change of its placement",
+                    relation.name
+                );
+                return Err(tutti_wire::error_fields::ErrorFields::error("40001", message)
+                    .with(b'D', "The transaction's snapshot is older than the placement.")
+                    .with(b'H', "The transaction might succeed if retried.")
+                    .into());
+            }
+        }
+        Ok(())
+    }
+
     /// What plans depend on at the moment; `None` if nobody else can use what this session plans.
     pub(super) fn basis(&mut self) -> Option<Basis> {
         if self.transaction.catalog_changed {
@@ -73,6 +177,9 @@ impl Session {
     /// The plan of a text, if its shape is known: without parsing it.
     pub(super) fn plan_by_shape(&mut self, text: &str) -> Result<ByShape, Failure> {
         self.refresh_catalog();
+        if self.has_older_snapshot() {
+            return Ok(ByShape::Never);
+        }
         let Some(basis) = self.basis() else { return Ok(ByShape::Never) };
         let Some(shape) = self.planning.scanner.scan(text) else { return Ok(ByShape::Never) };
         let plans = &self.shared.plans;
@@ -111,6 +218,9 @@ impl Session {
     /// The plan of a statement, made now or before, unless the transaction has failed.
     pub(crate) fn plan(&mut self, statement: &Statement) -> Result<Arc<Planned>, Failure> {
         self.refresh_catalog();
+        if self.has_older_snapshot() {
+            self.refuse_moved(statement)?;
+        }
         let basis = self.basis();
         if let Some(basis) = basis
             && let Some(planned) = self.shared.plans.of_text(basis, statement)
@@ -164,6 +274,15 @@ impl Session {
             }
         }
     }
+}
+
+/// Whether a text begins with a command that begins or ends a transaction, or part of one.
+fn is_transaction_control(text: &str) -> bool {
+    const WORDS: [&str; 8] =
+        ["begin", "start", "commit", "end", "rollback", "abort", "savepoint", "release"];
+    let text = text.trim_start();
+    let word = text.split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default();
+    WORDS.iter().any(|known| word.eq_ignore_ascii_case(known))
 }
 
 /// What a failed transaction still accepts.

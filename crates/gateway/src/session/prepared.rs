@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use tutti_sql::catalog::{NodeId, quote_literal};
+use tutti_sql::catalog::{Catalog, NodeId, quote_literal};
 use tutti_sql::plan::{Access, Own, Planned, Prepared};
 use tutti_sql::planner;
 use tutti_sql::statement::Statement;
@@ -132,6 +132,8 @@ pub struct Unrun {
     pub id: StatementId,
     /// The plan.
     pub planned: Arc<Planned>,
+    /// What it was planned with.
+    pub catalog: Arc<Catalog>,
     /// The statement.
     pub parsed: Arc<Statement>,
     /// Values and formats.

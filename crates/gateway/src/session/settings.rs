@@ -427,14 +427,14 @@ impl Session {
     }
 
     /// The transaction committed: its settings are the session's, also on nodes that were not in it.
-    pub(crate) async fn adopt_settings(&mut self) -> Result<(), Failure> {
+    pub(crate) async fn adopt_settings(&mut self) {
         let kept: Vec<(String, String)> = self
             .transaction
             .kept_settings()
             .map(|(name, sql)| (name.to_owned(), sql.to_owned()))
             .collect();
         if kept.is_empty() {
-            return Ok(());
+            return;
         }
         let outside: Vec<_> = self
             .links
@@ -451,15 +451,17 @@ impl Session {
             }
         }
         for node in outside {
-            if let Some(link) = self.links.get_mut(&node) {
-                link.connection().flush().await?;
+            let Some(link) = self.links.get_mut(&node) else { continue };
+            if let Err(error) = link.connection().flush().await {
+                tracing::debug!(%node, %error, "a connection was lost behind a commit");
+                self.links.remove(&node);
+                self.end_if_bound(node);
             }
         }
         let state = self.settings.state();
         for link in self.links.values_mut() {
             link.state = state.clone();
         }
-        Ok(())
     }
 }
 

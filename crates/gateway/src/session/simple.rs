@@ -13,6 +13,7 @@ use tutti_wire::frontend::{self, Message};
 use super::planning::ByShape;
 use super::{Mode, Session};
 use crate::client::ClientError;
+use crate::deadlock::says_overtaken;
 use crate::executor::{Call, Done};
 use crate::failure::Failure;
 
@@ -57,12 +58,17 @@ impl Session {
         self.leaves.anything = true;
         let ran = match self.transaction.failed {
             true => Err(super::planning::transaction_failed()),
-            false => self.forward_function_call(frame).await,
+            false => self.run_function_call(frame).await,
         };
         self.report(ran).await?;
         self.undo_failed().await;
         self.client.put_ready(self.transaction.status());
         Ok(())
+    }
+
+    async fn run_function_call(&mut self, frame: &Frame) -> Result<(), Failure> {
+        self.begin_statement("").await?;
+        self.forward_function_call(frame).await
     }
 
     /// Writes an error. One that ends the session is the last that the client hears.
@@ -108,13 +114,40 @@ impl Session {
         let Message::Query(text) = frontend::decode(frame)? else {
             unreachable!("called for Query only");
         };
-        let by_shape = self.plan_by_shape(&text)?;
+        let is_outside = self.transaction.mode == Mode::None;
+        loop {
+            let written = self.client.written();
+            let ran = self.run_text(&text).await;
+            let untold = is_outside && written == self.client.written();
+            if !untold || !self.is_to_run_again(&ran) {
+                return ran;
+            }
+            if self.transaction.is_open() {
+                self.rollback().await?;
+            }
+        }
+    }
+
+    /// Whether a statement, of which nothing was told, failed only because its plan was overtaken.
+    /// Requires: it is rolled back before it runs again.
+    pub(super) fn is_to_run_again(&self, ran: &Result<(), Failure>) -> bool {
+        match ran {
+            Err(Failure::Statement(error)) => {
+                says_overtaken(error) || self.activity.take_overtaken(error)
+            }
+            _ => false,
+        }
+    }
+
+    async fn run_text(&mut self, text: &str) -> Result<(), Failure> {
+        self.begin_statement(text).await?;
+        let by_shape = self.plan_by_shape(text)?;
         if let ByShape::Plan { planned, statement } = by_shape {
             let offset = statement.start;
             let ran = self.run_planned(&planned, &text[statement], false, true).await;
-            return ran.map_err(|failure| shift_position(failure, &text, offset));
+            return ran.map_err(|failure| shift_position(failure, text, offset));
         }
-        let statements = self.shared.plans.parse(&text)?;
+        let statements = self.shared.plans.parse(text)?;
         if statements.is_empty() {
             put_bare(self.client.out(), b'I');
             return Ok(());
@@ -127,14 +160,17 @@ impl Session {
             }
             let last = index + 1 == statements.len();
             let ran = async {
+                if 0 < index {
+                    self.begin_statement(&statement.text).await?;
+                }
                 let planned = self.plan(statement)?;
                 if matches!(by_shape, ByShape::Unknown) {
-                    self.learn_shape(&text, statement, &planned);
+                    self.learn_shape(text, statement, &planned);
                 }
                 self.run_planned(&planned, &statement.text, several, last).await
             };
             let ran = ran.await;
-            ran.map_err(|failure| shift_position(failure, &text, statement.offset))?;
+            ran.map_err(|failure| shift_position(failure, text, statement.offset))?;
         }
         Ok(())
     }

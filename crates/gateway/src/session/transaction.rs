@@ -4,8 +4,9 @@
 //! Never: sends anything (see `commit` and the executor).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use tutti_sql::catalog::NodeId;
+use tutti_sql::catalog::{Catalog, NodeId};
 use tutti_sql::plan::{Access, TransactionModes};
 use tutti_wire::backend::TransactionStatus;
 
@@ -120,6 +121,10 @@ pub struct Transaction {
     pub listens: bool,
     /// The schema was changed in it: the session has its own catalog until the end.
     pub catalog_changed: bool,
+    /// The published catalog that its own goes back to.
+    pub own_catalog_of: Option<Arc<Catalog>>,
+    /// The catalog at the moment of its snapshot, if it has one for all its statements.
+    pub snapshot_catalog: Option<Arc<Catalog>>,
     /// Names may resolve otherwise if it is rolled back.
     pub scope_changed: bool,
     /// A statement has taken a snapshot: the level is fixed.

@@ -4,13 +4,14 @@
 //! exactly is `query.rs`'s business.
 //! Never: misses a relation; a CTE named like a table counts as that table.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pg_query::NodeEnum;
 use pg_query::protobuf::RangeVar;
 
 use super::{Context, ddl, walk};
-use crate::catalog::{Placement, Relation, RelationKind};
+use crate::catalog::{NameScope, Placement, Relation, RelationKind};
 
 /// What relations a tree names.
 #[derive(Debug, Default)]
@@ -23,6 +24,8 @@ pub(super) struct Mentions {
     pub home: Option<String>,
     /// The first temporary one.
     pub temporary: Option<String>,
+    /// All of them by qualified name, the views and what they look at included.
+    pub relations: BTreeMap<String, Arc<Relation>>,
 }
 
 /// How many views may lie over one another before the innermost counts as distributed.
@@ -64,6 +67,10 @@ impl Mentions {
 
     fn add_relation(&mut self, relation: &Arc<Relation>, context: &Context<'_>, depth: usize) {
         let name = || relation.sql_name();
+        // Views that use views twice each would be looked through two, four, eight … times.
+        if self.relations.insert(name(), relation.clone()).is_some() {
+            return;
+        }
         if let RelationKind::View { definition } = &relation.kind {
             let trees = match crate::statement::parse(definition) {
                 Ok(trees) if depth < VIEW_DEPTH_MAX => trees,
@@ -73,8 +80,11 @@ impl Mentions {
                     return;
                 }
             };
+            // Every name in it is qualified; what is not is a CTE of its own, perhaps named like itself.
+            let scope = NameScope::default();
+            let context = Context { scope: &scope, ..*context };
             for tree in trees {
-                self.add_tree(&tree.tree, context, depth + 1);
+                self.add_tree(&tree.tree, &context, depth + 1);
             }
             return;
         }

@@ -103,6 +103,11 @@ fn choose(statement: &Statement, context: &Context<'_>) -> Result<Planned, Refus
     }
 }
 
+/// All relations that `statement` names, views looked through.
+pub fn relations_of(statement: &Statement, context: &Context<'_>) -> Vec<Arc<Relation>> {
+    mentions::of(&statement.tree, context).relations.into_values().collect()
+}
+
 /// SELECT … INTO, which in a set operation is written in the leftmost query.
 fn has_into(select: &SelectStmt) -> bool {
     select.into_clause.is_some() || select.larg.as_deref().is_some_and(has_into)

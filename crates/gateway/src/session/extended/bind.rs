@@ -68,7 +68,8 @@ impl Session {
             }
         }
         let id = self.statement(&name)?.id;
-        let unrun = Unrun { statement: name, id, planned, parsed, call };
+        let catalog = self.catalog.clone();
+        let unrun = Unrun { statement: name, id, planned, catalog, parsed, call };
         self.portals.insert(portal, Portal::Plan(Arc::new(unrun)));
         if !checked_by_node {
             self.respond(Undo::Nothing, |out| put_bare(out, b'2'));

@@ -99,7 +99,14 @@ impl Session {
     ) -> Result<(), Failure> {
         self.refuse_if_failed(&unrun.planned)?;
         self.quiet_pipeline().await?;
-        let Unrun { planned, parsed, call, .. } = &**unrun;
+        let Unrun { parsed, call, .. } = &**unrun;
+        self.refresh_catalog();
+        let planned = match Arc::ptr_eq(&unrun.catalog, &self.catalog) {
+            true => unrun.planned.clone(),
+            // It was bound before the schema or a placement changed.
+            false => self.plan(parsed)?,
+        };
+        let planned = &planned;
         // PostgreSQL, too, heeds limits only where rows are returned.
         if row_limit <= 0 || parsed.is_copy() {
             let done = self.execute(planned, &parsed.text, call).await?;

@@ -91,6 +91,9 @@ impl Session {
         {
             self.check_unchecked().await?;
         }
+        if let Some(text) = self.text_of(&message) {
+            self.begin_statement_of_flight(&text).await?;
+        }
         match message {
             Message::Parse(parse) => self.parse(parse).await,
             Message::Bind(bind) => self.bind(frame, bind).await,
@@ -107,6 +110,24 @@ impl Session {
     }
 
     // Looking things up
+
+    /// The statement that a message is about, if that has a text.
+    fn text_of(&self, message: &Message) -> Option<Arc<str>> {
+        let of = |name: &str| self.statements.get(name)?.statement.clone();
+        let statement = match message {
+            Message::Parse(parse) => return Some(parse.sql.as_str().into()),
+            Message::Bind(bind) => of(&bind.statement)?,
+            Message::Describe(Target::Statement, name) => of(name)?,
+            Message::Describe(Target::Portal, portal) | Message::Execute { portal, .. } => {
+                match self.portals.get(portal)? {
+                    Portal::Plan(unrun) => unrun.parsed.clone(),
+                    _ => return None,
+                }
+            }
+            _ => return None,
+        };
+        Some(statement.text.as_str().into())
+    }
 
     fn statement(&self, name: &str) -> Result<&PreparedStatement, Failure> {
         self.statements.get(name).ok_or_else(|| {
@@ -138,6 +159,7 @@ impl Session {
         let statement = self.statement(name)?;
         if let Some(cached) = &statement.plan
             && Some(cached.basis) == basis
+            && !self.has_older_snapshot()
         {
             let planned = cached.planned.clone();
             self.takes_snapshot = takes_snapshot(&planned.plan);

@@ -84,6 +84,11 @@ pub(in crate::session) struct Pipeline {
 }
 
 impl Pipeline {
+    /// Whether no node has been sent anything that is not over.
+    pub(in crate::session) fn has_sent_nothing(&self) -> bool {
+        self.expects.is_empty() && self.unsynced.is_empty()
+    }
+
     /// Whether nothing is due and no node waits for a Sync.
     pub(in crate::session) fn is_at_rest(&self) -> bool {
         self.expects.is_empty()

@@ -1,0 +1,198 @@
+//! The commit of a transaction that changed the schema or a placement, as others see it.
+//!
+//! Owns: that no statement runs with a plan whose placements are being replaced, and that the result is
+//! published before anybody plans again.
+//! Never: commits (`commit` does), reads the catalog (`catalog::publisher` does).
+//! Start reading at [`Session::begin_change`].
+//!
+//! PostgreSQL's own lock does the half of it: the change holds ACCESS EXCLUSIVE on its tables on every
+//! node, so whoever used one of them before has ended, and whoever comes waits on its node for the
+//! lock, where deadlocks are found and timeouts count. But what waits there has a plan by the old
+//! placement, and would run with it as soon as the lock is free. So before the votes
+//! 1. new statements are held (they wait in the gateway, for this commit alone: a moment),
+//! 2. plans of which nothing was sent are marked: they are made again,
+//! 3. what was sent comes to its end, is seen at work with all its locks taken, or waits for us; what
+//!    waits for us is cancelled on its nodes. It has done nothing, so it is planned again when the
+//!    hold ends, or is told 40001 where something was done or told before it.
+//!
+//! Then the transaction commits, its result is published, and the hold ends. A hold waits for nobody
+//! but statements that are at work, and for them not long; they wait for locks of ours at most, which
+//! is what 3 looks for. What a transaction does that is open but idle is nothing until its next
+//! statement, which is held and planned like any other. So nobody waits in a circle.
+//!
+//! Changes by which nothing is found elsewhere than before (a new table, a new column) hold new
+//! statements and leave those at work alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+use tutti_sql::catalog::{Catalog, NodeId};
+use tutti_wire::error_fields::ErrorFields;
+
+use super::Session;
+use crate::catalog::publisher::Hold;
+use crate::error::GatewayError;
+use crate::failure::Failure;
+use crate::shared::Shared;
+
+/// A statement that has been at work for so long has taken its locks.
+const LOCKS_TAKEN_AFTER_MS: u64 = 20;
+/// What ends within that is not looked at.
+const GLANCE: Duration = Duration::from_millis(4);
+const PAUSE_MAX: Duration = Duration::from_millis(20);
+/// A statement of which neither can be said by then is cancelled.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// One that was cancelled and of which no node knows anything any more will do nothing more.
+const IDLE_PATIENCE: Duration = Duration::from_secs(2);
+/// A statement that does not end by then although it was cancelled stops the change.
+const END_PATIENCE: Duration = Duration::from_secs(10);
+/// How long a commit waits for its result to be published. It is committed all the same.
+pub(super) const PUBLISH_PATIENCE: Duration = Duration::from_secs(10);
+
+impl Session {
+    /// Before the commit of a transaction that changed the schema: from here until the hold is dropped
+    /// no statement begins. `None` where nothing has changed.
+    ///
+    /// Errors: 40001 if a statement with an older plan cannot be ended.
+    pub(super) async fn begin_change(&mut self) -> Result<Option<Hold>, Failure> {
+        if !self.transaction.catalog_changed {
+            return Ok(None);
+        }
+        // What it had to do with placements is done; two that commit do not wait for each other.
+        self.activity.end_plan();
+        let shared = self.shared.clone();
+        let hold = shared.publisher.hold();
+        for (_, activity) in shared.activities.with_plans(self.process_id) {
+            activity.overtake_unsent();
+        }
+        let old = shared.catalog();
+        if moves_rows(&old, &self.catalog) {
+            // A plan that leaves everything to node 1 may come to any table at any time.
+            let are_opaque = old.is_solo() && !self.catalog.is_solo();
+            overtake(&shared, self.process_id, are_opaque).await?;
+        }
+        Ok(Some(hold))
+    }
+}
+
+/// Whether something that `old` knows is found elsewhere, or is something else, by `new`.
+fn moves_rows(old: &Catalog, new: &Catalog) -> bool {
+    old.maps.iter().any(|(id, map)| new.maps.get(id).is_some_and(|other| map != other))
+        || old.relations.iter().any(|(schema, relations)| {
+            let Some(others) = new.relations.get(schema) else { return false };
+            relations.iter().any(|(name, old)| {
+                others.get(name).is_some_and(|new| {
+                    !Arc::ptr_eq(old, new)
+                        && (old.oid != new.oid
+                            || old.placement != new.placement
+                            || old.kind != new.kind)
+                })
+            })
+        })
+}
+
+/// What is known of a statement with an older plan.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+enum Seen {
+    /// None of its backends does anything: it is between two steps, or its client reads slowly.
+    Idle,
+    /// It may still be on its way to a lock.
+    OnItsWay,
+    /// It has what it needs and will not meet the change.
+    AtWork,
+    /// It waits for a lock of the change.
+    WaitsForUs,
+}
+
+/// Brings every statement with an older plan to its end, or to where it does not meet the change of
+/// session `own`. `are_opaque`: what is at work may meet it later.
+async fn overtake(shared: &Shared, own: i32, are_opaque: bool) -> Result<(), Failure> {
+    let begun = Instant::now();
+    let mut pause = Duration::from_millis(1);
+    let mut cancelled = BTreeSet::new();
+    loop {
+        let mut left = shared.activities.with_plans(own);
+        if !left.is_empty() && GLANCE <= begun.elapsed() {
+            let seen = look(shared, own).await?;
+            let mut unclear = Vec::new();
+            for (session, activity) in left {
+                let seen = seen.get(&session).copied().unwrap_or(Seen::Idle);
+                let is_cancelled = cancelled.contains(&session);
+                if (seen == Seen::AtWork && !is_cancelled && !are_opaque)
+                    || (seen == Seen::Idle && is_cancelled && IDLE_PATIENCE < begun.elapsed())
+                {
+                    // A step that is still to come must not be taken.
+                    activity.overtake();
+                    continue;
+                }
+                if seen == Seen::WaitsForUs || PATIENCE < begun.elapsed() {
+                    activity.mark_overtaken();
+                    activity.overtake();
+                    shared.cancel(&shared.backends.of(session)).await;
+                    cancelled.insert(session);
+                }
+                unclear.push((session, activity));
+            }
+            left = unclear;
+        }
+        if left.is_empty() {
+            return Ok(());
+        }
+        if END_PATIENCE < begun.elapsed() {
+            let message = "statements that were planned before do not end";
+            return Err(ErrorFields::error("40001", message)
+                .with(b'H', "Nothing was changed; the transaction might succeed if retried.")
+                .into());
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
+}
+
+/// Asks the nodes what the backends of all sessions with plans are at.
+async fn look(shared: &Shared, own: i32) -> Result<BTreeMap<i32, Seen>, GatewayError> {
+    let mut ours: BTreeMap<NodeId, Vec<String>> = BTreeMap::new();
+    for target in shared.backends.of(own) {
+        let key = target.key();
+        ours.entry(key.node).or_default().push(key.process_id.to_string());
+    }
+    let mut theirs: BTreeMap<NodeId, BTreeMap<i32, i32>> = BTreeMap::new();
+    for (session, _) in shared.activities.with_plans(own) {
+        for target in shared.backends.of(session) {
+            let key = target.key();
+            theirs.entry(key.node).or_default().insert(key.process_id, session);
+        }
+    }
+    let mut seen = BTreeMap::new();
+    for (node, backends) in theirs {
+        let list = |pids: Vec<String>| pids.join(",");
+        let sql = format!(
+            "SELECT a.pid, pg_catalog.pg_blocking_pids(a.pid) && '{{{}}}'::pg_catalog.int4[],
+    a.state = 'active', a.state = 'active' AND a.wait_event IS DISTINCT FROM 'relation'
+        AND pg_catalog.clock_timestamp() - a.query_start > '{LOCKS_TAKEN_AFTER_MS} ms'
+FROM pg_catalog.pg_stat_activity a WHERE a.pid = ANY ('{{{}}}')",
+            list(ours.remove(&node).unwrap_or_default()),
+            list(backends.keys().map(i32::to_string).collect()),
+        );
+        let mut connection = shared.connections.lend(&shared.config, node).await?;
+        let rows = connection.rows(&sql).await?;
+        shared.connections.give_back(connection);
+        for row in 0..rows.rows.len() {
+            let pid = rows.text(row, 0).and_then(|pid| pid.parse().ok()).unwrap_or(0);
+            let Some(session) = backends.get(&pid) else { continue };
+            let is = |column| rows.text(row, column) == Some("t");
+            let found = match (is(1), is(2), is(3)) {
+                (true, ..) => Seen::WaitsForUs,
+                (false, true, true) => Seen::AtWork,
+                (false, true, false) => Seen::OnItsWay,
+                (false, false, _) => Seen::Idle,
+            };
+            // What one of its backends is at says more than that another has nothing to do.
+            let known = seen.entry(*session).or_insert(found);
+            *known = (*known).max(found);
+        }
+    }
+    Ok(seen)
+}
