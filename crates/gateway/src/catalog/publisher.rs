@@ -33,8 +33,10 @@ use crate::shared::Shared;
 
 /// Between two attempts to read.
 const RETRY: Duration = Duration::from_millis(200);
-/// How long changes that no plan must know are left to gather.
+/// How long changes that no plan must know are left to gather, at least; and how many times as long as
+/// reading takes.
 const REST: Duration = Duration::from_millis(500);
+const REST_PER_READING: u32 = 10;
 
 /// A catalog with what was read together with it.
 #[derive(Debug)]
@@ -187,6 +189,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     let publisher = shared.publisher.clone();
     // Nodes whose OIDs could not be read.
     let mut missing: Vec<NodeId> = Vec::new();
+    let mut rest = REST;
     loop {
         tokio::select! {
             () = publisher.news.notified() => (),
@@ -196,15 +199,19 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             continue;
         }
         if publisher.needs_nothing() && missing.is_empty() {
-            // Whoever comes meanwhile and needs it wakes us.
-            let _ = tokio::time::timeout(REST, publisher.news.notified()).await;
+            let give_up = Instant::now() + rest;
+            while publisher.needs_nothing()
+                && timeout_at(give_up, publisher.news.notified()).await.is_ok()
+            {}
         }
+        let begun = Instant::now();
         // What is committed from here on may be missed by this reading.
         let knows = Change(publisher.changed.load(Ordering::SeqCst));
         match read(&shared).await {
             Ok((catalog, oids, away)) => {
                 publisher.publish(Arc::new(catalog), Arc::new(oids), knows);
                 missing = away;
+                rest = REST.max(begun.elapsed() * REST_PER_READING);
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot read the catalog yet; trying again");
