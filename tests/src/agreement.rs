@@ -29,12 +29,12 @@ const SCHEMA: &str = "
     FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
     WHERE nspname !~ '^pg_' AND nspname NOT IN ('information_schema', 'tutti') ORDER BY 1";
 
-/// Registrations, by name.
+/// Registrations, by name. Of a table that is on node 1 alone other nodes need not know.
 const PLACEMENTS: &str = "
     SELECT relation::regclass::text || ' ' || kind || ' ' || coalesce(attname, '') || ' '
            || coalesce(map::text, '')
     FROM tutti.placement LEFT JOIN pg_attribute ON attrelid = relation AND attnum = key_attnum
-    ORDER BY 1";
+    WHERE kind <> 'home' ORDER BY 1";
 
 /// Backends of clients in an open transaction, and prepared transactions.
 const LEFT_OPEN: &str = "

@@ -209,7 +209,13 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         let knows = Change(publisher.changed.load(Ordering::SeqCst));
         match read(&shared).await {
             Ok((catalog, oids, away)) => {
+                let was_solo = publisher.catalog().is_solo();
+                let is_solo = catalog.is_solo();
                 publisher.publish(Arc::new(catalog), Arc::new(oids), knows);
+                if was_solo && !is_solo {
+                    // Whoever listens on node 1 alone listens on all from now on.
+                    shared.activities.wake_all();
+                }
                 missing = away;
                 rest = REST.max(begun.elapsed() * REST_PER_READING);
             }

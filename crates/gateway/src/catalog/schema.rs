@@ -278,7 +278,7 @@ END $tutti$;
 GRANT SELECT ON tutti.cluster, tutti.node, tutti.map, tutti.bucket, tutti.placement, tutti.change TO PUBLIC;
 GRANT EXECUTE ON FUNCTION tutti.record_decision, tutti.register, tutti.note_change,
     tutti.forget_dropped, tutti.insert_ticket, tutti.lock_table, tutti.definitions,
-    tutti.make_definitions TO PUBLIC;
+    tutti.make_definitions, tutti.objections TO PUBLIC;
 UPDATE tutti.secret SET shape = 4;
 "
 );

@@ -12,6 +12,7 @@ use tutti_sql::catalog::{NodeId, Placement, Relation, RelationKind, quote_litera
 use tutti_sql::plan::{Access, TuttiCall};
 use tutti_sql::statement::DistributeBy;
 use tutti_wire::backend::ColumnDescription;
+use tutti_wire::error_fields::ErrorFields;
 
 use super::Done;
 use super::call::Call;
@@ -103,6 +104,9 @@ impl Session {
         // Whoever held the lock before may have left another table.
         self.reload_own_catalog().await?;
         let relation = self.table_named(table).await?;
+        if *wanted != DistributeBy::Home {
+            self.warn_of_objections(&relation).await?;
+        }
         if relation.placement == Placement::Home {
             self.share_tables(&[relation.oid]).await?;
         }
@@ -170,6 +174,28 @@ impl Session {
         // The lock, and the catalog as the transaction sees it behind it, decide.
         publisher.wait_for(change, Instant::now() + CATALOG_PATIENCE).await;
         self.refresh_catalog();
+    }
+
+    /// Tells of code that sees the table, by name, before it is found out one statement at a time.
+    async fn warn_of_objections(&mut self, relation: &Relation) -> Result<(), Failure> {
+        let home = self.link(NodeId::HOME).await?.connection();
+        let found = catalog::share::objections(home, relation.oid).await?;
+        if !found.is_empty() {
+            let message = format!(
+                "code on the nodes uses table \"{}\", and a node sees its own rows only",
+                relation.name
+            );
+            let warning = ErrorFields::with_severity("WARNING", "01000", message)
+                .with(b'D', format!("{}.", found.join("; ")))
+                .with(
+                    b'H',
+                    "Statements that reach such code are refused where they would see or write a \
+                     part of the table. Say by tutti_function what is right, or send its statements \
+                     from the client.",
+                );
+            self.client.put_notice(&warning);
+        }
+        Ok(())
     }
 
     /// The table that `name` means, read as PostgreSQL reads a regclass.

@@ -99,6 +99,10 @@ impl Session {
         const CHANNELS: &str = "SELECT pg_catalog.string_agg('LISTEN ' || \
             pg_catalog.quote_ident(channel), '; ' ORDER BY channel) \
             FROM pg_catalog.pg_listening_channels() AS channels (channel)";
+        self.hears_node_1_alone = self.catalog.is_solo();
+        if self.hears_node_1_alone {
+            return Ok(());
+        }
         let rows = self.link(NodeId::HOME).await?.query(CHANNELS).await?;
         let listen = rows.first().and_then(|rows| rows.text(0, 0)).unwrap_or_default().to_owned();
         for node in self.catalog.nodes.clone() {

@@ -17,7 +17,7 @@ use tutti_sql::catalog::{NodeId, quote_literal};
 
 use self::adopt::Adopted;
 use crate::catalog::{Answer, schema, sequences};
-use crate::config::{Config, NodeConfig};
+use crate::config::{Config, DefaultDistribution, NodeConfig};
 use crate::error::GatewayError;
 use crate::node::{Credentials, NodeConnection, NodeError};
 
@@ -66,7 +66,10 @@ pub async fn init(config: &Config, adopt: bool) -> Result<(), GatewayError> {
         if !adopt {
             return Err(GatewayError::HoldsTables { table });
         }
-        adopted = adopt::read_schema(config, home, major).await?;
+        // Home tables stay where they are, and what nobody has registered is one.
+        if config.default_distribution != DefaultDistribution::Home {
+            adopted = adopt::read_schema(config, home, major).await?;
+        }
     }
     for connection in others.iter_mut().filter(|c| missing.contains(&c.node())) {
         if let Some(table) = first_user_table(connection).await? {

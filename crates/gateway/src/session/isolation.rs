@@ -111,6 +111,14 @@ impl Session {
             Level::Serializable => Kind::Serializable,
         };
         let wanted = self.is_over_several_nodes() && self.shared.config.switches.rooms;
+        if wanted && !self.transaction.used.is_empty() {
+            // It began when node 1 had everything, and so has a snapshot of node 1 alone.
+            let message = "could not serialize access due to a table that was spread over nodes";
+            return Err(ErrorFields::error("40001", message)
+                .with(b'D', "The transaction's snapshot is older, and of one node.")
+                .with(b'H', "The transaction might succeed if retried.")
+                .into());
+        }
         let deferrable = Characteristics {
             isolation: Some("serializable".to_owned()),
             read_only: Some(true),

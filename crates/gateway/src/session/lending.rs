@@ -108,7 +108,11 @@ impl Session {
         let mut left = std::mem::take(&mut self.leaves);
         // Before the client hears of it, for it may tell others.
         if std::mem::take(&mut left.schema) {
-            self.shared.note_changed();
+            match self.catalog.is_solo() {
+                true => self.shared.note_changed(),
+                // What code can reach decides how statements run.
+                false => _ = self.shared.publisher.need_changed(),
+            }
         }
         if std::mem::take(&mut self.changed_defaults) {
             self.shared.pool.renew();

@@ -92,6 +92,8 @@ pub struct Session {
     changed_defaults: bool,
     planning: planning::Planning,
     pub(crate) listening: bool,
+    /// It listens on node 1 only, for there was nothing on other nodes when it began to.
+    pub(crate) hears_node_1_alone: bool,
     /// Whether the statement at hand takes a snapshot; LOCK TABLE and its kin do not.
     pub(crate) takes_snapshot: bool,
     pipeline: extended::Pipeline,
@@ -181,6 +183,7 @@ impl Session {
             changed_defaults: false,
             planning: planning::Planning::default(),
             listening: false,
+            hears_node_1_alone: false,
             takes_snapshot: true,
             pipeline: extended::Pipeline::default(),
             next_statement: 0,
@@ -226,7 +229,7 @@ impl Session {
                 break;
             }
             self.activity.begin_message();
-            if self.scope_is_stale {
+            if self.scope_is_stale || self.hears_node_1_alone {
                 self.settle_scope().await?;
             }
             if self.take_fast_path().await? {
@@ -290,11 +293,24 @@ impl Session {
                 Waited::Message(is_there) => return is_there,
                 Waited::TooLong => return self.send_away(sqlstate, why).await,
                 Waited::LookUp => {
+                    if is_outside && self.hears_node_1_alone {
+                        self.listen_further().await;
+                    }
                     if (is_outside && self.shared.is_draining()) || self.activity.is_terminated() {
                         return self.send_away(TERMINATED, TERMINATED_MESSAGE).await;
                     }
                 }
             }
+        }
+    }
+
+    /// Once other nodes have tables, their triggers notify there.
+    async fn listen_further(&mut self) {
+        self.refresh_catalog();
+        if !self.catalog.is_solo()
+            && let Err(failure) = self.listen_everywhere().await
+        {
+            tracing::info!(?failure, "a client listens, and cannot on every node");
         }
     }
 
@@ -421,6 +437,9 @@ impl Session {
         }
         let settled = async {
             self.quiet_pipeline().await?;
+            if self.hears_node_1_alone && !self.transaction.is_open() {
+                self.listen_everywhere().await?;
+            }
             self.refresh_scope().await
         };
         match settled.await {

@@ -224,6 +224,15 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
                 (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()))), '{}')
     FROM pg_authid r WHERE r.rolname !~ '^pg_'
     UNION ALL
+    SELECT format('EXISTS (SELECT FROM pg_catalog.pg_db_role_setting s JOIN pg_catalog.pg_database d '
+            'ON d.oid = s.setdatabase WHERE s.setrole = 0 AND d.datname = pg_catalog.current_database() '
+            'AND %L = ANY (s.setconfig))', o),
+        ARRAY[format('ALTER DATABASE %I SET %s TO %s', d.datname, split_part(o, '=', 1),
+            CASE WHEN split_part(o, '=', 1) = 'search_path' THEN substr(o, strpos(o, '=') + 1)
+                ELSE quote_literal(substr(o, strpos(o, '=') + 1)) END)]
+    FROM pg_db_role_setting s JOIN pg_database d ON d.oid = s.setdatabase, unnest(s.setconfig) o
+    WHERE s.setrole = 0 AND d.datname = current_database()
+    UNION ALL
     SELECT format('EXISTS (SELECT FROM pg_catalog.pg_auth_members g '
             'JOIN pg_catalog.pg_roles r ON r.oid = g.roleid JOIN pg_catalog.pg_roles m ON m.oid = g.member '
             'WHERE r.rolname = %L AND m.rolname = %L)', r.rolname, m.rolname),
@@ -355,7 +364,8 @@ BEGIN
                 WHERE t.oid = item.objid;
             END IF;
         WHEN 'pg_proc'::regclass THEN
-            SELECT format('pg_catalog.to_regprocedure(%L) IS NOT NULL', item.objid::regprocedure),
+            SELECT format('EXISTS (SELECT FROM pg_catalog.pg_proc WHERE oid::pg_catalog.regprocedure::pg_catalog.text = %L)',
+                item.objid::regprocedure),
                 CASE WHEN p.prokind IN ('f', 'p', 'w') THEN
                     ARRAY[pg_get_functiondef(p.oid)]
                     WHEN p.prokind = 'a' AND a.aggkind = 'n' THEN
@@ -375,7 +385,8 @@ BEGIN
             INTO probe, make FROM pg_proc p LEFT JOIN pg_aggregate a ON a.aggfnoid = p.oid
             WHERE p.oid = item.objid;
         WHEN 'pg_operator'::regclass THEN
-            SELECT format('pg_catalog.to_regoperator(%L) IS NOT NULL', item.objid::regoperator),
+            SELECT format('EXISTS (SELECT FROM pg_catalog.pg_operator WHERE oid::pg_catalog.regoperator::pg_catalog.text = %L)',
+                item.objid::regoperator),
                 ARRAY[format('CREATE OPERATOR %I.%s (FUNCTION = %s%s%s%s%s%s%s)', n.nspname, o.oprname,
                     o.oprcode::regproc,
                     CASE WHEN o.oprleft <> 0 THEN ', LEFTARG = ' || format_type(o.oprleft, NULL) ELSE '' END,
@@ -524,3 +535,25 @@ BEGIN
             CASE WHEN s.seqincrement > 0 THEN s.seqmax ELSE s.seqmin END;
 END $tutti$;
 COMMENT ON FUNCTION tutti.make_definitions IS 'Makes on this node what tutti.definitions of node 1 has told and is not here yet. The caller must be a gateway.';
+
+CREATE OR REPLACE FUNCTION tutti.objections(relation oid) RETURNS SETOF text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
+    WITH RECURSIVE family (oid) AS (
+        SELECT relation UNION SELECT h.inhrelid FROM family f JOIN pg_inherits h ON h.inhparent = f.oid
+    ), names (word) AS (
+        SELECT lower(c.relname::text) FROM family f JOIN pg_class c ON c.oid = f.oid
+    )
+    SELECT format('trigger %I on %s runs %s', t.tgname, t.tgrelid::regclass, t.tgfoid::regprocedure)
+    FROM pg_trigger t JOIN family f ON f.oid = t.tgrelid
+    WHERE NOT t.tgisinternal AND t.tgenabled <> 'D' AND t.tgparentid = 0
+    UNION ALL SELECT format('rule %I on %s', r.rulename, r.ev_class::regclass)
+    FROM pg_rewrite r JOIN family f ON f.oid = r.ev_class WHERE r.ev_type <> '1' AND r.ev_enabled <> 'D'
+    UNION ALL SELECT format('%s %s names it', CASE p.prokind WHEN 'p' THEN 'procedure' ELSE 'function' END,
+        p.oid::regprocedure)
+    FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang AND l.lanname NOT IN ('c', 'internal')
+    WHERE p.oid >= 16384 AND p.pronamespace <> 'tutti'::regnamespace AND (EXISTS (
+            SELECT FROM names n WHERE n.word = ANY (regexp_split_to_array(lower(p.prosrc), '[^[:alnum:]_$]+')))
+        OR EXISTS (SELECT FROM pg_depend d JOIN family f ON f.oid = d.refobjid
+            WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.refclassid = 'pg_class'::regclass))
+$tutti$;
+COMMENT ON FUNCTION tutti.objections IS 'Code that sees a table, which will be refused or see one node only where the table is on several.';

@@ -58,3 +58,14 @@ pub async fn make_definitions(
     other.rows(&sql).await?;
     Ok(())
 }
+
+/// Code that sees this table (its OID on node 1) and would not any more, or would see a part of it,
+/// once it is on several nodes; in words, with names.
+pub async fn objections(
+    home: &mut NodeConnection,
+    relation: u32,
+) -> Result<Vec<String>, GatewayError> {
+    let rows = home.rows(&format!("SELECT tutti.objections({relation})")).await?;
+    let answer = Answer { node: home.node(), what: "what speaks against it", rows: &rows };
+    (0..answer.len()).map(|row| Ok(answer.text(row, 0)?.to_owned())).collect()
+}

@@ -1,0 +1,238 @@
+//! Home tables: a cluster in which nobody has spread a table is its node 1, and a table that is spread
+//! comes to the other nodes as it is on node 1.
+//!
+//! Owns: what holds only where tables are home by default. That all differential scripts are answered
+//! alike there is `differential.rs`'s business.
+
+use anyhow::{Result, ensure};
+use tutti_gateway::{Config, DefaultDistribution};
+use tutti_tests::agreement::{Others, disagreements_where};
+use tutti_tests::client::Client;
+use tutti_tests::gateway::{TestCluster, config};
+use tutti_tests::servers;
+
+/// A cluster whose tables are home unless they say otherwise.
+fn start(nodes: u16) -> Result<TestCluster> {
+    let servers = servers::start(nodes)?;
+    let default_distribution = DefaultDistribution::Home;
+    let config = Config { default_distribution, ..config(&servers, String::new()) };
+    TestCluster::start_configured(servers, config)
+}
+
+/// Every statement must succeed.
+fn run(client: &mut Client, statements: &[&str]) -> Result<()> {
+    for sql in statements {
+        let answer = client.simple(sql, b"")?;
+        ensure!(answer.error().is_none(), "{sql}\n{answer}");
+    }
+    Ok(())
+}
+
+/// What a statement is refused with: SQLSTATE, message and detail.
+fn refusal(client: &mut Client, sql: &str) -> Result<String> {
+    let answer = client.simple(sql, b"")?;
+    let Some(error) = answer.error() else { anyhow::bail!("{sql} was not refused\n{answer}") };
+    Ok(format!("{} {} {}", error.sqlstate(), error.message(), error.get(b'D').unwrap_or_default()))
+}
+
+fn agree(cluster: &TestCluster) -> Result<()> {
+    let found = disagreements_where(&cluster.nodes(), Others::HaveWhatIsSpread)?;
+    ensure!(found.is_empty(), "{found:#?}");
+    Ok(())
+}
+
+const OBJECTS: &str = "SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
+    WHERE c.oid >= 16384 AND nspname !~ '^pg_' AND nspname NOT IN ('tutti', 'information_schema')";
+
+/// What PostgreSQL takes for one server is taken, and happens on node 1 alone.
+#[test]
+fn a_solo_cluster_takes_whatever_its_node_takes() -> Result<()> {
+    let mut cluster = start(2)?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    let file = tempfile_of_servers(&mut client)?;
+    run(
+        &mut client,
+        &[
+            "CREATE SCHEMA app CREATE TABLE a (id int PRIMARY KEY, v text) CREATE VIEW av AS SELECT * FROM a",
+            "INSERT INTO app.a SELECT g, 'x' || g FROM generate_series(1, 10) g",
+            "DO $$ BEGIN EXECUTE 'CREATE TYPE app.mood AS ENUM (''glad'')'; EXECUTE 'CREATE TABLE app.b (m app.mood)'; END $$",
+            "INSERT INTO app.b VALUES ('glad')",
+            "CREATE INDEX CONCURRENTLY ON app.a (v)",
+            "REINDEX TABLE CONCURRENTLY app.a",
+            "CREATE MATERIALIZED VIEW app.m AS SELECT id FROM app.a",
+            "CREATE UNIQUE INDEX ON app.m (id)",
+            "REFRESH MATERIALIZED VIEW CONCURRENTLY app.m",
+            &format!("COPY app.a TO '{file}'"),
+            "TRUNCATE app.a",
+            &format!("COPY app.a FROM '{file}'"),
+            "WITH gone AS (DELETE FROM app.a WHERE id = 1 RETURNING *) INSERT INTO app.a SELECT id + 100, v FROM gone",
+            "MERGE INTO app.a USING (VALUES (2, 'two'), (50, 'fifty')) s (id, v) ON a.id = s.id
+             WHEN MATCHED THEN UPDATE SET v = s.v WHEN NOT MATCHED THEN INSERT VALUES (s.id, s.v)",
+            "BEGIN",
+            "DECLARE c CURSOR FOR SELECT * FROM app.a ORDER BY id FOR UPDATE",
+            "FETCH 1 FROM c",
+            "UPDATE app.a SET v = 'current' WHERE CURRENT OF c",
+            "COMMIT",
+            "CREATE PROCEDURE app.p() LANGUAGE plpgsql AS $$ BEGIN
+                INSERT INTO app.a VALUES (200, 'kept'); COMMIT;
+                INSERT INTO app.a VALUES (201, 'undone'); ROLLBACK; END $$",
+            "CALL app.p()",
+            "CREATE TEMPORARY TABLE child () INHERITS (app.a)",
+            "INSERT INTO child VALUES (300, 'temporary')",
+            "PREPARE q (int) AS SELECT * FROM app.a WHERE id = $1",
+            "CREATE TABLE app.taken AS EXECUTE q (200)",
+            "ALTER TABLE app.a ADD COLUMN at timestamptz DEFAULT now(), ADD COLUMN n serial",
+            "VACUUM ANALYZE app.a",
+            "CREATE FUNCTION app.notes() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                INSERT INTO app.b VALUES ('glad'); RETURN NULL; END $$",
+            "CREATE TRIGGER t AFTER INSERT ON app.a FOR EACH ROW EXECUTE FUNCTION app.notes()",
+            "INSERT INTO app.a VALUES (400, 'audited') RETURNING random()",
+        ],
+    )?;
+    ensure!(client.value("SELECT string_agg(v, ' ' ORDER BY id) FROM app.a WHERE id IN (2, 50, 101, 200, 201, 300)")?
+        == "current fifty x1 kept temporary");
+    ensure!(client.value("SELECT v FROM app.taken")? == "kept");
+    ensure!(client.value("SELECT count(*) FROM app.b")? == "2");
+    // EXPLAIN is the node's own, to the letter.
+    let mut node = Client::connect(&cluster.nodes()[0])?;
+    let plan = "EXPLAIN SELECT * FROM app.b WHERE m = 'glad'";
+    ensure!(client.query(plan)? == node.query(plan)?);
+    ensure!(Client::connect(&cluster.nodes()[1])?.value(OBJECTS)? == "0");
+    cluster.stop_gateway()
+}
+
+/// Where the servers may write a file.
+fn tempfile_of_servers(client: &mut Client) -> Result<String> {
+    Ok(format!("{}/tutti_home_test.txt", client.value("SHOW data_directory")?))
+}
+
+/// Objects of every kind that a table may need come with it, at whatever time it is spread.
+#[test]
+fn a_table_that_is_spread_takes_with_it_what_it_needs() -> Result<()> {
+    let mut cluster = start(3)?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    run(
+        &mut client,
+        &[
+            "CREATE ROLE test_bob LOGIN; CREATE ROLE test_carol; GRANT test_bob TO test_carol",
+            "CREATE SCHEMA app AUTHORIZATION test_bob; GRANT USAGE ON SCHEMA app TO test_carol",
+            "CREATE TYPE app.mood AS ENUM ('sad', 'it''s ok')",
+            "CREATE DOMAIN app.small AS int DEFAULT 3 CHECK (value > 0)",
+            "CREATE TYPE app.pair AS (a int, b app.mood[], c text COLLATE \"C\")",
+            "CREATE TYPE app.span AS RANGE (subtype = float8)",
+            "CREATE FUNCTION app.inner_one(int) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT $1 + 1'",
+            "CREATE FUNCTION app.next_one(int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN app.inner_one($1); END'",
+            "CREATE SEQUENCE app.numbers START 5",
+            "CREATE TABLE app.t (id bigserial PRIMARY KEY, m app.mood DEFAULT 'sad', p app.small, pr app.pair,
+                r app.span, b int DEFAULT nextval('app.numbers') CHECK (app.next_one(b) > 1), g int GENERATED ALWAYS AS (b * 2) STORED,
+                k int GENERATED BY DEFAULT AS IDENTITY (START 10), n numeric(8,2), \"odd \"\"name\" varchar(20) COLLATE \"C\",
+                gone int, CONSTRAINT u UNIQUE (id, b)) WITH (fillfactor = 70)",
+            "ALTER TABLE app.t DROP COLUMN gone",
+            "CREATE INDEX ON app.t (app.next_one(b)) WHERE b > 3",
+            "ALTER TABLE app.t OWNER TO test_bob",
+            "GRANT SELECT ON app.t TO test_carol WITH GRANT OPTION; GRANT UPDATE (b) ON app.t TO PUBLIC",
+            "CREATE POLICY p ON app.t FOR SELECT TO test_bob USING (b > 1); ALTER TABLE app.t ENABLE ROW LEVEL SECURITY",
+            "CREATE STATISTICS app.st ON b, id FROM app.t",
+            "INSERT INTO app.t (b, p) SELECT g, 1 FROM generate_series(1, 30) g",
+            "CREATE TABLE app.parts (id int, day date, v text, PRIMARY KEY (id, day)) PARTITION BY RANGE (day)",
+            "CREATE TABLE app.parts_1 PARTITION OF app.parts FOR VALUES FROM ('2020-01-01') TO ('2021-01-01')",
+            "CREATE TABLE app.parts_2 (v text, day date NOT NULL, id int NOT NULL)",
+            "ALTER TABLE app.parts ATTACH PARTITION app.parts_2 FOR VALUES FROM ('2021-01-01') TO ('2022-01-01')",
+            "CREATE INDEX ON app.parts (v)",
+            "INSERT INTO app.parts SELECT g, date '2020-06-01' + 300 * (g % 2), 'v' || g FROM generate_series(1, 40) g",
+            "CREATE TABLE app.parent (a int CHECK (a > 0)); CREATE TABLE app.child (b text) INHERITS (app.parent)",
+            "INSERT INTO app.child SELECT g, 'b' FROM generate_series(1, 5) g",
+            "CREATE TABLE app.kinds (x int PRIMARY KEY); INSERT INTO app.kinds VALUES (1), (2)",
+            "CREATE TABLE app.refers (id int PRIMARY KEY, kind int REFERENCES app.kinds)",
+            "CREATE TABLE app.stays (id int PRIMARY KEY, kind int REFERENCES app.kinds)",
+            "INSERT INTO app.stays VALUES (1, 1)",
+            "SELECT tutti_distribute('app.t', 'id')",
+            "SELECT tutti_distribute('app.parts', 'id')",
+            "SELECT tutti_replicate('app.kinds')",
+            "SELECT tutti_distribute('app.refers', 'id')",
+            "SELECT tutti_round_robin('app.parent')",
+            "INSERT INTO app.refers SELECT g, 1 + g % 2 FROM generate_series(1, 30) g",
+            "INSERT INTO app.t (p) SELECT 2 FROM generate_series(1, 10)",
+        ],
+    )?;
+    agree(&cluster)?;
+    ensure!(client.value("SELECT count(*) || ' ' || count(DISTINCT id) FROM app.t")? == "40 40");
+    ensure!(client.value("SELECT count(*) || ' ' || sum(id) FROM app.parts")? == "40 820");
+    ensure!(
+        client.value("SELECT string_agg(v, '' ORDER BY id) FROM app.parts_2 WHERE id < 6")?
+            == "v1v3v5"
+    );
+    ensure!(client.value("SELECT count(*) FROM app.parent")? == "5");
+    ensure!(client.value("SELECT count(*) FROM app.refers r JOIN app.kinds ON x = kind JOIN app.stays s ON s.kind = x")? == "15");
+    ensure!(refusal(&mut client, "DELETE FROM app.kinds WHERE x = 1")?.starts_with("23503"));
+    // What comes later finds its way as well, in the transaction that makes it.
+    run(
+        &mut client,
+        &[
+            "BEGIN",
+            "CREATE TYPE app.later AS ENUM ('x', 'y')",
+            "ALTER TABLE app.t ADD COLUMN l app.later DEFAULT 'y'",
+            "CREATE TABLE app.new (id int PRIMARY KEY, l app.later) DISTRIBUTE BY HASH (id)",
+            "INSERT INTO app.new SELECT g, 'x' FROM generate_series(1, 9) g",
+            "COMMIT",
+            "DO $$ BEGIN EXECUTE 'CREATE TYPE app.unseen AS ENUM (''q'')'; END $$",
+            "ALTER TABLE app.new ADD COLUMN u app.unseen DEFAULT 'q'",
+            "CREATE INDEX CONCURRENTLY ON app.stays (kind)",
+            "ALTER TABLE app.stays ADD COLUMN at timestamptz DEFAULT clock_timestamp()",
+            "CREATE VIEW app.both AS SELECT s.id, r.kind FROM app.stays s JOIN app.refers r USING (id)",
+            "DROP TABLE app.stays, app.refers CASCADE",
+        ],
+    )?;
+    ensure!(client.value("SELECT count(*) FROM app.new WHERE l = 'x' AND u = 'q'")? == "9");
+    agree(&cluster)?;
+    // And back again: nothing of it remains elsewhere.
+    run(
+        &mut client,
+        &[
+            "SELECT tutti_home('app.t')",
+            "SELECT tutti_home('app.kinds')",
+            "SELECT tutti_home('app.parent')",
+        ],
+    )?;
+    ensure!(client.value("SELECT count(*) || ' ' || count(DISTINCT id) FROM app.t")? == "40 40");
+    ensure!(client.value("SELECT count(*) FROM app.kinds")? == "2");
+    ensure!(client.value("SELECT count(*) FROM app.parent")? == "5");
+    let mut other = Client::connect(&cluster.nodes()[2])?;
+    ensure!(other.value("SELECT coalesce(to_regclass('app.t'), to_regclass('app.kinds'), to_regclass('app.child')) IS NULL")? == "t");
+    agree(&cluster)?;
+    cluster.stop_gateway()
+}
+
+/// What cannot be brought to other nodes is refused with its name, and nothing has happened.
+#[test]
+fn what_speaks_against_spreading_a_table_is_told_by_name() -> Result<()> {
+    let mut cluster = start(2)?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    run(
+        &mut client,
+        &[
+            "CREATE TABLE home (id int PRIMARY KEY)",
+            "CREATE TABLE refers (id int PRIMARY KEY, h int REFERENCES home)",
+            "CREATE FUNCTION of_home(home) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT $1.id'",
+            "CREATE TABLE rows_of_home (id int PRIMARY KEY, h home)",
+            "CREATE TABLE audited (id int PRIMARY KEY, v text UNIQUE)",
+            "CREATE FUNCTION audit() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN INSERT INTO home VALUES (new.id); RETURN new; END'",
+            "CREATE TRIGGER a BEFORE INSERT ON audited FOR EACH ROW EXECUTE FUNCTION audit()",
+            "CREATE FUNCTION count_audited() RETURNS bigint LANGUAGE sql AS 'SELECT count(*) FROM audited'",
+        ],
+    )?;
+    let told = refusal(&mut client, "SELECT tutti_distribute('refers', 'id')")?;
+    ensure!(told.contains("refers"), "{told}");
+    let told = refusal(&mut client, "SELECT tutti_distribute('rows_of_home', 'id')")?;
+    ensure!(told.starts_with("0A000") && told.contains("home"), "{told}");
+    let told = refusal(&mut client, "SELECT tutti_distribute('audited', 'id')")?;
+    ensure!(told.starts_with("0A000") && told.contains("audited_v_key"), "{told}");
+    run(&mut client, &["ALTER TABLE audited DROP CONSTRAINT audited_v_key"])?;
+    let answer = client.simple("SELECT tutti_distribute('audited', 'id')", b"")?;
+    let told = answer.to_string();
+    ensure!(answer.error().is_none(), "{told}");
+    ensure!(told.contains("trigger a on audited runs audit()"), "{told}");
+    ensure!(told.contains("function count_audited() names it"), "{told}");
+    agree(&cluster)?;
+    cluster.stop_gateway()
+}
