@@ -476,7 +476,11 @@ BEGIN
             probe := 'false';
         END IF;
         first_make := first_make || jsonb_build_object('probe', probe, 'make', coalesce(to_jsonb(make), 'null'),
-            'what', pg_describe_object(item.classid, item.objid, 0));
+            'what', pg_describe_object(item.classid, item.objid, 0),
+            'because', (SELECT string_agg(format('Foreign key %I of %s refers to it', k.conname,
+                    k.conrelid::regclass), '; ' ORDER BY k.oid)
+                FROM pg_constraint k WHERE item.classid = 'pg_class'::regclass AND k.contype = 'f'
+                    AND k.confrelid = item.objid AND k.conrelid = ANY (family)));
     END LOOP;
     RETURN jsonb_build_object('first', first_make, 'later', later_make, 'last', last_make);
 END $tutti$;
@@ -513,8 +517,11 @@ BEGIN
         IF jsonb_typeof(item -> 'make') <> 'array' THEN
             RAISE feature_not_supported USING
                 MESSAGE = format('%s cannot be brought to other nodes', item ->> 'what'),
-                DETAIL = 'The table, or something that it needs, depends on it.',
-                HINT = 'Leave the table on node 1, or do without what depends on it.';
+                DETAIL = coalesce((item ->> 'because') || '.',
+                    'The table, or something that it needs, depends on it.'),
+                HINT = CASE WHEN item ->> 'because' IS NULL
+                    THEN 'Leave the table on node 1, or do without what depends on it.'
+                    ELSE 'Replicate the other table first (tutti_replicate), or distribute it by the same key.' END;
         END IF;
         made := made || (item ->> 'probe');
         FOR statement IN SELECT * FROM jsonb_array_elements_text(item -> 'make') LOOP
