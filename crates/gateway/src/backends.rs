@@ -203,6 +203,22 @@ impl Backends {
         found
     }
 
+    /// All sessions, with the roles that their clients have logged in as.
+    pub fn users(&self) -> Vec<(i32, String)> {
+        let sessions = self.sessions();
+        sessions.iter().map(|(session, workers)| (*session, workers.user.clone())).collect()
+    }
+
+    /// Processes of a node that wait for a session to be lent to.
+    pub fn idle_on(&self, node: NodeId) -> Vec<i32> {
+        let busy = self.sessions_by_backend();
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let there = open.iter().filter(|((on, _), backend)| {
+            *on == node && backend.strong_count() != 0
+        });
+        there.map(|((_, pid), _)| *pid).filter(|pid| !busy.contains_key(&(node, *pid))).collect()
+    }
+
     fn sessions(&self) -> MutexGuard<'_, HashMap<i32, Arc<Workers>>> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }

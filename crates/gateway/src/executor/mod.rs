@@ -33,7 +33,7 @@ pub(crate) use relay::{pump_copy_data, relay_all};
 use crate::catalog;
 use crate::failure::Failure;
 use crate::node::NodeError;
-use crate::session::{Mode, Session, takes_snapshot};
+use crate::session::{Mode, Session, signals, takes_snapshot};
 
 /// How a statement ended, as far as the client has not been told.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -60,10 +60,13 @@ impl Session {
     ) -> Result<Done, Failure> {
         self.takes_snapshot = takes_snapshot(&planned.plan);
         self.note_leaves(planned, text);
-        let text = &*self.with_own_names(planned, text);
+        let text = &*self.with_own_names(planned, text).await?;
         let has_own_snapshot = self.begin_statement_snapshot(&planned.plan);
-        let done = self.obey(planned, text, call).await;
+        let mut done = self.obey(planned, text, call).await;
         self.takes_snapshot = true;
+        if done.is_ok() && signals(planned) {
+            done = self.send_asked_signals().await.and(done);
+        }
         if has_own_snapshot && done.is_ok() {
             self.end_statement_snapshot().await?;
         }

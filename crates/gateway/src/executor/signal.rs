@@ -53,7 +53,7 @@ impl Session {
     /// Cancels or ends a session. `None`: the gateway has none of this number.
     ///
     /// Errors: 42501 where PostgreSQL would refuse.
-    pub(super) async fn signal(
+    pub(crate) async fn signal(
         &mut self,
         target: Option<i32>,
         terminates: bool,

@@ -4,14 +4,13 @@
 //! space with Parse and Close.
 //! Never: sends protocol messages for them (see `extended`).
 
-use std::borrow::Cow;
 use std::fmt::Write;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use tutti_sql::catalog::{Catalog, NodeId, quote_literal};
-use tutti_sql::plan::{Access, Own, Planned, Prepared};
+use tutti_sql::plan::{Access, Planned, Prepared};
 use tutti_sql::planner;
 use tutti_sql::statement::Statement;
 use tutti_wire::backend::ColumnDescription;
@@ -264,33 +263,8 @@ impl Session {
         Ok((0..oids.len()).map(|column| name(column).unwrap_or_else(|| "unknown".into())).collect())
     }
 
-    /// `text` with what the session knows of itself in the place of the words that ask for it.
-    pub(crate) fn with_own_names<'t>(&self, planned: &Planned, text: &'t str) -> Cow<'t, str> {
-        if planned.own.is_empty() {
-            return Cow::Borrowed(text);
-        }
-        let mut written = String::with_capacity(text.len());
-        let mut from = 0;
-        for name in &planned.own {
-            written.push_str(text.get(from..name.range.start).unwrap_or_default());
-            let number = self.process_id;
-            match name.own {
-                Own::ProcessId { unnamed: true } => write!(written, "{number} AS pg_backend_pid"),
-                Own::ProcessId { unnamed: false } => write!(written, "{number}"),
-                Own::PreparedStatements { aliased } => {
-                    let alias = if aliased { "" } else { " AS pg_prepared_statements" };
-                    write!(written, "({}){alias}", self.prepared_statements_sql())
-                }
-            }
-            .expect("a String takes everything");
-            from = name.range.end;
-        }
-        written.push_str(text.get(from..).unwrap_or_default());
-        Cow::Owned(written)
-    }
-
     /// The rows of the view `pg_prepared_statements`, as a query.
-    fn prepared_statements_sql(&self) -> String {
+    pub(super) fn prepared_statements_sql(&self) -> String {
         let mut sql = "SELECT NULL::text AS name, NULL::text AS statement, \
              NULL::timestamptz AS prepare_time, NULL::regtype[] AS parameter_types, \
              NULL::bool AS from_sql, NULL::int8 AS generic_plans, NULL::int8 AS custom_plans \

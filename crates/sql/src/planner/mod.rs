@@ -75,7 +75,7 @@ impl<'a> Context<'a> {
 pub fn plan(statement: &Statement, context: &Context<'_>) -> Result<Planned, Refusal> {
     let mut planned = choose(statement, context)?;
     planned.leaves = leaves::leaves(&statement.tree, context);
-    planned.own = own::own_names(&statement.text);
+    planned.own = own::own_names(statement);
     Ok(planned)
 }
 

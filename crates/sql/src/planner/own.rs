@@ -1,35 +1,76 @@
-//! What a statement asks of its own session that no node knows.
+//! What a statement asks that no node knows: of its own session, and of processes.
 //!
-//! Owns: finding `pg_backend_pid()` and `pg_prepared_statements` in a statement's text.
+//! Owns: finding `pg_backend_pid()`, `pg_prepared_statements`, views that show processes and functions
+//! that are told of one, in a statement's text.
 //! Never: answers; the session puts the answer in the place of the words.
 //! Start reading at [`own_names`].
 
-use pg_query::protobuf::{ScanToken, Token};
+use pg_query::NodeEnum;
+use pg_query::protobuf::{ObjectType, ScanToken, Token};
 
-use crate::plan::{Own, OwnName};
+use crate::plan::{Own, OwnName, ProcessFunction};
+use crate::statement::Statement;
 
 const PROCESS_ID: &str = "pg_backend_pid";
 const PREPARED_STATEMENTS: &str = "pg_prepared_statements";
 
-/// Views and functions of the server's that show its processes.
-const SHOWING_PROCESSES: [&str; 3] = ["pg_stat_", "pg_locks", "pg_blocking_pids"];
+/// The server's views with a column `pid`.
+const PROCESS_VIEWS: [&str; 11] = [
+    "pg_stat_activity",
+    "pg_locks",
+    "pg_stat_progress_analyze",
+    "pg_stat_progress_basebackup",
+    "pg_stat_progress_cluster",
+    "pg_stat_progress_copy",
+    "pg_stat_progress_create_index",
+    "pg_stat_progress_vacuum",
+    "pg_stat_ssl",
+    "pg_stat_gssapi",
+    "pg_stat_replication",
+];
 
-/// Where in `text`, which is one statement, such words are.
-pub(super) fn own_names(text: &str) -> Vec<OwnName> {
+/// What one of the names below contains; most statements contain none.
+const HINTS: [&str; 7] = [
+    PROCESS_ID,
+    PREPARED_STATEMENTS,
+    "pg_stat_",
+    "pg_locks",
+    "_backend",
+    "blocking_pids",
+    "pg_isolation_test",
+];
+
+/// Where in the text of `statement` such words are, in order. What defines an object is left alone: it
+/// will be asked later, by others.
+pub(super) fn own_names(statement: &Statement) -> Vec<OwnName> {
+    let text = &*statement.text;
     let lower = text.to_ascii_lowercase();
-    // Beside the numbers of a server's processes, `pg_backend_pid()` is meant as one of them.
-    let shows_processes = SHOWING_PROCESSES.iter().any(|name| lower.contains(name));
-    let asks_for_number = lower.contains(PROCESS_ID) && !shows_processes;
-    if !asks_for_number && !lower.contains(PREPARED_STATEMENTS) {
+    if !HINTS.iter().any(|hint| lower.contains(hint)) || !is_asked_now(&statement.tree) {
         return Vec::new();
     }
     let Ok(scanned) = pg_query::scan(text) else { return Vec::new() };
     let is_comment =
         |token: &ScanToken| matches!(token.token(), Token::SqlComment | Token::CComment);
     let tokens: Vec<_> = scanned.tokens.into_iter().filter(|token| !is_comment(token)).collect();
-    let mut found = Words { text, tokens }.find();
-    found.retain(|name| asks_for_number || !matches!(name.own, Own::ProcessId { .. }));
-    found
+    Words { text, tokens }.find()
+}
+
+/// Whether the statement's queries run when it does.
+fn is_asked_now(tree: &NodeEnum) -> bool {
+    match tree {
+        NodeEnum::SelectStmt(_)
+        | NodeEnum::InsertStmt(_)
+        | NodeEnum::UpdateStmt(_)
+        | NodeEnum::DeleteStmt(_)
+        | NodeEnum::MergeStmt(_)
+        | NodeEnum::DeclareCursorStmt(_)
+        | NodeEnum::ExplainStmt(_)
+        | NodeEnum::ExecuteStmt(_)
+        | NodeEnum::CallStmt(_)
+        | NodeEnum::CopyStmt(_) => true,
+        NodeEnum::CreateTableAsStmt(create) => create.objtype() == ObjectType::ObjectTable,
+        _ => false,
+    }
 }
 
 struct Words<'a> {
@@ -57,14 +98,23 @@ impl Words<'_> {
                 let unnamed = is_item
                     && (["", ",", ";"].contains(&behind) || behind.eq_ignore_ascii_case("from"));
                 found.push(self.name(start, index + 2, Own::ProcessId { unnamed }));
-            } else if is(PREPARED_STATEMENTS) && self.follows_table_word(start) {
-                let aliased = self
-                    .tokens
-                    .get(index + 1)
-                    .is_some_and(|token| matches!(token.token(), Token::Ident | Token::As));
+            } else if is(PREPARED_STATEMENTS) && self.is_table(start, index) {
+                let aliased = self.is_aliased(index);
                 found.push(self.name(start, index, Own::PreparedStatements { aliased }));
+            } else if let Some(view) = PROCESS_VIEWS.into_iter().find(|view| is(view)) {
+                if self.is_table(start, index) {
+                    let aliased = self.is_aliased(index);
+                    found.push(self.name(start, index, Own::Processes { view, aliased }));
+                }
+            } else if let Some((function, end)) = self.call(index) {
+                let unaliased = self.follows_table_word(start) && !self.is_aliased(end);
+                // Between two expressions a comma is no sign of a table.
+                let unaliased = unaliased && self.before(start) != ",";
+                found.push(self.name(start, index + 1, Own::Call(function)));
+                found.push(self.name(end, end, Own::CallEnd { function, unaliased }));
             }
         }
+        found.sort_by_key(|name| name.range.start);
         found
     }
 
@@ -72,6 +122,47 @@ impl Words<'_> {
         let position = |at: i32| usize::try_from(at).unwrap_or(0);
         let range = position(self.tokens[first].start)..position(self.tokens[last].end);
         OwnName { range, own }
+    }
+
+    /// The function that is called by the name at `index`, with arguments by position, and where the
+    /// call ends.
+    fn call(&self, index: usize) -> Option<(ProcessFunction, usize)> {
+        if self.word(index + 1) != "(" {
+            return None;
+        }
+        let (count, end) = self.arguments(index + 1)?;
+        let function = match (self.word(index).to_ascii_lowercase().as_str(), count) {
+            ("pg_cancel_backend", 1) => ProcessFunction::Cancel,
+            ("pg_terminate_backend", 1) => ProcessFunction::Terminate { waits: false },
+            ("pg_terminate_backend", 2) => ProcessFunction::Terminate { waits: true },
+            ("pg_blocking_pids", 1) => ProcessFunction::Blocking,
+            ("pg_safe_snapshot_blocking_pids", 1) => ProcessFunction::SafeSnapshotBlocking,
+            ("pg_isolation_test_session_is_blocked", 2) => ProcessFunction::IsBlocked,
+            ("pg_log_backend_memory_contexts", 1) => ProcessFunction::LogMemory,
+            _ => return None,
+        };
+        Some((function, end))
+    }
+
+    /// How many arguments there are in the bracket that `opening` opens, and where it ends; `None`: they
+    /// are given by name, or are no list.
+    fn arguments(&self, opening: usize) -> Option<(usize, usize)> {
+        let (mut depth, mut commas) = (0_usize, 0_usize);
+        for index in opening..self.tokens.len() {
+            match self.word(index) {
+                "(" | "[" => depth += 1,
+                "," if depth == 1 => commas += 1,
+                ":=" | "=>" if depth == 1 => return None,
+                ")" | "]" => {
+                    depth = depth.checked_sub(1)?;
+                    if depth == 0 {
+                        return (opening + 1 < index).then_some((commas + 1, index));
+                    }
+                }
+                _ => (),
+            }
+        }
+        None
     }
 
     /// The first token of the possibly qualified name that ends at `index`; `None`: it is qualified by
@@ -84,9 +175,27 @@ impl Words<'_> {
         self.word(schema).eq_ignore_ascii_case("pg_catalog").then_some(schema)
     }
 
+    /// Whether the name from `start` to `index` is that of a table which a query reads, and not of one
+    /// that a WITH defines.
+    fn is_table(&self, start: usize, index: usize) -> bool {
+        let defined = self.word(index + 1).eq_ignore_ascii_case("as")
+            && ["(", "not", "materialized"]
+                .iter()
+                .any(|word| self.word(index + 2).eq_ignore_ascii_case(word));
+        self.follows_table_word(start) && !defined && ![".", "("].contains(&self.word(index + 1))
+    }
+
+    /// Whether an alias follows the token at `index`.
+    fn is_aliased(&self, index: usize) -> bool {
+        self.tokens
+            .get(index + 1)
+            .is_some_and(|token| matches!(token.token(), Token::Ident | Token::As))
+    }
+
     fn follows_table_word(&self, start: usize) -> bool {
         let before = self.before(start);
-        before == "," || ["from", "join"].iter().any(|word| before.eq_ignore_ascii_case(word))
+        before == ","
+            || ["from", "join", "using"].iter().any(|word| before.eq_ignore_ascii_case(word))
     }
 
     fn before(&self, index: usize) -> &str {
@@ -106,8 +215,10 @@ mod tests {
     use super::*;
 
     fn check(text: &str, expected: &[(&str, Own)]) {
+        let statement = crate::statement::parse(text).unwrap().remove(0);
+        let found = own_names(&statement);
         let found: Vec<_> =
-            own_names(text).into_iter().map(|name| (&text[name.range], name.own)).collect();
+            found.into_iter().map(|name| (&statement.text[name.range], name.own)).collect();
         assert_eq!(found, expected, "{text}");
     }
 
@@ -120,8 +231,8 @@ mod tests {
         check("SELECT pg_catalog.pg_backend_pid() AS x", &[("pg_catalog.pg_backend_pid()", named)]);
         check("SELECT f(1, pg_backend_pid(), 2)", &[("pg_backend_pid()", named)]);
         check("SELECT 1 WHERE pid = pg_backend_pid()", &[("pg_backend_pid()", named)]);
-        check("SELECT * FROM pg_stat_activity WHERE pid = pg_backend_pid()", &[]);
         check("SELECT 'pg_backend_pid()', my.pg_backend_pid(), pg_backend_pid", &[]);
+        check("CREATE VIEW v AS SELECT pg_backend_pid() FROM pg_locks", &[]);
     }
 
     #[test]
@@ -135,5 +246,44 @@ mod tests {
             &[("pg_catalog.pg_prepared_statements", aliased), ("pg_prepared_statements", not)],
         );
         check("SELECT pg_prepared_statements FROM t", &[]);
+    }
+
+    #[test]
+    fn views_of_processes_are_found_where_they_are_a_table() {
+        let of = |view, aliased| Own::Processes { view, aliased };
+        check(
+            "SELECT * FROM pg_stat_activity a JOIN pg_catalog.pg_locks USING (pid)",
+            &[
+                ("pg_stat_activity", of("pg_stat_activity", true)),
+                ("pg_catalog.pg_locks", of("pg_locks", false)),
+            ],
+        );
+        check("WITH pg_locks AS (SELECT 1), b AS (SELECT 2) SELECT 1", &[]);
+        check("SELECT * FROM my.pg_locks", &[]);
+        check("SELECT pg_stat_get_activity(1), pg_locks.pid FROM t AS pg_locks", &[]);
+    }
+
+    #[test]
+    fn calls_with_processes_are_found_with_their_ends() {
+        let terminate = ProcessFunction::Terminate { waits: false };
+        check(
+            "SELECT pg_terminate_backend($1::int)",
+            &[
+                ("pg_terminate_backend(", Own::Call(terminate)),
+                (")", Own::CallEnd { function: terminate, unaliased: false }),
+            ],
+        );
+        let (cancel, blocking) = (ProcessFunction::Cancel, ProcessFunction::Blocking);
+        check(
+            "SELECT * FROM pg_blocking_pids(pg_backend_pid()), pg_cancel_backend((SELECT 1)) x",
+            &[
+                ("pg_blocking_pids(", Own::Call(blocking)),
+                ("pg_backend_pid()", Own::ProcessId { unnamed: false }),
+                (")", Own::CallEnd { function: blocking, unaliased: true }),
+                ("pg_cancel_backend(", Own::Call(cancel)),
+                (")", Own::CallEnd { function: cancel, unaliased: false }),
+            ],
+        );
+        check("SELECT pg_terminate_backend(pid => 1), my.pg_cancel_backend(1)", &[]);
     }
 }
