@@ -81,7 +81,7 @@ pub(super) async fn relay(
 /// Errors: as [`relay`]; [`Failure::Client`] if the node is lost behind the beginning of a row that the
 /// client has already.
 pub(crate) async fn relay_all(client: &mut Client, link: &mut Link) -> Result<(), Failure> {
-    let mut passage = Passage { is_home: link.node() == NodeId::HOME, due: 0 };
+    let mut passage = Passage::new(link.node() == NodeId::HOME);
     let mut refused = None;
     loop {
         let frame = match passage.pass(client, link)? {
@@ -89,9 +89,7 @@ pub(crate) async fn relay_all(client: &mut Client, link: &mut Link) -> Result<()
             false => None,
         };
         let Some(frame) = frame else {
-            client.flush_if_full().await?;
-            let read = link.connection().read_more().await;
-            read.map_err(|error| passage.failure(error))?;
+            passage.wait_for_more(client, link).await?;
             continue;
         };
         match frame.tag() {
@@ -124,11 +122,27 @@ struct Passage {
     is_home: bool,
     /// Bytes of a row that has been passed on in part.
     due: usize,
+    /// A notice has been passed on. The client gets it while the statement goes on: it may be what
+    /// somebody waits for.
+    noticed: bool,
 }
 
 impl Passage {
     /// Rows of so many bytes do not wait in memory until they are whole.
     const PIECES_FROM_BYTES: usize = 1 << 20;
+
+    fn new(is_home: bool) -> Self {
+        Self { is_home, due: 0, noticed: false }
+    }
+
+    /// Waits until the node has sent more.
+    async fn wait_for_more(&mut self, client: &mut Client, link: &mut Link) -> Result<(), Failure> {
+        match std::mem::take(&mut self.noticed) {
+            true => client.flush_early().await?,
+            false => client.flush_if_full().await?,
+        }
+        link.connection().read_more().await.map_err(|error| self.failure(error))
+    }
 
     /// Passes on what the client gets as it is. True if something else comes next.
     fn pass(&mut self, client: &mut Client, link: &mut Link) -> Result<bool, Failure> {
@@ -139,7 +153,8 @@ impl Passage {
             let Some(frame) = frame_len(&incoming[len..])? else { break false };
             let there = incoming.len() - len;
             match incoming[len] {
-                b'D' | b'C' | b'2' | b'n' | b'I' | b's' | b'N' => (),
+                b'D' | b'C' | b'2' | b'n' | b'I' | b's' => (),
+                b'N' => self.noticed = true,
                 b'T' if self.is_home => (),
                 _ => break true,
             }
@@ -194,15 +209,13 @@ async fn relay_one(
 ) -> Result<Answer, Failure> {
     let mut answer = Answer::default();
     let mut refused = None;
-    let mut passage = Passage { is_home: false, due: 0 };
+    let mut passage = Passage::new(false);
     loop {
         if filter.rows {
             passage.pass_rows(client, link)?;
         }
         let Some(frame) = take_frame(link.connection().incoming())? else {
-            client.flush_if_full().await?;
-            let read = link.connection().read_more().await;
-            read.map_err(|error| passage.failure(error))?;
+            passage.wait_for_more(client, link).await?;
             continue;
         };
         match frame.tag() {
@@ -236,7 +249,10 @@ async fn relay_one(
             // The answer to a function call.
             b'V' if filter.rows => forward(client, &frame),
             b'A' if filter.rows => link.put_notification(client.out(), &frame),
-            b'N' if filter.rows => forward(client, &frame),
+            b'N' if filter.rows => {
+                forward(client, &frame);
+                passage.noticed = true;
+            }
             b'S' if filter.rows => {
                 let (name, value) = decode_parameter_status(&frame)?;
                 client.report(name, value);

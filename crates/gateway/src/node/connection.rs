@@ -158,6 +158,8 @@ pub struct NodeConnection {
     reports: Vec<(String, String)>,
     /// NotificationResponses that came in answers to our own queries.
     notifications: Vec<Frame>,
+    /// Of the answer to the last query of our own.
+    notices: Vec<Frame>,
     broken: bool,
 }
 
@@ -228,6 +230,7 @@ impl NodeConnection {
             parameters: Vec::new(),
             reports: Vec::new(),
             notifications: Vec::new(),
+            notices: Vec::new(),
             broken: false,
         };
         let mut startup = vec![("user", user), ("database", database)];
@@ -303,6 +306,11 @@ impl NodeConnection {
     /// Takes the notifications that came in answers to our own queries, in order.
     pub fn take_notifications(&mut self) -> Vec<Frame> {
         std::mem::take(&mut self.notifications)
+    }
+
+    /// Takes the notices that came in the answer to our last query, in order.
+    pub fn take_notices(&mut self) -> Vec<Frame> {
+        std::mem::take(&mut self.notices)
     }
 
     /// After an error on the socket nothing can be sent or read any more.
@@ -419,6 +427,7 @@ impl NodeConnection {
     /// Reads the answer to a query that was sent, to its ReadyForQuery.
     pub async fn finish_query(&mut self) -> Result<Vec<Rows>, NodeError> {
         let mut answer = PartialAnswer::default();
+        self.notices.clear();
         loop {
             let frame = self.next_frame().await?;
             match frame.tag() {
@@ -437,6 +446,7 @@ impl NodeConnection {
                     self.reports.push((name, value));
                 }
                 b'A' => self.notifications.push(frame),
+                b'N' => self.notices.push(frame),
                 _ => match answer.take(&frame)? {
                     Progress::Going => (),
                     Progress::Complete => break,

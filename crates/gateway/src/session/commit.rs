@@ -112,7 +112,7 @@ impl Session {
     }
 
     fn need_block(&self, what: &str) -> Result<(), Failure> {
-        if self.transaction.is_open() {
+        if self.transaction.mode == Mode::Explicit {
             return Ok(());
         }
         Err(Failure::error("25P01", format!("{what} can only be used in transaction blocks")))
@@ -256,10 +256,19 @@ impl Session {
             .filter(|node| !writers.contains(node))
             .map(|node| (*node, "COMMIT".to_owned()))
             .collect();
-        for (_, answered) in self.on_links(readers).await {
+        for (node, answered) in self.on_links(readers).await {
+            self.pass_notices(node);
             answered?;
         }
         Ok(())
+    }
+
+    /// What deferred triggers say when they run at the end.
+    fn pass_notices(&mut self, node: NodeId) {
+        let Some(link) = self.links.get_mut(&node) else { return };
+        for notice in link.connection().take_notices() {
+            self.client.out().extend_from_slice(notice.as_bytes());
+        }
     }
 
     async fn commit_one_writer(&mut self, writer: NodeId) -> Result<(), Failure> {
@@ -267,6 +276,7 @@ impl Session {
         self.wait_for_visible(writer).await?;
         self.pass_rooms().await;
         let answered = self.on_links(vec![(writer, "COMMIT".to_owned())]).await.remove(0).1;
+        self.pass_notices(writer);
         match answered {
             Ok(rows) if rows.first().is_some_and(|rows| rows.tag == "ROLLBACK") => {
                 return Err(Failure::error("40000", "the transaction was rolled back by its node"));
