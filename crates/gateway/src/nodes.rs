@@ -177,11 +177,6 @@ impl Nodes {
         self.node(node).generation.load(Ordering::Acquire)
     }
 
-    /// Connections that are open now shall not be lent again.
-    pub fn renew(&self, node: NodeId) {
-        self.node(node).generation.fetch_add(1, Ordering::AcqRel);
-    }
-
     /// Whether the node answers and has been looked through; it may be closed all the same.
     pub fn is_there(&self, node: NodeId) -> bool {
         !self.node(node).state().away

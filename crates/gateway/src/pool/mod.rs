@@ -16,6 +16,7 @@ mod state;
 mod statements;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tutti_sql::catalog::NodeId;
@@ -73,13 +74,15 @@ pub struct Pool {
     nodes: Arc<Nodes>,
     limits: Limits,
     shelves: Vec<Arc<Shelf>>,
+    /// How often what servers give new connections has changed.
+    renewals: AtomicU64,
 }
 
 impl Pool {
     /// Empty.
     pub fn new(config: Config, nodes: Arc<Nodes>) -> Self {
         let shelves = config.nodes.iter().map(|node| Arc::new(Shelf::new(NodeId(node.id))));
-        Self { limits: Limits::new(&config.pool), shelves: shelves.collect(), nodes, config }
+        Self { limits: Limits::new(&config.pool), shelves: shelves.collect(), nodes, config, renewals: AtomicU64::new(0) }
     }
 
     /// Waits until one more transaction of this role may have connections.
@@ -98,7 +101,10 @@ impl Pool {
     pub fn lend_at_once(&self, node: NodeId, borrower: &Borrower<'_>) -> Option<Box<Link>> {
         let mut link = self.shelf(node).take_ready(borrower)?;
         // What is not taken is closed, as when it is found by the other way.
-        if link.generation != self.nodes.generation(node) || !link.connection().is_quiet() {
+        if link.generation != self.nodes.generation(node)
+            || !self.is_new_enough(&link, borrower)
+            || !link.connection().is_quiet()
+        {
             return None;
         }
         link.owner = borrower.session;
@@ -119,10 +125,12 @@ impl Pool {
     ) -> Result<Box<Link>, NodeError> {
         let shelf = self.shelf(node);
         let generation = self.nodes.generation(node);
+        let renewal = self.renewals.load(Ordering::Acquire);
         while let Some(mut link) = shelf.take(borrower, self.config.pool.size) {
             // Its server may have restarted since, or have closed it. What is not taken is closed.
             if borrower.may_have(&link)
                 && link.generation == generation
+                && self.is_new_enough(&link, borrower)
                 && link.connection().is_quiet()
             {
                 self.hand_over(&mut link, borrower).await?;
@@ -140,6 +148,7 @@ impl Pool {
         let backend = Backend::new(BackendKey { node, process_id, secret });
         let mut link = open_link(connection, backend, slot);
         link.generation = generation;
+        link.renewal = renewal;
         self.hand_over(&mut link, borrower).await?;
         Ok(link)
     }
@@ -177,6 +186,12 @@ impl Pool {
         Ok(())
     }
 
+    /// Whether nothing has changed of what servers give new connections since it was opened. To whom had
+    /// it last it is good for any time, as a session's own is on one server: it still answers `currval`.
+    fn is_new_enough(&self, link: &Link, borrower: &Borrower<'_>) -> bool {
+        link.renewal == self.renewals.load(Ordering::Acquire) || link.owner == borrower.session
+    }
+
     /// Takes a connection back. Requires: it is quiet, in no transaction, and nothing binds it to its
     /// session.
     pub fn give_back(&self, user: &str, link: Box<Link>) {
@@ -185,11 +200,12 @@ impl Pool {
         }
     }
 
-    /// Idle connections are closed: what the servers give new ones has changed.
+    /// What the servers give new connections has changed: those that are open are lent to no other
+    /// session any more.
     pub fn renew(&self) {
+        self.renewals.fetch_add(1, Ordering::AcqRel);
         for shelf in &self.shelves {
-            self.nodes.renew(shelf.node());
-            shelf.clear();
+            shelf.close_nobodys();
         }
     }
 

@@ -137,8 +137,15 @@ impl Shelf {
         drop(closed);
     }
 
-    pub(super) fn clear(&self) {
-        let closed = std::mem::take(&mut *self.idle());
+    /// Closes what no session may come back for.
+    pub(super) fn close_nobodys(&self) {
+        let mut closed = Vec::new();
+        let mut idle = self.idle();
+        for links in idle.values_mut() {
+            closed.extend(links.extract_if(.., |Kept { link, .. }| !link.has_living_owner()));
+        }
+        idle.retain(|_, links| !links.is_empty());
+        drop(idle);
         drop(closed);
     }
 

@@ -67,6 +67,8 @@ pub struct Link {
     pub has_placeholders: bool,
     /// Generation of the node's connections that it belongs to; older ones are not lent.
     pub generation: u64,
+    /// The pool's count of renewals when it was opened.
+    pub renewal: u64,
     /// Since when it has been idle, in ticks of the pool.
     pub idle_since_tick: u64,
 }
@@ -98,6 +100,7 @@ impl Link {
             leaves: Leaves::default(),
             has_placeholders: false,
             generation: 0,
+            renewal: 0,
             idle_since_tick: 0,
         })
     }
@@ -109,7 +112,12 @@ impl Link {
 
     /// Whether something on it belongs to a session that may come back for it.
     pub fn is_kept_for_somebody(&self) -> bool {
-        self.leaves.sequences && self.owner_lives.strong_count() != 0
+        self.leaves.sequences && self.has_living_owner()
+    }
+
+    /// Whether the session that it has served last may come back.
+    pub fn has_living_owner(&self) -> bool {
+        self.owner_lives.strong_count() != 0
     }
 
     /// Whether no session has used it yet.
