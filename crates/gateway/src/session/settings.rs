@@ -76,7 +76,9 @@ impl Settings {
     /// Remembers a setting; an older one of the same name is forgotten. RESET only forgets.
     pub fn keep(&mut self, name: &str, sql: &str) {
         self.has_placeholders |= is_placeholder(name);
-        self.kept.retain(|(known, _)| known != name);
+        // A session that is somebody else's begins without a role of its own.
+        let forgets_role = name == "session_authorization";
+        self.kept.retain(|(known, _)| known != name && !(forgets_role && known == "role"));
         if !sql.starts_with(RESET) {
             self.kept.push((name.to_owned(), sql.to_owned()));
         }
@@ -373,6 +375,8 @@ impl Session {
                     "SET TRANSACTION ISOLATION LEVEL must not be called in a subtransaction";
                 return Err(ErrorFields::error("25001", message).into());
             }
+            // ROLLBACK TO undoes it.
+            return self.set_everywhere("", text, false, call).await;
         }
         if !self.transaction.queried && !self.transaction.nodes.is_empty() {
             // Nodes that join later begin with it; those that are there are told.
