@@ -55,6 +55,29 @@ pub(super) enum ByShape {
     Never,
 }
 
+/// A client's text as far as we can read it.
+pub(super) enum Parsed {
+    /// Its statements.
+    Statements(Arc<[Arc<Statement>]>),
+    /// One statement, which node 1 can read and we cannot, for strings are written another way in it
+    /// (`standard_conforming_strings`). Node 1 has all that there is, and may run it as it is. With
+    /// what we would say.
+    ByNodesOnly(Refusal),
+}
+
+/// Whether a text begins as statements do of which a session need not know.
+fn is_of_rows_or_objects(text: &str) -> bool {
+    let word = text.split_whitespace().next().unwrap_or_default();
+    ["select", "insert", "update", "delete", "merge", "with", "values", "create", "alter", "comment"]
+        .iter()
+        .any(|known| word.eq_ignore_ascii_case(known))
+}
+
+/// Whether an SQLSTATE is one that reading and analysing a statement give.
+fn is_of_analysis(sqlstate: &str) -> bool {
+    ["42", "22", "0A", "54"].iter().any(|class| sqlstate.starts_with(class))
+}
+
 impl Session {
     /// Before a statement is planned: waits while a change of the schema is being committed and
     /// published (`placement_change` says why), and sees to what is known of names and tables.
@@ -213,6 +236,32 @@ impl Session {
             Err(Unfit::Literals) => return,
         };
         self.shared.plans.keep_shape(basis, shape.key, known);
+    }
+
+    /// Splits a client's text into its statements.
+    ///
+    /// Errors: what PostgreSQL says of a text that is none, in its own words: node 1 is asked to analyse
+    /// what we cannot read. Our grammar is that of another version, and does not tell all.
+    pub(super) async fn parse_text(&mut self, text: &str) -> Result<Parsed, Failure> {
+        let refusal = match self.shared.plans.parse(text) {
+            Ok(statements) => return Ok(Parsed::Statements(statements)),
+            Err(refusal) => refusal,
+        };
+        // What only we can read would be called wrong there.
+        if self.transaction.failed || text.to_ascii_lowercase().contains("distribute") {
+            return Err(refusal.into());
+        }
+        self.quiet_pipeline().await?;
+        match self.describe_text(text, &[]).await {
+            Ok(_) if self.catalog.is_solo() && is_of_rows_or_objects(text) => {
+                Ok(Parsed::ByNodesOnly(refusal))
+            }
+            Err(Failure::Statement(error)) if is_of_analysis(error.sqlstate()) => {
+                Err(Failure::Statement(error))
+            }
+            Err(failure @ Failure::Client(_)) => Err(failure),
+            Ok(_) | Err(_) => Err(refusal.into()),
+        }
     }
 
     /// The plan of a statement, made now or before, unless the transaction has failed.

@@ -4,13 +4,13 @@
 //! what happens when one fails.
 //! Never: runs a statement (the executor does).
 
-use tutti_sql::plan::{Plan, Planned};
+use tutti_sql::plan::{Access, NodeChoice, Plan, Planned, Prepared};
 use tutti_wire::backend::{put_bare, put_command_complete};
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::Frame;
 use tutti_wire::frontend::{self, Message};
 
-use super::planning::ByShape;
+use super::planning::{ByShape, Parsed};
 use super::{Mode, Session};
 use crate::client::ClientError;
 use crate::deadlock::says_overtaken;
@@ -143,11 +143,23 @@ impl Session {
         self.begin_statement(text).await?;
         let by_shape = self.plan_by_shape(text)?;
         if let ByShape::Plan { planned, statement } = by_shape {
+            let statement = if self.is_seen_whole(&planned) { 0..text.len() } else { statement };
             let offset = statement.start;
             let ran = self.run_planned(&planned, &text[statement], false, true).await;
             return ran.map_err(|failure| shift_position(failure, text, offset));
         }
-        let statements = self.shared.plans.parse(text)?;
+        let statements = match self.parse_text(text).await? {
+            Parsed::Statements(statements) => statements,
+            Parsed::ByNodesOnly(_) => {
+                // Whatever it is.
+                self.leaves.anything = true;
+                self.leaves.schema = true;
+                let (node, access) = (NodeChoice::Home, Access::Write);
+                let plan = Plan::One { node, access, otherwise: None };
+                let planned = Planned::new(plan, "only node 1 can read it");
+                return self.run_planned(&planned, text, false, true).await;
+            }
+        };
         if statements.is_empty() {
             put_bare(self.client.out(), b'I');
             return Ok(());
@@ -159,6 +171,7 @@ impl Session {
                 self.open_transaction(Mode::Implicit);
             }
             let last = index + 1 == statements.len();
+            let mut offset = statement.offset;
             let ran = async {
                 if 0 < index {
                     self.begin_statement(&statement.text).await?;
@@ -167,12 +180,26 @@ impl Session {
                 if matches!(by_shape, ByShape::Unknown) {
                     self.learn_shape(text, statement, &planned);
                 }
+                let whole = !several && statement.distribute_by.is_none();
+                if whole && self.is_seen_whole(&planned) {
+                    offset = 0;
+                    return self.run_planned(&planned, text, several, last).await;
+                }
                 self.run_planned(&planned, &statement.text, several, last).await
             };
             let ran = ran.await;
-            ran.map_err(|failure| shift_position(failure, text, statement.offset))?;
+            ran.map_err(|failure| shift_position(failure, text, offset))?;
         }
         Ok(())
+    }
+
+    /// Whether the client's whole string, with semicolon and comments, is what a node or the session
+    /// is given of a lone statement: views show it so.
+    fn is_seen_whole(&self, planned: &Planned) -> bool {
+        let is_passed_on = matches!(planned.plan, Plan::One { .. } | Plan::DeclareCursor { .. })
+            && planned.own.is_empty()
+            && self.catalog.is_solo();
+        is_passed_on || matches!(planned.plan, Plan::Prepared(Prepared::Prepare { .. }))
     }
 
     async fn run_planned(

@@ -72,9 +72,14 @@ fn spreads(statement: &Statement) -> bool {
     statement.distribute_by.as_ref().is_some_and(|wanted| *wanted != DistributeBy::Home)
 }
 
-/// What is explained.
+/// What is explained; of a table that is made of a query, the query.
 fn explained(explain: &ExplainStmt) -> Option<&NodeEnum> {
-    explain.query.as_ref().and_then(|query| query.node.as_ref())
+    match explain.query.as_ref().and_then(|query| query.node.as_ref()) {
+        Some(NodeEnum::CreateTableAsStmt(create)) => {
+            create.query.as_ref().and_then(|query| query.node.as_ref())
+        }
+        explained => explained,
+    }
 }
 
 /// Whether a query may write: it locks rows, has a part that changes data, or calls what may do

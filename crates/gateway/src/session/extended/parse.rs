@@ -13,6 +13,7 @@ use super::{PreparedStatement, Session};
 use crate::executor::Call;
 use crate::failure::Failure;
 use crate::pool::{Lookup, StatementKey, name_of};
+use crate::session::planning::Parsed;
 use crate::session::prepared::Meaning;
 
 impl Session {
@@ -25,7 +26,10 @@ impl Session {
             let message = format!("prepared statement \"{name}\" already exists");
             return Err(Failure::error("42P05", message));
         }
-        let statements = self.shared.plans.parse(&sql)?;
+        let statements = match self.parse_text(&sql).await? {
+            Parsed::Statements(statements) => statements,
+            Parsed::ByNodesOnly(refusal) => return Err(refusal.into()),
+        };
         if 1 < statements.len() {
             let message = "cannot insert multiple commands into a prepared statement";
             return Err(Failure::error("42601", message));
