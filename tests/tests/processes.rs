@@ -91,7 +91,10 @@ fn who_waits_for_whom_is_told_in_numbers_of_sessions() -> Result<()> {
                  WHERE NOT l.granted AND a.wait_event_type = 'Lock' AND a.query LIKE 'UPDATE t%'",
             )?;
             let of = |number: i32| Some(number.to_string());
-            ensure!(seen == [[of(waiting), Some("ShareLock".into()), of(holding)]], "{world}: {seen:?}");
+            ensure!(
+                seen == [[of(waiting), Some("ShareLock".into()), of(holding)]],
+                "{world}: {seen:?}"
+            );
             holder.query("COMMIT")?;
             ready(&mut waiter)?;
         }
@@ -147,7 +150,8 @@ fn a_job_that_ends_idle_sessions_ends_those_and_nothing_of_the_gateways() -> Res
         let (mut job, mut idle, mut busy) = (connect()?, connect()?, connect()?);
         idle.query("SELECT 1")?;
         busy.query("BEGIN; UPDATE t SET v = 3")?;
-        let all = job.query("SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend'")?;
+        let all =
+            job.query("SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend'")?;
         let mut all: Vec<_> = all.into_iter().flatten().flatten().collect();
         let mut sessions = [&job, &idle, &busy].map(|client| client.process_id.to_string());
         all.sort();

@@ -213,9 +213,8 @@ impl Backends {
     pub fn idle_on(&self, node: NodeId) -> Vec<i32> {
         let busy = self.sessions_by_backend();
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let there = open.iter().filter(|((on, _), backend)| {
-            *on == node && backend.strong_count() != 0
-        });
+        let there =
+            open.iter().filter(|((on, _), backend)| *on == node && backend.strong_count() != 0);
         there.map(|((_, pid), _)| *pid).filter(|pid| !busy.contains_key(&(node, *pid))).collect()
     }
 

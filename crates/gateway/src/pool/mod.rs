@@ -82,7 +82,13 @@ impl Pool {
     /// Empty.
     pub fn new(config: Config, nodes: Arc<Nodes>) -> Self {
         let shelves = config.nodes.iter().map(|node| Arc::new(Shelf::new(NodeId(node.id))));
-        Self { limits: Limits::new(&config.pool), shelves: shelves.collect(), nodes, config, renewals: AtomicU64::new(0) }
+        Self {
+            limits: Limits::new(&config.pool),
+            shelves: shelves.collect(),
+            nodes,
+            config,
+            renewals: AtomicU64::new(0),
+        }
     }
 
     /// Waits until one more transaction of this role may have connections.

@@ -68,9 +68,12 @@ pub(super) enum Parsed {
 /// Whether a text begins as statements do of which a session need not know.
 fn is_of_rows_or_objects(text: &str) -> bool {
     let word = text.split_whitespace().next().unwrap_or_default();
-    ["select", "insert", "update", "delete", "merge", "with", "values", "create", "alter", "comment"]
-        .iter()
-        .any(|known| word.eq_ignore_ascii_case(known))
+    [
+        "select", "insert", "update", "delete", "merge", "with", "values", "create", "alter",
+        "comment",
+    ]
+    .iter()
+    .any(|known| word.eq_ignore_ascii_case(known))
 }
 
 /// Whether an SQLSTATE is one that reading and analysing a statement give.

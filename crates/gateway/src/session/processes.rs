@@ -13,7 +13,7 @@
 //! tables saves that.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::fmt::Write;
 
 use tutti_sql::catalog::{NodeId, quote_literal};
@@ -37,10 +37,7 @@ struct Pieces {
 /// Whether the statement may ask for signals that the gateway must send.
 pub(crate) fn signals(planned: &Planned) -> bool {
     planned.own.iter().any(|name| {
-        matches!(
-            name.own,
-            Own::Call(ProcessFunction::Cancel | ProcessFunction::Terminate { .. })
-        )
+        matches!(name.own, Own::Call(ProcessFunction::Cancel | ProcessFunction::Terminate { .. }))
     })
 }
 
@@ -102,8 +99,13 @@ impl Session {
         let pid = "a.pid::pg_catalog.int4";
         let value = match function {
             ProcessFunction::Cancel | ProcessFunction::Terminate { .. } => {
-                let sessions: Vec<_> =
-                    self.shared.backends.users().iter().map(|(number, _)| number.to_string()).collect();
+                let sessions: Vec<_> = self
+                    .shared
+                    .backends
+                    .users()
+                    .iter()
+                    .map(|(number, _)| number.to_string())
+                    .collect();
                 let sessions = sessions.join(",");
                 let wait = match function {
                     ProcessFunction::Terminate { waits: true } => ", a.timeout::pg_catalog.int8",
@@ -195,7 +197,9 @@ impl Session {
     async fn processes_sql(&mut self, view: &str) -> Result<String, Failure> {
         let own = self.node_processes_sql(view, NodeId::HOME, true);
         let mut sql = format!("SELECT r.* {own}");
-        for rows in self.processes_elsewhere(view).await? {
+        let elsewhere = self.processes_elsewhere(view).await?;
+        let is_several = !elsewhere.is_empty();
+        for rows in elsewhere {
             write!(
                 sql,
                 " UNION ALL SELECT r.* FROM pg_catalog.jsonb_populate_recordset(
@@ -204,11 +208,18 @@ impl Session {
             )
             .expect("a String takes everything");
         }
-        if view == "pg_stat_activity" {
-            write!(sql, " UNION ALL {}", self.idle_sessions_sql())
-                .expect("a String takes everything");
+        if view != "pg_stat_activity" {
+            return Ok(sql);
         }
-        Ok(sql)
+        if is_several {
+            // One who is on several nodes is where he is busy.
+            sql = format!(
+                "SELECT DISTINCT ON (s.pid) s.* FROM ({sql}) AS s
+                 ORDER BY s.pid, s.state = 'active' DESC NULLS LAST,
+                     s.wait_event_type = 'Lock' DESC NULLS LAST"
+            );
+        }
+        Ok(format!("(SELECT s.* FROM ({sql}) AS s) UNION ALL {}", self.idle_sessions_sql()))
     }
 
     /// FROM and WHERE of a view's rows `r` on one node; `outsiders` too, which are no sessions'.
@@ -231,14 +242,11 @@ impl Session {
     /// The rows that the other nodes have of sessions, as JSON.
     async fn processes_elsewhere(&mut self, view: &str) -> Result<Vec<String>, Failure> {
         let mut found = Vec::new();
-        for node in self.other_nodes() {
+        for node in self.nodes_asked_too() {
             let rows = self.node_processes_sql(view, node, false);
-            let once = match view {
-                // One who is on several nodes is where he is busy.
-                "pg_stat_activity" => "DISTINCT ON (r.pid)",
-                _ => "",
-            };
-            let sql = format!("SELECT coalesce(pg_catalog.jsonb_agg(x), '[]') FROM (SELECT {once} r.* {rows}) x");
+            let sql = format!(
+                "SELECT coalesce(pg_catalog.jsonb_agg(x), '[]') FROM (SELECT r.* {rows}) x"
+            );
             let rows = self.enlist(node, Access::Read).await?.query(&sql).await?;
             found.extend(rows.first().and_then(|rows| rows.text(0, 0)).map(str::to_owned));
         }
@@ -247,12 +255,12 @@ impl Session {
 
     /// The rows of `pg_stat_activity` for sessions that have no process anywhere: they are idle.
     fn idle_sessions_sql(&self) -> String {
-        let mut busy: HashMap<i32, ()> =
-            self.shared.backends.sessions_by_backend().into_values().map(|it| (it, ())).collect();
-        busy.insert(self.process_id, ());
+        let mut busy: HashSet<i32> =
+            self.shared.backends.sessions_by_backend().into_values().collect();
+        busy.insert(self.process_id);
         let mut rows = String::new();
         for (session, user) in self.shared.backends.users() {
-            if !busy.contains_key(&session) {
+            if !busy.contains(&session) {
                 write!(rows, ", ({session}, {})", quote_literal(&user))
                     .expect("a String takes everything");
             }
@@ -274,10 +282,10 @@ impl Session {
     /// Which session waits for which on other nodes, as a VALUES list; empty: none.
     async fn waits_elsewhere(&mut self) -> Result<String, Failure> {
         let mut edges = String::new();
-        for node in self.other_nodes() {
+        for node in self.nodes_asked_too() {
             let map = self.pieces(node).map;
             let sql = format!(
-                "SELECT pg_catalog.string_agg(DISTINCT pg_catalog.format('(%s, %s)', w.session, h.session), ', ')
+                "SELECT pg_catalog.string_agg(DISTINCT pg_catalog.format('(%s, %s)', m.session, h.session), ', ')
                  FROM pg_catalog.pg_locks AS l
                  JOIN {map} ON m.backend = l.pid
                  CROSS JOIN LATERAL pg_catalog.unnest(pg_catalog.pg_blocking_pids(l.pid)) AS b (pid)
@@ -285,7 +293,6 @@ impl Session {
                  WHERE NOT l.granted",
                 map.replace("AS m (", "AS h ("),
             );
-            let sql = sql.replace("w.session", "m.session");
             let rows = self.enlist(node, Access::Read).await?.query(&sql).await?;
             let there = rows.first().and_then(|rows| rows.text(0, 0)).unwrap_or_default();
             if !there.is_empty() {
@@ -297,7 +304,7 @@ impl Session {
     }
 
     /// The nodes but node 1 on which a session may be busy.
-    fn other_nodes(&self) -> Vec<NodeId> {
+    fn nodes_asked_too(&self) -> Vec<NodeId> {
         if self.catalog.is_solo() {
             return Vec::new();
         }
