@@ -13,6 +13,7 @@ use tokio::task::JoinHandle;
 use tutti_embed::Cluster;
 use tutti_gateway::{Config, DefaultDistribution, GatewayError, NodeConfig, Rule, Switches};
 
+use crate::agreement::differing_copies;
 use crate::client::Endpoint;
 use crate::servers;
 
@@ -125,6 +126,20 @@ impl Drop for TestCluster {
         drop(self.end.take());
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_timeout(END_LIMIT);
+        }
+        self.check_copies();
+    }
+}
+
+impl TestCluster {
+    /// Whatever a test was about: the copies of replicated tables must be equal at its end. Nodes that
+    /// are down, or have something prepared, are not judged.
+    fn check_copies(&self) {
+        if std::thread::panicking() {
+            return;
+        }
+        if let Ok(differing) = differing_copies(&self.nodes()) {
+            assert!(differing.is_empty(), "copies differ: {}", differing.join("\n"));
         }
     }
 }

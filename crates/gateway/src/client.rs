@@ -309,6 +309,16 @@ impl Client {
         self.captured.take().unwrap_or_default().freeze()
     }
 
+    /// Sets a capture aside, so that another can be made inside it.
+    pub(crate) fn take_capture(&mut self) -> Option<BytesMut> {
+        self.captured.take()
+    }
+
+    /// Goes on with a capture that was set aside.
+    pub(crate) fn resume_capture(&mut self, captured: Option<BytesMut>) {
+        self.captured = captured;
+    }
+
     /// Writes an error.
     pub fn put_error(&mut self, error: &ErrorFields) {
         error.put(self.out(), b'E');

@@ -37,6 +37,35 @@ impl Failure {
     }
 }
 
+impl Failure {
+    /// The same without a position: it counts characters of a text that is not the client's.
+    #[must_use]
+    pub fn without_position(mut self) -> Self {
+        if let Self::Statement(fields) = &mut self {
+            fields.fields.retain(|(code, _)| *code != b'P');
+        }
+        self
+    }
+
+    /// The same with another position, if it has one; `None`: it is left out.
+    #[must_use]
+    pub fn map_position(mut self, map: impl Fn(usize) -> Option<usize>) -> Self {
+        if let Self::Statement(fields) = &mut self {
+            fields.fields.retain_mut(|(code, value)| {
+                if *code != b'P' {
+                    return true;
+                }
+                match value.parse().ok().and_then(&map) {
+                    Some(position) => *value = position.to_string(),
+                    None => return false,
+                }
+                true
+            });
+        }
+        self
+    }
+}
+
 impl From<ErrorFields> for Failure {
     fn from(mut fields: ErrorFields) -> Self {
         // A node ended its connection; the client's own goes on.

@@ -276,7 +276,70 @@ pub enum RunOn {
         /// statement writes depends on more than the rows it names by primary key
         /// (docs/protocol/replicated-tables.md).
         locks: Vec<TableLock>,
+        /// How to do the same by row, where a parameter's value makes that necessary.
+        rows: RowsWrite,
     },
+    /// On node 1; the rows that it wrote go to the other nodes.
+    Rows(RowsWrite),
+}
+
+/// A write to replicated tables by row: the statement runs on node 1, and the rows that it has written
+/// there are stored on the other nodes as they are.
+#[derive(Clone, Eq, PartialEq)]
+pub struct RowsWrite {
+    /// Every replicated table that it may write.
+    pub tables: Vec<Arc<Relation>>,
+    /// How the statement itself says which rows it wrote. `None`: only a comparison of the tables
+    /// can tell.
+    pub returned: Option<ReturnedRows>,
+    /// It is about the current row of this cursor, which must be on node 1.
+    pub cursor: Option<String>,
+}
+
+impl std::fmt::Debug for RowsWrite {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let tables: Vec<_> = self.tables.iter().map(|table| table.name.as_str()).collect();
+        write!(f, "{}", tables.join(" "))?;
+        match &self.returned {
+            Some(returned) => write!(f, " returned by {}", returned.kind.as_str())?,
+            None => write!(f, " compared")?,
+        }
+        self.cursor.as_ref().map_or(Ok(()), |cursor| write!(f, " at {cursor}"))
+    }
+}
+
+/// Rows that a statement returns beside what the client has asked for.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ReturnedRows {
+    /// What was done to them.
+    pub kind: RowKind,
+    /// What is to be put behind the statement, so that the row is one more column of what it returns.
+    pub returning: String,
+}
+
+/// What a statement does to the rows that it returns.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum RowKind {
+    /// They are new.
+    Insert,
+    /// They are new, or have been changed under their primary key.
+    Upsert,
+    /// They have been changed under their primary key.
+    Update,
+    /// They are gone.
+    Delete,
+}
+
+impl RowKind {
+    /// As the schema's functions call it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Insert => "insert",
+            Self::Upsert => "upsert",
+            Self::Update => "update",
+            Self::Delete => "delete",
+        }
+    }
 }
 
 /// A lock on a table, or on all that a view reads.
@@ -335,6 +398,9 @@ pub struct Insert {
     /// Every source row gives exactly one returned row, in order, on each node (no ON CONFLICT): the
     /// executor then restores the source's order over the nodes.
     pub one_row_each: bool,
+    /// The target is replicated, and node 1 alone inserts the rows: what comes of it goes to the other
+    /// nodes.
+    pub rows: Option<RowsWrite>,
 }
 
 /// The rows of an INSERT that goes to several nodes or needs values evaluated first.
@@ -621,7 +687,11 @@ pub enum Plan {
     Replicas {
         /// As in [`RunOn::Replicas`].
         locks: Vec<TableLock>,
+        /// As there.
+        rows: RowsWrite,
     },
+    /// A write to replicated tables, unchanged on node 1; what it wrote there goes to the other nodes.
+    Rows(RowsWrite),
     /// Gather.
     Gather(Gather),
     /// INSERT that one node alone cannot take as written.

@@ -113,6 +113,15 @@ WHERE NOT t.tgisinternal AND t.tgenabled <> 'D' ORDER BY t.tgname;";
 const RULES: &str = "SELECT r.ev_class, r.rulename, pg_get_ruledef(r.oid) FROM pg_rewrite r
 WHERE r.ev_type <> '1' AND r.ev_class >= 16384 AND r.ev_enabled <> 'D' ORDER BY r.rulename;";
 
+/// Operators and casts that run code which nobody has proven to look at its operands only: built-in
+/// code has, and what somebody has written in C and calls immutable, as extensions do.
+const UNPROVEN: &str = "SELECT o.oprname FROM pg_operator o
+JOIN pg_proc p ON p.oid = o.oprcode JOIN pg_language l ON l.oid = p.prolang
+WHERE o.oid >= 16384 AND NOT (l.lanname = ANY ('{c,internal}') AND p.provolatile = 'i')
+UNION SELECT NULL FROM pg_cast k JOIN pg_proc p ON p.oid = k.castfunc
+JOIN pg_language l ON l.oid = p.prolang
+WHERE k.oid >= 16384 AND NOT (l.lanname = ANY ('{c,internal}') AND p.provolatile = 'i');";
+
 /// Reads the catalog from node 1, as the transaction that `home` is in sees it (or as committed, if
 /// it is in none). Leaves the connection's settings as they were.
 ///
@@ -149,15 +158,29 @@ async fn load_with(
         VIEW_USES,
         TRIGGERS,
         RULES,
+        UNPROVEN,
         SHOW_SEARCH_PATH,
     ]
     .join("\n");
     let node = home.node();
     let results = home.query(&sql).await.map_err(|error| not_initialised(node, error))?;
-    let results: [Rows; 12] =
+    let results: [Rows; 13] =
         results.try_into().map_err(|_| GatewayError::Unreadable { node, what: "the catalog" })?;
-    let [_, _, version, nodes, maps, relations, columns, functions, uses, triggers, rules, _] =
-        &results;
+    let [
+        _,
+        _,
+        version,
+        nodes,
+        maps,
+        relations,
+        columns,
+        functions,
+        uses,
+        triggers,
+        rules,
+        unproven,
+        _,
+    ] = &results;
     let answer = |what, rows| Answer { node, what, rows };
 
     let mut catalog = Catalog {
@@ -166,6 +189,15 @@ async fn load_with(
         builtin_functions,
         ..Catalog::default()
     };
+    let unproven = answer("operators and casts", unproven);
+    for row in 0..unproven.len() {
+        match unproven.optional(row, 0) {
+            Some(operator) => {
+                catalog.unproven_operators.insert(operator.to_owned());
+            }
+            None => catalog.has_unproven_casts = true,
+        }
+    }
     let nodes = answer("nodes", nodes);
     for row in 0..nodes.len() {
         catalog.nodes.push(NodeId(nodes.number(row, 0)?));

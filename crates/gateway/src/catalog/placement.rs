@@ -169,6 +169,39 @@ pub fn lock_tables_sql(connection: &NodeConnection, locks: &[TableLock], seals: 
     locks.iter().map(of_one).collect::<Vec<_>>().join("; ")
 }
 
+/// What is written on a node of a replicated table's rows.
+#[derive(Clone, Copy, Debug)]
+pub struct RowsOf<'a> {
+    /// The table's schema.
+    pub schema: &'a str,
+    /// Its name.
+    pub table: &'a str,
+    /// What was done to the rows, as `tutti.write_rows` calls it.
+    pub kind: &'a str,
+}
+
+impl RowsOf<'_> {
+    /// The seal of these rows.
+    pub fn seal(&self, connection: &NodeConnection, rows: &str, seals: &Seals) -> String {
+        let digest = ring::digest::digest(&ring::digest::SHA256, rows.as_bytes());
+        let digest: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+        let message = message_of_parts("write", &[self.schema, self.table, self.kind, &digest]);
+        seals.seal(connection, &message)
+    }
+}
+
+/// What reads all rows of a replicated table on one node.
+pub fn table_rows_sql(
+    connection: &NodeConnection,
+    schema: &str,
+    table: &str,
+    seals: &Seals,
+) -> String {
+    let seal = seals.seal(connection, &message_of_parts("rows", &[schema, table]));
+    let [schema, table] = [schema, table].map(quote_literal);
+    format!("SELECT tutti.table_rows({schema}, {table}, '{seal}')")
+}
+
 /// Removes the registrations of tables that are gone from this node.
 pub async fn unregister_dropped(connection: &mut NodeConnection) -> Result<(), GatewayError> {
     connection.rows("SELECT tutti.forget_dropped()").await?;

@@ -14,7 +14,7 @@ use tutti_sql::hash::{BUCKET_COUNT, KeyType};
 
 /// Version of the tables, rights and functions below. Grows with every change of them, so that a
 /// gateway completes what an earlier one has made.
-pub const SHAPE: u32 = 4;
+pub const SHAPE: u32 = 5;
 
 /// Creates the schema where it is missing, and brings an older one to this shape. Runs as one
 /// transaction, and again without effect.
@@ -27,6 +27,9 @@ pub const SHAPE: u32 = 4;
 ///   [`Seals`](super::Seals), and `register` also the rights of ALTER TABLE on the table;
 /// - `lock_table` wants a seal, and some right to read or write on the table: PostgreSQL gives LOCK
 ///   TABLE only to whoever may write the whole table, but statements need it that write one column;
+/// - `table_rows` and `write_rows` want a seal, the latter over the rows as well: a write by row has
+///   used the client's rights on node 1;
+/// - `row_text`, `row_output` and `value_output` read nothing;
 /// - `definitions` and `make_definitions` want a seal: they run as the owner, for what a table needs may
 ///   belong to others than the table (see [`share`](super::share));
 /// - `note_change`, `forget_dropped` and `insert_ticket` take no arguments, and whoever calls them
@@ -244,6 +247,7 @@ COMMENT ON FUNCTION tutti.lock_table IS 'LOCK TABLE for a statement of a client'
 
 ",
     include_str!("share/definitions.sql"),
+    include_str!("by_row.sql"),
     "
 DO $tutti$
 DECLARE
@@ -278,8 +282,9 @@ END $tutti$;
 GRANT SELECT ON tutti.cluster, tutti.node, tutti.map, tutti.bucket, tutti.placement, tutti.change TO PUBLIC;
 GRANT EXECUTE ON FUNCTION tutti.record_decision, tutti.register, tutti.note_change,
     tutti.forget_dropped, tutti.insert_ticket, tutti.lock_table, tutti.definitions,
-    tutti.make_definitions, tutti.objections TO PUBLIC;
-UPDATE tutti.secret SET shape = 4;
+    tutti.make_definitions, tutti.objections, tutti.row_text, tutti.row_output, tutti.value_output,
+    tutti.table_rows, tutti.write_rows TO PUBLIC;
+UPDATE tutti.secret SET shape = 5;
 "
 );
 

@@ -3,6 +3,7 @@
 //! Owns: writing a statement to a node in the client's protocol, with the client's parameters.
 //! Never: reads answers.
 
+use tutti_sql::planner::names_current_time;
 use tutti_wire::frontend::{Arguments, put_bind, put_execute, put_parse, put_query, put_sync};
 
 use super::many::Origin;
@@ -26,6 +27,21 @@ impl Call {
     /// Whether the client used the extended protocol.
     pub fn is_extended(&self) -> bool {
         matches!(self, Self::Extended { .. })
+    }
+
+    /// Whether a value may be read as the current time: `now` for a `timestamptz`, say. Each node would
+    /// take its own.
+    pub(super) fn may_say_now(&self) -> bool {
+        /// bytea, int8, int2, int4, text, json, oid, float4, float8, bpchar, varchar, numeric, uuid, jsonb.
+        const TIMELESS: [u32; 14] =
+            [17, 20, 21, 23, 25, 114, 26, 700, 701, 1042, 1043, 1700, 2950, 3802];
+        let Self::Extended { types, arguments } = self else { return false };
+        arguments.values.iter().enumerate().any(|(index, value)| {
+            let is_text = arguments.format(index) == 0;
+            let is_timeless = types.get(index).is_some_and(|oid| TIMELESS.contains(oid));
+            let text = value.as_ref().and_then(|value| std::str::from_utf8(value).ok());
+            is_text && !is_timeless && text.is_some_and(names_current_time)
+        })
     }
 
     /// Appends `sql` to the link, so that the answer is what the client asked for. Ends with a

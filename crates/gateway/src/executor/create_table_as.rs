@@ -32,7 +32,8 @@ impl Session {
         let mut statements = statement::parse(insert)?;
         let Some(statement) = statements.pop() else { return Ok(created) };
         let planned = self.plan(&statement)?;
-        let filled = Box::pin(self.execute(&planned, &statement.text, &internal(call))).await?;
+        let filled = Box::pin(self.execute(&planned, &statement.text, &internal(call))).await;
+        let filled = filled.map_err(Failure::without_position)?;
         Ok(match filled {
             Done::Tag(tag) => Done::Tag(tag.replace("INSERT 0", "SELECT")),
             other => other,

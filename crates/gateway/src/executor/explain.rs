@@ -1,4 +1,5 @@
-//! EXPLAIN: Tutti's plan first, then what the nodes say of their parts.
+//! EXPLAIN: of what one node runs PostgreSQL's own output with a line of ours behind it, else Tutti's
+//! plan with what the nodes say of their parts.
 //!
 //! Owns: the answer's lines, and which statements the gateway describes itself.
 //! Never: chooses a plan.
@@ -51,13 +52,43 @@ impl Session {
             let node = self.explained_node(of, call);
             return self.run_on_one(node, Access::Write, text, call).await;
         }
+        if let Plan::One { node, access, otherwise } = &of.plan {
+            return match (self.choose(node, call), otherwise) {
+                (None, Some(otherwise)) => {
+                    let of = (&**otherwise, statement, prefix, analyze);
+                    self.explain_several(of, text, call).await
+                }
+                (node, _) => {
+                    let node = node.unwrap_or(NodeId::HOME);
+                    self.explain_one(node, *access, &of.why, text, call).await
+                }
+            };
+        }
+        self.explain_several((of, statement, prefix, analyze), text, call).await
+    }
+
+    /// What PostgreSQL says, as it says it: tools read it. Ours is one more line at its end.
+    async fn explain_one(
+        &mut self,
+        node: NodeId,
+        access: Access,
+        why: &str,
+        text: &str,
+        call: &Call,
+    ) -> Result<Done, Failure> {
+        let mut lines = self.ask_explain(node, access, text, call).await?;
+        lines.push(format!("Tutti: runs on node {node}: {why}"));
+        self.put_plan(lines, call)
+    }
+
+    async fn explain_several(
+        &mut self,
+        (of, statement, prefix, analyze): (&Planned, &str, &str, bool),
+        text: &str,
+        call: &Call,
+    ) -> Result<Done, Failure> {
         let mut lines = explain_lines(of);
         match &of.plan {
-            Plan::One { access, .. } => {
-                let node = self.explained_node(of, call);
-                lines.push(format!("Node {node}:"));
-                lines.extend(self.ask_explain(node, *access, text, call).await?);
-            }
             Plan::Scatter { access } => {
                 let nodes = match analyze {
                     true => self.catalog.nodes.clone(),
@@ -68,7 +99,7 @@ impl Session {
                 }
                 for node in nodes {
                     lines.push(format!("Node {node}:"));
-                    lines.extend(self.ask_explain(node, *access, text, call).await?);
+                    lines.extend(indented(self.ask_explain(node, *access, text, call).await?));
                 }
             }
             Plan::Gather(gather) => {
@@ -81,10 +112,15 @@ impl Session {
             _ => {
                 lines.push(format!("Node {}:", NodeId::HOME));
                 let sql = format!("{prefix}{statement}");
-                lines.extend(self.ask_explain(NodeId::HOME, Access::Read, &sql, call).await?);
+                let shown = self.ask_explain(NodeId::HOME, Access::Read, &sql, call).await?;
+                lines.extend(indented(shown));
             }
         }
-        let rows = lines.iter().map(|line| vec![Some(line.clone())]).collect::<Vec<_>>();
+        self.put_plan(lines, call)
+    }
+
+    fn put_plan(&mut self, lines: Vec<String>, call: &Call) -> Result<Done, Failure> {
+        let rows = lines.into_iter().map(|line| vec![Some(line)]).collect::<Vec<_>>();
         self.put_rows(&[ColumnDescription::text("QUERY PLAN")], &rows, call);
         Ok(Done::Tag("EXPLAIN".to_owned()))
     }
@@ -113,7 +149,7 @@ impl Session {
             };
             lines.push(format!("Collect {} {on}:", collect.relation.name));
             let sql = format!("{prefix}{}", collect.select);
-            lines.extend(self.ask_explain(node, Access::Read, &sql, call).await?);
+            lines.extend(indented(self.ask_explain(node, Access::Read, &sql, call).await?));
         }
         Ok(())
     }
@@ -127,8 +163,7 @@ impl Session {
     ) -> Result<Vec<String>, Failure> {
         let rows = self.internal_rows(node, access, sql, call).await?;
         let line = |row: &Vec<Option<bytes::Bytes>>| {
-            let text = row.first()?.as_ref()?;
-            Some(format!("  {}", String::from_utf8_lossy(text)))
+            Some(String::from_utf8_lossy(row.first()?.as_ref()?).into_owned())
         };
         Ok(rows.iter().filter_map(line).collect())
     }
@@ -155,6 +190,10 @@ impl Session {
             put_data_row(out, values.collect::<Vec<_>>().into_iter());
         }
     }
+}
+
+fn indented(lines: Vec<String>) -> impl Iterator<Item = String> {
+    lines.into_iter().map(|line| format!("  {line}"))
 }
 
 fn explain_analyze_refused() -> Failure {

@@ -25,7 +25,12 @@ use crate::session::{Link, Session};
 const GATHERED_BYTES_MAX: usize = 512 << 20;
 
 impl Session {
+    /// An error's position is left out: it would count in a text that the client does not know.
     pub(super) async fn gather(&mut self, gather: &Gather, call: &Call) -> Result<Done, Failure> {
+        self.run_gather(gather, call).await.map_err(Failure::without_position)
+    }
+
+    async fn run_gather(&mut self, gather: &Gather, call: &Call) -> Result<Done, Failure> {
         let text = self.fill(gather, call).await?;
         match &gather.run_on {
             RunOn::One(choice) => {
@@ -33,7 +38,8 @@ impl Session {
                 self.run_on_one(node, gather.access, &text, call).await
             }
             RunOn::EachNode => self.run_on_each(gather.access, &text, call).await,
-            RunOn::Replicas { locks } => self.run_on_replicas(locks, &text, call).await,
+            RunOn::Replicas { locks, rows } => self.write_replicas(locks, rows, &text, call).await,
+            RunOn::Rows(rows) => self.write_by_row(rows, &text, call).await,
         }
     }
 
@@ -168,7 +174,7 @@ impl Session {
     }
 }
 
-fn too_large() -> Failure {
+pub(super) fn too_large() -> Failure {
     ErrorFields::error("54000", "the statement would gather too many rows on one node")
         .with(b'D', format!("More than {} MiB would have to travel.", GATHERED_BYTES_MAX >> 20))
         .with(b'H', "Restrict the tables by conditions, or join them by their distribution keys.")

@@ -44,9 +44,12 @@ impl Session {
                     // those of the client's own statement.
                     self.describe_text(text, &[]).await?;
                 }
-                let rows = self.query_rows(plan, query, call).await?;
                 let deal = Deal { relation: &insert.relation, columns, key: *key };
-                self.insert_rows(&deal, template, &rows, insert, call).await
+                let inserted = async {
+                    let rows = self.query_rows(plan, query, call).await?;
+                    self.insert_rows(&deal, template, &rows, insert, call).await
+                };
+                inserted.await.map_err(Failure::without_position)
             }
         }
     }
@@ -80,7 +83,8 @@ impl Session {
             })
             .collect();
         let order = dealt.into_values().collect();
-        self.insert_texts(&texts, order, insert, call).await
+        let inserted = self.insert_texts(&texts, order, insert, call).await;
+        inserted.map_err(Failure::without_position)
     }
 
     /// Runs the INSERTs of several nodes; returned rows come in the order of the source if each
@@ -176,7 +180,10 @@ impl Session {
                 literal.push_composite(&deal.composite(row));
             }
             let text = fill_template(template, &[literal.into_sql()], now.as_deref());
-            return self.run_on_replicas(&[], &text, call).await;
+            return match &insert.rows {
+                None => self.run_on_replicas(&[], &text, call).await,
+                Some(rows) => self.write_by_row(rows, &text, call).await,
+            };
         }
         let mut dealt: BTreeMap<NodeId, (ArrayLiteral, Vec<usize>)> = BTreeMap::new();
         for (index, row) in rows.iter().enumerate() {

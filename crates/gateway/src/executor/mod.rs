@@ -4,6 +4,7 @@
 //! Never: chooses a plan, parses SQL, or decides a commit.
 //! Start reading at [`Session::execute`].
 
+mod by_row;
 mod call;
 mod copy;
 mod create_table_as;
@@ -20,8 +21,10 @@ mod relay;
 mod rows;
 mod signal;
 
+use std::borrow::Cow;
+
 use tutti_sql::catalog::NodeId;
-use tutti_sql::plan::{Access, NodeChoice, Plan, Planned, TableLock};
+use tutti_sql::plan::{Access, NodeChoice, Plan, Planned, RowsWrite, TableLock};
 use tutti_wire::frame::Frame;
 
 pub use call::Call;
@@ -60,9 +63,12 @@ impl Session {
     ) -> Result<Done, Failure> {
         self.takes_snapshot = takes_snapshot(&planned.plan);
         self.note_leaves(planned, text);
-        let text = &*self.with_own_names(planned, text).await?;
+        let sent = self.with_own_names(planned, text).await?;
         let has_own_snapshot = self.begin_statement_snapshot(&planned.plan);
-        let mut done = self.obey(planned, text, call).await;
+        let mut done = self.obey(planned, &sent, call).await.map_err(|failure| match &sent {
+            Cow::Borrowed(_) => failure,
+            Cow::Owned(sent) => failure.map_position(|at| position_in(text, sent, planned, at)),
+        });
         self.takes_snapshot = true;
         if done.is_ok() && signals(planned) {
             done = self.send_asked_signals().await.and(done);
@@ -84,11 +90,13 @@ impl Session {
                 )),
             },
             Plan::Scatter { access } => self.run_on_each(*access, text, call).await,
-            Plan::Replicas { locks } => self.run_on_replicas(locks, text, call).await,
+            Plan::Replicas { locks, rows } => self.write_replicas(locks, rows, text, call).await,
+            Plan::Rows(rows) => self.write_by_row(rows, text, call).await,
             Plan::Gather(gather) => self.gather(gather, call).await,
             Plan::Insert(insert) => self.insert(insert, text, call).await,
             Plan::Move { relation, delete, insert } => {
-                self.move_rows(relation, delete, insert, call).await
+                let moved = self.move_rows(relation, delete, insert, call).await;
+                moved.map_err(Failure::without_position)
             }
             Plan::CopyFrom(copy) => self.copy_from(copy, call).await,
             Plan::CopyTo(copy) => self.copy_to(copy, text, call).await,
@@ -268,6 +276,21 @@ impl Session {
         Ok(())
     }
 
+    /// A write to replicated tables that does the same everywhere, unless a value that came with it may
+    /// be read as the current time, of which each node has its own.
+    pub(super) async fn write_replicas(
+        &mut self,
+        locks: &[TableLock],
+        rows: &RowsWrite,
+        text: &str,
+        call: &Call,
+    ) -> Result<Done, Failure> {
+        match call.may_say_now() {
+            true => self.write_by_row(rows, text, call).await,
+            false => self.run_on_replicas(locks, text, call).await,
+        }
+    }
+
     /// A write to replicated tables: node 1 first and alone, so that conflicts of concurrent writers
     /// are all met there and never cross; then the others. All must have done the same.
     pub(crate) async fn run_on_replicas(
@@ -312,6 +335,22 @@ impl Session {
         }
         failure.map_or(Ok(Done::Tag(home.tag)), Err)
     }
+}
+
+/// Where in the client's text a position in the text that was sent is, if words were replaced in it;
+/// `None`: inside such words. Both count characters, from 1.
+fn position_in(text: &str, sent: &str, planned: &Planned, at: usize) -> Option<usize> {
+    let behind = |text: &str, byte: usize| text.get(byte..).map(|rest| rest.chars().count());
+    let (all, all_sent) = (text.chars().count(), sent.chars().count());
+    let first = planned.own.first()?.range.start;
+    let last = planned.own.last()?.range.end;
+    let before = text.get(..first)?.chars().count();
+    if at <= before {
+        return Some(at);
+    }
+    // Counted from the end, what stands behind the last word is where it was.
+    let to_end = all_sent.checked_sub(at)?;
+    (to_end < behind(text, last)?).then(|| all - to_end)
 }
 
 fn replicas_differ(node: NodeId, home: &Answer, other: &Answer) -> Failure {

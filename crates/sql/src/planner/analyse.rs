@@ -17,7 +17,7 @@ use super::analysis::{
     QueryId, SetOperation, Source, Spread,
 };
 use super::names::{Found, Meaning, string};
-use super::{Context, functions, output_names, views, walk};
+use super::{Context, functions, oids, output_names, views, walk};
 use crate::catalog::RelationKind;
 use crate::refusal::Refusal;
 
@@ -31,6 +31,7 @@ pub(super) fn analyse<'a>(
 ) -> Result<Analysis<'a>, Refusal> {
     let mut analyser = Analyser::new(*context);
     analyser.statement(statement)?;
+    analyser.show_oids_of_home(oids::shows(statement));
     Ok(analyser.analysis)
 }
 
@@ -41,7 +42,51 @@ pub(super) fn analyse_select<'a>(
 ) -> Result<Analysis<'a>, Refusal> {
     let mut analyser = Analyser::new(*context);
     analyser.query(select)?;
+    let mut shows = false;
+    walk::read::select(select, &mut |child| {
+        shows = shows || child.node.as_ref().is_some_and(oids::shows);
+    });
+    analyser.show_oids_of_home(shows);
     Ok(analyser.analysis)
+}
+
+/// The column that an output is, where GROUP BY says the output's name or number.
+fn named_output<'n>(grouped: &Node, outputs: &'n [Node]) -> Option<&'n ColumnRef> {
+    use pg_query::protobuf::a_const::Val;
+    let targets = || {
+        outputs.iter().map_while(|node| match node.node.as_ref()? {
+            NodeEnum::ResTarget(target) => Some(&**target),
+            _ => None,
+        })
+    };
+    let column =
+        |target: &'n pg_query::protobuf::ResTarget| match target.val.as_ref()?.node.as_ref()? {
+            NodeEnum::ColumnRef(reference) => Some(reference),
+            _ => None,
+        };
+    let is_star = |target: &pg_query::protobuf::ResTarget| {
+        let column = target.val.as_ref().and_then(|value| match value.node.as_ref()? {
+            NodeEnum::ColumnRef(reference) => reference.fields.last(),
+            _ => None,
+        });
+        column.is_some_and(|last| matches!(last.node, Some(NodeEnum::AStar(_))))
+    };
+    match grouped.node.as_ref()? {
+        NodeEnum::ColumnRef(reference) => {
+            let [name] = &reference.fields[..] else { return None };
+            let name = string(name)?;
+            targets().find(|target| target.name == name).and_then(column)
+        }
+        NodeEnum::AConst(constant) => {
+            let Some(Val::Ival(number)) = &constant.val else { return None };
+            let index = usize::try_from(number.ival).ok()?.checked_sub(1)?;
+            if targets().take(index).any(is_star) {
+                return None;
+            }
+            targets().nth(index).and_then(column)
+        }
+        _ => None,
+    }
 }
 
 /// A CTE in sight. Later ones hide earlier ones of the same name.
@@ -74,6 +119,13 @@ impl<'a> Analyser<'a> {
             ctes: Vec::new(),
             in_aggregate: false,
             filtering: Vec::new(),
+        }
+    }
+
+    /// Clients know tables and types by the OIDs of node 1.
+    fn show_oids_of_home(&mut self, shows: bool) {
+        if shows && !self.analysis.items.is_empty() {
+            self.analysis.functions.home.get_or_insert_with(|| "regclass".to_owned());
         }
     }
 
@@ -292,13 +344,19 @@ impl<'a> Analyser<'a> {
         for node in &select.group_clause {
             match &node.node {
                 Some(NodeEnum::GroupingSet(_)) => has_grouping_sets = true,
-                Some(NodeEnum::ColumnRef(reference)) => {
-                    if let Meaning::Column(column) = self.analysis.meaning(reference, &self.scopes)
+                _ => {
+                    if let Some(NodeEnum::ColumnRef(reference)) = &node.node
+                        && let Meaning::Column(column) =
+                            self.analysis.meaning(reference, &self.scopes)
+                    {
+                        group_columns.push(column);
+                    } else if let Some(reference) = named_output(node, &select.target_list)
+                        && let Meaning::Column(column) =
+                            self.analysis.meaning(reference, &self.scopes)
                     {
                         group_columns.push(column);
                     }
                 }
-                _ => (),
             }
         }
         let on =

@@ -18,13 +18,14 @@ use super::gather::{self, Order};
 use super::insert::refuse_unsafe_trigger;
 use super::pins::{Facts, Landing, landing, pin};
 use super::query::{
-    all_pins, home_reason, modifying_refusal, not_pinned, pinned_reason, refuse_impossible,
+    all_pins, home_reason, modifying, not_pinned, pinned_reason, refuse_impossible,
 };
 use super::utility::{at_home, planned};
-use super::{Context, scatter, views};
+use super::{Context, replicas, scatter, views};
 use crate::catalog::{Placement, Relation, RelationKind, quote_identifier};
 use crate::plan::{
-    Access, Gather, LockMode, NodeChoice, Piece, Plan, Planned, RunOn, TableLock, Template,
+    Access, Gather, LockMode, NodeChoice, Piece, Plan, Planned, RowsWrite, RunOn, TableLock,
+    Template,
 };
 use crate::refusal::Refusal;
 
@@ -41,17 +42,16 @@ pub(super) fn plan_modification(
     let explicit = defaults::written_out(tree, context);
     let tree = explicit.as_ref().unwrap_or(tree);
     let analysis = analyse(tree, context)?;
-    if let Some(name) = analysis.current_of {
-        let plan = Plan::Cursor { name: Some(name.to_owned()), close: false };
-        return Ok(planned(plan, "the cursor's row is where the cursor is"));
-    }
     let relation = target_range(tree).and_then(|range| context.relation(range));
+    if let Some(name) = analysis.current_of {
+        return at_cursor(tree, relation, name, context);
+    }
     if let Some(relation) = relation {
         refuse_unsafe_trigger(relation)?;
     }
     refuse_impossible(&analysis)?;
     if !analysis.modifications.is_empty() {
-        return Err(modifying_refusal());
+        return modifying(tree, &analysis, context);
     }
     let Some(relation) = relation else { return on_home(tree, &analysis, context) };
     if let RelationKind::View { definition } = &relation.kind {
@@ -59,7 +59,7 @@ pub(super) fn plan_modification(
     }
     match relation.placement {
         Placement::Home => on_home(tree, &analysis, context),
-        Placement::Replicated => on_replicated(tree, &analysis, context),
+        Placement::Replicated => on_replicated(tree, relation, &analysis, context),
         Placement::Hash { .. } | Placement::RoundRobin => {
             on_distributed(tree, relation, &analysis, context)
         }
@@ -91,7 +91,7 @@ fn on_home(
 
 fn on_view(
     tree: &NodeEnum,
-    view: &Relation,
+    view: &Arc<Relation>,
     definition: &str,
     analysis: &Analysis<'_>,
     context: &Context<'_>,
@@ -107,50 +107,58 @@ fn on_view(
     if contents.home {
         return on_home(tree, analysis, context);
     }
-    on_replicated(tree, analysis, context)
+    on_replicated(tree, view, analysis, context)
 }
 
+/// WHERE CURRENT OF: the row is where the cursor is, its copies are everywhere.
+fn at_cursor(
+    tree: &NodeEnum,
+    relation: Option<&Arc<Relation>>,
+    cursor: &str,
+    context: &Context<'_>,
+) -> Result<Planned, Refusal> {
+    let cursor = cursor.to_owned();
+    let why = "the cursor's row is where the cursor is";
+    match relation.filter(|relation| relation.placement == Placement::Replicated) {
+        None => Ok(planned(Plan::Cursor { name: Some(cursor), close: false }, why)),
+        Some(relation) => {
+            refuse_unsafe_trigger(relation)?;
+            let rows = replicas::rows_of(tree, relation, context);
+            Ok(planned(Plan::Rows(RowsWrite { cursor: Some(cursor), ..rows }), why))
+        }
+    }
+}
+
+/// A write to the copies of `target`, a table or a view of such.
 fn on_replicated(
     tree: &NodeEnum,
+    target: &Arc<Relation>,
     analysis: &Analysis<'_>,
     context: &Context<'_>,
 ) -> Result<Planned, Refusal> {
-    let name = analysis.functions.volatile.as_ref().or(analysis.functions.home.as_ref());
-    if let Some(name) = name {
-        return Err(Refusal::unsupported(
-            format!("{name}() in a write to a replicated table is not supported"),
-            "Each node would compute a value of its own, and the copies would differ.",
-            "Compute the value first and send it with the statement.",
-        ));
-    }
-    if let Some(relation) = &analysis.home_relation {
-        return Err(refuse_home_relation(relation));
-    }
-    let obstacle = scatter::unstable_subquery(analysis).or_else(|| analysis.time_in_view.clone());
-    if let Some(obstacle) = obstacle {
-        return Err(Refusal::unsupported(
-            "this write to a replicated table may differ by node",
-            format!("In it {obstacle}."),
-            "Compute what it reads first and send the result with the statement.",
-        ));
-    }
-    if let NodeEnum::MergeStmt(merge) = tree {
-        defaults::refuse_differing(merge, context)?;
-    }
-    if analysis.distributed().next().is_none() && !analysis.functions.reads_time {
-        let locks = replica_locks(analysis);
-        return Ok(planned(Plan::Replicas { locks }, "every node has all the rows it changes"));
-    }
-    if matches!(tree, NodeEnum::MergeStmt(_)) {
-        return Err(refuse_merge());
-    }
-    let run_on = RunOn::Replicas { locks: replica_locks(analysis) };
-    let plan = gathered(tree, analysis, None, run_on, true, context)?;
-    let why = match analysis.distributed().next() {
-        Some((_, relation, _)) => format!("a replicated table is changed by {}", relation.name),
-        None => "all copies must get the same time".to_owned(),
+    let rows = replicas::rows_of(tree, target, context);
+    let reads = analysis.distributed().next().map(|(_, relation, _)| relation);
+    let on_home =
+        || analysis.home_relation.as_ref().map(|name| format!("{name} is on node 1 only"));
+    let obstacle = on_home().or_else(|| replicas::obstacle(tree, context));
+    let plan = match (&obstacle, reads) {
+        (None, None) => Plan::Replicas { locks: replica_locks(analysis), rows },
+        (None, Some(_)) => {
+            let run_on = RunOn::Replicas { locks: replica_locks(analysis), rows };
+            gathered(tree, analysis, None, run_on, false, context)?
+        }
+        (Some(_), None) => Plan::Rows(rows),
+        (Some(_), Some(_)) => gathered(tree, analysis, None, RunOn::Rows(rows), false, context)?,
     };
-    Ok(planned(plan, why))
+    Ok(planned(plan, why_replicated(obstacle, reads)))
+}
+
+fn why_replicated(obstacle: Option<String>, reads: Option<&Arc<Relation>>) -> String {
+    match (obstacle, reads) {
+        (None, None) => "every node has all the rows it changes".to_owned(),
+        (None, Some(read)) => format!("a replicated table is changed by {}", read.name),
+        (Some(obstacle), _) => format!("node 1 computes the rows for all copies: {obstacle}"),
+    }
 }
 
 /// What must be locked on node 1 so that the statement finds the same on every node: nothing if it
@@ -434,9 +442,11 @@ fn move_rows(
         Some(condition) => format!(" WHERE {}", super::deparse_expression(condition)?),
         None => String::new(),
     };
+    let are_written_alike =
+        relation.columns.iter().all(|column| gather::is_written_alike(column.type_oid));
     let delete = format!(
-        "DELETE FROM {name} AS {alias}{condition} RETURNING ROW({})::{name}::text",
-        values.join(", ")
+        "DELETE FROM {name} AS {alias}{condition} RETURNING {}",
+        gather::row_text(&values.join(", "), are_written_alike)
     );
     let columns: Vec<_> = relation
         .columns

@@ -5,7 +5,7 @@
 
 use crate::plan::{
     Access, Collect, CollectFrom, CopyToPlan, Gather, Insert, InsertSource, KeyValue, NodeChoice,
-    Piece, Pin, Plan, Planned, RunOn, TableLock, Template,
+    Piece, Pin, Plan, Planned, RowsWrite, RunOn, TableLock, Template,
 };
 
 /// The plan, one line per step, details indented by two spaces; the last line says why.
@@ -28,9 +28,13 @@ fn describe(plan: &Plan, lines: &mut Vec<String>) {
         Plan::Scatter { access } => {
             lines.push(format!("Tutti: {} on every node, answers concatenated", verb(*access)));
         }
-        Plan::Replicas { locks } => {
+        Plan::Replicas { locks, .. } => {
             lines.push("Tutti: write on every node, node 1 first".to_owned());
             describe_locks(locks, lines);
+        }
+        Plan::Rows(rows) => {
+            lines.push("Tutti: write on node 1, then its rows on the other nodes".to_owned());
+            describe_rows(rows, lines);
         }
         Plan::Gather(gather) => describe_gather(gather, lines),
         Plan::Insert(insert) => describe_insert(insert, lines),
@@ -104,9 +108,14 @@ fn describe_gather(gather: &Gather, lines: &mut Vec<String>) {
         RunOn::One(node) => format!("Tutti: gather, then {verb} on {}", choice(node)),
         RunOn::EachNode => format!("Tutti: gather, then {verb} on every node"),
         RunOn::Replicas { .. } => format!("Tutti: gather, then {verb} on every node, node 1 first"),
+        RunOn::Rows(_) => {
+            format!("Tutti: gather, then {verb} on node 1, then its rows on the other nodes")
+        }
     });
-    if let RunOn::Replicas { locks } = &gather.run_on {
-        describe_locks(locks, lines);
+    match &gather.run_on {
+        RunOn::Replicas { locks, .. } => describe_locks(locks, lines),
+        RunOn::Rows(rows) => describe_rows(rows, lines),
+        RunOn::One(_) | RunOn::EachNode => (),
     }
     for collect in &gather.collects {
         lines.push(collect_line(collect));
@@ -116,6 +125,14 @@ fn describe_gather(gather: &Gather, lines: &mut Vec<String>) {
 
 fn describe_locks(locks: &[TableLock], lines: &mut Vec<String>) {
     lines.extend(locks.iter().map(|lock| format!("  Before, on node 1: {lock}")));
+}
+
+/// Where nothing is returned, it is the copies that say what has changed.
+fn describe_rows(rows: &RowsWrite, lines: &mut Vec<String>) {
+    if rows.returned.is_none() {
+        let tables: Vec<_> = rows.tables.iter().map(|table| table.sql_name()).collect();
+        lines.push(format!("  All rows are compared: {}", tables.join(", ")));
+    }
 }
 
 fn collect_line(collect: &Collect) -> String {
@@ -131,10 +148,17 @@ fn describe_insert(insert: &Insert, lines: &mut Vec<String>) {
         InsertSource::Values { rows, .. } => {
             lines.push(format!("Tutti: deal {} rows out to their nodes", rows.len()));
         }
-        InsertSource::Select { plan, insert, .. } => {
-            lines.push("Tutti: run a query, then insert its rows where they belong".to_owned());
+        InsertSource::Select { plan, insert: per_node, .. } => {
+            lines.push(match insert.rows {
+                None => "Tutti: run a query, then insert its rows where they belong".to_owned(),
+                Some(_) => {
+                    "Tutti: run a query, insert its rows on node 1, then what comes of it on \
+                            the other nodes"
+                        .to_owned()
+                }
+            });
             lines.extend(explain_lines(plan).into_iter().map(|line| format!("  {line}")));
-            lines.push(format!("  Finally: {}", template(insert)));
+            lines.push(format!("  Finally: {}", template(per_node)));
         }
     }
 }

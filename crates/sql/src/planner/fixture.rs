@@ -167,6 +167,7 @@ pub(super) fn shop(node_count: u16) -> Catalog {
         relations: HashMap::from([("public".to_owned(), public)]),
         functions: HashMap::from([("public".to_owned(), own)]),
         builtin_functions: Arc::new(built_in),
+        ..Catalog::default()
     }
 }
 

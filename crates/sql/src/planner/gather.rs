@@ -198,6 +198,8 @@ fn collect(
         }
     }
     let alias = quote_identifier(&alias);
+    let mut types = relation.columns.iter().map(|column| column.type_oid).zip(&needed);
+    let are_written_alike = types.all(|(oid, needed)| !needed || is_written_alike(oid));
     let values: Vec<String> = columns
         .iter()
         .zip(&needed)
@@ -209,12 +211,39 @@ fn collect(
     let name = relation.sql_name();
     let condition = if filter.is_empty() { filter } else { format!(" WHERE {filter}") };
     let select = format!(
-        "SELECT ROW({})::{name}::text FROM {name} AS {alias} ({}){condition}{}",
-        values.join(", "),
+        "SELECT {} FROM {name} AS {alias} ({}){condition}{}",
+        row_text(&values.join(", "), are_written_alike),
         columns.join(", "),
         lock.unwrap_or_default(),
     );
     Ok(Collect { relation: relation.clone(), select, from })
+}
+
+/// A row of these values, in the order of the table's columns, as text that any session reads alike.
+///
+/// The row has no type's name, so that no cast can be somebody's. Where the session's settings decide
+/// how a value is written, a function writes it under settings of its own.
+pub(super) fn row_text(values: &str, are_written_alike: bool) -> String {
+    match are_written_alike {
+        true => format!("ROW({values})::pg_catalog.text"),
+        false => format!("tutti.row_output(ROW({values}))"),
+    }
+}
+
+/// The same for one value.
+pub(super) fn value_text(value: &str, type_oid: u32) -> String {
+    match is_written_alike(type_oid) {
+        true => value.to_owned(),
+        false => format!("tutti.value_output({value})"),
+    }
+}
+
+/// Whether values of the type are written so that they are read as the same, whatever the settings:
+/// boolean, bytea, characters, integers, numeric, json, uuid and arrays of such.
+pub(super) fn is_written_alike(type_oid: u32) -> bool {
+    const SCALARS: [u32; 14] = [16, 17, 18, 19, 20, 21, 23, 25, 114, 1042, 1043, 1700, 2950, 3802];
+    const ARRAYS: [u32; 9] = [1000, 1005, 1007, 1009, 1014, 1015, 1016, 1231, 2951];
+    SCALARS.contains(&type_oid) || ARRAYS.contains(&type_oid)
 }
 
 /// Which columns of the table the statement can possibly look at.
@@ -443,14 +472,8 @@ impl Rewriter<'_, '_> {
                 if key.is_empty() || level.has_grouping_sets || !key.iter().all(|c| grouped(*c)) {
                     continue;
                 }
-                let mut added = Vec::new();
-                for of in &self.analysis.uses {
-                    if let (true, Some(column)) =
-                        (of.item == item && !of.before_grouping, of.column)
-                        && !grouped(column)
-                        && !added.contains(&column)
-                    {
-                        added.push(column);
+                for column in 0..table.relation.columns.len() {
+                    if !grouped(column) && self.may_stand_ungrouped(table, item, column) {
                         let alias = quote_identifier(self.analysis.items[item].name);
                         let name = self.analysis.column_name(item, column).unwrap_or_default();
                         let reference = format!("{alias}.{}", quote_identifier(name));
@@ -460,6 +483,24 @@ impl Rewriter<'_, '_> {
             }
         }
         Ok(())
+    }
+}
+
+impl Rewriter<'_, '_> {
+    /// Whether the column may be mentioned where only grouped ones may, by name, in a whole row or
+    /// by `*`.
+    fn may_stand_ungrouped(&self, table: &Table<'_>, item: ItemId, column: usize) -> bool {
+        /// json, xml, and geometric types but box and circle, whose values cannot be compared.
+        const NOT_GROUPABLE: [u32; 7] = [114, 142, 600, 601, 602, 604, 628];
+        let of = self.analysis;
+        let by_use = of.uses.iter().any(|of| {
+            of.item == item && !of.before_grouping && of.column.is_none_or(|used| used == column)
+        });
+        let by_loose_name = of.loose_star
+            || of.loose_names.contains(&of.items[item].name)
+            || of.column_name(item, column).is_some_and(|name| of.loose_names.contains(&name));
+        (by_use || by_loose_name)
+            && !NOT_GROUPABLE.contains(&table.relation.columns[column].type_oid)
     }
 }
 

@@ -20,8 +20,9 @@ use std::sync::Arc;
 use pg_query::NodeEnum;
 use pg_query::protobuf::{InsertStmt, Node, OnConflictAction};
 
+use super::functions::FunctionUse;
 use super::utility::{at_home, planned};
-use super::{Context, deparse};
+use super::{Context, deparse, mentions, query, replicas};
 use crate::catalog::{Placement, Relation, RelationKind};
 use crate::plan::{Insert, Plan, Planned};
 use crate::refusal::Refusal;
@@ -62,12 +63,58 @@ pub(super) fn plan_insert(
         (_, Placement::Home) => return elsewhere::plan_home(insert, context),
         _ => {}
     }
+    if let Some(why) = by_row(insert, relation, context) {
+        return plan_by_row(insert, relation, why, statement, context);
+    }
     clauses::check(insert, relation, context)?;
 
     if insert.select_stmt.is_none() {
         return plan_default_values(insert, relation, context);
     }
     plan_rows(insert, relation, &statement.text, context)
+}
+
+/// Why the copies of a replicated table must get the rows that node 1 has stored, and not just those
+/// that were given.
+fn by_row(insert: &InsertStmt, relation: &Relation, context: &Context<'_>) -> Option<String> {
+    if relation.placement != Placement::Replicated {
+        return None;
+    }
+    replicas::table_obstacle(relation).or_else(|| clauses::obstacle(insert, context))
+}
+
+/// The INSERT on node 1; if it reads distributed tables, over rows that are brought there.
+fn plan_by_row(
+    insert: &InsertStmt,
+    relation: &Arc<Relation>,
+    why: String,
+    statement: &Statement,
+    context: &Context<'_>,
+) -> Result<Planned, Refusal> {
+    let tree = NodeEnum::InsertStmt(Box::new(insert.clone()));
+    let rows = replicas::rows_of(&tree, relation, context);
+    let why = format!("node 1 computes the rows for all copies: {why}");
+    refuse_calls(&tree, context)?;
+    if mentions::of(&tree, context).distributed.is_none() {
+        return Ok(planned(Plan::Rows(rows), why));
+    }
+    clauses::check_reads_of_all(insert, context)?;
+    let mut plan = plan_rows(insert, relation, &statement.text, context)?;
+    if let Plan::Insert(insert) = &mut plan.plan {
+        insert.rows = Some(rows);
+    }
+    plan.why = why;
+    Ok(plan)
+}
+
+/// Refuses functions that no single node can run.
+fn refuse_calls(tree: &NodeEnum, context: &Context<'_>) -> Result<(), Refusal> {
+    let mut calls = FunctionUse::default();
+    defaults::add_calls(&Node { node: Some(tree.clone()) }, context, &mut calls);
+    match calls.needs_cluster {
+        None => Ok(()),
+        Some(name) => Err(query::refuse_function(&name)),
+    }
 }
 
 /// INSERT … DEFAULT VALUES: the same as one row with DEFAULT for its first column.
@@ -80,10 +127,7 @@ fn plan_default_values(
     let nothing_once = !(0..relation.columns.len()).any(|column| evaluation.once(column));
     let replicated = relation.placement == Placement::Replicated;
     if nothing_once && replicated && clauses::conflict_is_fixed(insert, context) {
-        return Ok(planned(
-            Plan::Replicas { locks: Vec::new() },
-            "every node has all rows, and no value can differ",
-        ));
+        return Ok(on_every_node(insert, relation, context));
     }
     let Some(first) = relation.columns.iter().find(|column| !column.generated) else {
         return Err(Refusal::unsupported(
@@ -100,6 +144,14 @@ fn plan_default_values(
     let text = deparse(&NodeEnum::InsertStmt(Box::new(explicit.clone())))?;
     // Never forwarded as it is: its text is not the client's.
     plan_rows(&explicit, relation, &text, context)
+}
+
+/// The INSERT as it is written, on all nodes.
+fn on_every_node(insert: &InsertStmt, relation: &Arc<Relation>, context: &Context<'_>) -> Planned {
+    let tree = NodeEnum::InsertStmt(Box::new(insert.clone()));
+    let rows = replicas::rows_of(&tree, relation, context);
+    let plan = Plan::Replicas { locks: Vec::new(), rows };
+    planned(plan, "every node has all rows, and no value can differ")
 }
 
 /// Plans an INSERT with VALUES or a query; `text` is its text.
@@ -145,6 +197,7 @@ impl Inserting<'_> {
             source,
             returning: clauses::returns_rows(self.insert),
             one_row_each: !on_conflict(self.insert),
+            rows: None,
         })
     }
 

@@ -21,10 +21,12 @@ mod insert;
 mod leaves;
 mod mentions;
 mod names;
+mod oids;
 mod output_names;
 mod own;
 mod pins;
 mod query;
+mod replicas;
 mod scatter;
 mod solo;
 mod sql_text;
@@ -41,6 +43,7 @@ use pg_query::protobuf::{RangeVar, SelectStmt};
 
 pub use by_shape::{OneNode, ShapePlan, Unfit, are_alike, plan_shape};
 pub use explain::explain_lines;
+pub use insert::defaults::names_current_time;
 use sql_text::{deparse, deparse_expression};
 pub use utility::bind_arguments;
 

@@ -8,12 +8,12 @@ use pg_query::NodeEnum;
 use pg_query::protobuf::SelectStmt;
 
 use super::analyse::{analyse, analyse_select};
-use super::analysis::{Analysis, ItemId, ModificationKind, Spread};
+use super::analysis::{Analysis, ItemId, ModificationKind, Source, Spread};
 use super::gather::{self, Order};
 use super::insert::refuse_unsafe_trigger;
 use super::pins::{Facts, Landing, landing};
 use super::views::Views;
-use super::{Context, dml, scatter, views};
+use super::{Context, dml, replicas, scatter, views};
 use crate::plan::{Access, Gather, NodeChoice, Pin, Plan, Planned, RunOn};
 use crate::refusal::Refusal;
 
@@ -89,7 +89,7 @@ fn decide(
     }
     refuse_impossible(analysis)?;
     if !analysis.modifications.is_empty() {
-        return modifying(analysis, context);
+        return modifying(&tree(), analysis, context);
     }
     let home = home_reason(analysis);
     if analysis.distributed().next().is_none() {
@@ -207,13 +207,20 @@ pub(super) fn home_reason(analysis: &Analysis<'_>) -> Option<String> {
 
 /// Refuses what no plan can do.
 pub(super) fn refuse_impossible(analysis: &Analysis<'_>) -> Result<(), Refusal> {
-    let Some(name) = &analysis.functions.needs_cluster else { return Ok(()) };
-    Err(Refusal::unsupported(
+    match &analysis.functions.needs_cluster {
+        None => Ok(()),
+        Some(name) => Err(refuse_function(name)),
+    }
+}
+
+/// No single node can run this function.
+pub(super) fn refuse_function(name: &str) -> Refusal {
+    Refusal::unsupported(
         format!("function {name}() cannot run on one node"),
         "Its body, or that of a function that it calls, uses a distributed table or a sequence, or \
          writes a replicated table, and a node would see only its own share.",
         "Send the function's statements from the client, or let it work on its arguments only.",
-    ))
+    )
 }
 
 /// Row locks on replicated rows must be taken on node 1, those on distributed rows elsewhere.
@@ -277,12 +284,31 @@ pub(super) fn not_pinned(analysis: &Analysis<'_>) -> Option<String> {
     )
 }
 
-/// Queries with INSERT, UPDATE, DELETE or MERGE in WITH.
-fn modifying(analysis: &Analysis<'_>, context: &Context<'_>) -> Result<Planned, Refusal> {
-    for modification in &analysis.modifications {
-        if let Some(relation) = modification.relation {
-            refuse_unsafe_trigger(relation)?;
-        }
+/// Statements with INSERT, UPDATE, DELETE or MERGE in WITH.
+pub(super) fn modifying(
+    tree: &NodeEnum,
+    analysis: &Analysis<'_>,
+    context: &Context<'_>,
+) -> Result<Planned, Refusal> {
+    let main = analysis.target.and_then(|target| match analysis.items[target].source {
+        Source::Table { relation, .. } => Some(relation),
+        _ => None,
+    });
+    let relations = || analysis.modifications.iter().filter_map(|of| of.relation).chain(main);
+    relations().try_for_each(|relation| refuse_unsafe_trigger(relation))?;
+    let why = "a statement in WITH changes data".to_owned();
+    if analysis.distributed().next().is_none() {
+        let rows = replicas::rows_of_tables(relations(), context);
+        let is_proven =
+            || analysis.home_relation.is_none() && replicas::obstacle(tree, context).is_none();
+        let plan = if rows.tables.is_empty() {
+            Plan::One { node: NodeChoice::Home, access: Access::Write, otherwise: None }
+        } else if is_proven() {
+            Plan::Replicas { locks: dml::replica_locks(analysis), rows }
+        } else {
+            Plan::Rows(rows)
+        };
+        return Ok(Planned::new(plan, why));
     }
     let targets = || analysis.modifications.iter().filter_map(|of| of.target);
     let spread = |item: ItemId| analysis.items[item].distributed().is_some();
@@ -292,40 +318,25 @@ fn modifying(analysis: &Analysis<'_>, context: &Context<'_>) -> Result<Planned, 
     });
     let replicated_target = targets().any(|item| analysis.items[item].replicated().is_some());
     let home = home_reason(analysis).is_some();
-    let plan = if analysis.distributed().next().is_none() {
-        if !replicated_target {
-            Plan::One { node: NodeChoice::Home, access: Access::Write, otherwise: None }
-        } else if !home
-            && analysis.functions.volatile.is_none()
-            && !analysis.functions.reads_time
-            && !analysis.queries.iter().any(|query| query.unstable)
+    let facts = Facts::from_values(analysis);
+    let is_select = analysis.target.is_none();
+    match all_pins(analysis, &facts) {
+        Some(pins)
+            if is_select
+                && !home
+                && !inserts_spread
+                && !replicated_target
+                && !analysis.moves_key
+                && landing(&pins, context.catalog) != Landing::Several =>
         {
-            Plan::Replicas { locks: dml::replica_locks(analysis) }
-        } else {
-            return Err(modifying_refusal());
+            let node = NodeChoice::Pinned(pins);
+            Ok(Planned::new(Plan::One { node, access: Access::Write, otherwise: None }, why))
         }
-    } else {
-        let facts = Facts::from_values(analysis);
-        let pins = all_pins(analysis, &facts);
-        match pins {
-            Some(pins)
-                if !home
-                    && !inserts_spread
-                    && !replicated_target
-                    && !analysis.moves_key
-                    && landing(&pins, context.catalog) != Landing::Several =>
-            {
-                let node = NodeChoice::Pinned(pins);
-                Plan::One { node, access: Access::Write, otherwise: None }
-            }
-            _ => return Err(modifying_refusal()),
-        }
-    };
-    let why = "a statement in WITH changes data".to_owned();
-    Ok(Planned::new(plan, why))
+        _ => Err(modifying_refusal()),
+    }
 }
 
-pub(super) fn modifying_refusal() -> Refusal {
+fn modifying_refusal() -> Refusal {
     Refusal::unsupported(
         "a statement in WITH that changes data must concern one node or replicated tables only",
         "All its parts see one snapshot, which Tutti cannot give to parts on several nodes.",

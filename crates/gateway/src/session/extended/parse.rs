@@ -83,6 +83,8 @@ impl Session {
             Plan::One { node: node @ NodeChoice::Pinned(_), .. } => {
                 self.choose(node, &Call::Simple).or(self.pipeline.node).unwrap_or(NodeId::HOME)
             }
+            // It may use what only node 1 has.
+            Plan::Rows(_) => NodeId::HOME,
             _ => self.pipeline.node.unwrap_or(NodeId::HOME),
         })
     }

@@ -201,7 +201,7 @@ fn is_time(literal: &Literal, text: &str) -> bool {
 fn holds_no_text(plan: &Plan) -> bool {
     match plan {
         Plan::One { otherwise, .. } => otherwise.is_none(),
-        Plan::Scatter { .. } | Plan::Replicas { .. } => true,
+        Plan::Scatter { .. } | Plan::Replicas { .. } | Plan::Rows(_) => true,
         _ => false,
     }
 }

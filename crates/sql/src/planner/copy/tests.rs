@@ -115,7 +115,7 @@ fn to_stdout() {
         expect![[r#"
             copy to, binary false, header false
               gather on One(Any) Read
-                SELECT ROW(NULL, NULL)::"public"."customers"::text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
+                SELECT ROW(NULL, NULL)::pg_catalog.text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
                 COPY (SELECT count(*) FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers) TO STDOUT WITH CSV
         "#]],
     );

@@ -96,17 +96,17 @@ fn on_every_node() {
         "DELETE FROM orders USING customers c WHERE c.name = 'x' AND orders.id = c.id",
         expect![[r#"
             gather on EachNode Write
-              SELECT ROW("c"."id", "c"."name")::"public"."customers"::text FROM "public"."customers" AS "c" ("id", "name") WHERE (c.name = 'x') from AllNodes
+              SELECT ROW("c"."id", "c"."name")::pg_catalog.text FROM "public"."customers" AS "c" ("id", "name") WHERE (c.name = 'x') from AllNodes
               DELETE FROM orders USING pg_catalog.unnest(<rows 0>::public.customers[]) c WHERE c.name = 'x' AND orders.id = c.id
         "#]],
     );
     check(
         "DELETE FROM orders WHERE total = (SELECT max(total) FROM orders)",
         expect![[r#"
-        gather on EachNode Write
-          SELECT ROW(NULL, NULL, "orders"."total", NULL)::"public"."orders"::text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
-          DELETE FROM orders WHERE total = (SELECT max(total) FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders)
-    "#]],
+            gather on EachNode Write
+              SELECT ROW(NULL, NULL, "orders"."total", NULL)::pg_catalog.text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
+              DELETE FROM orders WHERE total = (SELECT max(total) FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders)
+        "#]],
     );
 }
 
@@ -115,77 +115,70 @@ fn replicated() {
     check(
         "UPDATE rates SET rate = 2",
         expect![[r#"
-        Replicas { locks: ["LOCK TABLE \"public\".\"rates\" IN SHARE ROW EXCLUSIVE MODE"] }
-    "#]],
+            Replicas { locks: ["LOCK TABLE \"public\".\"rates\" IN SHARE ROW EXCLUSIVE MODE"], rows: rates compared }
+        "#]],
     );
     check(
         "UPDATE rates SET rate = 2 WHERE code = 'a'",
         expect![[r#"
-        Replicas { locks: ["LOCK TABLE \"public\".\"rates\" IN SHARE ROW EXCLUSIVE MODE"] }
-    "#]],
+            Replicas { locks: ["LOCK TABLE \"public\".\"rates\" IN SHARE ROW EXCLUSIVE MODE"], rows: rates compared }
+        "#]],
     );
     check(
         "UPDATE items SET name = 'x' WHERE id = 3",
         expect![[r#"
-        Replicas { locks: [] }
-    "#]],
+            Replicas { locks: [], rows: items returned by update }
+        "#]],
     );
     check(
         "UPDATE items SET name = 'x' WHERE id = $1 AND added < '2026-01-01'",
         expect![[r#"
-        Replicas { locks: [] }
-    "#]],
+            Replicas { locks: [], rows: items returned by update }
+        "#]],
     );
     check(
         "UPDATE items SET name = 'x' WHERE id > 3",
         expect![[r#"
-        Replicas { locks: ["LOCK TABLE \"public\".\"items\" IN SHARE ROW EXCLUSIVE MODE"] }
-    "#]],
+            Replicas { locks: ["LOCK TABLE \"public\".\"items\" IN SHARE ROW EXCLUSIVE MODE"], rows: items returned by update }
+        "#]],
     );
     check(
         "UPDATE items SET added = now() WHERE id = 3",
         expect![[r#"
-        gather on Replicas { locks: [] } Write
-          UPDATE items SET added = <now>::timestamp with time zone WHERE id = 3
-    "#]],
+            Rows(items returned by update)
+        "#]],
     );
     check(
         "DELETE FROM items USING rates WHERE rates.code = items.name",
         expect![[r#"
-        Replicas { locks: ["LOCK TABLE \"public\".\"items\" IN SHARE ROW EXCLUSIVE MODE", "LOCK TABLE \"public\".\"rates\" IN SHARE MODE"] }
-    "#]],
+            Replicas { locks: ["LOCK TABLE \"public\".\"items\" IN SHARE ROW EXCLUSIVE MODE", "LOCK TABLE \"public\".\"rates\" IN SHARE MODE"], rows: items returned by delete }
+        "#]],
     );
     check(
         "UPDATE rates SET rate = (SELECT count(*) FROM orders)",
         expect![[r#"
-        gather on Replicas { locks: ["LOCK TABLE \"public\".\"rates\" IN SHARE ROW EXCLUSIVE MODE"] } Write
-          SELECT ROW(NULL, NULL, NULL, NULL)::"public"."orders"::text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
-          UPDATE rates SET rate = (SELECT count(*) FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders)
-    "#]],
+            gather on Replicas { locks: ["LOCK TABLE \"public\".\"rates\" IN SHARE ROW EXCLUSIVE MODE"], rows: rates compared } Write
+              SELECT ROW(NULL, NULL, NULL, NULL)::pg_catalog.text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
+              UPDATE rates SET rate = (SELECT count(*) FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders)
+        "#]],
     );
     check(
         "UPDATE rates SET rate = random()",
         expect![[r#"
-        0A000 random() in a write to a replicated table is not supported
-          Each node would compute a value of its own, and the copies would differ.
-          Compute the value first and send it with the statement.
-    "#]],
+            Rows(rates compared)
+        "#]],
     );
     check(
         "UPDATE rates SET rate = (SELECT id FROM items LIMIT 1)",
         expect![[r#"
-        0A000 this write to a replicated table may differ by node
-          In it a subquery with LIMIT, windows or ordered aggregates may differ by node.
-          Compute what it reads first and send the result with the statement.
-    "#]],
+            Rows(rates compared)
+        "#]],
     );
     check(
         "UPDATE rates SET rate = (SELECT max(a) FROM home)",
         expect![[r#"
-        0A000 "home" cannot be used in a write to several nodes
-          It is on node 1 only, and the other nodes do not see it.
-          Insert its rows into a replicated table first, or write the rows one by one.
-    "#]],
+            Rows(rates compared)
+        "#]],
     );
 }
 
@@ -194,15 +187,14 @@ fn defaults() {
     check(
         "UPDATE items SET added = DEFAULT WHERE id = 3",
         expect![[r#"
-        gather on Replicas { locks: [] } Write
-          UPDATE items SET added = <now>::timestamp with time zone WHERE id = 3
-    "#]],
+            Rows(items returned by update)
+        "#]],
     );
     check(
         "UPDATE rates SET rate = DEFAULT",
         expect![[r#"
-        Replicas { locks: ["LOCK TABLE \"public\".\"rates\" IN SHARE ROW EXCLUSIVE MODE"] }
-    "#]],
+            Replicas { locks: ["LOCK TABLE \"public\".\"rates\" IN SHARE ROW EXCLUSIVE MODE"], rows: rates compared }
+        "#]],
     );
     check(
         "UPDATE orders SET placed = DEFAULT",
@@ -228,23 +220,19 @@ fn defaults() {
     check(
         "MERGE INTO items USING rates ON code = name WHEN NOT MATCHED THEN INSERT (id, name) VALUES (1, code)",
         expect![[r#"
-            0A000 the default of column "added" cannot be used in this MERGE
-              Each node would evaluate it for its own copy, with different results.
-              Give the column's value in the statement.
+            Rows(items compared)
         "#]],
     );
     check(
         "MERGE INTO items USING rates ON code = name WHEN MATCHED THEN UPDATE SET added = DEFAULT",
         expect![[r#"
-            0A000 the default of column "id" cannot be used in this MERGE
-              Each node would evaluate it for its own copy, with different results.
-              Give the column's value in the statement.
+            Rows(items compared)
         "#]],
     );
     check(
         "MERGE INTO items USING rates ON code = name WHEN NOT MATCHED THEN INSERT VALUES (1, code, '2026-01-01')",
         expect![[r#"
-            Replicas { locks: ["LOCK TABLE \"public\".\"items\" IN SHARE ROW EXCLUSIVE MODE", "LOCK TABLE \"public\".\"rates\" IN SHARE MODE"] }
+            Replicas { locks: ["LOCK TABLE \"public\".\"items\" IN SHARE ROW EXCLUSIVE MODE", "LOCK TABLE \"public\".\"rates\" IN SHARE MODE"], rows: items compared }
         "#]],
     );
 }
@@ -255,7 +243,7 @@ fn moving_keys() {
         "UPDATE orders SET customer_id = 6 WHERE customer_id = 5",
         expect![[r#"
             move rows of orders
-              DELETE FROM "public"."orders" AS "orders" WHERE customer_id = 5 RETURNING ROW(("orders"."id")::pg_catalog.int4, (6)::pg_catalog.int4, ("orders"."total")::pg_catalog.numeric, ("orders"."placed")::pg_catalog.timestamptz)::"public"."orders"::text
+              DELETE FROM "public"."orders" AS "orders" WHERE customer_id = 5 RETURNING tutti.row_output(ROW(("orders"."id")::pg_catalog.int4, (6)::pg_catalog.int4, ("orders"."total")::pg_catalog.numeric, ("orders"."placed")::pg_catalog.timestamptz))
               INSERT INTO "public"."orders" ("id", "customer_id", "total", "placed") OVERRIDING SYSTEM VALUE SELECT u."id", u."customer_id", u."total", u."placed" FROM pg_catalog.unnest(<rows 0>::"public"."orders"[]) AS u
         "#]],
     );
@@ -263,7 +251,7 @@ fn moving_keys() {
         "UPDATE orders AS o SET customer_id = o.id, total = DEFAULT WHERE o.total > 3",
         expect![[r#"
             move rows of orders
-              DELETE FROM "public"."orders" AS "o" WHERE o.total > 3 RETURNING ROW(("o"."id")::pg_catalog.int4, (o.id)::pg_catalog.int4, (0)::pg_catalog.numeric, ("o"."placed")::pg_catalog.timestamptz)::"public"."orders"::text
+              DELETE FROM "public"."orders" AS "o" WHERE o.total > 3 RETURNING tutti.row_output(ROW(("o"."id")::pg_catalog.int4, (o.id)::pg_catalog.int4, (0)::pg_catalog.numeric, ("o"."placed")::pg_catalog.timestamptz))
               INSERT INTO "public"."orders" ("id", "customer_id", "total", "placed") OVERRIDING SYSTEM VALUE SELECT u."id", u."customer_id", u."total", u."placed" FROM pg_catalog.unnest(<rows 0>::"public"."orders"[]) AS u
         "#]],
     );
@@ -271,7 +259,7 @@ fn moving_keys() {
         "UPDATE orders SET customer_id = 6, placed = now() WHERE customer_id = 5",
         expect![[r#"
             move rows of orders
-              DELETE FROM "public"."orders" AS "orders" WHERE customer_id = 5 RETURNING ROW(("orders"."id")::pg_catalog.int4, (6)::pg_catalog.int4, ("orders"."total")::pg_catalog.numeric, (now())::pg_catalog.timestamptz)::"public"."orders"::text
+              DELETE FROM "public"."orders" AS "orders" WHERE customer_id = 5 RETURNING tutti.row_output(ROW(("orders"."id")::pg_catalog.int4, (6)::pg_catalog.int4, ("orders"."total")::pg_catalog.numeric, (now())::pg_catalog.timestamptz))
               INSERT INTO "public"."orders" ("id", "customer_id", "total", "placed") OVERRIDING SYSTEM VALUE SELECT u."id", u."customer_id", u."total", u."placed" FROM pg_catalog.unnest(<rows 0>::"public"."orders"[]) AS u
         "#]],
     );
@@ -320,16 +308,16 @@ fn elsewhere() {
     check(
         "DELETE FROM home WHERE a IN (SELECT id FROM customers)",
         expect![[r#"
-        gather on One(Home) Write
-          SELECT ROW("customers"."id", NULL)::"public"."customers"::text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
-          DELETE FROM home WHERE a IN (SELECT id FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers)
-    "#]],
+            gather on One(Home) Write
+              SELECT ROW("customers"."id", NULL)::pg_catalog.text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
+              DELETE FROM home WHERE a IN (SELECT id FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers)
+        "#]],
     );
     check(
         "UPDATE rate_codes SET code = 'x'",
         expect![[r#"
-        Replicas { locks: ["LOCK TABLE \"public\".\"rate_codes\" IN SHARE ROW EXCLUSIVE MODE"] }
-    "#]],
+            Replicas { locks: ["LOCK TABLE \"public\".\"rate_codes\" IN SHARE ROW EXCLUSIVE MODE"], rows: rates compared }
+        "#]],
     );
     check(
         "DELETE FROM big_orders",
@@ -364,7 +352,7 @@ fn elsewhere() {
     check(
         "MERGE INTO rates r USING (VALUES ('a')) v (code) ON v.code = r.code WHEN NOT MATCHED THEN INSERT VALUES ('a', 1)",
         expect![[r#"
-            Replicas { locks: ["LOCK TABLE \"public\".\"rates\" IN SHARE ROW EXCLUSIVE MODE"] }
+            Replicas { locks: ["LOCK TABLE \"public\".\"rates\" IN SHARE ROW EXCLUSIVE MODE"], rows: rates compared }
         "#]],
     );
     check(

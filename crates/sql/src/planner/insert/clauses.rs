@@ -3,12 +3,12 @@
 //! Owns: these refusals. Never: looks at the source of the rows.
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::{InsertStmt, Node, OnConflictAction, SqlValueFunctionOp};
+use pg_query::protobuf::{InsertStmt, Node, SqlValueFunctionOp};
 
-use super::super::functions::{is_time_call, volatility};
-use super::super::{Context, mentions, walk};
+use super::super::functions::is_time_call;
+use super::super::{Context, mentions, replicas, walk};
 use super::defaults::{Evaluation, expression, is_fixed, needs_one_place};
-use crate::catalog::{Placement, Relation, Volatility};
+use crate::catalog::{Placement, Relation};
 use crate::refusal::Refusal;
 
 /// RETURNING is present.
@@ -42,31 +42,37 @@ pub(super) fn check(
     if let Placement::Hash { key, .. } = relation.placement {
         check_key_kept(insert, &relation.columns[key].name)?;
     }
-    if relation.placement == Placement::Replicated {
-        if let Some(clause) = &insert.on_conflict_clause
-            && clause.action() == OnConflictAction::OnconflictUpdate
-            && !conflict(insert).all(|expression| {
-                let mut frozen = expression.clone();
-                freeze(&mut frozen, context);
-                is_fixed(&frozen, context)
-            })
-        {
-            return Err(Refusal::unsupported(
-                "ON CONFLICT DO UPDATE with these expressions is not supported for a replicated \
-                 table",
-                "Each node would evaluate them for its own copy, with different results.",
-                "Give the value among the inserted ones and use EXCLUDED.column.",
-            ));
-        }
-        if returning(insert).any(|it| volatility(it, context) == Volatility::Volatile) {
-            return Err(Refusal::unsupported(
-                "RETURNING a volatile function is not supported for a replicated table",
-                "Every node would call it.",
-                "Return the columns, and call the function in a SELECT.",
-            ));
-        }
-    }
     Ok(())
+}
+
+/// Why ON CONFLICT or RETURNING need not do the same on every node, as a clause.
+pub(super) fn obstacle(insert: &InsertStmt, context: &Context<'_>) -> Option<String> {
+    let from_values = match insert.select_stmt.as_ref().and_then(|it| it.node.as_ref()) {
+        Some(NodeEnum::SelectStmt(select)) => !select.values_lists.is_empty(),
+        _ => true,
+    };
+    if insert.on_conflict_clause.is_some() && !from_values {
+        return Some("of conflicting rows the first is taken".to_owned());
+    }
+    let mut expressions = conflict(insert).chain(returning(insert));
+    expressions.find_map(|expression| {
+        let mut frozen = expression.clone();
+        freeze(&mut frozen, context);
+        replicas::expression_obstacle(&frozen, context).or_else(|| {
+            let reads = frozen.node.as_ref().is_some_and(has_subquery);
+            reads.then(|| "a subquery is in ON CONFLICT or RETURNING".to_owned())
+        })
+    })
+}
+
+/// Refuses ON CONFLICT and RETURNING that read what node 1 does not have whole.
+pub(super) fn check_reads_of_all(
+    insert: &InsertStmt,
+    context: &Context<'_>,
+) -> Result<(), Refusal> {
+    conflict(insert)
+        .chain(returning(insert))
+        .try_for_each(|expression| check_reads(expression, insert, context))
 }
 
 /// The literal that stands for the transaction's time until the executor fills it in.

@@ -5,9 +5,9 @@
 use pg_query::NodeEnum;
 use pg_query::protobuf::Node;
 
-use super::super::functions::{FunctionUse, name_of, volatility};
-use super::super::{Context, walk};
-use crate::catalog::{Placement, Relation, Volatility};
+use super::super::functions::{FunctionUse, name_of};
+use super::super::{Context, oids, replicas, walk};
+use crate::catalog::{Placement, Relation};
 
 /// The rule, worked out for one table.
 pub(in crate::planner) struct Evaluation<'a> {
@@ -74,11 +74,15 @@ pub(in crate::planner) fn expression(text: &str) -> Option<Node> {
     }
 }
 
-/// Whether an expression calls what only one place in the cluster can answer (sequences).
+/// Whether an expression is for one place in the cluster to answer: it draws from a sequence, or is an
+/// OID of node 1.
 pub(super) fn needs_one_place(expression: &Node, context: &Context<'_>) -> bool {
     let mut calls = FunctionUse::default();
     add_calls(expression, context, &mut calls);
-    calls.home.is_some() || calls.needs_cluster.is_some() || draws(expression)
+    calls.home.is_some()
+        || calls.needs_cluster.is_some()
+        || draws(expression)
+        || oids::shown(expression)
 }
 
 /// Whether a function of a sequence is called, whatever the catalog knows of it.
@@ -108,9 +112,9 @@ pub(super) fn add_calls(node: &Node, context: &Context<'_>, calls: &mut Function
     walk::read::children(node, &mut |child| add_calls(child, context, calls));
 }
 
-/// Whether an expression has the same value on every node, whenever it is evaluated.
+/// Whether an expression provably has the same value on every node, whenever it is evaluated.
 pub(super) fn is_fixed(expression: &Node, context: &Context<'_>) -> bool {
-    volatility(expression, context) == Volatility::Immutable && !says_now(expression)
+    replicas::expression_obstacle(expression, context).is_none()
 }
 
 /// Whether an expression's value depends on when it is evaluated, though not on where.
@@ -136,7 +140,7 @@ fn says_now(node: &Node) -> bool {
 }
 
 /// Whether the input functions of dates and times may read this text as the current time.
-pub(in crate::planner) fn names_current_time(text: &str) -> bool {
+pub fn names_current_time(text: &str) -> bool {
     const WORDS: [&str; 4] = ["now", "today", "tomorrow", "yesterday"];
     text.split(|character: char| !character.is_ascii_alphabetic())
         .any(|word| WORDS.iter().any(|current| word.eq_ignore_ascii_case(current)))

@@ -6,11 +6,12 @@
 use pg_query::NodeEnum;
 use pg_query::protobuf::{InsertStmt, Node};
 
+use super::super::analyse::analyse;
 use super::super::functions::FunctionUse;
 use super::super::utility::{at_home, planned};
-use super::super::{Context, deparse, mentions, query};
+use super::super::{Context, deparse, mentions, query, replicas};
 use super::clauses;
-use super::defaults::{Evaluation, add_calls, is_fixed};
+use super::defaults::{Evaluation, add_calls};
 use super::source::with_ctes;
 use crate::catalog::{Placement, Relation, RelationKind};
 use crate::plan::{Access, NodeChoice, Plan, Planned, RunOn};
@@ -42,13 +43,22 @@ pub(super) fn plan_changing_with(
     }
     targets.push(insert.relation.clone());
     let mentioned = mentions::of(&whole(insert), context);
-    let all_home = targets.into_iter().flatten().all(|range| {
-        let Some(relation) = context.relation(&range) else { return true };
+    let targets: Vec<_> = targets.into_iter().flatten().collect();
+    let all_home = targets.iter().all(|range| {
+        let Some(relation) = context.relation(range) else { return true };
         let of = mentions::of_relation(relation, context);
         of.distributed.is_none() && of.replicated.is_none()
     });
     if all_home && mentioned.distributed.is_none() {
         return Ok(Some(at_home("all it reads and writes is on node 1")));
+    }
+    let writes_distributed = targets.iter().any(|range| {
+        let relation = context.relation(range);
+        relation.is_some_and(|of| mentions::of_relation(of, context).distributed.is_some())
+    });
+    if mentioned.distributed.is_none() && !writes_distributed {
+        let tree = whole(insert);
+        return Ok(Some(query::modifying(&tree, &analyse(&tree, context)?, context)?));
     }
     Err(Refusal::unsupported(
         "INSERT behind a WITH query that changes data is not supported here",
@@ -114,25 +124,36 @@ pub(super) fn plan_view(
             format!("Insert into {table} itself."),
         ));
     }
-    let Some(table) = below.replicated else { return plan_home(insert, context) };
-    clauses::check(insert, view, context)?;
-    let tree = Node { node: Some(whole(insert)) };
-    let mentioned = mentions::of(&whole(insert), context);
-    let same_everywhere = is_fixed(&tree, context)
-        && mentioned.distributed.is_none()
-        && mentioned.temporary.is_none()
-        && defaults_are_fixed(view, context);
-    if same_everywhere {
-        return Ok(planned(
-            Plan::Replicas { locks: Vec::new() },
-            "every node has all rows, and no value can differ",
+    if below.replicated.is_none() {
+        return plan_home(insert, context);
+    }
+    let tree = whole(insert);
+    let rows = replicas::rows_of(&tree, view, context);
+    let mentioned = mentions::of(&tree, context);
+    if mentioned.distributed.is_some() {
+        return Err(Refusal::unsupported(
+            format!("this INSERT into the view {} is not supported", view.sql_name()),
+            "It reads a distributed table, whose rows are on several nodes.",
+            "Insert into the view's table itself.",
         ));
     }
-    Err(Refusal::unsupported(
-        format!("this INSERT into the view {} is not supported", view.sql_name()),
-        format!("Some value would be evaluated on each node, for its own copy of {table}."),
-        format!("Insert into {table} itself."),
-    ))
+    super::refuse_calls(&tree, context)?;
+    let obstacle = replicas::obstacle(&tree, context)
+        .or_else(|| clauses::obstacle(insert, context))
+        .or_else(|| rows.tables.iter().find_map(|table| replicas::table_obstacle(table)))
+        .or_else(|| {
+            let is_fixed = defaults_are_fixed(view, context);
+            (!is_fixed).then(|| "a default may be evaluated".to_owned())
+        });
+    Ok(match obstacle {
+        None => planned(
+            Plan::Replicas { locks: Vec::new(), rows },
+            "every node has all rows, and no value can differ",
+        ),
+        Some(why) => {
+            planned(Plan::Rows(rows), format!("node 1 computes the rows for all copies: {why}"))
+        }
+    })
 }
 
 /// Whether no table that the view may stand for has a default which nodes evaluate differently.

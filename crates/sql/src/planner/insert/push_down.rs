@@ -9,7 +9,7 @@ use pg_query::protobuf::{Node, SelectStmt};
 use super::super::analysis::{Source, Spread};
 use super::super::functions::volatility;
 use super::super::utility::planned;
-use super::super::{analyse, query};
+use super::super::{analyse, query, views};
 use super::target::{around, source_of};
 use super::{Inserting, source};
 use crate::catalog::{Placement, Volatility};
@@ -24,6 +24,7 @@ pub(super) fn plan(
 ) -> Result<Option<Planned>, Refusal> {
     if inserting.insert.with_clause.is_some()
         || inserting.omitted_once().next().is_some()
+        || reads_distributed_view(select, inserting)?
         || !feeds_key_by_key(select, inserting)?
     {
         return Ok(None);
@@ -46,6 +47,12 @@ pub(super) fn plan(
         }
         _ => None,
     })
+}
+
+/// Whether a view would have to be written out first.
+fn reads_distributed_view(select: &SelectStmt, inserting: &Inserting<'_>) -> Result<bool, Refusal> {
+    let tree = NodeEnum::SelectStmt(Box::new(select.clone()));
+    Ok(views::expanded_tree(&tree, inserting.context)?.is_some())
 }
 
 /// Whether the target's key receives, unchanged, the key of a colocated table in the query's FROM.

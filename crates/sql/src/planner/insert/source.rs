@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 use pg_query::NodeEnum;
 use pg_query::protobuf::{InsertStmt, List, Node, OverridingKind, SelectStmt, WithClause};
 
+use super::super::gather::value_text;
 use super::super::utility::planned;
 use super::super::{deparse, query};
 use super::defaults::expression;
@@ -105,13 +106,22 @@ fn takes_value(of: &Column, insert: &InsertStmt) -> Result<bool, Refusal> {
     }
 }
 
-/// `CAST(expression AS type of the column)`.
+/// `CAST(expression AS type of the column)`, as text that travels.
 fn cast(value: Node, of: &Column) -> Result<Node, Refusal> {
-    let mut node = read_expression(&format!("CAST(NULL AS {})", of.type_name))?;
-    if let Some(NodeEnum::TypeCast(cast)) = &mut node.node {
+    let mut node = read_expression(&travelling("NULL", of))?;
+    let cast = match &mut node.node {
+        Some(NodeEnum::FuncCall(call)) => call.args.first_mut().and_then(|it| it.node.as_mut()),
+        other => other.as_mut(),
+    };
+    if let Some(NodeEnum::TypeCast(cast)) = cast {
         cast.arg = Some(Box::new(value));
     }
     Ok(node)
+}
+
+/// The same for an expression's text.
+fn travelling(value: &str, of: &Column) -> String {
+    value_text(&format!("CAST({value} AS {})", of.type_name), of.type_oid)
 }
 
 /// The column's default, cast to its type.
@@ -188,16 +198,16 @@ fn from_query(inserting: &Inserting<'_>) -> Result<(Vec<usize>, SelectStmt), Ref
     for (position, index) in inserting.target.columns.iter().copied().enumerate() {
         if takes_value(column(inserting, index), inserting.insert)? {
             columns.push(index);
-            let type_name = &column(inserting, index).type_name;
-            outputs.push(format!("CAST(s.c{} AS {type_name})", position + 1));
+            let of = column(inserting, index);
+            outputs.push(travelling(&format!("s.c{}", position + 1), of));
         } else if inserting.evaluation.once_for_several_nodes(index) {
             omitted.insert(index);
         }
     }
     for index in omitted {
         columns.push(index);
-        let type_name = &column(inserting, index).type_name;
-        outputs.push(format!("CAST({} AS {type_name})", inserting.evaluation.default_sql(index)));
+        let default = inserting.evaluation.default_sql(index);
+        outputs.push(travelling(&default, column(inserting, index)));
     }
     let names: Vec<String> =
         (1..=inserting.target.columns.len()).map(|position| format!("c{position}")).collect();

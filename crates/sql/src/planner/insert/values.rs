@@ -13,7 +13,7 @@ use super::super::utility::planned;
 use super::super::walk;
 use super::defaults::{is_fixed, needs_one_place, reads_time};
 use super::target::row_items;
-use super::{Inserting, clauses, source};
+use super::{Inserting, clauses, on_every_node, source};
 use crate::catalog::{Placement, Relation};
 use crate::hash::Bucket;
 use crate::plan::{Access, InsertSource, KeyValue, NodeChoice, Pin, Plan, Planned, ValuesRow};
@@ -40,10 +40,8 @@ pub(super) fn plan(
             if !clauses::conflict_is_fixed(inserting.insert, inserting.context) {
                 return Ok(None);
             }
-            Ok(Some(planned(
-                Plan::Replicas { locks: Vec::new() },
-                "every node has all rows, and no value can differ",
-            )))
+            let Inserting { insert, relation, context, .. } = inserting;
+            Ok(Some(on_every_node(insert, relation, context)))
         }
         Placement::Hash { key, .. } => {
             let Some(position) = inserting.target.columns.iter().position(|it| *it == key) else {

@@ -267,65 +267,65 @@ fn gather() {
     check(
         "SELECT * FROM orders ORDER BY total",
         expect![[r#"
-        gather on One(Any) Read
-          SELECT ROW("orders"."id", "orders"."customer_id", "orders"."total", "orders"."placed")::"public"."orders"::text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
-          SELECT * FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders ORDER BY total
-    "#]],
+            gather on One(Any) Read
+              SELECT tutti.row_output(ROW("orders"."id", "orders"."customer_id", "orders"."total", "orders"."placed")) FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
+              SELECT * FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders ORDER BY total
+        "#]],
     );
     check(
         "SELECT * FROM orders LIMIT 3",
         expect![[r#"
-        gather on One(Any) Read
-          SELECT ROW("orders"."id", "orders"."customer_id", "orders"."total", "orders"."placed")::"public"."orders"::text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
-          SELECT * FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders LIMIT 3
-    "#]],
+            gather on One(Any) Read
+              SELECT tutti.row_output(ROW("orders"."id", "orders"."customer_id", "orders"."total", "orders"."placed")) FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
+              SELECT * FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders LIMIT 3
+        "#]],
     );
     check(
         "SELECT count(*) FROM orders WHERE total > 3",
         expect![[r#"
-        gather on One(Any) Read
-          SELECT ROW(NULL, NULL, "orders"."total", NULL)::"public"."orders"::text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") WHERE (total > 3) from AllNodes
-          SELECT count(*) FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders WHERE total > 3
-    "#]],
+            gather on One(Any) Read
+              SELECT ROW(NULL, NULL, "orders"."total", NULL)::pg_catalog.text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") WHERE (total > 3) from AllNodes
+              SELECT count(*) FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders WHERE total > 3
+        "#]],
     );
     check(
         "SELECT total, count(*) FROM orders GROUP BY total",
         expect![[r#"
-        gather on One(Any) Read
-          SELECT ROW(NULL, NULL, "orders"."total", NULL)::"public"."orders"::text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
-          SELECT total, count(*) FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders GROUP BY total
-    "#]],
+            gather on One(Any) Read
+              SELECT ROW(NULL, NULL, "orders"."total", NULL)::pg_catalog.text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
+              SELECT total, count(*) FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders GROUP BY total
+        "#]],
     );
     check(
         "SELECT DISTINCT total FROM orders",
         expect![[r#"
-        gather on One(Any) Read
-          SELECT ROW(NULL, NULL, "orders"."total", NULL)::"public"."orders"::text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
-          SELECT DISTINCT total FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders
-    "#]],
+            gather on One(Any) Read
+              SELECT ROW(NULL, NULL, "orders"."total", NULL)::pg_catalog.text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
+              SELECT DISTINCT total FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders
+        "#]],
     );
     check(
         "SELECT a.name, b.name FROM customers a JOIN customers b ON a.name = b.name",
         expect![[r#"
             gather on One(Any) Read
-              SELECT ROW(NULL, "t"."name")::"public"."customers"::text FROM "public"."customers" AS "t" ("id", "name") from AllNodes
+              SELECT ROW(NULL, "t"."name")::pg_catalog.text FROM "public"."customers" AS "t" ("id", "name") from AllNodes
               SELECT a.name, b.name FROM pg_catalog.unnest(<rows 0>::public.customers[]) a JOIN pg_catalog.unnest(<rows 0>::public.customers[]) b ON a.name = b.name
         "#]],
     );
     check(
         "SELECT c.name FROM customers c FULL JOIN orders o ON o.id = c.id",
         expect![[r#"
-        gather on One(Any) Read
-          SELECT ROW("c"."id", "c"."name")::"public"."customers"::text FROM "public"."customers" AS "c" ("id", "name") from AllNodes
-          SELECT ROW("o"."id", NULL, NULL, NULL)::"public"."orders"::text FROM "public"."orders" AS "o" ("id", "customer_id", "total", "placed") from AllNodes
-          SELECT c.name FROM pg_catalog.unnest(<rows 0>::public.customers[]) c FULL JOIN pg_catalog.unnest(<rows 1>::public.orders[]) o ON o.id = c.id
-    "#]],
+            gather on One(Any) Read
+              SELECT ROW("c"."id", "c"."name")::pg_catalog.text FROM "public"."customers" AS "c" ("id", "name") from AllNodes
+              SELECT ROW("o"."id", NULL, NULL, NULL)::pg_catalog.text FROM "public"."orders" AS "o" ("id", "customer_id", "total", "placed") from AllNodes
+              SELECT c.name FROM pg_catalog.unnest(<rows 0>::public.customers[]) c FULL JOIN pg_catalog.unnest(<rows 1>::public.orders[]) o ON o.id = c.id
+        "#]],
     );
     check(
         "SELECT public.customers.name FROM public.customers ORDER BY public.customers.id",
         expect![[r#"
             gather on One(Any) Read
-              SELECT ROW("customers"."id", "customers"."name")::"public"."customers"::text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
+              SELECT ROW("customers"."id", "customers"."name")::pg_catalog.text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
               SELECT customers.name FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers ORDER BY customers.id
         "#]],
     );
@@ -333,7 +333,7 @@ fn gather() {
         "SELECT \"Name\" FROM customers AS \"Cust\" (id, \"Name\") ORDER BY \"Cust\".id",
         expect![[r#"
             gather on One(Any) Read
-              SELECT ROW("Cust"."id", "Cust"."Name")::"public"."customers"::text FROM "public"."customers" AS "Cust" ("id", "Name") from AllNodes
+              SELECT ROW("Cust"."id", "Cust"."Name")::pg_catalog.text FROM "public"."customers" AS "Cust" ("id", "Name") from AllNodes
               SELECT "Name" FROM pg_catalog.unnest(<rows 0>::public.customers[]) "Cust"(id, "Name") ORDER BY "Cust".id
         "#]],
     );
@@ -347,91 +347,91 @@ fn gather() {
         "WITH customers AS (SELECT * FROM public.customers ORDER BY id) SELECT name FROM customers",
         expect![[r#"
             gather on One(Any) Read
-              SELECT ROW("customers"."id", "customers"."name")::"public"."customers"::text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
+              SELECT ROW("customers"."id", "customers"."name")::pg_catalog.text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
               WITH customers AS (SELECT * FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers ORDER BY id) SELECT name FROM customers
         "#]],
     );
     check(
         "SELECT row_number() OVER (ORDER BY total) FROM orders",
         expect![[r#"
-        gather on One(Any) Read
-          SELECT ROW(NULL, NULL, "orders"."total", NULL)::"public"."orders"::text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
-          SELECT row_number() OVER (ORDER BY total) FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders
-    "#]],
+            gather on One(Any) Read
+              SELECT ROW(NULL, NULL, "orders"."total", NULL)::pg_catalog.text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
+              SELECT row_number() OVER (ORDER BY total) FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders
+        "#]],
     );
     check(
         "SELECT id FROM customers UNION SELECT customer_id FROM orders",
         expect![[r#"
-        gather on One(Any) Read
-          SELECT ROW("customers"."id", NULL)::"public"."customers"::text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
-          SELECT ROW(NULL, "orders"."customer_id", NULL, NULL)::"public"."orders"::text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
-          SELECT id FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers UNION SELECT customer_id FROM pg_catalog.unnest(<rows 1>::public.orders[]) orders
-    "#]],
+            gather on One(Any) Read
+              SELECT ROW("customers"."id", NULL)::pg_catalog.text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
+              SELECT ROW(NULL, "orders"."customer_id", NULL, NULL)::pg_catalog.text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
+              SELECT id FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers UNION SELECT customer_id FROM pg_catalog.unnest(<rows 1>::public.orders[]) orders
+        "#]],
     );
     check(
         "SELECT id FROM customers EXCEPT SELECT 5",
         expect![[r#"
-        gather on One(Any) Read
-          SELECT ROW("customers"."id", NULL)::"public"."customers"::text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
-          SELECT id FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers EXCEPT SELECT 5
-    "#]],
+            gather on One(Any) Read
+              SELECT ROW("customers"."id", NULL)::pg_catalog.text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
+              SELECT id FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers EXCEPT SELECT 5
+        "#]],
     );
     check(
         "SELECT c.name, o.total FROM customers c, LATERAL (SELECT total FROM orders WHERE id = c.id ORDER BY total LIMIT 1) o",
         expect![[r#"
             gather on One(Any) Read
-              SELECT ROW("c"."id", "c"."name")::"public"."customers"::text FROM "public"."customers" AS "c" ("id", "name") from AllNodes
-              SELECT ROW("orders"."id", NULL, "orders"."total", NULL)::"public"."orders"::text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
+              SELECT ROW("c"."id", "c"."name")::pg_catalog.text FROM "public"."customers" AS "c" ("id", "name") from AllNodes
+              SELECT ROW("orders"."id", NULL, "orders"."total", NULL)::pg_catalog.text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
               SELECT c.name, o.total FROM pg_catalog.unnest(<rows 0>::public.customers[]) c, LATERAL (SELECT total FROM pg_catalog.unnest(<rows 1>::public.orders[]) orders WHERE id = c.id ORDER BY total LIMIT 1) o
         "#]],
     );
     check(
         "SELECT max(total) FROM orders WHERE placed < now()",
         expect![[r#"
-        gather on One(Any) Read
-          SELECT ROW(NULL, NULL, "orders"."total", "orders"."placed")::"public"."orders"::text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
-          SELECT max(total) FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders WHERE placed < now()
-    "#]],
+            gather on One(Any) Read
+              SELECT tutti.row_output(ROW(NULL, NULL, "orders"."total", "orders"."placed")) FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
+              SELECT max(total) FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders WHERE placed < now()
+        "#]],
     );
     check(
         "SELECT max(id) FROM big_orders",
         expect![[r#"
-        gather on One(Any) Read
-          SELECT ROW("big_orders"."id")::"public"."big_orders"::text FROM "public"."big_orders" AS "big_orders" ("id") from AllNodes
-          SELECT max(id) FROM pg_catalog.unnest(<rows 0>::public.big_orders[]) big_orders
-    "#]],
+            gather on One(Any) Read
+              SELECT ROW("big_orders"."id")::pg_catalog.text FROM "public"."big_orders" AS "big_orders" ("id") from AllNodes
+              SELECT max(id) FROM pg_catalog.unnest(<rows 0>::public.big_orders[]) big_orders
+        "#]],
     );
     check(
         "SELECT * FROM customers WHERE name = (SELECT max(name) FROM customers)",
         expect![[r#"
             gather on One(Any) Read
-              SELECT ROW("t"."id", "t"."name")::"public"."customers"::text FROM "public"."customers" AS "t" ("id", "name") from AllNodes
+              SELECT ROW("t"."id", "t"."name")::pg_catalog.text FROM "public"."customers" AS "t" ("id", "name") from AllNodes
               SELECT * FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers WHERE name = (SELECT max(name) FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers)
         "#]],
     );
     check(
         "SELECT random() FROM customers",
         expect![[r#"
-        gather on One(Any) Read
-          SELECT ROW(NULL, NULL)::"public"."customers"::text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
-          SELECT random() FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers
-    "#]],
+            gather on One(Any) Read
+              SELECT ROW(NULL, NULL)::pg_catalog.text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
+              SELECT random() FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers
+        "#]],
     );
     check(
         "SELECT * FROM orders, scratch WHERE customer_id = 5",
         expect![[r#"
-        gather on One(Home) Read
-          SELECT ROW("orders"."id", "orders"."customer_id", "orders"."total", "orders"."placed")::"public"."orders"::text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
-          SELECT * FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders, scratch WHERE customer_id = 5
-    "#]],
+            gather on One(Home) Read
+              SELECT tutti.row_output(ROW("orders"."id", "orders"."customer_id", "orders"."total", "orders"."placed")) FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
+              SELECT * FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders, scratch WHERE customer_id = 5
+        "#]],
     );
     check(
         "SELECT name FROM customers ORDER BY name FOR UPDATE",
         expect![[r#"
-        gather on One(Any) Read
-          SELECT ROW(NULL, "customers"."name")::"public"."customers"::text FROM "public"."customers" AS "customers" ("id", "name") FOR UPDATE from AllNodes
-          SELECT name FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers ORDER BY name
-    "#]],
+            gather on One(Any) Read
+              SELECT ROW(NULL, "customers"."name")::pg_catalog.text FROM "public"."customers" AS "customers" ("id", "name") FOR UPDATE from AllNodes
+              SELECT name FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers ORDER BY name
+        "#]],
     );
     check(
         "SELECT name FROM customers WHERE name = 'x' AND EXISTS (SELECT 1 FROM home) FOR UPDATE",
@@ -444,17 +444,17 @@ fn gather() {
     check(
         "SELECT c FROM customers c ORDER BY 1",
         expect![[r#"
-        gather on One(Any) Read
-          SELECT ROW("c"."id", "c"."name")::"public"."customers"::text FROM "public"."customers" AS "c" ("id", "name") from AllNodes
-          SELECT c FROM pg_catalog.unnest(<rows 0>::public.customers[]) c ORDER BY 1
-    "#]],
+            gather on One(Any) Read
+              SELECT ROW("c"."id", "c"."name")::pg_catalog.text FROM "public"."customers" AS "c" ("id", "name") from AllNodes
+              SELECT c FROM pg_catalog.unnest(<rows 0>::public.customers[]) c ORDER BY 1
+        "#]],
     );
     check(
         "SELECT sum(DISTINCT total) FROM orders JOIN lines USING (customer_id)",
         expect![[r#"
             gather on One(Any) Read
-              SELECT ROW(NULL, "orders"."customer_id", "orders"."total", NULL)::"public"."orders"::text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
-              SELECT ROW("lines"."customer_id", NULL, NULL)::"public"."lines"::text FROM "public"."lines" AS "lines" ("customer_id", "item", "number") from AllNodes
+              SELECT ROW(NULL, "orders"."customer_id", "orders"."total", NULL)::pg_catalog.text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
+              SELECT ROW("lines"."customer_id", NULL, NULL)::pg_catalog.text FROM "public"."lines" AS "lines" ("customer_id", "item", "number") from AllNodes
               SELECT sum(DISTINCT total) FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders JOIN pg_catalog.unnest(<rows 1>::public.lines[]) lines USING (customer_id)
         "#]],
     );
@@ -462,26 +462,26 @@ fn gather() {
         "WITH RECURSIVE r AS (SELECT id FROM customers UNION SELECT r.id + 1 FROM r JOIN orders ON orders.id = r.id) SELECT * FROM r",
         expect![[r#"
             gather on One(Any) Read
-              SELECT ROW("customers"."id", NULL)::"public"."customers"::text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
-              SELECT ROW("orders"."id", NULL, NULL, NULL)::"public"."orders"::text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
+              SELECT ROW("customers"."id", NULL)::pg_catalog.text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
+              SELECT ROW("orders"."id", NULL, NULL, NULL)::pg_catalog.text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
               WITH RECURSIVE r AS (SELECT id FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers UNION SELECT r.id + 1 FROM r JOIN pg_catalog.unnest(<rows 1>::public.orders[]) orders ON orders.id = r.id) SELECT * FROM r
         "#]],
     );
     check(
         "VALUES ((SELECT count(*) FROM customers))",
         expect![[r#"
-        gather on One(Any) Read
-          SELECT ROW(NULL, NULL)::"public"."customers"::text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
-          VALUES ((SELECT count(*) FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers))
-    "#]],
+            gather on One(Any) Read
+              SELECT ROW(NULL, NULL)::pg_catalog.text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
+              VALUES ((SELECT count(*) FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers))
+        "#]],
     );
     check(
         "SELECT $1::int + count(*) FROM customers",
         expect![[r#"
-        gather on One(Any) Read
-          SELECT ROW(NULL, NULL)::"public"."customers"::text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
-          SELECT $1::int + count(*) FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers
-    "#]],
+            gather on One(Any) Read
+              SELECT ROW(NULL, NULL)::pg_catalog.text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
+              SELECT $1::int + count(*) FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers
+        "#]],
     );
 }
 
@@ -554,7 +554,7 @@ fn changes_in_with() {
     check(
         "WITH d AS (DELETE FROM rates WHERE code = 'a' RETURNING *) SELECT * FROM d",
         expect![[r#"
-            Replicas { locks: ["LOCK TABLE \"public\".\"rates\" IN SHARE ROW EXCLUSIVE MODE"] }
+            Replicas { locks: ["LOCK TABLE \"public\".\"rates\" IN SHARE ROW EXCLUSIVE MODE"], rows: rates compared }
         "#]],
     );
 }

@@ -228,7 +228,7 @@ fn cursors() {
         expect![[r#"
             declare c
               gather on One(Any) Read
-                SELECT ROW(NULL, "customers"."name")::"public"."customers"::text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
+                SELECT ROW(NULL, "customers"."name")::pg_catalog.text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
                 DECLARE c SCROLL CURSOR WITH HOLD FOR SELECT name FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers
         "#]],
     );
@@ -524,7 +524,7 @@ fn create_table_as() {
         expect![[r#"
             temporary
               gather on One(Home) Write
-                SELECT ROW(NULL, NULL, NULL, NULL)::"public"."orders"::text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
+                SELECT ROW(NULL, NULL, NULL, NULL)::pg_catalog.text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
                 CREATE TEMPORARY TABLE x ON COMMIT DROP AS SELECT count(*) FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders
         "#]],
     );

@@ -1,0 +1,216 @@
+-- Functions for writes to replicated tables by row: see docs/protocol/replicated-tables.md.
+
+CREATE OR REPLACE FUNCTION tutti.row_text(of record) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+    SET DateStyle = 'ISO, MDY' SET IntervalStyle = iso_8601 SET extra_float_digits = 1
+    SET bytea_output = hex SET xmloption = content SET lc_monetary = 'C' AS $tutti$
+BEGIN
+    RETURN encode(convert_to(of::text, 'UTF8'), 'hex');
+END $tutti$;
+COMMENT ON FUNCTION tutti.row_text IS 'A row as it travels between nodes: its text whatever the settings of the session are, in digits that every encoding of a client has.';
+
+CREATE OR REPLACE FUNCTION tutti.row_output(of record) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+    SET DateStyle = 'ISO, MDY' SET IntervalStyle = iso_8601 SET extra_float_digits = 1
+    SET bytea_output = hex SET xmloption = content SET lc_monetary = 'C' AS $tutti$
+BEGIN
+    RETURN of::text;
+END $tutti$;
+COMMENT ON FUNCTION tutti.row_output IS 'A row''s text whatever the settings of the session are.';
+
+CREATE OR REPLACE FUNCTION tutti.value_output(of anyelement) RETURNS text
+LANGUAGE plpgsql STABLE STRICT SET search_path = pg_catalog, pg_temp
+    SET DateStyle = 'ISO, MDY' SET IntervalStyle = iso_8601 SET extra_float_digits = 1
+    SET bytea_output = hex SET xmloption = content SET lc_monetary = 'C' AS $tutti$
+BEGIN
+    RETURN format('%s', of);
+END $tutti$;
+COMMENT ON FUNCTION tutti.value_output IS 'A value''s text whatever the settings of the session are.';
+
+CREATE OR REPLACE FUNCTION tutti.table_rows(named_schema text, named_table text, seal text)
+RETURNS SETOF text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+    SET DateStyle = 'ISO, MDY' SET IntervalStyle = iso_8601 SET extra_float_digits = 1
+    SET bytea_output = hex SET xmloption = content SET lc_monetary = 'C' AS $tutti$
+DECLARE
+    message text;
+BEGIN
+    SELECT 'rows ' || string_agg(octet_length(part) || ':' || part, '' ORDER BY position)
+        INTO message
+        FROM unnest(ARRAY[named_schema, named_table]) WITH ORDINALITY AS u (part, position);
+    IF tutti.is_sealed(message, seal) IS NOT TRUE THEN
+        RAISE insufficient_privilege USING MESSAGE = 'only a gateway can read a table this way';
+    END IF;
+    RETURN QUERY EXECUTE format(
+        'SELECT encode(convert_to(ROW(t.*)::text, ''UTF8''), ''hex'') FROM %s%I.%I AS t',
+        (SELECT CASE c.relkind WHEN 'r' THEN 'ONLY ' END
+         FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+         WHERE n.nspname = named_schema AND c.relname = named_table),
+        named_schema, named_table);
+END $tutti$;
+COMMENT ON FUNCTION tutti.table_rows IS 'All rows of a replicated table, for its copies to be compared with. The caller must be a gateway.';
+
+CREATE OR REPLACE FUNCTION tutti.write_rows(named_schema text, named_table text, kind text,
+    given text, seal text) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+    SET DateStyle = 'ISO, MDY' SET IntervalStyle = iso_8601 SET extra_float_digits = 1
+    SET bytea_output = hex SET xmloption = content SET lc_monetary = 'C' AS $tutti$
+DECLARE
+    message text;
+    found oid;
+    tree oid[];
+    target text;
+    written text[];
+    source text;
+    stored text[];
+    key_columns text;
+    key_match text;
+    first_key text;
+    inserted text;
+    taken text;
+    changed text;
+    replaced text;
+    fires integer := CASE kind WHEN 'insert' THEN 4 WHEN 'update' THEN 16 WHEN 'delete' THEN 8
+        WHEN 'upsert' THEN 20 ELSE 28 END;
+    role_before text := current_setting('session_replication_role');
+    count_written bigint;
+    count_step bigint;
+BEGIN
+    SELECT 'write ' || string_agg(octet_length(part) || ':' || part, '' ORDER BY position)
+        INTO message
+        FROM unnest(ARRAY[named_schema, named_table, kind, encode(sha256(convert_to(given, 'UTF8')),
+            'hex')]) WITH ORDINALITY AS u (part, position);
+    IF tutti.is_sealed(message, seal) IS NOT TRUE THEN
+        RAISE insufficient_privilege USING MESSAGE = 'only a gateway can write a table this way';
+    END IF;
+    SELECT c.oid, format('%s%I.%I', CASE c.relkind WHEN 'r' THEN 'ONLY ' END, named_schema, named_table)
+        INTO found, target
+        FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE n.nspname = named_schema AND c.relname = named_table;
+    IF found IS NULL THEN
+        RAISE undefined_table
+            USING MESSAGE = format('relation "%s.%s" does not exist', named_schema, named_table);
+    END IF;
+    SELECT coalesce(array_agg(p.relid::oid), ARRAY[found]) INTO tree FROM pg_partition_tree(found) p;
+    written := ARRAY(SELECT convert_from(decode(piece, 'hex'), 'UTF8')
+        FROM string_to_table(given, ',') AS piece);
+    IF given = '' THEN
+        written := '{}';
+    END IF;
+    source := format('unnest(%L::%I.%I[]) AS u', written::text, named_schema, named_table);
+    SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum),
+        string_agg('u.' || quote_ident(a.attname), ', ' ORDER BY a.attnum)
+        INTO inserted, taken
+        FROM pg_attribute a
+        WHERE a.attrelid = found AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '';
+    SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY k.position),
+        string_agg(format('t.%I OPERATOR(%I.%s) u.%I', a.attname, n.nspname, o.oprname, a.attname),
+            ' AND ' ORDER BY k.position),
+        min(quote_ident(a.attname)) FILTER (WHERE k.position = 1)
+        INTO key_columns, key_match, first_key
+        FROM pg_index i
+        CROSS JOIN LATERAL unnest(i.indkey::int2[], i.indclass::oid[])
+            WITH ORDINALITY AS k (attnum, opclass, position)
+        JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+        JOIN pg_opclass c ON c.oid = k.opclass
+        JOIN pg_amop p ON p.amopfamily = c.opcfamily AND p.amoplefttype = c.opcintype
+            AND p.amoprighttype = c.opcintype AND p.amopstrategy = 3
+        JOIN pg_operator o ON o.oid = p.amopopr JOIN pg_namespace n ON n.oid = o.oprnamespace
+        WHERE i.indrelid = found AND i.indisprimary AND i.indisvalid;
+    SELECT string_agg(format('%1$I = u.%1$I', a.attname), ', '),
+        string_agg(format('%1$I = excluded.%1$I', a.attname), ', ')
+        INTO changed, replaced
+        FROM pg_attribute a
+        WHERE a.attrelid = found AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
+            AND a.attidentity <> 'a'
+            AND NOT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = found AND i.indisprimary
+                AND a.attnum = ANY (i.indkey::int2[]));
+    -- What triggers and rules had to do, they have done on node 1.
+    IF EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = ANY (tree) AND NOT t.tgisinternal
+            AND t.tgenabled <> 'D' AND t.tgtype & fires <> 0)
+        OR EXISTS (SELECT FROM pg_rewrite r WHERE r.ev_class = ANY (tree) AND r.ev_type <> '1') THEN
+        IF kind IN ('delete', 'all') AND EXISTS (SELECT FROM pg_constraint k
+            WHERE k.contype = 'f' AND k.confrelid = ANY (tree)) THEN
+            RAISE feature_not_supported USING
+                MESSAGE = format('rows of "%s" cannot be removed on all nodes by this statement',
+                    named_table),
+                DETAIL = 'It has triggers or rules, which run on node 1 alone, and foreign keys that point to it, which must be checked on all nodes.',
+                HINT = 'Drop the trigger or the foreign key, or keep the table on one node.';
+        END IF;
+        PERFORM set_config('session_replication_role', 'replica', true);
+    END IF;
+    IF kind = 'insert' THEN
+        EXECUTE format('WITH w AS (INSERT INTO %I.%I AS t (%s) OVERRIDING SYSTEM VALUE
+            SELECT %s FROM %s RETURNING ROW(t.*)::text AS r)
+            SELECT array_agg(r ORDER BY r COLLATE "C") FROM w',
+            named_schema, named_table, inserted, taken, source) INTO stored;
+    ELSIF kind = 'upsert' THEN
+        EXECUTE format('WITH w AS (INSERT INTO %I.%I AS t (%s) OVERRIDING SYSTEM VALUE
+            SELECT %s FROM %s ON CONFLICT (%s) DO UPDATE SET %s RETURNING ROW(t.*)::text AS r)
+            SELECT array_agg(r ORDER BY r COLLATE "C") FROM w',
+            named_schema, named_table, inserted, taken, source, key_columns,
+            coalesce(replaced, format('%1$s = excluded.%1$s', first_key))) INTO stored;
+    ELSIF kind = 'update' THEN
+        IF changed IS NULL THEN
+            RETURN 0;
+        END IF;
+        EXECUTE format('WITH w AS (UPDATE %I.%I AS t SET %s FROM %s WHERE %s
+            RETURNING ROW(t.*)::text AS r) SELECT array_agg(r ORDER BY r COLLATE "C") FROM w',
+            named_schema, named_table, changed, source, key_match) INTO stored;
+    ELSIF kind = 'delete' THEN
+        EXECUTE format('WITH w AS (DELETE FROM %I.%I AS t USING %s WHERE %s RETURNING 1)
+            SELECT count(*) FROM w', named_schema, named_table, source, key_match)
+            INTO count_written;
+    ELSIF key_match IS NOT NULL THEN
+        EXECUTE format('DELETE FROM %s AS t WHERE NOT EXISTS (SELECT FROM %s WHERE %s)',
+            target, source, key_match);
+        GET DIAGNOSTICS count_written = ROW_COUNT;
+        IF changed IS NOT NULL THEN
+            EXECUTE format('UPDATE %s AS t SET %s FROM %s
+                WHERE %s AND ROW(t.*)::text <> ROW(u.*)::text', target, changed, source, key_match);
+            GET DIAGNOSTICS count_step = ROW_COUNT;
+            count_written := count_written + count_step;
+        END IF;
+        EXECUTE format('INSERT INTO %I.%I AS t (%s) OVERRIDING SYSTEM VALUE SELECT %s FROM %s
+            WHERE NOT EXISTS (SELECT FROM %s AS t WHERE %s)',
+            named_schema, named_table, inserted, taken, source, target, key_match);
+        GET DIAGNOSTICS count_step = ROW_COUNT;
+        count_written := count_written + count_step;
+    ELSE
+        -- Without a key a row is known by all it has, and by how many are like it.
+        EXECUTE format('DELETE FROM %1$s AS t USING
+                (SELECT t.tableoid AS o, t.ctid AS c, ROW(t.*)::text AS r, row_number() OVER (PARTITION BY ROW(t.*)::text) AS n
+                 FROM %1$s AS t) AS there
+            LEFT JOIN (SELECT r, count(*) AS n FROM unnest(%2$L::text[]) AS r GROUP BY r) AS due
+                ON due.r = there.r
+            WHERE t.tableoid = there.o AND t.ctid = there.c AND there.n > coalesce(due.n, 0)',
+            target, written::text);
+        GET DIAGNOSTICS count_written = ROW_COUNT;
+        EXECUTE format('INSERT INTO %I.%I AS t (%s) OVERRIDING SYSTEM VALUE
+            SELECT %s FROM (SELECT u.*, ROW(u.*)::text AS tutti_row,
+                row_number() OVER (PARTITION BY ROW(u.*)::text) AS tutti_number FROM %s) AS u
+            LEFT JOIN (SELECT ROW(t.*)::text AS r, count(*) AS n FROM %s AS t GROUP BY 1) AS there
+                ON there.r = u.tutti_row
+            WHERE u.tutti_number > coalesce(there.n, 0)',
+            named_schema, named_table, inserted, taken, source, target);
+        GET DIAGNOSTICS count_step = ROW_COUNT;
+        count_written := count_written + count_step;
+    END IF;
+    IF current_setting('session_replication_role') <> role_before THEN
+        PERFORM set_config('session_replication_role', role_before, true);
+    END IF;
+    IF kind = 'all' THEN
+        EXECUTE format('SELECT array_agg(ROW(t.*)::text ORDER BY ROW(t.*)::text COLLATE "C")
+            FROM %s AS t', target) INTO stored;
+    END IF;
+    -- The copy must be what node 1 has, whatever else may run here.
+    IF kind = 'delete' AND count_written <> cardinality(written) OR kind <> 'delete'
+        AND stored IS DISTINCT FROM
+            (SELECT array_agg(r ORDER BY r COLLATE "C") FROM unnest(written) AS r) THEN
+        RAISE serialization_failure USING
+            MESSAGE = format('could not store the rows of node n1 in the copy of "%s"', named_table),
+            HINT = 'Nothing was changed; retry. If it happens without concurrent changes, the copies differ, or a trigger that is enabled ALWAYS changes rows.';
+    END IF;
+    RETURN coalesce(count_written, cardinality(written));
+END $tutti$;
+COMMENT ON FUNCTION tutti.write_rows IS 'Stores rows that node 1 has written in this node''s copy of a replicated table. The caller must be a gateway.';

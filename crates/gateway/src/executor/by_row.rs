@@ -1,0 +1,339 @@
+//! Writes to replicated tables by row: node 1 runs the statement, the other nodes store its rows.
+//!
+//! Owns: how the rows are learned (the statement returns them, or the tables are compared), and that
+//! the client sees nothing of that.
+//! Never: chooses between this and running the statement everywhere (the planner does).
+//! Start reading at [`Session::write_by_row`]; the protocol is `docs/protocol/replicated-tables.md`.
+
+use bytes::{Bytes, BytesMut};
+use tutti_sql::catalog::{NodeId, Relation};
+use tutti_sql::plan::{Access, LockMode, ReturnedRows, RowKind, RowsWrite, TableLock};
+use tutti_wire::backend::{
+    decode_data_row, decode_row_description, put_data_row, put_row_description,
+};
+use tutti_wire::frame::{Frame, frame_len, take_frame};
+use tutti_wire::frontend::Arguments;
+
+use super::Done;
+use super::call::Call;
+use super::gather::{read_rows, too_large};
+use super::relay::{Answer, Filter, relay};
+use crate::catalog::{self, RowsOf};
+use crate::failure::Failure;
+use crate::session::{Link, Session};
+
+/// Most bytes of rows that one statement may send to each node.
+const ROWS_BYTES_MAX: usize = 512 << 20;
+
+/// Rows as `tutti.row_text` writes them, with commas between.
+type RowTexts = String;
+
+/// What node 1 says of a statement's tables before it runs.
+struct Facts {
+    /// The client may see whole rows, and no trigger or child table writes others than those returned.
+    rows_are_returned: bool,
+    /// The tables, and all that inherit from them.
+    tables: Vec<(String, String)>,
+}
+
+impl Session {
+    /// Runs `text` on node 1 and makes the copies what it has left there.
+    pub(super) async fn write_by_row(
+        &mut self,
+        rows: &RowsWrite,
+        text: &str,
+        call: &Call,
+    ) -> Result<Done, Failure> {
+        self.refuse_cursor_elsewhere(rows)?;
+        self.need_transaction();
+        let facts = self.facts_of(rows).await?;
+        match &rows.returned {
+            Some(returned) if facts.rows_are_returned => {
+                self.write_returned(&rows.tables[0], returned, text, call).await
+            }
+            _ => self.write_compared(facts.tables, text, call).await,
+        }
+    }
+
+    /// WHERE CURRENT OF: node 1 must have the cursor.
+    fn refuse_cursor_elsewhere(&self, rows: &RowsWrite) -> Result<(), Failure> {
+        let Some(name) = &rows.cursor else { return Ok(()) };
+        match self.cursors.get(name) {
+            Some((node, _)) if *node != NodeId::HOME => Err(Failure::unsupported(
+                format!("cursor \"{name}\" cannot be used to write a replicated table"),
+                "It is not on node 1, where replicated rows are changed first.",
+                "Declare it FOR UPDATE.",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    async fn facts_of(&mut self, rows: &RowsWrite) -> Result<Facts, Failure> {
+        let fires = match rows.returned.as_ref().map(|returned| returned.kind) {
+            Some(RowKind::Insert) => 4,
+            Some(RowKind::Update) => 16,
+            Some(RowKind::Delete) => 8,
+            Some(RowKind::Upsert) | None => 20,
+        };
+        let oids: Vec<_> = rows.tables.iter().map(|table| table.oid.to_string()).collect();
+        // Bits of tgtype: 1 for each row, 2 before; then the events.
+        let sql = format!(
+            "WITH RECURSIVE f (oid) AS (
+    SELECT o FROM pg_catalog.unnest('{{{}}}'::pg_catalog.oid[]) AS o
+    UNION SELECT i.inhrelid FROM f JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) f.oid
+        JOIN pg_catalog.pg_inherits i ON i.inhparent OPERATOR(pg_catalog.=) f.oid
+    WHERE c.relkind OPERATOR(pg_catalog.<>) 'p')
+SELECT n.nspname, c.relname,
+    pg_catalog.has_table_privilege(c.oid, 'SELECT') AND NOT pg_catalog.row_security_active(c.oid)
+    AND NOT EXISTS (SELECT FROM pg_catalog.pg_rewrite r
+        WHERE r.ev_class OPERATOR(pg_catalog.=) c.oid AND r.ev_type OPERATOR(pg_catalog.<>) '1')
+    AND NOT EXISTS (SELECT FROM pg_catalog.pg_trigger t
+        WHERE (t.tgrelid OPERATOR(pg_catalog.=) c.oid OR t.tgrelid IN
+            (SELECT p.relid FROM pg_catalog.pg_partition_tree(c.oid) AS p))
+        AND NOT t.tgisinternal AND t.tgenabled OPERATOR(pg_catalog.<>) 'D'
+        AND (t.tgtype OPERATOR(pg_catalog.&) {fires}::pg_catalog.int2) OPERATOR(pg_catalog.<>) 0
+        AND (t.tgtype OPERATOR(pg_catalog.&) 3::pg_catalog.int2) OPERATOR(pg_catalog.<>) 3)
+FROM f JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) f.oid
+JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
+ORDER BY n.nspname, c.relname",
+            oids.join(",")
+        );
+        let answer = self.internal_rows(NodeId::HOME, Access::Write, &sql, &Call::Simple).await?;
+        let text = |row: &[Option<Bytes>], column: usize| {
+            let value = row.get(column).and_then(Option::as_ref)?;
+            Some(String::from_utf8_lossy(value).into_owned())
+        };
+        let tables: Option<Vec<_>> =
+            answer.iter().map(|row| Some((text(row, 0)?, text(row, 1)?))).collect();
+        let tables = tables.unwrap_or_default();
+        if tables.len() < rows.tables.len() {
+            return Err(Failure::error("40001", "a table was dropped or replaced meanwhile"));
+        }
+        let is_plain = answer.iter().all(|row| text(row, 2).as_deref() == Some("t"));
+        Ok(Facts { rows_are_returned: is_plain && tables.len() == 1, tables })
+    }
+
+    /// The statement returns its rows: they are stored under their keys.
+    async fn write_returned(
+        &mut self,
+        relation: &Relation,
+        returned: &ReturnedRows,
+        text: &str,
+        call: &Call,
+    ) -> Result<Done, Failure> {
+        let text = format!("{text}{}", returned.returning);
+        let (answer, rows) = self.run_and_take(&text, call).await?;
+        if !rows.is_empty() {
+            let of = RowsOf {
+                schema: &relation.schema,
+                table: &relation.name,
+                kind: returned.kind.as_str(),
+            };
+            self.store(&[(of, rows)]).await?;
+        }
+        Ok(Done::Tag(answer.tag))
+    }
+
+    /// Nothing says what the statement wrote: with the tables locked, all their rows do.
+    async fn write_compared(
+        &mut self,
+        tables: Vec<(String, String)>,
+        text: &str,
+        call: &Call,
+    ) -> Result<Done, Failure> {
+        let mode = LockMode::ShareRowExclusive;
+        let locks: Vec<_> = tables
+            .iter()
+            .cloned()
+            .map(|(schema, table)| TableLock { schema, table, mode })
+            .collect();
+        self.lock_at_home(&locks).await?;
+        self.wait_for_visible(NodeId::HOME).await?;
+        let link = self.enlist(NodeId::HOME, Access::Write).await?;
+        call.put(link, text);
+        link.connection().flush().await?;
+        let link = self.links.get_mut(&NodeId::HOME).expect("enlisted");
+        let answer = relay(&mut self.client, link, Filter::rows(call, false)).await?;
+        self.copy_tables(&tables).await?;
+        Ok(Done::Tag(answer.tag))
+    }
+
+    /// Makes the copies of these tables what node 1 has. Requires: they are locked there.
+    pub(super) async fn copy_tables(&mut self, tables: &[(String, String)]) -> Result<(), Failure> {
+        let mut all = Vec::new();
+        for (schema, table) in tables {
+            let shared = self.shared.clone();
+            let link = self.enlist(NodeId::HOME, Access::Write).await?;
+            let sql = catalog::table_rows_sql(link.connection(), schema, table, &shared.seals);
+            let answer =
+                self.internal_rows(NodeId::HOME, Access::Write, &sql, &Call::Simple).await?;
+            let mut rows = RowTexts::new();
+            for row in answer {
+                add_row(&mut rows, row.first().and_then(Option::as_ref))?;
+            }
+            all.push((RowsOf { schema, table, kind: "all" }, rows));
+        }
+        self.store(&all).await
+    }
+
+    /// Runs a statement on node 1 whose last column is a row's text; the client gets the others.
+    async fn run_and_take(
+        &mut self,
+        text: &str,
+        call: &Call,
+    ) -> Result<(Answer, RowTexts), Failure> {
+        self.wait_for_visible(NodeId::HOME).await?;
+        let mut call = call.clone();
+        if let Call::Extended { arguments: Arguments { result_formats, .. }, .. } = &mut call
+            // One format is for all columns, and a text is the same in both.
+            && 1 < result_formats.len()
+        {
+            result_formats.push(0);
+        }
+        let link = self.enlist(NodeId::HOME, Access::Write).await?;
+        call.put(link, text);
+        link.connection().flush().await?;
+        let link = self.links.get_mut(&NodeId::HOME).expect("enlisted");
+        let outer = self.client.take_capture();
+        self.client.begin_capture();
+        let relayed = relay(&mut self.client, link, Filter::rows(&call, false)).await;
+        let captured = self.client.end_capture();
+        self.client.resume_capture(outer);
+        let mut rows = RowTexts::new();
+        let taken = take_last_column(self.client.out(), captured, &mut rows);
+        let answer = relayed?;
+        taken?;
+        Ok((answer, rows))
+    }
+
+    /// Stores rows of node 1 on all other nodes.
+    async fn store(&mut self, all: &[(RowsOf<'_>, RowTexts)]) -> Result<(), Failure> {
+        // Whatever the statement saw on node 1 must be there on the other nodes, or what it has
+        // changed is not there to be changed.
+        let shared = self.shared.clone();
+        shared.applying.wait(None).await;
+        let others: Vec<_> =
+            self.catalog.nodes.iter().copied().filter(|node| *node != NodeId::HOME).collect();
+        for (of, rows) in all {
+            for node in &others {
+                let link = self.enlist(*node, Access::Write).await?;
+                let seal = of.seal(link.connection(), rows, &shared.seals);
+                let values = [of.schema, of.table, of.kind, rows, &seal];
+                put_store(link, &values);
+                link.connection().flush().await?;
+            }
+            let mut failure = None;
+            for node in &others {
+                let link = self.links.get_mut(node).expect("enlisted");
+                if let Err(error) = read_rows(link, |_| Ok(())).await {
+                    failure = failure.or(Some(error));
+                }
+            }
+            failure.map_or(Ok(()), Err)?;
+        }
+        Ok(())
+    }
+}
+
+/// Rows and seal are parameters: what is running is shown to other sessions, parameters are not.
+fn put_store(link: &mut Link, values: &[&str]) {
+    const TEXT: u32 = 25;
+    let call = Call::Extended {
+        types: vec![TEXT; values.len()],
+        arguments: Arguments {
+            formats: Vec::new(),
+            values: values.iter().map(|it| Some(Bytes::copy_from_slice(it.as_bytes()))).collect(),
+            result_formats: Vec::new(),
+        },
+    };
+    call.put(link, "SELECT tutti.write_rows($1, $2, $3, $4, $5)");
+}
+
+/// Writes an answer without its last column, whose values are added to `rows`.
+fn take_last_column(
+    out: &mut BytesMut,
+    captured: Bytes,
+    rows: &mut RowTexts,
+) -> Result<(), Failure> {
+    let mut rest = BytesMut::from(captured);
+    while frame_len(&rest)?.is_some() {
+        let Some(frame) = take_frame(&mut rest)? else { break };
+        match frame.tag() {
+            b'D' => put_row_without_last(out, &frame, rows)?,
+            b'T' => {
+                let mut columns = decode_row_description(&frame)?;
+                columns.pop();
+                if !columns.is_empty() {
+                    put_row_description(out, &columns);
+                }
+            }
+            _ => out.extend_from_slice(frame.as_bytes()),
+        }
+    }
+    Ok(())
+}
+
+fn put_row_without_last(
+    out: &mut BytesMut,
+    frame: &Frame,
+    rows: &mut RowTexts,
+) -> Result<(), Failure> {
+    let mut values = decode_data_row(frame)?;
+    let last = values.pop().flatten();
+    add_row(rows, last.as_ref())?;
+    if !values.is_empty() {
+        let values: Vec<_> = values.iter().map(Option::as_deref).collect();
+        put_data_row(out, values.into_iter());
+    }
+    Ok(())
+}
+
+fn add_row(rows: &mut RowTexts, row: Option<&Bytes>) -> Result<(), Failure> {
+    let row = row.and_then(|row| std::str::from_utf8(row).ok());
+    let row = row.ok_or_else(|| Failure::error("XX000", "node 1 did not return a written row"))?;
+    if ROWS_BYTES_MAX < rows.len() + row.len() {
+        return Err(too_large());
+    }
+    if !rows.is_empty() {
+        rows.push(',');
+    }
+    rows.push_str(row);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use tutti_wire::backend::{ColumnDescription, put_command_complete};
+
+    use super::*;
+
+    #[test]
+    fn the_client_sees_nothing_of_the_last_column() {
+        let mut answer = BytesMut::new();
+        let columns = ["a", "tutti"].map(ColumnDescription::text);
+        put_row_description(&mut answer, &columns);
+        put_data_row(&mut answer, [None, Some(&b"00ff"[..])].into_iter());
+        put_data_row(&mut answer, [Some(&b"x"[..]), Some(&b"0a"[..])].into_iter());
+        put_command_complete(&mut answer, "UPDATE 2");
+
+        let (mut out, mut rows) = (BytesMut::new(), RowTexts::new());
+        take_last_column(&mut out, answer.freeze(), &mut rows).unwrap();
+
+        let mut expected = BytesMut::new();
+        put_row_description(&mut expected, &columns[..1]);
+        put_data_row(&mut expected, [None].into_iter());
+        put_data_row(&mut expected, [Some(&b"x"[..])].into_iter());
+        put_command_complete(&mut expected, "UPDATE 2");
+        assert_eq!((out, rows.as_str()), (expected, "00ff,0a"));
+    }
+
+    #[test]
+    fn without_returning_there_are_no_rows() {
+        let mut answer = BytesMut::new();
+        put_row_description(&mut answer, &[ColumnDescription::text("tutti")]);
+        put_data_row(&mut answer, [Some(&b"00"[..])].into_iter());
+        let (mut out, mut rows) = (BytesMut::new(), RowTexts::new());
+        take_last_column(&mut out, answer.freeze(), &mut rows).unwrap();
+        assert_eq!((out.len(), rows.as_str()), (0, "00"));
+    }
+}

@@ -1,0 +1,283 @@
+//! Copies of replicated tables stay equal, whatever statement writes them and in whatever order rows
+//! lie on a node.
+//!
+//! A generator makes writes whose result may depend on place, time, order and chance. Several sessions
+//! run them at once, while the rows of some nodes are moved about physically. Afterwards the nodes
+//! themselves are asked for their copies.
+//!
+//! `TUTTI_COPIES_SEED` repeats a run as far as the threads let it, `TUTTI_COPIES_STATEMENTS` makes it longer.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use anyhow::{Result, ensure};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use tutti_tests::agreement::differing_copies;
+use tutti_tests::client::{Client, Endpoint, Flight, Request, text_arguments};
+use tutti_tests::gateway::TestCluster;
+
+const SEED: &str = "TUTTI_COPIES_SEED";
+const STATEMENTS: &str = "TUTTI_COPIES_STATEMENTS";
+const SESSIONS: u64 = 3;
+/// Ends a statement that may be tried again, or that the data forbids.
+const EXPECTED: [&str; 10] =
+    ["40001", "40P01", "23505", "23503", "21000", "22003", "23514", "25P02", "23502", "22012"];
+
+/// `d` is distributed, all others are replicated. Nothing is proven of `keyed_sum`, `@@@` and the trigger.
+const SCHEMA: &str = "
+CREATE TABLE src (id serial PRIMARY KEY, a int, f float8, t text) DISTRIBUTE BY REPLICATED;
+CREATE TABLE k (id int PRIMARY KEY, a int, f float8, t text, at timestamptz DEFAULT now(),
+    u uuid DEFAULT gen_random_uuid(), twice int GENERATED ALWAYS AS (a * 2) STORED)
+    DISTRIBUTE BY REPLICATED;
+CREATE TABLE b (a int, f float8, t text) DISTRIBUTE BY REPLICATED;
+CREATE TABLE p (x int, y text, v numeric, PRIMARY KEY (y, x)) DISTRIBUTE BY REPLICATED;
+CREATE TABLE own (id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, v text) DISTRIBUTE BY REPLICATED;
+CREATE TABLE parent (id int PRIMARY KEY, v float8) DISTRIBUTE BY REPLICATED;
+CREATE TABLE child (id int PRIMARY KEY, parent int REFERENCES parent ON DELETE CASCADE, v text)
+    DISTRIBUTE BY REPLICATED;
+CREATE TABLE stamped (id int PRIMARY KEY, v text, at timestamptz, by_chance float8)
+    DISTRIBUTE BY REPLICATED;
+CREATE TABLE d (id int PRIMARY KEY, f float8) DISTRIBUTE BY HASH (id);
+CREATE VIEW k_view AS SELECT id, a, f, t FROM k WHERE a IS NOT NULL;
+CREATE FUNCTION keyed_sum() RETURNS float8 LANGUAGE sql STABLE AS 'SELECT sum(f) FROM src';
+CREATE FUNCTION last_text(int) RETURNS text LANGUAGE sql STABLE
+    AS 'SELECT t FROM src WHERE a = $1 LIMIT 1';
+CREATE FUNCTION near(int, int) RETURNS boolean LANGUAGE sql STABLE
+    AS 'SELECT $1 < $2 + (SELECT count(*)::int FROM src WHERE f < 1)';
+CREATE OPERATOR @@@ (FUNCTION = near, LEFTARG = int, RIGHTARG = int);
+CREATE FUNCTION stamp() RETURNS trigger LANGUAGE plpgsql AS
+    'BEGIN NEW.at := clock_timestamp(); NEW.by_chance := random(); RETURN NEW; END';
+CREATE TRIGGER stamp BEFORE INSERT OR UPDATE ON stamped FOR EACH ROW EXECUTE FUNCTION stamp();
+INSERT INTO src (a, f, t) SELECT n % 7, n / 7.0, 't' || n FROM generate_series(1, 60) n;
+INSERT INTO k (id, a, f, t) SELECT n, n % 5, n / 3.0, 'k' || n FROM generate_series(1, 40) n;
+INSERT INTO b SELECT n % 4, n / 3.0, 'b' || n % 6 FROM generate_series(1, 40) n;
+INSERT INTO p SELECT n, 'y' || n % 3, n FROM generate_series(1, 30) n;
+INSERT INTO parent SELECT n, n / 3.0 FROM generate_series(1, 30) n;
+INSERT INTO child SELECT n, 1 + n % 30, 'c' || n FROM generate_series(1, 60) n;
+INSERT INTO stamped (id, v) SELECT n, 's' FROM generate_series(1, 20) n;
+INSERT INTO own (v) SELECT 'o' || n FROM generate_series(1, 10) n;
+INSERT INTO d SELECT n, n / 9.0 FROM generate_series(1, 40) n;
+";
+
+/// What rows are written with: `{n}` and `{m}` are small numbers.
+const VALUES: &[&str] = &[
+    "'plain {n}'",
+    "random()::text",
+    "(SELECT sum(f)::text FROM src WHERE a <> {m} % 7)",
+    "(SELECT avg(f)::text FROM src)",
+    "(SELECT string_agg(t, ',') FROM src WHERE a = {m} % 7)",
+    "(SELECT array_agg(id)::text FROM src WHERE a = {m} % 7)",
+    "(SELECT t FROM src WHERE a = {m} % 7 LIMIT 1)",
+    "(SELECT DISTINCT ON (a) t FROM src WHERE a = {m} % 7)",
+    "(SELECT max(f)::text FROM d)",
+    "keyed_sum()::text",
+    "last_text({m} % 7)",
+    "coalesce(last_text({m} % 7), 'none')",
+    "CASE WHEN 3 @@@ {m} THEN 'near' ELSE 'far' END",
+    "inet_server_port()::text",
+    "current_setting('port')",
+    "pg_postmaster_start_time()::text",
+    "clock_timestamp()::text",
+    "now()::text",
+    "gen_random_uuid()::text",
+    "'k'::regclass::oid::text",
+    "(SELECT min(ctid::text) FROM src)",
+    "(SELECT xmin::text FROM src ORDER BY id LIMIT 1)",
+    "nextval('src_id_seq')::text",
+    "pg_backend_pid()::text",
+    "(SELECT count(*)::text FROM src TABLESAMPLE BERNOULLI (50))",
+];
+
+/// Statements; `{v}` is one of [`VALUES`].
+const WRITES: &[&str] = &[
+    "UPDATE k SET t = {v} WHERE id = {n}",
+    "UPDATE k SET t = {v}, a = a + 1 WHERE id BETWEEN {n} AND {n} + 3",
+    "UPDATE k SET a = {m}, at = now() WHERE a = {m} % 5 RETURNING id, at = now()",
+    "UPDATE k SET a = src.a, t = src.t, f = src.f FROM src WHERE src.a = k.a",
+    "UPDATE k SET t = ctid::text WHERE id = {n}",
+    "UPDATE k SET t = DEFAULT, at = DEFAULT, u = DEFAULT WHERE id = {n} RETURNING *",
+    "UPDATE k SET (a, t) = (SELECT s.a, s.t FROM src s WHERE s.a = {m} % 7 LIMIT 1) WHERE id = {n}",
+    "UPDATE k SET id = id + 1000 + (random() * 0)::int WHERE id = {n}",
+    "UPDATE k SET id = id - 1000 WHERE id > 1000",
+    "UPDATE k SET at = 'now' WHERE id = {n}",
+    "UPDATE k_view SET t = {v} WHERE id = {n}",
+    "DELETE FROM k WHERE id IN (SELECT id FROM k ORDER BY random() LIMIT 1)",
+    "DELETE FROM k WHERE id = {n} RETURNING id, {v}",
+    "INSERT INTO k (id, a, t) VALUES ({n}, {m}, {v}), ({n} + 1, {m}, 'next')",
+    "INSERT INTO k (id, a, t) VALUES ({n}, {m}, {v}) ON CONFLICT DO NOTHING RETURNING *",
+    "INSERT INTO k (id, a, t) VALUES ({n}, {m}, 'c') ON CONFLICT (id) DO UPDATE \
+     SET t = excluded.t || {v}, a = k.a + 1 RETURNING id, xmax = 0, {v}",
+    "INSERT INTO k (id, a, f, t) SELECT src.a, src.id, src.f, src.t FROM src ON CONFLICT DO NOTHING",
+    "INSERT INTO k (id, a) SELECT 100 + id, f FROM d ORDER BY random() LIMIT 3 \
+     ON CONFLICT (id) DO UPDATE SET t = random()::text",
+    "INSERT INTO k_view (id, a, t) VALUES (200 + {n}, {m}, {v})",
+    "MERGE INTO k USING (SELECT * FROM src WHERE a = {m} % 7) s ON s.id = k.id \
+     WHEN MATCHED AND k.a > 2 THEN DELETE WHEN MATCHED THEN UPDATE SET t = {v} \
+     WHEN NOT MATCHED THEN INSERT (id, a, t) VALUES (s.id, s.a, {v})",
+    "MERGE INTO b USING (SELECT DISTINCT a FROM src) s ON s.a = b.a \
+     WHEN MATCHED AND random() < 0.2 THEN DELETE WHEN MATCHED THEN UPDATE SET t = b.t || 'm'",
+    "UPDATE b SET t = {v} WHERE a = {m} % 4",
+    "UPDATE b SET f = f + 1 WHERE a = {m} % 4",
+    "DELETE FROM b WHERE ctid = (SELECT min(ctid) FROM b)",
+    "INSERT INTO b SELECT a, f, {v} FROM src ORDER BY random() LIMIT 2",
+    "INSERT INTO b VALUES ({m} % 4, random(), {v})",
+    "UPDATE p SET v = v / 3 + {m} WHERE y = 'y1'",
+    "UPDATE p SET v = (SELECT sum(f) FROM src) WHERE x = {n} RETURNING *",
+    "INSERT INTO p VALUES ({n}, 'y{m}', random()) ON CONFLICT (x, y) DO UPDATE SET v = excluded.v",
+    "DELETE FROM p USING src WHERE src.a = p.x AND random() < 0.3",
+    "INSERT INTO own (v) VALUES ({v}) RETURNING id",
+    "INSERT INTO own (id, v) OVERRIDING SYSTEM VALUE VALUES (1000 + {n}, {v}) \
+     ON CONFLICT (id) DO UPDATE SET v = random()::text",
+    "UPDATE own SET v = {v} WHERE id = {n}",
+    "DELETE FROM parent WHERE id = (SELECT id FROM parent ORDER BY random() LIMIT 1)",
+    "INSERT INTO parent VALUES ({n}, (SELECT sum(f) FROM src)) ON CONFLICT (id) DO UPDATE SET v = random()",
+    "UPDATE child SET v = {v}, parent = (SELECT id FROM parent LIMIT 1) WHERE id = {n}",
+    "INSERT INTO child SELECT 100 + {n}, id, {v} FROM parent WHERE id = {m} ON CONFLICT DO NOTHING",
+    "INSERT INTO stamped (id, v) VALUES ({n}, 'i') ON CONFLICT (id) DO UPDATE SET v = stamped.v || 'u'",
+    "UPDATE stamped SET v = 'w' WHERE id < {n}",
+    "DELETE FROM stamped WHERE id = {n}",
+    "UPDATE src SET f = f + 0.1, t = 't{m}' WHERE id = {n}",
+    "UPDATE src SET f = f * 1.01 WHERE a = {m} % 7",
+    "INSERT INTO src (a, f, t) VALUES ({m} % 7, {n} / 7.0, {v})",
+    "WITH gone AS (DELETE FROM b WHERE a = {m} % 4 RETURNING *) \
+     INSERT INTO b SELECT a, f + 1, t || random() FROM gone",
+    "WITH gone AS (DELETE FROM b WHERE a = {m} % 4 RETURNING *) INSERT INTO b SELECT a, f, t FROM gone",
+    "WITH new AS (UPDATE k SET t = {v} WHERE id = {n} RETURNING id) SELECT id FROM new",
+];
+
+/// Moves rows about on one node, and changes none.
+const SHUFFLES: &[&str] = &[
+    "VACUUM FULL src",
+    "CLUSTER src USING src_by_text",
+    "CLUSTER k USING k_by_text",
+    "VACUUM FULL b",
+    "SET session_replication_role = replica; UPDATE src SET a = a WHERE random() < 0.5",
+    "SET session_replication_role = replica; UPDATE b SET a = a WHERE random() < 0.5",
+    "SET session_replication_role = replica; BEGIN; UPDATE k SET t = 'dead'; ROLLBACK",
+];
+
+fn number_from_environment(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
+}
+
+fn any<'a>(rng: &mut StdRng, of: &[&'a str]) -> &'a str {
+    of[rng.random_range(0..of.len())]
+}
+
+fn statement(rng: &mut StdRng) -> String {
+    let (n, m) = (rng.random_range(1..40), rng.random_range(1..9));
+    let mut text = any(rng, WRITES).to_owned();
+    while text.contains("{v}") {
+        text = text.replacen("{v}", any(rng, VALUES), 1);
+    }
+    text.replace("{n}", &n.to_string()).replace("{m}", &m.to_string())
+}
+
+/// Runs statements of one session, some in transactions. Returns how many took effect.
+fn run_session(endpoint: &Endpoint, seed: u64, statements: u64) -> Result<usize> {
+    let mut rng = StdRng::seed_from_u64(seed);
+    let mut client = Client::connect(endpoint)?;
+    let (mut done, mut strange) = (0, Vec::new());
+    let mut run = |client: &mut Client, rng: &mut StdRng, sql: &str| -> Result<()> {
+        let answer = match rng.random_bool(0.7) {
+            true => client.simple(sql, b"")?,
+            false => {
+                let request = Request { sql, ..Request::default() };
+                client.extended(&request, Flight::TwoFlights, b"")?
+            }
+        };
+        match answer.error() {
+            None => done += 1,
+            Some(error) if EXPECTED.contains(&error.sqlstate()) => (),
+            // Some of what reads distributed rows is refused.
+            Some(error) if error.sqlstate() == "0A000" && sql.contains("FROM d)") => (),
+            Some(error) => strange.push(format!("{sql}\n{error:?}")),
+        }
+        Ok(())
+    };
+    for _ in 0..statements {
+        match rng.random_range(0..10) {
+            0 | 1 => {
+                let level = any(&mut rng, &["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"]);
+                run(&mut client, &mut rng, &format!("BEGIN ISOLATION LEVEL {level}"))?;
+                for _ in 0..rng.random_range(1..4) {
+                    let sql = statement(&mut rng);
+                    run(&mut client, &mut rng, &sql)?;
+                }
+                let end = any(&mut rng, &["COMMIT", "COMMIT", "ROLLBACK"]);
+                run(&mut client, &mut rng, end)?;
+            }
+            2 => {
+                let n: i32 = rng.random_range(1..40);
+                let value = any(&mut rng, &["now", "today", "plain"]);
+                let arguments = [text_arguments(&[Some(n.to_string()), Some(value.to_owned())])];
+                let sql = match value {
+                    "plain" => "UPDATE k SET t = $2 WHERE id = $1",
+                    _ => "UPDATE k SET at = $2 WHERE id = $1",
+                };
+                let request = Request { sql, arguments: &arguments, ..Request::default() };
+                client.extended(&request, Flight::OneFlight, b"")?;
+            }
+            _ => {
+                let sql = statement(&mut rng);
+                run(&mut client, &mut rng, &sql)?;
+            }
+        }
+    }
+    ensure!(strange.is_empty(), "{}", strange.join("\n\n"));
+    Ok(done)
+}
+
+/// Moves rows about until told to stop.
+fn shuffle(nodes: &[Endpoint], seed: u64, stop: &AtomicBool) -> Result<()> {
+    let mut rng = StdRng::seed_from_u64(seed);
+    while !stop.load(Ordering::Relaxed) {
+        let node = &nodes[rng.random_range(0..nodes.len())];
+        let mut client = Client::connect(node)?;
+        // What others hold is not waited for: the gateway's deadlocks are not ours.
+        client.query("SET lock_timeout = '100ms'")?;
+        for statement in any(&mut rng, SHUFFLES).split("; ") {
+            client.simple(statement, b"")?;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(rng.random_range(5..60)));
+    }
+    Ok(())
+}
+
+#[test]
+fn copies_stay_equal() -> Result<()> {
+    let seed = number_from_environment(SEED, rand::random());
+    let statements = number_from_environment(STATEMENTS, 120);
+    println!("{SEED}={seed} {STATEMENTS}={statements}");
+    let cluster = TestCluster::start(3)?;
+    Client::connect(&cluster.endpoint())?.query(SCHEMA)?;
+    for node in &cluster.nodes() {
+        let sql = "CREATE INDEX src_by_text ON src (t); CREATE INDEX k_by_text ON k (t)";
+        Client::connect(node)?.query(sql)?;
+    }
+    let (stop, done) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let (endpoint, nodes) = (cluster.endpoint(), cluster.nodes());
+    std::thread::scope(|scope| -> Result<()> {
+        let shuffling = scope.spawn(|| shuffle(&nodes, seed, &stop));
+        let sessions: Vec<_> = (0..SESSIONS)
+            .map(|number| {
+                let (endpoint, done) = (&endpoint, &done);
+                scope.spawn(move || -> Result<()> {
+                    let effective = run_session(endpoint, seed ^ number, statements)?;
+                    done.fetch_add(effective, Ordering::Relaxed);
+                    Ok(())
+                })
+            })
+            .collect();
+        let ended: Vec<_> = sessions.into_iter().map(|it| it.join().expect("no panic")).collect();
+        stop.store(true, Ordering::Relaxed);
+        shuffling.join().expect("no panic")?;
+        ended.into_iter().collect()
+    })?;
+    let differing = differing_copies(&nodes)?;
+    ensure!(differing.is_empty(), "{SEED}={seed}\n{}", differing.join("\n"));
+    let done = done.into_inner();
+    println!("{done} statements took effect");
+    ensure!(done > 100, "only {done} statements took effect");
+    Ok(())
+}
