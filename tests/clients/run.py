@@ -109,6 +109,8 @@ class Context:
             self.place / suite.name,
             database=suite.database,
             statements=suite.statements,
+            # What is tested is what happens on several nodes; with home tables all would be node 1's.
+            default_distribution="replicated",
         )
         with servers:
             runs = [(servers.plain, PLAIN), (servers.tutti, "tutti")]

@@ -176,7 +176,10 @@ class Servers:
     the SQL `statements`: what must exist before a client connects.
     """
 
-    def __init__(self, programs, template, directory, *, database, statements=()):
+    def __init__(
+        self, programs, template, directory, *, database, statements=(), default_distribution="home"
+    ):
+        self._default_distribution = default_distribution
         self._programs, self._template = programs, template
         self._directory = pathlib.Path(directory)
         self._database, self._statements = database, statements
@@ -217,6 +220,7 @@ class Servers:
         config = self._directory / "tutti.toml"
         config.write_text(
             f'listen = "127.0.0.1:{port}"\ndatabase = "{self._database}"\ncluster = "clients"\n'
+            f'default_distribution = "{self._default_distribution}"\n'
             # As the plain server does by initdb's --auth=trust.
             '[[rules]]\naddress = "loopback"\nmethod = "trust"\n'
             + "".join(
