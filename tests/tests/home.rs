@@ -146,6 +146,8 @@ fn a_table_that_is_spread_takes_with_it_what_it_needs() -> Result<()> {
             "CREATE TABLE app.refers (id int PRIMARY KEY, kind int REFERENCES app.kinds)",
             "CREATE TABLE app.stays (id int PRIMARY KEY, kind int REFERENCES app.kinds)",
             "INSERT INTO app.stays VALUES (1, 1)",
+            "CREATE VIEW app.inner_view AS SELECT id, b FROM app.t; CREATE VIEW app.outer_view AS SELECT sum(b) FROM app.inner_view",
+            "CREATE VIEW app.of_two AS SELECT t.id FROM app.t JOIN app.parent ON a = t.id",
             "SELECT tutti_distribute('app.t', 'id')",
             "SELECT tutti_distribute('app.parts', 'id')",
             "SELECT tutti_replicate('app.kinds')",
@@ -153,6 +155,17 @@ fn a_table_that_is_spread_takes_with_it_what_it_needs() -> Result<()> {
             "SELECT tutti_round_robin('app.parent')",
             "INSERT INTO app.refers SELECT g, 1 + g % 2 FROM generate_series(1, 30) g",
             "INSERT INTO app.t (p) SELECT 2 FROM generate_series(1, 10)",
+            "CREATE TABLE app.parts_3 PARTITION OF app.parts FOR VALUES FROM ('2022-01-01') TO ('2023-01-01')",
+            "INSERT INTO app.parts SELECT g, date '2022-06-01', 'w' FROM generate_series(1, 20) g",
+            "DELETE FROM app.parts WHERE v = 'w' AND id > 0",
+            "CREATE TABLE app.made DISTRIBUTE BY HASH (id) AS SELECT id, b FROM app.t",
+            "SELECT id, b INTO app.copied FROM app.t",
+            "BEGIN; LOCK TABLE app.stays, app.t, app.kinds IN SHARE MODE; COMMIT",
+            "VACUUM app.stays, app.kinds",
+            "VACUUM",
+            "PREPARE one (int) AS SELECT count(*) FROM app.t WHERE id = $1",
+            "EXPLAIN EXECUTE one (3)",
+            "CREATE TABLE app.executed AS EXECUTE one (3)",
         ],
     )?;
     agree(&cluster)?;
@@ -162,6 +175,13 @@ fn a_table_that_is_spread_takes_with_it_what_it_needs() -> Result<()> {
         client.value("SELECT string_agg(v, '' ORDER BY id) FROM app.parts_2 WHERE id < 6")?
             == "v1v3v5"
     );
+    ensure!(client.value("SELECT count(*) FROM app.inner_view")? == "40");
+    ensure!(
+        client.value("SELECT sum FROM app.outer_view")?
+            == client.value("SELECT sum(b) FROM app.made")?
+    );
+    ensure!(client.value("SELECT count(*) FROM app.of_two")? == "5");
+    ensure!(client.value("SELECT count(*) FROM app.copied")? == "40");
     ensure!(client.value("SELECT count(*) FROM app.parent")? == "5");
     ensure!(client.value("SELECT count(*) FROM app.refers r JOIN app.kinds ON x = kind JOIN app.stays s ON s.kind = x")? == "15");
     ensure!(refusal(&mut client, "DELETE FROM app.kinds WHERE x = 1")?.starts_with("23503"));
@@ -231,8 +251,8 @@ fn what_speaks_against_spreading_a_table_is_told_by_name() -> Result<()> {
     let answer = client.simple("SELECT tutti_distribute('audited', 'id')", b"")?;
     let told = answer.to_string();
     ensure!(answer.error().is_none(), "{told}");
-    ensure!(told.contains("trigger a on audited runs audit()"), "{told}");
-    ensure!(told.contains("function count_audited() names it"), "{told}");
+    ensure!(told.contains("trigger a on public.audited runs public.audit()"), "{told}");
+    ensure!(told.contains("function public.count_audited() names it"), "{told}");
     agree(&cluster)?;
     cluster.stop_gateway()
 }

@@ -733,6 +733,8 @@ pub enum Plan {
     EveryNodeAlone {
         /// PostgreSQL refuses it inside a transaction block.
         refuses_transaction: bool,
+        /// What other nodes are told, if it is not the client's text: what they have.
+        others: Option<String>,
     },
     /// BEGIN, COMMIT and their kin.
     Transaction(TransactionControl),
@@ -761,7 +763,10 @@ pub enum Plan {
         listens: bool,
     },
     /// LOCK TABLE: on every node, node 1 first.
-    LockEverywhere,
+    LockEverywhere {
+        /// What other nodes are told, if it is not the client's text: what they have.
+        others: Option<String>,
+    },
     /// EXPLAIN [ANALYZE] of a statement.
     Explain {
         /// The statement's own plan.

@@ -19,6 +19,7 @@ impl Session {
         &mut self,
         refuses_transaction: bool,
         text: &str,
+        text_of_others: &str,
         call: &Call,
     ) -> Result<Done, Failure> {
         if refuses_transaction && self.transaction.is_open() {
@@ -29,7 +30,7 @@ impl Session {
         let mut tag = String::new();
         for node in nodes {
             let link = self.enlist(node, Access::Write).await?;
-            call.put(link, text);
+            call.put(link, if node == NodeId::HOME { text } else { text_of_others });
             link.connection().flush().await?;
             let filter = match node {
                 NodeId::HOME => Filter::rows(call, false),
@@ -58,6 +59,7 @@ impl Session {
     pub(super) async fn lock_everywhere(
         &mut self,
         text: &str,
+        text_of_others: &str,
         call: &Call,
     ) -> Result<Done, Failure> {
         if !self.transaction.is_open() {
@@ -67,7 +69,7 @@ impl Session {
         let others: Vec<_> =
             self.catalog.nodes.iter().copied().filter(|node| *node != NodeId::HOME).collect();
         for node in others {
-            self.internal_rows(node, Access::Read, text, call).await?;
+            self.internal_rows(node, Access::Read, text_of_others, call).await?;
         }
         Ok(Done::Tag(answer.tag))
     }

@@ -105,10 +105,13 @@ impl Session {
             Plan::CreateTableAs { ddl, create, insert } => {
                 self.create_table_as(ddl, create, insert.as_deref(), call).await
             }
-            Plan::EveryNodeAlone { refuses_transaction } => {
-                self.on_every_node_alone(*refuses_transaction, text, call).await
+            Plan::EveryNodeAlone { refuses_transaction, others } => {
+                let others = others.as_deref().unwrap_or(text);
+                self.on_every_node_alone(*refuses_transaction, text, others, call).await
             }
-            Plan::LockEverywhere => self.lock_everywhere(text, call).await,
+            Plan::LockEverywhere { others } => {
+                self.lock_everywhere(text, others.as_deref().unwrap_or(text), call).await
+            }
             Plan::Notification { listens } => self.notification(*listens, text, call).await,
             Plan::DeclareCursor { name, query } => self.declare(name, query, text, call).await,
             Plan::Cursor { name, close } => {

@@ -342,7 +342,7 @@ fn reads_several_nodes(plan: &Plan) -> bool {
 pub(crate) fn takes_snapshot(plan: &Plan) -> bool {
     !matches!(
         plan,
-        Plan::LockEverywhere
+        Plan::LockEverywhere { .. }
             | Plan::Notification { .. }
             | Plan::Transaction(_)
             | Plan::Empty

@@ -19,7 +19,7 @@ pub(super) use refused::concurrently;
 pub(super) use scope::at_home_if_all;
 pub(super) use temporary::{all_temporary, is_temporary};
 
-use super::utility::planned;
+use super::utility::{planned, prepared};
 use super::{Context, mentions, query};
 use crate::plan::{Ddl, NodeChoice, Plan, Planned};
 use crate::refusal::Refusal;
@@ -28,6 +28,13 @@ use crate::statement::Statement;
 /// Plans every statement that changes the schema.
 pub(super) fn plan_ddl(statement: &Statement, context: &Context<'_>) -> Result<Planned, Refusal> {
     let tree = &statement.tree;
+    if let NodeEnum::CreateTableAsStmt(create) = tree
+        && statement.distribute_by.is_none()
+        && let Some(planned) =
+            prepared::plan_within(create.query.as_ref().and_then(|it| it.node.as_ref()), statement)?
+    {
+        return Ok(planned);
+    }
     if let Some(planned) = scope::on_node_1_alone(statement, context) {
         return Ok(planned);
     }

@@ -50,7 +50,7 @@ fn describe(plan: &Plan, lines: &mut Vec<String>) {
             CopyToPlan::Scatter => lines.push("Tutti: copy from every node".to_owned()),
             CopyToPlan::Gather(gather) => describe_gather(gather, lines),
         },
-        Plan::Ddl(_) | Plan::LockEverywhere => {
+        Plan::Ddl(_) | Plan::LockEverywhere { .. } => {
             lines.push("Tutti: on every node, node 1 first, in one transaction".to_owned());
         }
         Plan::TemporaryDdl { gather: None } => lines.push("Tutti: write on node 1".to_owned()),

@@ -14,12 +14,12 @@ mod special;
 mod transaction;
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::{DefElem, Node, ReindexObjectType, a_const};
+use pg_query::protobuf::{DefElem, Node, RangeVar, ReindexObjectType, a_const};
 
 pub use prepared::bind_arguments;
 pub(super) use special::{reads_literals, special_select};
 
-use super::{Context, copy, ddl};
+use super::{Context, copy, ddl, deparse, mentions};
 use crate::plan::{Access, NodeChoice, Plan, Planned};
 use crate::refusal::Refusal;
 use crate::statement::Statement;
@@ -53,15 +53,22 @@ pub(super) fn plan_utility(
         NodeEnum::LockStmt(lock) if ddl::all_temporary(&lock.relations, context) => {
             Ok(at_home("temporary tables are on node 1"))
         }
-        NodeEnum::LockStmt(_) => {
-            Ok(planned(Plan::LockEverywhere, "a table is locked where its rows are: on every node"))
+        tree @ NodeEnum::LockStmt(_) => {
+            let plan = Plan::LockEverywhere { others: of_others(tree, context)? };
+            Ok(planned(plan, "a table is locked where its rows are: on every node"))
         }
         NodeEnum::VacuumStmt(vacuum)
             if !vacuum.rels.is_empty() && temporary_vacuum(&vacuum.rels, context) =>
         {
             Ok(at_home("temporary tables are on node 1"))
         }
-        NodeEnum::VacuumStmt(vacuum) => Ok(every_node_alone(vacuum.is_vacuumcmd)),
+        tree @ NodeEnum::VacuumStmt(vacuum) => {
+            let mut planned = every_node_alone(vacuum.is_vacuumcmd);
+            if let Plan::EveryNodeAlone { others, .. } = &mut planned.plan {
+                *others = of_others(tree, context)?;
+            }
+            Ok(planned)
+        }
         NodeEnum::ClusterStmt(cluster) => match &cluster.relation {
             Some(range) if ddl::is_temporary(range, context) => {
                 Ok(at_home("temporary tables are on node 1"))
@@ -81,12 +88,42 @@ pub(super) fn plan_utility(
             )))
         }
         NodeEnum::CheckPointStmt(_) => Ok(every_node_alone(false)),
-        NodeEnum::ExplainStmt(explain) => explain::plan(explain, statement, context),
+        NodeEnum::ExplainStmt(explain) => {
+            let explained = explain.query.as_ref().and_then(|query| query.node.as_ref());
+            match prepared::plan_within(explained, statement)? {
+                Some(planned) => Ok(planned),
+                None => explain::plan(explain, statement, context),
+            }
+        }
         NodeEnum::DoStmt(code) => routine::plan_do(code, context),
         NodeEnum::CallStmt(call) => routine::plan_call(call, context),
         NodeEnum::CopyStmt(copy) => copy::plan_copy(copy, statement, context),
         _ => ddl::plan_ddl(statement, context),
     }
+}
+
+/// What of a LOCK or VACUUM concerns other nodes, where they do not have everything.
+fn of_others(tree: &NodeEnum, context: &Context<'_>) -> Result<Option<String>, Refusal> {
+    if !context.catalog.home_by_default {
+        return Ok(None);
+    }
+    let is_there = |range: &RangeVar| {
+        context.relation(range).is_some()
+            && mentions::of(&NodeEnum::RangeVar(range.clone()), context).home.is_none()
+    };
+    let mut tree = tree.clone();
+    match &mut tree {
+        NodeEnum::LockStmt(lock) => lock.relations.retain(|node| match &node.node {
+            Some(NodeEnum::RangeVar(range)) => is_there(range),
+            _ => true,
+        }),
+        NodeEnum::VacuumStmt(vacuum) => vacuum.rels.retain(|node| match &node.node {
+            Some(NodeEnum::VacuumRelation(table)) => table.relation.as_ref().is_some_and(is_there),
+            _ => true,
+        }),
+        _ => return Ok(None),
+    }
+    deparse(&tree).map(Some)
 }
 
 /// LOCK, VACUUM and their kin, if all their tables are on node 1 alone.
@@ -128,7 +165,7 @@ pub(super) fn at_home(why: impl Into<String>) -> Planned {
 
 fn every_node_alone(refuses_transaction: bool) -> Planned {
     planned(
-        Plan::EveryNodeAlone { refuses_transaction },
+        Plan::EveryNodeAlone { refuses_transaction, others: None },
         "every node looks after its own share of the tables",
     )
 }

@@ -224,6 +224,18 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
                 (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()))), '{}')
     FROM pg_authid r WHERE r.rolname !~ '^pg_'
     UNION ALL
+    -- One that is there already, by whoever made it, must prove itself by the same verifier; but not the
+    -- gateway's own, whose password is configured for each node.
+    SELECT format('EXISTS (SELECT FROM pg_catalog.pg_authid WHERE rolname = %L '
+            'AND rolpassword IS NOT DISTINCT FROM %L AND rolsuper = %L AND rolcanlogin = %L)',
+            r.rolname, r.rolpassword, r.rolsuper, r.rolcanlogin),
+        ARRAY[format('ALTER ROLE %I %s %s PASSWORD %s', r.rolname,
+            CASE WHEN r.rolsuper THEN 'SUPERUSER' ELSE 'NOSUPERUSER' END,
+            CASE WHEN r.rolcanlogin THEN 'LOGIN' ELSE 'NOLOGIN' END,
+            coalesce(quote_literal(r.rolpassword), 'NULL'))]
+    FROM pg_authid r WHERE r.rolname !~ '^pg_'
+        AND r.oid <> (SELECT n.nspowner FROM pg_namespace n WHERE n.nspname = 'tutti')
+    UNION ALL
     SELECT format('EXISTS (SELECT FROM pg_catalog.pg_db_role_setting s JOIN pg_catalog.pg_database d '
             'ON d.oid = s.setdatabase WHERE s.setrole = 0 AND d.datname = pg_catalog.current_database() '
             'AND %L = ANY (s.setconfig))', o),
@@ -254,7 +266,7 @@ DECLARE
     last_make jsonb := '[]';
     further text[];
     family oid[];
-    function_words text[];
+    table_name text;
 BEGIN
     IF tutti.is_sealed('definitions ' || roots::text || ' ' || everything::text, seal) IS NOT TRUE THEN
         RAISE insufficient_privilege USING MESSAGE = 'only a gateway can ask for definitions';
@@ -264,6 +276,22 @@ BEGIN
         UNION SELECT h.inhrelid FROM tree t JOIN pg_inherits h ON h.inhparent = t.oid
             JOIN pg_class c ON c.oid = h.inhrelid WHERE c.relkind IN ('r', 'p')
     ) SELECT coalesce(array_agg(oid), '{}') INTO family FROM tree;
+    -- Views that read nothing but what is on other nodes too come along.
+    WITH RECURSIVE uses (view, used) AS (
+        SELECT DISTINCT r.ev_class, d.refobjid FROM pg_rewrite r JOIN pg_class v ON v.oid = r.ev_class
+        JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid
+            AND d.refclassid = 'pg_class'::regclass AND d.refobjid <> r.ev_class
+        WHERE r.ev_type = '1' AND v.relkind = 'v' AND r.ev_class >= 16384
+    ), over (view) AS (
+        SELECT u.view FROM uses u WHERE u.used = ANY (family)
+        UNION SELECT u.view FROM over o JOIN uses u ON u.used = o.view
+    ), below (view, used) AS (
+        SELECT o.view, u.used FROM over o JOIN uses u ON u.view = o.view
+        UNION SELECT b.view, u.used FROM below b JOIN uses u ON u.view = b.used
+    ) SELECT family || coalesce(array_agg(o.view), '{}') INTO family FROM over o
+    WHERE NOT EXISTS (SELECT FROM below b JOIN pg_class c ON c.oid = b.used
+        WHERE b.view = o.view AND c.relkind <> 'v' AND c.oid >= 16384 AND c.oid <> ALL (family)
+            AND NOT EXISTS (SELECT FROM tutti.placement p WHERE p.relation = c.oid AND p.kind <> 'home'));
 
     -- Roles first: everything belongs to one.
     FOR item IN SELECT * FROM tutti.role_definitions() LOOP
@@ -332,6 +360,7 @@ BEGIN
     LOOP
         probe := NULL;
         make := NULL;
+        table_name := NULL;
         CASE item.classid
         WHEN 'pg_namespace'::regclass THEN
             SELECT format('EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = %L)', n.nspname),
@@ -456,6 +485,7 @@ BEGIN
                     || tutti.grants('TABLE', name, c.relowner, c.relacl)
                 INTO make FROM pg_class c WHERE c.oid = item.objid;
             ELSIF item.objid = ANY (family) THEN
+                table_name := name;
                 make := tutti.table_definition(item.objid);
                 later_make := later_make || jsonb_build_object('of', probe,
                     'make', tutti.parts_of_table(item.objid));
@@ -476,7 +506,7 @@ BEGIN
             probe := 'false';
         END IF;
         first_make := first_make || jsonb_build_object('probe', probe, 'make', coalesce(to_jsonb(make), 'null'),
-            'what', pg_describe_object(item.classid, item.objid, 0),
+            'table', table_name, 'what', pg_describe_object(item.classid, item.objid, 0),
             'because', (SELECT string_agg(format('Foreign key %I of %s refers to it', k.conname,
                     k.conrelid::regclass), '; ' ORDER BY k.oid)
                 FROM pg_constraint k WHERE item.classid = 'pg_class'::regclass AND k.contype = 'f'
@@ -502,6 +532,13 @@ BEGIN
     END IF;
     FOR item IN SELECT * FROM jsonb_array_elements(definitions::jsonb -> 'first') LOOP
         EXECUTE 'SELECT ' || (item ->> 'probe') INTO present;
+        -- What is here of a table that was home holds nothing, and need not be what it is on node 1.
+        IF present AND item ->> 'table' IS NOT NULL AND NOT EXISTS (
+            SELECT FROM tutti.placement p
+            WHERE p.relation = to_regclass(item ->> 'table') AND p.kind <> 'home') THEN
+            EXECUTE format('DROP TABLE %s CASCADE', item ->> 'table');
+            present := false;
+        END IF;
         CONTINUE WHEN present;
         IF whatever_can_be THEN
             CONTINUE WHEN jsonb_typeof(item -> 'make') <> 'array';

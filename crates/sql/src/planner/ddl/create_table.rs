@@ -193,7 +193,8 @@ pub(in crate::planner) fn plan_select_into(
         if_not_exists: false,
     };
     // A temporary one over undistributed tables runs as written, so the tree stays the client's.
-    plan_as(&create, statement, context)
+    let planned = plan_as(&create, statement, context)?;
+    super::scope::with_scope(planned, statement, context)
 }
 
 /// Takes the INTO clause, which in a set operation is in the leftmost query.

@@ -176,6 +176,14 @@ pub(super) fn on_node_1_alone(statement: &Statement, context: &Context<'_>) -> O
         NodeEnum::CreateStmt(create) => {
             makes_home_table(create, statement, context) && !ties_tables(&create.table_elts)
         }
+        NodeEnum::CreateTableAsStmt(create) => {
+            let query = create.query.as_ref().and_then(|query| query.node.as_ref());
+            statement.distribute_by.as_ref().is_none_or(|by| *by == DistributeBy::Home)
+                && query.is_some_and(|query| mentions::of(query, context).distributed.is_none())
+                && !create.into.as_ref().is_some_and(|into| {
+                    into.rel.as_ref().is_some_and(|range| super::is_temporary(range, context))
+                })
+        }
         NodeEnum::ViewStmt(view) => view
             .query
             .as_ref()

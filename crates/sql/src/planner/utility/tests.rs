@@ -248,19 +248,19 @@ fn maintenance() {
     check(
         "VACUUM FULL orders; ANALYZE; REINDEX TABLE orders; REINDEX SCHEMA public",
         expect![[r#"
-        EveryNodeAlone { refuses_transaction: true }
-        EveryNodeAlone { refuses_transaction: false }
-        EveryNodeAlone { refuses_transaction: false }
-        EveryNodeAlone { refuses_transaction: true }
-    "#]],
+            EveryNodeAlone { refuses_transaction: true, others: None }
+            EveryNodeAlone { refuses_transaction: false, others: None }
+            EveryNodeAlone { refuses_transaction: false, others: None }
+            EveryNodeAlone { refuses_transaction: true, others: None }
+        "#]],
     );
     check(
         "CLUSTER; CLUSTER orders USING i; CHECKPOINT",
         expect![[r#"
-        EveryNodeAlone { refuses_transaction: true }
-        EveryNodeAlone { refuses_transaction: false }
-        EveryNodeAlone { refuses_transaction: false }
-    "#]],
+            EveryNodeAlone { refuses_transaction: true, others: None }
+            EveryNodeAlone { refuses_transaction: false, others: None }
+            EveryNodeAlone { refuses_transaction: false, others: None }
+        "#]],
     );
     check(
         "VACUUM scratch; ANALYZE scratch (a); REINDEX TABLE scratch",
@@ -281,11 +281,11 @@ fn maintenance() {
     check(
         "LOCK TABLE orders; LOCK TABLE scratch; LISTEN x; NOTIFY x, 'y'",
         expect![[r#"
-        LockEverywhere
-        one home Write
-        Notification { listens: true }
-        Notification { listens: false }
-    "#]],
+            LockEverywhere { others: None }
+            one home Write
+            Notification { listens: true }
+            Notification { listens: false }
+        "#]],
     );
 }
 
@@ -383,20 +383,20 @@ fn schema_changes_run_everywhere() {
     check(
         "CREATE TABLE s.t (id serial, a int) DISTRIBUTE BY HASH (a)",
         expect![[r#"
-        Ddl(Ddl { creates: Some(CreatedTable { schema: Some("s"), name: "t", distribute_by: Some(Hash("a")), parent: None, if_not_exists: false, filled_by: None }), may_drop: false, touches_sequences: true })
-    "#]],
+            Ddl(Ddl { creates: Some(CreatedTable { schema: Some("s"), name: "t", distribute_by: Some(Hash("a")), parent: None, if_not_exists: false, filled_by: None }), may_drop: false, touches_sequences: true, scope: AllNodes })
+        "#]],
     );
     check(
         "CREATE TABLE IF NOT EXISTS t (a int GENERATED ALWAYS AS IDENTITY)",
         expect![[r#"
-        Ddl(Ddl { creates: Some(CreatedTable { schema: None, name: "t", distribute_by: None, parent: None, if_not_exists: true, filled_by: None }), may_drop: false, touches_sequences: true })
-    "#]],
+            Ddl(Ddl { creates: Some(CreatedTable { schema: None, name: "t", distribute_by: None, parent: None, if_not_exists: true, filled_by: None }), may_drop: false, touches_sequences: true, scope: AllNodes })
+        "#]],
     );
     check(
         "CREATE TABLE p PARTITION OF orders FOR VALUES IN (1)",
         expect![[r#"
-        Ddl(Ddl { creates: Some(CreatedTable { schema: None, name: "p", distribute_by: None, parent: Some((None, "orders")), if_not_exists: false, filled_by: None }), may_drop: false, touches_sequences: false })
-    "#]],
+            Ddl(Ddl { creates: Some(CreatedTable { schema: None, name: "p", distribute_by: None, parent: Some((None, "orders")), if_not_exists: false, filled_by: None }), may_drop: false, touches_sequences: false, scope: AllNodes })
+        "#]],
     );
     check(
         "CREATE TABLE p () INHERITS (x.orders) DISTRIBUTE BY REPLICATED",
@@ -409,44 +409,44 @@ fn schema_changes_run_everywhere() {
     check(
         "CREATE INDEX ON orders (total); CREATE SCHEMA s; GRANT SELECT ON orders TO x",
         expect![[r#"
-        Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false })
-        Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false })
-        Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false })
-    "#]],
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes })
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes })
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes })
+        "#]],
     );
     check(
         "DROP TABLE orders, items; ALTER TABLE orders RENAME TO o",
         expect![[r#"
-        Ddl(Ddl { creates: None, may_drop: true, touches_sequences: false })
-        Ddl(Ddl { creates: None, may_drop: true, touches_sequences: false })
-    "#]],
+            Ddl(Ddl { creates: None, may_drop: true, touches_sequences: false, scope: AllNodes })
+            Ddl(Ddl { creates: None, may_drop: true, touches_sequences: false, scope: AllNodes })
+        "#]],
     );
     check(
         "TRUNCATE orders RESTART IDENTITY; CREATE SEQUENCE s; ALTER SEQUENCE s RESTART",
         expect![[r#"
-        Ddl(Ddl { creates: None, may_drop: false, touches_sequences: true })
-        Ddl(Ddl { creates: None, may_drop: false, touches_sequences: true })
-        Ddl(Ddl { creates: None, may_drop: false, touches_sequences: true })
-    "#]],
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: true, scope: AllNodes })
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: true, scope: AllNodes })
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: true, scope: AllNodes })
+        "#]],
     );
     check(
         "COMMENT ON TABLE orders IS 'x'; CREATE VIEW v AS SELECT * FROM orders",
         expect![[r#"
-        Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false })
-        Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false })
-    "#]],
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes })
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes })
+        "#]],
     );
     check(
         "ALTER TABLE orders ADD COLUMN note text DEFAULT 'x', DROP COLUMN total",
         expect![[r#"
-        Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false })
-    "#]],
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes })
+        "#]],
     );
     check(
         "CREATE MATERIALIZED VIEW m AS SELECT * FROM rates",
         expect![[r#"
-        Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false })
-    "#]],
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes })
+        "#]],
     );
 }
 
@@ -504,20 +504,20 @@ fn create_table_as() {
     check(
         "CREATE TABLE t AS SELECT id, total FROM orders DISTRIBUTE BY HASH (id)",
         expect![[r#"
-        CreateTableAs { ddl: Ddl { creates: Some(CreatedTable { schema: None, name: "t", distribute_by: Some(Hash("id")), parent: None, if_not_exists: false, filled_by: Some("INSERT INTO \"t\" SELECT id, total FROM orders") }), may_drop: false, touches_sequences: false }, create: "CREATE TABLE t AS SELECT id, total FROM orders  WITH NO DATA", insert: Some("INSERT INTO \"t\" SELECT id, total FROM orders") }
-    "#]],
+            CreateTableAs { ddl: Ddl { creates: Some(CreatedTable { schema: None, name: "t", distribute_by: Some(Hash("id")), parent: None, if_not_exists: false, filled_by: Some("INSERT INTO \"t\" SELECT id, total FROM orders") }), may_drop: false, touches_sequences: false, scope: AllNodes }, create: "CREATE TABLE t AS SELECT id, total FROM orders  WITH NO DATA", insert: Some("INSERT INTO \"t\" SELECT id, total FROM orders") }
+        "#]],
     );
     check(
         "CREATE TABLE IF NOT EXISTS s.t (a) AS VALUES (1) WITH NO DATA",
         expect![[r#"
-        CreateTableAs { ddl: Ddl { creates: Some(CreatedTable { schema: Some("s"), name: "t", distribute_by: None, parent: None, if_not_exists: true, filled_by: None }), may_drop: false, touches_sequences: false }, create: "CREATE TABLE IF NOT EXISTS s.t(a) AS VALUES (1)  WITH NO DATA", insert: None }
-    "#]],
+            CreateTableAs { ddl: Ddl { creates: Some(CreatedTable { schema: Some("s"), name: "t", distribute_by: None, parent: None, if_not_exists: true, filled_by: None }), may_drop: false, touches_sequences: false, scope: AllNodes }, create: "CREATE TABLE IF NOT EXISTS s.t(a) AS VALUES (1)  WITH NO DATA", insert: None }
+        "#]],
     );
     check(
         "SELECT id INTO t FROM orders UNION SELECT 1",
         expect![[r#"
-        CreateTableAs { ddl: Ddl { creates: Some(CreatedTable { schema: None, name: "t", distribute_by: None, parent: None, if_not_exists: false, filled_by: Some("INSERT INTO \"t\" SELECT id FROM orders UNION SELECT 1") }), may_drop: false, touches_sequences: false }, create: "CREATE TABLE t AS SELECT id FROM orders UNION SELECT 1  WITH NO DATA", insert: Some("INSERT INTO \"t\" SELECT id FROM orders UNION SELECT 1") }
-    "#]],
+            CreateTableAs { ddl: Ddl { creates: Some(CreatedTable { schema: None, name: "t", distribute_by: None, parent: None, if_not_exists: false, filled_by: Some("INSERT INTO \"t\" SELECT id FROM orders UNION SELECT 1") }), may_drop: false, touches_sequences: false, scope: AllNodes }, create: "CREATE TABLE t AS SELECT id FROM orders UNION SELECT 1  WITH NO DATA", insert: Some("INSERT INTO \"t\" SELECT id FROM orders UNION SELECT 1") }
+        "#]],
     );
     check(
         "CREATE TEMP TABLE x ON COMMIT DROP AS SELECT count(*) FROM orders",
@@ -537,10 +537,8 @@ fn create_table_as() {
     check(
         "CREATE TABLE t AS EXECUTE p",
         expect![[r#"
-        0A000 CREATE TABLE … AS EXECUTE is not supported
-          Prepared statements are kept by the gateway, the nodes do not know them.
-          Write the query itself behind AS.
-    "#]],
+            Prepared(Within { before: "CREATE TABLE t AS ", name: "p", arguments: [], after: "" })
+        "#]],
     );
 }
 
