@@ -29,7 +29,8 @@ const TIMES_PER_ROUND: u32 = 300;
 fn main() {
     let catalog = pgbench();
     let scope = NameScope { search_path: vec!["public".to_owned()], temporary: Vec::new() };
-    let context = Context { catalog: &catalog, scope: &scope, collects_replicated: false };
+    let context =
+        Context { catalog: &catalog, scope: &scope, collects_replicated: false, opaque: None };
     println!("{:>10} {:>10} {:>10} {:>8}  statement", "parse+plan", "scan", "by shape", "ratio");
     for text in STATEMENTS {
         let mut scanner = Scanner::default();
@@ -99,7 +100,6 @@ fn pgbench() -> Catalog {
             columns: columns.iter().map(column).collect(),
             primary_key: Vec::new(),
             has_triggers: false,
-            unsafe_trigger: None,
         };
         (name.to_owned(), Arc::new(relation))
     };

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
+use crate::closure::Code;
 use crate::hash::{BUCKET_COUNT, Bucket, KeyType};
 
 /// A PostgreSQL server of the cluster, counted from 1. Node 1 is [`NodeId::HOME`].
@@ -154,9 +155,6 @@ pub struct Relation {
     pub primary_key: Vec<usize>,
     /// Writing it runs code of the user's: a trigger, or a rule.
     pub has_triggers: bool,
-    /// A trigger or rule on it runs code that a single node cannot run rightly (see
-    /// [`Function::needs_cluster`]); writes are refused. Holds its name.
-    pub unsafe_trigger: Option<String>,
 }
 
 impl Relation {
@@ -176,9 +174,6 @@ impl Relation {
 pub struct Function {
     /// The most volatile overload.
     pub volatility: Volatility,
-    /// Its body (or that of something it calls) names a distributed table, a sequence, or writes a
-    /// replicated table: no single node can run it rightly. Always false in `pg_catalog`.
-    pub needs_cluster: bool,
     /// `prokind = 'a'`.
     pub aggregate: bool,
     /// `prokind = 'w'` or usable only with OVER.
@@ -213,6 +208,8 @@ pub struct Catalog {
     pub unproven_operators: HashSet<String>,
     /// The same of some cast.
     pub has_unproven_casts: bool,
+    /// What functions, operators, triggers and the like run.
+    pub code: Arc<Code>,
 }
 
 /// How one session sees names.
@@ -230,7 +227,6 @@ pub struct NameScope {
 const OUTPUT_FUNCTIONS: [&str; 2] = ["row_output", "value_output"];
 static OUTPUT_FUNCTION: Function = Function {
     volatility: Volatility::Immutable,
-    needs_cluster: false,
     aggregate: false,
     window: false,
     returns_set: false,

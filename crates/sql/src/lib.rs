@@ -6,6 +6,7 @@
 //! Start reading at [`plan`], whose types are the contract between planner and executor.
 
 pub mod catalog;
+pub mod closure;
 pub mod hash;
 pub mod plan;
 pub mod planner;

@@ -12,6 +12,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::catalog::{MapId, Relation, quote_identifier};
+use crate::closure::Declaration;
 use crate::hash::{Bucket, KeyType};
 use crate::shape::Hole;
 use crate::statement::DistributeBy;
@@ -27,12 +28,27 @@ pub struct Planned {
     pub leaves: Leaves,
     /// What in its text asks for something of the session that no node knows, in order.
     pub own: Vec<OwnName>,
+    /// What it runs on node 1 that the gateway does not see; asked for when it has run.
+    pub unseen: Option<Box<Unseen>>,
+}
+
+/// Code on node 1 of which nobody knows what it touches until it has run.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Unseen {
+    /// Why: `function f() reads table "t"`. `None`: it touches no table.
+    pub reason: Option<String>,
+    /// It may change settings of the session.
+    pub sets: bool,
+    /// It may catch errors of its own: what it touched before may be undone, and was seen.
+    pub catches: bool,
+    /// Rows were gathered on an earlier snapshot than it sees: it must read no table at all.
+    pub one_snapshot: bool,
 }
 
 impl Planned {
     /// A plan and its reason; nothing stays behind.
     pub fn new(plan: Plan, why: impl Into<String>) -> Self {
-        Self { plan, why: why.into(), leaves: Leaves::default(), own: Vec::new() }
+        Self { plan, why: why.into(), leaves: Leaves::default(), own: Vec::new(), unseen: None }
     }
 }
 
@@ -118,6 +134,8 @@ impl ProcessFunction {
 pub struct Leaves {
     /// What `currval` and `lastval` answer.
     pub sequences: bool,
+    /// Values of any settings, which code that nobody has seen may have set.
+    pub values: bool,
     /// Values of these settings (lower-case names) that only the server knows.
     pub settings: Vec<String>,
     /// Anything: session locks, temporary tables, channels, cursors, or what unseen code has set.
@@ -132,6 +150,7 @@ impl Leaves {
     pub fn merge(&mut self, other: Self) {
         self.sequences |= other.sequences;
         self.anything |= other.anything;
+        self.values |= other.values;
         self.schema |= other.schema;
         self.settings.extend(other.settings);
     }
@@ -798,6 +817,13 @@ pub enum TuttiCall {
         table: String,
         /// To what.
         distribute_by: DistributeBy,
+    },
+    /// `tutti_function('f', 'row')`: says where a function may run; NULL or `none` takes it back.
+    Declare {
+        /// The function, perhaps with the types of its arguments.
+        function: String,
+        /// What is said of it.
+        declared: Option<Declaration>,
     },
     /// `tutti_outcome('gid')`: what became of a transaction.
     Outcome {

@@ -196,12 +196,10 @@ async fn load_reads_what_was_created() -> Result {
     };
     assert!(definition.contains("FROM public.kinds") && !definition.ends_with(';'), "{definition}");
     assert_eq!(catalog.relations["public"]["kinds_s_seq"].kind, RelationKind::Sequence);
-    assert_eq!(catalog.relations["public"]["events"].unsafe_trigger.as_deref(), Some("draws"));
-    assert_eq!(kinds.unsafe_trigger, None);
+    let events = catalog.relations["public"]["events"].oid;
+    assert!(catalog.code.fires(events) && !catalog.code.fires(kinds.oid));
     let functions = &catalog.functions["public"];
-    assert!(functions["count_happy"].needs_cluster && functions["draw"].needs_cluster);
     assert_eq!(functions["twice"].volatility, Volatility::Immutable);
-    assert!(!functions["twice"].needs_cluster);
     assert_eq!(catalog.builtin_functions["random"].volatility, Volatility::Volatile);
     assert!(catalog.builtin_functions["generate_series"].returns_set);
     assert!(catalog.builtin_functions["sum"].aggregate);

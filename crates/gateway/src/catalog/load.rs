@@ -11,9 +11,11 @@ use tutti_sql::catalog::{
     BucketMap, Catalog, Column, Function, Identity, MapId, NodeId, Placement, Relation,
     RelationKind,
 };
+use tutti_sql::closure::Code;
 use tutti_sql::hash::{BUCKET_COUNT, KeyType};
 
-use super::functions::{Taint, Taints, fold, function_at, load_builtin_functions};
+use super::code;
+use super::functions::{BuiltIns, fold, function_at, load_builtin_functions};
 use super::rows::Answer;
 use crate::error::GatewayError;
 use crate::node::{NodeConnection, NodeError, Rows};
@@ -88,30 +90,13 @@ ORDER BY a.attrelid, a.attnum;"
     )
 }
 
-pub(super) fn functions() -> String {
+fn functions() -> String {
     format!(
-        "SELECT p.oid, n.nspname, p.proname, p.provolatile, p.prokind, p.proretset,
-    CASE WHEN l.lanname <> ALL ('{{c,internal}}')
-         THEN coalesce(pg_get_function_sqlbody(p.oid), p.prosrc) END
+        "SELECT p.oid, n.nspname, p.proname, p.provolatile, p.prokind, p.proretset
 FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
-JOIN pg_language l ON l.oid = p.prolang
 WHERE {USER_SCHEMA};"
     )
 }
-
-/// Both relations and functions that views use.
-pub(super) const VIEW_USES: &str = "SELECT DISTINCT r.ev_class, d.refobjid
-FROM pg_rewrite r JOIN pg_class c ON c.oid = r.ev_class
-JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid
-WHERE c.relkind = ANY ('{v,m}') AND r.ev_type = '1' AND d.refobjid <> r.ev_class
-    AND d.refclassid = ANY (ARRAY['pg_class'::regclass, 'pg_proc'::regclass]::oid[])
-    AND c.oid >= 16384;";
-
-const TRIGGERS: &str = "SELECT t.tgrelid, t.tgname, t.tgfoid FROM pg_trigger t
-WHERE NOT t.tgisinternal AND t.tgenabled <> 'D' ORDER BY t.tgname;";
-
-const RULES: &str = "SELECT r.ev_class, r.rulename, pg_get_ruledef(r.oid) FROM pg_rewrite r
-WHERE r.ev_type <> '1' AND r.ev_class >= 16384 AND r.ev_enabled <> 'D' ORDER BY r.rulename;";
 
 /// Operators and casts that run code which nobody has proven to look at its operands only: built-in
 /// code has, and what somebody has written in C and calls immutable, as extensions do.
@@ -128,8 +113,8 @@ WHERE k.oid >= 16384 AND NOT (l.lanname = ANY ('{c,internal}') AND p.provolatile
 /// Errors: [`GatewayError::NotInitialised`] without a schema `tutti`; a node's own error, after
 /// which a transaction that was open is aborted.
 pub async fn load(home: &mut NodeConnection) -> Result<Catalog, GatewayError> {
-    let builtin_functions = load_builtin_functions(home).await?;
-    load_with(home, builtin_functions).await
+    let built_ins = load_builtin_functions(home).await?;
+    load_with(home, built_ins, None).await
 }
 
 /// As [`load()`], but takes what no client can change from a catalog that was read before: much
@@ -138,14 +123,21 @@ pub async fn reload(
     home: &mut NodeConnection,
     previous: &Catalog,
 ) -> Result<Catalog, GatewayError> {
-    let mut catalog = load_with(home, Arc::clone(&previous.builtin_functions)).await?;
+    let mut catalog = {
+        let built_ins = BuiltIns {
+            functions: Arc::clone(&previous.builtin_functions),
+            code: Arc::clone(previous.code.built_in()),
+        };
+        load_with(home, built_ins, Some(&previous.code)).await?
+    };
     catalog.home_by_default = previous.home_by_default;
     Ok(catalog)
 }
 
 async fn load_with(
     home: &mut NodeConnection,
-    builtin_functions: Arc<HashMap<String, Function>>,
+    built_ins: BuiltIns,
+    previous: Option<&Code>,
 ) -> Result<Catalog, GatewayError> {
     let sql = [
         HIDE_SEARCH_PATH,
@@ -155,38 +147,23 @@ async fn load_with(
         &relations(),
         &columns(),
         &functions(),
-        VIEW_USES,
-        TRIGGERS,
-        RULES,
         UNPROVEN,
+        &code::queries(&built_ins.code),
         SHOW_SEARCH_PATH,
     ]
     .join("\n");
     let node = home.node();
     let results = home.query(&sql).await.map_err(|error| not_initialised(node, error))?;
-    let results: [Rows; 13] =
+    let results: [Rows; 10 + code::QUERIES] =
         results.try_into().map_err(|_| GatewayError::Unreadable { node, what: "the catalog" })?;
-    let [
-        _,
-        _,
-        version,
-        nodes,
-        maps,
-        relations,
-        columns,
-        functions,
-        uses,
-        triggers,
-        rules,
-        unproven,
-        _,
-    ] = &results;
+    let [_, _, version, nodes, maps, relations, columns, functions, unproven, code @ .., _] =
+        &results;
     let answer = |what, rows| Answer { node, what, rows };
 
     let mut catalog = Catalog {
         version: answer("the catalog's version", version).number(0, 0)?,
         maps: read_maps(&answer("bucket maps", maps))?,
-        builtin_functions,
+        builtin_functions: built_ins.functions,
         ..Catalog::default()
     };
     let unproven = answer("operators and casts", unproven);
@@ -203,16 +180,13 @@ async fn load_with(
         catalog.nodes.push(NodeId(nodes.number(row, 0)?));
     }
     let columns = read_columns(&answer("columns", columns))?;
-    let mut relations = read_relations(&answer("relations", relations), columns)?;
+    let relations = read_relations(&answer("relations", relations), columns)?;
 
-    let taints =
-        read_taints(&relations, &answer("functions", functions), &answer("what views use", uses))?;
-    catalog.functions = read_functions(&answer("functions", functions), &taints)?;
-    mark_triggers(&mut relations, &answer("triggers", triggers), |oid_text| {
-        Ok(taints.of(oid_text.parse().map_err(|_| answer("triggers", triggers).unreadable())?))
-    })?;
-    mark_triggers(&mut relations, &answer("rules", rules), |text| Ok(taints.of_text(text)))?;
-    for relation in relations.into_values() {
+    catalog.functions = read_functions(&answer("functions", functions))?;
+    let code = code.each_ref().map(|rows| answer("code", rows));
+    catalog.code = Arc::new(code::read(&code, previous, built_ins.code)?);
+    for mut relation in relations.into_values() {
+        relation.has_triggers = catalog.code.fires(relation.oid);
         catalog.is_spread |= relation.placement != Placement::Home;
         let schema = catalog.relations.entry(relation.schema.clone()).or_default();
         schema.insert(relation.name.clone(), Arc::new(relation));
@@ -307,7 +281,6 @@ fn read_relations(
                 columns: columns.into_iter().map(|(_, column)| column).collect(),
                 primary_key,
                 has_triggers: false,
-                unsafe_trigger: None,
             },
         );
     }
@@ -335,57 +308,14 @@ fn read_placement(
     }
 }
 
-fn read_taints(
-    relations: &HashMap<u32, Relation>,
-    functions: &Answer<'_>,
-    uses: &Answer<'_>,
-) -> Result<Taints, GatewayError> {
-    let mut taints = Taints::new();
-    for relation in relations.values() {
-        taints.add_relation(relation.oid, &relation.name, &relation.kind, &relation.placement);
-    }
-    for row in 0..uses.len() {
-        taints.add_use(uses.number(row, 0)?, uses.number(row, 1)?);
-    }
-    for row in 0..functions.len() {
-        let (oid, name) = (functions.number(row, 0)?, functions.text(row, 2)?);
-        taints.add_function(oid, name, functions.optional(row, 6));
-    }
-    taints.spread();
-    Ok(taints)
-}
-
 fn read_functions(
     answer: &Answer<'_>,
-    taints: &Taints,
 ) -> Result<HashMap<String, HashMap<String, Function>>, GatewayError> {
     let mut functions: HashMap<String, HashMap<String, Function>> = HashMap::new();
     for row in 0..answer.len() {
-        let mut function = function_at(answer, row, 3)?;
-        function.needs_cluster = taints.of(answer.number(row, 0)?) > Taint::None;
+        let function = function_at(answer, row, 3)?;
         let schema = functions.entry(answer.text(row, 1)?.to_owned()).or_default();
         fold(schema, answer.text(row, 2)?, function);
     }
     Ok(functions)
-}
-
-/// Marks the relations whose triggers or rules cannot run where the relation's rows are written.
-/// Rows: relation, name, and what `taint_of` reads.
-fn mark_triggers(
-    relations: &mut HashMap<u32, Relation>,
-    answer: &Answer<'_>,
-    taint_of: impl Fn(&str) -> Result<Taint, GatewayError>,
-) -> Result<(), GatewayError> {
-    for row in 0..answer.len() {
-        let Some(relation) = relations.get_mut(&answer.number(row, 0)?) else { continue };
-        relation.has_triggers = true;
-        let taint = taint_of(answer.text(row, 2)?)?;
-        // What counts on node 1 only may run there: the relation's own rows are there too.
-        let is_view = matches!(relation.kind, RelationKind::View { .. });
-        let runs_at_home = relation.placement == Placement::Home && !is_view;
-        if taint == Taint::Cluster || (taint == Taint::Home && !runs_at_home) {
-            relation.unsafe_trigger.get_or_insert(answer.text(row, 1)?.to_owned());
-        }
-    }
-    Ok(())
 }

@@ -5,11 +5,11 @@
 //! Never: decides where a statement runs, nor begins or ends a transaction.
 //! Start reading at [`schema`], then [`load()`], then [`placement`].
 
+mod code;
 mod functions;
 pub mod load;
 pub mod oids;
 pub mod placement;
-mod policies;
 pub mod publisher;
 pub mod redistribute;
 mod rows;

@@ -14,7 +14,7 @@ use tutti_sql::hash::{BUCKET_COUNT, KeyType};
 
 /// Version of the tables, rights and functions below. Grows with every change of them, so that a
 /// gateway completes what an earlier one has made.
-pub const SHAPE: u32 = 5;
+pub const SHAPE: u32 = 6;
 
 /// Creates the schema where it is missing, and brings an older one to this shape. Runs as one
 /// transaction, and again without effect.
@@ -34,6 +34,9 @@ pub const SHAPE: u32 = 5;
 ///   belong to others than the table (see [`share`](super::share));
 /// - `note_change`, `forget_dropped` and `insert_ticket` take no arguments, and whoever calls them
 ///   without need changes nothing that anybody reads anything from.
+///
+/// - `mark` and `touched` (with what they call) tell a transaction what it has done itself;
+/// - `declare` wants the rights of the function's owner.
 ///
 /// Row security keeps out members of `pg_read_all_data` and `pg_write_all_data`, and what default
 /// privileges have given to others is taken back.
@@ -87,6 +90,12 @@ CREATE TABLE IF NOT EXISTS tutti.placement (
 );
 COMMENT ON TABLE tutti.placement IS 'Where the rows of each table are. Tables are named by their oid on this server, keys by their attribute number, so that renaming needs no change here. Tables that are missing count as kind home: node 1 has all that matters.';
 COMMENT ON COLUMN tutti.placement.key_type IS 'Type of the key when it was registered: changing it would leave rows where nobody looks.';
+
+CREATE TABLE IF NOT EXISTS tutti.declaration (
+    routine oid PRIMARY KEY,
+    kind text NOT NULL CHECK (kind IN ('row', 'replicated', 'home'))
+);
+COMMENT ON TABLE tutti.declaration IS 'What somebody who knows a function has said of it (tutti_function): where it may run. Functions are named by their oid on this server; node 1''s rows count.';
 
 CREATE TABLE IF NOT EXISTS tutti.change (
     weight bigint NOT NULL DEFAULT 1
@@ -200,7 +209,9 @@ COMMENT ON FUNCTION tutti.note_change IS 'Makes the version of the catalog grow.
 CREATE OR REPLACE FUNCTION tutti.forget_dropped() RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $tutti$
     DELETE FROM tutti.placement p
-    WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_class c WHERE c.oid = p.relation)
+    WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_class c WHERE c.oid = p.relation);
+    DELETE FROM tutti.declaration d
+    WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_proc p WHERE p.oid = d.routine)
 $tutti$;
 COMMENT ON FUNCTION tutti.forget_dropped IS 'Removes the registrations of tables that are gone.';
 
@@ -248,6 +259,7 @@ COMMENT ON FUNCTION tutti.lock_table IS 'LOCK TABLE for a statement of a client'
 ",
     include_str!("share/definitions.sql"),
     include_str!("by_row.sql"),
+    include_str!("unseen.sql"),
     "
 DO $tutti$
 DECLARE
@@ -273,18 +285,20 @@ BEGIN
     END LOOP;
     FOR given IN SELECT c.oid::regclass::text AS name FROM pg_class c
         WHERE c.relnamespace = 'tutti'::regnamespace
-            AND c.relname IN ('cluster', 'node', 'map', 'bucket', 'placement', 'change')
+            AND c.relname IN ('cluster', 'node', 'map', 'bucket', 'placement', 'declaration', 'change')
             AND NOT EXISTS (SELECT FROM pg_policy p WHERE p.polrelid = c.oid)
     LOOP
         EXECUTE format('CREATE POLICY readable ON %s FOR SELECT USING (true)', given.name);
     END LOOP;
 END $tutti$;
-GRANT SELECT ON tutti.cluster, tutti.node, tutti.map, tutti.bucket, tutti.placement, tutti.change TO PUBLIC;
+GRANT SELECT ON tutti.cluster, tutti.node, tutti.map, tutti.bucket, tutti.placement,
+    tutti.declaration, tutti.change TO PUBLIC;
 GRANT EXECUTE ON FUNCTION tutti.record_decision, tutti.register, tutti.note_change,
     tutti.forget_dropped, tutti.insert_ticket, tutti.lock_table, tutti.definitions,
     tutti.make_definitions, tutti.objections, tutti.row_text, tutti.row_output, tutti.value_output,
-    tutti.table_rows, tutti.write_rows TO PUBLIC;
-UPDATE tutti.secret SET shape = 5;
+    tutti.table_rows, tutti.write_rows, tutti.held, tutti.schema_counts, tutti.settings_now,
+    tutti.other_tables, tutti.mark, tutti.compare, tutti.touched, tutti.declare TO PUBLIC;
+UPDATE tutti.secret SET shape = 6;
 "
 );
 

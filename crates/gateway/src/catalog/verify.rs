@@ -15,7 +15,6 @@ use tutti_sql::hash::KeyType;
 use tutti_sql::refusal::Refusal;
 
 use super::placement::{PlacementKind, stored_placement};
-use super::policies::{POLICIES, check_policies};
 use super::rows::Answer;
 use crate::error::GatewayError;
 use crate::node::{NodeConnection, Rows};
@@ -111,21 +110,20 @@ type Tables = BTreeMap<u32, Table>;
 /// Errors: [`GatewayError::Refused`] with the first rule that is broken; the caller must roll the
 /// transaction back.
 pub async fn verify(home: &mut NodeConnection) -> Result<(), GatewayError> {
-    let sql = [TABLES, UNIQUE, FOREIGN_KEYS, CHILDREN, POLICIES, MATERIALIZED].join("\n");
+    let sql = [TABLES, UNIQUE, FOREIGN_KEYS, CHILDREN, MATERIALIZED].join("\n");
     let node = home.node();
-    let results: [Rows; 6] = home
+    let results: [Rows; 5] = home
         .query(&sql)
         .await?
         .try_into()
         .map_err(|_| GatewayError::Unreadable { node, what: "the schema's constraints" })?;
-    let [tables, unique, foreign_keys, children, policies, materialized] = &results;
+    let [tables, unique, foreign_keys, children, materialized] = &results;
     let answer = |what, rows| Answer { node, what, rows };
     let tables = read_tables(&answer("placements", tables))?;
     check_unique(&tables, &answer("unique indexes", unique))?;
     check_foreign_keys(&tables, &answer("foreign keys", foreign_keys))?;
     check_children(&tables, &answer("partitions", children))?;
-    check_materialized(&answer("materialized views", materialized))?;
-    check_policies(home, policies).await
+    check_materialized(&answer("materialized views", materialized))
 }
 
 fn qualified(schema: &str, name: &str) -> String {

@@ -6,6 +6,7 @@
 
 use tutti_sql::catalog::{NodeId, quote_identifier, quote_literal};
 use tutti_sql::plan::{Access, Ddl, DdlScope, Gather};
+use tutti_sql::planner;
 
 use super::Done;
 use super::call::Call;
@@ -29,6 +30,8 @@ impl Session {
             DdlScope::Home => {
                 let answer =
                     self.forward(NodeId::HOME, Access::Write, text, &Call::Simple, false).await?;
+                // Before the gateway's own look at the schema locks tables.
+                self.finish_accounting(Ok(())).await?;
                 self.after_ddl(ddl, &[]).await?;
                 Ok(Done::Tag(answer.tag))
             }
@@ -244,6 +247,7 @@ impl Session {
         self.catalog = std::sync::Arc::new(catalog);
         self.transaction.catalog_changed = true;
         self.transaction.own_catalog_of = Some(published);
+        planner::check_policies(&self.catalog)?;
         Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! Functions of Tutti itself, called like any function of PostgreSQL.
 //!
-//! Owns: `tutti_distribute`, `tutti_replicate`, `tutti_round_robin`, `tutti_outcome` and the
+//! Owns: `tutti_distribute`, `tutti_replicate`, `tutti_round_robin`, `tutti_function`, `tutti_outcome` and the
 //! informational ones.
 //! Never: decides what a row's node is, or what became of a transaction.
 
@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tutti_sql::catalog::{NodeId, Placement, Relation, RelationKind, quote_literal};
+use tutti_sql::closure::{Declaration, FunctionCode};
 use tutti_sql::plan::{Access, TuttiCall};
 use tutti_sql::statement::DistributeBy;
 use tutti_wire::backend::ColumnDescription;
@@ -33,6 +34,7 @@ pub(super) fn columns_of(function: &TuttiCall) -> Vec<ColumnDescription> {
             let (type_oid, type_len) = (16, 1);
             vec![ColumnDescription { type_oid, type_len, ..ColumnDescription::text(function) }]
         }
+        TuttiCall::Declare { .. } => vec![ColumnDescription::text("tutti_function")],
         TuttiCall::Outcome { .. } => vec![ColumnDescription::text("tutti_outcome")],
         TuttiCall::Show { function } => match function.as_str() {
             "tutti_nodes" => {
@@ -40,6 +42,9 @@ pub(super) fn columns_of(function: &TuttiCall) -> Vec<ColumnDescription> {
             }
             "tutti_in_doubt" => {
                 ["gid", "nodes", "since", "decision"].map(ColumnDescription::text).into()
+            }
+            "tutti_functions" => {
+                vec![ColumnDescription::text("function"), ColumnDescription::text("declared")]
             }
             "tutti_tables" => vec![
                 ColumnDescription::text("table"),
@@ -69,6 +74,9 @@ impl Session {
             }
             TuttiCall::Distribute { table, distribute_by, .. } => {
                 vec![vec![Some(self.redistribute(table, distribute_by).await?)]]
+            }
+            TuttiCall::Declare { function, declared } => {
+                vec![vec![Some(self.declare_function(function, *declared).await?)]]
             }
             TuttiCall::Outcome { gid } => {
                 vec![vec![Some(recovery::outcome(&self.shared, gid).await?.to_string())]]
@@ -242,8 +250,19 @@ impl Session {
                 .map(|node| vec![Some(format!("n{}", node.id)), Some(node.address().to_string())])
                 .collect(),
             "tutti_tables" => self.table_rows(),
+            "tutti_functions" => self.function_rows(),
             _ => vec![vec![Some(format!("Tutti {}", env!("CARGO_PKG_VERSION")))]],
         }
+    }
+
+    fn function_rows(&self) -> Vec<Vec<Option<String>>> {
+        let row = |(function, declared): (&FunctionCode, Declaration)| {
+            let name = format!("{}.{}", function.schema, function.name);
+            vec![Some(name), Some(declared.as_str().to_owned())]
+        };
+        let mut rows: Vec<_> = self.catalog.code.declarations().map(row).collect();
+        rows.sort();
+        rows
     }
 
     fn table_rows(&self) -> Vec<Vec<Option<String>>> {

@@ -152,6 +152,9 @@ impl Session {
         access: Access,
         call: &Call,
     ) -> Result<Vec<Vec<Vec<Option<Bytes>>>>, Failure> {
+        if let [(node, _)] = texts {
+            self.mark(*node).await?;
+        }
         self.send_to_many(texts, access, Looks::AtRows, Origin::Gateway, call).await?;
         let mut all = Vec::with_capacity(texts.len());
         let mut failure = None;

@@ -44,9 +44,14 @@ impl Session {
                     // those of the client's own statement.
                     self.describe_text(text, &[]).await?;
                 }
+                let unseen = plan.unseen.as_deref().filter(|_| !self.catalog.is_solo());
+                if let Some(unseen) = unseen {
+                    self.begin_accounting(unseen, &plan.plan, text, call);
+                }
                 let deal = Deal { relation: &insert.relation, columns, key: *key };
                 let inserted = async {
-                    let rows = self.query_rows(plan, query, call).await?;
+                    let rows = self.query_rows(plan, query, call).await;
+                    let rows = self.finish_accounting(rows).await?;
                     self.insert_rows(&deal, template, &rows, insert, call).await
                 };
                 inserted.await.map_err(Failure::without_position)

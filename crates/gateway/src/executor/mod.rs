@@ -20,6 +20,7 @@ pub(crate) mod placement;
 mod relay;
 mod rows;
 mod signal;
+pub(crate) mod unseen;
 
 use std::borrow::Cow;
 
@@ -65,7 +66,15 @@ impl Session {
         self.note_leaves(planned, text);
         let sent = self.with_own_names(planned, text).await?;
         let has_own_snapshot = self.begin_statement_snapshot(&planned.plan);
-        let mut done = self.obey(planned, &sent, call).await.map_err(|failure| match &sent {
+        let unseen = planned.unseen.as_deref().cloned().or_else(|| match &planned.plan {
+            Plan::Cursor { .. } => self.transaction.unseen.as_deref().cloned(),
+            _ => None,
+        });
+        let done = match unseen.filter(|_| !self.catalog.is_solo()) {
+            Some(unseen) => self.run_accounted(&unseen, planned, &sent, call).await,
+            None => self.obey(planned, &sent, call).await,
+        };
+        let mut done = done.map_err(|failure| match &sent {
             Cow::Borrowed(_) => failure,
             Cow::Owned(sent) => failure.map_position(|at| position_in(text, sent, planned, at)),
         });
@@ -163,7 +172,8 @@ impl Session {
         call: &Call,
     ) -> Result<Done, Failure> {
         // The client may hear of the end at once, unless a commit of ours must succeed first.
-        let complete = self.transaction.mode != Mode::Implicit || call.is_extended();
+        let complete = (self.transaction.mode != Mode::Implicit || call.is_extended())
+            && self.accounting.is_none();
         let answer = self.forward(node, access, text, call, complete).await?;
         Ok(match answer.tag {
             _ if answer.empty => Done::Empty,
@@ -178,6 +188,7 @@ impl Session {
             self.pass_rooms().await;
         }
         self.wait_for_visible(NodeId::HOME).await?;
+        self.mark(NodeId::HOME).await?;
         let link = self.enlist(NodeId::HOME, Access::Write).await?;
         link.begin();
         link.connection().outgoing().extend_from_slice(frame.as_bytes());
@@ -203,6 +214,7 @@ impl Session {
             _writer = self.serial_writer();
         }
         self.wait_for_visible(node).await?;
+        self.mark(node).await?;
         let link = self.enlist(node, access).await?;
         call.put(link, text);
         link.connection().flush().await?;

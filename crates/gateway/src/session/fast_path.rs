@@ -148,6 +148,7 @@ impl Session {
             || !execution.has_formats_for_values()
             || parsed.is_copy()
             || plan.planned.leaves != Leaves::default()
+            || plan.planned.unseen.is_some()
             || !plan.planned.own.is_empty()
         {
             return None;

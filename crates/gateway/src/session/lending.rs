@@ -10,10 +10,13 @@
 //! objects, channels or cursors. As long as it does, it stays with the session, and the session stays
 //! admitted. Connections to other nodes go back as ever.
 
+use std::collections::BTreeSet;
+
 use tutti_sql::catalog::{NodeId, quote_literal};
 use tutti_sql::plan::{Leaves, Planned};
 use tutti_wire::error_fields::ErrorFields;
 
+use super::settings::is_scope_setting;
 use super::{Link, Session};
 use crate::client::ClientError;
 use crate::failure::Failure;
@@ -81,7 +84,8 @@ impl Session {
 
     /// A statement is about to run.
     pub(crate) fn note_leaves(&mut self, planned: &Planned, text: &str) {
-        let Leaves { sequences, anything, settings, schema } = &planned.leaves;
+        let Leaves { sequences, anything, values, settings, schema } = &planned.leaves;
+        self.leaves.values |= values;
         self.leaves.sequences |= sequences;
         self.leaves.anything |= anything;
         if *schema {
@@ -121,6 +125,11 @@ impl Session {
             // The client need not wait for what we ask now.
             self.client.flush().await?;
             self.learn_settings(&left).await;
+            if std::mem::take(&mut self.scope_is_stale_by_settings) {
+                if let Err(Failure::Client(error)) = self.refresh_scope().await {
+                    return Err(error);
+                }
+            }
             self.learn_bindings().await;
         }
         loop {
@@ -128,7 +137,8 @@ impl Session {
             let Some(node) = self.links.keys().find(is_free).copied() else { break };
             let Some(mut link) = self.links.remove(&node) else { continue };
             link.leaves.merge(left.clone());
-            link.has_placeholders |= self.settings.has_placeholders;
+            // What names with a dot unseen code has set, nobody may know.
+            link.has_placeholders |= self.settings.has_placeholders || left.values;
             if link.is_broken() || link.is_spoiled() {
                 continue;
             }
@@ -178,22 +188,60 @@ impl Session {
         }
     }
 
+    /// Names of settings with a dot that code may have set.
+    pub(crate) fn note_settings(&mut self, names: &BTreeSet<String>) {
+        let new = names.iter().filter(|name| !self.leaves.settings.contains(name));
+        let new: Vec<_> = new.cloned().collect();
+        self.leaves.settings.extend(new);
+    }
+
     /// Settings whose values only node 1 knows become the session's.
     async fn learn_settings(&mut self, left: &Leaves) {
-        if left.settings.is_empty() {
+        if left.settings.is_empty() && !left.values {
             return;
         }
+        let mut names: BTreeSet<String> = left.settings.iter().cloned().collect();
+        if left.values {
+            names.extend(self.settings.names().map(str::to_owned));
+            names.extend(self.catalog.code.setting_names());
+        }
         let Some(home) = self.links.get_mut(&NodeId::HOME) else { return };
-        let columns: Vec<_> = left
-            .settings
-            .iter()
-            .map(|name| format!("pg_catalog.current_setting({}, true)", quote_literal(name)))
-            .collect();
-        let Ok(rows) = home.query(&format!("SELECT {}", columns.join(", "))).await else { return };
-        for (column, name) in left.settings.iter().enumerate() {
-            let Some(value) = rows.first().and_then(|rows| rows.text(0, column)) else { continue };
-            let sql = set_config_sql(name, value);
-            self.settings.keep(name, &sql);
+        let names: Vec<_> = names.iter().map(|name| quote_literal(name)).collect();
+        let names = format!("ARRAY[{}]::pg_catalog.text[]", names.join(", "));
+        let sql = match left.values {
+            true => format!(
+                "SELECT * FROM pg_catalog.jsonb_each_text(tutti.settings_now({names})) AS s (name, value)"
+            ),
+            false => format!(
+                "SELECT n, pg_catalog.current_setting(n, true) FROM pg_catalog.unnest({names}) AS n"
+            ),
+        };
+        let Ok(rows) = home.query(&sql).await else { return };
+        let login = self.user.clone();
+        let mut found: Vec<(String, String)> = Vec::new();
+        let rows = rows.first();
+        for row in 0..rows.map_or(0, |rows| rows.rows.len()) {
+            let text = |column| rows.and_then(|rows| rows.text(row, column)).map(str::to_owned);
+            if let (Some(name), Some(value)) = (text(0), text(1)) {
+                found.push((name, value));
+            }
+        }
+        // The role depends on who the session is, so it comes behind.
+        found.sort_by_key(|(name, _)| match name.as_str() {
+            "session_authorization" => 1,
+            "role" => 2,
+            _ => 0,
+        });
+        for (name, value) in found {
+            // As every session begins.
+            let is_untouched = !self.settings.has_set(&name)
+                && matches!(
+                    (&*name, &*value),
+                    ("role", "none") | ("session_authorization", _) if name == "role" || value == login
+                );
+            if !is_untouched && self.settings.learn(&name, &value) {
+                self.scope_is_stale_by_settings |= is_scope_setting(&name);
+            }
         }
         // The others get it when the next connection is borrowed; this one has it.
         if let Some(home) = self.links.get_mut(&NodeId::HOME) {

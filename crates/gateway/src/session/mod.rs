@@ -39,8 +39,8 @@ pub use link::{Link, StatementId};
 use links::Links;
 pub use prepared::{Portal, PreparedStatement};
 pub(crate) use processes::signals;
-pub(crate) use settings::is_own_setting;
 pub use settings::{IdleTimeouts, Settings};
+pub(crate) use settings::{is_own_setting, is_scope_setting};
 pub(crate) use transaction::Level;
 pub use transaction::{Characteristics, Mode, Transaction};
 
@@ -90,12 +90,16 @@ pub struct Session {
     /// The schema has changed since names were looked up, in a cluster of one node's tables, where they
     /// do not matter; or node 1 could not be asked. The next statement to which they matter asks.
     scope_is_stale: bool,
+    /// Code has set what names depend on.
+    scope_is_stale_by_settings: bool,
     /// New sessions may begin with other settings or rights than the pool's connections have.
     changed_defaults: bool,
     planning: planning::Planning,
     pub(crate) listening: bool,
     /// It listens on node 1 only, for there was nothing on other nodes when it began to.
     pub(crate) hears_node_1_alone: bool,
+    /// What the statement at hand runs on node 1 that the gateway does not see.
+    pub(crate) accounting: Option<crate::executor::unseen::Accounting>,
     /// Whether the statement at hand takes a snapshot; LOCK TABLE and its kin do not.
     pub(crate) takes_snapshot: bool,
     pipeline: extended::Pipeline,
@@ -182,10 +186,12 @@ impl Session {
             cursors: HashMap::new(),
             scope_changes: 0,
             scope_is_stale: false,
+            scope_is_stale_by_settings: false,
             changed_defaults: false,
             planning: planning::Planning::default(),
             listening: false,
             hears_node_1_alone: false,
+            accounting: None,
             takes_snapshot: true,
             pipeline: extended::Pipeline::default(),
             next_statement: 0,

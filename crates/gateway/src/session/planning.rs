@@ -157,8 +157,12 @@ impl Session {
         if Arc::ptr_eq(old, &published) {
             return Ok(());
         }
-        let context =
-            Context { catalog: &published, scope: &self.scope, collects_replicated: false };
+        let context = Context {
+            catalog: &published,
+            scope: &self.scope,
+            collects_replicated: false,
+            opaque: None,
+        };
         for relation in planner::relations_of(statement, &context) {
             let before = old.relations.get(&relation.schema).and_then(|of| of.get(&relation.name));
             // A table that is not known was made later, or when every statement was node 1's.
@@ -232,7 +236,12 @@ impl Session {
         let Some(basis) = self.basis() else { return };
         let Some(shape) = self.planning.scanner.scan(text) else { return };
         let collects_replicated = basis.collects_replicated;
-        let context = Context { catalog: &self.catalog, scope: &self.scope, collects_replicated };
+        let context = Context {
+            catalog: &self.catalog,
+            scope: &self.scope,
+            collects_replicated,
+            opaque: None,
+        };
         let known = match planner::plan_shape(statement, text, &shape, planned, &context) {
             Ok(plan) => OfShape::Plan(Arc::new(plan)),
             Err(Unfit::Shape) => OfShape::Never,
@@ -299,6 +308,7 @@ impl Session {
             catalog: &self.catalog,
             scope: &self.scope,
             collects_replicated: self.has_snapshot_per_part(),
+            opaque: None,
         };
         planner::plan(statement, &context)
     }

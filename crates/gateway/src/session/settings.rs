@@ -3,6 +3,7 @@
 //! Owns: the settings that outlive transactions, which every connection gets that the session borrows.
 //! Never: interprets a value, but for what names and isolation depend on.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,6 +48,8 @@ pub struct Settings {
     state: Arc<SessionState>,
     /// What was set of the role, as SQL.
     role: String,
+    /// Values that code has left, as node 1 said last.
+    learnt: BTreeMap<String, String>,
     /// Names with a dot have been set, if only for a transaction.
     pub has_placeholders: bool,
     /// Session default of isolation level and access mode, as node 1 says.
@@ -83,6 +86,29 @@ impl Settings {
             self.kept.push((name.to_owned(), sql.to_owned()));
         }
         self.renew_state();
+    }
+
+    /// Remembers a value that node 1 says the session has. False: it is not new.
+    pub fn learn(&mut self, name: &str, value: &str) -> bool {
+        let known = self.learnt.insert(name.to_owned(), value.to_owned());
+        let sql = set_config_sql(name, value);
+        let is_kept = self.kept.iter().any(|(kept, by)| kept == name && *by == sql);
+        if is_kept && known.as_deref() == Some(value) {
+            return false;
+        }
+        self.keep(name, &sql);
+        true
+    }
+
+    /// Whether it has been set.
+    pub fn has_set(&self, name: &str) -> bool {
+        self.kept.iter().any(|(kept, _)| kept == name)
+    }
+
+    /// Names of what is set, but for those that the session's role depends on.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        let is_special = |name: &str| name.contains(' ') || name.is_empty();
+        self.kept.iter().map(|(name, _)| name.as_str()).filter(move |name| !is_special(name))
     }
 
     /// RESET ALL, which leaves the session the role that it has, or more.
@@ -179,6 +205,11 @@ pub(super) fn encoding_is_known(text: &str) -> bool {
 /// Whether it is a name that PostgreSQL takes without knowing it.
 fn is_placeholder(name: &str) -> bool {
     name.contains('.')
+}
+
+/// Whether names, or the kind of transactions, depend on this setting.
+pub(crate) fn is_scope_setting(name: &str) -> bool {
+    SCOPE_SETTINGS.contains(&name)
 }
 
 /// Whether it is the gateway that answers SHOW of this name.

@@ -14,7 +14,7 @@ use super::planning::{ByShape, Parsed};
 use super::{Mode, Session};
 use crate::client::ClientError;
 use crate::deadlock::says_overtaken;
-use crate::executor::{Call, Done};
+use crate::executor::{Call, Done, unseen};
 use crate::failure::Failure;
 
 impl Session {
@@ -56,6 +56,7 @@ impl Session {
             return self.skip_on_failure(Err(failure)).await;
         }
         self.leaves.anything = true;
+        self.leaves.values = true;
         let ran = match self.transaction.failed {
             true => Err(super::planning::transaction_failed()),
             false => self.run_function_call(frame).await,
@@ -68,7 +69,16 @@ impl Session {
 
     async fn run_function_call(&mut self, frame: &Frame) -> Result<(), Failure> {
         self.begin_statement("").await?;
-        self.forward_function_call(frame).await
+        if self.catalog.is_solo() {
+            return self.forward_function_call(frame).await;
+        }
+        self.begin_accounting(&unseen::of_function_call(), &Plan::Empty, "", &Call::Simple);
+        let ran = self.forward_function_call(frame).await;
+        self.finish_accounting(ran).await?;
+        if self.transaction.mode == Mode::Implicit {
+            self.commit().await?;
+        }
+        Ok(())
     }
 
     /// Writes an error. One that ends the session is the last that the client hears.
@@ -153,6 +163,7 @@ impl Session {
             Parsed::ByNodesOnly(_) => {
                 // Whatever it is.
                 self.leaves.anything = true;
+                self.leaves.values = true;
                 self.leaves.schema = true;
                 let (node, access) = (NodeChoice::Home, Access::Write);
                 let plan = Plan::One { node, access, otherwise: None };

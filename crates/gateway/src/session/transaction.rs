@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tutti_sql::catalog::{Catalog, NodeId};
-use tutti_sql::plan::{Access, TransactionModes};
+use tutti_sql::plan::{Access, TransactionModes, Unseen};
 use tutti_wire::backend::TransactionStatus;
 
 use crate::isolation::serial::Writer;
@@ -141,6 +141,8 @@ pub struct Transaction {
     pub tickets: BTreeMap<NodeId, Coverage>,
     /// Nodes must not end it for idling: the gateway counts the client's time.
     pub counts_idle_time: bool,
+    /// A cursor of it runs code that the gateway does not see.
+    pub unseen: Option<Box<Unseen>>,
     /// It has changed what new sessions begin with.
     pub changed_defaults: bool,
     /// It has failed, and nodes other than the one that said so have undone their part already.

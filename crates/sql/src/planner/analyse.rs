@@ -32,7 +32,7 @@ pub(super) fn analyse<'a>(
     let mut analyser = Analyser::new(*context);
     analyser.statement(statement)?;
     analyser.show_oids_of_home(oids::shows(statement));
-    Ok(analyser.analysis)
+    Ok(analyser.finish())
 }
 
 /// The same for a SELECT.
@@ -47,7 +47,7 @@ pub(super) fn analyse_select<'a>(
         shows = shows || child.node.as_ref().is_some_and(oids::shows);
     });
     analyser.show_oids_of_home(shows);
-    Ok(analyser.analysis)
+    Ok(analyser.finish())
 }
 
 /// The column that an output is, where GROUP BY says the output's name or number.
@@ -120,6 +120,11 @@ impl<'a> Analyser<'a> {
             in_aggregate: false,
             filtering: Vec::new(),
         }
+    }
+
+    fn finish(mut self) -> Analysis<'a> {
+        self.analysis.functions.add_opaque(&self.context);
+        self.analysis
     }
 
     /// Clients know tables and types by the OIDs of node 1.

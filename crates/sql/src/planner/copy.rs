@@ -13,6 +13,7 @@ use super::names::string;
 use super::utility::{at_home, is_on, option, option_text, planned};
 use super::{Context, deparse, mentions, query};
 use crate::catalog::{Placement, Relation, RelationKind, Volatility};
+use crate::closure::events;
 use crate::plan::{Access, CopyFrom, CopyTo, CopyToPlan, NodeChoice, Plan, Planned};
 use crate::refusal::Refusal;
 use crate::statement::Statement;
@@ -160,7 +161,7 @@ fn plan_from(
     if relation.placement == Placement::Home {
         return Ok(at_home("only node 1 has it"));
     }
-    super::insert::refuse_unsafe_trigger(relation)?;
+    super::unseen::refuse_unsafe_code(relation, events::INSERT, context)?;
     let columns = data_columns(copy, relation)?;
     let evaluation = Evaluation::of(relation, context);
     check_options(copy, relation, &columns, &evaluation, context)?;
@@ -168,6 +169,9 @@ fn plan_from(
         .filter(|column| !columns.contains(column) && evaluation.once_for_several_nodes(*column))
         .map(|column| (column, evaluation.default_sql(column)))
         .collect();
+    for (column, _) in &fill {
+        super::unseen::refuse_opaque_default(relation, *column, context)?;
+    }
     let key = match relation.placement {
         Placement::Hash { key, .. } => columns
             .iter()

@@ -15,14 +15,13 @@ use super::analyse::analyse;
 use super::analysis::{Analysis, Constraint, ItemId, Source, Value};
 use super::filters::value;
 use super::gather::{self, Order};
-use super::insert::refuse_unsafe_trigger;
 use super::pins::{Facts, Landing, landing, pin};
-use super::query::{
-    all_pins, home_reason, modifying, not_pinned, pinned_reason, refuse_impossible,
-};
+use super::query::{all_pins, home_reason, modifying, not_pinned, pinned_reason};
+use super::unseen::{self, refuse_unsafe_code};
 use super::utility::{at_home, planned};
 use super::{Context, replicas, scatter, views};
 use crate::catalog::{Placement, Relation, RelationKind, quote_identifier};
+use crate::closure::events;
 use crate::plan::{
     Access, Gather, LockMode, NodeChoice, Piece, Plan, Planned, RowsWrite, RunOn, TableLock,
     Template,
@@ -47,9 +46,8 @@ pub(super) fn plan_modification(
         return at_cursor(tree, relation, name, context);
     }
     if let Some(relation) = relation {
-        refuse_unsafe_trigger(relation)?;
+        refuse_unsafe_code(relation, fired(tree), context)?;
     }
-    refuse_impossible(&analysis)?;
     if !analysis.modifications.is_empty() {
         return modifying(tree, &analysis, context);
     }
@@ -63,6 +61,14 @@ pub(super) fn plan_modification(
         Placement::Hash { .. } | Placement::RoundRobin => {
             on_distributed(tree, relation, &analysis, context)
         }
+    }
+}
+
+/// What a write fires. Rows whose key changes are deleted and inserted.
+fn fired(tree: &NodeEnum) -> u8 {
+    match tree {
+        NodeEnum::DeleteStmt(_) => events::DELETE,
+        _ => events::ALL,
     }
 }
 
@@ -122,7 +128,7 @@ fn at_cursor(
     match relation.filter(|relation| relation.placement == Placement::Replicated) {
         None => Ok(planned(Plan::Cursor { name: Some(cursor), close: false }, why)),
         Some(relation) => {
-            refuse_unsafe_trigger(relation)?;
+            refuse_unsafe_code(relation, fired(tree), context)?;
             let rows = replicas::rows_of(tree, relation, context);
             Ok(planned(Plan::Rows(RowsWrite { cursor: Some(cursor), ..rows }), why))
         }
@@ -278,6 +284,9 @@ fn spread(
     analysis: &Analysis<'_>,
     context: &Context<'_>,
 ) -> Result<Planned, Refusal> {
+    if let Some(reason) = context.opaque {
+        return Err(unseen::refusal(reason));
+    }
     if let Some(name) = &analysis.functions.home {
         return Err(Refusal::unsupported(
             format!("{name}() in a write to several nodes is not supported"),

@@ -11,6 +11,9 @@ use crate::catalog::{
     BucketMap, Catalog, Column, Function, Identity, MapId, NameScope, NodeId, Placement, Relation,
     RelationKind, Volatility,
 };
+use crate::closure::{
+    Attached, AttachedKind, Body, BuiltInCode, Code, FunctionCode, Use, classify, events,
+};
 use crate::hash::{BUCKET_COUNT, KeyType};
 use crate::plan::{
     CopyTo, CopyToPlan, Gather, InsertSource, KeyValue, NodeChoice, Piece, Plan, Planned, Template,
@@ -54,7 +57,6 @@ pub(super) fn shop(node_count: u16) -> Catalog {
         columns,
         primary_key: Vec::new(),
         has_triggers: false,
-        unsafe_trigger: None,
     };
     let view = |name: &str, definition: &str, columns: Vec<Column>| Relation {
         kind: RelationKind::View { definition: definition.to_owned() },
@@ -121,21 +123,16 @@ pub(super) fn shop(node_count: u16) -> Catalog {
         ),
         table("home", Placement::Home, vec![column("a", INT4, None)]),
         Relation {
+            oid: AUDITED,
             has_triggers: true,
-            unsafe_trigger: Some("audit".to_owned()),
             ..table("audited", hash(0, KeyType::Int4), vec![column("id", INT4, None)])
         },
         view("big_orders", "SELECT orders.id FROM public.orders", vec![column("id", INT4, None)]),
         view("rate_codes", "SELECT rates.code FROM public.rates", vec![column("code", TEXT, None)]),
     ];
     let public = relations.into_iter().map(|table| (table.name.clone(), Arc::new(table))).collect();
-    let function = |volatility, needs_cluster| Function {
-        volatility,
-        needs_cluster,
-        aggregate: false,
-        window: false,
-        returns_set: false,
-    };
+    let function =
+        |volatility| Function { volatility, aggregate: false, window: false, returns_set: false };
     let built_in = [
         ("now", Volatility::Stable),
         ("random", Volatility::Volatile),
@@ -145,18 +142,18 @@ pub(super) fn shop(node_count: u16) -> Catalog {
         ("unnest", Volatility::Immutable),
     ];
     let mut built_in: HashMap<String, Function> =
-        built_in.map(|(name, of)| (name.to_owned(), function(of, false))).into();
+        built_in.map(|(name, of)| (name.to_owned(), function(of))).into();
     for name in ["count", "sum", "max", "string_agg"] {
-        let of = Function { aggregate: true, ..function(Volatility::Immutable, false) };
+        let of = Function { aggregate: true, ..function(Volatility::Immutable) };
         built_in.insert(name.to_owned(), of);
     }
-    let window = Function { window: true, ..function(Volatility::Immutable, false) };
+    let window = Function { window: true, ..function(Volatility::Immutable) };
     built_in.insert("row_number".to_owned(), window);
-    let series = Function { returns_set: true, ..function(Volatility::Immutable, false) };
+    let series = Function { returns_set: true, ..function(Volatility::Immutable) };
     built_in.insert("generate_series".to_owned(), series);
     let own = HashMap::from([
-        ("place_order".to_owned(), function(Volatility::Volatile, true)),
-        ("tidy".to_owned(), function(Volatility::Volatile, false)),
+        ("place_order".to_owned(), function(Volatility::Volatile)),
+        ("tidy".to_owned(), function(Volatility::Volatile)),
     ]);
     Catalog {
         home_by_default: false,
@@ -167,8 +164,47 @@ pub(super) fn shop(node_count: u16) -> Catalog {
         relations: HashMap::from([("public".to_owned(), public)]),
         functions: HashMap::from([("public".to_owned(), own)]),
         builtin_functions: Arc::new(built_in),
+        code: Arc::new(code()),
         ..Catalog::default()
     }
+}
+
+/// The table `audited`.
+const AUDITED: u32 = 20_001;
+
+/// `place_order` and `audit` (a trigger function) write; `tidy` does nothing.
+fn code() -> Code {
+    let mut built_in = BuiltInCode::default();
+    for (oid, name) in [(1574, "nextval"), (2078, "set_config"), (2923, "query_to_xml")] {
+        built_in.add(oid, name, classify(name, Volatility::Volatile));
+    }
+    let mut code = Code::new(Arc::new(built_in));
+    for (oid, name, language, body) in [
+        (20_002, "place_order", "sql", "INSERT INTO orders (id) VALUES (1)"),
+        (20_003, "tidy", "plpgsql", "BEGIN RETURN; END"),
+        (20_004, "audit", "plpgsql", "BEGIN INSERT INTO items DEFAULT VALUES; RETURN NEW; END"),
+    ] {
+        let function = FunctionCode {
+            schema: "public".to_owned(),
+            name: name.to_owned(),
+            path: None,
+            types: Vec::new(),
+            takes_one: false,
+            body: Arc::new(Body::of_function(language, body, false, None)),
+            uses: Vec::new(),
+            declared: None,
+        };
+        code.add_function(oid, function);
+    }
+    let audit = Attached {
+        kind: AttachedKind::Trigger,
+        name: "audit".to_owned(),
+        events: events::ALL,
+        changes_row: false,
+        uses: vec![Use::Function(20_004)],
+    };
+    code.attach(AUDITED, audit);
+    code
 }
 
 /// The plan of a single statement against the shop, as text; a temporary table `scratch` exists.
@@ -176,7 +212,8 @@ pub(super) fn planned(sql: &str, node_count: u16) -> String {
     let catalog = shop(node_count);
     let scope =
         NameScope { search_path: vec!["public".to_owned()], temporary: vec!["scratch".to_owned()] };
-    let context = Context { catalog: &catalog, scope: &scope, collects_replicated: false };
+    let context =
+        Context { catalog: &catalog, scope: &scope, collects_replicated: false, opaque: None };
     let statements = match crate::statement::parse(sql) {
         Ok(statements) => statements,
         Err(refusal) => return format!("{} {}\n", refusal.sqlstate, refusal.message),

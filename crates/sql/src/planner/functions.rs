@@ -10,6 +10,7 @@ use pg_query::protobuf::{FuncCall, Node, SqlValueFunction, SqlValueFunctionOp};
 use super::names::string;
 use super::{Context, walk};
 use crate::catalog::{Function, Volatility};
+use crate::closure::BuiltIn;
 
 /// The stable functions of `pg_catalog` that give the transaction's or the statement's time.
 const TIME_FUNCTIONS: [&str; 3] = ["now", "transaction_timestamp", "statement_timestamp"];
@@ -48,8 +49,6 @@ const ORDERLESS_AGGREGATES: [&str; 13] = [
 /// What a statement's function calls amount to. Names are kept for messages.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FunctionUse {
-    /// No single node can run it rightly.
-    pub(super) needs_cluster: Option<String>,
     /// Must be called on node 1, once (sequences, advisory locks, notifications).
     pub(super) home: Option<String>,
     /// `nextval` and its kin among [`Self::home`].
@@ -63,9 +62,20 @@ pub(super) struct FunctionUse {
 }
 
 impl FunctionUse {
+    /// Opaque code in the statement is called on node 1, and may do anything there.
+    pub(super) fn add_opaque(&mut self, context: &Context<'_>) {
+        let Some(reason) = context.opaque else { return };
+        let name = || match reason.code.strip_prefix("function ") {
+            Some(function) => function.trim_end_matches("()").to_owned(),
+            None => reason.code.clone(),
+        };
+        self.home.get_or_insert_with(name);
+        self.volatile.get_or_insert_with(name);
+        self.may_write.get_or_insert_with(name);
+    }
+
     /// Adds what `other` found.
     pub(super) fn merge(&mut self, other: Self) {
-        self.needs_cluster = self.needs_cluster.take().or(other.needs_cluster);
         self.home = self.home.take().or(other.home);
         self.sequence |= other.sequence;
         self.volatile = self.volatile.take().or(other.volatile);
@@ -85,12 +95,9 @@ impl FunctionUse {
         if built_in && TIME_FUNCTIONS.contains(&name) {
             self.reads_time = true;
         }
-        if built_in && is_home(name) {
+        if built_in && is_home(name, context) {
             self.home.get_or_insert_with(|| name.to_owned());
             self.sequence |= SEQUENCE_FUNCTIONS.contains(&name);
-        }
-        if function.is_some_and(|function| function.needs_cluster) {
-            self.needs_cluster.get_or_insert_with(|| name.to_owned());
         }
         // What the catalog does not know is either an error that PostgreSQL will report or newer
         // than the catalog: the most careful reading is right for both.
@@ -149,8 +156,9 @@ pub(super) fn is_time(function: &SqlValueFunction) -> bool {
     )
 }
 
-fn is_home(name: &str) -> bool {
+fn is_home(name: &str, context: &Context<'_>) -> bool {
     SEQUENCE_FUNCTIONS.contains(&name)
+        || context.catalog.code.built_in().of_name(name) != BuiltIn::Plain
         || HOME_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 

@@ -20,10 +20,11 @@ use std::sync::Arc;
 use pg_query::NodeEnum;
 use pg_query::protobuf::{InsertStmt, Node, OnConflictAction};
 
-use super::functions::FunctionUse;
+use super::unseen::refuse_unsafe_code;
 use super::utility::{at_home, planned};
-use super::{Context, deparse, mentions, query, replicas};
+use super::{Context, deparse, mentions, replicas};
 use crate::catalog::{Placement, Relation, RelationKind};
+use crate::closure::events;
 use crate::plan::{Insert, Plan, Planned};
 use crate::refusal::Refusal;
 use crate::statement::Statement;
@@ -55,7 +56,7 @@ pub(super) fn plan_insert(
         None => return elsewhere::plan_home(insert, context),
         Some(relation) => relation,
     };
-    refuse_unsafe_trigger(relation)?;
+    refuse_unsafe_code(relation, fired(insert), context)?;
     match (&relation.kind, &relation.placement) {
         (RelationKind::View { .. }, _) => {
             return elsewhere::plan_view(relation, insert, context);
@@ -94,7 +95,6 @@ fn plan_by_row(
     let tree = NodeEnum::InsertStmt(Box::new(insert.clone()));
     let rows = replicas::rows_of(&tree, relation, context);
     let why = format!("node 1 computes the rows for all copies: {why}");
-    refuse_calls(&tree, context)?;
     if mentions::of(&tree, context).distributed.is_none() {
         return Ok(planned(Plan::Rows(rows), why));
     }
@@ -105,16 +105,6 @@ fn plan_by_row(
     }
     plan.why = why;
     Ok(plan)
-}
-
-/// Refuses functions that no single node can run.
-fn refuse_calls(tree: &NodeEnum, context: &Context<'_>) -> Result<(), Refusal> {
-    let mut calls = FunctionUse::default();
-    defaults::add_calls(&Node { node: Some(tree.clone()) }, context, &mut calls);
-    match calls.needs_cluster {
-        None => Ok(()),
-        Some(name) => Err(query::refuse_function(&name)),
-    }
 }
 
 /// INSERT … DEFAULT VALUES: the same as one row with DEFAULT for its first column.
@@ -227,15 +217,12 @@ fn on_conflict(insert: &InsertStmt) -> bool {
     })
 }
 
-/// Refuses writes that fire code which no single node can run.
-pub(super) fn refuse_unsafe_trigger(relation: &Relation) -> Result<(), Refusal> {
-    let Some(trigger) = &relation.unsafe_trigger else { return Ok(()) };
-    Err(Refusal::unsupported(
-        format!("writing to {} would fire \"{trigger}\"", relation.sql_name()),
-        "The trigger or rule runs inside one node, and it uses a distributed table or a sequence, \
-         or writes a replicated table.",
-        "Drop it, and let the application run its statements through Tutti.",
-    ))
+/// What an INSERT fires.
+fn fired(insert: &InsertStmt) -> u8 {
+    match on_conflict(insert) {
+        true => events::INSERT | events::UPDATE,
+        false => events::INSERT,
+    }
 }
 
 #[cfg(test)]

@@ -10,8 +10,9 @@ use pg_query::protobuf::{FuncCall, Node, RangeVar};
 
 use super::functions::{is_built_in, name_of};
 use super::names::string;
-use super::{Context, walk};
+use super::{Context, unseen, walk};
 use crate::catalog::Volatility;
+use crate::closure::Reach;
 use crate::plan::Leaves;
 
 /// Built-in functions that draw from a sequence for the session.
@@ -22,7 +23,14 @@ const LOCK_PREFIXES: [&str; 2] = ["pg_advisory_", "pg_try_advisory_"];
 const TRANSACTION_LOCK: &str = "_xact_";
 
 /// Reads `tree`, a whole statement.
-pub(super) fn leaves(tree: &NodeEnum, context: &Context<'_>) -> Leaves {
+pub(super) fn leaves(tree: &NodeEnum, reach: &Reach, context: &Context<'_>) -> Leaves {
+    let mut found = of_tree(tree, context);
+    found.anything |= reach.opaque.is_some() || reach.sets || reach.leaves;
+    found.values |= reach.sets;
+    found
+}
+
+fn of_tree(tree: &NodeEnum, context: &Context<'_>) -> Leaves {
     let mut found = Leaves::default();
     match tree {
         NodeEnum::SelectStmt(select) => {
@@ -53,12 +61,12 @@ pub(super) fn leaves(tree: &NodeEnum, context: &Context<'_>) -> Leaves {
             found.sequences = copy.is_from;
             found.anything |= copy.is_from && runs_code(copy.relation.as_ref(), context);
             if let Some(query) = copy.query.as_ref().and_then(|query| query.node.as_ref()) {
-                found.merge(leaves(query, context));
+                found.merge(of_tree(query, context));
             }
         }
         NodeEnum::ExplainStmt(explain) => {
             if let Some(query) = explain.query.as_ref().and_then(|query| query.node.as_ref()) {
-                found.merge(leaves(query, context));
+                found.merge(of_tree(query, context));
             }
         }
         NodeEnum::PrepareStmt(_)
@@ -91,7 +99,9 @@ pub(super) fn leaves(tree: &NodeEnum, context: &Context<'_>) -> Leaves {
 
 /// Whether writing this relation runs code of the user's: a trigger, or a rule.
 fn runs_code(range: Option<&RangeVar>, context: &Context<'_>) -> bool {
-    range.and_then(|range| context.relation(range)).is_none_or(|relation| relation.has_triggers)
+    range
+        .and_then(|range| context.relation(range))
+        .is_none_or(|relation| unseen::leaves_anything(relation, context))
 }
 
 fn visit(node: &NodeEnum, context: &Context<'_>, found: &mut Leaves) {

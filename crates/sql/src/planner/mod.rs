@@ -32,9 +32,10 @@ mod solo;
 mod sql_text;
 #[cfg(test)]
 mod statements_tests;
+mod unseen;
 mod utility;
 mod views;
-mod walk;
+pub(crate) mod walk;
 
 use std::sync::Arc;
 
@@ -45,9 +46,11 @@ pub use by_shape::{OneNode, ShapePlan, Unfit, are_alike, plan_shape};
 pub use explain::explain_lines;
 pub use insert::defaults::names_current_time;
 use sql_text::{deparse, deparse_expression};
+pub use unseen::check_policies;
 pub use utility::bind_arguments;
 
 use crate::catalog::{Catalog, NameScope, Relation};
+use crate::closure::Reason;
 use crate::plan::Planned;
 use crate::refusal::Refusal;
 use crate::statement::Statement;
@@ -62,6 +65,9 @@ pub struct Context<'a> {
     /// Each part of a gathered read will run on a snapshot of its own: replicated tables are
     /// collected together with the distributed ones, not read later by the final statement.
     pub collects_replicated: bool,
+    /// Why nobody can tell what the statement touches, if so: it must run on node 1. Found by
+    /// [`plan`].
+    pub opaque: Option<&'a Reason>,
 }
 
 impl<'a> Context<'a> {
@@ -76,8 +82,12 @@ impl<'a> Context<'a> {
 ///
 /// Errors: a [`Refusal`] when no plan would give PostgreSQL's answer; the client is told.
 pub fn plan(statement: &Statement, context: &Context<'_>) -> Result<Planned, Refusal> {
+    let reach = unseen::of_statement(statement, context);
+    let opaque = reach.opaque.as_ref().filter(|_| !context.catalog.is_solo());
+    let context = &Context { opaque, ..*context };
     let mut planned = choose(statement, context)?;
-    planned.leaves = leaves::leaves(&statement.tree, context);
+    unseen::settle(&mut planned, statement, &reach, context)?;
+    planned.leaves = leaves::leaves(&statement.tree, &reach, context);
     planned.own = own::own_names(statement);
     Ok(planned)
 }

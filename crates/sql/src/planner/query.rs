@@ -10,10 +10,11 @@ use pg_query::protobuf::SelectStmt;
 use super::analyse::{analyse, analyse_select};
 use super::analysis::{Analysis, ItemId, ModificationKind, Source, Spread};
 use super::gather::{self, Order};
-use super::insert::refuse_unsafe_trigger;
 use super::pins::{Facts, Landing, landing};
+use super::unseen::refuse_unsafe_code;
 use super::views::Views;
 use super::{Context, dml, replicas, scatter, views};
+use crate::closure::events;
 use crate::plan::{Access, Gather, NodeChoice, Pin, Plan, Planned, RunOn};
 use crate::refusal::Refusal;
 
@@ -51,7 +52,6 @@ pub(crate) fn gather_query(
         _ => NodeEnum::SelectStmt(Box::new(select.clone())),
     };
     let analysis = analyse(&tree, context)?;
-    refuse_impossible(&analysis)?;
     let mut gather = gather_all(&analysis, tree.clone(), context)?;
     gather.statement = gather.statement.wrap(before, after);
     Ok(gather)
@@ -87,7 +87,6 @@ fn decide(
     if context.catalog.is_solo() {
         return one(NodeChoice::Home, access, "no table is on other nodes".to_owned());
     }
-    refuse_impossible(analysis)?;
     if !analysis.modifications.is_empty() {
         return modifying(&tree(), analysis, context);
     }
@@ -205,24 +204,6 @@ pub(super) fn home_reason(analysis: &Analysis<'_>) -> Option<String> {
     analysis.functions.home.as_ref().map(|name| format!("{name}() must be called on node 1"))
 }
 
-/// Refuses what no plan can do.
-pub(super) fn refuse_impossible(analysis: &Analysis<'_>) -> Result<(), Refusal> {
-    match &analysis.functions.needs_cluster {
-        None => Ok(()),
-        Some(name) => Err(refuse_function(name)),
-    }
-}
-
-/// No single node can run this function.
-pub(super) fn refuse_function(name: &str) -> Refusal {
-    Refusal::unsupported(
-        format!("function {name}() cannot run on one node"),
-        "Its body, or that of a function that it calls, uses a distributed table or a sequence, or \
-         writes a replicated table, and a node would see only its own share.",
-        "Send the function's statements from the client, or let it work on its arguments only.",
-    )
-}
-
 /// Row locks on replicated rows must be taken on node 1, those on distributed rows elsewhere.
 fn refuse_spread_locks(analysis: &Analysis<'_>) -> Result<(), Refusal> {
     let replicated = analysis.locked.iter().find_map(|item| analysis.items[*item].replicated());
@@ -295,7 +276,7 @@ pub(super) fn modifying(
         _ => None,
     });
     let relations = || analysis.modifications.iter().filter_map(|of| of.relation).chain(main);
-    relations().try_for_each(|relation| refuse_unsafe_trigger(relation))?;
+    relations().try_for_each(|relation| refuse_unsafe_code(relation, events::ALL, context))?;
     let why = "a statement in WITH changes data".to_owned();
     if analysis.distributed().next().is_none() {
         let rows = replicas::rows_of_tables(relations(), context);

@@ -80,7 +80,8 @@ fn every_text_of_a_plan_is_sql() {
     let scope =
         NameScope { search_path: vec!["public".to_owned()], temporary: vec!["scratch".to_owned()] };
     let catalog = shop(3);
-    let context = Context { catalog: &catalog, scope: &scope, collects_replicated: false };
+    let context =
+        Context { catalog: &catalog, scope: &scope, collects_replicated: false, opaque: None };
     let (mut planned, mut texts) = (0, 0);
     for sql in statements() {
         for statement in parse(&sql).unwrap_or_else(|refusal| panic!("{sql}: {}", refusal.message))

@@ -95,8 +95,8 @@ pub(super) fn plan_utility(
                 None => explain::plan(explain, statement, context),
             }
         }
-        NodeEnum::DoStmt(code) => routine::plan_do(code, context),
-        NodeEnum::CallStmt(call) => routine::plan_call(call, context),
+        NodeEnum::DoStmt(_) => Ok(routine::plan_do()),
+        NodeEnum::CallStmt(_) => Ok(routine::plan_call()),
         NodeEnum::CopyStmt(copy) => copy::plan_copy(copy, statement, context),
         _ => ddl::plan_ddl(statement, context),
     }

@@ -37,7 +37,9 @@ pub(super) fn contents(
 ) -> Result<Contents, Refusal> {
     let mut tree = parse(view, definition)?;
     let scope = NameScope::default();
-    let context = Context { scope: &scope, ..*context };
+    // What the statement's own code does is not the view's doing.
+    let is_opaque = context.opaque.is_some();
+    let context = Context { scope: &scope, opaque: None, ..*context };
     expand(&mut tree, Views::None, &context)?;
     let analysis = analyse(&tree, &context)?;
     let distributed = analysis.distributed().next().is_some();
@@ -45,7 +47,7 @@ pub(super) fn contents(
     let apart = distributed
         && !home
         && !analysis.functions.reads_time
-        && analysis.functions.needs_cluster.is_none()
+        && !is_opaque
         && analysis.time_in_view.is_none()
         && analysis.locked.is_empty()
         && scatter::obstacle(&analysis).is_none();

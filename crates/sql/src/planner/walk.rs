@@ -8,7 +8,7 @@
 /// Makes `children` and its parts for one kind of reference.
 macro_rules! walker {
     ($module:ident, $iter:ident, $as_deref:ident, $as_ref:ident, $($mutable:ident)?) => {
-        pub(super) mod $module {
+        pub(crate) mod $module {
             use pg_query::NodeEnum;
             use pg_query::protobuf::{
                 JsonAggConstructor, JsonBehavior, JsonValueExpr, Node, ReturningClause, SelectStmt,
@@ -19,7 +19,7 @@ macro_rules! walker {
             type Visit<'v, 't> = &'v mut dyn FnMut(&'t $($mutable)? Node);
 
             /// Calls `visit` for every direct child of `node`.
-            pub(in crate::planner) fn children<'t>(
+            pub(crate) fn children<'t>(
                 node: &'t $($mutable)? NodeEnum,
                 visit: Visit<'_, 't>,
             ) {
@@ -203,7 +203,7 @@ macro_rules! walker {
             }
 
             /// The children of a query, set operations flattened.
-            pub(in crate::planner) fn select<'t>(
+            pub(crate) fn select<'t>(
                 n: &'t $($mutable)? SelectStmt,
                 visit: Visit<'_, 't>,
             ) {

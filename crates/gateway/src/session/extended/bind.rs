@@ -39,6 +39,7 @@ impl Session {
         let mut call = Call::Extended { types: self.statement(&name)?.types.clone(), arguments };
         while let Plan::One { node, access, otherwise } = &planned.plan
             && planned.own.is_empty()
+            && (planned.unseen.is_none() || self.catalog.is_solo())
         {
             if let Some(node) = self.choose(node, &call) {
                 let access = *access;

@@ -145,6 +145,9 @@ impl Session {
             return Ok(portal.clone());
         }
         match self.cursors.get(name) {
+            Some(_) if self.transaction.unseen.is_some() => {
+                Err(crate::executor::unseen::cursor_of_unseen_code())
+            }
             Some((node, _)) => {
                 Ok(Portal::Node { node: *node, access: Access::Write, copies: false })
             }

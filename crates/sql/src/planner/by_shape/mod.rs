@@ -135,6 +135,7 @@ impl ShapePlan {
                     why: self.together.why.clone(),
                     leaves: self.together.leaves.clone(),
                     own: Vec::new(),
+                    unseen: self.together.unseen.clone(),
                 }))
             }
             Landing::Several => self.apart.clone(),
@@ -152,11 +153,12 @@ impl ShapePlan {
         literals: &[Literal],
         catalog: &Catalog,
     ) -> Option<(OneNode, Access)> {
-        let Planned { plan: Plan::One { node, access, .. }, leaves, own, .. } = &*self.together
+        let Planned { plan: Plan::One { node, access, .. }, leaves, own, unseen, .. } =
+            &*self.together
         else {
             return None;
         };
-        let is_plain = *leaves == Leaves::default() && own.is_empty();
+        let is_plain = *leaves == Leaves::default() && own.is_empty() && unseen.is_none();
         if !is_plain || literals.iter().any(|literal| is_time(literal, text)) {
             return None;
         }
@@ -224,7 +226,10 @@ pub fn are_alike(one: &Planned, other: &Planned) -> bool {
         }
         _ => one.plan == other.plan,
     };
-    does_the_same && one.leaves == other.leaves && one.own == other.own
+    does_the_same
+        && one.leaves == other.leaves
+        && one.own == other.own
+        && one.unseen == other.unseen
 }
 
 fn without_pins(plan: &Plan) -> Plan {

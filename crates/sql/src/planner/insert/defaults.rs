@@ -6,6 +6,7 @@ use pg_query::NodeEnum;
 use pg_query::protobuf::Node;
 
 use super::super::functions::{FunctionUse, name_of};
+use super::super::unseen::default_is_opaque;
 use super::super::{Context, oids, replicas, walk};
 use crate::catalog::{Placement, Relation};
 
@@ -30,6 +31,8 @@ impl<'a> Evaluation<'a> {
                 Some(None) => true,
                 None => false,
             };
+            let from_cluster = from_cluster
+                || (column.default.is_some() && default_is_opaque(relation, &column.name, context));
             let default = default.flatten();
             time.push(default.as_ref().is_some_and(|default| reads_time(default, context)));
             once.push(match relation.placement {
@@ -79,10 +82,7 @@ pub(in crate::planner) fn expression(text: &str) -> Option<Node> {
 pub(super) fn needs_one_place(expression: &Node, context: &Context<'_>) -> bool {
     let mut calls = FunctionUse::default();
     add_calls(expression, context, &mut calls);
-    calls.home.is_some()
-        || calls.needs_cluster.is_some()
-        || draws(expression)
-        || oids::shown(expression)
+    calls.home.is_some() || draws(expression) || oids::shown(expression)
 }
 
 /// Whether a function of a sequence is called, whatever the catalog knows of it.

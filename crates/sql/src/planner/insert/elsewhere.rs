@@ -7,11 +7,10 @@ use pg_query::NodeEnum;
 use pg_query::protobuf::{InsertStmt, Node};
 
 use super::super::analyse::analyse;
-use super::super::functions::FunctionUse;
 use super::super::utility::{at_home, planned};
 use super::super::{Context, deparse, mentions, query, replicas};
 use super::clauses;
-use super::defaults::{Evaluation, add_calls};
+use super::defaults::Evaluation;
 use super::source::with_ctes;
 use crate::catalog::{Placement, Relation, RelationKind};
 use crate::plan::{Access, NodeChoice, Plan, Planned, RunOn};
@@ -71,16 +70,6 @@ pub(super) fn plan_changing_with(
 /// INSERT into what only node 1 has (temporary tables, mostly).
 pub(super) fn plan_home(insert: &InsertStmt, context: &Context<'_>) -> Result<Planned, Refusal> {
     let tree = whole(insert);
-    let mut calls = FunctionUse::default();
-    add_calls(&Node { node: Some(tree.clone()) }, context, &mut calls);
-    if let Some(name) = calls.needs_cluster {
-        return Err(Refusal::unsupported(
-            format!("function {name} cannot be called here"),
-            "Its code runs inside one node, and it uses a distributed table or a sequence, or \
-             writes a replicated table.",
-            "Send the statements of the function through Tutti one by one.",
-        ));
-    }
     if mentions::of(&tree, context).distributed.is_none() {
         return Ok(at_home("the target is on node 1, which has all that the statement reads"));
     }
@@ -137,7 +126,6 @@ pub(super) fn plan_view(
             "Insert into the view's table itself.",
         ));
     }
-    super::refuse_calls(&tree, context)?;
     let obstacle = replicas::obstacle(&tree, context)
         .or_else(|| clauses::obstacle(insert, context))
         .or_else(|| rows.tables.iter().find_map(|table| replicas::table_obstacle(table)))

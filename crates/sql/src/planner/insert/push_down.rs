@@ -22,7 +22,8 @@ pub(super) fn plan(
     select: &SelectStmt,
     inserting: &Inserting<'_>,
 ) -> Result<Option<Planned>, Refusal> {
-    if inserting.insert.with_clause.is_some()
+    if inserting.context.opaque.is_some()
+        || inserting.insert.with_clause.is_some()
         || inserting.omitted_once().next().is_some()
         || reads_distributed_view(select, inserting)?
         || !feeds_key_by_key(select, inserting)?

@@ -342,8 +342,8 @@ fn refused() {
         "INSERT INTO audited VALUES (1)",
         expect![[r#"
             0A000 writing to "public"."audited" would fire "audit"
-              The trigger or rule runs inside one node, and it uses a distributed table or a sequence, or writes a replicated table.
-              Drop it, and let the application run its statements through Tutti.
+              It runs inside the node that has the row, which sees its own rows only: function audit() writes (INSERT).
+              Send its statements from the client; or, if all that it touches belongs to the row's key, say so: SELECT tutti_function('audit', 'row').
         "#]],
     );
     check(

@@ -68,6 +68,9 @@ pub(super) fn plan(
 /// Whether every value may be evaluated by the node or nodes that store it.
 fn as_written(rows: &[&[Node]], inserting: &Inserting<'_>) -> bool {
     let context = inserting.context;
+    if context.opaque.is_some() {
+        return false;
+    }
     let replicated = *inserting.placement() == Placement::Replicated;
     // OVERRIDING USER VALUE: what is given for an identity column counts as DEFAULT.
     let user_value = inserting.insert.r#override() == OverridingKind::OverridingUserValue;

@@ -170,10 +170,8 @@ fn no_distributed_table() {
     check(
         "SELECT place_order() FROM items",
         expect![[r#"
-        0A000 function place_order() cannot run on one node
-          Its body, or that of a function that it calls, uses a distributed table or a sequence, or writes a replicated table, and a node would see only its own share.
-          Send the function's statements from the client, or let it work on its arguments only.
-    "#]],
+            one home Write
+        "#]],
     );
 }
 
@@ -498,10 +496,10 @@ fn refused() {
     check(
         "SELECT place_order() FROM orders",
         expect![[r#"
-        0A000 function place_order() cannot run on one node
-          Its body, or that of a function that it calls, uses a distributed table or a sequence, or writes a replicated table, and a node would see only its own share.
-          Send the function's statements from the client, or let it work on its arguments only.
-    "#]],
+            gather on One(Home) Write
+              SELECT ROW(NULL, NULL, NULL, NULL)::"public"."orders"::text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
+              SELECT place_order() FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders
+        "#]],
     );
     check(
         "SELECT * FROM orders TABLESAMPLE SYSTEM (10) ORDER BY 1",

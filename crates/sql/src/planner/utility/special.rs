@@ -7,6 +7,7 @@ use pg_query::protobuf::{FuncCall, Node, SelectStmt, a_const};
 
 use super::super::{Context, names::string};
 use super::planned;
+use crate::closure::Declaration;
 use crate::plan::{Plan, Planned, Setting, SignalTarget, TuttiCall};
 use crate::refusal::Refusal;
 use crate::statement::DistributeBy;
@@ -140,6 +141,8 @@ fn tutti_call(name: &str, call: &FuncCall, in_from: bool) -> Result<Option<Plann
         .iter()
         .map(|argument| match constant(argument)? {
             Constant::Text(text) => Some(text),
+            // What was said of a function is taken back by either.
+            Constant::Null if name == "tutti_function" => Some("none".to_owned()),
             _ => None,
         })
         .collect();
@@ -161,16 +164,30 @@ fn tutti_call(name: &str, call: &FuncCall, in_from: bool) -> Result<Option<Plann
         }
         ("tutti_home", Some([table])) if !in_from => distribute(table, DistributeBy::Home),
         ("tutti_outcome", Some([gid])) if !in_from => TuttiCall::Outcome { gid: gid.clone() },
-        ("tutti_version" | "tutti_nodes" | "tutti_tables" | "tutti_in_doubt", Some([])) => {
-            TuttiCall::Show { function: function.clone() }
+        ("tutti_function", Some([function, kind])) if !in_from => {
+            let declared = Declaration::from_name(kind);
+            if declared.is_none() && kind != "none" {
+                let message = format!("a function cannot be declared \"{kind}\"");
+                return Err(Refusal::postgres("22023", message).with_hint(
+                    "'row': all that it touches belongs to the row's key; 'replicated': it reads \
+                     replicated tables only; 'home': it touches tables of node 1 only; NULL takes \
+                     it back.",
+                ));
+            }
+            TuttiCall::Declare { function: function.clone(), declared }
         }
+        (
+            "tutti_version" | "tutti_nodes" | "tutti_tables" | "tutti_functions" | "tutti_in_doubt",
+            Some([]),
+        ) => TuttiCall::Show { function: function.clone() },
         _ => {
             let message = format!("function {name} with these arguments does not exist");
             return Err(Refusal::postgres("42883", message).with_hint(
                 "Tutti's functions are tutti_distribute('table', 'column'), \
                  tutti_replicate('table'), tutti_round_robin('table'), tutti_home('table'), \
-                 tutti_outcome('gid'), tutti_version(), tutti_nodes(), tutti_tables() and tutti_in_doubt(); their \
-                 arguments are literals.",
+                 tutti_function('function', 'row' or 'replicated' or 'home'), tutti_outcome('gid'), \
+                 tutti_version(), tutti_nodes(), tutti_tables(), tutti_functions() and \
+                 tutti_in_doubt(); their arguments are literals.",
             ));
         }
     };

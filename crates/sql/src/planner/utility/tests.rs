@@ -152,14 +152,14 @@ fn functions_of_tutti() {
         "SELECT tutti_distribute('orders')",
         expect![[r#"
             42883 function tutti_distribute with these arguments does not exist
-              Tutti's functions are tutti_distribute('table', 'column'), tutti_replicate('table'), tutti_round_robin('table'), tutti_home('table'), tutti_outcome('gid'), tutti_version(), tutti_nodes(), tutti_tables() and tutti_in_doubt(); their arguments are literals.
+              Tutti's functions are tutti_distribute('table', 'column'), tutti_replicate('table'), tutti_round_robin('table'), tutti_home('table'), tutti_function('function', 'row' or 'replicated' or 'home'), tutti_outcome('gid'), tutti_version(), tutti_nodes(), tutti_tables(), tutti_functions() and tutti_in_doubt(); their arguments are literals.
         "#]],
     );
     check(
         "SELECT tutti_version(1)",
         expect![[r#"
             42883 function tutti_version with these arguments does not exist
-              Tutti's functions are tutti_distribute('table', 'column'), tutti_replicate('table'), tutti_round_robin('table'), tutti_home('table'), tutti_outcome('gid'), tutti_version(), tutti_nodes(), tutti_tables() and tutti_in_doubt(); their arguments are literals.
+              Tutti's functions are tutti_distribute('table', 'column'), tutti_replicate('table'), tutti_round_robin('table'), tutti_home('table'), tutti_function('function', 'row' or 'replicated' or 'home'), tutti_outcome('gid'), tutti_version(), tutti_nodes(), tutti_tables(), tutti_functions() and tutti_in_doubt(); their arguments are literals.
         "#]],
     );
 }
@@ -332,10 +332,8 @@ fn code_that_one_node_can_run() {
     check(
         "DO $$ BEGIN UPDATE Orders SET total = 1; END $$",
         expect![[r#"
-        0A000 this DO block cannot run on one node
-          Its code runs inside node 1, and it names the distributed table orders.
-          Send the statements of the block through Tutti one by one.
-    "#]],
+            one home Write
+        "#]],
     );
     check(
         "DO $$ BEGIN PERFORM * FROM rates; END $$",
@@ -346,35 +344,27 @@ fn code_that_one_node_can_run() {
     check(
         "DO $$ BEGIN INSERT INTO rates VALUES ('x'); END $$",
         expect![[r#"
-        0A000 this DO block cannot run on one node
-          Its code runs inside node 1, and it may write the replicated table rates.
-          Send the statements of the block through Tutti one by one.
-    "#]],
+            one home Write
+        "#]],
     );
     check(
         "DO $$ BEGIN PERFORM nextval('s'); END $$",
         expect![[r#"
-        0A000 this DO block cannot run on one node
-          Its code runs inside node 1, and it calls nextval.
-          Send the statements of the block through Tutti one by one.
-    "#]],
+            one home Write
+        "#]],
     );
     check(
         "DO $$ BEGIN PERFORM * FROM big_orders; END $$",
         expect![[r#"
-        0A000 this DO block cannot run on one node
-          Its code runs inside node 1, and it names the view big_orders: its query reads orders.
-          Send the statements of the block through Tutti one by one.
-    "#]],
+            one home Write
+        "#]],
     );
     check(
         "CALL tidy(1); CALL place_order(1)",
         expect![[r#"
-        one home Write
-        0A000 procedure place_order cannot run on one node
-          Its code runs inside node 1, and it uses a distributed table or a sequence, or writes a replicated table.
-          Send the statements of the procedure through Tutti one by one.
-    "#]],
+            one home Write
+            one home Write
+        "#]],
     );
 }
 

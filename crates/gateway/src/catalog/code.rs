@@ -1,0 +1,370 @@
+//! Reading what code of users' there is, from node 1: functions, operators, types, and what tables carry.
+//!
+//! Owns: the queries, and how their answers become a [`Code`]. What is stored as a tree (conditions,
+//! defaults, views) is not read: `pg_depend` says what of users' it refers to, and the numbers of
+//! built-in functions stand in the tree. Bodies that are text are read by `tutti_sql::closure`.
+//! Never: decides what code means. Locks no table.
+//! Start reading at [`read`].
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tutti_sql::closure::{
+    Attached, AttachedKind, Body, BuiltIn, BuiltInCode, Code, Declaration, FunctionCode,
+    OperatorCode, TypeCode, Use, WrittenWith, events,
+};
+
+use super::rows::Answer;
+use crate::error::GatewayError;
+
+/// How many statements [`queries`] has.
+pub(super) const QUERIES: usize = 8;
+
+const FUNCTIONS: &str = "SELECT p.oid, n.nspname, p.proname, l.lanname, p.provolatile = 'i',
+    p.prokind = 'a', coalesce(pg_get_function_sqlbody(p.oid), p.prosrc), p.proargtypes::text,
+    p.prorettype, 1 BETWEEN p.pronargs - p.pronargdefaults AND p.pronargs,
+    (SELECT substr(s, 13) FROM unnest(p.proconfig) AS s WHERE s LIKE 'search\\_path=%'),
+    (SELECT e.extname FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid
+     WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e'
+        AND d.refclassid = 'pg_extension'::regclass),
+    (SELECT d.kind FROM tutti.declaration d WHERE d.routine = p.oid)
+FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
+JOIN pg_language l ON l.oid = p.prolang
+WHERE p.oid >= 16384 AND n.nspname <> 'tutti';";
+
+const AGGREGATES: &str = "SELECT a.aggfnoid::oid, f FROM pg_aggregate a,
+    unnest(ARRAY[a.aggtransfn, a.aggfinalfn, a.aggcombinefn, a.aggserialfn, a.aggdeserialfn,
+        a.aggmtransfn, a.aggminvtransfn, a.aggmfinalfn]::oid[]) AS f
+WHERE a.aggfnoid >= 16384 AND f <> 0;";
+
+const OPERATORS: &str = "SELECT o.oid, n.nspname, o.oprname, o.oprcode::oid, o.oprrest::oid,
+    o.oprjoin::oid
+FROM pg_operator o JOIN pg_namespace n ON n.oid = o.oprnamespace WHERE o.oid >= 16384;";
+
+/// Types that may have code or parts; not those of tables' rows, which are their columns'.
+const TYPES: &str = "SELECT t.oid, n.nspname, t.typname, t.typarray,
+    concat_ws(' ', nullif(t.typbasetype, 0), r.rngsubtype, m.rngtypid,
+        (SELECT string_agg(a.atttypid::text, ' ') FROM pg_attribute a
+         WHERE t.typtype = 'c' AND a.attrelid = t.typrelid AND NOT a.attisdropped)),
+    concat_ws(' ', t.typinput::oid, t.typreceive::oid, t.typmodin::oid, r.rngcanonical::oid,
+        r.rngsubdiff::oid),
+    concat_ws(' ', t.typoutput::oid, t.typsend::oid)
+FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace
+LEFT JOIN pg_class c ON c.oid = t.typrelid
+LEFT JOIN pg_range r ON r.rngtypid = t.oid
+LEFT JOIN pg_range m ON m.rngmultitypid = t.oid
+WHERE t.oid >= 16384 AND n.nspname <> 'tutti' AND (t.typtype = ANY ('{d,r,m,e}')
+    OR (t.typtype = 'b' AND t.typcategory <> 'A') OR (t.typtype = 'c' AND c.relkind = 'c'));";
+
+/// Casts, and what compares values of a type, as pairs of types and a function.
+const OF_TYPES: &str = "SELECT castsource, casttarget, castfunc FROM pg_cast
+WHERE oid >= 16384 AND castfunc <> 0
+UNION ALL SELECT amproclefttype, amprocrighttype, amproc::oid FROM pg_amproc
+    WHERE amproc::oid >= 16384
+UNION ALL SELECT a.amoplefttype, a.amoprighttype, o.oprcode::oid
+    FROM pg_amop a JOIN pg_operator o ON o.oid = a.amopopr WHERE o.oprcode::oid >= 16384;";
+
+/// Objects of relations and domains, with what of users' they refer to: relation, domain, kind,
+/// name, what fires it, whether it is a BEFORE trigger for rows; class and number of what it refers
+/// to, or schema and name of a relation.
+const ATTACHED: &str = "WITH edge AS (
+    SELECT classid, objid, refclassid, refobjid FROM pg_depend
+    WHERE refclassid = 'pg_proc'::regclass AND refobjid >= 16384 AND deptype <> 'e'
+    UNION ALL SELECT classid, objid, refclassid, refobjid FROM pg_depend
+    WHERE refclassid = 'pg_operator'::regclass AND refobjid >= 16384 AND deptype <> 'e'
+    UNION ALL SELECT classid, objid, refclassid, refobjid FROM pg_depend
+    WHERE refclassid = 'pg_type'::regclass AND refobjid >= 16384 AND deptype = 'n'
+        AND classid = ANY (ARRAY['pg_policy', 'pg_rewrite', 'pg_constraint', 'pg_attrdef',
+            'pg_trigger']::regclass[]::oid[])
+    UNION ALL SELECT classid, objid, refclassid, refobjid FROM pg_depend
+    WHERE classid = ANY (ARRAY['pg_policy', 'pg_rewrite']::regclass[]::oid[])
+        AND refclassid = 'pg_class'::regclass AND refobjid >= 16384
+), object (classid, objid, relation, domain, kind, name, fired, changes) AS (
+    SELECT 'pg_policy'::regclass::oid, oid, polrelid, 0::oid, 'policy', polname, 15, false
+    FROM pg_policy
+    UNION ALL SELECT 'pg_trigger'::regclass::oid, oid, tgrelid, 0, 'trigger', tgname,
+        (tgtype & 4) / 4 + (tgtype & 16) / 8 + (tgtype & 8) / 2 + (tgtype & 32) / 4,
+        tgtype & 3 = 3
+    FROM pg_trigger WHERE NOT tgisinternal AND tgenabled <> 'D'
+    UNION ALL SELECT 'pg_rewrite'::regclass::oid, r.oid, r.ev_class, 0,
+        CASE WHEN r.ev_type = '1' THEN 'view' ELSE 'rule' END, r.rulename,
+        CASE r.ev_type WHEN '2' THEN 2 WHEN '3' THEN 1 WHEN '4' THEN 4 ELSE 0 END, false
+    FROM pg_rewrite r JOIN pg_class c ON c.oid = r.ev_class
+    WHERE r.ev_class >= 16384 AND r.ev_enabled <> 'D' AND (c.relkind <> 'm')
+    UNION ALL SELECT 'pg_constraint'::regclass::oid, oid, conrelid, contypid, 'check', conname,
+        15, false
+    FROM pg_constraint WHERE contype IN ('c', 'x')
+    UNION ALL SELECT 'pg_attrdef'::regclass::oid, d.oid, d.adrelid, 0,
+        CASE WHEN a.attgenerated = '' THEN 'default' ELSE 'check' END, a.attname, 15, false
+    FROM pg_attrdef d JOIN pg_attribute a ON a.attrelid = d.adrelid AND a.attnum = d.adnum
+    UNION ALL SELECT 'pg_class'::regclass::oid, indexrelid, indrelid, 0, 'index',
+        indexrelid::regclass::text, 15, false
+    FROM pg_index WHERE indexrelid >= 16384
+    UNION ALL SELECT 'pg_class'::regclass::oid, partrelid, partrelid, 0, 'index', '', 15, false
+    FROM pg_partitioned_table
+)";
+
+const ATTACHED_USES: &str = "
+SELECT o.relation, o.domain, o.kind, o.name, o.fired, o.changes,
+    CASE e.refclassid WHEN 'pg_proc'::regclass THEN 'f' WHEN 'pg_operator'::regclass THEN 'o'
+        WHEN 'pg_type'::regclass THEN 't' ELSE 'r' END,
+    e.refobjid, rn.nspname, r.relname
+FROM edge e JOIN object o ON o.classid = e.classid AND o.objid = e.objid
+LEFT JOIN pg_class r ON e.refclassid = 'pg_class'::regclass AND r.oid = e.refobjid
+LEFT JOIN pg_namespace rn ON rn.oid = r.relnamespace
+WHERE e.refobjid <> o.relation
+UNION ALL SELECT o.relation, o.domain, o.kind, o.name, o.fired, o.changes, 'f', b.function,
+    NULL, NULL
+FROM object o JOIN built_in b ON b.classid = o.classid AND b.objid = o.objid
+UNION ALL SELECT o.relation, o.domain, o.kind, o.name, o.fired, o.changes, '', 0, NULL, NULL
+FROM object o WHERE o.kind = 'trigger';";
+
+const WRITTEN_WITH: &str = "SELECT h.inhparent, h.inhrelid, c.relname, 15, 0
+FROM pg_inherits h JOIN pg_class c ON c.oid = h.inhrelid AND c.relkind IN ('r', 'p', 'f')
+UNION ALL SELECT f.confrelid, f.conrelid, c.relname, 4,
+    CASE f.confdeltype WHEN 'c' THEN 4 ELSE 2 END
+FROM pg_constraint f JOIN pg_class c ON c.oid = f.conrelid
+WHERE f.contype = 'f' AND f.confdeltype IN ('c', 'n', 'd')
+UNION ALL SELECT f.confrelid, f.conrelid, c.relname, 2, 2
+FROM pg_constraint f JOIN pg_class c ON c.oid = f.conrelid
+WHERE f.contype = 'f' AND f.confupdtype IN ('c', 'n', 'd');";
+
+const EVENT_TRIGGERS: &str =
+    "SELECT evtname, evtfoid FROM pg_event_trigger WHERE evtenabled <> 'D';";
+
+/// All queries, in one string. `built_in`: functions that are no plain ones.
+pub(super) fn queries(built_in: &BuiltInCode) -> String {
+    let mut oids: Vec<_> = built_in.oids().collect();
+    oids.sort_unstable();
+    let list = |oids: &[u32]| {
+        let oids: Vec<_> = oids.iter().map(ToString::to_string).collect();
+        format!("'{{{}}}'::oid[]", oids.join(","))
+    };
+    let all = list(&oids);
+    // What only has an effect on node 1 is the planner's affair in a default or a view.
+    oids.retain(|oid| built_in.of_oid(*oid) > BuiltIn::Home);
+    let grave = list(&oids);
+    let called =
+        "SELECT DISTINCT m[1]::oid FROM regexp_matches(s.tree, ':funcid (\\d+)', 'g') AS m";
+    let built_in = format!(
+        ", built_in (classid, objid, function) AS (
+    SELECT s.classid, s.objid, f FROM (
+        SELECT 'pg_policy'::regclass::oid, oid, concat(polqual::text, polwithcheck::text)
+        FROM pg_policy
+        UNION ALL SELECT 'pg_trigger'::regclass::oid, oid, tgqual::text FROM pg_trigger
+            WHERE tgqual IS NOT NULL
+        UNION ALL SELECT 'pg_constraint'::regclass::oid, oid, conbin::text FROM pg_constraint
+            WHERE contype = 'c' AND conbin::text LIKE '%FUNCEXPR%'
+        UNION ALL SELECT 'pg_class'::regclass::oid, indexrelid,
+            concat(indexprs::text, indpred::text) FROM pg_index
+            WHERE indexprs IS NOT NULL OR indpred IS NOT NULL
+        ) AS s (classid, objid, tree), LATERAL ({called}) AS c (f) WHERE c.f = ANY ({all})
+    UNION ALL SELECT s.classid, s.objid, f FROM (
+        SELECT 'pg_attrdef'::regclass::oid, oid, adbin::text FROM pg_attrdef
+            WHERE adbin::text LIKE '%FUNCEXPR%'
+        UNION ALL SELECT 'pg_rewrite'::regclass::oid, oid, ev_action::text FROM pg_rewrite
+            WHERE ev_class >= 16384
+        ) AS s (classid, objid, tree), LATERAL ({called}) AS c (f) WHERE c.f = ANY ({grave}))"
+    );
+    [
+        FUNCTIONS,
+        AGGREGATES,
+        OPERATORS,
+        TYPES,
+        OF_TYPES,
+        ATTACHED,
+        &built_in,
+        ATTACHED_USES,
+        WRITTEN_WITH,
+        EVENT_TRIGGERS,
+    ]
+    .join("\n")
+}
+
+/// Makes of the answers to [`queries`] what the planner searches. Bodies that `previous` has are not
+/// read again.
+///
+/// Errors: [`GatewayError::Unreadable`].
+pub(super) fn read(
+    answers: &[Answer<'_>; QUERIES],
+    previous: Option<&Code>,
+    built_in: Arc<BuiltInCode>,
+) -> Result<Code, GatewayError> {
+    let [functions, aggregates, operators, types, of_types, attached, written_with, event_triggers] =
+        answers;
+    let known: HashMap<u32, &Arc<Body>> =
+        previous.map(|code| code.bodies().collect()).unwrap_or_default();
+    let mut code = Code::new(built_in);
+    for row in 0..functions.len() {
+        let (oid, function) = read_function(functions, row, &known)?;
+        code.add_function(oid, function);
+    }
+    for row in 0..aggregates.len() {
+        let used = Use::Function(aggregates.number(row, 1)?);
+        if let Some(aggregate) = code.function_mut(aggregates.number(row, 0)?) {
+            aggregate.uses.push(used);
+        }
+    }
+    for row in 0..operators.len() {
+        let uses = (3..6).map(|column| operators.number(row, column));
+        let uses = uses.collect::<Result<Vec<u32>, _>>()?.into_iter().filter(|oid| *oid != 0);
+        let operator = OperatorCode {
+            schema: operators.text(row, 1)?.to_owned(),
+            name: operators.text(row, 2)?.to_owned(),
+            uses: uses.map(Use::Function).collect(),
+        };
+        code.add_operator(operators.number(row, 0)?, operator);
+    }
+    for row in 0..types.len() {
+        let user_functions = |column| {
+            let of = numbers(types, row, column)?;
+            Ok::<_, GatewayError>(
+                of.into_iter().filter(|oid| 16384 <= *oid).map(Use::Function).collect(),
+            )
+        };
+        let of = TypeCode {
+            schema: types.text(row, 1)?.to_owned(),
+            name: types.text(row, 2)?.to_owned(),
+            seen: user_functions(6)?,
+            made: user_functions(5)?,
+            parts: numbers(types, row, 4)?,
+        };
+        code.add_type(types.number(row, 0)?, types.number(row, 3)?, of);
+    }
+    for row in 0..of_types.len() {
+        let used = Use::Function(of_types.number(row, 2)?);
+        let mut found = false;
+        for column in [0, 1] {
+            if let Some(of) = code.type_mut(of_types.number(row, column)?) {
+                of.seen.push(used.clone());
+                found = true;
+            }
+        }
+        if !found && !code.is_plain(&used) {
+            code.add_everywhere(used);
+        }
+    }
+    read_attached(attached, &mut code)?;
+    for row in 0..written_with.len() {
+        let other = WrittenWith {
+            relation: written_with.number(row, 1)?,
+            name: written_with.text(row, 2)?.to_owned(),
+            by: written_with.number(row, 3)?,
+            as_event: written_with.number(row, 4)?,
+        };
+        code.write_with(written_with.number(row, 0)?, other);
+    }
+    for row in 0..event_triggers.len() {
+        code.add_event_trigger(Attached {
+            kind: AttachedKind::Trigger,
+            name: event_triggers.text(row, 0)?.to_owned(),
+            events: events::ALL,
+            changes_row: false,
+            uses: vec![Use::Function(event_triggers.number(row, 1)?)],
+        });
+    }
+    Ok(code)
+}
+
+fn read_function(
+    answer: &Answer<'_>,
+    row: usize,
+    known: &HashMap<u32, &Arc<Body>>,
+) -> Result<(u32, FunctionCode), GatewayError> {
+    let oid = answer.number(row, 0)?;
+    let (language, text) = (answer.text(row, 3)?, answer.text(row, 6)?);
+    let known = known.get(&oid).filter(|body| body.is_of(language, text));
+    let body = match known {
+        _ if answer.boolean(row, 5)? => Arc::new(Body::of_aggregate()),
+        Some(known) => Arc::clone(known),
+        None => {
+            let is_immutable = answer.boolean(row, 4)?;
+            Arc::new(Body::of_function(language, text, is_immutable, answer.optional(row, 11)))
+        }
+    };
+    let mut types = numbers(answer, row, 7)?;
+    types.push(answer.number(row, 8)?);
+    types.retain(|oid| 16384 <= *oid);
+    let function = FunctionCode {
+        schema: answer.text(row, 1)?.to_owned(),
+        name: answer.text(row, 2)?.to_owned(),
+        path: answer.optional(row, 10).map(read_path),
+        types,
+        takes_one: answer.boolean(row, 9)?,
+        body,
+        uses: Vec::new(),
+        declared: answer.optional(row, 12).and_then(Declaration::from_name),
+    };
+    Ok((oid, function))
+}
+
+fn read_attached(answer: &Answer<'_>, code: &mut Code) -> Result<(), GatewayError> {
+    for row in 0..answer.len() {
+        let used = match answer.text(row, 6)? {
+            "f" => Some(Use::Function(answer.number(row, 7)?)),
+            "o" => Some(Use::Operator(answer.number(row, 7)?)),
+            "t" => Some(Use::Type(answer.number(row, 7)?)),
+            "r" => match (answer.optional(row, 8), answer.optional(row, 9)) {
+                (Some(schema), Some(name)) => {
+                    Some(Use::Relation(schema.to_owned(), name.to_owned()))
+                }
+                _ => None,
+            },
+            _ => None,
+        };
+        let domain: u32 = answer.number(row, 1)?;
+        if domain != 0 {
+            if let Some(of) = code.type_mut(domain) {
+                of.made.extend(used);
+            }
+            continue;
+        }
+        let attached = Attached {
+            kind: match answer.text(row, 2)? {
+                "policy" => AttachedKind::Policy,
+                "trigger" => AttachedKind::Trigger,
+                "rule" => AttachedKind::Rule,
+                "view" => AttachedKind::View,
+                "default" => AttachedKind::Default,
+                "index" => AttachedKind::Index,
+                _ => AttachedKind::Check,
+            },
+            name: answer.text(row, 3)?.to_owned(),
+            events: answer.number(row, 4)?,
+            changes_row: answer.boolean(row, 5)?,
+            uses: used.into_iter().collect(),
+        };
+        code.attach(answer.number(row, 0)?, attached);
+    }
+    Ok(())
+}
+
+/// Numbers separated by spaces.
+fn numbers(answer: &Answer<'_>, row: usize, column: usize) -> Result<Vec<u32>, GatewayError> {
+    let texts = answer.optional(row, column).unwrap_or_default().split_whitespace();
+    texts.map(|text| text.parse().map_err(|_| answer.unreadable())).collect()
+}
+
+/// The schemas of a search path as a function's configuration has it.
+fn read_path(text: &str) -> Vec<String> {
+    let unquoted = |schema: &str| match schema.strip_prefix('"').and_then(|it| it.strip_suffix('"'))
+    {
+        Some(quoted) => quoted.replace("\"\"", "\""),
+        None => schema.to_lowercase(),
+    };
+    text.split(',').map(|schema| unquoted(schema.trim())).filter(|it| !it.is_empty()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_of_functions() {
+        assert_eq!(
+            read_path(r#"public, "Odd ""one""", $user"#),
+            ["public", "Odd \"one\"", "$user"]
+        );
+        assert!(read_path("\"\"").is_empty());
+    }
+}

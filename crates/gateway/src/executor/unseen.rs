@@ -1,0 +1,320 @@
+//! Code on node 1 that the gateway does not see: what it has touched is asked before its effect counts.
+//!
+//! Owns: the two questions around such a statement, and what follows from the answer: nothing, a
+//! refusal of the whole statement, or settings and definitions that the rest of the cluster must learn.
+//! Never: decides which statements these are (the planner does).
+//! Start reading at [`Session::run_accounted`]; the questions are functions of the schema `tutti`.
+//!
+//! A transaction's locks on tables stay until its end, whatever took them: functions, dynamic SQL,
+//! checks. So what is locked behind the statement and was not before it, the statement has touched;
+//! for tables that were locked before, and for what was undone inside, the transaction's counters tell.
+
+use std::collections::BTreeSet;
+
+use tutti_sql::catalog::{NodeId, quote_literal};
+use tutti_sql::closure::Declaration;
+use tutti_sql::plan::{Access, Ddl, DdlScope, Plan, Planned, Unseen};
+use tutti_wire::error_fields::ErrorFields;
+
+use super::Done;
+use super::call::Call;
+use crate::failure::Failure;
+use crate::session::{Level, Mode, Session, is_scope_setting};
+
+/// How many names of settings a statement can bring with it.
+const CANDIDATES_MAX: usize = 200;
+
+/// What is accounted for at the moment.
+#[derive(Debug)]
+pub(crate) struct Accounting {
+    unseen: Unseen,
+    /// Names of settings that nobody lists, where settings matter.
+    names: Option<String>,
+    /// The first question has been asked.
+    marked: bool,
+    /// The statement itself changes the schema.
+    changes_schema: bool,
+}
+
+impl Session {
+    /// Carries out `run`, of which a part runs `unseen` on node 1.
+    pub(super) async fn run_accounted(
+        &mut self,
+        unseen: &Unseen,
+        planned: &Planned,
+        text: &str,
+        call: &Call,
+    ) -> Result<Done, Failure> {
+        self.begin_accounting(unseen, &planned.plan, text, call);
+        let ran = self.obey(planned, text, call).await;
+        let done = self.finish_accounting(ran).await?;
+        if matches!(planned.plan, Plan::DeclareCursor { .. }) {
+            // It runs when rows are fetched.
+            self.transaction.unseen = Some(Box::new(unseen.clone()));
+        }
+        Ok(done)
+    }
+
+    /// From here on what node 1 does for the statement is accounted for.
+    pub(crate) fn begin_accounting(
+        &mut self,
+        unseen: &Unseen,
+        plan: &Plan,
+        text: &str,
+        call: &Call,
+    ) {
+        if self.transaction.mode == Mode::None {
+            self.need_transaction();
+            if matches!(plan, Plan::Gather(_)) && self.level() == Level::ReadCommitted {
+                // The rows that are gathered and what the code reads are of one moment.
+                self.transaction.characteristics.isolation = Some("repeatable read".to_owned());
+            }
+        }
+        let names = unseen.sets.then(|| self.setting_names(text, call));
+        self.accounting = Some(Accounting {
+            unseen: unseen.clone(),
+            names,
+            marked: false,
+            changes_schema: matches!(plan, Plan::TemporaryDdl { .. } | Plan::Ddl(_)),
+        });
+    }
+
+    /// Asks what was touched, behind a statement that ended so.
+    pub(crate) async fn finish_accounting<T>(
+        &mut self,
+        ran: Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let accounting = self.accounting.take();
+        let done = ran?;
+        if let Some(accounting) = accounting.filter(|accounting| accounting.marked) {
+            self.settle_accounts(&accounting).await?;
+        }
+        Ok(done)
+    }
+
+    /// Before something is sent to `node`: the first question goes ahead of the statement there.
+    pub(super) async fn mark(&mut self, node: NodeId) -> Result<(), Failure> {
+        let Some(accounting) = self
+            .accounting
+            .as_mut()
+            .filter(|accounting| node == NodeId::HOME && !accounting.marked)
+        else {
+            return Ok(());
+        };
+        accounting.marked = true;
+        let sql =
+            format!("SELECT tutti.mark({}, {})", accounting.unseen.catches, accounting.names());
+        self.enlist(node, Access::Write).await?.put_silent(&sql);
+        Ok(())
+    }
+
+    async fn settle_accounts(&mut self, accounting: &Accounting) -> Result<(), Failure> {
+        let sql = format!(
+            "SELECT what, name, value FROM tutti.touched({}, {}, {})",
+            accounting.unseen.catches,
+            accounting.unseen.one_snapshot,
+            accounting.names()
+        );
+        let rows = self.enlist(NodeId::HOME, Access::Write).await?.query(&sql).await?;
+        let mut settings = Vec::new();
+        let (mut schema, mut temporary) = (false, false);
+        let mut shared = None;
+        let rows = rows.first();
+        for row in 0..rows.map_or(0, |rows| rows.rows.len()) {
+            let text = |column| rows.and_then(|rows| rows.text(row, column));
+            let (what, name, value) = (text(0), text(1).unwrap_or_default(), text(2));
+            match what {
+                Some(did @ ("reads" | "writes")) => {
+                    return Err(accounting.refusal(did, name, value.unwrap_or_default()));
+                }
+                Some("setting") => settings.push((name.to_owned(), value.map(str::to_owned))),
+                Some("schema") => schema = true,
+                Some("shared") => shared = Some(name.to_owned()),
+                Some("temporary") => temporary = true,
+                _ => (),
+            }
+        }
+        if schema && !accounting.changes_schema {
+            let shared = match self.catalog.home_by_default {
+                true => shared,
+                false if temporary => None,
+                false => Some("the schema, which all nodes share".to_owned()),
+            };
+            if let Some(changed) = shared {
+                return Err(accounting.schema_refusal(&changed));
+            }
+            if temporary {
+                self.must_anchor(NodeId::HOME)?;
+                self.transaction.scope_changed = true;
+            }
+            let ddl = Ddl {
+                creates: None,
+                may_drop: true,
+                touches_sequences: false,
+                scope: DdlScope::Home,
+            };
+            self.after_ddl(&ddl, &[]).await?;
+        }
+        self.spread_settings(settings).await
+    }
+
+    /// What code has set on node 1 holds on the transaction's other nodes too. How long it lasts, is
+    /// asked behind the transaction.
+    async fn spread_settings(
+        &mut self,
+        settings: Vec<(String, Option<String>)>,
+    ) -> Result<(), Failure> {
+        let mut names_change = false;
+        for (name, value) in settings {
+            let Some(value) = value else { continue };
+            names_change |= is_scope_setting(&name);
+            let sql = format!(
+                "SELECT pg_catalog.set_config({}, {}, true)",
+                quote_literal(&name),
+                quote_literal(&value)
+            );
+            let others = self.transaction.nodes.keys().copied().filter(|n| *n != NodeId::HOME);
+            for node in others.collect::<Vec<_>>() {
+                self.link(node).await?.put_silent(&sql);
+            }
+            self.transaction.push_setting(&sql, None);
+        }
+        if names_change {
+            self.transaction.scope_changed = true;
+            self.refresh_scope().await?;
+        }
+        Ok(())
+    }
+
+    /// Says of a function where it may run. One that may run anywhere is made where it is missing.
+    pub(super) async fn declare_function(
+        &mut self,
+        function: &str,
+        declared: Option<Declaration>,
+    ) -> Result<String, Failure> {
+        self.need_transaction();
+        let cast = if function.contains('(') { "regprocedure" } else { "regproc" };
+        let oid = format!("{}::pg_catalog.{cast}::pg_catalog.oid", quote_literal(function));
+        let kind = declared.map_or("NULL".to_owned(), |kind| quote_literal(kind.as_str()));
+        let sql = format!(
+            "SELECT tutti.declare(({oid})::pg_catalog.text, {kind}), \
+             pg_catalog.pg_get_functiondef({oid}), \
+             pg_catalog.format('%I.%I(%s)', n.nspname, p.proname, \
+                 pg_catalog.pg_get_function_identity_arguments(p.oid)) \
+             FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace \
+             WHERE p.oid = {oid}"
+        );
+        let rows = self.enlist(NodeId::HOME, Access::Write).await?.query(&sql).await?;
+        let text = |column| rows.first().and_then(|rows| rows.text(0, column)).unwrap_or_default();
+        let (signature, definition) = (text(0).to_owned(), text(1).to_owned());
+        let others = match declared {
+            Some(Declaration::Row | Declaration::Replicated) if !self.catalog.is_solo() => {
+                self.other_nodes()
+            }
+            _ => Vec::new(),
+        };
+        for node in others {
+            let sql = format!("SELECT pg_catalog.to_regprocedure({})", quote_literal(&signature));
+            let link = self.enlist(node, Access::Write).await?;
+            let found = link.query(&sql).await?;
+            if found.first().and_then(|rows| rows.text(0, 0)).is_none() {
+                link.query(&definition).await?;
+            }
+        }
+        let ddl =
+            Ddl { creates: None, may_drop: true, touches_sequences: false, scope: DdlScope::Home };
+        self.after_ddl(&ddl, &[]).await?;
+        Ok(match declared {
+            Some(kind) => format!("{signature} is declared '{}'", kind.as_str()),
+            None => format!("nothing is declared of {signature}"),
+        })
+    }
+
+    /// Settings with a dot that the statement may concern, as an SQL array.
+    fn setting_names(&mut self, text: &str, call: &Call) -> String {
+        let mut names: BTreeSet<String> = self.catalog.code.setting_names();
+        names.extend(tutti_sql::closure::dotted_names(text).take(CANDIDATES_MAX));
+        if let Call::Extended { arguments, .. } = call {
+            let values = arguments.values.iter().flatten();
+            let texts = values.filter_map(|value| std::str::from_utf8(value).ok());
+            let texts = texts.filter(|text| text.len() < 64);
+            names.extend(texts.flat_map(tutti_sql::closure::dotted_names).take(CANDIDATES_MAX));
+        }
+        // They are asked for again when the session is in no transaction any more.
+        self.note_settings(&names);
+        let names: Vec<_> = names.iter().map(|name| quote_literal(name)).collect();
+        format!("ARRAY[{}]::pg_catalog.text[]", names.join(", "))
+    }
+}
+
+impl Accounting {
+    fn names(&self) -> &str {
+        self.names.as_deref().unwrap_or("NULL")
+    }
+
+    fn refusal(&self, did: &str, table: &str, placement: &str) -> Failure {
+        let reason = self.unseen.reason.as_deref().unwrap_or("a function of this statement");
+        let code = code_of(reason);
+        if placement == "home" || (placement == "replicated" && did == "reads") {
+            return Failure::unsupported(
+                "this statement would see two moments of the cluster",
+                format!(
+                    "It brings rows of distributed tables together, and {code} has then read \
+                     {table}: at READ COMMITTED that is a later snapshot."
+                ),
+                "Begin the transaction with ISOLATION LEVEL REPEATABLE READ, or run the statement \
+                 outside of a transaction.",
+            );
+        }
+        let (message, detail) = match placement {
+            "replicated" => (
+                format!("{code} cannot write replicated table {table}"),
+                format!("It ran on node 1, whose copy alone it has changed: {reason}."),
+            ),
+            _ => (
+                format!("{code} cannot use distributed table {table}"),
+                format!("It ran on node 1, which has a part of the rows only: {reason}."),
+            ),
+        };
+        let hint = "Nothing was done. Send its statements from the client; or keep the tables that \
+                    it uses on node 1 (tutti_home). For a trigger whose tables have its row's key: \
+                    SELECT tutti_function('function', 'row').";
+        Failure::unsupported(message, detail, hint)
+    }
+
+    fn schema_refusal(&self, changed: &str) -> Failure {
+        let reason = self.unseen.reason.as_deref().unwrap_or("a function of this statement");
+        Failure::unsupported(
+            format!("{} cannot change {changed}", code_of(reason)),
+            format!("It ran on node 1 alone, and other nodes would differ: {reason}."),
+            "Nothing was done. Send the statements that change the schema from the client.",
+        )
+    }
+}
+
+/// `function f()` of `function f() reads …`.
+fn code_of(reason: &str) -> String {
+    let end = reason.find("() ").map_or(reason.len(), |end| end + 2);
+    match reason.strip_prefix("this DO block") {
+        Some(_) => "this DO block".to_owned(),
+        None => reason[..end].to_owned(),
+    }
+}
+
+/// Whose function call came as a message of the protocol.
+pub(crate) fn of_function_call() -> Unseen {
+    Unseen {
+        reason: Some("the function that was called has code that is not looked at".to_owned()),
+        sets: true,
+        catches: true,
+        one_snapshot: false,
+    }
+}
+
+/// For whoever cannot refuse before: nothing of a transaction's cursor may be read without being accounted for.
+pub(crate) fn cursor_of_unseen_code() -> Failure {
+    ErrorFields::error("0A000", "this cursor cannot be read by a message of the protocol")
+        .with(b'D', "Its query runs code that the gateway does not see.")
+        .with(b'H', "Use FETCH.")
+        .into()
+}

@@ -1,0 +1,122 @@
+//! Which of PostgreSQL's own functions are more than functions of their arguments.
+//!
+//! Owns: that list. A function is built in by its number (below 16384), never by its name alone.
+//! Never: looks at functions of users'.
+//! Start reading at [`classify`].
+
+use crate::catalog::Volatility;
+
+/// What a built-in function does beside giving a value.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum BuiltIn {
+    /// Nothing: any node may call it.
+    #[default]
+    Plain,
+    /// Its effect or answer is node 1's: sequences, advisory locks, large objects, the server itself.
+    Home,
+    /// It changes a setting.
+    Sets,
+    /// It runs SQL that it gets as text, or reads tables that it gets as names.
+    RunsSql,
+}
+
+/// Volatile functions that any node may call: a value of their own, or nothing that stays.
+const PLAIN_VOLATILE: [&str; 24] = [
+    "random",
+    "random_normal",
+    "gen_random_uuid",
+    "uuidv4",
+    "uuidv7",
+    "clock_timestamp",
+    "timeofday",
+    "pg_sleep",
+    "pg_sleep_for",
+    "pg_sleep_until",
+    "pg_trigger_depth",
+    "current_query",
+    "tsvector_update_trigger",
+    "tsvector_update_trigger_column",
+    "suppress_redundant_updates_trigger",
+    "unique_key_recheck",
+    "pg_event_trigger_ddl_commands",
+    "pg_event_trigger_dropped_objects",
+    "pg_event_trigger_table_rewrite_oid",
+    "pg_event_trigger_table_rewrite_reason",
+    "array_shuffle",
+    "array_sample",
+    "pg_relation_size",
+    "pg_table_size",
+];
+/// What runs SQL from a text, or reads what it gets the name of.
+const RUNS_SQL: [&str; 8] = [
+    "query_to_",
+    "cursor_to_",
+    "table_to_",
+    "schema_to_",
+    "database_to_",
+    "ts_stat",
+    "ts_rewrite",
+    "pg_restore_",
+];
+/// Functions that are not volatile, and yet tell of one server's state or session.
+const HOME_STABLE: [&str; 12] = [
+    "txid_",
+    "pg_current_xact_id",
+    "pg_current_snapshot",
+    "pg_export_snapshot",
+    "currval",
+    "lastval",
+    "lo_",
+    "pg_lock_status",
+    "pg_cursor",
+    "pg_listening_channels",
+    "pg_my_temp_schema",
+    "pg_prepared_",
+];
+
+/// What the built-in function `name` is. `volatility` is that of PostgreSQL's own catalog, which can
+/// be believed.
+pub fn classify(name: &str, volatility: Volatility) -> BuiltIn {
+    // Referential integrity, and what only the server itself can call.
+    if name.starts_with("RI_FKey_") || name.ends_with("_call_handler") {
+        return BuiltIn::Plain;
+    }
+    if RUNS_SQL.iter().any(|prefix| name.starts_with(prefix)) {
+        return BuiltIn::RunsSql;
+    }
+    if name == "set_config" {
+        return BuiltIn::Sets;
+    }
+    let is_home = match volatility {
+        Volatility::Volatile => !PLAIN_VOLATILE.contains(&name),
+        Volatility::Stable | Volatility::Immutable => {
+            HOME_STABLE.iter().any(|prefix| name.starts_with(prefix))
+        }
+    };
+    if is_home { BuiltIn::Home } else { BuiltIn::Plain }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_runs_sql_or_has_an_effect_is_not_plain() {
+        use Volatility::{Immutable, Stable, Volatile};
+        for (name, volatility, expected) in [
+            ("query_to_xml", Volatile, BuiltIn::RunsSql),
+            ("table_to_xml_and_xmlschema", Stable, BuiltIn::RunsSql),
+            ("ts_stat", Volatile, BuiltIn::RunsSql),
+            ("set_config", Volatile, BuiltIn::Sets),
+            ("nextval", Volatile, BuiltIn::Home),
+            ("pg_advisory_xact_lock", Volatile, BuiltIn::Home),
+            ("pg_create_restore_point", Volatile, BuiltIn::Home),
+            ("txid_current", Stable, BuiltIn::Home),
+            ("random", Volatile, BuiltIn::Plain),
+            ("now", Stable, BuiltIn::Plain),
+            ("lower", Immutable, BuiltIn::Plain),
+        ] {
+            assert_eq!(classify(name, volatility), expected, "{name}");
+        }
+    }
+}

@@ -1,0 +1,508 @@
+//! The search from a statement, or from a write to a table, through all code that may run.
+//!
+//! Every object is visited once for each search path under which it may run: a chain of any length
+//! costs what it is long. Names are looked up as PostgreSQL does, in the schemas of the path, but
+//! all overloads count, for types are not known here.
+//!
+//! Owns: what a name may mean, and what follows from what was reached. Never: stops at the first
+//! opaque piece: what may be set or undone counts of all.
+//! Start reading at [`Search::finish`].
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::body::{Body, Name, Words, certain_tokens, words_of};
+use super::{
+    Attached, AttachedKind, BuiltIn, Code, DECLARED_HOME, Declaration, FunctionCode, Reach, Reason,
+    Use,
+};
+use crate::catalog::{Catalog, NameScope, Placement, Relation, RelationKind};
+
+/// The first OID that a user's object can have.
+const FIRST_USER_OID: u32 = 16384;
+
+/// Whose code is searched.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Writing {
+    /// A statement's.
+    Statement,
+    /// What runs on a node with the rows that are written there.
+    Row,
+    /// What runs on every node, with each copy of the rows.
+    Copies,
+}
+
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+enum Item {
+    Function(u32),
+    Operator(u32),
+    /// Values of the type are looked at.
+    Seen(u32),
+    /// Such values are made.
+    Made(u32),
+    /// A relation's rows are looked at.
+    Rows(u32),
+    /// Statements of these kinds are made on a relation.
+    Written(u32, u8),
+}
+
+/// A search path, as an index in [`Search::paths`].
+type Path = usize;
+
+/// The path of the session.
+const SESSION: Path = 0;
+/// Names that PostgreSQL itself has written: whatever is not in `pg_catalog` is qualified.
+const EXACT: Path = 1;
+
+/// See the module's documentation.
+pub(crate) struct Search<'a> {
+    catalog: &'a Catalog,
+    code: &'a Code,
+    scope: &'a NameScope,
+    writing: Writing,
+    paths: Vec<Vec<String>>,
+    seen: HashSet<(Item, Path)>,
+    queue: Vec<(Item, Path)>,
+    reach: Reach,
+}
+
+impl<'a> Search<'a> {
+    pub(crate) fn new(catalog: &'a Catalog, scope: &'a NameScope, writing: Writing) -> Self {
+        let mut search = Self {
+            catalog,
+            code: &catalog.code,
+            scope,
+            writing,
+            paths: vec![scope.search_path.clone(), Vec::new()],
+            seen: HashSet::new(),
+            queue: Vec::new(),
+            reach: Reach::default(),
+        };
+        for uses in &search.code.everywhere {
+            search.add_use(uses, SESSION, None);
+        }
+        search
+    }
+
+    /// Adds a statement's own text.
+    pub(crate) fn text(&mut self, text: &str) {
+        // What the scanner cannot read, the grammar has refused; odd literals are the planner's.
+        match crate::statement::tokens::scan(text) {
+            Ok(tokens) => self.words(&words_of(&tokens), SESSION, None),
+            Err(_) => self.opaque("this statement", "cannot be read"),
+        }
+    }
+
+    /// Adds code that a statement brings with it: a DO.
+    pub(crate) fn block(&mut self, language: &str, text: &str) {
+        let body = match language {
+            "plpgsql" => Body::of_plpgsql(text),
+            other => Body::unreadable(&format!("is written in {other}")),
+        };
+        if certain_tokens(text).is_none() && body.opaque.is_none() {
+            self.opaque("this DO block", "cannot be read");
+        }
+        self.body(&body, SESSION, "this DO block");
+    }
+
+    /// Adds a read of a relation in the statement itself: where its rows are is the planner's affair.
+    pub(crate) fn read(&mut self, relation: &Arc<Relation>) {
+        self.push(Item::Rows(relation.oid), SESSION);
+        for column in &relation.columns {
+            self.push(Item::Seen(column.type_oid), SESSION);
+        }
+    }
+
+    /// Adds a write to a relation.
+    pub(crate) fn write(&mut self, relation: &Arc<Relation>, events: u8) {
+        self.push(Item::Written(relation.oid, events), SESSION);
+        self.make_rows(relation);
+    }
+
+    /// Adds what runs where rows of a relation are read from their text.
+    pub(crate) fn make_rows(&mut self, relation: &Arc<Relation>) {
+        for column in &relation.columns {
+            self.push(Item::Made(column.type_oid), SESSION);
+        }
+    }
+
+    /// Adds the default of a column.
+    pub(crate) fn default(&mut self, relation: &Relation, column: &str) {
+        let attached = self.code.attached.get(&relation.oid);
+        for attached in attached.into_iter().flatten() {
+            if attached.kind == AttachedKind::Default && attached.name == column {
+                self.add_attached(attached, SESSION);
+            }
+        }
+    }
+
+    /// Adds an object of a relation's.
+    pub(crate) fn attached(&mut self, attached: &Attached) {
+        self.add_attached(attached, SESSION);
+    }
+
+    /// Adds what any change of the schema runs.
+    pub(crate) fn event_triggers(&mut self) {
+        for trigger in &self.code.event_triggers {
+            self.add_attached(trigger, SESSION);
+        }
+    }
+
+    /// Adds what the statement has that only an effect on the session can have.
+    pub(crate) fn note_sets(&mut self) {
+        self.reach.sets = true;
+    }
+
+    /// Adds a reason of the caller's own.
+    pub(crate) fn opaque(&mut self, code: &str, does: &str) {
+        self.reach
+            .opaque
+            .get_or_insert_with(|| Reason { code: code.to_owned(), does: does.to_owned() });
+    }
+
+    /// Visits everything that can be reached.
+    pub(crate) fn finish(mut self) -> Reach {
+        while let Some((item, path)) = self.queue.pop() {
+            match item {
+                Item::Function(oid) => self.function(oid, path),
+                Item::Operator(oid) => {
+                    let code = self.code;
+                    if let Some(operator) = code.operators.get(&oid) {
+                        self.uses(&operator.uses, path, None);
+                    }
+                }
+                Item::Seen(oid) => self.type_parts(oid, path, false),
+                Item::Made(oid) => self.type_parts(oid, path, true),
+                Item::Rows(oid) => self.rows(oid, path),
+                Item::Written(oid, events) => self.written(oid, events, path),
+            }
+        }
+        self.reach
+    }
+
+    fn push(&mut self, item: Item, path: Path) {
+        if self.seen.insert((item, path)) {
+            self.queue.push((item, path));
+        }
+    }
+
+    fn uses(&mut self, uses: &[Use], path: Path, of: Option<&str>) {
+        for uses in uses {
+            self.add_use(uses, path, of);
+        }
+    }
+
+    /// `of`: the code that uses it; `None` for what belongs to the statement, or has no name.
+    fn add_use(&mut self, uses: &Use, path: Path, of: Option<&str>) {
+        match uses {
+            Use::Function(oid) if *oid < FIRST_USER_OID => {
+                if let Some((name, class)) = self.code.built_in.by_oid.get(oid) {
+                    let of = of.map_or_else(|| format!("function {name}()"), str::to_owned);
+                    self.built_in(name, *class, Some(&of));
+                }
+            }
+            Use::Function(oid) => self.push(Item::Function(*oid), path),
+            Use::Operator(oid) => self.push(Item::Operator(*oid), path),
+            Use::Type(oid) => self.push(Item::Made(*oid), path),
+            Use::Relation(schema, name) => {
+                let found = self.catalog.relations.get(schema).and_then(|all| all.get(name));
+                self.relation(found.cloned().as_ref(), name, path, of);
+            }
+        }
+    }
+
+    fn function(&mut self, oid: u32, path: Path) {
+        let code = self.code;
+        let Some(function) = code.functions.get(&oid) else {
+            // Newer than the catalog.
+            return self.opaque("a function", "is not known yet");
+        };
+        let name = name_of(function);
+        if function.declared.is_some() {
+            self.reach.leaves |= function.body.opaque.is_some();
+            self.reach.sets |= function.body.sets && self.writing == Writing::Statement;
+        }
+        match (function.declared, self.writing) {
+            (Some(Declaration::Row), Writing::Row | Writing::Copies) => return,
+            (Some(Declaration::Row), Writing::Statement) => {
+                return self.opaque(&name, "is declared 'row': it may run beside its row only");
+            }
+            (Some(Declaration::Replicated), _) => {
+                self.reach.reads.insert(format!("what {name} reads"));
+                return;
+            }
+            (Some(Declaration::Home), _) => self.opaque(&name, DECLARED_HOME),
+            (None, _) => (),
+        }
+        let path = match &function.path {
+            Some(own) => self.path_of(own),
+            None => path,
+        };
+        for of in &function.types {
+            self.push(Item::Made(*of), path);
+        }
+        self.uses(&function.uses, path, Some(&name));
+        self.body(&function.body, path, &name);
+    }
+
+    fn path_of(&mut self, own: &[String]) -> Path {
+        let mut wanted: Vec<String> = own.to_vec();
+        if own.iter().any(|schema| schema == "$user") {
+            // Whose schema that is, is known of the session only.
+            wanted.extend(self.paths[SESSION].iter().cloned());
+        }
+        let known = self.paths.iter().skip(EXACT + 1).position(|path| *path == wanted);
+        known.map_or_else(
+            || {
+                self.paths.push(wanted);
+                self.paths.len() - 1
+            },
+            |position| position + EXACT + 1,
+        )
+    }
+
+    fn body(&mut self, body: &Body, path: Path, of: &str) {
+        self.reach.sets |= body.sets;
+        self.reach.catches |= body.catches;
+        if body.commits {
+            self.reach.commits.get_or_insert_with(|| of.to_owned());
+        }
+        if let Some(does) = &body.opaque {
+            self.opaque(of, does);
+        }
+        self.words(&body.words, path, Some(of));
+        for read in &body.reads {
+            let is_temporary = read.schema.is_none() && self.scope.temporary.contains(&read.name);
+            if is_temporary {
+                self.opaque(of, &format!("reads the temporary table \"{}\"", read.name));
+                continue;
+            }
+            let found = match &read.schema {
+                Some(schema) => {
+                    self.catalog.relations.get(schema).and_then(|all| all.get(&read.name))
+                }
+                None => self.paths[path]
+                    .iter()
+                    .find_map(|schema| self.catalog.relations.get(schema)?.get(&read.name)),
+            };
+            if found.is_some() || !read.may_be_with {
+                self.relation(found.cloned().as_ref(), &read.name, path, Some(of));
+            }
+        }
+    }
+
+    /// A relation that code reads, or the statement where `of` is `None`.
+    fn relation(
+        &mut self,
+        relation: Option<&Arc<Relation>>,
+        name: &str,
+        path: Path,
+        of: Option<&str>,
+    ) {
+        let Some(of) = of else {
+            if let Some(relation) = relation {
+                self.read(relation);
+            }
+            return;
+        };
+        let Some(relation) = relation else {
+            return self.opaque(of, &format!("reads \"{name}\", which is node 1's"));
+        };
+        self.push(Item::Rows(relation.oid), path);
+        for column in &relation.columns {
+            self.push(Item::Seen(column.type_oid), path);
+        }
+        match (&relation.kind, &relation.placement) {
+            (RelationKind::View { .. }, _) => self.view_of(relation.oid, path, of),
+            (RelationKind::Table | RelationKind::MaterializedView, Placement::Replicated) => {
+                self.reach.reads.insert(relation.sql_name());
+            }
+            (_, placement) => {
+                let what = if placement.is_distributed() { "distributed table" } else { "table" };
+                self.opaque(of, &format!("reads the {what} {}", relation.sql_name()));
+            }
+        }
+    }
+
+    /// What a view reads, where code reads the view.
+    fn view_of(&mut self, view: u32, path: Path, of: &str) {
+        let code = self.code;
+        for attached in code.attached.get(&view).into_iter().flatten() {
+            if attached.kind == AttachedKind::View
+                && self.seen.insert((Item::Written(view, 0), path))
+            {
+                self.uses(&attached.uses, path, Some(of));
+            }
+        }
+    }
+
+    fn rows(&mut self, relation: u32, path: Path) {
+        let code = self.code;
+        for attached in code.attached.get(&relation).into_iter().flatten() {
+            match attached.kind {
+                AttachedKind::Policy | AttachedKind::Index => self.add_attached(attached, path),
+                // The statement reads what its view reads.
+                AttachedKind::View => self.uses(&attached.uses, path, None),
+                _ => (),
+            }
+        }
+    }
+
+    fn written(&mut self, relation: u32, events: u8, path: Path) {
+        let code = self.code;
+        for attached in code.attached.get(&relation).into_iter().flatten() {
+            if attached.runs_for(events) {
+                self.add_attached(attached, path);
+            }
+        }
+        for other in code.written_with.get(&relation).into_iter().flatten() {
+            if other.by & events != 0 {
+                let event = if other.as_event == 0 { events } else { other.as_event };
+                self.push(Item::Written(other.relation, event), path);
+            }
+        }
+    }
+
+    fn add_attached(&mut self, attached: &Attached, path: Path) {
+        let name = format!("{} \"{}\"", attached.kind.word(), attached.name);
+        if attached.kind == AttachedKind::Rule && attached.uses.iter().any(is_relation) {
+            self.opaque(&name, "runs a statement of its own");
+        }
+        self.uses(&attached.uses, path, Some(&name));
+    }
+
+    fn type_parts(&mut self, oid: u32, path: Path, is_made: bool) {
+        let code = self.code;
+        let oid = code.elements.get(&oid).copied().unwrap_or(oid);
+        let Some(of) = code.types.get(&oid) else { return };
+        let name = format!("type \"{}\"", of.name);
+        self.uses(&of.seen, path, Some(&name));
+        if is_made {
+            self.uses(&of.made, path, Some(&name));
+        }
+        for part in &of.parts {
+            self.push(if is_made { Item::Made(*part) } else { Item::Seen(*part) }, path);
+        }
+    }
+
+    // Names
+
+    fn words(&mut self, words: &Words, path: Path, of: Option<&str>) {
+        for name in &words.names {
+            self.name(name, path, of);
+        }
+        let code = self.code;
+        for (schema, name) in &words.operators {
+            for oid in code.operator_names.get(name).into_iter().flatten() {
+                let is_meant = code.operators.get(oid).is_some_and(|operator| match schema {
+                    Some(schema) => *schema == operator.schema,
+                    None => self.sees(path, &operator.schema),
+                });
+                if is_meant {
+                    self.push(Item::Operator(*oid), path);
+                }
+            }
+        }
+    }
+
+    fn name(&mut self, name: &Name, path: Path, of: Option<&str>) {
+        let code = self.code;
+        if name.before.as_deref().is_some_and(|before| before.starts_with("pg_temp")) {
+            self.opaque(of.unwrap_or("this statement"), "uses temporary objects");
+        }
+        let may_be_schema = |schema: &str| name.before.as_deref() == Some(schema);
+        for oid in code.function_names.get(&name.name).into_iter().flatten() {
+            let Some(function) = code.functions.get(oid) else { continue };
+            let is_visible = self.sees(path, &function.schema);
+            // `t.f` calls f if t has no such column.
+            let is_column_like = name.before.is_some() && function.takes_one && is_visible;
+            let is_meant = may_be_schema(&function.schema)
+                || is_column_like
+                || (name.before.is_none() && name.called && is_visible);
+            if is_meant {
+                self.push(Item::Function(*oid), path);
+            }
+        }
+        for oid in code.type_names.get(&name.name).into_iter().flatten() {
+            let Some(of) = code.types.get(oid) else { continue };
+            let is_visible = name.before.is_none() && self.sees(path, &of.schema);
+            if is_visible || may_be_schema(&of.schema) {
+                self.push(Item::Made(*oid), path);
+            }
+        }
+        let may_be_built_in = name.before.as_deref().is_none_or(|before| before == "pg_catalog");
+        if name.called && may_be_built_in {
+            let class = code.built_in.of_name(&name.name);
+            self.built_in(&name.name, class, of);
+        }
+    }
+
+    /// A call of a built-in function, in the statement itself where `of` is `None`.
+    fn built_in(&mut self, name: &str, class: BuiltIn, of: Option<&str>) {
+        match (class, of) {
+            (BuiltIn::Plain, _) | (BuiltIn::Home, None) => (),
+            (BuiltIn::Sets, None) => self.reach.sets = true,
+            (BuiltIn::RunsSql, None) => {
+                self.reach.sets = true;
+                self.opaque(&format!("function {name}()"), "runs SQL that it gets as text");
+            }
+            // Whoever listens, listens on all nodes.
+            (_, Some(_)) if name == "pg_notify" && self.writing == Writing::Row => {
+                self.reach.leaves = true;
+            }
+            (class, Some(of)) => {
+                self.reach.sets |= class != BuiltIn::Home;
+                self.opaque(of, &format!("calls {name}()"));
+            }
+        }
+    }
+
+    fn sees(&self, path: Path, schema: &str) -> bool {
+        schema == "pg_catalog"
+            || schema.starts_with("pg_temp_")
+            || self.paths[path].iter().any(|known| known == schema)
+    }
+}
+
+impl Code {
+    /// A BEFORE trigger of a relation that may give a row another value of `column`, and its function.
+    pub(crate) fn key_changer(&self, relation: u32, column: &str) -> Option<(&str, String)> {
+        let triggers = self.attached.get(&relation)?.iter().filter(|it| it.changes_row);
+        triggers.flat_map(|trigger| trigger.uses.iter().map(move |uses| (trigger, uses))).find_map(
+            |(trigger, uses)| match uses {
+                Use::Function(oid) => {
+                    let function = self.functions.get(oid)?;
+                    let changes = function.body.may_assign(column);
+                    changes.then(|| (trigger.name.as_str(), name_of(function)))
+                }
+                _ => None,
+            },
+        )
+    }
+
+    /// The partitions and children of a relation, and itself.
+    pub(crate) fn with_children(&self, relation: u32) -> Vec<u32> {
+        let mut found = vec![relation];
+        let mut at = 0;
+        while let Some(of) = found.get(at).copied() {
+            at += 1;
+            for other in self.written_with.get(&of).into_iter().flatten() {
+                if other.as_event == 0 && !found.contains(&other.relation) {
+                    found.push(other.relation);
+                }
+            }
+        }
+        found
+    }
+}
+
+fn is_relation(uses: &Use) -> bool {
+    matches!(uses, Use::Relation(..))
+}
+
+fn name_of(function: &FunctionCode) -> String {
+    match function.schema.as_str() {
+        "public" => format!("function {}()", function.name),
+        schema => format!("function {schema}.{}()", function.name),
+    }
+}

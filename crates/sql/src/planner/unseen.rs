@@ -1,0 +1,507 @@
+//! Code that a statement may run and does not show: what it means for the statement's plan.
+//!
+//! Owns: from where the search through such code begins for each kind of statement, and the rule that
+//! opaque code runs on node 1, accounted for, or not at all. Enforced in one place, [`settle`],
+//! behind whatever the planner has chosen.
+//! Never: reads a body (`closure` does).
+//! Start reading at [`of_statement`], then [`settle`].
+
+use std::sync::Arc;
+
+use pg_query::NodeEnum;
+use pg_query::protobuf::{AlterTableType, Node, ObjectType, RangeVar};
+
+use super::utility::{option, option_text};
+use super::{Context, walk};
+use crate::catalog::{Catalog, NameScope, Placement, Relation, RelationKind};
+use crate::closure::{Reach, Reason, Search, Writing, events};
+use crate::plan::{
+    Collect, CopyToPlan, DdlScope, Gather, InsertSource, NodeChoice, Plan, Planned, RunOn, Unseen,
+};
+use crate::refusal::Refusal;
+use crate::statement::Statement;
+
+/// What code the statement itself can reach, on whatever node: its expressions, and what belongs to
+/// the tables that it names. What belongs to rows that are written on several nodes is not here
+/// ([`refuse_unsafe_code`]).
+pub(super) fn of_statement(statement: &Statement, context: &Context<'_>) -> Reach {
+    let mut search = Search::new(context.catalog, context.scope, Writing::Statement);
+    add_statement(&statement.tree, &statement.text, context, &mut search);
+    search.finish()
+}
+
+fn add_statement(tree: &NodeEnum, text: &str, context: &Context<'_>, search: &mut Search<'_>) {
+    let inner = match tree {
+        NodeEnum::SelectStmt(_)
+        | NodeEnum::InsertStmt(_)
+        | NodeEnum::UpdateStmt(_)
+        | NodeEnum::DeleteStmt(_)
+        | NodeEnum::MergeStmt(_) => Some(tree),
+        NodeEnum::ExplainStmt(explain) => inner(explain.query.as_deref()),
+        NodeEnum::DeclareCursorStmt(declare) => inner(declare.query.as_deref()),
+        NodeEnum::CreateTableAsStmt(create) => inner(create.query.as_deref()),
+        NodeEnum::CopyStmt(copy) => {
+            search.text(text);
+            if let Some(relation) = copy.relation.as_ref().and_then(|it| context.relation(it)) {
+                search.read(relation);
+                if copy.is_from && stays_home(relation) {
+                    search.write(relation, events::INSERT);
+                    add_defaults(relation, search);
+                }
+            }
+            inner(copy.query.as_deref())
+        }
+        NodeEnum::CallStmt(_) => {
+            search.text(text);
+            None
+        }
+        NodeEnum::DoStmt(code) => {
+            let body = option(&code.args, "as").and_then(option_text).unwrap_or_default();
+            let language = option(&code.args, "language").and_then(option_text);
+            search.block(language.as_deref().unwrap_or("plpgsql"), &body);
+            None
+        }
+        NodeEnum::AlterTableStmt(alter) => {
+            // A default by itself runs nothing yet; the rest looks at the rows that are there.
+            let runs = |command: &Node| match &command.node {
+                Some(NodeEnum::AlterTableCmd(command)) => matches!(
+                    command.subtype(),
+                    AlterTableType::AtAddColumn
+                        | AlterTableType::AtAddConstraint
+                        | AlterTableType::AtAlterColumnType
+                        | AlterTableType::AtSetExpression
+                ),
+                _ => false,
+            };
+            if alter.cmds.iter().any(runs) {
+                search.text(text);
+            }
+            None
+        }
+        NodeEnum::IndexStmt(_) => {
+            search.text(text);
+            None
+        }
+        NodeEnum::RefreshMatViewStmt(refresh) => {
+            if let Some(view) = refresh.relation.as_ref().and_then(|it| context.relation(it)) {
+                search.read(view);
+            }
+            None
+        }
+        _ => None,
+    };
+    if let Some(tree) = inner {
+        search.text(text);
+        add_tree(tree, context, search);
+    }
+}
+
+fn inner(node: Option<&Node>) -> Option<&NodeEnum> {
+    node.and_then(|node| node.node.as_ref())
+}
+
+/// Adds the relations of a query or a change of rows, and what belongs to them.
+fn add_tree(tree: &NodeEnum, context: &Context<'_>, search: &mut Search<'_>) {
+    match tree {
+        NodeEnum::RangeVar(range) => {
+            if let Some(relation) = context.relation(range) {
+                search.read(relation);
+            }
+        }
+        NodeEnum::InsertStmt(insert) => {
+            let mut fired = events::INSERT;
+            if insert.on_conflict_clause.is_some() {
+                fired |= events::UPDATE;
+            }
+            add_target(insert.relation.as_ref(), fired, context, search);
+        }
+        NodeEnum::UpdateStmt(update) => {
+            add_target(update.relation.as_ref(), events::UPDATE, context, search);
+        }
+        NodeEnum::DeleteStmt(delete) => {
+            add_target(delete.relation.as_ref(), events::DELETE, context, search);
+        }
+        NodeEnum::MergeStmt(merge) => {
+            add_target(merge.relation.as_ref(), events::ALL, context, search);
+        }
+        _ => (),
+    }
+    walk::read::children(tree, &mut |child: &Node| {
+        if let Some(child) = &child.node {
+            add_tree(child, context, search);
+        }
+    });
+}
+
+fn add_target(range: Option<&RangeVar>, fired: u8, context: &Context<'_>, search: &mut Search<'_>) {
+    let Some(range) = range else { return };
+    let Some(relation) = context.relation(range) else {
+        let is_settings =
+            range.relname == "pg_settings" && matches!(&*range.schemaname, "" | "pg_catalog");
+        if is_settings {
+            search.note_sets();
+        }
+        return;
+    };
+    search.read(relation);
+    if fired & events::INSERT != 0 {
+        add_defaults(relation, search);
+    }
+    if stays_home(relation) {
+        add_writes(relation, fired, context, search, 0);
+    }
+}
+
+/// Adds what a write to a relation of node 1 runs; that to a view is one to what it reads.
+fn add_writes(
+    relation: &Arc<Relation>,
+    fired: u8,
+    context: &Context<'_>,
+    search: &mut Search<'_>,
+    depth: usize,
+) {
+    search.write(relation, fired);
+    if !matches!(relation.kind, RelationKind::View { .. }) || 32 < depth {
+        return;
+    }
+    for (schema, name) in context.catalog.code.read_by_view(relation.oid) {
+        let table = context.catalog.relations.get(schema).and_then(|tables| tables.get(name));
+        if let Some(table) = table {
+            add_writes(table, fired, context, search, depth + 1);
+        }
+    }
+}
+
+/// Defaults are computed before the rows are placed where they cannot be computed anywhere.
+fn add_defaults(relation: &Arc<Relation>, search: &mut Search<'_>) {
+    for column in &relation.columns {
+        if column.default.is_some() && !column.generated {
+            search.default(relation, &column.name);
+        }
+    }
+}
+
+/// Whether what a write to it runs is run on node 1 alone. (A view's own rows are nowhere.)
+fn stays_home(relation: &Relation) -> bool {
+    relation.placement == Placement::Home
+}
+
+/// Whether a column's default cannot be computed on any node.
+pub(super) fn default_is_opaque(relation: &Relation, column: &str, context: &Context<'_>) -> bool {
+    let mut search = Search::new(context.catalog, context.scope, Writing::Row);
+    search.default(relation, column);
+    !search.finish().is_transparent()
+}
+
+/// Refuses a default that must be computed on node 1 and accounted for there, where nothing asks.
+pub(super) fn refuse_opaque_default(
+    relation: &Relation,
+    column: usize,
+    context: &Context<'_>,
+) -> Result<(), Refusal> {
+    let mut search = Search::new(context.catalog, context.scope, Writing::Statement);
+    search.default(relation, &relation.columns[column].name);
+    search.finish().opaque.map_or(Ok(()), |reason| Err(refusal(&reason)))
+}
+
+/// What runs with the rows of a relation where they are written.
+fn of_rows(relation: &Arc<Relation>, fired: u8, context: &Context<'_>) -> Reach {
+    let writing = match relation.placement {
+        Placement::Replicated => Writing::Copies,
+        _ => Writing::Row,
+    };
+    let mut search = Search::new(context.catalog, context.scope, writing);
+    search.write(relation, fired);
+    search.finish()
+}
+
+/// Whether writing a relation may leave something in the session that only its node knows.
+pub(super) fn leaves_anything(relation: &Arc<Relation>, context: &Context<'_>) -> bool {
+    let reach = of_rows(relation, events::ALL, context);
+    reach.leaves || reach.opaque.is_some() || reach.sets
+}
+
+/// Refuses a write that would run code where the rows are, on several nodes, which no single node
+/// can run, or which may move a row away from where it belongs.
+pub(super) fn refuse_unsafe_code(
+    relation: &Arc<Relation>,
+    fired: u8,
+    context: &Context<'_>,
+) -> Result<(), Refusal> {
+    if context.catalog.is_solo() || relation.placement == Placement::Home {
+        return Ok(());
+    }
+    if let Placement::Hash { key, .. } = relation.placement
+        && fired & (events::INSERT | events::UPDATE) != 0
+    {
+        let key = &relation.columns[key].name;
+        let code = &context.catalog.code;
+        let mut tables = code.with_children(relation.oid).into_iter();
+        if let Some((trigger, function)) = tables.find_map(|oid| code.key_changer(oid, key)) {
+            return Err(Refusal::unsupported(
+                format!("writing to {} would fire \"{trigger}\"", relation.sql_name()),
+                format!(
+                    "It runs {function} before the row is stored, which may give the distribution \
+                     key \"{key}\" another value: the row would be on the wrong node."
+                ),
+                "Let the client give the key its value, and the trigger return NEW as it is.",
+            ));
+        }
+    }
+    let Some(reason) = of_rows(relation, fired, context).opaque else { return Ok(()) };
+    let culprit = culprit(relation, fired, context);
+    Err(Refusal::unsupported(
+        format!("writing to {} would fire {culprit}", relation.sql_name()),
+        format!(
+            "It runs inside the node that has the row, which sees its own rows only: {reason}."
+        ),
+        hint(&reason, "row"),
+    ))
+}
+
+/// The object of a relation's whose code is opaque, or what is written with it.
+fn culprit(relation: &Arc<Relation>, fired: u8, context: &Context<'_>) -> String {
+    let code = &context.catalog.code;
+    let objects = code.attached_to(relation.oid).iter().filter(|it| it.runs_for(fired));
+    for object in objects {
+        let mut search = Search::new(context.catalog, context.scope, Writing::Row);
+        search.attached(object);
+        if search.finish().opaque.is_some() {
+            return format!("\"{}\"", object.name);
+        }
+    }
+    match code.written_with(relation.oid).first() {
+        Some(other) => format!("code of \"{}\", which is written with it", other.name),
+        None => "code of its columns' types".to_owned(),
+    }
+}
+
+/// Puts into the plan what has to be accounted for when it runs, and refuses what no plan can run rightly.
+///
+/// Requires: `context.opaque` is the reason in `reach`.
+pub(super) fn settle(
+    planned: &mut Planned,
+    statement: &Statement,
+    reach: &Reach,
+    context: &Context<'_>,
+) -> Result<(), Refusal> {
+    if context.catalog.is_solo() {
+        return Ok(());
+    }
+    refuse_gathering_types(&planned.plan, context)?;
+    if matches!(planned.plan, Plan::Ddl(_) | Plan::CreateTableAs { .. })
+        && fires_event_triggers(&statement.tree)
+    {
+        let mut search = Search::new(context.catalog, context.scope, Writing::Row);
+        search.event_triggers();
+        if let Some(reason) = search.finish().opaque {
+            return Err(Refusal::unsupported(
+                "this change of the schema would fire an event trigger on every node",
+                format!("Each node would run it for itself: {reason}."),
+                hint(&reason, "row"),
+            ));
+        }
+    }
+    if let (Some(code), Some(reason)) = (&reach.commits, &reach.opaque) {
+        let is_call = matches!(statement.tree, NodeEnum::CallStmt(_));
+        if is_call && reason.is_declared_home() {
+            // What it commits cannot be taken back: nothing is asked.
+            return Ok(());
+        }
+        return Err(Refusal::unsupported(
+            format!("{code} cannot commit here"),
+            format!(
+                "What it has done until then could not be taken back, and nobody can tell what that is: {reason}."
+            ),
+            "Let it end without COMMIT; or, if it touches tables of node 1 only, declare the \
+             procedure: SELECT tutti_function('procedure', 'home').",
+        ));
+    }
+    let gathers = context.collects_replicated && gathers(&planned.plan);
+    if gathers && let Some(read) = reach.reads.first() {
+        return Err(two_snapshots(read));
+    }
+    if reach.opaque.is_none() && !reach.sets {
+        return Ok(());
+    }
+    let unseen = Unseen {
+        reason: reach.opaque.as_ref().map(ToString::to_string),
+        sets: reach.sets,
+        catches: reach.catches,
+        one_snapshot: gathers,
+    };
+    let holds =
+        matches!(&statement.tree, NodeEnum::DeclareCursorStmt(it) if it.options & 0x20 != 0);
+    let is_accounted_for = !holds && account_for(planned, &unseen);
+    match &reach.opaque {
+        Some(reason) if !is_accounted_for => Err(refusal(reason)),
+        _ => Ok(()),
+    }
+}
+
+/// A gathered statement at READ COMMITTED whose last step would read more, later.
+fn two_snapshots(read: &str) -> Refusal {
+    Refusal::unsupported(
+        "this statement would see two moments of the cluster",
+        format!(
+            "It brings rows of distributed tables together, and code that it calls then reads \
+             {read}: at READ COMMITTED that is a later snapshot."
+        ),
+        "Begin the transaction with ISOLATION LEVEL REPEATABLE READ, or run the statement outside \
+         of a transaction.",
+    )
+}
+
+/// What is said of opaque code that cannot run on node 1 for this statement.
+pub(super) fn refusal(reason: &Reason) -> Refusal {
+    Refusal::unsupported(
+        format!("{} cannot run on one node", reason.code),
+        format!("It {}, and a node sees only its own rows.", reason.does),
+        hint(reason, "replicated"),
+    )
+}
+
+/// What to do about opaque code.
+fn hint(reason: &Reason, declaration: &str) -> String {
+    match reason.code.strip_prefix("function ").and_then(|it| it.strip_suffix("()")) {
+        Some(function) => format!(
+            "Send its statements from the client; or, if all that it touches {}, say so: SELECT \
+             tutti_function('{function}', '{declaration}').",
+            match declaration {
+                "row" => "belongs to the row's key",
+                _ => "are replicated tables that it reads",
+            }
+        ),
+        None => "Drop it, or send the statements that it stands for from the client.".to_owned(),
+    }
+}
+
+/// Notes where in the plan the code runs; false if that is not on node 1 alone.
+fn account_for(planned: &mut Planned, unseen: &Unseen) -> bool {
+    let is_home = |run_on: &RunOn| matches!(run_on, RunOn::One(NodeChoice::Home));
+    match &mut planned.plan {
+        Plan::One { node: NodeChoice::Home, otherwise: None, .. }
+        | Plan::TemporaryDdl { .. }
+        | Plan::Explain { .. }
+        | Plan::Cursor { .. } => (),
+        Plan::Ddl(ddl) if ddl.scope == DdlScope::Home => (),
+        Plan::Gather(gather) if is_home(&gather.run_on) => (),
+        Plan::CopyTo(copy) => match &copy.plan {
+            CopyToPlan::One(NodeChoice::Home) => (),
+            CopyToPlan::Gather(gather) if is_home(&gather.run_on) => (),
+            _ => return false,
+        },
+        Plan::DeclareCursor { query, .. } => {
+            let mut query = (**query).clone();
+            if !account_for(&mut query, unseen) {
+                return false;
+            }
+        }
+        Plan::Insert(insert) => match &mut insert.source {
+            InsertSource::Select { plan, .. } => return account_for(plan, unseen),
+            InsertSource::Values { .. } => return false,
+        },
+        // Its query is planned again when it is run.
+        Plan::CreateTableAs { .. } => return true,
+        _ => return false,
+    }
+    planned.unseen = Some(Box::new(unseen.clone()));
+    true
+}
+
+/// Rows that are gathered are made anew, which checks the domains of their columns again.
+fn refuse_gathering_types(plan: &Plan, context: &Context<'_>) -> Result<(), Refusal> {
+    for collect in collects(plan) {
+        let mut search = Search::new(context.catalog, context.scope, Writing::Row);
+        search.make_rows(&collect.relation);
+        if let Some(reason) = search.finish().opaque {
+            return Err(Refusal::unsupported(
+                format!("rows of {} cannot be brought to one node", collect.relation.sql_name()),
+                format!("The type of a column would be checked anew there: {reason}."),
+                hint(&reason, "replicated"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn collects(plan: &Plan) -> &[Collect] {
+    gather_of(plan).map_or(&[], |gather| &gather.collects)
+}
+
+fn gather_of(plan: &Plan) -> Option<&Gather> {
+    match plan {
+        Plan::Gather(gather) | Plan::TemporaryDdl { gather: Some(gather) } => Some(gather),
+        Plan::CopyTo(copy) => match &copy.plan {
+            CopyToPlan::Gather(gather) => Some(gather),
+            _ => None,
+        },
+        Plan::One { otherwise: Some(of), .. }
+        | Plan::DeclareCursor { query: of, .. }
+        | Plan::Explain { of, .. } => gather_of(&of.plan),
+        Plan::Insert(insert) => match &insert.source {
+            InsertSource::Select { plan, .. } => gather_of(&plan.plan),
+            InsertSource::Values { .. } => None,
+        },
+        _ => None,
+    }
+}
+
+/// Whether rows come from several snapshots at READ COMMITTED.
+fn gathers(plan: &Plan) -> bool {
+    !collects(plan).is_empty()
+}
+
+/// Roles, databases and event triggers themselves fire none.
+fn fires_event_triggers(tree: &NodeEnum) -> bool {
+    let is_event_trigger = |object: ObjectType| object == ObjectType::ObjectEventTrigger;
+    match tree {
+        NodeEnum::CreateEventTrigStmt(_)
+        | NodeEnum::AlterEventTrigStmt(_)
+        | NodeEnum::CreateRoleStmt(_)
+        | NodeEnum::AlterRoleStmt(_)
+        | NodeEnum::AlterRoleSetStmt(_)
+        | NodeEnum::DropRoleStmt(_)
+        | NodeEnum::GrantRoleStmt(_)
+        | NodeEnum::AlterDatabaseStmt(_)
+        | NodeEnum::AlterDatabaseSetStmt(_)
+        | NodeEnum::AlterSystemStmt(_) => false,
+        NodeEnum::DropStmt(drop) => !is_event_trigger(drop.remove_type()),
+        _ => true,
+    }
+}
+
+/// Checks the policies of all tables that other nodes have a part of: each node applies them for
+/// itself, to every statement.
+///
+/// Errors: 0A000 for the first that a node cannot apply.
+pub fn check_policies(catalog: &Catalog) -> Result<(), Refusal> {
+    if catalog.is_solo() {
+        return Ok(());
+    }
+    let scope = NameScope { search_path: vec!["public".to_owned()], ..NameScope::default() };
+    let mut tables: Vec<_> =
+        catalog.relations.values().flat_map(|tables| tables.values()).collect();
+    tables.retain(|table| {
+        table.placement != Placement::Home && !matches!(table.kind, RelationKind::View { .. })
+    });
+    tables.sort_by_key(|table| (&table.schema, &table.name));
+    for table in tables {
+        for policy in catalog.code.policies_of(table.oid) {
+            let mut search = Search::new(catalog, &scope, Writing::Row);
+            search.attached(policy);
+            if let Some(reason) = search.finish().opaque {
+                return Err(Refusal::unsupported(
+                    format!(
+                        "policy \"{}\" of table \"{}\" cannot be enforced",
+                        policy.name, table.name
+                    ),
+                    format!("Each node would ask it of its own rows: {reason}."),
+                    "Make the tables that the condition refers to REPLICATED, and declare functions \
+                     that read nothing else: SELECT tutti_function('f', 'replicated').",
+                ));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,423 @@
+//! Code that the gateway does not see, reached by every kind of object: the answer is one PostgreSQL's
+//! or 0A000, copies stay equal, and no setting reaches another session.
+//!
+//! The cases are made: what a function does, through how many functions it is reached, what object
+//! calls it, and how the statement comes.
+
+use anyhow::{Context as _, Result, bail, ensure};
+use tutti_gateway::{Config, DefaultDistribution, PoolConfig};
+use tutti_tests::answer::{Answer, Outcome};
+use tutti_tests::client::{Client, Endpoint, Flight, Request};
+use tutti_tests::gateway::{TestCluster, config};
+use tutti_tests::servers;
+
+/// What a function does: its name, and a body in PL/pgSQL that returns a number.
+const DEEDS: [(&str, &str); 7] = [
+    ("computes", "RETURN x + 1;"),
+    ("reads_spread", "RETURN (SELECT count(*) FROM public.h WHERE id <= x);"),
+    ("reads_copy", "RETURN (SELECT count(*) FROM public.r);"),
+    ("writes_copy", "UPDATE public.r SET v = v + 1; RETURN 1;"),
+    ("writes_home", "UPDATE public.l SET v = v + 1; RETURN (SELECT sum(v) FROM public.l);"),
+    ("sets", "PERFORM pg_catalog.set_config('app.tenant', '7', false); RETURN 7;"),
+    (
+        "builds",
+        "DECLARE n int; BEGIN EXECUTE 'SELECT count(*) FROM public.' || 'h' INTO n; RETURN n; \
+         EXCEPTION WHEN division_by_zero THEN RETURN 0; END;",
+    ),
+];
+
+/// An object that calls a function `{f}`, and a statement that makes it do so. `{t}` is a name of the
+/// case's own.
+const KINDS: [(&str, &str, &str); 14] = [
+    ("function", "", "SELECT {f}(90)"),
+    ("function beside rows", "", "SELECT sum(public.{f}(90)) FROM public.h WHERE id < 4"),
+    (
+        "operator",
+        "CREATE OPERATOR public.### (leftarg = int, rightarg = int, function = public.{t}_of_two)",
+        "SELECT 1 OPERATOR(public.###) 90",
+    ),
+    (
+        "aggregate",
+        "CREATE AGGREGATE public.{t}_sum(int) (sfunc = {t}_of_two, stype = int, initcond = '0')",
+        "SELECT public.{t}_sum(g) FROM generate_series(90, 90) AS g",
+    ),
+    (
+        "cast",
+        "CREATE TYPE public.{t}_type AS (n int); CREATE CAST (public.{t}_type AS int) WITH FUNCTION public.{t}_of_type(public.{t}_type)",
+        "SELECT ROW(90)::public.{t}_type::int",
+    ),
+    (
+        "domain",
+        "CREATE DOMAIN public.{t}_domain AS int CHECK (public.{f}(value) >= 0)",
+        "SELECT 90::public.{t}_domain",
+    ),
+    (
+        "view",
+        "CREATE VIEW public.{t}_view AS SELECT public.{f}(90) AS x",
+        "SELECT * FROM public.{t}_view",
+    ),
+    (
+        "default",
+        "CREATE TABLE public.{t} (id int, x int DEFAULT public.{f}(90))",
+        "INSERT INTO public.{t} (id) VALUES (1) RETURNING x",
+    ),
+    (
+        "default of a distributed table",
+        "CREATE TABLE public.{t} (id int, x int DEFAULT public.{f}(90)) DISTRIBUTE BY HASH (id)",
+        "INSERT INTO public.{t} (id) VALUES (1) RETURNING x",
+    ),
+    (
+        "check",
+        "CREATE TABLE public.{t} (id int CHECK (public.{f}(id) >= 0))",
+        "INSERT INTO public.{t} VALUES (90)",
+    ),
+    (
+        "trigger of a home table",
+        "CREATE TABLE public.{t} (id int); CREATE TRIGGER t AFTER INSERT ON public.{t} FOR EACH ROW EXECUTE FUNCTION public.{t}_fires()",
+        "INSERT INTO public.{t} VALUES (90)",
+    ),
+    (
+        "trigger of a distributed table",
+        "CREATE TABLE public.{t} (id int) DISTRIBUTE BY HASH (id); CREATE TRIGGER t AFTER INSERT ON public.{t} FOR EACH ROW EXECUTE FUNCTION public.{t}_fires()",
+        "INSERT INTO public.{t} VALUES (90)",
+    ),
+    (
+        "trigger behind a foreign key",
+        "CREATE TABLE public.{t}_p (id int PRIMARY KEY) DISTRIBUTE BY REPLICATED; \
+         CREATE TABLE public.{t} (p int REFERENCES public.{t}_p ON DELETE CASCADE) DISTRIBUTE BY REPLICATED; \
+         INSERT INTO public.{t}_p VALUES (1); INSERT INTO public.{t} VALUES (1); \
+         CREATE TRIGGER t AFTER DELETE ON public.{t} FOR EACH ROW EXECUTE FUNCTION public.{t}_fires()",
+        "DELETE FROM public.{t}_p",
+    ),
+    ("text", "", "SELECT query_to_xml('SELECT public.{f}(90)', true, true, '')"),
+];
+
+/// How a statement comes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Way {
+    Simple,
+    Block,
+    Extended,
+}
+
+/// One PostgreSQL, or the cluster.
+struct Side {
+    client: Client,
+    endpoint: Endpoint,
+    is_cluster: bool,
+}
+
+impl Side {
+    fn new(endpoint: Endpoint, is_cluster: bool) -> Result<Self> {
+        Ok(Self { client: Client::connect(&endpoint)?, endpoint, is_cluster })
+    }
+
+    fn text(&self, sql: &str) -> String {
+        if self.is_cluster {
+            return sql.to_owned();
+        }
+        let mut text = sql.to_owned();
+        for clause in ["HASH (id)", "REPLICATED", "HOME"] {
+            text = text.replace(&format!(" DISTRIBUTE BY {clause}"), "");
+        }
+        text
+    }
+
+    /// Runs a string; false if the cluster refuses it.
+    fn make(&mut self, sql: &str) -> Result<bool> {
+        let text = self.text(sql);
+        let answer = self.client.simple(&text, b"")?;
+        match answer.error() {
+            None => Ok(true),
+            Some(error) if self.is_cluster && error.sqlstate() == "0A000" => Ok(false),
+            Some(error) => bail!("{sql}: {} {}", error.sqlstate(), error.message()),
+        }
+    }
+
+    fn run(&mut self, sql: &str, way: Way) -> Result<String> {
+        let text = self.text(sql);
+        Ok(match way {
+            Way::Simple => shown(&self.client.simple(&text, b"")?),
+            Way::Extended => {
+                let request = Request { sql: &text, types: &[], arguments: &[], row_limit: 0 };
+                shown(&self.client.extended(&request, Flight::TwoFlights, b"")?)
+            }
+            Way::Block => {
+                self.client.query("BEGIN; SELECT count(*) FROM public.h WHERE id = 1")?;
+                let answer = shown(&self.client.simple(&text, b"")?);
+                // A refusal has failed the block, and this rolls it back.
+                self.client.simple("COMMIT", b"")?;
+                answer
+            }
+        })
+    }
+}
+
+/// Rows, or the SQLSTATE.
+fn shown(answer: &Answer) -> String {
+    if let Some(error) = answer.error() {
+        return error.sqlstate().to_owned();
+    }
+    let rows = answer.outcomes.iter().any(|outcome| matches!(outcome, Outcome::Rows { .. }));
+    if rows { format!("{:?}", answer.texts()) } else { "done".to_owned() }
+}
+
+fn start() -> Result<TestCluster> {
+    let servers = servers::start(3)?;
+    let config = Config {
+        pool: PoolConfig { size: 1, ..PoolConfig::default() },
+        default_distribution: DefaultDistribution::Home,
+        ..config(&servers, String::new())
+    };
+    TestCluster::start_configured(servers, config)
+}
+
+const TABLES: &str = "
+    CREATE TABLE public.h (id int PRIMARY KEY, v int) DISTRIBUTE BY HASH (id);
+    CREATE TABLE public.r (id int PRIMARY KEY, v int) DISTRIBUTE BY REPLICATED;
+    CREATE TABLE public.l (id int PRIMARY KEY, v int) DISTRIBUTE BY HOME;
+    INSERT INTO public.h SELECT g, 0 FROM generate_series(1, 90) AS g;
+    INSERT INTO public.r VALUES (1, 0), (2, 0);
+    INSERT INTO public.l VALUES (1, 0)";
+
+/// The functions of a deed: itself, and two that reach it.
+fn functions(deed: &str, body: &str) -> String {
+    format!(
+        "CREATE FUNCTION public.{deed}_0(x int) RETURNS int LANGUAGE plpgsql STABLE AS $f$BEGIN {body} END$f$;
+         ALTER FUNCTION public.{deed}_0 VOLATILE;
+         CREATE FUNCTION public.{deed}_1(x int) RETURNS int LANGUAGE sql AS 'SELECT public.{deed}_0($1)';
+         CREATE FUNCTION public.{deed}_2(x int) RETURNS int LANGUAGE plpgsql AS
+             $f$DECLARE y int; BEGIN y := public.{deed}_1(x); RETURN y; END$f$"
+    )
+}
+
+/// What some kinds of object need around the function.
+fn helpers(case: &str, function: &str, kind: &str) -> Option<String> {
+    Some(match kind {
+        "operator" | "aggregate" => format!(
+            "CREATE FUNCTION public.{case}_of_two(a int, b int) RETURNS int LANGUAGE sql AS 'SELECT public.{function}($2)'"
+        ),
+        "cast" => return None,
+        _ if kind.starts_with("trigger") => format!(
+            "CREATE FUNCTION public.{case}_fires() RETURNS trigger LANGUAGE plpgsql AS
+             $f$BEGIN PERFORM public.{function}(90); RETURN NULL; END$f$"
+        ),
+        _ => return None,
+    })
+}
+
+/// Makes the object on a side; false if it is refused.
+fn make_object(
+    side: &mut Side,
+    case: &str,
+    function: &str,
+    kind: &str,
+    object: &str,
+) -> Result<bool> {
+    if let Some(helper) = helpers(case, function, kind)
+        && !side.make(&helper)?
+    {
+        return Ok(false);
+    }
+    let object = object.replace("{f}", function).replace("{t}", case);
+    for step in object.split("; ").filter(|step| !step.is_empty()) {
+        if step.starts_with("CREATE CAST") {
+            let of_type = format!(
+                "CREATE FUNCTION public.{case}_of_type(x public.{case}_type) RETURNS int LANGUAGE sql AS 'SELECT public.{function}($1.n)'"
+            );
+            if !side.make(&of_type)? {
+                return Ok(false);
+            }
+        }
+        if !side.make(step)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn same_copies(cluster: &TestCluster) -> Result<()> {
+    let mut seen = Vec::new();
+    for node in cluster.nodes() {
+        let sql = "SELECT string_agg(id || ':' || v, ' ' ORDER BY id) FROM public.r";
+        seen.push(Client::connect(&node)?.value(sql)?);
+    }
+    ensure!(seen.windows(2).all(|pair| pair[0] == pair[1]), "the copies differ: {seen:?}");
+    Ok(())
+}
+
+/// Whatever was set holds on all nodes for the session, and for nobody else.
+fn settings_are_the_sessions_own(side: &mut Side) -> Result<()> {
+    let sql = "SELECT DISTINCT coalesce(current_setting('app.tenant', true), '') FROM public.h";
+    let own = side.client.query(sql)?;
+    ensure!(own.len() == 1, "the nodes have different settings: {own:?}");
+    let mut next = Client::connect(&side.endpoint)?;
+    let others = next.query(sql)?;
+    ensure!(others == [[Some(String::new())]], "another session has {others:?}");
+    Ok(())
+}
+
+#[test]
+fn whatever_reaches_unseen_code_answers_as_postgresql_or_not_at_all() -> Result<()> {
+    let cluster = start()?;
+    let alone = servers::start(1)?;
+    let mut sides =
+        [Side::new(servers::endpoint(&alone, 0), false)?, Side::new(cluster.endpoint(), true)?];
+    for side in &mut sides {
+        for statement in TABLES.split(';') {
+            side.make(statement)?;
+        }
+        for (deed, body) in DEEDS {
+            for statement in functions(deed, body).split(";\n") {
+                side.make(statement)?;
+            }
+        }
+    }
+    let (mut answered, mut refused) = (0, 0);
+    let mut number = 0;
+    for (kind, object, statement) in KINDS {
+        for (deed, _) in DEEDS {
+            for level in 0..3 {
+                number += 1;
+                let (case, function) = (format!("c{number}"), format!("{deed}_{level}"));
+                let [plain, tutti] = &mut sides;
+                if kind == "operator" && 1 < number {
+                    for side in [&mut *plain, &mut *tutti] {
+                        side.make("DROP OPERATOR IF EXISTS public.### (int, int)")?;
+                    }
+                }
+                ensure!(make_object(plain, &case, &function, kind, object)?);
+                if !make_object(tutti, &case, &function, kind, object)? {
+                    refused += 1;
+                    continue;
+                }
+                let statement = statement.replace("{f}", &function).replace("{t}", &case);
+                for way in [Way::Simple, Way::Block, Way::Extended] {
+                    let about = || format!("{kind}, {function}, {way:?}: {statement}");
+                    let got = tutti.run(&statement, way).with_context(about)?;
+                    same_copies(&cluster).with_context(about)?;
+                    if deed == "sets" {
+                        settings_are_the_sessions_own(tutti).with_context(about)?;
+                    }
+                    tutti.client.query("RESET app.tenant")?;
+                    if got == "0A000" {
+                        refused += 1;
+                        continue;
+                    }
+                    answered += 1;
+                    let expected = plain.run(&statement, way).with_context(about)?;
+                    plain.client.query("RESET app.tenant")?;
+                    ensure!(got == expected, "{}: {got} instead of {expected}", about());
+                    for table in ["r", "l"] {
+                        let sql = format!(
+                            "SELECT string_agg(id || ':' || v, ' ' ORDER BY id) FROM public.{table}"
+                        );
+                        let (is, should) = (tutti.client.value(&sql)?, plain.client.value(&sql)?);
+                        ensure!(is == should, "{}: {table} has {is} instead of {should}", about());
+                    }
+                }
+            }
+        }
+    }
+    // Most can be answered: what touches node 1's tables, reads copies, or computes.
+    ensure!(refused < answered, "{answered} answered, {refused} refused");
+    Ok(())
+}
+
+#[test]
+fn declarations_let_code_run_where_its_author_says() -> Result<()> {
+    let cluster = start()?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    for sql in [
+        "CREATE TABLE t (id int PRIMARY KEY, v int) DISTRIBUTE BY HASH (id)",
+        "CREATE TABLE log (id int, what text) DISTRIBUTE BY HASH (id)",
+        "CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS
+         $$BEGIN INSERT INTO log VALUES (NEW.id, 'in'); RETURN NULL; END$$",
+        "CREATE TRIGGER note AFTER INSERT ON t FOR EACH ROW EXECUTE FUNCTION note()",
+    ] {
+        client.query(sql)?;
+    }
+    let refused = |client: &mut Client, sql: &str| -> Result<()> {
+        let answer = client.simple(sql, b"")?;
+        let error = answer.error().with_context(|| format!("{sql} was not refused"))?;
+        ensure!(error.sqlstate() == "0A000", "{sql}: {error:?}");
+        Ok(())
+    };
+    refused(&mut client, "INSERT INTO t VALUES (1, 1)")?;
+    client.query("SELECT tutti_function('note', 'row')")?;
+    client.query("INSERT INTO t SELECT g, g FROM generate_series(1, 9) AS g")?;
+    ensure!(client.value("SELECT count(*) FROM log JOIN t USING (id)")? == "9");
+    let declared = client.query("SELECT * FROM tutti_functions()")?;
+    ensure!(declared == [["public.note", "row"].map(|text| Some(text.to_owned()))], "{declared:?}");
+    client.query("SELECT tutti_function('note()', NULL)")?;
+    refused(&mut client, "INSERT INTO t VALUES (10, 1)")?;
+    Ok(())
+}
+
+#[test]
+fn triggers_must_not_move_a_row_away_from_its_key() -> Result<()> {
+    let cluster = start()?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    for sql in [
+        "CREATE TABLE tk (id int, k int) DISTRIBUTE BY HASH (k)",
+        "CREATE FUNCTION tk_f() RETURNS trigger LANGUAGE plpgsql AS
+         'begin new.k := coalesce(new.k, 0) + 1; return new; end'",
+        "CREATE TRIGGER tk BEFORE INSERT OR UPDATE ON tk FOR EACH ROW EXECUTE FUNCTION tk_f()",
+    ] {
+        client.query(sql)?;
+    }
+    let answer =
+        client.simple("INSERT INTO tk SELECT n, n FROM generate_series(1, 20) AS n", b"")?;
+    ensure!(answer.error().is_some_and(|error| error.sqlstate() == "0A000"), "{answer:?}");
+    client.query(
+        "CREATE OR REPLACE FUNCTION tk_f() RETURNS trigger LANGUAGE plpgsql AS
+         'begin new.id := coalesce(new.id, 0) + 1; return new; end'",
+    )?;
+    client.query("INSERT INTO tk SELECT n, n FROM generate_series(1, 20) AS n")?;
+    ensure!(client.value("SELECT id FROM tk WHERE k = 3")? == "4");
+    Ok(())
+}
+
+#[test]
+fn settings_by_bound_names_and_views_hold_on_all_nodes() -> Result<()> {
+    let cluster = start()?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    client.query("CREATE TABLE h (id int PRIMARY KEY) DISTRIBUTE BY HASH (id)")?;
+    client.query("INSERT INTO h SELECT generate_series(1, 30)")?;
+    let seen = |client: &mut Client, name: &str| -> Result<Vec<Vec<Option<String>>>> {
+        client.query(&format!("SELECT DISTINCT current_setting('{name}', true) FROM h"))
+    };
+    let set = |client: &mut Client, name: &str, value: &str| -> Result<()> {
+        let values = [Some(name.to_owned()), Some(value.to_owned())];
+        let request = Request {
+            sql: "SELECT set_config($1, $2, false)",
+            types: &[],
+            arguments: &[tutti_tests::client::text_arguments(&values)],
+            row_limit: 0,
+        };
+        let answer = client.extended(&request, Flight::OneFlight, b"")?;
+        ensure!(answer.error().is_none(), "{answer:?}");
+        Ok(())
+    };
+    for (name, value) in [("app.tenant", "t2"), ("TimeZone", "Asia/Tokyo")] {
+        set(&mut client, name, value)?;
+        ensure!(seen(&mut client, name)? == [[Some(value.to_owned())]], "{name}");
+    }
+    set(&mut client, "default_transaction_isolation", "serializable")?;
+    ensure!(
+        client
+            .query("BEGIN; SHOW transaction_isolation")?
+            .concat()
+            .contains(&Some("serializable".to_owned()))
+    );
+    client.query("COMMIT")?;
+    client.query("UPDATE pg_settings SET setting = '7MB' WHERE name = 'work_mem'")?;
+    ensure!(seen(&mut client, "work_mem")? == [[Some("7MB".to_owned())]]);
+    let mut next = Client::connect(&cluster.endpoint())?;
+    for name in ["app.tenant", "default_transaction_isolation", "work_mem"] {
+        let others = seen(&mut next, name)?.concat();
+        let own = [Some("t2".to_owned()), Some("serializable".to_owned()), Some("7MB".to_owned())];
+        ensure!(others.len() == 1 && !own.contains(&others[0]), "{name}: {others:?}");
+    }
+    Ok(())
+}
