@@ -28,7 +28,7 @@ DATABASE_SETTINGS = {
 # "test boolean   ... ok   75 ms", or in a group without the first word; 15 writes so, later ones TAP.
 REPORTED = re.compile(r"^(?:test|    ) +(\S+) +\.\.\. (ok|FAILED|failed \(ignored\)).*?(\d+) ms", re.MULTILINE)
 # A step that waits longer than this is cancelled by the isolation tester, and reported.
-ISOLATION_STEP_LIMIT_S = 60
+ISOLATION_STEP_LIMIT_S = 20
 
 
 @dataclasses.dataclass

@@ -593,8 +593,10 @@ pub enum TransactionControl {
     Release(String),
     /// ROLLBACK TO name.
     RollbackTo(String),
-    /// PREPARE TRANSACTION / COMMIT PREPARED / ROLLBACK PREPARED by a client.
-    TwoPhase,
+    /// PREPARE TRANSACTION with this identifier.
+    Prepare(String),
+    /// COMMIT PREPARED or ROLLBACK PREPARED with this identifier.
+    EndPrepared(String),
 }
 
 /// SET and its kin.

@@ -5,7 +5,7 @@
 //! Never: chooses a plan.
 
 use tutti_sql::catalog::NodeId;
-use tutti_sql::plan::{Access, CollectFrom, Gather, Plan, Planned, Setting, TuttiCall};
+use tutti_sql::plan::{Access, CollectFrom, Gather, Plan, Planned, Prepared, Setting, TuttiCall};
 use tutti_sql::planner::explain_lines;
 use tutti_wire::backend::{ColumnDescription, put_data_row, put_row_description};
 
@@ -27,9 +27,16 @@ pub(crate) fn local_columns(plan: &Plan) -> Option<Option<Vec<ColumnDescription>
         Plan::Setting(Setting::Show { name }) if is_own_setting(name) => {
             Some(Some(vec![ColumnDescription::text(name)]))
         }
+        Plan::Prepared(Prepared::Within { before, .. }) if begins_with_explain(before) => {
+            Some(Some(vec![ColumnDescription::text("QUERY PLAN")]))
+        }
         Plan::Transaction(_) | Plan::Prepared(_) | Plan::Empty => Some(None),
         _ => None,
     }
+}
+
+fn begins_with_explain(text: &str) -> bool {
+    text.trim_start().get(..7).is_some_and(|word| word.eq_ignore_ascii_case("explain"))
 }
 
 impl Session {

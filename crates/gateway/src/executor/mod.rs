@@ -131,8 +131,8 @@ impl Session {
             }
             Plan::Tutti(function) => self.tutti_function(function, text, call).await,
             Plan::Setting(setting) => self.execute_setting(setting, text, call).await,
-            Plan::Prepared(prepared) => Box::pin(self.execute_prepared(prepared, call)).await,
-            Plan::Transaction(control) => self.transaction_control(control).await,
+            Plan::Prepared(prepared) => Box::pin(self.execute_prepared(prepared, text, call)).await,
+            Plan::Transaction(control) => self.transaction_control(control, text, call).await,
             Plan::Empty => Ok(Done::Empty),
         }
     }

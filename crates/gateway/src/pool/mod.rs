@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tutti_sql::catalog::NodeId;
+use tutti_sql::catalog::{NodeId, quote_identifier};
 use tutti_sql::plan::Leaves;
 
 pub use limits::{Full, Permit, PoolConfig};
@@ -163,6 +163,11 @@ impl Pool {
     async fn hand_over(&self, link: &mut Link, borrower: &Borrower<'_>) -> Result<(), NodeError> {
         // What the session itself has left there is its own.
         let is_own = link.owner == borrower.session;
+        if !is_own {
+            for (name, _) in std::mem::take(&mut link.sql_statements) {
+                link.put_silent(&format!("DEALLOCATE {}", quote_identifier(&name)));
+            }
+        }
         let left = if is_own { Leaves::default() } else { std::mem::take(&mut link.leaves) };
         let clean = match left {
             Leaves { anything: true, .. } => RESET_ANYTHING,

@@ -85,7 +85,10 @@ impl Shelf {
         let ready = match own {
             Some(index) => Some(index).filter(|index| is_like(&links[*index].link)),
             None => links.iter().rposition(|Kept { link, .. }| {
-                is_like(link) && borrower.may_have(link) && link.leaves == Leaves::default()
+                is_like(link)
+                    && borrower.may_have(link)
+                    && link.leaves == Leaves::default()
+                    && link.sql_statements.is_empty()
             }),
         };
         Some(links.remove(ready?).link)

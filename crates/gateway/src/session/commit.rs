@@ -9,12 +9,12 @@ use std::collections::BTreeSet;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tutti_sql::catalog::NodeId;
-use tutti_sql::plan::TransactionControl;
+use tutti_sql::plan::{Access, TransactionControl};
 use tutti_wire::error_fields::ErrorFields;
 
 use super::placement_change::PUBLISH_PATIENCE;
 use super::{Characteristics, Mode, Session, Transaction};
-use crate::executor::Done;
+use crate::executor::{Call, Done};
 use crate::failure::Failure;
 use crate::node::{NodeError, Rows};
 
@@ -30,6 +30,9 @@ enum Ended {
     Unknown,
 }
 
+/// How identifiers of the gateway's own prepared transactions begin, of any cluster.
+const OWN_GIDS: &str = "tutti_";
+
 /// What a node answered.
 pub(super) type Answered = Result<Vec<Rows>, NodeError>;
 
@@ -38,6 +41,8 @@ impl Session {
     pub(crate) async fn transaction_control(
         &mut self,
         control: &TransactionControl,
+        text: &str,
+        call: &Call,
     ) -> Result<Done, Failure> {
         match control {
             TransactionControl::Begin { modes, start } => {
@@ -70,11 +75,64 @@ impl Session {
             TransactionControl::Savepoint(name) => self.savepoint(name).await,
             TransactionControl::Release(name) => self.release(name).await,
             TransactionControl::RollbackTo(name) => self.rollback_to(name).await,
-            TransactionControl::TwoPhase => Err(Failure::unsupported(
-                "PREPARE TRANSACTION and COMMIT PREPARED are not supported through the gateway",
+            TransactionControl::Prepare(gid) => {
+                self.may_name_prepared(gid)?;
+                self.prepare_transaction(text, call).await
+            }
+            TransactionControl::EndPrepared(gid) => {
+                self.may_name_prepared(gid)?;
+                // It may have changed the schema.
+                self.leaves.schema = true;
+                self.run_on_one(NodeId::HOME, Access::Write, text, call).await
+            }
+        }
+    }
+
+    /// Clients' own prepared transactions are node 1's business, where it has all there is.
+    fn may_name_prepared(&self, gid: &str) -> Result<(), Failure> {
+        if self.catalog.is_solo() && !gid.starts_with(OWN_GIDS) {
+            return Ok(());
+        }
+        Err(Failure::unsupported(
+            "PREPARE TRANSACTION and COMMIT PREPARED are not supported through the gateway",
+            "Tutti commits by prepared transactions itself; a client's own would span them.",
+            "Use COMMIT: it is atomic over all nodes.",
+        ))
+    }
+
+    async fn prepare_transaction(&mut self, text: &str, call: &Call) -> Result<Done, Failure> {
+        if self.transaction.mode != Mode::Explicit {
+            // Node 1 words the warning.
+            return self.run_on_one(NodeId::HOME, Access::Write, text, call).await;
+        }
+        if self.transaction.failed || self.transaction.doomed {
+            self.rollback().await?;
+            return Ok(Done::Tag("ROLLBACK".to_owned()));
+        }
+        self.enlist(NodeId::HOME, Access::Write).await?;
+        if self.transaction.nodes.keys().any(|node| *node != NodeId::HOME) {
+            self.rollback().await?;
+            return Err(Failure::unsupported(
+                "a transaction that has used other nodes than node 1 cannot be prepared",
                 "Tutti commits by prepared transactions itself; a client's own would span them.",
                 "Use COMMIT: it is atomic over all nodes.",
-            )),
+            ));
+        }
+        let answered = self.on_links(vec![(NodeId::HOME, text.to_owned())]).await.remove(0).1;
+        self.pass_notices(NodeId::HOME);
+        match answered {
+            Ok(rows) => {
+                let tag = rows.first().map_or_else(String::new, |rows| rows.tag.clone());
+                self.adopt_settings().await;
+                // Its settings stay; whether the rest is committed is decided later.
+                self.activity.end_plan();
+                self.end_transaction(Ended::Unknown).await;
+                Ok(Done::Tag(tag))
+            }
+            Err(error) => {
+                self.abandon(Ended::Aborted).await;
+                Err(error.into())
+            }
         }
     }
 

@@ -55,6 +55,9 @@ pub struct Link {
     pub unnamed: Option<StatementId>,
     /// The node has the client's unnamed portal.
     pub unnamed_portal: bool,
+    /// What the node has prepared for the session that it serves, or served last, by PREPARE: names, and
+    /// which statements they were.
+    pub sql_statements: Vec<(String, StatementId)>,
     /// Number of the session that it serves, or served last; 0: none yet.
     pub owner: u64,
     owner_lives: Weak<Workers>,
@@ -94,6 +97,7 @@ impl Link {
             known: Known::default(),
             unnamed: None,
             unnamed_portal: false,
+            sql_statements: Vec::new(),
             owner: 0,
             owner_lives: Weak::new(),
             state: Arc::default(),

@@ -19,6 +19,7 @@ mod prepared;
 mod processes;
 mod settings;
 mod simple;
+mod sql_statements;
 mod transaction;
 
 use std::collections::{BTreeMap, HashMap};

@@ -355,6 +355,7 @@ pub(super) fn ends_failed_transaction(planned: &Planned) -> bool {
             TransactionControl::Commit { .. }
                 | TransactionControl::Rollback { .. }
                 | TransactionControl::RollbackTo(_)
+                | TransactionControl::Prepare(_)
         )
     )
 }

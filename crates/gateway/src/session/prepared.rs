@@ -46,6 +46,8 @@ pub struct PreparedStatement {
     pub prepared_at: SystemTime,
     /// By PREPARE, not by Parse.
     pub from_sql: bool,
+    /// The text of PREPARE, if node 1 prepares it.
+    pub source: Option<Arc<str>>,
     /// The plan, and what it was made for.
     pub plan: Option<CachedPlan>,
 }
@@ -65,6 +67,7 @@ impl PreparedStatement {
             type_names: None,
             prepared_at: SystemTime::now(),
             from_sql: false,
+            source: None,
             plan: None,
         }
     }
@@ -144,14 +147,22 @@ impl Session {
     pub(crate) async fn execute_prepared(
         &mut self,
         prepared: &Prepared,
+        whole: &str,
         call: &Call,
     ) -> Result<Done, Failure> {
         match prepared {
             Prepared::Prepare { name, types, text } => {
+                let there = self.prepare_at_home(name, types, text, whole, call).await?;
+                if let Some(done) = there {
+                    return Ok(done);
+                }
                 self.prepare(name, types, text).await?;
                 Ok(Done::Tag("PREPARE".to_owned()))
             }
             Prepared::Execute { name, arguments } => {
+                if let Some(done) = self.execute_at_home(name, whole, false, call).await? {
+                    return Ok(done);
+                }
                 let Some((types, text)) = self.prepared_text(name).await? else {
                     return Ok(Done::Empty);
                 };
@@ -159,6 +170,9 @@ impl Session {
                 self.execute_text(&text, call).await
             }
             Prepared::Within { before, name, arguments, after } => {
+                if let Some(done) = self.execute_at_home(name, whole, true, call).await? {
+                    return Ok(done);
+                }
                 let Some((types, text)) = self.prepared_text(name).await? else {
                     return Ok(Done::Empty);
                 };
@@ -212,7 +226,7 @@ impl Session {
     }
 
     /// OIDs of types as SQL spells them.
-    async fn type_oids(&mut self, types: &[String]) -> Result<Vec<u32>, Failure> {
+    pub(super) async fn type_oids(&mut self, types: &[String]) -> Result<Vec<u32>, Failure> {
         if types.is_empty() {
             return Ok(Vec::new());
         }
@@ -264,14 +278,28 @@ impl Session {
     }
 
     /// The rows of the view `pg_prepared_statements`, as a query.
-    pub(super) fn prepared_statements_sql(&self) -> String {
+    pub(super) async fn prepared_statements_sql(&mut self) -> Result<String, Failure> {
+        let of_home = self.told_by_home().await?;
         let mut sql = "SELECT NULL::text AS name, NULL::text AS statement, \
              NULL::timestamptz AS prepare_time, NULL::regtype[] AS parameter_types, \
              NULL::bool AS from_sql, NULL::int8 AS generic_plans, NULL::int8 AS custom_plans \
              WHERE false"
             .to_owned();
-        for (name, statement) in self.statements.iter().filter(|(name, _)| !name.is_empty()) {
+        if !of_home.is_empty() {
+            let names: Vec<_> = of_home.iter().map(|name| quote_literal(name)).collect();
+            write!(
+                sql,
+                " UNION ALL (SELECT name, statement, prepare_time, parameter_types, from_sql, \
+                 generic_plans, custom_plans FROM pg_catalog.pg_prepared_statements \
+                 WHERE name IN ({}) ORDER BY prepare_time)",
+                names.join(", ")
+            )
+            .expect("a String takes everything");
+        }
+        let is_kept_here = |name: &String| !name.is_empty() && !of_home.contains(name);
+        for (name, statement) in self.statements.iter().filter(|(name, _)| is_kept_here(name)) {
             let text = statement.statement.as_ref().map_or("", |parsed| &parsed.text);
+            let text = statement.source.as_deref().unwrap_or(text);
             let since = statement.prepared_at.duration_since(UNIX_EPOCH).unwrap_or_default();
             let types: Vec<_> = statement.types.iter().map(u32::to_string).collect();
             write!(
@@ -285,7 +313,7 @@ impl Session {
             )
             .expect("a String takes everything");
         }
-        sql
+        Ok(sql)
     }
 
     /// Whether statements commit by themselves at the moment.

@@ -74,7 +74,7 @@ impl Session {
             Own::ProcessId { unnamed: false } => number.to_string(),
             Own::PreparedStatements { aliased } => {
                 let alias = if aliased { "" } else { " AS pg_prepared_statements" };
-                format!("({}){alias}", self.prepared_statements_sql())
+                format!("({}){alias}", self.prepared_statements_sql().await?)
             }
             Own::Processes { view, aliased } => {
                 let alias = if aliased { String::new() } else { format!(" AS {view}") };

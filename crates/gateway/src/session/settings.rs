@@ -447,6 +447,7 @@ impl Session {
         if what == "all" {
             for link in self.links.values_mut() {
                 link.known.clear();
+                link.sql_statements.clear();
                 link.unnamed = None;
             }
             self.reset_all(true).await?;

@@ -43,7 +43,7 @@ fn transactions() {
     check(
         "PREPARE TRANSACTION 'x'",
         expect![[r#"
-        Transaction(TwoPhase)
+        Transaction(Prepare("x"))
     "#]],
     );
 }

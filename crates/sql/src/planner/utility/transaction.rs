@@ -22,10 +22,10 @@ pub(super) fn plan(control: &TransactionStmt) -> Planned {
         TransactionStmtKind::TransStmtSavepoint => TransactionControl::Savepoint(name()),
         TransactionStmtKind::TransStmtRelease => TransactionControl::Release(name()),
         TransactionStmtKind::TransStmtRollbackTo => TransactionControl::RollbackTo(name()),
-        TransactionStmtKind::TransStmtPrepare
-        | TransactionStmtKind::TransStmtCommitPrepared
+        TransactionStmtKind::TransStmtPrepare => TransactionControl::Prepare(control.gid.clone()),
+        TransactionStmtKind::TransStmtCommitPrepared
         | TransactionStmtKind::TransStmtRollbackPrepared
-        | TransactionStmtKind::Undefined => TransactionControl::TwoPhase,
+        | TransactionStmtKind::Undefined => TransactionControl::EndPrepared(control.gid.clone()),
     };
     planned(Plan::Transaction(control), "the gateway keeps the transaction")
 }

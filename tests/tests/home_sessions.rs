@@ -1,0 +1,227 @@
+//! Sessions of a cluster whose tables are all at home behave as one server's: SQL-level prepared
+//! statements and prepared transactions, notices, texts of errors, savepoints, what a session has
+//! drawn from sequences. PostgreSQL's own suite (`regress.rs`) covers what one session sees; here are
+//! those that share a connection, and what holds when a table is spread.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use bytes::BytesMut;
+use tutti_gateway::{Config, DefaultDistribution, PoolConfig};
+use tutti_tests::client::Client;
+use tutti_tests::gateway::{TestCluster, config};
+use tutti_tests::servers;
+use tutti_wire::error_fields::ErrorFields;
+use tutti_wire::frontend::put_query;
+
+/// Two nodes, all tables at home, and so many connections to each.
+fn start(size: usize) -> Result<TestCluster> {
+    let servers = servers::start(2)?;
+    let pool = PoolConfig { size, ..PoolConfig::default() };
+    let default_distribution = DefaultDistribution::Home;
+    let config = Config { default_distribution, pool, ..config(&servers, String::new()) };
+    TestCluster::start_configured(servers, config)
+}
+
+fn two_sessions(cluster: &TestCluster) -> Result<(Client, Client)> {
+    Ok((Client::connect(&cluster.endpoint())?, Client::connect(&cluster.endpoint())?))
+}
+
+fn refusal(client: &mut Client, sql: &str) -> Result<ErrorFields> {
+    let answer = client.simple(sql, b"")?;
+    answer.error().cloned().with_context(|| format!("{sql} was not refused"))
+}
+
+fn field(error: &ErrorFields, wanted: u8) -> Option<&str> {
+    error.fields.iter().find(|(code, _)| *code == wanted).map(|(_, value)| value.as_str())
+}
+
+fn spread_something(client: &mut Client) -> Result<()> {
+    client.query("CREATE TABLE spread (id int PRIMARY KEY) DISTRIBUTE BY HASH (id)")?;
+    Ok(())
+}
+
+#[test]
+fn statements_of_one_name_on_one_connection_do_not_meet() -> Result<()> {
+    let cluster = start(1)?;
+    let (mut one, mut other) = two_sessions(&cluster)?;
+    one.query("CREATE TABLE t (id int, name text); INSERT INTO t VALUES (1, 'a'), (2, 'b')")?;
+    one.query("PREPARE p (int) AS SELECT name FROM t WHERE id = $1")?;
+    other.query("PREPARE p (text) AS SELECT id FROM t WHERE name = $1")?;
+    for _ in 0..2 {
+        ensure!(one.value("EXECUTE p(1)")? == "a");
+        ensure!(other.value("EXECUTE p('b')")? == "2");
+        let explained = one.query("EXPLAIN (COSTS OFF) EXECUTE p(2)")?;
+        ensure!(explained[0] == [Some("Seq Scan on t".to_owned())], "{explained:?}");
+        let statements = "SELECT string_agg(statement, '|') FROM pg_prepared_statements";
+        let text = "PREPARE p (text) AS SELECT id FROM t WHERE name = $1";
+        ensure!(other.value(statements)? == text, "{}", other.value(statements)?);
+    }
+    other.query("CREATE TABLE copied AS EXECUTE p('a')")?;
+    ensure!(one.value("SELECT id FROM copied")? == "1");
+    ensure!(refusal(&mut one, "PREPARE p AS SELECT 1")?.sqlstate() == "42P05");
+    one.query("DEALLOCATE p")?;
+    ensure!(refusal(&mut one, "EXECUTE p(1)")?.sqlstate() == "26000");
+    ensure!(other.value("EXECUTE p('b')")? == "2");
+    one.query("PREPARE p AS SELECT count(*) FROM t")?;
+    ensure!(one.value("EXECUTE p")? == "2");
+    other.query("DISCARD ALL")?;
+    ensure!(refusal(&mut other, "EXECUTE p('b')")?.sqlstate() == "26000");
+    ensure!(one.value("EXECUTE p")? == "2");
+    // What a transaction is rolled back with stays prepared.
+    one.query("BEGIN; PREPARE q AS SELECT 7; ROLLBACK")?;
+    ensure!(one.value("EXECUTE q")? == "7");
+    other.query("PREPARE r AS SELECT name FROM t; ALTER TABLE t DROP COLUMN name")?;
+    let refused = refusal(&mut other, "EXECUTE r")?;
+    ensure!(refused.sqlstate() == "42703", "{refused:?}");
+    // From now on the gateway plans what is executed.
+    spread_something(&mut other)?;
+    ensure!(one.value("EXECUTE p")? == "2");
+    ensure!(one.value("EXECUTE q")? == "7");
+    Ok(())
+}
+
+#[test]
+fn clients_prepare_transactions_of_their_own() -> Result<()> {
+    let cluster = start(5)?;
+    let (mut one, mut other) = two_sessions(&cluster)?;
+    one.query("CREATE TABLE t (id int)")?;
+    one.query("BEGIN; INSERT INTO t VALUES (1); SET work_mem = '5MB'")?;
+    one.query("PREPARE TRANSACTION 'mine'")?;
+    ensure!(one.value("SHOW work_mem")? == "5MB");
+    ensure!(one.value("SELECT count(*) FROM t")? == "0");
+    ensure!(other.value("SELECT gid FROM pg_prepared_xacts")? == "mine");
+    other.query("COMMIT PREPARED 'mine'")?;
+    ensure!(one.value("SELECT count(*) FROM t")? == "1");
+    one.query("BEGIN; CREATE TABLE u (id int)")?;
+    one.query("PREPARE TRANSACTION 'mine'")?;
+    ensure!(refusal(&mut other, "SELECT * FROM u")?.sqlstate() == "42P01");
+    one.query("COMMIT PREPARED 'mine'")?;
+    other.query("SELECT * FROM u")?;
+    one.query("BEGIN; INSERT INTO t VALUES (2)")?;
+    one.query("PREPARE TRANSACTION 'again'")?;
+    one.query("ROLLBACK PREPARED 'again'")?;
+    ensure!(one.value("SELECT count(*) FROM t")? == "1");
+    // The gateway's own names, and a cluster that commits on several nodes.
+    one.query("BEGIN")?;
+    let own = refusal(&mut one, "PREPARE TRANSACTION 'tutti_test_1_1_1'")?;
+    ensure!(own.sqlstate() == "0A000", "{own:?}");
+    one.query("ROLLBACK")?;
+    ensure!(refusal(&mut one, "COMMIT PREPARED 'tutti_test_1_1_1'")?.sqlstate() == "0A000");
+    spread_something(&mut one)?;
+    one.query("BEGIN")?;
+    ensure!(refusal(&mut one, "PREPARE TRANSACTION 'mine'")?.sqlstate() == "0A000");
+    Ok(())
+}
+
+#[test]
+fn notices_come_when_they_are_said() -> Result<()> {
+    let cluster = start(5)?;
+    let (mut one, mut other) = two_sessions(&cluster)?;
+    let mut bytes = BytesMut::new();
+    put_query(&mut bytes, "DO $$ BEGIN RAISE NOTICE 'now'; PERFORM pg_sleep(30); END $$");
+    let began = Instant::now();
+    one.send_bytes(&bytes)?;
+    ensure!(one.receive()?.tag() == b'N');
+    ensure!(began.elapsed() < Duration::from_secs(15), "the notice waits for the end");
+    let number = one.process_id;
+    other.query(&format!("SELECT pg_cancel_backend({number})"))?;
+    while one.receive()?.tag() != b'Z' {}
+    one.query(
+        "CREATE TABLE t (id int);
+         CREATE FUNCTION say() RETURNS trigger LANGUAGE plpgsql AS
+             $$ BEGIN RAISE NOTICE 'row %', NEW.id; RETURN NULL; END $$;
+         CREATE CONSTRAINT TRIGGER say AFTER INSERT ON t DEFERRABLE INITIALLY DEFERRED
+             FOR EACH ROW EXECUTE FUNCTION say();
+         BEGIN; INSERT INTO t VALUES (1), (2)",
+    )?;
+    bytes.clear();
+    put_query(&mut bytes, "COMMIT");
+    one.send_bytes(&bytes)?;
+    let mut tags = Vec::new();
+    while tags.last() != Some(&b'Z') {
+        tags.push(one.receive()?.tag());
+    }
+    ensure!(tags == b"NNCZ", "{tags:?}");
+    Ok(())
+}
+
+#[test]
+fn errors_of_texts_are_postgresqls_own() -> Result<()> {
+    let cluster = start(5)?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    let mut plain = Client::connect(&cluster.nodes()[0])?;
+    for spread in [false, true] {
+        if spread {
+            spread_something(&mut client)?;
+        }
+        for sql in [
+            r"SELECT U&'wrong: \061'",
+            "SELECT 1; ALTER INDEX i ALTER COLUMN 0 SET STATISTICS 1",
+            "COPY x TO stdout WHERE a = 1",
+            "SELEC 1",
+            "SELECT 1 +",
+            "CREATE TABLE g (b int GENERATED BY DEFAULT AS (a * 2) STORED)",
+        ] {
+            let (here, there) = (refusal(&mut client, sql)?, refusal(&mut plain, sql)?);
+            for code in *b"CMPDH" {
+                ensure!(field(&here, code) == field(&there, code), "{sql}: {here:?} {there:?}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn strings_with_backslashes_are_read_by_the_node() -> Result<()> {
+    let cluster = start(1)?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    client.query("SET standard_conforming_strings = off")?;
+    ensure!(client.value(r"SELECT 'a\'b'")? == "a'b");
+    client.query(r"CREATE TABLE t (name text DEFAULT 'it\'s')")?;
+    client.query("SET standard_conforming_strings = on")?;
+    client.query("INSERT INTO t DEFAULT VALUES")?;
+    ensure!(client.value("SELECT name FROM t")? == "it's");
+    Ok(())
+}
+
+#[test]
+fn savepoints_need_a_block_and_undo_access_modes() -> Result<()> {
+    let cluster = start(5)?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    client.query("CREATE TABLE t (id int)")?;
+    for spread in [false, true] {
+        if spread {
+            spread_something(&mut client)?;
+        }
+        let refused = refusal(&mut client, "INSERT INTO t VALUES (1); SAVEPOINT s; SELECT 1")?;
+        ensure!(refused.sqlstate() == "25P01", "{refused:?}");
+        ensure!(client.value("SELECT count(*) FROM t")? == "0");
+        client.query("BEGIN; SAVEPOINT s; SET TRANSACTION READ ONLY")?;
+        ensure!(refusal(&mut client, "INSERT INTO t VALUES (1)")?.sqlstate() == "25006");
+        client.query("ROLLBACK TO s")?;
+        ensure!(client.value("SHOW transaction_read_only")? == "off");
+        client.query("INSERT INTO t VALUES (1); ROLLBACK")?;
+    }
+    Ok(())
+}
+
+#[test]
+fn what_new_sessions_begin_with_changes_nothing_of_old_ones() -> Result<()> {
+    let cluster = start(5)?;
+    let (mut one, mut other) = two_sessions(&cluster)?;
+    one.query("CREATE SEQUENCE s; SELECT nextval('s')")?;
+    other.query("CREATE ROLE somebody; ALTER ROLE somebody SET work_mem = '3MB'")?;
+    ensure!(one.value("SELECT currval('s')")? == "1");
+    other.query("DROP ROLE somebody")?;
+    ensure!(one.value("SELECT currval('s')")? == "1");
+    // Somebody else's session has no role of its own.
+    one.query("CREATE ROLE a; CREATE ROLE b; SET ROLE a; SET SESSION AUTHORIZATION b")?;
+    for _ in 0..3 {
+        ensure!(one.value("SELECT current_user || ' ' || current_setting('role')")? == "b none");
+        other.query("SELECT 1")?;
+    }
+    one.query("RESET SESSION AUTHORIZATION")?;
+    ensure!(one.value("SELECT current_user || ' ' || current_setting('role')")? == "postgres none");
+    Ok(())
+}
