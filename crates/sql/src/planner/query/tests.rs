@@ -497,7 +497,7 @@ fn refused() {
         "SELECT place_order() FROM orders",
         expect![[r#"
             gather on One(Home) Write
-              SELECT ROW(NULL, NULL, NULL, NULL)::"public"."orders"::text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
+              SELECT ROW(NULL, NULL, NULL, NULL)::pg_catalog.text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
               SELECT place_order() FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders
         "#]],
     );
