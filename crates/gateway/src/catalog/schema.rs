@@ -14,7 +14,7 @@ use tutti_sql::hash::{BUCKET_COUNT, KeyType};
 
 /// Version of the tables, rights and functions below. Grows with every change of them, so that a
 /// gateway completes what an earlier one has made.
-pub const SHAPE: u32 = 6;
+pub const SHAPE: u32 = 7;
 
 /// Creates the schema where it is missing, and brings an older one to this shape. Runs as one
 /// transaction, and again without effect.
@@ -297,8 +297,9 @@ GRANT EXECUTE ON FUNCTION tutti.record_decision, tutti.register, tutti.note_chan
     tutti.forget_dropped, tutti.insert_ticket, tutti.lock_table, tutti.definitions,
     tutti.make_definitions, tutti.objections, tutti.row_text, tutti.row_output, tutti.value_output,
     tutti.table_rows, tutti.write_rows, tutti.held, tutti.schema_counts, tutti.settings_now,
-    tutti.other_tables, tutti.mark, tutti.compare, tutti.touched, tutti.declare TO PUBLIC;
-UPDATE tutti.secret SET shape = 6;
+    tutti.other_tables, tutti.mark, tutti.compare, tutti.touched, tutti.declare,
+    tutti.has_temporary_code TO PUBLIC;
+UPDATE tutti.secret SET shape = 7;
 "
 );
 

@@ -64,7 +64,7 @@ mod tests {
     }
 
     fn scope(schema: &str) -> NameScope {
-        NameScope { search_path: vec![schema.to_owned()], temporary: Vec::new() }
+        NameScope { search_path: vec![schema.to_owned()], ..NameScope::default() }
     }
 
     #[test]

@@ -50,6 +50,8 @@ const RESET_SEQUENCES: &str = "DISCARD SEQUENCES";
 pub struct Borrower<'a> {
     /// The role that the client has logged in as.
     pub user: &'a str,
+    /// Its number on node 1: a name may come to mean another role, whose connections these are not.
+    pub role: u32,
     /// What it can log in to nodes with.
     pub credentials: &'a Credentials,
     /// Number of the session.
@@ -205,9 +207,9 @@ impl Pool {
 
     /// Takes a connection back. Requires: it is quiet, in no transaction, and nothing binds it to its
     /// session.
-    pub fn give_back(&self, user: &str, link: Box<Link>) {
+    pub fn give_back(&self, role: u32, link: Box<Link>) {
         if !link.is_broken() && link.generation == self.nodes.generation(link.node()) {
-            self.shelf(link.node()).put(user, link);
+            self.shelf(link.node()).put(role, link);
         }
     }
 

@@ -13,7 +13,7 @@ use tutti_sql::plan::Leaves;
 use super::Borrower;
 use crate::session::Link;
 
-type Idle = HashMap<String, Vec<Kept>>;
+type Idle = HashMap<u32, Vec<Kept>>;
 
 /// An idle connection. Who had it last is here too, so that the search for a session's own touches no
 /// connection.
@@ -27,7 +27,7 @@ struct Kept {
 #[derive(Debug)]
 pub(super) struct Shelf {
     node: NodeId,
-    /// By role; last used last.
+    /// By role, as node 1 numbers them; last used last.
     idle: Mutex<Idle>,
     open: Arc<AtomicUsize>,
     tick: AtomicU64,
@@ -58,7 +58,7 @@ impl Shelf {
     pub(super) fn take(&self, borrower: &Borrower<'_>, size: usize) -> Option<Box<Link>> {
         let has_room = self.open.load(Ordering::Relaxed) < size;
         let mut idle = self.idle();
-        let links = idle.get_mut(borrower.user)?;
+        let links = idle.get_mut(&borrower.role)?;
         let (mut alike, mut any) = (None, None);
         for (index, Kept { owner, link }) in links.iter().enumerate().rev() {
             if *owner == borrower.session {
@@ -79,7 +79,7 @@ impl Shelf {
     /// statements.
     pub(super) fn take_ready(&self, borrower: &Borrower<'_>) -> Option<Box<Link>> {
         let mut idle = self.idle();
-        let links = idle.get_mut(borrower.user)?;
+        let links = idle.get_mut(&borrower.role)?;
         let own = links.iter().rposition(|kept| kept.owner == borrower.session);
         let is_like = |link: &Link| link.state.is_like(borrower.state);
         let ready = match own {
@@ -94,16 +94,11 @@ impl Shelf {
         Some(links.remove(ready?).link)
     }
 
-    pub(super) fn put(&self, user: &str, mut link: Box<Link>) {
+    pub(super) fn put(&self, role: u32, mut link: Box<Link>) {
         link.idle_since_tick = self.tick.load(Ordering::Relaxed);
         let kept = Kept { owner: link.owner, link };
         let mut idle = self.idle();
-        match idle.get_mut(user) {
-            Some(links) => links.push(kept),
-            None => {
-                idle.insert(user.to_owned(), vec![kept]);
-            }
-        }
+        idle.entry(role).or_default().push(kept);
     }
 
     /// Counts one more connection. Where `size` are open already, one of another role that lies idle
@@ -113,10 +108,10 @@ impl Shelf {
             let mut idle = self.idle();
             let longest = idle
                 .iter()
-                .filter_map(|(user, links)| Some((links.first()?.link.idle_since_tick, user)))
+                .filter_map(|(role, links)| Some((links.first()?.link.idle_since_tick, *role)))
                 .min();
-            if let Some(user) = longest.map(|(_, user)| user.clone())
-                && let Some(links) = idle.get_mut(&user)
+            if let Some((_, role)) = longest
+                && let Some(links) = idle.get_mut(&role)
             {
                 links.remove(0);
             }

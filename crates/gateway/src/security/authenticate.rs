@@ -26,7 +26,8 @@ use crate::shared::Shared;
 /// Longest message that a client may send before it is known, in bytes; PostgreSQL's limit.
 const TOKEN_LEN_MAX: usize = 65_535;
 
-/// Lets a client in as `user`, or says why not. Returns what its session can log in to nodes with.
+/// Lets a client in as `user`, or says why not. Returns what its session can log in to nodes with, and
+/// the role's number on node 1.
 ///
 /// AuthenticationOk is left to the caller: what may still go wrong comes before it.
 pub(crate) async fn authenticate(
@@ -34,7 +35,7 @@ pub(crate) async fn authenticate(
     client: &mut Client,
     user: &str,
     database: &str,
-) -> Result<Credentials, Failure> {
+) -> Result<(Credentials, u32), Failure> {
     let gate = client.gate().clone();
     let place = gate.enter()?;
     let deadline = client.deadline();
@@ -43,9 +44,9 @@ pub(crate) async fn authenticate(
         .await
         .unwrap_or_else(|_| Err(fatal("57014", "canceling authentication due to timeout")));
     match outcome {
-        Ok((credentials, place)) => {
+        Ok((credentials, role, place)) => {
             client.settle(place);
-            Ok(credentials)
+            Ok((credentials, role))
         }
         Err(failure) => {
             tracing::info!(user, peer = %client.peer(), %failure, "a login failed");
@@ -66,7 +67,7 @@ impl Login<'_> {
         &self,
         client: &mut Client,
         mut place: Place,
-    ) -> Result<(Credentials, Place), Failure> {
+    ) -> Result<(Credentials, u32, Place), Failure> {
         let rules = &self.gate.rules;
         let role = role::ask(self.shared, self.gate, self.user, need_groups(rules)).await?;
         let address = client.peer().ip().to_canonical();
@@ -104,7 +105,7 @@ impl Login<'_> {
             .with(b'D', "User does not have CONNECT privilege.")
             .into());
         }
-        Ok((credentials, place))
+        Ok((credentials, role.oid, place))
     }
 
     async fn scram(&self, client: &mut Client, role: Option<&Role>) -> Result<ScramKeys, Failure> {

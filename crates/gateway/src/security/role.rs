@@ -16,6 +16,8 @@ const NAME_LEN_MAX: usize = 63;
 
 /// A role that exists. What it holds of the password is not printed.
 pub(super) struct Role {
+    /// Its number on node 1: names can be given anew.
+    pub(super) oid: u32,
     pub(super) is_superuser: bool,
     pub(super) may_login: bool,
     /// Its password, if it has one, has not expired.
@@ -52,7 +54,7 @@ pub(super) async fn ask(
              r.rolvaliduntil IS NULL OR pg_catalog.now() < r.rolvaliduntil,
              r.rolconnlimit,
              pg_catalog.has_database_privilege(r.oid, pg_catalog.current_database(), 'CONNECT'),
-             r.rolpassword
+             r.rolpassword, r.oid
          FROM pg_catalog.pg_authid AS r WHERE r.rolname = {literal}::pg_catalog.name;
          SELECT pg_catalog.unnest(groups) FROM (
              SELECT ({groups_sql}) AS groups
@@ -75,6 +77,7 @@ fn read(rows: &Rows, groups: Option<&Rows>) -> Role {
         (0..groups.rows.len()).filter_map(|row| groups.text(row, 0).map(str::to_owned)).collect()
     });
     Role {
+        oid: rows.text(0, 6).and_then(|oid| oid.parse().ok()).unwrap_or_default(),
         is_superuser: is(0),
         may_login: is(1),
         is_valid: is(2),

@@ -254,6 +254,7 @@ impl Session {
         }
         let borrower = Borrower {
             user: &self.user,
+            role: self.role,
             credentials: &self.credentials,
             session: self.number,
             state: self.settings.state(),

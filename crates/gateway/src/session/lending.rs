@@ -67,6 +67,7 @@ impl Session {
         let state = self.settings.state().clone();
         let borrower = Borrower {
             user: &self.user,
+            role: self.role,
             credentials: &self.credentials,
             session: self.number,
             state: &state,
@@ -152,7 +153,7 @@ impl Session {
             if !link.stop_work() {
                 link.wait_until_delivered().await;
             }
-            self.shared.pool.give_back(&self.user, link);
+            self.shared.pool.give_back(self.role, link);
         }
         if self.links.is_empty() {
             self.permit = None;

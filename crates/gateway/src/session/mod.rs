@@ -62,6 +62,8 @@ pub struct Session {
     pub(crate) shared: Arc<Shared>,
     pub(crate) client: Client,
     user: String,
+    /// The role's number on node 1.
+    role: u32,
     /// What connections to nodes are opened with for this session.
     credentials: Credentials,
     number: u64,
@@ -152,8 +154,8 @@ impl Session {
             let names: Vec<_> = unknown_options.iter().map(|(name, _)| name.as_str()).collect();
             put_negotiate_protocol_version(client.out(), PROTOCOL_3_0 & 0xffff, &names);
         }
-        let credentials = match authenticate(&shared, &mut client, &user, &database).await {
-            Ok(credentials) => credentials,
+        let (credentials, role) = match authenticate(&shared, &mut client, &user, &database).await {
+            Ok(known) => known,
             Err(Failure::Client(error)) => return Err(error),
             Err(Failure::Statement(error)) => return refuse(client, as_fatal(*error)).await,
         };
@@ -170,6 +172,7 @@ impl Session {
             shared,
             client,
             user,
+            role,
             credentials,
             number,
             process_id,
@@ -407,7 +410,8 @@ impl Session {
                    SELECT pg_catalog.current_setting('default_transaction_isolation'), \
                           pg_catalog.current_setting('default_transaction_read_only'), \
                           (1000 * EXTRACT(epoch FROM pg_catalog.current_setting('idle_in_transaction_session_timeout')::interval))::int8, \
-                          (1000 * EXTRACT(epoch FROM pg_catalog.current_setting('idle_session_timeout')::interval))::int8";
+                          (1000 * EXTRACT(epoch FROM pg_catalog.current_setting('idle_session_timeout')::interval))::int8; \
+                   SELECT tutti.has_temporary_code()";
         self.takes_snapshot = true;
         let rows = self.enlist(NodeId::HOME, Access::Read).await?.query(sql).await?;
         if let Some(defaults) = rows.get(2) {
@@ -429,7 +433,8 @@ impl Session {
                     .collect()
             })
         };
-        let scope = NameScope { search_path: names(0), temporary: names(1) };
+        let temporary_code = rows.get(3).and_then(|rows| rows.text(0, 0)) == Some("t");
+        let scope = NameScope { search_path: names(0), temporary: names(1), temporary_code };
         self.scope_is_stale = false;
         if scope != self.scope {
             self.scope = scope;

@@ -210,8 +210,11 @@ fn code() -> Code {
 /// The plan of a single statement against the shop, as text; a temporary table `scratch` exists.
 pub(super) fn planned(sql: &str, node_count: u16) -> String {
     let catalog = shop(node_count);
-    let scope =
-        NameScope { search_path: vec!["public".to_owned()], temporary: vec!["scratch".to_owned()] };
+    let scope = NameScope {
+        search_path: vec!["public".to_owned()],
+        temporary: vec!["scratch".to_owned()],
+        ..NameScope::default()
+    };
     let context =
         Context { catalog: &catalog, scope: &scope, collects_replicated: false, opaque: None };
     let statements = match crate::statement::parse(sql) {

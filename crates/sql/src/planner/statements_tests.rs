@@ -77,8 +77,11 @@ fn statements() -> Vec<String> {
 
 #[test]
 fn every_text_of_a_plan_is_sql() {
-    let scope =
-        NameScope { search_path: vec!["public".to_owned()], temporary: vec!["scratch".to_owned()] };
+    let scope = NameScope {
+        search_path: vec!["public".to_owned()],
+        temporary: vec!["scratch".to_owned()],
+        ..NameScope::default()
+    };
     let catalog = shop(3);
     let context =
         Context { catalog: &catalog, scope: &scope, collects_replicated: false, opaque: None };

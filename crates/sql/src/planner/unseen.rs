@@ -27,7 +27,27 @@ use crate::statement::Statement;
 pub(super) fn of_statement(statement: &Statement, context: &Context<'_>) -> Reach {
     let mut search = Search::new(context.catalog, context.scope, Writing::Statement);
     add_statement(&statement.tree, &statement.text, context, &mut search);
+    if context.scope.temporary_code && names_things(&statement.tree) {
+        search.opaque("a temporary object of this session", "may run code");
+        search.note_sets();
+    }
     search.finish()
+}
+
+/// Whether it may name a table, a type or a function, and then runs what they have.
+fn names_things(tree: &NodeEnum) -> bool {
+    match tree {
+        NodeEnum::SelectStmt(_)
+        | NodeEnum::InsertStmt(_)
+        | NodeEnum::UpdateStmt(_)
+        | NodeEnum::DeleteStmt(_)
+        | NodeEnum::MergeStmt(_)
+        | NodeEnum::CopyStmt(_)
+        | NodeEnum::CallStmt(_) => true,
+        NodeEnum::ExplainStmt(explain) => inner(explain.query.as_deref()).is_some_and(names_things),
+        NodeEnum::DeclareCursorStmt(_) | NodeEnum::CreateTableAsStmt(_) => true,
+        _ => false,
+    }
 }
 
 fn add_statement(tree: &NodeEnum, text: &str, context: &Context<'_>, search: &mut Search<'_>) {

@@ -119,6 +119,7 @@ fn scope() -> crate::catalog::NameScope {
     crate::catalog::NameScope {
         search_path: vec!["public".to_owned()],
         temporary: vec!["scratch".to_owned()],
+        ..crate::catalog::NameScope::default()
     }
 }
 
