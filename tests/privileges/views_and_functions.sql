@@ -92,7 +92,6 @@ CREATE FUNCTION closed(int) RETURNS int LANGUAGE sql IMMUTABLE AS $$SELECT $1 + 
 CREATE FUNCTION who() RETURNS text LANGUAGE sql STABLE SECURITY DEFINER AS $$SELECT current_user || ' for ' || session_user$$;
 REVOKE EXECUTE ON FUNCTION closed(int) FROM PUBLIC;
 --@ reader
--- refused in apart, spread: a function that reads a distributed table
 SELECT * FROM open_names();
 -- refused in apart, spread: a function that reads a distributed table
 SELECT * FROM lent_names();

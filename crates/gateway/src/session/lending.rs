@@ -126,10 +126,10 @@ impl Session {
             // The client need not wait for what we ask now.
             self.client.flush().await?;
             self.learn_settings(&left).await;
-            if std::mem::take(&mut self.scope_is_stale_by_settings) {
-                if let Err(Failure::Client(error)) = self.refresh_scope().await {
-                    return Err(error);
-                }
+            if std::mem::take(&mut self.scope_is_stale_by_settings)
+                && let Err(Failure::Client(error)) = self.refresh_scope().await
+            {
+                return Err(error);
             }
             self.learn_bindings().await;
         }

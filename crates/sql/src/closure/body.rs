@@ -206,10 +206,10 @@ impl Body {
                 let name = range.relname.clone();
                 self.reads.push(Read { schema, name, may_be_with });
             }
-            NodeEnum::SelectStmt(select) => {
-                if select.into_clause.is_some() || !select.locking_clause.is_empty() {
-                    self.note("locks rows or makes tables");
-                }
+            NodeEnum::SelectStmt(select)
+                if select.into_clause.is_some() || !select.locking_clause.is_empty() =>
+            {
+                self.note("locks rows or makes tables");
             }
             NodeEnum::InsertStmt(_)
             | NodeEnum::UpdateStmt(_)
