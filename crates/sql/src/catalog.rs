@@ -198,6 +198,9 @@ pub struct Catalog {
     /// Relations by schema, then name (user schemas only: not `pg_catalog`,
     /// `information_schema`, `pg_toast`, nor temporary ones).
     pub relations: HashMap<String, HashMap<String, Arc<Relation>>>,
+    /// Which form of its rule each view's definition is that of, by the view's OID. For whoever reads
+    /// the catalog again: what has not changed need not be asked for.
+    pub view_rules: HashMap<u32, String>,
     /// Functions by schema, then name. Those of `pg_catalog` are looked for here only if
     /// [`Self::builtin_functions`] has none of the name.
     pub functions: HashMap<String, HashMap<String, Function>>,

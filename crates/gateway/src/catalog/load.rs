@@ -1,8 +1,10 @@
 //! Reading the catalog: everything the planner knows, from node 1, in one round trip.
 //!
-//! Owns: the queries and how their answers become a [`Catalog`].
-//! Never: caches; the caller keeps what it gets until the version grows.
-//! Start reading at [`load()`].
+//! Owns: the queries and how their answers become a [`Catalog`]; what of an earlier catalog still holds.
+//! Never: caches; the caller keeps what it gets until the version grows. Never keeps a lock on a
+//! client's table: printing a view's definition takes some, so that is done for views whose rule is not
+//! known, by themselves, and in a client's transaction behind a savepoint.
+//! Start reading at [`load()`], then [`reload_own`].
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -21,14 +23,39 @@ use crate::error::GatewayError;
 use crate::node::{NodeConnection, NodeError, Rows};
 
 /// With no schema but its own in search_path PostgreSQL writes every name qualified when it prints
-/// expressions. Temporary tables come last, for a client can give them any name. The setting is put back by the last statement, for connections that are inside a client's
-/// transaction; elsewhere the whole string is one transaction, at whose end it is put back anyway.
-const HIDE_SEARCH_PATH: &str = "SELECT pg_catalog.set_config('tutti.search_path',
-    pg_catalog.current_setting('search_path'), true);
-SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);";
+/// expressions. Temporary tables come last, for a client can give them any name.
+///
+/// For a connection of our own. What changes between two of the queries may make the answer
+/// unreadable; then it is read again.
+const BEGIN_OUTSIDE: [&str; 2] = [
+    "SELECT pg_catalog.set_config('tutti.search_path',
+    pg_catalog.current_setting('search_path'), true);",
+    "SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);",
+];
 
-const SHOW_SEARCH_PATH: &str = "SELECT pg_catalog.set_config('search_path',
-    pg_catalog.current_setting('tutti.search_path'), true)";
+const END_OUTSIDE: [&str; 1] = ["SELECT pg_catalog.set_config('search_path',
+    pg_catalog.current_setting('tutti.search_path'), true);"];
+
+/// In a client's transaction the planner's settings are the client's, and whatever is locked stays
+/// locked; both end at a savepoint.
+pub(super) const BEGIN_INSIDE: [&str; 2] = [
+    "SAVEPOINT tutti_catalog;",
+    "SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true),
+    pg_catalog.set_config(s.name, CASE s.name WHEN 'jit' THEN 'off' ELSE 'on' END, true)
+FROM pg_catalog.unnest('{enable_seqscan,enable_indexscan,enable_bitmapscan,enable_hashjoin,
+    enable_mergejoin,enable_nestloop,enable_sort,enable_hashagg,enable_indexonlyscan,jit}'
+    ::pg_catalog.text[]) AS s (name);",
+];
+
+pub(super) const END_INSIDE: [&str; 2] =
+    ["ROLLBACK TO SAVEPOINT tutti_catalog;", "RELEASE SAVEPOINT tutti_catalog;"];
+
+/// The relations that the transaction has locked as only those do that change them. Whatever it has
+/// changed of a relation is among them, and nobody else changes them now.
+const TOUCHED: &str = "SELECT DISTINCT l.relation FROM pg_locks l
+WHERE l.pid = pg_backend_pid() AND l.locktype = 'relation' AND l.relation >= 16384
+    AND l.mode = ANY ('{ShareUpdateExclusiveLock,ShareLock,ShareRowExclusiveLock,ExclusiveLock,\
+AccessExclusiveLock}')";
 
 const VERSION: &str = "SELECT coalesce(sum(weight), 0) FROM tutti.change;";
 const NODES: &str = "SELECT id FROM tutti.node ORDER BY id;";
@@ -39,23 +66,48 @@ GROUP BY map ORDER BY map;";
 const USER_SCHEMA: &str = "n.nspname <> ALL ('{pg_catalog,information_schema,pg_toast,tutti}')
     AND n.nspname !~ '^pg_(toast_)?temp_'";
 
-fn relations() -> String {
+/// Which relations are read.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Part {
+    All,
+    /// Those of [`TOUCHED`], with the definitions of views.
+    Touched,
+}
+
+impl Part {
+    /// The condition on `c.oid`. An array is looked up by index however many relations there are.
+    fn condition(self) -> String {
+        match self {
+            Self::All => String::new(),
+            Self::Touched => format!("AND c.oid = ANY (ARRAY({TOUCHED}))"),
+        }
+    }
+}
+
+fn relations(part: Part) -> String {
+    let condition = part.condition();
+    let definition = match part {
+        Part::All => "NULL",
+        Part::Touched => "CASE WHEN c.relkind = 'v' THEN pg_get_viewdef(c.oid) END",
+    };
     format!(
-        "SELECT c.oid, n.nspname, c.relname, c.relkind,
-    CASE WHEN c.relkind = 'v' THEN pg_get_viewdef(c.oid) END,
+        "SELECT c.oid, n.nspname, c.relname, c.relkind, {definition},
     p.kind, p.key_attnum, p.map,
     (SELECT array_to_string(k.conkey, ' ') FROM pg_constraint k
-     WHERE k.conrelid = c.oid AND k.contype = 'p')
+     WHERE k.conrelid = c.oid AND k.contype = 'p'),
+    CASE WHEN c.relkind = 'v' THEN (SELECT concat(r.oid, ' ', r.xmin) FROM pg_rewrite r
+        WHERE r.ev_class = c.oid AND r.ev_type = '1') END
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN tutti.placement p ON p.relation = c.oid
-WHERE c.relkind = ANY ('{{r,p,v,m,S,f}}') AND {USER_SCHEMA};"
+WHERE c.relkind = ANY ('{{r,p,v,m,S,f}}') AND {USER_SCHEMA} {condition};"
     )
 }
 
 /// An array is written as its element type with brackets: `int4[]`, since `_int4` is nobody's idea
 /// of a name. An identity column's default is the draw from its sequence, which for a partition may
 /// belong to the root; `pg_get_serial_sequence` would ask for rights on the schema.
-fn columns() -> String {
+fn columns(part: Part) -> String {
+    let condition = part.condition();
     format!(
         "SELECT a.attrelid, a.attnum, a.attname, a.atttypid,
     CASE WHEN e.oid IS NULL THEN format('%I.%I', tn.nspname, t.typname)
@@ -85,7 +137,7 @@ LEFT JOIN pg_type e ON e.typarray = t.oid
 LEFT JOIN pg_namespace en ON en.oid = e.typnamespace
 LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
 WHERE a.attnum > 0 AND NOT a.attisdropped
-    AND c.relkind = ANY ('{{r,p,v,m,S,f}}') AND {USER_SCHEMA}
+    AND c.relkind = ANY ('{{r,p,v,m,S,f}}') AND {USER_SCHEMA} {condition}
 ORDER BY a.attrelid, a.attnum;"
     )
 }
@@ -107,91 +159,256 @@ UNION SELECT NULL FROM pg_cast k JOIN pg_proc p ON p.oid = k.castfunc
 JOIN pg_language l ON l.oid = p.prolang
 WHERE k.oid >= 16384 AND NOT (l.lanname = ANY ('{c,internal}') AND p.provolatile = 'i');";
 
-/// Reads the catalog from node 1, as the transaction that `home` is in sees it (or as committed, if
-/// it is in none). Leaves the connection's settings as they were.
+/// Reads the catalog from node 1 over a connection of our own.
 ///
-/// Errors: [`GatewayError::NotInitialised`] without a schema `tutti`; a node's own error, after
-/// which a transaction that was open is aborted.
+/// Errors: [`GatewayError::NotInitialised`] without a schema `tutti`; a node's own error.
 pub async fn load(home: &mut NodeConnection) -> Result<Catalog, GatewayError> {
-    let built_ins = load_builtin_functions(home).await?;
-    load_with(home, built_ins, None).await
+    let BuiltIns { functions, code } = load_builtin_functions(home).await?;
+    let code = Arc::new(Code::new(code));
+    let previous = Catalog { builtin_functions: functions, code, ..Catalog::default() };
+    reload(home, &previous).await
 }
 
-/// As [`load()`], but takes what no client can change from a catalog that was read before: much
-/// cheaper, for after each DDL.
+/// As [`load()`], but takes from a catalog that was read before what no client can change, and
+/// definitions of views that have not changed since.
 pub async fn reload(
     home: &mut NodeConnection,
     previous: &Catalog,
 ) -> Result<Catalog, GatewayError> {
-    let mut catalog = {
-        let built_ins = BuiltIns {
-            functions: Arc::clone(&previous.builtin_functions),
-            code: Arc::clone(previous.code.built_in()),
+    let answers = Answers::read(home, previous, Part::All, &BEGIN_OUTSIDE, &END_OUTSIDE).await?;
+    let mut relations = answers.relations()?;
+    let mut view_rules = answers.view_rules()?;
+    let mut known = definitions_of(previous);
+    for (oid, relation) in &mut relations {
+        let RelationKind::View { definition } = &mut Arc::make_mut(relation).kind else { continue };
+        let is_as_it_was = previous.view_rules.get(oid) == view_rules.get(oid);
+        *definition = match (known.remove(oid), is_as_it_was) {
+            (Some(definition), true) => definition,
+            (known, _) => match (read_definition(home, *oid).await, known) {
+                (Ok(definition), _) => definition,
+                (Err(NodeError::Refused(fields)), Some(known))
+                    if fields.sqlstate() == LOCK_NOT_AVAILABLE =>
+                {
+                    // Somebody changes a table of it. The next reading tries again.
+                    view_rules.remove(oid);
+                    known
+                }
+                (Err(error), _) => return Err(error.into()),
+            },
         };
-        load_with(home, built_ins, Some(&previous.code)).await?
-    };
-    catalog.home_by_default = previous.home_by_default;
-    Ok(catalog)
+    }
+    answers.catalog(relations, view_rules, previous)
 }
 
-async fn load_with(
-    home: &mut NodeConnection,
-    built_ins: BuiltIns,
-    previous: Option<&Code>,
-) -> Result<Catalog, GatewayError> {
-    let sql = [
-        HIDE_SEARCH_PATH,
-        VERSION,
-        NODES,
-        MAPS,
-        &relations(),
-        &columns(),
-        &functions(),
-        UNPROVEN,
-        &code::queries(&built_ins.code),
-        SHOW_SEARCH_PATH,
-    ]
-    .join("\n");
-    let node = home.node();
-    let results = home.query(&sql).await.map_err(|error| not_initialised(node, error))?;
-    let results: [Rows; 10 + code::QUERIES] =
-        results.try_into().map_err(|_| GatewayError::Unreadable { node, what: "the catalog" })?;
-    let [_, _, version, nodes, maps, relations, columns, functions, unproven, code @ .., _] =
-        &results;
-    let answer = |what, rows| Answer { node, what, rows };
+/// What a client's transaction has made of a catalog.
+#[derive(Debug)]
+pub struct OwnCatalog {
+    /// As the transaction sees it.
+    pub catalog: Catalog,
+    /// The relations that it may have changed; what else there is of relations is as it was.
+    pub touched: Vec<u32>,
+}
 
-    let mut catalog = Catalog {
-        version: answer("the catalog's version", version).number(0, 0)?,
-        maps: read_maps(&answer("bucket maps", maps))?,
-        builtin_functions: built_ins.functions,
-        ..Catalog::default()
+/// Reads what the transaction on node 1 has changed; all else is as in `base`, the newest that was
+/// published.
+///
+/// Whoever renames something may have changed how others are printed that are not touched: then
+/// `all` is wanted, and every definition is read.
+///
+/// Errors: a node's own, after which the transaction is aborted.
+pub async fn reload_own(
+    home: &mut NodeConnection,
+    base: &Catalog,
+    all: bool,
+) -> Result<OwnCatalog, GatewayError> {
+    let part = if all { Part::All } else { Part::Touched };
+    let answers = Answers::read(home, base, part, &BEGIN_INSIDE, &END_INSIDE).await?;
+    let touched = answers.touched()?;
+    let mut relations: HashMap<_, _> = match all {
+        true => HashMap::new(),
+        false => base
+            .relations
+            .values()
+            .flat_map(HashMap::values)
+            .map(|it| (it.oid, it.clone()))
+            .collect(),
     };
-    let unproven = answer("operators and casts", unproven);
-    for row in 0..unproven.len() {
-        match unproven.optional(row, 0) {
-            Some(operator) => {
-                catalog.unproven_operators.insert(operator.to_owned());
+    let mut view_rules = if all { HashMap::new() } else { base.view_rules.clone() };
+    for oid in &touched {
+        relations.remove(oid);
+        view_rules.remove(oid);
+    }
+    relations.extend(answers.relations()?);
+    view_rules.extend(answers.view_rules()?);
+    if all {
+        let mut definitions = read_all_definitions(home).await?;
+        for (oid, relation) in &mut relations {
+            if let RelationKind::View { definition } = &mut Arc::make_mut(relation).kind {
+                *definition = definitions.remove(oid).unwrap_or_default();
             }
-            None => catalog.has_unproven_casts = true,
         }
     }
-    let nodes = answer("nodes", nodes);
-    for row in 0..nodes.len() {
-        catalog.nodes.push(NodeId(nodes.number(row, 0)?));
-    }
-    let columns = read_columns(&answer("columns", columns))?;
-    let relations = read_relations(&answer("relations", relations), columns)?;
+    Ok(OwnCatalog { catalog: answers.catalog(relations, view_rules, base)?, touched })
+}
 
-    catalog.functions = read_functions(&answer("functions", functions))?;
-    let code = code.each_ref().map(|rows| answer("code", rows));
-    catalog.code = Arc::new(code::read(&code, previous, built_ins.code)?);
-    for mut relation in relations.into_values() {
-        relation.has_triggers = catalog.code.fires(relation.oid);
-        catalog.is_spread |= relation.placement != Placement::Home;
-        let schema = catalog.relations.entry(relation.schema.clone()).or_default();
-        schema.insert(relation.name.clone(), Arc::new(relation));
+fn definitions_of(catalog: &Catalog) -> HashMap<u32, String> {
+    let of = |relation: &Arc<Relation>| match &relation.kind {
+        RelationKind::View { definition } => Some((relation.oid, definition.clone())),
+        _ => None,
+    };
+    catalog.relations.values().flat_map(HashMap::values).filter_map(of).collect()
+}
+
+/// How long printing a view waits for the locks that it takes. Less than `deadlock_timeout`: nobody
+/// shall be a victim of ours.
+const DEFINITION_PATIENCE_MS: u32 = 200;
+
+const LOCK_NOT_AVAILABLE: &str = "55P03";
+
+/// Over a connection of our own. Nothing of a view that is gone meanwhile.
+async fn read_definition(home: &mut NodeConnection, oid: u32) -> Result<String, NodeError> {
+    let print = format!(
+        "SELECT pg_catalog.set_config('lock_timeout', '{DEFINITION_PATIENCE_MS}', true);
+SELECT pg_catalog.pg_get_viewdef({oid}::pg_catalog.oid);"
+    );
+    let sql = [&BEGIN_OUTSIDE[..], &[print.as_str()], &END_OUTSIDE].concat().join("\n");
+    let rows = home.query(&sql).await?;
+    let definition = rows.get(BEGIN_OUTSIDE.len() + 1).and_then(|rows| rows.text(0, 0));
+    Ok(written(definition.unwrap_or_default()))
+}
+
+/// In a client's transaction.
+async fn read_all_definitions(
+    home: &mut NodeConnection,
+) -> Result<HashMap<u32, String>, GatewayError> {
+    const DEFINITIONS: &str = "SELECT c.oid, coalesce(pg_get_viewdef(c.oid), '') FROM pg_class c
+WHERE c.relkind = 'v' AND c.oid >= 16384;";
+    let sql = [&BEGIN_INSIDE[..], &[DEFINITIONS], &END_INSIDE].concat().join("\n");
+    let results = home.query(&sql).await?;
+    let node = home.node();
+    let what = "definitions of views";
+    let rows = results.get(BEGIN_INSIDE.len()).ok_or(GatewayError::Unreadable { node, what })?;
+    let answer = Answer { node, what, rows };
+    (0..answer.len())
+        .map(|row| Ok((answer.number(row, 0)?, written(answer.text(row, 1)?))))
+        .collect()
+}
+
+/// A definition without what ends it.
+fn written(definition: &str) -> String {
+    definition.trim().trim_end_matches(';').to_owned()
+}
+
+/// What node 1 has answered.
+struct Answers {
+    node: NodeId,
+    results: [Rows; 8],
+    code: [Rows; code::QUERIES],
+}
+
+impl Answers {
+    async fn read(
+        home: &mut NodeConnection,
+        previous: &Catalog,
+        part: Part,
+        begin: &[&str],
+        end: &[&str],
+    ) -> Result<Self, GatewayError> {
+        let (relations, columns, functions) = (relations(part), columns(part), functions());
+        let touched = format!("{TOUCHED};");
+        let code = code::queries(previous.code.built_in());
+        let queries: [&str; 9] = [
+            VERSION, NODES, MAPS, &relations, &columns, &functions, UNPROVEN, &touched, &code,
+        ];
+        let sql = [begin, &queries, end].concat().join("\n");
+        let node = home.node();
+        let unreadable = || GatewayError::Unreadable { node, what: "the catalog" };
+        let results = home.query(&sql).await.map_err(|error| not_initialised(node, error))?;
+        if results.len() != begin.len() + 8 + code::QUERIES + end.len() {
+            return Err(unreadable());
+        }
+        let mut results = results.into_iter().skip(begin.len());
+        let first: Vec<Rows> = results.by_ref().take(8).collect();
+        let code: Vec<Rows> = results.take(code::QUERIES).collect();
+        Ok(Self {
+            node,
+            results: first.try_into().map_err(|_| unreadable())?,
+            code: code.try_into().map_err(|_| unreadable())?,
+        })
     }
-    Ok(catalog)
+
+    fn answer(&self, what: &'static str, query: usize) -> Answer<'_> {
+        Answer { node: self.node, what, rows: &self.results[query] }
+    }
+
+    fn relations(&self) -> Result<HashMap<u32, Arc<Relation>>, GatewayError> {
+        let columns = read_columns(&self.answer("columns", 4))?;
+        let relations = read_relations(&self.answer("relations", 3), columns)?;
+        Ok(relations.into_iter().map(|(oid, relation)| (oid, Arc::new(relation))).collect())
+    }
+
+    fn view_rules(&self) -> Result<HashMap<u32, String>, GatewayError> {
+        let answer = self.answer("relations", 3);
+        let mut rules = HashMap::new();
+        for row in 0..answer.len() {
+            if let Some(rule) = answer.optional(row, 9) {
+                rules.insert(answer.number(row, 0)?, rule.to_owned());
+            }
+        }
+        Ok(rules)
+    }
+
+    fn touched(&self) -> Result<Vec<u32>, GatewayError> {
+        let answer = self.answer("locks", 7);
+        (0..answer.len()).map(|row| answer.number(row, 0)).collect()
+    }
+
+    /// Puts it together.
+    fn catalog(
+        &self,
+        mut relations: HashMap<u32, Arc<Relation>>,
+        view_rules: HashMap<u32, String>,
+        previous: &Catalog,
+    ) -> Result<Catalog, GatewayError> {
+        let mut catalog = Catalog {
+            version: self.answer("the catalog's version", 0).number(0, 0)?,
+            maps: read_maps(&self.answer("bucket maps", 2))?,
+            builtin_functions: previous.builtin_functions.clone(),
+            home_by_default: previous.home_by_default,
+            view_rules,
+            ..Catalog::default()
+        };
+        let unproven = self.answer("operators and casts", 6);
+        for row in 0..unproven.len() {
+            match unproven.optional(row, 0) {
+                Some(operator) => {
+                    catalog.unproven_operators.insert(operator.to_owned());
+                }
+                None => catalog.has_unproven_casts = true,
+            }
+        }
+        let nodes = self.answer("nodes", 1);
+        for row in 0..nodes.len() {
+            catalog.nodes.push(NodeId(nodes.number(row, 0)?));
+        }
+        catalog.functions = read_functions(&self.answer("functions", 5))?;
+        let answers =
+            self.code.each_ref().map(|rows| Answer { node: self.node, what: "code", rows });
+        let built_in = Arc::clone(previous.code.built_in());
+        catalog.code = Arc::new(code::read(&answers, Some(&previous.code), built_in)?);
+        for (oid, relation) in &mut relations {
+            let fires = catalog.code.fires(*oid);
+            if relation.has_triggers != fires {
+                Arc::make_mut(relation).has_triggers = fires;
+            }
+        }
+        for relation in relations.into_values() {
+            catalog.is_spread |= relation.placement != Placement::Home;
+            let schema = catalog.relations.entry(relation.schema.clone()).or_default();
+            schema.insert(relation.name.clone(), relation);
+        }
+        Ok(catalog)
+    }
 }
 
 /// A missing table or schema means that nobody ran `tutti init`.
@@ -255,10 +472,9 @@ fn read_relations(
         let columns = columns.remove(&oid).unwrap_or_default();
         let kind = match answer.text(row, 3)? {
             "r" | "p" => RelationKind::Table,
-            "v" => {
-                let definition = answer.text(row, 4)?.trim().trim_end_matches(';').to_owned();
-                RelationKind::View { definition }
-            }
+            "v" => RelationKind::View {
+                definition: written(answer.optional(row, 4).unwrap_or_default()),
+            },
             "m" => RelationKind::MaterializedView,
             "S" => RelationKind::Sequence,
             _ => RelationKind::Other,

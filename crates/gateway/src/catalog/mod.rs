@@ -19,7 +19,7 @@ pub mod sequences;
 pub mod share;
 pub mod verify;
 
-pub use load::{load, reload};
+pub use load::{load, reload, reload_own};
 pub use oids::{FIRST_NORMAL_OID, NodeOids, OidMaps};
 pub use placement::{
     PlacementKind, Registration, RowsOf, choose_placement, lock_tables_sql, note_change, register,

@@ -17,34 +17,96 @@ use crate::node::{NodeConnection, Rows};
 /// OIDs from here on were given out after initdb, so they differ between nodes.
 pub const FIRST_NORMAL_OID: u32 = 16384;
 
+/// Kind, OID, schema and name; `{}` is the condition on a row's transaction.
 const OIDS: &str = "SELECT 'type', t.oid, n.nspname, t.typname FROM pg_catalog.pg_type t
 JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
-WHERE t.oid >= 16384 AND n.nspname !~ '^pg_(toast|temp)'
+WHERE t.oid >= 16384 AND n.nspname !~ '^pg_(toast|temp)' {t}
 UNION ALL SELECT 'table', c.oid, n.nspname, c.relname FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-WHERE c.oid >= 16384 AND c.relkind IN ('r', 'p', 'v', 'm', 'f') AND n.nspname !~ '^pg_(toast|temp)'";
+WHERE c.oid >= 16384 AND c.relkind IN ('r', 'p', 'v', 'm', 'f') AND n.nspname !~ '^pg_(toast|temp)'
+    {c}";
+
+fn oids(condition: impl Fn(&str) -> String) -> String {
+    OIDS.replace("{t}", &condition("t")).replace("{c}", &condition("c"))
+}
+
+/// Kind, schema and name of a type or table.
+pub(super) type Name = (String, String, String);
+
+/// Names of what is gone are forgotten after so many readings.
+const UPDATES_MAX: u32 = 1_000;
 
 /// What one node calls its types and tables.
 #[derive(Debug, Default)]
 pub struct NodeOids {
-    names: HashMap<(String, String, String), u32>,
+    names: HashMap<Name, u32>,
+    /// The oldest transaction that was at work when they were read.
+    horizon: Option<String>,
+    updates: u32,
 }
 
 impl NodeOids {
-    /// Reads them, as the transaction that `connection` is in sees them.
+    /// Reads them all.
     pub async fn load(connection: &mut NodeConnection) -> Result<Self, GatewayError> {
-        let rows: Rows = connection.rows(OIDS).await?;
-        let answer = Answer { node: connection.node(), what: "oids", rows: &rows };
-        let mut names = HashMap::with_capacity(answer.len());
+        let mut oids = Self::default();
+        oids.update(connection).await?;
+        Ok(oids)
+    }
+
+    /// Reads what has been made or renamed since the last time, over a connection that is in no
+    /// transaction. Returns the names.
+    pub(super) async fn update(
+        &mut self,
+        connection: &mut NodeConnection,
+    ) -> Result<Vec<Name>, GatewayError> {
+        if self.updates == UPDATES_MAX {
+            *self = Self::default();
+        }
+        let sql = match &self.horizon {
+            Some(horizon) => oids(|of| {
+                let horizon = format!("'{horizon}'::pg_catalog.xid");
+                format!("AND pg_catalog.age({of}.xmin) <= pg_catalog.age({horizon})")
+            }),
+            None => oids(|_| String::new()),
+        };
+        // The moment comes first: what is committed between the two is read again next time.
+        const MOMENT: &str =
+            "SELECT pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())::pg_catalog.xid";
+        let results = connection.query(&format!("{MOMENT}; {sql}")).await?;
+        let node = connection.node();
+        let unreadable = || GatewayError::Unreadable { node, what: "oids" };
+        let [moment, rows] = &results[..] else { return Err(unreadable()) };
+        let horizon = moment.text(0, 0).ok_or_else(unreadable)?.to_owned();
+        let changed = self.add(node, rows)?;
+        self.horizon = Some(horizon);
+        self.updates += 1;
+        Ok(changed)
+    }
+
+    /// What the transaction that `connection` is in has made or renamed.
+    pub async fn load_own(connection: &mut NodeConnection) -> Result<Self, GatewayError> {
+        let own = "pg_catalog.pg_current_xact_id_if_assigned()::pg_catalog.xid";
+        let rows = connection
+            .rows(&oids(|of| format!("AND pg_catalog.age({of}.xmin) <= pg_catalog.age({own})")))
+            .await?;
+        let mut oids = Self::default();
+        oids.add(connection.node(), &rows)?;
+        Ok(oids)
+    }
+
+    fn add(&mut self, node: NodeId, rows: &Rows) -> Result<Vec<Name>, GatewayError> {
+        let answer = Answer { node, what: "oids", rows };
+        let mut changed = Vec::with_capacity(answer.len());
         for row in 0..answer.len() {
             let name = (
                 answer.text(row, 0)?.to_owned(),
                 answer.text(row, 2)?.to_owned(),
                 answer.text(row, 3)?.to_owned(),
             );
-            names.insert(name, answer.number(row, 1)?);
+            self.names.insert(name.clone(), answer.number(row, 1)?);
+            changed.push(name);
         }
-        Ok(Self { names })
+        Ok(changed)
     }
 }
 
@@ -57,13 +119,27 @@ struct Difference {
 }
 
 impl Difference {
+    fn note(&mut self, name: &Name, at_home: u32, there: u32) {
+        let is_same = at_home == there;
+        let put = |map: &mut HashMap<u32, u32>, from: u32, to: u32| match is_same {
+            true => drop(map.remove(&from)),
+            false => drop(map.insert(from, to)),
+        };
+        if name.0 == "type" {
+            put(&mut self.types_to_home, there, at_home);
+            put(&mut self.types_from_home, at_home, there);
+        } else {
+            put(&mut self.tables_to_home, there, at_home);
+        }
+    }
+
     fn is_none(&self) -> bool {
         self.types_to_home.is_empty() && self.tables_to_home.is_empty()
     }
 }
 
 /// The differences of all nodes.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct OidMaps {
     nodes: HashMap<NodeId, Difference>,
 }
@@ -75,13 +151,30 @@ impl OidMaps {
         Self { nodes }
     }
 
-    /// For these nodes what `previous` knows still holds.
-    pub(super) fn keep_of(&mut self, previous: &Self, nodes: &[NodeId]) {
-        for node in nodes {
-            if let Some(difference) = previous.nodes.get(node) {
-                self.nodes.insert(*node, difference.clone());
+    /// Compares these names of `node` with node 1's again. What it called them before is kept: nothing
+    /// else gets its number.
+    pub(super) fn compare_again<'a>(
+        &mut self,
+        home: &NodeOids,
+        node: NodeId,
+        other: &NodeOids,
+        names: impl IntoIterator<Item = &'a Name>,
+    ) {
+        let difference = self.nodes.entry(node).or_default();
+        for name in names {
+            if let (Some(at_home), Some(there)) = (home.names.get(name), other.names.get(name)) {
+                difference.note(name, *at_home, *there);
             }
         }
+    }
+
+    /// With what a transaction has made itself, as it sees it on its nodes.
+    pub fn with_own(&self, home: &NodeOids, others: &[(NodeId, NodeOids)]) -> Self {
+        let mut maps = self.clone();
+        for (node, oids) in others {
+            maps.compare_again(home, *node, oids, oids.names.keys());
+        }
+        maps
     }
 
     /// Rewrites a description that `node` gave into what node 1 would have said. False if nothing
@@ -139,14 +232,8 @@ impl OidMaps {
 fn difference(home: &NodeOids, other: &NodeOids) -> Difference {
     let mut difference = Difference::default();
     for (name, oid) in &other.names {
-        let Some(at_home) = home.names.get(name).filter(|at_home| *at_home != oid) else {
-            continue;
-        };
-        if name.0 == "type" {
-            difference.types_to_home.insert(*oid, *at_home);
-            difference.types_from_home.insert(*at_home, *oid);
-        } else {
-            difference.tables_to_home.insert(*oid, *at_home);
+        if let Some(at_home) = home.names.get(name).filter(|at_home| *at_home != oid) {
+            difference.note(name, *at_home, *oid);
         }
     }
     difference
@@ -162,7 +249,7 @@ mod tests {
     fn oids(entries: &[(&str, &str, u32)]) -> NodeOids {
         let name = |kind: &str, name: &str| (kind.to_owned(), "public".to_owned(), name.to_owned());
         let names = entries.iter().map(|(kind, n, oid)| (name(kind, n), *oid)).collect();
-        NodeOids { names }
+        NodeOids { names, ..NodeOids::default() }
     }
 
     #[test]

@@ -7,6 +7,12 @@
 //! Never: begins or ends a transaction; ends a statement (`session/placement_change` does).
 //! Start reading at [`Publisher`], then [`run`].
 //!
+//! A transaction that changed relations brings what it has read of them itself, holding their locks; that
+//! takes the place of what was known of them. All else is read here: at most what has changed of
+//! the OIDs, and everything only where functions or names have changed, where a node or a session
+//! cannot say what it did (recovery), and when a table is spread for the first time: as long as node 1
+//! has all tables, nobody looks at the catalog and nothing is read.
+//!
 //! A change that is committed stays committed, so nothing that goes wrong here is anybody's error:
 //! reading is tried again until it succeeds. Until then statements wait, and are refused (57P03) if
 //! that takes long, for a plan that does not know a table counts it as node 1's.
@@ -17,14 +23,17 @@
 //!
 //! [`Activity::begin_plan`]: crate::deadlock::Activity::begin_plan
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::time::{Instant, timeout_at};
-use tutti_sql::catalog::{Catalog, NodeId};
+use tokio::time::{Instant, timeout, timeout_at};
+use tutti_sql::catalog::{BucketMap, Catalog, MapId, NodeId, Placement, Relation};
 
+use super::load::OwnCatalog;
+use super::oids::Name;
 use super::{NodeOids, OidMaps, reload};
 use crate::error::GatewayError;
 use crate::node::NodeError;
@@ -33,10 +42,6 @@ use crate::shared::Shared;
 
 /// Between two attempts to read.
 const RETRY: Duration = Duration::from_millis(200);
-/// How long changes that no plan must know are left to gather, at least; and how many times as long as
-/// reading takes.
-const REST: Duration = Duration::from_millis(500);
-const REST_PER_READING: u32 = 10;
 
 /// A catalog with what was read together with it.
 #[derive(Debug)]
@@ -55,12 +60,92 @@ pub struct Publisher {
     changed: AtomicU64,
     /// The last of them that every plan must know.
     needed: AtomicU64,
-    /// The last of them that `current` knows.
+    /// The last of them that somebody waits for.
+    wanted: AtomicU64,
+    /// The last of them for which everything has to be read.
+    unread: AtomicU64,
+    /// Names have changed: what was known of texts that mention them does not hold.
+    renamed: AtomicBool,
+    /// What has been merged since the reading that is at work began.
+    merged: Mutex<Vec<OwnChanges>>,
+    /// The last of the changes that `current` knows.
     published: AtomicU64,
     /// There is something to read.
     news: Notify,
     /// Something was published, or a hold has ended.
     progress: Notify,
+}
+
+/// What one transaction has changed, as it has read it itself.
+#[derive(Clone, Debug)]
+pub struct OwnChanges {
+    /// `None`: gone.
+    relations: BTreeMap<u32, Option<Arc<Relation>>>,
+    view_rules: HashMap<u32, String>,
+    maps: BTreeMap<MapId, BucketMap>,
+    version: u64,
+    /// It changed more than relations.
+    is_more: bool,
+    /// It changed names.
+    pub renames: bool,
+}
+
+impl OwnChanges {
+    /// What `own` has changed of `base`.
+    pub fn new(base: &Catalog, own: &OwnCatalog, renames: bool) -> Self {
+        let catalog = &own.catalog;
+        let mut relations: BTreeMap<_, _> = own.touched.iter().map(|oid| (*oid, None)).collect();
+        for relation in catalog.relations.values().flat_map(HashMap::values) {
+            if let Some(found) = relations.get_mut(&relation.oid) {
+                *found = Some(relation.clone());
+            }
+        }
+        // Where rows are decides what code may reach them, that of other tables too.
+        let old = base.relations.values().flat_map(HashMap::values);
+        let moves = old.into_iter().any(|old| {
+            let new = relations.get(&old.oid).and_then(Option::as_ref);
+            new.is_some_and(|new| new.placement != old.placement)
+        });
+        let is_touched = |oid: &u32| relations.contains_key(oid);
+        let view_rules = catalog.view_rules.iter().filter(|(oid, _)| is_touched(oid));
+        Self {
+            view_rules: view_rules.map(|(oid, rule)| (*oid, rule.clone())).collect(),
+            maps: catalog.maps.clone(),
+            version: catalog.version,
+            is_more: renames
+                || moves
+                || catalog.functions != base.functions
+                || catalog.unproven_operators != base.unproven_operators
+                || catalog.has_unproven_casts != base.has_unproven_casts,
+            renames,
+            relations,
+        }
+    }
+
+    /// Whether it has changed nothing else.
+    pub fn is_all(&self) -> bool {
+        !self.is_more
+    }
+
+    /// `base` with these changes.
+    pub fn apply(&self, base: &Catalog) -> Catalog {
+        let mut catalog = base.clone();
+        catalog.version = self.version.max(base.version + 1);
+        for relations in catalog.relations.values_mut() {
+            relations.retain(|_, relation| !self.relations.contains_key(&relation.oid));
+        }
+        for (oid, relation) in &self.relations {
+            catalog.view_rules.remove(oid);
+            let Some(relation) = relation else { continue };
+            let schema = catalog.relations.entry(relation.schema.clone()).or_default();
+            schema.insert(relation.name.clone(), relation.clone());
+        }
+        catalog.view_rules.extend(self.view_rules.clone());
+        catalog.maps.extend(self.maps.clone());
+        let mut relations = catalog.relations.values().flat_map(HashMap::values);
+        catalog.is_spread = relations.any(|relation| relation.placement != Placement::Home);
+        catalog
+    }
 }
 
 /// No statement begins until this is dropped.
@@ -87,6 +172,10 @@ impl Publisher {
             holds: AtomicU64::new(0),
             changed: AtomicU64::new(0),
             needed: AtomicU64::new(0),
+            wanted: AtomicU64::new(0),
+            unread: AtomicU64::new(0),
+            renamed: AtomicBool::new(false),
+            merged: Mutex::default(),
             published: AtomicU64::new(0),
             news: Notify::new(),
             progress: Notify::new(),
@@ -128,26 +217,53 @@ impl Publisher {
         Hold(self.clone())
     }
 
-    /// A change was committed that plans need not know, for they send everything to node 1 with or
-    /// without it. The next reading includes it.
+    /// A change of node 1 alone was committed. As long as all tables are there, plans need not know of
+    /// it, for they send everything there with or without it.
     pub fn note_changed(&self) {
-        self.changed.fetch_add(1, Ordering::SeqCst);
-        self.news.notify_one();
+        if self.catalog().is_solo() {
+            let change = self.changed.fetch_add(1, Ordering::SeqCst) + 1;
+            self.unread.fetch_max(change, Ordering::SeqCst);
+        } else {
+            self.need_changed();
+        }
     }
 
     /// A change was committed, or may have been: whatever is planned from now on waits until it, and all
-    /// that were noted before it, are published.
+    /// that were noted before it, are read and published.
     pub fn need_changed(&self) -> Change {
         let change = self.changed.fetch_add(1, Ordering::SeqCst) + 1;
+        self.unread.fetch_max(change, Ordering::SeqCst);
+        self.need(change)
+    }
+
+    /// The same, of a transaction that knows what it has changed. In the order of commits where two
+    /// have changed the same: who comes second has waited for a lock, and for the hold, of the first.
+    pub fn need_own(&self, changes: &OwnChanges) -> Change {
+        self.renamed.fetch_or(changes.renames, Ordering::SeqCst);
+        if changes.is_more || self.catalog().is_solo() {
+            return self.need_changed();
+        }
+        // In this order with `publish`, which applies them again to what it has read.
+        let mut merged = self.merged.lock().unwrap_or_else(PoisonError::into_inner);
+        merged.push(changes.clone());
+        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        current.catalog = Arc::new(changes.apply(&current.catalog));
+        drop((current, merged));
+        // The OIDs are still to be read.
+        self.need(self.changed.fetch_add(1, Ordering::SeqCst) + 1)
+    }
+
+    fn need(&self, change: u64) -> Change {
         self.needed.fetch_max(change, Ordering::SeqCst);
+        self.wanted.fetch_max(change, Ordering::SeqCst);
         self.news.notify_one();
         Change(change)
     }
 
-    /// What plans must know now includes everything that was noted.
-    pub fn need_all(&self) -> Change {
+    /// Reads what was noted, also what plans need not know.
+    pub fn want_all(&self) -> Change {
         let change = self.changed.load(Ordering::SeqCst);
-        self.needed.fetch_max(change, Ordering::SeqCst);
+        self.wanted.fetch_max(change, Ordering::SeqCst);
         self.news.notify_one();
         Change(change)
     }
@@ -172,9 +288,22 @@ impl Publisher {
         }
     }
 
-    /// Makes this the newest catalog. Only [`run`] does, one reading after another.
-    fn publish(&self, catalog: Arc<Catalog>, oids: Arc<OidMaps>, knows: Change) {
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Published { catalog, oids };
+    /// Makes this the newest catalog, or leaves the one that there is. Only [`run`] does, one reading
+    /// after another.
+    fn publish(&self, catalog: Option<Catalog>, oids: Arc<OidMaps>, knows: Change) {
+        let mut merged = self.merged.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(mut catalog) = catalog {
+            catalog.version = catalog.version.max(current.catalog.version + 1);
+            // What came while it was read may be missing in it.
+            for changes in merged.iter() {
+                catalog = changes.apply(&catalog);
+            }
+            current.catalog = Arc::new(catalog);
+        }
+        merged.clear();
+        current.oids = oids;
+        drop((current, merged));
         self.published.fetch_max(knows.0, Ordering::SeqCst);
         self.progress.notify_waiters();
     }
@@ -182,61 +311,61 @@ impl Publisher {
     fn current(&self) -> std::sync::RwLockReadGuard<'_, Published> {
         self.current.read().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// A reading begins: what is merged from here on may be missing in it.
+    fn begin_reading(&self) -> Change {
+        let mut merged = self.merged.lock().unwrap_or_else(PoisonError::into_inner);
+        merged.clear();
+        Change(self.changed.load(Ordering::SeqCst))
+    }
+
+    fn has_nothing_to_read(&self) -> bool {
+        self.wanted.load(Ordering::SeqCst) <= self.published.load(Ordering::SeqCst)
+    }
+
+    fn must_read_all(&self) -> bool {
+        self.published.load(Ordering::SeqCst) < self.unread.load(Ordering::SeqCst)
+    }
 }
 
-/// Reads the catalog whenever it has changed, for ever.
+/// Reads whenever something has changed that somebody needs, for ever.
 pub(crate) async fn run(shared: Arc<Shared>) {
     let publisher = shared.publisher.clone();
+    let mut oids = BTreeMap::new();
     // Nodes whose OIDs could not be read.
     let mut missing: Vec<NodeId> = Vec::new();
-    let mut rest = REST;
     loop {
-        tokio::select! {
-            () = publisher.news.notified() => (),
-            () = wait_for_one(&shared, &missing), if !missing.is_empty() => (),
+        if publisher.has_nothing_to_read() {
+            tokio::select! {
+                () = publisher.news.notified() => (),
+                () = wait_for_one(&shared, &missing), if !missing.is_empty() => (),
+            }
         }
-        if publisher.is_up_to_date() && missing.is_empty() {
+        if publisher.has_nothing_to_read() && missing.is_empty() {
             continue;
         }
-        if publisher.needs_nothing() && missing.is_empty() {
-            let give_up = Instant::now() + rest;
-            while publisher.needs_nothing()
-                && timeout_at(give_up, publisher.news.notified()).await.is_ok()
-            {}
-        }
-        let begun = Instant::now();
-        // What is committed from here on may be missed by this reading.
-        let knows = Change(publisher.changed.load(Ordering::SeqCst));
-        match read(&shared).await {
-            Ok((catalog, oids, away)) => {
+        let knows = publisher.begin_reading();
+        match timeout(READING_MAX, read(&shared, &mut oids)).await {
+            Ok(Ok((catalog, maps, away))) => {
                 let was_solo = publisher.catalog().is_solo();
-                let is_solo = catalog.is_solo();
-                publisher.publish(Arc::new(catalog), Arc::new(oids), knows);
-                if was_solo && !is_solo {
+                publisher.publish(catalog, Arc::new(maps), knows);
+                if was_solo && !publisher.catalog().is_solo() {
                     // Whoever listens on node 1 alone listens on all from now on.
                     shared.activities.wake_all();
                 }
                 missing = away;
-                rest = REST.max(begun.elapsed() * REST_PER_READING);
             }
-            Err(error) => {
+            Ok(Err(error)) => {
                 tracing::warn!(%error, "cannot read the catalog yet; trying again");
                 tokio::time::sleep(RETRY).await;
-                publisher.news.notify_one();
             }
+            Err(_) => tracing::warn!("a node says nothing while the catalog is read; trying again"),
         }
     }
 }
 
-impl Publisher {
-    fn is_up_to_date(&self) -> bool {
-        self.changed.load(Ordering::SeqCst) <= self.published.load(Ordering::SeqCst)
-    }
-
-    fn needs_nothing(&self) -> bool {
-        self.needed.load(Ordering::SeqCst) <= self.published.load(Ordering::SeqCst)
-    }
-}
+/// A node that has not answered by then is asked anew.
+const READING_MAX: Duration = Duration::from_secs(20);
 
 async fn wait_for_one(shared: &Shared, missing: &[NodeId]) {
     while !missing.iter().any(|node| shared.nodes.is_open(*node)) {
@@ -244,43 +373,76 @@ async fn wait_for_one(shared: &Shared, missing: &[NodeId]) {
     }
 }
 
-/// Reads the catalog on node 1 and the OIDs of all nodes, over connections of the gateway's own: a
-/// client's operators and temporary tables may go by the names of PostgreSQL's.
+/// Reads what has to be read of the catalog on node 1, and the OIDs of all nodes, over connections of
+/// the gateway's own: a client's operators and temporary tables may go by the names of PostgreSQL's.
 ///
 /// A node that is away keeps the OIDs that are known of it; nobody can ask it anything now. Returns
 /// such nodes as well.
-async fn read(shared: &Shared) -> Result<(Catalog, OidMaps, Vec<NodeId>), GatewayError> {
-    let previous = shared.publisher.catalog();
-    shared.nodes.wait_until_open(NodeId::HOME, OPEN_PATIENCE).await?;
-    let mut home = shared.connections.lend(&shared.config, NodeId::HOME).await?;
-    let catalog = reload(&mut home, &previous).await?;
-    let at_home = NodeOids::load(&mut home).await?;
-    shared.connections.give_back(home);
-    let mut others = Vec::new();
+async fn read(
+    shared: &Shared,
+    known: &mut BTreeMap<NodeId, NodeOids>,
+) -> Result<(Option<Catalog>, OidMaps, Vec<NodeId>), GatewayError> {
+    let publisher = &shared.publisher;
+    let previous = publisher.catalog();
+    let catalog = match publisher.must_read_all() {
+        true => Some(read_all(shared, &previous).await?),
+        false => None,
+    };
+    let mut changed = BTreeSet::new();
     let mut away = Vec::new();
-    for node in catalog.nodes.iter().copied().filter(|node| *node != NodeId::HOME) {
-        match read_oids(shared, node).await {
-            Ok(oids) => others.push((node, oids)),
+    for node in previous.nodes.iter().copied() {
+        match read_oids(shared, node, known.entry(node).or_default()).await {
+            Ok(names) => changed.extend(names),
+            Err(error) if node == NodeId::HOME => return Err(error),
             Err(error) => {
                 tracing::warn!(%node, %error, "cannot read the OIDs of a node yet");
                 away.push(node);
             }
         }
     }
-    let mut oids = OidMaps::compare(&at_home, &others);
-    oids.keep_of(&shared.publisher.oids(), &away);
-    Ok((catalog, oids, away))
+    let mut maps = OidMaps::clone(&publisher.oids());
+    if let Some(home) = known.get(&NodeId::HOME) {
+        for (node, oids) in known.iter().filter(|(node, _)| **node != NodeId::HOME) {
+            maps.compare_again(home, *node, oids, &changed);
+        }
+    }
+    Ok((catalog, maps, away))
 }
 
-async fn read_oids(shared: &Shared, node: NodeId) -> Result<NodeOids, GatewayError> {
+async fn read_all(shared: &Shared, previous: &Catalog) -> Result<Catalog, GatewayError> {
+    let renamed = shared.publisher.renamed.swap(false, Ordering::SeqCst);
+    let mut previous = previous.clone();
+    if renamed {
+        previous.view_rules.clear();
+    }
+    let reading = async {
+        shared.nodes.wait_until_open(NodeId::HOME, OPEN_PATIENCE).await?;
+        let mut home = shared.connections.lend(&shared.config, NodeId::HOME).await?;
+        let catalog = reload(&mut home, &previous).await?;
+        shared.connections.give_back(home);
+        Ok(catalog)
+    };
+    let read = reading.await;
+    if read.is_err() {
+        shared.publisher.renamed.fetch_or(renamed, Ordering::SeqCst);
+    }
+    read
+}
+
+/// What has changed since the last time. Returns the names.
+async fn read_oids(
+    shared: &Shared,
+    node: NodeId,
+    known: &mut NodeOids,
+) -> Result<Vec<Name>, GatewayError> {
     // Until what is prepared there is settled, its types are not what they will be.
     if !shared.nodes.is_open(node) {
         return Err(NodeError::Closed { node }.into());
     }
     let mut connection = shared.connections.lend(&shared.config, node).await?;
-    let oids = NodeOids::load(&mut connection).await?;
+    let changed = known.update(&mut connection).await?;
     shared.connections.give_back(connection);
-    Ok(oids)
+    Ok(changed)
 }
 
 #[cfg(test)]
@@ -299,13 +461,16 @@ mod tests {
         assert!(publisher.is_at_rest(), "nobody needs it");
         let change = publisher.need_changed();
         assert!(!publisher.wait_for_rest(soon()).await);
-        publisher.publish(publisher.catalog(), publisher.oids(), Change(1));
+        publisher.publish(None, publisher.oids(), Change(1));
         assert!(!publisher.wait_for(change, soon()).await, "an older reading does not count");
-        publisher.publish(publisher.catalog(), publisher.oids(), change);
+        publisher.publish(Some(Catalog::default()), publisher.oids(), change);
         assert!(publisher.wait_for_rest(soon()).await);
         publisher.note_changed();
-        publisher.need_all();
-        assert!(!publisher.is_at_rest(), "now somebody does");
+        publisher.want_all();
+        assert!(
+            publisher.is_at_rest() && !publisher.has_nothing_to_read(),
+            "one waits, others not"
+        );
     }
 
     #[tokio::test]

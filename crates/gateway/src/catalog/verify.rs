@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use tutti_sql::hash::KeyType;
 use tutti_sql::refusal::Refusal;
 
+use super::load::{BEGIN_INSIDE, END_INSIDE};
 use super::placement::{PlacementKind, stored_placement};
 use super::rows::Answer;
 use crate::error::GatewayError;
@@ -72,6 +73,7 @@ const CHILDREN: &str =
     "SELECT h.inhrelid, h.inhparent, n.nspname, c.relname, pn.nspname, pc.relname
 FROM pg_catalog.pg_inherits h
 JOIN pg_catalog.pg_class c ON c.oid = h.inhrelid AND c.relkind IN ('r', 'p', 'f')
+    AND c.relpersistence <> 't'
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 JOIN pg_catalog.pg_class pc ON pc.oid = h.inhparent
 JOIN pg_catalog.pg_namespace pn ON pn.oid = pc.relnamespace
@@ -110,11 +112,12 @@ type Tables = BTreeMap<u32, Table>;
 /// Errors: [`GatewayError::Refused`] with the first rule that is broken; the caller must roll the
 /// transaction back.
 pub async fn verify(home: &mut NodeConnection) -> Result<(), GatewayError> {
-    let sql = [TABLES, UNIQUE, FOREIGN_KEYS, CHILDREN, MATERIALIZED].join("\n");
+    let queries = [TABLES, UNIQUE, FOREIGN_KEYS, CHILDREN, &format!("{MATERIALIZED};")];
+    let sql = [&BEGIN_INSIDE[..], &queries, &END_INSIDE].concat().join("\n");
     let node = home.node();
-    let results: [Rows; 5] = home
-        .query(&sql)
-        .await?
+    let results = home.query(&sql).await?.into_iter().skip(BEGIN_INSIDE.len()).take(queries.len());
+    let results: [Rows; 5] = results
+        .collect::<Vec<_>>()
         .try_into()
         .map_err(|_| GatewayError::Unreadable { node, what: "the schema's constraints" })?;
     let [tables, unique, foreign_keys, children, materialized] = &results;

@@ -4,14 +4,18 @@
 //! session's own catalog until the transaction ends.
 //! Never: half-done DDL: whatever fails here fails the transaction.
 
+use std::time::Duration;
+
+use tokio::time::Instant;
 use tutti_sql::catalog::{NodeId, quote_identifier, quote_literal};
 use tutti_sql::plan::{Access, Ddl, DdlScope, Gather};
 use tutti_sql::planner;
 
 use super::Done;
 use super::call::Call;
+use crate::catalog::publisher::OwnChanges;
 use crate::catalog::share::Wanted;
-use crate::catalog::{self, PlacementKind, Registration};
+use crate::catalog::{self, NodeOids, PlacementKind, Registration};
 use crate::error::GatewayError;
 use crate::failure::Failure;
 use crate::node::NodeError;
@@ -238,18 +242,70 @@ impl Session {
         Ok(catalog::verify(self.link(NodeId::HOME).await?.connection()).await?)
     }
 
-    /// Reads the catalog as this transaction sees it.
+    /// Reads the catalog as this transaction sees it: what is published, and what it has changed.
     pub(crate) async fn reload_own_catalog(&mut self) -> Result<(), Failure> {
+        if self.shared.catalog().is_solo() {
+            // Nobody has read what was made meanwhile.
+            self.know_all_changes().await;
+        }
         let published = self.shared.catalog();
-        let previous = self.catalog.clone();
-        let connection = self.link(NodeId::HOME).await?.connection();
-        let catalog = catalog::reload(connection, &previous).await?;
-        self.catalog = std::sync::Arc::new(catalog);
+        let renames = self.transaction.renames;
+        let link = self.enlist(NodeId::HOME, Access::Read).await?;
+        link.connection().flush().await?;
+        link.settle().await?.map_or(Ok(()), Err)?;
+        let own = catalog::reload_own(link.connection(), &published, renames).await?;
+        let changes = OwnChanges::new(&published, &own, renames);
+        self.transaction.own_changes = Some(changes);
+        self.catalog = std::sync::Arc::new(own.catalog);
         self.transaction.catalog_changed = true;
         self.transaction.own_catalog_of = Some(published);
         planner::check_policies(&self.catalog)?;
+        self.learn_own_oids().await
+    }
+
+    /// Reads what the nodes call what this transaction has made.
+    async fn learn_own_oids(&mut self) -> Result<(), Failure> {
+        let mut home = NodeOids::default();
+        let mut others = Vec::new();
+        for node in self.transaction.writers().collect::<Vec<_>>() {
+            let link = self.link(node).await?;
+            link.connection().flush().await?;
+            link.settle().await?.map_or(Ok(()), Err)?;
+            let oids = NodeOids::load_own(link.connection()).await?;
+            match node {
+                NodeId::HOME => home = oids,
+                node => others.push((node, oids)),
+            }
+        }
+        let own = self.shared.oids().with_own(&home, &others);
+        self.use_own_oids(Some(std::sync::Arc::new(own)));
         Ok(())
     }
+
+    /// The newest catalog, with what plans of others need not know.
+    pub(super) async fn know_all_changes(&mut self) {
+        let publisher = self.shared.publisher.clone();
+        let change = publisher.want_all();
+        // Locks, and the catalog as the transaction sees it behind them, decide.
+        publisher.wait_for(change, Instant::now() + CATALOG_PATIENCE).await;
+        self.refresh_catalog();
+    }
+}
+
+/// How long a transaction waits for changes that have been committed before.
+const CATALOG_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Whether a statement may change names by which other objects are known, or what types mean to the
+/// tables that use them.
+pub(super) fn renames(text: &str) -> bool {
+    let words: Vec<_> = text
+        .split(|c: char| !c.is_alphanumeric() && c != '_')
+        .filter(|word| !word.is_empty())
+        .map(str::to_ascii_lowercase)
+        .collect();
+    let has = |wanted: &[&str]| words.iter().any(|word| wanted.contains(&word.as_str()));
+    // Words in a comment or a column's name count too: more is read then.
+    has(&["alter"]) && has(&["rename", "type", "domain", "schema", "extension", "operator"])
 }
 
 impl From<GatewayError> for Failure {

@@ -5,9 +5,7 @@
 //! Never: decides what a row's node is, or what became of a transaction.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use tokio::time::Instant;
 use tutti_sql::catalog::{NodeId, Placement, Relation, RelationKind, quote_literal};
 use tutti_sql::closure::{Declaration, FunctionCode};
 use tutti_sql::plan::{Access, TuttiCall};
@@ -21,9 +19,6 @@ use crate::catalog::{self, Redistribution};
 use crate::failure::Failure;
 use crate::recovery::{self, InDoubt};
 use crate::session::{Level, Mode, Session};
-
-/// How long a redistribution waits for changes that have been committed before.
-const CATALOG_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The columns of a function's answer.
 pub(super) fn columns_of(function: &TuttiCall) -> Vec<ColumnDescription> {
@@ -173,15 +168,6 @@ impl Session {
             "Rows that others have committed since the transaction's snapshot would stay behind.",
             "Use a transaction at READ COMMITTED, or none.",
         ))
-    }
-
-    /// The newest catalog, with what plans of others need not know.
-    async fn know_all_changes(&mut self) {
-        let publisher = self.shared.publisher.clone();
-        let change = publisher.need_all();
-        // The lock, and the catalog as the transaction sees it behind it, decide.
-        publisher.wait_for(change, Instant::now() + CATALOG_PATIENCE).await;
-        self.refresh_catalog();
     }
 
     /// Tells of code that sees the table, by name, before it is found out one statement at a time.

@@ -109,7 +109,10 @@ impl Session {
             }
             Plan::CopyFrom(copy) => self.copy_from(copy, call).await,
             Plan::CopyTo(copy) => self.copy_to(copy, text, call).await,
-            Plan::Ddl(ddl) => self.ddl(ddl, text).await,
+            Plan::Ddl(ddl) => {
+                self.transaction.renames |= ddl::renames(text);
+                self.ddl(ddl, text).await
+            }
             Plan::TemporaryDdl { gather } => self.temporary_ddl(gather.as_ref(), text, call).await,
             Plan::CreateTableAs { ddl, create, insert } => {
                 self.create_table_as(ddl, create, insert.as_deref(), call).await

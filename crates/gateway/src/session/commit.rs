@@ -15,6 +15,7 @@ use tutti_wire::error_fields::ErrorFields;
 use super::placement_change::PUBLISH_PATIENCE;
 use super::{Characteristics, Mode, Session, Transaction};
 use crate::executor::{Call, Done};
+use crate::catalog::publisher::OwnChanges;
 use crate::failure::Failure;
 use crate::node::{NodeError, Rows};
 
@@ -390,8 +391,15 @@ impl Session {
         let committed = how == Ended::Committed;
         let ended = std::mem::take(&mut self.transaction);
         self.activity.note_nodes(0);
-        let Transaction { mode, catalog_changed, scope_changed, changed_defaults, listens, .. } =
-            ended;
+        let Transaction {
+            mode,
+            catalog_changed,
+            own_changes,
+            scope_changed,
+            changed_defaults,
+            listens,
+            ..
+        } = ended;
         if committed
             && listens
             && let Err(failure) = self.listen_everywhere().await
@@ -410,7 +418,8 @@ impl Session {
         self.pass_reports_on();
         self.cursors.retain(|_, (_, holds)| *holds);
         if catalog_changed {
-            self.publish_change(how).await;
+            self.use_own_oids(None);
+            self.publish_change(how, own_changes).await;
         }
         if catalog_changed || (scope_changed && !committed) {
             self.refresh_scope_if_possible().await;
@@ -418,10 +427,13 @@ impl Session {
     }
 
     /// A transaction that changed the schema has ended: everybody gets the result.
-    async fn publish_change(&mut self, how: Ended) {
+    async fn publish_change(&mut self, how: Ended, own: Option<OwnChanges>) {
         let publisher = self.shared.publisher.clone();
         if how != Ended::Aborted {
-            let change = publisher.need_changed();
+            let change = match (how, own) {
+                (Ended::Committed, Some(own)) => publisher.need_own(&own),
+                _ => publisher.need_changed(),
+            };
             // Where it is not known, recovery will say so again.
             let give_up = Instant::now() + PUBLISH_PATIENCE;
             if how == Ended::Committed && !publisher.wait_for(change, give_up).await {

@@ -11,6 +11,7 @@
 //! admitted. Connections to other nodes go back as ever.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use tutti_sql::catalog::{NodeId, quote_literal};
 use tutti_sql::plan::{Leaves, Planned};
@@ -18,6 +19,7 @@ use tutti_wire::error_fields::ErrorFields;
 
 use super::settings::is_scope_setting;
 use super::{Link, Session};
+use crate::catalog::OidMaps;
 use crate::client::ClientError;
 use crate::failure::Failure;
 use crate::nodes::OPEN_PATIENCE;
@@ -79,8 +81,23 @@ impl Session {
         };
         let mut link = shared.pool.lend(node, &borrower, opened).await?;
         link.work_for(&self.workers);
+        link.own_oids.clone_from(&self.transaction.own_oids);
         self.links.insert(node, link);
         Ok(())
+    }
+
+    /// From now on the session's nodes are understood by these OIDs; `None`: by those that are
+    /// published.
+    pub(crate) fn use_own_oids(&mut self, oids: Option<Arc<OidMaps>>) {
+        for link in self.links.values_mut() {
+            link.own_oids.clone_from(&oids);
+        }
+        self.transaction.own_oids = oids;
+    }
+
+    /// How nodes number types and tables, as the session sees them.
+    pub(super) fn oids(&self) -> Arc<OidMaps> {
+        self.transaction.own_oids.clone().unwrap_or_else(|| self.shared.oids())
     }
 
     /// A statement is about to run.

@@ -16,6 +16,7 @@ use tutti_wire::frontend::put_query;
 
 use crate::backends::{Backend, Workers};
 use crate::catalog::FIRST_NORMAL_OID;
+use crate::catalog::OidMaps;
 use crate::node::{NodeConnection, NodeError, Rows};
 use crate::pool::{Known, SessionState, Slot};
 use crate::shared::Shared;
@@ -68,6 +69,8 @@ pub struct Link {
     /// Somebody has set a name with a dot: the server never forgets such a name, but gives it an empty
     /// value where it is set back, which is not what a session sees that has never heard of it.
     pub has_placeholders: bool,
+    /// How the nodes number what the session's transaction has made, and all else.
+    pub own_oids: Option<Arc<OidMaps>>,
     /// Generation of the node's connections that it belongs to; older ones are not lent.
     pub generation: u64,
     /// The pool's count of renewals when it was opened.
@@ -103,6 +106,7 @@ impl Link {
             state: Arc::default(),
             leaves: Leaves::default(),
             has_placeholders: false,
+            own_oids: None,
             generation: 0,
             renewal: 0,
             idle_since_tick: 0,
@@ -161,11 +165,11 @@ impl Link {
             b'T' if node != NodeId::HOME => {
                 let at = out.len();
                 out.extend_from_slice(frame.as_bytes());
-                return self.shared.oids().description_to_home(node, &mut out[at..]);
+                return self.oids().description_to_home(node, &mut out[at..]);
             }
             b't' if node != NodeId::HOME => {
                 let types = decode_parameter_description(frame)?;
-                put_parameter_description(out, &self.shared.oids().types_to_home(node, &types));
+                put_parameter_description(out, &self.oids().types_to_home(node, &types));
                 return Ok(());
             }
             _ => (),
@@ -191,8 +195,12 @@ impl Link {
         match self.connection.node() {
             NodeId::HOME => types.to_vec(),
             _ if types.iter().all(|oid| *oid < FIRST_NORMAL_OID) => types.to_vec(),
-            node => self.shared.oids().types_from_home(node, types),
+            node => self.oids().types_from_home(node, types),
         }
+    }
+
+    fn oids(&self) -> Arc<OidMaps> {
+        self.own_oids.clone().unwrap_or_else(|| self.shared.oids())
     }
 
     /// The connection, for writing, and for reading once [`Self::settle`] has returned.

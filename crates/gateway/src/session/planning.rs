@@ -134,9 +134,16 @@ impl Session {
         }
         let published = self.shared.catalog();
         let is_of = |of: &Arc<Catalog>| Arc::ptr_eq(of, &published);
-        match self.transaction.own_catalog_of.as_ref().is_some_and(is_of) {
-            true => Ok(()),
-            false => self.reload_own_catalog().await,
+        if self.transaction.own_catalog_of.as_ref().is_some_and(is_of) {
+            return Ok(());
+        }
+        match &self.transaction.own_changes {
+            Some(changes) if changes.is_all() => {
+                self.catalog = Arc::new(changes.apply(&published));
+                self.transaction.own_catalog_of = Some(published);
+                Ok(())
+            }
+            _ => self.reload_own_catalog().await,
         }
     }
 

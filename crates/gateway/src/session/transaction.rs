@@ -10,6 +10,8 @@ use tutti_sql::catalog::{Catalog, NodeId};
 use tutti_sql::plan::{Access, TransactionModes, Unseen};
 use tutti_wire::backend::TransactionStatus;
 
+use crate::catalog::OidMaps;
+use crate::catalog::publisher::OwnChanges;
 use crate::isolation::serial::Writer;
 use crate::isolation::snapshots::ClusterSnapshot;
 use crate::sentinel::Coverage;
@@ -123,6 +125,12 @@ pub struct Transaction {
     pub catalog_changed: bool,
     /// The published catalog that its own goes back to.
     pub own_catalog_of: Option<Arc<Catalog>>,
+    /// What its own catalog has that the published one has not.
+    pub own_changes: Option<OwnChanges>,
+    /// What the nodes call what it has made.
+    pub own_oids: Option<Arc<OidMaps>>,
+    /// It has changed names by which others are known.
+    pub renames: bool,
     /// The catalog at the moment of its snapshot, if it has one for all its statements.
     pub snapshot_catalog: Option<Arc<Catalog>>,
     /// Names may resolve otherwise if it is rolled back.

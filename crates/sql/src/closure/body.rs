@@ -131,6 +131,13 @@ pub struct Body {
     assigned: Assigned,
 }
 
+/// All else is read out of the text.
+impl PartialEq for Body {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.language, &self.text) == (&other.language, &other.text)
+    }
+}
+
 impl Body {
     /// Reads a function's body. `trusted`: PostgreSQL is told that it is IMMUTABLE, which for code in C
     /// is a superuser's word; `extension`: whose it is.

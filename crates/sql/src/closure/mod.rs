@@ -123,7 +123,7 @@ pub enum Use {
 }
 
 /// A function, procedure or aggregate of the user's.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct FunctionCode {
     /// Its schema.
     pub schema: String,
@@ -145,7 +145,7 @@ pub struct FunctionCode {
 }
 
 /// An operator of the user's.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct OperatorCode {
     /// Its schema.
     pub schema: String,
@@ -156,7 +156,7 @@ pub struct OperatorCode {
 }
 
 /// A type of the user's that has code, or parts that may have.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct TypeCode {
     /// Its schema.
     pub schema: String,
@@ -218,7 +218,7 @@ pub mod events {
 }
 
 /// Code that belongs to a relation.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Attached {
     /// Of which kind.
     pub kind: AttachedKind,
@@ -259,7 +259,7 @@ pub struct WrittenWith {
 }
 
 /// All code of the users' in the database.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Code {
     functions: HashMap<u32, FunctionCode>,
     function_names: HashMap<String, Vec<u32>>,
@@ -278,7 +278,7 @@ pub struct Code {
 }
 
 /// Built-in functions that are more than functions of their arguments.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct BuiltInCode {
     by_oid: HashMap<u32, (String, BuiltIn)>,
     by_name: HashMap<String, BuiltIn>,

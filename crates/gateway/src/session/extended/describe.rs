@@ -227,9 +227,9 @@ impl Session {
         if let Some(error) = refused {
             return Err(error.into());
         }
-        described.0 = self.shared.oids().types_to_home(node, &described.0);
+        described.0 = self.oids().types_to_home(node, &described.0);
         if let Some(columns) = &mut described.1 {
-            self.shared.oids().to_home(node, columns);
+            self.oids().to_home(node, columns);
         }
         Ok(described)
     }

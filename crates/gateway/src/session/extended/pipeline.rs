@@ -342,7 +342,7 @@ impl Session {
                 (b't', Expect::DescribeStatement { name, id }) => {
                     link.put_description(out, &frame)?;
                     let types = backend::decode_parameter_description(&frame)?;
-                    let types = self.shared.oids().types_to_home(node, &types);
+                    let types = self.oids().types_to_home(node, &types);
                     if let Some(statement) = self.statements.get_mut(name).filter(|s| s.id == *id) {
                         statement.types = types;
                     }
@@ -353,7 +353,7 @@ impl Session {
                         .then(|| backend::decode_row_description(&frame))
                         .transpose()?;
                     if let Some(columns) = &mut columns {
-                        self.shared.oids().to_home(node, columns);
+                        self.oids().to_home(node, columns);
                     }
                     if let Some(statement) = self.statements.get_mut(name).filter(|s| s.id == *id) {
                         statement.columns = columns;

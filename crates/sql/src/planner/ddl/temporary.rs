@@ -7,6 +7,7 @@ use pg_query::NodeEnum;
 use pg_query::protobuf::{Node, ObjectType, RangeVar};
 
 use super::super::{Context, mentions, names::string};
+use crate::catalog::Placement;
 use crate::refusal::Refusal;
 
 /// Whether `range` means, or will be, a temporary relation of this session.
@@ -35,6 +36,24 @@ fn is_in_temporary_schema(name: &[Node]) -> bool {
     1 < name.len() && name.first().and_then(string) == Some("pg_temp")
 }
 
+/// A temporary child is on node 1, where its session is; its parent's rows must be there too, for a
+/// statement about the parent is about the child.
+fn refuse_spread_parent(parents: &[Node], context: &Context<'_>) -> Result<(), Refusal> {
+    for parent in parents {
+        let Some(NodeEnum::RangeVar(range)) = &parent.node else { continue };
+        let Some(relation) = context.relation(range) else { continue };
+        if relation.placement != Placement::Home {
+            return Err(Refusal::unsupported(
+                format!("a temporary table cannot be a child of \"{}\"", relation.name),
+                "The parent's rows are on several nodes, a temporary table is on node 1: statements \
+                 about the parent would miss it or not, depending on where they run.",
+                "Bring the parent to node 1 (tutti_home), or use a temporary table without a parent.",
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// Whether everything that the statement creates, changes or drops is temporary.
 ///
 /// Errors: 0A000 for temporary and other relations in one statement: the ones are on node 1, the
@@ -49,7 +68,13 @@ pub(super) fn concerns_only_temporary(
         object.as_ref().is_some_and(|object| names_object(object, parts_behind, context))
     };
     Ok(match tree {
-        NodeEnum::CreateStmt(create) => range(&create.relation),
+        NodeEnum::CreateStmt(create) => {
+            let temporary = range(&create.relation);
+            if temporary {
+                refuse_spread_parent(&create.inh_relations, context)?;
+            }
+            temporary
+        }
         NodeEnum::CreateTableAsStmt(_) => false,
         // A view over a temporary table is temporary even if it does not say so.
         NodeEnum::ViewStmt(view) => {
@@ -67,7 +92,17 @@ pub(super) fn concerns_only_temporary(
         NodeEnum::CompositeTypeStmt(create) => range(&create.typevar),
         NodeEnum::CreateSeqStmt(create) => range(&create.sequence),
         NodeEnum::AlterSeqStmt(alter) => range(&alter.sequence),
-        NodeEnum::AlterTableStmt(alter) => range(&alter.relation),
+        NodeEnum::AlterTableStmt(alter) => {
+            let temporary = range(&alter.relation);
+            if temporary {
+                let commands = alter.cmds.iter().filter_map(|command| match &command.node {
+                    Some(NodeEnum::AlterTableCmd(command)) => command.def.as_deref().cloned(),
+                    _ => None,
+                });
+                refuse_spread_parent(&commands.collect::<Vec<_>>(), context)?;
+            }
+            temporary
+        }
         NodeEnum::IndexStmt(index) => range(&index.relation),
         NodeEnum::CreateTrigStmt(trigger) => range(&trigger.relation),
         NodeEnum::RuleStmt(rule) => range(&rule.relation),
