@@ -85,7 +85,9 @@ async fn tables_that_exist_are_adopted_only_when_asked() -> Result {
     assert_eq!(text(copy, "SELECT count(*) FROM shop.named").await?, "0");
     let error = copy.query("INSERT INTO shop.customer (name) VALUES ('Bob')").await.unwrap_err();
     assert!(matches!(error, NodeError::Refused(fields) if fields.sqlstate() == "2200H"));
+    home(&mut connections).query("BEGIN").await?;
     verify(home(&mut connections)).await?;
+    home(&mut connections).query("COMMIT").await?;
     Ok(())
 }
 

@@ -1,0 +1,564 @@
+//! The catalog as an object that transactions change: what statements do that meet a change of the
+//! schema or of a placement, at every point of it.
+//!
+//! Owns: the cases that were found wrong once, each beside what one PostgreSQL would do, and a generator
+//! of changes beside clients that write and read. That a table's rows travel rightly is `catalog`'s
+//! business; faults of nodes in between are `recovery`'s.
+//! Start reading at [`every_row_is_there_once_whatever_changes_meanwhile`].
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, sleep};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use tutti_gateway::Switches;
+use tutti_tests::agreement::disagreements;
+use tutti_tests::answer::{Answer, Outcome};
+use tutti_tests::client::{Client, Endpoint};
+use tutti_tests::gateway::TestCluster;
+use tutti_tests::servers;
+
+/// Without the check of kept plans, which would keep statements from the fast path.
+fn start(nodes: u16) -> Result<TestCluster> {
+    TestCluster::start_with(servers::start(nodes)?, Switches::default())
+}
+
+fn run(client: &mut Client, statements: &[&str]) -> Result<()> {
+    for sql in statements {
+        client.query(sql)?;
+    }
+    Ok(())
+}
+
+/// Runs a statement in a session of its own; what it is answered is known when the thread ends.
+fn meanwhile(endpoint: &Endpoint, sql: &str) -> thread::JoinHandle<Result<String>> {
+    let (endpoint, sql) = (endpoint.clone(), sql.to_owned());
+    thread::spawn(move || Ok(said(&Client::connect(&endpoint)?.simple(&sql, b"")?)))
+}
+
+/// The SQLSTATE of an error, else the values of the last rows, else the last command tag.
+fn said(answer: &Answer) -> String {
+    if let Some(error) = answer.error() {
+        return error.sqlstate().to_owned();
+    }
+    let values: Vec<_> = answer.texts().concat().into_iter().flatten().collect();
+    match (values.is_empty(), answer.outcomes.last()) {
+        (true, Some(Outcome::Done { tag })) => tag.clone(),
+        _ => values.join(" "),
+    }
+}
+
+fn joined(thread: thread::JoinHandle<Result<String>>) -> Result<String> {
+    thread.join().map_err(|_| anyhow::anyhow!("a client panicked"))?
+}
+
+/// Long enough for a statement to wait on its node for a lock.
+const A_WHILE: Duration = Duration::from_millis(400);
+
+fn fill(client: &mut Client, by: &str) -> Result<()> {
+    run(
+        client,
+        &[
+            "DROP TABLE IF EXISTS t",
+            &format!("CREATE TABLE t (id int PRIMARY KEY, v int) {by}"),
+            "INSERT INTO t SELECT g, 0 FROM generate_series(1, 90) g",
+        ],
+    )
+}
+
+#[test]
+fn what_waits_for_a_placement_change_runs_by_the_new_placement() -> Result<()> {
+    let cluster = start(3)?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    for by in ["DISTRIBUTE BY HOME", "DISTRIBUTE BY REPLICATED"] {
+        fill(&mut client, by)?;
+        run(&mut client, &["BEGIN", "SELECT tutti_distribute('t', 'id')"])?;
+        let reader = meanwhile(&cluster.endpoint(), "SELECT count(*) FROM t WHERE id <= 90");
+        let by_key = meanwhile(&cluster.endpoint(), "SELECT id FROM t WHERE id = 7");
+        let writer = meanwhile(&cluster.endpoint(), "INSERT INTO t VALUES (1000, 5)");
+        let held = meanwhile(
+            &cluster.endpoint(),
+            "BEGIN; INSERT INTO t VALUES (2000, 5); SELECT count(*) FROM t WHERE id = 2000; COMMIT",
+        );
+        sleep(A_WHILE);
+        client.query("COMMIT")?;
+        ensure!(joined(reader)? == "90");
+        ensure!(joined(by_key)? == "7");
+        let written = joined(writer)?;
+        ensure!(written == "INSERT 0 1", "{written}");
+        // Inside a transaction something was told before: it may have to be tried again.
+        let held = joined(held)?;
+        ensure!(["40001", "1"].contains(&held.as_str()), "{held}");
+        let rows = if held == "1" { "92" } else { "91" };
+        ensure!(client.value("SELECT count(*) FROM t")? == rows);
+        ensure!(client.value("SELECT count(*) FROM t WHERE id = 1000")? == "1");
+        let found = disagreements(&cluster.nodes())?;
+        ensure!(found.is_empty(), "{found:#?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn rows_that_wait_for_another_key_are_found_by_it() -> Result<()> {
+    let cluster = start(3)?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    run(
+        &mut client,
+        &[
+            "CREATE TABLE t (id int, v int) DISTRIBUTE BY HASH (id)",
+            "INSERT INTO t SELECT g, g * 7 FROM generate_series(1, 90) g",
+            "BEGIN",
+            "SELECT tutti_distribute('t', 'v')",
+        ],
+    )?;
+    let insert = |i| meanwhile(&cluster.endpoint(), &format!("INSERT INTO t VALUES ({i}, {i})"));
+    let writers: Vec<_> = (1001..1009).map(insert).collect();
+    sleep(A_WHILE);
+    client.query("COMMIT")?;
+    for writer in writers {
+        ensure!(joined(writer)? == "INSERT 0 1");
+    }
+    for i in 1001..1009 {
+        ensure!(client.value(&format!("SELECT count(*) FROM t WHERE v = {i}"))? == "1", "{i}");
+    }
+    ensure!(client.value("SELECT count(*) FROM t")? == "98");
+    Ok(())
+}
+
+#[test]
+fn a_snapshot_from_before_a_placement_does_not_read_the_table() -> Result<()> {
+    let cluster = start(3)?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    let mut reader = Client::connect(&cluster.endpoint())?;
+    fill(&mut client, "")?;
+    run(&mut client, &["CREATE TABLE other (id int)", "CREATE VIEW seen AS SELECT * FROM t"])?;
+    for sql in ["SELECT count(*) FROM t", "SELECT * FROM seen", "SELECT v FROM t WHERE id = 1"] {
+        client.query("SELECT tutti_replicate('t')")?;
+        run(&mut reader, &["BEGIN ISOLATION LEVEL REPEATABLE READ", "SELECT count(*) FROM other"])?;
+        client.query("SELECT tutti_distribute('t', 'id')")?;
+        reader.query("SELECT count(*) FROM other").context("it has not moved")?;
+        let answer = reader.simple(sql, b"")?;
+        let error = answer.error().with_context(|| format!("{sql} was answered"))?;
+        ensure!(error.sqlstate() == "40001", "{sql}: {}", error.message());
+        reader.query("ROLLBACK")?;
+    }
+    Ok(())
+}
+
+#[test]
+fn what_sessions_create_at_the_same_time_all_know() -> Result<()> {
+    const SESSIONS: usize = 4;
+    const ROUNDS: usize = 6;
+    let cluster = start(3)?;
+    let endpoint = cluster.endpoint();
+    let mut client = Client::connect(&endpoint)?;
+    for round in 0..ROUNDS {
+        thread::scope(|scope| {
+            let create = |session| {
+                let endpoint = &endpoint;
+                scope.spawn(move || {
+                    Client::connect(endpoint)?.query(&format!(
+                        "CREATE TABLE made_{round}_{session} (id int PRIMARY KEY) DISTRIBUTE BY HASH (id)"
+                    ))
+                })
+            };
+            let threads: Vec<_> = (0..SESSIONS).map(create).collect();
+            threads.into_iter().try_for_each(|thread| {
+                thread.join().map_err(|_| anyhow::anyhow!("a client panicked"))?.map(drop)
+            })
+        })?;
+        let known = client.query("SELECT * FROM tutti_tables()")?.concat();
+        for session in 0..SESSIONS {
+            let name = format!("made_{round}_{session}");
+            ensure!(known.contains(&Some(format!("public.{name}"))), "{name} in {known:?}");
+            client.query(&format!("INSERT INTO {name} SELECT generate_series(1, 9)"))?;
+            for id in 1..=9 {
+                let found =
+                    client.value(&format!("SELECT count(*) FROM {name} WHERE id = {id}"))?;
+                ensure!(found == "1", "{name}, {id}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Different tables, each with a view, a check and a generated column, changed in parallel: plain
+/// PostgreSQL knows no reason to wait.
+#[test]
+fn changes_of_different_tables_neither_wait_nor_deadlock() -> Result<()> {
+    const SESSIONS: usize = 3;
+    let cluster = start(3)?;
+    let endpoint = cluster.endpoint();
+    let mut client = Client::connect(&endpoint)?;
+    for i in 0..SESSIONS {
+        run(
+            &mut client,
+            &[
+                &format!(
+                    "CREATE TABLE p{i} (id int, v text, g text GENERATED ALWAYS AS (lower(v)) STORED,
+                     CHECK (id > 0))"
+                ),
+                &format!("CREATE VIEW pv{i} AS SELECT count(*) FROM p{i}"),
+            ],
+        )?;
+    }
+    client.query("CREATE VIEW all_of_them AS SELECT p0.id FROM p0, p1, p2")?;
+    thread::scope(|scope| {
+        let work = |i| {
+            let endpoint = &endpoint;
+            scope.spawn(move || {
+                let mut client = Client::connect(endpoint)?;
+                for round in 0..4 {
+                    if round % 2 == 0 {
+                        client.query("BEGIN")?;
+                    }
+                    run(
+                        &mut client,
+                        &[
+                            &format!("ALTER TABLE p{i} ADD PRIMARY KEY (id)"),
+                            &format!("CREATE INDEX pi{i} ON p{i} (v)"),
+                            &format!("CREATE VIEW pw{i} AS SELECT v FROM p{i}"),
+                            &format!("DROP VIEW pw{i}"),
+                            &format!("DROP INDEX pi{i}"),
+                            &format!("ALTER TABLE p{i} DROP CONSTRAINT p{i}_pkey"),
+                        ],
+                    )?;
+                    if round % 2 == 0 {
+                        client.query("COMMIT")?;
+                    }
+                }
+                Ok(())
+            })
+        };
+        let threads: Vec<_> = (0..SESSIONS).map(work).collect();
+        threads.into_iter().try_for_each(|thread| -> Result<()> {
+            thread.join().map_err(|_| anyhow::anyhow!("a client panicked"))?
+        })
+    })?;
+    let found = disagreements(&cluster.nodes())?;
+    ensure!(found.is_empty(), "{found:#?}");
+
+    // An open transaction that has changed a table is in nobody's way who does not use it.
+    run(&mut client, &["BEGIN", "ALTER TABLE p0 ADD COLUMN w int"])?;
+    let mut other = Client::connect(&endpoint)?;
+    run(&mut other, &["SET statement_timeout = '5s'"])?;
+    let begun = Instant::now();
+    run(
+        &mut other,
+        &[
+            "CREATE TABLE unrelated (id int PRIMARY KEY)",
+            "CREATE VIEW unrelated_too AS SELECT * FROM unrelated",
+            "ALTER TABLE p1 ADD COLUMN w int",
+            "CREATE FUNCTION one() RETURNS int LANGUAGE sql AS 'SELECT 1'",
+            "DROP VIEW unrelated_too",
+            "DROP TABLE unrelated",
+        ],
+    )?;
+    ensure!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    client.query("COMMIT")?;
+    Ok(())
+}
+
+#[test]
+fn a_transaction_uses_what_it_has_made_and_rolls_it_back() -> Result<()> {
+    let cluster = start(3)?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    // From here on nodes 2 and 3 count otherwise than node 1.
+    let mut node = Client::connect(&cluster.nodes()[1])?;
+    run(&mut node, &["CREATE TABLE past_the_gateway (a int)", "DROP TABLE past_the_gateway"])?;
+    run(
+        &mut client,
+        &[
+            "BEGIN",
+            "CREATE TYPE mood AS ENUM ('a', 'b')",
+            "CREATE TABLE moods (id int PRIMARY KEY, m mood) DISTRIBUTE BY HASH (id)",
+            "PREPARE put (int, mood) AS INSERT INTO moods VALUES ($1, $2)",
+        ],
+    )?;
+    for id in 1..=9 {
+        client.query(&format!("EXECUTE put ({id}, 'a')"))?;
+    }
+    let rows = client.query("SELECT m FROM moods")?;
+    ensure!(rows.len() == 9, "{rows:?}");
+    run(
+        &mut client,
+        &[
+            "SAVEPOINT s",
+            "ALTER TABLE moods RENAME TO feelings",
+            "INSERT INTO feelings VALUES (10, 'b')",
+            "ROLLBACK TO s",
+            "INSERT INTO moods VALUES (10, 'b')",
+            "COMMIT",
+        ],
+    )?;
+    ensure!(client.value("SELECT count(*) FROM moods")? == "10");
+    run(
+        &mut client,
+        &[
+            "CREATE TABLE m1 (id int PRIMARY KEY) DISTRIBUTE BY HASH (id)",
+            "BEGIN ISOLATION LEVEL SERIALIZABLE",
+            "TRUNCATE m1",
+            "SAVEPOINT s2",
+            "SELECT id FROM m1",
+            "ROLLBACK TO s2",
+            "ROLLBACK",
+        ],
+    )
+}
+
+/// Names of views in their own texts, and views over views.
+#[test]
+fn a_view_over_a_recursive_view_is_a_view() -> Result<()> {
+    let cluster = start(2)?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    run(
+        &mut client,
+        &[
+            "CREATE RECURSIVE VIEW nums (n) AS VALUES (1) UNION ALL SELECT n + 1 FROM nums WHERE n < 5",
+            "CREATE VIEW over_it AS SELECT * FROM nums",
+            "CREATE OR REPLACE RECURSIVE VIEW nums (n) AS
+                VALUES (1) UNION ALL SELECT n + 1 FROM nums WHERE n < 6",
+        ],
+    )?;
+    ensure!(client.value("SELECT sum(n) FROM over_it")? == "21");
+    client.query("CREATE VIEW v0 AS SELECT 1 AS a")?;
+    for i in 1..=12 {
+        let below = i - 1;
+        client.query(&format!(
+            "CREATE VIEW v{i} AS SELECT a FROM v{below} UNION SELECT a FROM v{below}"
+        ))?;
+    }
+    ensure!(client.value("SELECT a FROM v12")? == "1");
+    Ok(())
+}
+
+#[test]
+fn a_temporary_child_is_its_sessions_business() -> Result<()> {
+    let cluster = start(2)?;
+    let (mut one, mut other) =
+        (Client::connect(&cluster.endpoint())?, Client::connect(&cluster.endpoint())?);
+    run(
+        &mut one,
+        &[
+            "CREATE TABLE parent (a int) DISTRIBUTE BY HOME",
+            "CREATE TABLE spread (a int)",
+            "CREATE TEMP TABLE child () INHERITS (parent)",
+            "INSERT INTO child VALUES (1)",
+        ],
+    )?;
+    ensure!(one.value("SELECT count(*) FROM parent")? == "1");
+    let refused = one.simple("CREATE TEMP TABLE c2 () INHERITS (spread)", b"")?;
+    ensure!(refused.error().is_some_and(|error| error.sqlstate() == "0A000"), "{refused}");
+    run(
+        &mut other,
+        &["CREATE TABLE unrelated (a int)", "CREATE SEQUENCE s", "DROP TABLE unrelated"],
+    )
+}
+
+/// What the clients of the generator know they have done.
+#[derive(Default)]
+struct Ledger {
+    acknowledged: BTreeSet<i64>,
+    unknown: BTreeSet<i64>,
+}
+
+/// Inserts rows until the end; remembers what became of each.
+fn write(endpoint: &Endpoint, writer: i64, seed: u64, ended: &AtomicBool) -> Result<Ledger> {
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut client = Client::connect(endpoint)?;
+    let mut ledger = Ledger::default();
+    let mut next = writer * 1_000_000;
+    while !ended.load(Ordering::Relaxed) {
+        next += 1;
+        let insert = format!("INSERT INTO t VALUES ({next}, {})", next * 3);
+        let statements = match random.random_range(0..3) {
+            0 => vec![insert],
+            1 => vec!["BEGIN".to_owned(), insert, "COMMIT".to_owned()],
+            _ => vec![
+                "BEGIN ISOLATION LEVEL REPEATABLE READ".to_owned(),
+                "SELECT count(*) FROM t WHERE id < 0".to_owned(),
+                insert,
+                "COMMIT".to_owned(),
+            ],
+        };
+        let mut failed = None;
+        for sql in &statements {
+            let answer = client.simple(sql, b"")?;
+            if let Some(error) = answer.error() {
+                failed = Some(error.sqlstate().to_owned());
+                break;
+            }
+        }
+        match failed.as_deref() {
+            None => drop(ledger.acknowledged.insert(next)),
+            Some("08007") => drop(ledger.unknown.insert(next)),
+            Some("40001" | "40P01" | "42P01" | "57P03") => drop(client.simple("ROLLBACK", b"")?),
+            Some(other) => bail!("{statements:?}: {other}"),
+        }
+    }
+    Ok(ledger)
+}
+
+/// Looks at rows that are there from the beginning, in every way.
+fn read(endpoint: &Endpoint, seed: u64, ended: &AtomicBool) -> Result<()> {
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut client = Client::connect(endpoint)?;
+    while !ended.load(Ordering::Relaxed) {
+        let id = random.random_range(1..=50);
+        let (sql, expected) = match random.random_range(0..4) {
+            0 => ("SELECT count(*) FROM t WHERE id BETWEEN 1 AND 50".to_owned(), "50"),
+            1 => (format!("SELECT count(*) FROM t WHERE id = {id}"), "1"),
+            2 => (format!("SELECT count(*) FROM t WHERE v = {}", id * 3), "1"),
+            _ => ("SELECT count(*) FROM tv WHERE id BETWEEN 1 AND 50".to_owned(), "50"),
+        };
+        let answer = client.simple(&sql, b"")?;
+        match answer.error() {
+            Some(error) if ["40001", "40P01", "57P03"].contains(&error.sqlstate()) => (),
+            Some(error) => bail!("{sql}: {} {}", error.sqlstate(), error.message()),
+            None => {
+                let found = answer.texts().concat();
+                ensure!(found == [Some(expected.to_owned())], "{sql}: {found:?}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Changes where the rows of `t` are, and the schema around it.
+fn change(endpoint: &Endpoint, seed: u64, ended: &AtomicBool) -> Result<u32> {
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut client = Client::connect(endpoint)?;
+    let mut changes = 0;
+    while !ended.load(Ordering::Relaxed) {
+        let other = random.random_range(0..3);
+        let statements: Vec<String> = match random.random_range(0..9) {
+            0 => vec!["SELECT tutti_distribute('t', 'id')".into()],
+            1 => vec!["SELECT tutti_distribute('t', 'v')".into()],
+            2 => vec!["SELECT tutti_round_robin('t')".into()],
+            3 => vec!["SELECT tutti_replicate('t')".into()],
+            4 => vec![
+                "BEGIN".into(),
+                "SELECT tutti_distribute('t', 'id')".into(),
+                if random.random() { "ROLLBACK" } else { "COMMIT" }.into(),
+            ],
+            5 => vec![
+                format!("CREATE TABLE other_{other} (id int PRIMARY KEY) DISTRIBUTE BY HASH (id)"),
+                format!("DROP TABLE other_{other}"),
+            ],
+            6 => {
+                vec!["ALTER TABLE t ADD COLUMN w int".into(), "ALTER TABLE t DROP COLUMN w".into()]
+            }
+            7 => vec!["CREATE OR REPLACE VIEW tv AS SELECT id FROM t".into()],
+            _ => vec![
+                "BEGIN".into(),
+                "CREATE INDEX ON t (v)".into(),
+                format!("CREATE TABLE IF NOT EXISTS other_{other} (id int)"),
+                "ROLLBACK".into(),
+            ],
+        };
+        for sql in &statements {
+            let answer = client.simple(sql, b"")?;
+            let Some(error) = answer.error() else { continue };
+            // Others change the same things.
+            if !["40001", "40P01", "42P01", "42P07", "42701", "42703", "XX000", "55P03"]
+                .contains(&error.sqlstate())
+            {
+                bail!("{sql}: {} {}", error.sqlstate(), error.message());
+            }
+            client.simple("ROLLBACK", b"")?;
+            break;
+        }
+        changes += 1;
+        sleep(Duration::from_millis(random.random_range(0..60)));
+    }
+    Ok(changes)
+}
+
+/// The oracle: every row that a client knows to be there is there once, by scan and by each key, none
+/// that it knows not to be there, copies are equal, and the gateway's catalog is the nodes'.
+#[test]
+fn every_row_is_there_once_whatever_changes_meanwhile() -> Result<()> {
+    const SECONDS: u64 = 12;
+    let seed: u64 =
+        std::env::var("TUTTI_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
+    let cluster = start(3)?;
+    let endpoint = cluster.endpoint();
+    let mut client = Client::connect(&endpoint)?;
+    run(
+        &mut client,
+        &[
+            "CREATE TABLE t (id int, v int) DISTRIBUTE BY HASH (id)",
+            "CREATE VIEW tv AS SELECT id FROM t",
+            "INSERT INTO t SELECT g, g * 3 FROM generate_series(1, 50) g",
+        ],
+    )?;
+    let ended = AtomicBool::new(false);
+    let (ledgers, changes) = thread::scope(|scope| -> Result<_> {
+        let (endpoint, ended) = (&endpoint, &ended);
+        let writers: Vec<_> = (1..=3)
+            .map(|writer| {
+                scope.spawn(move || {
+                    write(endpoint, writer, seed * 100 + writer.unsigned_abs(), ended)
+                })
+            })
+            .collect();
+        let readers: Vec<_> = (1..=2)
+            .map(|i| scope.spawn(move || read(endpoint, seed * 100 + 10 + i, ended)))
+            .collect();
+        let changers: Vec<_> = (1..=2)
+            .map(|i| scope.spawn(move || change(endpoint, seed * 100 + 20 + i, ended)))
+            .collect();
+        sleep(Duration::from_secs(SECONDS));
+        ended.store(true, Ordering::Relaxed);
+        let panicked = |_| anyhow::anyhow!("a client panicked");
+        let mut ledgers = Vec::new();
+        for writer in writers {
+            ledgers.push(writer.join().map_err(panicked)??);
+        }
+        for reader in readers {
+            reader.join().map_err(panicked)??;
+        }
+        let mut changes = 0;
+        for changer in changers {
+            changes += changer.join().map_err(panicked)??;
+        }
+        Ok((ledgers, changes))
+    })?;
+    let id = |row: &Vec<Option<String>>| -> Result<i64> {
+        Ok(row[0].as_deref().context("no key is null")?.parse()?)
+    };
+    let found = client.query("SELECT id FROM t WHERE id > 50 ORDER BY id")?;
+    let found = found.iter().map(id).collect::<Result<Vec<_>>>()?;
+    let mut once: BTreeSet<_> = found.iter().copied().collect();
+    ensure!(once.len() == found.len(), "seed {seed}: rows are there twice");
+    let acknowledged: BTreeSet<_> =
+        ledgers.iter().flat_map(|ledger| ledger.acknowledged.iter().copied()).collect();
+    for ledger in &ledgers {
+        once.retain(|id| !ledger.unknown.contains(id) || acknowledged.contains(id));
+    }
+    ensure!(
+        once == acknowledged,
+        "seed {seed}: lost {:?}, undead {:?}",
+        acknowledged.difference(&once).take(9).collect::<Vec<_>>(),
+        once.difference(&acknowledged).take(9).collect::<Vec<_>>()
+    );
+    for id in acknowledged.iter().step_by(acknowledged.len() / 50 + 1) {
+        for key in [format!("id = {id}"), format!("v = {}", id * 3)] {
+            let count = client.value(&format!("SELECT count(*) FROM t WHERE {key}"))?;
+            ensure!(count == "1", "seed {seed}: {key}: {count}");
+        }
+    }
+    let found = disagreements(&cluster.nodes())?;
+    ensure!(found.is_empty(), "seed {seed}: {found:#?}");
+    let known = client.query("SELECT * FROM tutti_tables()")?;
+    let kind = Client::connect(&cluster.nodes()[0])?
+        .value("SELECT kind FROM tutti.placement WHERE relation = 't'::regclass")?;
+    let at_gateway = known.iter().find(|row| row[0].as_deref() == Some("public.t"));
+    let at_gateway = at_gateway.and_then(|row| row[1].clone()).unwrap_or_default();
+    ensure!(at_gateway.replace(' ', "_") == kind, "seed {seed}: {at_gateway}, not {kind}");
+    ensure!(0 < changes && !acknowledged.is_empty(), "nothing happened");
+    Ok(())
+}
