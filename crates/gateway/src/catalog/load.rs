@@ -52,7 +52,7 @@ pub(super) const END_INSIDE: [&str; 2] =
 
 /// The relations that the transaction has locked as only those do that change them. Whatever it has
 /// changed of a relation is among them, and nobody else changes them now.
-const TOUCHED: &str = "SELECT DISTINCT l.relation FROM pg_locks l
+pub(super) const TOUCHED: &str = "SELECT DISTINCT l.relation FROM pg_locks l
 WHERE l.pid = pg_backend_pid() AND l.locktype = 'relation' AND l.relation >= 16384
     AND l.mode = ANY ('{ShareUpdateExclusiveLock,ShareLock,ShareRowExclusiveLock,ExclusiveLock,\
 AccessExclusiveLock}')";

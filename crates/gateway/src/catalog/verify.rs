@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use tutti_sql::hash::KeyType;
 use tutti_sql::refusal::Refusal;
 
-use super::load::{BEGIN_INSIDE, END_INSIDE};
+use super::load::{BEGIN_INSIDE, END_INSIDE, TOUCHED};
 use super::placement::{PlacementKind, stored_placement};
 use super::rows::Answer;
 use crate::error::GatewayError;
@@ -30,7 +30,16 @@ JOIN pg_catalog.pg_class c ON c.oid = p.relation
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pg_catalog.pg_attribute a
     ON a.attrelid = p.relation AND a.attnum = p.key_attnum AND NOT a.attisdropped
-LEFT JOIN pg_catalog.pg_collation l ON l.oid = a.attcollation;";
+LEFT JOIN pg_catalog.pg_collation l ON l.oid = a.attcollation
+WHERE p.relation = ANY (ARRAY(SELECT oid FROM touched
+    UNION SELECT f.conrelid FROM pg_catalog.pg_constraint f
+        WHERE f.contype = 'f' AND f.confrelid IN (SELECT oid FROM touched)
+    UNION SELECT f.confrelid FROM pg_catalog.pg_constraint f
+        WHERE f.contype = 'f' AND f.conrelid IN (SELECT oid FROM touched)
+    UNION SELECT h.inhrelid FROM pg_catalog.pg_inherits h
+        WHERE h.inhparent IN (SELECT oid FROM touched)
+    UNION SELECT h.inhparent FROM pg_catalog.pg_inherits h
+        WHERE h.inhrelid IN (SELECT oid FROM touched)));";
 
 /// Unique indexes and exclusion constraints of distributed tables; the last column says whether the
 /// distribution key is among the compared columns, compared by a plain equality.
@@ -47,6 +56,7 @@ FROM tutti.placement p
 JOIN pg_catalog.pg_index i ON i.indrelid = p.relation
 JOIN pg_catalog.pg_class x ON x.oid = i.indexrelid
 WHERE p.kind IN ('hash', 'round_robin') AND (i.indisunique OR i.indisexclusion)
+    AND i.indrelid = ANY (ARRAY(SELECT oid FROM touched))
 ORDER BY i.indrelid, x.relname;";
 
 /// Foreign keys that concern a registered table: whether the keys of both sides are paired, and
@@ -66,7 +76,9 @@ JOIN pg_catalog.pg_class r ON r.oid = f.confrelid
 JOIN pg_catalog.pg_namespace rn ON rn.oid = r.relnamespace
 LEFT JOIN tutti.placement p ON p.relation = f.conrelid
 LEFT JOIN tutti.placement rp ON rp.relation = f.confrelid
-WHERE f.contype = 'f' AND n.nspname <> 'tutti' AND (p.relation IS NOT NULL OR rp.relation IS NOT NULL)
+WHERE f.contype = 'f' AND n.nspname <> 'tutti'
+    AND (f.conrelid IN (SELECT oid FROM touched) OR f.confrelid IN (SELECT oid FROM touched))
+    AND (p.relation IS NOT NULL OR rp.relation IS NOT NULL)
 ORDER BY f.conrelid, f.conname;";
 
 const CHILDREN: &str =
@@ -77,6 +89,7 @@ JOIN pg_catalog.pg_class c ON c.oid = h.inhrelid AND c.relkind IN ('r', 'p', 'f'
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 JOIN pg_catalog.pg_class pc ON pc.oid = h.inhparent
 JOIN pg_catalog.pg_namespace pn ON pn.oid = pc.relnamespace
+WHERE h.inhrelid IN (SELECT oid FROM touched) OR h.inhparent IN (SELECT oid FROM touched)
 ORDER BY n.nspname, c.relname;";
 
 /// Materialized views with a distributed table that they use, directly or through views.
@@ -107,12 +120,17 @@ struct Table {
 
 type Tables = BTreeMap<u32, Table>;
 
-/// Checks the whole schema as the transaction on node 1 leaves it.
+/// Checks what the transaction on node 1 has changed of the schema, with what depends on it.
 ///
 /// Errors: [`GatewayError::Refused`] with the first rule that is broken; the caller must roll the
 /// transaction back.
 pub async fn verify(home: &mut NodeConnection) -> Result<(), GatewayError> {
-    let queries = [TABLES, UNIQUE, FOREIGN_KEYS, CHILDREN, &format!("{MATERIALIZED};")];
+    // What the transaction has not touched is as it was.
+    let of_touched = |query: &str| format!("WITH touched (oid) AS ({TOUCHED}) {query}");
+    let [tables, unique, foreign_keys, children] =
+        [TABLES, UNIQUE, FOREIGN_KEYS, CHILDREN].map(of_touched);
+    let materialized = format!("{MATERIALIZED};");
+    let queries = [&*tables, &*unique, &*foreign_keys, &*children, &*materialized];
     let sql = [&BEGIN_INSIDE[..], &queries, &END_INSIDE].concat().join("\n");
     let node = home.node();
     let results = home.query(&sql).await?.into_iter().skip(BEGIN_INSIDE.len()).take(queries.len());

@@ -303,9 +303,11 @@ pub(super) fn renames(text: &str) -> bool {
         .filter(|word| !word.is_empty())
         .map(str::to_ascii_lowercase)
         .collect();
-    let has = |wanted: &[&str]| words.iter().any(|word| wanted.contains(&word.as_str()));
+    const KINDS: [&str; 5] = ["type", "domain", "schema", "extension", "operator"];
     // Words in a comment or a column's name count too: more is read then.
-    has(&["alter"]) && has(&["rename", "type", "domain", "schema", "extension", "operator"])
+    let has = |wanted: &str| words.iter().any(|word| word == wanted);
+    has("alter") && (has("rename") || has("schema"))
+        || words.windows(2).any(|pair| pair[0] == "alter" && KINDS.contains(&pair[1].as_str()))
 }
 
 impl From<GatewayError> for Failure {
@@ -325,4 +327,25 @@ fn without_context(error: GatewayError) -> Failure {
     let mut fields = error.to_fields();
     fields.fields.retain(|(code, _)| !b"Wpq".contains(code));
     fields.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::renames;
+
+    #[test]
+    fn what_changes_names_of_others_is_told_from_what_changes_a_table() {
+        for text in [
+            "ALTER TABLE t RENAME TO u",
+            "alter table t rename column a to b",
+            "/* x */ ALTER TYPE mood ADD VALUE 'sad'",
+            "ALTER VIEW v SET SCHEMA s",
+        ] {
+            assert!(renames(text), "{text}");
+        }
+        for text in ["ALTER TABLE t ALTER a TYPE int8", "CREATE TYPE t AS (a int)", "DROP SCHEMA s"]
+        {
+            assert!(!renames(text), "{text}");
+        }
+    }
 }

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tutti_sql::catalog::{NodeId, quote_literal};
-use tutti_sql::plan::{Leaves, Planned};
+use tutti_sql::plan::{Leaves, Plan, Planned};
 use tutti_wire::error_fields::ErrorFields;
 
 use super::settings::is_scope_setting;
@@ -106,7 +106,9 @@ impl Session {
         self.leaves.values |= values;
         self.leaves.sequences |= sequences;
         self.leaves.anything |= anything;
-        if *schema {
+        // A transaction that changes the schema by a plan for it says itself what it has changed.
+        let is_planned = matches!(planned.plan, Plan::Ddl(_) | Plan::CreateTableAs { .. });
+        if *schema && !is_planned {
             self.leaves.schema = true;
             self.scope_is_stale = true;
             self.changed_defaults |= changes_what_sessions_begin_with(text);
