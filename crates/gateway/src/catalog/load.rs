@@ -317,9 +317,8 @@ impl Answers {
         let (relations, columns, functions) = (relations(part), columns(part), functions());
         let touched = format!("{TOUCHED};");
         let code = code::queries(previous.code.built_in());
-        let queries: [&str; 9] = [
-            VERSION, NODES, MAPS, &relations, &columns, &functions, UNPROVEN, &touched, &code,
-        ];
+        let queries: [&str; 9] =
+            [VERSION, NODES, MAPS, &relations, &columns, &functions, UNPROVEN, &touched, &code];
         let sql = [begin, &queries, end].concat().join("\n");
         let node = home.node();
         let unreadable = || GatewayError::Unreadable { node, what: "the catalog" };

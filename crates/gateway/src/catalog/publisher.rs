@@ -115,6 +115,7 @@ impl OwnChanges {
             is_more: renames
                 || moves
                 || catalog.functions != base.functions
+                || catalog.code != base.code
                 || catalog.unproven_operators != base.unproven_operators
                 || catalog.has_unproven_casts != base.has_unproven_casts,
             renames,

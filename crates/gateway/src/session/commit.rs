@@ -14,8 +14,8 @@ use tutti_wire::error_fields::ErrorFields;
 
 use super::placement_change::PUBLISH_PATIENCE;
 use super::{Characteristics, Mode, Session, Transaction};
-use crate::executor::{Call, Done};
 use crate::catalog::publisher::OwnChanges;
+use crate::executor::{Call, Done};
 use crate::failure::Failure;
 use crate::node::{NodeError, Rows};
 
