@@ -18,9 +18,13 @@ use tutti_wire::error_fields::ErrorFields;
 
 use super::Done;
 use super::call::Call;
+use crate::catalog::share::Wanted;
 use crate::failure::Failure;
 use crate::session::{Level, Mode, Session, is_scope_setting};
 
+/// Catalogs of what other nodes have too, as far as it names no home table.
+const DEFINITIONS: [&str; 6] =
+    ["pg_proc", "pg_type", "pg_namespace", "pg_operator", "pg_cast", "pg_extension"];
 /// How many names of settings a statement can bring with it.
 const CANDIDATES_MAX: usize = 200;
 
@@ -117,7 +121,7 @@ impl Session {
         );
         let rows = self.enlist(NodeId::HOME, Access::Write).await?.query(&sql).await?;
         let mut settings = Vec::new();
-        let (mut schema, mut temporary) = (false, false);
+        let (mut schema, mut temporary, mut definitions) = (false, false, false);
         let mut shared = None;
         let rows = rows.first();
         for row in 0..rows.map_or(0, |rows| rows.rows.len()) {
@@ -128,7 +132,10 @@ impl Session {
                     return Err(accounting.refusal(did, name, value.unwrap_or_default()));
                 }
                 Some("setting") => settings.push((name.to_owned(), value.map(str::to_owned))),
-                Some("schema") => schema = true,
+                Some("schema") => {
+                    schema = true;
+                    definitions |= DEFINITIONS.contains(&name);
+                }
                 Some("shared") => shared = Some(name.to_owned()),
                 Some("temporary") => temporary = true,
                 _ => (),
@@ -146,6 +153,10 @@ impl Session {
             if temporary {
                 self.must_anchor(NodeId::HOME)?;
                 self.transaction.scope_changed = true;
+            }
+            if definitions && !temporary && self.catalog.home_by_default {
+                // As if the client had made them: other nodes get what names no home table.
+                self.share(Wanted::Definitions).await?;
             }
             let ddl = Ddl {
                 creates: None,
