@@ -244,6 +244,55 @@ fn shuffle(nodes: &[Endpoint], seed: u64, stop: &AtomicBool) -> Result<()> {
     Ok(())
 }
 
+/// What is no INSERT, UPDATE, DELETE or MERGE and writes rows all the same.
+#[test]
+fn copies_stay_equal_under_copy_and_ddl() -> Result<()> {
+    let cluster = TestCluster::start(3)?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    client.query(SCHEMA)?;
+    let copy = |client: &mut Client, sql: &str, data: &[u8]| -> Result<()> {
+        let answer = client.simple(sql, data)?;
+        ensure!(answer.error().is_none(), "{sql}: {answer}");
+        Ok(())
+    };
+    copy(&mut client, "COPY stamped (id, v) FROM STDIN", b"101\ta\n102\tb\n")?;
+    copy(&mut client, "COPY k (id, a) FROM STDIN WHERE a > random() * 0", b"101\t1\n102\t2\n")?;
+    copy(&mut client, "COPY own (v) FROM STDIN", b"copied\n")?;
+    ensure!(client.value("SELECT count(*) FROM stamped WHERE id > 100 AND at IS NOT NULL")? == "2");
+    for statement in [
+        "ALTER TABLE b ADD COLUMN c float8 DEFAULT random()",
+        "ALTER TABLE p ADD COLUMN u uuid DEFAULT gen_random_uuid(), ADD COLUMN n serial",
+        "ALTER TABLE b ALTER COLUMN f TYPE text USING f::text || random()",
+        "ALTER TABLE stamped ADD COLUMN added timestamptz DEFAULT clock_timestamp()",
+        "BEGIN; ALTER TABLE own ADD COLUMN r float8 DEFAULT random(); UPDATE own SET v = r::text; COMMIT",
+        "BEGIN; DECLARE c CURSOR FOR SELECT * FROM k FOR UPDATE; FETCH c; \
+         UPDATE k SET t = random()::text WHERE CURRENT OF c; COMMIT",
+    ] {
+        copy(&mut client, statement, b"")?;
+    }
+    // Settings of the session's do not change what travels.
+    client.query(
+        "SET datestyle = 'SQL, DMY'; SET extra_float_digits = 0; SET intervalstyle = sql_standard",
+    )?;
+    client.query("SET timezone = 'Asia/Kolkata'; SET bytea_output = escape")?;
+    client.query(
+        "CREATE TABLE kinds (id int PRIMARY KEY, f float8, d date, ts timestamptz, i interval, y bytea, \
+         r tstzrange, c box, j jsonb, a float8[], x xml, m money) DISTRIBUTE BY REPLICATED",
+    )?;
+    client.query(
+        "INSERT INTO kinds SELECT n, random(), '2026-03-02'::date + n, clock_timestamp(), \
+         '-1 mon +2 days -03:04:05.06'::interval * n, decode('00ff', 'hex'), \
+         tstzrange(now(), now() + '1 day'), box(point(random(), 1), point(2, 3)), '{\"a\": [1, null]}', \
+         ARRAY[random(), 'nan'], '<a>b</a>c', 12.34 FROM generate_series(1, 3) n ON CONFLICT DO NOTHING",
+    )?;
+    client.query(
+        "UPDATE kinds SET f = f * (1 + random()), ts = ts + i, i = i * 2 WHERE random() < 2",
+    )?;
+    let differing = differing_copies(&cluster.nodes())?;
+    ensure!(differing.is_empty(), "{}", differing.join("\n"));
+    Ok(())
+}
+
 #[test]
 fn copies_stay_equal() -> Result<()> {
     let seed = number_from_environment(SEED, rand::random());

@@ -517,6 +517,9 @@ pub struct Ddl {
     pub touches_sequences: bool,
     /// Which nodes it is for.
     pub scope: DdlScope,
+    /// It computes rows of a replicated table anew, which need not come out the same everywhere: the
+    /// copies then get those of node 1.
+    pub rows: Option<RowsWrite>,
 }
 
 /// Which nodes a schema change is for.

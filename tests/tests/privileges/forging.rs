@@ -239,6 +239,44 @@ fn policies_must_say_the_same_on_every_node() -> Result<()> {
 }
 
 #[test]
+fn rows_of_copies_are_written_and_read_by_the_gateway_only() -> Result<()> {
+    let cluster = cluster()?;
+    let mut admin = Client::connect(&cluster.endpoint())?;
+    admin.query("CREATE TABLE secrets (id int PRIMARY KEY, v text) DISTRIBUTE BY REPLICATED")?;
+    admin.query("INSERT INTO secrets VALUES (1, 'a'), (2, 'b')")?;
+    let mut client = app(&cluster.endpoint())?;
+    for forged in [
+        "SELECT tutti.table_rows('public', 'secrets', '')",
+        "SELECT tutti.write_rows('public', 'secrets', 'delete', '', '')",
+        "SELECT tutti.write_rows('public', 'secrets', 'all', '', NULL)",
+    ] {
+        fails(&mut client, forged, "42501")?;
+        for node in cluster.nodes() {
+            fails(&mut app(&node)?, forged, "42501")?;
+        }
+    }
+    // Whoever may write some of it without seeing it can do so by row, too.
+    admin.query("GRANT INSERT, UPDATE (v) ON secrets TO test_app")?;
+    client.query("INSERT INTO secrets VALUES (3, random()::text)")?;
+    client.query("INSERT INTO secrets VALUES (4, 'x') ON CONFLICT DO NOTHING")?;
+    client.query("UPDATE secrets SET v = random()::text")?;
+    fails(&mut client, "UPDATE secrets SET v = random()::text RETURNING v", "42501")?;
+    fails(&mut client, "UPDATE secrets SET id = id + (random() * 0)::int", "42501")?;
+    fails(&mut client, "DELETE FROM secrets WHERE random() < 2", "42501")?;
+    // Row security decides on node 1, for all copies.
+    admin.query(
+        "ALTER TABLE secrets ENABLE ROW LEVEL SECURITY;
+         CREATE POLICY p ON secrets TO test_app USING (id < 3);
+         GRANT SELECT, DELETE ON secrets TO test_app",
+    )?;
+    client.query("UPDATE secrets SET v = 'seen' || random()")?;
+    client.query("DELETE FROM secrets WHERE random() < 2 AND id = 2")?;
+    assert_eq!(admin.value("SELECT string_agg(id::text, ',' ORDER BY id) FROM secrets")?, "1,3,4");
+    assert_eq!(admin.value("SELECT count(*) FROM secrets WHERE v LIKE 'seen%'")?, "1");
+    Ok(())
+}
+
+#[test]
 fn the_schema_of_an_earlier_version_is_closed_at_the_start() -> Result<()> {
     let servers = servers::start(2)?;
     let runtime = Runtime::new()?;

@@ -158,6 +158,12 @@ ORDER BY n.nspname, c.relname",
         Ok(Done::Tag(answer.tag))
     }
 
+    /// The same for all tables that a statement may have written, and what inherits from them.
+    pub(super) async fn copy_tables_of(&mut self, rows: &RowsWrite) -> Result<(), Failure> {
+        let facts = self.facts_of(rows).await?;
+        self.copy_tables(&facts.tables).await
+    }
+
     /// Makes the copies of these tables what node 1 has. Requires: they are locked there.
     pub(super) async fn copy_tables(&mut self, tables: &[(String, String)]) -> Result<(), Failure> {
         let mut all = Vec::new();

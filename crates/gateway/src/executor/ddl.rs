@@ -24,6 +24,14 @@ use crate::session::{Session, changes_what_sessions_begin_with};
 impl Session {
     /// DDL takes no parameters, so it runs by the simple protocol whatever the client used.
     pub(super) async fn ddl(&mut self, ddl: &Ddl, text: &str) -> Result<Done, Failure> {
+        let done = self.change_schema(ddl, text).await?;
+        if let Some(rows) = &ddl.rows {
+            self.copy_tables_of(rows).await?;
+        }
+        Ok(done)
+    }
+
+    async fn change_schema(&mut self, ddl: &Ddl, text: &str) -> Result<Done, Failure> {
         self.need_transaction();
         if self.catalog.is_solo() && ddl.scope != DdlScope::AllNodes {
             // What was made meanwhile is known to nobody yet.

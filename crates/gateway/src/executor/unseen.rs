@@ -163,6 +163,7 @@ impl Session {
                 may_drop: true,
                 touches_sequences: false,
                 scope: DdlScope::Home,
+                rows: None,
             };
             self.after_ddl(&ddl, &[]).await?;
         }
@@ -232,8 +233,7 @@ impl Session {
                 link.query(&definition).await?;
             }
         }
-        let ddl =
-            Ddl { creates: None, may_drop: true, touches_sequences: false, scope: DdlScope::Home };
+        let ddl = Ddl { may_drop: true, scope: DdlScope::Home, ..Ddl::default() };
         self.after_ddl(&ddl, &[]).await?;
         Ok(match declared {
             Some(kind) => format!("{signature} is declared '{}'", kind.as_str()),

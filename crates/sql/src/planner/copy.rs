@@ -7,12 +7,11 @@
 use pg_query::NodeEnum;
 use pg_query::protobuf::{CopyStmt, Node, SelectStmt};
 
-use super::functions::volatility;
 use super::insert::defaults::Evaluation;
 use super::names::string;
 use super::utility::{at_home, is_on, option, option_text, planned};
-use super::{Context, deparse, mentions, query};
-use crate::catalog::{Placement, Relation, RelationKind, Volatility};
+use super::{Context, deparse, mentions, query, replicas};
+use crate::catalog::{Placement, Relation, RelationKind};
 use crate::closure::events;
 use crate::plan::{Access, CopyFrom, CopyTo, CopyToPlan, NodeChoice, Plan, Planned};
 use crate::refusal::Refusal;
@@ -164,7 +163,12 @@ fn plan_from(
     super::unseen::refuse_unsafe_code(relation, events::INSERT, context)?;
     let columns = data_columns(copy, relation)?;
     let evaluation = Evaluation::of(relation, context);
-    check_options(copy, relation, &columns, &evaluation, context)?;
+    if let Some(why) = by_row(copy, relation, &columns, &evaluation, context) {
+        let rows = replicas::rows_of_tables([relation].into_iter(), context);
+        let why = format!("node 1 computes the rows for all copies: {why}");
+        return Ok(planned(Plan::Rows(rows), why));
+    }
+    check_options(copy, relation, &columns, &evaluation)?;
     let fill: Vec<(usize, String)> = (0..relation.columns.len())
         .filter(|column| !columns.contains(column) && evaluation.once_for_several_nodes(*column))
         .map(|column| (column, evaluation.default_sql(column)))
@@ -206,6 +210,38 @@ fn plan_from(
     Ok(planned(Plan::CopyFrom(copy_from), why))
 }
 
+/// Why node 1 alone must take data for a replicated table, and the other nodes what has become of it.
+fn by_row(
+    copy: &CopyStmt,
+    relation: &Relation,
+    columns: &[usize],
+    evaluation: &Evaluation<'_>,
+    context: &Context<'_>,
+) -> Option<String> {
+    if relation.placement != Placement::Replicated {
+        return None;
+    }
+    if relation.has_triggers {
+        return Some(format!("a trigger or rule of {} runs", relation.name));
+    }
+    let filter = copy.where_clause.as_ref();
+    if let Some(obstacle) = filter.and_then(|filter| replicas::expression_obstacle(filter, context))
+    {
+        return Some(obstacle);
+    }
+    let once = |column: &usize| evaluation.once_for_several_nodes(*column);
+    let format = option(&copy.options, "format").and_then(option_text);
+    let is_binary = format.is_some_and(|format| format.eq_ignore_ascii_case("binary"));
+    let omitted = (0..relation.columns.len()).filter(|column| !columns.contains(column));
+    let takes_default = option(&copy.options, "default").is_some();
+    if is_binary && omitted.into_iter().any(|column| once(&column))
+        || takes_default && columns.iter().any(once)
+    {
+        return Some("a default is evaluated".to_owned());
+    }
+    None
+}
+
 /// The columns that the data has, in its order.
 fn data_columns(copy: &CopyStmt, relation: &Relation) -> Result<Vec<usize>, Refusal> {
     if copy.attlist.is_empty() {
@@ -231,7 +267,6 @@ fn check_options(
     relation: &Relation,
     columns: &[usize],
     evaluation: &Evaluation<'_>,
-    context: &Context<'_>,
 ) -> Result<(), Refusal> {
     if option(&copy.options, "reject_limit").is_some() {
         return Err(Refusal::unsupported(
@@ -251,17 +286,6 @@ fn check_options(
                 relation.columns[*column].name
             ),
             "Leave the column out of the column list, or the DEFAULT option out.",
-        ));
-    }
-    let volatile_filter = copy
-        .where_clause
-        .as_ref()
-        .is_some_and(|filter| volatility(filter, context) != Volatility::Immutable);
-    if volatile_filter && relation.placement == Placement::Replicated {
-        return Err(Refusal::unsupported(
-            "COPY with this WHERE is not supported for a replicated table",
-            "The condition is not immutable: the nodes could keep different rows.",
-            "Copy into a table of its own, then INSERT … SELECT … WHERE.",
         ));
     }
     Ok(())

@@ -128,6 +128,11 @@ pub(super) fn shop(node_count: u16) -> Catalog {
             ..table("audited", hash(0, KeyType::Int4), vec![column("id", INT4, None)])
         },
         view("big_orders", "SELECT orders.id FROM public.orders", vec![column("id", INT4, None)]),
+        view(
+            "pairs",
+            "SELECT o.id FROM public.orders o JOIN public.orders p ON o.id = p.customer_id",
+            vec![column("id", INT4, None)],
+        ),
         view("rate_codes", "SELECT rates.code FROM public.rates", vec![column("code", TEXT, None)]),
     ];
     let public = relations.into_iter().map(|table| (table.name.clone(), Arc::new(table))).collect();

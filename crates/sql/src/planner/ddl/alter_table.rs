@@ -4,10 +4,12 @@
 //! Never: checks constraints against the placement.
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::{AlterTableCmd, AlterTableStmt, AlterTableType, ColumnDef, ConstrType};
+use pg_query::protobuf::{
+    AlterTableCmd, AlterTableStmt, AlterTableType, ColumnDef, ConstrType, Node,
+};
 
-use super::super::Context;
 use super::super::functions::volatility;
+use super::super::{Context, replicas};
 use super::create_table::column_makes_sequence;
 use super::everywhere;
 use crate::catalog::{Placement, Relation, Volatility};
@@ -16,13 +18,13 @@ use crate::refusal::Refusal;
 
 pub(super) fn plan(alter: &AlterTableStmt, context: &Context<'_>) -> Result<Planned, Refusal> {
     let relation = alter.relation.as_ref().and_then(|range| context.relation(range));
-    let mut touches_sequences = false;
+    let (mut touches_sequences, mut differs) = (false, false);
     for command in &alter.cmds {
         let Some(NodeEnum::AlterTableCmd(command)) = &command.node else { continue };
         if let Some(relation) = relation
             && !context.catalog.is_solo()
         {
-            check(command, relation, context)?;
+            differs |= check(command, relation, context)?;
         }
         touches_sequences |= match command.subtype() {
             AlterTableType::AtAddColumn => added_column(command).is_some_and(column_makes_sequence),
@@ -32,7 +34,11 @@ pub(super) fn plan(alter: &AlterTableStmt, context: &Context<'_>) -> Result<Plan
             _ => false,
         };
     }
-    Ok(everywhere(Ddl { creates: None, may_drop: false, touches_sequences, ..Ddl::default() }))
+    let rows = relation
+        .filter(|_| differs)
+        .map(|relation| replicas::rows_of_tables([relation].into_iter(), context));
+    let ddl = Ddl { creates: None, may_drop: false, touches_sequences, rows, ..Ddl::default() };
+    Ok(everywhere(ddl))
 }
 
 fn added_column(command: &AlterTableCmd) -> Option<&ColumnDef> {
@@ -42,55 +48,56 @@ fn added_column(command: &AlterTableCmd) -> Option<&ColumnDef> {
     }
 }
 
+/// Whether the rows of a replicated table may come out differently.
 fn check(
     command: &AlterTableCmd,
     relation: &Relation,
     context: &Context<'_>,
-) -> Result<(), Refusal> {
+) -> Result<bool, Refusal> {
     match command.subtype() {
         AlterTableType::AtDropColumn | AlterTableType::AtAlterColumnType => {
             check_key(command, relation)?;
             // ALTER … TYPE … USING may compute every row anew on each node.
             if let Some(using) =
                 added_column(command).and_then(|column| column.raw_default.as_ref())
-                && relation.placement != Placement::Home
-                && volatility(using, context) != Volatility::Immutable
             {
-                return Err(not_immutable(&command.name));
+                return computed(using, &command.name, relation, context);
             }
-            Ok(())
+            Ok(false)
         }
         AlterTableType::AtAddColumn => match added_column(command) {
             Some(column) => check_added(column, relation, context),
-            None => Ok(()),
+            None => Ok(false),
         },
         AlterTableType::AtAttachPartition | AlterTableType::AtDetachPartition => {
             let Some(NodeEnum::PartitionCmd(partition)) =
                 command.def.as_ref().and_then(|def| def.node.as_ref())
             else {
-                return Ok(());
+                return Ok(false);
             };
             if partition.concurrent {
                 return Err(super::concurrently("DETACH PARTITION"));
             }
             let other = partition.name.as_ref().and_then(|name| context.relation(name));
             match (command.subtype(), other) {
-                (AlterTableType::AtAttachPartition, Some(other)) => same_placement(relation, other),
-                _ => Ok(()),
+                (AlterTableType::AtAttachPartition, Some(other)) => {
+                    same_placement(relation, other).map(|()| false)
+                }
+                _ => Ok(false),
             }
         }
         AlterTableType::AtAddInherit => {
             let Some(NodeEnum::RangeVar(parent)) =
                 command.def.as_ref().and_then(|def| def.node.as_ref())
             else {
-                return Ok(());
+                return Ok(false);
             };
             match context.relation(parent) {
-                Some(parent) => same_placement(parent, relation),
-                None => Ok(()),
+                Some(parent) => same_placement(parent, relation).map(|()| false),
+                None => Ok(false),
             }
         }
-        _ => Ok(()),
+        _ => Ok(false),
     }
 }
 
@@ -114,27 +121,53 @@ fn check_key(command: &AlterTableCmd, relation: &Relation) -> Result<(), Refusal
     ))
 }
 
-/// A column whose default each node would evaluate for the rows that are there already.
+/// A column whose default each node would evaluate for the rows that are there already. Whether the
+/// rows of a replicated table may come out differently.
 fn check_added(
     column: &ColumnDef,
     relation: &Relation,
     context: &Context<'_>,
-) -> Result<(), Refusal> {
-    if relation.placement == Placement::Home {
-        return Ok(());
-    }
-    let differs = column_makes_sequence(column)
-        || column.constraints.iter().any(|constraint| match &constraint.node {
-            Some(NodeEnum::Constraint(constraint)) => {
-                constraint.contype() == ConstrType::ConstrDefault
-                    && constraint
-                        .raw_expr
-                        .as_ref()
-                        .is_some_and(|value| volatility(value, context) != Volatility::Immutable)
-            }
-            _ => false,
+) -> Result<bool, Refusal> {
+    let constraints = || {
+        column.constraints.iter().filter_map(|constraint| match &constraint.node {
+            Some(NodeEnum::Constraint(constraint)) => Some(&**constraint),
+            _ => None,
+        })
+    };
+    if column_makes_sequence(column) && relation.placement != Placement::Home {
+        let is_fixed = constraints().any(|constraint| {
+            constraint.contype() == ConstrType::ConstrIdentity && constraint.generated_when == "a"
         });
-    if differs { Err(not_immutable(&column.colname)) } else { Ok(()) }
+        // Nobody may store another value in such a column.
+        return match relation.placement == Placement::Replicated && !is_fixed {
+            true => Ok(true),
+            false => Err(not_immutable(&column.colname)),
+        };
+    }
+    let mut differs = false;
+    for constraint in constraints() {
+        if constraint.contype() == ConstrType::ConstrDefault
+            && let Some(value) = &constraint.raw_expr
+        {
+            differs |= computed(value, &column.colname, relation, context)?;
+        }
+    }
+    Ok(differs)
+}
+
+/// A value that each row gets. Whether the copies of a replicated table may come out differently.
+fn computed(
+    value: &Node,
+    column: &str,
+    relation: &Relation,
+    context: &Context<'_>,
+) -> Result<bool, Refusal> {
+    match relation.placement {
+        Placement::Home => Ok(false),
+        Placement::Replicated => Ok(replicas::expression_obstacle(value, context).is_some()),
+        _ if volatility(value, context) != Volatility::Immutable => Err(not_immutable(column)),
+        _ => Ok(false),
+    }
 }
 
 fn not_immutable(column: &str) -> Refusal {

@@ -8,7 +8,7 @@ use pg_query::NodeEnum;
 use pg_query::protobuf::{InsertStmt, List, Node, ResTarget, SelectStmt};
 
 use super::super::analysis::{Analysis, Query, Source};
-use super::super::{Context, analyse};
+use super::super::{Context, analyse, views};
 use crate::catalog::Relation;
 use crate::refusal::Refusal;
 
@@ -88,8 +88,9 @@ fn source_width(select: &SelectStmt, context: &Context<'_>) -> Result<Option<usi
         }
         return Ok(Some(width));
     }
-    let wrapper = around(select)?;
-    let analysis = analyse::analyse_select(&wrapper, context)?;
+    let wrapper = NodeEnum::SelectStmt(Box::new(around(select)?));
+    let expanded = views::expanded_tree(&wrapper, context)?;
+    let analysis = analyse::analyse(expanded.as_ref().unwrap_or(&wrapper), context)?;
     Ok(source_of(&analysis).and_then(|query| Some(query.outputs.as_ref()?.len())))
 }
 
