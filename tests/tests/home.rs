@@ -256,3 +256,47 @@ fn what_speaks_against_spreading_a_table_is_told_by_name() -> Result<()> {
     agree(&cluster)?;
     cluster.stop_gateway()
 }
+
+/// What strangers found when the rest was called done.
+#[test]
+fn code_and_children_of_spread_tables_give_what_one_postgresql_gives_or_are_refused() -> Result<()>
+{
+    let mut cluster = start(3)?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    run(
+        &mut client,
+        &[
+            "CREATE TABLE d1 (id int PRIMARY KEY, a int) DISTRIBUTE BY HASH (id)",
+            "CREATE TABLE d2 (id int PRIMARY KEY, a int) DISTRIBUTE BY HASH (id)",
+            "INSERT INTO d1 SELECT g, g FROM generate_series(1, 30) g",
+            "INSERT INTO d2 SELECT g, g FROM generate_series(1, 30) g",
+            "CREATE FUNCTION counts(x int) RETURNS int LANGUAGE plpgsql AS $$ DECLARE v int; BEGIN
+                EXECUTE 'SELECT count(*) FROM d1' INTO v; RETURN v; END $$",
+            "CREATE FUNCTION compares(a int, b int) RETURNS int LANGUAGE sql AS 'SELECT counts(a)'",
+            "CREATE OPERATOR #%# (LEFTARG = int, RIGHTARG = int, FUNCTION = compares)",
+            "CREATE DOMAIN counted AS int CHECK (counts(value) < 20)",
+            "CREATE TABLE inh (a int, b int); CREATE TABLE inh2 (c int) INHERITS (inh)",
+            "INSERT INTO inh VALUES (1, 2); INSERT INTO inh2 VALUES (3, 4, 5), (5, 6, 7)",
+            "SELECT tutti_distribute('inh', 'a')",
+            "CREATE TABLE tg (id int PRIMARY KEY, x int) DISTRIBUTE BY HASH (id)",
+            "INSERT INTO tg SELECT g, g FROM generate_series(1, 9) g",
+            "CREATE FUNCTION adds() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN NEW.x = NEW.x + 100; RETURN NEW; END'",
+            "CREATE TRIGGER u BEFORE UPDATE ON tg FOR EACH ROW EXECUTE FUNCTION adds()",
+        ],
+    )?;
+    for sql in [
+        "SELECT count(*) FROM d2 WHERE (id #%# 1) > 20",
+        "SELECT count(*) FROM d2 WHERE id::counted = 7",
+        "INSERT INTO d2 VALUES (2, 7) ON CONFLICT (id) DO UPDATE SET a = counts(5)",
+        "INSERT INTO d2 VALUES (501), (502), (503), (504) RETURNING counts(5)",
+        "SELECT count(*) FROM ONLY inh",
+        "UPDATE inh SET a = a + 1000",
+        "UPDATE tg SET id = id + 100",
+    ] {
+        let told = refusal(&mut client, sql)?;
+        ensure!(told.starts_with("0A000"), "{sql}: {told}");
+    }
+    ensure!(client.value("SELECT count(*) FROM inh2")? == "2");
+    ensure!(client.value("SELECT sum(x) FROM tg")? == "45");
+    cluster.stop_gateway()
+}

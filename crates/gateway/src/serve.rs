@@ -200,7 +200,13 @@ impl Housekeeper {
         loop {
             tokio::select! {
                 _ = rounds.tick() => (),
-                Some(ended) = helpers.join_next() => panic!("recovery ended by a bug: {ended:?}"),
+                // The whole runtime ends, in whatever order.
+                Some(Err(error)) = helpers.join_next(), if !helpers.is_empty() => {
+                    if error.is_cancelled() {
+                        std::future::pending::<()>().await;
+                    }
+                    panic!("recovery ended by a bug: {error}")
+                }
             }
             if let Err(error) = self.keep_lock().await {
                 match error {

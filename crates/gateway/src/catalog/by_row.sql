@@ -125,6 +125,14 @@ BEGIN
             AND a.attidentity <> 'a'
             AND NOT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = found AND i.indisprimary
                 AND a.attnum = ANY (i.indkey::int2[]));
+    -- A comparison takes rows out and puts others in, which foreign keys that point here would follow.
+    IF kind = 'all' AND EXISTS (SELECT FROM pg_constraint k
+        WHERE k.contype = 'f' AND k.confrelid = ANY (tree)) THEN
+        RAISE feature_not_supported USING
+            MESSAGE = format('this write to "%s" cannot be brought to all nodes', named_table),
+            DETAIL = 'Which rows it has written can only be found out by comparing all of them, and foreign keys point to the table.',
+            HINT = 'Name the rows by primary key and leave the key as it is, or send the values from the client.';
+    END IF;
     -- What triggers and rules had to do, they have done on node 1.
     IF EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = ANY (tree) AND NOT t.tgisinternal
             AND t.tgenabled <> 'D' AND t.tgtype & fires <> 0)

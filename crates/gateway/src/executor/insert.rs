@@ -338,7 +338,9 @@ impl Session {
              pg_catalog.has_column_privilege({oid}::pg_catalog.oid, {}, 'UPDATE'), \
              pg_catalog.has_table_privilege({oid}::pg_catalog.oid, 'INSERT') \
                 AND pg_catalog.has_table_privilege({oid}::pg_catalog.oid, 'DELETE'), \
-             pg_catalog.row_security_active({oid}::pg_catalog.oid)",
+             pg_catalog.row_security_active({oid}::pg_catalog.oid), \
+             EXISTS (SELECT FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c \
+                     ON c.oid = i.inhparent WHERE c.oid = {oid} AND c.relkind = 'r')",
             quote_literal(key)
         );
         let rows = self.internal_rows(NodeId::HOME, Access::Read, &sql, &Call::Simple).await?;
@@ -357,6 +359,12 @@ impl Session {
             return refuse(
                 "Foreign keys point to the table, and its rows would leave their node.",
                 "Insert a new row, repoint the references, then delete the old one.",
+            );
+        }
+        if is(4) {
+            return refuse(
+                "Other tables inherit from it: their rows would become rows of this one.",
+                "Delete the rows and insert them with their new key, in one transaction.",
             );
         }
         if !is(2) {

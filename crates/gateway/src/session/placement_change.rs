@@ -71,7 +71,11 @@ impl Session {
         if moves_rows(&old, &self.catalog) {
             // A plan that leaves everything to node 1 may come to any table at any time.
             let are_opaque = old.is_solo() && !self.catalog.is_solo();
-            overtake(&shared, self.process_id, are_opaque).await?;
+            let whom = if are_opaque { Whom::All } else { Whom::WhoComes };
+            overtake(&shared, self.process_id, whom).await?;
+        } else if !(old.is_solo() && self.catalog.is_solo()) {
+            // A default, a trigger, a column's name: what waits for our locks has a plan without it.
+            overtake(&shared, self.process_id, Whom::WhoWaits).await?;
         }
         Ok(Some(hold))
     }
@@ -106,9 +110,21 @@ enum Seen {
     WaitsForUs,
 }
 
+/// Which statements with older plans a change must not meet.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Whom {
+    /// Every one, for what is at work may meet it later.
+    All,
+    /// Whoever is not at work already, and the further steps of whoever is.
+    WhoComes,
+    /// Whoever waits for the change's locks, or may be on its way to them: nothing is found elsewhere
+    /// than before, but what is done to the rows may be something else.
+    WhoWaits,
+}
+
 /// Brings every statement with an older plan to its end, or to where it does not meet the change of
-/// session `own`. `are_opaque`: what is at work may meet it later.
-async fn overtake(shared: &Shared, own: i32, are_opaque: bool) -> Result<(), Failure> {
+/// session `own`.
+async fn overtake(shared: &Shared, own: i32, whom: Whom) -> Result<(), Failure> {
     let begun = Instant::now();
     let mut pause = Duration::from_millis(1);
     let mut cancelled = BTreeSet::new();
@@ -120,7 +136,14 @@ async fn overtake(shared: &Shared, own: i32, are_opaque: bool) -> Result<(), Fai
             for (session, activity) in left {
                 let seen = seen.get(&session).copied().unwrap_or(Seen::Idle);
                 let is_cancelled = cancelled.contains(&session);
-                if (seen == Seen::AtWork && !is_cancelled && !are_opaque)
+                let is_left_alone = whom == Whom::WhoWaits
+                    && !is_cancelled
+                    && (matches!(seen, Seen::AtWork | Seen::Idle) || PATIENCE < begun.elapsed())
+                    && seen != Seen::WaitsForUs;
+                if is_left_alone {
+                    continue;
+                }
+                if (seen == Seen::AtWork && !is_cancelled && whom != Whom::All)
                     || (seen == Seen::Idle && is_cancelled && IDLE_PATIENCE < begun.elapsed())
                 {
                     // A step that is still to come must not be taken.

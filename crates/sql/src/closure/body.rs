@@ -15,6 +15,9 @@ use pg_query::protobuf::{Node, Token};
 use crate::planner::walk;
 use crate::statement::tokens::{Lexeme, scan};
 
+/// What PostgreSQL makes for each range type, under the type's name: it puts arguments together.
+const RANGE_CONSTRUCTORS: [&str; 2] = ["range_constructor", "multirange_constructor"];
+
 /// Extensions of PostgreSQL's own whose functions in C look at their arguments, or at random numbers.
 const PLAIN_EXTENSIONS: [&str; 16] = [
     "btree_gin",
@@ -149,6 +152,9 @@ impl Body {
                 Self::default()
             }
             "c" => Self::unreadable("is written in C"),
+            "internal" if RANGE_CONSTRUCTORS.iter().any(|prefix| text.starts_with(prefix)) => {
+                Self::default()
+            }
             "internal" => Self::unreadable("is one of the server's functions by another name"),
             other => Self::unreadable(&format!("is written in {other}")),
         };

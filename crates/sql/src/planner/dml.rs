@@ -404,6 +404,11 @@ fn move_rows(
     if returns || !update.from_clause.is_empty() || update.with_clause.is_some() {
         return Err(refuse("RETURNING, FROM and WITH cannot follow rows to another node."));
     }
+    if relation.has_triggers {
+        return Err(refuse(
+            "The rows are taken out and put in again: triggers for UPDATE would not fire.",
+        ));
+    }
     let target = analysis.target.unwrap_or_default();
     let others = analysis.distributed().any(|(item, ..)| item != target);
     if others || analysis.home_relation.is_some() || analysis.functions.home.is_some() {

@@ -19,6 +19,7 @@ use super::names::string;
 use super::pins::Facts;
 use super::{Context, deparse, deparse_expression, output_names, walk};
 use crate::catalog::{Relation, Volatility, quote_identifier};
+use crate::closure::{Search, Writing};
 use crate::plan::{Collect, CollectFrom, NodeChoice, Piece, Template};
 use crate::refusal::Refusal;
 
@@ -317,8 +318,18 @@ fn concerns_only(
     analysis: &Analysis<'_>,
     context: &Context<'_>,
 ) -> bool {
-    // Operators and casts may be anybody's; functions are known, and must at most be stable.
-    volatility(node, context) < Volatility::Volatile && mentions_only(node, item, analysis, context)
+    // What it says of itself is not believed: what it can reach on a node must be nothing.
+    volatility(node, context) < Volatility::Volatile
+        && mentions_only(node, item, analysis, context)
+        && is_transparent(node, context)
+}
+
+/// Whether no code that the condition reaches, by functions, operators, casts or types, is opaque.
+fn is_transparent(node: &Node, context: &Context<'_>) -> bool {
+    let Ok(text) = super::deparse_expression(node) else { return false };
+    let mut search = Search::new(context.catalog, context.scope, Writing::Statement);
+    search.text(&text);
+    search.finish().opaque.is_none()
 }
 
 fn mentions_only(

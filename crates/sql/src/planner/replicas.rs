@@ -15,7 +15,7 @@ use std::sync::Arc;
 use pg_query::NodeEnum;
 use pg_query::protobuf::{
     AExpr, CmdType, FuncCall, InsertStmt, MergeStmt, MergeWhenClause, Node, RangeVar, SelectStmt,
-    SetOperation, SqlValueFunctionOp, SubLinkType, TypeCast,
+    SetOperation, SqlValueFunctionOp, SubLinkType, TypeCast, TypeName,
 };
 
 use super::functions::{is_built_in, name_of};
@@ -29,6 +29,21 @@ use crate::plan::{ReturnedRows, RowKind, RowsWrite};
 const SYSTEM_COLUMNS: [&str; 6] = ["ctid", "xmin", "xmax", "cmin", "cmax", "tableoid"];
 /// Aggregates whose result is the same, to the last bit, for any order of their input.
 const EXACT_AGGREGATES: [&str; 4] = ["count", "bool_and", "bool_or", "every"];
+/// Types whose input functions know the word "now".
+const TIME_TYPES: [&str; 5] = ["timestamptz", "timestamp", "date", "time", "timetz"];
+/// Immutable functions whose result depends on numbers that each node gives out by itself.
+const HASHES_OF_LOCAL: [&str; 10] = [
+    "hashenum",
+    "hashenumextended",
+    "hash_array",
+    "hash_array_extended",
+    "hash_record",
+    "hash_record_extended",
+    "hash_range",
+    "hash_range_extended",
+    "hash_multirange",
+    "hash_multirange_extended",
+];
 /// Types whose values are numbers that each node gives out by itself, or names of such.
 const LOCAL_TYPES: [&str; 15] = [
     "oid",
@@ -309,6 +324,7 @@ impl<'a> Proof<'a> {
         let function = catalog.function(scope, schema, name);
         let is_proven = function.is_some_and(|function| {
             function.volatility == Volatility::Immutable
+                && !HASHES_OF_LOCAL.contains(&name)
                 && !function.window
                 && (!function.aggregate || EXACT_AGGREGATES.contains(&name))
         });
@@ -334,7 +350,18 @@ impl<'a> Proof<'a> {
 
     fn cast(&self, cast: &TypeCast) -> Proven {
         let name = cast.type_name.as_ref().and_then(|name| string(name.names.last()?));
+        let is_literal = cast.arg.as_deref().is_some_and(|argument| {
+            matches!(argument.node, Some(NodeEnum::AConst(_) | NodeEnum::ParamRef(_)))
+        });
         match name {
+            // A text may say "now", and each node has a now of its own. Of literals and parameters the
+            // planner and the session look at the value.
+            Some(name) if TIME_TYPES.contains(&name) && !is_literal => {
+                Err(format!("a text that becomes a {name} may say now"))
+            }
+            Some(name) if !is_known_type(cast.type_name.as_ref()) => {
+                Err(format!("type {name} is a user's, and may be a domain"))
+            }
             Some(name) if LOCAL_TYPES.contains(&name) => {
                 Err(format!("values of type {name} differ by node"))
             }
@@ -344,6 +371,41 @@ impl<'a> Proof<'a> {
             _ => Ok(()),
         }
     }
+}
+
+/// Whether a cast names one of PostgreSQL's own types, as the grammar or a schema says it.
+fn is_known_type(name: Option<&TypeName>) -> bool {
+    const KNOWN: [&str; 26] = [
+        "bool",
+        "int2",
+        "int4",
+        "int8",
+        "float4",
+        "float8",
+        "numeric",
+        "text",
+        "varchar",
+        "bpchar",
+        "name",
+        "bytea",
+        "uuid",
+        "json",
+        "jsonb",
+        "interval",
+        "bit",
+        "varbit",
+        "inet",
+        "cidr",
+        "timestamptz",
+        "timestamp",
+        "date",
+        "time",
+        "timetz",
+        "money",
+    ];
+    let Some(name) = name else { return true };
+    let last = name.names.last().and_then(string).unwrap_or_default();
+    KNOWN.contains(&last) || LOCAL_TYPES.contains(&last)
 }
 
 fn says_default(clause: &MergeWhenClause) -> bool {

@@ -309,6 +309,7 @@ pub(super) fn settle(
         return Ok(());
     }
     refuse_gathering_types(&planned.plan, context)?;
+    refuse_only(&statement.tree, &planned.plan, context)?;
     if matches!(planned.plan, Plan::Ddl(_) | Plan::CreateTableAs { .. })
         && fires_event_triggers(&statement.tree)
     {
@@ -350,6 +351,12 @@ pub(super) fn settle(
         catches: reach.catches,
         one_snapshot: gathers,
     };
+    if let (Some(reason), Plan::Insert(_)) = (&reach.opaque, &planned.plan)
+        && says_more_than_rows(&statement.tree)
+    {
+        // ON CONFLICT and RETURNING run where the rows go.
+        return Err(refusal(reason));
+    }
     let holds =
         matches!(&statement.tree, NodeEnum::DeclareCursorStmt(it) if it.options & 0x20 != 0);
     let is_accounted_for = !holds && account_for(planned, &unseen);
@@ -357,6 +364,59 @@ pub(super) fn settle(
         Some(reason) if !is_accounted_for => Err(refusal(reason)),
         _ => Ok(()),
     }
+}
+
+/// Whether an INSERT has a part that runs on the nodes of its rows.
+fn says_more_than_rows(tree: &NodeEnum) -> bool {
+    match tree {
+        NodeEnum::InsertStmt(insert) => {
+            insert.on_conflict_clause.is_some()
+                || insert.returning_clause.as_ref().is_some_and(|it| !it.exprs.is_empty())
+        }
+        _ => false,
+    }
+}
+
+/// Rows that are brought together are those of a table with its children.
+fn refuse_only(tree: &NodeEnum, plan: &Plan, context: &Context<'_>) -> Result<(), Refusal> {
+    if matches!(
+        plan,
+        Plan::One { otherwise: None, .. }
+            | Plan::Scatter { .. }
+            | Plan::Ddl(_)
+            | Plan::Replicas { .. }
+            | Plan::LockEverywhere { .. }
+            | Plan::EveryNodeAlone { .. }
+    ) {
+        return Ok(());
+    }
+    match only(tree, context) {
+        Some(table) => Err(Refusal::unsupported(
+            format!("FROM ONLY {table} is not supported here"),
+            "The statement brings rows of several nodes together, and would bring those of the \
+             table's children as well.",
+            "Read the table by itself, or without ONLY.",
+        )),
+        None => Ok(()),
+    }
+}
+
+/// A table on several nodes that is named with ONLY, and has children.
+fn only(tree: &NodeEnum, context: &Context<'_>) -> Option<String> {
+    let mut found = match tree {
+        NodeEnum::RangeVar(range) if !range.inh => context
+            .relation(range)
+            .filter(|relation| relation.placement.is_distributed())
+            .filter(|relation| 1 < context.catalog.code.with_children(relation.oid).len())
+            .map(|relation| relation.name.clone()),
+        _ => None,
+    };
+    walk::read::children(tree, &mut |child: &Node| {
+        if found.is_none() {
+            found = child.node.as_ref().and_then(|child| only(child, context));
+        }
+    });
+    found
 }
 
 /// A gathered statement at READ COMMITTED whose last step would read more, later.

@@ -596,7 +596,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
         p.oid::regprocedure)
     FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang AND l.lanname NOT IN ('c', 'internal')
     WHERE p.oid >= 16384 AND p.pronamespace <> 'tutti'::regnamespace AND (EXISTS (
-            SELECT FROM names n WHERE n.word = ANY (regexp_split_to_array(lower(p.prosrc), '[^[:alnum:]_$]+')))
+            SELECT FROM names n WHERE strpos(lower(p.prosrc), n.word) > 0
+                AND n.word = ANY (regexp_split_to_array(lower(p.prosrc), '[^[:alnum:]_$]+')))
         OR EXISTS (SELECT FROM pg_depend d JOIN family f ON f.oid = d.refobjid
             WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.refclassid = 'pg_class'::regclass))
 $tutti$;
