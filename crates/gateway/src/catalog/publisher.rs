@@ -64,6 +64,8 @@ pub struct Publisher {
     wanted: AtomicU64,
     /// The last of them for which everything has to be read.
     unread: AtomicU64,
+    /// When the last change came that plans need not know.
+    changed_at: Mutex<Option<Instant>>,
     /// Names have changed: what was known of texts that mention them does not hold.
     renamed: AtomicBool,
     /// What has been merged since the reading that is at work began.
@@ -175,6 +177,7 @@ impl Publisher {
             needed: AtomicU64::new(0),
             wanted: AtomicU64::new(0),
             unread: AtomicU64::new(0),
+            changed_at: Mutex::default(),
             renamed: AtomicBool::new(false),
             merged: Mutex::default(),
             published: AtomicU64::new(0),
@@ -224,6 +227,7 @@ impl Publisher {
         if self.catalog().is_solo() {
             let change = self.changed.fetch_add(1, Ordering::SeqCst) + 1;
             self.unread.fetch_max(change, Ordering::SeqCst);
+            *self.changed_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
         } else {
             self.need_changed();
         }
@@ -267,6 +271,20 @@ impl Publisher {
         self.wanted.fetch_max(change, Ordering::SeqCst);
         self.news.notify_one();
         Change(change)
+    }
+
+    /// Whether something has changed that plans need not know, and that nobody has read: what code there
+    /// is, say.
+    pub fn is_behind(&self) -> bool {
+        self.published.load(Ordering::SeqCst) < self.changed.load(Ordering::SeqCst)
+    }
+
+    /// Reads such changes once there have been no more for a while.
+    pub fn catch_up_at_leisure(&self) {
+        let changed_at = *self.changed_at.lock().unwrap_or_else(PoisonError::into_inner);
+        if changed_at.is_none_or(|at| LEISURE < at.elapsed()) {
+            self.want_all();
+        }
     }
 
     /// Waits until a change is published. False: not in time.
@@ -364,6 +382,9 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         }
     }
 }
+
+/// How long no change may have come before what nobody needs is read.
+const LEISURE: Duration = Duration::from_secs(2);
 
 /// A node that has not answered by then is asked anew.
 const READING_MAX: Duration = Duration::from_secs(20);

@@ -141,6 +141,12 @@ impl Session {
         if std::mem::take(&mut self.changed_defaults) {
             self.shared.pool.renew();
         }
+        // What code there is, is not known: it may have left anything, for nobody to see but whoever
+        // had the connection.
+        let is_behind = self.catalog.is_solo() && self.shared.publisher.is_behind();
+        if is_behind {
+            self.shared.publisher.catch_up_at_leisure();
+        }
         if left.anything || !left.settings.is_empty() {
             // The client need not wait for what we ask now.
             self.client.flush().await?;
@@ -157,6 +163,7 @@ impl Session {
             let Some(node) = self.links.keys().find(is_free).copied() else { break };
             let Some(mut link) = self.links.remove(&node) else { continue };
             link.leaves.merge(left.clone());
+            link.leaves.anything |= is_behind;
             // What names with a dot unseen code has set, nobody may know.
             link.has_placeholders |= self.settings.has_placeholders || left.values;
             if link.is_broken() || link.is_spoiled() {
