@@ -446,7 +446,12 @@ impl Session {
     /// Once other nodes have tables, names have to be known again.
     async fn settle_scope(&mut self) -> Result<(), ClientError> {
         self.refresh_catalog();
-        if self.catalog.is_solo() || self.transaction.failed || self.is_skipping() {
+        // Between Bind and Execute a query of ours would end the client's portal.
+        if self.catalog.is_solo()
+            || self.transaction.failed
+            || self.is_skipping()
+            || !self.pipeline.is_at_rest()
+        {
             return Ok(());
         }
         let settled = async {
