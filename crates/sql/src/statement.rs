@@ -49,6 +49,11 @@ fn keeps_parameters_inside(tree: &pg_query::NodeEnum) -> bool {
 }
 
 impl Statement {
+    /// Whether it makes a table of which other nodes shall have a part.
+    pub fn spreads(&self) -> bool {
+        self.distribute_by.as_ref().is_some_and(|wanted| *wanted != DistributeBy::Home)
+    }
+
     /// Whether it is a query, or changes rows: what PostgreSQL plans.
     pub fn reads_or_writes_rows(&self) -> bool {
         use pg_query::NodeEnum;

@@ -102,14 +102,14 @@ impl Session {
         }
         // Refuses what cannot be, before anybody has to wait.
         let redistribution = self.plan_redistribution(&relation, wanted).await?;
+        if *wanted != DistributeBy::Home {
+            self.warn_of_objections(&relation).await?;
+        }
         let home = self.link(NodeId::HOME).await?;
         home.query(&redistribution.lock_sql()).await?;
         // Whoever held the lock before may have left another table.
         self.reload_own_catalog().await?;
         let relation = self.table_named(table).await?;
-        if *wanted != DistributeBy::Home {
-            self.warn_of_objections(&relation).await?;
-        }
         if relation.placement == Placement::Home {
             self.share_tables(&[relation.oid]).await?;
         }

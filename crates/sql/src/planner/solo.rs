@@ -14,14 +14,14 @@ use super::{Context, functions, utility, walk};
 use crate::catalog::Volatility;
 use crate::plan::{Access, NodeChoice, Plan, Planned};
 use crate::refusal::Refusal;
-use crate::statement::{DistributeBy, Statement};
+use crate::statement::Statement;
 
 /// The plan of `statement` if node 1 runs it as it is; `None` if the session has a part in it.
 pub(super) fn plan_solo(
     statement: &Statement,
     context: &Context<'_>,
 ) -> Result<Option<Planned>, Refusal> {
-    if spreads(statement) {
+    if statement.spreads() {
         return Ok(None);
     }
     let access = match &statement.tree {
@@ -65,11 +65,6 @@ pub(super) fn plan_solo(
     };
     let plan = Plan::One { node: NodeChoice::Home, access, otherwise: None };
     Ok(Some(planned(plan, "no table is on other nodes")))
-}
-
-/// Whether it makes a table of which other nodes have a part.
-fn spreads(statement: &Statement) -> bool {
-    statement.distribute_by.as_ref().is_some_and(|wanted| *wanted != DistributeBy::Home)
 }
 
 /// What is explained; of a table that is made of a query, the query.

@@ -22,7 +22,7 @@ use super::super::{Context, deparse, mentions};
 use crate::catalog::{Placement, Relation, RelationKind};
 use crate::plan::{DdlScope, Plan, Planned};
 use crate::refusal::Refusal;
-use crate::statement::{DistributeBy, Statement};
+use crate::statement::Statement;
 
 /// The tables that a statement names.
 #[derive(Debug, Default)]
@@ -178,7 +178,7 @@ pub(super) fn on_node_1_alone(statement: &Statement, context: &Context<'_>) -> O
         }
         NodeEnum::CreateTableAsStmt(create) => {
             let query = create.query.as_ref().and_then(|query| query.node.as_ref());
-            statement.distribute_by.as_ref().is_none_or(|by| *by == DistributeBy::Home)
+            !statement.spreads()
                 && query.is_some_and(|query| mentions::of(query, context).distributed.is_none())
                 && !create.into.as_ref().is_some_and(|into| {
                     into.rel.as_ref().is_some_and(|range| super::is_temporary(range, context))
@@ -209,11 +209,9 @@ fn stays_on_node_1(kind: ObjectType) -> bool {
 
 /// Whether a new table is on node 1 alone: it says so, or nothing, and its parents are.
 fn makes_home_table(create: &CreateStmt, statement: &Statement, context: &Context<'_>) -> bool {
-    let says_home =
-        statement.distribute_by.as_ref().is_none_or(|wanted| *wanted == DistributeBy::Home);
     let mut parents = Named::default();
     parents.add_ranges(&create.inh_relations, context);
-    says_home && parents.spread.is_empty()
+    !statement.spreads() && parents.spread.is_empty()
 }
 
 /// Whether among these elements of a table is a foreign key: whether it can be depends on where the
@@ -266,9 +264,7 @@ pub(super) fn with_scope(
         NodeEnum::CreateStmt(create) if makes_home_table(create, statement, context) => {
             DdlScope::Home
         }
-        NodeEnum::CreateTableAsStmt(_) | NodeEnum::SelectStmt(_)
-            if statement.distribute_by.as_ref().is_none_or(|by| *by == DistributeBy::Home) =>
-        {
+        NodeEnum::CreateTableAsStmt(_) | NodeEnum::SelectStmt(_) if !statement.spreads() => {
             DdlScope::Home
         }
         _ => {
