@@ -223,9 +223,9 @@ pub struct NameScope {
     /// Names of this session's temporary relations; they hide others of the same name when not
     /// qualified.
     pub temporary: Vec<String>,
-    /// Temporary objects of this session may run code: triggers, checks, types, functions, views. The
-    /// catalog does not know them.
-    pub temporary_code: bool,
+    /// Names by which a statement may run code of this session's temporary objects: triggers, checks,
+    /// types, functions, views. The catalog does not know them.
+    pub temporary_code: Vec<String>,
 }
 
 /// The schema `tutti` is none of users'; these of its functions stand in statements that the planner

@@ -298,7 +298,7 @@ GRANT EXECUTE ON FUNCTION tutti.record_decision, tutti.register, tutti.note_chan
     tutti.make_definitions, tutti.objections, tutti.row_text, tutti.row_output, tutti.value_output,
     tutti.table_rows, tutti.write_rows, tutti.held, tutti.schema_counts, tutti.settings_now,
     tutti.other_tables, tutti.mark, tutti.compare, tutti.touched, tutti.declare,
-    tutti.has_temporary_code TO PUBLIC;
+    tutti.temporary_code TO PUBLIC;
 UPDATE tutti.secret SET shape = 7;
 "
 );

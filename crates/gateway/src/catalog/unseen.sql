@@ -145,26 +145,37 @@ BEGIN
 END $tutti$;
 COMMENT ON FUNCTION tutti.declare IS 'Says where a function, given by its number, may run; NULL takes it back. The role must be its owner.';
 
-CREATE OR REPLACE FUNCTION tutti.has_temporary_code() RETURNS boolean
+CREATE OR REPLACE FUNCTION tutti.temporary_code() RETURNS SETOF name
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
 DECLARE
     own oid := pg_my_temp_schema();
 BEGIN
     IF own = 0 THEN
-        RETURN false;
+        RETURN;
     END IF;
-    RETURN EXISTS (SELECT FROM pg_proc p WHERE p.pronamespace = own)
-        OR EXISTS (SELECT FROM pg_type t LEFT JOIN pg_class c ON c.oid = t.typrelid
-            WHERE t.typnamespace = own AND (t.typtype IN ('d', 'r', 'm')
-                OR (t.typtype = 'c' AND c.relkind = 'c')))
-        OR EXISTS (SELECT FROM pg_class c WHERE c.relnamespace = own AND (
+    RETURN QUERY WITH RECURSIVE type_with_code AS (
+        SELECT t.oid, t.typname, t.typarray FROM pg_type t LEFT JOIN pg_class c ON c.oid = t.typrelid
+        WHERE t.typnamespace = own AND (t.typtype IN ('d', 'r', 'm')
+            OR (t.typtype = 'c' AND c.relkind = 'c'))
+    ), with_code AS (
+        SELECT c.oid, c.relname FROM pg_class c WHERE c.relnamespace = own AND (
             c.relkind = 'v' OR c.relhasrules
             OR EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal)
+            OR EXISTS (SELECT FROM pg_attribute a JOIN type_with_code t
+                ON a.atttypid IN (t.oid, t.typarray) WHERE a.attrelid = c.oid)
             OR EXISTS (SELECT FROM pg_depend d WHERE d.refclassid = 'pg_class'::regclass
                 AND d.refobjid = c.oid AND d.classid = ANY (ARRAY['pg_attrdef', 'pg_constraint',
                     'pg_class']::regclass[]::oid[])
                 AND EXISTS (SELECT FROM pg_depend u WHERE u.classid = d.classid
                     AND u.objid = d.objid AND u.refobjid >= 16384
-                    AND u.refclassid = ANY (ARRAY['pg_proc', 'pg_operator']::regclass[]::oid[])))));
+                    AND u.refclassid = ANY (ARRAY['pg_proc', 'pg_operator']::regclass[]::oid[]))))
+        -- Whoever reads or writes a parent, does so with its children.
+        UNION SELECT p.oid, p.relname FROM with_code w
+        JOIN pg_inherits h ON h.inhrelid = w.oid JOIN pg_class p ON p.oid = h.inhparent
+    )
+    SELECT w.relname FROM with_code w UNION SELECT t.typname FROM type_with_code t
+    UNION SELECT p.proname FROM pg_proc p WHERE p.pronamespace = own
+    UNION SELECT 'operator' FROM pg_operator o WHERE o.oprnamespace = own
+    ORDER BY 1;
 END $tutti$;
-COMMENT ON FUNCTION tutti.has_temporary_code IS 'Whether temporary objects of this session may run code.';
+COMMENT ON FUNCTION tutti.temporary_code IS 'Names by which a statement may run code of this session''s temporary objects.';

@@ -411,7 +411,7 @@ impl Session {
                           pg_catalog.current_setting('default_transaction_read_only'), \
                           (1000 * EXTRACT(epoch FROM pg_catalog.current_setting('idle_in_transaction_session_timeout')::interval))::int8, \
                           (1000 * EXTRACT(epoch FROM pg_catalog.current_setting('idle_session_timeout')::interval))::int8; \
-                   SELECT tutti.has_temporary_code()";
+                   SELECT * FROM tutti.temporary_code()";
         self.takes_snapshot = true;
         let rows = self.enlist(NodeId::HOME, Access::Read).await?.query(sql).await?;
         if let Some(defaults) = rows.get(2) {
@@ -433,8 +433,8 @@ impl Session {
                     .collect()
             })
         };
-        let temporary_code = rows.get(3).and_then(|rows| rows.text(0, 0)) == Some("t");
-        let scope = NameScope { search_path: names(0), temporary: names(1), temporary_code };
+        let scope =
+            NameScope { search_path: names(0), temporary: names(1), temporary_code: names(3) };
         self.scope_is_stale = false;
         if scope != self.scope {
             self.scope = scope;

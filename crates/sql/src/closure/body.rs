@@ -145,12 +145,12 @@ impl Body {
     /// Reads a function's body. `trusted`: PostgreSQL is told that it is IMMUTABLE, which for code in C
     /// is a superuser's word; `extension`: whose it is.
     pub fn of_function(language: &str, text: &str, trusted: bool, extension: Option<&str>) -> Self {
+        let is_plain_extension = extension.is_some_and(|it| PLAIN_EXTENSIONS.contains(&it));
         let mut body = match language {
             "sql" => Self::of_sql(text),
             "plpgsql" => Self::of_plpgsql(text),
-            "c" if trusted || extension.is_some_and(|it| PLAIN_EXTENSIONS.contains(&it)) => {
-                Self::default()
-            }
+            "c" if trusted => Self::default(),
+            "c" | "internal" if is_plain_extension => Self::default(),
             "c" => Self::unreadable("is written in C"),
             "internal" if RANGE_CONSTRUCTORS.iter().any(|prefix| text.starts_with(prefix)) => {
                 Self::default()

@@ -93,6 +93,26 @@ impl<'a> Search<'a> {
         }
     }
 
+    /// Adds what the statement's text names of the session's temporary objects.
+    pub(crate) fn temporary_code(&mut self, text: &str) {
+        if self.scope.temporary_code.is_empty() {
+            return;
+        }
+        let Ok(tokens) = crate::statement::tokens::scan(text) else {
+            return self.opaque("this statement", "cannot be read");
+        };
+        let words = words_of(&tokens);
+        let named = self
+            .scope
+            .temporary_code
+            .iter()
+            .find(|code| words.names.iter().any(|word| word.name == **code));
+        if let Some(named) = named {
+            self.opaque(&format!("the temporary object \"{named}\""), "may run code");
+            self.reach.sets = true;
+        }
+    }
+
     /// Adds code that a statement brings with it: a DO.
     pub(crate) fn block(&mut self, language: &str, text: &str) {
         let body = match language {

@@ -27,9 +27,8 @@ use crate::statement::Statement;
 pub(super) fn of_statement(statement: &Statement, context: &Context<'_>) -> Reach {
     let mut search = Search::new(context.catalog, context.scope, Writing::Statement);
     add_statement(&statement.tree, &statement.text, context, &mut search);
-    if context.scope.temporary_code && names_things(&statement.tree) {
-        search.opaque("a temporary object of this session", "may run code");
-        search.note_sets();
+    if names_things(&statement.tree) {
+        search.temporary_code(&statement.text);
     }
     search.finish()
 }
