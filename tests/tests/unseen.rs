@@ -324,6 +324,91 @@ fn whatever_reaches_unseen_code_answers_as_postgresql_or_not_at_all() -> Result<
     Ok(())
 }
 
+/// Ways to read a distributed table on one node.
+const READINGS: [(&str, &str); 9] = [
+    ("rows", "SELECT count(*) FROM public.{t}"),
+    ("index", "SELECT count(*) FROM public.{t} WHERE id BETWEEN 1 AND 80"),
+    ("place", "SELECT count(*) FROM public.{t} WHERE ctid = '(0,1)'"),
+    ("places", "SELECT count(*) FROM public.{t} WHERE ctid < '(1000,0)'"),
+    ("pages", "SELECT count(*) FROM public.{t} TABLESAMPLE SYSTEM (100)"),
+    ("sample", "SELECT count(*) FROM public.{t} TABLESAMPLE BERNOULLI (100)"),
+    ("locked", "SELECT count(*) FROM (SELECT id FROM public.{t} FOR UPDATE) AS s"),
+    (
+        "text",
+        "SELECT length(query_to_xml('SELECT id FROM public.{t} ORDER BY id', true, true, '')::text)",
+    ),
+    ("xml", "SELECT length(table_to_xml('public.{t}', true, true, '')::text)"),
+];
+
+/// How a function reads: at once, in a text that it puts together, in a block that is undone, and
+/// undone in a function that another one calls.
+const WRAPPINGS: [&str; 4] = [
+    "RETURN ({q});",
+    "EXECUTE $q${q}$q$ INTO n; RETURN n;",
+    "BEGIN EXECUTE $q${q}$q$ INTO n; RAISE division_by_zero; EXCEPTION WHEN division_by_zero THEN RETURN n; END;",
+    "BEGIN n := ({q}); RAISE division_by_zero; EXCEPTION WHEN division_by_zero THEN NULL; END; RETURN n;",
+];
+
+#[test]
+fn however_code_reads_and_whatever_it_undoes_a_part_is_never_taken_for_the_whole() -> Result<()> {
+    let cluster = start()?;
+    let alone = servers::start(1)?;
+    let mut plain = Side::new(servers::endpoint(&alone, 0), false)?;
+    let mut tutti = Side::new(cluster.endpoint(), true)?;
+    for side in [&mut plain, &mut tutti] {
+        for statement in TABLES.split(';') {
+            side.make(statement)?;
+        }
+    }
+    read_in_all_ways(&mut plain, &mut tutti, "h")?;
+    for side in [&mut plain, &mut tutti] {
+        side.make("CREATE TABLE public.s (id int PRIMARY KEY, v int) DISTRIBUTE BY HASH (id)")?;
+    }
+    let key = key_of_another_node(&cluster, &mut tutti.client)?;
+    plain.make(&format!("INSERT INTO public.s VALUES ({key}, 0)"))?;
+    read_in_all_ways(&mut plain, &mut tutti, "s")
+}
+
+/// Puts one row into the table s, on another node: node 1 has no page of it.
+fn key_of_another_node(cluster: &TestCluster, client: &mut Client) -> Result<i32> {
+    for key in 1..100 {
+        client.query(&format!("INSERT INTO public.s VALUES ({key}, 0)"))?;
+        let mut home = Client::connect(&cluster.nodes()[0])?;
+        if home.value("SELECT count(*) FROM public.s")? == "0" {
+            return Ok(key);
+        }
+        client.query("TRUNCATE public.s")?;
+    }
+    bail!("all keys are node 1's")
+}
+
+fn read_in_all_ways(plain: &mut Side, tutti: &mut Side, table: &str) -> Result<()> {
+    let mut number = 0;
+    for (reading, query) in READINGS {
+        for wrapping in WRAPPINGS {
+            number += 1;
+            let body = wrapping.replace("{q}", query).replace("{t}", table);
+            let create = format!(
+                "CREATE FUNCTION public.{table}_{number}() RETURNS bigint LANGUAGE plpgsql AS \
+                 $f$DECLARE n bigint; BEGIN {body} END$f$"
+            );
+            ensure!(plain.make(&create)? && tutti.make(&create)?);
+            for way in [Way::Simple, Way::Block, Way::Extended] {
+                let sql = format!("SELECT public.{table}_{number}()");
+                let about = || format!("{reading} of {table}, {way:?}: {body}");
+                let got = tutti.run(&sql, way).with_context(about)?;
+                let expected = plain.run(&sql, way).with_context(about)?;
+                ensure!(
+                    got == "0A000" || got == expected,
+                    "{}: {got} instead of {expected}",
+                    about()
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn declarations_let_code_run_where_its_author_says() -> Result<()> {
     let cluster = start()?;

@@ -41,6 +41,8 @@ pub struct Unseen {
     pub sets: bool,
     /// It may catch errors of its own: what it touched before may be undone, and was seen.
     pub catches: bool,
+    /// It may read rows by their place (TABLESAMPLE, ctid).
+    pub samples: bool,
     /// Rows were gathered on an earlier snapshot than it sees: it must read no table at all.
     pub one_snapshot: bool,
 }

@@ -5,7 +5,9 @@ CREATE OR REPLACE FUNCTION tutti.held(all_tables boolean)
     RETURNS TABLE (relation oid, kind text, locked boolean, writes boolean, scans bigint, changes bigint)
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $tutti$
     SELECT p.relation, p.kind, l.relation IS NOT NULL, coalesce(l.writes, false),
-        pg_stat_get_xact_numscans(p.relation) + coalesce((SELECT sum(
+        -- Scans by ctid and samples are no scans to the counters, but they read pages.
+        pg_stat_get_xact_numscans(p.relation) + pg_stat_get_xact_blocks_fetched(p.relation)
+            + coalesce((SELECT sum(
             pg_stat_get_xact_numscans(i.indexrelid))::bigint FROM pg_index i
             WHERE i.indrelid = p.relation), 0),
         pg_stat_get_xact_tuples_inserted(p.relation) + pg_stat_get_xact_tuples_updated(p.relation)

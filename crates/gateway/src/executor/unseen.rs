@@ -106,10 +106,39 @@ impl Session {
             return Ok(());
         };
         accounting.marked = true;
+        let unseen = &accounting.unseen;
+        // A lock that an earlier statement has taken tells nothing of this one.
+        let may_be_locked = self.transaction.mode == Mode::Explicit;
+        if unseen.samples && (unseen.catches || may_be_locked) {
+            self.refuse_empty_parts().await?;
+        }
+        let Some(accounting) = &self.accounting else { return Ok(()) };
         let sql =
             format!("SELECT tutti.mark({}, {})", accounting.unseen.catches, accounting.names());
         self.enlist(node, Access::Write).await?.put_silent(&sql);
         Ok(())
+    }
+
+    /// Refuses code whose reading nothing would tell of: a scan by place of a table that has no page
+    /// on node 1, where rows may be on others.
+    async fn refuse_empty_parts(&mut self) -> Result<(), Failure> {
+        let sql = "SELECT p.relation::pg_catalog.regclass FROM tutti.placement p \
+             JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) p.relation \
+             AND c.relkind OPERATOR(pg_catalog.=) ANY ('{r,m}') \
+             WHERE p.kind OPERATOR(pg_catalog.=) ANY ('{hash,round_robin}') \
+             AND pg_catalog.pg_relation_size(p.relation) OPERATOR(pg_catalog.=) 0 LIMIT 1";
+        let rows = self.enlist(NodeId::HOME, Access::Write).await?.query(sql).await?;
+        let Some(table) = rows.first().and_then(|rows| rows.text(0, 0)) else { return Ok(()) };
+        let reason = self.accounting.as_ref().and_then(|it| it.unseen.reason.as_deref());
+        let code = code_of(reason.unwrap_or("a function of this statement"));
+        Err(Failure::unsupported(
+            format!("{code} may read {table} by TABLESAMPLE or ctid, and nobody could tell"),
+            format!(
+                "Node 1 has no row of {table}, which other nodes may have, and counts no such \
+                 reading there; what the code undoes itself leaves no lock."
+            ),
+            "Leave out TABLESAMPLE and ctid, or send the statements from the client.",
+        ))
     }
 
     async fn settle_accounts(&mut self, accounting: &Accounting) -> Result<(), Failure> {
@@ -318,6 +347,7 @@ pub(crate) fn of_function_call() -> Unseen {
         reason: Some("the function that was called has code that is not looked at".to_owned()),
         sets: true,
         catches: true,
+        samples: true,
         one_snapshot: false,
     }
 }

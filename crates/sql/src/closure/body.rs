@@ -129,6 +129,7 @@ pub struct Body {
     pub(super) reads: Vec<Read>,
     pub(super) sets: bool,
     pub(super) catches: bool,
+    pub(super) samples: bool,
     pub(super) commits: bool,
     settings: BTreeSet<String>,
     assigned: Assigned,
@@ -158,6 +159,7 @@ impl Body {
             "internal" => Self::unreadable("is one of the server's functions by another name"),
             other => Self::unreadable(&format!("is written in {other}")),
         };
+        body.samples = reads_uncounted(text);
         body.language = language.to_owned();
         body.text = text.to_owned();
         body
@@ -166,6 +168,15 @@ impl Body {
     /// An aggregate: its functions say what it does.
     pub fn of_aggregate() -> Self {
         Self::default()
+    }
+
+    /// Code that a statement brings with it.
+    pub(super) fn of_block(language: &str, text: &str) -> Self {
+        let body = match language {
+            "plpgsql" => Self::of_plpgsql(text),
+            other => Self::unreadable(&format!("is written in {other}")),
+        };
+        Self { samples: reads_uncounted(text), ..body }
     }
 
     /// Code that nobody can read.
@@ -522,6 +533,13 @@ pub(crate) fn words_of(tokens: &[Lexeme<'_>]) -> Words {
         }
     }
     words
+}
+
+/// Whether a text may read rows by their place: a server counts no such scan, only the pages that it
+/// reads. Literals count, for they may be run.
+pub(crate) fn reads_uncounted(text: &str) -> bool {
+    let text = text.to_ascii_lowercase();
+    text.contains("tablesample") || text.contains("ctid")
 }
 
 /// What a trigger function's text may assign to NEW.

@@ -34,6 +34,8 @@ pub struct Reach {
     pub sets: bool,
     /// It may catch an error of its own, and so undo a part of what it did.
     pub catches: bool,
+    /// It may read rows by their place, which a server does not count where a table has no page.
+    pub samples: bool,
     /// What ends transactions in it.
     pub commits: Option<String>,
     /// It may leave anything in its session: code that was declared, not proven.
@@ -47,6 +49,7 @@ impl Reach {
         self.reads.extend(other.reads);
         self.sets |= other.sets;
         self.catches |= other.catches;
+        self.samples |= other.samples;
         self.commits = self.commits.take().or(other.commits);
         self.leaves |= other.leaves;
     }

@@ -11,7 +11,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::body::{Body, Name, Words, certain_tokens, words_of};
+use super::body::{Body, Name, Words, certain_tokens, reads_uncounted, words_of};
 use super::{
     Attached, AttachedKind, BuiltIn, Code, DECLARED_HOME, Declaration, FunctionCode, Reach, Reason,
     Use,
@@ -86,6 +86,7 @@ impl<'a> Search<'a> {
 
     /// Adds a statement's own text.
     pub(crate) fn text(&mut self, text: &str) {
+        self.reach.samples |= reads_uncounted(text);
         // What the scanner cannot read, the grammar has refused; odd literals are the planner's.
         match crate::statement::tokens::scan(text) {
             Ok(tokens) => self.words(&words_of(&tokens), SESSION, None),
@@ -115,10 +116,7 @@ impl<'a> Search<'a> {
 
     /// Adds code that a statement brings with it: a DO.
     pub(crate) fn block(&mut self, language: &str, text: &str) {
-        let body = match language {
-            "plpgsql" => Body::of_plpgsql(text),
-            other => Body::unreadable(&format!("is written in {other}")),
-        };
+        let body = Body::of_block(language, text);
         if certain_tokens(text).is_none() && body.opaque.is_none() {
             self.opaque("this DO block", "cannot be read");
         }
@@ -284,6 +282,7 @@ impl<'a> Search<'a> {
     fn body(&mut self, body: &Body, path: Path, of: &str) {
         self.reach.sets |= body.sets;
         self.reach.catches |= body.catches;
+        self.reach.samples |= body.samples;
         if body.commits {
             self.reach.commits.get_or_insert_with(|| of.to_owned());
         }

@@ -348,6 +348,7 @@ pub(super) fn settle(
         reason: reach.opaque.as_ref().map(ToString::to_string),
         sets: reach.sets,
         catches: reach.catches,
+        samples: reach.samples,
         one_snapshot: gathers,
     };
     if let (Some(reason), Plan::Insert(_)) = (&reach.opaque, &planned.plan)
