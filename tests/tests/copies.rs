@@ -293,6 +293,337 @@ fn copies_stay_equal_under_copy_and_ddl() -> Result<()> {
     Ok(())
 }
 
+/// Statements that run when an action of a foreign key comes to `{t}`, or that it takes values of.
+/// Nothing is proven of any.
+const ACTION_CODE: &[&str] = &[
+    "",
+    "CREATE TRIGGER a BEFORE UPDATE ON {t} FOR EACH ROW EXECUTE FUNCTION by_chance()",
+    "CREATE TRIGGER b BEFORE DELETE ON {t} FOR EACH ROW EXECUTE FUNCTION mostly()",
+    "CREATE TRIGGER c AFTER UPDATE OR DELETE ON {t} FOR EACH ROW EXECUTE FUNCTION nothing()",
+    "CREATE TRIGGER d BEFORE INSERT OR UPDATE ON {t} FOR EACH ROW WHEN (random() < 0.7) \
+     EXECUTE FUNCTION stamped()",
+    "ALTER TABLE {t} ADD COLUMN made text GENERATED ALWAYS AS (looked_up(up)) STORED",
+    "ALTER TABLE {t} ADD COLUMN made int GENERATED ALWAYS AS (up * 2) STORED",
+];
+
+/// Defaults of the referring column.
+const ACTION_DEFAULTS: &[&str] = &[
+    "NULL",
+    "3",
+    "(1 + random() * 5)::int",
+    "nextval('drawn')",
+    "extract(second FROM clock_timestamp())::int % 5",
+];
+
+const ACTIONS: &[&str] = &["NO ACTION", "RESTRICT", "CASCADE", "SET NULL", "SET DEFAULT"];
+
+/// Tables that refer to each other in a chain or a tree, to a primary key or to another.
+fn family(rng: &mut StdRng, name: &str) -> Vec<String> {
+    let mut made = Vec::new();
+    let count = rng.random_range(2..5);
+    for number in 0..count {
+        let table = format!("{name}_{number}");
+        let mut sql = format!(
+            "CREATE TABLE {table} (id int PRIMARY KEY, code int UNIQUE, v text, at timestamptz, up int DEFAULT {}",
+            any(rng, ACTION_DEFAULTS)
+        );
+        if 0 < number {
+            let parent = rng.random_range(0..number);
+            let key = any(rng, &["id", "code"]);
+            let (update, delete) = (any(rng, ACTIONS), any(rng, ACTIONS));
+            sql += &format!(
+                " REFERENCES {name}_{parent} ({key}) ON UPDATE {update} ON DELETE {delete}"
+            );
+        }
+        made.push(format!("{sql}) DISTRIBUTE BY REPLICATED"));
+        let code = any(rng, ACTION_CODE).replace("{t}", &table);
+        if !code.is_empty() && (0 < number || rng.random_bool(0.3)) {
+            made.push(code);
+        }
+        made.push(format!(
+            "INSERT INTO {table} (id, code, v, up) SELECT n, n, 'v' || n, {} FROM generate_series(1, 30) n",
+            if number == 0 { "NULL::int" } else { "n" }
+        ));
+    }
+    if rng.random_bool(0.3) {
+        let action = any(rng, ACTIONS);
+        made.push(format!(
+            "CREATE TABLE {name}_h (id int PRIMARY KEY, up int REFERENCES {name}_0 ON DELETE {action} \
+             ON UPDATE {action}) DISTRIBUTE BY HASH (id)"
+        ));
+        made.push(format!("INSERT INTO {name}_h SELECT n, n FROM generate_series(1, 9) n"));
+    }
+    made
+}
+
+/// What foreign keys' actions write, through several tables, with code of all kinds on the way.
+#[test]
+fn copies_stay_equal_under_actions_of_foreign_keys() -> Result<()> {
+    let seed = number_from_environment(SEED, rand::random());
+    println!("{SEED}={seed}");
+    let mut rng = StdRng::seed_from_u64(seed);
+    let cluster = TestCluster::start(3)?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    client.query(
+        "CREATE SEQUENCE drawn;
+CREATE FUNCTION by_chance() RETURNS trigger LANGUAGE plpgsql AS
+    'BEGIN NEW.v := random()::text; RETURN NEW; END';
+CREATE FUNCTION stamped() RETURNS trigger LANGUAGE plpgsql AS
+    'BEGIN NEW.at := clock_timestamp(); RETURN NEW; END';
+CREATE FUNCTION mostly() RETURNS trigger LANGUAGE plpgsql AS
+    'BEGIN IF random() < 0.1 THEN RAISE ''by chance'' USING ERRCODE = ''23514''; END IF; RETURN OLD; END';
+CREATE FUNCTION nothing() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+CREATE FUNCTION looked_up(int) RETURNS text LANGUAGE plpgsql IMMUTABLE AS
+    'BEGIN RETURN $1 || ''x''; END';",
+    )?;
+    const STATEMENTS: &[&str] = &[
+        "DELETE FROM {t} WHERE id = {n}",
+        "DELETE FROM {t} WHERE id BETWEEN {n} AND {n} + 2",
+        "DELETE FROM {t} WHERE v = (SELECT v FROM {t} ORDER BY random() LIMIT 1)",
+        "UPDATE {t} SET id = id + 100 WHERE id = {n}",
+        "UPDATE {t} SET code = code + 100 WHERE id = {n}",
+        "UPDATE {t} SET code = code + (random() * 50)::int + 100 WHERE id = {n}",
+        "UPDATE {t} SET v = v || 'u' WHERE id = {n}",
+        "UPDATE {t} SET v = random()::text WHERE id < {n} RETURNING id",
+        "INSERT INTO {t} (id, code) VALUES ({n}, {n}) ON CONFLICT (id) DO UPDATE SET code = {t}.code + 200",
+        "WITH gone AS (DELETE FROM {t} WHERE id = {n} RETURNING *) SELECT count(*) FROM gone",
+        "MERGE INTO {t} USING (SELECT {n} AS id) s ON s.id = {t}.id WHEN MATCHED THEN DELETE",
+        "MERGE INTO {t} USING (SELECT {n} AS id) s ON s.id = {t}.id \
+         WHEN MATCHED THEN UPDATE SET code = {t}.code + 300",
+    ];
+    let (mut done, mut refused) = (0, 0);
+    for round in 0..number_from_environment("TUTTI_COPIES_FAMILIES", 14) {
+        let name = format!("f{round}");
+        let schema = family(&mut rng, &name);
+        for sql in &schema {
+            let answer = client.simple(sql, b"")?;
+            let allowed = ["0A000", "23503", "42P17"];
+            let error = answer.error().filter(|error| !allowed.contains(&error.sqlstate()));
+            ensure!(error.is_none(), "{sql}: {error:?}");
+        }
+        let mut told = String::new();
+        for _ in 0..16 {
+            let table = format!("{name}_{}", rng.random_range(0..2));
+            let sql = any(&mut rng, STATEMENTS)
+                .replace("{t}", &table)
+                .replace("{n}", &rng.random_range(1..30).to_string());
+            let answer = client.simple(&sql, b"")?;
+            match answer.error() {
+                None => done += 1,
+                Some(error) if error.sqlstate() == "0A000" => refused += 1,
+                Some(error) => ensure!(
+                    EXPECTED.contains(&error.sqlstate()) || error.sqlstate() == "23001",
+                    "{sql}: {error:?}\n{}",
+                    schema.join(";\n")
+                ),
+            }
+            told += &format!("{sql} -- {}\n", answer.error().map_or("done", |it| it.message()));
+        }
+        let differing = differing_copies(&cluster.nodes())?;
+        ensure!(
+            differing.is_empty(),
+            "{SEED}={seed}\n{}\n{}\n{told}",
+            differing.join("\n"),
+            schema.join(";\n")
+        );
+    }
+    println!("{done} statements took effect, {refused} were refused");
+    ensure!(refused < done, "{refused} of {done} statements were refused");
+    Ok(())
+}
+
+/// Triggers that are not the written table's own: of partitions, and of tables below views.
+#[test]
+fn copies_stay_equal_under_triggers_of_others() -> Result<()> {
+    let cluster = TestCluster::start(3)?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    client.query(
+        "CREATE FUNCTION by_chance() RETURNS trigger LANGUAGE plpgsql AS
+    'BEGIN NEW.v := random()::text; RETURN NEW; END';
+CREATE FUNCTION nothing() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+CREATE TABLE whole (id int PRIMARY KEY, v text) PARTITION BY RANGE (id) DISTRIBUTE BY REPLICATED;
+CREATE TABLE part PARTITION OF whole FOR VALUES FROM (0) TO (10);
+CREATE TRIGGER c BEFORE INSERT OR UPDATE ON part FOR EACH ROW EXECUTE FUNCTION by_chance();
+CREATE TABLE below (id int PRIMARY KEY, v text) DISTRIBUTE BY REPLICATED;
+CREATE TRIGGER c BEFORE INSERT OR UPDATE ON below FOR EACH ROW EXECUTE FUNCTION by_chance();
+CREATE VIEW above AS SELECT id, v FROM below;
+CREATE TABLE product (id int PRIMARY KEY, v text) DISTRIBUTE BY REPLICATED;
+CREATE TABLE sold (id int PRIMARY KEY, product int REFERENCES product) DISTRIBUTE BY HASH (id);
+CREATE TRIGGER c BEFORE UPDATE ON product FOR EACH ROW EXECUTE FUNCTION by_chance();
+CREATE TRIGGER n AFTER UPDATE ON product FOR EACH ROW EXECUTE FUNCTION nothing();
+INSERT INTO whole VALUES (1, 'a'), (2, 'b');
+UPDATE whole SET v = 'c' WHERE id = 1;
+INSERT INTO above VALUES (1, 'a'), (2, 'b');
+UPDATE above SET v = 'd' WHERE id = 1;
+INSERT INTO product SELECT n, 'x' FROM generate_series(1, 9) n;
+INSERT INTO sold SELECT n, n FROM generate_series(1, 5) n;
+UPDATE product SET v = 'y' WHERE id < 7;",
+    )?;
+    let copied = client.simple("COPY whole FROM STDIN", b"3\tc\n4\td\n")?;
+    ensure!(copied.error().is_none(), "{copied}");
+    // Only the node of the row that refers to it knows.
+    for referred in 1..=5 {
+        let sql = format!("DELETE FROM product WHERE id = {referred}");
+        let error = client.simple(&sql, b"")?.error().map(|error| error.sqlstate().to_owned());
+        ensure!(error.as_deref() == Some("23503"), "{sql}: {error:?}");
+        let sql = format!("UPDATE product SET id = 100 WHERE id = {referred}");
+        ensure!(client.simple(&sql, b"")?.error().is_some(), "{sql}");
+    }
+    let differing = differing_copies(&cluster.nodes())?;
+    ensure!(differing.is_empty(), "{}", differing.join("\n"));
+    Ok(())
+}
+
+/// What looks as if it were the same everywhere.
+#[test]
+fn copies_stay_equal_under_what_only_seems_fixed() -> Result<()> {
+    let cluster = TestCluster::start(3)?;
+    let nodes = cluster.nodes();
+    // From here on the nodes give out different numbers.
+    for (node, count) in nodes.iter().zip([0, 3, 7]) {
+        let mut client = Client::connect(node)?;
+        for number in 0..count {
+            client
+                .query(&format!("CREATE TYPE skip{number} AS (a int); DROP TYPE skip{number}"))?;
+        }
+    }
+    let mut client = Client::connect(&cluster.endpoint())?;
+    client.query(
+        "CREATE TYPE mood AS ENUM ('sad', 'fine');
+CREATE DOMAIN moment AS timestamptz;
+CREATE DOMAIN thing AS regclass;
+CREATE TABLE said (id int PRIMARY KEY, t text, at timestamptz, d date, m mood, h bigint)
+    DISTRIBUTE BY REPLICATED;
+INSERT INTO said SELECT n, 'now', NULL, NULL, 'fine', 0 FROM generate_series(1, 12) n;",
+    )?;
+    for sql in [
+        "UPDATE said SET at = t::timestamptz WHERE id = 1",
+        "UPDATE said SET at = CAST('n' || 'ow' AS timestamptz) WHERE id = 2",
+        "UPDATE said SET at = t::moment WHERE id = 3",
+        "UPDATE said SET at = 'now'::moment WHERE id = 4",
+        "UPDATE said SET h = hashenum(m) WHERE id = 5",
+        "UPDATE said SET h = hashenumextended(m, 1) WHERE id = 6",
+        "UPDATE said SET h = hash_array(ARRAY[m]) WHERE id = 7",
+        "UPDATE said SET h = hash_record(ROW(m, 1)) WHERE id = 8",
+        "UPDATE said SET h = 'said'::thing::oid::bigint WHERE id = 9",
+        "UPDATE said SET h = 'said'::regclass::oid::bigint WHERE id = 10",
+        "UPDATE said SET h = 'mood'::regtype::oid::bigint WHERE id = 11",
+        "INSERT INTO said (id, at) VALUES (20, ('no' || 'w')::timestamptz)",
+        "INSERT INTO said (id, at) VALUES (21, 'now') ON CONFLICT (id) DO UPDATE SET at = said.t::moment",
+        "INSERT INTO said (id, t) VALUES (1, 'now') ON CONFLICT (id) DO UPDATE SET at = said.t::moment",
+        "INSERT INTO said (id, h) SELECT id + 30, hashenum(m) FROM said WHERE id < 4",
+    ] {
+        let answer = client.simple(sql, b"")?;
+        ensure!(answer.error().is_none(), "{sql}: {answer}");
+        let differing = differing_copies(&nodes)?;
+        ensure!(differing.is_empty(), "{sql}\n{}", differing.join("\n"));
+    }
+    Ok(())
+}
+
+/// A trigger, a default, a rule that is made while a write is on its way: whatever the write was planned
+/// with, it is done with what the table has when it is locked.
+#[test]
+fn copies_stay_equal_beside_changes_of_their_tables() -> Result<()> {
+    let cluster = TestCluster::start(3)?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    client.query(
+        "CREATE TABLE t (id int PRIMARY KEY, v text, r float8) DISTRIBUTE BY REPLICATED;
+CREATE TABLE h (id int PRIMARY KEY, v text) DISTRIBUTE BY HASH (id);
+INSERT INTO h SELECT n, 'h' FROM generate_series(1, 9) n;
+CREATE FUNCTION by_chance() RETURNS trigger LANGUAGE plpgsql AS
+    'BEGIN NEW.r := random(); RETURN NEW; END';
+CREATE FUNCTION more() RETURNS trigger LANGUAGE plpgsql AS
+    'BEGIN RAISE ''never''; RETURN NULL; END';",
+    )?;
+    const CHANGES: [(&str, &str); 3] = [
+        (
+            "CREATE TRIGGER c BEFORE INSERT OR UPDATE ON t FOR EACH ROW EXECUTE FUNCTION by_chance()",
+            "DROP TRIGGER c ON t",
+        ),
+        (
+            "ALTER TABLE t ALTER COLUMN r SET DEFAULT random()",
+            "ALTER TABLE t ALTER COLUMN r DROP DEFAULT",
+        ),
+        ("ALTER TABLE t ADD COLUMN more float8 DEFAULT random()", "ALTER TABLE t DROP COLUMN more"),
+    ];
+    // The first waits for the change's lock, the others read for a while before they write.
+    const WRITES: [&str; 3] = [
+        "UPDATE t SET v = 'w' WHERE id = 1",
+        "INSERT INTO t (id, v) SELECT id + 100, v FROM h WHERE pg_sleep(0.2) IS NOT NULL",
+        "UPDATE t SET v = (SELECT max(v) FROM h WHERE pg_sleep(0.1) IS NOT NULL)",
+    ];
+    for (change, undo) in CHANGES {
+        for write in WRITES {
+            client
+                .query("DELETE FROM t; INSERT INTO t SELECT n, 't' FROM generate_series(1, 5) n")?;
+            let waits = !write.contains("pg_sleep");
+            let endpoint = cluster.endpoint();
+            if waits {
+                client.query("BEGIN")?;
+                client.query(change)?;
+            }
+            let writer = std::thread::spawn(move || -> Result<Option<String>> {
+                let answer = Client::connect(&endpoint)?.simple(write, b"")?;
+                Ok(answer.error().map(|error| error.sqlstate().to_owned()))
+            });
+            std::thread::sleep(std::time::Duration::from_millis(150));
+            client.query(if waits { "COMMIT" } else { change })?;
+            let error = writer.join().expect("no panic")?;
+            ensure!(error.as_deref().is_none_or(|state| state == "40001"), "{write}: {error:?}");
+            let differing = differing_copies(&cluster.nodes())?;
+            ensure!(differing.is_empty(), "{change}\n{write}\n{}", differing.join("\n"));
+            client.query(undo)?;
+        }
+    }
+    Ok(())
+}
+
+/// Rows without values, and triggers and domains that are in the way of rows that travel.
+#[test]
+fn what_postgresql_stores_is_stored() -> Result<()> {
+    let cluster = TestCluster::start(3)?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    client.query(
+        "CREATE DOMAIN given AS int NOT NULL DEFAULT 5;
+CREATE TABLE h (id int PRIMARY KEY, v given, w text) DISTRIBUTE BY HASH (id);
+CREATE TABLE r (id int PRIMARY KEY, v given, at timestamptz DEFAULT clock_timestamp())
+    DISTRIBUTE BY REPLICATED;
+CREATE TABLE d (id serial PRIMARY KEY, v int DEFAULT 3) DISTRIBUTE BY REPLICATED;
+CREATE TABLE e (id serial PRIMARY KEY, v int DEFAULT 3) DISTRIBUTE BY HASH (id);
+CREATE FUNCTION never() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN NEW.v := 99; RETURN NEW; END';
+CREATE TRIGGER n BEFORE INSERT ON d FOR EACH ROW EXECUTE FUNCTION never();
+ALTER TABLE d ENABLE REPLICA TRIGGER n;",
+    )?;
+    for table in ["h", "r"] {
+        for sql in [
+            "INSERT INTO {t} (id) VALUES (1)",
+            "INSERT INTO {t} (id, v) VALUES (2, DEFAULT), (3, 5)",
+            "INSERT INTO {t} (id) SELECT generate_series(4, 6)",
+            "INSERT INTO {t} (id) VALUES (7) ON CONFLICT (id) DO NOTHING RETURNING v",
+            "UPDATE {t} SET v = DEFAULT WHERE id = 1",
+        ] {
+            let sql = sql.replace("{t}", table);
+            let answer = client.simple(&sql, b"")?;
+            ensure!(answer.error().is_none(), "{sql}: {answer}");
+        }
+        let copied = client.simple(&format!("COPY {table} (id) FROM STDIN"), b"8\n9\n")?;
+        ensure!(copied.error().is_none(), "{copied}");
+        ensure!(client.value(&format!("SELECT count(*) FROM {table} WHERE v = 5"))? == "9");
+        let null = client.simple(&format!("INSERT INTO {table} VALUES (10, NULL)"), b"")?;
+        ensure!(null.error().is_some_and(|error| error.sqlstate() == "23502"), "{null}");
+    }
+    for table in ["d", "e"] {
+        client.query(&format!("INSERT INTO {table} SELECT"))?;
+        client.query(&format!("INSERT INTO {table} SELECT FROM generate_series(1, 3)"))?;
+        client.query(&format!("INSERT INTO {table} (v) VALUES (3)"))?;
+        ensure!(client.value(&format!("SELECT count(*) FROM {table} WHERE v = 3"))? == "5");
+    }
+    let differing = differing_copies(&cluster.nodes())?;
+    ensure!(differing.is_empty(), "{}", differing.join("\n"));
+    Ok(())
+}
+
 #[test]
 fn copies_stay_equal() -> Result<()> {
     let seed = number_from_environment(SEED, rand::random());

@@ -281,6 +281,8 @@ pub struct Gather {
     pub run_on: RunOn,
     /// What the final statement does.
     pub access: Access,
+    /// The distributed or home table that it writes: its OID on node 1.
+    pub writes: Option<u32>,
 }
 
 /// Where a final statement runs.
@@ -310,11 +312,46 @@ pub enum RunOn {
 pub struct RowsWrite {
     /// Every replicated table that it may write.
     pub tables: Vec<Arc<Relation>>,
+    /// Replicated tables that actions of foreign keys may write with them.
+    pub reached: Vec<Arc<Relation>>,
+    /// A distributed table refers to one of them: each node has rows that only it can check, so
+    /// foreign keys must be followed there.
+    pub is_referred_to: bool,
     /// How the statement itself says which rows it wrote. `None`: only a comparison of the tables
     /// can tell.
     pub returned: Option<ReturnedRows>,
     /// It is about the current row of this cursor, which must be on node 1.
     pub cursor: Option<String>,
+}
+
+impl RowsWrite {
+    fn written(&self) -> impl Iterator<Item = u32> {
+        self.tables.iter().chain(&self.reached).map(|table| table.oid)
+    }
+}
+
+impl Plan {
+    /// The tables that are written by a plan of several steps, by their OIDs on node 1: what they
+    /// have of defaults and triggers has made the plan, and must not change before they are locked.
+    pub fn written_in_steps(&self) -> Vec<u32> {
+        match self {
+            Self::Replicas { rows, .. } | Self::Rows(rows) => rows.written().collect(),
+            Self::Gather(gather) => {
+                let rows = match &gather.run_on {
+                    RunOn::Replicas { rows, .. } | RunOn::Rows(rows) => Some(rows),
+                    RunOn::One(_) | RunOn::EachNode => None,
+                };
+                rows.into_iter().flat_map(RowsWrite::written).chain(gather.writes).collect()
+            }
+            Self::Insert(insert) => {
+                let rows = insert.rows.iter().flat_map(RowsWrite::written);
+                rows.chain([insert.relation.oid]).collect()
+            }
+            Self::Move { relation, .. } => vec![relation.oid],
+            Self::CopyFrom(copy) => vec![copy.relation.oid],
+            _ => Vec::new(),
+        }
+    }
 }
 
 impl std::fmt::Debug for RowsWrite {
@@ -324,6 +361,10 @@ impl std::fmt::Debug for RowsWrite {
         match &self.returned {
             Some(returned) => write!(f, " returned by {}", returned.kind.as_str())?,
             None => write!(f, " compared")?,
+        }
+        if !self.reached.is_empty() {
+            let reached: Vec<_> = self.reached.iter().map(|table| table.name.as_str()).collect();
+            write!(f, " with {}", reached.join(" "))?;
         }
         self.cursor.as_ref().map_or(Ok(()), |cursor| write!(f, " at {cursor}"))
     }

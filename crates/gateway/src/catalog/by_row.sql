@@ -50,6 +50,16 @@ BEGIN
 END $tutti$;
 COMMENT ON FUNCTION tutti.table_rows IS 'All rows of a replicated table, for its copies to be compared with. The caller must be a gateway.';
 
+CREATE OR REPLACE FUNCTION tutti.refuse_comparison(named_table text, foreign_key text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $tutti$
+BEGIN
+    RAISE feature_not_supported USING
+        MESSAGE = format('this write to "%s" cannot be brought to all nodes', named_table),
+        DETAIL = format('Which rows it has written can only be found out by comparing all of them, and the foreign key %s points to the table.', foreign_key),
+        HINT = 'Name the rows by primary key and leave the key as it is, or send the values from the client.';
+END $tutti$;
+COMMENT ON FUNCTION tutti.refuse_comparison IS 'Says why rows of a replicated table that are taken out or changed cannot be found out by comparison.';
+
 CREATE OR REPLACE FUNCTION tutti.write_rows(named_schema text, named_table text, kind text,
     given text, seal text) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -75,6 +85,8 @@ DECLARE
     role_before text := current_setting('session_replication_role');
     count_written bigint;
     count_step bigint;
+    foreign_key text;
+    is_lasting boolean;
 BEGIN
     SELECT 'write ' || string_agg(octet_length(part) || ':' || part, '' ORDER BY position)
         INTO message
@@ -126,18 +138,22 @@ BEGIN
             AND NOT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = found AND i.indisprimary
                 AND a.attnum = ANY (i.indkey::int2[]));
     -- A comparison takes rows out and puts others in, which foreign keys that point here would follow.
-    IF kind = 'all' AND EXISTS (SELECT FROM pg_constraint k
-        WHERE k.contype = 'f' AND k.confrelid = ANY (tree)) THEN
-        RAISE feature_not_supported USING
-            MESSAGE = format('this write to "%s" cannot be brought to all nodes', named_table),
-            DETAIL = 'Which rows it has written can only be found out by comparing all of them, and foreign keys point to the table.',
-            HINT = 'Name the rows by primary key and leave the key as it is, or send the values from the client.';
+    -- Where it is the 'whole', node 1 has done that, and what it reached comes by itself.
+    IF kind = 'all' THEN
+        SELECT format('%I of %s', k.conname, k.conrelid::regclass), NOT EXISTS (
+                SELECT FROM pg_index i WHERE i.indexrelid = k.conindid AND i.indisprimary)
+            INTO foreign_key, is_lasting
+            FROM pg_constraint k WHERE k.contype = 'f' AND k.confrelid = ANY (tree)
+            ORDER BY 2 DESC, 1 LIMIT 1;
+    END IF;
+    IF is_lasting THEN
+        PERFORM tutti.refuse_comparison(named_table, foreign_key);
     END IF;
     -- What triggers and rules had to do, they have done on node 1.
     IF EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = ANY (tree) AND NOT t.tgisinternal
-            AND t.tgenabled <> 'D' AND t.tgtype & fires <> 0)
+            AND t.tgenabled IN ('O', 'A') AND t.tgtype & fires <> 0)
         OR EXISTS (SELECT FROM pg_rewrite r WHERE r.ev_class = ANY (tree) AND r.ev_type <> '1') THEN
-        IF kind IN ('delete', 'all') AND EXISTS (SELECT FROM pg_constraint k
+        IF kind = 'delete' AND EXISTS (SELECT FROM pg_constraint k
             WHERE k.contype = 'f' AND k.confrelid = ANY (tree)) THEN
             RAISE feature_not_supported USING
                 MESSAGE = format('rows of "%s" cannot be removed on all nodes by this statement',
@@ -146,6 +162,18 @@ BEGIN
                 HINT = 'Drop the trigger or the foreign key, or keep the table on one node.';
         END IF;
         PERFORM set_config('session_replication_role', 'replica', true);
+    ELSIF kind = 'whole' THEN
+        PERFORM set_config('session_replication_role', 'replica', true);
+    END IF;
+    -- What is enabled for replicas does not run on node 1, and must not here.
+    IF role_before <> 'replica' AND current_setting('session_replication_role') = 'replica'
+        AND EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = ANY (tree)
+            AND t.tgenabled = 'R' AND t.tgtype & fires <> 0) THEN
+        RAISE feature_not_supported USING
+            MESSAGE = format('rows of "%s" cannot be stored on all nodes by this statement',
+                named_table),
+            DETAIL = 'A trigger that is enabled REPLICA would run on the other nodes, where others must not run.',
+            HINT = 'Disable the trigger, or keep the table on one node.';
     END IF;
     IF kind = 'insert' THEN
         EXECUTE format('WITH w AS (INSERT INTO %I.%I AS t (%s) OVERRIDING SYSTEM VALUE
@@ -170,6 +198,13 @@ BEGIN
             SELECT count(*) FROM w', named_schema, named_table, source, key_match)
             INTO count_written;
     ELSIF key_match IS NOT NULL THEN
+        IF foreign_key IS NOT NULL THEN
+            EXECUTE format('SELECT count(*) FROM %s AS t WHERE NOT EXISTS (SELECT FROM %s WHERE %s)',
+                target, source, key_match) INTO count_written;
+            IF count_written > 0 THEN
+                PERFORM tutti.refuse_comparison(named_table, foreign_key);
+            END IF;
+        END IF;
         EXECUTE format('DELETE FROM %s AS t WHERE NOT EXISTS (SELECT FROM %s WHERE %s)',
             target, source, key_match);
         GET DIAGNOSTICS count_written = ROW_COUNT;
@@ -207,7 +242,7 @@ BEGIN
     IF current_setting('session_replication_role') <> role_before THEN
         PERFORM set_config('session_replication_role', role_before, true);
     END IF;
-    IF kind = 'all' THEN
+    IF kind IN ('all', 'whole') THEN
         EXECUTE format('SELECT array_agg(ROW(t.*)::text ORDER BY ROW(t.*)::text COLLATE "C")
             FROM %s AS t', target) INTO stored;
     END IF;

@@ -6,11 +6,11 @@
 //! Never: decides what code means. Locks no table.
 //! Start reading at [`read`].
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use tutti_sql::closure::{
-    Attached, AttachedKind, Body, BuiltIn, BuiltInCode, Code, Declaration, FunctionCode,
+    Attached, AttachedKind, Body, BuiltIn, BuiltInCode, Code, Declaration, FunctionCode, KeyColumn,
     OperatorCode, TypeCode, Use, WrittenWith, events,
 };
 
@@ -94,6 +94,8 @@ const ATTACHED: &str = "WITH edge AS (
     UNION ALL SELECT 'pg_constraint'::regclass::oid, oid, conrelid, contypid, 'check', conname,
         15, false
     FROM pg_constraint WHERE contype IN ('c', 'x')
+    UNION ALL SELECT 'pg_type'::regclass::oid, oid, 0, oid, 'default', typname, 15, false
+    FROM pg_type WHERE typtype = 'd' AND typdefaultbin IS NOT NULL
     UNION ALL SELECT 'pg_attrdef'::regclass::oid, d.oid, d.adrelid, 0,
         CASE WHEN a.attgenerated = '' THEN 'default' ELSE 'check' END, a.attname, 15, false
     FROM pg_attrdef d JOIN pg_attribute a ON a.attrelid = d.adrelid AND a.attnum = d.adnum
@@ -119,15 +121,27 @@ FROM object o JOIN built_in b ON b.classid = o.classid AND b.objid = o.objid
 UNION ALL SELECT o.relation, o.domain, o.kind, o.name, o.fired, o.changes, '', 0, NULL, NULL
 FROM object o WHERE o.kind = 'trigger';";
 
-const WRITTEN_WITH: &str = "SELECT h.inhparent, h.inhrelid, c.relname, 15, 0
+/// Children, and foreign keys once for DELETE and once for UPDATE: relation, the other with its schema
+/// and name, what it is written by, as what; each column that is referred to and that refers, whether
+/// the action sets it, and to its default; the foreign key, and which statement it is about.
+const WRITTEN_WITH: &str = "SELECT h.inhparent, h.inhrelid, n.nspname, c.relname, 15, 0,
+    NULL, NULL, false, false, 0, 0
 FROM pg_inherits h JOIN pg_class c ON c.oid = h.inhrelid AND c.relkind IN ('r', 'p', 'f')
-UNION ALL SELECT f.confrelid, f.conrelid, c.relname, 4,
-    CASE f.confdeltype WHEN 'c' THEN 4 ELSE 2 END
+JOIN pg_namespace n ON n.oid = c.relnamespace
+UNION ALL SELECT f.confrelid, f.conrelid, n.nspname, c.relname, e.by, e.as_event,
+    r.attname, k.attname, e.by <> 0 AND e.as_event = 2 AND (e.by = 2 OR f.confdelsetcols IS NULL
+        OR k.attnum = ANY (f.confdelsetcols)), e.action = 'd', f.oid, e.statement
 FROM pg_constraint f JOIN pg_class c ON c.oid = f.conrelid
-WHERE f.contype = 'f' AND f.confdeltype IN ('c', 'n', 'd')
-UNION ALL SELECT f.confrelid, f.conrelid, c.relname, 2, 2
-FROM pg_constraint f JOIN pg_class c ON c.oid = f.conrelid
-WHERE f.contype = 'f' AND f.confupdtype IN ('c', 'n', 'd');";
+JOIN pg_namespace n ON n.oid = c.relnamespace
+CROSS JOIN LATERAL (VALUES
+    (4, CASE WHEN f.confdeltype IN ('c', 'n', 'd') THEN 4 ELSE 0 END,
+        CASE f.confdeltype WHEN 'c' THEN 4 ELSE 2 END, f.confdeltype),
+    (2, CASE WHEN f.confupdtype IN ('c', 'n', 'd') THEN 2 ELSE 0 END, 2, f.confupdtype)
+    ) AS e (statement, by, as_event, action)
+CROSS JOIN LATERAL unnest(f.conkey, f.confkey) WITH ORDINALITY AS u (own, other, position)
+JOIN pg_attribute k ON k.attrelid = f.conrelid AND k.attnum = u.own
+JOIN pg_attribute r ON r.attrelid = f.confrelid AND r.attnum = u.other
+WHERE f.contype = 'f';";
 
 const EVENT_TRIGGERS: &str =
     "SELECT evtname, evtfoid FROM pg_event_trigger WHERE evtenabled <> 'D';";
@@ -162,6 +176,8 @@ pub(super) fn queries(built_in: &BuiltInCode) -> String {
     UNION ALL SELECT s.classid, s.objid, f FROM (
         SELECT 'pg_attrdef'::regclass::oid, oid, adbin::text FROM pg_attrdef
             WHERE adbin::text LIKE '%FUNCEXPR%'
+        UNION ALL SELECT 'pg_type'::regclass::oid, oid, typdefaultbin::text FROM pg_type
+            WHERE typtype = 'd' AND typdefaultbin IS NOT NULL
         UNION ALL SELECT 'pg_rewrite'::regclass::oid, oid, ev_action::text FROM pg_rewrite
             WHERE ev_class >= 16384
         ) AS s (classid, objid, tree), LATERAL ({called}) AS c (f) WHERE c.f = ANY ({grave}))"
@@ -245,15 +261,7 @@ pub(super) fn read(
         }
     }
     read_attached(attached, &mut code)?;
-    for row in 0..written_with.len() {
-        let other = WrittenWith {
-            relation: written_with.number(row, 1)?,
-            name: written_with.text(row, 2)?.to_owned(),
-            by: written_with.number(row, 3)?,
-            as_event: written_with.number(row, 4)?,
-        };
-        code.write_with(written_with.number(row, 0)?, other);
-    }
+    read_written_with(written_with, &mut code)?;
     for row in 0..event_triggers.len() {
         code.add_event_trigger(Attached {
             kind: AttachedKind::Trigger,
@@ -264,6 +272,43 @@ pub(super) fn read(
         });
     }
     Ok(code)
+}
+
+fn read_written_with(written_with: &Answer<'_>, code: &mut Code) -> Result<(), GatewayError> {
+    let mut foreign_keys: BTreeMap<(u32, u32), (u32, WrittenWith)> = BTreeMap::new();
+    for row in 0..written_with.len() {
+        let column = match (written_with.optional(row, 6), written_with.optional(row, 7)) {
+            (Some(referred), Some(referring)) => Some(KeyColumn {
+                referred: referred.to_owned(),
+                referring: referring.to_owned(),
+                is_set: written_with.boolean(row, 8)?,
+                to_default: written_with.boolean(row, 9)?,
+            }),
+            _ => None,
+        };
+        let other = WrittenWith {
+            relation: written_with.number(row, 1)?,
+            schema: written_with.text(row, 2)?.to_owned(),
+            name: written_with.text(row, 3)?.to_owned(),
+            by: written_with.number(row, 4)?,
+            as_event: written_with.number(row, 5)?,
+            columns: column.into_iter().collect(),
+        };
+        let relation = written_with.number(row, 0)?;
+        match (written_with.number(row, 10)?, written_with.number(row, 11)?) {
+            (0, _) => code.write_with(relation, other),
+            of => {
+                let known = foreign_keys.entry(of).or_insert_with(|| {
+                    (relation, WrittenWith { columns: Vec::new(), ..other.clone() })
+                });
+                known.1.columns.extend(other.columns);
+            }
+        }
+    }
+    for (relation, other) in foreign_keys.into_values() {
+        code.write_with(relation, other);
+    }
+    Ok(())
 }
 
 fn read_function(

@@ -93,6 +93,11 @@ pub struct OwnChanges {
 }
 
 impl OwnChanges {
+    /// Whether it holds the locks of a change on this relation.
+    pub fn touches(&self, relation: u32) -> bool {
+        self.relations.contains_key(&relation)
+    }
+
     /// What `own` has changed of `base`.
     pub fn new(base: &Catalog, own: &OwnCatalog, renames: bool) -> Self {
         let catalog = &own.catalog;

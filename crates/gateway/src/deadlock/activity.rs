@@ -32,6 +32,8 @@ pub struct Activity {
     spans: AtomicBool,
     /// How far it is with a plan: one of the constants below.
     plan: AtomicU8,
+    /// Tables that its plan writes in several steps, by their OIDs on node 1.
+    written: Mutex<Vec<u32>>,
     mark: Mutex<Option<Mark>>,
     /// The client's socket.
     stream: Weak<TcpStream>,
@@ -146,6 +148,20 @@ impl Activity {
     /// Whether the plan must not be carried on.
     pub fn is_overtaken(&self) -> bool {
         self.plan.load(Ordering::SeqCst) == OVERTAKEN
+    }
+
+    /// Before anything of a plan is sent: which tables it writes in several steps.
+    pub fn note_written(&self, tables: Vec<u32>) {
+        *self.locked_written() = tables;
+    }
+
+    /// Whether the plan writes one of these tables in several steps.
+    pub fn writes_any(&self, is_changed: impl FnMut(&u32) -> bool) -> bool {
+        self.locked_written().iter().any(is_changed)
+    }
+
+    fn locked_written(&self) -> std::sync::MutexGuard<'_, Vec<u32>> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Something of the plan is about to be sent. False: it must not be.

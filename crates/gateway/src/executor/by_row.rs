@@ -5,6 +5,8 @@
 //! Never: chooses between this and running the statement everywhere (the planner does).
 //! Start reading at [`Session::write_by_row`]; the protocol is `docs/protocol/replicated-tables.md`.
 
+use std::sync::Arc;
+
 use bytes::{Bytes, BytesMut};
 use tutti_sql::catalog::{NodeId, Relation};
 use tutti_sql::plan::{Access, LockMode, ReturnedRows, RowKind, RowsWrite, TableLock};
@@ -46,13 +48,13 @@ impl Session {
     ) -> Result<Done, Failure> {
         self.refuse_cursor_elsewhere(rows)?;
         self.need_transaction();
-        let facts = self.facts_of(rows).await?;
-        match &rows.returned {
-            Some(returned) if facts.rows_are_returned => {
-                self.write_returned(&rows.tables[0], returned, text, call).await
-            }
-            _ => self.write_compared(facts.tables, text, call).await,
+        if let Some(returned) = &rows.returned
+            && self.facts_of(&rows.tables, Some(returned.kind)).await?.rows_are_returned
+        {
+            return self.write_returned(&rows.tables[0], returned, text, call).await;
         }
+        let tables = self.compared_tables(rows).await?;
+        self.write_compared(rows, tables, text, call).await
     }
 
     /// WHERE CURRENT OF: node 1 must have the cursor.
@@ -68,14 +70,28 @@ impl Session {
         }
     }
 
-    async fn facts_of(&mut self, rows: &RowsWrite) -> Result<Facts, Failure> {
-        let fires = match rows.returned.as_ref().map(|returned| returned.kind) {
+    /// All tables of which the copies may have to follow.
+    async fn compared_tables(
+        &mut self,
+        rows: &RowsWrite,
+    ) -> Result<Vec<(String, String)>, Failure> {
+        let all: Vec<_> = rows.tables.iter().chain(&rows.reached).cloned().collect();
+        Ok(self.facts_of(&all, None).await?.tables)
+    }
+
+    /// `kind`: what the rows that are returned are of.
+    async fn facts_of(
+        &mut self,
+        of: &[Arc<Relation>],
+        kind: Option<RowKind>,
+    ) -> Result<Facts, Failure> {
+        let fires = match kind {
             Some(RowKind::Insert) => 4,
             Some(RowKind::Update) => 16,
             Some(RowKind::Delete) => 8,
             Some(RowKind::Upsert) | None => 20,
         };
-        let oids: Vec<_> = rows.tables.iter().map(|table| table.oid.to_string()).collect();
+        let oids: Vec<_> = of.iter().map(|table| table.oid.to_string()).collect();
         // Bits of tgtype: 1 for each row, 2 before; then the events.
         let sql = format!(
             "WITH RECURSIVE f (oid) AS (
@@ -106,7 +122,7 @@ ORDER BY n.nspname, c.relname",
         let tables: Option<Vec<_>> =
             answer.iter().map(|row| Some((text(row, 0)?, text(row, 1)?))).collect();
         let tables = tables.unwrap_or_default();
-        if tables.len() < rows.tables.len() {
+        if tables.len() < of.len() {
             return Err(Failure::error("40001", "a table was dropped or replaced meanwhile"));
         }
         let is_plain = answer.iter().all(|row| text(row, 2).as_deref() == Some("t"));
@@ -137,6 +153,7 @@ ORDER BY n.nspname, c.relname",
     /// Nothing says what the statement wrote: with the tables locked, all their rows do.
     async fn write_compared(
         &mut self,
+        rows: &RowsWrite,
         tables: Vec<(String, String)>,
         text: &str,
         call: &Call,
@@ -154,18 +171,25 @@ ORDER BY n.nspname, c.relname",
         link.connection().flush().await?;
         let link = self.links.get_mut(&NodeId::HOME).expect("enlisted");
         let answer = relay(&mut self.client, link, Filter::rows(call, false)).await?;
-        self.copy_tables(&tables).await?;
+        self.copy_tables(&tables, rows.is_referred_to).await?;
         Ok(Done::Tag(answer.tag))
     }
 
     /// The same for all tables that a statement may have written, and what inherits from them.
     pub(super) async fn copy_tables_of(&mut self, rows: &RowsWrite) -> Result<(), Failure> {
-        let facts = self.facts_of(rows).await?;
-        self.copy_tables(&facts.tables).await
+        let tables = self.compared_tables(rows).await?;
+        self.copy_tables(&tables, rows.is_referred_to).await
     }
 
-    /// Makes the copies of these tables what node 1 has. Requires: they are locked there.
-    pub(super) async fn copy_tables(&mut self, tables: &[(String, String)]) -> Result<(), Failure> {
+    /// Makes the copies of these tables what node 1 has. Requires: they are locked there, and nothing
+    /// else has been written there by foreign keys.
+    async fn copy_tables(
+        &mut self,
+        tables: &[(String, String)],
+        is_referred_to: bool,
+    ) -> Result<(), Failure> {
+        // Rows that are on one node only are checked there; all others have been on node 1.
+        let kind = if is_referred_to { "all" } else { "whole" };
         let mut all = Vec::new();
         for (schema, table) in tables {
             let shared = self.shared.clone();
@@ -177,7 +201,7 @@ ORDER BY n.nspname, c.relname",
             for row in answer {
                 add_row(&mut rows, row.first().and_then(Option::as_ref))?;
             }
-            all.push((RowsOf { schema, table, kind: "all" }, rows));
+            all.push((RowsOf { schema, table, kind }, rows));
         }
         self.store(&all).await
     }

@@ -89,6 +89,7 @@ impl Session {
     }
 
     async fn obey(&mut self, planned: &Planned, text: &str, call: &Call) -> Result<Done, Failure> {
+        self.note_written(&planned.plan);
         match &planned.plan {
             Plan::One { node, access, otherwise } => match (self.choose(node, call), otherwise) {
                 (Some(node), _) => self.run_on_one(node, *access, text, call).await,

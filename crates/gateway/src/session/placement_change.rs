@@ -32,7 +32,7 @@ use tutti_sql::catalog::{Catalog, NodeId};
 use tutti_wire::error_fields::ErrorFields;
 
 use super::Session;
-use crate::catalog::publisher::Hold;
+use crate::catalog::publisher::{Hold, OwnChanges};
 use crate::error::GatewayError;
 use crate::failure::Failure;
 use crate::shared::Shared;
@@ -72,10 +72,11 @@ impl Session {
             // A plan that leaves everything to node 1 may come to any table at any time.
             let are_opaque = old.is_solo() && !self.catalog.is_solo();
             let whom = if are_opaque { Whom::All } else { Whom::WhoComes };
-            overtake(&shared, self.process_id, whom).await?;
+            overtake(&shared, self.process_id, whom, None).await?;
         } else if !(old.is_solo() && self.catalog.is_solo()) {
             // A default, a trigger, a column's name: what waits for our locks has a plan without it.
-            overtake(&shared, self.process_id, Whom::WhoWaits).await?;
+            let changes = self.transaction.own_changes.as_ref();
+            overtake(&shared, self.process_id, Whom::WhoWaits, changes).await?;
         }
         Ok(Some(hold))
     }
@@ -118,13 +119,19 @@ enum Whom {
     /// Whoever is not at work already, and the further steps of whoever is.
     WhoComes,
     /// Whoever waits for the change's locks, or may be on its way to them: nothing is found elsewhere
-    /// than before, but what is done to the rows may be something else.
+    /// than before, but what is done to the rows may be something else. And whoever writes a table that
+    /// is changed in several steps: the change has the table's locks, so the writing is yet to come.
     WhoWaits,
 }
 
 /// Brings every statement with an older plan to its end, or to where it does not meet the change of
-/// session `own`.
-async fn overtake(shared: &Shared, own: i32, whom: Whom) -> Result<(), Failure> {
+/// session `own`. `changes`: what it is, if known.
+async fn overtake(
+    shared: &Shared,
+    own: i32,
+    whom: Whom,
+    changes: Option<&OwnChanges>,
+) -> Result<(), Failure> {
     let begun = Instant::now();
     let mut pause = Duration::from_millis(1);
     let mut cancelled = BTreeSet::new();
@@ -141,6 +148,10 @@ async fn overtake(shared: &Shared, own: i32, whom: Whom) -> Result<(), Failure> 
                     && (matches!(seen, Seen::AtWork | Seen::Idle) || PATIENCE < begun.elapsed())
                     && seen != Seen::WaitsForUs;
                 if is_left_alone {
+                    let is_changed = |table: &u32| changes.is_none_or(|it| it.touches(*table));
+                    if activity.writes_any(is_changed) {
+                        activity.overtake();
+                    }
                     continue;
                 }
                 if (seen == Seen::AtWork && !is_cancelled && whom != Whom::All)

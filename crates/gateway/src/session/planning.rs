@@ -115,6 +115,11 @@ impl Session {
         }
     }
 
+    /// Before a plan is carried out: which tables must not change before it has locked them.
+    pub(crate) fn note_written(&self, plan: &Plan) {
+        self.activity.note_written(plan.written_in_steps());
+    }
+
     /// The same for one of several messages of a flight, whose plans may be at work already.
     pub(super) async fn begin_statement_of_flight(&mut self, text: &str) -> Result<(), Failure> {
         if self.pipeline.has_sent_nothing() || !self.activity.has_plan() {

@@ -253,12 +253,36 @@ impl Attached {
 pub struct WrittenWith {
     /// The other relation.
     pub relation: u32,
+    /// Its schema.
+    pub schema: String,
     /// Its name.
     pub name: String,
-    /// Statements on the first that write the second.
+    /// Statements on the first that write the second; 0: none, the foreign key is only checked.
     pub by: u8,
-    /// What they are there; 0: the same.
+    /// What they are there; 0: the same, for it is a child.
     pub as_event: u8,
+    /// What a foreign key refers to, and what its action sets.
+    pub columns: Vec<KeyColumn>,
+}
+
+/// A column of a foreign key.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct KeyColumn {
+    /// The column that is referred to.
+    pub referred: String,
+    /// The referring column.
+    pub referring: String,
+    /// The action gives the referring column a value.
+    pub is_set: bool,
+    /// The value is the column's default.
+    pub to_default: bool,
+}
+
+impl WrittenWith {
+    /// Whether it is a child or a partition, and no foreign key.
+    pub fn is_child(&self) -> bool {
+        self.as_event == 0
+    }
 }
 
 /// All code of the users' in the database.

@@ -146,6 +146,10 @@ impl<'a> Search<'a> {
 
     /// Adds the default of a column.
     pub(crate) fn default(&mut self, relation: &Relation, column: &str) {
+        // A domain brings a default of its own.
+        if let Some(at) = relation.column(column) {
+            self.push(Item::Made(relation.columns[at].type_oid), SESSION);
+        }
         let attached = self.code.attached.get(&relation.oid);
         for attached in attached.into_iter().flatten() {
             if attached.kind == AttachedKind::Default && attached.name == column {
@@ -376,7 +380,7 @@ impl<'a> Search<'a> {
         }
         for other in code.written_with.get(&relation).into_iter().flatten() {
             if other.by & events != 0 {
-                let event = if other.as_event == 0 { events } else { other.as_event };
+                let event = if other.is_child() { events } else { other.as_event };
                 self.push(Item::Written(other.relation, event), path);
             }
         }
@@ -506,7 +510,7 @@ impl Code {
         while let Some(of) = found.get(at).copied() {
             at += 1;
             for other in self.written_with.get(&of).into_iter().flatten() {
-                if other.as_event == 0 && !found.contains(&other.relation) {
+                if other.is_child() && !found.contains(&other.relation) {
                     found.push(other.relation);
                 }
             }

@@ -389,9 +389,11 @@ fn triggers_fire_through_children_and_foreign_keys() {
     world.code.attach(20_002, trigger);
     let with = |relation, by, as_event| super::WrittenWith {
         relation,
+        schema: "public".to_owned(),
         name: "l".to_owned(),
         by,
         as_event,
+        columns: Vec::new(),
     };
     world.code.write_with(20_000, with(20_001, events::ALL, 0));
     world.code.write_with(20_001, with(20_002, events::DELETE, events::DELETE));

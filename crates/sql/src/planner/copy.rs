@@ -4,6 +4,8 @@
 //! from. Never: reads or splits data; the executor does, by the plan's options.
 //! Start reading at [`plan_copy`].
 
+use std::sync::Arc;
+
 use pg_query::NodeEnum;
 use pg_query::protobuf::{CopyStmt, Node, SelectStmt};
 
@@ -164,7 +166,8 @@ fn plan_from(
     let columns = data_columns(copy, relation)?;
     let evaluation = Evaluation::of(relation, context);
     if let Some(why) = by_row(copy, relation, &columns, &evaluation, context) {
-        let rows = replicas::rows_of_tables([relation].into_iter(), context);
+        let effect = replicas::Effect::inserted();
+        let rows = replicas::rows_of_tables([relation].into_iter(), &effect, context);
         let why = format!("node 1 computes the rows for all copies: {why}");
         return Ok(planned(Plan::Rows(rows), why));
     }
@@ -213,7 +216,7 @@ fn plan_from(
 /// Why node 1 alone must take data for a replicated table, and the other nodes what has become of it.
 fn by_row(
     copy: &CopyStmt,
-    relation: &Relation,
+    relation: &Arc<Relation>,
     columns: &[usize],
     evaluation: &Evaluation<'_>,
     context: &Context<'_>,
@@ -223,6 +226,10 @@ fn by_row(
     }
     if relation.has_triggers {
         return Some(format!("a trigger or rule of {} runs", relation.name));
+    }
+    let effect = replicas::Effect::inserted();
+    if let Some(obstacle) = replicas::target_obstacle(relation, &effect, context) {
+        return Some(obstacle);
     }
     let filter = copy.where_clause.as_ref();
     if let Some(obstacle) = filter.and_then(|filter| replicas::expression_obstacle(filter, context))

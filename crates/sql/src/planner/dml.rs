@@ -337,7 +337,11 @@ fn gathered(
         .collect();
     let order = Order { collect: &collect, literal_time };
     let (collects, statement) = gather::build(tree.clone(), analysis, &order, context)?;
-    Ok(Plan::Gather(Gather { collects, statement, run_on, access: Access::Write }))
+    let writes = analysis.target.and_then(|target| match analysis.items[target].source {
+        Source::Table { relation, .. } => Some(relation.oid),
+        _ => None,
+    });
+    Ok(Plan::Gather(Gather { collects, statement, run_on, access: Access::Write, writes }))
 }
 
 /// What an UPDATE does to distribution keys.

@@ -130,7 +130,8 @@ fn describe_locks(locks: &[TableLock], lines: &mut Vec<String>) {
 /// Where nothing is returned, it is the copies that say what has changed.
 fn describe_rows(rows: &RowsWrite, lines: &mut Vec<String>) {
     if rows.returned.is_none() {
-        let tables: Vec<_> = rows.tables.iter().map(|table| table.sql_name()).collect();
+        let tables: Vec<_> =
+            rows.tables.iter().chain(&rows.reached).map(|table| table.sql_name()).collect();
         lines.push(format!("  All rows are compared: {}", tables.join(", ")));
     }
 }

@@ -77,11 +77,14 @@ pub(super) fn plan_insert(
 
 /// Why the copies of a replicated table must get the rows that node 1 has stored, and not just those
 /// that were given.
-fn by_row(insert: &InsertStmt, relation: &Relation, context: &Context<'_>) -> Option<String> {
+fn by_row(insert: &InsertStmt, relation: &Arc<Relation>, context: &Context<'_>) -> Option<String> {
     if relation.placement != Placement::Replicated {
         return None;
     }
-    replicas::table_obstacle(relation).or_else(|| clauses::obstacle(insert, context))
+    let effect = || replicas::Effect::of(&NodeEnum::InsertStmt(Box::new(insert.clone())));
+    replicas::table_obstacle(relation)
+        .or_else(|| replicas::target_obstacle(relation, &effect(), context))
+        .or_else(|| clauses::obstacle(insert, context))
 }
 
 /// The INSERT on node 1; if it reads distributed tables, over rows that are brought there.
@@ -200,6 +203,19 @@ impl Inserting<'_> {
     /// The same for rows that go to several nodes.
     fn omitted_for_several_nodes(&self) -> impl Iterator<Item = usize> {
         self.omitted().filter(|column| self.evaluation.once_for_several_nodes(*column))
+    }
+
+    /// The same of columns that are left out of rows which travel: a NULL in place of a domain's default
+    /// might be none of the domain.
+    fn omitted_in_rows(&self) -> impl Iterator<Item = usize> {
+        self.omitted().filter(|column| self.is_computed(*column))
+    }
+
+    /// Whether rows that travel have this column's default.
+    fn is_computed(&self, column: usize) -> bool {
+        let of = &self.relation.columns[column];
+        self.evaluation.once_for_several_nodes(column)
+            || of.domain && of.default.is_some() && !of.generated
     }
 
     fn omitted(&self) -> impl Iterator<Item = usize> {

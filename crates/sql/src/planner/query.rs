@@ -148,7 +148,7 @@ fn several_nodes(
         }
         let order = Order { collect: &[], literal_time: true };
         let (collects, statement) = gather::build(tree(), analysis, &order, context)?;
-        let gather = Gather { collects, statement, run_on: RunOn::EachNode, access };
+        let gather = Gather { collects, statement, run_on: RunOn::EachNode, access, writes: None };
         return Ok(Planned::new(Plan::Gather(gather), why));
     };
     let gather = gather_all(analysis, tree(), context)?;
@@ -184,7 +184,7 @@ fn gather_all(
     } else {
         Access::Read
     };
-    Ok(Gather { collects, statement, run_on: RunOn::One(node), access })
+    Ok(Gather { collects, statement, run_on: RunOn::One(node), access, writes: None })
 }
 
 /// What the statement does to the nodes it runs on.
@@ -279,7 +279,7 @@ pub(super) fn modifying(
     relations().try_for_each(|relation| refuse_unsafe_code(relation, events::ALL, context))?;
     let why = "a statement in WITH changes data".to_owned();
     if analysis.distributed().next().is_none() {
-        let rows = replicas::rows_of_tables(relations(), context);
+        let rows = replicas::rows_of_tables(relations(), &replicas::Effect::any(), context);
         let is_proven =
             || analysis.home_relation.is_none() && replicas::obstacle(tree, context).is_none();
         let plan = if rows.tables.is_empty() {

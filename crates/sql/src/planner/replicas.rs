@@ -8,6 +8,8 @@
 //! is not on it is an obstacle. So what PostgreSQL gets next year is written by row until somebody has
 //! thought about it.
 
+mod actions;
+
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -24,6 +26,7 @@ use super::names::string;
 use super::{Context, ddl, walk};
 use crate::catalog::{Placement, Relation, RelationKind, Volatility, quote_identifier};
 use crate::plan::{ReturnedRows, RowKind, RowsWrite};
+pub(super) use actions::Effect;
 
 /// Columns that say where a row lies, or who wrote it.
 const SYSTEM_COLUMNS: [&str; 6] = ["ctid", "xmin", "xmax", "cmin", "cmax", "tableoid"];
@@ -83,6 +86,21 @@ pub(super) fn table_obstacle(relation: &Relation) -> Option<String> {
     Some(format!("column {} is generated", generated.name))
 }
 
+/// Why what comes with a write to this table, or to the tables of this view, is not the same everywhere.
+pub(super) fn target_obstacle(
+    relation: &Arc<Relation>,
+    effect: &Effect,
+    context: &Context<'_>,
+) -> Option<String> {
+    if relation.kind == RelationKind::Table {
+        return actions::of(relation, effect, context).obstacle();
+    }
+    // What a view's columns are in its tables, nobody looks up.
+    tables_of(relation, context).iter().find_map(|table| {
+        table_obstacle(table).or_else(|| actions::of(table, &Effect::any(), context).obstacle())
+    })
+}
+
 /// A search for what is not proven. An error says what was found.
 struct Proof<'a> {
     context: &'a Context<'a>,
@@ -104,16 +122,16 @@ impl<'a> Proof<'a> {
     fn statement(&self, node: &NodeEnum) -> Proven {
         match node {
             NodeEnum::SelectStmt(select) => self.select(select)?,
-            NodeEnum::InsertStmt(insert) => self.insert(insert)?,
+            NodeEnum::InsertStmt(insert) => self.insert(insert, node)?,
             NodeEnum::UpdateStmt(update) => {
                 if !update.from_clause.is_empty() {
                     return Err("of several matching rows any is taken".to_owned());
                 }
-                self.target(update.relation.as_ref())?;
+                self.target(update.relation.as_ref(), node)?;
             }
-            NodeEnum::DeleteStmt(delete) => self.target(delete.relation.as_ref())?,
+            NodeEnum::DeleteStmt(delete) => self.target(delete.relation.as_ref(), node)?,
             NodeEnum::MergeStmt(merge) => {
-                self.target(merge.relation.as_ref())?;
+                self.target(merge.relation.as_ref(), node)?;
                 self.merged_defaults(merge)?;
             }
             NodeEnum::RangeVar(range) => self.relation(range)?,
@@ -218,9 +236,9 @@ impl<'a> Proof<'a> {
         Err(format!("in a subquery {found}"))
     }
 
-    fn insert(&self, insert: &InsertStmt) -> Proven {
+    fn insert(&self, insert: &InsertStmt, tree: &NodeEnum) -> Proven {
         let target = insert.relation.as_ref();
-        self.target(target)?;
+        self.target(target, tree)?;
         self.defaults(target)?;
         let from_values = match insert.select_stmt.as_ref().and_then(|it| it.node.as_ref()) {
             Some(NodeEnum::SelectStmt(select)) => !select.values_lists.is_empty(),
@@ -232,11 +250,13 @@ impl<'a> Proof<'a> {
         Ok(())
     }
 
-    /// A table that is changed.
-    fn target(&self, range: Option<&RangeVar>) -> Proven {
+    /// A table that `tree` changes.
+    fn target(&self, range: Option<&RangeVar>, tree: &NodeEnum) -> Proven {
         let Some(range) = range else { return Ok(()) };
         self.relation(range)?;
-        let obstacle = self.context.relation(range).and_then(|relation| table_obstacle(relation));
+        let Some(relation) = self.context.relation(range) else { return Ok(()) };
+        let obstacle = table_obstacle(relation)
+            .or_else(|| target_obstacle(relation, &Effect::of(tree), self.context));
         obstacle.map_or(Ok(()), Err)
     }
 
@@ -434,25 +454,55 @@ pub(super) fn rows_of(
     relation: &Arc<Relation>,
     context: &Context<'_>,
 ) -> RowsWrite {
-    RowsWrite {
-        tables: tables_of(relation, context),
-        returned: returned(tree, relation),
-        cursor: None,
-    }
+    let is_table = relation.kind == RelationKind::Table;
+    let effect = if is_table { Effect::of(tree) } else { Effect::any() };
+    let (rows, is_left_to_nodes) = rows_and_reached(tables_of(relation, context), &effect, context);
+    let returned = if is_left_to_nodes { returned(tree, relation) } else { None };
+    RowsWrite { returned, ..rows }
 }
 
 /// The same for a statement that writes several tables, or none that it returns the rows of.
 pub(super) fn rows_of_tables<'t>(
     relations: impl Iterator<Item = &'t Arc<Relation>>,
+    effect: &Effect,
     context: &Context<'_>,
 ) -> RowsWrite {
     let mut tables: Vec<Arc<Relation>> = Vec::new();
-    for table in relations.flat_map(|relation| tables_of(relation, context)) {
+    relations.for_each(|relation| add_all(&mut tables, tables_of(relation, context)));
+    rows_and_reached(tables, effect, context).0
+}
+
+/// What travels if nothing is returned, and whether each node may follow foreign keys for itself.
+fn rows_and_reached(
+    tables: Vec<Arc<Relation>>,
+    effect: &Effect,
+    context: &Context<'_>,
+) -> (RowsWrite, bool) {
+    let mut rows = RowsWrite {
+        tables: Vec::new(),
+        reached: Vec::new(),
+        is_referred_to: false,
+        returned: None,
+        cursor: None,
+    };
+    let mut is_left_to_nodes = true;
+    for table in &tables {
+        let found = actions::of(table, effect, context);
+        is_left_to_nodes &= found.by_action.is_none();
+        rows.is_referred_to |= found.is_referred_to;
+        add_all(&mut rows.reached, found.reached);
+    }
+    rows.reached.retain(|table| !tables.iter().any(|known| known.oid == table.oid));
+    rows.tables = tables;
+    (rows, is_left_to_nodes)
+}
+
+fn add_all(tables: &mut Vec<Arc<Relation>>, more: Vec<Arc<Relation>>) {
+    for table in more {
         if !tables.iter().any(|known| known.oid == table.oid && known.name == table.name) {
             tables.push(table);
         }
     }
-    RowsWrite { tables, returned: None, cursor: None }
 }
 
 /// The replicated tables that are written when `relation` is: itself, or what a view reads.

@@ -289,7 +289,7 @@ fn culprit(relation: &Arc<Relation>, fired: u8, context: &Context<'_>) -> String
             return format!("\"{}\"", object.name);
         }
     }
-    match code.written_with(relation.oid).first() {
+    match code.written_with(relation.oid).iter().find(|other| other.by & fired != 0) {
         Some(other) => format!("code of \"{}\", which is written with it", other.name),
         None => "code of its columns' types".to_owned(),
     }

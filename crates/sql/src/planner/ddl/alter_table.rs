@@ -34,9 +34,10 @@ pub(super) fn plan(alter: &AlterTableStmt, context: &Context<'_>) -> Result<Plan
             _ => false,
         };
     }
-    let rows = relation
-        .filter(|_| differs)
-        .map(|relation| replicas::rows_of_tables([relation].into_iter(), context));
+    let rows = relation.filter(|_| differs).map(|relation| {
+        let effect = replicas::Effect::inserted();
+        replicas::rows_of_tables([relation].into_iter(), &effect, context)
+    });
     let ddl = Ddl { creates: None, may_drop: false, touches_sequences, rows, ..Ddl::default() };
     Ok(everywhere(ddl))
 }

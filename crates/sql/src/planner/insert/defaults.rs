@@ -113,7 +113,7 @@ pub(super) fn add_calls(node: &Node, context: &Context<'_>, calls: &mut Function
 }
 
 /// Whether an expression provably has the same value on every node, whenever it is evaluated.
-pub(super) fn is_fixed(expression: &Node, context: &Context<'_>) -> bool {
+pub(in crate::planner) fn is_fixed(expression: &Node, context: &Context<'_>) -> bool {
     replicas::expression_obstacle(expression, context).is_none()
 }
 

@@ -127,13 +127,6 @@ fn travelling(value: &str, of: &Column) -> String {
 /// The column's default, cast to its type.
 fn default(inserting: &Inserting<'_>, index: usize) -> Result<Node, Refusal> {
     let of = column(inserting, index);
-    if of.domain && of.default.is_none() {
-        return Err(Refusal::unsupported(
-            format!("DEFAULT for column \"{}\" is not supported here", of.name),
-            "The default may come from its domain, which the gateway does not look into.",
-            "Leave the column out of the INSERT, or write its value.",
-        ));
-    }
     cast(read_expression(&inserting.evaluation.default_sql(index))?, of)
 }
 
@@ -157,12 +150,12 @@ fn from_values(
         let given = !all_default && takes_value(column(inserting, index), inserting.insert)?;
         if given {
             outputs.push((index, Some(position)));
-        } else if inserting.evaluation.once_for_several_nodes(index) {
+        } else if inserting.is_computed(index) {
             outputs.push((index, None));
         }
         // Else its node fills it in, as if it had been left out.
     }
-    outputs.extend(inserting.omitted_for_several_nodes().map(|index| (index, None)));
+    outputs.extend(inserting.omitted_in_rows().map(|index| (index, None)));
     if outputs.is_empty() {
         let first = inserting.relation.columns.iter().position(|column| !column.generated);
         outputs.extend(first.map(|index| (index, None)));
@@ -194,15 +187,18 @@ fn from_query(inserting: &Inserting<'_>) -> Result<(Vec<usize>, SelectStmt), Ref
     };
     let mut columns = Vec::new();
     let mut outputs = Vec::new();
-    let mut omitted: BTreeSet<usize> = inserting.omitted_for_several_nodes().collect();
+    let mut omitted: BTreeSet<usize> = inserting.omitted_in_rows().collect();
     for (position, index) in inserting.target.columns.iter().copied().enumerate() {
         if takes_value(column(inserting, index), inserting.insert)? {
             columns.push(index);
             let of = column(inserting, index);
             outputs.push(travelling(&format!("s.c{}", position + 1), of));
-        } else if inserting.evaluation.once_for_several_nodes(index) {
+        } else if inserting.is_computed(index) {
             omitted.insert(index);
         }
+    }
+    if columns.is_empty() && omitted.is_empty() {
+        omitted.extend(inserting.relation.columns.iter().position(|column| !column.generated));
     }
     for index in omitted {
         columns.push(index);
@@ -211,7 +207,11 @@ fn from_query(inserting: &Inserting<'_>) -> Result<(Vec<usize>, SelectStmt), Ref
     }
     let names: Vec<String> =
         (1..=inserting.target.columns.len()).map(|position| format!("c{position}")).collect();
-    let text = format!("SELECT {} FROM (SELECT 1) AS s ({})", outputs.join(", "), names.join(", "));
+    let names = match names.is_empty() {
+        true => String::new(),
+        false => format!("({})", names.join(", ")),
+    };
+    let text = format!("SELECT {} FROM (SELECT 1) AS s {names}", outputs.join(", "));
     let wrapper = crate::statement::parse(&text)?.pop().map(|statement| statement.tree);
     let Some(NodeEnum::SelectStmt(mut wrapper)) = wrapper else {
         return Err(Refusal::postgres("XX000", "the source of an INSERT could not be wrapped"));
