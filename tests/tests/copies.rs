@@ -492,32 +492,40 @@ fn copies_stay_equal_under_what_only_seems_fixed() -> Result<()> {
         "CREATE TYPE mood AS ENUM ('sad', 'fine');
 CREATE DOMAIN moment AS timestamptz;
 CREATE DOMAIN thing AS regclass;
-CREATE TABLE said (id int PRIMARY KEY, t text, at timestamptz, d date, m mood, h bigint)
-    DISTRIBUTE BY REPLICATED;
-INSERT INTO said SELECT n, 'now', NULL, NULL, 'fine', 0 FROM generate_series(1, 12) n;",
+",
     )?;
-    for sql in [
+    let statements = [
         "UPDATE said SET at = t::timestamptz WHERE id = 1",
-        "UPDATE said SET at = CAST('n' || 'ow' AS timestamptz) WHERE id = 2",
-        "UPDATE said SET at = t::moment WHERE id = 3",
-        "UPDATE said SET at = 'now'::moment WHERE id = 4",
-        "UPDATE said SET h = hashenum(m) WHERE id = 5",
-        "UPDATE said SET h = hashenumextended(m, 1) WHERE id = 6",
-        "UPDATE said SET h = hash_array(ARRAY[m]) WHERE id = 7",
-        "UPDATE said SET h = hash_record(ROW(m, 1)) WHERE id = 8",
-        "UPDATE said SET h = 'said'::thing::oid::bigint WHERE id = 9",
-        "UPDATE said SET h = 'said'::regclass::oid::bigint WHERE id = 10",
-        "UPDATE said SET h = 'mood'::regtype::oid::bigint WHERE id = 11",
+        "UPDATE said SET at = CAST('n' || 'ow' AS timestamptz) WHERE id = 1",
+        "UPDATE said SET at = t::moment WHERE id = 1",
+        "UPDATE said SET at = 'now'::moment WHERE id = 1",
+        "UPDATE said SET h = hashenum(m) WHERE id = 1",
+        "UPDATE said SET h = hashenumextended(m, 1) WHERE id = 1",
+        "UPDATE said SET h = hash_array(ARRAY[m]) WHERE id = 1",
+        "UPDATE said SET h = hash_record(ROW(m, 1)) WHERE id = 1",
+        "UPDATE said SET h = 'said'::thing::oid::bigint WHERE id = 1",
+        "UPDATE said SET h = 'said'::regclass::oid::bigint WHERE id = 1",
+        "UPDATE said SET h = 'mood'::regtype::oid::bigint WHERE id = 1",
         "INSERT INTO said (id, at) VALUES (20, ('no' || 'w')::timestamptz)",
         "INSERT INTO said (id, at) VALUES (21, 'now') ON CONFLICT (id) DO UPDATE SET at = said.t::moment",
         "INSERT INTO said (id, t) VALUES (1, 'now') ON CONFLICT (id) DO UPDATE SET at = said.t::moment",
-        "INSERT INTO said (id, h) SELECT id + 30, hashenum(m) FROM said WHERE id < 4",
-    ] {
+        "INSERT INTO said (id, h) SELECT id + 30, hashenum(m) FROM said",
+    ];
+    let mut parted = Vec::new();
+    for sql in statements {
+        client.query(
+            "DROP TABLE IF EXISTS said;
+CREATE TABLE said (id int PRIMARY KEY, t text, at timestamptz, d date, m mood, h bigint)
+    DISTRIBUTE BY REPLICATED;
+INSERT INTO said SELECT n, 'now', NULL, NULL, 'fine', 0 FROM generate_series(1, 3) n;",
+        )?;
         let answer = client.simple(sql, b"")?;
         ensure!(answer.error().is_none(), "{sql}: {answer}");
-        let differing = differing_copies(&nodes)?;
-        ensure!(differing.is_empty(), "{sql}\n{}", differing.join("\n"));
+        if !differing_copies(&nodes)?.is_empty() {
+            parted.push(sql);
+        }
     }
+    ensure!(parted.is_empty(), "{}", parted.join("\n"));
     Ok(())
 }
 
@@ -576,6 +584,69 @@ CREATE FUNCTION more() RETURNS trigger LANGUAGE plpgsql AS
             client.query(undo)?;
         }
     }
+    Ok(())
+}
+
+/// Code of which nothing is known runs on node 1, and what it leaves in the written table travels.
+#[test]
+fn copies_stay_equal_under_unseen_code() -> Result<()> {
+    let cluster = TestCluster::start(3)?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    client.query(
+        "CREATE TABLE r (id int PRIMARY KEY, v int) DISTRIBUTE BY REPLICATED;
+CREATE TABLE \"R 2\" (id int PRIMARY KEY, v int, up int REFERENCES r ON DELETE CASCADE) DISTRIBUTE BY REPLICATED;
+CREATE TABLE other (id int PRIMARY KEY, v int) DISTRIBUTE BY REPLICATED;
+CREATE TABLE h (id int PRIMARY KEY, v int) DISTRIBUTE BY HASH (id);
+CREATE TABLE l (id int PRIMARY KEY, v int) DISTRIBUTE BY HOME;
+CREATE FUNCTION f(int) RETURNS int LANGUAGE plpgsql AS
+    $$DECLARE n int; BEGIN EXECUTE 'SELECT $1 + (random() * 1000)::int' INTO n USING $1; RETURN n; END$$;
+CREATE FUNCTION own(int) RETURNS int LANGUAGE plpgsql AS
+    $$BEGIN EXECUTE format('INSERT INTO r VALUES (%s, (random() * 1000)::int) ON CONFLICT DO NOTHING', $1 + 1000); RETURN 1; END$$;
+CREATE FUNCTION catches(int) RETURNS int LANGUAGE plpgsql AS
+    $$BEGIN EXECUTE 'UPDATE other SET v = 1'; RAISE division_by_zero; EXCEPTION WHEN division_by_zero THEN RETURN 7; END$$;
+CREATE FUNCTION writes(int) RETURNS int LANGUAGE plpgsql AS
+    $$BEGIN EXECUTE 'INSERT INTO other VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET v = 0'; RETURN 1; END$$;
+CREATE FUNCTION reads(int) RETURNS int LANGUAGE plpgsql AS
+    $$DECLARE n int; BEGIN EXECUTE 'SELECT count(*) FROM h' INTO n; RETURN n; END$$;
+CREATE FUNCTION home(int) RETURNS int LANGUAGE plpgsql AS
+    $$DECLARE n int; BEGIN INSERT INTO l VALUES ($1, 1) ON CONFLICT (id) DO UPDATE SET v = l.v + 1 RETURNING v INTO n; RETURN n; END$$;
+INSERT INTO r SELECT n, n FROM generate_series(1, 30) n;
+INSERT INTO \"R 2\" SELECT n, n, n FROM generate_series(1, 30) n;
+INSERT INTO other VALUES (1, 5);
+INSERT INTO h SELECT n, n FROM generate_series(1, 30) n",
+    )?;
+    let statements = [
+        "UPDATE {t} SET v = {f}(v) WHERE id < 4",
+        "UPDATE {t} SET v = 0 WHERE {f}(id) > 3",
+        "DELETE FROM {t} WHERE id = 5 AND {f}(id) IS NOT NULL",
+        "INSERT INTO {t} (id, v) VALUES (40, {f}(1))",
+        "INSERT INTO {t} (id, v) SELECT 50 + id, {f}(id) FROM other",
+        "INSERT INTO {t} (id, v) VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET v = {f}(2)",
+        "UPDATE {t} SET v = 1 WHERE id = 2 RETURNING {f}(id)",
+        "MERGE INTO {t} USING other o ON o.id = {t}.id WHEN MATCHED THEN UPDATE SET v = {f}(3)",
+        "WITH w AS (UPDATE {t} SET v = {f}(4) WHERE id = 6 RETURNING *) SELECT count(*) FROM w",
+    ];
+    for table in ["r", "\"R 2\""] {
+        for function in ["f", "own", "catches", "writes", "reads", "home"] {
+            client.query(&format!("DELETE FROM {table} WHERE id >= 40"))?;
+            for sql in statements {
+                let sql = sql.replace("{t}", table).replace("{f}", function);
+                let answer = client.simple(&sql, b"")?;
+                let must_be_done = matches!(function, "f" | "home") && !sql.starts_with("INSERT");
+                let must_be_refused =
+                    matches!(function, "writes" | "reads") && !sql.contains("id = 5");
+                let error = answer.error().map(|error| error.sqlstate().to_owned());
+                match error.as_deref() {
+                    None => ensure!(!must_be_refused, "{sql}: done"),
+                    Some("0A000") => ensure!(!must_be_done, "{sql}: {answer}"),
+                    Some(_) => ensure!(false, "{sql}: {answer}"),
+                }
+                let differing = differing_copies(&cluster.nodes())?;
+                ensure!(differing.is_empty(), "{sql}\n{}", differing.join("\n"));
+            }
+        }
+    }
+    ensure!(client.value("SELECT v FROM other")? == "5");
     Ok(())
 }
 

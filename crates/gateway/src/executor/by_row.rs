@@ -138,6 +138,9 @@ ORDER BY n.nspname, c.relname",
         call: &Call,
     ) -> Result<Done, Failure> {
         let text = format!("{text}{}", returned.returning);
+        // Code that is not proven is not here: what is written, the statement itself writes.
+        let written = (relation.schema.clone(), relation.name.clone());
+        self.mark_travelling(std::iter::once(written)).await?;
         let (answer, rows) = self.run_and_take(&text, call).await?;
         if !rows.is_empty() {
             let of = RowsOf {
@@ -166,6 +169,7 @@ ORDER BY n.nspname, c.relname",
             .collect();
         self.lock_at_home(&locks).await?;
         self.wait_for_visible(NodeId::HOME).await?;
+        self.mark_travelling(tables.iter().cloned()).await?;
         let link = self.enlist(NodeId::HOME, Access::Write).await?;
         call.put(link, text);
         link.connection().flush().await?;

@@ -11,7 +11,7 @@
 
 use std::collections::BTreeSet;
 
-use tutti_sql::catalog::{NodeId, quote_literal};
+use tutti_sql::catalog::{NodeId, quote_identifier, quote_literal};
 use tutti_sql::closure::Declaration;
 use tutti_sql::plan::{Access, Ddl, DdlScope, Plan, Planned, Unseen};
 use tutti_wire::error_fields::ErrorFields;
@@ -38,6 +38,9 @@ pub(crate) struct Accounting {
     marked: bool,
     /// The statement itself changes the schema.
     changes_schema: bool,
+    /// Replicated tables whose rows other nodes get behind the statement, whoever has written them:
+    /// schema and name.
+    travelling: Vec<(String, String)>,
 }
 
 impl Session {
@@ -80,6 +83,7 @@ impl Session {
             names,
             marked: false,
             changes_schema: matches!(plan, Plan::TemporaryDdl { .. } | Plan::Ddl(_)),
+            travelling: Vec::new(),
         });
     }
 
@@ -141,6 +145,17 @@ impl Session {
         ))
     }
 
+    /// The same where the rows of these replicated tables travel behind the statement.
+    pub(super) async fn mark_travelling(
+        &mut self,
+        tables: impl Iterator<Item = (String, String)>,
+    ) -> Result<(), Failure> {
+        if let Some(accounting) = &mut self.accounting {
+            accounting.travelling = tables.collect();
+        }
+        self.mark(NodeId::HOME).await
+    }
+
     async fn settle_accounts(&mut self, accounting: &Accounting) -> Result<(), Failure> {
         let sql = format!(
             "SELECT what, name, value FROM tutti.touched({}, {}, {})",
@@ -157,6 +172,7 @@ impl Session {
             let text = |column| rows.and_then(|rows| rows.text(row, column));
             let (what, name, value) = (text(0), text(1).unwrap_or_default(), text(2));
             match what {
+                Some("writes") if value == Some("replicated") && accounting.travels(name) => (),
                 Some(did @ ("reads" | "writes")) => {
                     return Err(accounting.refusal(did, name, value.unwrap_or_default()));
                 }
@@ -288,6 +304,16 @@ impl Session {
 }
 
 impl Accounting {
+    /// Whether a table, as a node writes its name, is one whose rows travel. A name may be quoted.
+    fn travels(&self, name: &str) -> bool {
+        self.travelling.iter().any(|(schema, table)| {
+            [schema.clone(), quote_identifier(schema)].iter().any(|schema| {
+                let rest = name.strip_prefix(&**schema).and_then(|rest| rest.strip_prefix('.'));
+                rest.is_some_and(|rest| rest == table || rest == quote_identifier(table))
+            })
+        })
+    }
+
     fn names(&self) -> &str {
         self.names.as_deref().unwrap_or("NULL")
     }

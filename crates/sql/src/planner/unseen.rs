@@ -16,7 +16,8 @@ use super::{Context, walk};
 use crate::catalog::{Catalog, NameScope, Placement, Relation, RelationKind};
 use crate::closure::{Reach, Reason, Search, Writing, events};
 use crate::plan::{
-    Collect, CopyToPlan, DdlScope, Gather, InsertSource, NodeChoice, Plan, Planned, RunOn, Unseen,
+    Collect, CopyToPlan, DdlScope, Gather, InsertSource, NodeChoice, Plan, Planned, RowsWrite,
+    RunOn, Unseen,
 };
 use crate::refusal::Refusal;
 use crate::statement::Statement;
@@ -466,6 +467,16 @@ fn account_for(planned: &mut Planned, unseen: &Unseen) -> bool {
         | Plan::Cursor { .. } => (),
         Plan::Ddl(ddl) if ddl.scope == DdlScope::Home => (),
         Plan::Gather(gather) if is_home(&gather.run_on) => (),
+        // Whatever it does to the tables that travel, it is their rows behind it that do.
+        Plan::Rows(rows) if rows.cursor.is_none() => {
+            if unseen.reason.is_some() {
+                rows.returned = None;
+            }
+        }
+        Plan::Replicas { rows, .. } if unseen.reason.is_some() => {
+            let rows = RowsWrite { returned: None, ..rows.clone() };
+            planned.plan = Plan::Rows(rows);
+        }
         Plan::CopyTo(copy) => match &copy.plan {
             CopyToPlan::One(NodeChoice::Home) => (),
             CopyToPlan::Gather(gather) if is_home(&gather.run_on) => (),
