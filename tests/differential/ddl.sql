@@ -77,6 +77,16 @@ SELECT count(*) FROM made3;
 CREATE TABLE IF NOT EXISTS made3 AS SELECT 1;
 SELECT a, b INTO made4 FROM u;
 SELECT * FROM made4;
+BEGIN;
+CREATE TABLE made5 AS SELECT a, b FROM u;
+CREATE TABLE made6 AS SELECT n FROM generate_series(1, 3) n;
+SELECT a INTO made7 FROM u WHERE a > 5;
+-- bind: 5
+CREATE TABLE made8 AS SELECT a FROM u WHERE a < $1;
+COMMIT;
+-- bind: 5
+CREATE TABLE made9 AS SELECT a FROM u WHERE a < $1;
+SELECT (SELECT count(*) FROM made5), (SELECT count(*) FROM made8), (SELECT count(*) FROM made9);
 CREATE TABLE p (id int PRIMARY KEY, name text);
 CREATE TABLE c (pid int REFERENCES p (id), n int, PRIMARY KEY (pid, n));
 INSERT INTO p VALUES (1, 'one'), (2, 'two'), (3, 'three');

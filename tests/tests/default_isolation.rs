@@ -2,12 +2,14 @@
 //! holds over several nodes as on one PostgreSQL.
 //!
 //! Owns: levels that come from outside the session; those that it sets itself are in
-//! `tests/anomalies/set_transaction.txt`.
+//! `tests/anomalies/set_transaction.txt`. And that whatever statement makes a transaction one over
+//! several nodes does so at every level.
 
 use anyhow::{Context, Result, ensure};
 use tokio::runtime::Runtime;
 use tokio_postgres::{Config, NoTls, SimpleQueryMessage};
-use tutti_tests::client::{Client, Endpoint};
+use tutti_tests::answer::Answer;
+use tutti_tests::client::{Client, Endpoint, Flight, Request};
 use tutti_tests::gateway::TestCluster;
 use tutti_tests::interleaving::script::Level;
 use tutti_tests::servers;
@@ -108,5 +110,132 @@ fn roles_and_startup_options_give_the_level_on_all_nodes() -> Result<()> {
         ensure!(rows > 0 && rows < ROWS, "a node has {rows} rows of {ROWS}");
     }
     assert_eq!(expected, found);
+    cluster.stop_gateway()
+}
+
+/// Kinds of statements, on the table `{t}` of 40 rows.
+const KINDS: [&str; 22] = [
+    "SELECT id, v FROM {t}",
+    "SELECT v, count(*) FROM {t} GROUP BY v",
+    "SELECT id FROM {t} WHERE v = 1 FOR UPDATE",
+    "SELECT count(*) FROM {t} JOIN l ON l.v = {t}.v",
+    "INSERT INTO {t} VALUES (101, 1), (102, 2), (103, 3), (104, 4), (105, 5)",
+    "INSERT INTO {t} VALUES (101, 1), (102, 2), (103, 3), (104, 4), (105, 5) RETURNING id, v",
+    "INSERT INTO {t} SELECT id + 100, v FROM {t}",
+    "INSERT INTO {t} SELECT id + 100, v FROM {t} RETURNING id",
+    "INSERT INTO {t} SELECT id + 100, 0 FROM l RETURNING *",
+    "INSERT INTO l SELECT id + 100, v FROM {t}",
+    "INSERT INTO {t} VALUES (101, adds(1)), (102, adds(2)), (103, adds(3)) RETURNING v",
+    "INSERT INTO {t} (v) VALUES (1), (2), (3), (4)",
+    "UPDATE {t} SET v = v + 1",
+    "UPDATE {t} SET v = v + 1 RETURNING id, v",
+    "UPDATE {t} SET v = l.v FROM l WHERE l.id = {t}.id",
+    "UPDATE {t} SET id = id + 100",
+    "DELETE FROM {t} WHERE v = 1 RETURNING id",
+    "COPY {t} FROM STDIN",
+    "COPY {t} TO STDOUT",
+    "TRUNCATE {t}",
+    "CREATE TABLE made AS SELECT id, v FROM {t}",
+    "DECLARE c CURSOR FOR SELECT id FROM {t}",
+];
+
+const PLACES: [(&str, &str); 4] = [
+    ("h", " DISTRIBUTE BY HASH (id)"),
+    ("rr", " DISTRIBUTE BY ROUND ROBIN"),
+    ("r", " DISTRIBUTE BY REPLICATED"),
+    ("l", " DISTRIBUTE BY HOME"),
+];
+
+/// What the transaction has done before.
+const BEFORE: [&str; 3] = ["", "SELECT v FROM {t} WHERE id = 1", "UPDATE l SET v = v + 1"];
+
+/// Rows in no order, the tag or the SQLSTATE.
+fn shown(answer: &Answer) -> String {
+    match answer.error() {
+        Some(error) => error.sqlstate().to_owned(),
+        None => {
+            let mut rows: Vec<String> =
+                answer.texts().iter().map(|row| format!("{row:?}")).collect();
+            rows.sort_unstable();
+            format!("{rows:?}")
+        }
+    }
+}
+
+fn in_transaction(
+    client: &mut Client,
+    begin: &str,
+    before: &str,
+    statement: &str,
+    is_extended: bool,
+) -> Result<Vec<String>> {
+    let data = b"201\t1\n202\t2\n203\t3\n204\t4\n";
+    let mut seen = Vec::new();
+    for sql in [begin, before].iter().filter(|sql| !sql.is_empty()) {
+        seen.push(shown(&client.simple(sql, b"")?));
+    }
+    let answer = match is_extended {
+        true => {
+            let request = Request { sql: statement, types: &[], arguments: &[], row_limit: 0 };
+            client.extended(&request, Flight::TwoFlights, data)?
+        }
+        false => client.simple(statement, data)?,
+    };
+    seen.push(shown(&answer));
+    for sql in ["SELECT count(*), sum(v) FROM l", "ROLLBACK"] {
+        seen.push(shown(&client.simple(sql, b"")?));
+    }
+    Ok(seen)
+}
+
+#[test]
+fn whatever_statement_makes_a_transaction_one_over_several_nodes_does_so_at_every_level()
+-> Result<()> {
+    let plain = servers::start(1)?;
+    let mut cluster = TestCluster::start(3)?;
+    let mut expected = Client::connect(&servers::endpoint(&plain, 0))?;
+    let mut subject = Client::connect(&cluster.endpoint())?;
+    for (name, placed) in PLACES {
+        for (client, placed) in [(&mut expected, ""), (&mut subject, placed)] {
+            // Rows that are dealt out cannot be unique.
+            let key = if name == "rr" { "" } else { " PRIMARY KEY" };
+            client.query(&format!("CREATE TABLE {name} (id serial{key}, v int){placed}"))?;
+            client.query(&format!(
+                "INSERT INTO {name} SELECT g, g % 4 FROM generate_series(1, 40) g"
+            ))?;
+        }
+    }
+    for client in [&mut expected, &mut subject] {
+        client.query(
+            "CREATE FUNCTION adds(x int) RETURNS int LANGUAGE plpgsql AS \
+             'BEGIN RETURN x + 1; END'",
+        )?;
+    }
+    let (mut answered, mut refused) = (0, 0);
+    for level in Level::ALL {
+        for kind in KINDS {
+            for (name, _) in PLACES {
+                for (number, before) in BEFORE.iter().enumerate() {
+                    let begin = format!("BEGIN ISOLATION LEVEL {}", level.name());
+                    let (statement, before) =
+                        (kind.replace("{t}", name), before.replace("{t}", name));
+                    let is_extended = number % 2 == 1;
+                    let run = |client: &mut Client| {
+                        in_transaction(client, &begin, &before, &statement, is_extended)
+                    };
+                    let about = || format!("{begin}; {before}; {statement}");
+                    let found = run(&mut subject).with_context(about)?;
+                    if found.iter().any(|seen| seen == "0A000") {
+                        refused += 1;
+                        continue;
+                    }
+                    answered += 1;
+                    let should = run(&mut expected).with_context(about)?;
+                    ensure!(found == should, "{}: {found:?} instead of {should:?}", about());
+                }
+            }
+        }
+    }
+    ensure!(4 * refused < answered, "{answered} answered, {refused} refused");
     cluster.stop_gateway()
 }

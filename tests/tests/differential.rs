@@ -57,5 +57,5 @@ fn a_cluster_of_three_nodes_answers_like_postgresql() -> Result<()> {
 
 #[test]
 fn tables_at_home_beside_others_answer_like_postgresql() -> Result<()> {
-    compare_with(3, &[Protocol::Simple], Others::HaveWhatIsSpread)
+    compare_with(3, &[Protocol::Simple, Protocol::Extended], Others::HaveWhatIsSpread)
 }

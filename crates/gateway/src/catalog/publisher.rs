@@ -284,6 +284,11 @@ impl Publisher {
         self.published.load(Ordering::SeqCst) < self.changed.load(Ordering::SeqCst)
     }
 
+    /// How many changes were committed, read or not.
+    pub fn changes(&self) -> u64 {
+        self.changed.load(Ordering::SeqCst)
+    }
+
     /// Reads such changes once there have been no more for a while.
     pub fn catch_up_at_leisure(&self) {
         let changed_at = *self.changed_at.lock().unwrap_or_else(PoisonError::into_inner);

@@ -139,8 +139,10 @@ impl Session {
     }
 
     async fn open_copies(&mut self, copy: &mut CopyIn<'_>) -> Result<(), Failure> {
-        for node in self.catalog.nodes.clone() {
-            let link = self.enlist(node, Access::Write).await?;
+        let nodes = self.catalog.nodes.clone();
+        self.enlist_all(&nodes, Access::Write).await?;
+        for node in nodes {
+            let link = self.links.get_mut(&node).expect("enlisted");
             open_copy(link, &copy.plan.statement).await?;
             copy.open.push(node);
             if let Some(header) = &copy.header {

@@ -27,12 +27,14 @@ impl Session {
                 .is_some(),
             _ => false,
         };
-        let created = self.ddl(ddl, create).await?;
+        let created = self.ddl(ddl, create, &internal(call)).await?;
         let (Some(insert), false) = (insert, existed) else { return Ok(created) };
         let mut statements = statement::parse(insert)?;
         let Some(statement) = statements.pop() else { return Ok(created) };
         let planned = self.plan(&statement)?;
+        self.is_part = true;
         let filled = Box::pin(self.execute(&planned, &statement.text, &internal(call))).await;
+        self.is_part = false;
         let filled = filled.map_err(Failure::without_position)?;
         Ok(match filled {
             Done::Tag(tag) => Done::Tag(tag.replace("INSERT 0", "SELECT")),

@@ -22,42 +22,47 @@ use crate::node::NodeError;
 use crate::session::{Session, changes_what_sessions_begin_with};
 
 impl Session {
-    /// DDL takes no parameters, so it runs by the simple protocol whatever the client used.
-    pub(super) async fn ddl(&mut self, ddl: &Ddl, text: &str) -> Result<Done, Failure> {
-        let done = self.change_schema(ddl, text).await?;
+    /// `call`: the parameters of the query that a table is made of. All else has none, and runs by the
+    /// simple protocol whatever the client used.
+    pub(super) async fn ddl(
+        &mut self,
+        ddl: &Ddl,
+        text: &str,
+        call: &Call,
+    ) -> Result<Done, Failure> {
+        let done = self.change_schema(ddl, text, call).await?;
         if let Some(rows) = &ddl.rows {
             self.copy_tables_of(rows).await?;
         }
         Ok(done)
     }
 
-    async fn change_schema(&mut self, ddl: &Ddl, text: &str) -> Result<Done, Failure> {
+    async fn change_schema(&mut self, ddl: &Ddl, text: &str, call: &Call) -> Result<Done, Failure> {
         self.need_transaction();
         if self.catalog.is_solo() && ddl.scope != DdlScope::AllNodes {
             // What was made meanwhile is known to nobody yet.
             self.reload_own_catalog().await?;
         }
         match &ddl.scope {
-            DdlScope::AllNodes => self.ddl_on_all_nodes(ddl, text).await,
+            DdlScope::AllNodes => self.ddl_on_all_nodes(ddl, text, call).await,
             DdlScope::Home => {
-                let answer =
-                    self.forward(NodeId::HOME, Access::Write, text, &Call::Simple, false).await?;
+                let answer = self.forward(NodeId::HOME, Access::Write, text, call, false).await?;
                 // Before the gateway's own look at the schema locks tables.
                 self.finish_accounting(Ok(())).await?;
                 self.after_ddl(ddl, &[]).await?;
                 Ok(Done::Tag(answer.tag))
             }
-            DdlScope::Shared { .. } => self.shared_ddl(ddl, text).await,
+            DdlScope::Shared { .. } => self.shared_ddl(ddl, text, call).await,
         }
     }
 
     /// Node 1 first; what it then is that others have as well decides what they are told.
-    async fn shared_ddl(&mut self, ddl: &Ddl, text: &str) -> Result<Done, Failure> {
+    async fn shared_ddl(&mut self, ddl: &Ddl, text: &str, call: &Call) -> Result<Done, Failure> {
         let DdlScope::Shared { relations, brings, others: text_of_others } = &ddl.scope else {
             unreachable!("called for these only");
         };
         let text_of_others = text_of_others.as_deref().unwrap_or(text);
-        let answer = self.forward(NodeId::HOME, Access::Write, text, &Call::Simple, false).await?;
+        let answer = self.forward(NodeId::HOME, Access::Write, text, call, false).await?;
         self.transaction.changed_defaults |= changes_what_sessions_begin_with(text);
         let others = self.other_nodes();
         if ddl.creates.is_some() {
@@ -72,7 +77,7 @@ impl Session {
         for node in &others {
             self.rearm_sequences_for(ddl, text, *node).await?;
             match relations.is_empty() {
-                false => self.run_elsewhere(*node, text_of_others).await?,
+                false => self.run_elsewhere(*node, text_of_others, call).await?,
                 true => self.run_where_it_means_something(*node, text_of_others).await?,
             }
         }
@@ -80,8 +85,13 @@ impl Session {
         Ok(Done::Tag(answer.tag))
     }
 
-    async fn run_elsewhere(&mut self, node: NodeId, text: &str) -> Result<(), Failure> {
-        self.internal_rows(node, Access::Write, text, &Call::Simple).await?;
+    async fn run_elsewhere(
+        &mut self,
+        node: NodeId,
+        text: &str,
+        call: &Call,
+    ) -> Result<(), Failure> {
+        self.internal_rows(node, Access::Write, text, call).await?;
         Ok(())
     }
 
@@ -156,14 +166,19 @@ impl Session {
         Ok(())
     }
 
-    async fn ddl_on_all_nodes(&mut self, ddl: &Ddl, text: &str) -> Result<Done, Failure> {
+    async fn ddl_on_all_nodes(
+        &mut self,
+        ddl: &Ddl,
+        text: &str,
+        call: &Call,
+    ) -> Result<Done, Failure> {
         // A refusal can still take the place of the answer, so it is held back.
-        let answer = self.forward(NodeId::HOME, Access::Write, text, &Call::Simple, false).await?;
+        let answer = self.forward(NodeId::HOME, Access::Write, text, call, false).await?;
         let others = self.other_nodes();
         self.transaction.changed_defaults |= changes_what_sessions_begin_with(text);
         for node in &others {
             self.rearm_sequences_for(ddl, text, *node).await?;
-            self.run_elsewhere(*node, text).await?;
+            self.run_elsewhere(*node, text, call).await?;
         }
         self.after_ddl(ddl, &others).await?;
         Ok(Done::Tag(answer.tag))

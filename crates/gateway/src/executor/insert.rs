@@ -16,7 +16,7 @@ use tutti_wire::frame::{frame_len, take_frame};
 
 use super::call::Call;
 use super::gather::fill_template;
-use super::many::Looks;
+use super::many::{Looks, Origin};
 use super::placement::{bucket_of_value, node_of_bucket, node_of_pin};
 use super::relay::{Filter, relay};
 use super::rows::{ArrayLiteral, composite, split_composite};
@@ -106,11 +106,8 @@ impl Session {
             return self.run_texts(&borrowed, Access::Write, Looks::AtNothing, call).await;
         }
         self.need_transaction();
-        for (node, text) in &borrowed {
-            let link = self.enlist(*node, Access::Write).await?;
-            call.put(link, text);
-            link.connection().flush().await?;
-        }
+        let looks = Looks::AtNothing;
+        self.send_to_many(&borrowed, Access::Write, looks, Origin::Client, call).await?;
         let mut answers = Vec::new();
         let mut total = TagTotal::default();
         let mut failure = None;

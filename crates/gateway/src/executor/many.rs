@@ -64,9 +64,8 @@ impl Session {
         origin: Origin,
         call: &Call,
     ) -> Result<(), Failure> {
-        for (node, _) in texts {
-            self.enlist(*node, access).await?;
-        }
+        let nodes: Vec<_> = texts.iter().map(|(node, _)| *node).collect();
+        self.enlist_all(&nodes, access).await?;
         let in_room = looks == Looks::AtRows
             && 1 < texts.len()
             && self.has_snapshot_per_part()

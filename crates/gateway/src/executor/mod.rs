@@ -112,7 +112,7 @@ impl Session {
             Plan::CopyTo(copy) => self.copy_to(copy, text, call).await,
             Plan::Ddl(ddl) => {
                 self.transaction.renames |= ddl::renames(text);
-                self.ddl(ddl, text).await
+                self.ddl(ddl, text, &Call::Simple).await
             }
             Plan::TemporaryDdl { gather } => self.temporary_ddl(gather.as_ref(), text, call).await,
             Plan::CreateTableAs { ddl, create, insert } => {
@@ -177,7 +177,8 @@ impl Session {
     ) -> Result<Done, Failure> {
         // The client may hear of the end at once, unless a commit of ours must succeed first.
         let complete = (self.transaction.mode != Mode::Implicit || call.is_extended())
-            && self.accounting.is_none();
+            && self.accounting.is_none()
+            && !self.is_part;
         let answer = self.forward(node, access, text, call, complete).await?;
         Ok(match answer.tag {
             _ if answer.empty => Done::Empty,

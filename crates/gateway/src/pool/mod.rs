@@ -25,7 +25,9 @@ use tutti_sql::plan::Leaves;
 pub use limits::{Full, Permit, PoolConfig};
 pub use shelf::Slot;
 pub use state::SessionState;
-pub use statements::{Known, Lookup, SharedStatements, StatementKey, name_of, put_name_of};
+pub use statements::{
+    Known, Lookup, SchemaVersion, SharedStatements, StatementKey, name_of, put_name_of,
+};
 
 use crate::backends::{Backend, BackendKey};
 use crate::config::Config;

@@ -24,6 +24,10 @@ const SHARED_MAX: NonZeroUsize = NonZeroUsize::new(20_000).expect("it is not zer
 /// Statements that one connection keeps.
 const KNOWN_MAX: NonZeroUsize = NonZeroUsize::new(500).expect("it is not zero");
 
+/// Which schema a statement was looked at with: a version of the catalog, and, where all tables are
+/// node 1's so that plans need not know, how many changes were committed that nobody has read yet.
+pub type SchemaVersion = (u64, u64);
+
 /// What a statement's meaning depends on.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct StatementKey {
@@ -31,8 +35,8 @@ pub struct StatementKey {
     pub text: Arc<str>,
     /// Types that the client gave, as OIDs of node 1.
     pub types: Vec<u32>,
-    /// Version of the catalog.
-    pub version: u64,
+    /// What the schema was.
+    pub version: SchemaVersion,
     /// Where names are looked up.
     pub scope: NameScope,
     /// What was set of the role, as SQL.
@@ -125,6 +129,7 @@ mod tests {
     use super::*;
 
     fn key(text: &str, version: u64, path: &str) -> StatementKey {
+        let version = (version, 0);
         let scope = NameScope { search_path: vec![path.to_owned()], ..NameScope::default() };
         StatementKey {
             text: text.into(),

@@ -140,7 +140,7 @@ impl Session {
         let parsed = statement.statement.as_ref()?;
         // After DDL its columns must be looked at again.
         let is_described_anew =
-            statement.described && statement.described_version != self.catalog.version;
+            statement.described && statement.described_version != self.schema_version();
         let count = statement.types.len().max(usize::from(parsed.parameter_count));
         if is_described_anew
             || !self.is_meant(meaning)

@@ -72,6 +72,19 @@ impl Session {
         Ok(self.links.get_mut(&node).expect("opened above"))
     }
 
+    /// Brings several nodes into the transaction before any of them is sent its part of a statement: the
+    /// second may make the transaction one over several nodes, and then the first is asked once more.
+    pub(crate) async fn enlist_all(
+        &mut self,
+        nodes: &[NodeId],
+        access: Access,
+    ) -> Result<(), Failure> {
+        for node in nodes {
+            self.enlist(*node, access).await?;
+        }
+        Ok(())
+    }
+
     /// Writes what brings `node` into the transaction, or into its snapshot.
     fn enter(&mut self, node: NodeId, joins: bool, imports: bool, ticket: bool) {
         let transaction = &mut self.transaction;

@@ -103,6 +103,8 @@ pub struct Session {
     pub(crate) hears_node_1_alone: bool,
     /// What the statement at hand runs on node 1 that the gateway does not see.
     pub(crate) accounting: Option<crate::executor::unseen::Accounting>,
+    /// The statement at hand is a part of the client's, which is not told of its end.
+    pub(crate) is_part: bool,
     /// Whether the statement at hand takes a snapshot; LOCK TABLE and its kin do not.
     pub(crate) takes_snapshot: bool,
     pipeline: extended::Pipeline,
@@ -196,6 +198,7 @@ impl Session {
             listening: false,
             hears_node_1_alone: false,
             accounting: None,
+            is_part: false,
             takes_snapshot: true,
             pipeline: extended::Pipeline::default(),
             next_statement: 0,

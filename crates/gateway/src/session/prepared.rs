@@ -20,6 +20,7 @@ use super::{Mode, Session, StatementId};
 use crate::executor::{Call, Done};
 use crate::failure::Failure;
 use crate::plans::Basis;
+use crate::pool::SchemaVersion;
 
 /// A client's prepared statement, made by Parse or by PREPARE.
 #[derive(Clone, Debug)]
@@ -37,7 +38,7 @@ pub struct PreparedStatement {
     /// `types` and `columns` are what a node said.
     pub described: bool,
     /// Version of the catalog when it did.
-    pub described_version: u64,
+    pub described_version: SchemaVersion,
     /// Result columns as a node described them; `None`: no rows.
     pub columns: Option<Vec<ColumnDescription>>,
     /// Parameter types as SQL spells them, if PREPARE made it or EXECUTE has asked for them.
@@ -62,7 +63,7 @@ impl PreparedStatement {
             types,
             number: None,
             described: false,
-            described_version: 0,
+            described_version: (0, 0),
             columns: None,
             type_names: None,
             prepared_at: SystemTime::now(),
@@ -76,8 +77,8 @@ impl PreparedStatement {
 /// What the meaning of a session's statement depends on beside its text and types.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Meaning {
-    /// Catalog version.
-    pub version: u64,
+    /// What the schema was.
+    pub version: SchemaVersion,
     /// How often the session's name scope had changed.
     pub scope_changes: u64,
     /// What was set of the role, as SQL.
@@ -217,7 +218,7 @@ impl Session {
         let statement = self.shared.plans.parse(text)?.last().cloned();
         let mut prepared = PreparedStatement::parsed(self.next_statement_id(), statement, oids);
         prepared.described = true;
-        prepared.described_version = self.catalog.version;
+        prepared.described_version = self.schema_version();
         prepared.columns = columns;
         prepared.type_names = Some(types.to_vec());
         prepared.from_sql = true;

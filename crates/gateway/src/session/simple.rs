@@ -83,6 +83,10 @@ impl Session {
 
     /// Writes an error. One that ends the session is the last that the client hears.
     pub(super) async fn put_failure(&mut self, error: ErrorFields) -> Result<(), ClientError> {
+        if error.get(b'R') == Some("RevalidateCachedQuery") && self.catalog.is_solo() {
+            // Code has changed the schema and nobody was told: statements have to be parsed anew.
+            self.shared.note_changed();
+        }
         let error = match self.ended_by.take() {
             Some(why) => why,
             None => self.activity.reword(error),

@@ -145,11 +145,12 @@ impl Session {
         let (types, parsed) = (statement.types.clone(), statement.statement.clone());
         let Some(parsed) = parsed else { return Ok(()) };
         let (types, columns) = self.describe_text(&parsed.text, &types).await?;
+        let version = self.schema_version();
         if let Some(statement) = self.statements.get_mut(name) {
             statement.types = types;
             statement.columns = columns;
             statement.described = true;
-            statement.described_version = self.catalog.version;
+            statement.described_version = version;
         }
         Ok(())
     }
@@ -158,7 +159,7 @@ impl Session {
     ///
     /// Errors: 0A000 as PostgreSQL words it, where they have changed.
     pub(super) async fn describe_anew(&mut self, name: &str) -> Result<(), Failure> {
-        let version = self.catalog.version;
+        let version = self.schema_version();
         let statement = self.statement(name)?;
         if !statement.described || statement.described_version == version {
             return Ok(());
@@ -173,7 +174,7 @@ impl Session {
         if statement.id == id && !are_alike(told.as_deref(), statement.columns.as_deref()) {
             if let Some(statement) = self.statements.get_mut(name) {
                 // Whoever tries again hears it again.
-                (statement.columns, statement.described_version) = (told, version - 1);
+                (statement.columns, statement.described_version) = (told, (0, 0));
             }
             // Drivers know it by the routine, and prepare the statement anew.
             let message = "cached plan must not change result type";

@@ -12,7 +12,7 @@ use super::pipeline::{Expect, Undo};
 use super::{PreparedStatement, Session};
 use crate::executor::Call;
 use crate::failure::Failure;
-use crate::pool::{Lookup, StatementKey, name_of};
+use crate::pool::{Lookup, SchemaVersion, StatementKey, name_of};
 use crate::session::planning::Parsed;
 use crate::session::prepared::Meaning;
 
@@ -153,10 +153,26 @@ impl Session {
     /// Whether a statement of this meaning means the same now.
     pub(in crate::session) fn is_meant(&self, known: &Meaning) -> bool {
         let Meaning { version, scope_changes, role, private } = known;
-        *version == self.catalog.version
+        *version == self.schema_version()
             && *scope_changes == self.scope_changes
             && role == self.settings.role()
-            && *private == self.transaction.catalog_changed
+            && *private == self.has_own_schema()
+    }
+
+    /// What the schema is for this session.
+    pub(in crate::session) fn schema_version(&self) -> SchemaVersion {
+        match self.catalog.is_solo() {
+            true => {
+                let own = u64::from(self.has_own_schema());
+                (self.catalog.version, 2 * self.shared.publisher.changes() + own)
+            }
+            false => (self.catalog.version, 0),
+        }
+    }
+
+    /// Whether it has changed the schema, and others do not see it yet.
+    fn has_own_schema(&self) -> bool {
+        self.transaction.catalog_changed || self.leaves.schema
     }
 
     /// The number by which nodes know a named statement, as it is meant now.
@@ -168,10 +184,10 @@ impl Session {
             return Ok(*number);
         }
         let meaning = Meaning {
-            version: self.catalog.version,
+            version: self.schema_version(),
             scope_changes: self.scope_changes,
             role: self.settings.role().to_owned(),
-            private: self.transaction.catalog_changed,
+            private: self.has_own_schema(),
         };
         let parsed = statement.statement.as_ref();
         // What a FETCH gives depends on a cursor of one session, and a server that describes it to

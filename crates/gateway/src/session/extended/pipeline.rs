@@ -300,6 +300,7 @@ impl Session {
         patience: Patience,
     ) -> Result<bool, Failure> {
         let node = self.pipeline.node.expect("answers are expected from a node");
+        let version = self.schema_version();
         let Some(link) = self.links.get_mut(&node) else {
             return Err(Failure::error("08006", format!("connection to node {node} lost")));
         };
@@ -358,7 +359,7 @@ impl Session {
                     if let Some(statement) = self.statements.get_mut(name).filter(|s| s.id == *id) {
                         statement.columns = columns;
                         statement.described = true;
-                        statement.described_version = self.catalog.version;
+                        statement.described_version = version;
                     }
                     return Ok(true);
                 }
