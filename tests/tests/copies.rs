@@ -270,6 +270,17 @@ fn copies_stay_equal_under_copy_and_ddl() -> Result<()> {
     ] {
         copy(&mut client, statement, b"")?;
     }
+    client.query(
+        "CREATE DOMAIN moment AS timestamptz;
+CREATE TABLE timed (id int PRIMARY KEY, t text, at timestamptz, m moment, r tstzrange)
+    DISTRIBUTE BY REPLICATED",
+    )?;
+    copy(&mut client, "COPY timed (id, t, at) FROM STDIN", b"1\tnow\t2020-01-01\n")?;
+    copy(&mut client, "COPY timed (id, t, at) FROM STDIN", b"2\tx\tNow\n3\ty\tn\\ow\n")?;
+    copy(&mut client, "COPY timed (id, at) FROM STDIN CSV", b"5,n\"o\"w\n")?;
+    copy(&mut client, "COPY timed (id, m) FROM STDIN", b"6\tnow\n")?;
+    copy(&mut client, "COPY timed (id, r) FROM STDIN", b"7\t[now,infinity)\n")?;
+    copy(&mut client, "COPY timed (id, m) FROM STDIN", b"8\t\\x6eow\n9\t\\N\n")?;
     // Settings of the session's do not change what travels.
     client.query(
         "SET datestyle = 'SQL, DMY'; SET extra_float_digits = 0; SET intervalstyle = sql_standard",
@@ -494,6 +505,22 @@ CREATE DOMAIN moment AS timestamptz;
 CREATE DOMAIN thing AS regclass;
 ",
     )?;
+    // What says now when it is made is another time on each node.
+    client.query(
+        "CREATE TABLE made (id int PRIMARY KEY, at timestamptz DEFAULT 'now', t timestamp DEFAULT 'now')
+    DISTRIBUTE BY REPLICATED;
+CREATE VIEW moments AS SELECT 'now'::timestamptz AS at;
+INSERT INTO made (id) VALUES (1);
+INSERT INTO made (id, at) VALUES (2, DEFAULT);
+INSERT INTO made (id) SELECT 3;
+UPDATE made SET at = DEFAULT WHERE id = 1;
+MERGE INTO made USING (SELECT 5 AS id) s ON s.id = made.id WHEN NOT MATCHED THEN INSERT (id) VALUES (s.id);
+UPDATE made SET t = (SELECT at FROM moments) WHERE id = 2",
+    )?;
+    let copied = client.simple("COPY made (id) FROM STDIN", b"4\n")?;
+    ensure!(copied.error().is_none(), "{copied}");
+    let differing = differing_copies(&nodes)?;
+    ensure!(differing.is_empty(), "{}", differing.join("\n"));
     let statements = [
         "UPDATE said SET at = t::timestamptz WHERE id = 1",
         "UPDATE said SET at = CAST('n' || 'ow' AS timestamptz) WHERE id = 1",

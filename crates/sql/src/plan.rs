@@ -523,6 +523,11 @@ pub struct CopyFrom {
     /// Columns to append to each row: index in `relation.columns` and the expression to evaluate
     /// once per row on node 1 (defaults that must be drawn once for the cluster).
     pub fill: Vec<(usize, String)>,
+    /// Positions in the data of columns where a text may mean the current time (replicated targets):
+    /// each node reads it for itself.
+    pub timed: Vec<usize>,
+    /// What travels behind the data if it does.
+    pub rows: Option<RowsWrite>,
 }
 
 /// COPY … TO STDOUT.

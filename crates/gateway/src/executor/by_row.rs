@@ -161,13 +161,7 @@ ORDER BY n.nspname, c.relname",
         text: &str,
         call: &Call,
     ) -> Result<Done, Failure> {
-        let mode = LockMode::ShareRowExclusive;
-        let locks: Vec<_> = tables
-            .iter()
-            .cloned()
-            .map(|(schema, table)| TableLock { schema, table, mode })
-            .collect();
-        self.lock_at_home(&locks).await?;
+        self.lock_compared(&tables).await?;
         self.wait_for_visible(NodeId::HOME).await?;
         self.mark_travelling(tables.iter().cloned()).await?;
         let link = self.enlist(NodeId::HOME, Access::Write).await?;
@@ -183,6 +177,26 @@ ORDER BY n.nspname, c.relname",
     pub(super) async fn copy_tables_of(&mut self, rows: &RowsWrite) -> Result<(), Failure> {
         let tables = self.compared_tables(rows).await?;
         self.copy_tables(&tables, rows.is_referred_to).await
+    }
+
+    /// The same where nobody has locked all of them yet.
+    pub(super) async fn lock_and_copy_tables_of(
+        &mut self,
+        rows: &RowsWrite,
+    ) -> Result<(), Failure> {
+        let tables = self.compared_tables(rows).await?;
+        self.lock_compared(&tables).await?;
+        self.copy_tables(&tables, rows.is_referred_to).await
+    }
+
+    async fn lock_compared(&mut self, tables: &[(String, String)]) -> Result<(), Failure> {
+        let mode = LockMode::ShareRowExclusive;
+        let locks: Vec<_> = tables
+            .iter()
+            .cloned()
+            .map(|(schema, table)| TableLock { schema, table, mode })
+            .collect();
+        self.lock_at_home(&locks).await
     }
 
     /// Makes the copies of these tables what node 1 has. Requires: they are locked there, and nothing

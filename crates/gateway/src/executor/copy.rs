@@ -8,6 +8,7 @@ use bytes::{Bytes, BytesMut};
 use tutti_sql::catalog::{NodeId, Placement, Relation};
 use tutti_sql::hash::CannotHash;
 use tutti_sql::plan::{Access, CopyFrom, CopyTo, CopyToPlan, LockMode, TableLock};
+use tutti_sql::planner::names_current_time;
 use tutti_wire::backend::decode_command_complete;
 use tutti_wire::copy::{CopyError, CopyFormat, CopyPiece, RowSplitter};
 use tutti_wire::error_fields::ErrorFields;
@@ -48,7 +49,22 @@ struct CopyIn<'a> {
     open: Vec<NodeId>,
     /// Rows that wait for the values of `plan.fill`.
     waiting: Vec<Bytes>,
+    /// A row has had a text that each node reads as its own time.
+    says_now: bool,
     total: TagTotal,
+}
+
+impl CopyIn<'_> {
+    fn note_times(&mut self, row: &[u8]) {
+        if self.says_now || self.format == CopyFormat::Binary {
+            return;
+        }
+        let says_now = |position: &usize| {
+            let field = self.format.field(row, *position).ok().flatten();
+            field.is_some_and(|text| names_current_time(&String::from_utf8_lossy(&text)))
+        };
+        self.says_now = self.plan.timed.iter().any(says_now);
+    }
 }
 
 /// How the client ended its data.
@@ -82,6 +98,7 @@ impl Session {
             header: None,
             open: Vec::new(),
             waiting: Vec::new(),
+            says_now: false,
             total: TagTotal::default(),
         };
         if plan.fill.is_empty() {
@@ -111,6 +128,9 @@ impl Session {
         };
         // Data that is still on its way after an error is ignored by the session's main loop.
         ended.and(closed)?;
+        if let Some(rows) = plan.rows.as_ref().filter(|_| copy.says_now) {
+            self.lock_and_copy_tables_of(rows).await?;
+        }
         let tag = copy.total.tag();
         let tag = if tag.is_empty() { "COPY 0".to_owned() } else { tag };
         if call.is_extended() {
@@ -215,8 +235,12 @@ impl Session {
                 copy.header = Some(header);
                 Ok(())
             }
-            CopyPiece::Row(row) if copy.plan.fill.is_empty() => self.send_row(copy, &row).await,
+            CopyPiece::Row(row) if copy.plan.fill.is_empty() => {
+                copy.note_times(&row);
+                self.send_row(copy, &row).await
+            }
             CopyPiece::Row(row) => {
+                copy.note_times(&row);
                 copy.waiting.push(row);
                 match copy.waiting.len() < FILL_CHUNK_ROWS {
                     true => Ok(()),

@@ -202,6 +202,14 @@ fn plan_from(
         Placement::RoundRobin => "the rows are spread over the nodes",
         _ => "every node receives all rows",
     };
+    let timed = match relation.placement {
+        Placement::Replicated => timed(&columns, relation),
+        _ => Vec::new(),
+    };
+    let rows = (!timed.is_empty()).then(|| {
+        let effect = replicas::Effect::inserted();
+        replicas::rows_of_tables([relation].into_iter(), &effect, context)
+    });
     let copy_from = CopyFrom {
         relation: relation.clone(),
         statement: text,
@@ -209,6 +217,8 @@ fn plan_from(
         columns,
         key,
         fill,
+        timed,
+        rows,
     };
     Ok(planned(Plan::CopyFrom(copy_from), why))
 }
@@ -247,6 +257,21 @@ fn by_row(
         return Some("a default is evaluated".to_owned());
     }
     None
+}
+
+/// Positions of columns whose values may be read from texts that say `now`: of dates and times, of
+/// what is made of them, and of users' types, which may be.
+fn timed(columns: &[usize], relation: &Relation) -> Vec<usize> {
+    const TIMED: [u32; 19] = [
+        1082, 1083, 1114, 1184, 1266, 1182, 1183, 1115, 1185, 1270, 3908, 3909, 3910, 3911, 3912,
+        3913, 4533, 4534, 4535,
+    ];
+    const FIRST_USER_OID: u32 = 16384;
+    let is_timed = |column: usize| {
+        let of = relation.columns[column].type_oid;
+        FIRST_USER_OID <= of || TIMED.contains(&of)
+    };
+    (0..columns.len()).filter(|position| is_timed(columns[*position])).collect()
 }
 
 /// The columns that the data has, in its order.

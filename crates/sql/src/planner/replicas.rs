@@ -21,7 +21,7 @@ use pg_query::protobuf::{
 };
 
 use super::functions::{is_built_in, name_of};
-use super::insert::defaults::{Evaluation, names_current_time};
+use super::insert::defaults::{Evaluation, has_time_of_making, names_current_time};
 use super::names::string;
 use super::{Context, ddl, walk};
 use crate::catalog::{Placement, Relation, RelationKind, Volatility, quote_identifier};
@@ -322,6 +322,9 @@ impl<'a> Proof<'a> {
                 }
                 let trees = crate::statement::parse(definition)
                     .map_err(|_| format!("the query of view {name} cannot be read"))?;
+                if has_time_of_making(definition) {
+                    return Err(format!("view {name} may have the time when it was made"));
+                }
                 if relation.has_triggers {
                     return Err(format!("a trigger or rule of view {name} may run"));
                 }

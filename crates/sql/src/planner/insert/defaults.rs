@@ -41,7 +41,9 @@ impl<'a> Evaluation<'a> {
                 Placement::Hash { key, .. } => index == key || from_cluster,
                 Placement::RoundRobin => from_cluster,
                 Placement::Replicated => {
-                    from_cluster || default.is_some_and(|default| !is_fixed(&default, context))
+                    from_cluster
+                        || column.default.as_deref().is_some_and(has_time_of_making)
+                        || default.is_some_and(|default| !is_fixed(&default, context))
                 }
                 Placement::Home => false,
             });
@@ -115,6 +117,12 @@ pub(super) fn add_calls(node: &Node, context: &Context<'_>, calls: &mut Function
 /// Whether an expression provably has the same value on every node, whenever it is evaluated.
 pub(in crate::planner) fn is_fixed(expression: &Node, context: &Context<'_>) -> bool {
     replicas::expression_obstacle(expression, context).is_none()
+}
+
+/// Whether an expression, as a node prints it, has a constant of a date or time. Each node has read it
+/// when the object was made, and it may have said `now`.
+pub(in crate::planner) fn has_time_of_making(printed: &str) -> bool {
+    ["::date", "::time"].iter().any(|of| printed.contains(of))
 }
 
 /// Whether an expression's value depends on when it is evaluated, though not on where.

@@ -16,7 +16,7 @@ use pg_query::NodeEnum;
 use pg_query::protobuf::{CmdType, Node};
 
 use super::super::Context;
-use super::super::insert::defaults::{expression, is_fixed};
+use super::super::insert::defaults::{expression, has_time_of_making, is_fixed};
 use super::super::unseen::default_is_opaque;
 use crate::catalog::{Column, Placement, Relation};
 use crate::closure::{Attached, AttachedKind, WrittenWith, events};
@@ -197,6 +197,7 @@ impl Walk<'_> {
     fn is_same(&self, relation: &Relation, column: &Column) -> bool {
         let Some(text) = &column.default else { return true };
         expression(text).is_some_and(|tree| is_fixed(&tree, self.context))
+            && !has_time_of_making(text)
             && !default_is_opaque(relation, &column.name, self.context)
     }
 
