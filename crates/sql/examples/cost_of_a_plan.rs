@@ -29,8 +29,13 @@ const TIMES_PER_ROUND: u32 = 300;
 fn main() {
     let catalog = pgbench();
     let scope = NameScope { search_path: vec!["public".to_owned()], ..NameScope::default() };
-    let context =
-        Context { catalog: &catalog, scope: &scope, collects_replicated: false, opaque: None };
+    let context = Context {
+        catalog: &catalog,
+        scope: &scope,
+        collects_replicated: false,
+        opaque: None,
+        views: None,
+    };
     println!("{:>10} {:>10} {:>10} {:>8}  statement", "parse+plan", "scan", "by shape", "ratio");
     for text in STATEMENTS {
         let mut scanner = Scanner::default();

@@ -174,6 +174,7 @@ impl Session {
             scope: &self.scope,
             collects_replicated: false,
             opaque: None,
+            views: None,
         };
         for relation in planner::relations_of(statement, &context) {
             let before = old.relations.get(&relation.schema).and_then(|of| of.get(&relation.name));
@@ -253,6 +254,7 @@ impl Session {
             scope: &self.scope,
             collects_replicated,
             opaque: None,
+            views: None,
         };
         let known = match planner::plan_shape(statement, text, &shape, planned, &context) {
             Ok(plan) => OfShape::Plan(Arc::new(plan)),
@@ -321,6 +323,7 @@ impl Session {
             scope: &self.scope,
             collects_replicated: self.has_snapshot_per_part(),
             opaque: None,
+            views: None,
         };
         planner::plan(statement, &context)
     }

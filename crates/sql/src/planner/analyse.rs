@@ -514,10 +514,10 @@ impl<'a> Analyser<'a> {
                     let why = || format!("view {} reads the current time", relation.name);
                     self.analysis.time_in_view.get_or_insert_with(why);
                 }
-                self.analysis.functions.merge(contents.functions);
+                self.analysis.functions.merge(contents.functions.clone());
                 // With one node nothing is expanded, for nothing needs to be.
                 let expands = contents.distributed && !self.context.catalog.is_solo();
-                if expands && !contents.apart {
+                if expands && !contents.is_apart(&self.context) {
                     return Err(Refusal::postgres(
                         "XX000",
                         format!("view \"{}\" was not expanded", relation.name),

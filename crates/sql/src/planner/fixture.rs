@@ -220,8 +220,13 @@ pub(super) fn planned(sql: &str, node_count: u16) -> String {
         temporary: vec!["scratch".to_owned()],
         ..NameScope::default()
     };
-    let context =
-        Context { catalog: &catalog, scope: &scope, collects_replicated: false, opaque: None };
+    let context = Context {
+        catalog: &catalog,
+        scope: &scope,
+        collects_replicated: false,
+        opaque: None,
+        views: None,
+    };
     let statements = match crate::statement::parse(sql) {
         Ok(statements) => statements,
         Err(refusal) => return format!("{} {}\n", refusal.sqlstate, refusal.message),

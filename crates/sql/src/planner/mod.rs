@@ -68,6 +68,8 @@ pub struct Context<'a> {
     /// Why nobody can tell what the statement touches, if so: it must run on node 1. Found by
     /// [`plan`].
     pub opaque: Option<&'a Reason>,
+    /// What is known of views already. Given by [`plan`].
+    pub views: Option<&'a views::Known>,
 }
 
 impl<'a> Context<'a> {
@@ -84,7 +86,8 @@ impl<'a> Context<'a> {
 pub fn plan(statement: &Statement, context: &Context<'_>) -> Result<Planned, Refusal> {
     let reach = unseen::of_statement(statement, context);
     let opaque = reach.opaque.as_ref().filter(|_| !context.catalog.is_solo());
-    let context = &Context { opaque, ..*context };
+    let views = views::Known::default();
+    let context = &Context { opaque, views: Some(&views), ..*context };
     let mut planned = choose(statement, context)?;
     unseen::settle(&mut planned, statement, &reach, context)?;
     planned.leaves = leaves::leaves(&statement.tree, &reach, context);

@@ -63,7 +63,7 @@ fn expanded(select: &SelectStmt, context: &Context<'_>) -> Result<Option<NodeEnu
         return Ok(None);
     }
     let mut tree = NodeEnum::SelectStmt(Box::new(select.clone()));
-    Ok(views::expand(&mut tree, Views::None, context)?.then_some(tree))
+    Ok(views::expand(&mut tree, Views::None, context)?.is_any().then_some(tree))
 }
 
 /// The query as it is gathered with the rights of its views: those that each node can answer for its
@@ -71,7 +71,7 @@ fn expanded(select: &SelectStmt, context: &Context<'_>) -> Result<Option<NodeEnu
 fn with_views(select: &SelectStmt, context: &Context<'_>) -> Result<Option<NodeEnum>, Refusal> {
     let Some(all) = expanded(select, context)? else { return Ok(None) };
     let mut tree = NodeEnum::SelectStmt(Box::new(select.clone()));
-    let is_expanded = views::expand(&mut tree, Views::Apart, context)?;
+    let is_expanded = views::expand(&mut tree, Views::Apart, context)?.is_any();
     Ok((!is_expanded || tree != all).then_some(tree))
 }
 

@@ -83,8 +83,13 @@ fn every_text_of_a_plan_is_sql() {
         ..NameScope::default()
     };
     let catalog = shop(3);
-    let context =
-        Context { catalog: &catalog, scope: &scope, collects_replicated: false, opaque: None };
+    let context = Context {
+        catalog: &catalog,
+        scope: &scope,
+        collects_replicated: false,
+        opaque: None,
+        views: None,
+    };
     let (mut planned, mut texts) = (0, 0);
     for sql in statements() {
         for statement in parse(&sql).unwrap_or_else(|refusal| panic!("{sql}: {}", refusal.message))

@@ -168,26 +168,26 @@ fn add_target(range: Option<&RangeVar>, fired: u8, context: &Context<'_>, search
         add_defaults(relation, search);
     }
     if stays_home(relation) {
-        add_writes(relation, fired, context, search, 0);
+        add_writes(relation, fired, context, search);
     }
 }
 
 /// Adds what a write to a relation of node 1 runs; that to a view is one to what it reads.
-fn add_writes(
-    relation: &Arc<Relation>,
-    fired: u8,
-    context: &Context<'_>,
-    search: &mut Search<'_>,
-    depth: usize,
-) {
-    search.write(relation, fired);
-    if !matches!(relation.kind, RelationKind::View { .. }) || 32 < depth {
-        return;
-    }
-    for (schema, name) in context.catalog.code.read_by_view(relation.oid) {
-        let table = context.catalog.relations.get(schema).and_then(|tables| tables.get(name));
-        if let Some(table) = table {
-            add_writes(table, fired, context, search, depth + 1);
+fn add_writes(relation: &Arc<Relation>, fired: u8, context: &Context<'_>, search: &mut Search<'_>) {
+    let mut found = vec![relation];
+    let mut at = 0;
+    while let Some(relation) = found.get(at).copied() {
+        at += 1;
+        search.write(relation, fired);
+        if !matches!(relation.kind, RelationKind::View { .. }) {
+            continue;
+        }
+        for (schema, name) in context.catalog.code.read_by_view(relation.oid) {
+            let table = context.catalog.relations.get(schema).and_then(|all| all.get(name));
+            // Views may read others many times, and in a circle.
+            if let Some(table) = table.filter(|it| !found.iter().any(|known| known.oid == it.oid)) {
+                found.push(table);
+            }
         }
     }
 }

@@ -8,6 +8,9 @@
 //! Never: touches a view over replicated tables only, which every node can answer by itself.
 //! Start reading at [`expand`].
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
 use pg_query::NodeEnum;
 use pg_query::protobuf::{Alias, Node, RangeSubselect, RangeVar, SelectStmt};
 
@@ -24,34 +27,150 @@ pub(super) struct Contents {
     pub(super) distributed: bool,
     /// Something that only node 1 has.
     pub(super) home: bool,
-    /// Its rows are those that each node finds for itself, put together.
-    pub(super) apart: bool,
+    /// Its rows are those that each node finds for itself, put together, whatever code there is beside it.
+    apart: bool,
     pub(super) functions: FunctionUse,
+    /// Its query, with the views in it written out.
+    query: NodeEnum,
+    /// How many views that is, itself included.
+    written_out: usize,
+    /// How many of them lie over one another.
+    depth: usize,
+}
+
+impl Contents {
+    /// Whether each node can say its own part of it in this statement.
+    pub(super) fn is_apart(&self, context: &Context<'_>) -> bool {
+        // What the statement's own code does is not the view's doing, but it must run on one node.
+        self.apart && context.opaque.is_none()
+    }
+}
+
+/// So many views are written out in place of one at most: views that read others twice each, ten
+/// deep.
+const WRITTEN_OUT_MAX: usize = 1024;
+/// So many views may lie over one another: what walks the written-out tree goes as deep.
+const DEPTH_MAX: usize = 64;
+
+/// What has been found out of views while a statement is planned, by qualified name: each is looked
+/// into once, however often others read it. `None`: it is being looked into.
+#[derive(Debug, Default)]
+pub struct Known(Mutex<HashMap<String, Option<Result<Arc<Contents>, Refusal>>>>);
+
+impl Known {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Option<Result<Arc<Contents>, Refusal>>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// What the view reads, other views looked through.
+///
+/// Errors: 42P17 for a view that reads itself, which PostgreSQL says as late; 54001 for more than
+/// could be written out.
 pub(super) fn contents(
     view: &Relation,
     definition: &str,
     context: &Context<'_>,
-) -> Result<Contents, Refusal> {
-    let mut tree = parse(view, definition)?;
+) -> Result<Arc<Contents>, Refusal> {
+    let known_here = Known::default();
+    let known = context.views.unwrap_or(&known_here);
+    if let Some(found) = known.lock().get(&view.sql_name()) {
+        return found.clone().unwrap_or_else(|| Err(infinite_recursion(view)));
+    }
     let scope = NameScope::default();
-    // What the statement's own code does is not the view's doing.
-    let is_opaque = context.opaque.is_some();
-    let context = Context { scope: &scope, opaque: None, ..*context };
-    expand(&mut tree, Views::None, &context)?;
-    let analysis = analyse(&tree, &context)?;
+    let context = Context { scope: &scope, opaque: None, views: Some(known), ..*context };
+    // What a view reads is looked into before it: so looking into one goes no deeper.
+    let mut pending = vec![Pending::new(view, definition, &context)];
+    let mut found = None;
+    while let Some(last) = pending.last_mut() {
+        if let Some((view, definition)) = last.below.pop() {
+            if !known.lock().contains_key(&view.sql_name()) {
+                pending.push(Pending::new(view, definition, &context));
+            }
+            continue;
+        }
+        let Some(last) = pending.pop() else { break };
+        let (view, query) = (last.view, last.query);
+        let contents = query.and_then(|query| look_into(view, query, &context)).map(Arc::new);
+        known.lock().insert(view.sql_name(), Some(contents.clone()));
+        found = Some(contents);
+    }
+    found.unwrap_or_else(|| Err(infinite_recursion(view)))
+}
+
+/// A view that is being looked into.
+struct Pending<'a> {
+    view: &'a Relation,
+    query: Result<NodeEnum, Refusal>,
+    /// The views that it reads, and that have not had their turn.
+    below: Vec<(&'a Relation, &'a str)>,
+}
+
+impl<'a> Pending<'a> {
+    fn new(relation: &'a Relation, definition: &str, context: &Context<'a>) -> Self {
+        if let Some(known) = context.views {
+            known.lock().insert(relation.sql_name(), None);
+        }
+        let query = parse(relation, definition);
+        let mut below = Vec::new();
+        if let Ok(query) = &query {
+            add_views(query, context, &mut below);
+        }
+        Self { view: relation, query, below }
+    }
+}
+
+fn add_views<'a>(tree: &NodeEnum, context: &Context<'a>, views: &mut Vec<(&'a Relation, &'a str)>) {
+    walk::read::children(tree, &mut |child| match &child.node {
+        Some(NodeEnum::RangeVar(range)) => views.extend(view(range, context)),
+        Some(child) => add_views(child, context, views),
+        None => (),
+    });
+}
+
+fn look_into(
+    view: &Relation,
+    mut query: NodeEnum,
+    context: &Context<'_>,
+) -> Result<Contents, Refusal> {
+    let expanded = expand(&mut query, Views::None, context)?;
+    if WRITTEN_OUT_MAX <= expanded.views || DEPTH_MAX <= expanded.depth {
+        return Err(too_deep(view));
+    }
+    let analysis = analyse(&query, context)?;
     let distributed = analysis.distributed().next().is_some();
     let home = analysis.home_relation.is_some() || analysis.functions.home.is_some();
     let apart = distributed
         && !home
         && !analysis.functions.reads_time
-        && !is_opaque
         && analysis.time_in_view.is_none()
         && analysis.locked.is_empty()
         && scatter::obstacle(&analysis).is_none();
-    Ok(Contents { distributed, home, apart, functions: analysis.functions })
+    let functions = analysis.functions.clone();
+    drop(analysis);
+    Ok(Contents {
+        distributed,
+        home,
+        apart,
+        functions,
+        query,
+        written_out: expanded.views + 1,
+        depth: expanded.depth + 1,
+    })
+}
+
+fn infinite_recursion(view: &Relation) -> Refusal {
+    let message = format!("infinite recursion detected in rules for relation \"{}\"", view.name);
+    Refusal::postgres("42P17", message)
+}
+
+fn too_deep(view: &Relation) -> Refusal {
+    Refusal::postgres("54001", format!("view \"{}\" is too complex", view.name))
+        .with_detail(format!(
+            "It reads a distributed table through other views: written out, these are more than \
+             {WRITTEN_OUT_MAX} queries, or more than {DEPTH_MAX} inside one another."
+        ))
+        .with_hint("Let its query name the tables themselves.")
 }
 
 /// The tree with its views over distributed tables written out, if it has any.
@@ -63,7 +182,7 @@ pub(super) fn expanded_tree(
         return Ok(None);
     }
     let mut tree = tree.clone();
-    Ok(expand(&mut tree, Views::None, context)?.then_some(tree))
+    Ok(expand(&mut tree, Views::None, context)?.is_any().then_some(tree))
 }
 
 /// Whether the query mentions a view at all.
@@ -101,15 +220,35 @@ pub(super) enum Views {
     Apart,
 }
 
+/// What was written out.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Expanded {
+    /// So many views.
+    views: usize,
+    /// The most of them inside one another.
+    depth: usize,
+}
+
+impl Expanded {
+    pub(super) fn is_any(self) -> bool {
+        0 < self.views
+    }
+
+    fn add(&mut self, other: Self) {
+        self.views += other.views;
+        self.depth = self.depth.max(other.depth);
+    }
+}
+
 /// Replaces each view that contains a distributed table and does not stay by its query, and gives every `RangeVar` and
-/// `ColumnRef` of the tree a location of its own. Returns whether there was one.
+/// `ColumnRef` of the tree a location of its own. Returns what there was of them.
 pub(super) fn expand(
     tree: &mut NodeEnum,
     staying: Views,
     context: &Context<'_>,
-) -> Result<bool, Refusal> {
+) -> Result<Expanded, Refusal> {
     let expanded = replace(tree, staying, context, &mut Vec::new())?;
-    if expanded {
+    if expanded.is_any() {
         let mut next = 0;
         number(tree, &mut next);
     }
@@ -121,7 +260,7 @@ fn replace(
     staying: Views,
     context: &Context<'_>,
     ctes: &mut Vec<String>,
-) -> Result<bool, Refusal> {
+) -> Result<Expanded, Refusal> {
     let in_sight = ctes.len();
     let with = match tree {
         NodeEnum::SelectStmt(select) => select.with_clause.as_ref(),
@@ -135,11 +274,11 @@ fn replace(
     if let Some(with) = with.filter(|with| with.recursive) {
         ctes.extend(with.ctes.iter().filter_map(cte_name).map(str::to_owned));
     }
-    let mut result = Ok(false);
+    let mut result = Ok(Expanded::default());
     walk::write::children(tree, &mut |child| {
         let Ok(expanded) = &mut result else { return };
         match replace_child(child, staying, context, ctes) {
-            Ok(found) => *expanded |= found,
+            Ok(found) => expanded.add(found),
             Err(refusal) => result = Err(refusal),
         }
         ctes.extend(cte_name(child).map(str::to_owned));
@@ -160,30 +299,28 @@ fn replace_child(
     staying: Views,
     context: &Context<'_>,
     ctes: &mut Vec<String>,
-) -> Result<bool, Refusal> {
+) -> Result<Expanded, Refusal> {
+    let nothing = Ok(Expanded::default());
     let Some(NodeEnum::RangeVar(range)) = &child.node else {
-        return child.node.as_mut().map_or(Ok(false), |node| replace(node, staying, context, ctes));
+        return child.node.as_mut().map_or(nothing, |node| replace(node, staying, context, ctes));
     };
     if range.schemaname.is_empty() && ctes.contains(&range.relname) {
-        return Ok(false);
+        return nothing;
     }
-    let Some((relation, definition)) = view(range, context) else { return Ok(false) };
+    let Some((relation, definition)) = view(range, context) else { return nothing };
     let contents = contents(relation, definition, context)?;
-    if !contents.distributed || (staying == Views::Apart && contents.apart) {
-        return Ok(false);
+    if !contents.distributed || (staying == Views::Apart && contents.is_apart(context)) {
+        return nothing;
     }
-    let mut query = parse(relation, definition)?;
-    let scope = NameScope::default();
-    let inner = Context { scope: &scope, ..*context };
     // What it reads is read with its rights, so nothing in it stays by itself.
-    replace(&mut query, Views::None, &inner, &mut Vec::new())?;
+    let query = contents.query.clone();
     let alias = alias(range, relation);
     child.node = Some(NodeEnum::RangeSubselect(Box::new(RangeSubselect {
         lateral: false,
         subquery: Some(Box::new(Node { node: Some(query) })),
         alias: Some(alias),
     })));
-    Ok(true)
+    Ok(Expanded { views: contents.written_out, depth: contents.depth })
 }
 
 /// The view's name or written alias, with all its columns' names.
@@ -239,4 +376,92 @@ fn number(tree: &mut NodeEnum, next: &mut i32) {
             None => (),
         };
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::super::fixture::shop;
+    use super::super::plan;
+    use super::*;
+    use crate::catalog::{Catalog, Column, Placement};
+
+    /// The shop, and views `v0` … that read one another as `of` says, the first one `table`.
+    fn chain(length: usize, table: &str, of: impl Fn(&str) -> String) -> Catalog {
+        let mut catalog = shop(3);
+        let public = catalog.relations.get_mut("public").expect("the shop's schema");
+        let columns: Vec<Column> = public["big_orders"].columns.clone();
+        for i in 0..length {
+            let below = if i == 0 { table.to_owned() } else { format!("public.v{}", i - 1) };
+            let view = Relation {
+                schema: "public".to_owned(),
+                name: format!("v{i}"),
+                oid: 30_000 + u32::try_from(i).expect("few"),
+                kind: RelationKind::View { definition: of(&below) },
+                placement: Placement::Home,
+                columns: columns.clone(),
+                primary_key: Vec::new(),
+                has_triggers: false,
+            };
+            public.insert(view.name.clone(), Arc::new(view));
+        }
+        catalog
+    }
+
+    /// What becomes of it: "planned", or the SQLSTATE of the refusal.
+    fn outcome(catalog: &Catalog, sql: &str) -> &'static str {
+        let scope = NameScope { search_path: vec!["public".to_owned()], ..NameScope::default() };
+        let context = Context {
+            catalog,
+            scope: &scope,
+            collects_replicated: false,
+            opaque: None,
+            views: None,
+        };
+        let statement = &crate::statement::parse(sql).expect("it is SQL")[0];
+        plan(statement, &context).map_or_else(|refusal| refusal.sqlstate, |_| "planned")
+    }
+
+    fn twice(below: &str) -> String {
+        format!("SELECT a.id FROM {below} a JOIN {below} b ON a.id = b.id")
+    }
+
+    #[test]
+    fn views_that_read_others_twice_are_looked_into_once() {
+        let begun = Instant::now();
+        for table in ["public.home", "public.rates", "public.orders"] {
+            let catalog = chain(40, table, twice);
+            // PostgreSQL itself would write out 2^40 of them.
+            let expected = if table == "public.orders" { "54001" } else { "planned" };
+            for sql in ["SELECT * FROM v39", "SELECT * FROM v39, orders", "DELETE FROM v39"] {
+                let outcome = outcome(&catalog, sql);
+                assert!([expected, "0A000"].contains(&outcome), "{table}: {sql}: {outcome}");
+            }
+            for sql in ["SELECT * FROM v4", "CREATE VIEW w AS SELECT * FROM v39"] {
+                assert_eq!(outcome(&catalog, sql), "planned", "{table}: {sql}");
+            }
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    }
+
+    #[test]
+    fn views_over_one_another_end() {
+        let once = |below: &str| format!("SELECT x.id FROM {below} x");
+        for table in ["public.home", "public.rates", "public.orders"] {
+            let catalog = chain(400, table, once);
+            assert_eq!(outcome(&catalog, "SELECT * FROM v60"), "planned", "{table}");
+            let expected = if table == "public.orders" { "54001" } else { "planned" };
+            assert_eq!(outcome(&catalog, "SELECT * FROM v399"), expected, "{table}");
+        }
+    }
+
+    #[test]
+    fn a_view_that_reads_itself_is_refused_as_postgresql_does() {
+        let catalog = chain(3, "public.v2", twice);
+        for sql in ["SELECT * FROM v0", "SELECT * FROM v2 JOIN orders USING (id)", "DELETE FROM v1"]
+        {
+            assert_eq!(outcome(&catalog, sql), "42P17", "{sql}");
+        }
+    }
 }

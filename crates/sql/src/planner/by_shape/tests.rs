@@ -108,8 +108,13 @@ fn one_node(planned: &Planned, context: &Context<'_>) -> Option<(OneNode, Access
 fn is_shared(text: &str, nodes: u16) -> bool {
     let catalog = shop(nodes);
     let scope = scope();
-    let context =
-        Context { catalog: &catalog, scope: &scope, collects_replicated: false, opaque: None };
+    let context = Context {
+        catalog: &catalog,
+        scope: &scope,
+        collects_replicated: false,
+        opaque: None,
+        views: None,
+    };
     check_all_values(text, &context);
     let (_, made) = learn(text, &context).unwrap_or_else(|| panic!("{text} has no plan"));
     made.is_ok()
@@ -180,8 +185,13 @@ fn what_a_literal_may_decide_is_planned_anew() {
 fn by_shape_of(first: &str, second: &str) -> Option<Plan> {
     let catalog = shop(3);
     let scope = scope();
-    let context =
-        Context { catalog: &catalog, scope: &scope, collects_replicated: false, opaque: None };
+    let context = Context {
+        catalog: &catalog,
+        scope: &scope,
+        collects_replicated: false,
+        opaque: None,
+        views: None,
+    };
     let made = learn(first, &context)?.1.expect("it can be learnt");
     let (mut one, mut other) = (Scanner::default(), Scanner::default());
     let shape = other.scan(second)?;
