@@ -183,11 +183,9 @@ impl Backends {
         (session != 0).then_some(session)
     }
 
-    /// The backends of the session that a cancel request names; none if the secret is wrong.
-    pub fn of_request(&self, process_id: i32, secret: i32) -> Vec<Target> {
-        let workers = self.sessions().get(&process_id).cloned();
-        let workers = workers.filter(|workers| workers.secret == secret);
-        workers.map_or_else(Vec::new, |workers| workers.targets())
+    /// Whether a cancel request names a session, and knows its secret.
+    pub fn is_session(&self, process_id: i32, secret: i32) -> bool {
+        self.sessions().get(&process_id).is_some_and(|workers| workers.secret == secret)
     }
 
     /// Which session each backend works for, by node and process id there; sessions by the process
@@ -236,9 +234,9 @@ mod tests {
         let all = Backends::default();
         let (process_id, secret, workers) = all.register(1, "a");
         workers.add(backend(4711));
-        assert_eq!(all.of_request(process_id, secret).len(), 1);
-        assert_eq!(all.of_request(process_id, secret.wrapping_add(1)).len(), 0);
-        assert_eq!(all.of_request(process_id + 1, secret).len(), 0);
+        assert!(all.is_session(process_id, secret));
+        assert!(!all.is_session(process_id, secret.wrapping_add(1)));
+        assert!(!all.is_session(process_id + 1, secret));
     }
 
     #[test]

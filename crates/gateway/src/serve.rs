@@ -252,7 +252,9 @@ async fn welcome(
     let deadline = client.deadline();
     match timeout_at(deadline, read_startup(&mut client)).await {
         Ok(Ok(Some(Startup::Cancel { process_id, secret }))) => {
-            shared.cancel(&shared.backends.of_request(process_id, secret)).await;
+            if shared.backends.is_session(process_id, secret) {
+                shared.cancel_session(process_id).await;
+            }
             Ok(())
         }
         Ok(Ok(Some(Startup::Session { version, parameters }))) => {

@@ -201,6 +201,12 @@ impl Shared {
         }
     }
 
+    /// Cancels what a session does, wherever it waits.
+    pub async fn cancel_session(&self, process_id: i32) {
+        self.activities.cancel(process_id);
+        self.cancel(&self.backends.of(process_id)).await;
+    }
+
     /// The same for the session's backend on one node.
     pub async fn cancel_backend(&self, process_id: i32, node: NodeId) {
         let mut targets = self.backends.of(process_id);

@@ -30,6 +30,8 @@ pub struct Planned {
     pub own: Vec<OwnName>,
     /// What it runs on node 1 that the gateway does not see; asked for when it has run.
     pub unseen: Option<Box<Unseen>>,
+    /// The relations on which it depends, by OID, if that is known: for plans of several steps.
+    pub concerns: Option<Arc<[u32]>>,
 }
 
 /// Code on node 1 of which nobody knows what it touches until it has run.
@@ -50,7 +52,14 @@ pub struct Unseen {
 impl Planned {
     /// A plan and its reason; nothing stays behind.
     pub fn new(plan: Plan, why: impl Into<String>) -> Self {
-        Self { plan, why: why.into(), leaves: Leaves::default(), own: Vec::new(), unseen: None }
+        Self {
+            plan,
+            why: why.into(),
+            leaves: Leaves::default(),
+            own: Vec::new(),
+            unseen: None,
+            concerns: None,
+        }
     }
 }
 

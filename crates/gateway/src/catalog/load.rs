@@ -105,7 +105,8 @@ WHERE c.relkind = ANY ('{{r,p,v,m,S,f}}') AND {USER_SCHEMA} {condition};"
 
 /// An array is written as its element type with brackets: `int4[]`, since `_int4` is nobody's idea
 /// of a name. An identity column's default is the draw from its sequence, which for a partition may
-/// belong to the root; `pg_get_serial_sequence` would ask for rights on the schema.
+/// belong to the root; `pg_get_serial_sequence` would ask for rights on the schema. Defaults mention no
+/// column: printed as of no table they lock none.
 fn columns(part: Part) -> String {
     let condition = part.condition();
     format!(
@@ -125,7 +126,7 @@ fn columns(part: Part) -> String {
             WHERE o.attrelid IN (c.oid, pg_partition_root(c.oid)) AND o.attname = a.attname
                 AND NOT o.attisdropped
             ORDER BY o.attrelid <> c.oid LIMIT 1)
-         ELSE coalesce(pg_get_expr(d.adbin, d.adrelid), pg_get_expr(t.typdefaultbin, 0)) END,
+         ELSE coalesce(pg_get_expr(d.adbin, 0), pg_get_expr(t.typdefaultbin, 0)) END,
     a.attgenerated <> '', a.attidentity, t.typtype = 'd',
     format_type(a.atttypid, a.atttypmod), a.atttypmod
 FROM pg_attribute a
@@ -277,17 +278,56 @@ SELECT pg_catalog.pg_get_viewdef({oid}::pg_catalog.oid);"
     Ok(written(definition.unwrap_or_default()))
 }
 
-/// In a client's transaction.
+/// How long a client's transaction waits for a lock that is only wanted for printing a view. Others
+/// may wait for its own locks meanwhile, and wait in a circle.
+const OWN_DEFINITION_PATIENCE_MS: u32 = 20;
+
+/// In a client's transaction. Nothing of views whose tables others are changing.
 async fn read_all_definitions(
     home: &mut NodeConnection,
 ) -> Result<HashMap<u32, String>, GatewayError> {
-    const DEFINITIONS: &str = "SELECT c.oid, coalesce(pg_get_viewdef(c.oid), '') FROM pg_class c
-WHERE c.relkind = 'v' AND c.oid >= 16384;";
-    let sql = [&BEGIN_INSIDE[..], &[DEFINITIONS], &END_INSIDE].concat().join("\n");
-    let results = home.query(&sql).await?;
+    match print_definitions(home, "c.relkind = 'v' AND c.oid >= 16384").await {
+        Err(error) if says_locked(&error) => (),
+        read => return read,
+    }
+    let rows = home
+        .query("SELECT oid FROM pg_catalog.pg_class WHERE relkind = 'v' AND oid >= 16384")
+        .await?;
+    let oids: Vec<String> = rows.first().map_or_else(Vec::new, |rows| {
+        (0..rows.rows.len()).filter_map(|row| rows.text(row, 0).map(str::to_owned)).collect()
+    });
+    let mut definitions = HashMap::new();
+    for oid in oids {
+        match print_definitions(home, &format!("c.oid = {oid}")).await {
+            Err(error) if says_locked(&error) => (),
+            read => definitions.extend(read?),
+        }
+    }
+    Ok(definitions)
+}
+
+fn says_locked(error: &GatewayError) -> bool {
+    matches!(error, GatewayError::Node(NodeError::Refused(fields))
+        if fields.sqlstate() == LOCK_NOT_AVAILABLE)
+}
+
+/// Behind a savepoint, whatever comes of it.
+async fn print_definitions(
+    home: &mut NodeConnection,
+    condition: &str,
+) -> Result<HashMap<u32, String>, GatewayError> {
+    let print = format!(
+        "SELECT set_config('lock_timeout', '{OWN_DEFINITION_PATIENCE_MS}', true);
+SELECT c.oid, coalesce(pg_get_viewdef(c.oid), '') FROM pg_class c WHERE {condition};"
+    );
+    let sql = [&BEGIN_INSIDE[..], &[print.as_str()]].concat().join("\n");
+    let printed = home.query(&sql).await;
+    home.query(&END_INSIDE.join("\n")).await?;
+    let results = printed?;
     let node = home.node();
     let what = "definitions of views";
-    let rows = results.get(BEGIN_INSIDE.len()).ok_or(GatewayError::Unreadable { node, what })?;
+    let rows =
+        results.get(BEGIN_INSIDE.len() + 1).ok_or(GatewayError::Unreadable { node, what })?;
     let answer = Answer { node, what, rows };
     (0..answer.len())
         .map(|row| Ok((answer.number(row, 0)?, written(answer.text(row, 1)?))))

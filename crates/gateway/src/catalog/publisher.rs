@@ -30,7 +30,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout, timeout_at};
-use tutti_sql::catalog::{BucketMap, Catalog, MapId, NodeId, Placement, Relation};
+use tutti_sql::catalog::{BucketMap, Catalog, MapId, NodeId, Placement, Relation, RelationKind};
 
 use super::load::OwnCatalog;
 use super::oids::Name;
@@ -93,6 +93,11 @@ pub struct OwnChanges {
 }
 
 impl OwnChanges {
+    /// The relations on which it holds the locks of a change.
+    pub fn touched(&self) -> impl Iterator<Item = u32> {
+        self.relations.keys().copied()
+    }
+
     /// Whether it holds the locks of a change on this relation.
     pub fn touches(&self, relation: u32) -> bool {
         self.relations.contains_key(&relation)
@@ -133,6 +138,13 @@ impl OwnChanges {
     /// Whether it has changed nothing else.
     pub fn is_all(&self) -> bool {
         !self.is_more
+    }
+
+    /// Whether a relation is among what it has changed, or what it made others look otherwise: the
+    /// texts of views that mention what it has renamed.
+    pub fn may_have_changed(&self, relation: &Relation) -> bool {
+        self.touches(relation.oid)
+            || (self.renames && matches!(relation.kind, RelationKind::View { .. }))
     }
 
     /// `base` with these changes.

@@ -5,13 +5,14 @@
 //! Never: waits; a session pays a few stores per message.
 //! Start reading at [`Activity`].
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::Poll;
 
 use atomic_waker::AtomicWaker;
 use tokio::net::TcpStream;
+use tokio::sync::Notify;
 use tutti_wire::error_fields::ErrorFields;
 
 /// SQLSTATE query_canceled: what a node says when the victim's statement was cancelled there.
@@ -34,6 +35,9 @@ pub struct Activity {
     plan: AtomicU8,
     /// Tables that its plan writes in several steps, by their OIDs on node 1.
     written: Mutex<Vec<u32>>,
+    /// The relations on which the plan depends, where `is_limited`; else it may be any.
+    concerns: Mutex<Option<Arc<[u32]>>>,
+    is_limited: AtomicBool,
     mark: Mutex<Option<Mark>>,
     /// The client's socket.
     stream: Weak<TcpStream>,
@@ -43,6 +47,8 @@ pub struct Activity {
     asked: AtomicBool,
     /// Wakes the session when it waits for its client.
     waker: AtomicWaker,
+    /// The statement is to be cancelled, for when it waits in the gateway and not on a node.
+    cancelled: Notify,
 }
 
 /// It depends on no placement.
@@ -53,6 +59,8 @@ const PLANNED: u8 = 1;
 const SENT: u8 = 2;
 /// Placements have changed since: what has not been sent must not be.
 const OVERTAKEN: u8 = 3;
+/// The same, before anything of the plan was sent.
+const OVERTAKEN_UNSENT: u8 = 4;
 
 const OVERTAKEN_MESSAGE: &str =
     "could not run the statement as planned, for the placement of a table has changed meanwhile";
@@ -114,6 +122,11 @@ impl Activity {
         .await;
     }
 
+    /// Comes back when somebody cancels what the session does from now on.
+    pub async fn cancelled(&self) {
+        self.cancelled.notified().await;
+    }
+
     fn ask_to_look_up(&self) {
         self.asked.store(true, Ordering::Release);
         self.waker.wake();
@@ -127,12 +140,35 @@ impl Activity {
     /// A plan is being made. From here on a change of placements that does not see it will be seen:
     /// the caller looks for one after this.
     pub fn begin_plan(&self) {
+        self.is_limited.store(false, Ordering::SeqCst);
         self.plan.store(PLANNED, Ordering::SeqCst);
     }
 
     /// The same, for what is sent without another wait.
     pub fn begin_to_send(&self) {
+        self.is_limited.store(false, Ordering::SeqCst);
         self.plan.store(SENT, Ordering::SeqCst);
+    }
+
+    /// The plan that is about to be carried out depends on these relations; `None`: on any.
+    pub fn note_concerns(&self, relations: Option<&Arc<[u32]>>) {
+        self.is_limited.store(false, Ordering::SeqCst);
+        if let Some(relations) = relations {
+            let mut concerns = self.concerns.lock().unwrap_or_else(PoisonError::into_inner);
+            *concerns = Some(relations.clone());
+            self.is_limited.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// Whether the plan may depend on where these relations are.
+    pub fn may_concern(&self, moved: &BTreeSet<u32>) -> bool {
+        let concerns = self.concerns.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*concerns {
+            Some(concerns) if self.is_limited.load(Ordering::SeqCst) => {
+                concerns.iter().any(|relation| moved.contains(relation))
+            }
+            _ => true,
+        }
     }
 
     /// The plan has been carried out, or given up.
@@ -147,7 +183,12 @@ impl Activity {
 
     /// Whether the plan must not be carried on.
     pub fn is_overtaken(&self) -> bool {
-        self.plan.load(Ordering::SeqCst) == OVERTAKEN
+        matches!(self.plan.load(Ordering::SeqCst), OVERTAKEN | OVERTAKEN_UNSENT)
+    }
+
+    /// Whether the plan must not be carried on, and nothing of it was sent.
+    pub fn is_overtaken_unsent(&self) -> bool {
+        self.plan.load(Ordering::SeqCst) == OVERTAKEN_UNSENT
     }
 
     /// Before anything of a plan is sent: which tables it writes in several steps.
@@ -167,13 +208,14 @@ impl Activity {
     /// Something of the plan is about to be sent. False: it must not be.
     pub fn may_send(&self) -> bool {
         let sent = self.plan.compare_exchange(PLANNED, SENT, Ordering::SeqCst, Ordering::SeqCst);
-        sent != Err(OVERTAKEN)
+        !matches!(sent, Err(OVERTAKEN | OVERTAKEN_UNSENT))
     }
 
     /// Placements change: what has a plan and has sent nothing of it will not.
     pub fn overtake_unsent(&self) {
+        let (from, to) = (PLANNED, OVERTAKEN_UNSENT);
         // Nothing else has become of it if it fails.
-        let _ = self.plan.compare_exchange(PLANNED, OVERTAKEN, Ordering::SeqCst, Ordering::SeqCst);
+        let _ = self.plan.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst);
     }
 
     /// Placements change: whatever is still to be sent will not.
@@ -269,6 +311,13 @@ impl Activities {
         if let Some(activity) = self.of(process_id) {
             activity.terminated.store(true, Ordering::Release);
             activity.ask_to_look_up();
+        }
+    }
+
+    /// Ends a session's wait in the gateway, if it is at one.
+    pub fn cancel(&self, process_id: i32) {
+        if let Some(activity) = self.of(process_id) {
+            activity.cancelled.notify_waiters();
         }
     }
 

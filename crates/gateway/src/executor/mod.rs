@@ -63,6 +63,7 @@ impl Session {
         call: &Call,
     ) -> Result<Done, Failure> {
         self.takes_snapshot = takes_snapshot(&planned.plan);
+        self.activity.note_concerns(planned.concerns.as_ref());
         self.note_leaves(planned, text);
         let sent = self.with_own_names(planned, text).await?;
         let has_own_snapshot = self.begin_statement_snapshot(&planned.plan);

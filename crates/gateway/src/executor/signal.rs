@@ -28,7 +28,7 @@ async fn cancel_until_ended(shared: Arc<Shared>, target: i32) {
         if !shared.activities.is_ending(target) {
             return;
         }
-        shared.cancel(&shared.backends.of(target)).await;
+        shared.cancel_session(target).await;
     }
 }
 
@@ -87,7 +87,7 @@ impl Session {
             shared.activities.terminate(target);
         }
         if target != self.process_id {
-            shared.cancel(&shared.backends.of(target)).await;
+            shared.cancel_session(target).await;
             if terminates {
                 tokio::spawn(cancel_until_ended(shared, target));
             }

@@ -68,7 +68,7 @@ pub struct Session {
     credentials: Credentials,
     number: u64,
     pub(crate) process_id: i32,
-    activity: Arc<Activity>,
+    pub(crate) activity: Arc<Activity>,
     /// Where it is noted which backends work for it.
     workers: Arc<Workers>,
     /// The right to have links.

@@ -33,6 +33,7 @@ use tutti_wire::error_fields::ErrorFields;
 
 use super::Session;
 use crate::catalog::publisher::{Hold, OwnChanges};
+use crate::deadlock::Activity;
 use crate::error::GatewayError;
 use crate::failure::Failure;
 use crate::shared::Shared;
@@ -68,34 +69,74 @@ impl Session {
             activity.overtake_unsent();
         }
         let old = shared.catalog();
-        if moves_rows(&old, &self.catalog) {
-            // A plan that leaves everything to node 1 may come to any table at any time.
-            let are_opaque = old.is_solo() && !self.catalog.is_solo();
-            let whom = if are_opaque { Whom::All } else { Whom::WhoComes };
-            overtake(&shared, self.process_id, whom, None).await?;
-        } else if !(old.is_solo() && self.catalog.is_solo()) {
+        let is_solo = old.is_solo() && self.catalog.is_solo();
+        let changes = self.transaction.own_changes.as_ref();
+        let (moved, whom) = match Moved::between(&old, &self.catalog, changes) {
+            Moved::Nothing if is_solo => return Ok(Some(hold)),
             // A default, a trigger, a column's name: what waits for our locks has a plan without it.
-            let changes = self.transaction.own_changes.as_ref();
-            overtake(&shared, self.process_id, Whom::WhoWaits, changes).await?;
+            Moved::Nothing => (Moved::Nothing, Whom::WhoWaits),
+            // A plan that leaves everything to node 1 may come to any table at any time.
+            _ if old.is_solo() && !self.catalog.is_solo() => (Moved::Anything, Whom::All),
+            moved => (moved, Whom::WhoComes),
+        };
+        let activity = self.activity.clone();
+        tokio::select! {
+            overtaken = overtake(&shared, self.process_id, whom, &moved, changes) => overtaken?,
+            () = activity.cancelled() => {
+                let message = "canceling statement due to user request";
+                return Err(Failure::error("57014", message));
+            }
         }
         Ok(Some(hold))
     }
 }
 
-/// Whether something that `old` knows is found elsewhere, or is something else, by `new`.
-fn moves_rows(old: &Catalog, new: &Catalog) -> bool {
-    old.maps.iter().any(|(id, map)| new.maps.get(id).is_some_and(|other| map != other))
-        || old.relations.iter().any(|(schema, relations)| {
-            let Some(others) = new.relations.get(schema) else { return false };
-            relations.iter().any(|(name, old)| {
-                others.get(name).is_some_and(|new| {
-                    !Arc::ptr_eq(old, new)
-                        && (old.oid != new.oid
-                            || old.placement != new.placement
-                            || old.kind != new.kind)
-                })
-            })
-        })
+/// What is found elsewhere, or is something else, than before.
+#[derive(Debug)]
+enum Moved {
+    Nothing,
+    /// These relations, by OID.
+    Relations(BTreeSet<u32>),
+    Anything,
+}
+
+impl Moved {
+    /// What `old` knows and `new` has elsewhere. What others have committed since `new` was read is not
+    /// the doing of a transaction that has made these changes.
+    fn between(old: &Catalog, new: &Catalog, changes: Option<&OwnChanges>) -> Self {
+        if old.maps.iter().any(|(id, map)| new.maps.get(id).is_some_and(|other| map != other)) {
+            return Self::Anything;
+        }
+        let mut moved = BTreeSet::new();
+        for (schema, relations) in &old.relations {
+            let Some(others) = new.relations.get(schema) else { continue };
+            for (name, old) in relations {
+                let Some(new) = others.get(name).filter(|new| !Arc::ptr_eq(old, new)) else {
+                    continue;
+                };
+                if changes.is_some_and(|changes| !changes.may_have_changed(new)) {
+                    continue;
+                }
+                if old.oid != new.oid || old.placement != new.placement || old.kind != new.kind {
+                    moved.extend([old.oid, new.oid]);
+                }
+            }
+        }
+        if moved.is_empty() {
+            return Self::Nothing;
+        }
+        // What is changed with it must not be met either.
+        moved.extend(changes.into_iter().flat_map(OwnChanges::touched));
+        Self::Relations(moved)
+    }
+
+    /// Whether a statement's plan may depend on it.
+    fn may_concern(&self, activity: &Activity) -> bool {
+        match self {
+            Self::Relations(moved) => activity.may_concern(moved),
+            Self::Nothing | Self::Anything => true,
+        }
+    }
 }
 
 /// What is known of a statement with an older plan.
@@ -125,11 +166,12 @@ enum Whom {
 }
 
 /// Brings every statement with an older plan to its end, or to where it does not meet the change of
-/// session `own`. `changes`: what it is, if known.
+/// session `own`. `changes`: what that is, if known.
 async fn overtake(
     shared: &Shared,
     own: i32,
     whom: Whom,
+    moved: &Moved,
     changes: Option<&OwnChanges>,
 ) -> Result<(), Failure> {
     let begun = Instant::now();
@@ -137,6 +179,7 @@ async fn overtake(
     let mut cancelled = BTreeSet::new();
     loop {
         let mut left = shared.activities.with_plans(own);
+        left.retain(|(_, activity)| moved.may_concern(activity));
         if !left.is_empty() && GLANCE <= begun.elapsed() {
             let seen = look(shared, own).await?;
             let mut unclear = Vec::new();

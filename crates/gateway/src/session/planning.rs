@@ -5,17 +5,19 @@
 //! newest one. Never: keeps a plan (`plans` does) nor makes one (`tutti_sql` does).
 //! Start reading at [`Session::begin_statement`], then [`Session::plan_by_shape`].
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tutti_sql::catalog::{Catalog, Placement};
-use tutti_sql::plan::{Plan, Planned, TransactionControl};
+use tutti_sql::catalog::{Catalog, NodeId, Placement, Relation};
+use tutti_sql::plan::{Access, Plan, Planned, TransactionControl};
 use tutti_sql::planner::{self, Context, Unfit};
 use tutti_sql::refusal::Refusal;
 use tutti_sql::shape::{Scanner, Shape};
 use tutti_sql::statement::Statement;
+use tutti_wire::error_fields::ErrorFields;
 
 use super::Session;
 use crate::deadlock::overtaken;
@@ -24,6 +26,8 @@ use crate::plans::{Basis, OfShape};
 
 /// How long a statement waits while a change of the schema is committed and read.
 const REST_PATIENCE: Duration = Duration::from_secs(15);
+/// What ends within that is not waited for with the client's own timeouts.
+const GLANCE: Duration = Duration::from_millis(100);
 
 /// What a session keeps for finding plans quickly.
 #[derive(Debug, Default)]
@@ -85,7 +89,7 @@ impl Session {
     /// Before a statement is planned: waits while a change of the schema is being committed and
     /// published (`placement_change` says why), and sees to what is known of names and tables.
     ///
-    /// Errors: 57P03 if that takes long.
+    /// Errors: 57P03 if that takes long; 57014 and 55P03 as on a node.
     pub(super) async fn begin_statement(&mut self, text: &str) -> Result<(), Failure> {
         self.activity.end_plan();
         // They depend on no table; and what waits for the end of a transaction must not hold it up.
@@ -94,13 +98,8 @@ impl Session {
         }
         let give_up = Instant::now() + REST_PATIENCE;
         loop {
-            if !self.shared.publisher.wait_for_rest(give_up).await {
-                let message =
-                    "a change of the schema is being committed, or the catalog is being read";
-                return Err(Failure::Statement(Box::new(
-                    tutti_wire::error_fields::ErrorFields::error("57P03", message)
-                        .with(b'H', "Nothing was done; retrying is safe."),
-                )));
+            if !self.shared.publisher.is_at_rest() {
+                self.wait_for_rest(give_up).await?;
             }
             self.renew_own_catalog().await?;
             self.refresh_catalog();
@@ -118,6 +117,54 @@ impl Session {
     /// Before a plan is carried out: which tables must not change before it has locked them.
     pub(crate) fn note_written(&self, plan: &Plan) {
         self.activity.note_written(plan.written_in_steps());
+    }
+
+    /// Waits for the end of a hold as a statement waits on its node for a lock: until somebody cancels
+    /// it, until the client is gone, or until the client's own timeouts have passed.
+    async fn wait_for_rest(&mut self, give_up: Instant) -> Result<(), Failure> {
+        let (shared, activity) = (self.shared.clone(), self.activity.clone());
+        let begun = Instant::now();
+        let cancelled = activity.cancelled();
+        tokio::pin!(cancelled);
+        let soon = begun + GLANCE;
+        tokio::select! {
+            is_over = shared.publisher.wait_for_rest(soon) => if is_over { return Ok(()) },
+            () = &mut cancelled => return Err(canceled("57014", "user request")),
+        }
+        let (statement, lock) = self.timeouts().await;
+        let of_statement = statement.map(|timeout| (begun + timeout, "57014", "statement timeout"));
+        let of_lock = lock.map(|timeout| (begun + timeout, "55P03", "lock timeout"));
+        let first = [of_statement, of_lock].into_iter().flatten().min();
+        let until = first.map_or(give_up, |(until, ..)| until.min(give_up));
+        tokio::select! {
+            is_over = shared.publisher.wait_for_rest(until) => match (is_over, first) {
+                (true, _) => Ok(()),
+                (false, Some((until, sqlstate, why))) if until < give_up => {
+                    Err(canceled(sqlstate, why))
+                }
+                (false, _) => Err(ErrorFields::error(
+                    "57P03",
+                    "a change of the schema is being committed, or the catalog is being read",
+                )
+                .with(b'H', "Nothing was done; retrying is safe.")
+                .into()),
+            },
+            () = &mut cancelled => Err(canceled("57014", "user request")),
+        }
+    }
+
+    /// The client's `statement_timeout` and `lock_timeout`, if node 1 can be asked now.
+    async fn timeouts(&mut self) -> (Option<Duration>, Option<Duration>) {
+        if !self.pipeline.is_at_rest() {
+            return (None, None);
+        }
+        // SHOW needs no snapshot, and so gives the transaction none.
+        self.takes_snapshot = false;
+        let Ok(link) = self.enlist(NodeId::HOME, Access::Read).await else { return (None, None) };
+        let shown = link.query("SHOW statement_timeout; SHOW lock_timeout").await;
+        let Ok(shown) = shown else { return (None, None) };
+        let at = |index: usize| shown.get(index)?.text(0, 0).and_then(read_duration);
+        (at(0), at(1))
     }
 
     /// The same for one of several messages of a flight, whose plans may be at work already.
@@ -176,24 +223,22 @@ impl Session {
             opaque: None,
             views: None,
         };
-        for relation in planner::relations_of(statement, &context) {
-            let before = old.relations.get(&relation.schema).and_then(|of| of.get(&relation.name));
-            // A table that is not known was made later, or when every statement was node 1's.
-            let has_moved = before.map_or(relation.placement != Placement::Home, |before| {
-                before.oid == relation.oid && before.placement != relation.placement
-            });
-            if has_moved || old.maps.iter().any(|(id, map)| published.maps.get(id) != Some(map)) {
-                let message = format!(
-                    "could not access relation \"{}\" due to a change of its placement",
-                    relation.name
-                );
-                return Err(tutti_wire::error_fields::ErrorFields::error("40001", message)
-                    .with(b'D', "The transaction's snapshot is older than the placement.")
-                    .with(b'H', "The transaction might succeed if retried.")
-                    .into());
-            }
-        }
-        Ok(())
+        let moved = |relation: &Arc<Relation>| has_moved(relation, old, &published);
+        let named = planner::relations_of(statement, &context).into_iter().find(moved);
+        let moved = named.map(|relation| relation.name.clone()).or_else(|| {
+            // What functions read is not in sight: each node would give its part of it.
+            let read = planner::read_by_code(statement, &context);
+            let mut moved = published.relations.values().flat_map(HashMap::values);
+            let found = moved.find(|it| read.may_be(it) && has_moved(it, old, &published))?;
+            Some(found.name.clone())
+        });
+        let Some(name) = moved else { return Ok(()) };
+        let message =
+            format!("could not access relation \"{name}\" due to a change of its placement");
+        Err(ErrorFields::error("40001", message)
+            .with(b'D', "The transaction's snapshot is older than the placement.")
+            .with(b'H', "The transaction might succeed if retried.")
+            .into())
     }
 
     /// What plans depend on at the moment; `None` if nobody else can use what this session plans.
@@ -346,11 +391,48 @@ impl Session {
             Some(Ok(fresh)) if planner::are_alike(&fresh, kept) => Ok(()),
             fresh => {
                 let message = format!("the plan that was kept for {text} is not its own");
-                let error = tutti_wire::error_fields::ErrorFields::error("XX000", message);
+                let error = ErrorFields::error("XX000", message);
                 Err(error.with(b'D', format!("Kept: {kept:?}. Its own: {fresh:?}.")).into())
             }
         }
     }
+}
+
+/// Whether a relation's rows are elsewhere than they were by `old`.
+fn has_moved(relation: &Arc<Relation>, old: &Catalog, new: &Catalog) -> bool {
+    let by_name = old.relations.get(&relation.schema).and_then(|of| of.get(&relation.name));
+    let is_it = |known: &&Arc<Relation>| known.oid == relation.oid;
+    let before = by_name.filter(is_it).or_else(|| {
+        // It may have had another name.
+        old.relations.values().flat_map(HashMap::values).find(is_it)
+    });
+    // A table that is not known was made later, or when every statement was node 1's.
+    let Some(before) = before else { return relation.placement != Placement::Home };
+    let is_mapped_anew = match relation.placement {
+        Placement::Hash { map, .. } => old.maps.get(&map) != new.maps.get(&map),
+        _ => false,
+    };
+    before.placement != relation.placement || is_mapped_anew
+}
+
+fn canceled(sqlstate: &str, why: &str) -> Failure {
+    Failure::error(sqlstate, format!("canceling statement due to {why}"))
+}
+
+/// A setting of time as SHOW writes it; `None` for none.
+fn read_duration(shown: &str) -> Option<Duration> {
+    let digits = shown.find(|c: char| !c.is_ascii_digit()).unwrap_or(shown.len());
+    let (number, unit) = shown.split_at(digits);
+    let milliseconds = match unit {
+        "" | "ms" => 1,
+        "s" => 1_000,
+        "min" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return None,
+    };
+    let number: u64 = number.parse().ok()?;
+    (0 < number).then(|| Duration::from_millis(number.saturating_mul(milliseconds)))
 }
 
 /// Whether a text begins with a command that begins or ends a transaction, or part of one.

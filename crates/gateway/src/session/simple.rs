@@ -132,12 +132,15 @@ impl Session {
         loop {
             let written = self.client.written();
             let ran = self.run_text(&text).await;
-            let untold = is_outside && written == self.client.written();
-            if !untold || !self.is_to_run_again(&ran) {
+            if written != self.client.written() {
                 return ran;
             }
-            if self.transaction.is_open() {
-                self.rollback().await?;
+            if is_outside && self.is_to_run_again(&ran) {
+                if self.transaction.is_open() {
+                    self.rollback().await?;
+                }
+            } else if !self.is_unsent(&ran) {
+                return ran;
             }
         }
     }
@@ -151,6 +154,15 @@ impl Session {
             }
             _ => false,
         }
+    }
+
+    /// Whether a statement was stopped by a change of placements before anything of it was sent: it may
+    /// be planned again in its transaction, which has noticed nothing.
+    pub(super) fn is_unsent(&self, ran: &Result<(), Failure>) -> bool {
+        matches!(ran, Err(Failure::Statement(error)) if says_overtaken(error))
+            && self.activity.is_overtaken_unsent()
+            && !self.transaction.failed
+            && !self.transaction.doomed
     }
 
     async fn run_text(&mut self, text: &str) -> Result<(), Failure> {

@@ -45,7 +45,44 @@ pub(super) fn of_relation(relation: &Arc<Relation>, context: &Context<'_>) -> Me
     mentions
 }
 
+/// The relations that a statement names: those of [`of`], and those that it writes.
+pub(super) fn with_targets(tree: &NodeEnum, context: &Context<'_>) -> Mentions {
+    let mut mentions = of(tree, context);
+    mentions.add_targets(tree, context);
+    let inner = match tree {
+        NodeEnum::ExplainStmt(explain) => explain.query.as_deref(),
+        NodeEnum::DeclareCursorStmt(declare) => declare.query.as_deref(),
+        NodeEnum::CreateTableAsStmt(create) => create.query.as_deref(),
+        NodeEnum::CopyStmt(copy) => copy.query.as_deref(),
+        _ => None,
+    };
+    if let Some(tree) = inner.and_then(|node| node.node.as_ref()) {
+        mentions.add_tree(tree, context, 0);
+        mentions.add_targets(tree, context);
+    }
+    mentions
+}
+
 impl Mentions {
+    fn add_targets(&mut self, tree: &NodeEnum, context: &Context<'_>) {
+        let target = match tree {
+            NodeEnum::InsertStmt(insert) => insert.relation.as_ref(),
+            NodeEnum::UpdateStmt(update) => update.relation.as_ref(),
+            NodeEnum::DeleteStmt(delete) => delete.relation.as_ref(),
+            NodeEnum::MergeStmt(merge) => merge.relation.as_ref(),
+            NodeEnum::CopyStmt(copy) => copy.relation.as_ref(),
+            _ => None,
+        };
+        if let Some(range) = target {
+            self.add_range(range, context, 0);
+        }
+        walk::read::children(tree, &mut |child| {
+            if let Some(child) = &child.node {
+                self.add_targets(child, context);
+            }
+        });
+    }
+
     fn add_tree(&mut self, tree: &NodeEnum, context: &Context<'_>, depth: usize) {
         if let NodeEnum::RangeVar(range) = tree {
             self.add_range(range, context, depth);

@@ -37,6 +37,7 @@ mod utility;
 mod views;
 pub(crate) mod walk;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use pg_query::NodeEnum;
@@ -49,9 +50,9 @@ use sql_text::{deparse, deparse_expression};
 pub use unseen::check_policies;
 pub use utility::bind_arguments;
 
-use crate::catalog::{Catalog, NameScope, Relation};
-use crate::closure::Reason;
-use crate::plan::Planned;
+use crate::catalog::{Catalog, NameScope, Placement, Relation};
+use crate::closure::{Reach, Reason};
+use crate::plan::{Plan, Planned};
 use crate::refusal::Refusal;
 use crate::statement::Statement;
 
@@ -92,6 +93,9 @@ pub fn plan(statement: &Statement, context: &Context<'_>) -> Result<Planned, Ref
     unseen::settle(&mut planned, statement, &reach, context)?;
     planned.leaves = leaves::leaves(&statement.tree, &reach, context);
     planned.own = own::own_names(statement);
+    if !matches!(planned.plan, Plan::One { otherwise: None, .. }) && !context.catalog.is_solo() {
+        planned.concerns = concerns(statement, &reach, context);
+    }
     Ok(planned)
 }
 
@@ -121,7 +125,65 @@ fn choose(statement: &Statement, context: &Context<'_>) -> Result<Planned, Refus
 
 /// All relations that `statement` names, views looked through.
 pub fn relations_of(statement: &Statement, context: &Context<'_>) -> Vec<Arc<Relation>> {
-    mentions::of(&statement.tree, context).relations.into_values().collect()
+    mentions::with_targets(&statement.tree, context).relations.into_values().collect()
+}
+
+/// What code that a statement runs may read on whichever node runs it: replicated tables.
+#[derive(Debug)]
+pub struct ReadByCode(BTreeSet<String>);
+
+impl ReadByCode {
+    /// Whether the relation may be among it.
+    pub fn may_be(&self, relation: &Relation) -> bool {
+        // What a function reads that is only declared to be right has no names of tables.
+        !self.0.is_empty()
+            && relation.placement == Placement::Replicated
+            && (self.0.contains(&relation.sql_name())
+                || self.0.iter().any(|name| !name.starts_with('"')))
+    }
+}
+
+/// See [`ReadByCode`]. What opaque code reads on node 1 is asked there.
+pub fn read_by_code(statement: &Statement, context: &Context<'_>) -> ReadByCode {
+    ReadByCode(unseen::of_statement(statement, context).reads)
+}
+
+/// The relations on which the plan of a statement depends, by OID; `None` if these cannot be told.
+/// Whoever changes where others are does not concern it.
+fn concerns(statement: &Statement, reach: &Reach, context: &Context<'_>) -> Option<Arc<[u32]>> {
+    use pg_query::protobuf::{DropBehavior, ObjectType};
+    let names_tables = match &statement.tree {
+        NodeEnum::SelectStmt(_)
+        | NodeEnum::InsertStmt(_)
+        | NodeEnum::UpdateStmt(_)
+        | NodeEnum::DeleteStmt(_)
+        | NodeEnum::MergeStmt(_)
+        | NodeEnum::AlterTableStmt(_)
+        | NodeEnum::IndexStmt(_)
+        | NodeEnum::RenameStmt(_)
+        | NodeEnum::CreateStmt(_)
+        | NodeEnum::ViewStmt(_) => true,
+        NodeEnum::DropStmt(drop) => {
+            drop.behavior() != DropBehavior::DropCascade
+                && matches!(drop.remove_type(), ObjectType::ObjectTable | ObjectType::ObjectView)
+        }
+        _ => false,
+    };
+    if !names_tables || reach.opaque.is_some() || !reach.reads.is_empty() {
+        return None;
+    }
+    let named = mentions::of(&statement.tree, context).relations.into_values();
+    let mut oids: BTreeSet<u32> = named.map(|relation| relation.oid).collect();
+    // Targets, foreign keys, parents: whatever has a name that stands in the text.
+    for token in crate::statement::tokens::scan(&statement.text).ok()? {
+        if token.token == pg_query::protobuf::Token::Uident {
+            return None;
+        }
+        let Some(name) = token.column_name() else { continue };
+        let relations = context.catalog.relations.values();
+        oids.extend(relations.filter_map(|all| all.get(&*name)).map(|relation| relation.oid));
+    }
+    Some(oids.into_iter().collect())
 }
 
 /// SELECT … INTO, which in a set operation is written in the leftmost query.

@@ -55,10 +55,12 @@ const DEPTH_MAX: usize = 64;
 /// What has been found out of views while a statement is planned, by qualified name: each is looked
 /// into once, however often others read it. `None`: it is being looked into.
 #[derive(Debug, Default)]
-pub struct Known(Mutex<HashMap<String, Option<Result<Arc<Contents>, Refusal>>>>);
+pub struct Known(Mutex<KnownViews>);
+
+type KnownViews = HashMap<String, Option<Result<Arc<Contents>, Refusal>>>;
 
 impl Known {
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Option<Result<Arc<Contents>, Refusal>>>> {
+    fn lock(&self) -> MutexGuard<'_, KnownViews> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -84,6 +84,17 @@ impl Session {
     }
 
     async fn take_message(&mut self, frame: &Frame) -> Result<(), Failure> {
+        loop {
+            let written = self.client.written();
+            let taken = self.take_message_once(frame).await;
+            let is_untold = written == self.client.written() && self.pipeline.has_sent_nothing();
+            if !is_untold || !self.is_unsent(&taken) {
+                return taken;
+            }
+        }
+    }
+
+    async fn take_message_once(&mut self, frame: &Frame) -> Result<(), Failure> {
         let message = frontend::decode(frame)?;
         // A Parse waits only for the message that says where its statement will run.
         if let Some(unchecked) = &self.pipeline.unchecked

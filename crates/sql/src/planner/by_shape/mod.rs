@@ -136,6 +136,7 @@ impl ShapePlan {
                     leaves: self.together.leaves.clone(),
                     own: Vec::new(),
                     unseen: self.together.unseen.clone(),
+                    concerns: self.together.concerns.clone(),
                 }))
             }
             Landing::Several => self.apart.clone(),
