@@ -87,6 +87,23 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
 $tutti$;
 
 -- The table alone, its columns and whose it is.
+-- What pg_dump says of columns behind CREATE TABLE: how values are stored and counted.
+CREATE OR REPLACE FUNCTION tutti.column_settings(relation oid, name text) RETURNS text[]
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
+    SELECT coalesce(array_agg(format('ALTER TABLE ONLY %s ALTER COLUMN %I SET %s', name, a.attname, s.setting)
+        ORDER BY a.attnum, s.setting), '{}')
+    FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid,
+    LATERAL (VALUES
+        (CASE WHEN a.attstorage <> t.typstorage THEN 'STORAGE ' || CASE a.attstorage
+            WHEN 'p' THEN 'PLAIN' WHEN 'e' THEN 'EXTERNAL' WHEN 'm' THEN 'MAIN' ELSE 'EXTENDED' END END),
+        ('COMPRESSION ' || CASE a.attcompression WHEN 'p' THEN 'pglz' WHEN 'l' THEN 'lz4' END),
+        (CASE WHEN a.attstattarget >= 0 THEN 'STATISTICS ' || a.attstattarget END),
+        ('(' || (SELECT string_agg(format('%s = %L', o.option_name, o.option_value), ', ')
+            FROM pg_options_to_table(a.attoptions) o) || ')')
+    ) AS s (setting)
+    WHERE a.attrelid = relation AND a.attnum > 0 AND NOT a.attisdropped AND s.setting IS NOT NULL
+$tutti$;
+
 CREATE OR REPLACE FUNCTION tutti.table_definition(relation oid) RETURNS text[]
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
 DECLARE
@@ -127,7 +144,8 @@ BEGIN
             (SELECT format(' USING %I', m.amname) FROM pg_am m WHERE m.oid = c.relam AND m.amname <> 'heap'),
             ' WITH (' || (SELECT string_agg(format('%s = %L', o.option_name, o.option_value), ', ')
                 FROM pg_options_to_table(c.reloptions) o) || ')'),
-        format('ALTER TABLE %s OWNER TO %s', name, c.relowner::regrole)];
+        format('ALTER TABLE %s OWNER TO %s', name, c.relowner::regrole)]
+        || tutti.column_settings(relation, name);
 END $tutti$;
 
 -- What belongs to a table: constraints, indexes, its place under a parent, triggers, rules, policies,
