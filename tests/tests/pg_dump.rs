@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use anyhow::{Context, Result, ensure};
+use tutti_gateway::{Config, DefaultDistribution};
 use tutti_tests::client::Client;
-use tutti_tests::gateway::TestCluster;
+use tutti_tests::gateway::{TestCluster, config};
 use tutti_tests::{programs, servers};
 
 const ACCOUNTS: i64 = 200;
@@ -59,6 +60,30 @@ fn a_dump_under_load_holds_all_money_and_can_be_restored() -> Result<()> {
         ensure!(sum == TOTAL, "the dump holds {sum}, not {TOTAL}");
         ensure!(restored.value("SELECT count(*) FROM accounts")? == ACCOUNTS.to_string());
         ensure!(restored.value("SELECT count(*) FROM branches")? == "2");
+    }
+    Ok(())
+}
+
+/// The whole database, where tables are home by default and some have been spread.
+#[test]
+fn a_database_with_tables_at_home_and_spread_ones_can_be_dumped() -> Result<()> {
+    let Some(pg_dump) = programs::postgresql_program("pg_dump") else { return Ok(()) };
+    let servers = servers::start(2)?;
+    let default_distribution = DefaultDistribution::Home;
+    let config = Config { default_distribution, ..config(&servers, String::new()) };
+    let cluster = TestCluster::start_configured(servers, config)?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    client.query(TABLES)?;
+    client.query(
+        "CREATE TABLE cities (name text PRIMARY KEY) DISTRIBUTE BY REPLICATED;
+        INSERT INTO cities VALUES ('Basel'); CREATE VIEW of_both AS SELECT * FROM branches, cities",
+    )?;
+    let dump = programs::run(Command::new(&pg_dump).arg(cluster.endpoint().url()))?;
+    for (table, rows) in [("accounts", 200), ("branches", 2), ("cities", 1)] {
+        let copy = format!("COPY public.{table} (");
+        let data = dump.split_once(&copy).with_context(|| format!("no rows of {table}"))?.1;
+        let found = data.lines().skip(1).take_while(|line| *line != "\\.").count();
+        ensure!(found == rows, "{table} has {found} rows in the dump");
     }
     Ok(())
 }

@@ -53,22 +53,28 @@ pub(super) fn plan_utility(
         NodeEnum::LockStmt(lock) if ddl::all_temporary(&lock.relations, context) => {
             Ok(at_home("temporary tables are on node 1"))
         }
-        tree @ NodeEnum::LockStmt(_) => {
-            let plan = Plan::LockEverywhere { others: of_others(tree, context)? };
-            Ok(planned(plan, "a table is locked where its rows are: on every node"))
-        }
+        tree @ NodeEnum::LockStmt(_) => match of_others(tree, context)? {
+            Others::Nothing => Ok(at_home("other nodes have none of the tables")),
+            Others::Text(others) => {
+                let why = "a table is locked where its rows are: on every node";
+                Ok(planned(Plan::LockEverywhere { others }, why))
+            }
+        },
         NodeEnum::VacuumStmt(vacuum)
             if !vacuum.rels.is_empty() && temporary_vacuum(&vacuum.rels, context) =>
         {
             Ok(at_home("temporary tables are on node 1"))
         }
-        tree @ NodeEnum::VacuumStmt(vacuum) => {
-            let mut planned = every_node_alone(vacuum.is_vacuumcmd);
-            if let Plan::EveryNodeAlone { others, .. } = &mut planned.plan {
-                *others = of_others(tree, context)?;
+        tree @ NodeEnum::VacuumStmt(vacuum) => match of_others(tree, context)? {
+            Others::Nothing => Ok(at_home("other nodes have none of the tables")),
+            Others::Text(text) => {
+                let mut planned = every_node_alone(vacuum.is_vacuumcmd);
+                if let Plan::EveryNodeAlone { others, .. } = &mut planned.plan {
+                    *others = text;
+                }
+                Ok(planned)
             }
-            Ok(planned)
-        }
+        },
         NodeEnum::ClusterStmt(cluster) => match &cluster.relation {
             Some(range) if ddl::is_temporary(range, context) => {
                 Ok(at_home("temporary tables are on node 1"))
@@ -102,28 +108,50 @@ pub(super) fn plan_utility(
     }
 }
 
+/// What other nodes are told of a LOCK or VACUUM.
+enum Others {
+    /// What is named is not theirs: tables of node 1, or of the system.
+    Nothing,
+    /// This, if it is not the client's text.
+    Text(Option<String>),
+}
+
 /// What of a LOCK or VACUUM concerns other nodes, where they do not have everything.
-fn of_others(tree: &NodeEnum, context: &Context<'_>) -> Result<Option<String>, Refusal> {
+fn of_others(tree: &NodeEnum, context: &Context<'_>) -> Result<Others, Refusal> {
     if !context.catalog.home_by_default {
-        return Ok(None);
+        return Ok(Others::Text(None));
     }
     let is_there = |range: &RangeVar| {
         context.relation(range).is_some()
             && mentions::of(&NodeEnum::RangeVar(range.clone()), context).home.is_none()
     };
     let mut tree = tree.clone();
-    match &mut tree {
-        NodeEnum::LockStmt(lock) => lock.relations.retain(|node| match &node.node {
-            Some(NodeEnum::RangeVar(range)) => is_there(range),
-            _ => true,
-        }),
-        NodeEnum::VacuumStmt(vacuum) => vacuum.rels.retain(|node| match &node.node {
-            Some(NodeEnum::VacuumRelation(table)) => table.relation.as_ref().is_some_and(is_there),
-            _ => true,
-        }),
-        _ => return Ok(None),
+    // VACUUM alone is about everything.
+    let (named, left) = match &mut tree {
+        NodeEnum::LockStmt(lock) => {
+            let named = lock.relations.len();
+            lock.relations.retain(|node| match &node.node {
+                Some(NodeEnum::RangeVar(range)) => is_there(range),
+                _ => true,
+            });
+            (named, lock.relations.len())
+        }
+        NodeEnum::VacuumStmt(vacuum) => {
+            let named = vacuum.rels.len();
+            vacuum.rels.retain(|node| match &node.node {
+                Some(NodeEnum::VacuumRelation(table)) => {
+                    table.relation.as_ref().is_some_and(is_there)
+                }
+                _ => true,
+            });
+            (named, vacuum.rels.len())
+        }
+        _ => return Ok(Others::Text(None)),
+    };
+    if 0 < named && left == 0 {
+        return Ok(Others::Nothing);
     }
-    deparse(&tree).map(Some)
+    Ok(Others::Text(Some(deparse(&tree)?)))
 }
 
 /// LOCK, VACUUM and their kin, if all their tables are on node 1 alone.
