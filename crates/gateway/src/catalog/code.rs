@@ -20,8 +20,15 @@ use crate::error::GatewayError;
 /// How many statements [`queries`] has.
 pub(super) const QUERIES: usize = 8;
 
+/// Printing a body that is stored parsed locks its tables. Where somebody else has locked one against
+/// everybody, or waits for that, what is read instead is no SQL: the function is opaque for now.
 const FUNCTIONS: &str = "SELECT p.oid, n.nspname, p.proname, l.lanname, p.provolatile = 'i',
-    p.prokind = 'a', coalesce(pg_get_function_sqlbody(p.oid), p.prosrc), p.proargtypes::text,
+    p.prokind = 'a', CASE WHEN p.prosqlbody IS NULL THEN p.prosrc
+        WHEN EXISTS (SELECT FROM pg_depend d JOIN pg_locks k ON k.relation = d.refobjid
+            WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid
+                AND d.refclassid = 'pg_class'::regclass AND k.locktype = 'relation'
+                AND k.mode = 'AccessExclusiveLock' AND k.pid <> pg_backend_pid())
+        THEN 'SELECT 1 FROM' ELSE pg_get_function_sqlbody(p.oid) END, p.proargtypes::text,
     p.prorettype, 1 BETWEEN p.pronargs - p.pronargdefaults AND p.pronargs,
     (SELECT substr(s, 13) FROM unnest(p.proconfig) AS s WHERE s LIKE 'search\\_path=%'),
     (SELECT e.extname FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid

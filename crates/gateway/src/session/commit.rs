@@ -77,11 +77,12 @@ impl Session {
             TransactionControl::Release(name) => self.release(name).await,
             TransactionControl::RollbackTo(name) => self.rollback_to(name).await,
             TransactionControl::Prepare(gid) => {
-                self.may_name_prepared(gid)?;
+                Self::may_name_prepared(gid, self.catalog.is_solo())?;
                 self.prepare_transaction(text, call).await
             }
             TransactionControl::EndPrepared(gid) => {
-                self.may_name_prepared(gid)?;
+                // From before a table was spread, maybe: then it is node 1's business still.
+                Self::may_name_prepared(gid, true)?;
                 // It may have changed the schema.
                 self.leaves.schema = true;
                 self.run_on_one(NodeId::HOME, Access::Write, text, call).await
@@ -90,8 +91,8 @@ impl Session {
     }
 
     /// Clients' own prepared transactions are node 1's business, where it has all there is.
-    fn may_name_prepared(&self, gid: &str) -> Result<(), Failure> {
-        if self.catalog.is_solo() && !gid.starts_with(OWN_GIDS) {
+    fn may_name_prepared(gid: &str, is_of_node_1: bool) -> Result<(), Failure> {
+        if is_of_node_1 && !gid.starts_with(OWN_GIDS) {
             return Ok(());
         }
         Err(Failure::unsupported(
