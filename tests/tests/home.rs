@@ -307,3 +307,122 @@ fn code_and_children_of_spread_tables_give_what_one_postgresql_gives_or_are_refu
     ensure!(client.value("SELECT sum(x) FROM tg")? == "45");
     cluster.stop_gateway()
 }
+
+/// What was made after the table that needs it, as pg_dump writes it, and what a table has besides its
+/// columns, comes along; temporary objects of others do not stand in the way.
+#[test]
+fn definitions_come_along_in_whatever_order_they_were_made() -> Result<()> {
+    let mut cluster = start(2)?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    let mut other = Client::connect(&cluster.endpoint())?;
+    run(
+        &mut client,
+        &[
+            "CREATE TABLE p1 (id int PRIMARY KEY); ALTER TABLE p1 ADD s serial",
+            "CREATE TABLE p2 (id int PRIMARY KEY, a int, n text COLLATE \"C\") WITH (toast.autovacuum_enabled = false)",
+            "CREATE SEQUENCE p2_s OWNED BY p2.a; ALTER TABLE p2 ALTER a SET DEFAULT nextval('p2_s')",
+            "CREATE FUNCTION later(int) RETURNS int IMMUTABLE RETURN $1 + 1",
+            "ALTER TABLE p2 ALTER id SET DEFAULT later(41), ADD g int GENERATED ALWAYS AS (later(id)) STORED",
+            "CREATE TABLE child (x int, y int); CREATE TABLE parent (x int PRIMARY KEY DEFAULT 1)",
+            "ALTER TABLE child ALTER x SET NOT NULL, INHERIT parent",
+            "CREATE VIEW grouped AS SELECT id, n FROM p2 GROUP BY id; ALTER VIEW grouped ALTER n SET DEFAULT 'v'",
+            "CREATE TABLE pa (id int, d int) PARTITION BY LIST (id); CREATE TABLE pa1 PARTITION OF pa (d DEFAULT 7) FOR VALUES IN (1)",
+            "CREATE TYPE ty AS (id int, a int); CREATE TABLE typed OF ty (PRIMARY KEY (id) WITH (fillfactor = 60))",
+            "CREATE RULE nodel AS ON DELETE TO typed DO INSTEAD NOTHING; ALTER TABLE typed DISABLE RULE nodel",
+            "ALTER TABLE typed ALTER a SET STATISTICS 7, ALTER a SET (n_distinct = 3), CLUSTER ON typed_pkey",
+            "COMMENT ON TABLE typed IS 'it''s'; COMMENT ON COLUMN typed.a IS 'said'",
+            "CREATE FUNCTION typed_one() RETURNS bigint BEGIN ATOMIC SELECT count(*) FROM parent; END",
+        ],
+    )?;
+    run(
+        &mut other,
+        &[
+            "CREATE TEMPORARY TABLE temporary_child () INHERITS (p1)",
+            "CREATE TEMPORARY VIEW temporary_view AS SELECT * FROM p2",
+            "CREATE TEMPORARY VIEW another AS SELECT 1 AS a",
+        ],
+    )?;
+    run(
+        &mut client,
+        &[
+            "SELECT tutti_distribute('p1', 'id')",
+            "SELECT tutti_distribute('p2', 'id')",
+            "SELECT tutti_distribute('parent', 'x')",
+            "SELECT tutti_distribute('pa', 'id')",
+            "SELECT tutti_distribute('typed', 'id')",
+            "ALTER TYPE ty ADD ATTRIBUTE b int CASCADE",
+            "ALTER TABLE p2 RENAME n TO m",
+            "INSERT INTO p1 SELECT g FROM generate_series(1, 20) g",
+            "INSERT INTO p2 DEFAULT VALUES",
+            "INSERT INTO pa1 (id) VALUES (1)",
+            "INSERT INTO typed SELECT g FROM generate_series(1, 20) g; DELETE FROM typed",
+        ],
+    )?;
+    ensure!(client.value("SELECT count(DISTINCT s) FROM p1")? == "20");
+    ensure!(client.value("SELECT concat_ws(' ', id, a, g) FROM p2")? == "42 1 43");
+    ensure!(client.value("SELECT d FROM pa")? == "7");
+    ensure!(client.value("SELECT count(*) FROM typed")? == "0");
+    agree(&cluster)?;
+    let details = "SELECT concat_ws(' ', c.reloftype::regtype, i.reloptions, obj_description(c.oid, 'pg_class'),
+            col_description(c.oid, 2), a.attstattarget, a.attoptions, r.ev_enabled, x.indisclustered,
+            (SELECT t.reloptions FROM pg_class p JOIN pg_class t ON t.oid = p.reltoastrelid WHERE p.relname = 'p2'),
+            (SELECT string_agg(concat(adrelid::regclass, adnum, pg_get_expr(adbin, adrelid)), ',' ORDER BY n, adnum)
+             FROM (SELECT adrelid::regclass::text, adnum, adbin, adrelid FROM pg_attrdef
+                 WHERE adrelid >= 16384 AND adrelid::regclass::text !~ '[.]') d (n, adnum, adbin, adrelid)))
+        FROM pg_class c JOIN pg_index x ON indrelid = c.oid JOIN pg_class i ON i.oid = indexrelid
+        JOIN pg_attribute a ON attrelid = c.oid AND attnum = 2 JOIN pg_rewrite r ON ev_class = c.oid
+        WHERE c.relname = 'typed'";
+    let nodes = cluster.nodes();
+    let first = Client::connect(&nodes[0])?.value(details)?;
+    let second = Client::connect(&nodes[1])?.value(details)?;
+    ensure!(
+        first == second && first.starts_with("ty {fillfactor=60} it's said 7"),
+        "{first}\n{second}"
+    );
+    cluster.stop_gateway()
+}
+
+/// A table that somebody has locked is nobody else's business, and neither is a transaction prepared before.
+#[test]
+fn locks_and_prepared_transactions_of_node_1_stop_nobody() -> Result<()> {
+    let mut cluster = start(2)?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    let mut locker = Client::connect(&cluster.endpoint())?;
+    run(
+        &mut client,
+        &[
+            "CREATE TABLE sa (id int PRIMARY KEY, d int DEFAULT 3, g int GENERATED ALWAYS AS (id + 1) STORED, CHECK (d > 1))",
+            "CREATE TABLE sb (id int PRIMARY KEY); CREATE TABLE sc (id int PRIMARY KEY)",
+            "CREATE VIEW sv AS SELECT * FROM sa",
+            "CREATE FUNCTION sf() RETURNS bigint BEGIN ATOMIC SELECT count(*) FROM sa; END",
+        ],
+    )?;
+    for gid in ["one", "two"] {
+        let insert = format!("INSERT INTO sa VALUES ({})", gid.len() + usize::from(gid == "two"));
+        run(&mut client, &["BEGIN", &insert, &format!("PREPARE TRANSACTION '{gid}'")])?;
+    }
+    run(&mut locker, &["SELECT tutti_distribute('sb', 'id')"])?;
+    run(&mut client, &["COMMIT PREPARED 'one'", "ROLLBACK PREPARED 'two'"])?;
+    ensure!(client.value("SELECT count(*) FROM sa")? == "1");
+    run(&mut locker, &["BEGIN; LOCK TABLE sa"])?;
+    let begun = std::time::Instant::now();
+    run(
+        &mut client,
+        &[
+            "SELECT tutti_replicate('sc')",
+            "CREATE OR REPLACE VIEW sv2 AS SELECT * FROM sc",
+            "GRANT SELECT ON sc TO PUBLIC",
+            "SELECT 1",
+        ],
+    )?;
+    Client::connect(&cluster.endpoint())?.query("SELECT count(*) FROM sb")?;
+    ensure!(begun.elapsed() < std::time::Duration::from_secs(10), "{:?}", begun.elapsed());
+    run(&mut locker, &["COMMIT"])?;
+    run(
+        &mut client,
+        &[
+            "LOCK TABLE tutti.cluster IN ACCESS SHARE MODE; LOCK TABLE pg_class IN ACCESS SHARE MODE",
+        ],
+    )?;
+    cluster.stop_gateway()
+}

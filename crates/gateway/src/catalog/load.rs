@@ -286,13 +286,13 @@ const OWN_DEFINITION_PATIENCE_MS: u32 = 20;
 async fn read_all_definitions(
     home: &mut NodeConnection,
 ) -> Result<HashMap<u32, String>, GatewayError> {
-    match print_definitions(home, "c.relkind = 'v' AND c.oid >= 16384").await {
+    // A transaction that has looked at temporary objects cannot be prepared.
+    let views = "relkind = 'v' AND relpersistence <> 't' AND oid >= 16384";
+    match print_definitions(home, views).await {
         Err(error) if says_locked(&error) => (),
         read => return read,
     }
-    let rows = home
-        .query("SELECT oid FROM pg_catalog.pg_class WHERE relkind = 'v' AND oid >= 16384")
-        .await?;
+    let rows = home.query(&format!("SELECT oid FROM pg_catalog.pg_class WHERE {views}")).await?;
     let oids: Vec<String> = rows.first().map_or_else(Vec::new, |rows| {
         (0..rows.rows.len()).filter_map(|row| rows.text(row, 0).map(str::to_owned)).collect()
     });

@@ -375,7 +375,7 @@ struct Member {
     partitioned: bool,
 }
 
-/// The table with all its partitions and children.
+/// The table with all its partitions and children; other sessions' temporary ones are not seen through it.
 async fn read_family(
     home: &mut NodeConnection,
     relation: &Relation,
@@ -384,6 +384,8 @@ async fn read_family(
         "WITH RECURSIVE family (oid) AS (
     SELECT {0}::pg_catalog.oid
     UNION SELECT h.inhrelid FROM family f JOIN pg_catalog.pg_inherits h ON h.inhparent = f.oid
+    JOIN pg_catalog.pg_class c ON c.oid = h.inhrelid AND (
+        c.relpersistence <> 't' OR c.relnamespace = pg_catalog.pg_my_temp_schema())
 )
 SELECT n.nspname, c.relname, c.relkind,
     EXISTS (SELECT FROM pg_catalog.pg_inherits h WHERE h.inhrelid = {0}),

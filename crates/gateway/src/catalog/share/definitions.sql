@@ -2,9 +2,10 @@
 --
 -- tutti.definitions walks pg_depend from some relations to what they need, and writes for each object
 -- how to see whether it is there and how to make it, in an order in which that works. It reads
--- catalogs only, as the transaction that calls it sees them, and takes no locks. The order is that of
--- creation (of OIDs), tables before what is part of them, parents before children; functions are made
--- without a look into their bodies.
+-- catalogs only, as the transaction that calls it sees them. The order is that of creation (of OIDs),
+-- tables before what is part of them, columns' defaults among it; functions are made without a look
+-- into their bodies. What names something that was made after it waits for that. Temporary objects of
+-- other sessions are nobody's.
 --
 -- tutti.make_definitions makes on another node what is not there. It runs as the owner of the schema
 -- tutti, because what a table needs may belong to others than its owner; each table goes to its owner
@@ -86,7 +87,6 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
     FROM pg_sequence s WHERE s.seqrelid = sequence
 $tutti$;
 
--- The table alone, its columns and whose it is.
 -- What pg_dump says of columns behind CREATE TABLE: how values are stored and counted.
 CREATE OR REPLACE FUNCTION tutti.column_settings(relation oid, name text) RETURNS text[]
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
@@ -104,6 +104,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
     WHERE a.attrelid = relation AND a.attnum > 0 AND NOT a.attisdropped AND s.setting IS NOT NULL
 $tutti$;
 
+-- The table alone, its columns and whose it is.
 CREATE OR REPLACE FUNCTION tutti.table_definition(relation oid) RETURNS text[]
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
 DECLARE
@@ -130,7 +131,6 @@ BEGIN
                     AND d.refobjid = relation AND d.refobjsubid = a.attnum AND d.deptype = 'i'))
              WHEN a.attgenerated <> '' THEN
                 format(' GENERATED ALWAYS AS (%s) STORED', pg_get_expr(d.adbin, d.adrelid))
-             WHEN d.adbin IS NOT NULL THEN ' DEFAULT ' || pg_get_expr(d.adbin, d.adrelid)
              ELSE '' END,
         CASE WHEN a.attnotnull THEN ' NOT NULL' ELSE '' END), ', ' ORDER BY a.attnum) INTO columns
     FROM pg_attribute a LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
@@ -142,14 +142,45 @@ BEGIN
             ' INHERITS (' || parents || ')',
             CASE c.relkind WHEN 'p' THEN ' PARTITION BY ' || pg_get_partkeydef(relation) ELSE '' END,
             (SELECT format(' USING %I', m.amname) FROM pg_am m WHERE m.oid = c.relam AND m.amname <> 'heap'),
-            ' WITH (' || (SELECT string_agg(format('%s = %L', o.option_name, o.option_value), ', ')
-                FROM pg_options_to_table(c.reloptions) o) || ')'),
+            ' WITH (' || (SELECT string_agg(format('%s%s = %L', o.of, o.option_name, o.option_value), ', ')
+                FROM (SELECT '' AS of, * FROM pg_options_to_table(c.reloptions)
+                    UNION ALL SELECT 'toast.', o.* FROM pg_class t, pg_options_to_table(t.reloptions) o
+                    WHERE t.oid = c.reltoastrelid) o) || ')'),
         format('ALTER TABLE %s OWNER TO %s', name, c.relowner::regrole)]
         || tutti.column_settings(relation, name);
 END $tutti$;
 
--- What belongs to a table: constraints, indexes, its place under a parent, triggers, rules, policies,
--- rights.
+-- What a table's or view's columns have but their types, and what is said about them.
+CREATE OR REPLACE FUNCTION tutti.parts_of_columns(relation oid) RETURNS text[]
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
+    WITH this AS (
+        SELECT format('%I.%I', n.nspname, c.relname) AS name, c.relkind, c.reloftype
+        FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = relation
+    ), part (kind, attnum, make) AS (
+        -- ONLY: each child says for itself whether it has one.
+        SELECT 1, a.attnum, format('ALTER TABLE ONLY %s ALTER COLUMN %I SET DEFAULT %s', this.name,
+            a.attname, pg_get_expr(d.adbin, d.adrelid))
+        FROM this, pg_attrdef d JOIN pg_attribute a ON a.attrelid = d.adrelid AND a.attnum = d.adnum
+        WHERE d.adrelid = relation AND a.attgenerated = ''
+        UNION ALL SELECT 2, a.attnum, format('ALTER TABLE ONLY %s ALTER COLUMN %I SET NOT NULL',
+            this.name, a.attname)
+        FROM this, pg_attribute a WHERE a.attrelid = relation AND a.attnum > 0 AND NOT a.attisdropped
+            AND a.attnotnull AND NOT a.attislocal
+        UNION ALL SELECT 3, 0, format('ALTER TABLE %s OF %s', this.name, format_type(this.reloftype, NULL))
+        FROM this WHERE this.reloftype <> 0
+        UNION ALL SELECT 4, d.objsubid, CASE d.objsubid
+            WHEN 0 THEN format('COMMENT ON %s %s IS %L',
+                CASE this.relkind WHEN 'v' THEN 'VIEW' ELSE 'TABLE' END, this.name, d.description)
+            ELSE format('COMMENT ON COLUMN %s.%I IS %L', this.name, a.attname, d.description) END
+        FROM this, pg_description d
+        LEFT JOIN pg_attribute a ON a.attrelid = d.objoid AND a.attnum = d.objsubid
+        WHERE d.classoid = 'pg_class'::regclass AND d.objoid = relation
+    )
+    SELECT coalesce(array_agg(p.make ORDER BY p.kind, p.attnum), '{}') FROM part p
+$tutti$;
+
+-- What belongs to a table: columns' defaults, constraints, indexes, its place under a parent, triggers,
+-- rules, policies, rights.
 CREATE OR REPLACE FUNCTION tutti.parts_of_table(relation oid) RETURNS text[]
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
 DECLARE
@@ -160,6 +191,7 @@ DECLARE
 BEGIN
     SELECT * INTO c FROM pg_class WHERE oid = relation;
     SELECT format('%I.%I', n.nspname, c.relname) INTO name FROM pg_namespace n WHERE n.oid = c.relnamespace;
+    make := tutti.parts_of_columns(relation);
     -- Foreign keys come last of all, in tutti.definitions.
     SELECT array_agg(format('ALTER TABLE %s ADD CONSTRAINT %I %s', name, k.conname,
         pg_get_constraintdef(k.oid)) ORDER BY k.contype, k.oid) INTO further
@@ -171,6 +203,16 @@ BEGIN
     FROM pg_index i WHERE i.indrelid = relation AND i.indislive AND NOT EXISTS (
         SELECT FROM pg_constraint k WHERE k.conindid = i.indexrelid AND k.contype IN ('p', 'u', 'x'));
     make := make || coalesce(further, '{}');
+    SELECT array_agg(format('ALTER INDEX %I.%I SET (%s)', n.nspname, x.relname,
+            (SELECT string_agg(format('%s = %L', o.option_name, o.option_value), ', ')
+             FROM pg_options_to_table(x.reloptions) o)))
+        FILTER (WHERE x.reloptions IS NOT NULL AND x.relkind = 'i')
+        || array_agg(format('ALTER TABLE %s CLUSTER ON %I', name, x.relname)) FILTER (WHERE i.indisclustered)
+        || array_agg(format('ALTER TABLE %s REPLICA IDENTITY USING INDEX %I', name, x.relname))
+            FILTER (WHERE i.indisreplident AND c.relreplident = 'i') INTO further
+    FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid JOIN pg_namespace n ON n.oid = x.relnamespace
+    WHERE i.indrelid = relation AND i.indislive;
+    make := make || coalesce(further, '{}');
     IF c.relispartition THEN
         SELECT array_agg(format('ALTER TABLE %I.%I ATTACH PARTITION %s %s', n.nspname, p.relname, name,
             pg_get_expr(c.relpartbound, c.oid))) INTO further
@@ -181,7 +223,10 @@ BEGIN
     SELECT array_agg(pg_get_statisticsobjdef(s.oid) ORDER BY s.oid) INTO further
     FROM pg_statistic_ext s WHERE s.stxrelid = relation;
     make := make || coalesce(further, '{}');
-    SELECT array_agg(pg_get_ruledef(r.oid) ORDER BY r.oid) INTO further
+    SELECT array_agg(pg_get_ruledef(r.oid) ORDER BY r.oid)
+        || array_agg(format('ALTER TABLE %s %s RULE %I', name,
+            CASE r.ev_enabled WHEN 'D' THEN 'DISABLE' WHEN 'R' THEN 'ENABLE REPLICA' ELSE 'ENABLE ALWAYS' END,
+            r.rulename)) FILTER (WHERE r.ev_enabled <> 'O') INTO further
     FROM pg_rewrite r WHERE r.ev_class = relation AND r.ev_type <> '1';
     make := make || coalesce(further, '{}');
     SELECT array_agg(pg_get_triggerdef(t.oid) ORDER BY t.oid)
@@ -285,14 +330,19 @@ DECLARE
     further text[];
     family oid[];
     table_name text;
+    nobodys oid[];
 BEGIN
     IF tutti.is_sealed('definitions ' || roots::text || ' ' || everything::text, seal) IS NOT TRUE THEN
         RAISE insufficient_privilege USING MESSAGE = 'only a gateway can ask for definitions';
     END IF;
+    SELECT array_agg(n.oid) INTO nobodys FROM pg_namespace n
+    WHERE n.nspname ~ '^pg_(toast_)?temp_' AND n.oid <> pg_my_temp_schema();
+    nobodys := coalesce(nobodys, '{}');
     WITH RECURSIVE tree (oid) AS (
         SELECT unnest(roots)
         UNION SELECT h.inhrelid FROM tree t JOIN pg_inherits h ON h.inhparent = t.oid
-            JOIN pg_class c ON c.oid = h.inhrelid WHERE c.relkind IN ('r', 'p')
+            JOIN pg_class c ON c.oid = h.inhrelid
+        WHERE c.relkind IN ('r', 'p') AND c.relnamespace <> ALL (nobodys)
     ) SELECT coalesce(array_agg(oid), '{}') INTO family FROM tree;
     -- Views that read nothing but what is on other nodes too come along.
     WITH RECURSIVE uses (view, used) AS (
@@ -300,6 +350,7 @@ BEGIN
         JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid
             AND d.refclassid = 'pg_class'::regclass AND d.refobjid <> r.ev_class
         WHERE r.ev_type = '1' AND v.relkind = 'v' AND r.ev_class >= 16384
+            AND v.relnamespace <> ALL (nobodys)
     ), over (view) AS (
         SELECT u.view FROM uses u WHERE u.used = ANY (family)
         UNION SELECT u.view FROM over o JOIN uses u ON u.used = o.view
@@ -364,6 +415,7 @@ BEGIN
                     FROM regexp_split_to_table(p.prosrc, '[^[:alnum:]_$]+') w) words
                 JOIN pg_proc named ON named.proname = words.word AND named.oid >= 16384
                     AND named.pronamespace <> 'tutti'::regnamespace
+                    AND named.pronamespace <> ALL (nobodys)
                 WHERE n.classid = 'pg_proc'::regclass AND p.oid = n.objid
             ) further
             WHERE further.objid >= 16384
@@ -483,15 +535,16 @@ BEGIN
                     || tutti.grants('SEQUENCE', name, c.relowner, c.relacl)
                 INTO make FROM pg_sequence s JOIN pg_class c ON c.oid = s.seqrelid
                 WHERE s.seqrelid = item.objid;
-                SELECT array_agg(format('ALTER SEQUENCE %s OWNED BY %I.%I.%I', name, n.nspname, c.relname,
-                    a.attname)) INTO further
+                -- When the table is made: another may have needed the sequence before.
+                SELECT last_make || coalesce(jsonb_agg(jsonb_build_object(
+                        'of', format('pg_catalog.to_regclass(%L) IS NOT NULL',
+                            format('%I.%I', n.nspname, c.relname)),
+                        'make', ARRAY[format('ALTER SEQUENCE %s OWNED BY %I.%I.%I', name, n.nspname, c.relname,
+                            a.attname)])), '[]') INTO last_make
                 FROM pg_depend d JOIN pg_class c ON c.oid = d.refobjid JOIN pg_namespace n ON n.oid = c.relnamespace
                 JOIN pg_attribute a ON a.attrelid = d.refobjid AND a.attnum = d.refobjsubid
                 WHERE d.classid = 'pg_class'::regclass AND d.objid = item.objid
                     AND d.refclassid = 'pg_class'::regclass AND d.deptype = 'a' AND d.refobjid = ANY (family);
-                IF further IS NOT NULL THEN
-                    last_make := last_make || jsonb_build_object('of', probe, 'make', further);
-                END IF;
             ELSIF item.relkind = 'v' AND item.objid = ANY (family) THEN
                 SELECT ARRAY[format('CREATE VIEW %s (%s)%s AS %s', name,
                         (SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum) FROM pg_attribute a
@@ -502,6 +555,8 @@ BEGIN
                     format('ALTER VIEW %s OWNER TO %s', name, c.relowner::regrole)]
                     || tutti.grants('TABLE', name, c.relowner, c.relacl)
                 INTO make FROM pg_class c WHERE c.oid = item.objid;
+                later_make := later_make || jsonb_build_object('of', probe,
+                    'make', tutti.parts_of_columns(item.objid));
             ELSIF item.objid = ANY (family) THEN
                 table_name := name;
                 make := tutti.table_definition(item.objid);
@@ -510,6 +565,15 @@ BEGIN
                 SELECT array_agg(format('ALTER TABLE %s ADD CONSTRAINT %I %s', name, k.conname,
                     pg_get_constraintdef(k.oid)) ORDER BY k.oid) INTO further
                 FROM pg_constraint k WHERE k.conrelid = item.objid AND k.contype = 'f' AND k.conparentid = 0;
+                IF further IS NOT NULL THEN
+                    last_make := last_make || jsonb_build_object('of', probe, 'make', further);
+                END IF;
+                -- A partition's trigger comes from its parent, but may be switched by itself.
+                SELECT array_agg(format('ALTER TABLE %s %s TRIGGER %I', name,
+                    CASE t.tgenabled WHEN 'D' THEN 'DISABLE' WHEN 'R' THEN 'ENABLE REPLICA'
+                        WHEN 'A' THEN 'ENABLE ALWAYS' ELSE 'ENABLE' END, t.tgname)) INTO further
+                FROM pg_trigger t JOIN pg_trigger p ON p.oid = t.tgparentid
+                WHERE t.tgrelid = item.objid AND NOT t.tgisinternal AND t.tgenabled <> p.tgenabled;
                 IF further IS NOT NULL THEN
                     last_make := last_make || jsonb_build_object('of', probe, 'make', further);
                 END IF;
@@ -534,6 +598,21 @@ BEGIN
 END $tutti$;
 COMMENT ON FUNCTION tutti.definitions IS 'What another node must have for these relations and functions to be there too, as statements. The caller must be a gateway.';
 
+-- As the caller, who is the owner of the schema tutti.
+CREATE OR REPLACE FUNCTION tutti.make_parts(parts jsonb, made text[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $tutti$
+DECLARE
+    statement text;
+BEGIN
+    FOR statement IN
+        SELECT s.make FROM jsonb_array_elements(parts) WITH ORDINALITY p (part, position),
+            jsonb_array_elements_text(p.part -> 'make') WITH ORDINALITY s (make, position)
+        WHERE p.part ->> 'of' = ANY (made) ORDER BY p.position, s.position
+    LOOP
+        EXECUTE statement;
+    END LOOP;
+END $tutti$;
+
 CREATE OR REPLACE FUNCTION tutti.make_definitions(definitions text, whatever_can_be boolean, seal text)
 RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
@@ -544,51 +623,67 @@ DECLARE
     statement text;
     present boolean;
     made text[] := '{}';
+    -- So many of those that were made have their parts.
+    completed integer := 0;
+    waiting jsonb;
+    postponed jsonb;
+    is_last boolean := false;
 BEGIN
     IF tutti.is_sealed(format('make %s %s', whatever_can_be, definitions), seal) IS NOT TRUE THEN
         RAISE insufficient_privilege USING MESSAGE = 'only a gateway can make definitions';
     END IF;
-    FOR item IN SELECT * FROM jsonb_array_elements(definitions::jsonb -> 'first') LOOP
-        EXECUTE 'SELECT ' || (item ->> 'probe') INTO present;
-        -- What is here of a table that was home holds nothing, and need not be what it is on node 1.
-        IF present AND item ->> 'table' IS NOT NULL AND NOT EXISTS (
+    -- What is here of a table that was home holds nothing, and need not be what it is on node 1.
+    FOR item IN SELECT e FROM jsonb_array_elements(definitions::jsonb -> 'first') e
+        WHERE e ->> 'table' IS NOT NULL
+    LOOP
+        IF to_regclass(item ->> 'table') IS NOT NULL AND NOT EXISTS (
             SELECT FROM tutti.placement p
             WHERE p.relation = to_regclass(item ->> 'table') AND p.kind <> 'home') THEN
             EXECUTE format('DROP TABLE %s CASCADE', item ->> 'table');
-            present := false;
         END IF;
-        CONTINUE WHEN present;
-        IF whatever_can_be THEN
-            CONTINUE WHEN jsonb_typeof(item -> 'make') <> 'array';
+    END LOOP;
+    -- What names something that is not there yet is tried again behind the rest.
+    waiting := definitions::jsonb -> 'first';
+    LOOP
+        postponed := '[]';
+        FOR item IN SELECT * FROM jsonb_array_elements(waiting) LOOP
+            EXECUTE 'SELECT ' || (item ->> 'probe') INTO present;
+            CONTINUE WHEN present;
+            IF jsonb_typeof(item -> 'make') <> 'array' THEN
+                CONTINUE WHEN whatever_can_be;
+                RAISE feature_not_supported USING
+                    MESSAGE = format('%s cannot be brought to other nodes', item ->> 'what'),
+                    DETAIL = coalesce((item ->> 'because') || '.',
+                        'The table, or something that it needs, depends on it.'),
+                    HINT = CASE WHEN item ->> 'because' IS NULL
+                        THEN 'Leave the table on node 1, or do without what depends on it.'
+                        ELSE 'Replicate the other table first (tutti_replicate), or distribute it by the same key.' END;
+            END IF;
             BEGIN
                 FOR statement IN SELECT * FROM jsonb_array_elements_text(item -> 'make') LOOP
                     EXECUTE statement;
                 END LOOP;
+                made := made || (item ->> 'probe');
             EXCEPTION WHEN OTHERS THEN
-                NULL;
+                IF NOT whatever_can_be AND (is_last OR SQLSTATE NOT IN (
+                    '3F000', '42703', '42704', '42803', '42883', '42P01')) THEN
+                    RAISE;
+                END IF;
+                postponed := postponed || item;
             END;
-            CONTINUE;
-        END IF;
-        IF jsonb_typeof(item -> 'make') <> 'array' THEN
-            RAISE feature_not_supported USING
-                MESSAGE = format('%s cannot be brought to other nodes', item ->> 'what'),
-                DETAIL = coalesce((item ->> 'because') || '.',
-                    'The table, or something that it needs, depends on it.'),
-                HINT = CASE WHEN item ->> 'because' IS NULL
-                    THEN 'Leave the table on node 1, or do without what depends on it.'
-                    ELSE 'Replicate the other table first (tutti_replicate), or distribute it by the same key.' END;
-        END IF;
-        made := made || (item ->> 'probe');
-        FOR statement IN SELECT * FROM jsonb_array_elements_text(item -> 'make') LOOP
-            EXECUTE statement;
         END LOOP;
+        EXIT WHEN postponed = '[]';
+        IF jsonb_array_length(postponed) = jsonb_array_length(waiting) THEN
+            EXIT WHEN whatever_can_be;
+            -- A view that groups by a key needs it, which is a part of its table.
+            is_last := completed = cardinality(made);
+            PERFORM tutti.make_parts(definitions::jsonb -> 'later', made[completed + 1:]);
+            completed := cardinality(made);
+        END IF;
+        waiting := postponed;
     END LOOP;
-    FOR item IN SELECT * FROM jsonb_array_elements((definitions::jsonb -> 'later') || (definitions::jsonb -> 'last')) LOOP
-        CONTINUE WHEN NOT (item ->> 'of') = ANY (made);
-        FOR statement IN SELECT * FROM jsonb_array_elements_text(item -> 'make') LOOP
-            EXECUTE statement;
-        END LOOP;
-    END LOOP;
+    PERFORM tutti.make_parts(definitions::jsonb -> 'later', made[completed + 1:]);
+    PERFORM tutti.make_parts(definitions::jsonb -> 'last', made);
     -- Sequences give values on node 1 only.
     PERFORM setval(s.seqrelid::regclass, CASE WHEN s.seqincrement > 0 THEN s.seqmax ELSE s.seqmin END, true)
     FROM pg_sequence s JOIN pg_class c ON c.oid = s.seqrelid
