@@ -506,3 +506,205 @@ fn settings_by_bound_names_and_views_hold_on_all_nodes() -> Result<()> {
     }
     Ok(())
 }
+
+/// What nodes have of the tables that all of them know: rights, triggers, policies, columns.
+fn same_definitions(cluster: &TestCluster) -> Result<()> {
+    let sql = "SELECT string_agg(concat_ws(' ', c.relname, c.relacl, c.relowner::regrole,
+            c.relrowsecurity, c.relkind, (SELECT string_agg(concat(a.attname, a.attacl), ',' ORDER BY a.attnum)
+                FROM pg_attribute a WHERE a.attrelid = c.oid AND 0 < a.attnum),
+            (SELECT count(*) FROM pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal),
+            (SELECT count(*) FROM pg_policy p WHERE p.polrelid = c.oid),
+            (SELECT count(*) FROM pg_index i WHERE i.indrelid = c.oid)), '; ' ORDER BY c.relname)
+        || (SELECT concat(nspacl, nspowner::regrole) FROM pg_namespace WHERE nspname = 'public')
+        || (SELECT count(*) FROM pg_default_acl)
+        FROM pg_class c WHERE c.oid IN ('public.h'::regclass, 'public.r'::regclass)";
+    let mut seen = Vec::new();
+    for node in cluster.nodes() {
+        seen.push(Client::connect(&node)?.value(sql)?);
+    }
+    ensure!(seen.windows(2).all(|pair| pair[0] == pair[1]), "the nodes differ: {seen:#?}");
+    Ok(())
+}
+
+/// Runs statements; those after an error are left out, and whatever is open is ended. The SQLSTATE, if
+/// any statement has one.
+fn run_all(client: &mut Client, statements: &[&str]) -> Result<Option<String>> {
+    let mut failed = None;
+    for statement in statements {
+        let answer = client.simple(statement, b"")?;
+        if let Some(error) = answer.error() {
+            failed = Some(format!("{} {}", error.sqlstate(), error.message()));
+            break;
+        }
+    }
+    client.simple("ROLLBACK", b"")?;
+    Ok(failed)
+}
+
+const WRITES: &str = "begin insert into public.r values (50, 0); \
+    insert into public.h values (500, 0); return null; end";
+
+#[test]
+fn what_code_leaves_for_later_is_accounted_for_when_it_runs() -> Result<()> {
+    let cluster = start()?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    for statement in TABLES.split(';') {
+        client.query(statement)?;
+    }
+    for sql in [
+        format!("CREATE FUNCTION tg() RETURNS trigger LANGUAGE plpgsql AS $${WRITES}$$"),
+        "CREATE TABLE o (id int)".to_owned(),
+        "CREATE CONSTRAINT TRIGGER ct AFTER INSERT ON o DEFERRABLE INITIALLY DEFERRED \
+         FOR EACH ROW EXECUTE FUNCTION tg()"
+            .to_owned(),
+        "CREATE TRIGGER tt BEFORE TRUNCATE ON o EXECUTE FUNCTION tg()".to_owned(),
+        "CREATE FUNCTION fine() RETURNS trigger LANGUAGE plpgsql AS
+         'begin insert into public.l values (new.id, 0); return null; end'"
+            .to_owned(),
+        "CREATE TABLE o2 (id int)".to_owned(),
+        "CREATE CONSTRAINT TRIGGER ct2 AFTER INSERT ON o2 DEFERRABLE INITIALLY DEFERRED \
+         FOR EACH ROW EXECUTE FUNCTION fine()"
+            .to_owned(),
+        "CREATE FUNCTION refc(n text, q text) RETURNS text LANGUAGE plpgsql AS
+         'declare c refcursor := n; begin open c for execute q; return n; end'"
+            .to_owned(),
+        "CREATE TABLE o3 (id int)".to_owned(),
+        "CREATE FUNCTION ok(x int) RETURNS boolean LANGUAGE plpgsql AS
+         'begin return (select count(*) from public.h) >= 0; end'"
+            .to_owned(),
+        "INSERT INTO o3 VALUES (1)".to_owned(),
+        "CREATE DOMAIN d AS int".to_owned(),
+        "CREATE FUNCTION changing() RETURNS bigint LANGUAGE plpgsql AS 'begin return 1; end'"
+            .to_owned(),
+        "CREATE MATERIALIZED VIEW mv AS SELECT changing() AS n".to_owned(),
+        "CREATE OR REPLACE FUNCTION changing() RETURNS bigint LANGUAGE plpgsql AS
+         'begin return (select count(*) from public.h); end'"
+            .to_owned(),
+        "ALTER TABLE o3 ADD CONSTRAINT ck CHECK (ok(id)) NOT VALID".to_owned(),
+    ] {
+        client.query(&sql).with_context(|| sql.clone())?;
+    }
+    let refused: [&[&str]; 10] = [
+        &["INSERT INTO o VALUES (1)"],
+        &["BEGIN", "INSERT INTO o VALUES (1)", "COMMIT"],
+        &["BEGIN", "SELECT count(*) FROM h", "INSERT INTO o VALUES (1)", "SELECT 1", "COMMIT"],
+        &["BEGIN", "INSERT INTO o VALUES (1)", "SET CONSTRAINTS ALL IMMEDIATE", "COMMIT"],
+        &["BEGIN", "INSERT INTO o VALUES (1)", "SET CONSTRAINTS ct IMMEDIATE", "COMMIT"],
+        &["TRUNCATE o"],
+        &["REFRESH MATERIALIZED VIEW mv"],
+        &["ALTER TABLE o3 VALIDATE CONSTRAINT ck"],
+        &[
+            "BEGIN",
+            "SELECT count(*) FROM h",
+            "SELECT refc('rc', 'SELECT id FROM public.h')",
+            "FETCH ALL FROM rc",
+        ],
+        &[
+            "BEGIN",
+            "SELECT count(*) FROM h",
+            "SELECT refc('rc', 'SELECT id FROM public.h')",
+            "MOVE ALL FROM rc",
+        ],
+    ];
+    for statements in refused {
+        let failed = run_all(&mut client, statements)?;
+        ensure!(
+            failed.as_deref().is_some_and(|it| it.starts_with("0A000")),
+            "{statements:?}: {failed:?}"
+        );
+        same_copies(&cluster).with_context(|| format!("{statements:?}"))?;
+        ensure!(client.value("SELECT count(*) FROM h")? == "90", "{statements:?}");
+        ensure!(client.value("SELECT count(*) FROM o")? == "0", "{statements:?}");
+    }
+    let taken: [&[&str]; 5] = [
+        &["INSERT INTO o2 VALUES (101)"],
+        &["BEGIN", "INSERT INTO o2 VALUES (102)", "COMMIT"],
+        &["BEGIN", "INSERT INTO o2 VALUES (103)", "SET CONSTRAINTS ALL IMMEDIATE", "COMMIT"],
+        &["BEGIN", "SELECT refc('rc', 'SELECT id FROM public.o2')", "FETCH ALL FROM rc", "COMMIT"],
+        &["ALTER DOMAIN d ADD CONSTRAINT positive CHECK (value > 0)"],
+    ];
+    for statements in taken {
+        let failed = run_all(&mut client, statements)?;
+        ensure!(failed.is_none(), "{statements:?}: {failed:?}");
+    }
+    ensure!(client.value("SELECT count(*) FROM l WHERE id > 100")? == "3");
+    Ok(())
+}
+
+#[test]
+fn code_changes_no_definition_that_other_nodes_have() -> Result<()> {
+    let cluster = start()?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    for statement in TABLES.split(';') {
+        client.query(statement)?;
+    }
+    for sql in [
+        "CREATE ROLE alice",
+        "CREATE FUNCTION tg() RETURNS trigger LANGUAGE plpgsql AS 'begin return new; end'",
+        "CREATE TRIGGER kept BEFORE INSERT ON r FOR EACH ROW EXECUTE FUNCTION tg()",
+        "CREATE POLICY kept ON r USING (true)",
+        "GRANT SELECT ON r TO alice",
+        "CREATE TABLE o (id int)",
+    ] {
+        client.query(sql)?;
+    }
+    let deeds = [
+        "truncate public.r",
+        "truncate public.h",
+        "alter table public.r add column x int",
+        "alter table public.r enable row level security",
+        "alter table public.h owner to alice",
+        "create trigger t before insert on public.r for each row execute function public.tg()",
+        "drop trigger kept on public.r",
+        "drop policy kept on public.r",
+        "create index on public.h (v)",
+        "drop table public.h",
+        "drop table public.r",
+        "grant insert on public.r to alice",
+        "grant select (id) on public.h to alice",
+        "revoke select on public.r from alice",
+        "grant create on schema public to alice",
+        "grant all on function public.tg() to alice",
+        "alter default privileges grant select on tables to alice",
+        "drop owned by alice",
+    ];
+    let before: [&[&str]; 5] = [
+        &[],
+        &["UPDATE r SET v = v WHERE id = 1", "UPDATE h SET v = v WHERE id < 50"],
+        &["LOCK TABLE r, h IN ACCESS EXCLUSIVE MODE"],
+        &["CREATE TABLE r2 (id int PRIMARY KEY) DISTRIBUTE BY REPLICATED"],
+        &["ALTER TABLE r ADD COLUMN w int", "GRANT UPDATE ON h TO alice"],
+    ];
+    for deed in deeds {
+        for before in before {
+            let code = format!("DO $$begin execute '{deed}'; end$$");
+            let mut statements = vec!["BEGIN"];
+            statements.extend(before);
+            statements.extend([&*code, "COMMIT"]);
+            let failed = run_all(&mut client, &statements)?;
+            ensure!(
+                failed.as_deref().is_some_and(|it| it.starts_with("0A000")),
+                "{statements:?}: {failed:?}"
+            );
+            same_definitions(&cluster).with_context(|| format!("{statements:?}"))?;
+            ensure!(client.value("SELECT count(*) FROM h")? == "90", "{statements:?}");
+        }
+    }
+    // What is node 1's alone may be changed.
+    for code in [
+        "grant select on public.o to alice",
+        "create table public.o2 (id int)",
+        "alter table public.o add column x int",
+        "create schema tenant; grant usage on schema tenant to alice",
+    ] {
+        for before in before {
+            let mut statements = vec!["BEGIN"];
+            statements.extend(before);
+            let code = format!("DO $$begin {code}; end$$");
+            statements.extend([&*code, "ROLLBACK"]);
+            let failed = run_all(&mut client, &statements)?;
+            ensure!(failed.is_none(), "{statements:?}: {failed:?}");
+        }
+    }
+    Ok(())
+}

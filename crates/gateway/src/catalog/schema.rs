@@ -296,7 +296,8 @@ GRANT SELECT ON tutti.cluster, tutti.node, tutti.map, tutti.bucket, tutti.placem
 GRANT EXECUTE ON FUNCTION tutti.record_decision, tutti.register, tutti.note_change,
     tutti.forget_dropped, tutti.insert_ticket, tutti.lock_table, tutti.definitions,
     tutti.make_definitions, tutti.objections, tutti.row_text, tutti.row_output, tutti.value_output,
-    tutti.table_rows, tutti.write_rows, tutti.held, tutti.schema_counts, tutti.settings_now,
+    tutti.table_rows, tutti.write_rows, tutti.held, tutti.shared_definitions,
+    tutti.definitions_before, tutti.deferred, tutti.schema_counts, tutti.settings_now,
     tutti.other_tables, tutti.mark, tutti.compare, tutti.touched, tutti.declare,
     tutti.temporary_code TO PUBLIC;
 UPDATE tutti.secret SET shape = 10;

@@ -1,10 +1,12 @@
 -- What a transaction has touched on this node, asked around code that the gateway does not see, and
 -- what has been declared of functions. See crates/gateway/src/executor/unseen.rs.
 
-CREATE OR REPLACE FUNCTION tutti.held(all_tables boolean)
-    RETURNS TABLE (relation oid, kind text, locked boolean, writes boolean, scans bigint, changes bigint)
+-- Its columns have changed once.
+DROP FUNCTION IF EXISTS tutti.held(boolean);
+CREATE FUNCTION tutti.held(all_tables boolean)
+    RETURNS TABLE (relation oid, kind text, modes text[], scans bigint, changes bigint)
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $tutti$
-    SELECT p.relation, p.kind, l.relation IS NOT NULL, coalesce(l.writes, false),
+    SELECT p.relation, p.kind, l.modes,
         -- Scans by ctid and samples are no scans to the counters, but they read pages.
         pg_stat_get_xact_numscans(p.relation) + pg_stat_get_xact_blocks_fetched(p.relation)
             + coalesce((SELECT sum(
@@ -13,7 +15,7 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $tutti$
         pg_stat_get_xact_tuples_inserted(p.relation) + pg_stat_get_xact_tuples_updated(p.relation)
             + pg_stat_get_xact_tuples_deleted(p.relation)
     FROM tutti.placement p LEFT JOIN (
-        SELECT k.relation, bool_or(k.mode NOT IN ('AccessShareLock', 'RowShareLock')) AS writes
+        SELECT k.relation, array_agg(DISTINCT k.mode) AS modes
         FROM pg_locks k WHERE k.pid = pg_backend_pid() AND k.locktype = 'relation'
             AND k.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
         GROUP BY k.relation) AS l ON l.relation = p.relation
@@ -25,9 +27,74 @@ CREATE OR REPLACE FUNCTION tutti.schema_counts() RETURNS jsonb
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $tutti$
     SELECT jsonb_object_agg(c, jsonb_build_array(pg_stat_get_xact_tuples_inserted(c),
         pg_stat_get_xact_tuples_updated(c), pg_stat_get_xact_tuples_deleted(c)))
-    FROM unnest('{pg_class,pg_type,pg_proc,pg_namespace,pg_constraint,pg_trigger,pg_policy,pg_operator,pg_cast,pg_rewrite,pg_attrdef,pg_attribute,pg_enum,pg_authid,pg_auth_members,pg_db_role_setting,pg_event_trigger,pg_extension,pg_index,pg_inherits,pg_sequence,pg_aggregate,pg_opclass,pg_range}'::regclass[]) AS c
+    FROM unnest('{pg_class,pg_type,pg_proc,pg_namespace,pg_constraint,pg_trigger,pg_policy,pg_operator,pg_cast,pg_rewrite,pg_attrdef,pg_attribute,pg_enum,pg_authid,pg_auth_members,pg_db_role_setting,pg_event_trigger,pg_extension,pg_index,pg_inherits,pg_sequence,pg_aggregate,pg_opclass,pg_range,pg_default_acl,pg_database,pg_language,pg_parameter_acl}'::regclass[]) AS c
 $tutti$;
 COMMENT ON FUNCTION tutti.schema_counts IS 'How many rows of the system catalogs this transaction has inserted, updated and deleted, and those before it that have not been reported yet.';
+
+CREATE OR REPLACE FUNCTION tutti.shared_definitions()
+    RETURNS TABLE (relation oid, digest text, is_own boolean)
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $tutti$
+    WITH RECURSIVE read_by AS (
+        SELECT r.ev_class AS view, d.refobjid AS relation
+        FROM pg_rewrite r JOIN pg_class v ON v.oid = r.ev_class AND v.relkind = 'v'
+        JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid
+            AND d.refclassid = 'pg_class'::regclass AND d.refobjid <> r.ev_class
+        WHERE r.oid >= 16384
+    ), placed AS (
+        SELECT p.relation FROM tutti.placement p WHERE p.kind <> 'home'
+    ), of_home AS (
+        SELECT b.view FROM read_by b JOIN pg_class c ON c.oid = b.relation AND c.relkind <> 'v'
+        WHERE c.oid >= 16384 AND c.oid NOT IN (SELECT p.relation FROM placed p)
+        UNION SELECT b.view FROM of_home o JOIN read_by b ON b.relation = o.view
+    ), of_placed AS (
+        SELECT b.view FROM placed p JOIN read_by b ON b.relation = p.relation
+        UNION SELECT b.view FROM of_placed o JOIN read_by b ON b.relation = o.view
+    ), shared AS (
+        SELECT p.relation FROM placed p
+        UNION SELECT v.view FROM of_placed v WHERE v.view NOT IN (SELECT h.view FROM of_home h)
+        UNION SELECT i.indexrelid FROM pg_index i JOIN placed p ON p.relation = i.indrelid
+        -- Sequences: owned by a column, or named by a default.
+        UNION SELECT d.objid FROM pg_depend d JOIN placed p ON p.relation = d.refobjid
+            JOIN pg_class s ON s.oid = d.objid AND s.relkind = 'S'
+        WHERE d.classid = 'pg_class'::regclass AND d.refclassid = 'pg_class'::regclass
+        UNION SELECT d.refobjid FROM pg_attrdef f JOIN placed p ON p.relation = f.adrelid
+            JOIN pg_depend d ON d.classid = 'pg_attrdef'::regclass AND d.objid = f.oid
+            JOIN pg_class s ON s.oid = d.refobjid AND s.relkind = 'S'
+        WHERE d.refclassid = 'pg_class'::regclass
+    ), part AS (
+        SELECT c.oid AS relation, c.tableoid AS catalog, c.ctid AS place, c.xmin AS made
+            FROM pg_class c
+        UNION ALL SELECT a.attrelid, a.tableoid, a.ctid, a.xmin FROM pg_attribute a
+        UNION ALL SELECT f.adrelid, f.tableoid, f.ctid, f.xmin FROM pg_attrdef f
+        UNION ALL SELECT t.tgrelid, t.tableoid, t.ctid, t.xmin FROM pg_trigger t
+        UNION ALL SELECT p.polrelid, p.tableoid, p.ctid, p.xmin FROM pg_policy p
+        UNION ALL SELECT r.ev_class, r.tableoid, r.ctid, r.xmin FROM pg_rewrite r
+        UNION ALL SELECT c.conrelid, c.tableoid, c.ctid, c.xmin FROM pg_constraint c
+        UNION ALL SELECT i.indrelid, i.tableoid, i.ctid, i.xmin FROM pg_index i
+        UNION ALL SELECT h.inhrelid, h.tableoid, h.ctid, h.xmin FROM pg_inherits h
+        UNION ALL SELECT h.inhparent, h.tableoid, h.ctid, h.xmin FROM pg_inherits h
+        UNION ALL SELECT s.stxrelid, s.tableoid, s.ctid, s.xmin FROM pg_statistic_ext s
+    )
+    SELECT p.relation, md5(string_agg(p.catalog || ' ' || p.place, ',' ORDER BY p.catalog, p.place)),
+        -- At or behind this transaction's own number; one that committed since counts as well.
+        pg_current_xact_id_if_assigned() IS NOT NULL AND bool_or(age(p.made) <= 0)
+    FROM shared s JOIN part p ON p.relation = s.relation
+    GROUP BY p.relation
+$tutti$;
+COMMENT ON FUNCTION tutti.shared_definitions IS 'Relations of which other nodes have the definition: where their rows in the system catalogs are, and whether this transaction has made some of these.';
+
+CREATE OR REPLACE FUNCTION tutti.definitions_before() RETURNS jsonb
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $tutti$
+    SELECT CASE WHEN EXISTS (
+            -- Under such a lock parts can be dropped, which leaves no row and takes no other lock.
+            SELECT FROM tutti.held(false) AS h WHERE h.modes && '{ShareUpdateExclusiveLock,ShareRowExclusiveLock,ExclusiveLock,AccessExclusiveLock}'
+        ) OR (pg_current_xact_id_if_assigned() IS NOT NULL AND EXISTS (
+            SELECT FROM jsonb_each(tutti.schema_counts()) AS c WHERE c.value <> '[0, 0, 0]'))
+        THEN (SELECT jsonb_object_agg(d.relation::text, d.digest)
+            FROM tutti.shared_definitions() AS d)
+    END
+$tutti$;
+COMMENT ON FUNCTION tutti.definitions_before IS 'Digests of tutti.shared_definitions, if this transaction may have changed any of these.';
 
 CREATE OR REPLACE FUNCTION tutti.settings_now(names text[]) RETURNS jsonb
 LANGUAGE sql AS $tutti$
@@ -62,10 +129,25 @@ BEGIN
             pg_catalog.to_jsonb(h)) FROM tutti.held(all_tables) AS h),
         'others', tutti.other_tables(),
         'schema', tutti.schema_counts(),
+        'definitions', tutti.definitions_before(),
+        'schemas', (SELECT pg_catalog.jsonb_object_agg(n.oid::pg_catalog.text, n.ctid::pg_catalog.text)
+            FROM pg_catalog.pg_namespace n),
         'settings', CASE WHEN names IS NOT NULL THEN tutti.settings_now(names) END
         )::pg_catalog.text, true);
 END $tutti$;
 COMMENT ON FUNCTION tutti.mark IS 'Remembers, for tutti.touched, what this transaction has touched so far.';
+
+CREATE OR REPLACE FUNCTION tutti.deferred() RETURNS text
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $tutti$
+    SELECT string_agg(DISTINCT format('%I.%I', n.nspname, c.conname), ', ')
+    FROM pg_trigger t JOIN pg_constraint c ON c.oid = t.tgconstraint
+    JOIN pg_namespace n ON n.oid = c.connamespace
+    WHERE t.tgdeferrable AND NOT t.tgisinternal AND t.tgenabled <> 'D'
+        AND NOT EXISTS (SELECT FROM tutti.declaration d WHERE d.routine = t.tgfoid)
+        AND NOT EXISTS (SELECT FROM tutti.placement p
+            WHERE p.relation = t.tgrelid AND p.kind IN ('hash', 'round_robin'))
+$tutti$;
+COMMENT ON FUNCTION tutti.deferred IS 'Constraint triggers that may run at the end of a transaction, as SET CONSTRAINTS names them.';
 
 CREATE OR REPLACE FUNCTION tutti.compare(before jsonb, all_tables boolean, at_one_moment boolean,
     settings jsonb) RETURNS TABLE (what text, name text, value text)
@@ -75,16 +157,21 @@ DECLARE
     counted jsonb;
 BEGIN
     RETURN QUERY SELECT CASE WHEN t.is_written THEN 'writes' ELSE 'reads' END,
-        coalesce(format('%I.%I', n.nspname, c.relname), t.relation::text), t.kind
+        -- No name: it is dropped.
+        CASE WHEN n.nspname IS NOT NULL THEN format('%I.%I', n.nspname, c.relname) ELSE '' END,
+        t.kind
     FROM (
         SELECT h.relation, h.kind,
-            (h.locked AND (b IS NULL OR NOT (b ->> 'locked')::boolean))
+            (h.modes IS NOT NULL AND m.modes IS NULL)
                 OR h.scans > (b ->> 'scans')::bigint OR h.changes > (b ->> 'changes')::bigint
-                OR (h.writes AND (b IS NULL OR NOT (b ->> 'writes')::boolean)) AS is_touched,
-            (h.writes AND (b IS NULL OR NOT (b ->> 'writes')::boolean))
-                OR coalesce(h.changes > (b ->> 'changes')::bigint, false) AS is_written
+                OR w.has_new AS is_touched,
+            w.has_new OR coalesce(h.changes > (b ->> 'changes')::bigint, false) AS is_written
         FROM tutti.held(all_tables) AS h
-        CROSS JOIN LATERAL (SELECT before -> 'tables' -> (h.relation::text)) AS m (b)
+        CROSS JOIN LATERAL (SELECT e, nullif(e -> 'modes', 'null')
+            FROM (SELECT before -> 'tables' -> (h.relation::text)) AS x (e)) AS m (b, modes)
+        CROSS JOIN LATERAL (SELECT EXISTS (SELECT FROM unnest(h.modes) AS g (mode)
+            WHERE g.mode NOT IN ('AccessShareLock', 'RowShareLock')
+                AND NOT coalesce(m.modes ? g.mode, false))) AS w (has_new)
         ) AS t
     LEFT JOIN pg_class c ON c.oid = t.relation LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE t.is_touched AND (t.kind <> 'replicated' OR t.is_written OR at_one_moment);
@@ -105,11 +192,34 @@ BEGIN
             ('a role, or what a role begins with', counted ?| '{pg_authid,pg_auth_members,pg_db_role_setting}'),
             ('a function that was there before', (counted -> 'pg_proc' ->> 1)::bigint > 0
                 OR (counted -> 'pg_proc' ->> 2)::bigint > 0),
+            ('an operator or a cast that was there before',
+                (counted -> 'pg_operator' ->> 2)::bigint > 0 OR (counted -> 'pg_cast' ->> 2)::bigint > 0),
             ('a type that was there before', (counted -> 'pg_type' ->> 1)::bigint > 0
                 OR (counted ? 'pg_enum' AND NOT counted ? 'pg_type'))
             ) AS w (words, is_so) WHERE w.is_so;
+        -- Other nodes have these too, whatever statement has changed them.
+        RETURN QUERY SELECT 'definition', w.words, ''::text FROM (VALUES
+            ('default privileges', counted ? 'pg_default_acl'),
+            ('the privileges of a database, a language or a setting',
+                counted ?| '{pg_database,pg_language,pg_parameter_acl}')
+            ) AS w (words, is_so) WHERE w.is_so;
+        RETURN QUERY SELECT 'definition', coalesce(format('schema "%s"', n.nspname),
+            'a schema that was there before'), ''::text
+        FROM jsonb_each_text(before -> 'schemas') AS s (oid, place)
+        LEFT JOIN pg_namespace n ON n.oid = s.oid::oid
+        WHERE counted ? 'pg_namespace' AND (n.oid IS NULL
+            OR (n.ctid::text <> s.place AND age(n.xmin) <= 0));
+        RETURN QUERY SELECT 'definition', d.relation::regclass::text, ''::text
+        FROM tutti.shared_definitions() AS d
+        CROSS JOIN LATERAL (SELECT before -> 'definitions' ->> d.relation::text) AS s (digest)
+        WHERE d.is_own AND d.digest IS DISTINCT FROM s.digest
+            OR s.digest IS NOT NULL AND d.digest <> s.digest;
+        RETURN QUERY SELECT 'definition', 'a table or a view that was there before', ''::text
+        FROM jsonb_object_keys(nullif(before -> 'definitions', 'null')) AS k (relation)
+        WHERE NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = k.relation::oid);
         RETURN QUERY SELECT 'temporary', ''::text, ''::text WHERE pg_my_temp_schema() <> 0;
     END IF;
+    RETURN QUERY SELECT 'deferred', ''::text, ''::text WHERE tutti.deferred() IS NOT NULL;
     RETURN QUERY SELECT 'setting', s.key, s.value FROM jsonb_each_text(settings) AS s
     WHERE s.value IS DISTINCT FROM before -> 'settings' ->> s.key;
 END $tutti$;

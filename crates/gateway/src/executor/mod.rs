@@ -67,10 +67,8 @@ impl Session {
         self.note_leaves(planned, text);
         let sent = self.with_own_names(planned, text).await?;
         let has_own_snapshot = self.begin_statement_snapshot(&planned.plan);
-        let unseen = planned.unseen.as_deref().cloned().or_else(|| match &planned.plan {
-            Plan::Cursor { .. } => self.transaction.unseen.as_deref().cloned(),
-            _ => None,
-        });
+        let unseen = planned.unseen.as_deref().cloned();
+        let unseen = unseen.or_else(|| self.left_unseen(&planned.plan));
         let done = match unseen.filter(|_| !self.catalog.is_solo()) {
             Some(unseen) => self.run_accounted(&unseen, planned, &sent, call).await,
             None => self.obey(planned, &sent, call).await,

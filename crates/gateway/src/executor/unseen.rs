@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 
 use tutti_sql::catalog::{NodeId, quote_identifier, quote_literal};
 use tutti_sql::closure::Declaration;
-use tutti_sql::plan::{Access, Ddl, DdlScope, Plan, Planned, Unseen};
+use tutti_sql::plan::{Access, Ddl, DdlScope, Plan, Planned, Setting, Unseen};
 use tutti_wire::error_fields::ErrorFields;
 
 use super::Done;
@@ -166,7 +166,7 @@ impl Session {
         let rows = self.enlist(NodeId::HOME, Access::Write).await?.query(&sql).await?;
         let mut settings = Vec::new();
         let (mut schema, mut temporary, mut definitions) = (false, false, false);
-        let mut shared = None;
+        let (mut shared, mut deferred) = (None, false);
         let rows = rows.first();
         for row in 0..rows.map_or(0, |rows| rows.rows.len()) {
             let text = |column| rows.and_then(|rows| rows.text(row, column));
@@ -182,6 +182,8 @@ impl Session {
                     definitions |= DEFINITIONS.contains(&name);
                 }
                 Some("shared") => shared = Some(name.to_owned()),
+                Some("definition") => return Err(accounting.schema_refusal(name)),
+                Some("deferred") => deferred = true,
                 Some("temporary") => temporary = true,
                 _ => (),
             }
@@ -212,7 +214,48 @@ impl Session {
             };
             self.after_ddl(&ddl, &[]).await?;
         }
+        if accounting.unseen.reason.is_some() {
+            self.transaction.note_unseen(&accounting.unseen, deferred);
+        }
         self.spread_settings(settings).await
+    }
+
+    /// What has to be accounted for of a statement that shows no code itself, but may run what an
+    /// earlier one of the transaction has left: a cursor that code has opened, deferred triggers.
+    pub(super) fn left_unseen(&self, plan: &Plan) -> Option<Unseen> {
+        let transaction = &self.transaction;
+        let left = match plan {
+            Plan::Cursor { name: Some(name), close: false } => match self.cursors.get(name) {
+                Some(_) => transaction.unseen.as_deref(),
+                None => transaction.unseen_ran.as_deref(),
+            },
+            Plan::Setting(Setting::SetConstraints) if transaction.defers_unseen => {
+                transaction.unseen_ran.as_deref()
+            }
+            _ => None,
+        };
+        left.cloned()
+    }
+
+    /// Before a commit: runs the triggers that it would run where nothing is asked any more.
+    pub(crate) async fn run_deferred(&mut self) -> Result<(), Failure> {
+        if !self.transaction.defers_unseen || self.catalog.is_solo() {
+            return Ok(());
+        }
+        let Some(unseen) = self.transaction.unseen_ran.clone() else { return Ok(()) };
+        self.begin_accounting(&unseen, &Plan::Empty, "", &Call::Simple);
+        let ran = self.fire_deferred().await;
+        self.finish_accounting(ran).await
+    }
+
+    async fn fire_deferred(&mut self) -> Result<(), Failure> {
+        self.mark(NodeId::HOME).await?;
+        let link = self.enlist(NodeId::HOME, Access::Write).await?;
+        let names = link.query("SELECT tutti.deferred()").await?;
+        if let Some(names) = names.first().and_then(|rows| rows.text(0, 0)) {
+            link.query(&format!("SET CONSTRAINTS {names} IMMEDIATE")).await?;
+        }
+        Ok(())
     }
 
     /// What code has set on node 1 holds on the transaction's other nodes too. How long it lasts, is
@@ -332,6 +375,9 @@ impl Accounting {
                  outside of a transaction.",
             );
         }
+        if table.is_empty() {
+            return self.schema_refusal(&format!("a {placement} table, which it dropped"));
+        }
         let (message, detail) = match placement {
             "replicated" => (
                 format!("{code} cannot write replicated table {table}"),
@@ -361,6 +407,8 @@ impl Accounting {
 /// `function f()` of `function f() reads …`.
 fn code_of(reason: &str) -> String {
     let end = reason.find("() ").map_or(reason.len(), |end| end + 2);
+    let reason = reason.strip_suffix(" runs its query").unwrap_or(reason);
+    let end = end.min(reason.len());
     match reason.strip_prefix("this DO block") {
         Some(_) => "this DO block".to_owned(),
         None => reason[..end].to_owned(),

@@ -275,6 +275,13 @@ impl Session {
                 .into());
         }
         self.activity.end_plan();
+        if self.transaction.defers_unseen {
+            if let Err(failure) = Box::pin(self.run_deferred()).await {
+                self.abandon(Ended::Aborted).await;
+                return Err(failure);
+            }
+            self.pass_notices(NodeId::HOME);
+        }
         let writers: Vec<_> = self.transaction.writers().collect();
         // Held until the result is published.
         let _hold = match self.begin_change().await {

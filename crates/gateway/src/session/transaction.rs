@@ -151,6 +151,10 @@ pub struct Transaction {
     pub counts_idle_time: bool,
     /// A cursor of it runs code that the gateway does not see.
     pub unseen: Option<Box<Unseen>>,
+    /// Statements of it have run code that the gateway does not see: all that was said of these.
+    pub unseen_ran: Option<Box<Unseen>>,
+    /// Such code may be left for the end of the transaction: deferred triggers.
+    pub defers_unseen: bool,
     /// It has changed what new sessions begin with.
     pub changed_defaults: bool,
     /// It has failed, and nodes other than the one that said so have undone their part already.
@@ -207,6 +211,17 @@ impl Transaction {
             (Mode::Explicit, false) => TransactionStatus::InTransaction,
             (Mode::Explicit, true) => TransactionStatus::Failed,
         }
+    }
+
+    /// Notes that a statement of it has run such code.
+    pub fn note_unseen(&mut self, unseen: &Unseen, defers: bool) {
+        self.defers_unseen |= defers;
+        let ran = self.unseen_ran.get_or_insert_with(|| Box::new(unseen.clone()));
+        ran.sets |= unseen.sets;
+        ran.catches |= unseen.catches;
+        ran.samples |= unseen.samples;
+        // What runs later is no part of a gathered statement.
+        ran.one_snapshot = false;
     }
 
     /// Whether there is one, of either kind.

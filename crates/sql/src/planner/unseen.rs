@@ -9,12 +9,12 @@
 use std::sync::Arc;
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::{AlterTableType, Node, ObjectType, RangeVar};
+use pg_query::protobuf::{AlterTableType, DropBehavior, Node, ObjectType, RangeVar};
 
 use super::utility::{option, option_text};
 use super::{Context, walk};
 use crate::catalog::{Catalog, NameScope, Placement, Relation, RelationKind};
-use crate::closure::{Reach, Reason, Search, Writing, events};
+use crate::closure::{AttachedKind, Reach, Reason, Search, Writing, events};
 use crate::plan::{
     Collect, CopyToPlan, DdlScope, Gather, InsertSource, NodeChoice, Plan, Planned, RowsWrite,
     RunOn, Unseen,
@@ -96,6 +96,35 @@ fn add_statement(tree: &NodeEnum, text: &str, context: &Context<'_>, search: &mu
             if alter.cmds.iter().any(runs) {
                 search.text(text);
             }
+            // The checks that the table has are asked of its rows again.
+            let checks = |command: &Node| match &command.node {
+                Some(NodeEnum::AlterTableCmd(command)) => matches!(
+                    command.subtype(),
+                    AlterTableType::AtValidateConstraint | AlterTableType::AtAlterColumnType
+                ),
+                _ => false,
+            };
+            if alter.cmds.iter().any(checks)
+                && let Some(table) = alter.relation.as_ref().and_then(|it| context.relation(it))
+            {
+                add_checks(table, context, search);
+            }
+            None
+        }
+        // A constraint that is added, or asked of the values that there are.
+        NodeEnum::AlterDomainStmt(alter) if matches!(&*alter.subtype, "C" | "V") => {
+            search.text(text);
+            None
+        }
+        NodeEnum::TruncateStmt(truncate) => {
+            for relation in &truncate.relations {
+                if let Some(NodeEnum::RangeVar(range)) = &relation.node
+                    && let Some(relation) = context.relation(range)
+                {
+                    let cascades = truncate.behavior() == DropBehavior::DropCascade;
+                    add_truncate(relation.oid, cascades, context, search);
+                }
+            }
             None
         }
         NodeEnum::IndexStmt(_) => {
@@ -105,6 +134,11 @@ fn add_statement(tree: &NodeEnum, text: &str, context: &Context<'_>, search: &mu
         NodeEnum::RefreshMatViewStmt(refresh) => {
             if let Some(view) = refresh.relation.as_ref().and_then(|it| context.relation(it)) {
                 search.read(view);
+                if stays_home(view) {
+                    // What its query names is not known.
+                    let code = format!("materialized view {}", view.sql_name());
+                    search.opaque(&code, "runs its query");
+                }
             }
             None
         }
@@ -197,6 +231,36 @@ fn add_defaults(relation: &Arc<Relation>, search: &mut Search<'_>) {
     for column in &relation.columns {
         if column.default.is_some() && !column.generated {
             search.default(relation, &column.name);
+        }
+    }
+}
+
+/// Adds the constraints of a table and of its partitions.
+fn add_checks(relation: &Relation, context: &Context<'_>, search: &mut Search<'_>) {
+    let code = &context.catalog.code;
+    for table in code.with_children(relation.oid) {
+        let attached = code.attached_to(table).iter();
+        attached
+            .filter(|it| matches!(it.kind, AttachedKind::Check | AttachedKind::Index))
+            .for_each(|check| search.attached(check));
+    }
+}
+
+/// Adds the triggers that TRUNCATE fires on a table, its partitions and, if it `cascades`, on those that
+/// refer to it.
+fn add_truncate(table: u32, cascades: bool, context: &Context<'_>, search: &mut Search<'_>) {
+    let code = &context.catalog.code;
+    let (mut found, mut next) = (vec![table], 0);
+    while let Some(table) = found.get(next).copied() {
+        next += 1;
+        let triggers = code.attached_to(table).iter();
+        triggers
+            .filter(|it| it.kind == AttachedKind::Trigger && it.runs_for(events::TRUNCATE))
+            .for_each(|trigger| search.attached(trigger));
+        for other in code.written_with(table) {
+            if (other.is_child() || cascades) && !found.contains(&other.relation) {
+                found.push(other.relation);
+            }
         }
     }
 }
