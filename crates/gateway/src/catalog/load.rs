@@ -36,10 +36,14 @@ const BEGIN_OUTSIDE: [&str; 2] = [
 const END_OUTSIDE: [&str; 1] = ["SELECT pg_catalog.set_config('search_path',
     pg_catalog.current_setting('tutti.search_path'), true);"];
 
+/// What a query in a client's transaction begins with that reads the catalog: it waits for no lock
+/// for long, and is no step of the client's statement.
+pub(crate) const READS_CATALOG: &str = "SAVEPOINT tutti_catalog;";
+
 /// In a client's transaction the planner's settings are the client's, and whatever is locked stays
 /// locked; both end at a savepoint.
 pub(super) const BEGIN_INSIDE: [&str; 2] = [
-    "SAVEPOINT tutti_catalog;",
+    READS_CATALOG,
     "SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true),
     pg_catalog.set_config(s.name, CASE s.name WHEN 'jit' THEN 'off' ELSE 'on' END, true)
 FROM pg_catalog.unnest('{enable_seqscan,enable_indexscan,enable_bitmapscan,enable_hashjoin,

@@ -32,6 +32,7 @@ use tutti_sql::catalog::{Catalog, NodeId};
 use tutti_wire::error_fields::ErrorFields;
 
 use super::Session;
+use crate::catalog::load::READS_CATALOG;
 use crate::catalog::publisher::{Hold, OwnChanges};
 use crate::deadlock::Activity;
 use crate::error::GatewayError;
@@ -246,7 +247,8 @@ async fn look(shared: &Shared, own: i32) -> Result<BTreeMap<i32, Seen>, GatewayE
     for (node, backends) in theirs {
         let list = |pids: Vec<String>| pids.join(",");
         let sql = format!(
-            "SELECT a.pid, pg_catalog.pg_blocking_pids(a.pid) && '{{{}}}'::pg_catalog.int4[],
+            "SELECT a.pid, pg_catalog.pg_blocking_pids(a.pid) && '{{{}}}'::pg_catalog.int4[]
+        AND NOT pg_catalog.starts_with(a.query, '{READS_CATALOG}'),
     a.state = 'active', a.state = 'active' AND a.wait_event IS DISTINCT FROM 'relation'
         AND pg_catalog.clock_timestamp() - a.query_start > '{LOCKS_TAKEN_AFTER_MS} ms'
 FROM pg_catalog.pg_stat_activity a WHERE a.pid = ANY ('{{{}}}')",
