@@ -409,6 +409,194 @@ fn read_in_all_ways(plain: &mut Side, tutti: &mut Side, table: &str) -> Result<(
     Ok(())
 }
 
+/// What makes code that reads a part of the table h, and what runs it. `g()` counts h.
+const HIDDEN: [(&str, &str); 16] = [
+    (
+        "CREATE FUNCTION public.b1() RETURNS bigint LANGUAGE plpgsql AS $f$DECLARE n bigint; BEGIN
+         SELECT count(*) INTO n FROM public.r a JOIN public.r b ON a.id = CASE WHEN b.id > 0 THEN b.id ELSE 0 END
+         JOIN public.h ON h.id = a.id; RETURN n; END$f$",
+        "SELECT public.b1()",
+    ),
+    (
+        "CREATE FUNCTION public.b2() RETURNS bigint LANGUAGE plpgsql AS $f$DECLARE n bigint; BEGIN
+         SELECT count(*) AS distinct FROM public.h INTO n; RETURN n; END$f$",
+        "SELECT public.b2()",
+    ),
+    (
+        "CREATE FUNCTION public.b3() RETURNS bigint LANGUAGE plpgsql AS $f$DECLARE n bigint; BEGIN
+         SELECT count(*) INTO n FROM public.r \"end\", public.h; RETURN n; END$f$",
+        "SELECT public.b3()",
+    ),
+    (
+        "CREATE FUNCTION public.b4() RETURNS bigint LANGUAGE plpgsql AS $f$DECLARE n bigint; BEGIN
+         SELECT count(*) FROM public.r INTO n JOIN public.h USING (id); RETURN n; END$f$",
+        "SELECT public.b4()",
+    ),
+    (
+        "CREATE FUNCTION public.b5(a bigint DEFAULT public.g()) RETURNS bigint LANGUAGE sql AS 'SELECT a'",
+        "SELECT public.b5()",
+    ),
+    (
+        "CREATE FUNCTION public.b6() RETURNS bigint LANGUAGE sql BEGIN ATOMIC SELECT public.b5(); END",
+        "SELECT public.b6()",
+    ),
+    (
+        "CREATE DOMAIN public.dg AS bigint DEFAULT public.g();
+         CREATE TABLE public.b7 (id int PRIMARY KEY, u public.dg) DISTRIBUTE BY HASH (id)",
+        "INSERT INTO public.b7 (id) VALUES (1), (2), (3) RETURNING u",
+    ),
+    (
+        "CREATE TABLE public.b8 (id int PRIMARY KEY, u public.dg) DISTRIBUTE BY REPLICATED",
+        "INSERT INTO public.b8 (id) VALUES (1), (2), (3) RETURNING u",
+    ),
+    (
+        "CREATE FUNCTION public.notes(x int) RETURNS boolean LANGUAGE plpgsql AS
+         $f$BEGIN UPDATE public.l SET v = (SELECT count(*) FROM public.h) + x; RETURN true; END$f$;
+         CREATE DOMAIN public.dn AS int CHECK (public.notes(value));
+         CREATE TABLE public.od (a int, n public.dn)",
+        "SELECT ('(1,50)'::public.od).n",
+    ),
+    ("", "SELECT (ROW(1, 50)::public.od).n"),
+    ("", "SELECT (jsonb_populate_record(null::public.od, '{\"n\": 50}')).n"),
+    (
+        "CREATE FUNCTION public.b9() RETURNS int LANGUAGE plpgsql AS $f$DECLARE x public.od; BEGIN x.n := 50; RETURN x.n; END$f$",
+        "SELECT public.b9()",
+    ),
+    (
+        "CREATE FUNCTION public.frow(x public.r) RETURNS bigint LANGUAGE sql AS 'SELECT count(*) FROM public.h'",
+        "SELECT DISTINCT (x).frow FROM public.r x",
+    ),
+    ("CREATE FUNCTION public.\"É\"() RETURNS bigint LANGUAGE sql AS 'SELECT public.g()'", "SELECT É()"),
+    ("", "SELECT public.U&\"\\0067\"()"),
+    (
+        "CREATE FUNCTION public.a_function_whose_name_has_sixty_three_bytes_which_is_what_fits_x() RETURNS bigint LANGUAGE sql AS 'SELECT public.g()'",
+        "SELECT public.a_function_whose_name_has_sixty_three_bytes_which_is_what_fits_x_and_more()",
+    ),
+];
+
+#[test]
+fn code_is_found_however_it_is_written() -> Result<()> {
+    let cluster = start()?;
+    let alone = servers::start(1)?;
+    let mut plain = Side::new(servers::endpoint(&alone, 0), false)?;
+    let mut tutti = Side::new(cluster.endpoint(), true)?;
+    for side in [&mut plain, &mut tutti] {
+        for statement in TABLES.split(';') {
+            side.make(statement)?;
+        }
+        let counts = "CREATE FUNCTION public.g() RETURNS bigint LANGUAGE sql AS 'SELECT count(*) FROM public.h'";
+        ensure!(side.make(counts)?);
+    }
+    for (objects, statement) in HIDDEN {
+        for side in [&mut plain, &mut tutti] {
+            for object in objects.split(";\n").filter(|object| !object.trim().is_empty()) {
+                ensure!(side.make(object).with_context(|| object.to_owned())?, "{object}");
+            }
+        }
+        for way in [Way::Simple, Way::Extended] {
+            let got = tutti.run(statement, way)?;
+            if got == "0A000" {
+                continue;
+            }
+            let expected = plain.run(statement, way)?;
+            ensure!(got == expected, "{statement}: {got} instead of {expected}");
+            let left = "SELECT v FROM public.l";
+            let (got, expected) = (tutti.client.value(left)?, plain.client.value(left)?);
+            ensure!(got == expected, "{statement} leaves {got} instead of {expected}");
+        }
+        same_copies(&cluster)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn names_mean_what_they_mean_now() -> Result<()> {
+    let cluster = start()?;
+    let mut owner = Client::connect(&cluster.endpoint())?;
+    for sql in [
+        "CREATE SCHEMA s3",
+        "CREATE TABLE s3.w (k int, v text) DISTRIBUTE BY HASH (k)",
+        "INSERT INTO s3.w SELECT g, 's3' FROM generate_series(1, 30) AS g",
+        "CREATE TABLE public.w (k int, v text)",
+        "INSERT INTO public.w SELECT g, 'public' FROM generate_series(1, 5) AS g",
+        "CREATE ROLE app LOGIN",
+        "GRANT SELECT ON public.w TO app",
+    ] {
+        owner.query(sql)?;
+    }
+    // What was LOCAL has ended.
+    for set in [
+        "SET LOCAL search_path = s3",
+        "DO $$BEGIN SET LOCAL search_path = s3; END$$",
+        "SELECT set_config('search_path', 's3', true)",
+    ] {
+        owner.query(&format!("BEGIN; {set}; COMMIT"))?;
+        ensure!(owner.value("SELECT count(*) FROM w")? == "5", "{set}");
+        owner.query("BEGIN")?;
+        owner.query(set)?;
+        ensure!(owner.value("SELECT count(*) FROM w")? == "30", "{set}");
+        owner.query("COMMIT")?;
+        ensure!(owner.value("SELECT count(*) FROM w")? == "5", "{set}");
+    }
+    // A temporary table hides others only where its schema comes first.
+    owner.query("CREATE TEMP TABLE w (k int, v text)")?;
+    ensure!(owner.value("SELECT count(*) FROM w")? == "0");
+    owner.query("SET search_path = s3, pg_temp")?;
+    ensure!(owner.value("SELECT count(*) FROM w")? == "30");
+    owner.query("RESET search_path")?;
+    owner.query("DROP TABLE pg_temp.w")?;
+    // A schema of the path that comes later.
+    let mut app = Client::connect_as(&cluster.endpoint(), "app")?;
+    ensure!(app.value("SELECT count(*) FROM w")? == "5");
+    owner.query("CREATE SCHEMA app AUTHORIZATION app")?;
+    owner.query("CREATE TABLE app.w (k int, v text) DISTRIBUTE BY HASH (k)")?;
+    owner.query("INSERT INTO app.w SELECT g, 'app' FROM generate_series(1, 7) AS g")?;
+    owner.query("ALTER TABLE app.w OWNER TO app")?;
+    ensure!(app.value("SELECT count(*) FROM w")? == "7");
+    // One that may be used later.
+    app.query("SET search_path = s3, public")?;
+    ensure!(app.value("SELECT count(*) FROM w")? == "5");
+    owner.query("GRANT SELECT ON s3.w TO app")?;
+    ensure!(app.value("SELECT count(*) FROM w")? == "5");
+    owner.query("GRANT USAGE ON SCHEMA s3 TO app")?;
+    ensure!(app.value("SELECT count(*) FROM w")? == "30");
+    Ok(())
+}
+
+#[test]
+fn a_cast_of_one_role_stops_nobody_else() -> Result<()> {
+    let cluster = start()?;
+    let mut owner = Client::connect(&cluster.endpoint())?;
+    for statement in TABLES.split(';') {
+        owner.query(statement)?;
+    }
+    owner.query("CREATE ROLE mal LOGIN; CREATE SCHEMA mal AUTHORIZATION mal")?;
+    let mut mal = Client::connect_as(&cluster.endpoint(), "mal")?;
+    mal.query("CREATE TABLE mal.t (k int)")?;
+    mal.query(
+        "CREATE FUNCTION mal.f(mal.t) RETURNS int LANGUAGE sql AS 'SELECT count(*)::int FROM public.h'",
+    )?;
+    mal.query("CREATE CAST (mal.t AS int) WITH FUNCTION mal.f(mal.t)")?;
+    for sql in [
+        "BEGIN",
+        "SET LOCAL work_mem = '5MB'",
+        "UPDATE public.h SET v = v + 1",
+        "ROLLBACK",
+        "SELECT sum(v) FROM public.h",
+        "INSERT INTO public.r VALUES (100, 1)",
+        "CREATE TABLE public.more (id int) DISTRIBUTE BY HASH (id)",
+        "DROP TABLE public.more",
+    ] {
+        owner.query(sql).with_context(|| sql.to_owned())?;
+    }
+    owner.query("GRANT SELECT ON public.h TO mal")?;
+    mal.query("INSERT INTO mal.t VALUES (1)")?;
+    let answer = mal.simple("SELECT t::int FROM mal.t", b"")?;
+    ensure!(answer.error().is_some_and(|error| error.sqlstate() == "0A000"), "{answer:?}");
+    owner.query("DROP CAST (mal.t AS int)")?;
+    Ok(())
+}
+
 #[test]
 fn declarations_let_code_run_where_its_author_says() -> Result<()> {
     let cluster = start()?;

@@ -41,6 +41,9 @@ pub struct Shared {
     pub doors: Arc<Doors>,
     /// Turns for the votes of SERIALIZABLE transactions.
     pub turns: Arc<Turns>,
+    /// How many changes were committed that may give a search path other schemas: schemas, rights to
+    /// use them, roles.
+    pub path_changes: AtomicU64,
     /// SERIALIZABLE transactions that may write.
     pub serial_writers: Arc<Writers>,
     /// Snapshots of all nodes.
@@ -101,6 +104,7 @@ impl Shared {
             backends: Backends::default(),
             applying: Applying::new(config.switches.rooms),
             turns: Arc::default(),
+            path_changes: AtomicU64::new(0),
             serial_writers: Arc::default(),
             snapshots: Snapshots::new(
                 config.clone(),

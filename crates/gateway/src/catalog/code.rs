@@ -39,29 +39,45 @@ FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
 JOIN pg_language l ON l.oid = p.prolang
 WHERE p.oid >= 16384 AND n.nspname <> 'tutti';";
 
+/// What functions refer to beside their text: aggregates their functions, defaults of arguments, and
+/// bodies that were parsed when they were made.
 const AGGREGATES: &str = "SELECT a.aggfnoid::oid, f FROM pg_aggregate a,
     unnest(ARRAY[a.aggtransfn, a.aggfinalfn, a.aggcombinefn, a.aggserialfn, a.aggdeserialfn,
         a.aggmtransfn, a.aggminvtransfn, a.aggmfinalfn]::oid[]) AS f
-WHERE a.aggfnoid >= 16384 AND f <> 0;";
+WHERE a.aggfnoid >= 16384 AND f <> 0
+UNION ALL SELECT d.objid, d.refobjid FROM pg_depend d
+WHERE d.classid = 'pg_proc'::regclass AND d.refclassid = 'pg_proc'::regclass
+    AND d.objid >= 16384 AND d.refobjid >= 16384 AND d.deptype = 'n'
+UNION ALL SELECT d.objid, o.oprcode::oid FROM pg_depend d JOIN pg_operator o ON o.oid = d.refobjid
+WHERE d.classid = 'pg_proc'::regclass AND d.refclassid = 'pg_operator'::regclass
+    AND d.objid >= 16384 AND d.refobjid >= 16384 AND d.deptype = 'n'
+UNION ALL SELECT p.oid, m[1]::oid
+FROM pg_proc p, regexp_matches(p.proargdefaults::text, ':funcid (\\d+)', 'g') AS m
+WHERE p.oid >= 16384 AND p.proargdefaults IS NOT NULL AND m[1]::oid < 16384;";
 
 const OPERATORS: &str = "SELECT o.oid, n.nspname, o.oprname, o.oprcode::oid, o.oprrest::oid,
     o.oprjoin::oid
 FROM pg_operator o JOIN pg_namespace n ON n.oid = o.oprnamespace WHERE o.oid >= 16384;";
 
-/// Types that may have code or parts; not those of tables' rows, which are their columns'.
+/// Types that may have code or parts; of those of tables' rows, which are their columns', only the ones
+/// with such columns or with casts.
 const TYPES: &str = "SELECT t.oid, n.nspname, t.typname, t.typarray,
     concat_ws(' ', nullif(t.typbasetype, 0), r.rngsubtype, m.rngtypid,
         (SELECT string_agg(a.atttypid::text, ' ') FROM pg_attribute a
          WHERE t.typtype = 'c' AND a.attrelid = t.typrelid AND NOT a.attisdropped)),
     concat_ws(' ', t.typinput::oid, t.typreceive::oid, t.typmodin::oid, r.rngcanonical::oid,
         r.rngsubdiff::oid),
-    concat_ws(' ', t.typoutput::oid, t.typsend::oid)
+    concat_ws(' ', t.typoutput::oid, t.typsend::oid),
+    CASE WHEN c.relkind <> 'c' THEN t.typrelid ELSE 0 END
 FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace
 LEFT JOIN pg_class c ON c.oid = t.typrelid
 LEFT JOIN pg_range r ON r.rngtypid = t.oid
 LEFT JOIN pg_range m ON m.rngmultitypid = t.oid
 WHERE t.oid >= 16384 AND n.nspname <> 'tutti' AND (t.typtype = ANY ('{d,r,m,e}')
-    OR (t.typtype = 'b' AND t.typcategory <> 'A') OR (t.typtype = 'c' AND c.relkind = 'c'));";
+    OR (t.typtype = 'b' AND t.typcategory <> 'A') OR (t.typtype = 'c' AND (c.relkind = 'c'
+        OR t.typrelid IN (SELECT a.attrelid FROM pg_attribute a
+            WHERE a.atttypid >= 16384 AND a.attnum > 0 AND NOT a.attisdropped)
+        OR EXISTS (SELECT FROM pg_cast k WHERE t.oid IN (k.castsource, k.casttarget)))));";
 
 /// Casts, and what compares values of a type, as pairs of types and a function.
 const OF_TYPES: &str = "SELECT castsource, casttarget, castfunc FROM pg_cast
@@ -251,6 +267,7 @@ pub(super) fn read(
             seen: user_functions(6)?,
             made: user_functions(5)?,
             parts: numbers(types, row, 4)?,
+            row_of: Some(types.number(row, 7)?).filter(|relation| *relation != 0),
         };
         code.add_type(types.number(row, 0)?, types.number(row, 3)?, of);
     }

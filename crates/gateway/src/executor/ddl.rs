@@ -19,7 +19,7 @@ use crate::catalog::{self, NodeOids, PlacementKind, Registration};
 use crate::error::GatewayError;
 use crate::failure::Failure;
 use crate::node::NodeError;
-use crate::session::{Session, changes_what_sessions_begin_with};
+use crate::session::{Session, changes_search_paths, changes_what_sessions_begin_with};
 
 impl Session {
     /// `call`: the parameters of the query that a table is made of. All else has none, and runs by the
@@ -39,6 +39,7 @@ impl Session {
 
     async fn change_schema(&mut self, ddl: &Ddl, text: &str, call: &Call) -> Result<Done, Failure> {
         self.need_transaction();
+        self.transaction.changed_paths |= changes_search_paths(text);
         if self.catalog.is_solo() && ddl.scope != DdlScope::AllNodes {
             // What was made meanwhile is known to nobody yet.
             self.reload_own_catalog().await?;

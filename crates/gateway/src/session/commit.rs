@@ -5,6 +5,7 @@
 //! Start reading at [`Session::commit`].
 
 use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
 
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -405,6 +406,7 @@ impl Session {
             own_changes,
             scope_changed,
             changed_defaults,
+            changed_paths,
             listens,
             ..
         } = ended;
@@ -416,6 +418,9 @@ impl Session {
             tracing::info!(?failure, "a client listens, and cannot on every node");
             let message = "connection to a node lost, and with it the session's channels";
             self.ended_by.get_or_insert(ErrorFields::fatal("57P01", message));
+        }
+        if changed_paths && how != Ended::Aborted {
+            self.shared.path_changes.fetch_add(1, Ordering::SeqCst);
         }
         if committed && changed_defaults {
             self.shared.pool.renew();
@@ -431,6 +436,9 @@ impl Session {
         }
         if catalog_changed || (scope_changed && !committed) {
             self.refresh_scope_if_possible().await;
+        } else if scope_changed {
+            // What was set LOCAL ended with it.
+            self.scope_is_stale = true;
         }
     }
 

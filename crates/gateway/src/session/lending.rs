@@ -307,6 +307,14 @@ pub(crate) fn changes_what_sessions_begin_with(text: &str) -> bool {
     names(&["alter", "drop"]) && names(&["role", "user", "group", "database", "system"])
 }
 
+/// Whether a statement may change which schemas a search path has for somebody.
+pub(crate) fn changes_search_paths(text: &str) -> bool {
+    const WORDS: [&str; 8] =
+        ["schema", "grant", "revoke", "role", "user", "group", "owned", "reassign"];
+    let mut words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
+    words.any(|word| WORDS.iter().any(|wanted| word.eq_ignore_ascii_case(wanted)))
+}
+
 /// SET in the form of a function, whose value is taken as it is.
 pub(super) fn set_config_sql(name: &str, value: &str) -> String {
     let (name, value) = (quote_literal(name), quote_literal(value));

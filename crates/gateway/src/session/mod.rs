@@ -24,6 +24,7 @@ mod transaction;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tutti_sql::catalog::{Catalog, NameScope, NodeId};
@@ -35,7 +36,7 @@ use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::startup::PROTOCOL_3_0;
 
 pub(crate) use isolation::takes_snapshot;
-pub(crate) use lending::changes_what_sessions_begin_with;
+pub(crate) use lending::{changes_search_paths, changes_what_sessions_begin_with};
 pub use link::{Link, StatementId};
 use links::Links;
 pub use prepared::{Portal, PreparedStatement};
@@ -103,6 +104,8 @@ pub struct Session {
     pub(crate) hears_node_1_alone: bool,
     /// What the statement at hand runs on node 1 that the gateway does not see.
     pub(crate) accounting: Option<crate::executor::unseen::Accounting>,
+    /// Of [`Shared::path_changes`], those that its names were looked up behind.
+    seen_path_changes: u64,
     /// The statement at hand is a part of the client's, which is not told of its end.
     pub(crate) is_part: bool,
     /// Whether the statement at hand takes a snapshot; LOCK TABLE and its kin do not.
@@ -199,6 +202,7 @@ impl Session {
             hears_node_1_alone: false,
             accounting: None,
             is_part: false,
+            seen_path_changes: 0,
             takes_snapshot: true,
             pipeline: extended::Pipeline::default(),
             next_statement: 0,
@@ -409,7 +413,8 @@ impl Session {
     pub(crate) async fn refresh_scope(&mut self) -> Result<(), Failure> {
         let sql = "SELECT s FROM pg_catalog.unnest(pg_catalog.current_schemas(true)) WITH ORDINALITY AS u(s, n) \
                    WHERE s !~ '^pg_temp_' ORDER BY n; \
-                   SELECT relname FROM pg_catalog.pg_class WHERE relnamespace = pg_catalog.pg_my_temp_schema(); \
+                   SELECT relname FROM pg_catalog.pg_class WHERE relnamespace = pg_catalog.pg_my_temp_schema() \
+                       AND pg_catalog.pg_table_is_visible(oid); \
                    SELECT pg_catalog.current_setting('default_transaction_isolation'), \
                           pg_catalog.current_setting('default_transaction_read_only'), \
                           (1000 * EXTRACT(epoch FROM pg_catalog.current_setting('idle_in_transaction_session_timeout')::interval))::int8, \
@@ -473,7 +478,13 @@ impl Session {
     /// Takes the newest catalog, unless the transaction has one of its own.
     pub(crate) fn refresh_catalog(&mut self) {
         if !self.transaction.catalog_changed {
+            let was_solo = self.catalog.is_solo();
             self.shared.refresh_catalog(&mut self.catalog);
+            let path_changes = self.shared.path_changes.load(Ordering::SeqCst);
+            // A schema of the path may have come, or may be used by now.
+            self.scope_is_stale |=
+                self.seen_path_changes != path_changes || was_solo != self.catalog.is_solo();
+            self.seen_path_changes = path_changes;
         }
     }
 

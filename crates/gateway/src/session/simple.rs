@@ -105,8 +105,9 @@ impl Session {
             Ok(()) => Ok(()),
             Err(Failure::Client(error)) => Err(error),
             Err(Failure::Statement(error)) => {
-                self.put_failure(*error).await?;
+                // If what bound the session is lost with it, this is the last that the client hears.
                 self.fail_transaction();
+                self.put_failure(*error).await?;
                 if self.transaction.mode == Mode::Implicit {
                     match self.rollback().await {
                         Ok(()) => (),

@@ -157,6 +157,8 @@ pub struct Transaction {
     pub defers_unseen: bool,
     /// It has changed what new sessions begin with.
     pub changed_defaults: bool,
+    /// It has changed schemas, rights or roles: what a search path means.
+    pub changed_paths: bool,
     /// It has failed, and nodes other than the one that said so have undone their part already.
     pub undone: bool,
     steps: Vec<Step>,

@@ -91,6 +91,8 @@ pub(crate) struct Name {
     pub(crate) name: String,
     /// A parenthesis follows.
     pub(crate) called: bool,
+    /// It stands where a type may, and a table may not: behind `::`, AS, or another name.
+    pub(crate) typed: bool,
 }
 
 /// A relation that a text reads.
@@ -130,6 +132,8 @@ pub struct Body {
     pub(super) sets: bool,
     pub(super) catches: bool,
     pub(super) samples: bool,
+    /// Any of its words may be a relation that it reads: where a clause ends cannot be told.
+    pub(super) reads_by_word: bool,
     pub(super) commits: bool,
     settings: BTreeSet<String>,
     assigned: Assigned,
@@ -263,7 +267,7 @@ impl Body {
     /// A body in PL/pgSQL, also that of a DO.
     pub(super) fn of_plpgsql(text: &str) -> Self {
         let Some(tokens) = certain_tokens(text) else { return uncertain() };
-        let mut body = Self { words: words_of(&tokens), ..Self::default() };
+        let mut body = Self { words: words_of(&tokens), reads_by_word: true, ..Self::default() };
         body.note_settings(&tokens);
         let words: Vec<String> = tokens.iter().map(word).collect();
         for (index, name) in words.iter().enumerate() {
@@ -467,17 +471,53 @@ fn with_names(tree: &NodeEnum, names: &mut BTreeSet<String>) {
 /// The name that a token spells, keywords too; empty if it is no word.
 pub(crate) fn word(token: &Lexeme<'_>) -> String {
     if let Some(quoted) = token.text.strip_prefix('"') {
-        return quoted.strip_suffix('"').unwrap_or(quoted).replace("\"\"", "\"");
+        return cut(quoted.strip_suffix('"').unwrap_or(quoted).replace("\"\"", "\""));
     }
     match token.text.chars().next() {
         Some(first) if first.is_alphabetic() || first == '_' => {
             if token.token == Token::Sconst || token.token == Token::Xconst {
                 return String::new();
             }
-            token.text.to_lowercase()
+            // As PostgreSQL does where characters have several bytes.
+            cut(token.text.to_ascii_lowercase())
         }
         _ => String::new(),
     }
+}
+
+/// Whether a table's name, not a type's, follows this word.
+fn is_before_table(word: &str) -> bool {
+    matches!(
+        word,
+        "from"
+            | "join"
+            | "into"
+            | "update"
+            | "only"
+            | "using"
+            | "table"
+            | "truncate"
+            | "copy"
+            | "lock"
+            | "select"
+            | "where"
+            | "on"
+            | "and"
+            | "or"
+            | "by"
+            | "set"
+            | "returning"
+            | "distinct"
+    )
+}
+
+/// As much of a name as PostgreSQL takes.
+fn cut(mut name: String) -> String {
+    const NAME_BYTES_MAX: usize = 63;
+    if NAME_BYTES_MAX < name.len() {
+        name.truncate(name.floor_char_boundary(NAME_BYTES_MAX));
+    }
+    name
 }
 
 /// Whether a PL/pgSQL statement begins at this token.
@@ -501,7 +541,9 @@ pub(crate) fn words_of(tokens: &[Lexeme<'_>]) -> Words {
             .then(|| before.and_then(|at| at.checked_sub(1)).and_then(|at| tokens.get(at)))
             .flatten()
             .map(word)
-            .filter(|name| !name.is_empty());
+            .filter(|name| !name.is_empty())
+            // Behind an expression: a column of it, or a function.
+            .or_else(|| (text_at(before) == ".").then(String::new));
         let name = word(token);
         if !name.is_empty() {
             match name.as_str() {
@@ -517,7 +559,12 @@ pub(crate) fn words_of(tokens: &[Lexeme<'_>]) -> Words {
                 _ => (),
             }
             let called = text_at(Some(index + 1)) == "(";
-            words.names.insert(Name { before: qualifier, name, called });
+            let begins = if qualifier.is_some() { index.saturating_sub(2) } else { index };
+            let typed = begins.checked_sub(1).is_some_and(|at| {
+                let word = word(&tokens[at]);
+                tokens[at].text == "::" || !(word.is_empty() || is_before_table(&word))
+            });
+            words.names.insert(Name { before: qualifier, name, called, typed });
             continue;
         }
         let is_operator = match token.token {

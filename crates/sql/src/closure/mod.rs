@@ -171,6 +171,8 @@ pub struct TypeCode {
     pub made: Vec<Use>,
     /// Types that it is made of.
     pub parts: Vec<u32>,
+    /// The relation whose rows have this type.
+    pub row_of: Option<u32>,
 }
 
 /// What kind of object is attached to a relation.
@@ -294,6 +296,8 @@ pub struct Code {
     operator_names: HashMap<String, Vec<u32>>,
     types: HashMap<u32, TypeCode>,
     type_names: HashMap<String, Vec<u32>>,
+    /// Types of relations' rows, by relation.
+    row_types: HashMap<u32, u32>,
     /// Array types, and what they are arrays of.
     elements: HashMap<u32, u32>,
     attached: HashMap<u32, Vec<Attached>>,
@@ -364,6 +368,9 @@ impl Code {
     /// Adds a type, whose array type has the number `array` (0: none).
     pub fn add_type(&mut self, oid: u32, array: u32, of: TypeCode) {
         self.type_names.entry(of.name.clone()).or_default().push(oid);
+        if let Some(relation) = of.row_of {
+            self.row_types.insert(relation, oid);
+        }
         self.types.insert(oid, of);
         if array != 0 {
             self.elements.insert(array, oid);

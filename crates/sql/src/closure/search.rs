@@ -11,6 +11,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use pg_query::protobuf::Token;
+
 use super::body::{Body, Name, Words, certain_tokens, reads_uncounted, words_of};
 use super::{
     Attached, AttachedKind, BuiltIn, Code, DECLARED_HOME, Declaration, FunctionCode, Reach, Reason,
@@ -89,6 +91,9 @@ impl<'a> Search<'a> {
         self.reach.samples |= reads_uncounted(text);
         // What the scanner cannot read, the grammar has refused; odd literals are the planner's.
         match crate::statement::tokens::scan(text) {
+            Ok(tokens) if tokens.iter().any(|token| token.token == Token::Uident) => {
+                self.opaque("this statement", "spells names by numbers of characters (U&)");
+            }
             Ok(tokens) => self.words(&words_of(&tokens), SESSION, None),
             Err(_) => self.opaque("this statement", "cannot be read"),
         }
@@ -300,17 +305,32 @@ impl<'a> Search<'a> {
                 self.opaque(of, &format!("reads the temporary table \"{}\"", read.name));
                 continue;
             }
-            let found = match &read.schema {
-                Some(schema) => {
-                    self.catalog.relations.get(schema).and_then(|all| all.get(&read.name))
-                }
-                None => self.paths[path]
-                    .iter()
-                    .find_map(|schema| self.catalog.relations.get(schema)?.get(&read.name)),
-            };
+            let found = self.relation_named(read.schema.as_deref(), &read.name, path);
             if found.is_some() || !read.may_be_with {
-                self.relation(found.cloned().as_ref(), &read.name, path, Some(of));
+                self.relation(found.as_ref(), &read.name, path, Some(of));
             }
+        }
+        for name in body.words.names.iter().filter(|name| body.reads_by_word && !name.called) {
+            if name.before.is_none() && self.scope.temporary.contains(&name.name) {
+                self.opaque(of, &format!("may read the temporary table \"{}\"", name.name));
+                continue;
+            }
+            if let Some(found) = self.relation_named(name.before.as_deref(), &name.name, path) {
+                self.relation(Some(&found), &name.name, path, Some(of));
+            }
+        }
+    }
+
+    fn relation_named(
+        &self,
+        schema: Option<&str>,
+        name: &str,
+        path: Path,
+    ) -> Option<Arc<Relation>> {
+        let relations = &self.catalog.relations;
+        match schema {
+            Some(schema) => relations.get(schema)?.get(name).cloned(),
+            None => self.paths[path].iter().find_map(|it| relations.get(it)?.get(name)).cloned(),
         }
     }
 
@@ -361,6 +381,9 @@ impl<'a> Search<'a> {
 
     fn rows(&mut self, relation: u32, path: Path) {
         let code = self.code;
+        if let Some(row) = code.row_types.get(&relation) {
+            self.push(Item::Seen(*row), path);
+        }
         for attached in code.attached.get(&relation).into_iter().flatten() {
             match attached.kind {
                 AttachedKind::Policy | AttachedKind::Index => self.add_attached(attached, path),
@@ -448,6 +471,9 @@ impl<'a> Search<'a> {
         }
         for oid in code.type_names.get(&name.name).into_iter().flatten() {
             let Some(of) = code.types.get(oid) else { continue };
+            if of.row_of.is_some() && !name.typed {
+                continue;
+            }
             let is_visible = name.before.is_none() && self.sees(path, &of.schema);
             if is_visible || may_be_schema(&of.schema) {
                 self.push(Item::Made(*oid), path);

@@ -26,12 +26,38 @@ use crate::statement::Statement;
 /// the tables that it names. What belongs to rows that are written on several nodes is not here
 /// ([`refuse_unsafe_code`]).
 pub(super) fn of_statement(statement: &Statement, context: &Context<'_>) -> Reach {
+    if runs_nothing(&statement.tree) {
+        return Reach::default();
+    }
     let mut search = Search::new(context.catalog, context.scope, Writing::Statement);
     add_statement(&statement.tree, &statement.text, context, &mut search);
     if names_things(&statement.tree) {
         search.temporary_code(&statement.text);
     }
     search.finish()
+}
+
+/// Whether it runs no code whatever there is: it must work for whoever wants to get rid of some.
+fn runs_nothing(tree: &NodeEnum) -> bool {
+    matches!(
+        tree,
+        NodeEnum::TransactionStmt(_)
+            | NodeEnum::VariableSetStmt(_)
+            | NodeEnum::VariableShowStmt(_)
+            | NodeEnum::DiscardStmt(_)
+            | NodeEnum::DeallocateStmt(_)
+            | NodeEnum::ListenStmt(_)
+            | NodeEnum::UnlistenStmt(_)
+            | NodeEnum::NotifyStmt(_)
+            | NodeEnum::ClosePortalStmt(_)
+            | NodeEnum::LockStmt(_)
+            | NodeEnum::CheckPointStmt(_)
+            | NodeEnum::DropStmt(_)
+            | NodeEnum::DropRoleStmt(_)
+            | NodeEnum::DropOwnedStmt(_)
+            | NodeEnum::GrantStmt(_)
+            | NodeEnum::GrantRoleStmt(_)
+    )
 }
 
 /// Whether it may name a table, a type or a function, and then runs what they have.

@@ -70,8 +70,9 @@ impl Session {
         match failure {
             Failure::Client(error) => Err(error),
             Failure::Statement(error) => {
-                self.put_failure(*error).await?;
+                // If what bound the session is lost with it, this is the last that the client hears.
                 self.fail_transaction();
+                self.put_failure(*error).await?;
                 // A client that has much more to send before its Sync may stop.
                 self.client.flush_early().await
             }
