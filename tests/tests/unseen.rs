@@ -180,6 +180,17 @@ const TABLES: &str = "
     INSERT INTO public.r VALUES (1, 0), (2, 0);
     INSERT INTO public.l VALUES (1, 0)";
 
+/// One PostgreSQL and the cluster, with the same tables.
+fn both_sides(alone: Endpoint, cluster: &TestCluster) -> Result<[Side; 2]> {
+    let mut sides = [Side::new(alone, false)?, Side::new(cluster.endpoint(), true)?];
+    for side in &mut sides {
+        for statement in TABLES.split(';') {
+            side.make(statement)?;
+        }
+    }
+    Ok(sides)
+}
+
 /// The functions of a deed: itself, and two that reach it.
 fn functions(deed: &str, body: &str) -> String {
     format!(
@@ -261,12 +272,8 @@ fn settings_are_the_sessions_own(side: &mut Side) -> Result<()> {
 fn whatever_reaches_unseen_code_answers_as_postgresql_or_not_at_all() -> Result<()> {
     let cluster = start()?;
     let alone = servers::start(1)?;
-    let mut sides =
-        [Side::new(servers::endpoint(&alone, 0), false)?, Side::new(cluster.endpoint(), true)?];
+    let mut sides = both_sides(servers::endpoint(&alone, 0), &cluster)?;
     for side in &mut sides {
-        for statement in TABLES.split(';') {
-            side.make(statement)?;
-        }
         for (deed, body) in DEEDS {
             for statement in functions(deed, body).split(";\n") {
                 side.make(statement)?;
@@ -353,13 +360,7 @@ const WRAPPINGS: [&str; 4] = [
 fn however_code_reads_and_whatever_it_undoes_a_part_is_never_taken_for_the_whole() -> Result<()> {
     let cluster = start()?;
     let alone = servers::start(1)?;
-    let mut plain = Side::new(servers::endpoint(&alone, 0), false)?;
-    let mut tutti = Side::new(cluster.endpoint(), true)?;
-    for side in [&mut plain, &mut tutti] {
-        for statement in TABLES.split(';') {
-            side.make(statement)?;
-        }
-    }
+    let [mut plain, mut tutti] = both_sides(servers::endpoint(&alone, 0), &cluster)?;
     read_in_all_ways(&mut plain, &mut tutti, "h")?;
     for side in [&mut plain, &mut tutti] {
         side.make("CREATE TABLE public.s (id int PRIMARY KEY, v int) DISTRIBUTE BY HASH (id)")?;
@@ -478,12 +479,8 @@ const HIDDEN: [(&str, &str); 16] = [
 fn code_is_found_however_it_is_written() -> Result<()> {
     let cluster = start()?;
     let alone = servers::start(1)?;
-    let mut plain = Side::new(servers::endpoint(&alone, 0), false)?;
-    let mut tutti = Side::new(cluster.endpoint(), true)?;
+    let [mut plain, mut tutti] = both_sides(servers::endpoint(&alone, 0), &cluster)?;
     for side in [&mut plain, &mut tutti] {
-        for statement in TABLES.split(';') {
-            side.make(statement)?;
-        }
         let counts = "CREATE FUNCTION public.g() RETURNS bigint LANGUAGE sql AS 'SELECT count(*) FROM public.h'";
         ensure!(side.make(counts)?);
     }
