@@ -102,6 +102,20 @@ pub enum GatewayError {
         /// Rows in `tutti.node`.
         stored: usize,
     },
+    /// The cluster was made to have all definitions on all nodes.
+    #[error(
+        "default_distribution = \"home\" does not fit this cluster: all its nodes have all \
+         definitions, which \"home\" would not keep up; leave \"replicated\" or \"round_robin\", and \
+         say DISTRIBUTE BY HOME in CREATE TABLE, or tutti_home('table')"
+    )]
+    MadeWithoutHome,
+    /// The cluster was made to have on node 1 alone what nobody spreads.
+    #[error(
+        "this cluster was made with default_distribution = \"home\": the other nodes lack the \
+         definitions of home tables; leave \"home\", and say DISTRIBUTE BY in CREATE TABLE, or \
+         tutti_replicate('table')"
+    )]
+    MadeWithHome,
     /// The server is too old.
     #[error("node {node} runs PostgreSQL {version}; version 15 or newer is needed")]
     OldServer {

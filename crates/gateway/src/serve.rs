@@ -26,6 +26,7 @@ use crate::client::{Client, ClientError};
 use crate::config::{Config, DefaultDistribution, NodeConfig};
 use crate::deadlock;
 use crate::error::GatewayError;
+use crate::init;
 use crate::lost_clients;
 use crate::node::{Credentials, NodeConnection};
 use crate::recovery::{self, Recoverer};
@@ -59,6 +60,7 @@ pub async fn serve(
     let forgotten = recoverer.clean_decisions(incarnation).await?;
     tracing::info!(?settled, forgotten, incarnation, "settled what was in doubt");
     let seals = learn_seals(&config).await?;
+    init::check_default(&mut home, &config).await?;
     let mut catalog = catalog::load(&mut home).await?;
     catalog.home_by_default = config.default_distribution == DefaultDistribution::Home;
     let oids = read_oids(&config, &mut home).await?;

@@ -2,10 +2,10 @@
 
 use tutti_embed::Cluster;
 use tutti_gateway::catalog::{PlacementKind, choose_placement, unregister_dropped, verify};
-use tutti_gateway::init::init;
+use tutti_gateway::init::{check_default, init};
 use tutti_gateway::node::NodeError;
 use tutti_gateway::status::status;
-use tutti_gateway::{DefaultDistribution, GatewayError, NodeConfig};
+use tutti_gateway::{Config, DefaultDistribution, GatewayError, NodeConfig};
 use tutti_sql::catalog::{Identity, NodeId, Placement, RelationKind, Volatility};
 use tutti_sql::hash::KeyType;
 use tutti_sql::statement::DistributeBy;
@@ -49,6 +49,36 @@ async fn init_can_be_repeated_and_refuses_strangers() -> Result {
     mixed.nodes[1].id = 2;
     let error = init(&mixed, false).await.unwrap_err();
     assert!(matches!(error, GatewayError::OtherCluster { .. }), "{error}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_cluster_keeps_the_kind_of_default_it_was_made_with() -> Result {
+    use DefaultDistribution::{Home, Replicated, RoundRobin};
+    for (made, others, refused) in
+        [(Home, [Home, Home], Replicated), (Replicated, [Replicated, RoundRobin], Home)]
+    {
+        let cluster = Cluster::create_temp(1)?;
+        let with = |default| Config { default_distribution: default, ..config(&cluster) };
+        init(&with(made), false).await?;
+        let mut connections = connect(&with(made)).await?;
+        let node_1 = home(&mut connections);
+        for fits in others {
+            check_default(node_1, &with(fits)).await?;
+        }
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+        let served = tutti_gateway::serve(with(refused), listener, async {}).await;
+        let error = served.unwrap_err();
+        let is_told = match made {
+            Home => matches!(error, GatewayError::MadeWithHome),
+            _ => matches!(error, GatewayError::MadeWithoutHome),
+        };
+        assert!(is_told, "{error}");
+        // Written by a version that did not note it: what the gateway says holds from then on.
+        node_1.query("UPDATE tutti.cluster SET home_by_default = NULL").await?;
+        check_default(node_1, &with(refused)).await?;
+        assert!(check_default(node_1, &with(made)).await.is_err());
+    }
     Ok(())
 }
 

@@ -14,7 +14,7 @@ use tutti_sql::hash::{BUCKET_COUNT, KeyType};
 
 /// Version of the tables, rights and functions below. Grows with every change of them, so that a
 /// gateway completes what an earlier one has made.
-pub const SHAPE: u32 = 11;
+pub const SHAPE: u32 = 12;
 
 /// Creates the schema where it is missing, and brings an older one to this shape. Runs as one
 /// transaction, and again without effect.
@@ -55,6 +55,8 @@ CREATE TABLE IF NOT EXISTS tutti.cluster (
     id uuid NOT NULL,
     node integer NOT NULL CHECK (node BETWEEN 1 AND 65535)
 );
+ALTER TABLE tutti.cluster ADD COLUMN IF NOT EXISTS home_by_default boolean;
+COMMENT ON COLUMN tutti.cluster.home_by_default IS 'Whether definitions are on node 1 alone until a table is spread; otherwise all nodes have all of them.';
 COMMENT ON TABLE tutti.cluster IS 'Who this server is: its cluster and its number there. Gateways refuse a server that is somebody else.';
 
 CREATE TABLE IF NOT EXISTS tutti.node (
@@ -300,7 +302,7 @@ GRANT EXECUTE ON FUNCTION tutti.record_decision, tutti.register, tutti.note_chan
     tutti.definitions_before, tutti.deferred, tutti.schema_counts, tutti.settings_now,
     tutti.other_tables, tutti.mark, tutti.compare, tutti.touched, tutti.declare,
     tutti.temporary_code TO PUBLIC;
-UPDATE tutti.secret SET shape = 11;
+UPDATE tutti.secret SET shape = 12;
 "
 );
 

@@ -157,6 +157,24 @@ pub async fn check_identity(
     Ok(identity.cluster_id)
 }
 
+/// Refuses a default that the cluster was not made with: one has all definitions on all nodes, the
+/// other on node 1 until a table is spread, and each counts on what it finds. On node 1.
+pub async fn check_default(home: &mut NodeConnection, config: &Config) -> Result<(), GatewayError> {
+    let configured = config.default_distribution == DefaultDistribution::Home;
+    // A cluster of an earlier version has not written it down.
+    let sql = format!(
+        "UPDATE tutti.cluster SET home_by_default = {configured} WHERE home_by_default IS NULL; \
+         SELECT home_by_default FROM tutti.cluster"
+    );
+    let rows = home.rows(&sql).await?;
+    let answer = Answer { node: home.node(), what: "its default distribution", rows: &rows };
+    match (answer.boolean(0, 0)?, configured) {
+        (true, false) => Err(GatewayError::MadeWithHome),
+        (false, true) => Err(GatewayError::MadeWithoutHome),
+        _ => Ok(()),
+    }
+}
+
 fn check_one(
     node: NodeId,
     identity: &Identity,
@@ -251,7 +269,8 @@ async fn set_up(
     let sql = format!(
         "{create};\nRESET ALL;\n{}
 INSERT INTO tutti.node (id) VALUES {} ON CONFLICT DO NOTHING;
-INSERT INTO tutti.cluster (name, id, node) VALUES ({}, {}, {}) ON CONFLICT DO NOTHING;
+INSERT INTO tutti.cluster (name, id, node, home_by_default) VALUES ({}, {}, {}, {})
+    ON CONFLICT DO NOTHING;
 {};
 INSERT INTO tutti.change DEFAULT VALUES;
 RESET client_min_messages;
@@ -261,6 +280,7 @@ RESET client_min_messages;
         quote_literal(&config.cluster),
         quote_literal(cluster_id),
         node.0,
+        config.default_distribution == DefaultDistribution::Home,
         adopted.register
     );
     connection.query(&sql).await.map_err(|source| GatewayError::SetUp { node, source })?;
