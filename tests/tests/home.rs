@@ -308,6 +308,87 @@ fn code_and_children_of_spread_tables_give_what_one_postgresql_gives_or_are_refu
     cluster.stop_gateway()
 }
 
+/// A name must mean on every node what it means on node 1, or the statement must not go there.
+#[test]
+fn what_only_node_1_has_is_not_looked_for_elsewhere() -> Result<()> {
+    let mut cluster = start(3)?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    run(
+        &mut client,
+        &[
+            "CREATE SCHEMA a; CREATE SCHEMA b; SET search_path = a, b",
+            // Made while node 1 had all there was.
+            "CREATE VIEW a.one AS SELECT 1 AS n; CREATE VIEW a.two AS SELECT n + 1 AS n FROM a.one",
+            "CREATE TABLE a.kept (id int PRIMARY KEY, n int)",
+            "INSERT INTO a.kept SELECT g, g FROM generate_series(1, 20) g",
+            "CREATE FUNCTION a.kept_for(i int) RETURNS int LANGUAGE sql STABLE
+                AS 'SELECT n FROM a.kept WHERE id = i'",
+            "CREATE FUNCTION a.kept_for(i numeric) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT -1'",
+            "CREATE TABLE b.kept (id int, n int) DISTRIBUTE BY REPLICATED",
+            "CREATE VIEW b.one AS SELECT 100 AS n",
+            "CREATE TABLE d (id int PRIMARY KEY, n int, t text DEFAULT 'a.kept') DISTRIBUTE BY HASH (id)",
+            "INSERT INTO d SELECT g, 0 FROM generate_series(1, 12) g",
+        ],
+    )?;
+    for id in 101..110 {
+        let sql = format!("INSERT INTO d VALUES ({id}, 0) RETURNING (SELECT n FROM one)");
+        ensure!(client.value(&sql)? == "1");
+        client.query(&format!("UPDATE d SET n = (SELECT n FROM two) WHERE id = {id}"))?;
+    }
+    ensure!(client.value("SELECT count(*) FROM d WHERE n = 2")? == "9");
+    for sql in [
+        "INSERT INTO d VALUES (201, 0) RETURNING (SELECT count(*) FROM kept)",
+        "INSERT INTO d VALUES (1, 0) ON CONFLICT (id) DO UPDATE SET n = (SELECT count(*) FROM kept)",
+        "UPDATE d SET n = 1 WHERE to_regclass('a.kept') IS NOT NULL",
+        "DELETE FROM d WHERE to_regclass('a.kept') IS NULL",
+        "DELETE FROM d WHERE has_table_privilege('a.kept', 'update')",
+    ] {
+        let told = refusal(&mut client, sql)?;
+        ensure!(told.starts_with("0A000"), "{sql}: {told}");
+    }
+    ensure!(client.value("SELECT count(*) FROM d WHERE to_regclass(t) IS NOT NULL")? == "21");
+    // A function that could run on node 1 alone may run anywhere now, and is there.
+    client.query("SELECT tutti_replicate('a.kept')")?;
+    ensure!(client.value("SELECT count(*) FROM d WHERE kept_for(id) = id")? == "12");
+    client.query("UPDATE d SET n = kept_for(id) WHERE id < 100")?;
+    ensure!(client.value("SELECT sum(n) FROM d WHERE id < 100")? == "78");
+    agree(&cluster)?;
+    cluster.stop_gateway()
+}
+
+/// A default operator class is used by whatever compares; another one where it is named.
+#[test]
+fn an_operator_class_that_nobody_names_stops_nobody() -> Result<()> {
+    let mut cluster = start(2)?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    run(
+        &mut client,
+        &[
+            "CREATE TABLE d (id int PRIMARY KEY, n int) DISTRIBUTE BY HASH (id)",
+            "INSERT INTO d SELECT g, g FROM generate_series(1, 20) g",
+            "CREATE FUNCTION less(int, int) RETURNS bool LANGUAGE plpgsql IMMUTABLE
+                AS 'BEGIN RETURN $1 < $2 AND (SELECT count(*) FROM d) = 20; END'",
+            "CREATE FUNCTION compares(a int, b int) RETURNS int LANGUAGE plpgsql IMMUTABLE
+                AS 'BEGIN PERFORM count(*) FROM d; RETURN a - b; END'",
+            "CREATE OPERATOR <<< (LEFTARG = int, RIGHTARG = int, FUNCTION = less)",
+            "CREATE OPERATOR CLASS odd FOR TYPE int USING btree AS
+                OPERATOR 1 <<<, OPERATOR 3 =, FUNCTION 1 compares(int, int)",
+            "CREATE TABLE e (id int PRIMARY KEY) DISTRIBUTE BY HASH (id)",
+            "INSERT INTO e VALUES (1), (2), (3)",
+            // A cast of built-in types concerns all statements, but can be taken back.
+            "CREATE FUNCTION told(int) RETURNS text LANGUAGE sql AS 'SELECT count(*)::text FROM d'",
+            "CREATE CAST (int AS text) WITH FUNCTION told(int) AS ASSIGNMENT",
+            "DROP CAST (int AS text)",
+        ],
+    )?;
+    for sql in ["SELECT 1 FROM d ORDER BY n USING <<<", "SELECT * FROM d WHERE n <<< 3"] {
+        let told = refusal(&mut client, sql)?;
+        ensure!(told.starts_with("0A000"), "{sql}: {told}");
+    }
+    run(&mut client, &["DROP OPERATOR CLASS odd USING btree", "DROP FUNCTION less CASCADE"])?;
+    cluster.stop_gateway()
+}
+
 /// What was made after the table that needs it, as pg_dump writes it, and what a table has besides its
 /// columns, comes along; temporary objects of others do not stand in the way.
 #[test]

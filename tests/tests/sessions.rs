@@ -268,6 +268,16 @@ fn whoever_listens_hears_every_node() -> Result<()> {
     expected.sort();
     ensure!(heard == expected, "{heard:?}");
 
+    // What comes while the gateway makes other nodes listen too is heard at once.
+    for round in 0..ROWS {
+        let mut listener = Client::connect(&cluster.endpoint())?;
+        listener.query("LISTEN at_once")?;
+        other.query(&format!("NOTIFY at_once, '{round}'"))?;
+        let mut fields = Fields::of(&listener.receive()?);
+        let (_, channel, told) = (fields.int32()?, fields.string()?, fields.string()?);
+        ensure!(channel == "at_once" && told == round.to_string(), "{channel} {told}");
+    }
+
     one.query("UNLISTEN alone")?;
     other.query("DELETE FROM t")?;
     for row in 1..=ROWS {

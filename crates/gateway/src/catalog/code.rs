@@ -55,8 +55,12 @@ UNION ALL SELECT p.oid, m[1]::oid
 FROM pg_proc p, regexp_matches(p.proargdefaults::text, ':funcid (\\d+)', 'g') AS m
 WHERE p.oid >= 16384 AND p.proargdefaults IS NOT NULL AND m[1]::oid < 16384;";
 
-const OPERATORS: &str = "SELECT o.oid, n.nspname, o.oprname, o.oprcode::oid, o.oprrest::oid,
-    o.oprjoin::oid
+/// What an operator calls; ORDER BY … USING it, what its operator class compares with.
+const OPERATORS: &str = "SELECT o.oid, n.nspname, o.oprname,
+    concat_ws(' ', o.oprcode::oid, o.oprrest::oid, o.oprjoin::oid,
+        (SELECT string_agg(p.amproc::oid::text, ' ') FROM pg_amop m
+         JOIN pg_amproc p ON p.amprocfamily = m.amopfamily AND p.amproc::oid >= 16384
+         WHERE m.amopopr = o.oid))
 FROM pg_operator o JOIN pg_namespace n ON n.oid = o.oprnamespace WHERE o.oid >= 16384;";
 
 /// Types that may have code or parts; of those of tables' rows, which are their columns', only the ones
@@ -79,13 +83,19 @@ WHERE t.oid >= 16384 AND n.nspname <> 'tutti' AND (t.typtype = ANY ('{d,r,m,e}')
             WHERE a.atttypid >= 16384 AND a.attnum > 0 AND NOT a.attisdropped)
         OR EXISTS (SELECT FROM pg_cast k WHERE t.oid IN (k.castsource, k.casttarget)))));";
 
-/// Casts, and what compares values of a type, as pairs of types and a function.
+/// Casts, and what compares values of a type, as pairs of types and a function. What compares them
+/// otherwise than usual does so for indexes and partitions that say so, or for its operators.
 const OF_TYPES: &str = "SELECT castsource, casttarget, castfunc FROM pg_cast
 WHERE oid >= 16384 AND castfunc <> 0
 UNION ALL SELECT amproclefttype, amprocrighttype, amproc::oid FROM pg_amproc
-    WHERE amproc::oid >= 16384
+    WHERE amproc::oid >= 16384 AND amprocfamily IN (SELECT c.opcfamily FROM pg_opclass c WHERE c.opcdefault
+        OR EXISTS (SELECT FROM pg_index i WHERE c.oid = ANY (i.indclass))
+        OR EXISTS (SELECT FROM pg_partitioned_table t WHERE c.oid = ANY (t.partclass)))
 UNION ALL SELECT a.amoplefttype, a.amoprighttype, o.oprcode::oid
-    FROM pg_amop a JOIN pg_operator o ON o.oid = a.amopopr WHERE o.oprcode::oid >= 16384;";
+    FROM pg_amop a JOIN pg_operator o ON o.oid = a.amopopr WHERE o.oprcode::oid >= 16384
+        AND a.amopfamily IN (SELECT c.opcfamily FROM pg_opclass c WHERE c.opcdefault
+            OR EXISTS (SELECT FROM pg_index i WHERE c.oid = ANY (i.indclass))
+            OR EXISTS (SELECT FROM pg_partitioned_table t WHERE c.oid = ANY (t.partclass)));";
 
 /// Objects of relations and domains, with what of users' they refer to: relation, domain, kind,
 /// name, what fires it, whether it is a BEFORE trigger for rows; class and number of what it refers
@@ -245,8 +255,7 @@ pub(super) fn read(
         }
     }
     for row in 0..operators.len() {
-        let uses = (3..6).map(|column| operators.number(row, column));
-        let uses = uses.collect::<Result<Vec<u32>, _>>()?.into_iter().filter(|oid| *oid != 0);
+        let uses = numbers(operators, row, 3)?.into_iter().filter(|oid| *oid != 0);
         let operator = OperatorCode {
             schema: operators.text(row, 1)?.to_owned(),
             name: operators.text(row, 2)?.to_owned(),

@@ -248,7 +248,7 @@ async fn relay_one(
             }
             // The answer to a function call.
             b'V' if filter.rows => forward(client, &frame),
-            b'A' if filter.rows => link.put_notification(client.out(), &frame),
+            b'A' => link.put_notification(client.out(), &frame),
             b'N' if filter.rows => {
                 forward(client, &frame);
                 passage.noticed = true;

@@ -42,9 +42,12 @@ impl Session {
         if self.transaction.is_open() {
             self.transaction.queried |= self.takes_snapshot;
             let joins = !self.transaction.nodes.contains_key(&node);
-            // SHOW, LOCK TABLE and their kin take part without a snapshot.
-            let takes_snapshot =
-                self.takes_snapshot || (joins && self.transaction.catches_up_by_query());
+            // SHOW, LOCK TABLE and their kin take part without a snapshot; but behind a savepoint none
+            // can be imported any more.
+            let catches_up_behind_it = self.transaction.catches_up_by_query()
+                || self.transaction.last_savepoint().is_some()
+                    && self.level() != Level::ReadCommitted;
+            let takes_snapshot = self.takes_snapshot || (joins && catches_up_behind_it);
             let uses = takes_snapshot && !self.transaction.used.contains(&node);
             if uses
                 && self.transaction.serial_writer.is_none()

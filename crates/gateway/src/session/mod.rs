@@ -343,6 +343,8 @@ impl Session {
     /// The same; passes on notifications meanwhile.
     async fn wait_for_client_or_notification(&mut self) -> Result<bool, ClientError> {
         loop {
+            // What came while the gateway asked something of its own, behind the last answer too.
+            self.pass_notifications();
             self.client.flush().await?;
             // Answers that nobody has read yet must not be taken for something else.
             let busy = self.links.iter().find(|(_, link)| !link.is_quiet()).map(|(node, _)| *node);
@@ -352,7 +354,6 @@ impl Session {
                     tracing::debug!(%node, %error, "a node is gone while a client listens");
                     return self.end_listening(node).await;
                 }
-                self.pass_notifications();
                 continue;
             }
             let (node, frame) = tokio::select! {

@@ -58,8 +58,9 @@ const RUNS_SQL: [&str; 8] = [
     "ts_rewrite",
     "pg_restore_",
 ];
-/// Functions that are not volatile, and yet tell of one server's state or session.
-const HOME_STABLE: [&str; 12] = [
+/// Functions that are not volatile, and yet tell of one server's state, session or catalog: of a home
+/// table only node 1 knows.
+const HOME_STABLE: [&str; 36] = [
     "txid_",
     "pg_current_xact_id",
     "pg_current_snapshot",
@@ -72,6 +73,30 @@ const HOME_STABLE: [&str; 12] = [
     "pg_listening_channels",
     "pg_my_temp_schema",
     "pg_prepared_",
+    "to_reg",
+    "has_any_column_privilege",
+    "has_column_privilege",
+    "has_function_privilege",
+    "has_schema_privilege",
+    "has_sequence_privilege",
+    "has_table_privilege",
+    "has_type_privilege",
+    "row_security_active",
+    "format_type",
+    "obj_description",
+    "col_description",
+    "shobj_description",
+    "pg_get_",
+    "pg_describe_object",
+    "pg_identify_object",
+    "pg_table_is_visible",
+    "pg_type_is_visible",
+    "pg_function_is_visible",
+    "pg_sequence_parameters",
+    "pg_indexam_",
+    "pg_index_",
+    "pg_relation_",
+    "pg_stat_get_",
 ];
 
 /// What the built-in function `name` is. `volatility` is that of PostgreSQL's own catalog, which can
@@ -112,6 +137,10 @@ mod tests {
             ("pg_advisory_xact_lock", Volatile, BuiltIn::Home),
             ("pg_create_restore_point", Volatile, BuiltIn::Home),
             ("txid_current", Stable, BuiltIn::Home),
+            ("to_regclass", Stable, BuiltIn::Home),
+            ("has_table_privilege", Stable, BuiltIn::Home),
+            ("pg_has_role", Stable, BuiltIn::Plain),
+            ("pg_get_viewdef", Stable, BuiltIn::Home),
             ("random", Volatile, BuiltIn::Plain),
             ("now", Stable, BuiltIn::Plain),
             ("lower", Immutable, BuiltIn::Plain),

@@ -403,6 +403,11 @@ impl Code {
         }
     }
 
+    /// Whether any change of the schema runs code.
+    pub(crate) fn has_event_triggers(&self) -> bool {
+        !self.event_triggers.is_empty()
+    }
+
     /// Adds an event trigger.
     pub fn add_event_trigger(&mut self, trigger: Attached) {
         self.event_triggers.push(trigger);

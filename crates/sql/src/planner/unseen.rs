@@ -402,6 +402,7 @@ pub(super) fn settle(
     refuse_gathering_types(&planned.plan, context)?;
     refuse_only(&statement.tree, &planned.plan, context)?;
     if matches!(planned.plan, Plan::Ddl(_) | Plan::CreateTableAs { .. })
+        && context.catalog.code.has_event_triggers()
         && fires_event_triggers(&statement.tree)
     {
         let mut search = Search::new(context.catalog, context.scope, Writing::Row);

@@ -362,6 +362,27 @@ BEGIN
         WHERE b.view = o.view AND c.relkind <> 'v' AND c.oid >= 16384 AND c.oid <> ALL (family)
             AND NOT EXISTS (SELECT FROM tutti.placement p WHERE p.relation = c.oid AND p.kind <> 'home'));
 
+    -- So do, with everything, views that read no table at all.
+    IF everything THEN
+        WITH RECURSIVE reads (view, used) AS (
+            SELECT DISTINCT r.ev_class, d.refobjid FROM pg_rewrite r
+            JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid
+                AND d.refclassid = 'pg_class'::regclass AND d.refobjid <> r.ev_class
+            WHERE r.ev_type = '1' AND r.ev_class >= 16384
+        ), of_tables (view) AS (
+            SELECT r.view FROM reads r JOIN pg_class c ON c.oid = r.used AND c.relkind <> 'v' AND c.oid >= 16384
+            UNION SELECT r.view FROM of_tables t JOIN reads r ON r.used = t.view
+        ) SELECT family || coalesce(array_agg(v.oid), '{}') INTO family FROM pg_class v
+        JOIN pg_namespace n ON n.oid = v.relnamespace
+        WHERE v.relkind = 'v' AND v.oid >= 16384 AND n.nspname <> 'tutti' AND n.nspname !~ '^pg_(toast_)?temp_'
+            AND v.oid NOT IN (SELECT view FROM of_tables)
+            -- Nor a table's row type.
+            AND NOT EXISTS (SELECT FROM pg_rewrite r JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass
+                    AND d.objid = r.oid AND d.refclassid = 'pg_type'::regclass
+                JOIN pg_type t ON t.oid = d.refobjid JOIN pg_class c ON c.oid = t.typrelid AND c.relkind <> 'c'
+                WHERE r.ev_class = v.oid AND c.oid <> v.oid);
+    END IF;
+
     -- Roles first: everything belongs to one.
     FOR item IN SELECT * FROM tutti.role_definitions() LOOP
         first_make := first_make || jsonb_build_object('probe', item.probe, 'make', item.make);

@@ -37,6 +37,7 @@ pub(super) fn check(
 ) -> Result<(), Refusal> {
     for expression in conflict(insert).chain(returning(insert)) {
         check_reads(expression, insert, context)?;
+        check_is_everywhere(expression, context)?;
     }
     check_defaults(insert, relation, context)?;
     if let Placement::Hash { key, .. } = relation.placement {
@@ -131,6 +132,19 @@ fn check_reads(
         "these expressions in ON CONFLICT or RETURNING are not supported",
         reason,
         "Compute the value in a statement of its own.",
+    ))
+}
+
+/// A home table is on node 1, and by its name another node may know another one.
+fn check_is_everywhere(expression: &Node, context: &Context<'_>) -> Result<(), Refusal> {
+    let mentioned = expression.node.as_ref().map(|tree| mentions::of(tree, context));
+    let Some(home) = mentioned.and_then(|mentioned| mentioned.home) else { return Ok(()) };
+    Err(Refusal::unsupported(
+        format!("reading home table {home} in ON CONFLICT or RETURNING is not supported"),
+        "The clause runs on the row's node, and the table is on node 1.",
+        format!(
+            "Replicate the table (tutti_replicate('{home}')), or read it in a statement of its own."
+        ),
     ))
 }
 

@@ -331,6 +331,23 @@ fn refused() {
         "#]],
     );
     check(
+        "INSERT INTO customers VALUES (1, 'x') RETURNING (SELECT count(*) FROM home)",
+        expect![[r#"
+            0A000 reading home table "public"."home" in ON CONFLICT or RETURNING is not supported
+              The clause runs on the row's node, and the table is on node 1.
+              Replicate the table (tutti_replicate('"public"."home"')), or read it in a statement of its own.
+        "#]],
+    );
+    check(
+        "INSERT INTO customers VALUES (1, 'x')
+        ON CONFLICT (id) DO UPDATE SET name = 'y' WHERE EXISTS (SELECT FROM home)",
+        expect![[r#"
+            0A000 reading home table "public"."home" in ON CONFLICT or RETURNING is not supported
+              The clause runs on the row's node, and the table is on node 1.
+              Replicate the table (tutti_replicate('"public"."home"')), or read it in a statement of its own.
+        "#]],
+    );
+    check(
         "INSERT INTO big_orders VALUES (1)",
         expect![[r#"
         0A000 INSERT into the view "public"."big_orders" is not supported
