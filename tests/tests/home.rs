@@ -347,6 +347,20 @@ fn what_only_node_1_has_is_not_looked_for_elsewhere() -> Result<()> {
         ensure!(told.starts_with("0A000"), "{sql}: {told}");
     }
     ensure!(client.value("SELECT count(*) FROM d WHERE to_regclass(t) IS NOT NULL")? == "21");
+    // What is computed from more than the row cannot be computed again elsewhere.
+    client.query(
+        "CREATE FUNCTION a.counted(i int) RETURNS int LANGUAGE sql IMMUTABLE
+            AS 'SELECT count(*)::int + i FROM a.kept'",
+    )?;
+    client.query(
+        "CREATE TABLE a.computed (id int PRIMARY KEY, n int GENERATED ALWAYS AS (a.counted(id)) STORED)",
+    )?;
+    client.query("INSERT INTO a.computed SELECT generate_series(1, 9)")?;
+    for spread in ["tutti_distribute('a.computed', 'id')", "tutti_replicate('a.computed')"] {
+        let told = refusal(&mut client, &format!("SELECT {spread}"))?;
+        ensure!(told.starts_with("0A000") && told.contains("counted()"), "{told}");
+    }
+    ensure!(client.value("SELECT sum(n) FROM a.computed")? == "225");
     // A function that could run on node 1 alone may run anywhere now, and is there.
     client.query("SELECT tutti_replicate('a.kept')")?;
     ensure!(client.value("SELECT count(*) FROM d WHERE kept_for(id) = id")? == "12");
@@ -376,9 +390,9 @@ fn an_operator_class_that_nobody_names_stops_nobody() -> Result<()> {
             "CREATE TABLE e (id int PRIMARY KEY) DISTRIBUTE BY HASH (id)",
             "INSERT INTO e VALUES (1), (2), (3)",
             // A cast of built-in types concerns all statements, but can be taken back.
-            "CREATE FUNCTION told(int) RETURNS text LANGUAGE sql AS 'SELECT count(*)::text FROM d'",
-            "CREATE CAST (int AS text) WITH FUNCTION told(int) AS ASSIGNMENT",
-            "DROP CAST (int AS text)",
+            "CREATE FUNCTION told(point) RETURNS text LANGUAGE sql AS 'SELECT count(*)::text FROM d'",
+            "CREATE CAST (point AS text) WITH FUNCTION told(point) AS ASSIGNMENT",
+            "DROP CAST (point AS text)",
         ],
     )?;
     for sql in ["SELECT 1 FROM d ORDER BY n USING <<<", "SELECT * FROM d WHERE n <<< 3"] {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use tutti_sql::catalog::{NodeId, Placement, Relation, RelationKind, quote_literal};
 use tutti_sql::closure::{Declaration, FunctionCode};
 use tutti_sql::plan::{Access, TuttiCall};
+use tutti_sql::planner;
 use tutti_sql::statement::DistributeBy;
 use tutti_wire::backend::ColumnDescription;
 use tutti_wire::error_fields::ErrorFields;
@@ -103,6 +104,7 @@ impl Session {
         // Refuses what cannot be, before anybody has to wait.
         let redistribution = self.plan_redistribution(&relation, wanted).await?;
         if *wanted != DistributeBy::Home {
+            planner::refuse_moving(&relation, &self.scope, &self.catalog)?;
             self.warn_of_objections(&relation).await?;
         }
         let home = self.link(NodeId::HOME).await?;

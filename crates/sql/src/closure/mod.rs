@@ -195,7 +195,7 @@ pub enum AttachedKind {
 }
 
 impl AttachedKind {
-    fn word(self) -> &'static str {
+    pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Policy => "policy",
             Self::Trigger => "trigger",

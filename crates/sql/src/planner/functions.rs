@@ -173,10 +173,14 @@ pub(crate) fn volatility(expression: &Node, context: &Context<'_>) -> Volatility
     let mut worst = match node {
         NodeEnum::FuncCall(call) => {
             let (schema, name) = name_of(call);
-            context
-                .catalog
-                .function(context.scope, schema, name)
-                .map_or(Volatility::Volatile, |function| function.volatility)
+            // Whether it would change or not: it must not be called where the rows are.
+            match is_built_in(schema, name, context) && is_home(name, context) {
+                true => Volatility::Volatile,
+                false => context
+                    .catalog
+                    .function(context.scope, schema, name)
+                    .map_or(Volatility::Volatile, |function| function.volatility),
+            }
         }
         // A cast may depend on settings (the time zone), the keyword functions on the session.
         NodeEnum::SqlvalueFunction(_) | NodeEnum::SubLink(_) => Volatility::Stable,

@@ -654,6 +654,35 @@ fn fires_event_triggers(tree: &NodeEnum) -> bool {
     }
 }
 
+/// Refuses to move rows of a table to other nodes where that would run code that looks at more than the
+/// row: its generated columns are computed and its constraints checked again, its indexes filled. (Its
+/// triggers stay off.)
+pub fn refuse_moving(
+    relation: &Relation,
+    scope: &NameScope,
+    catalog: &Catalog,
+) -> Result<(), Refusal> {
+    let tables = catalog.code.with_children(relation.oid);
+    let objects = tables.iter().flat_map(|table| catalog.code.attached_to(*table));
+    for object in objects.filter(|it| matches!(it.kind, AttachedKind::Check | AttachedKind::Index))
+    {
+        let mut search = Search::new(catalog, scope, Writing::Row);
+        search.attached(object);
+        if let Some(reason) = search.finish().opaque {
+            return Err(Refusal::unsupported(
+                format!("rows of table \"{}\" cannot be written on other nodes", relation.name),
+                format!(
+                    "That runs {} \"{}\" there, and a node sees its own rows only: {reason}.",
+                    object.kind.word(),
+                    object.name
+                ),
+                hint(&reason, "row"),
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// Checks the policies of all tables that other nodes have a part of: each node applies them for
 /// itself, to every statement.
 ///
