@@ -25,6 +25,8 @@ use crate::security::{Gate, Place};
 const FLUSH_BYTES: usize = 64 * 1024;
 /// So many bytes wait in memory for a client that sends on without reading its answers.
 const HELD_BYTES_MAX: usize = 8 << 20;
+/// Notices that are held back and come to more than this are passed on.
+const HELD_NOTICES_BYTES_MAX: usize = 64 * 1024;
 /// How much one read may bring, in bytes.
 const READ_CHUNK_BYTES: usize = 8 * 1024;
 /// So much room is made for the rest of a message at once.
@@ -51,6 +53,8 @@ pub struct Client {
     incoming: BytesMut,
     outgoing: BytesMut,
     captured: Option<BytesMut>,
+    /// Notices of a statement that may come to be as if it had not run.
+    held_notices: Option<BytesMut>,
     /// Bytes that were sent.
     sent: u64,
     /// Reported settings as the client knows them.
@@ -81,6 +85,7 @@ impl Client {
             incoming: BytesMut::new(),
             outgoing: BytesMut::new(),
             captured: None,
+            held_notices: None,
             sent: 0,
             told: HashMap::new(),
             reported: Vec::new(),
@@ -327,6 +332,30 @@ impl Client {
     /// Writes a notice or warning.
     pub fn put_notice(&mut self, notice: &ErrorFields) {
         notice.put(self.out(), b'N');
+    }
+
+    /// From now on notices of nodes are held back, until it is known whether they are true.
+    pub(crate) fn hold_notices(&mut self) {
+        self.held_notices.get_or_insert_default();
+    }
+
+    /// Writes what was held back, if it is true, and holds nothing any more.
+    pub(crate) fn end_notices(&mut self, are_true: bool) {
+        let held = self.held_notices.take().filter(|_| are_true);
+        self.out().extend_from_slice(&held.unwrap_or_default());
+    }
+
+    /// Passes on a node's notice. False if it is held back: not if there are very many.
+    pub(crate) fn pass_notice(&mut self, notice: &Frame) -> bool {
+        if let Some(held) = &mut self.held_notices
+            && held.len() + notice.as_bytes().len() <= HELD_NOTICES_BYTES_MAX
+        {
+            held.extend_from_slice(notice.as_bytes());
+            return false;
+        }
+        self.end_notices(true);
+        self.out().extend_from_slice(notice.as_bytes());
+        true
     }
 
     /// A setting is now this. As PostgreSQL does, the client is told with the next ReadyForQuery,

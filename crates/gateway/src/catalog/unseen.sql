@@ -6,22 +6,23 @@ DROP FUNCTION IF EXISTS tutti.held(boolean);
 CREATE FUNCTION tutti.held(all_tables boolean)
     RETURNS TABLE (relation oid, kind text, modes text[], scans bigint, changes bigint)
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $tutti$
-    SELECT p.relation, p.kind, l.modes,
+    SELECT * FROM (SELECT p.relation, p.kind, l.modes,
         -- Scans by ctid and samples are no scans to the counters, but they read pages.
         pg_stat_get_xact_numscans(p.relation) + pg_stat_get_xact_blocks_fetched(p.relation)
             + coalesce((SELECT sum(
             pg_stat_get_xact_numscans(i.indexrelid))::bigint FROM pg_index i
-            WHERE i.indrelid = p.relation), 0),
+            WHERE i.indrelid = p.relation), 0) AS scans,
         pg_stat_get_xact_tuples_inserted(p.relation) + pg_stat_get_xact_tuples_updated(p.relation)
-            + pg_stat_get_xact_tuples_deleted(p.relation)
+            + pg_stat_get_xact_tuples_deleted(p.relation) AS changes
     FROM tutti.placement p LEFT JOIN (
         SELECT k.relation, array_agg(DISTINCT k.mode) AS modes
         FROM pg_locks k WHERE k.pid = pg_backend_pid() AND k.locktype = 'relation'
             AND k.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
         GROUP BY k.relation) AS l ON l.relation = p.relation
-    WHERE p.kind <> 'home' AND (all_tables OR l.relation IS NOT NULL)
+    WHERE p.kind <> 'home' AND (all_tables OR l.relation IS NOT NULL)) AS t
+    WHERE t.modes IS NOT NULL OR t.scans > 0 OR t.changes > 0
 $tutti$;
-COMMENT ON FUNCTION tutti.held IS 'Tables of which other nodes have a part, that this transaction has locked (or all): how, and what it has counted in them.';
+COMMENT ON FUNCTION tutti.held IS 'Tables of which other nodes have a part, that this transaction has locked (or all of which anything is known): how, and what it has counted in them.';
 
 CREATE OR REPLACE FUNCTION tutti.schema_counts() RETURNS jsonb
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $tutti$
@@ -163,9 +164,10 @@ BEGIN
     FROM (
         SELECT h.relation, h.kind,
             (h.modes IS NOT NULL AND m.modes IS NULL)
-                OR h.scans > (b ->> 'scans')::bigint OR h.changes > (b ->> 'changes')::bigint
+                OR h.scans > coalesce((b ->> 'scans')::bigint, 0)
+                OR h.changes > coalesce((b ->> 'changes')::bigint, 0)
                 OR w.has_new AS is_touched,
-            w.has_new OR coalesce(h.changes > (b ->> 'changes')::bigint, false) AS is_written
+            w.has_new OR h.changes > coalesce((b ->> 'changes')::bigint, 0) AS is_written
         FROM tutti.held(all_tables) AS h
         CROSS JOIN LATERAL (SELECT e, nullif(e -> 'modes', 'null')
             FROM (SELECT before -> 'tables' -> (h.relation::text)) AS x (e)) AS m (b, modes)

@@ -249,10 +249,7 @@ async fn relay_one(
             // The answer to a function call.
             b'V' if filter.rows => forward(client, &frame),
             b'A' => link.put_notification(client.out(), &frame),
-            b'N' if filter.rows => {
-                forward(client, &frame);
-                passage.noticed = true;
-            }
+            b'N' if filter.rows => passage.noticed |= client.pass_notice(&frame),
             b'S' if filter.rows => {
                 let (name, value) = decode_parameter_status(&frame)?;
                 client.report(name, value);

@@ -8,6 +8,8 @@
 //! A transaction's locks on tables stay until its end, whatever took them: functions, dynamic SQL,
 //! checks. So what is locked behind the statement and was not before it, the statement has touched;
 //! for tables that were locked before, and for what was undone inside, the transaction's counters tell.
+//! So they do of a statement that has failed, which runs behind a savepoint: an error that it raised for
+//! what it saw of a part of the rows is none that the client may hear.
 
 use std::collections::BTreeSet;
 
@@ -25,6 +27,8 @@ use crate::session::{Level, Mode, Session, is_scope_setting};
 /// Catalogs of what other nodes have too, as far as it names no home table.
 const DEFINITIONS: [&str; 6] =
     ["pg_proc", "pg_type", "pg_namespace", "pg_operator", "pg_cast", "pg_extension"];
+/// Stands between the first question and the statement.
+const SAVEPOINT: &str = "tutti_mark";
 /// How many names of settings a statement can bring with it.
 const CANDIDATES_MAX: usize = 200;
 
@@ -92,12 +96,53 @@ impl Session {
         &mut self,
         ran: Result<T, Failure>,
     ) -> Result<T, Failure> {
-        let accounting = self.accounting.take();
-        let done = ran?;
-        if let Some(accounting) = accounting.filter(|accounting| accounting.marked) {
-            self.settle_accounts(&accounting).await?;
+        let accounting = self.accounting.take().filter(|accounting| accounting.marked);
+        let Some(accounting) = accounting else {
+            self.client.end_notices(true);
+            return ran;
+        };
+        match ran {
+            Ok(done) => {
+                let settled = self.settle_accounts(&accounting).await;
+                self.client.end_notices(settled.is_ok());
+                settled.map(|()| done)
+            }
+            Err(failure) => {
+                let refusal = match may_come_of_rows(&failure) {
+                    true => self.account_for_failed(&accounting).await,
+                    false => None,
+                };
+                self.client.end_notices(refusal.is_none());
+                Err(refusal.unwrap_or(failure))
+            }
         }
-        Ok(done)
+    }
+
+    /// What is to be said instead of a statement's error: it has read parts of tables, and perhaps fails
+    /// because of what it has not seen.
+    async fn account_for_failed(&mut self, accounting: &Accounting) -> Option<Failure> {
+        let link = self.links.get_mut(&NodeId::HOME).filter(|link| !link.is_broken())?;
+        // Locks are given back; the counters know all the same.
+        let sql = format!(
+            "ROLLBACK TO SAVEPOINT {SAVEPOINT}; \
+             SELECT what, name, value FROM tutti.touched(true, false, NULL)"
+        );
+        // If it was the first question that failed, there is no savepoint.
+        let rows = link.query(&sql).await.ok()?;
+        let rows = rows.last()?;
+        for row in 0..rows.rows.len() {
+            let text = |column| rows.text(row, column).unwrap_or_default();
+            let (what, name, value) = (text(0), text(1), text(2));
+            match what {
+                "writes" if value == "replicated" && accounting.travels(name) => (),
+                "reads" | "writes" => return Some(accounting.refusal(what, name, value)),
+                _ => (),
+            }
+        }
+        match accounting.unseen.samples {
+            true => self.refuse_empty_parts(&accounting.unseen).await.err(),
+            false => None,
+        }
     }
 
     /// Before something is sent to `node`: the first question goes ahead of the statement there.
@@ -110,22 +155,22 @@ impl Session {
             return Ok(());
         };
         accounting.marked = true;
-        let unseen = &accounting.unseen;
+        // All tables, for where the statement fails its locks tell nothing.
+        let sql = format!("SELECT tutti.mark(true, {}); SAVEPOINT {SAVEPOINT}", accounting.names());
+        let unseen = accounting.unseen.clone();
         // A lock that an earlier statement has taken tells nothing of this one.
         let may_be_locked = self.transaction.mode == Mode::Explicit;
         if unseen.samples && (unseen.catches || may_be_locked) {
-            self.refuse_empty_parts().await?;
+            self.refuse_empty_parts(&unseen).await?;
         }
-        let Some(accounting) = &self.accounting else { return Ok(()) };
-        let sql =
-            format!("SELECT tutti.mark({}, {})", accounting.unseen.catches, accounting.names());
+        self.client.hold_notices();
         self.enlist(node, Access::Write).await?.put_silent(&sql);
         Ok(())
     }
 
     /// Refuses code whose reading nothing would tell of: a scan by place of a table that has no page
     /// on node 1, where rows may be on others.
-    async fn refuse_empty_parts(&mut self) -> Result<(), Failure> {
+    async fn refuse_empty_parts(&mut self, unseen: &Unseen) -> Result<(), Failure> {
         let sql = "SELECT p.relation::pg_catalog.regclass FROM tutti.placement p \
              JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) p.relation \
              AND c.relkind OPERATOR(pg_catalog.=) ANY ('{r,m}') \
@@ -133,8 +178,7 @@ impl Session {
              AND pg_catalog.pg_relation_size(p.relation) OPERATOR(pg_catalog.=) 0 LIMIT 1";
         let rows = self.enlist(NodeId::HOME, Access::Write).await?.query(sql).await?;
         let Some(table) = rows.first().and_then(|rows| rows.text(0, 0)) else { return Ok(()) };
-        let reason = self.accounting.as_ref().and_then(|it| it.unseen.reason.as_deref());
-        let code = code_of(reason.unwrap_or("a function of this statement"));
+        let code = code_of(unseen.reason.as_deref().unwrap_or("a function of this statement"));
         Err(Failure::unsupported(
             format!("{code} may read {table} by TABLESAMPLE or ctid, and nobody could tell"),
             format!(
@@ -158,7 +202,7 @@ impl Session {
 
     async fn settle_accounts(&mut self, accounting: &Accounting) -> Result<(), Failure> {
         let sql = format!(
-            "SELECT what, name, value FROM tutti.touched({}, {}, {})",
+            "SELECT what, name, value FROM tutti.touched({}, {}, {}); RELEASE SAVEPOINT {SAVEPOINT}",
             accounting.unseen.catches,
             accounting.unseen.one_snapshot,
             accounting.names()
@@ -252,9 +296,12 @@ impl Session {
         self.mark(NodeId::HOME).await?;
         let link = self.enlist(NodeId::HOME, Access::Write).await?;
         let names = link.query("SELECT tutti.deferred()").await?;
-        if let Some(names) = names.first().and_then(|rows| rows.text(0, 0)) {
-            link.query(&format!("SET CONSTRAINTS {names} IMMEDIATE")).await?;
+        let Some(names) = names.first().and_then(|rows| rows.text(0, 0)) else { return Ok(()) };
+        let fired = link.query(&format!("SET CONSTRAINTS {names} IMMEDIATE")).await;
+        for notice in link.connection().take_notices() {
+            self.client.pass_notice(&notice);
         }
+        fired?;
         Ok(())
     }
 
@@ -404,6 +451,18 @@ impl Accounting {
     }
 }
 
+/// Whether a statement's error may be what its code has made of the rows that it saw: not if somebody has
+/// ended it, or we refuse it ourselves.
+fn may_come_of_rows(failure: &Failure) -> bool {
+    match failure {
+        Failure::Statement(error) => {
+            let sqlstate = error.sqlstate();
+            sqlstate != "0A000" && !sqlstate.starts_with("57") && !sqlstate.starts_with("08")
+        }
+        Failure::Client(_) => false,
+    }
+}
+
 /// `function f()` of `function f() reads …`.
 fn code_of(reason: &str) -> String {
     let end = reason.find("() ").map_or(reason.len(), |end| end + 2);
@@ -424,6 +483,15 @@ pub(crate) fn of_function_call() -> Unseen {
         samples: true,
         one_snapshot: false,
     }
+}
+
+/// A cursor whose rows are computed at COMMIT, where nobody asks what they come from.
+pub(crate) fn held_beyond_block() -> Failure {
+    Failure::unsupported(
+        "a cursor WITH HOLD over code that the gateway does not see cannot be declared in a transaction",
+        "Its rows would be computed at COMMIT, and until then a table may be spread that the code reads.",
+        "Declare it outside of a transaction, or without HOLD.",
+    )
 }
 
 /// For whoever cannot refuse before: nothing of a transaction's cursor may be read without being accounted for.
