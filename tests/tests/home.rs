@@ -7,7 +7,7 @@
 use anyhow::{Result, ensure};
 use tutti_gateway::{Config, DefaultDistribution};
 use tutti_tests::agreement::{Others, disagreements_where};
-use tutti_tests::client::Client;
+use tutti_tests::client::{Client, Flight, Request, text_arguments};
 use tutti_tests::gateway::{TestCluster, config};
 use tutti_tests::servers;
 
@@ -519,5 +519,100 @@ fn locks_and_prepared_transactions_of_node_1_stop_nobody() -> Result<()> {
             "LOCK TABLE tutti.cluster IN ACCESS SHARE MODE; LOCK TABLE pg_class IN ACCESS SHARE MODE",
         ],
     )?;
+    cluster.stop_gateway()
+}
+
+/// Tables that refer to each other are spread together, and come back together.
+#[test]
+fn tables_that_refer_to_each_other_are_spread_together() -> Result<()> {
+    let mut cluster = start(3)?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    run(
+        &mut client,
+        &[
+            "CREATE TABLE parent (id int PRIMARY KEY, boss int)",
+            "CREATE TABLE child (id int, p int REFERENCES parent ON DELETE CASCADE, PRIMARY KEY (id, p))",
+            "CREATE TABLE grandchild (p int, c int, FOREIGN KEY (c, p) REFERENCES child)",
+            "INSERT INTO parent SELECT g, g FROM generate_series(1, 40) g",
+            "INSERT INTO child SELECT g, 1 + g % 40 FROM generate_series(1, 200) g",
+            "INSERT INTO grandchild SELECT p, id FROM child",
+        ],
+    )?;
+    let together = "SELECT tutti_distribute('parent', 'id', 'child', 'p', 'grandchild', 'p')";
+    for alone in
+        ["SELECT tutti_distribute('parent', 'id')", "SELECT tutti_distribute('child', 'p')"]
+    {
+        let answer = client.simple(alone, b"")?;
+        let hint = answer.error().and_then(|error| error.get(b'H')).unwrap_or_default();
+        ensure!(hint.contains("tutti_distribute('"), "{alone}: {answer}");
+    }
+    // A pair that does not fit is refused, and nothing has happened.
+    let told = refusal(&mut client, "SELECT tutti_distribute('parent', 'id', 'child', 'id')")?;
+    ensure!(told.starts_with("0A000") && told.contains("child_p_fkey"), "{told}");
+    let told = refusal(&mut client, "SELECT tutti_distribute('child', 'p', 'child', 'p')")?;
+    ensure!(told.starts_with("42712"), "{told}");
+    let said = client.value(together)?;
+    ensure!(said.starts_with("parent is distributed by id; child is"), "{said}");
+    agree(&cluster)?;
+    let counts = "SELECT concat_ws(' ', (SELECT count(*) FROM parent), (SELECT count(DISTINCT id) FROM child), (SELECT sum(c) FROM grandchild))";
+    ensure!(client.value(counts)? == "40 200 20100");
+    ensure!(refusal(&mut client, "INSERT INTO child VALUES (1, 99)")?.starts_with("23503"));
+    ensure!(refusal(&mut client, "DELETE FROM parent WHERE id = 3")?.starts_with("23503"));
+    run(&mut client, &["DELETE FROM grandchild WHERE p = 3", "DELETE FROM parent WHERE id = 3"])?;
+    ensure!(client.value("SELECT count(*) FROM child WHERE p = 3")? == "0");
+    run(&mut client, &["SELECT tutti_home('grandchild', 'child', 'parent')"])?;
+    ensure!(client.value("SELECT count(*) FROM parent")? == "39");
+    ensure!(Client::connect(&cluster.nodes()[1])?.value(OBJECTS)? == "0");
+    run(&mut client, &["SELECT tutti_replicate('parent', 'child')"])?;
+    agree(&cluster)?;
+    cluster.stop_gateway()
+}
+
+/// A procedure that commits keeps its tables where they are until it ends; an index of such a table can
+/// be dropped beside everything else, one of a spread table cannot; a row is locked by a bound key.
+#[test]
+fn what_cannot_be_asked_or_undone_stays_node_1s() -> Result<()> {
+    let mut cluster = start(2)?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    run(
+        &mut client,
+        &[
+            "CREATE TABLE spread (id int PRIMARY KEY, v int) DISTRIBUTE BY HASH (id)",
+            "CREATE INDEX spread_v ON spread (v)",
+            "INSERT INTO spread SELECT g, g FROM generate_series(1, 20) g",
+            "CREATE TABLE home (id int PRIMARY KEY, v int)",
+            "CREATE TABLE other (id int PRIMARY KEY)",
+            "CREATE PROCEDURE works() LANGUAGE plpgsql AS $$ BEGIN
+                FOR i IN 1..8 LOOP INSERT INTO home VALUES (i); COMMIT; PERFORM pg_sleep(0.5); END LOOP; END $$",
+        ],
+    )?;
+    let told = refusal(&mut client, "DROP INDEX CONCURRENTLY spread_v")?;
+    ensure!(told.starts_with("0A000") && told.contains("spread"), "{told}");
+    let endpoint = cluster.endpoint();
+    let worker = std::thread::spawn(move || -> Result<()> {
+        run(&mut Client::connect(&endpoint)?, &["CALL works()"])
+    });
+    while client.value("SELECT count(*) FROM home")? == "0" {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    let told = refusal(&mut client, "SELECT tutti_distribute('home', 'id')")?;
+    ensure!(told.starts_with("40001") && told.contains("procedure"), "{told}");
+    run(&mut client, &["SELECT tutti_distribute('other', 'id')"])?;
+    worker.join().expect("the worker does not panic")?;
+    ensure!(client.value("SELECT count(*) FROM home")? == "8");
+    run(&mut client, &["SELECT tutti_distribute('home', 'id')"])?;
+    let told = refusal(&mut client, "CALL works()")?;
+    ensure!(told.starts_with("0A000") && told.contains("home"), "{told}");
+    client.query("BEGIN")?;
+    let arguments = [text_arguments(&[Some("3".to_owned())])];
+    let request = Request {
+        sql: "SELECT a.v FROM spread a, spread b WHERE a.id = $1 AND b.id = a.id ORDER BY 1 LIMIT 1 FOR UPDATE",
+        types: &[23],
+        arguments: &arguments,
+        row_limit: 0,
+    };
+    let answer = client.extended(&request, Flight::TwoFlights, b"")?;
+    ensure!(answer.error().is_none(), "{answer}");
+    client.query("COMMIT")?;
     cluster.stop_gateway()
 }

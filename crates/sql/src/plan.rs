@@ -14,6 +14,7 @@ use std::sync::Arc;
 use crate::catalog::{MapId, Relation, quote_identifier};
 use crate::closure::Declaration;
 use crate::hash::{Bucket, KeyType};
+use crate::refusal::Refusal;
 use crate::shape::Hole;
 use crate::statement::DistributeBy;
 
@@ -32,6 +33,9 @@ pub struct Planned {
     pub unseen: Option<Box<Unseen>>,
     /// The relations on which it depends, by OID, if that is known: for plans of several steps.
     pub concerns: Option<Arc<[u32]>>,
+    /// It may commit before it ends, or run behind its own end, and was proven to touch tables of node 1
+    /// only: these must stay there meanwhile.
+    pub unasked: bool,
 }
 
 /// Code on node 1 of which nobody knows what it touches until it has run.
@@ -59,6 +63,7 @@ impl Planned {
             own: Vec::new(),
             unseen: None,
             concerns: None,
+            unasked: false,
         }
     }
 }
@@ -817,6 +822,9 @@ pub enum Plan {
         /// What other nodes are told, if it is not the client's text: what they have.
         others: Option<String>,
     },
+    /// DROP INDEX CONCURRENTLY: on node 1, outside any transaction block, if no table of these indexes
+    /// (as SQL names) is on other nodes.
+    DropHomeIndexes(Vec<String>),
     /// BEGIN, COMMIT and their kin.
     Transaction(TransactionControl),
     /// SET, SHOW and their kin.
@@ -863,6 +871,8 @@ pub enum Plan {
     },
     /// A function of Tutti itself: `SELECT tutti_distribute('orders', 'customer_id')` and the like.
     Tutti(TuttiCall),
+    /// Nothing: what the client is told instead. Only where a plan could not be carried out as hoped.
+    Refused(Box<Refusal>),
     /// An empty statement.
     Empty,
 }
@@ -870,15 +880,14 @@ pub enum Plan {
 /// Functions that the gateway answers itself.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum TuttiCall {
-    /// `tutti_distribute('table', 'column')`: HASH by that column;
-    /// `tutti_replicate('table')`; `tutti_round_robin('table')`.
+    /// `tutti_distribute('table', 'column', …)`: HASH by that column;
+    /// `tutti_replicate('table', …)`; `tutti_round_robin('table', …)`; `tutti_home('table', …)`.
     Distribute {
         /// The function's name (the answer's column name).
         function: String,
-        /// Table name as given (may be qualified; parsed as regclass does).
-        table: String,
-        /// To what.
-        distribute_by: DistributeBy,
+        /// Table names as given (may be qualified; parsed as regclass does), and to what. They go
+        /// together: what may be when all are there, may be.
+        tables: Vec<(String, DistributeBy)>,
     },
     /// `tutti_function('f', 'row')`: says where a function may run; NULL or `none` takes it back.
     Declare {

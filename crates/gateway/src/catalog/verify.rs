@@ -298,6 +298,11 @@ fn foreign_key_problem(
     to_name: &str,
 ) -> Option<(String, String)> {
     let replicate = format!("Make table \"{to_name}\" REPLICATED.");
+    // One of them alone never fits.
+    let together = format!(
+        "{replicate} Or distribute both in one statement, by the columns that the foreign key pairs: \
+         SELECT tutti_distribute('{to_name}', 'key', 'referring table', 'column')."
+    );
     match (from, to) {
         (_, PlacementKind::Replicated) | (PlacementKind::Home, PlacementKind::Home) => None,
         (
@@ -328,13 +333,13 @@ fn foreign_key_problem(
         )),
         (_, PlacementKind::Home) => Some((
             format!("All rows of table \"{to_name}\" are on node 1, the referring rows are not."),
-            replicate,
+            together,
         )),
         (_, PlacementKind::Hash { .. } | PlacementKind::RoundRobin) => Some((
             format!(
                 "A row and the row of \"{to_name}\" that it refers to can be on different nodes."
             ),
-            replicate,
+            together,
         )),
     }
 }

@@ -38,6 +38,8 @@ pub struct Activity {
     /// The relations on which the plan depends, where `is_limited`; else it may be any.
     concerns: Mutex<Option<Arc<[u32]>>>,
     is_limited: AtomicBool,
+    /// The plan commits before it ends: those relations must stay where they are until then.
+    is_unasked: AtomicBool,
     mark: Mutex<Option<Mark>>,
     /// The client's socket.
     stream: Weak<TcpStream>,
@@ -141,18 +143,22 @@ impl Activity {
     /// the caller looks for one after this.
     pub fn begin_plan(&self) {
         self.is_limited.store(false, Ordering::SeqCst);
+        self.is_unasked.store(false, Ordering::SeqCst);
         self.plan.store(PLANNED, Ordering::SeqCst);
     }
 
     /// The same, for what is sent without another wait.
     pub fn begin_to_send(&self) {
         self.is_limited.store(false, Ordering::SeqCst);
+        self.is_unasked.store(false, Ordering::SeqCst);
         self.plan.store(SENT, Ordering::SeqCst);
     }
 
     /// The plan that is about to be carried out depends on these relations; `None`: on any.
-    pub fn note_concerns(&self, relations: Option<&Arc<[u32]>>) {
+    /// `unasked`: as in [`Planned`](tutti_sql::plan::Planned).
+    pub fn note_concerns(&self, relations: Option<&Arc<[u32]>>, unasked: bool) {
         self.is_limited.store(false, Ordering::SeqCst);
+        self.is_unasked.store(unasked, Ordering::SeqCst);
         if let Some(relations) = relations {
             let mut concerns = self.concerns.lock().unwrap_or_else(PoisonError::into_inner);
             *concerns = Some(relations.clone());
@@ -169,6 +175,11 @@ impl Activity {
             }
             _ => true,
         }
+    }
+
+    /// Whether it can neither be ended nor be run again, and a table must not be moved beneath it.
+    pub fn is_unasked(&self) -> bool {
+        self.is_unasked.load(Ordering::SeqCst)
     }
 
     /// The plan has been carried out, or given up.

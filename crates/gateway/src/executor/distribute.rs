@@ -4,6 +4,7 @@
 //! informational ones.
 //! Never: decides what a row's node is, or what became of a transaction.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tutti_sql::catalog::{NodeId, Placement, Relation, RelationKind, quote_literal};
@@ -20,6 +21,16 @@ use crate::catalog::{self, Redistribution};
 use crate::failure::Failure;
 use crate::recovery::{self, InDoubt};
 use crate::session::{Level, Mode, Session};
+
+/// What was done, or is so already.
+fn words(relation: &Relation, by: &DistributeBy) -> String {
+    match by {
+        DistributeBy::Hash(column) => format!("{} is distributed by {column}", relation.name),
+        DistributeBy::RoundRobin => format!("{} is distributed round robin", relation.name),
+        DistributeBy::Replicated => format!("{} is replicated", relation.name),
+        DistributeBy::Home => format!("{} is on node 1", relation.name),
+    }
+}
 
 /// The columns of a function's answer.
 pub(super) fn columns_of(function: &TuttiCall) -> Vec<ColumnDescription> {
@@ -68,8 +79,8 @@ impl Session {
                 };
                 vec![vec![Some(if sent { "t" } else { "f" }.to_owned())]]
             }
-            TuttiCall::Distribute { table, distribute_by, .. } => {
-                vec![vec![Some(self.redistribute(table, distribute_by).await?)]]
+            TuttiCall::Distribute { tables, .. } => {
+                vec![vec![Some(self.redistribute(tables).await?)]]
             }
             TuttiCall::Declare { function, declared } => {
                 vec![vec![Some(self.declare_function(function, *declared).await?)]]
@@ -85,46 +96,73 @@ impl Session {
         Ok(Done::Tag(tag))
     }
 
-    /// Moves a table's rows to where `wanted` says, in a transaction over all nodes. Returns what was
-    /// done, in words.
-    async fn redistribute(
-        &mut self,
-        table: &str,
-        wanted: &DistributeBy,
-    ) -> Result<String, Failure> {
+    /// Moves rows of tables to where is said, in a transaction over all nodes. Returns what was done, in
+    /// words. What forbids a placement is looked at behind all of them.
+    async fn redistribute(&mut self, wanted: &[(String, DistributeBy)]) -> Result<String, Failure> {
         self.need_newest_rows()?;
         self.know_all_changes().await;
         // What the transaction has done on node 1 alone is not known yet.
         self.enlist(NodeId::HOME, Access::Write).await?.query("SELECT 1").await?;
         self.reload_own_catalog().await?;
-        let relation = self.table_named(table).await?;
-        if relation.placement == Placement::Home && *wanted == DistributeBy::Home {
-            return Ok(format!("{} is on node 1", relation.name));
+        let mut done = Vec::new();
+        let mut moving = Vec::new();
+        let mut known = BTreeSet::new();
+        for (table, by) in wanted {
+            let relation = self.table_named(table).await?;
+            if !known.insert(relation.oid) {
+                let message = format!("table \"{}\" is named twice", relation.name);
+                return Err(Failure::error("42712", message));
+            }
+            done.push(words(&relation, by));
+            if relation.placement == Placement::Home && *by == DistributeBy::Home {
+                continue;
+            }
+            // Refuses what cannot be, before anybody has to wait.
+            let redistribution = self.plan_redistribution(&relation, by).await?;
+            if *by != DistributeBy::Home {
+                planner::refuse_moving(&relation, &self.scope, &self.catalog)?;
+                self.warn_of_objections(&relation).await?;
+            }
+            let home = self.link(NodeId::HOME).await?;
+            home.query(&redistribution.lock_sql()).await?;
+            moving.push((table, by));
         }
-        // Refuses what cannot be, before anybody has to wait.
-        let redistribution = self.plan_redistribution(&relation, wanted).await?;
-        if *wanted != DistributeBy::Home {
-            planner::refuse_moving(&relation, &self.scope, &self.catalog)?;
-            self.warn_of_objections(&relation).await?;
+        if !moving.is_empty() {
+            self.move_tables(&moving).await?;
         }
-        let home = self.link(NodeId::HOME).await?;
-        home.query(&redistribution.lock_sql()).await?;
+        Ok(done.join("; "))
+    }
+
+    /// Requires: they are locked on node 1.
+    async fn move_tables(&mut self, wanted: &[(&String, &DistributeBy)]) -> Result<(), Failure> {
         // Whoever held the lock before may have left another table.
         self.reload_own_catalog().await?;
-        let relation = self.table_named(table).await?;
-        if relation.placement == Placement::Home {
-            self.share_tables(&[relation.oid]).await?;
+        let mut tables = Vec::new();
+        for (table, by) in wanted {
+            tables.push((self.table_named(table).await?, *by));
+        }
+        let at_home = tables
+            .iter()
+            .filter(|(table, by)| table.placement == Placement::Home && **by != DistributeBy::Home);
+        let shared: Vec<u32> = at_home.map(|(table, _)| table.oid).collect();
+        if !shared.is_empty() {
+            self.share_tables(&shared).await?;
         }
         for node in self.catalog.nodes.clone() {
             self.enlist(node, Access::Write).await?.query("SELECT 1").await?;
         }
-        let redistribution = self.plan_redistribution(&relation, wanted).await?;
         let catalog = self.catalog.clone();
-        let shared = self.shared.clone();
-        let links = self.links.iter_mut();
-        let mut connections = links.map(|(node, link)| (*node, link.connection())).collect();
-        redistribution.perform(&mut connections, &shared.seals).await?;
-        if *wanted == DistributeBy::Home && catalog.home_by_default {
+        for (relation, by) in &tables {
+            let redistribution = self.plan_redistribution(relation, by).await?;
+            let shared = self.shared.clone();
+            let links = self.links.iter_mut();
+            let mut connections = links.map(|(node, link)| (*node, link.connection())).collect();
+            redistribution.perform(&mut connections, &shared.seals).await?;
+        }
+        for (relation, by) in &tables {
+            if **by != DistributeBy::Home || !catalog.home_by_default {
+                continue;
+            }
             for node in self.other_nodes() {
                 let sql = format!("DROP TABLE {} CASCADE", relation.sql_name());
                 self.link(node).await?.query(&sql).await?;
@@ -135,13 +173,7 @@ impl Session {
             catalog::note_change(self.link(node).await?.connection()).await?;
         }
         self.verify_schema().await?;
-        self.reload_own_catalog().await?;
-        Ok(match wanted {
-            DistributeBy::Hash(column) => format!("{} is distributed by {column}", relation.name),
-            DistributeBy::RoundRobin => format!("{} is distributed round robin", relation.name),
-            DistributeBy::Replicated => format!("{} is replicated", relation.name),
-            DistributeBy::Home => format!("{} is on node 1", relation.name),
-        })
+        self.reload_own_catalog().await
     }
 
     async fn plan_redistribution(

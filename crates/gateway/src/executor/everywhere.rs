@@ -1,9 +1,9 @@
 //! Statements that concern every node, or node 1 for the whole cluster, and are no ordinary DDL.
 //!
-//! Owns: VACUUM and its kin, LOCK TABLE, LISTEN and NOTIFY.
-//! Never: changes the schema.
+//! Owns: VACUUM and its kin, DROP INDEX CONCURRENTLY, LOCK TABLE, LISTEN and NOTIFY.
+//! Never: changes the schema of several nodes.
 
-use tutti_sql::catalog::NodeId;
+use tutti_sql::catalog::{NodeId, quote_literal};
 use tutti_sql::plan::Access;
 
 use super::Done;
@@ -53,6 +53,36 @@ impl Session {
             }
         }
         Ok(Done::Tag(tag))
+    }
+
+    /// DROP INDEX CONCURRENTLY, which no transaction holds together with other nodes.
+    pub(super) async fn drop_home_indexes(
+        &mut self,
+        names: &[String],
+        text: &str,
+        call: &Call,
+    ) -> Result<Done, Failure> {
+        if !self.transaction.is_open() {
+            let found = |name: &String| format!("pg_catalog.to_regclass({})", quote_literal(name));
+            let sql = format!(
+                "SELECT p.relation::pg_catalog.regclass FROM tutti.placement p \
+                 JOIN pg_catalog.pg_index i ON i.indrelid OPERATOR(pg_catalog.=) p.relation \
+                 WHERE p.kind OPERATOR(pg_catalog.<>) 'home' AND i.indexrelid \
+                 OPERATOR(pg_catalog.=) ANY (ARRAY[{}]::pg_catalog.regclass[])",
+                names.iter().map(found).collect::<Vec<_>>().join(", ")
+            );
+            let rows = self.enlist(NodeId::HOME, Access::Read).await?.query(&sql).await?;
+            if let Some(table) = rows.first().and_then(|rows| rows.text(0, 0)) {
+                return Err(Failure::unsupported(
+                    format!("DROP INDEX CONCURRENTLY is not supported for indexes of {table}"),
+                    "The table is on several nodes, and it cannot run inside the one global \
+                     transaction that makes schema changes all-or-nothing.",
+                    "Leave CONCURRENTLY out.",
+                ));
+            }
+        }
+        // In a transaction node 1 words the refusal.
+        self.run_on_one(NodeId::HOME, Access::Write, text, call).await
     }
 
     /// LOCK TABLE: node 1 first and alone, so that two lockers never hold a part each.

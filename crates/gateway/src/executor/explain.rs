@@ -59,7 +59,12 @@ impl Session {
             let node = self.explained_node(of, call);
             return self.run_on_one(node, Access::Write, text, call).await;
         }
-        if let Plan::One { node, access, otherwise } = &of.plan {
+        // A cursor's query is explained, wherever it would be.
+        let of_one = match &of.plan {
+            Plan::DeclareCursor { query, .. } => &query.plan,
+            plan => plan,
+        };
+        if let Plan::One { node, access, otherwise } = of_one {
             return match (self.choose(node, call), otherwise) {
                 (None, Some(otherwise)) => {
                     let of = (&**otherwise, statement, prefix, analyze);

@@ -63,7 +63,14 @@ impl Session {
         call: &Call,
     ) -> Result<Done, Failure> {
         self.takes_snapshot = takes_snapshot(&planned.plan);
-        self.activity.note_concerns(planned.concerns.as_ref());
+        self.activity.note_concerns(planned.concerns.as_ref(), planned.unasked);
+        if matches!(planned.plan, Plan::DeclareCursor { .. })
+            && planned.unasked
+            && self.transaction.is_open()
+            && !self.catalog.is_solo()
+        {
+            return Err(unseen::held_beyond_block());
+        }
         self.note_leaves(planned, text);
         let sent = self.with_own_names(planned, text).await?;
         let has_own_snapshot = self.begin_statement_snapshot(&planned.plan);
@@ -121,6 +128,7 @@ impl Session {
                 let others = others.as_deref().unwrap_or(text);
                 self.on_every_node_alone(*refuses_transaction, text, others, call).await
             }
+            Plan::DropHomeIndexes(names) => self.drop_home_indexes(names, text, call).await,
             Plan::LockEverywhere { others } => {
                 self.lock_everywhere(text, others.as_deref().unwrap_or(text), call).await
             }
@@ -136,6 +144,7 @@ impl Session {
             Plan::Setting(setting) => self.execute_setting(setting, text, call).await,
             Plan::Prepared(prepared) => Box::pin(self.execute_prepared(prepared, text, call)).await,
             Plan::Transaction(control) => self.transaction_control(control, text, call).await,
+            Plan::Refused(refusal) => Err((**refusal).clone().into()),
             Plan::Empty => Ok(Done::Empty),
         }
     }

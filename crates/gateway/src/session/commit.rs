@@ -14,7 +14,7 @@ use tutti_sql::plan::{Access, TransactionControl};
 use tutti_wire::error_fields::ErrorFields;
 
 use super::placement_change::PUBLISH_PATIENCE;
-use super::{Characteristics, Mode, Session, Transaction};
+use super::{Characteristics, Level, Mode, Session, Transaction};
 use crate::catalog::publisher::OwnChanges;
 use crate::executor::{Call, Done};
 use crate::failure::Failure;
@@ -78,12 +78,11 @@ impl Session {
             TransactionControl::Release(name) => self.release(name).await,
             TransactionControl::RollbackTo(name) => self.rollback_to(name).await,
             TransactionControl::Prepare(gid) => {
-                Self::may_name_prepared(gid, self.catalog.is_solo())?;
+                Self::may_name_prepared(gid)?;
                 self.prepare_transaction(text, call).await
             }
             TransactionControl::EndPrepared(gid) => {
-                // From before a table was spread, maybe: then it is node 1's business still.
-                Self::may_name_prepared(gid, true)?;
+                Self::may_name_prepared(gid)?;
                 // It may have changed the schema.
                 self.leaves.schema = true;
                 self.run_on_one(NodeId::HOME, Access::Write, text, call).await
@@ -91,15 +90,15 @@ impl Session {
         }
     }
 
-    /// Clients' own prepared transactions are node 1's business, where it has all there is.
-    fn may_name_prepared(gid: &str, is_of_node_1: bool) -> Result<(), Failure> {
-        if is_of_node_1 && !gid.starts_with(OWN_GIDS) {
+    /// Clients' own prepared transactions are node 1's business, and Tutti's are not theirs.
+    fn may_name_prepared(gid: &str) -> Result<(), Failure> {
+        if !gid.starts_with(OWN_GIDS) {
             return Ok(());
         }
         Err(Failure::unsupported(
-            "PREPARE TRANSACTION and COMMIT PREPARED are not supported through the gateway",
-            "Tutti commits by prepared transactions itself; a client's own would span them.",
-            "Use COMMIT: it is atomic over all nodes.",
+            format!("a prepared transaction cannot be named \"{gid}\""),
+            "Tutti commits by prepared transactions itself, whose names begin so.",
+            "Choose another name.",
         ))
     }
 
@@ -113,13 +112,9 @@ impl Session {
             return Ok(Done::Tag("ROLLBACK".to_owned()));
         }
         self.enlist(NodeId::HOME, Access::Write).await?;
-        if self.transaction.nodes.keys().any(|node| *node != NodeId::HOME) {
-            self.rollback().await?;
-            return Err(Failure::unsupported(
-                "a transaction that has used other nodes than node 1 cannot be prepared",
-                "Tutti commits by prepared transactions itself; a client's own would span them.",
-                "Use COMMIT: it is atomic over all nodes.",
-            ));
+        if let Err(failure) = self.ready_to_prepare().await {
+            self.abandon(Ended::Aborted).await;
+            return Err(failure);
         }
         let answered = self.on_links(vec![(NodeId::HOME, text.to_owned())]).await.remove(0).1;
         self.pass_notices(NodeId::HOME);
@@ -137,6 +132,29 @@ impl Session {
                 Err(error.into())
             }
         }
+    }
+
+    /// Before a client's own PREPARE TRANSACTION: what it leaves open must be node 1's alone.
+    async fn ready_to_prepare(&mut self) -> Result<(), Failure> {
+        let refused = |did: &str| {
+            Err(Failure::unsupported(
+                format!("a transaction that has {did} cannot be prepared"),
+                "Tutti commits by prepared transactions itself; a client's own would span them.",
+                "Use COMMIT: it is atomic over all nodes.",
+            ))
+        };
+        if self.transaction.writers().any(|node| node != NodeId::HOME) {
+            return refused("written on other nodes than node 1");
+        }
+        let used_others = self.transaction.nodes.keys().any(|node| *node != NodeId::HOME);
+        if used_others && self.level() == Level::Serializable {
+            return refused("read on other nodes than node 1 at SERIALIZABLE");
+        }
+        if self.transaction.defers_unseen {
+            Box::pin(self.run_deferred()).await?;
+            self.pass_notices(NodeId::HOME);
+        }
+        self.commit_readers(&BTreeSet::from([NodeId::HOME])).await
     }
 
     /// From now on there is a transaction, of the kind that the session's defaults say.

@@ -186,6 +186,16 @@ async fn overtake(
             let mut unclear = Vec::new();
             for (session, activity) in left {
                 let seen = seen.get(&session).copied().unwrap_or(Seen::Idle);
+                if activity.is_unasked() {
+                    match (whom, seen) {
+                        // Nothing is found elsewhere than it was: it waits for us, as on one server.
+                        (Whom::WhoWaits, _) => (),
+                        (_, Seen::WaitsForUs) => return Err(committing()),
+                        _ if PATIENCE < begun.elapsed() => return Err(committing()),
+                        _ => unclear.push((session, activity)),
+                    }
+                    continue;
+                }
                 let is_cancelled = cancelled.contains(&session);
                 let is_left_alone = whom == Whom::WhoWaits
                     && !is_cancelled
@@ -227,6 +237,13 @@ async fn overtake(
         sleep(pause).await;
         pause = (pause * 2).min(PAUSE_MAX);
     }
+}
+
+/// Somebody's procedure commits a part of its work and goes on: ending it would leave the rest undone.
+fn committing() -> Failure {
+    ErrorFields::error("40001", "a procedure that commits is at work on these tables")
+        .with(b'H', "Nothing was changed; retry when it has ended.")
+        .into()
 }
 
 /// Asks the nodes what the backends of all sessions with plans are at.

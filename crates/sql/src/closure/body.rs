@@ -10,7 +10,7 @@
 use std::collections::BTreeSet;
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::{Node, Token};
+use pg_query::protobuf::{Node, SelectStmt, Token};
 
 use crate::planner::walk;
 use crate::statement::tokens::{Lexeme, scan};
@@ -83,6 +83,14 @@ const EFFECTS: [(&str, &str); 41] = [
     ("rollback", "ends transactions (ROLLBACK)"),
 ];
 
+/// Those of [`EFFECTS`] that write or lock what the body's other words mean, and nothing else.
+const WRITES_WHAT_IS_NAMED: [&str; 7] =
+    ["insert", "update", "delete", "merge", "truncate", "copy", "lock"];
+
+/// Those that reach nothing but that either.
+const ON_WHAT_IS_NAMED: [&str; 8] =
+    ["notify", "call", "open", "fetch", "move", "table", "commit", "rollback"];
+
 /// A name in a text.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub(crate) struct Name {
@@ -135,6 +143,10 @@ pub struct Body {
     /// Any of its words may be a relation that it reads: where a clause ends cannot be told.
     pub(super) reads_by_word: bool,
     pub(super) commits: bool,
+    /// It may write or lock relations that its words mean.
+    pub(super) writes: bool,
+    /// What makes its words not tell what it touches, as the rest of a sentence.
+    pub(super) beyond: Option<String>,
     settings: BTreeSet<String>,
     assigned: Assigned,
 }
@@ -185,7 +197,8 @@ impl Body {
 
     /// Code that nobody can read.
     pub(super) fn unreadable(does: &str) -> Self {
-        Self { opaque: Some(does.to_owned()), sets: true, catches: true, ..Self::default() }
+        let does = Some(does.to_owned());
+        Self { opaque: does.clone(), beyond: does, sets: true, catches: true, ..Self::default() }
     }
 
     /// Whether it is the body that this text has.
@@ -218,6 +231,17 @@ impl Body {
             if !matches!(statement.tree, NodeEnum::SelectStmt(_)) {
                 body.note("does more than read");
             }
+            match &statement.tree {
+                NodeEnum::SelectStmt(_) => (),
+                NodeEnum::InsertStmt(_)
+                | NodeEnum::UpdateStmt(_)
+                | NodeEnum::DeleteStmt(_)
+                | NodeEnum::MergeStmt(_)
+                | NodeEnum::TruncateStmt(_)
+                | NodeEnum::NotifyStmt(_)
+                | NodeEnum::CallStmt(_) => body.writes = true,
+                _ => body.note_beyond("does more than read and write rows"),
+            }
             let mut with = BTreeSet::new();
             with_names(&statement.tree, &mut with);
             body.read_tree(&statement.tree, &with);
@@ -234,15 +258,14 @@ impl Body {
                 let name = range.relname.clone();
                 self.reads.push(Read { schema, name, may_be_with });
             }
-            NodeEnum::SelectStmt(select)
-                if select.into_clause.is_some() || !select.locking_clause.is_empty() =>
-            {
-                self.note("locks rows or makes tables");
-            }
+            NodeEnum::SelectStmt(select) => self.note_clauses(select),
             NodeEnum::InsertStmt(_)
             | NodeEnum::UpdateStmt(_)
             | NodeEnum::DeleteStmt(_)
-            | NodeEnum::MergeStmt(_) => self.note("writes"),
+            | NodeEnum::MergeStmt(_) => {
+                self.note("writes");
+                self.writes = true;
+            }
             _ => (),
         }
         walk::read::children(tree, &mut |child: &Node| {
@@ -253,15 +276,27 @@ impl Body {
         // The walk goes through set operations, whose parts may have clauses of their own.
         if let NodeEnum::SelectStmt(select) = tree {
             for part in [&select.larg, &select.rarg].into_iter().flatten() {
-                if part.into_clause.is_some() || !part.locking_clause.is_empty() {
-                    self.note("locks rows or makes tables");
-                }
+                self.note_clauses(part);
             }
+        }
+    }
+
+    fn note_clauses(&mut self, select: &SelectStmt) {
+        if select.into_clause.is_some() || !select.locking_clause.is_empty() {
+            self.note("locks rows or makes tables");
+            self.writes = true;
+        }
+        if select.into_clause.is_some() {
+            self.note_beyond("makes tables (INTO)");
         }
     }
 
     fn note(&mut self, does: &str) {
         self.opaque.get_or_insert_with(|| does.to_owned());
+    }
+
+    fn note_beyond(&mut self, does: &str) {
+        self.beyond.get_or_insert_with(|| does.to_owned());
     }
 
     /// A body in PL/pgSQL, also that of a DO.
@@ -275,9 +310,15 @@ impl Body {
             if name == "set" && is_first {
                 body.sets = true;
                 body.note("changes settings (SET)");
+                body.note_beyond("changes settings (SET)");
             }
             if let Some((_, does)) = EFFECTS.iter().find(|(effect, _)| effect == name) {
                 body.note(does);
+                if WRITES_WHAT_IS_NAMED.contains(&&**name) {
+                    body.writes = true;
+                } else if !ON_WHAT_IS_NAMED.contains(&&**name) {
+                    body.note_beyond(does);
+                }
                 body.sets |= matches!(&**name, "execute" | "call" | "do" | "reset" | "discard");
                 body.commits |= is_first && matches!(&**name, "commit" | "rollback");
             }
@@ -308,6 +349,7 @@ impl Body {
                 && !openers.last().copied().unwrap_or(false)
                 && !(0 < index && words[index - 1] == "distinct");
             if is_from && self.read_from_list(index + 1, tokens, words).is_none() {
+                // (Every one of its words is looked at all the same.)
                 self.note("reads what cannot be told from its text");
             }
         }

@@ -40,6 +40,11 @@ pub struct Reach {
     pub commits: Option<String>,
     /// It may leave anything in its session: code that was declared, not proven.
     pub leaves: bool,
+    /// Why its text does not prove that it touches tables of node 1 only, if so. (It may read
+    /// replicated ones.)
+    pub beyond_home: Option<Reason>,
+    /// Tables that such a proof rests on, by OID.
+    pub home_tables: BTreeSet<u32>,
 }
 
 impl Reach {
@@ -52,6 +57,8 @@ impl Reach {
         self.samples |= other.samples;
         self.commits = self.commits.take().or(other.commits);
         self.leaves |= other.leaves;
+        self.beyond_home = self.beyond_home.take().or(other.beyond_home);
+        self.home_tables.extend(other.home_tables);
     }
 
     /// Whether any node may run it, and all give the same.

@@ -46,6 +46,8 @@ enum Item {
     Rows(u32),
     /// Statements of these kinds are made on a relation.
     Written(u32, u8),
+    /// Code reads a relation, and may write it, by name.
+    Named(u32, bool),
 }
 
 /// A search path, as an index in [`Search::paths`].
@@ -65,6 +67,8 @@ pub(crate) struct Search<'a> {
     paths: Vec<Vec<String>>,
     seen: HashSet<(Item, Path)>,
     queue: Vec<(Item, Path)>,
+    /// Whether all is on node 1 shall be proven.
+    proves: bool,
     reach: Reach,
 }
 
@@ -78,6 +82,7 @@ impl<'a> Search<'a> {
             paths: vec![scope.search_path.clone(), Vec::new()],
             seen: HashSet::new(),
             queue: Vec::new(),
+            proves: false,
             reach: Reach::default(),
         };
         for uses in &search.code.everywhere {
@@ -180,15 +185,39 @@ impl<'a> Search<'a> {
         self.reach.sets = true;
     }
 
+    /// From here on it shall be proven that all is on node 1: what the statement's own words may mean,
+    /// and whatever it reaches.
+    pub(crate) fn prove_home(&mut self, text: &str) {
+        self.proves = true;
+        if let Ok(tokens) = crate::statement::tokens::scan(text) {
+            self.names_of(&words_of(&tokens), false, SESSION, "this statement");
+        }
+    }
+
     /// Adds a reason of the caller's own.
     pub(crate) fn opaque(&mut self, code: &str, does: &str) {
+        self.opaque_at_home(code, does);
+        self.beyond_home(code, does);
+    }
+
+    /// The same, of what is node 1's alone for certain.
+    fn opaque_at_home(&mut self, code: &str, does: &str) {
         self.reach
             .opaque
             .get_or_insert_with(|| Reason { code: code.to_owned(), does: does.to_owned() });
     }
 
+    fn beyond_home(&mut self, code: &str, does: &str) {
+        self.reach
+            .beyond_home
+            .get_or_insert_with(|| Reason { code: code.to_owned(), does: does.to_owned() });
+    }
+
     /// Visits everything that can be reached.
     pub(crate) fn finish(mut self) -> Reach {
+        if !self.proves {
+            self.beyond_home("this statement", "was not looked at for that");
+        }
         while let Some((item, path)) = self.queue.pop() {
             match item {
                 Item::Function(oid) => self.function(oid, path),
@@ -202,6 +231,8 @@ impl<'a> Search<'a> {
                 Item::Made(oid) => self.type_parts(oid, path, true),
                 Item::Rows(oid) => self.rows(oid, path),
                 Item::Written(oid, events) => self.written(oid, events, path),
+                // What is to be looked at has been added with it.
+                Item::Named(..) => (),
             }
         }
         self.reach
@@ -258,7 +289,7 @@ impl<'a> Search<'a> {
                 self.reach.reads.insert(format!("what {name} reads"));
                 return;
             }
-            (Some(Declaration::Home), _) => self.opaque(&name, DECLARED_HOME),
+            (Some(Declaration::Home), _) => self.opaque_at_home(&name, DECLARED_HOME),
             (None, _) => (),
         }
         let path = match &function.path {
@@ -296,13 +327,17 @@ impl<'a> Search<'a> {
             self.reach.commits.get_or_insert_with(|| of.to_owned());
         }
         if let Some(does) = &body.opaque {
-            self.opaque(of, does);
+            self.opaque_at_home(of, does);
+        }
+        if let Some(does) = &body.beyond {
+            self.beyond_home(of, does);
         }
         self.words(&body.words, path, Some(of));
+        self.names_of(&body.words, body.writes, path, of);
         for read in &body.reads {
             let is_temporary = read.schema.is_none() && self.scope.temporary.contains(&read.name);
             if is_temporary {
-                self.opaque(of, &format!("reads the temporary table \"{}\"", read.name));
+                self.opaque_at_home(of, &format!("reads the temporary table \"{}\"", read.name));
                 continue;
             }
             let found = self.relation_named(read.schema.as_deref(), &read.name, path);
@@ -312,12 +347,85 @@ impl<'a> Search<'a> {
         }
         for name in body.words.names.iter().filter(|name| body.reads_by_word && !name.called) {
             if name.before.is_none() && self.scope.temporary.contains(&name.name) {
-                self.opaque(of, &format!("may read the temporary table \"{}\"", name.name));
+                self.opaque_at_home(of, &format!("may read the temporary table \"{}\"", name.name));
                 continue;
             }
             if let Some(found) = self.relation_named(name.before.as_deref(), &name.name, path) {
                 self.relation(Some(&found), &name.name, path, Some(of));
             }
+        }
+    }
+
+    /// The relations that words of code may mean, in whatever schema of the path.
+    fn names_of(&mut self, words: &Words, writes: bool, path: Path, of: &str) {
+        if !self.proves {
+            return;
+        }
+        for name in &words.names {
+            if self.scope.temporary_code.contains(&name.name) {
+                self.beyond_home(of, &format!("uses the temporary object \"{}\"", name.name));
+            }
+            let schemas = match &name.before {
+                Some(schema) => vec![schema.clone()],
+                None => self.paths[path].clone(),
+            };
+            for schema in schemas {
+                let relations = &self.catalog.relations;
+                if let Some(found) = relations.get(&schema).and_then(|all| all.get(&name.name)) {
+                    self.named(found, writes, path, of);
+                }
+            }
+        }
+    }
+
+    /// A relation that code reads or writes by name: whether that is proven to be node 1's business.
+    fn named(&mut self, relation: &Arc<Relation>, writes: bool, path: Path, of: &str) {
+        if !self.proves {
+            return;
+        }
+        let mut found = vec![relation.clone()];
+        while let Some(relation) = found.pop() {
+            if !self.seen.insert((Item::Named(relation.oid, writes), path)) {
+                continue;
+            }
+            let (catalog, code) = (self.catalog, self.code);
+            let table =
+                |schema: &str, name: &str| catalog.relations.get(schema)?.get(name).cloned();
+            match (&relation.kind, &relation.placement) {
+                (RelationKind::Sequence, _) => continue,
+                (RelationKind::View { .. }, _) => {
+                    let read = code.read_by_view(relation.oid);
+                    found.extend(read.filter_map(|(schema, name)| table(schema, name)));
+                }
+                (RelationKind::Table | RelationKind::MaterializedView, Placement::Home) => {
+                    self.reach.home_tables.insert(relation.oid);
+                }
+                (RelationKind::Table | RelationKind::MaterializedView, Placement::Replicated)
+                    if !writes =>
+                {
+                    self.reach.home_tables.insert(relation.oid);
+                }
+                _ => {
+                    let does = if writes { "uses" } else { "reads" };
+                    self.beyond_home(of, &format!("{does} {}", relation.sql_name()));
+                    continue;
+                }
+            }
+            self.push(Item::Rows(relation.oid), path);
+            if !writes {
+                continue;
+            }
+            self.push(Item::Written(relation.oid, super::events::ALL), path);
+            for column in &relation.columns {
+                self.push(Item::Made(column.type_oid), path);
+            }
+            for attached in code.attached.get(&relation.oid).into_iter().flatten() {
+                if attached.kind == AttachedKind::Default {
+                    self.add_attached(attached, path);
+                }
+            }
+            let others = code.written_with.get(&relation.oid).into_iter().flatten();
+            found.extend(others.filter_map(|other| table(&other.schema, &other.name)));
         }
     }
 
@@ -349,8 +457,9 @@ impl<'a> Search<'a> {
             return;
         };
         let Some(relation) = relation else {
-            return self.opaque(of, &format!("reads \"{name}\", which is node 1's"));
+            return self.opaque_at_home(of, &format!("reads \"{name}\", which is node 1's"));
         };
+        self.named(relation, false, path, of);
         self.push(Item::Rows(relation.oid), path);
         for column in &relation.columns {
             self.push(Item::Seen(column.type_oid), path);
@@ -362,7 +471,7 @@ impl<'a> Search<'a> {
             }
             (_, placement) => {
                 let what = if placement.is_distributed() { "distributed table" } else { "table" };
-                self.opaque(of, &format!("reads the {what} {}", relation.sql_name()));
+                self.opaque_at_home(of, &format!("reads the {what} {}", relation.sql_name()));
             }
         }
     }
@@ -490,7 +599,10 @@ impl<'a> Search<'a> {
     fn built_in(&mut self, name: &str, class: BuiltIn, of: Option<&str>) {
         match (class, of) {
             (BuiltIn::Plain, _) | (BuiltIn::Home, None) => (),
-            (BuiltIn::Sets, None) => self.reach.sets = true,
+            (BuiltIn::Sets, None) => {
+                self.reach.sets = true;
+                self.beyond_home("this statement", "changes settings");
+            }
             (BuiltIn::RunsSql, None) => {
                 self.reach.sets = true;
                 self.opaque(&format!("function {name}()"), "runs SQL that it gets as text");
@@ -501,7 +613,11 @@ impl<'a> Search<'a> {
             }
             (class, Some(of)) => {
                 self.reach.sets |= class != BuiltIn::Home;
-                self.opaque(of, &format!("calls {name}()"));
+                let does = format!("calls {name}()");
+                self.opaque_at_home(of, &does);
+                if class != BuiltIn::Home || !touches_no_table(name) {
+                    self.beyond_home(of, &does);
+                }
             }
         }
     }
@@ -543,6 +659,23 @@ impl Code {
         }
         found
     }
+}
+
+/// Built-in functions of node 1's that code may call which shall be proven to touch its tables only.
+fn touches_no_table(name: &str) -> bool {
+    const NAMES: [&str; 8] = [
+        "nextval",
+        "setval",
+        "currval",
+        "lastval",
+        "pg_notify",
+        "txid_current",
+        "pg_current_xact_id",
+        "pg_current_snapshot",
+    ];
+    NAMES.contains(&name)
+        || name.starts_with("pg_advisory_")
+        || name.starts_with("pg_try_advisory_")
 }
 
 fn is_relation(uses: &Use) -> bool {

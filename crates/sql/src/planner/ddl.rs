@@ -41,6 +41,11 @@ pub(super) fn plan_ddl(statement: &Statement, context: &Context<'_>) -> Result<P
     if let Some(refusal) = refused::always(tree, context) {
         return Err(refusal);
     }
+    if let NodeEnum::DropStmt(drop) = tree
+        && drop.concurrent
+    {
+        return Ok(scope::drop_concurrently(drop));
+    }
     if temporary::concerns_only_temporary(tree, context)? {
         if statement.distribute_by.is_some() {
             return Err(Refusal::unsupported(

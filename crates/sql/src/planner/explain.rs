@@ -61,6 +61,8 @@ fn describe(plan: &Plan, lines: &mut Vec<String>) {
         Plan::EveryNodeAlone { .. } => {
             lines.push("Tutti: on every node, each by itself".to_owned())
         }
+        Plan::Refused(refusal) => lines.push(format!("Tutti: refused: {}", refusal.message)),
+        Plan::DropHomeIndexes(_) => lines.push("Tutti: write on node 1".to_owned()),
         Plan::DeclareCursor { query, .. } => {
             lines.push("Tutti: a cursor on one node".to_owned());
             lines.extend(explain_lines(query).into_iter().map(|line| format!("  {line}")));

@@ -93,7 +93,9 @@ pub fn plan(statement: &Statement, context: &Context<'_>) -> Result<Planned, Ref
     unseen::settle(&mut planned, statement, &reach, context)?;
     planned.leaves = leaves::leaves(&statement.tree, &reach, context);
     planned.own = own::own_names(statement);
-    if !matches!(planned.plan, Plan::One { otherwise: None, .. }) && !context.catalog.is_solo() {
+    if context.catalog.is_solo() {
+        planned.unasked = reach.commits.is_some();
+    } else if !matches!(planned.plan, Plan::One { otherwise: None, .. }) && !planned.unasked {
         planned.concerns = concerns(statement, &reach, context);
     }
     Ok(planned)

@@ -112,7 +112,11 @@ fn decide(
             match landing(&pins, context.catalog) {
                 Landing::Certain => return one(NodeChoice::Pinned(pins), access, why),
                 Landing::Open => {
-                    let otherwise = several_nodes(analysis, &tree, None, context)?;
+                    // If the values are one node's, what several could not do does not matter.
+                    let otherwise =
+                        several_nodes(analysis, &tree, None, context).unwrap_or_else(|refusal| {
+                            Planned::new(Plan::Refused(Box::new(refusal)), "it cannot be planned")
+                        });
                     let node = NodeChoice::Pinned(pins);
                     let plan = Plan::One { node, access, otherwise: Some(Box::new(otherwise)) };
                     return Ok(Planned::new(plan, why));

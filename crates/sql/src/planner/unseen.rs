@@ -9,7 +9,9 @@
 use std::sync::Arc;
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::{AlterTableType, DropBehavior, Node, ObjectType, RangeVar};
+use pg_query::protobuf::{
+    AlterTableType, DeclareCursorStmt, DropBehavior, Node, ObjectType, RangeVar,
+};
 
 use super::utility::{option, option_text};
 use super::{Context, walk};
@@ -30,11 +32,30 @@ pub(super) fn of_statement(statement: &Statement, context: &Context<'_>) -> Reac
         return Reach::default();
     }
     let mut search = Search::new(context.catalog, context.scope, Writing::Statement);
+    if cannot_be_asked(&statement.tree) {
+        search.prove_home(&statement.text);
+    }
     add_statement(&statement.tree, &statement.text, context, &mut search);
     if names_things(&statement.tree) {
         search.temporary_code(&statement.text);
     }
     search.finish()
+}
+
+/// Whether it may do what can only be proven, for nobody can be asked before it counts: commit inside, or
+/// compute rows at COMMIT.
+fn cannot_be_asked(tree: &NodeEnum) -> bool {
+    match tree {
+        NodeEnum::CallStmt(_) | NodeEnum::DoStmt(_) => true,
+        NodeEnum::DeclareCursorStmt(declare) => holds(declare),
+        _ => false,
+    }
+}
+
+/// DECLARE … WITH HOLD.
+fn holds(declare: &DeclareCursorStmt) -> bool {
+    const CURSOR_OPT_HOLD: i32 = 0x20;
+    declare.options & CURSOR_OPT_HOLD != 0
 }
 
 /// Whether it runs no code whatever there is: it must work for whoever wants to get rid of some.
@@ -415,16 +436,22 @@ pub(super) fn settle(
             ));
         }
     }
-    if let (Some(code), Some(reason)) = (&reach.commits, &reach.opaque) {
-        let is_call = matches!(statement.tree, NodeEnum::CallStmt(_));
+    let is_call = matches!(statement.tree, NodeEnum::CallStmt(_));
+    // In other statements PostgreSQL lets nothing commit.
+    let may_commit = is_call || matches!(statement.tree, NodeEnum::DoStmt(_));
+    if let (Some(code), Some(reason), true) = (&reach.commits, &reach.opaque, may_commit) {
         if is_call && reason.is_declared_home() {
             // What it commits cannot be taken back: nothing is asked.
             return Ok(());
         }
+        let Some(beyond) = &reach.beyond_home else {
+            planned.rest_on_home(reach);
+            return Ok(());
+        };
         return Err(Refusal::unsupported(
             format!("{code} cannot commit here"),
             format!(
-                "What it has done until then could not be taken back, and nobody can tell what that is: {reason}."
+                "What it has done until then could not be taken back, and nobody can tell what that is: {beyond}."
             ),
             "Let it end without COMMIT; or, if it touches tables of node 1 only, declare the \
              procedure: SELECT tutti_function('procedure', 'home').",
@@ -450,12 +477,33 @@ pub(super) fn settle(
         // ON CONFLICT and RETURNING run where the rows go.
         return Err(refusal(reason));
     }
-    let holds =
-        matches!(&statement.tree, NodeEnum::DeclareCursorStmt(it) if it.options & 0x20 != 0);
+    let holds = matches!(&statement.tree, NodeEnum::DeclareCursorStmt(it) if holds(it));
+    if holds && reach.beyond_home.is_none() && is_cursor_of_home(&planned.plan) {
+        planned.rest_on_home(reach);
+        return Ok(());
+    }
     let is_accounted_for = !holds && account_for(planned, &unseen);
     match &reach.opaque {
         Some(reason) if !is_accounted_for => Err(refusal(reason)),
         _ => Ok(()),
+    }
+}
+
+impl Planned {
+    /// Nothing can be asked behind it: what it does is proven to concern node 1 alone, as long as these
+    /// tables are there.
+    fn rest_on_home(&mut self, reach: &Reach) {
+        self.concerns = Some(reach.home_tables.iter().copied().collect());
+        self.unasked = true;
+    }
+}
+
+fn is_cursor_of_home(plan: &Plan) -> bool {
+    match plan {
+        Plan::DeclareCursor { query, .. } => {
+            matches!(query.plan, Plan::One { node: NodeChoice::Home, otherwise: None, .. })
+        }
+        _ => false,
     }
 }
 
@@ -480,6 +528,7 @@ fn refuse_only(tree: &NodeEnum, plan: &Plan, context: &Context<'_>) -> Result<()
             | Plan::Replicas { .. }
             | Plan::LockEverywhere { .. }
             | Plan::EveryNodeAlone { .. }
+            | Plan::DropHomeIndexes(_)
     ) {
         return Ok(());
     }

@@ -82,16 +82,16 @@ pub(super) fn plan_utility(
             relation => Ok(every_node_alone(relation.is_none())),
         },
         NodeEnum::ReindexStmt(reindex) => {
-            if reindex.params.iter().any(|option| flag(option, "concurrently")) {
-                return Err(ddl::concurrently("REINDEX"));
-            }
             if reindex.relation.as_ref().is_some_and(|range| ddl::is_temporary(range, context)) {
                 return Ok(at_home("temporary tables are on node 1"));
             }
-            Ok(every_node_alone(!matches!(
+            // Nothing is another thing behind it, so nodes need not do it together.
+            let concurrently = reindex.params.iter().any(|option| flag(option, "concurrently"));
+            let alone = !matches!(
                 reindex.kind(),
                 ReindexObjectType::ReindexObjectIndex | ReindexObjectType::ReindexObjectTable
-            )))
+            );
+            Ok(every_node_alone(alone || concurrently))
         }
         NodeEnum::CheckPointStmt(_) => Ok(every_node_alone(false)),
         NodeEnum::ExplainStmt(explain) => {

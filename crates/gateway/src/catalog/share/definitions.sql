@@ -678,7 +678,7 @@ BEGIN
                         'The table, or something that it needs, depends on it.'),
                     HINT = CASE WHEN item ->> 'because' IS NULL
                         THEN 'Leave the table on node 1, or do without what depends on it.'
-                        ELSE 'Replicate the other table first (tutti_replicate), or distribute it by the same key.' END;
+                        ELSE 'Replicate the other table first (tutti_replicate), or distribute both in one statement: SELECT tutti_distribute(''table'', ''key'', ''other table'', ''key'').' END;
             END IF;
             BEGIN
                 FOR statement IN SELECT * FROM jsonb_array_elements_text(item -> 'make') LOOP

@@ -137,6 +137,7 @@ impl ShapePlan {
                     own: Vec::new(),
                     unseen: self.together.unseen.clone(),
                     concerns: self.together.concerns.clone(),
+                    unasked: self.together.unasked,
                 }))
             }
             Landing::Several => self.apart.clone(),

@@ -12,14 +12,14 @@
 
 use pg_query::NodeEnum;
 use pg_query::protobuf::{
-    AlterTableCmd, AlterTableType, ConstrType, CreateStmt, DropStmt, GrantTargetType, Node,
-    ObjectType, RangeVar,
+    AlterSubscriptionStmt, AlterSubscriptionType, AlterTableCmd, AlterTableType, ConstrType,
+    CreateStmt, DropStmt, GrantTargetType, Node, ObjectType, RangeVar,
 };
 
 use super::super::names::string;
-use super::super::utility::{at_home, planned};
+use super::super::utility::{at_home, is_on, option, planned};
 use super::super::{Context, deparse, mentions};
-use crate::catalog::{Placement, Relation, RelationKind};
+use crate::catalog::{Placement, Relation, RelationKind, quote_identifier};
 use crate::plan::{DdlScope, Plan, Planned};
 use crate::refusal::Refusal;
 use crate::statement::Statement;
@@ -171,7 +171,16 @@ pub(super) fn on_node_1_alone(statement: &Statement, context: &Context<'_>) -> O
         | NodeEnum::DropUserMappingStmt(_)
         | NodeEnum::CreateAmStmt(_)
         | NodeEnum::CreateConversionStmt(_)
-        | NodeEnum::CreateTransformStmt(_) => true,
+        | NodeEnum::CreateTransformStmt(_)
+        // A directory, a library or a subscription of the server's; what tables of several nodes would
+        // need of it, they are refused for lack of it.
+        | NodeEnum::CreateTableSpaceStmt(_)
+        | NodeEnum::DropTableSpaceStmt(_)
+        | NodeEnum::AlterTableSpaceOptionsStmt(_)
+        | NodeEnum::LoadStmt(_)
+        | NodeEnum::DropSubscriptionStmt(_) => true,
+        // It may come from when all tables were on node 1, and bring no further rows.
+        NodeEnum::AlterSubscriptionStmt(alter) => !brings_more_rows(alter),
         NodeEnum::DropStmt(drop) if stays_on_node_1(drop.remove_type()) => true,
         NodeEnum::CreateStmt(create) => {
             makes_home_table(create, statement, context) && !ties_tables(&create.table_elts)
@@ -192,6 +201,21 @@ pub(super) fn on_node_1_alone(statement: &Statement, context: &Context<'_>) -> O
         tree => named(tree, context).is_home_alone() && !changes_ties(tree),
     };
     is_home.then(|| at_home("it concerns node 1 alone"))
+}
+
+/// Whether a subscription may write more, or again.
+fn brings_more_rows(alter: &AlterSubscriptionStmt) -> bool {
+    match alter.kind() {
+        AlterSubscriptionType::AlterSubscriptionEnabled => {
+            option(&alter.options, "enabled").is_none_or(is_on)
+        }
+        kind => matches!(
+            kind,
+            AlterSubscriptionType::AlterSubscriptionSetPublication
+                | AlterSubscriptionType::AlterSubscriptionAddPublication
+                | AlterSubscriptionType::AlterSubscriptionRefresh
+        ),
+    }
 }
 
 fn stays_on_node_1(kind: ObjectType) -> bool {
@@ -339,6 +363,20 @@ fn on_others(
         _ => return Ok(None),
     };
     deparse(&changed).map(Some)
+}
+
+/// DROP INDEX CONCURRENTLY: of which tables the indexes are, only node 1 knows.
+pub(super) fn drop_concurrently(drop: &DropStmt) -> Planned {
+    let name = |object: &Node| match &object.node {
+        Some(NodeEnum::List(list)) => {
+            let parts: Vec<_> =
+                list.items.iter().filter_map(string).map(quote_identifier).collect();
+            parts.join(".")
+        }
+        _ => String::new(),
+    };
+    let names = drop.objects.iter().map(name).collect();
+    planned(Plan::DropHomeIndexes(names), "indexes of tables on node 1 are its own business")
 }
 
 /// A statement about tables that are all on node 1, or are not known: LOCK, VACUUM and their kin.

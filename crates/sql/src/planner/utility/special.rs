@@ -147,22 +147,28 @@ fn tutti_call(name: &str, call: &FuncCall, in_from: bool) -> Result<Option<Plann
         })
         .collect();
     let function = name.to_owned();
-    let distribute = |table: &String, distribute_by| TuttiCall::Distribute {
+    let distribute = |tables: Vec<(String, DistributeBy)>| TuttiCall::Distribute {
         function: function.clone(),
-        table: table.clone(),
-        distribute_by,
+        tables,
+    };
+    let all = |tables: &[String], distribute_by: DistributeBy| {
+        distribute(tables.iter().map(|table| (table.clone(), distribute_by.clone())).collect())
     };
     let tutti_call = match (name, arguments.as_deref()) {
-        ("tutti_distribute", Some([table, column])) if !in_from => {
-            distribute(table, DistributeBy::Hash(column.clone()))
+        ("tutti_distribute", Some(given))
+            if !in_from && !given.is_empty() && given.len() % 2 == 0 =>
+        {
+            let pairs = given.chunks_exact(2);
+            let by = |pair: &[String]| (pair[0].clone(), DistributeBy::Hash(pair[1].clone()));
+            distribute(pairs.map(by).collect())
         }
-        ("tutti_replicate", Some([table])) if !in_from => {
-            distribute(table, DistributeBy::Replicated)
+        ("tutti_replicate", Some(tables @ [_, ..])) if !in_from => {
+            all(tables, DistributeBy::Replicated)
         }
-        ("tutti_round_robin", Some([table])) if !in_from => {
-            distribute(table, DistributeBy::RoundRobin)
+        ("tutti_round_robin", Some(tables @ [_, ..])) if !in_from => {
+            all(tables, DistributeBy::RoundRobin)
         }
-        ("tutti_home", Some([table])) if !in_from => distribute(table, DistributeBy::Home),
+        ("tutti_home", Some(tables @ [_, ..])) if !in_from => all(tables, DistributeBy::Home),
         ("tutti_outcome", Some([gid])) if !in_from => TuttiCall::Outcome { gid: gid.clone() },
         ("tutti_function", Some([function, kind])) if !in_from => {
             let declared = Declaration::from_name(kind);
@@ -183,8 +189,9 @@ fn tutti_call(name: &str, call: &FuncCall, in_from: bool) -> Result<Option<Plann
         _ => {
             let message = format!("function {name} with these arguments does not exist");
             return Err(Refusal::postgres("42883", message).with_hint(
-                "Tutti's functions are tutti_distribute('table', 'column'), \
-                 tutti_replicate('table'), tutti_round_robin('table'), tutti_home('table'), \
+                "Tutti's functions are tutti_distribute('table', 'column', …), \
+                 tutti_replicate('table', …), tutti_round_robin('table', …), \
+                 tutti_home('table', …), \
                  tutti_function('function', 'row' or 'replicated' or 'home'), tutti_outcome('gid'), \
                  tutti_version(), tutti_nodes(), tutti_tables(), tutti_functions() and \
                  tutti_in_doubt(); their arguments are literals.",

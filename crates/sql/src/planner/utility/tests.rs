@@ -132,19 +132,19 @@ fn functions_of_tutti() {
     check(
         "SELECT tutti_distribute('orders', 'customer_id')",
         expect![[r#"
-        Tutti(Distribute { function: "tutti_distribute", table: "orders", distribute_by: Hash("customer_id") })
+        Tutti(Distribute { function: "tutti_distribute", tables: [("orders", Hash("customer_id"))] })
     "#]],
     );
     check(
         "SELECT tutti.tutti_replicate('items'::regclass)",
         expect![[r#"
-        Tutti(Distribute { function: "tutti_replicate", table: "items", distribute_by: Replicated })
+        Tutti(Distribute { function: "tutti_replicate", tables: [("items", Replicated)] })
     "#]],
     );
     check(
         "SELECT tutti_round_robin('events'); SELECT * FROM tutti_nodes()",
         expect![[r#"
-        Tutti(Distribute { function: "tutti_round_robin", table: "events", distribute_by: RoundRobin })
+        Tutti(Distribute { function: "tutti_round_robin", tables: [("events", RoundRobin)] })
         Tutti(Show { function: "tutti_nodes" })
     "#]],
     );
@@ -152,14 +152,14 @@ fn functions_of_tutti() {
         "SELECT tutti_distribute('orders')",
         expect![[r#"
             42883 function tutti_distribute with these arguments does not exist
-              Tutti's functions are tutti_distribute('table', 'column'), tutti_replicate('table'), tutti_round_robin('table'), tutti_home('table'), tutti_function('function', 'row' or 'replicated' or 'home'), tutti_outcome('gid'), tutti_version(), tutti_nodes(), tutti_tables(), tutti_functions() and tutti_in_doubt(); their arguments are literals.
+              Tutti's functions are tutti_distribute('table', 'column', …), tutti_replicate('table', …), tutti_round_robin('table', …), tutti_home('table', …), tutti_function('function', 'row' or 'replicated' or 'home'), tutti_outcome('gid'), tutti_version(), tutti_nodes(), tutti_tables(), tutti_functions() and tutti_in_doubt(); their arguments are literals.
         "#]],
     );
     check(
         "SELECT tutti_version(1)",
         expect![[r#"
             42883 function tutti_version with these arguments does not exist
-              Tutti's functions are tutti_distribute('table', 'column'), tutti_replicate('table'), tutti_round_robin('table'), tutti_home('table'), tutti_function('function', 'row' or 'replicated' or 'home'), tutti_outcome('gid'), tutti_version(), tutti_nodes(), tutti_tables(), tutti_functions() and tutti_in_doubt(); their arguments are literals.
+              Tutti's functions are tutti_distribute('table', 'column', …), tutti_replicate('table', …), tutti_round_robin('table', …), tutti_home('table', …), tutti_function('function', 'row' or 'replicated' or 'home'), tutti_outcome('gid'), tutti_version(), tutti_nodes(), tutti_tables(), tutti_functions() and tutti_in_doubt(); their arguments are literals.
         "#]],
     );
 }
@@ -273,9 +273,7 @@ fn maintenance() {
     check(
         "REINDEX TABLE CONCURRENTLY orders",
         expect![[r#"
-        0A000 REINDEX CONCURRENTLY is not supported
-          It cannot run inside the one global transaction that makes schema changes all-or-nothing.
-          Leave CONCURRENTLY out.
+        EveryNodeAlone { refuses_transaction: true, others: None }
     "#]],
     );
     check(
