@@ -82,9 +82,25 @@ $tutti$;
 
 CREATE OR REPLACE FUNCTION tutti.sequence_options(sequence oid) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
+    -- Never CYCLE: on other nodes they are at their end, and whoever draws there is to be told.
     SELECT format('START WITH %s INCREMENT BY %s MINVALUE %s MAXVALUE %s CACHE %s NO CYCLE',
         s.seqstart, s.seqincrement, s.seqmin, s.seqmax, s.seqcache)
     FROM pg_sequence s WHERE s.seqrelid = sequence
+$tutti$;
+
+-- What is said about objects of one kind, but for columns.
+CREATE OR REPLACE FUNCTION tutti.comments(catalog regclass, objects oid[]) RETURNS text[]
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
+    SELECT coalesce(array_agg(format('COMMENT ON %s %s IS %L',
+        CASE i.type WHEN 'table constraint' THEN 'CONSTRAINT' WHEN 'domain constraint' THEN 'CONSTRAINT'
+            WHEN 'statistics object' THEN 'STATISTICS' WHEN 'composite type' THEN 'TYPE'
+            ELSE upper(i.type) END,
+        CASE i.type WHEN 'domain constraint' THEN (
+            SELECT format('%I ON DOMAIN %s', k.conname, k.contypid::regtype)
+            FROM pg_constraint k WHERE k.oid = d.objoid) ELSE i.identity END,
+        d.description) ORDER BY d.objoid), '{}')
+    FROM pg_description d, pg_identify_object(d.classoid, d.objoid, 0) i
+    WHERE d.classoid = catalog AND d.objoid = ANY (objects) AND d.objsubid = 0
 $tutti$;
 
 -- What pg_dump says of columns behind CREATE TABLE: how values are stored and counted.
@@ -102,6 +118,20 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
             FROM pg_options_to_table(a.attoptions) o) || ')')
     ) AS s (setting)
     WHERE a.attrelid = relation AND a.attnum > 0 AND NOT a.attisdropped AND s.setting IS NOT NULL
+$tutti$;
+
+-- The same of the columns of a table's indexes, and of its statistics objects.
+CREATE OR REPLACE FUNCTION tutti.statistics_settings(relation oid) RETURNS text[]
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
+    SELECT coalesce(array_agg(s.make ORDER BY s.make), '{}') FROM (
+        SELECT format('ALTER INDEX %s ALTER COLUMN %s SET STATISTICS %s', i.indexrelid::regclass,
+            a.attnum, a.attstattarget)
+        FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indexrelid AND a.attstattarget >= 0
+        WHERE i.indrelid = relation AND i.indislive AND i.indkey[a.attnum - 1] = 0
+        UNION ALL SELECT format('ALTER STATISTICS %I.%I SET STATISTICS %s', n.nspname, s.stxname,
+            s.stxstattarget)
+        FROM pg_statistic_ext s JOIN pg_namespace n ON n.oid = s.stxnamespace
+        WHERE s.stxrelid = relation AND s.stxstattarget >= 0) AS s (make)
 $tutti$;
 
 -- The table alone, its columns and whose it is.
@@ -260,7 +290,22 @@ BEGIN
         CASE g.grantee WHEN 0 THEN 'PUBLIC' ELSE g.grantee::regrole::text END,
         CASE WHEN g.is_grantable THEN ' WITH GRANT OPTION' ELSE '' END)) INTO further
     FROM pg_attribute a, aclexplode(a.attacl) g WHERE a.attrelid = relation;
-    RETURN make || coalesce(further, '{}');
+    RETURN make || coalesce(further, '{}') || tutti.statistics_settings(relation)
+        || tutti.comments('pg_constraint', ARRAY(SELECT k.oid FROM pg_constraint k
+            WHERE k.conrelid = relation AND k.contype IN ('c', 'p', 'u', 'x')))
+        || tutti.comments('pg_class', ARRAY(SELECT i.indexrelid FROM pg_index i
+            WHERE i.indrelid = relation AND i.indislive))
+        || tutti.comments('pg_class', ARRAY(SELECT d.objid FROM pg_depend d
+            WHERE d.classid = 'pg_class'::regclass AND d.refclassid = 'pg_class'::regclass
+                AND d.refobjid = relation AND d.deptype = 'i' AND d.refobjsubid > 0))
+        || tutti.comments('pg_statistic_ext', ARRAY(SELECT s.oid FROM pg_statistic_ext s
+            WHERE s.stxrelid = relation))
+        || tutti.comments('pg_rewrite', ARRAY(SELECT r.oid FROM pg_rewrite r
+            WHERE r.ev_class = relation AND r.ev_type <> '1'))
+        || tutti.comments('pg_trigger', ARRAY(SELECT t.oid FROM pg_trigger t
+            WHERE t.tgrelid = relation AND NOT t.tgisinternal))
+        || tutti.comments('pg_policy', ARRAY(SELECT p.oid FROM pg_policy p
+            WHERE p.polrelid = relation));
 END $tutti$;
 
 CREATE OR REPLACE FUNCTION tutti.role_definitions()
@@ -587,6 +632,9 @@ BEGIN
                     pg_get_constraintdef(k.oid)) ORDER BY k.oid) INTO further
                 FROM pg_constraint k WHERE k.conrelid = item.objid AND k.contype = 'f' AND k.conparentid = 0;
                 IF further IS NOT NULL THEN
+                    further := further || tutti.comments('pg_constraint', ARRAY(
+                        SELECT k.oid FROM pg_constraint k
+                        WHERE k.conrelid = item.objid AND k.contype = 'f'));
                     last_make := last_make || jsonb_build_object('of', probe, 'make', further);
                 END IF;
                 -- A partition's trigger comes from its parent, but may be switched by itself.
@@ -607,6 +655,14 @@ BEGIN
         END CASE;
         IF probe IS NULL THEN
             probe := 'false';
+        END IF;
+        -- What is said of a table or a view comes with its columns.
+        IF item.classid <> 'pg_extension'::regclass AND coalesce(item.relkind, 'S') = 'S' THEN
+            make := make || tutti.comments(item.classid, ARRAY[item.objid]);
+        END IF;
+        IF item.typtype = 'd' THEN
+            make := make || tutti.comments('pg_constraint', ARRAY(
+                SELECT k.oid FROM pg_constraint k WHERE k.contypid = item.objid));
         END IF;
         first_make := first_make || jsonb_build_object('probe', probe, 'make', coalesce(to_jsonb(make), 'null'),
             'table', table_name, 'what', pg_describe_object(item.classid, item.objid, 0),
@@ -721,8 +777,10 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
     ), names (word) AS (
         SELECT lower(c.relname::text) FROM family f JOIN pg_class c ON c.oid = f.oid
     )
-    SELECT format('trigger %I on %s runs %s', t.tgname, t.tgrelid::regclass, t.tgfoid::regprocedure)
-    FROM pg_trigger t JOIN family f ON f.oid = t.tgrelid
+    SELECT format('trigger %I on %s runs %s%s', t.tgname, t.tgrelid::regclass, t.tgfoid::regprocedure,
+        CASE WHEN p.prosrc ~* '\m(now\s*\(|current_(date|time)|local_?time|transaction_timestamp)'
+            THEN ', where now() is the time of the row''s node' ELSE '' END)
+    FROM pg_trigger t JOIN family f ON f.oid = t.tgrelid JOIN pg_proc p ON p.oid = t.tgfoid
     WHERE NOT t.tgisinternal AND t.tgenabled <> 'D' AND t.tgparentid = 0
     UNION ALL SELECT format('rule %I on %s', r.rulename, r.ev_class::regclass)
     FROM pg_rewrite r JOIN family f ON f.oid = r.ev_class WHERE r.ev_type <> '1' AND r.ev_enabled <> 'D'
