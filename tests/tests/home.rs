@@ -616,3 +616,63 @@ fn what_cannot_be_asked_or_undone_stays_node_1s() -> Result<()> {
     client.query("COMMIT")?;
     cluster.stop_gateway()
 }
+
+/// Whoever has waited for a lock sees what those have done that it waited for.
+#[test]
+fn a_lock_comes_before_the_snapshot_of_its_transaction() -> Result<()> {
+    let cluster = start(2)?;
+    let connect = || Client::connect(&cluster.endpoint());
+    let (mut one, mut other) = (connect()?, connect()?);
+    run(
+        &mut one,
+        &[
+            "CREATE TABLE spread (id int PRIMARY KEY, v int) DISTRIBUTE BY HASH (id)",
+            "CREATE TABLE stays (id int PRIMARY KEY, v int)",
+            "INSERT INTO spread VALUES (1, 1); INSERT INTO stays VALUES (1, 1)",
+        ],
+    )?;
+    for tables in ["stays", "spread", "stays, spread"] {
+        run(
+            &mut one,
+            &["UPDATE stays SET v = 1; UPDATE spread SET v = 1", "BEGIN", "UPDATE stays SET v = 2"],
+        )?;
+        run(&mut one, &["UPDATE spread SET v = 2"])?;
+        run(&mut other, &["BEGIN ISOLATION LEVEL REPEATABLE READ"])?;
+        let lock = format!("LOCK TABLE {tables} IN EXCLUSIVE MODE");
+        let seen = std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| -> Result<String> {
+                run(&mut other, &[&lock])?;
+                let table = tables.split(',').next().unwrap_or(tables);
+                let seen = other.value(&format!("SELECT v FROM {table}"))?;
+                run(&mut other, &["COMMIT"])?;
+                Ok(seen)
+            });
+            std::thread::sleep(std::time::Duration::from_millis(500));
+            run(&mut one, &["COMMIT"])?;
+            waiting.join().expect("no panic")
+        })?;
+        ensure!(seen == "2", "behind LOCK TABLE {tables} it sees {seen}");
+    }
+    Ok(())
+}
+
+/// A temporary child has rows that no other node can have.
+#[test]
+fn a_table_with_a_temporary_child_is_not_spread() -> Result<()> {
+    let cluster = start(2)?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    run(
+        &mut client,
+        &[
+            "CREATE TABLE parent (id int PRIMARY KEY)",
+            "CREATE TEMPORARY TABLE child () INHERITS (parent)",
+            "INSERT INTO child VALUES (1)",
+        ],
+    )?;
+    for function in ["tutti_distribute('parent', 'id')", "tutti_replicate('parent')"] {
+        let refused = refusal(&mut client, &format!("SELECT {function}"))?;
+        ensure!(refused.starts_with("0A000") && refused.contains("\"child\""), "{refused}");
+    }
+    ensure!(client.value("SELECT count(*) FROM parent")? == "1");
+    run(&mut client, &["DROP TABLE child", "SELECT tutti_distribute('parent', 'id')"])
+}

@@ -819,7 +819,8 @@ pub enum Plan {
     EveryNodeAlone {
         /// PostgreSQL refuses it inside a transaction block.
         refuses_transaction: bool,
-        /// What other nodes are told, if it is not the client's text: what they have.
+        /// What other nodes are told, if it is not the client's text: what they have, which may be
+        /// nothing.
         others: Option<String>,
     },
     /// DROP INDEX CONCURRENTLY: on node 1, outside any transaction block, if no table of these indexes

@@ -33,13 +33,16 @@ const BATCH_ROWS: usize = 500;
 
 /// Settings that decide how values are written as text: alike on all nodes, and exact. Triggers and
 /// foreign keys do not fire for rows that only travel.
-const TRAVEL_SETTINGS: [(&str, &str); 6] = [
+const TRAVEL_SETTINGS: [(&str, &str); 9] = [
     ("session_replication_role", "replica"),
     ("datestyle", "ISO, YMD"),
     ("intervalstyle", "postgres"),
     ("extra_float_digits", "1"),
     ("bytea_output", "hex"),
     ("row_security", "off"),
+    ("array_nulls", "on"),
+    ("xmloption", "content"),
+    ("lc_monetary", "C"),
 ];
 
 /// One table (not partitioned) whose rows move.
@@ -389,7 +392,7 @@ async fn read_family(
 )
 SELECT n.nspname, c.relname, c.relkind,
     EXISTS (SELECT FROM pg_catalog.pg_inherits h WHERE h.inhrelid = {0}),
-    pg_catalog.pg_has_role(c.relowner, 'USAGE')
+    pg_catalog.pg_has_role(c.relowner, 'USAGE'), c.relpersistence = 't'
 FROM family f JOIN pg_catalog.pg_class c ON c.oid = f.oid
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 ORDER BY c.oid = {0} DESC, n.nspname, c.relname",
@@ -417,6 +420,14 @@ ORDER BY c.oid = {0} DESC, n.nspname, c.relname",
                 format!("cannot redistribute \"{}\"", relation.name),
                 format!("Its partition \"{name}\" is a foreign table: its rows are on no node."),
                 "Detach the foreign table first.",
+            )
+            .into());
+        }
+        if answer.boolean(row, 5)? {
+            return Err(Refusal::unsupported(
+                format!("cannot redistribute \"{}\"", relation.name),
+                format!("Its child \"{name}\" is a temporary table, which is on node 1 alone."),
+                "Drop the temporary table first.",
             )
             .into());
         }

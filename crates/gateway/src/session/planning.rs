@@ -94,6 +94,11 @@ impl Session {
         self.activity.end_plan();
         // They depend on no table; and what waits for the end of a transaction must not hold it up.
         if self.transaction.failed || is_transaction_control(text) {
+            // Looked up in the transaction, names would cost it its snapshot, before a LOCK.
+            self.refresh_catalog();
+            if !self.transaction.is_open() && self.scope_is_stale && !self.catalog.is_solo() {
+                self.refresh_scope().await?;
+            }
             return Ok(());
         }
         let give_up = Instant::now() + REST_PATIENCE;

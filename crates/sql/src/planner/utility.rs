@@ -54,7 +54,7 @@ pub(super) fn plan_utility(
             Ok(at_home("temporary tables are on node 1"))
         }
         tree @ NodeEnum::LockStmt(_) => match of_others(tree, context)? {
-            Others::Nothing => Ok(at_home("other nodes have none of the tables")),
+            Others::Nothing => Ok(lock_at_home("other nodes have none of the tables")),
             Others::Text(others) => {
                 let why = "a table is locked where its rows are: on every node";
                 Ok(planned(Plan::LockEverywhere { others }, why))
@@ -163,7 +163,8 @@ fn on_home_tables(tree: &NodeEnum, context: &Context<'_>) -> Option<Planned> {
                 _ => None,
             }),
             context,
-        ),
+        )
+        .map(|planned| lock_at_home(&planned.why)),
         NodeEnum::VacuumStmt(vacuum) => ddl::at_home_if_all(
             vacuum.rels.iter().map(|node| match &node.node {
                 Some(NodeEnum::VacuumRelation(table)) => table.relation.as_ref(),
@@ -189,6 +190,11 @@ pub(super) fn planned(plan: Plan, why: impl Into<String>) -> Planned {
 /// The statement unchanged on node 1, which it may write.
 pub(super) fn at_home(why: impl Into<String>) -> Planned {
     planned(Plan::One { node: NodeChoice::Home, access: Access::Write, otherwise: None }, why)
+}
+
+/// A LOCK on node 1 alone. As one on several nodes, it comes before the transaction's snapshot.
+fn lock_at_home(why: &str) -> Planned {
+    planned(Plan::LockEverywhere { others: Some(String::new()) }, why)
 }
 
 fn every_node_alone(refuses_transaction: bool) -> Planned {
