@@ -225,3 +225,34 @@ fn what_new_sessions_begin_with_changes_nothing_of_old_ones() -> Result<()> {
     ensure!(one.value("SELECT current_user || ' ' || current_setting('role')")? == "postgres none");
     Ok(())
 }
+
+/// What code has set that nobody has read yet is its session's, and stays with it.
+#[test]
+fn what_new_functions_set_stays_with_their_session() -> Result<()> {
+    let cluster = start(1)?;
+    let (mut one, mut other) = two_sessions(&cluster)?;
+    for round in 0..3 {
+        one.query(&format!(
+            "CREATE OR REPLACE FUNCTION sets_{round}(v text) RETURNS text LANGUAGE plpgsql AS \
+             $$BEGIN PERFORM set_config('work_mem', v || 'MB', false); \
+             RETURN set_config('app.round_{round}', v, false); END$$"
+        ))?;
+        one.query(&format!("SELECT sets_{round}('{}')", 7 + round))?;
+        ensure!(other.value("SHOW work_mem")? == "4MB");
+        let there = other.value(&format!("SELECT current_setting('app.round_{round}', true)"))?;
+        ensure!(there.is_empty() || there == "NULL", "{there}");
+        ensure!(one.value("SHOW work_mem")? == format!("{}MB", 7 + round));
+        let own = one.value(&format!("SELECT current_setting('app.round_{round}')"))?;
+        ensure!(own == (7 + round).to_string(), "{own}");
+        // And what it locks.
+        one.query(&format!(
+            "CREATE FUNCTION locks_{round}() RETURNS void LANGUAGE sql AS 'SELECT pg_advisory_lock({round})'"
+        ))?;
+        one.query(&format!("SELECT locks_{round}()"))?;
+        let held =
+            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()";
+        ensure!(one.value(held)? == "1");
+        one.query("SELECT pg_advisory_unlock_all()")?;
+    }
+    Ok(())
+}

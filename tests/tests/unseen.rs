@@ -692,6 +692,338 @@ fn settings_by_bound_names_and_views_hold_on_all_nodes() -> Result<()> {
     Ok(())
 }
 
+/// Ways in which code that reads a part of h, and undoes that, is kept from being told of.
+const HIDING: [(&str, &str); 8] = [
+    ("SET track_counts = off", "SELECT public.undoes()"),
+    ("SELECT set_config('track_counts', 'off', false)", "SELECT public.undoes()"),
+    ("ALTER ROLE CURRENT_USER SET track_counts = off", "SELECT public.undoes()"),
+    ("ALTER FUNCTION public.undoes() SET track_counts = off", "SELECT public.undoes()"),
+    (
+        "CREATE FUNCTION public.uncounted() RETURNS bigint LANGUAGE plpgsql AS $f$DECLARE n bigint; BEGIN \
+         PERFORM set_config('track_counts', 'off', true); n := public.undoes(); \
+         PERFORM set_config('track_counts', 'on', true); RETURN n; END$f$",
+        "SELECT public.uncounted()",
+    ),
+    ("SET force_parallel_mode = on", "SELECT public.works()"),
+    ("ALTER FUNCTION public.works() SET max_parallel_workers = 8", "SELECT public.works()"),
+    (
+        "ALTER FUNCTION public.works() RESET ALL; SET parallel_setup_cost = 0; \
+         SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0",
+        "SELECT max(public.works()) FROM public.l WHERE id = 1",
+    ),
+];
+
+/// Statements with `; ` between them, or one that has a body.
+fn steps(sql: &str) -> impl Iterator<Item = &str> {
+    sql.split(if sql.contains("$f$") { "\n\n" } else { "; " })
+}
+
+/// What accounting rests on cannot be turned off, by nobody and nowhere.
+#[test]
+fn settings_and_parallel_workers_hide_nothing_from_the_accounting() -> Result<()> {
+    let cluster = start()?;
+    let alone = servers::start(1)?;
+    let mut sides = both_sides(servers::endpoint(&alone, 0), &cluster)?;
+    for (function, manner, wrapped) in [
+        (
+            "undoes",
+            "",
+            "BEGIN n := public.g(); PERFORM 1 / 0; EXCEPTION WHEN division_by_zero THEN NULL; END",
+        ),
+        ("works", "PARALLEL SAFE", "EXECUTE 'SELECT count(*) FROM public.' || 'h' INTO n"),
+    ] {
+        for side in &mut sides {
+            side.make(
+                "CREATE OR REPLACE FUNCTION public.g() RETURNS bigint LANGUAGE sql AS 'SELECT count(*) FROM public.h'",
+            )?;
+            side.make(&format!(
+                "CREATE FUNCTION public.{function}() RETURNS bigint {manner} LANGUAGE plpgsql AS \
+                 $f$DECLARE n bigint; BEGIN {wrapped}; RETURN n; END$f$"
+            ))?;
+        }
+    }
+    for (hiding, sql) in HIDING {
+        for side in &mut sides {
+            // A role's settings are those of sessions that begin later.
+            for step in steps(hiding) {
+                ensure!(side.make(step)?, "{step}");
+            }
+            side.client = Client::connect(&side.endpoint)?;
+            for step in steps(hiding).filter(|step| step.starts_with("SE")) {
+                ensure!(side.make(step)?, "{step}");
+            }
+        }
+        let [plain, tutti] = &mut sides;
+        for way in [Way::Simple, Way::Block, Way::Extended] {
+            let (got, expected) = (tutti.run(sql, way)?, plain.run(sql, way)?);
+            ensure!(got == "0A000" || got == expected, "{hiding}, {way:?}: {got}, not {expected}");
+        }
+        for side in &mut sides {
+            side.make("ALTER ROLE CURRENT_USER RESET ALL")?;
+        }
+    }
+    Ok(())
+}
+
+/// What rules do: the action, where `{n}` is the new or the old row.
+const ACTIONS: [&str; 12] = [
+    "DO INSTEAD NOTHING",
+    "WHERE {n}.v > 5 DO INSTEAD NOTHING",
+    "WHERE (SELECT count(*) FROM public.{t}) > 20 DO INSTEAD NOTHING",
+    "DO INSTEAD SELECT 1 AS a",
+    "DO INSTEAD SELECT count(*) FROM public.{t}",
+    "DO ALSO SELECT 2 AS b",
+    "DO ALSO VALUES (1), (2)",
+    "DO ALSO SELECT set_config('app.rule', {n}.v::text, false)",
+    "DO ALSO INSERT INTO public.{t}_log VALUES ({n}.id + 1000, {n}.v)",
+    "DO INSTEAD (DELETE FROM public.{t}_log WHERE id = 1; SELECT 5 AS c)",
+    "DO INSTEAD DELETE FROM public.{t} WHERE id = 1",
+    "DO ALSO NOTIFY n",
+];
+
+/// Rules on tables of which several nodes have a part or a copy.
+#[test]
+fn rules_answer_as_postgresql_or_are_refused() -> Result<()> {
+    let cluster = start()?;
+    let alone = servers::start(1)?;
+    let mut sides = both_sides(servers::endpoint(&alone, 0), &cluster)?;
+    let (mut number, mut answered) = (0, 0);
+    for placed in ["HASH (id)", "REPLICATED"] {
+        for (event, row, statements) in [
+            (
+                "INSERT",
+                "new",
+                [
+                    "INSERT INTO {t} VALUES (50, 5), (51, 6), (52, 7)",
+                    "INSERT INTO {t} VALUES (53, 9) RETURNING id",
+                ],
+            ),
+            (
+                "UPDATE",
+                "new",
+                ["UPDATE {t} SET v = v + 1", "UPDATE {t} SET v = 7 WHERE id = 4 RETURNING v"],
+            ),
+            (
+                "DELETE",
+                "old",
+                ["DELETE FROM {t} WHERE v > 15", "DELETE FROM {t} WHERE id = 5 RETURNING v"],
+            ),
+        ] {
+            for action in ACTIONS {
+                number += 1;
+                let table = format!("ru{number}");
+                let action = action.replace("{n}", row).replace("{t}", &table);
+                let rule = format!("CREATE RULE a AS ON {event} TO public.{table} {action}");
+                let mut is_made = true;
+                for side in &mut sides {
+                    for sql in [
+                        format!(
+                            "CREATE TABLE public.{table} (id int PRIMARY KEY, v int) DISTRIBUTE BY {placed}"
+                        ),
+                        format!(
+                            "CREATE TABLE public.{table}_log (id int, v int) DISTRIBUTE BY HASH (id)"
+                        ),
+                        format!(
+                            "INSERT INTO public.{table} SELECT g, g FROM generate_series(1, 20) AS g"
+                        ),
+                        format!("INSERT INTO public.{table}_log VALUES (1, 1), (2, 2)"),
+                    ] {
+                        ensure!(side.make(&sql)?, "{sql}");
+                    }
+                    is_made &= side.make(&rule)?;
+                }
+                if !is_made {
+                    continue;
+                }
+                for sql in statements {
+                    let sql = sql.replace("{t}", &format!("public.{table}"));
+                    let [plain, tutti] = &mut sides;
+                    let got = tutti.run(&sql, Way::Simple)?;
+                    if got == "0A000" {
+                        continue;
+                    }
+                    let expected = plain.run(&sql, Way::Simple)?;
+                    ensure!(got == expected, "{rule}, {sql}: {got} instead of {expected}");
+                    for of in [table.clone(), format!("{table}_log")] {
+                        let all = format!("SELECT * FROM public.{of} ORDER BY 1, 2");
+                        let (here, there) =
+                            (tutti.run(&all, Way::Simple)?, plain.run(&all, Way::Simple)?);
+                        ensure!(here == there, "{rule}, {sql}: {of} has {here} instead of {there}");
+                    }
+                    answered += 1;
+                }
+            }
+        }
+    }
+    ensure!(answered >= 8, "{answered} answered");
+    Ok(())
+}
+
+/// However a trigger gives the row another key, and whatever is declared of it.
+#[test]
+fn no_trigger_moves_a_row_whatever_it_is_declared() -> Result<()> {
+    let cluster = start()?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    client.query(
+        "CREATE PROCEDURE public.bump(INOUT x int) LANGUAGE plpgsql AS 'BEGIN x := x + 1; END'",
+    )?;
+    client.query("CREATE PROCEDURE public.bump2(a int, INOUT x int) LANGUAGE plpgsql AS 'BEGIN x := x + a; END'")?;
+    let ways = [
+        "CALL public.bump(NEW.k)",
+        "CALL public.bump2(1, NEW.k)",
+        "CALL public.bump2(x => NEW.k, a => 1)",
+        "FOR i, NEW.k IN SELECT 1, NEW.k + 1 LOOP NULL; END LOOP",
+        "FOR NEW.id, NEW.k IN SELECT NEW.id, NEW.k + 1 LOOP NULL; END LOOP",
+        "SELECT 1, NEW.k + 1 INTO i, NEW.k",
+        "{t}.new.k = new.k + 1",
+        "GET DIAGNOSTICS i = ROW_COUNT, NEW.k = ROW_COUNT",
+        "EXECUTE 'SELECT $1 + 1' INTO NEW.k USING NEW.k",
+        "NEW := ROW(NEW.id, NEW.k + 1)",
+        "RETURN ROW(NEW.id, NEW.k + 1)",
+        "n.k := n.k + 1",
+    ];
+    for (number, way) in ways.iter().enumerate() {
+        let name = format!("mv{number}");
+        let way = way.replace("{t}", &format!("{name}_f"));
+        client
+            .query(&format!("CREATE TABLE public.{name} (id int, k int) DISTRIBUTE BY HASH (k)"))?;
+        client.query(&format!(
+            "CREATE FUNCTION public.{name}_f() RETURNS trigger LANGUAGE plpgsql AS \
+             $f$DECLARE i int; n ALIAS FOR NEW; BEGIN {way}; RETURN NEW; END$f$"
+        ))?;
+        client.query(&format!(
+            "CREATE TRIGGER t BEFORE INSERT ON public.{name} FOR EACH ROW EXECUTE FUNCTION public.{name}_f()"
+        ))?;
+        client.query(&format!("SELECT tutti_function('public.{name}_f', 'row')"))?;
+        let sql = format!("INSERT INTO public.{name} SELECT g, g FROM generate_series(1, 20) AS g");
+        let answer = client.simple(&sql, b"")?;
+        ensure!(answer.error().is_some_and(|error| error.sqlstate() == "0A000"), "{way}: {answer}");
+    }
+    Ok(())
+}
+
+/// A setting whose name code puts together holds wherever something names it in full.
+#[test]
+fn settings_by_composed_names_hold_where_policies_and_views_name_them() -> Result<()> {
+    let cluster = start()?;
+    let alone = servers::start(1)?;
+    let mut sides = both_sides(servers::endpoint(&alone, 0), &cluster)?;
+    for side in &mut sides {
+        for sql in [
+            "CREATE TABLE public.p (id int PRIMARY KEY, t text) DISTRIBUTE BY HASH (id)",
+            "INSERT INTO public.p SELECT g, g % 3 FROM generate_series(1, 90) AS g",
+            "CREATE POLICY own ON public.p USING (t = current_setting('app.tenant', true))",
+            "ALTER TABLE public.p ENABLE ROW LEVEL SECURITY; ALTER TABLE public.p FORCE ROW LEVEL SECURITY",
+            "CREATE VIEW public.v AS SELECT id FROM public.h WHERE id = current_setting('app.wanted', true)::int",
+            "CREATE TABLE public.d (id int PRIMARY KEY, t text DEFAULT current_setting('app.made', true)) DISTRIBUTE BY HASH (id)",
+            "CREATE FUNCTION public.sets(k text, v text) RETURNS text LANGUAGE plpgsql AS \
+             $f$BEGIN RETURN set_config('app.' || k, v, false); END$f$",
+            "DROP ROLE IF EXISTS test_tenant",
+            "CREATE ROLE test_tenant",
+            "GRANT ALL ON ALL TABLES IN SCHEMA public TO test_tenant",
+            "SET ROLE test_tenant",
+        ] {
+            for step in steps(sql) {
+                ensure!(side.make(step)?, "{step}");
+            }
+        }
+    }
+    let [plain, tutti] = &mut sides;
+    for sql in [
+        "SELECT sets('ten' || 'ant', '1')",
+        "SELECT count(*) FROM p",
+        "SELECT sets('want' || 'ed', '7')",
+        "SELECT id FROM v",
+        "SELECT sets('ma' || 'de', 'x')",
+        "INSERT INTO d (id) SELECT generate_series(1, 20)",
+        "SELECT count(*) FROM d WHERE t = 'x'",
+        "SELECT count(*) FROM p",
+    ] {
+        for way in [Way::Simple, Way::Block] {
+            if sql.starts_with("INSERT") && way == Way::Block {
+                continue;
+            }
+            let (got, expected) = (tutti.run(sql, way)?, plain.run(sql, way)?);
+            ensure!(got == expected, "{sql}, {way:?}: {got} instead of {expected}");
+        }
+    }
+    let mut next = Client::connect(&cluster.endpoint())?;
+    ensure!(next.value("SELECT coalesce(current_setting('app.tenant', true), '')")?.is_empty());
+    Ok(())
+}
+
+/// Code that only a parameter's type has, and code of indexes where these are made anew.
+#[test]
+fn parameters_and_rebuilt_indexes_run_no_code_unseen() -> Result<()> {
+    let cluster = start()?;
+    let alone = servers::start(1)?;
+    let mut sides = both_sides(servers::endpoint(&alone, 0), &cluster)?;
+    for side in &mut sides {
+        for sql in [
+            "CREATE FUNCTION public.counts(x int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS \
+             $f$DECLARE n int; BEGIN EXECUTE 'SELECT count(*) FROM public.' || 'h' INTO n; RETURN n + x; END$f$",
+            "CREATE DOMAIN public.few AS int CHECK (public.counts(value) < 90)",
+        ] {
+            ensure!(side.make(sql)?, "{sql}");
+        }
+    }
+    let mut answers = Vec::new();
+    for side in &mut sides {
+        let domain: u32 = side.client.value("SELECT 'public.few'::regtype::oid")?.parse()?;
+        let array: u32 = side.client.value("SELECT 'public.few[]'::regtype::oid")?.parse()?;
+        for (oid, value) in [(domain, "5"), (array, "{5}")] {
+            for sql in [
+                "SELECT $1",
+                "SELECT id FROM public.l WHERE $1 IS NOT NULL",
+                "SELECT v FROM public.h WHERE id = 1 AND $1 IS NOT NULL",
+            ] {
+                let arguments = [tutti_tests::client::text_arguments(&[Some(value.to_owned())])];
+                let request = Request { sql, types: &[oid], arguments: &arguments, row_limit: 0 };
+                answers.push(shown(&side.client.extended(&request, Flight::OneFlight, b"")?));
+            }
+        }
+        for sql in ["PREPARE p (public.few) AS SELECT $1", "PREPARE q (public.few[]) AS SELECT $1"]
+        {
+            side.client.query(sql)?;
+        }
+        // On the cluster the domain sees a part only, and says so where it fails.
+        for sql in ["EXECUTE p(NULL)", "EXECUTE q('{}')"] {
+            answers.push(side.run(sql, Way::Simple)?);
+        }
+    }
+    let (plain, tutti) = answers.split_at(answers.len() / 2);
+    for (got, expected) in tutti.iter().zip(plain) {
+        ensure!(got == "0A000" || got == expected, "{tutti:?} instead of {plain:?}");
+    }
+    // The index was made where h was at home.
+    let client = &mut sides[1].client;
+    client.query("SELECT tutti_home('public.h')")?;
+    client.query("CREATE TABLE public.ix (id int); INSERT INTO public.ix VALUES (1)")?;
+    client.query("CREATE INDEX ix_counts ON public.ix (public.counts(id))")?;
+    client.query("CREATE INDEX ix_some ON public.ix (id) WHERE public.counts(id) > 80")?;
+    client.query("SELECT tutti_distribute('public.h', 'id')")?;
+    for sql in [
+        "REINDEX TABLE public.ix",
+        "REINDEX INDEX public.ix_counts",
+        "REINDEX INDEX public.ix_some",
+        "REINDEX SCHEMA public",
+        "CLUSTER public.ix USING ix_counts",
+        "VACUUM FULL public.ix",
+        "VACUUM FULL",
+        "VACUUM (FULL) public.ix",
+        "ALTER TABLE public.ix SET UNLOGGED",
+        "ALTER TABLE public.ix ADD COLUMN z float DEFAULT random()",
+        "CREATE INDEX ON public.ix ((public.counts(id) + 1))",
+        "INSERT INTO public.ix VALUES (2)",
+    ] {
+        let answer = client.simple(sql, b"")?;
+        ensure!(answer.error().is_some_and(|error| error.sqlstate() == "0A000"), "{sql}: {answer}");
+    }
+    client.query("VACUUM public.ix")?;
+    client.query("REINDEX TABLE public.l")?;
+    Ok(())
+}
+
 /// What nodes have of the tables that all of them know: rights, triggers, policies, columns.
 fn same_definitions(cluster: &TestCluster) -> Result<()> {
     let sql = "SELECT string_agg(concat_ws(' ', c.relname, c.relacl, c.relowner::regrole,

@@ -3,7 +3,7 @@
 CREATE OR REPLACE FUNCTION tutti.row_text(of record) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
     SET DateStyle = 'ISO, MDY' SET IntervalStyle = iso_8601 SET extra_float_digits = 1
-    SET bytea_output = hex SET xmloption = content SET lc_monetary = 'C' AS $tutti$
+    SET bytea_output = hex SET xmloption = content SET lc_monetary = 'C' SET array_nulls = on AS $tutti$
 BEGIN
     RETURN encode(convert_to(of::text, 'UTF8'), 'hex');
 END $tutti$;
@@ -12,7 +12,7 @@ COMMENT ON FUNCTION tutti.row_text IS 'A row as it travels between nodes: its te
 CREATE OR REPLACE FUNCTION tutti.row_output(of record) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
     SET DateStyle = 'ISO, MDY' SET IntervalStyle = iso_8601 SET extra_float_digits = 1
-    SET bytea_output = hex SET xmloption = content SET lc_monetary = 'C' AS $tutti$
+    SET bytea_output = hex SET xmloption = content SET lc_monetary = 'C' SET array_nulls = on AS $tutti$
 BEGIN
     RETURN of::text;
 END $tutti$;
@@ -21,17 +21,26 @@ COMMENT ON FUNCTION tutti.row_output IS 'A row''s text whatever the settings of 
 CREATE OR REPLACE FUNCTION tutti.value_output(of anyelement) RETURNS text
 LANGUAGE plpgsql STABLE STRICT SET search_path = pg_catalog, pg_temp
     SET DateStyle = 'ISO, MDY' SET IntervalStyle = iso_8601 SET extra_float_digits = 1
-    SET bytea_output = hex SET xmloption = content SET lc_monetary = 'C' AS $tutti$
+    SET bytea_output = hex SET xmloption = content SET lc_monetary = 'C' SET array_nulls = on AS $tutti$
 BEGIN
     RETURN format('%s', of);
 END $tutti$;
 COMMENT ON FUNCTION tutti.value_output IS 'A value''s text whatever the settings of the session are.';
 
+-- No search path of its own: domains' checks have the session's, as anywhere.
+CREATE OR REPLACE FUNCTION tutti.rows_input(given text, as_rows anyarray) RETURNS anyarray
+LANGUAGE plpgsql IMMUTABLE
+    SET xmloption = content SET lc_monetary = 'C' SET array_nulls = on AS $tutti$
+BEGIN
+    RETURN given;
+END $tutti$;
+COMMENT ON FUNCTION tutti.rows_input IS 'Rows that tutti.row_output has written, read whatever the settings of the session are.';
+
 CREATE OR REPLACE FUNCTION tutti.table_rows(named_schema text, named_table text, seal text)
 RETURNS SETOF text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     SET DateStyle = 'ISO, MDY' SET IntervalStyle = iso_8601 SET extra_float_digits = 1
-    SET bytea_output = hex SET xmloption = content SET lc_monetary = 'C' AS $tutti$
+    SET bytea_output = hex SET xmloption = content SET lc_monetary = 'C' SET array_nulls = on AS $tutti$
 DECLARE
     message text;
 BEGIN
@@ -64,7 +73,7 @@ CREATE OR REPLACE FUNCTION tutti.write_rows(named_schema text, named_table text,
     given text, seal text) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     SET DateStyle = 'ISO, MDY' SET IntervalStyle = iso_8601 SET extra_float_digits = 1
-    SET bytea_output = hex SET xmloption = content SET lc_monetary = 'C' AS $tutti$
+    SET bytea_output = hex SET xmloption = content SET lc_monetary = 'C' SET array_nulls = on AS $tutti$
 DECLARE
     message text;
     found oid;

@@ -11,14 +11,14 @@ use std::sync::Arc;
 
 use tutti_sql::closure::{
     Attached, AttachedKind, Body, BuiltIn, BuiltInCode, Code, Declaration, FunctionCode, KeyColumn,
-    OperatorCode, TypeCode, Use, WrittenWith, events,
+    OperatorCode, TypeCode, Use, WrittenWith, events, names_accounting,
 };
 
 use super::rows::Answer;
 use crate::error::GatewayError;
 
 /// How many statements [`queries`] has.
-pub(super) const QUERIES: usize = 8;
+pub(super) const QUERIES: usize = 9;
 
 /// Printing a body that is stored parsed locks its tables. Where somebody else has locked one against
 /// everybody, or waits for that, what is read instead is no SQL: the function is opaque for now.
@@ -34,7 +34,7 @@ const FUNCTIONS: &str = "SELECT p.oid, n.nspname, p.proname, l.lanname, p.provol
     (SELECT e.extname FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid
      WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e'
         AND d.refclassid = 'pg_extension'::regclass),
-    (SELECT d.kind FROM tutti.declaration d WHERE d.routine = p.oid)
+    (SELECT d.kind FROM tutti.declaration d WHERE d.routine = p.oid), array_to_string(p.proconfig, ' ')
 FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
 JOIN pg_language l ON l.oid = p.prolang
 WHERE p.oid >= 16384 AND n.nspname <> 'tutti';";
@@ -152,7 +152,15 @@ UNION ALL SELECT o.relation, o.domain, o.kind, o.name, o.fired, o.changes, 'f', 
     NULL, NULL
 FROM object o JOIN built_in b ON b.classid = o.classid AND b.objid = o.objid
 UNION ALL SELECT o.relation, o.domain, o.kind, o.name, o.fired, o.changes, '', 0, NULL, NULL
-FROM object o WHERE o.kind = 'trigger';";
+FROM object o WHERE o.kind = 'trigger'
+-- A rule that does more than leaving something out runs statements, be it over its own table, or over
+-- none, whose rows are the client's.
+UNION ALL SELECT o.relation, o.domain, o.kind, o.name, o.fired, o.changes, 'r', c.oid, n.nspname,
+    c.relname
+FROM object o JOIN pg_rewrite r ON r.oid = o.objid JOIN pg_class c ON c.oid = r.ev_class
+JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE o.kind = 'rule' AND (r.ev_action::text NOT LIKE '({QUERY :commandType 7 %'
+    OR r.ev_qual::text LIKE '%{SUBLINK %');";
 
 /// Children, and foreign keys once for DELETE and once for UPDATE: relation, the other with its schema
 /// and name, what it is written by, as what; each column that is referred to and that refers, whether
@@ -178,6 +186,23 @@ WHERE f.contype = 'f';";
 
 const EVENT_TRIGGERS: &str =
     "SELECT evtname, evtfoid FROM pg_event_trigger WHERE evtenabled <> 'D';";
+
+/// Texts with a dot in what is stored as a tree, as numbers of bytes: of policies, views and rules,
+/// triggers, defaults, constraints, indexes and arguments.
+const LITERALS: &str = r"SELECT DISTINCT m[1] FROM (
+    SELECT concat(polqual::text, polwithcheck::text) FROM pg_policy
+    UNION ALL SELECT concat(ev_qual::text, ev_action::text) FROM pg_rewrite WHERE ev_class >= 16384
+    UNION ALL SELECT tgqual::text FROM pg_trigger WHERE tgqual IS NOT NULL
+    UNION ALL SELECT adbin::text FROM pg_attrdef
+    UNION ALL SELECT conbin::text FROM pg_constraint WHERE contype = 'c'
+    UNION ALL SELECT typdefaultbin::text FROM pg_type WHERE typdefaultbin IS NOT NULL
+    UNION ALL SELECT concat(indexprs::text, indpred::text) FROM pg_index
+        WHERE indexprs IS NOT NULL OR indpred IS NOT NULL
+    UNION ALL SELECT proargdefaults::text FROM pg_proc
+        WHERE oid >= 16384 AND proargdefaults IS NOT NULL
+    ) AS s (tree),
+    regexp_matches(s.tree, ':consttype (?:25|1042|1043) [^{}]*:constvalue \d+ \[ ([-0-9 ]+)\]', 'g') AS m
+WHERE m[1] LIKE '% 46 %';";
 
 /// All queries, in one string. `built_in`: functions that are no plain ones.
 pub(super) fn queries(built_in: &BuiltInCode) -> String {
@@ -226,6 +251,7 @@ pub(super) fn queries(built_in: &BuiltInCode) -> String {
         ATTACHED_USES,
         WRITTEN_WITH,
         EVENT_TRIGGERS,
+        LITERALS,
     ]
     .join("\n")
 }
@@ -239,8 +265,17 @@ pub(super) fn read(
     previous: Option<&Code>,
     built_in: Arc<BuiltInCode>,
 ) -> Result<Code, GatewayError> {
-    let [functions, aggregates, operators, types, of_types, attached, written_with, event_triggers] =
-        answers;
+    let [
+        functions,
+        aggregates,
+        operators,
+        types,
+        of_types,
+        attached,
+        written_with,
+        event_triggers,
+        literals,
+    ] = answers;
     let known: HashMap<u32, &Arc<Body>> =
         previous.map(|code| code.bodies().collect()).unwrap_or_default();
     let mut code = Code::new(built_in);
@@ -304,7 +339,16 @@ pub(super) fn read(
             uses: vec![Use::Function(event_triggers.number(row, 1)?)],
         });
     }
+    for row in 0..literals.len() {
+        code.add_literal(&read_literal(literals.text(row, 0)?));
+    }
     Ok(code)
+}
+
+/// A text as it stands in a tree: numbers of bytes, the first four of which are its length.
+fn read_literal(numbers: &str) -> String {
+    let bytes = numbers.split_whitespace().skip(4).filter_map(|byte| byte.parse::<i8>().ok());
+    String::from_utf8_lossy(&bytes.map(i8::cast_unsigned).collect::<Vec<_>>()).into_owned()
 }
 
 fn read_written_with(written_with: &Answer<'_>, code: &mut Code) -> Result<(), GatewayError> {
@@ -371,6 +415,7 @@ fn read_function(
         takes_one: answer.boolean(row, 9)?,
         body,
         uses: Vec::new(),
+        hides: answer.optional(row, 13).is_some_and(names_accounting),
         declared: answer.optional(row, 12).and_then(Declaration::from_name),
     };
     Ok((oid, function))

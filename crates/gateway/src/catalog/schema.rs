@@ -29,7 +29,7 @@ pub const SHAPE: u32 = 12;
 ///   TABLE only to whoever may write the whole table, but statements need it that write one column;
 /// - `table_rows` and `write_rows` want a seal, the latter over the rows as well: a write by row has
 ///   used the client's rights on node 1;
-/// - `row_text`, `row_output` and `value_output` read nothing;
+/// - `row_text`, `row_output`, `value_output` and `rows_input` read nothing;
 /// - `definitions` and `make_definitions` want a seal: they run as the owner, for what a table needs may
 ///   belong to others than the table (see [`share`](super::share));
 /// - `note_change`, `forget_dropped` and `insert_ticket` take no arguments, and whoever calls them
@@ -297,10 +297,10 @@ GRANT SELECT ON tutti.cluster, tutti.node, tutti.map, tutti.bucket, tutti.placem
     tutti.declaration, tutti.change TO PUBLIC;
 GRANT EXECUTE ON FUNCTION tutti.record_decision, tutti.register, tutti.note_change,
     tutti.forget_dropped, tutti.insert_ticket, tutti.lock_table, tutti.definitions,
-    tutti.make_definitions, tutti.objections, tutti.row_text, tutti.row_output, tutti.value_output,
+    tutti.make_definitions, tutti.objections, tutti.row_text, tutti.row_output, tutti.rows_input, tutti.value_output,
     tutti.table_rows, tutti.write_rows, tutti.held, tutti.shared_definitions,
-    tutti.definitions_before, tutti.deferred, tutti.schema_counts, tutti.settings_now,
-    tutti.other_tables, tutti.mark, tutti.compare, tutti.touched, tutti.declare,
+    tutti.definitions_before, tutti.names_in_code, tutti.deferred, tutti.schema_counts, tutti.settings_now,
+    tutti.other_tables, tutti.count, tutti.mark, tutti.compare, tutti.touched, tutti.declare,
     tutti.temporary_code TO PUBLIC;
 UPDATE tutti.secret SET shape = 12;
 "

@@ -110,6 +110,15 @@ LANGUAGE sql AS $tutti$
 $tutti$;
 COMMENT ON FUNCTION tutti.settings_now IS 'What is set in this session, and the settings of these names. Sets no search path of its own, which it would then show.';
 
+CREATE OR REPLACE FUNCTION tutti.names_in_code() RETURNS text[]
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $tutti$
+    SELECT coalesce(array_agg(DISTINCT lower(m[1])), '{}')
+    FROM pg_proc p, regexp_matches(p.prosrc,
+        '(?:''|\mset\s+(?:local\s+|session\s+)?)([[:alpha:]_][[:alnum:]_$]*(?:\.[[:alpha:]_][[:alnum:]_$]*)+)', 'gi') AS m
+    WHERE p.oid >= 16384 AND p.pronamespace <> 'tutti'::regnamespace
+$tutti$;
+COMMENT ON FUNCTION tutti.names_in_code IS 'Settings with a dot that functions'' texts name, where nobody has read these yet.';
+
 CREATE OR REPLACE FUNCTION tutti.other_tables() RETURNS jsonb
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $tutti$
     SELECT coalesce(jsonb_object_agg(k.relation::text, true), '{}') FROM pg_locks k
@@ -122,12 +131,26 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $tutti$
 $tutti$;
 COMMENT ON FUNCTION tutti.other_tables IS 'Tables of this node alone that this transaction has locked.';
 
+CREATE OR REPLACE FUNCTION tutti.count() RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $tutti$
+BEGIN
+    IF current_setting('track_counts') <> 'on' THEN
+        PERFORM set_config('track_counts', 'on', true);
+    END IF;
+    PERFORM set_config('max_parallel_workers', '0', true);
+END $tutti$;
+COMMENT ON FUNCTION tutti.count IS 'From here to the end of the transaction, what is touched is counted, and by this process: a parallel worker takes its locks and counts with it when it ends.';
+
 CREATE OR REPLACE FUNCTION tutti.mark(all_tables boolean, names text[]) RETURNS void
 LANGUAGE plpgsql AS $tutti$
+DECLARE
+    workers pg_catalog.text := pg_catalog.current_setting('max_parallel_workers');
 BEGIN
+    PERFORM tutti.count();
     PERFORM pg_catalog.set_config('tutti.mark', pg_catalog.jsonb_build_object(
         'tables', (SELECT pg_catalog.jsonb_object_agg(h.relation::pg_catalog.text,
             pg_catalog.to_jsonb(h)) FROM tutti.held(all_tables) AS h),
+        'workers', workers,
         'others', tutti.other_tables(),
         'schema', tutti.schema_counts(),
         'definitions', tutti.definitions_before(),
@@ -157,6 +180,14 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $tutti$
 DECLARE
     counted jsonb;
 BEGIN
+    IF current_setting('track_counts') <> 'on' OR current_setting('max_parallel_workers') <> '0' THEN
+        RAISE feature_not_supported USING
+            MESSAGE = 'what this statement has touched cannot be told',
+            DETAIL = 'Code that it ran has set track_counts or max_parallel_workers.',
+            HINT = 'Nothing was done. Leave these settings alone in functions.';
+    END IF;
+    -- Whoever looks at it finds what was there.
+    PERFORM set_config('max_parallel_workers', before ->> 'workers', true);
     RETURN QUERY SELECT CASE WHEN t.is_written THEN 'writes' ELSE 'reads' END,
         -- No name: it is dropped.
         CASE WHEN n.nspname IS NOT NULL THEN format('%I.%I', n.nspname, c.relname) ELSE '' END,

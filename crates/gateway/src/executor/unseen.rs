@@ -354,6 +354,17 @@ impl Session {
         let rows = self.enlist(NodeId::HOME, Access::Write).await?.query(&sql).await?;
         let text = |column| rows.first().and_then(|rows| rows.text(0, column)).unwrap_or_default();
         let (signature, definition) = (text(0).to_owned(), text(1).to_owned());
+        if declared == Some(Declaration::Row) && tells_time(&definition) {
+            let message = format!("{signature} tells the time of the node that it runs on");
+            let notice = ErrorFields::with_severity("NOTICE", "00000", message)
+                .with(
+                    b'D',
+                    "now() and its kin are when the transaction began on that node: rows of one \
+                     transaction may have several times.",
+                )
+                .with(b'H', "Let the client give the time, or a default of the column.");
+            self.client.put_notice(&notice);
+        }
         let others = match declared {
             Some(Declaration::Row | Declaration::Replicated) if !self.catalog.is_solo() => {
                 self.other_nodes()
@@ -461,6 +472,21 @@ fn may_come_of_rows(failure: &Failure) -> bool {
         }
         Failure::Client(_) => false,
     }
+}
+
+/// Whether a text may ask for the time of its transaction.
+fn tells_time(text: &str) -> bool {
+    const NAMES: [&str; 7] = [
+        "now()",
+        "current_timestamp",
+        "current_time",
+        "current_date",
+        "localtime",
+        "transaction_timestamp",
+        "statement_timestamp",
+    ];
+    let text = text.to_ascii_lowercase();
+    NAMES.iter().any(|name| text.contains(name))
 }
 
 /// `function f()` of `function f() reads …`.

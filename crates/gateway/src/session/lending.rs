@@ -141,16 +141,19 @@ impl Session {
         if std::mem::take(&mut self.changed_defaults) {
             self.shared.pool.renew();
         }
-        // What code there is, is not known: it may have left anything, for nobody to see but whoever
-        // had the connection.
-        let is_behind = self.catalog.is_solo() && self.shared.publisher.is_behind();
+        // What code there is, is not known: it may have left anything.
+        let publisher = &self.shared.publisher;
+        let is_behind = self.catalog.is_solo()
+            && (publisher.is_behind() || !Arc::ptr_eq(&publisher.catalog(), &self.catalog));
         if is_behind {
-            self.shared.publisher.catch_up_at_leisure();
+            publisher.catch_up_at_leisure();
+            left.anything = true;
+            left.values = true;
         }
         if left.anything || !left.settings.is_empty() {
             // The client need not wait for what we ask now.
             self.client.flush().await?;
-            self.learn_settings(&left).await;
+            self.learn_settings(&left, is_behind).await;
             if std::mem::take(&mut self.scope_is_stale_by_settings)
                 && let Err(Failure::Client(error)) = self.refresh_scope().await
             {
@@ -163,7 +166,6 @@ impl Session {
             let Some(node) = self.links.keys().find(is_free).copied() else { break };
             let Some(mut link) = self.links.remove(&node) else { continue };
             link.leaves.merge(left.clone());
-            link.leaves.anything |= is_behind;
             // What names with a dot unseen code has set, nobody may know.
             link.has_placeholders |= self.settings.has_placeholders || left.values;
             if link.is_broken() || link.is_spoiled() {
@@ -223,7 +225,7 @@ impl Session {
     }
 
     /// Settings whose values only node 1 knows become the session's.
-    async fn learn_settings(&mut self, left: &Leaves) {
+    async fn learn_settings(&mut self, left: &Leaves, is_behind: bool) {
         if left.settings.is_empty() && !left.values {
             return;
         }
@@ -234,7 +236,11 @@ impl Session {
         }
         let Some(home) = self.links.get_mut(&NodeId::HOME) else { return };
         let names: Vec<_> = names.iter().map(|name| quote_literal(name)).collect();
-        let names = format!("ARRAY[{}]::pg_catalog.text[]", names.join(", "));
+        let mut names = format!("ARRAY[{}]::pg_catalog.text[]", names.join(", "));
+        if is_behind {
+            // Which names such code mentions, only the server can tell.
+            names.push_str(" OPERATOR(pg_catalog.||) tutti.names_in_code()");
+        }
         let sql = match left.values {
             true => format!(
                 "SELECT * FROM pg_catalog.jsonb_each_text(tutti.settings_now({names})) AS s (name, value)"

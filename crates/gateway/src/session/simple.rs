@@ -72,6 +72,14 @@ impl Session {
         if self.catalog.is_solo() {
             return self.forward_function_call(frame).await;
         }
+        if self.catalog.code.may_hide() {
+            return Err(Failure::unsupported(
+                "a function cannot be called by a message of the protocol here",
+                "Some function sets track_counts or max_parallel_workers, and it may be this one: a \
+                 server could be kept from telling what it has touched.",
+                "Call it by SELECT.",
+            ));
+        }
         self.begin_accounting(&unseen::of_function_call(), &Plan::Empty, "", &Call::Simple);
         let ran = self.forward_function_call(frame).await;
         self.finish_accounting(ran).await?;

@@ -140,6 +140,8 @@ pub struct Body {
     pub(super) sets: bool,
     pub(super) catches: bool,
     pub(super) samples: bool,
+    /// It may turn off what its accounting rests on.
+    pub(super) hides: bool,
     /// Any of its words may be a relation that it reads: where a clause ends cannot be told.
     pub(super) reads_by_word: bool,
     pub(super) commits: bool,
@@ -176,6 +178,7 @@ impl Body {
             other => Self::unreadable(&format!("is written in {other}")),
         };
         body.samples = reads_uncounted(text);
+        body.hides = names_accounting(text);
         body.language = language.to_owned();
         body.text = text.to_owned();
         body
@@ -192,13 +195,21 @@ impl Body {
             "plpgsql" => Self::of_plpgsql(text),
             other => Self::unreadable(&format!("is written in {other}")),
         };
-        Self { samples: reads_uncounted(text), ..body }
+        Self { samples: reads_uncounted(text), hides: names_accounting(text), ..body }
     }
 
     /// Code that nobody can read.
     pub(super) fn unreadable(does: &str) -> Self {
         let does = Some(does.to_owned());
-        Self { opaque: does.clone(), beyond: does, sets: true, catches: true, ..Self::default() }
+        let assigned = Assigned { whole: true, ..Assigned::default() };
+        Self {
+            opaque: does.clone(),
+            beyond: does,
+            sets: true,
+            catches: true,
+            assigned,
+            ..Self::default()
+        }
     }
 
     /// Whether it is the body that this text has.
@@ -213,8 +224,7 @@ impl Body {
 
     /// Whether a BEFORE trigger with this body may give the row another value of this column.
     pub(super) fn may_assign(&self, column: &str) -> bool {
-        self.language == "plpgsql"
-            && (self.assigned.whole || self.assigned.columns.contains(column))
+        self.assigned.whole || self.assigned.columns.contains(column)
     }
 
     /// A body in SQL.
@@ -631,6 +641,15 @@ pub(crate) fn reads_uncounted(text: &str) -> bool {
     text.contains("tablesample") || text.contains("ctid")
 }
 
+/// Whether a text names a setting by which a server stops telling what code has touched: it counts no
+/// scans, or has workers run code, whose locks and counts are their own. Literals count.
+pub fn names_accounting(text: &str) -> bool {
+    const SETTINGS: [&str; 2] = ["track_counts", "max_parallel_workers"];
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    let mut words = text.split(move |c| !is_part(c));
+    words.any(|word| SETTINGS.iter().any(|setting| word.eq_ignore_ascii_case(setting)))
+}
+
 /// What a trigger function's text may assign to NEW.
 fn assigned(tokens: &[Lexeme<'_>], words: &[String]) -> Assigned {
     let mut assigned = Assigned::default();
@@ -649,17 +668,23 @@ fn assigned(tokens: &[Lexeme<'_>], words: &[String]) -> Assigned {
         match name.as_str() {
             "new" => {
                 let behind = if text_at(index + 1) == "." { index + 3 } else { index + 1 };
+                // A block's name may stand before it.
+                let first = match text_at(index.wrapping_sub(1)) {
+                    "." => index.saturating_sub(2),
+                    _ => index,
+                };
                 let assigns = text_at(behind) == ":="
                     || text_at(behind) == "["
                     || (matches!(text_at(behind), "=" | ".")
-                        && begins_statement(index, tokens, words));
+                        && begins_statement(first, tokens, words));
                 let is_target = matches!(
-                    index.checked_sub(1).map(word_at),
+                    first.checked_sub(1).map(word_at),
                     Some("into" | "strict" | "for" | "foreach" | "diagnostics")
                 );
                 let is_listed =
-                    text_at(index.wrapping_sub(1)) == "," && is_in_into(index, words, tokens);
-                if assigns || is_target || is_listed {
+                    text_at(first.wrapping_sub(1)) == "," && is_in_into(first, words, tokens);
+                // A procedure gives values to its arguments.
+                if assigns || is_target || is_listed || is_in_call(index, words, tokens) {
                     target(index);
                 }
             }
@@ -675,11 +700,27 @@ fn assigned(tokens: &[Lexeme<'_>], words: &[String]) -> Assigned {
     assigned
 }
 
-/// Whether the token stands in the list behind an INTO.
+/// Whether the token stands in a CALL.
+fn is_in_call(index: usize, words: &[String], tokens: &[Lexeme<'_>]) -> bool {
+    let statement = (0..index).rev().take_while(|at| tokens[*at].text != ";");
+    statement.into_iter().any(|at| words[at] == "call")
+}
+
+/// Whether the token stands in the list behind an INTO, or of what a FOR gives values to.
 fn is_in_into(index: usize, words: &[String], tokens: &[Lexeme<'_>]) -> bool {
+    // Brackets hold expressions.
+    let mut depth = 0_usize;
     for at in (0..index).rev() {
+        match tokens[at].text {
+            "]" => depth += 1,
+            "[" => depth = depth.saturating_sub(1),
+            _ => (),
+        }
+        if 0 < depth {
+            continue;
+        }
         match (tokens[at].text, words[at].as_str()) {
-            (_, "into" | "diagnostics") => return true,
+            (_, "into" | "diagnostics" | "for" | "foreach") => return true,
             ("," | "." | "[" | "]" | "=", _) => (),
             (_, "") => return false,
             (_, "from" | "select" | "where") => return false,

@@ -19,7 +19,7 @@ mod tests;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-pub use body::{Body, dotted_names};
+pub use body::{Body, dotted_names, names_accounting};
 pub use builtins::{BuiltIn, classify};
 pub(crate) use search::{Search, Writing};
 
@@ -36,6 +36,8 @@ pub struct Reach {
     pub catches: bool,
     /// It may read rows by their place, which a server does not count where a table has no page.
     pub samples: bool,
+    /// It may turn off what accounting for it rests on.
+    pub hides: bool,
     /// What ends transactions in it.
     pub commits: Option<String>,
     /// It may leave anything in its session: code that was declared, not proven.
@@ -55,6 +57,7 @@ impl Reach {
         self.sets |= other.sets;
         self.catches |= other.catches;
         self.samples |= other.samples;
+        self.hides |= other.hides;
         self.commits = self.commits.take().or(other.commits);
         self.leaves |= other.leaves;
         self.beyond_home = self.beyond_home.take().or(other.beyond_home);
@@ -150,6 +153,8 @@ pub struct FunctionCode {
     /// What it refers to by number: an aggregate its functions, an SQL body that was parsed when it
     /// was made everything.
     pub uses: Vec<Use>,
+    /// It sets for itself what accounting for it rests on.
+    pub hides: bool,
     /// What was declared of it.
     pub declared: Option<Declaration>,
 }
@@ -312,6 +317,8 @@ pub struct Code {
     /// What may run in any statement: casts between built-in types, and the like.
     everywhere: Vec<Use>,
     event_triggers: Vec<Attached>,
+    /// Settings with a dot that views, policies, defaults and the like name.
+    settings: BTreeSet<String>,
     built_in: Arc<BuiltInCode>,
 }
 
@@ -452,6 +459,11 @@ impl Code {
         self.attached.get(&relation).map_or(&[], Vec::as_slice)
     }
 
+    /// The relations that have such objects.
+    pub fn attached_relations(&self) -> impl Iterator<Item = u32> {
+        self.attached.keys().copied()
+    }
+
     /// Its policies.
     pub fn policies_of(&self, relation: u32) -> impl Iterator<Item = &Attached> {
         self.attached_to(relation).iter().filter(|it| it.kind == AttachedKind::Policy)
@@ -482,7 +494,17 @@ impl Code {
     /// Names of settings with a dot that some code mentions: what no server lists.
     pub fn setting_names(&self) -> BTreeSet<String> {
         let names = self.functions.values().flat_map(|function| function.body.settings());
-        names.cloned().collect()
+        names.chain(&self.settings).cloned().collect()
+    }
+
+    /// Adds the settings that a literal in code that is no function's may name.
+    pub fn add_literal(&mut self, literal: &str) {
+        self.settings.extend(dotted_names(literal));
+    }
+
+    /// Whether some function may turn off what accounting for code rests on.
+    pub fn may_hide(&self) -> bool {
+        self.functions.values().any(|function| function.hides || function.body.hides)
     }
 
     /// What was declared: function and declaration.

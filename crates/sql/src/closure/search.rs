@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use pg_query::protobuf::Token;
 
-use super::body::{Body, Name, Words, certain_tokens, reads_uncounted, words_of};
+use super::body::{Body, Name, Words, certain_tokens, names_accounting, reads_uncounted, words_of};
 use super::{
     Attached, AttachedKind, BuiltIn, Code, DECLARED_HOME, Declaration, FunctionCode, Reach, Reason,
     Use,
@@ -94,6 +94,7 @@ impl<'a> Search<'a> {
     /// Adds a statement's own text.
     pub(crate) fn text(&mut self, text: &str) {
         self.reach.samples |= reads_uncounted(text);
+        self.reach.hides |= names_accounting(text);
         // What the scanner cannot read, the grammar has refused; odd literals are the planner's.
         match crate::statement::tokens::scan(text) {
             Ok(tokens) if tokens.iter().any(|token| token.token == Token::Uident) => {
@@ -152,6 +153,11 @@ impl<'a> Search<'a> {
         for column in &relation.columns {
             self.push(Item::Made(column.type_oid), SESSION);
         }
+    }
+
+    /// Adds what runs where a value of a type is read from its text.
+    pub(crate) fn make(&mut self, type_oid: u32) {
+        self.push(Item::Made(type_oid), SESSION);
     }
 
     /// Adds the default of a column.
@@ -299,6 +305,7 @@ impl<'a> Search<'a> {
         for of in &function.types {
             self.push(Item::Made(*of), path);
         }
+        self.reach.hides |= function.hides;
         self.uses(&function.uses, path, Some(&name));
         self.body(&function.body, path, &name);
     }
@@ -323,6 +330,7 @@ impl<'a> Search<'a> {
         self.reach.sets |= body.sets;
         self.reach.catches |= body.catches;
         self.reach.samples |= body.samples;
+        self.reach.hides |= body.hides;
         if body.commits {
             self.reach.commits.get_or_insert_with(|| of.to_owned());
         }

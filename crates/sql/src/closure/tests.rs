@@ -234,6 +234,7 @@ impl World {
             takes_one: true,
             body: Arc::new(Body::of_function(language, text, false, None)),
             uses: Vec::new(),
+            hides: false,
             declared: None,
         };
         self.next += 1;

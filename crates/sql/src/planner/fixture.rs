@@ -197,6 +197,7 @@ fn code() -> Code {
             takes_one: false,
             body: Arc::new(Body::of_function(language, body, false, None)),
             uses: Vec::new(),
+            hides: false,
             declared: None,
         };
         code.add_function(oid, function);

@@ -47,7 +47,7 @@ pub use by_shape::{OneNode, ShapePlan, Unfit, are_alike, plan_shape};
 pub use explain::explain_lines;
 pub use insert::defaults::names_current_time;
 use sql_text::{deparse, deparse_expression};
-pub use unseen::{check_policies, refuse_moving};
+pub use unseen::{check_policies, refuse_moving, refuse_types};
 pub use utility::bind_arguments;
 
 use crate::catalog::{Catalog, NameScope, Placement, Relation};

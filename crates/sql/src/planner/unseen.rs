@@ -147,7 +147,12 @@ fn add_statement(tree: &NodeEnum, text: &str, context: &Context<'_>, search: &mu
             let checks = |command: &Node| match &command.node {
                 Some(NodeEnum::AlterTableCmd(command)) => matches!(
                     command.subtype(),
-                    AlterTableType::AtValidateConstraint | AlterTableType::AtAlterColumnType
+                    AlterTableType::AtValidateConstraint
+                        | AlterTableType::AtAlterColumnType
+                        | AlterTableType::AtAddColumn
+                        | AlterTableType::AtSetLogged
+                        | AlterTableType::AtSetUnLogged
+                        | AlterTableType::AtSetAccessMethod
                 ),
                 _ => false,
             };
@@ -176,6 +181,25 @@ fn add_statement(tree: &NodeEnum, text: &str, context: &Context<'_>, search: &mu
         }
         NodeEnum::IndexStmt(_) => {
             search.text(text);
+            None
+        }
+        NodeEnum::ReindexStmt(reindex) => {
+            add_indexes(reindex.relation.as_ref(), context, search);
+            None
+        }
+        NodeEnum::ClusterStmt(cluster) => {
+            add_indexes(cluster.relation.as_ref(), context, search);
+            None
+        }
+        NodeEnum::VacuumStmt(vacuum) if option(&vacuum.options, "full").is_some() => {
+            for table in &vacuum.rels {
+                if let Some(NodeEnum::VacuumRelation(table)) = &table.node {
+                    add_indexes(table.relation.as_ref(), context, search);
+                }
+            }
+            if vacuum.rels.is_empty() {
+                add_indexes(None, context, search);
+            }
             None
         }
         NodeEnum::RefreshMatViewStmt(refresh) => {
@@ -292,6 +316,27 @@ fn add_checks(relation: &Relation, context: &Context<'_>, search: &mut Search<'_
             .filter(|it| matches!(it.kind, AttachedKind::Check | AttachedKind::Index))
             .for_each(|check| search.attached(check));
     }
+}
+
+/// Adds what computes the indexes of a table, or of the table whose index has the name, or of all.
+fn add_indexes(named: Option<&RangeVar>, context: &Context<'_>, search: &mut Search<'_>) {
+    let code = &context.catalog.code;
+    let mut tables: Vec<u32> = match named.map(|range| context.relation(range)) {
+        Some(Some(table)) => code.with_children(table.oid),
+        _ => code.attached_relations().collect(),
+    };
+    // The first reason that is found is told.
+    tables.sort_unstable();
+    for table in tables {
+        let indexes = code.attached_to(table).iter().filter(|it| it.kind == AttachedKind::Index);
+        indexes.for_each(|index| search.attached(index));
+    }
+}
+
+/// Whether a statement rebuilds tables or indexes, where nothing can be asked behind it: many of these
+/// take no transaction.
+fn rebuilds(tree: &NodeEnum) -> bool {
+    matches!(tree, NodeEnum::ReindexStmt(_) | NodeEnum::ClusterStmt(_) | NodeEnum::VacuumStmt(_))
 }
 
 /// Adds the triggers that TRUNCATE fires on a table, its partitions and, if it `cascades`, on those that
@@ -464,6 +509,14 @@ pub(super) fn settle(
     if reach.opaque.is_none() && !reach.sets {
         return Ok(());
     }
+    if let (true, Some(reason)) = (reach.hides, &reach.opaque) {
+        return Err(Refusal::unsupported(
+            format!("{} cannot be accounted for", reason.code),
+            "Something that the statement runs names track_counts or max_parallel_workers: with \
+             these a server can be kept from telling what code has touched.",
+            "Leave these settings alone in functions and beside them.",
+        ));
+    }
     let unseen = Unseen {
         reason: reach.opaque.as_ref().map(ToString::to_string),
         sets: reach.sets,
@@ -475,6 +528,9 @@ pub(super) fn settle(
         && says_more_than_rows(&statement.tree)
     {
         // ON CONFLICT and RETURNING run where the rows go.
+        return Err(refusal(reason));
+    }
+    if let (true, Some(reason)) = (rebuilds(&statement.tree), &reach.opaque) {
         return Err(refusal(reason));
     }
     let holds = matches!(&statement.tree, NodeEnum::DeclareCursorStmt(it) if holds(it));
@@ -730,6 +786,18 @@ pub fn refuse_moving(
         }
     }
     Ok(())
+}
+
+/// Checks the types that a client declares of a statement's parameters.
+///
+/// Errors: 0A000 for one that runs code which nobody could account for.
+pub fn refuse_types(types: &[u32], catalog: &Catalog, scope: &NameScope) -> Result<(), Refusal> {
+    if catalog.is_solo() || types.is_empty() {
+        return Ok(());
+    }
+    let mut search = Search::new(catalog, scope, Writing::Statement);
+    types.iter().for_each(|oid| search.make(*oid));
+    search.finish().opaque.map_or(Ok(()), |reason| Err(refusal(&reason)))
 }
 
 /// Checks the policies of all tables that other nodes have a part of: each node applies them for

@@ -184,7 +184,10 @@ impl Session {
             let why = "the statement is empty".to_owned();
             return Ok(Arc::new(Planned::new(Plan::Empty, why)));
         };
+        let types = statement.types_given.clone();
         let planned = self.plan(&parsed)?;
+        // A server reads parameters where it runs the statement, which may run code of their types.
+        tutti_sql::planner::refuse_types(&types, &self.catalog, &self.scope)?;
         // Also its analysis by a node, which comes before it is executed.
         self.takes_snapshot = takes_snapshot(&planned.plan);
         if let (Some(basis), Some(statement)) = (basis, self.statements.get_mut(name)) {
