@@ -722,6 +722,59 @@ ALTER TABLE d ENABLE REPLICA TRIGGER n;",
     Ok(())
 }
 
+/// Settings by which a text means something else, and what is stored under them.
+#[test]
+fn whatever_a_session_reads_and_writes_texts_by_rows_travel_unchanged() -> Result<()> {
+    let cluster = TestCluster::start(3)?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    let columns = "id int PRIMARY KEY, a text[], n int[], x xml, f float8, d date, i interval, b bytea, m money";
+    client.query(&format!(
+        "CREATE TABLE h ({columns}) DISTRIBUTE BY HASH (id);
+CREATE TABLE r ({columns}) DISTRIBUTE BY REPLICATED;
+CREATE TABLE l ({columns}) DISTRIBUTE BY HOME;
+INSERT INTO l SELECT g, ARRAY['x', NULL, 'NULL'], ARRAY[g, NULL], ('<a>' || g || '</a>x')::xml, 1 / (g + 2.0)::float8,
+    date '2021-01-02' + g, make_interval(-g, g, 0, -1, 2), decode(md5(g::text), 'hex'), g * 1234.5 * 1::money
+    FROM generate_series(1, 30) AS g"
+    ))?;
+    for settings in [
+        "array_nulls = off",
+        "xmloption = document",
+        "extra_float_digits = -10",
+        "DateStyle = 'SQL, DMY'",
+        "IntervalStyle = sql_standard",
+        "bytea_output = escape",
+    ] {
+        client.query(&format!("SET {settings}"))?;
+        for sql in [
+            "INSERT INTO h SELECT * FROM l",
+            "INSERT INTO r SELECT * FROM l ORDER BY random()",
+            "INSERT INTO h SELECT id + 100, a, n, x, f, d, i, b, m FROM h",
+            "UPDATE r SET f = f * 2 WHERE id IN (SELECT id FROM h WHERE random() < 2)",
+            "UPDATE h SET id = id + 1000",
+            "SELECT tutti_home('h')",
+            "SELECT tutti_distribute('h', 'id')",
+        ] {
+            let answer = client.simple(sql, b"")?;
+            ensure!(answer.error().is_none(), "{settings}, {sql}: {answer}");
+        }
+        let joined = "SELECT count(*) FROM h JOIN l ON h.id = l.id + 1000 AND h.a = l.a AND h.n = l.n
+            AND h.x::text = l.x::text AND h.f = l.f AND h.d = l.d AND h.i = l.i AND h.b = l.b AND h.m = l.m";
+        let stored =
+            "SELECT count(*) FROM h JOIN r ON h.id = r.id + 1000 AND h.a = r.a AND h.n = r.n
+            AND h.f * 2 = r.f AND r.a[2] IS NULL AND r.a[3] = 'NULL'";
+        let nulls = "SELECT count(*) FROM h WHERE a[2] IS NULL AND a[3] = 'NULL' AND n[2] IS NULL";
+        for (sql, count) in [(joined, "30"), (stored, "30"), (nulls, "60")] {
+            let found = client.value(sql)?;
+            ensure!(found == count, "{settings}: {found} instead of {count} of {sql}");
+        }
+        client.query("RESET ALL")?;
+        let differing = differing_copies(&cluster.nodes())?;
+        ensure!(differing.is_empty(), "{settings}: {}", differing.join("\n"));
+        client.query("DELETE FROM h; DELETE FROM r")?;
+    }
+    Ok(())
+}
+
 #[test]
 fn copies_stay_equal() -> Result<()> {
     let seed = number_from_environment(SEED, rand::random());

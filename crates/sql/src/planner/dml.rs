@@ -473,14 +473,17 @@ fn move_rows(
         .map(|column| quote_identifier(&column.name))
         .collect();
     let selected: Vec<_> = columns.iter().map(|column| format!("u.{column}")).collect();
+    const GAP: &str = "'tutti: the rows'";
+    let rows = gather::rows_of_literal(relation, GAP);
+    let (before, after) = rows.split_once(GAP).unwrap_or((&rows, ""));
     let insert = Template(vec![
         Piece::Sql(format!(
-            "INSERT INTO {name} ({}) OVERRIDING SYSTEM VALUE SELECT {} FROM pg_catalog.unnest(",
+            "INSERT INTO {name} ({}) OVERRIDING SYSTEM VALUE SELECT {} FROM {before}",
             columns.join(", "),
             selected.join(", ")
         )),
         Piece::Rows(0),
-        Piece::Sql(format!("::{name}[]) AS u")),
+        Piece::Sql(format!("{after} AS u")),
     ]);
     let plan = Plan::Move { relation: relation.clone(), delete, insert };
     Ok(planned(plan, "its distribution key changes, so rows may belong to another node"))

@@ -247,6 +247,30 @@ pub(super) fn is_written_alike(type_oid: u32) -> bool {
     SCALARS.contains(&type_oid) || ARRAYS.contains(&type_oid)
 }
 
+/// Rows of a relation out of an SQL literal that holds them, as an entry of a FROM clause.
+///
+/// Where the session's settings decide how a value is read, a function reads it under settings of its
+/// own.
+pub(super) fn rows_of_literal(relation: &Relation, literal: &str) -> String {
+    let name = relation.sql_name();
+    match relation.columns.iter().all(|column| is_read_alike(column.type_oid)) {
+        true => format!("pg_catalog.unnest({literal}::{name}[])"),
+        false => format!("pg_catalog.unnest(tutti.rows_input({literal}, NULL::{name}[]))"),
+    }
+}
+
+/// Whether a text of a value means the same whatever the settings, if it was written by
+/// `tutti.row_output`: all but arrays (`array_nulls`), XML, money, and what may be made of these.
+fn is_read_alike(type_oid: u32) -> bool {
+    const OTHERS: [u32; 15] =
+        [26, 650, 700, 701, 774, 829, 869, 1082, 1083, 1114, 1184, 1186, 1266, 1560, 1562];
+    const FIRST_ARRAY: u32 = 1000;
+    const LAST_ARRAY: u32 = 1041;
+    let is_array =
+        (FIRST_ARRAY..=LAST_ARRAY).contains(&type_oid) || [1231, 2951].contains(&type_oid);
+    OTHERS.contains(&type_oid) || (is_written_alike(type_oid) && !is_array)
+}
+
 /// Which columns of the table the statement can possibly look at.
 fn needed_columns(table: &Table<'_>, analysis: &Analysis<'_>) -> Vec<bool> {
     let uses = || analysis.uses.iter().filter(|of| table.items.contains(&of.item));
@@ -452,10 +476,8 @@ impl Rewriter<'_, '_> {
         let Some((index, table, item)) = found else { return Ok(None) };
         let alias = quote_identifier(self.analysis.items[item].name);
         let columns = range.alias.as_ref().map_or_else(String::new, column_aliases);
-        let name = table.relation.sql_name();
-        let select = parse_select(&format!(
-            "SELECT FROM pg_catalog.unnest('{MARKER}{index}'::{name}[]) AS {alias}{columns}"
-        ))?;
+        let rows = rows_of_literal(table.relation, &format!("'{MARKER}{index}'"));
+        let select = parse_select(&format!("SELECT FROM {rows} AS {alias}{columns}"))?;
         Ok(select.from_clause.into_iter().next())
     }
 

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use pg_query::NodeEnum;
 use pg_query::protobuf::{InsertStmt, List, Node, OverridingKind, SelectStmt, WithClause};
 
-use super::super::gather::value_text;
+use super::super::gather::{self, value_text};
 use super::super::utility::planned;
 use super::super::{deparse, query};
 use super::defaults::expression;
@@ -273,9 +273,9 @@ fn template(columns: &[usize], inserting: &Inserting<'_>) -> Result<Template, Re
     let outputs: Vec<String> =
         names.iter().map(|name| format!("u.{}", quote_identifier(name))).collect();
     let rows = format!(
-        "SELECT {} FROM pg_catalog.unnest({GAP}::{}[]) AS u",
+        "SELECT {} FROM {} AS u",
         outputs.join(", "),
-        relation.sql_name()
+        gather::rows_of_literal(relation, GAP)
     );
     let mut insert = inserting.insert.clone();
     insert.cols = names.iter().map(|name| column_node(name)).collect();
