@@ -14,7 +14,7 @@ use tutti_sql::hash::{BUCKET_COUNT, KeyType};
 
 /// Version of the tables, rights and functions below. Grows with every change of them, so that a
 /// gateway completes what an earlier one has made.
-pub const SHAPE: u32 = 12;
+pub const SHAPE: u32 = 13;
 
 /// Creates the schema where it is missing, and brings an older one to this shape. Runs as one
 /// transaction, and again without effect.
@@ -302,7 +302,7 @@ GRANT EXECUTE ON FUNCTION tutti.record_decision, tutti.register, tutti.note_chan
     tutti.definitions_before, tutti.names_in_code, tutti.deferred, tutti.schema_counts, tutti.settings_now,
     tutti.other_tables, tutti.count, tutti.mark, tutti.compare, tutti.touched, tutti.declare,
     tutti.temporary_code TO PUBLIC;
-UPDATE tutti.secret SET shape = 12;
+UPDATE tutti.secret SET shape = 13;
 "
 );
 
