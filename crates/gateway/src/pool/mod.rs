@@ -235,6 +235,12 @@ impl Pool {
         }
     }
 
+    /// Whether most of the connections that a node may have are not open: for a while nobody will be
+    /// lent one that another session wants back.
+    pub fn has_room(&self, node: NodeId) -> bool {
+        2 * self.shelf(node).open() < self.config.pool.size
+    }
+
     /// Lent and idle connections to each node, and how many transactions wait, for people to read.
     pub fn census(&self) -> String {
         let of_node = |shelf: &Arc<Shelf>| {

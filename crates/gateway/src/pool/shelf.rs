@@ -147,6 +147,11 @@ impl Shelf {
         drop(closed);
     }
 
+    /// How many there are.
+    pub(super) fn open(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+
     /// How many are lent, and how many idle.
     pub(super) fn census(&self) -> (usize, usize) {
         let idle = self.idle().values().map(Vec::len).sum();

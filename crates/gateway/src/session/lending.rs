@@ -147,8 +147,10 @@ impl Session {
             && (publisher.is_behind() || !Arc::ptr_eq(&publisher.catalog(), &self.catalog));
         if is_behind {
             publisher.catch_up_at_leisure();
-            left.anything = true;
-            left.values = true;
+            // As long as there are connections for all, a session finds its own again.
+            let may_be_lent = !self.shared.pool.has_room(NodeId::HOME);
+            left.anything |= may_be_lent;
+            left.values |= may_be_lent;
         }
         if left.anything || !left.settings.is_empty() {
             // The client need not wait for what we ask now.
@@ -166,6 +168,8 @@ impl Session {
             let Some(node) = self.links.keys().find(is_free).copied() else { break };
             let Some(mut link) = self.links.remove(&node) else { continue };
             link.leaves.merge(left.clone());
+            link.leaves.anything |= is_behind;
+            link.leaves.values |= is_behind;
             // What names with a dot unseen code has set, nobody may know.
             link.has_placeholders |= self.settings.has_placeholders || left.values;
             if link.is_broken() || link.is_spoiled() {

@@ -120,7 +120,7 @@ impl Link {
 
     /// Whether something on it belongs to a session that may come back for it.
     pub fn is_kept_for_somebody(&self) -> bool {
-        self.leaves.sequences && self.has_living_owner()
+        (self.leaves.sequences || self.leaves.values) && self.has_living_owner()
     }
 
     /// Whether the session that it has served last may come back.
