@@ -5,6 +5,8 @@
 //! `tests/anomalies/set_transaction.txt`. And that whatever statement makes a transaction one over
 //! several nodes does so at every level.
 
+use std::time::{Duration, Instant};
+
 use anyhow::{Context, Result, ensure};
 use tokio::runtime::Runtime;
 use tokio_postgres::{Config, NoTls, SimpleQueryMessage};
@@ -238,4 +240,109 @@ fn whatever_statement_makes_a_transaction_one_over_several_nodes_does_so_at_ever
     }
     ensure!(4 * refused < answered, "{answered} answered, {refused} refused");
     cluster.stop_gateway()
+}
+
+/// Where the accounts of [`what_a_statement_reads_is_of_one_moment`] are.
+const PLACED: [(&str, &str); 4] =
+    [("h", "HOME"), ("a", "HASH (id)"), ("o", "ROUND ROBIN"), ("r", "REPLICATED")];
+/// All the money there is.
+const TOTAL: &str = "4000";
+
+/// Statements that read all accounts and tell the sum.
+const SUMS: [&str; 10] = [
+    "SELECT s FROM v",
+    "SELECT sum(n) FROM (SELECT n FROM h UNION ALL SELECT n FROM a UNION ALL SELECT n FROM r UNION ALL SELECT n FROM o) q",
+    "WITH x AS (SELECT sum(n) AS s FROM h), y AS (SELECT sum(n) AS s FROM a), z AS (SELECT sum(n) AS s FROM o),
+        w AS (SELECT sum(n) AS s FROM r) SELECT x.s + y.s + z.s + w.s FROM x, y, z, w",
+    "INSERT INTO out_home SELECT 1, s FROM v RETURNING s",
+    "INSERT INTO out_hash SELECT 1, s FROM v RETURNING s",
+    "INSERT INTO out_copies SELECT 1, s FROM v RETURNING s",
+    "UPDATE one_home SET s = (SELECT s FROM v) RETURNING s",
+    "UPDATE one_copies SET s = (SELECT s FROM v) RETURNING s",
+    "DELETE FROM out_home WHERE s = 0 OR id = (SELECT -s FROM v); SELECT s FROM v",
+    "SELECT sum(n) FROM (SELECT n FROM a UNION ALL SELECT n FROM o UNION ALL SELECT n FROM r) q, (SELECT 1) w
+        HAVING sum(n) + (SELECT sum(n) FROM h) <> 4000 UNION ALL SELECT 4000",
+];
+
+/// Moves money between two accounts of different tables until `stop`. A transaction that has to be
+/// retried is given up.
+fn move_money(endpoint: &Endpoint, seed: usize, stop: Instant) -> Result<usize> {
+    let mut client = Client::connect(endpoint)?;
+    let mut moved = 0;
+    let mut step = seed;
+    while Instant::now() < stop {
+        step = step.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let pick = |bits: usize, among: usize| (step >> bits) % among;
+        let from = pick(33, 4);
+        let to = (from + 1 + pick(37, 3)) % 4;
+        let amount = 1 + pick(41, 9);
+        let statements = [
+            "BEGIN".to_owned(),
+            format!(
+                "UPDATE {} SET n = n - {amount} WHERE id = {}",
+                PLACED[from].0,
+                1 + pick(45, 10)
+            ),
+            format!("UPDATE {} SET n = n + {amount} WHERE id = {}", PLACED[to].0, 1 + pick(49, 10)),
+            "COMMIT".to_owned(),
+        ];
+        match statements.iter().try_for_each(|sql| client.query(sql).map(drop)) {
+            Ok(()) => moved += 1,
+            Err(_) => drop(client.query("ROLLBACK")?),
+        }
+    }
+    Ok(moved)
+}
+
+/// At READ COMMITTED too, and where it writes what it has read: half a transaction is never seen.
+#[test]
+fn what_a_statement_reads_is_of_one_moment() -> Result<()> {
+    const RUN: Duration = Duration::from_secs(12);
+    let cluster = TestCluster::start(3)?;
+    let mut owner = Client::connect(&cluster.endpoint())?;
+    for (table, placed) in PLACED {
+        owner.query(&format!("CREATE TABLE {table} (id int, n int) DISTRIBUTE BY {placed}"))?;
+        owner.query(&format!("INSERT INTO {table} SELECT g, 100 FROM generate_series(1, 10) g"))?;
+    }
+    for (name, placed) in [("home", "HOME"), ("hash", "HASH (s)"), ("copies", "REPLICATED")] {
+        owner
+            .query(&format!("CREATE TABLE out_{name} (id int, s bigint) DISTRIBUTE BY {placed}"))?;
+        owner
+            .query(&format!("CREATE TABLE one_{name} (id int, s bigint) DISTRIBUTE BY {placed}"))?;
+        owner.query(&format!("INSERT INTO one_{name} VALUES (1, 0)"))?;
+    }
+    owner.query(
+        "CREATE VIEW v AS SELECT (SELECT sum(n) FROM h) + (SELECT sum(n) FROM a) + (SELECT sum(n) FROM r)
+            + (SELECT sum(n) FROM o) AS s",
+    )?;
+    let endpoint = cluster.endpoint();
+    let stop = Instant::now() + RUN;
+    let movers: Vec<_> = (1..=2)
+        .map(|seed| {
+            let endpoint = endpoint.clone();
+            std::thread::spawn(move || move_money(&endpoint, seed, stop))
+        })
+        .collect();
+    let mut readings = 0;
+    while Instant::now() < stop {
+        for sql in SUMS {
+            for is_block in [false, true] {
+                if is_block {
+                    owner.query("BEGIN")?;
+                }
+                let seen = owner.value(sql);
+                if is_block {
+                    owner.query("COMMIT")?;
+                }
+                let seen = seen.with_context(|| sql.to_owned())?;
+                ensure!(seen == TOTAL, "in a block: {is_block}: {sql}: {seen}");
+                readings += 1;
+            }
+        }
+    }
+    for mover in movers {
+        let moved = mover.join().expect("a mover does not panic")?;
+        ensure!(0 < moved, "nothing was moved beside {readings} readings");
+    }
+    Ok(())
 }

@@ -26,6 +26,7 @@ use std::borrow::Cow;
 
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{Access, NodeChoice, Plan, Planned, RowsWrite, TableLock};
+use tutti_sql::planner;
 use tutti_wire::frame::Frame;
 
 pub use call::Call;
@@ -74,6 +75,10 @@ impl Session {
         self.note_leaves(planned, text);
         let sent = self.with_own_names(planned, text).await?;
         let has_own_snapshot = self.begin_statement_snapshot(&planned.plan);
+        if !self.catalog.is_solo() && planner::gathers_to_write(&planned.plan) {
+            // Before its parts are read: they are of one moment only within a transaction.
+            self.need_transaction();
+        }
         let unseen = planned.unseen.as_deref().cloned();
         let unseen = unseen.or_else(|| self.left_unseen(&planned.plan));
         let done = match unseen.filter(|_| !self.catalog.is_solo()) {

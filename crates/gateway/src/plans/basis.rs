@@ -17,6 +17,8 @@ pub struct Basis {
     pub number: u64,
     /// [`tutti_sql::planner::Context::collects_replicated`].
     pub collects_replicated: bool,
+    /// The same for what writes: it begins a transaction at READ COMMITTED.
+    pub collects_to_write: bool,
 }
 
 /// The numbers in use.

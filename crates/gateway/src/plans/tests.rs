@@ -5,7 +5,7 @@ use tutti_sql::planner::{self, Context};
 
 use super::*;
 
-const BASIS: Basis = Basis { number: 1, collects_replicated: false };
+const BASIS: Basis = Basis { number: 1, collects_replicated: false, collects_to_write: false };
 
 fn plan(text: &str) -> (Arc<Statement>, Arc<Planned>) {
     let catalog = Catalog { nodes: vec![NodeId::HOME], ..Catalog::default() };

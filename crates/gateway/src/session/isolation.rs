@@ -262,6 +262,13 @@ impl Session {
             && self.is_over_several_nodes()
     }
 
+    /// Whether a statement that writes begins such a transaction.
+    pub(crate) fn begins_with_snapshot_per_part(&self) -> bool {
+        !self.transaction.is_open()
+            && self.level() == Level::ReadCommitted
+            && self.is_over_several_nodes()
+    }
+
     /// Between statements: nodes that have imported the snapshot need its keeper no longer.
     pub(crate) fn release_keepers(&mut self) {
         let Some(snapshot) = &mut self.transaction.snapshot else { return };

@@ -264,7 +264,11 @@ impl Session {
                 number
             }
         };
-        Some(Basis { number, collects_replicated: self.has_snapshot_per_part() })
+        Some(Basis {
+            number,
+            collects_replicated: self.has_snapshot_per_part(),
+            collects_to_write: self.begins_with_snapshot_per_part(),
+        })
     }
 
     /// The plan of a text, if its shape is known: without parsing it.
@@ -298,6 +302,9 @@ impl Session {
     pub(super) fn learn_shape(&mut self, text: &str, statement: &Statement, planned: &Planned) {
         let Some(basis) = self.basis() else { return };
         let Some(shape) = self.planning.scanner.scan(text) else { return };
+        if basis.collects_to_write && planner::gathers_to_write(&planned.plan) {
+            return self.shared.plans.keep_shape(basis, shape.key, OfShape::Never);
+        }
         let collects_replicated = basis.collects_replicated;
         let context = Context {
             catalog: &self.catalog,
@@ -375,7 +382,11 @@ impl Session {
             opaque: None,
             views: None,
         };
-        planner::plan(statement, &context)
+        let planned = planner::plan(statement, &context)?;
+        if self.begins_with_snapshot_per_part() && planner::gathers_to_write(&planned.plan) {
+            return planner::plan(statement, &Context { collects_replicated: true, ..context });
+        }
+        Ok(planned)
     }
 
     fn refuse_in_failed(&self, planned: &Planned) -> Result<(), Failure> {

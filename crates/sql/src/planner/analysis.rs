@@ -90,6 +90,14 @@ impl<'a> Item<'a> {
         }
     }
 
+    /// The relation that node 1 has whole, if it is one.
+    pub(super) fn whole_on_node_1(&self) -> Option<&'a Arc<Relation>> {
+        match self.source {
+            Source::Table { relation, spread: Spread::Replicated | Spread::Home } => Some(relation),
+            _ => None,
+        }
+    }
+
     /// The replicated table, if it is one.
     pub(super) fn replicated(&self) -> Option<&'a Arc<Relation>> {
         match self.source {

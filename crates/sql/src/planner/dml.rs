@@ -104,16 +104,20 @@ fn on_view(
 ) -> Result<Planned, Refusal> {
     let contents = views::contents(view, definition, context)?;
     if contents.distributed {
-        return Err(Refusal::unsupported(
-            format!("view \"{}\" cannot be written", view.name),
-            "It reads a distributed table, whose rows are on several nodes.",
-            "Write to the table itself.",
-        ));
+        return Err(refuse_view(view));
     }
     if contents.home {
         return on_home(tree, analysis, context);
     }
     on_replicated(tree, view, analysis, context)
+}
+
+pub(super) fn refuse_view(view: &Relation) -> Refusal {
+    Refusal::unsupported(
+        format!("view \"{}\" cannot be written", view.name),
+        "It reads a distributed table, whose rows are on several nodes.",
+        "Write to the table itself.",
+    )
 }
 
 /// WHERE CURRENT OF: the row is where the cursor is, its copies are everywhere.
@@ -330,11 +334,14 @@ fn gathered(
     literal_time: bool,
     context: &Context<'_>,
 ) -> Result<Plan, Refusal> {
-    let collect: Vec<ItemId> = analysis
+    let mut collect: Vec<ItemId> = analysis
         .distributed()
         .map(|(item, ..)| item)
         .filter(|item| Some(*item) != target)
         .collect();
+    if context.collects_replicated && !collect.is_empty() {
+        collect.extend(gather::collectable_on_node_1(analysis));
+    }
     let order = Order { collect: &collect, literal_time };
     let (collects, statement) = gather::build(tree.clone(), analysis, &order, context)?;
     let writes = analysis.target.and_then(|target| match analysis.items[target].source {

@@ -18,7 +18,7 @@ use super::functions::{is_time, is_time_call, volatility};
 use super::names::string;
 use super::pins::Facts;
 use super::{Context, deparse, deparse_expression, output_names, walk};
-use crate::catalog::{Relation, Volatility, quote_identifier};
+use crate::catalog::{Relation, RelationKind, Volatility, quote_identifier};
 use crate::closure::{Search, Writing};
 use crate::plan::{Collect, CollectFrom, NodeChoice, Piece, Template};
 use crate::refusal::Refusal;
@@ -95,11 +95,17 @@ fn refuse_unkeepable(analysis: &Analysis<'_>, order: &Order<'_>) -> Result<(), R
     Ok(())
 }
 
-/// Whether the rows of this replicated table may be collected: nothing of them is asked for that
-/// only the table itself has.
-pub(super) fn is_collectable_replica(item: ItemId, analysis: &Analysis<'_>) -> bool {
+/// What node 1 has whole of what a statement reads, and may be collected too, so that all is of one
+/// moment: nothing of its rows is asked for that only the relation itself has.
+pub(super) fn collectable_on_node_1(analysis: &Analysis<'_>) -> impl Iterator<Item = ItemId> {
+    (0..analysis.items.len()).filter(|item| is_collectable_on_node_1(*item, analysis))
+}
+
+fn is_collectable_on_node_1(item: ItemId, analysis: &Analysis<'_>) -> bool {
     let of = &analysis.items[item];
-    of.replicated().is_some()
+    let has_rows = |relation: &&Arc<Relation>| relation.kind != RelationKind::Sequence;
+    of.whole_on_node_1().filter(has_rows).is_some()
+        && analysis.target != Some(item)
         && !of.sampled
         && !analysis.system_columns.contains(&item)
         && !analysis.locked.contains(&item)
@@ -157,7 +163,7 @@ fn tables<'a>(analysis: &Analysis<'a>, order: &Order<'_>) -> Vec<Table<'a>> {
     for &item in order.collect {
         let of = &analysis.items[item];
         let distributed = of.distributed().map(|(relation, _)| relation);
-        let Some(relation) = distributed.or_else(|| of.replicated()) else { continue };
+        let Some(relation) = distributed.or_else(|| of.whole_on_node_1()) else { continue };
         match tables.iter_mut().find(|table| is_same(table.relation, relation)) {
             Some(table) => table.items.push(item),
             None => tables.push(Table { relation, items: vec![item] }),
@@ -180,8 +186,8 @@ fn collect(
     let relation = table.relation;
     let needed = needed_columns(table, analysis);
     let (mut alias, mut filter) = ("t".to_owned(), String::new());
-    let is_replica = table.items.iter().any(|item| analysis.items[*item].replicated().is_some());
-    let mut from = match is_replica {
+    let is_whole = table.items.iter().any(|item| analysis.items[*item].whole_on_node_1().is_some());
+    let mut from = match is_whole {
         true => CollectFrom::One(NodeChoice::Home),
         false => CollectFrom::AllNodes,
     };
@@ -194,7 +200,7 @@ fn collect(
             .map(|column| quote_identifier(analysis.column_name(item, column).unwrap_or_default()))
             .collect();
         filter = filters(item, analysis, lock.is_some(), context)?.join(" AND ");
-        if let Some(pins) = facts.pins_of(item).filter(|_| !is_replica) {
+        if let Some(pins) = facts.pins_of(item).filter(|_| !is_whole) {
             from = CollectFrom::One(NodeChoice::Pinned(pins));
         }
     }

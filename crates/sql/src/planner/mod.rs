@@ -47,7 +47,7 @@ pub use by_shape::{OneNode, ShapePlan, Unfit, are_alike, plan_shape};
 pub use explain::explain_lines;
 pub use insert::defaults::names_current_time;
 use sql_text::{deparse, deparse_expression};
-pub use unseen::{check_policies, refuse_moving, refuse_types};
+pub use unseen::{check_policies, gathers_to_write, refuse_moving, refuse_types};
 pub use utility::bind_arguments;
 
 use crate::catalog::{Catalog, NameScope, Placement, Relation};
@@ -63,8 +63,8 @@ pub struct Context<'a> {
     pub catalog: &'a Catalog,
     /// How the session sees names.
     pub scope: &'a NameScope,
-    /// Each part of a gathered read will run on a snapshot of its own: replicated tables are
-    /// collected together with the distributed ones, not read later by the final statement.
+    /// Each part of a gathered read will run on a snapshot of its own: replicated and home tables
+    /// are collected together with the distributed ones, not read later by the final statement.
     pub collects_replicated: bool,
     /// Why nobody can tell what the statement touches, if so: it must run on node 1. Found by
     /// [`plan`].

@@ -14,6 +14,7 @@ use super::pins::{Facts, Landing, landing};
 use super::unseen::refuse_unsafe_code;
 use super::views::Views;
 use super::{Context, dml, replicas, scatter, views};
+use crate::catalog::RelationKind;
 use crate::closure::events;
 use crate::plan::{Access, Gather, NodeChoice, Pin, Plan, Planned, RunOn};
 use crate::refusal::Refusal;
@@ -174,8 +175,7 @@ fn gather_all(
     refuse_spread_locks(analysis)?;
     let mut collect = analysis.distributed().map(|(item, ..)| item).collect::<Vec<_>>();
     if context.collects_replicated {
-        let items = 0..analysis.items.len();
-        collect.extend(items.filter(|item| gather::is_collectable_replica(*item, analysis)));
+        collect.extend(gather::collectable_on_node_1(analysis));
     }
     let is_home = home_reason(analysis).is_some() || analysis.functions.may_write.is_some();
     let node = if is_home { NodeChoice::Home } else { NodeChoice::Any };
@@ -281,6 +281,13 @@ pub(super) fn modifying(
     });
     let relations = || analysis.modifications.iter().filter_map(|of| of.relation).chain(main);
     relations().try_for_each(|relation| refuse_unsafe_code(relation, events::ALL, context))?;
+    for relation in relations() {
+        if let RelationKind::View { definition } = &relation.kind
+            && views::contents(relation, definition, context)?.distributed
+        {
+            return Err(dml::refuse_view(relation));
+        }
+    }
     let why = "a statement in WITH changes data".to_owned();
     if analysis.distributed().next().is_none() {
         let rows = replicas::rows_of_tables(relations(), &replicas::Effect::any(), context);

@@ -18,8 +18,8 @@ use super::{Context, walk};
 use crate::catalog::{Catalog, NameScope, Placement, Relation, RelationKind};
 use crate::closure::{AttachedKind, Reach, Reason, Search, Writing, events};
 use crate::plan::{
-    Collect, CopyToPlan, DdlScope, Gather, InsertSource, NodeChoice, Plan, Planned, RowsWrite,
-    RunOn, Unseen,
+    Access, Collect, CopyToPlan, DdlScope, Gather, InsertSource, NodeChoice, Plan, Planned,
+    RowsWrite, RunOn, Unseen,
 };
 use crate::refusal::Refusal;
 use crate::statement::Statement;
@@ -732,6 +732,23 @@ fn gather_of(plan: &Plan) -> Option<&Gather> {
             InsertSource::Values { .. } => None,
         },
         _ => None,
+    }
+}
+
+/// Whether the plan brings rows together for what it writes: outside a transaction it begins one, and at
+/// READ COMMITTED its parts have snapshots of their own.
+pub fn gathers_to_write(plan: &Plan) -> bool {
+    match plan {
+        Plan::Gather(gather) => gather.access == Access::Write,
+        Plan::One { otherwise: Some(of), .. } => gathers_to_write(&of.plan),
+        Plan::Explain { of, analyze, .. } => *analyze && gathers_to_write(&of.plan),
+        Plan::Insert(insert) => match &insert.source {
+            InsertSource::Select { plan, .. } => {
+                matches!(plan.plan, Plan::Scatter { .. }) || gather_of(&plan.plan).is_some()
+            }
+            InsertSource::Values { .. } => false,
+        },
+        _ => false,
     }
 }
 
