@@ -30,6 +30,13 @@ pub struct TestCluster {
     servers: Cluster,
 }
 
+/// With the plans compared that a gateway keeps and could make anew; and with `TUTTI_CHECK_CATALOG` set
+/// the catalog too, behind every change of it, which takes longer.
+fn checked() -> Switches {
+    let check_catalog = std::env::var_os("TUTTI_CHECK_CATALOG").is_some();
+    Switches { check_plans: true, check_catalog, ..Switches::default() }
+}
+
 /// The configuration of a gateway in front of these servers.
 pub fn config(servers: &Cluster, listen: String) -> Config {
     let node = |(index, server): (usize, &tutti_embed::Server)| NodeConfig {
@@ -47,7 +54,7 @@ pub fn config(servers: &Cluster, listen: String) -> Config {
         nodes: servers.servers().iter().enumerate().map(node).collect(),
         // Below END_LIMIT: clients that a test has left in a transaction are not waited for long.
         drain_timeout_s: 5,
-        switches: Switches { check_plans: true, ..Switches::default() },
+        switches: checked(),
         ..Config::default()
     }
 }
@@ -60,7 +67,7 @@ impl TestCluster {
 
     /// Starts a gateway in front of these servers.
     pub fn start_on(servers: Cluster) -> Result<Self> {
-        Self::start_with(servers, Switches { check_plans: true, ..Switches::default() })
+        Self::start_with(servers, checked())
     }
 
     /// The same, with parts of the gateway switched off: to show that a test finds what they prevent.

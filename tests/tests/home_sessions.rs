@@ -109,8 +109,14 @@ fn clients_prepare_transactions_of_their_own() -> Result<()> {
     one.query("ROLLBACK")?;
     ensure!(refusal(&mut one, "COMMIT PREPARED 'tutti_test_1_1_1'")?.sqlstate() == "0A000");
     spread_something(&mut one)?;
-    one.query("BEGIN")?;
+    one.query("BEGIN; INSERT INTO spread SELECT generate_series(1, 20)")?;
     ensure!(refusal(&mut one, "PREPARE TRANSACTION 'mine'")?.sqlstate() == "0A000");
+    one.query("ROLLBACK")?;
+    // What has been done on node 1 alone is that node's.
+    one.query("BEGIN; INSERT INTO t VALUES (3)")?;
+    one.query("PREPARE TRANSACTION 'mine'")?;
+    other.query("COMMIT PREPARED 'mine'")?;
+    ensure!(one.value("SELECT count(*) FROM t")? == "2");
     Ok(())
 }
 

@@ -91,6 +91,9 @@ pub struct Switches {
     /// Every plan that was kept is compared with the one that its statement would get: tests find
     /// out whether the caches are right, and statements are parsed as if there were none.
     pub check_plans: bool,
+    /// After every change of the schema the catalog that is published is compared with what there is,
+    /// read from the start: a session whose change is missing there is ended.
+    pub check_catalog: bool,
 }
 
 impl Default for Switches {
@@ -101,6 +104,7 @@ impl Default for Switches {
             form: Form::Apart,
             vote_deadline: Duration::from_secs(60),
             check_plans: false,
+            check_catalog: false,
         }
     }
 }

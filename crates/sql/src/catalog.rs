@@ -4,7 +4,7 @@
 //! volatile functions are.
 //! Never: loads itself (the gateway reads it from node 1) and never changes in place.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::closure::Code;
@@ -242,6 +242,25 @@ impl Catalog {
     /// Whether node 1 has all there is, so that every statement is its business alone.
     pub fn is_solo(&self) -> bool {
         self.nodes.len() <= 1 || (self.home_by_default && !self.is_spread)
+    }
+
+    /// All that it says of what clients can change, one fact to a line: two readings of the same
+    /// database give the same lines.
+    pub fn facts(&self) -> BTreeSet<String> {
+        let mut facts = self.code.facts();
+        for (schema, relations) in &self.relations {
+            let facts_of = relations.iter().map(|(name, of)| format!("{schema}.{name}: {of:?}"));
+            facts.extend(facts_of);
+        }
+        facts.extend(self.maps.iter().map(|(id, map)| format!("{id:?}: {map:?}")));
+        for (schema, functions) in &self.functions {
+            facts.extend(functions.iter().map(|(name, of)| format!("{schema}.{name}: {of:?}")));
+        }
+        facts.extend(self.unproven_operators.iter().map(|name| format!("unproven {name}")));
+        facts.extend(self.view_rules.iter().map(|(view, rule)| format!("rule of {view}: {rule}")));
+        facts.insert(format!("unproven casts: {}", self.has_unproven_casts));
+        facts.insert(format!("nodes {:?}, spread: {}", self.nodes, self.is_spread));
+        facts
     }
 
     /// The relation that `name` means in `scope`; `None` for temporary tables, system catalogs and

@@ -579,6 +579,8 @@ pub struct Ddl {
     pub touches_sequences: bool,
     /// Which nodes it is for.
     pub scope: DdlScope,
+    /// It changes relations alone and what belongs to them: no function, type, operator or cast.
+    pub of_relations: bool,
     /// It computes rows of a replicated table anew, which need not come out the same everywhere: the
     /// copies then get those of node 1.
     pub rows: Option<RowsWrite>,
@@ -592,6 +594,9 @@ pub enum DdlScope {
     AllNodes,
     /// Node 1 alone.
     Home,
+    /// Node 1 alone, and no rule of placement can be broken by it: nothing is asked behind it until the
+    /// transaction needs to know what it has changed.
+    HomeAsItIs,
     /// Node 1, and the others as far as they have what it concerns.
     Shared {
         /// OIDs (on node 1) of the tables on several nodes that it changes: with these it must succeed

@@ -204,18 +204,23 @@ const LITERALS: &str = r"SELECT DISTINCT m[1] FROM (
     regexp_matches(s.tree, ':consttype (?:25|1042|1043) [^{}]*:constvalue \d+ \[ ([-0-9 ]+)\]', 'g') AS m
 WHERE m[1] LIKE '% 46 %';";
 
-/// All queries, in one string. `built_in`: functions that are no plain ones.
-pub(super) fn queries(built_in: &BuiltInCode) -> String {
+/// Built-in functions that are no plain ones, as an array in SQL; and of these the ones that matter in
+/// defaults and views: what only has an effect on node 1 is the planner's affair there.
+pub(super) fn built_in_lists(built_in: &BuiltInCode) -> [String; 2] {
     let mut oids: Vec<_> = built_in.oids().collect();
     oids.sort_unstable();
     let list = |oids: &[u32]| {
         let oids: Vec<_> = oids.iter().map(ToString::to_string).collect();
-        format!("'{{{}}}'::oid[]", oids.join(","))
+        format!("'{{{}}}'::pg_catalog.oid[]", oids.join(","))
     };
     let all = list(&oids);
-    // What only has an effect on node 1 is the planner's affair in a default or a view.
     oids.retain(|oid| built_in.of_oid(*oid) > BuiltIn::Home);
-    let grave = list(&oids);
+    [all, list(&oids)]
+}
+
+/// All queries, in one string. `built_in`: functions that are no plain ones.
+pub(super) fn queries(built_in: &BuiltInCode) -> String {
+    let [all, grave] = built_in_lists(built_in);
     let called =
         "SELECT DISTINCT m[1]::oid FROM regexp_matches(s.tree, ':funcid (\\d+)', 'g') AS m";
     let built_in = format!(
@@ -298,23 +303,7 @@ pub(super) fn read(
         };
         code.add_operator(operators.number(row, 0)?, operator);
     }
-    for row in 0..types.len() {
-        let user_functions = |column| {
-            let of = numbers(types, row, column)?;
-            Ok::<_, GatewayError>(
-                of.into_iter().filter(|oid| 16384 <= *oid).map(Use::Function).collect(),
-            )
-        };
-        let of = TypeCode {
-            schema: types.text(row, 1)?.to_owned(),
-            name: types.text(row, 2)?.to_owned(),
-            seen: user_functions(6)?,
-            made: user_functions(5)?,
-            parts: numbers(types, row, 4)?,
-            row_of: Some(types.number(row, 7)?).filter(|relation| *relation != 0),
-        };
-        code.add_type(types.number(row, 0)?, types.number(row, 3)?, of);
-    }
+    read_types(types, &mut code)?;
     for row in 0..of_types.len() {
         let used = Use::Function(of_types.number(row, 2)?);
         let mut found = false;
@@ -346,12 +335,38 @@ pub(super) fn read(
 }
 
 /// A text as it stands in a tree: numbers of bytes, the first four of which are its length.
-fn read_literal(numbers: &str) -> String {
+pub(super) fn read_literal(numbers: &str) -> String {
     let bytes = numbers.split_whitespace().skip(4).filter_map(|byte| byte.parse::<i8>().ok());
     String::from_utf8_lossy(&bytes.map(i8::cast_unsigned).collect::<Vec<_>>()).into_owned()
 }
 
-fn read_written_with(written_with: &Answer<'_>, code: &mut Code) -> Result<(), GatewayError> {
+/// Reads types into `code`.
+pub(super) fn read_types(types: &Answer<'_>, code: &mut Code) -> Result<(), GatewayError> {
+    for row in 0..types.len() {
+        let user_functions = |column| {
+            let of = numbers(types, row, column)?;
+            Ok::<_, GatewayError>(
+                of.into_iter().filter(|oid| 16384 <= *oid).map(Use::Function).collect(),
+            )
+        };
+        let of = TypeCode {
+            schema: types.text(row, 1)?.to_owned(),
+            name: types.text(row, 2)?.to_owned(),
+            seen: user_functions(6)?,
+            made: user_functions(5)?,
+            parts: numbers(types, row, 4)?,
+            row_of: Some(types.number(row, 7)?).filter(|relation| *relation != 0),
+        };
+        code.add_type(types.number(row, 0)?, types.number(row, 3)?, of);
+    }
+    Ok(())
+}
+
+/// Reads children and foreign keys into `code`.
+pub(super) fn read_written_with(
+    written_with: &Answer<'_>,
+    code: &mut Code,
+) -> Result<(), GatewayError> {
     let mut foreign_keys: BTreeMap<(u32, u32), (u32, WrittenWith)> = BTreeMap::new();
     for row in 0..written_with.len() {
         let column = match (written_with.optional(row, 6), written_with.optional(row, 7)) {
@@ -421,7 +436,8 @@ fn read_function(
     Ok((oid, function))
 }
 
-fn read_attached(answer: &Answer<'_>, code: &mut Code) -> Result<(), GatewayError> {
+/// Reads the objects of relations and domains into `code`.
+pub(super) fn read_attached(answer: &Answer<'_>, code: &mut Code) -> Result<(), GatewayError> {
     for row in 0..answer.len() {
         let used = match answer.text(row, 6)? {
             "f" => Some(Use::Function(answer.number(row, 7)?)),

@@ -42,7 +42,7 @@ pub(crate) const READS_CATALOG: &str = "SAVEPOINT tutti_catalog;";
 
 /// In a client's transaction the planner's settings are the client's, and whatever is locked stays
 /// locked; both end at a savepoint.
-pub(super) const BEGIN_INSIDE: [&str; 2] = [
+const BEGIN_INSIDE: [&str; 2] = [
     READS_CATALOG,
     "SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true),
     pg_catalog.set_config(s.name, CASE s.name WHEN 'jit' THEN 'off' ELSE 'on' END, true)
@@ -56,7 +56,7 @@ pub(super) const END_INSIDE: [&str; 2] =
 
 /// The relations that the transaction has locked as only those do that change them. Whatever it has
 /// changed of a relation is among them, and nobody else changes them now.
-pub(super) const TOUCHED: &str = "SELECT DISTINCT l.relation FROM pg_locks l
+const TOUCHED: &str = "SELECT DISTINCT l.relation FROM pg_locks l
 WHERE l.pid = pg_backend_pid() AND l.locktype = 'relation' AND l.relation >= 16384
     AND l.mode = ANY ('{ShareUpdateExclusiveLock,ShareLock,ShareRowExclusiveLock,ExclusiveLock,\
 AccessExclusiveLock}')";
@@ -138,7 +138,7 @@ JOIN pg_class c ON c.oid = a.attrelid
 JOIN pg_namespace n ON n.oid = c.relnamespace
 JOIN pg_type t ON t.oid = a.atttypid
 JOIN pg_namespace tn ON tn.oid = t.typnamespace
-LEFT JOIN pg_type e ON e.typarray = t.oid
+LEFT JOIN pg_type e ON e.oid = t.typelem AND e.typarray = t.oid
 LEFT JOIN pg_namespace en ON en.oid = e.typnamespace
 LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
 WHERE a.attnum > 0 AND NOT a.attisdropped
@@ -310,6 +310,17 @@ async fn read_all_definitions(
     Ok(definitions)
 }
 
+/// In a client's transaction. Empty for a view whose tables somebody else is changing.
+pub(super) async fn print_definition(
+    home: &mut NodeConnection,
+    view: u32,
+) -> Result<String, GatewayError> {
+    match print_definitions(home, &format!("c.oid = {view}")).await {
+        Err(error) if says_locked(&error) => Ok(String::new()),
+        printed => Ok(printed?.remove(&view).unwrap_or_default()),
+    }
+}
+
 fn says_locked(error: &GatewayError) -> bool {
     matches!(error, GatewayError::Node(NodeError::Refused(fields))
         if fields.sqlstate() == LOCK_NOT_AVAILABLE)
@@ -391,14 +402,7 @@ impl Answers {
     }
 
     fn view_rules(&self) -> Result<HashMap<u32, String>, GatewayError> {
-        let answer = self.answer("relations", 3);
-        let mut rules = HashMap::new();
-        for row in 0..answer.len() {
-            if let Some(rule) = answer.optional(row, 9) {
-                rules.insert(answer.number(row, 0)?, rule.to_owned());
-            }
-        }
-        Ok(rules)
+        Ok(rules_of(&self.answer("relations", 3))?.into_iter().collect())
     }
 
     fn touched(&self) -> Result<Vec<u32>, GatewayError> {
@@ -464,7 +468,18 @@ pub(crate) fn not_initialised(node: NodeId, error: NodeError) -> GatewayError {
     }
 }
 
-fn read_maps(answer: &Answer<'_>) -> Result<BTreeMap<MapId, BucketMap>, GatewayError> {
+/// Which form of its rule the definition of each view among these relations is of.
+pub(super) fn rules_of(answer: &Answer<'_>) -> Result<BTreeMap<u32, String>, GatewayError> {
+    let mut rules = BTreeMap::new();
+    for row in 0..answer.len() {
+        if let Some(rule) = answer.optional(row, 9) {
+            rules.insert(answer.number(row, 0)?, rule.to_owned());
+        }
+    }
+    Ok(rules)
+}
+
+pub(super) fn read_maps(answer: &Answer<'_>) -> Result<BTreeMap<MapId, BucketMap>, GatewayError> {
     let mut maps = BTreeMap::new();
     for row in 0..answer.len() {
         let nodes = answer.text(row, 1)?.split(' ');
@@ -479,9 +494,9 @@ fn read_maps(answer: &Answer<'_>) -> Result<BTreeMap<MapId, BucketMap>, GatewayE
 }
 
 /// Columns with their attribute numbers, by relation.
-type ColumnsOf = HashMap<u32, Vec<(i16, Column)>>;
+pub(super) type ColumnsOf = HashMap<u32, Vec<(i16, Column)>>;
 
-fn read_columns(answer: &Answer<'_>) -> Result<ColumnsOf, GatewayError> {
+pub(super) fn read_columns(answer: &Answer<'_>) -> Result<ColumnsOf, GatewayError> {
     let mut columns = ColumnsOf::new();
     for row in 0..answer.len() {
         let column = Column {
@@ -505,7 +520,7 @@ fn read_columns(answer: &Answer<'_>) -> Result<ColumnsOf, GatewayError> {
     Ok(columns)
 }
 
-fn read_relations(
+pub(super) fn read_relations(
     answer: &Answer<'_>,
     mut columns: ColumnsOf,
 ) -> Result<HashMap<u32, Relation>, GatewayError> {

@@ -37,7 +37,7 @@ pub(super) type Name = (String, String, String);
 const UPDATES_MAX: u32 = 1_000;
 
 /// What one node calls its types and tables.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct NodeOids {
     names: HashMap<Name, u32>,
     /// The oldest transaction that was at work when they were read.
@@ -94,7 +94,8 @@ impl NodeOids {
         Ok(oids)
     }
 
-    fn add(&mut self, node: NodeId, rows: &Rows) -> Result<Vec<Name>, GatewayError> {
+    /// Adds rows of kind, number, schema and name. Returns the names.
+    pub(super) fn add(&mut self, node: NodeId, rows: &Rows) -> Result<Vec<Name>, GatewayError> {
         let answer = Answer { node, what: "oids", rows };
         let mut changed = Vec::with_capacity(answer.len());
         for row in 0..answer.len() {
@@ -175,6 +176,26 @@ impl OidMaps {
             maps.compare_again(home, *node, oids, oids.names.keys());
         }
         maps
+    }
+
+    /// What `newer` says and this does not. (What is gone may be known here for ever.)
+    pub fn lack_of(&self, newer: &Self) -> Vec<String> {
+        let mut lack = Vec::new();
+        for (node, wanted) in &newer.nodes {
+            let Some(known) = self.nodes.get(node) else {
+                lack.push(format!("nothing of {node}"));
+                continue;
+            };
+            for (what, wanted, known) in [
+                ("type", &wanted.types_to_home, &known.types_to_home),
+                ("type of node 1", &wanted.types_from_home, &known.types_from_home),
+                ("table", &wanted.tables_to_home, &known.tables_to_home),
+            ] {
+                let missing = wanted.iter().filter(|(from, to)| known.get(*from) != Some(*to));
+                lack.extend(missing.map(|(from, to)| format!("{what} {from} of {node} is {to}")));
+            }
+        }
+        lack
     }
 
     /// Rewrites a description that `node` gave into what node 1 would have said. False if nothing

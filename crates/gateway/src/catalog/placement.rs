@@ -17,7 +17,7 @@ use super::schema::{even_map, map_of};
 use super::seals::Seals;
 use crate::config::DefaultDistribution;
 use crate::error::GatewayError;
-use crate::node::NodeConnection;
+use crate::node::{NodeConnection, Rows};
 
 /// Where a table's rows shall be, with the key by name: its attribute number may differ between
 /// nodes.
@@ -129,6 +129,17 @@ pub async fn register(
     registration: &Registration,
     seals: &Seals,
 ) -> Result<(), GatewayError> {
+    let sql = register_sql(connection, registration, seals);
+    let rows = connection.rows(&sql).await?;
+    check_registered(connection.node(), registration, &rows)
+}
+
+/// What [`register`] asks a node.
+pub fn register_sql(
+    connection: &NodeConnection,
+    registration: &Registration,
+    seals: &Seals,
+) -> String {
     let Registration { schema, table, placement } = registration;
     let (key, map, family) = match placement {
         PlacementKind::Hash { key, key_type, map } => (key.as_str(), map.0, key_type.family()),
@@ -138,16 +149,23 @@ pub async fn register(
     let parts = [schema, table, placement.as_str(), key, &map, family];
     let seal = seals.seal(connection, &message_of_parts("placement", &parts));
     let arguments: Vec<_> = [schema, table, placement.as_str(), key].map(quote_literal).into();
-    let sql =
-        format!("SELECT tutti.register({}, {map}, '{family}', '{seal}')", arguments.join(", "));
-    let rows = connection.rows(&sql).await?;
-    let answer = Answer { node: connection.node(), what: "a registration", rows: &rows };
-    if !answer.boolean(0, 0)? {
-        let node = connection.node();
-        let message = format!("relation \"{schema}.{table}\" does not exist on node {node}");
-        return Err(Refusal::postgres("42P01", message).into());
+    format!("SELECT tutti.register({}, {map}, '{family}', '{seal}')", arguments.join(", "))
+}
+
+/// Whether what a node has answered says that the table was there.
+///
+/// Errors: as [`register`].
+pub fn check_registered(
+    node: NodeId,
+    registration: &Registration,
+    rows: &Rows,
+) -> Result<(), GatewayError> {
+    let Registration { schema, table, .. } = registration;
+    if (Answer { node, what: "a registration", rows }).boolean(0, 0)? {
+        return Ok(());
     }
-    Ok(())
+    let message = format!("relation \"{schema}.{table}\" does not exist on node {node}");
+    Err(Refusal::postgres("42P01", message).into())
 }
 
 /// What is sealed: a word, and parts that cannot be read as others.

@@ -31,7 +31,9 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout, timeout_at};
 use tutti_sql::catalog::{BucketMap, Catalog, MapId, NodeId, Placement, Relation, RelationKind};
+use tutti_sql::closure::Code;
 
+use super::changes::RelationChanges;
 use super::load::OwnCatalog;
 use super::oids::Name;
 use super::{NodeOids, OidMaps, reload};
@@ -48,6 +50,15 @@ const RETRY: Duration = Duration::from_millis(200);
 struct Published {
     catalog: Arc<Catalog>,
     oids: Arc<OidMaps>,
+}
+
+impl Published {
+    fn learn(&mut self, changes: &OwnChanges) {
+        let Some(OwnOids { home, others }) = changes.oids.as_deref() else { return };
+        if !others.is_empty() {
+            self.oids = Arc::new(self.oids.with_own(home, others));
+        }
+    }
 }
 
 /// See the module's documentation.
@@ -86,13 +97,54 @@ pub struct OwnChanges {
     view_rules: HashMap<u32, String>,
     maps: BTreeMap<MapId, BucketMap>,
     version: u64,
+    /// The code that belongs to the relations; `None`: that was not asked, for it changed more.
+    code: Option<Arc<Code>>,
+    /// What the nodes call the relations; `None`: they are to be asked.
+    oids: Option<Arc<OwnOids>>,
     /// It changed more than relations.
     is_more: bool,
     /// It changed names.
     pub renames: bool,
 }
 
+/// What the nodes call what a transaction has made or renamed.
+#[derive(Debug)]
+pub struct OwnOids {
+    /// Node 1.
+    pub home: NodeOids,
+    /// The others that have it.
+    pub others: Vec<(NodeId, NodeOids)>,
+}
+
 impl OwnChanges {
+    /// Of a transaction that has changed relations alone, as it has read them itself.
+    pub fn of_relations(base: &Catalog, read: RelationChanges) -> Self {
+        let RelationChanges { relations, view_rules, maps, code, compares_otherwise, .. } = read;
+        let old = base.relations.values().flat_map(HashMap::values);
+        let is_more = compares_otherwise
+            || old.into_iter().any(|old| {
+                let Some(new) = relations.get(&old.oid) else { return false };
+                let moves = new.as_ref().is_some_and(|new| new.placement != old.placement);
+                // Where rows are decides what code may reach them, that of other tables too.
+                moves || base.code.has_code_for_rows(old.oid)
+            });
+        Self {
+            relations,
+            view_rules: view_rules.into_iter().collect(),
+            maps,
+            version: 0,
+            code: Some(Arc::new(code)),
+            oids: None,
+            is_more,
+            renames: false,
+        }
+    }
+
+    /// Where nothing else was made: what the nodes call it.
+    pub fn know_oids(&mut self, oids: OwnOids) {
+        self.oids = Some(Arc::new(oids));
+    }
+
     /// The relations on which it holds the locks of a change.
     pub fn touched(&self) -> impl Iterator<Item = u32> {
         self.relations.keys().copied()
@@ -103,8 +155,8 @@ impl OwnChanges {
         self.relations.contains_key(&relation)
     }
 
-    /// What `own` has changed of `base`.
-    pub fn new(base: &Catalog, own: &OwnCatalog, renames: bool) -> Self {
+    /// Of a transaction that has changed more, by what it sees.
+    pub fn of_more(own: &OwnCatalog, renames: bool) -> Self {
         let catalog = &own.catalog;
         let mut relations: BTreeMap<_, _> = own.touched.iter().map(|oid| (*oid, None)).collect();
         for relation in catalog.relations.values().flat_map(HashMap::values) {
@@ -112,24 +164,15 @@ impl OwnChanges {
                 *found = Some(relation.clone());
             }
         }
-        // Where rows are decides what code may reach them, that of other tables too.
-        let old = base.relations.values().flat_map(HashMap::values);
-        let moves = old.into_iter().any(|old| {
-            let new = relations.get(&old.oid).and_then(Option::as_ref);
-            new.is_some_and(|new| new.placement != old.placement)
-        });
         let is_touched = |oid: &u32| relations.contains_key(oid);
         let view_rules = catalog.view_rules.iter().filter(|(oid, _)| is_touched(oid));
         Self {
             view_rules: view_rules.map(|(oid, rule)| (*oid, rule.clone())).collect(),
             maps: catalog.maps.clone(),
             version: catalog.version,
-            is_more: renames
-                || moves
-                || catalog.functions != base.functions
-                || catalog.code != base.code
-                || catalog.unproven_operators != base.unproven_operators
-                || catalog.has_unproven_casts != base.has_unproven_casts,
+            code: None,
+            oids: None,
+            is_more: true,
             renames,
             relations,
         }
@@ -159,6 +202,10 @@ impl OwnChanges {
             let Some(relation) = relation else { continue };
             let schema = catalog.relations.entry(relation.schema.clone()).or_default();
             schema.insert(relation.name.clone(), relation.clone());
+        }
+        if let Some(code) = &self.code {
+            let is_meant = |oid| self.relations.contains_key(&oid);
+            catalog.code = Arc::new(catalog.code.with_relations(is_meant, code));
         }
         catalog.view_rules.extend(self.view_rules.clone());
         catalog.maps.extend(self.maps.clone());
@@ -250,6 +297,12 @@ impl Publisher {
         }
     }
 
+    /// Names have changed with the change that is noted next: views that nobody has touched are printed
+    /// otherwise.
+    pub fn note_renamed(&self) {
+        self.renamed.store(true, Ordering::SeqCst);
+    }
+
     /// A change was committed, or may have been: whatever is planned from now on waits until it, and all
     /// that were noted before it, are read and published.
     pub fn need_changed(&self) -> Change {
@@ -270,9 +323,12 @@ impl Publisher {
         merged.push(changes.clone());
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
         current.catalog = Arc::new(changes.apply(&current.catalog));
+        current.learn(changes);
         drop((current, merged));
-        // The OIDs are still to be read.
-        self.need(self.changed.fetch_add(1, Ordering::SeqCst) + 1)
+        match &changes.oids {
+            Some(_) => Change(0),
+            None => self.need(self.changed.fetch_add(1, Ordering::SeqCst) + 1),
+        }
     }
 
     fn need(&self, change: u64) -> Change {
@@ -342,8 +398,9 @@ impl Publisher {
             }
             current.catalog = Arc::new(catalog);
         }
-        merged.clear();
         current.oids = oids;
+        merged.iter().for_each(|changes| current.learn(changes));
+        merged.clear();
         drop((current, merged));
         self.published.fetch_max(knows.0, Ordering::SeqCst);
         self.progress.notify_waiters();

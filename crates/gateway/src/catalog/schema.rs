@@ -14,7 +14,7 @@ use tutti_sql::hash::{BUCKET_COUNT, KeyType};
 
 /// Version of the tables, rights and functions below. Grows with every change of them, so that a
 /// gateway completes what an earlier one has made.
-pub const SHAPE: u32 = 13;
+pub const SHAPE: u32 = 14;
 
 /// Creates the schema where it is missing, and brings an older one to this shape. Runs as one
 /// transaction, and again without effect.
@@ -32,10 +32,11 @@ pub const SHAPE: u32 = 13;
 /// - `row_text`, `row_output`, `value_output` and `rows_input` read nothing;
 /// - `definitions` and `make_definitions` want a seal: they run as the owner, for what a table needs may
 ///   belong to others than the table (see [`share`](super::share));
-/// - `note_change`, `forget_dropped` and `insert_ticket` take no arguments, and whoever calls them
-///   without need changes nothing that anybody reads anything from.
+/// - `note_change`, `forget_dropped`, `forget_changed` and `insert_ticket` take no arguments, and whoever
+///   calls them without need changes nothing that anybody reads anything from.
 ///
-/// - `mark` and `touched` (with what they call) tell a transaction what it has done itself;
+/// - `mark`, `touched`, `changes` and `ties_of_changes` (with what they call) tell a transaction what it
+///   has done itself;
 /// - `declare` wants the rights of the function's owner.
 ///
 /// Row security keeps out members of `pg_read_all_data` and `pg_write_all_data`, and what default
@@ -262,6 +263,7 @@ COMMENT ON FUNCTION tutti.lock_table IS 'LOCK TABLE for a statement of a client'
     include_str!("share/definitions.sql"),
     include_str!("by_row.sql"),
     include_str!("unseen.sql"),
+    include_str!("changes.sql"),
     "
 DO $tutti$
 DECLARE
@@ -301,8 +303,9 @@ GRANT EXECUTE ON FUNCTION tutti.record_decision, tutti.register, tutti.note_chan
     tutti.table_rows, tutti.write_rows, tutti.held, tutti.shared_definitions,
     tutti.definitions_before, tutti.names_in_code, tutti.deferred, tutti.schema_counts, tutti.settings_now,
     tutti.other_tables, tutti.count, tutti.mark, tutti.compare, tutti.touched, tutti.declare,
-    tutti.temporary_code TO PUBLIC;
-UPDATE tutti.secret SET shape = 13;
+    tutti.temporary_code, tutti.changed_relations, tutti.changed_oids, tutti.changes,
+    tutti.ties_of_changes, tutti.forget_changed, tutti.need_more TO PUBLIC;
+UPDATE tutti.secret SET shape = 14;
 "
 );
 

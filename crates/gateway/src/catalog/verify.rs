@@ -4,7 +4,7 @@
 //! how a client is told.
 //! Never: changes anything. It runs on node 1 inside the DDL's transaction; a violation is an error
 //! there, so that nothing of the DDL stays.
-//! Start reading at [`verify`].
+//! Start reading at [`verify`]; what it asks for is `tutti.ties_of_changes` (`changes.sql`).
 //!
 //! A node checks uniqueness and foreign keys among its own rows only. So a constraint holds over the
 //! cluster exactly if all rows that it compares are on one node: those with equal keys are.
@@ -14,103 +14,12 @@ use std::collections::BTreeMap;
 use tutti_sql::hash::KeyType;
 use tutti_sql::refusal::Refusal;
 
-use super::load::{BEGIN_INSIDE, END_INSIDE, TOUCHED};
+use super::changes::Parts;
+use super::load::{END_INSIDE, READS_CATALOG};
 use super::placement::{PlacementKind, stored_placement};
 use super::rows::Answer;
 use crate::error::GatewayError;
 use crate::node::{NodeConnection, Rows};
-
-/// Registered tables with their key as it is now and as it was registered.
-const TABLES: &str =
-    "SELECT p.relation, n.nspname, c.relname, p.kind, a.attname, p.key_type, p.map,
-    a.atttypid, a.atttypmod, p.key_typmod, pg_catalog.format_type(a.atttypid, a.atttypmod),
-    coalesce(l.collisdeterministic, true), coalesce(a.attgenerated <> '', false)
-FROM tutti.placement p
-JOIN pg_catalog.pg_class c ON c.oid = p.relation
-JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-LEFT JOIN pg_catalog.pg_attribute a
-    ON a.attrelid = p.relation AND a.attnum = p.key_attnum AND NOT a.attisdropped
-LEFT JOIN pg_catalog.pg_collation l ON l.oid = a.attcollation
-WHERE p.relation = ANY (ARRAY(SELECT oid FROM touched
-    UNION SELECT f.conrelid FROM pg_catalog.pg_constraint f
-        WHERE f.contype = 'f' AND f.confrelid IN (SELECT oid FROM touched)
-    UNION SELECT f.confrelid FROM pg_catalog.pg_constraint f
-        WHERE f.contype = 'f' AND f.conrelid IN (SELECT oid FROM touched)
-    UNION SELECT h.inhrelid FROM pg_catalog.pg_inherits h
-        WHERE h.inhparent IN (SELECT oid FROM touched)
-    UNION SELECT h.inhparent FROM pg_catalog.pg_inherits h
-        WHERE h.inhrelid IN (SELECT oid FROM touched)));";
-
-/// Unique indexes and exclusion constraints of distributed tables; the last column says whether the
-/// distribution key is among the compared columns, compared by a plain equality.
-const UNIQUE: &str = "SELECT i.indrelid, x.relname, i.indisprimary, i.indisexclusion,
-    EXISTS (
-        SELECT FROM pg_catalog.generate_series(0, i.indnkeyatts - 1) AS position
-        LEFT JOIN pg_catalog.pg_constraint k ON k.conindid = i.indexrelid AND k.contype = 'x'
-        LEFT JOIN pg_catalog.pg_operator o ON o.oid = k.conexclop[position + 1]
-        LEFT JOIN pg_catalog.pg_collation l ON l.oid = i.indcollation[position]
-        WHERE i.indkey[position] = p.key_attnum
-            AND coalesce(l.collisdeterministic, true)
-            AND (NOT i.indisexclusion OR coalesce(o.oprname, '=') = '='))
-FROM tutti.placement p
-JOIN pg_catalog.pg_index i ON i.indrelid = p.relation
-JOIN pg_catalog.pg_class x ON x.oid = i.indexrelid
-WHERE p.kind IN ('hash', 'round_robin') AND (i.indisunique OR i.indisexclusion)
-    AND i.indrelid = ANY (ARRAY(SELECT oid FROM touched))
-ORDER BY i.indrelid, x.relname;";
-
-/// Foreign keys that concern a registered table: whether the keys of both sides are paired, and
-/// whether an action would change the referencing table's distribution key in place.
-const FOREIGN_KEYS: &str = "SELECT f.conname, f.conrelid, f.confrelid, n.nspname, c.relname,
-    rn.nspname, r.relname,
-    EXISTS (SELECT FROM pg_catalog.generate_subscripts(f.conkey, 1) AS i
-            WHERE f.conkey[i] = p.key_attnum AND f.confkey[i] = rp.key_attnum),
-    p.key_attnum = ANY (f.conkey) AND (
-        f.confupdtype IN ('c', 'n', 'd')
-        OR (f.confdeltype IN ('n', 'd')
-            AND (f.confdelsetcols IS NULL OR p.key_attnum = ANY (f.confdelsetcols))))
-FROM pg_catalog.pg_constraint f
-JOIN pg_catalog.pg_class c ON c.oid = f.conrelid
-JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-JOIN pg_catalog.pg_class r ON r.oid = f.confrelid
-JOIN pg_catalog.pg_namespace rn ON rn.oid = r.relnamespace
-LEFT JOIN tutti.placement p ON p.relation = f.conrelid
-LEFT JOIN tutti.placement rp ON rp.relation = f.confrelid
-WHERE f.contype = 'f' AND n.nspname <> 'tutti'
-    AND (f.conrelid IN (SELECT oid FROM touched) OR f.confrelid IN (SELECT oid FROM touched))
-    AND (p.relation IS NOT NULL OR rp.relation IS NOT NULL)
-ORDER BY f.conrelid, f.conname;";
-
-const CHILDREN: &str =
-    "SELECT h.inhrelid, h.inhparent, n.nspname, c.relname, pn.nspname, pc.relname
-FROM pg_catalog.pg_inherits h
-JOIN pg_catalog.pg_class c ON c.oid = h.inhrelid AND c.relkind IN ('r', 'p', 'f')
-    AND c.relpersistence <> 't'
-JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-JOIN pg_catalog.pg_class pc ON pc.oid = h.inhparent
-JOIN pg_catalog.pg_namespace pn ON pn.oid = pc.relnamespace
-WHERE h.inhrelid IN (SELECT oid FROM touched) OR h.inhparent IN (SELECT oid FROM touched)
-ORDER BY n.nspname, c.relname;";
-
-/// Materialized views with a distributed table that they use, directly or through views.
-const MATERIALIZED: &str = "WITH RECURSIVE uses (view, used) AS (
-    SELECT r.ev_class, d.refobjid FROM pg_catalog.pg_rewrite r
-    JOIN pg_catalog.pg_depend d ON d.classid = 'pg_catalog.pg_rewrite'::pg_catalog.regclass
-        AND d.objid = r.oid AND d.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass
-    WHERE r.ev_type = '1' AND r.ev_class >= 16384 AND d.refobjid <> r.ev_class
-), reaches (view, used) AS (
-    SELECT u.view, u.used FROM uses u
-    JOIN pg_catalog.pg_class m ON m.oid = u.view AND m.relkind = 'm'
-    UNION
-    SELECT s.view, u.used FROM reaches s JOIN uses u ON u.view = s.used
-)
-SELECT n.nspname, m.relname, tn.nspname, t.relname FROM reaches s
-JOIN tutti.placement p ON p.relation = s.used AND p.kind IN ('hash', 'round_robin')
-JOIN pg_catalog.pg_class m ON m.oid = s.view
-JOIN pg_catalog.pg_namespace n ON n.oid = m.relnamespace
-JOIN pg_catalog.pg_class t ON t.oid = s.used
-JOIN pg_catalog.pg_namespace tn ON tn.oid = t.relnamespace
-ORDER BY n.nspname, m.relname, tn.nspname, t.relname";
 
 /// What a rule needs to know of a registered table.
 struct Table {
@@ -126,18 +35,14 @@ type Tables = BTreeMap<u32, Table>;
 /// transaction back.
 pub async fn verify(home: &mut NodeConnection) -> Result<(), GatewayError> {
     // What the transaction has not touched is as it was.
-    let of_touched = |query: &str| format!("WITH touched (oid) AS ({TOUCHED}) {query}");
-    let [tables, unique, foreign_keys, children] =
-        [TABLES, UNIQUE, FOREIGN_KEYS, CHILDREN].map(of_touched);
-    let materialized = format!("{MATERIALIZED};");
-    let queries = [&*tables, &*unique, &*foreign_keys, &*children, &*materialized];
-    let sql = [&BEGIN_INSIDE[..], &queries, &END_INSIDE].concat().join("\n");
+    let sql =
+        [READS_CATALOG, "SELECT * FROM tutti.ties_of_changes();", END_INSIDE[0], END_INSIDE[1]];
     let node = home.node();
-    let results = home.query(&sql).await?.into_iter().skip(BEGIN_INSIDE.len()).take(queries.len());
-    let results: [Rows; 5] = results
-        .collect::<Vec<_>>()
-        .try_into()
-        .map_err(|_| GatewayError::Unreadable { node, what: "the schema's constraints" })?;
+    let told = home.query(&sql.join("\n")).await?.into_iter().nth(1);
+    let told = told.ok_or(GatewayError::Unreadable { node, what: "the schema's constraints" })?;
+    let mut parts = Parts::of(told);
+    let kinds = ["table", "unique", "key", "child", "materialized"];
+    let results: [Rows; 5] = kinds.map(|kind| parts.take(&[kind]));
     let [tables, unique, foreign_keys, children, materialized] = &results;
     let answer = |what, rows| Answer { node, what, rows };
     let tables = read_tables(&answer("placements", tables))?;

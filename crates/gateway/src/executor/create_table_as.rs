@@ -44,7 +44,7 @@ impl Session {
 }
 
 /// The query's parameters, if it has any, are the client's.
-fn internal(call: &Call) -> Call {
+pub(super) fn internal(call: &Call) -> Call {
     match call {
         Call::Extended { arguments, .. } if arguments.values.is_empty() => Call::Simple,
         call => call.clone(),

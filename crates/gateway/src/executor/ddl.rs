@@ -4,16 +4,18 @@
 //! session's own catalog until the transaction ends.
 //! Never: half-done DDL: whatever fails here fails the transaction.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tutti_sql::catalog::{NodeId, quote_identifier, quote_literal};
+use tutti_sql::catalog::{Catalog, NodeId, quote_identifier, quote_literal};
 use tutti_sql::plan::{Access, Ddl, DdlScope, Gather};
 use tutti_sql::planner;
 
 use super::Done;
 use super::call::Call;
-use crate::catalog::publisher::OwnChanges;
+use crate::catalog::changes::{self, RelationChanges};
+use crate::catalog::publisher::{OwnChanges, OwnOids};
 use crate::catalog::share::Wanted;
 use crate::catalog::{self, NodeOids, PlacementKind, Registration};
 use crate::error::GatewayError;
@@ -53,6 +55,12 @@ impl Session {
                 self.after_ddl(ddl, &[]).await?;
                 Ok(Done::Tag(answer.tag))
             }
+            DdlScope::HomeAsItIs => {
+                let answer = self.forward(NodeId::HOME, Access::Write, text, call, false).await?;
+                // Read when somebody needs to know, at the commit at the latest.
+                self.transaction.own_is_stale = true;
+                Ok(Done::Tag(answer.tag))
+            }
             DdlScope::Shared { .. } => self.shared_ddl(ddl, text, call).await,
         }
     }
@@ -72,27 +80,58 @@ impl Session {
             self.after_ddl(&Ddl { creates: None, ..ddl.clone() }, &others).await?;
             return Ok(Done::Tag(answer.tag));
         }
-        if *brings && !relations.is_empty() {
+        if *brings && !relations.is_empty() && self.need_more(relations).await? {
             self.share(Wanted::Relations(relations)).await?;
         }
         for node in &others {
             self.rearm_sequences_for(ddl, text, *node).await?;
-            match relations.is_empty() {
-                false => self.run_elsewhere(*node, text_of_others, call).await?,
-                true => self.run_where_it_means_something(*node, text_of_others).await?,
+            if relations.is_empty() {
+                self.run_where_it_means_something(*node, text_of_others).await?;
             }
+        }
+        if !relations.is_empty() {
+            self.run_elsewhere(&others, text_of_others, call).await?;
         }
         self.after_ddl(ddl, &others).await?;
         Ok(Done::Tag(answer.tag))
     }
 
+    /// Whether tables on several nodes may need more than before.
+    async fn need_more(&mut self, relations: &[u32]) -> Result<bool, Failure> {
+        let connection = self.link(NodeId::HOME).await?.connection();
+        Ok(catalog::share::need_more(connection, relations).await?)
+    }
+
+    /// On these nodes at once; node 1, where whoever changes the same tables waits, has done it.
     async fn run_elsewhere(
         &mut self,
-        node: NodeId,
+        nodes: &[NodeId],
         text: &str,
         call: &Call,
     ) -> Result<(), Failure> {
-        self.internal_rows(node, Access::Write, text, call).await?;
+        match call {
+            Call::Simple => self.on_each_of(nodes, text).await,
+            call => {
+                for node in nodes {
+                    self.internal_rows(*node, Access::Write, text, call).await?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Statements of the gateway's own, or that it repeats, on each of these nodes at once.
+    async fn on_each_of(&mut self, nodes: &[NodeId], text: &str) -> Result<(), Failure> {
+        for node in nodes {
+            self.enlist(*node, Access::Write).await?;
+        }
+        let sent = nodes.iter().map(|node| (*node, text.to_owned())).collect();
+        let mut answered = self.on_links(sent).await;
+        // What the client hears of several errors does not depend on which came first.
+        answered.sort_by_key(|(node, _)| *node);
+        for (_, answered) in answered {
+            answered?;
+        }
         Ok(())
     }
 
@@ -122,18 +161,26 @@ impl Session {
 
     /// Makes on the other nodes what they lack of what is wanted. In the client's transaction.
     pub(super) async fn share(&mut self, wanted: Wanted<'_>) -> Result<(), Failure> {
+        self.transaction.brings_more |= wanted == Wanted::Definitions;
         let shared = self.shared.clone();
         let home = self.enlist(NodeId::HOME, Access::Write).await?;
         home.query("SELECT 1").await?;
         let definitions =
             catalog::share::read_definitions(home.connection(), wanted, &shared.seals).await?;
+        // One after another: two that bring the same do not wait for each other in a circle.
         for node in self.other_nodes() {
             let link = self.enlist(node, Access::Write).await?;
-            link.query("SELECT 1").await?;
-            let other = link.connection();
-            let made =
-                catalog::share::make_definitions(other, &definitions, wanted, &shared.seals).await;
-            made.map_err(without_context)?;
+            let seals = &shared.seals;
+            let sql = catalog::share::make_definitions_sql(
+                link.connection(),
+                &definitions,
+                wanted,
+                seals,
+            );
+            let made = link.query(&sql).await;
+            let rows = made.map_err(|error| without_context(error.into()))?;
+            let made = rows.first().and_then(|rows| rows.text(0, 0));
+            self.transaction.brings_more |= made != Some("f");
         }
         Ok(())
     }
@@ -181,8 +228,8 @@ impl Session {
         self.transaction.changed_defaults |= changes_what_sessions_begin_with(text);
         for node in &others {
             self.rearm_sequences_for(ddl, text, *node).await?;
-            self.run_elsewhere(*node, text, call).await?;
         }
+        self.run_elsewhere(&others, text, call).await?;
         self.after_ddl(ddl, &others).await?;
         Ok(Done::Tag(answer.tag))
     }
@@ -208,20 +255,31 @@ impl Session {
     /// Registers what was created, forgets what was dropped, checks the rules, and gives this
     /// session the catalog that results.
     pub(super) async fn after_ddl(&mut self, ddl: &Ddl, others: &[NodeId]) -> Result<(), Failure> {
+        self.transaction.changes_more |= !ddl.of_relations;
+        self.transaction.changes_elsewhere = true;
         self.register_created(ddl).await?;
-        for node in [&[NodeId::HOME], others].concat() {
-            let connection = self.link(node).await?.connection();
-            if ddl.may_drop {
-                catalog::unregister_dropped(connection).await?;
-            }
-            if ddl.touches_sequences && node != NodeId::HOME {
-                catalog::disarm_sequences(connection).await?;
-            }
-            catalog::note_change(connection).await?;
+        let forget = match (ddl.may_drop, ddl.of_relations) {
+            (false, _) => "",
+            (true, true) => "SELECT tutti.forget_changed();",
+            (true, false) => "SELECT tutti.forget_dropped();",
+        };
+        let note = format!("{forget} SELECT tutti.note_change()");
+        if ddl.of_relations {
+            self.on_each_of(&[&[NodeId::HOME], others].concat(), &note).await?;
+        } else {
+            // It may forget what others forget too: whoever comes second waits on node 1.
+            self.on_each_of(&[NodeId::HOME], &note).await?;
+            self.on_each_of(others, &note).await?;
+        }
+        for node in others.iter().filter(|_| ddl.touches_sequences) {
+            catalog::disarm_sequences(self.link(*node).await?.connection()).await?;
         }
         self.verify_schema().await?;
         self.reload_own_catalog().await?;
-        self.refresh_scope().await
+        match self.transaction.may_change_scope() {
+            true => self.refresh_scope().await,
+            false => Ok(()),
+        }
     }
 
     /// Registers a new table on all nodes that have it; where it was made on node 1 only, it is
@@ -237,7 +295,8 @@ impl Session {
             return Ok(false);
         };
         let shared = self.shared.clone();
-        if ddl.scope != DdlScope::AllNodes {
+        let is_at_home_first = ddl.scope != DdlScope::AllNodes;
+        if is_at_home_first {
             if registration.placement == PlacementKind::Home {
                 return Ok(false);
             }
@@ -247,9 +306,19 @@ impl Session {
             let relation = self.oid_of(&registration).await?;
             self.share_tables(&[relation]).await?;
         }
-        for node in catalog.nodes.clone() {
-            let connection = self.link(node).await?.connection();
-            catalog::register(connection, &registration, &shared.seals).await?;
+        if !is_at_home_first {
+            // Whoever needs the same bucket map waits here, and not in a circle over the others.
+            let home = self.link(NodeId::HOME).await?.connection();
+            catalog::register(home, &registration, &shared.seals).await?;
+        }
+        let mut sent = Vec::new();
+        for node in self.other_nodes() {
+            let connection = self.enlist(node, Access::Write).await?.connection();
+            sent.push((node, catalog::register_sql(connection, &registration, &shared.seals)));
+        }
+        for (node, answered) in self.on_links(sent).await {
+            let rows = answered?.into_iter().next().unwrap_or_default();
+            catalog::check_registered(node, &registration, &rows)?;
         }
         Ok(true)
     }
@@ -276,17 +345,66 @@ impl Session {
         }
         let published = self.shared.catalog();
         let renames = self.transaction.renames;
+        let is_more = self.transaction.changes_more || renames;
         let link = self.enlist(NodeId::HOME, Access::Read).await?;
         link.connection().flush().await?;
         link.settle().await?.map_or(Ok(()), Err)?;
-        let own = catalog::reload_own(link.connection(), &published, renames).await?;
-        let changes = OwnChanges::new(&published, &own, renames);
-        self.transaction.own_changes = Some(changes);
-        self.catalog = std::sync::Arc::new(own.catalog);
+        if is_more {
+            let own = catalog::reload_own(link.connection(), &published, renames).await?;
+            self.transaction.own_changes = Some(OwnChanges::of_more(&own, renames));
+            self.catalog = Arc::new(own.catalog);
+            self.learn_own_oids().await?;
+        } else {
+            let read = changes::read(link.connection(), &published).await?;
+            self.learn_changes(read, &published).await?;
+        }
         self.transaction.catalog_changed = true;
+        self.transaction.own_is_stale = false;
         self.transaction.own_catalog_of = Some(published);
         planner::check_policies(&self.catalog)?;
-        self.learn_own_oids().await
+        Ok(())
+    }
+
+    /// What the transaction has changed of relations is how the session sees them.
+    async fn learn_changes(
+        &mut self,
+        mut read: RelationChanges,
+        published: &Catalog,
+    ) -> Result<(), Failure> {
+        if read.has_temporary {
+            // Nobody else may have the connection, and their names hide others.
+            self.note_temporary();
+        }
+        let home = std::mem::take(&mut read.oids);
+        let mut own = OwnChanges::of_relations(published, read);
+        self.catalog = Arc::new(own.apply(published));
+        if self.transaction.brings_more {
+            self.learn_own_oids().await?;
+        } else {
+            let others = self.changed_oids_of_others().await?;
+            let oids = OwnOids { home, others };
+            let seen = match oids.others.is_empty() {
+                true => None,
+                false => Some(Arc::new(self.shared.oids().with_own(&oids.home, &oids.others))),
+            };
+            self.use_own_oids(seen);
+            own.know_oids(oids);
+        }
+        self.transaction.own_changes = Some(own);
+        Ok(())
+    }
+
+    async fn changed_oids_of_others(&mut self) -> Result<Vec<(NodeId, NodeOids)>, Failure> {
+        let mut others = Vec::new();
+        for node in self.transaction.writers().collect::<Vec<_>>() {
+            if node != NodeId::HOME {
+                let link = self.link(node).await?;
+                link.connection().flush().await?;
+                link.settle().await?.map_or(Ok(()), Err)?;
+                others.push((node, changes::read_oids(link.connection()).await?));
+            }
+        }
+        Ok(others)
     }
 
     /// Reads what the nodes call what this transaction has made.
@@ -304,7 +422,7 @@ impl Session {
             }
         }
         let own = self.shared.oids().with_own(&home, &others);
-        self.use_own_oids(Some(std::sync::Arc::new(own)));
+        self.use_own_oids(Some(Arc::new(own)));
         Ok(())
     }
 
@@ -323,7 +441,7 @@ const CATALOG_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Whether a statement may change names by which other objects are known, or what types mean to the
 /// tables that use them.
-pub(super) fn renames(text: &str) -> bool {
+pub(crate) fn renames(text: &str) -> bool {
     let words: Vec<_> = text
         .split(|c: char| !c.is_alphanumeric() && c != '_')
         .filter(|word| !word.is_empty())

@@ -100,6 +100,8 @@ impl Session {
     /// words. What forbids a placement is looked at behind all of them.
     async fn redistribute(&mut self, wanted: &[(String, DistributeBy)]) -> Result<String, Failure> {
         self.need_newest_rows()?;
+        self.transaction.changes_more = true;
+        self.transaction.changes_elsewhere = true;
         self.know_all_changes().await;
         // What the transaction has done on node 1 alone is not known yet.
         self.enlist(NodeId::HOME, Access::Write).await?.query("SELECT 1").await?;

@@ -25,11 +25,12 @@ pub(crate) mod unseen;
 use std::borrow::Cow;
 
 use tutti_sql::catalog::NodeId;
-use tutti_sql::plan::{Access, NodeChoice, Plan, Planned, RowsWrite, TableLock};
+use tutti_sql::plan::{Access, DdlScope, NodeChoice, Plan, Planned, RowsWrite, TableLock};
 use tutti_sql::planner;
 use tutti_wire::frame::Frame;
 
 pub use call::Call;
+pub(crate) use ddl::renames;
 pub(crate) use explain::local_columns;
 use many::{Looks, Origin};
 use relay::{Answer, Filter, relay};
@@ -122,8 +123,11 @@ impl Session {
             Plan::CopyFrom(copy) => self.copy_from(copy, call).await,
             Plan::CopyTo(copy) => self.copy_to(copy, text, call).await,
             Plan::Ddl(ddl) => {
-                self.transaction.renames |= ddl::renames(text);
-                self.ddl(ddl, text, &Call::Simple).await
+                self.transaction.renames |= renames(text);
+                // The query that a home table is made of has its parameters.
+                let as_it_is = ddl.scope == DdlScope::HomeAsItIs;
+                let call = if as_it_is { create_table_as::internal(call) } else { Call::Simple };
+                self.ddl(ddl, text, &call).await
             }
             Plan::TemporaryDdl { gather } => self.temporary_ddl(gather.as_ref(), text, call).await,
             Plan::CreateTableAs { ddl, create, insert } => {

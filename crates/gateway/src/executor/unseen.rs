@@ -254,6 +254,7 @@ impl Session {
                 may_drop: true,
                 touches_sequences: false,
                 scope: DdlScope::Home,
+                of_relations: false,
                 rows: None,
             };
             self.after_ddl(&ddl, &[]).await?;

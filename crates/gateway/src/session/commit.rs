@@ -15,6 +15,7 @@ use tutti_wire::error_fields::ErrorFields;
 
 use super::placement_change::PUBLISH_PATIENCE;
 use super::{Characteristics, Level, Mode, Session, Transaction};
+use crate::catalog::check;
 use crate::catalog::publisher::OwnChanges;
 use crate::executor::{Call, Done};
 use crate::failure::Failure;
@@ -36,7 +37,7 @@ enum Ended {
 const OWN_GIDS: &str = "tutti_";
 
 /// What a node answered.
-pub(super) type Answered = Result<Vec<Rows>, NodeError>;
+pub(crate) type Answered = Result<Vec<Rows>, NodeError>;
 
 impl Session {
     /// BEGIN, COMMIT, SAVEPOINT and their kin.
@@ -257,7 +258,10 @@ impl Session {
 
     /// Sends one query to each of several links at once, and waits for all answers. A link that is
     /// not there has lost its connection.
-    async fn on_links(&mut self, queries: Vec<(NodeId, String)>) -> Vec<(NodeId, Answered)> {
+    pub(crate) async fn on_links(
+        &mut self,
+        queries: Vec<(NodeId, String)>,
+    ) -> Vec<(NodeId, Answered)> {
         let mut answers = Vec::new();
         let mut running = JoinSet::new();
         for (node, sql) in queries {
@@ -300,6 +304,12 @@ impl Session {
                 return Err(failure);
             }
             self.pass_notices(NodeId::HOME);
+        }
+        if self.transaction.own_is_stale
+            && let Err(failure) = Box::pin(self.reload_own_catalog()).await
+        {
+            self.abandon(Ended::Aborted).await;
+            return Err(failure);
         }
         let writers: Vec<_> = self.transaction.writers().collect();
         // Held until the result is published.
@@ -418,6 +428,7 @@ impl Session {
         let committed = how == Ended::Committed;
         let ended = std::mem::take(&mut self.transaction);
         self.activity.note_nodes(0);
+        let may_change_scope = ended.may_change_scope();
         let Transaction {
             mode,
             catalog_changed,
@@ -452,7 +463,7 @@ impl Session {
             self.use_own_oids(None);
             self.publish_change(how, own_changes).await;
         }
-        if catalog_changed || (scope_changed && !committed) {
+        if (catalog_changed && may_change_scope) || (scope_changed && !committed) {
             self.refresh_scope_if_possible().await;
         } else if scope_changed {
             // What was set LOCAL ended with it.
@@ -473,8 +484,35 @@ impl Session {
             if how == Ended::Committed && !publisher.wait_for(change, give_up).await {
                 tracing::warn!("a change of the schema is committed and could not be read yet");
             }
+            self.check_catalog().await;
         }
         self.catalog = self.shared.catalog();
+    }
+
+    /// The session has changed the schema by statements of which nobody knows what they change.
+    pub(super) async fn publish_unseen(&mut self) {
+        let publisher = self.shared.publisher.clone();
+        if std::mem::take(&mut self.renamed) {
+            publisher.note_renamed();
+        }
+        let change = publisher.need_changed();
+        if self.shared.config.switches.check_catalog {
+            publisher.wait_for(change, Instant::now() + PUBLISH_PATIENCE).await;
+            self.check_catalog().await;
+        }
+    }
+
+    /// For tests: what is published must be what there is.
+    async fn check_catalog(&mut self) {
+        let shared = self.shared.clone();
+        if !shared.config.switches.check_catalog || shared.catalog().is_solo() {
+            return;
+        }
+        if let Some(difference) = check::difference(&shared).await {
+            tracing::error!(%difference, "the published catalog is not what there is");
+            let error = ErrorFields::fatal("XX000", "the published catalog is not what there is");
+            self.ended_by.get_or_insert(error.with(b'D', difference));
+        }
     }
 
     /// Asks at once how names are seen now, if node 1 answers; else before the next statement.
@@ -498,7 +536,9 @@ impl Session {
     }
 
     async fn refresh_scope_if_changed(&mut self) -> Result<(), Failure> {
-        if self.transaction.scope_changed || self.transaction.catalog_changed {
+        if self.transaction.scope_changed
+            || (self.transaction.catalog_changed && self.transaction.may_change_scope())
+        {
             self.refresh_scope().await?;
         }
         Ok(())

@@ -21,6 +21,7 @@ use super::settings::is_scope_setting;
 use super::{Link, Session};
 use crate::catalog::OidMaps;
 use crate::client::ClientError;
+use crate::executor::renames;
 use crate::failure::Failure;
 use crate::nodes::OPEN_PATIENCE;
 use crate::pool::Borrower;
@@ -100,6 +101,12 @@ impl Session {
         self.transaction.own_oids.clone().unwrap_or_else(|| self.shared.oids())
     }
 
+    /// The transaction has made or changed temporary objects, though no statement has said so.
+    pub(crate) fn note_temporary(&mut self) {
+        self.leaves.anything = true;
+        self.transaction.scope_changed = true;
+    }
+
     /// A statement is about to run.
     pub(crate) fn note_leaves(&mut self, planned: &Planned, text: &str) {
         let Leaves { sequences, anything, values, settings, schema } = &planned.leaves;
@@ -110,6 +117,7 @@ impl Session {
         let is_planned = matches!(planned.plan, Plan::Ddl(_) | Plan::CreateTableAs { .. });
         if *schema && !is_planned {
             self.leaves.schema = true;
+            self.renamed |= renames(text);
             self.scope_is_stale = true;
             self.changed_defaults |= changes_what_sessions_begin_with(text);
         }
@@ -135,7 +143,7 @@ impl Session {
             match self.catalog.is_solo() {
                 true => self.shared.note_changed(),
                 // What code can reach decides how statements run.
-                false => _ = self.shared.publisher.need_changed(),
+                false => self.publish_unseen().await,
             }
         }
         if std::mem::take(&mut self.changed_defaults) {

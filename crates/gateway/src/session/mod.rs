@@ -80,6 +80,8 @@ pub struct Session {
     bindings: BTreeMap<NodeId, String>,
     /// Why the session cannot go on, if it cannot.
     ended_by: Option<ErrorFields>,
+    /// A statement that nobody has planned as one has changed names of others.
+    renamed: bool,
     /// What its statements may have left there since they were borrowed.
     leaves: Leaves,
     pub(crate) catalog: Arc<Catalog>,
@@ -186,6 +188,7 @@ impl Session {
             links: Links::default(),
             bindings: BTreeMap::new(),
             ended_by: None,
+            renamed: false,
             leaves: Leaves::default(),
             scope: NameScope::default(),
             transaction: Transaction::default(),

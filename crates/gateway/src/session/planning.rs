@@ -106,7 +106,7 @@ impl Session {
             if !self.shared.publisher.is_at_rest() {
                 self.wait_for_rest(give_up).await?;
             }
-            self.renew_own_catalog().await?;
+            self.renew_own_catalog(text).await?;
             self.refresh_catalog();
             if self.scope_is_stale && !self.catalog.is_solo() {
                 self.refresh_scope().await?;
@@ -185,7 +185,10 @@ impl Session {
 
     /// What a transaction sees of its own changes is what others have committed, and these. Where
     /// that has become more, it is read again.
-    async fn renew_own_catalog(&mut self) -> Result<(), Failure> {
+    async fn renew_own_catalog(&mut self, text: &str) -> Result<(), Failure> {
+        if self.transaction.own_is_stale && !names_no_rows(text) {
+            return Box::pin(self.reload_own_catalog()).await;
+        }
         if !self.transaction.catalog_changed {
             return Ok(());
         }
@@ -248,7 +251,7 @@ impl Session {
 
     /// What plans depend on at the moment; `None` if nobody else can use what this session plans.
     pub(super) fn basis(&mut self) -> Option<Basis> {
-        if self.transaction.catalog_changed {
+        if self.transaction.catalog_changed || self.transaction.own_is_stale {
             return None;
         }
         let number = match &self.planning.number {
@@ -449,6 +452,17 @@ fn read_duration(shown: &str) -> Option<Duration> {
     };
     let number: u64 = number.parse().ok()?;
     (0 < number).then(|| Duration::from_millis(number.saturating_mul(milliseconds)))
+}
+
+/// Whether a text changes the schema and reads no rows: whatever it names that is not known yet is node
+/// 1's, which is what it would be if it were known. (Tables that are spread are known at once.)
+fn names_no_rows(text: &str) -> bool {
+    const COMMANDS: [&str; 6] = ["create", "alter", "drop", "comment", "grant", "revoke"];
+    let mut words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
+    let mut words = words.by_ref().filter(|word| !word.is_empty());
+    let is = |word: &str, known: &str| word.eq_ignore_ascii_case(known);
+    words.next().is_some_and(|first| COMMANDS.iter().any(|known| is(first, known)))
+        && !words.any(|word| is(word, "as") || is(word, "select"))
 }
 
 /// Whether a text begins with a command that begins or ends a transaction, or part of one.

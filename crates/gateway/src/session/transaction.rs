@@ -123,6 +123,14 @@ pub struct Transaction {
     pub listens: bool,
     /// The schema was changed in it: the session has its own catalog until the end.
     pub catalog_changed: bool,
+    /// It has changed the schema since it has read its own catalog.
+    pub own_is_stale: bool,
+    /// It has changed more of the schema than relations.
+    pub changes_more: bool,
+    /// It has changed the schema otherwise than on node 1 alone.
+    pub changes_elsewhere: bool,
+    /// It has brought more to other nodes than tables.
+    pub brings_more: bool,
     /// The published catalog that its own goes back to.
     pub own_catalog_of: Option<Arc<Catalog>>,
     /// What its own catalog has that the published one has not.
@@ -224,6 +232,11 @@ impl Transaction {
         ran.samples |= unseen.samples;
         // What runs later is no part of a gathered statement.
         ran.one_snapshot = false;
+    }
+
+    /// Whether names may mean something else than before it, beside the relations that it has changed.
+    pub fn may_change_scope(&self) -> bool {
+        self.scope_changed || self.changes_more || self.renames
     }
 
     /// Whether there is one, of either kind.

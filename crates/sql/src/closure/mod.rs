@@ -12,6 +12,7 @@
 
 mod body;
 mod builtins;
+mod facts;
 mod search;
 #[cfg(test)]
 mod tests;
@@ -489,6 +490,47 @@ impl Code {
             matches!(attached.kind, AttachedKind::Trigger | AttachedKind::Rule)
         };
         self.attached.get(&relation).is_some_and(|all| all.iter().any(fires))
+    }
+
+    /// Whether the type of a relation's rows has code of its own: casts, operators.
+    pub fn has_code_for_rows(&self, relation: u32) -> bool {
+        let row = self.row_types.get(&relation).and_then(|oid| self.types.get(oid));
+        row.is_some_and(|row| !row.seen.is_empty() || !row.made.is_empty())
+    }
+
+    /// The same with what `part` knows of some relations in place of what was known of them.
+    pub fn with_relations(&self, is_meant: impl Fn(u32) -> bool, part: &Self) -> Self {
+        let mut code = self.clone();
+        // Names of what is gone do no harm.
+        code.settings.extend(part.settings.iter().cloned());
+        code.attached.retain(|relation, _| !is_meant(*relation));
+        code.attached.extend(part.attached.iter().map(|(oid, all)| (*oid, all.clone())));
+        for (relation, all) in &mut code.written_with {
+            all.retain(|other| !is_meant(*relation) && !is_meant(other.relation));
+        }
+        code.written_with.retain(|_, all| !all.is_empty());
+        for (relation, others) in &part.written_with {
+            code.written_with.entry(*relation).or_default().extend(others.iter().cloned());
+        }
+        let rows = self.row_types.iter().filter(|(relation, _)| is_meant(**relation));
+        rows.for_each(|(_, oid)| code.forget_type(*oid));
+        for (oid, of) in &part.types {
+            let array = part.elements.iter().find(|(_, element)| *element == oid);
+            code.add_type(*oid, array.map_or(0, |(array, _)| *array), of.clone());
+        }
+        code
+    }
+
+    fn forget_type(&mut self, oid: u32) {
+        let Some(of) = self.types.remove(&oid) else { return };
+        self.elements.retain(|_, element| *element != oid);
+        self.row_types.retain(|_, row| *row != oid);
+        if let Some(named) = self.type_names.get_mut(&of.name) {
+            named.retain(|known| *known != oid);
+            if named.is_empty() {
+                self.type_names.remove(&of.name);
+            }
+        }
     }
 
     /// Names of settings with a dot that some code mentions: what no server lists.

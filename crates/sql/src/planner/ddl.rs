@@ -8,6 +8,7 @@
 
 mod alter_table;
 mod create_table;
+mod extent;
 mod refused;
 mod scope;
 mod temporary;
@@ -15,6 +16,7 @@ mod temporary;
 use pg_query::NodeEnum;
 
 pub(super) use create_table::plan_select_into;
+pub(super) use extent::is_of_relations;
 pub(super) use refused::concurrently;
 pub(super) use scope::at_home_if_all;
 pub(super) use temporary::{all_temporary, is_temporary};

@@ -52,7 +52,7 @@ pub use utility::bind_arguments;
 
 use crate::catalog::{Catalog, NameScope, Placement, Relation};
 use crate::closure::{Reach, Reason};
-use crate::plan::{Plan, Planned};
+use crate::plan::{Access, Ddl, DdlScope, Leaves, NodeChoice, Plan, Planned};
 use crate::refusal::Refusal;
 use crate::statement::Statement;
 
@@ -85,6 +85,24 @@ impl<'a> Context<'a> {
 ///
 /// Errors: a [`Refusal`] when no plan would give PostgreSQL's answer; the client is told.
 pub fn plan(statement: &Statement, context: &Context<'_>) -> Result<Planned, Refusal> {
+    let (mut planned, reach) = plan_with_reach(statement, context)?;
+    if !planned.unasked && ddl::is_of_relations(&statement.tree, &reach, context) {
+        settle_relations(&mut planned, context);
+    }
+    let is_one = matches!(planned.plan, Plan::One { otherwise: None, .. });
+    if !is_one && !planned.unasked && !context.catalog.is_solo() {
+        let views = views::Known::default();
+        let context = &Context { views: Some(&views), ..*context };
+        planned.concerns = concerns(statement, &reach, context);
+    }
+    Ok(planned)
+}
+
+/// The plan of a statement within another, and what code it can reach.
+fn plan_with_reach(
+    statement: &Statement,
+    context: &Context<'_>,
+) -> Result<(Planned, Reach), Refusal> {
     let reach = unseen::of_statement(statement, context);
     let opaque = reach.opaque.as_ref().filter(|_| !context.catalog.is_solo());
     let views = views::Known::default();
@@ -95,10 +113,28 @@ pub fn plan(statement: &Statement, context: &Context<'_>) -> Result<Planned, Ref
     planned.own = own::own_names(statement);
     if context.catalog.is_solo() {
         planned.unasked = reach.commits.is_some();
-    } else if !matches!(planned.plan, Plan::One { otherwise: None, .. }) && !planned.unasked {
-        planned.concerns = concerns(statement, &reach, context);
     }
-    Ok(planned)
+    Ok((planned, reach))
+}
+
+/// The plan of a schema change of relations alone: the executor asks what these have become.
+fn settle_relations(planned: &mut Planned, context: &Context<'_>) {
+    match &mut planned.plan {
+        Plan::Ddl(ddl) => ddl.of_relations = true,
+        Plan::CreateTableAs { ddl, .. } => {
+            ddl.of_relations = true;
+            return;
+        }
+        Plan::One { node: NodeChoice::Home, access: Access::Write, otherwise: None }
+            if !context.catalog.is_solo() =>
+        {
+            let scope = DdlScope::HomeAsItIs;
+            planned.plan = Plan::Ddl(Ddl { of_relations: true, scope, ..Ddl::default() });
+        }
+        _ => return,
+    }
+    // A column that is added may have a default that draws.
+    planned.leaves = Leaves { sequences: true, ..Leaves::default() };
 }
 
 fn choose(statement: &Statement, context: &Context<'_>) -> Result<Planned, Refusal> {

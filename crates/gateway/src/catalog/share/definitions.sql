@@ -7,20 +7,26 @@
 -- into their bodies. What names something that was made after it waits for that. Temporary objects of
 -- other sessions are nobody's.
 --
+-- What it calls is plpgsql throughout: functions in SQL are planned anew by each statement that calls
+-- them, and planning is most of what this costs.
+--
 -- tutti.make_definitions makes on another node what is not there. It runs as the owner of the schema
 -- tutti, because what a table needs may belong to others than its owner; each table goes to its owner
 -- as soon as it is there, so that nothing of the owner's code is ever run by anybody else.
 
 CREATE OR REPLACE FUNCTION tutti.grants(what text, name text, owner oid, acl aclitem[])
-RETURNS text[] LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
+RETURNS text[] LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
+#variable_conflict use_column
+BEGIN
+    RETURN (
     SELECT CASE WHEN acl IS NULL THEN '{}' ELSE
         ARRAY[format('REVOKE ALL ON %s %s FROM PUBLIC', what, name),
               format('REVOKE ALL ON %s %s FROM %s', what, name, owner::regrole)]
         || coalesce((SELECT array_agg(format('GRANT %s ON %s %s TO %s%s', g.privilege_type, what, name,
                 CASE g.grantee WHEN 0 THEN 'PUBLIC' ELSE g.grantee::regrole::text END,
                 CASE WHEN g.is_grantable THEN ' WITH GRANT OPTION' ELSE '' END))
-            FROM aclexplode(acl) g), '{}') END
-$tutti$;
+            FROM aclexplode(acl) g), '{}') END);
+END $tutti$;
 
 CREATE OR REPLACE FUNCTION tutti.type_definition(type oid) RETURNS text[]
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
@@ -73,20 +79,26 @@ BEGIN
 END $tutti$;
 
 CREATE OR REPLACE FUNCTION tutti.collation_clause(wanted oid, of_type oid) RETURNS text
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
+#variable_conflict use_column
+BEGIN
+    RETURN (
     SELECT coalesce((SELECT format(' COLLATE %I.%I', n.nspname, c.collname)
         FROM pg_collation c JOIN pg_namespace n ON n.oid = c.collnamespace
         JOIN pg_type t ON t.oid = of_type
-        WHERE c.oid = wanted AND c.oid <> t.typcollation), '')
-$tutti$;
+        WHERE c.oid = wanted AND c.oid <> t.typcollation), ''));
+END $tutti$;
 
 CREATE OR REPLACE FUNCTION tutti.sequence_options(sequence oid) RETURNS text
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
+#variable_conflict use_column
+BEGIN
     -- Never CYCLE: on other nodes they are at their end, and whoever draws there is to be told.
+    RETURN (
     SELECT format('START WITH %s INCREMENT BY %s MINVALUE %s MAXVALUE %s CACHE %s NO CYCLE',
         s.seqstart, s.seqincrement, s.seqmin, s.seqmax, s.seqcache)
-    FROM pg_sequence s WHERE s.seqrelid = sequence
-$tutti$;
+    FROM pg_sequence s WHERE s.seqrelid = sequence);
+END $tutti$;
 
 -- What is said about objects of one kind, but for columns.
 CREATE OR REPLACE FUNCTION tutti.comments(catalog regclass, objects oid[]) RETURNS text[]
@@ -105,7 +117,10 @@ $tutti$;
 
 -- What pg_dump says of columns behind CREATE TABLE: how values are stored and counted.
 CREATE OR REPLACE FUNCTION tutti.column_settings(relation oid, name text) RETURNS text[]
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
+#variable_conflict use_column
+BEGIN
+    RETURN (
     SELECT coalesce(array_agg(format('ALTER TABLE ONLY %s ALTER COLUMN %I SET %s', name, a.attname, s.setting)
         ORDER BY a.attnum, s.setting), '{}')
     FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid,
@@ -117,8 +132,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
         ('(' || (SELECT string_agg(format('%s = %L', o.option_name, o.option_value), ', ')
             FROM pg_options_to_table(a.attoptions) o) || ')')
     ) AS s (setting)
-    WHERE a.attrelid = relation AND a.attnum > 0 AND NOT a.attisdropped AND s.setting IS NOT NULL
-$tutti$;
+    WHERE a.attrelid = relation AND a.attnum > 0 AND NOT a.attisdropped AND s.setting IS NOT NULL);
+END $tutti$;
 
 -- The same of the columns of a table's indexes, and of its statistics objects.
 CREATE OR REPLACE FUNCTION tutti.statistics_settings(relation oid) RETURNS text[]
@@ -182,7 +197,10 @@ END $tutti$;
 
 -- What a table's or view's columns have but their types, and what is said about them.
 CREATE OR REPLACE FUNCTION tutti.parts_of_columns(relation oid) RETURNS text[]
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
+#variable_conflict use_column
+BEGIN
+    RETURN (
     WITH this AS (
         SELECT format('%I.%I', n.nspname, c.relname) AS name, c.relkind, c.reloftype
         FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = relation
@@ -206,8 +224,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
         LEFT JOIN pg_attribute a ON a.attrelid = d.objoid AND a.attnum = d.objsubid
         WHERE d.classoid = 'pg_class'::regclass AND d.objoid = relation
     )
-    SELECT coalesce(array_agg(p.make ORDER BY p.kind, p.attnum), '{}') FROM part p
-$tutti$;
+    SELECT coalesce(array_agg(p.make ORDER BY p.kind, p.attnum), '{}') FROM part p);
+END $tutti$;
 
 -- What belongs to a table: columns' defaults, constraints, indexes, its place under a parent, triggers,
 -- rules, policies, rights.
@@ -310,7 +328,10 @@ END $tutti$;
 
 CREATE OR REPLACE FUNCTION tutti.role_definitions()
 RETURNS TABLE (probe text, make text[])
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
     SELECT format('EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = %L)', r.rolname),
         ARRAY[format('CREATE ROLE %I %s %s %s %s %s %s %s CONNECTION LIMIT %s%s%s', r.rolname,
             CASE WHEN r.rolsuper THEN 'SUPERUSER' ELSE 'NOSUPERUSER' END,
@@ -359,11 +380,13 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
         ARRAY[format('GRANT %I TO %I%s', r.rolname, m.rolname,
             CASE WHEN g.admin_option THEN ' WITH ADMIN OPTION' ELSE '' END)]
     FROM pg_auth_members g JOIN pg_roles r ON r.oid = g.roleid JOIN pg_roles m ON m.oid = g.member
-    WHERE m.rolname !~ '^pg_'
-$tutti$;
+    WHERE m.rolname !~ '^pg_';
+END $tutti$;
 
 CREATE OR REPLACE FUNCTION tutti.definitions(roots oid[], everything boolean, seal text) RETURNS text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $tutti$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan SET jit = off
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $tutti$
 DECLARE
     item record;
     probe text;
@@ -374,6 +397,7 @@ DECLARE
     last_make jsonb := '[]';
     further text[];
     family oid[];
+    over_family oid[];
     table_name text;
     nobodys oid[];
 BEGIN
@@ -390,22 +414,31 @@ BEGIN
         WHERE c.relkind IN ('r', 'p') AND c.relnamespace <> ALL (nobodys)
     ) SELECT coalesce(array_agg(oid), '{}') INTO family FROM tree;
     -- Views that read nothing but what is on other nodes too come along.
-    WITH RECURSIVE uses (view, used) AS (
-        SELECT DISTINCT r.ev_class, d.refobjid FROM pg_rewrite r JOIN pg_class v ON v.oid = r.ev_class
-        JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid
-            AND d.refclassid = 'pg_class'::regclass AND d.refobjid <> r.ev_class
-        WHERE r.ev_type = '1' AND v.relkind = 'v' AND r.ev_class >= 16384
-            AND v.relnamespace <> ALL (nobodys)
-    ), over (view) AS (
-        SELECT u.view FROM uses u WHERE u.used = ANY (family)
-        UNION SELECT u.view FROM over o JOIN uses u ON u.used = o.view
-    ), below (view, used) AS (
-        SELECT o.view, u.used FROM over o JOIN uses u ON u.view = o.view
-        UNION SELECT b.view, u.used FROM below b JOIN uses u ON u.view = b.used
-    ) SELECT family || coalesce(array_agg(o.view), '{}') INTO family FROM over o
-    WHERE NOT EXISTS (SELECT FROM below b JOIN pg_class c ON c.oid = b.used
-        WHERE b.view = o.view AND c.relkind <> 'v' AND c.oid >= 16384 AND c.oid <> ALL (family)
-            AND NOT EXISTS (SELECT FROM tutti.placement p WHERE p.relation = c.oid AND p.kind <> 'home'));
+    WITH RECURSIVE over (view) AS (
+        SELECT v.oid FROM unnest(family) AS f (oid) CROSS JOIN LATERAL (SELECT d.objid FROM pg_depend d
+            WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = f.oid
+                AND d.classid = 'pg_rewrite'::regclass OFFSET 0) AS d
+        JOIN pg_rewrite r ON r.oid = d.objid AND r.ev_type = '1' AND r.ev_class <> f.oid
+        JOIN pg_class v ON v.oid = r.ev_class AND v.relkind = 'v' AND v.relnamespace <> ALL (nobodys)
+        UNION SELECT v.oid FROM over f CROSS JOIN LATERAL (SELECT d.objid FROM pg_depend d
+            WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = f.view
+                AND d.classid = 'pg_rewrite'::regclass OFFSET 0) AS d
+        JOIN pg_rewrite r ON r.oid = d.objid AND r.ev_type = '1' AND r.ev_class <> f.view
+        JOIN pg_class v ON v.oid = r.ev_class AND v.relkind = 'v' AND v.relnamespace <> ALL (nobodys)
+    ) SELECT coalesce(array_agg(o.view), '{}') INTO over_family FROM over o;
+    IF over_family <> '{}' THEN
+        WITH RECURSIVE below (view, used) AS (
+            SELECT o.oid, o.oid FROM unnest(over_family) AS o (oid)
+            UNION SELECT b.view, d.refobjid FROM below b JOIN pg_class v ON v.oid = b.used AND v.relkind = 'v'
+                AND v.oid >= 16384 AND v.relnamespace <> ALL (nobodys)
+            JOIN pg_rewrite r ON r.ev_class = v.oid AND r.ev_type = '1'
+            JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid
+                AND d.refclassid = 'pg_class'::regclass AND d.refobjid <> r.ev_class
+        ) SELECT family || coalesce(array_agg(o.oid), '{}') INTO family FROM unnest(over_family) AS o (oid)
+        WHERE NOT EXISTS (SELECT FROM below b JOIN pg_class c ON c.oid = b.used
+            WHERE b.view = o.oid AND c.relkind <> 'v' AND c.oid >= 16384 AND c.oid <> ALL (family)
+                AND NOT EXISTS (SELECT FROM tutti.placement p WHERE p.relation = c.oid AND p.kind <> 'home'));
+    END IF;
 
     -- So do, with everything, views that read no table at all.
     IF everything THEN
@@ -675,6 +708,25 @@ BEGIN
 END $tutti$;
 COMMENT ON FUNCTION tutti.definitions IS 'What another node must have for these relations and functions to be there too, as statements. The caller must be a gateway.';
 
+-- Whether tables that other nodes have depend on anything but what belongs to themselves: a change may
+-- have brought that, and other nodes may lack it.
+CREATE OR REPLACE FUNCTION tutti.need_more(relations oid[]) RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan SET jit = off
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $tutti$
+BEGIN
+    RETURN (WITH RECURSIVE part (classid, objid) AS (
+        SELECT 'pg_class'::regclass::oid, unnest(relations)
+        UNION SELECT d.classid, d.objid FROM part p JOIN pg_depend d
+            ON d.refclassid = p.classid AND d.refobjid = p.objid AND d.deptype IN ('a', 'i', 'P', 'S')
+    ) SELECT EXISTS (SELECT FROM part p JOIN pg_class c ON p.classid = 'pg_class'::regclass AND c.oid = p.objid
+            WHERE c.relkind NOT IN ('i', 'I', 't') AND c.oid <> ALL (relations))
+        OR EXISTS (SELECT FROM part p JOIN pg_depend d ON d.classid = p.classid AND d.objid = p.objid
+            WHERE d.refobjid >= 16384 AND d.refclassid <> 'pg_namespace'::regclass AND NOT EXISTS (
+                SELECT FROM part q WHERE q.classid = d.refclassid AND q.objid = d.refobjid)));
+END $tutti$;
+COMMENT ON FUNCTION tutti.need_more IS 'Whether tables depend on anything but what belongs to themselves.';
+
 -- As the caller, who is the owner of the schema tutti.
 CREATE OR REPLACE FUNCTION tutti.make_parts(parts jsonb, made text[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $tutti$
@@ -690,8 +742,16 @@ BEGIN
     END LOOP;
 END $tutti$;
 
+-- Whether anything but tables was missing. (Before shape 14 it told nothing.)
+DO $tutti$
+BEGIN
+    IF (SELECT p.prorettype = 'void'::regtype FROM pg_proc p
+        WHERE p.oid = to_regprocedure('tutti.make_definitions(text, boolean, text)')) THEN
+        DROP FUNCTION tutti.make_definitions(text, boolean, text);
+    END IF;
+END $tutti$;
 CREATE OR REPLACE FUNCTION tutti.make_definitions(definitions text, whatever_can_be boolean, seal text)
-RETURNS void
+RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET check_function_bodies = off SET client_min_messages = error
 AS $tutti$
@@ -700,6 +760,7 @@ DECLARE
     statement text;
     present boolean;
     made text[] := '{}';
+    more boolean := false;
     -- So many of those that were made have their parts.
     completed integer := 0;
     waiting jsonb;
@@ -741,6 +802,7 @@ BEGIN
                     EXECUTE statement;
                 END LOOP;
                 made := made || (item ->> 'probe');
+                more := more OR item ->> 'table' IS NULL;
             EXCEPTION WHEN OTHERS THEN
                 IF NOT whatever_can_be AND (is_last OR SQLSTATE NOT IN (
                     '3F000', '42703', '42704', '42803', '42883', '42P01')) THEN
@@ -763,10 +825,12 @@ BEGIN
     PERFORM tutti.make_parts(definitions::jsonb -> 'last', made);
     -- Sequences give values on node 1 only.
     PERFORM setval(s.seqrelid::regclass, CASE WHEN s.seqincrement > 0 THEN s.seqmax ELSE s.seqmin END, true)
-    FROM pg_sequence s JOIN pg_class c ON c.oid = s.seqrelid
+    FROM unnest(tutti.changed_relations()) AS o JOIN pg_sequence s ON s.seqrelid = o
+    JOIN pg_class c ON c.oid = s.seqrelid
     WHERE c.relnamespace <> 'tutti'::regnamespace AND c.relpersistence <> 't'
         AND pg_sequence_last_value(s.seqrelid::regclass) IS DISTINCT FROM
             CASE WHEN s.seqincrement > 0 THEN s.seqmax ELSE s.seqmin END;
+    RETURN more;
 END $tutti$;
 COMMENT ON FUNCTION tutti.make_definitions IS 'Makes on this node what tutti.definitions of node 1 has told and is not here yet. The caller must be a gateway.';
 

@@ -22,7 +22,7 @@ pub enum Wanted<'a> {
 }
 
 /// Reads from node 1, as the transaction that `home` is in sees it, how the wanted things are made.
-/// The text is for [`make_definitions`].
+/// The text is for [`make_definitions_sql`].
 pub async fn read_definitions(
     home: &mut NodeConnection,
     wanted: Wanted<'_>,
@@ -41,22 +41,30 @@ pub async fn read_definitions(
     Ok(answer.text(0, 0)?.to_owned())
 }
 
-/// Makes on another node what is not there yet, inside the transaction that is open there.
+/// Whether tables that other nodes have may need what these lack: a change of theirs has been made on
+/// node 1.
+pub async fn need_more(home: &mut NodeConnection, relations: &[u32]) -> Result<bool, GatewayError> {
+    let relations: Vec<_> = relations.iter().map(u32::to_string).collect();
+    let sql = format!("SELECT tutti.need_more('{{{}}}')", relations.join(","));
+    let rows = home.rows(&sql).await?;
+    Answer { node: home.node(), what: "what tables need", rows: &rows }.boolean(0, 0)
+}
+
+/// What makes on another node what is not there yet, inside the transaction that is open there. It
+/// answers whether anything but tables was missing.
 ///
-/// Errors: the node's: 0A000 with the name of what cannot be made there, if `wanted` are relations.
-pub async fn make_definitions(
-    other: &mut NodeConnection,
+/// Its errors are the node's: 0A000 with the name of what cannot be made there, if `wanted` are relations.
+pub fn make_definitions_sql(
+    other: &NodeConnection,
     definitions: &str,
     wanted: Wanted<'_>,
     seals: &Seals,
-) -> Result<(), GatewayError> {
+) -> String {
     let whatever_can_be = wanted == Wanted::Definitions;
     let message = format!("make {} {definitions}", if whatever_can_be { "t" } else { "f" });
     let seal = seals.seal(other, &message);
     let definitions = quote_literal(definitions);
-    let sql = format!("SELECT tutti.make_definitions({definitions}, {whatever_can_be}, '{seal}')");
-    other.rows(&sql).await?;
-    Ok(())
+    format!("SELECT tutti.make_definitions({definitions}, {whatever_can_be}, '{seal}')")
 }
 
 /// Code that sees this table (its OID on node 1) and would not any more, or would see a part of it,

@@ -172,7 +172,7 @@ impl Session {
 
     /// Whether it has changed the schema, and others do not see it yet.
     fn has_own_schema(&self) -> bool {
-        self.transaction.catalog_changed || self.leaves.schema
+        self.transaction.catalog_changed || self.transaction.own_is_stale || self.leaves.schema
     }
 
     /// The number by which nodes know a named statement, as it is meant now.

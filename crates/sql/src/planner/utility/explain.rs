@@ -4,7 +4,7 @@
 
 use pg_query::protobuf::ExplainStmt;
 
-use super::super::{Context, plan as plan_statement};
+use super::super::{Context, plan_with_reach};
 use super::{is_on, option, option_text, planned};
 use crate::plan::{Plan, Planned};
 use crate::refusal::Refusal;
@@ -30,7 +30,7 @@ pub(super) fn plan(
         distribute_by: statement.distribute_by.clone(),
         parameter_count: statement.parameter_count,
     };
-    let of = Box::new(plan_statement(&explained, context)?);
+    let of = Box::new(plan_with_reach(&explained, context)?.0);
     let why = of.why.clone();
     let format = option(&explain.options, "format").and_then(option_text);
     let explain = Plan::Explain {
