@@ -347,6 +347,18 @@ fn what_only_node_1_has_is_not_looked_for_elsewhere() -> Result<()> {
         ensure!(told.starts_with("0A000"), "{sql}: {told}");
     }
     ensure!(client.value("SELECT count(*) FROM d WHERE to_regclass(t) IS NOT NULL")? == "21");
+    // A node's own numbers of objects mean nothing on another.
+    client.query(
+        "CREATE DOMAIN a.listed AS regclass[]; CREATE TABLE a.objects (id int, o a.listed)",
+    )?;
+    for sql in [
+        "CREATE TABLE numbers (id int, o regclass) DISTRIBUTE BY HASH (id)",
+        "ALTER TABLE d ADD COLUMN o regprocedure",
+        "SELECT tutti_replicate('a.objects')",
+    ] {
+        let told = refusal(&mut client, sql)?;
+        ensure!(told.starts_with("0A000") && told.contains("cannot be on several nodes"), "{told}");
+    }
     // What is computed from more than the row cannot be computed again elsewhere.
     client.query(
         "CREATE FUNCTION a.counted(i int) RETURNS int LANGUAGE sql IMMUTABLE

@@ -13,7 +13,8 @@ use tutti_sql::closure::Code;
 
 use super::code;
 use super::load::{
-    END_INSIDE, READS_CATALOG, print_definition, read_columns, read_maps, read_relations, rules_of,
+    END_INSIDE, READS_CATALOG, print_definition, query_past_drops, read_columns, read_maps,
+    read_relations, rules_of,
 };
 use super::oids::NodeOids;
 use super::rows::Answer;
@@ -50,7 +51,7 @@ pub async fn read(
     let ask = format!("SELECT * FROM tutti.changes({all}, {grave});");
     let sql = [READS_CATALOG, &*ask, END_INSIDE[0], END_INSIDE[1]].join("\n");
     let node = home.node();
-    let results = home.query(&sql).await?;
+    let results = query_past_drops(home, &sql).await?;
     let told = results.into_iter().nth(1);
     let told = told.ok_or(GatewayError::Unreadable { node, what: "what was changed" })?;
     let mut parts = Parts::of(told);

@@ -32,6 +32,7 @@ CREATE OR REPLACE FUNCTION tutti.changed_oids(changed oid[]) RETURNS
     TABLE (kind text, number oid, in_schema name, called name)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan SET jit = off
+SET join_collapse_limit = 1 SET from_collapse_limit = 1
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $tutti$
 BEGIN
     RETURN QUERY
@@ -52,6 +53,7 @@ CREATE OR REPLACE FUNCTION tutti.changes(all_built_in oid[], grave_built_in oid[
         c9 text, c10 text, c11 text, c12 text)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan SET jit = off
+SET join_collapse_limit = 1 SET from_collapse_limit = 1
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 SET enable_indexscan = on SET enable_bitmapscan = on SET enable_nestloop = on AS $tutti$
 DECLARE
@@ -155,7 +157,8 @@ BEGIN
         CASE d.refclassid WHEN 'pg_proc'::regclass THEN 'f' WHEN 'pg_operator'::regclass THEN 'o'
             WHEN 'pg_type'::regclass THEN 't' ELSE 'r' END,
         d.refobjid::text, rn.nspname::text, r.relname::text, NULL, NULL, NULL
-    FROM object b JOIN pg_depend d ON d.classid = b.classid AND d.objid = b.objid
+    FROM object b CROSS JOIN LATERAL (SELECT x.refclassid, x.refobjid, x.deptype FROM pg_depend x
+        WHERE x.classid = b.classid AND x.objid = b.objid OFFSET 0) AS d
     LEFT JOIN pg_class r ON d.refclassid = 'pg_class'::regclass AND r.oid = d.refobjid
     LEFT JOIN pg_namespace rn ON rn.oid = r.relnamespace
     WHERE d.refobjid >= 16384 AND d.refobjid <> b.relation AND CASE d.refclassid
@@ -200,7 +203,8 @@ BEGIN
         UNION SELECT d.objid FROM unnest(changed) AS o CROSS JOIN LATERAL (SELECT d.objid FROM pg_depend d
             WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = o
                 AND d.classid = 'pg_constraint'::regclass OFFSET 0) AS d) AS s
-    JOIN pg_constraint f ON f.oid = s.oid JOIN pg_class c ON c.oid = f.conrelid
+    CROSS JOIN LATERAL (SELECT x.* FROM pg_constraint x WHERE x.oid = s.oid AND x.contype = 'f' OFFSET 0) AS f
+    CROSS JOIN LATERAL (SELECT x.relname, x.relnamespace FROM pg_class x WHERE x.oid = f.conrelid OFFSET 0) AS c
     JOIN pg_namespace n ON n.oid = c.relnamespace
     CROSS JOIN LATERAL (VALUES
         (4, CASE WHEN f.confdeltype IN ('c', 'n', 'd') THEN 4 ELSE 0 END,
@@ -238,6 +242,7 @@ CREATE OR REPLACE FUNCTION tutti.ties_of_changes() RETURNS
         c9 text, c10 text, c11 text, c12 text)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan SET jit = off
+SET join_collapse_limit = 1 SET from_collapse_limit = 1
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 SET enable_indexscan = on SET enable_bitmapscan = on SET enable_nestloop = on AS $tutti$
 DECLARE
@@ -320,6 +325,26 @@ BEGIN
     JOIN pg_class pc ON pc.oid = h.inhparent
     JOIN pg_namespace pn ON pn.oid = pc.relnamespace
     ORDER BY n.nspname, c.relname;
+
+    -- Columns of spread tables whose values are numbers of objects, where nodes need not have the same
+    -- objects. Roles are on all.
+    RETURN QUERY SELECT 'number', n.nspname::text, c.relname::text, a.attname::text, format_type(a.atttypid, NULL),
+        NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+    FROM unnest(changed) AS o JOIN tutti.placement p ON p.relation = o AND p.kind <> 'home'
+    JOIN pg_class c ON c.oid = p.relation JOIN pg_namespace n ON n.oid = c.relnamespace
+    JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+    WHERE (SELECT home_by_default FROM tutti.cluster) AND EXISTS (
+        WITH RECURSIVE part (oid) AS (
+            SELECT a.atttypid
+            UNION SELECT f.of FROM part JOIN pg_type t ON t.oid = part.oid CROSS JOIN LATERAL (
+                SELECT t.typbasetype WHERE t.typbasetype <> 0
+                UNION ALL SELECT t.typelem WHERE t.typcategory = 'A'
+                UNION ALL SELECT b.atttypid FROM pg_attribute b
+                    WHERE b.attrelid = t.typrelid AND b.attnum > 0 AND NOT b.attisdropped
+            ) AS f (of)
+        ) SELECT FROM part WHERE part.oid = ANY ('{regclass,regproc,regprocedure,regoper,regoperator,
+            regtype,regcollation,regconfig,regdictionary,regnamespace}'::regtype[]::oid[]))
+    ORDER BY n.nspname, c.relname, a.attnum;
 
     -- Materialized views with a distributed table that they use, directly or through views: the way
     -- from the one to the other leads over something that has changed.

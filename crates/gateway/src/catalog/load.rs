@@ -54,6 +54,28 @@ FROM pg_catalog.unnest('{enable_seqscan,enable_indexscan,enable_bitmapscan,enabl
 pub(super) const END_INSIDE: [&str; 2] =
     ["ROLLBACK TO SAVEPOINT tutti_catalog;", "RELEASE SAVEPOINT tutti_catalog;"];
 
+/// How often something that others drop may be in the way of one reading.
+const DROPS_MAX: u32 = 20;
+
+/// Asks a query that reads the catalog. What somebody else has dropped meanwhile is still in the
+/// query's snapshot, and whatever opens it fails (`could not open relation with OID`, `cache lookup
+/// failed`): then it is asked again.
+pub(super) async fn query_past_drops(
+    home: &mut NodeConnection,
+    sql: &str,
+) -> Result<Vec<Rows>, NodeError> {
+    for _ in 0..DROPS_MAX {
+        match home.query(sql).await {
+            Err(NodeError::Refused(fields)) if fields.sqlstate() == "XX000" => (),
+            answered => return answered,
+        }
+        if sql.starts_with(READS_CATALOG) {
+            home.query(&END_INSIDE.join("\n")).await?;
+        }
+    }
+    home.query(sql).await
+}
+
 /// The relations that the transaction has locked as only those do that change them. Whatever it has
 /// changed of a relation is among them, and nobody else changes them now.
 const TOUCHED: &str = "SELECT DISTINCT l.relation FROM pg_locks l
@@ -336,7 +358,7 @@ async fn print_definitions(
 SELECT c.oid, coalesce(pg_get_viewdef(c.oid), '') FROM pg_class c WHERE {condition};"
     );
     let sql = [&BEGIN_INSIDE[..], &[print.as_str()]].concat().join("\n");
-    let printed = home.query(&sql).await;
+    let printed = query_past_drops(home, &sql).await;
     home.query(&END_INSIDE.join("\n")).await?;
     let results = printed?;
     let node = home.node();
@@ -377,7 +399,8 @@ impl Answers {
         let sql = [begin, &queries, end].concat().join("\n");
         let node = home.node();
         let unreadable = || GatewayError::Unreadable { node, what: "the catalog" };
-        let results = home.query(&sql).await.map_err(|error| not_initialised(node, error))?;
+        let results =
+            query_past_drops(home, &sql).await.map_err(|error| not_initialised(node, error))?;
         if results.len() != begin.len() + 8 + code::QUERIES + end.len() {
             return Err(unreadable());
         }

@@ -15,7 +15,7 @@ use tutti_sql::hash::KeyType;
 use tutti_sql::refusal::Refusal;
 
 use super::changes::Parts;
-use super::load::{END_INSIDE, READS_CATALOG};
+use super::load::{END_INSIDE, READS_CATALOG, query_past_drops};
 use super::placement::{PlacementKind, stored_placement};
 use super::rows::Answer;
 use crate::error::GatewayError;
@@ -38,17 +38,18 @@ pub async fn verify(home: &mut NodeConnection) -> Result<(), GatewayError> {
     let sql =
         [READS_CATALOG, "SELECT * FROM tutti.ties_of_changes();", END_INSIDE[0], END_INSIDE[1]];
     let node = home.node();
-    let told = home.query(&sql.join("\n")).await?.into_iter().nth(1);
+    let told = query_past_drops(home, &sql.join("\n")).await?.into_iter().nth(1);
     let told = told.ok_or(GatewayError::Unreadable { node, what: "the schema's constraints" })?;
     let mut parts = Parts::of(told);
-    let kinds = ["table", "unique", "key", "child", "materialized"];
-    let results: [Rows; 5] = kinds.map(|kind| parts.take(&[kind]));
-    let [tables, unique, foreign_keys, children, materialized] = &results;
+    let kinds = ["table", "unique", "key", "child", "number", "materialized"];
+    let results: [Rows; 6] = kinds.map(|kind| parts.take(&[kind]));
+    let [tables, unique, foreign_keys, children, numbers, materialized] = &results;
     let answer = |what, rows| Answer { node, what, rows };
     let tables = read_tables(&answer("placements", tables))?;
     check_unique(&tables, &answer("unique indexes", unique))?;
     check_foreign_keys(&tables, &answer("foreign keys", foreign_keys))?;
     check_children(&tables, &answer("partitions", children))?;
+    check_numbers(&answer("columns", numbers))?;
     check_materialized(&answer("materialized views", materialized))
 }
 
@@ -283,6 +284,23 @@ fn describe(placement: &PlacementKind) -> String {
         PlacementKind::Replicated => "replicated".to_owned(),
         PlacementKind::Home => "on node 1 only".to_owned(),
     }
+}
+
+fn check_numbers(answer: &Answer<'_>) -> Result<(), GatewayError> {
+    if answer.len() == 0 {
+        return Ok(());
+    }
+    let table = qualified(answer.text(0, 0)?, answer.text(0, 1)?);
+    let (column, of) = (answer.text(0, 2)?, answer.text(0, 3)?);
+    Err(Refusal::unsupported(
+        format!(
+            "column \"{column}\" of table \"{table}\" cannot be on several nodes: its type is {of}"
+        ),
+        "Its values are a server's own numbers of objects; other nodes have other numbers, and not \
+         all objects.",
+        "Store names as text, or leave the table on node 1.",
+    )
+    .into())
 }
 
 fn check_materialized(answer: &Answer<'_>) -> Result<(), GatewayError> {

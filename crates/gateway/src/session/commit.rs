@@ -510,8 +510,8 @@ impl Session {
         }
         if let Some(difference) = check::difference(&shared).await {
             tracing::error!(%difference, "the published catalog is not what there is");
-            let error = ErrorFields::fatal("XX000", "the published catalog is not what there is");
-            self.ended_by.get_or_insert(error.with(b'D', difference));
+            let message = format!("the published catalog is not what there is: {difference}");
+            self.ended_by.get_or_insert(ErrorFields::fatal("XX000", message));
         }
     }
 
