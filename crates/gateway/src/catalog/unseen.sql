@@ -167,6 +167,9 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $tutti$
     FROM pg_trigger t JOIN pg_constraint c ON c.oid = t.tgconstraint
     JOIN pg_namespace n ON n.oid = c.connamespace
     WHERE t.tgdeferrable AND NOT t.tgisinternal AND t.tgenabled <> 'D'
+        -- Of what the transaction has not written, none waits; and it may be in a schema of somebody else's.
+        AND pg_stat_get_xact_tuples_inserted(t.tgrelid) + pg_stat_get_xact_tuples_updated(t.tgrelid)
+            + pg_stat_get_xact_tuples_deleted(t.tgrelid) > 0
         AND NOT EXISTS (SELECT FROM tutti.declaration d WHERE d.routine = t.tgfoid)
         AND NOT EXISTS (SELECT FROM tutti.placement p
             WHERE p.relation = t.tgrelid AND p.kind IN ('hash', 'round_robin'))

@@ -449,6 +449,8 @@ impl Session {
             NameScope { search_path: names(0), temporary: names(1), temporary_code: names(3) };
         self.scope_is_stale = false;
         if scope != self.scope {
+            // Whatever undoes part of the transaction, or ends it, may undo this.
+            self.transaction.scope_changed |= self.transaction.is_open();
             self.scope = scope;
             self.scope_changes += 1;
         }

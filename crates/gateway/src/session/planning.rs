@@ -385,11 +385,10 @@ impl Session {
             opaque: None,
             views: None,
         };
-        let planned = planner::plan(statement, &context)?;
-        if self.begins_with_snapshot_per_part() && planner::gathers_to_write(&planned.plan) {
-            return planner::plan(statement, &Context { collects_replicated: true, ..context });
+        match self.begins_with_snapshot_per_part() {
+            true => planner::plan_by_itself(statement, &context),
+            false => planner::plan(statement, &context),
         }
-        Ok(planned)
     }
 
     fn refuse_in_failed(&self, planned: &Planned) -> Result<(), Failure> {

@@ -371,7 +371,7 @@ impl Session {
             }
         }
         if SCOPE_SETTINGS.contains(&name) {
-            self.transaction.scope_changed = in_transaction;
+            self.transaction.scope_changed |= in_transaction;
             self.refresh_scope().await?;
         }
         Ok(())

@@ -279,6 +279,7 @@ impl<'a> Search<'a> {
         let code = self.code;
         let Some(function) = code.functions.get(&oid) else {
             // Newer than the catalog.
+            self.reach.catches = true;
             return self.opaque("a function", "is not known yet");
         };
         let name = name_of(function);
@@ -335,6 +336,8 @@ impl<'a> Search<'a> {
             self.reach.commits.get_or_insert_with(|| of.to_owned());
         }
         if let Some(does) = &body.opaque {
+            // What it runs may undo what that has touched.
+            self.reach.catches = true;
             self.opaque_at_home(of, does);
         }
         if let Some(does) = &body.beyond {
@@ -613,6 +616,7 @@ impl<'a> Search<'a> {
             }
             (BuiltIn::RunsSql, None) => {
                 self.reach.sets = true;
+                self.reach.catches = true;
                 self.opaque(&format!("function {name}()"), "runs SQL that it gets as text");
             }
             // Whoever listens, listens on all nodes.
@@ -621,6 +625,7 @@ impl<'a> Search<'a> {
             }
             (class, Some(of)) => {
                 self.reach.sets |= class != BuiltIn::Home;
+                self.reach.catches |= class == BuiltIn::RunsSql;
                 let does = format!("calls {name}()");
                 self.opaque_at_home(of, &does);
                 if class != BuiltIn::Home || !touches_no_table(name) {

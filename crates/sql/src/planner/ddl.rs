@@ -37,7 +37,11 @@ pub(super) fn plan_ddl(statement: &Statement, context: &Context<'_>) -> Result<P
     {
         return Ok(planned);
     }
-    if let Some(planned) = scope::on_node_1_alone(statement, context) {
+    // What is temporary may hide other tables from the next statement on, which is told before.
+    let is_temporary = temporary::concerns_only_temporary(tree, context);
+    if !matches!(is_temporary, Ok(true))
+        && let Some(planned) = scope::on_node_1_alone(statement, context)
+    {
         return Ok(planned);
     }
     if let Some(refusal) = refused::always(tree, context) {
@@ -48,7 +52,7 @@ pub(super) fn plan_ddl(statement: &Statement, context: &Context<'_>) -> Result<P
     {
         return Ok(scope::drop_concurrently(drop));
     }
-    if temporary::concerns_only_temporary(tree, context)? {
+    if is_temporary? {
         if statement.distribute_by.is_some() {
             return Err(Refusal::unsupported(
                 "a temporary table cannot be distributed",

@@ -137,6 +137,20 @@ fn settle_relations(planned: &mut Planned, context: &Context<'_>) {
     planned.leaves = Leaves { sequences: true, ..Leaves::default() };
 }
 
+/// The same for a statement outside a transaction at READ COMMITTED. What only reads gets one snapshot
+/// for all its parts; what writes begins a transaction, whose parts have one each.
+pub fn plan_by_itself(statement: &Statement, context: &Context<'_>) -> Result<Planned, Refusal> {
+    let planned = plan(statement, context)?;
+    if !gathers_to_write(&planned.plan) {
+        return Ok(planned);
+    }
+    match plan(statement, &Context { collects_replicated: true, ..*context }) {
+        // A query that writes by what it calls: VOLATILE code sees moments of its own anyway.
+        Err(_) if matches!(statement.tree, NodeEnum::SelectStmt(_)) => Ok(planned),
+        collected => collected,
+    }
+}
+
 fn choose(statement: &Statement, context: &Context<'_>) -> Result<Planned, Refusal> {
     if context.catalog.is_solo()
         && let Some(planned) = solo::plan_solo(statement, context)?
