@@ -1260,6 +1260,7 @@ fn names_that_are_undone_are_forgotten() -> Result<()> {
                 false => steps.iter().try_for_each(|sql| client.query(sql).map(drop))?,
             }
             ensure!(client.value("SELECT count(*) FROM spread")? == "20", "{what}");
+            client.query("UPDATE spread SET v = v")?;
             client.query("INSERT INTO r VALUES (21, 1)")?;
             ensure!(client.value("SELECT count(*) FROM r")? == "21", "{what}");
             same_copies(&cluster)?;

@@ -284,7 +284,10 @@ impl Session {
             }
             Setting::ResetAll => {
                 let done = self.set_everywhere("", text, false, call).await?;
-                self.reset_all(false).await?;
+                match self.transaction.is_open() {
+                    true => self.reset_all_if_committed().await?,
+                    false => self.reset_all(false).await?,
+                }
                 self.refresh_scope().await?;
                 Ok(done)
             }
@@ -319,6 +322,27 @@ impl Session {
                 link.query(state.sql()).await?;
             }
             link.state = state.clone();
+        }
+        self.pass_reports_on();
+        Ok(())
+    }
+
+    /// RESET ALL is a step of the transaction: what it means for each setting that the session keeps
+    /// is undone with it.
+    async fn reset_all_if_committed(&mut self) -> Result<(), Failure> {
+        let startup = SessionState::new(&self.settings.startup, std::iter::empty());
+        if !startup.sql().is_empty() {
+            self.remember_setting("", startup.sql(), false, false).await?;
+        }
+        for (name, _) in self.settings.kept.clone() {
+            if ["role", "session_authorization"].contains(&&*name) {
+                continue;
+            }
+            let sql = match self.settings.startup_value(&name) {
+                Some(value) => set_config_sql(&name, value),
+                None => format!("{RESET}{}", quote_identifier(&name)),
+            };
+            self.transaction.push_setting(&sql, Some(name));
         }
         self.pass_reports_on();
         Ok(())
