@@ -144,10 +144,15 @@ pub fn plan_by_itself(statement: &Statement, context: &Context<'_>) -> Result<Pl
     if !gathers_to_write(&planned.plan) {
         return Ok(planned);
     }
-    match plan(statement, &Context { collects_replicated: true, ..*context }) {
-        // A query that writes by what it calls: VOLATILE code sees moments of its own anyway.
-        Err(_) if matches!(statement.tree, NodeEnum::SelectStmt(_)) => Ok(planned),
-        collected => collected,
+    let collected = plan(statement, &Context { collects_replicated: true, ..*context });
+    let wants_one_moment = match &collected {
+        Ok(collected) => collected.unseen.as_ref().is_some_and(|unseen| unseen.one_snapshot),
+        Err(_) => true,
+    };
+    // A query that writes by what it calls: VOLATILE code sees moments of its own anyway.
+    match wants_one_moment && matches!(statement.tree, NodeEnum::SelectStmt(_)) {
+        true => Ok(planned),
+        false => collected,
     }
 }
 
