@@ -125,14 +125,7 @@ impl Session {
         for node in nodes {
             self.enlist(*node, Access::Write).await?;
         }
-        let sent = nodes.iter().map(|node| (*node, text.to_owned())).collect();
-        let mut answered = self.on_links(sent).await;
-        // What the client hears of several errors does not depend on which came first.
-        answered.sort_by_key(|(node, _)| *node);
-        for (_, answered) in answered {
-            answered?;
-        }
-        Ok(())
+        self.on_each_link(nodes, text).await
     }
 
     /// Runs `text` on a node that may lack what it names: then nothing happens there.

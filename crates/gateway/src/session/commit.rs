@@ -249,8 +249,20 @@ impl Session {
     /// Runs `sql` on every node of the transaction. One that fails there fails the transaction.
     pub(super) async fn on_all_participants(&mut self, sql: &str) -> Result<(), Failure> {
         let nodes: Vec<_> = self.transaction.nodes.keys().copied().collect();
-        let sent = nodes.into_iter().map(|node| (node, sql.to_owned())).collect();
-        for (_, answered) in self.on_links(sent).await {
+        self.on_each_link(&nodes, sql).await
+    }
+
+    /// Runs `sql` on each of several links at once. What the client hears of several errors does not
+    /// depend on which came first.
+    pub(crate) async fn on_each_link(
+        &mut self,
+        nodes: &[NodeId],
+        sql: &str,
+    ) -> Result<(), Failure> {
+        let sent = nodes.iter().map(|node| (*node, sql.to_owned())).collect();
+        let mut answered = self.on_links(sent).await;
+        answered.sort_by_key(|(node, _)| *node);
+        for (_, answered) in answered {
             answered?;
         }
         Ok(())
