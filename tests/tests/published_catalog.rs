@@ -196,7 +196,7 @@ fn rows_read_by(client: &mut Client, change: &str) -> Result<i64> {
 }
 
 /// Counted, not timed: twenty times as many tables, views and foreign keys, and a change of one table
-/// does not read twice as many rows. (Plans that were made when the catalogs were small read a little more.)
+/// reads hardly more rows.
 #[test]
 fn a_change_of_one_table_reads_as_much_however_many_there_are() -> Result<()> {
     let cluster = start(2, DefaultDistribution::Home)?;
@@ -232,6 +232,8 @@ fn a_change_of_one_table_reads_as_much_however_many_there_are() -> Result<()> {
         for text in &texts {
             client.query(text)?;
         }
+        // As autovacuum would: plans of when the catalogs were small are made anew.
+        Client::connect(&cluster.nodes()[0])?.query("ANALYZE")?;
         // The first time is the server's: what it caches for itself.
         for change in changes {
             rows_read_by(&mut client, change)?;
@@ -241,7 +243,7 @@ fn a_change_of_one_table_reads_as_much_however_many_there_are() -> Result<()> {
     }
     for ((change, few), many) in changes.iter().zip(&counts[0]).zip(&counts[1]) {
         ensure!(
-            0 < *few && *many <= 2 * few + 100,
+            0 < *few && *many <= few + few / 4 + 50,
             "{change} reads {few} rows of catalogs beside 10 tables, and {many} beside 200 more"
         );
     }
