@@ -194,6 +194,58 @@ fn roles_follow_their_session() -> Result<()> {
     Ok(())
 }
 
+/// What sessions of the role `r` have on all nodes of these settings, each session on its own.
+const OF_ALL_NODES: &str = "SELECT DISTINCT concat_ws(' ', current_setting('app.tenant', true), \
+    current_setting('work_mem'), current_setting('search_path')) FROM public.h";
+
+#[test]
+fn what_sessions_begin_with_changes_for_those_that_come_later() -> Result<()> {
+    let cluster = start(3, PoolConfig { size: 2, ..PoolConfig::default() })?;
+    let mut owner = Client::connect(&cluster.endpoint())?;
+    owner.query("CREATE TABLE h (id int PRIMARY KEY) DISTRIBUTE BY HASH (id)")?;
+    owner.query("INSERT INTO h SELECT generate_series(1, 90)")?;
+    owner.query("CREATE ROLE r LOGIN; GRANT SELECT ON h TO r; CREATE SCHEMA other")?;
+    owner.query("ALTER ROLE r SET app.tenant = '1'; ALTER ROLE r SET search_path = public")?;
+    let connect = || Client::connect_as(&cluster.endpoint(), "r");
+    let mut before = [connect()?, connect()?, connect()?];
+    // One of them is in a transaction meanwhile, and has a connection to one node only.
+    before[0].query("BEGIN; SELECT * FROM h WHERE id = 1")?;
+    before[2].query("SET work_mem = '9MB'")?;
+    for change in [
+        "ALTER ROLE r SET app.tenant = '2'",
+        "ALTER ROLE r SET work_mem = '7MB'",
+        "ALTER ROLE r SET search_path = other, public",
+        "ALTER ROLE r RESET app.tenant",
+        "ALTER DATABASE postgres SET work_mem = '6MB'",
+        "ALTER ROLE r RESET ALL",
+    ] {
+        owner.query(change)?;
+        let mut after = connect()?;
+        let began = after.value(OF_ALL_NODES)?;
+        let expected = match change {
+            "ALTER ROLE r SET app.tenant = '2'" => "2 4MB public",
+            "ALTER ROLE r SET work_mem = '7MB'" => "2 7MB public",
+            "ALTER ROLE r SET search_path = other, public" => "2 7MB other, public",
+            "ALTER ROLE r RESET ALL" => "6MB \"$user\", public",
+            _ => "7MB other, public",
+        };
+        ensure!(began == expected, "{change}: a new session has {began}");
+        for (session, memory) in before.iter_mut().zip(["4MB", "4MB", "9MB"]) {
+            let has = session.value(OF_ALL_NODES)?;
+            ensure!(has == format!("1 {memory} public"), "{change}: an old session has {has}");
+        }
+    }
+    before[0].query("COMMIT; RESET app.tenant; RESET work_mem; RESET search_path")?;
+    before[1].query("RESET ALL")?;
+    before[2].query("DISCARD ALL")?;
+    for session in &mut before {
+        let has = session.value(OF_ALL_NODES)?;
+        ensure!(has == "1 4MB public", "RESET goes back to {has}");
+    }
+    owner.query("ALTER DATABASE postgres RESET work_mem")?;
+    Ok(())
+}
+
 #[test]
 fn what_binds_a_session_keeps_its_connection_and_says_so() -> Result<()> {
     let pool = PoolConfig { size: 2, ..PoolConfig::default() };

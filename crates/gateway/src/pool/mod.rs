@@ -15,8 +15,9 @@ mod shelf;
 mod state;
 mod statements;
 
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tutti_sql::catalog::{NodeId, quote_identifier};
@@ -33,6 +34,7 @@ use crate::backends::{Backend, BackendKey};
 use crate::config::Config;
 use crate::node::{Credentials, NodeConnection, NodeError};
 use crate::nodes::{Nodes, OPEN_PATIENCE};
+use crate::security::RoleSettings;
 use crate::session::Link;
 use limits::Limits;
 use shelf::Shelf;
@@ -80,6 +82,8 @@ pub struct Pool {
     shelves: Vec<Arc<Shelf>>,
     /// How often what servers give new connections has changed.
     renewals: AtomicU64,
+    /// What sessions of a role (by its number) began with last.
+    begun_with: Mutex<HashMap<u32, RoleSettings>>,
 }
 
 impl Pool {
@@ -92,6 +96,7 @@ impl Pool {
             nodes,
             config,
             renewals: AtomicU64::new(0),
+            begun_with: Mutex::default(),
         }
     }
 
@@ -135,7 +140,7 @@ impl Pool {
     ) -> Result<Box<Link>, NodeError> {
         let shelf = self.shelf(node);
         let generation = self.nodes.generation(node);
-        let renewal = self.renewals.load(Ordering::Acquire);
+        let renewal = self.renewal();
         while let Some(mut link) = shelf.take(borrower, self.config.pool.size) {
             // Its server may have restarted since, or have closed it. What is not taken is closed.
             if borrower.may_have(&link)
@@ -204,7 +209,7 @@ impl Pool {
     /// Whether nothing has changed of what servers give new connections since it was opened. To whom had
     /// it last it is good for any time, as a session's own is on one server: it still answers `currval`.
     fn is_new_enough(&self, link: &Link, borrower: &Borrower<'_>) -> bool {
-        link.renewal == self.renewals.load(Ordering::Acquire) || link.owner == borrower.session
+        link.renewal == self.renewal() || link.owner == borrower.session
     }
 
     /// Takes a connection back. Requires: it is quiet, in no transaction, and nothing binds it to its
@@ -222,6 +227,27 @@ impl Pool {
         for shelf in &self.shelves {
             shelf.close_nobodys();
         }
+    }
+
+    /// A session of this role begins, with these settings. If they are not those of the last one, whoever
+    /// has changed them, connections that are open are not for it.
+    pub fn note_login(&self, role: u32, settings: &RoleSettings) {
+        let mut begun_with = self.begun_with.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = begun_with.get(&role);
+        if known == Some(settings) {
+            return;
+        }
+        let has_changed = known.is_some();
+        begun_with.insert(role, settings.clone());
+        drop(begun_with);
+        if has_changed {
+            self.renew();
+        }
+    }
+
+    /// How often that has happened.
+    pub fn renewal(&self) -> u64 {
+        self.renewals.load(Ordering::Acquire)
     }
 
     /// Closes what has been idle for long. Runs as long as the gateway.

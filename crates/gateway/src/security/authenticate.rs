@@ -13,7 +13,7 @@ use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::{Fields, Frame, put_frame, put_string};
 
 use super::gate::{Gate, Place};
-use super::role::{self, Role};
+use super::role::{self, Role, RoleSettings};
 use super::scram::{SCRAM_SHA_256, SCRAM_SHA_256_PLUS, ScramKeys, Verifier};
 use super::scram_server::{Refused, challenge};
 use super::{certificate, nonce};
@@ -26,8 +26,17 @@ use crate::shared::Shared;
 /// Longest message that a client may send before it is known, in bytes; PostgreSQL's limit.
 const TOKEN_LEN_MAX: usize = 65_535;
 
-/// Lets a client in as `user`, or says why not. Returns what its session can log in to nodes with, and
-/// the role's number on node 1.
+/// Who a client has proved to be.
+pub(crate) struct Identity {
+    /// What its session can log in to nodes with.
+    pub(crate) credentials: Credentials,
+    /// The role's number on node 1.
+    pub(crate) role: u32,
+    /// What the role's sessions begin with.
+    pub(crate) settings: RoleSettings,
+}
+
+/// Lets a client in as `user`, or says why not.
 ///
 /// AuthenticationOk is left to the caller: what may still go wrong comes before it.
 pub(crate) async fn authenticate(
@@ -35,7 +44,7 @@ pub(crate) async fn authenticate(
     client: &mut Client,
     user: &str,
     database: &str,
-) -> Result<(Credentials, u32), Failure> {
+) -> Result<Identity, Failure> {
     let gate = client.gate().clone();
     let place = gate.enter()?;
     let deadline = client.deadline();
@@ -44,9 +53,9 @@ pub(crate) async fn authenticate(
         .await
         .unwrap_or_else(|_| Err(fatal("57014", "canceling authentication due to timeout")));
     match outcome {
-        Ok((credentials, role, place)) => {
+        Ok((identity, place)) => {
             client.settle(place);
-            Ok((credentials, role))
+            Ok(identity)
         }
         Err(failure) => {
             tracing::info!(user, peer = %client.peer(), %failure, "a login failed");
@@ -67,7 +76,7 @@ impl Login<'_> {
         &self,
         client: &mut Client,
         mut place: Place,
-    ) -> Result<(Credentials, u32, Place), Failure> {
+    ) -> Result<(Identity, Place), Failure> {
         let rules = &self.gate.rules;
         let role = role::ask(self.shared, self.gate, self.user, need_groups(rules)).await?;
         let address = client.peer().ip().to_canonical();
@@ -105,7 +114,7 @@ impl Login<'_> {
             .with(b'D', "User does not have CONNECT privilege.")
             .into());
         }
-        Ok((credentials, role.oid, place))
+        Ok((Identity { credentials, role: role.oid, settings: role.settings }, place))
     }
 
     async fn scram(&self, client: &mut Client, role: Option<&Role>) -> Result<ScramKeys, Failure> {

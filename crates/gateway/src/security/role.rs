@@ -1,7 +1,9 @@
 //! What node 1 says about the role that a client wants to be.
 //!
-//! Owns: the question, and reading its answer.
+//! Owns: the question, and reading its answer; what the role's sessions begin with.
 //! Never: remembers one: ALTER ROLE counts from the next login on.
+
+use std::collections::BTreeMap;
 
 use tutti_sql::catalog::{NodeId, quote_literal};
 use zeroize::Zeroizing;
@@ -30,7 +32,12 @@ pub(super) struct Role {
     pub(super) verifier: Option<Zeroizing<String>>,
     /// Roles that it is a member of, itself included; empty unless asked for.
     pub(super) groups: Vec<String>,
+    /// What its sessions begin with.
+    pub(super) settings: RoleSettings,
 }
+
+/// What `ALTER ROLE … SET` and `ALTER DATABASE … SET` give a session to begin with, by name.
+pub(crate) type RoleSettings = BTreeMap<String, String>;
 
 /// Asks node 1. `None`: there is no such role.
 pub(super) async fn ask(
@@ -58,8 +65,13 @@ pub(super) async fn ask(
          FROM pg_catalog.pg_authid AS r WHERE r.rolname = {literal}::pg_catalog.name;
          SELECT pg_catalog.unnest(groups) FROM (
              SELECT ({groups_sql}) AS groups
-             FROM pg_catalog.pg_authid AS r WHERE r.rolname = {literal}::pg_catalog.name) AS found",
+             FROM pg_catalog.pg_authid AS r WHERE r.rolname = {literal}::pg_catalog.name) AS found;
+         {settings_sql}",
         literal = quote_literal(name),
+        settings_sql = settings_sql(&format!(
+            "(SELECT r.oid FROM pg_catalog.pg_authid AS r WHERE r.rolname = {}::pg_catalog.name)",
+            quote_literal(name)
+        )),
     );
     let turn = gate.lookups.acquire().await.expect("never closed");
     let mut connection = shared.connections.lend(&shared.config, NodeId::HOME).await?;
@@ -67,10 +79,34 @@ pub(super) async fn ask(
     shared.connections.give_back(connection);
     drop(turn);
     let answer = answer.map_err(unreadable)?;
-    Ok(answer.first().filter(|rows| !rows.rows.is_empty()).map(|rows| read(rows, answer.get(1))))
+    let role = answer.first().filter(|rows| !rows.rows.is_empty());
+    Ok(role.map(|rows| read(rows, answer.get(1), answer.get(2))))
 }
 
-fn read(rows: &Rows, groups: Option<&Rows>) -> Role {
+/// What sessions of the role of this number would begin with now.
+pub(crate) async fn settings_of(shared: &Shared, role: u32) -> Result<RoleSettings, Failure> {
+    let mut connection = shared.connections.lend(&shared.config, NodeId::HOME).await?;
+    let answer = connection.rows(&settings_sql(&role.to_string())).await;
+    shared.connections.give_back(connection);
+    Ok(read_settings(&answer.map_err(unreadable)?))
+}
+
+/// Lines `name=value`; what comes later counts, as PostgreSQL's `process_settings` has it.
+fn settings_sql(role: &str) -> String {
+    format!(
+        "SELECT line FROM pg_catalog.pg_db_role_setting AS s, pg_catalog.unnest(s.setconfig) AS line
+         WHERE s.setrole IN (0, {role}) AND s.setdatabase IN (0, (
+             SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database()))
+         ORDER BY s.setrole <> 0, s.setdatabase <> 0"
+    )
+}
+
+fn read_settings(rows: &Rows) -> RoleSettings {
+    let lines = (0..rows.rows.len()).filter_map(|row| rows.text(row, 0)?.split_once('='));
+    lines.map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned())).collect()
+}
+
+fn read(rows: &Rows, groups: Option<&Rows>, settings: Option<&Rows>) -> Role {
     let is = |column| rows.text(0, column) == Some("t");
     let limit = rows.text(0, 3).and_then(|limit| limit.parse().ok());
     let groups = groups.map_or_else(Vec::new, |groups| {
@@ -85,6 +121,7 @@ fn read(rows: &Rows, groups: Option<&Rows>) -> Role {
         may_connect: is(4),
         verifier: rows.text(0, 5).map(|verifier| Zeroizing::new(verifier.to_owned())),
         groups,
+        settings: settings.map(read_settings).unwrap_or_default(),
     }
 }
 

@@ -252,6 +252,9 @@ impl Session {
             // Its first statement on a node brings the node into the transaction.
             return self.transaction.used.contains(&node) && self.links.contains_key(&node);
         }
+        if !self.begins_as_others_do() {
+            return false;
+        }
         let borrower = Borrower {
             user: &self.user,
             role: self.role,

@@ -67,6 +67,7 @@ impl Session {
             let admitted = shared.pool.admit(&self.user).await;
             self.permit = Some(admitted.map_err(|full| Failure::from(full.to_fields()))?);
         }
+        self.hold_what_it_began_with().await?;
         let state = self.settings.state().clone();
         let borrower = Borrower {
             user: &self.user,

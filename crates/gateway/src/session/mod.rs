@@ -5,6 +5,7 @@
 //! Never: decides where a statement runs, or in which steps a commit goes.
 //! Start reading at [`Session::run`]; `simple` and `extended` are the two protocols.
 
+mod begun_with;
 mod commit;
 mod extended;
 mod fast_path;
@@ -35,6 +36,7 @@ use tutti_wire::backend::{
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::startup::PROTOCOL_3_0;
 
+use begun_with::BegunWith;
 pub(crate) use isolation::takes_snapshot;
 pub(crate) use lending::{changes_search_paths, changes_what_sessions_begin_with};
 pub use link::{Link, StatementId};
@@ -65,6 +67,8 @@ pub struct Session {
     user: String,
     /// The role's number on node 1.
     role: u32,
+    /// What the role and the database gave it at its login.
+    begun_with: BegunWith,
     /// What connections to nodes are opened with for this session.
     credentials: Credentials,
     number: u64,
@@ -161,11 +165,13 @@ impl Session {
             let names: Vec<_> = unknown_options.iter().map(|(name, _)| name.as_str()).collect();
             put_negotiate_protocol_version(client.out(), PROTOCOL_3_0 & 0xffff, &names);
         }
-        let (credentials, role) = match authenticate(&shared, &mut client, &user, &database).await {
-            Ok(known) => known,
+        let renewal = shared.pool.renewal();
+        let identity = match authenticate(&shared, &mut client, &user, &database).await {
+            Ok(identity) => identity,
             Err(Failure::Client(error)) => return Err(error),
             Err(Failure::Statement(error)) => return refuse(client, as_fatal(*error)).await,
         };
+        shared.pool.note_login(identity.role, &identity.settings);
         if database != shared.config.database {
             let message = format!("database \"{database}\" does not exist");
             let hint = format!("This cluster serves the database \"{}\".", shared.config.database);
@@ -179,8 +185,9 @@ impl Session {
             shared,
             client,
             user,
-            role,
-            credentials,
+            role: identity.role,
+            credentials: identity.credentials,
+            begun_with: BegunWith::new(identity.settings, renewal),
             number,
             process_id,
             workers,

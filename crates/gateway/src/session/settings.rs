@@ -41,8 +41,11 @@ const SCOPE_SETTINGS: [&str; 8] = [
 /// What the session has set outside transactions, or in ones that committed.
 #[derive(Debug, Default)]
 pub struct Settings {
-    /// Name and value from the startup packet: where RESET goes back to.
+    /// Name and value: where RESET goes back to if not to what the servers say. First what the session
+    /// began with and new sessions would not, then what the startup packet said.
     startup: Vec<(String, String)>,
+    /// How many of the former there are.
+    held: usize,
     /// Name and SQL, in the order they were last set.
     kept: Vec<(String, String)>,
     state: Arc<SessionState>,
@@ -74,6 +77,18 @@ impl Settings {
         let mut settings = Self { startup, has_placeholders, ..Self::default() };
         settings.renew_state();
         settings
+    }
+
+    /// Holds on to what the session began with, by name and value: connections that are opened from now
+    /// on begin with something else. Earlier such values are forgotten; the startup packet's win.
+    pub fn hold(&mut self, begun_with: Vec<(String, String)>) {
+        let of_packet = self.startup.split_off(self.held);
+        self.startup = begun_with;
+        self.startup.retain(|(name, _)| of_packet.iter().all(|(known, _)| known != name));
+        self.held = self.startup.len();
+        self.startup.extend(of_packet);
+        self.has_placeholders |= self.startup.iter().any(|(name, _)| is_placeholder(name));
+        self.renew_state();
     }
 
     /// Remembers a setting; an older one of the same name is forgotten. RESET only forgets.
@@ -203,7 +218,7 @@ pub(super) fn encoding_is_known(text: &str) -> bool {
 }
 
 /// Whether it is a name that PostgreSQL takes without knowing it.
-fn is_placeholder(name: &str) -> bool {
+pub(super) fn is_placeholder(name: &str) -> bool {
     name.contains('.')
 }
 
@@ -553,6 +568,17 @@ mod tests {
             let refused = read(&[("options", options)]).expect_err("it is none");
             assert!(refused.starts_with("invalid command-line argument"), "{options}: {refused}");
         }
+    }
+
+    #[test]
+    fn what_is_held_comes_before_the_startup_packet_and_is_replaced() {
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let mut settings = Settings::of_startup(vec![pair("jit", "off")]);
+        settings.hold(vec![pair("a.b", "1"), pair("jit", "on")]);
+        let expected = [pair("a.b", "1"), pair("jit", "off")];
+        assert_eq!(settings.startup, expected);
+        settings.hold(Vec::new());
+        assert_eq!(settings.startup, expected[1..]);
     }
 
     #[test]

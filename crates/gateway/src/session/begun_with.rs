@@ -1,0 +1,105 @@
+//! What the role and the database gave a session at its login (`ALTER ROLE … SET`, `ALTER DATABASE … SET`),
+//! which it keeps while others change that.
+//!
+//! Owns: what that was, and finding out what of it newly opened connections would not have.
+//! Never: sets anything: [`super::settings::Settings::hold`] makes it part of what connections are
+//! brought to.
+//!
+//! As long as nobody changes what sessions begin with, a session costs nothing here: servers give each
+//! connection what they gave the session. Behind a change ([`crate::pool::Pool::renew`]) the differences
+//! are set explicitly on whatever connection the session is lent, and RESET goes back to them.
+
+use tutti_sql::catalog::{NodeId, quote_literal};
+
+use super::Session;
+use super::settings::is_placeholder;
+use crate::failure::Failure;
+use crate::security::{RoleSettings, settings_of};
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct BegunWith {
+    settings: RoleSettings,
+    /// Of the pool: behind how many changes its differences from new sessions are known.
+    renewal: u64,
+}
+
+impl BegunWith {
+    /// `renewal`: the pool's, from before the settings were read.
+    pub(super) fn new(settings: RoleSettings, renewal: u64) -> Self {
+        Self { settings, renewal }
+    }
+}
+
+impl Session {
+    /// Whether connections that are opened now are known to begin as this session did, but for what it
+    /// holds.
+    pub(super) fn begins_as_others_do(&self) -> bool {
+        self.begun_with.renewal == self.shared.pool.renewal()
+    }
+
+    /// Finds out what the session has to hold, if others have changed what sessions begin with.
+    pub(super) async fn hold_what_it_began_with(&mut self) -> Result<(), Failure> {
+        if self.begins_as_others_do() {
+            return Ok(());
+        }
+        let renewal = self.shared.pool.renewal();
+        let now = settings_of(&self.shared, self.role).await?;
+        let then = &self.begun_with.settings;
+        let has_changed = |name: &&String| now.get(*name) != then.get(*name);
+        let changed: Vec<_> = now.keys().chain(then.keys()).filter(has_changed).cloned().collect();
+        let held = match changed.is_empty() {
+            true => Vec::new(),
+            false => self.values_then(changed).await?,
+        };
+        self.settings.hold(held);
+        self.begun_with.renewal = renewal;
+        Ok(())
+    }
+
+    /// Values of these settings at the session's login, of those that a session may set.
+    ///
+    /// What neither role nor database said then is what the server says: a connection of the gateway's own
+    /// knows, but for what is set for it.
+    async fn values_then(&self, names: Vec<String>) -> Result<Vec<(String, String)>, Failure> {
+        let list: Vec<_> = names.iter().map(|name| quote_literal(name)).collect();
+        let sql = format!(
+            "SELECT pg_catalog.lower(s.name), s.context,
+                 CASE WHEN s.source IN ('default', 'configuration file', 'command line', 'environment variable')
+                     THEN s.reset_val
+                     ELSE coalesce((SELECT f.setting FROM pg_catalog.pg_file_settings AS f
+                         WHERE pg_catalog.lower(f.name) = pg_catalog.lower(s.name) AND f.applied
+                         ORDER BY f.seqno DESC LIMIT 1), s.boot_val) END,
+                 (SELECT r.rolsuper FROM pg_catalog.pg_authid AS r WHERE r.oid = {role})
+             FROM pg_catalog.pg_settings AS s
+             WHERE pg_catalog.lower(s.name) = ANY (ARRAY[{list}]::pg_catalog.text[])",
+            role = self.role,
+            list = list.join(", "),
+        );
+        let shared = &self.shared;
+        let mut connection = shared.connections.lend(&shared.config, NodeId::HOME).await?;
+        let answer = connection.rows(&sql).await;
+        shared.connections.give_back(connection);
+        let rows = answer?;
+        let value_then = |name: String| {
+            let then = self.begun_with.settings.get(&name);
+            let row = (0..rows.rows.len()).find(|row| rows.text(*row, 0) == Some(&*name));
+            let value = match row {
+                Some(row) => {
+                    let is_superuser = rows.text(row, 3) == Some("t");
+                    match rows.text(row, 1) {
+                        Some("user") => (),
+                        Some("superuser") if is_superuser => (),
+                        // Nobody can set it in a session.
+                        _ => return None,
+                    }
+                    then.cloned().or_else(|| rows.text(row, 2).map(str::to_owned))?
+                }
+                None if is_placeholder(&name) => then.cloned().unwrap_or_default(),
+                None => return None,
+            };
+            Some((name, value))
+        };
+        Ok(names.into_iter().filter_map(value_then).collect())
+    }
+}
