@@ -9,6 +9,7 @@
 use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::net::TcpStream;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
@@ -16,12 +17,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use tutti_gateway::Switches;
+use tutti_gateway::{Config, DefaultDistribution, Switches};
 use tutti_tests::agreement::disagreements;
 use tutti_tests::answer::{Answer, Outcome};
 use tutti_tests::client::{Client, Endpoint};
-use tutti_tests::gateway::TestCluster;
-use tutti_tests::servers;
+use tutti_tests::gateway::{TestCluster, config};
+use tutti_tests::{programs, servers};
 
 /// Without the check of kept plans, which would keep statements from the fast path.
 fn start(nodes: u16) -> Result<TestCluster> {
@@ -55,6 +56,65 @@ fn said(answer: &Answer) -> String {
 
 fn joined(thread: thread::JoinHandle<Result<String>>) -> Result<String> {
     thread.join().map_err(|_| anyhow::anyhow!("a client panicked"))?
+}
+
+/// The default: a table that says nothing is on node 1. One table is spread.
+fn start_with_home_tables(nodes: u16) -> Result<TestCluster> {
+    let servers = servers::start(nodes)?;
+    let switches = Switches::default();
+    let default_distribution = DefaultDistribution::Home;
+    let config = Config { default_distribution, switches, ..config(&servers, String::new()) };
+    let cluster = TestCluster::start_configured(servers, config)?;
+    run(
+        &mut Client::connect(&cluster.endpoint())?,
+        &[
+            "CREATE TABLE spread (id int PRIMARY KEY, v int) DISTRIBUTE BY HASH (id)",
+            "INSERT INTO spread SELECT g, 0 FROM generate_series(1, 90) g",
+            // Nobody can run it on one node: it would find a part.
+            "CREATE FUNCTION counts() RETURNS int LANGUAGE plpgsql AS
+                 'BEGIN RETURN (SELECT count(*) FROM spread); END'",
+            "CREATE FUNCTION counting() RETURNS trigger LANGUAGE plpgsql AS
+                 'BEGIN NEW.v := counts(); RETURN NEW; END'",
+        ],
+    )?;
+    Ok(cluster)
+}
+
+/// A process that does nothing until this is dropped.
+struct Stopped(String);
+
+impl Stopped {
+    /// The one on this node that is in a transaction of a client's.
+    fn in_transaction(node: &Endpoint) -> Result<Self> {
+        let pid = Client::connect(node)?
+            .value("SELECT pid FROM pg_stat_activity WHERE state = 'idle in transaction'")?;
+        programs::run(Command::new("kill").args(["-STOP", &pid]))?;
+        Ok(Self(pid))
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        // The process is ended with its server if this fails.
+        let _ = programs::run(Command::new("kill").args(["-CONT", &self.0]));
+    }
+}
+
+/// Waits until a statement that says this waits on its node for a lock.
+fn wait_until_waiting(node: &Endpoint, said: &str) -> Result<()> {
+    let mut client = Client::connect(node)?;
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(10) {
+        let waiting = client.value(&format!(
+            "SELECT count(*) FROM pg_stat_activity WHERE strpos(query, '{said}') > 0
+                AND wait_event_type = 'Lock'"
+        ))?;
+        if waiting != "0" {
+            return Ok(());
+        }
+        sleep(Duration::from_millis(10));
+    }
+    bail!("no statement that says {said} waits for a lock")
 }
 
 /// Long enough for a statement to wait on its node for a lock.
@@ -433,6 +493,53 @@ fn changes_of_different_tables_neither_wait_nor_deadlock() -> Result<()> {
     )?;
     ensure!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     client.query("COMMIT")?;
+    Ok(())
+}
+
+/// The first to commit hears late that it has: what the second has made of the table is newer.
+#[test]
+fn whoever_commits_last_is_published_last() -> Result<()> {
+    let cluster = start_with_home_tables(2)?;
+    let (endpoint, nodes) = (cluster.endpoint(), cluster.nodes());
+    let mut client = Client::connect(&endpoint)?;
+    let seconds = [
+        "CREATE TRIGGER tr BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION counting()",
+        "ALTER TABLE t ADD COLUMN c int DEFAULT counts()",
+        "SELECT tutti_distribute('t', 'id')",
+    ];
+    for second in seconds {
+        run(&mut client, &["DROP TABLE IF EXISTS t", "CREATE TABLE t (id int, v int)"])?;
+        let mut first = Client::connect(&endpoint)?;
+        run(
+            &mut first,
+            &["BEGIN", "SELECT count(*) FROM spread", "ALTER TABLE t ADD COLUMN a int"],
+        )?;
+        let waiting = meanwhile(&endpoint, second);
+        let waits_with = if second.starts_with("SELECT") { "LOCK TABLE" } else { second };
+        wait_until_waiting(&nodes[0], waits_with)?;
+        let stopped = Stopped::in_transaction(&nodes[1])?;
+        let commit = thread::spawn(move || first.query("COMMIT"));
+        let mut node = Client::connect(&nodes[0])?;
+        let is_there = "SELECT count(*) FROM pg_attribute
+            WHERE attrelid = 't'::regclass AND attname = 'a'";
+        while node.value(is_there)? == "0" {
+            sleep(Duration::from_millis(10));
+        }
+        // Long enough to commit; a distributed table wants the node that is stopped, or not.
+        sleep(A_WHILE);
+        drop(stopped);
+        commit.join().map_err(|_| anyhow::anyhow!("a client panicked"))??;
+        let done = joined(waiting)?;
+        ensure!(!done.starts_with("40"), "{second}: {done}");
+        if second.contains("distribute") {
+            client.query("INSERT INTO t SELECT g, g FROM generate_series(1, 90) g")?;
+            let here = node.value("SELECT count(*) FROM t")?;
+            ensure!(here != "90" && client.value("SELECT count(*) FROM t")? == "90", "{here}");
+        } else {
+            let answer = said(&client.simple("INSERT INTO t VALUES (1, 1)", b"")?);
+            ensure!(answer == "0A000", "behind {second}: {answer}");
+        }
+    }
     Ok(())
 }
 

@@ -13,6 +13,11 @@
 //! cannot say what it did (recovery), and when a table is spread for the first time: as long as node 1
 //! has all tables, nobody looks at the catalog and nothing is read.
 //!
+//! **Order.** What a transaction has read of a relation is what there is only as long as nobody has changed
+//! the relation since; and who commits first need not publish first. So everything that is noted gets a
+//! number, a transaction knows the last one from before its reading, and where something newer may
+//! concern what it has read, that is left aside and everything is read.
+//!
 //! A change that is committed stays committed, so nothing that goes wrong here is anybody's error:
 //! reading is tried again until it succeeds. Until then statements wait, and are refused (57P03) if
 //! that takes long, for a plan that does not know a table counts it as node 1's.
@@ -79,8 +84,7 @@ pub struct Publisher {
     changed_at: Mutex<Option<Instant>>,
     /// Names have changed: what was known of texts that mention them does not hold.
     renamed: AtomicBool,
-    /// What has been merged since the reading that is at work began.
-    merged: Mutex<Vec<OwnChanges>>,
+    noted: Mutex<Noted>,
     /// The last of the changes that `current` knows.
     published: AtomicU64,
     /// There is something to read.
@@ -89,9 +93,54 @@ pub struct Publisher {
     progress: Notify,
 }
 
+/// What was noted, in the order of noting, which is behind each one's commit.
+#[derive(Debug, Default)]
+struct Noted {
+    /// What has been merged since the reading that is at work began.
+    merged: Vec<OwnChanges>,
+    /// How many there were.
+    count: u64,
+    /// The last that concerned each relation.
+    of_relations: BTreeMap<u32, u64>,
+    /// The last that may have concerned any.
+    of_any: u64,
+}
+
+impl Noted {
+    /// More relations are not remembered one by one.
+    const RELATIONS_MAX: usize = 10_000;
+
+    fn note_any(&mut self) {
+        self.count += 1;
+        self.of_any = self.count;
+        self.of_relations.clear();
+    }
+
+    fn note(&mut self, changes: &OwnChanges) {
+        if Self::RELATIONS_MAX < self.of_relations.len() + changes.relations.len() {
+            return self.note_any();
+        }
+        self.count += 1;
+        self.of_relations.extend(changes.touched().map(|relation| (relation, self.count)));
+    }
+
+    /// Whether what a transaction has read may lack what others have committed.
+    fn is_newer_than(&self, changes: &OwnChanges) -> bool {
+        let is_newer =
+            |relation| self.of_relations.get(&relation).is_some_and(|it| changes.as_of < *it);
+        changes.as_of < self.of_any || changes.touched().any(is_newer)
+    }
+}
+
+/// How far a reading may count on knowing what was noted.
+#[derive(Clone, Copy, Debug)]
+pub struct AsOf(u64);
+
 /// What one transaction has changed, as it has read it itself.
 #[derive(Clone, Debug)]
 pub struct OwnChanges {
+    /// The last that had been noted when it was about to be read.
+    as_of: u64,
     /// `None`: gone.
     relations: BTreeMap<u32, Option<Arc<Relation>>>,
     view_rules: HashMap<u32, String>,
@@ -118,7 +167,7 @@ pub struct OwnOids {
 
 impl OwnChanges {
     /// Of a transaction that has changed relations alone, as it has read them itself.
-    pub fn of_relations(base: &Catalog, read: RelationChanges) -> Self {
+    pub fn of_relations(base: &Catalog, read: RelationChanges, as_of: AsOf) -> Self {
         let RelationChanges { relations, view_rules, maps, code, compares_otherwise, .. } = read;
         let old = base.relations.values().flat_map(HashMap::values);
         let is_more = compares_otherwise
@@ -129,6 +178,7 @@ impl OwnChanges {
                 moves || base.code.has_code_for_rows(old.oid)
             });
         Self {
+            as_of: as_of.0,
             relations,
             view_rules: view_rules.into_iter().collect(),
             maps,
@@ -156,7 +206,7 @@ impl OwnChanges {
     }
 
     /// Of a transaction that has changed more, by what it sees.
-    pub fn of_more(own: &OwnCatalog, renames: bool) -> Self {
+    pub fn of_more(own: &OwnCatalog, renames: bool, as_of: AsOf) -> Self {
         let catalog = &own.catalog;
         let mut relations: BTreeMap<_, _> = own.touched.iter().map(|oid| (*oid, None)).collect();
         for relation in catalog.relations.values().flat_map(HashMap::values) {
@@ -167,6 +217,7 @@ impl OwnChanges {
         let is_touched = |oid: &u32| relations.contains_key(oid);
         let view_rules = catalog.view_rules.iter().filter(|(oid, _)| is_touched(oid));
         Self {
+            as_of: as_of.0,
             view_rules: view_rules.map(|(oid, rule)| (*oid, rule.clone())).collect(),
             maps: catalog.maps.clone(),
             version: catalog.version,
@@ -243,7 +294,7 @@ impl Publisher {
             unread: AtomicU64::new(0),
             changed_at: Mutex::default(),
             renamed: AtomicBool::new(false),
-            merged: Mutex::default(),
+            noted: Mutex::default(),
             published: AtomicU64::new(0),
             news: Notify::new(),
             progress: Notify::new(),
@@ -306,29 +357,45 @@ impl Publisher {
     /// A change was committed, or may have been: whatever is planned from now on waits until it, and all
     /// that were noted before it, are read and published.
     pub fn need_changed(&self) -> Change {
+        self.noted().note_any();
         let change = self.changed.fetch_add(1, Ordering::SeqCst) + 1;
         self.unread.fetch_max(change, Ordering::SeqCst);
         self.need(change)
     }
 
-    /// The same, of a transaction that knows what it has changed. In the order of commits where two
-    /// have changed the same: who comes second has waited for a lock, and for the hold, of the first.
+    /// The same, of a transaction that knows what it has changed. Where others may have changed the same
+    /// since it has read that, all is read: who comes second has waited for a lock of the first, but the
+    /// first may be slow to come here, and some locks two can have at once.
     pub fn need_own(&self, changes: &OwnChanges) -> Change {
         self.renamed.fetch_or(changes.renames, Ordering::SeqCst);
         if changes.is_more || self.catalog().is_solo() {
             return self.need_changed();
         }
         // In this order with `publish`, which applies them again to what it has read.
-        let mut merged = self.merged.lock().unwrap_or_else(PoisonError::into_inner);
-        merged.push(changes.clone());
+        let mut noted = self.noted();
+        if noted.is_newer_than(changes) {
+            drop(noted);
+            return self.need_changed();
+        }
+        noted.note(changes);
+        noted.merged.push(changes.clone());
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
         current.catalog = Arc::new(changes.apply(&current.catalog));
         current.learn(changes);
-        drop((current, merged));
+        drop((current, noted));
         match &changes.oids {
             Some(_) => Change(0),
             None => self.need(self.changed.fetch_add(1, Ordering::SeqCst) + 1),
         }
+    }
+
+    /// To be asked before a transaction reads what it has changed.
+    pub fn as_of(&self) -> AsOf {
+        AsOf(self.noted().count)
+    }
+
+    fn noted(&self) -> std::sync::MutexGuard<'_, Noted> {
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn need(&self, change: u64) -> Change {
@@ -388,20 +455,19 @@ impl Publisher {
     /// Makes this the newest catalog, or leaves the one that there is. Only [`run`] does, one reading
     /// after another.
     fn publish(&self, catalog: Option<Catalog>, oids: Arc<OidMaps>, knows: Change) {
-        let mut merged = self.merged.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut noted = self.noted();
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(mut catalog) = catalog {
             catalog.version = catalog.version.max(current.catalog.version + 1);
             // What came while it was read may be missing in it.
-            for changes in merged.iter() {
+            for changes in &noted.merged {
                 catalog = changes.apply(&catalog);
             }
             current.catalog = Arc::new(catalog);
         }
         current.oids = oids;
-        merged.iter().for_each(|changes| current.learn(changes));
-        merged.clear();
-        drop((current, merged));
+        noted.merged.drain(..).for_each(|changes| current.learn(&changes));
+        drop((current, noted));
         self.published.fetch_max(knows.0, Ordering::SeqCst);
         self.progress.notify_waiters();
     }
@@ -412,8 +478,7 @@ impl Publisher {
 
     /// A reading begins: what is merged from here on may be missing in it.
     fn begin_reading(&self) -> Change {
-        let mut merged = self.merged.lock().unwrap_or_else(PoisonError::into_inner);
-        merged.clear();
+        self.noted().merged.clear();
         Change(self.changed.load(Ordering::SeqCst))
     }
 

@@ -15,7 +15,7 @@ use tutti_sql::planner;
 use super::Done;
 use super::call::Call;
 use crate::catalog::changes::{self, RelationChanges};
-use crate::catalog::publisher::{OwnChanges, OwnOids};
+use crate::catalog::publisher::{AsOf, OwnChanges, OwnOids};
 use crate::catalog::share::Wanted;
 use crate::catalog::{self, NodeOids, PlacementKind, Registration};
 use crate::error::GatewayError;
@@ -336,6 +336,7 @@ impl Session {
             // Nobody has read what was made meanwhile.
             self.know_all_changes().await;
         }
+        let as_of = self.shared.publisher.as_of();
         let published = self.shared.catalog();
         let renames = self.transaction.renames;
         let is_more = self.transaction.changes_more || renames;
@@ -344,12 +345,12 @@ impl Session {
         link.settle().await?.map_or(Ok(()), Err)?;
         if is_more {
             let own = catalog::reload_own(link.connection(), &published, renames).await?;
-            self.transaction.own_changes = Some(OwnChanges::of_more(&own, renames));
+            self.transaction.own_changes = Some(OwnChanges::of_more(&own, renames, as_of));
             self.catalog = Arc::new(own.catalog);
             self.learn_own_oids().await?;
         } else {
             let read = changes::read(link.connection(), &published).await?;
-            self.learn_changes(read, &published).await?;
+            self.learn_changes(read, &published, as_of).await?;
         }
         self.transaction.catalog_changed = true;
         self.transaction.own_is_stale = false;
@@ -363,13 +364,14 @@ impl Session {
         &mut self,
         mut read: RelationChanges,
         published: &Catalog,
+        as_of: AsOf,
     ) -> Result<(), Failure> {
         if read.has_temporary {
             // Nobody else may have the connection, and their names hide others.
             self.note_temporary();
         }
         let home = std::mem::take(&mut read.oids);
-        let mut own = OwnChanges::of_relations(published, read);
+        let mut own = OwnChanges::of_relations(published, read, as_of);
         self.catalog = Arc::new(own.apply(published));
         if self.transaction.brings_more {
             self.learn_own_oids().await?;
