@@ -351,10 +351,13 @@ fn what_only_node_1_has_is_not_looked_for_elsewhere() -> Result<()> {
     client.query(
         "CREATE DOMAIN a.listed AS regclass[]; CREATE TABLE a.objects (id int, o a.listed)",
     )?;
+    client.query("CREATE TYPE a.pair AS (x int); CREATE DOMAIN a.pairs AS a.pair[]")?;
+    client.query("CREATE TABLE paired (id int, p a.pairs) DISTRIBUTE BY HASH (id)")?;
     for sql in [
         "CREATE TABLE numbers (id int, o regclass) DISTRIBUTE BY HASH (id)",
         "ALTER TABLE d ADD COLUMN o regprocedure",
         "SELECT tutti_replicate('a.objects')",
+        "ALTER TYPE a.pair ADD ATTRIBUTE o regclass",
     ] {
         let told = refusal(&mut client, sql)?;
         ensure!(told.starts_with("0A000") && told.contains("cannot be on several nodes"), "{told}");

@@ -262,3 +262,252 @@ fn what_new_functions_set_stays_with_their_session() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn kinds_of_transactions_follow_their_session() -> Result<()> {
+    let cluster = start(1)?;
+    let (mut one, mut other) = two_sessions(&cluster)?;
+    // As drivers say it: each statement leaves what the other said.
+    one.query("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE")?;
+    one.query("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY")?;
+    for _ in 0..2 {
+        ensure!(other.value("SHOW transaction_isolation")? == "read committed");
+        ensure!(one.value("SHOW transaction_isolation")? == "serializable");
+        ensure!(refusal(&mut one, "CREATE TABLE t (id int)")?.sqlstate() == "25006");
+    }
+    one.query("SET default_transaction_read_only = off; RESET default_transaction_isolation")?;
+    ensure!(other.value("SHOW transaction_read_only")? == "off");
+    one.query("CREATE TABLE t (id int)")?;
+    ensure!(one.value("SHOW transaction_isolation")? == "read committed");
+    Ok(())
+}
+
+#[test]
+fn what_only_superusers_may_set_stays_with_its_session() -> Result<()> {
+    let cluster = start(2)?;
+    let mut owner = Client::connect(&cluster.endpoint())?;
+    owner.query("CREATE ROLE r LOGIN; CREATE ROLE s LOGIN")?;
+    owner.query(
+        "CREATE FUNCTION sets(name text, value text) RETURNS text LANGUAGE sql SECURITY DEFINER
+         AS 'SELECT set_config($1, $2, false)'",
+    )?;
+    let mut others = [(); 2].map(|()| Client::connect_as(&cluster.endpoint(), "s"));
+    let mut give_to_others = || -> Result<()> {
+        // Both hold a connection to node 1 at once.
+        for other in others.iter_mut().flatten() {
+            other.query("BEGIN; SELECT 1")?;
+        }
+        others.iter_mut().flatten().try_for_each(|other| other.query("COMMIT").map(|_| ()))
+    };
+    for is_spread in [false, true] {
+        if is_spread {
+            spread_something(&mut owner)?;
+        }
+        let mut one = Client::connect_as(&cluster.endpoint(), "r")?;
+        for text in [
+            "SELECT set_config('log_statement', 'none', false)",
+            "WITH w AS (SELECT set_config('log_statement', 'none', false)) SELECT count(*) FROM w",
+            "SELECT set_config(n, 'none', false) FROM (VALUES ('log_statement')) AS v (n)",
+        ] {
+            ensure!(refusal(&mut one, text)?.sqlstate() == "42501", "{text}");
+            give_to_others()?;
+            ensure!(one.value("SELECT 7")? == "7", "{text}");
+        }
+        one.query("SELECT sets('log_min_duration_statement', '77s')")?;
+        ensure!(one.value("SHOW tutti.pinned")? == "node n1: settings of superusers");
+        for _ in 0..2 {
+            let mut other = Client::connect_as(&cluster.endpoint(), "s")?;
+            ensure!(other.value("SHOW log_min_duration_statement")? == "-1");
+            ensure!(one.value("SHOW log_min_duration_statement")? == "77s");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn arguments_beyond_no_parameters_are_not_looked_at() -> Result<()> {
+    let cluster = start(1)?;
+    let (mut one, mut other) = two_sessions(&cluster)?;
+    for is_spread in [false, true] {
+        if is_spread {
+            spread_something(&mut one)?;
+        }
+        one.query("PREPARE p AS SELECT set_config('app.told', 'yes', false); EXECUTE p(3)")?;
+        other.query("SELECT 1")?;
+        ensure!(one.value("SHOW app.told")? == "yes");
+        one.query("PREPARE q AS SELECT $1::int")?;
+        ensure!(refusal(&mut one, "EXECUTE q(1, 2)")?.sqlstate() == "42601");
+        one.query("DEALLOCATE ALL; RESET app.told")?;
+    }
+    Ok(())
+}
+
+#[test]
+fn random_numbers_follow_the_sessions_own_seed_only() -> Result<()> {
+    let cluster = start(1)?;
+    let (mut one, mut other) = two_sessions(&cluster)?;
+    one.query("SELECT setseed(0.3)")?;
+    let follows = one.value("SELECT random()")?;
+    for spreads in [false, true] {
+        if spreads {
+            spread_something(&mut one)?;
+        }
+        for seed in ["SELECT setseed(0.3)", "DO $$ BEGIN PERFORM setseed(0.3); END $$"] {
+            one.query(seed)?;
+            let seen = other.value("SELECT random()")?;
+            ensure!(seen != follows, "{seed}: another session gets {seen}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn temporary_code_comes_and_goes_beside_spread_tables() -> Result<()> {
+    let cluster = start(2)?;
+    let mut one = Client::connect(&cluster.endpoint())?;
+    spread_something(&mut one)?;
+    for text in [
+        "CREATE FUNCTION pg_temp.f(int) RETURNS int LANGUAGE sql AS 'SELECT 5'",
+        "ALTER FUNCTION pg_temp.f(int) IMMUTABLE",
+        "COMMENT ON FUNCTION pg_temp.f(int) IS 'five'",
+        "CREATE OPERATOR pg_temp.=== (leftarg = int, rightarg = int, function = int4eq)",
+        "CREATE AGGREGATE pg_temp.total(int) (sfunc = int4pl, stype = int)",
+        "CREATE TYPE pg_temp.pair AS (a int, b int)",
+        "ALTER TYPE pair ADD ATTRIBUTE c int",
+        "CREATE TYPE pg_temp.mood AS ENUM ('sad')",
+        "ALTER TYPE pg_temp.mood ADD VALUE 'glad'",
+        "CREATE DOMAIN pg_temp.small AS int CHECK (value < 10)",
+        "ALTER DOMAIN small DROP NOT NULL",
+        "CREATE FUNCTION pg_temp.of(pg_temp.pair) RETURNS int LANGUAGE sql AS 'SELECT $1.a'",
+        "CREATE CAST (pg_temp.pair AS int) WITH FUNCTION pg_temp.of(pg_temp.pair)",
+        "DROP CAST (pg_temp.pair AS int)",
+        "DROP FUNCTION pg_temp.of",
+        "ALTER FUNCTION pg_temp.f(int) RENAME TO g",
+        "DROP FUNCTION pg_temp.g(int)",
+        "DROP OPERATOR pg_temp.=== (int, int)",
+        "DROP AGGREGATE pg_temp.total(int)",
+        "DROP TYPE pair",
+        "DROP TYPE pg_temp.mood",
+        "DROP DOMAIN small",
+    ] {
+        one.query(text).with_context(|| text.to_owned())?;
+    }
+    Ok(())
+}
+
+#[test]
+fn row_security_off_is_about_the_clients_tables() -> Result<()> {
+    let cluster = start(2)?;
+    let mut owner = Client::connect(&cluster.endpoint())?;
+    spread_something(&mut owner)?;
+    owner
+        .query("CREATE ROLE r LOGIN; GRANT ALL ON SCHEMA public TO r; GRANT ALL ON spread TO r")?;
+    owner.query("CREATE TABLE guarded (id int); GRANT ALL ON guarded TO r")?;
+    owner.query("ALTER TABLE guarded ENABLE ROW LEVEL SECURITY")?;
+    let mut one = Client::connect_as(&cluster.endpoint(), "r")?;
+    one.query("SET row_security = off")?;
+    for text in [
+        "CREATE FUNCTION f() RETURNS int LANGUAGE plpgsql AS 'BEGIN RETURN 5; END'",
+        "SELECT f()",
+        "DO $$ BEGIN PERFORM set_config('row_security', 'off', false); END $$",
+        "BEGIN; CREATE TABLE t (id int PRIMARY KEY) DISTRIBUTE BY HASH (id); SELECT f(); COMMIT",
+        "ALTER TABLE t ADD COLUMN n int DEFAULT 3",
+        "CREATE TABLE u (id int); REINDEX TABLE t",
+        "INSERT INTO u SELECT f()",
+        "DROP TABLE t, u",
+    ] {
+        one.query(text).with_context(|| text.to_owned())?;
+    }
+    ensure!(refusal(&mut one, "SELECT * FROM guarded")?.sqlstate() == "42501");
+    Ok(())
+}
+
+#[test]
+fn a_table_made_of_a_query_leaves_what_the_query_does() -> Result<()> {
+    let cluster = start(2)?;
+    let mut one = Client::connect(&cluster.endpoint())?;
+    for is_spread in [false, true] {
+        if is_spread {
+            spread_something(&mut one)?;
+        }
+        one.query("CREATE TABLE c AS SELECT pg_try_advisory_lock(7) AS got")?;
+        let pinned = one.value("SHOW tutti.pinned")?;
+        ensure!(pinned == "node n1: advisory locks", "{pinned}");
+        one.query("SELECT pg_advisory_unlock(7); DROP TABLE c")?;
+    }
+    Ok(())
+}
+
+/// What libpq's functions for large objects send: `lo_creat(-1)`, by its number.
+fn lo_creat(client: &mut Client) -> Result<()> {
+    let mut message = vec![b'F', 0, 0, 0, 22];
+    message.extend_from_slice(&957_u32.to_be_bytes());
+    message.extend_from_slice(&[0, 1, 0, 1, 0, 1, 0, 0, 0, 4]);
+    message.extend_from_slice(&(-1_i32).to_be_bytes());
+    message.extend_from_slice(&[0, 1]);
+    message[4] = u8::try_from(message.len() - 1)?;
+    client.send_bytes(&message)?;
+    let mut answered = false;
+    loop {
+        let frame = client.receive()?;
+        match frame.tag() {
+            b'V' => answered = true,
+            b'Z' => break,
+            tag => ensure!(tag != b'E', "{:?}", String::from_utf8_lossy(frame.body())),
+        }
+    }
+    ensure!(answered, "a large object has no number");
+    Ok(())
+}
+
+#[test]
+fn large_objects_are_made_beside_empty_spread_tables() -> Result<()> {
+    let cluster = start(2)?;
+    let mut one = Client::connect(&cluster.endpoint())?;
+    lo_creat(&mut one)?;
+    spread_something(&mut one)?;
+    lo_creat(&mut one)?;
+    one.query("BEGIN")?;
+    lo_creat(&mut one)?;
+    one.query("ROLLBACK")?;
+    ensure!(one.value("SELECT count(*) FROM pg_largeobject_metadata")? == "2");
+    Ok(())
+}
+
+#[test]
+fn constraints_of_home_tables_are_set_on_node_1() -> Result<()> {
+    let cluster = start(2)?;
+    let mut one = Client::connect(&cluster.endpoint())?;
+    spread_something(&mut one)?;
+    one.query("CREATE TABLE a (id int PRIMARY KEY); CREATE TABLE b (id int, a int)")?;
+    one.query("ALTER TABLE b ADD CONSTRAINT \"B a\" FOREIGN KEY (a) REFERENCES a DEFERRABLE INITIALLY DEFERRED")?;
+    one.query("CREATE TABLE c (id int PRIMARY KEY, up int) DISTRIBUTE BY REPLICATED")?;
+    one.query("ALTER TABLE c ADD CONSTRAINT up FOREIGN KEY (up) REFERENCES c DEFERRABLE INITIALLY DEFERRED")?;
+    for begin in
+        ["BEGIN", "BEGIN ISOLATION LEVEL REPEATABLE READ", "BEGIN ISOLATION LEVEL SERIALIZABLE"]
+    {
+        for text in [
+            "SET CONSTRAINTS \"B a\" IMMEDIATE; SELECT count(*) FROM spread",
+            "SELECT count(*) FROM spread; SET CONSTRAINTS public.\"B a\", up DEFERRED",
+            "SET CONSTRAINTS up, \"B a\" IMMEDIATE; INSERT INTO spread SELECT generate_series(1, 9)",
+            "SET CONSTRAINTS \"B a\" IMMEDIATE; SAVEPOINT s; SELECT count(*) FROM spread; ROLLBACK TO s",
+            "SET CONSTRAINTS \"B a\" IMMEDIATE; DROP INDEX IF EXISTS nosuch",
+        ] {
+            one.query(&format!("{begin}; {text}; ROLLBACK"))
+                .with_context(|| format!("{begin}; {text}"))?;
+        }
+        let told =
+            refusal(&mut one, &format!("{begin}; SET CONSTRAINTS nosuch IMMEDIATE; ROLLBACK"))?;
+        ensure!(told.sqlstate() == "42704");
+        one.query("ROLLBACK")?;
+        for (set, insert) in [
+            ("\"B a\" IMMEDIATE", "INSERT INTO b VALUES (1, 77)"),
+            ("\"B a\", up IMMEDIATE", "INSERT INTO c VALUES (1, 77)"),
+        ] {
+            one.query(&format!("{begin}; SELECT count(*) FROM spread; SET CONSTRAINTS {set}"))?;
+            ensure!(refusal(&mut one, insert)?.sqlstate() == "23503", "{set}; {insert}");
+            one.query("ROLLBACK")?;
+        }
+    }
+    Ok(())
+}

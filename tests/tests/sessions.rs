@@ -99,6 +99,25 @@ fn whoever_waits_too_long_is_told_and_may_come_again() -> Result<()> {
     Ok(())
 }
 
+/// Names have to be looked up again before the next statement, and cannot be.
+#[test]
+fn whatever_fails_before_a_statement_is_answered_in_its_own_way() -> Result<()> {
+    let pool = PoolConfig { size: 1, queue_timeout_s: 1, ..PoolConfig::default() };
+    let cluster = start(2, pool)?;
+    let (mut one, mut other) = two_sessions(&cluster)?;
+    one.query("CREATE TABLE t (id int PRIMARY KEY) DISTRIBUTE BY HASH (id)")?;
+    one.query("BEGIN; SET LOCAL search_path = pg_catalog; COMMIT")?;
+    other.query("BEGIN; SELECT count(*) FROM t")?;
+    for _ in 0..2 {
+        ensure!(refusal(&mut one, "SELECT 1")?.sqlstate() == "53300");
+        let refused = prepare(&mut one, "p", "SELECT 1")?;
+        ensure!(refused.is_err_and(|error| error.sqlstate() == "53300"));
+    }
+    other.query("COMMIT")?;
+    ensure!(one.value("SELECT count(*) FROM t")? == "0");
+    Ok(())
+}
+
 #[test]
 fn roles_can_be_limited_one_by_one() -> Result<()> {
     let pool =

@@ -359,6 +359,28 @@ fn whatever_reaches_unseen_code_answers_as_postgresql_or_not_at_all() -> Result<
     Ok(())
 }
 
+/// PostgreSQL keeps a rule's condition apart from what it does.
+#[test]
+fn conditions_of_rules_are_code_too() -> Result<()> {
+    let cluster = start()?;
+    let alone = servers::start(1)?;
+    let mut sides = both_sides(servers::endpoint(&alone, 0), &cluster)?;
+    let [_, tutti] = &mut sides;
+    let condition = "query_to_xml('SELECT count(*) FROM public.h', true, true, '')::text ~ '90'";
+    ensure!(tutti.make(&format!(
+        "CREATE RULE leaves_out AS ON INSERT TO public.l WHERE {condition} DO INSTEAD NOTHING"
+    ))?);
+    // As it is told of the change alone, and as it is read with all the rest.
+    for change in ["", "CREATE FUNCTION public.more() RETURNS int LANGUAGE sql AS 'SELECT 1'"] {
+        ensure!(tutti.make(change)?);
+        for way in [Way::Simple, Way::Block, Way::Extended] {
+            let got = tutti.run("INSERT INTO public.l VALUES (7, 7)", way)?;
+            ensure!(got == "0A000", "{way:?}: {got}");
+        }
+    }
+    Ok(())
+}
+
 /// Ways to read a distributed table on one node.
 const READINGS: [(&str, &str); 9] = [
     ("rows", "SELECT count(*) FROM public.{t}"),

@@ -148,7 +148,7 @@ impl ProcessFunction {
 /// What a statement may leave behind in the server session it runs in, beyond its transaction.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Leaves {
-    /// What `currval` and `lastval` answer.
+    /// What `currval` and `lastval` answer, or `random` goes on with.
     pub sequences: bool,
     /// Values of any settings, which code that nobody has seen may have set.
     pub values: bool,
@@ -692,7 +692,12 @@ pub enum Setting {
         snapshot: bool,
     },
     /// SET CONSTRAINTS: for this transaction, on every node.
-    SetConstraints,
+    SetConstraints {
+        /// As SQL; empty for ALL.
+        names: Vec<String>,
+        /// DEFERRED or IMMEDIATE.
+        deferred: bool,
+    },
     /// `RESET name`.
     Reset {
         /// Lower-case name.

@@ -13,7 +13,7 @@
 
 -- Nobody else changes these relations now; those that are gone are among them.
 CREATE OR REPLACE FUNCTION tutti.changed_relations() RETURNS oid[]
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET row_security = on AS $tutti$
 BEGIN
     RETURN coalesce(array_agg(DISTINCT l.relation), '{}') FROM pg_locks l
     WHERE l.pid = pg_backend_pid() AND l.locktype = 'relation' AND l.relation >= 16384
@@ -30,7 +30,7 @@ END $tutti$;
 
 CREATE OR REPLACE FUNCTION tutti.changed_oids(changed oid[]) RETURNS
     TABLE (kind text, number oid, in_schema name, called name)
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET row_security = on
 SET plan_cache_mode = force_generic_plan SET jit = off
 SET join_collapse_limit = 1 SET from_collapse_limit = 1
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $tutti$
@@ -51,7 +51,7 @@ END $tutti$;
 CREATE OR REPLACE FUNCTION tutti.changes(all_built_in oid[], grave_built_in oid[]) RETURNS
     TABLE (what text, c0 text, c1 text, c2 text, c3 text, c4 text, c5 text, c6 text, c7 text, c8 text,
         c9 text, c10 text, c11 text, c12 text)
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET row_security = on
 SET plan_cache_mode = force_generic_plan SET jit = off
 SET join_collapse_limit = 1 SET from_collapse_limit = 1
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
@@ -135,7 +135,7 @@ BEGIN
         UNION ALL SELECT 'pg_rewrite'::regclass, r.oid, r.ev_class,
             CASE WHEN r.ev_type = '1' THEN 'view' ELSE 'rule' END, r.rulename,
             CASE r.ev_type WHEN '2' THEN 2 WHEN '3' THEN 1 WHEN '4' THEN 4 ELSE 0 END, false,
-            r.ev_action::text, grave_built_in, r.ev_qual::text
+            concat(r.ev_qual::text, r.ev_action::text), grave_built_in, NULL
         FROM unnest(changed) AS o JOIN pg_rewrite r ON r.ev_class = o JOIN pg_class c ON c.oid = r.ev_class
         WHERE r.ev_enabled <> 'D' AND c.relkind <> 'm'
         UNION ALL SELECT 'pg_constraint'::regclass, k.oid, k.conrelid, 'check', k.conname, 15, false,
@@ -240,7 +240,7 @@ COMMENT ON FUNCTION tutti.changes IS 'What the transaction that calls it has cha
 CREATE OR REPLACE FUNCTION tutti.ties_of_changes() RETURNS
     TABLE (what text, c0 text, c1 text, c2 text, c3 text, c4 text, c5 text, c6 text, c7 text, c8 text,
         c9 text, c10 text, c11 text, c12 text)
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET row_security = on
 SET plan_cache_mode = force_generic_plan SET jit = off
 SET join_collapse_limit = 1 SET from_collapse_limit = 1
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
@@ -330,7 +330,18 @@ BEGIN
     -- objects. Roles are on all.
     RETURN QUERY SELECT 'number', n.nspname::text, c.relname::text, a.attname::text, format_type(a.atttypid, NULL),
         NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
-    FROM unnest(changed) AS o JOIN tutti.placement p ON p.relation = o AND p.kind <> 'home'
+    FROM (SELECT o FROM unnest(changed) AS o
+        -- Tables with columns of a type that has changed.
+        UNION SELECT t.typrelid FROM unnest(changed) AS o JOIN pg_class r ON r.oid = o
+        CROSS JOIN LATERAL (WITH RECURSIVE made_of (type) AS (
+            SELECT r.reltype WHERE r.reltype <> 0
+            UNION SELECT CASE d.classid WHEN 'pg_type'::regclass THEN d.objid
+                ELSE (SELECT u.reltype FROM pg_class u WHERE u.oid = d.objid) END
+            FROM made_of m JOIN pg_depend d ON d.refclassid = 'pg_type'::regclass AND d.refobjid = m.type
+                AND d.classid IN ('pg_type'::regclass, 'pg_class'::regclass)
+        ) SELECT m.type FROM made_of m) AS m
+        JOIN pg_type t ON t.oid = m.type WHERE t.typrelid <> 0) AS s (oid)
+    JOIN tutti.placement p ON p.relation = s.oid AND p.kind <> 'home'
     JOIN pg_class c ON c.oid = p.relation JOIN pg_namespace n ON n.oid = c.relnamespace
     JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
     WHERE (SELECT home_by_default FROM tutti.cluster) AND EXISTS (

@@ -241,7 +241,8 @@ pub(super) fn queries(built_in: &BuiltInCode) -> String {
             WHERE adbin::text LIKE '%FUNCEXPR%'
         UNION ALL SELECT 'pg_type'::regclass::oid, oid, typdefaultbin::text FROM pg_type
             WHERE typtype = 'd' AND typdefaultbin IS NOT NULL
-        UNION ALL SELECT 'pg_rewrite'::regclass::oid, oid, ev_action::text FROM pg_rewrite
+        UNION ALL SELECT 'pg_rewrite'::regclass::oid, oid, concat(ev_qual::text, ev_action::text)
+            FROM pg_rewrite
             WHERE ev_class >= 16384
         ) AS s (classid, objid, tree), LATERAL ({called}) AS c (f) WHERE c.f = ANY ({grave}))"
     );

@@ -47,7 +47,7 @@ const BEGIN_INSIDE: [&str; 2] = [
     "SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true),
     pg_catalog.set_config(s.name, CASE s.name WHEN 'jit' THEN 'off' ELSE 'on' END, true)
 FROM pg_catalog.unnest('{enable_seqscan,enable_indexscan,enable_bitmapscan,enable_hashjoin,
-    enable_mergejoin,enable_nestloop,enable_sort,enable_hashagg,enable_indexonlyscan,jit}'
+    enable_mergejoin,enable_nestloop,enable_sort,enable_hashagg,enable_indexonlyscan,row_security,jit}'
     ::pg_catalog.text[]) AS s (name);",
 ];
 

@@ -391,7 +391,7 @@ async fn placement_of_parent(
         None => quote(parent),
     };
     let sql = format!(
-        "SELECT p.kind, a.attname, a.atttypid, p.map FROM tutti.placement p
+        "SELECT p.kind, a.attname, a.atttypid, p.map FROM tutti.placements p
 LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = p.relation AND a.attnum = p.key_attnum
 WHERE p.relation = {}::pg_catalog.regclass",
         quote_literal(&name)

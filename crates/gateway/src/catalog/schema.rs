@@ -14,7 +14,7 @@ use tutti_sql::hash::{BUCKET_COUNT, KeyType};
 
 /// Version of the tables, rights and functions below. Grows with every change of them, so that a
 /// gateway completes what an earlier one has made.
-pub const SHAPE: u32 = 15;
+pub const SHAPE: u32 = 16;
 
 /// Creates the schema where it is missing, and brings an older one to this shape. Runs as one
 /// transaction, and again without effect.
@@ -93,6 +93,10 @@ CREATE TABLE IF NOT EXISTS tutti.placement (
 );
 COMMENT ON TABLE tutti.placement IS 'Where the rows of each table are. Tables are named by their oid on this server, keys by their attribute number, so that renaming needs no change here. Tables that are missing count as kind home: node 1 has all that matters.';
 COMMENT ON COLUMN tutti.placement.key_type IS 'Type of the key when it was registered: changing it would leave rows where nobody looks.';
+
+-- For queries of a client's session, where row_security = off would be an error at the table's policy.
+CREATE OR REPLACE VIEW tutti.placements AS SELECT * FROM tutti.placement;
+COMMENT ON VIEW tutti.placements IS 'Where the rows of each table are, whatever the session has set.';
 
 CREATE TABLE IF NOT EXISTS tutti.declaration (
     routine oid PRIMARY KEY,
@@ -296,7 +300,7 @@ BEGIN
     END LOOP;
 END $tutti$;
 GRANT SELECT ON tutti.cluster, tutti.node, tutti.map, tutti.bucket, tutti.placement,
-    tutti.declaration, tutti.change TO PUBLIC;
+    tutti.declaration, tutti.change, tutti.placements TO PUBLIC;
 GRANT EXECUTE ON FUNCTION tutti.record_decision, tutti.register, tutti.note_change,
     tutti.forget_dropped, tutti.insert_ticket, tutti.lock_table, tutti.definitions,
     tutti.make_definitions, tutti.objections, tutti.row_text, tutti.row_output, tutti.rows_input, tutti.value_output,
@@ -305,7 +309,7 @@ GRANT EXECUTE ON FUNCTION tutti.record_decision, tutti.register, tutti.note_chan
     tutti.other_tables, tutti.count, tutti.mark, tutti.compare, tutti.touched, tutti.declare,
     tutti.temporary_code, tutti.changed_relations, tutti.changed_oids, tutti.changes,
     tutti.ties_of_changes, tutti.forget_changed, tutti.need_more TO PUBLIC;
-UPDATE tutti.secret SET shape = 15;
+UPDATE tutti.secret SET shape = 16;
 "
 );
 

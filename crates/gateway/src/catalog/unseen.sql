@@ -5,7 +5,7 @@
 DROP FUNCTION IF EXISTS tutti.held(boolean);
 CREATE FUNCTION tutti.held(all_tables boolean)
     RETURNS TABLE (relation oid, kind text, modes text[], scans bigint, changes bigint)
-LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $tutti$
+LANGUAGE sql SET search_path = pg_catalog, pg_temp SET row_security = on AS $tutti$
     SELECT * FROM (SELECT p.relation, p.kind, l.modes,
         -- Scans by ctid and samples are no scans to the counters, but they read pages.
         pg_stat_get_xact_numscans(p.relation) + pg_stat_get_xact_blocks_fetched(p.relation)
@@ -25,7 +25,7 @@ $tutti$;
 COMMENT ON FUNCTION tutti.held IS 'Tables of which other nodes have a part, that this transaction has locked (or all of which anything is known): how, and what it has counted in them.';
 
 CREATE OR REPLACE FUNCTION tutti.schema_counts() RETURNS jsonb
-LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $tutti$
+LANGUAGE sql SET search_path = pg_catalog, pg_temp SET row_security = on AS $tutti$
     SELECT jsonb_object_agg(c, jsonb_build_array(pg_stat_get_xact_tuples_inserted(c),
         pg_stat_get_xact_tuples_updated(c), pg_stat_get_xact_tuples_deleted(c)))
     FROM unnest('{pg_class,pg_type,pg_proc,pg_namespace,pg_constraint,pg_trigger,pg_policy,pg_operator,pg_cast,pg_rewrite,pg_attrdef,pg_attribute,pg_enum,pg_authid,pg_auth_members,pg_db_role_setting,pg_event_trigger,pg_extension,pg_index,pg_inherits,pg_sequence,pg_aggregate,pg_opclass,pg_range,pg_default_acl,pg_database,pg_language,pg_parameter_acl}'::regclass[]) AS c
@@ -34,7 +34,7 @@ COMMENT ON FUNCTION tutti.schema_counts IS 'How many rows of the system catalogs
 
 CREATE OR REPLACE FUNCTION tutti.shared_definitions()
     RETURNS TABLE (relation oid, digest text, is_own boolean)
-LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $tutti$
+LANGUAGE sql SET search_path = pg_catalog, pg_temp SET row_security = on AS $tutti$
     WITH RECURSIVE read_by AS (
         SELECT r.ev_class AS view, d.refobjid AS relation
         FROM pg_rewrite r JOIN pg_class v ON v.oid = r.ev_class AND v.relkind = 'v'
@@ -85,7 +85,7 @@ $tutti$;
 COMMENT ON FUNCTION tutti.shared_definitions IS 'Relations of which other nodes have the definition: where their rows in the system catalogs are, and whether this transaction has made some of these.';
 
 CREATE OR REPLACE FUNCTION tutti.definitions_before() RETURNS jsonb
-LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $tutti$
+LANGUAGE sql SET search_path = pg_catalog, pg_temp SET row_security = on AS $tutti$
     SELECT CASE WHEN EXISTS (
             -- Under such a lock parts can be dropped, which leaves no row and takes no other lock.
             SELECT FROM tutti.held(false) AS h WHERE h.modes && '{ShareUpdateExclusiveLock,ShareRowExclusiveLock,ExclusiveLock,AccessExclusiveLock}'
@@ -111,7 +111,7 @@ $tutti$;
 COMMENT ON FUNCTION tutti.settings_now IS 'What is set in this session, and the settings of these names. Sets no search path of its own, which it would then show.';
 
 CREATE OR REPLACE FUNCTION tutti.names_in_code() RETURNS text[]
-LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $tutti$
+LANGUAGE sql SET search_path = pg_catalog, pg_temp SET row_security = on AS $tutti$
     SELECT coalesce(array_agg(DISTINCT lower(m[1])), '{}')
     FROM pg_proc p, regexp_matches(p.prosrc,
         '(?:''|\mset\s+(?:local\s+|session\s+)?)([[:alpha:]_][[:alnum:]_$]*(?:\.[[:alpha:]_][[:alnum:]_$]*)+)', 'gi') AS m
@@ -120,7 +120,7 @@ $tutti$;
 COMMENT ON FUNCTION tutti.names_in_code IS 'Settings with a dot that functions'' texts name, where nobody has read these yet.';
 
 CREATE OR REPLACE FUNCTION tutti.other_tables() RETURNS jsonb
-LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $tutti$
+LANGUAGE sql SET search_path = pg_catalog, pg_temp SET row_security = on AS $tutti$
     SELECT coalesce(jsonb_object_agg(k.relation::text, true), '{}') FROM pg_locks k
     JOIN pg_class c ON c.oid = k.relation AND c.relkind IN ('r', 'p', 'm', 'f')
     WHERE k.pid = pg_backend_pid() AND k.locktype = 'relation' AND k.relation >= 16384
@@ -162,7 +162,7 @@ END $tutti$;
 COMMENT ON FUNCTION tutti.mark IS 'Remembers, for tutti.touched, what this transaction has touched so far.';
 
 CREATE OR REPLACE FUNCTION tutti.deferred() RETURNS text
-LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $tutti$
+LANGUAGE sql SET search_path = pg_catalog, pg_temp SET row_security = on AS $tutti$
     SELECT string_agg(DISTINCT format('%I.%I', n.nspname, c.conname), ', ')
     FROM pg_trigger t JOIN pg_constraint c ON c.oid = t.tgconstraint
     JOIN pg_namespace n ON n.oid = c.connamespace
@@ -178,7 +178,7 @@ COMMENT ON FUNCTION tutti.deferred IS 'Constraint triggers that may run at the e
 
 CREATE OR REPLACE FUNCTION tutti.compare(before jsonb, all_tables boolean, at_one_moment boolean,
     settings jsonb) RETURNS TABLE (what text, name text, value text)
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $tutti$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET row_security = on AS $tutti$
 #variable_conflict use_column
 DECLARE
     counted jsonb;
@@ -294,7 +294,7 @@ END $tutti$;
 COMMENT ON FUNCTION tutti.declare IS 'Says where a function, given by its number, may run; NULL takes it back. The role must be its owner.';
 
 CREATE OR REPLACE FUNCTION tutti.temporary_code() RETURNS SETOF name
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET row_security = on AS $tutti$
 DECLARE
     own oid := pg_my_temp_schema();
 BEGIN

@@ -65,7 +65,7 @@ impl Session {
         if !self.transaction.is_open() {
             let found = |name: &String| format!("pg_catalog.to_regclass({})", quote_literal(name));
             let sql = format!(
-                "SELECT p.relation::pg_catalog.regclass FROM tutti.placement p \
+                "SELECT p.relation::pg_catalog.regclass FROM tutti.placements p \
                  JOIN pg_catalog.pg_index i ON i.indrelid OPERATOR(pg_catalog.=) p.relation \
                  WHERE p.kind OPERATOR(pg_catalog.<>) 'home' AND i.indexrelid \
                  OPERATOR(pg_catalog.=) ANY (ARRAY[{}]::pg_catalog.regclass[])",
@@ -132,8 +132,8 @@ impl Session {
         const CHANNELS: &str = "SELECT pg_catalog.string_agg('LISTEN ' || \
             pg_catalog.quote_ident(channel), '; ' ORDER BY channel) \
             FROM pg_catalog.pg_listening_channels() AS channels (channel)";
-        self.hears_node_1_alone = self.catalog.is_solo();
-        if self.hears_node_1_alone {
+        self.hears_node_1_alone = true;
+        if self.catalog.is_solo() {
             return Ok(());
         }
         let rows = self.link(NodeId::HOME).await?.query(CHANNELS).await?;
@@ -146,6 +146,7 @@ impl Session {
                 self.link(node).await?.query(&sql).await?;
             }
         }
+        self.hears_node_1_alone = false;
         Ok(())
     }
 }

@@ -171,7 +171,7 @@ impl Session {
     /// Refuses code whose reading nothing would tell of: a scan by place of a table that has no page
     /// on node 1, where rows may be on others.
     async fn refuse_empty_parts(&mut self, unseen: &Unseen) -> Result<(), Failure> {
-        let sql = "SELECT p.relation::pg_catalog.regclass FROM tutti.placement p \
+        let sql = "SELECT p.relation::pg_catalog.regclass FROM tutti.placements p \
              JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) p.relation \
              AND c.relkind OPERATOR(pg_catalog.=) ANY ('{r,m}') \
              WHERE p.kind OPERATOR(pg_catalog.=) ANY ('{hash,round_robin}') \
@@ -274,7 +274,7 @@ impl Session {
                 Some(_) => transaction.unseen.as_deref(),
                 None => transaction.unseen_ran.as_deref(),
             },
-            Plan::Setting(Setting::SetConstraints) if transaction.defers_unseen => {
+            Plan::Setting(Setting::SetConstraints { .. }) if transaction.defers_unseen => {
                 transaction.unseen_ran.as_deref()
             }
             _ => None,
@@ -430,8 +430,7 @@ impl Accounting {
                     "It brings rows of distributed tables together, and {code} has then read \
                      {table}: at READ COMMITTED that is a later snapshot."
                 ),
-                "Begin the transaction with ISOLATION LEVEL REPEATABLE READ, or run the statement \
-                 outside of a transaction.",
+                "Run it in a transaction with ISOLATION LEVEL REPEATABLE READ.",
             );
         }
         if table.is_empty() {

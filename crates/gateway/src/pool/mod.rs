@@ -46,8 +46,10 @@ pub const TICK: Duration = Duration::from_secs(5);
 const RESET: &str = "SET SESSION AUTHORIZATION DEFAULT; RESET ALL";
 /// Comes before it where unseen code may have left anything.
 const RESET_ANYTHING: &str = "SET SESSION AUTHORIZATION DEFAULT; CLOSE ALL; UNLISTEN *; \
-     SELECT pg_catalog.pg_advisory_unlock_all(); DISCARD SEQUENCES; DISCARD TEMP";
-const RESET_SEQUENCES: &str = "DISCARD SEQUENCES";
+     SELECT pg_catalog.pg_advisory_unlock_all(); DISCARD TEMP";
+/// Nobody's `random()` follows another session's `setseed()`. No operators: the search path is anybody's.
+const RESET_SEQUENCES: &str = "DISCARD SEQUENCES; SELECT pg_catalog.setseed(pg_catalog.float8div(\
+     pg_catalog.float8(pg_catalog.uuid_hash(pg_catalog.gen_random_uuid())), 2147483649))";
 
 /// Who a connection is for.
 #[derive(Debug)]
@@ -178,20 +180,18 @@ impl Pool {
             }
         }
         let left = if is_own { Leaves::default() } else { std::mem::take(&mut link.leaves) };
-        let clean = match left {
-            Leaves { anything: true, .. } => RESET_ANYTHING,
-            Leaves { settings, .. } if !settings.is_empty() => RESET_ANYTHING,
-            Leaves { sequences: true, .. } => RESET_SEQUENCES,
-            _ => "",
-        };
-        if clean != RESET_ANYTHING && link.state.is_like(borrower.state) {
-            if !clean.is_empty() {
-                link.put_silent(clean);
+        let Leaves { anything, settings, sequences, .. } = left;
+        let anything = anything || !settings.is_empty();
+        let clean_sequences = if anything || sequences { RESET_SEQUENCES } else { "" };
+        if !anything && link.state.is_like(borrower.state) {
+            if !clean_sequences.is_empty() {
+                link.put_silent(clean_sequences);
             }
         } else {
+            let clean = if anything { RESET_ANYTHING } else { "" };
             let steps = match link.is_new() {
-                true => ["", "", borrower.state.sql()],
-                false => [clean, RESET, borrower.state.sql()],
+                true => ["", "", "", borrower.state.sql()],
+                false => [clean, clean_sequences, RESET, borrower.state.sql()],
             };
             let steps: Vec<_> = steps.into_iter().filter(|sql| !sql.is_empty()).collect();
             // Awaited: a statement must not run where a setting was refused.

@@ -119,14 +119,17 @@ impl Shelf {
         Slot(self.open.clone())
     }
 
-    /// Closes what has not been used for so many ticks, and what its server has closed.
+    /// Closes what has not been used for so many ticks, and what its server has closed. One on which code
+    /// that nobody has read may have left something is its session's as long as that lives.
     pub(super) fn close_idle(&self, idle_ticks: u64) {
         let now = self.tick.fetch_add(1, Ordering::Relaxed) + 1;
         let mut closed = Vec::new();
         let mut idle = self.idle();
         for links in idle.values_mut() {
             closed.extend(links.extract_if(.., |Kept { link, .. }| {
-                idle_ticks <= now - link.idle_since_tick || !link.connection().is_quiet()
+                let may_be_missed = link.leaves.anything && link.has_living_owner();
+                idle_ticks <= now - link.idle_since_tick && !may_be_missed
+                    || !link.connection().is_quiet()
             }));
         }
         idle.retain(|_, links| !links.is_empty());

@@ -451,14 +451,9 @@ impl Session {
             listens,
             ..
         } = ended;
-        if committed
-            && listens
-            && let Err(failure) = self.listen_everywhere().await
-        {
+        if committed && listens {
             // It is committed, and must not look as if it were not.
-            tracing::info!(?failure, "a client listens, and cannot on every node");
-            let message = "connection to a node lost, and with it the session's channels";
-            self.ended_by.get_or_insert(ErrorFields::fatal("57P01", message));
+            self.listen_everywhere_or_end().await;
         }
         if changed_paths && how != Ended::Aborted {
             self.shared.path_changes.fetch_add(1, Ordering::SeqCst);

@@ -375,7 +375,7 @@ pub(crate) fn takes_snapshot(plan: &Plan) -> bool {
                     | Setting::SetLocal { .. }
                     | Setting::Reset { .. }
                     | Setting::ResetAll
-                    | Setting::SetConstraints
+                    | Setting::SetConstraints { .. }
                     | Setting::SetTransaction { .. }
             )
     )

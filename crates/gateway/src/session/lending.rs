@@ -26,18 +26,27 @@ use crate::failure::Failure;
 use crate::nodes::OPEN_PATIENCE;
 use crate::pool::Borrower;
 
-/// Asks a server, outside of transactions, what it keeps for its session: one row, words or NULL.
-const BINDINGS: &str = "SELECT nullif(pg_catalog.concat_ws(', ', \
-    CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_locks WHERE locktype = 'advisory' \
-        AND pid = pg_catalog.pg_backend_pid()) THEN 'advisory locks' END, \
-    CASE WHEN pg_catalog.pg_my_temp_schema() <> 0 AND ( \
-        EXISTS (SELECT FROM pg_catalog.pg_type WHERE typnamespace = pg_catalog.pg_my_temp_schema()) \
-        OR EXISTS (SELECT FROM pg_catalog.pg_proc WHERE pronamespace = pg_catalog.pg_my_temp_schema()) \
-        OR EXISTS (SELECT FROM pg_catalog.pg_class WHERE relnamespace = pg_catalog.pg_my_temp_schema())) \
+/// Asks a server, outside of transactions, what it keeps for its session: one row, words or none.
+/// Operators are named in full, for the search path is the client's.
+const BINDINGS: &str = "SELECT pg_catalog.concat_ws(', ', \
+    CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_locks WHERE locktype OPERATOR(pg_catalog.=) 'advisory' \
+        AND pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()) THEN 'advisory locks' END, \
+    CASE WHEN pg_catalog.pg_my_temp_schema() OPERATOR(pg_catalog.<>) 0::pg_catalog.oid AND ( \
+        EXISTS (SELECT FROM pg_catalog.pg_type \
+            WHERE typnamespace OPERATOR(pg_catalog.=) pg_catalog.pg_my_temp_schema()) \
+        OR EXISTS (SELECT FROM pg_catalog.pg_proc \
+            WHERE pronamespace OPERATOR(pg_catalog.=) pg_catalog.pg_my_temp_schema()) \
+        OR EXISTS (SELECT FROM pg_catalog.pg_class \
+            WHERE relnamespace OPERATOR(pg_catalog.=) pg_catalog.pg_my_temp_schema())) \
         THEN 'temporary objects' END, \
     CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_listening_channels()) THEN 'channels' END, \
     CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_cursors WHERE is_holdable) \
-        THEN 'cursors' END), '')";
+        THEN 'cursors' END, \
+    CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_settings \
+            WHERE context OPERATOR(pg_catalog.=) 'superuser' AND source OPERATOR(pg_catalog.=) 'session') \
+        AND NOT (SELECT rolsuper FROM pg_catalog.pg_roles \
+            WHERE rolname OPERATOR(pg_catalog.=) session_user) \
+        THEN 'settings of superusers' END)";
 
 impl Session {
     /// This session's link to `node`, borrowed if it is not there.
@@ -209,10 +218,10 @@ impl Session {
             let Some(link) = self.links.get_mut(&node) else { continue };
             match link.query(BINDINGS).await {
                 Ok(rows) => match rows.first().and_then(|rows| rows.text(0, 0)) {
-                    Some(words) => {
+                    Some(words) if !words.is_empty() => {
                         self.bindings.insert(node, words.to_owned());
                     }
-                    None => {
+                    _ => {
                         self.bindings.remove(&node);
                     }
                 },
@@ -256,19 +265,30 @@ impl Session {
         }
         let sql = match left.values {
             true => format!(
-                "SELECT * FROM pg_catalog.jsonb_each_text(tutti.settings_now({names})) AS s (name, value)"
+                "pg_catalog.jsonb_each_text(tutti.settings_now({names})) AS s (name, value)"
             ),
             false => format!(
-                "SELECT n, pg_catalog.current_setting(n, true) FROM pg_catalog.unnest({names}) AS n"
+                "(SELECT n, pg_catalog.current_setting(n, true) FROM pg_catalog.unnest({names}) AS n) \
+                 AS s (name, value)"
             ),
         };
+        // What was refused, or undone, is not the session's; and what a superuser's function has set, the
+        // session could not set elsewhere: it is bound to the connection.
+        let sql = format!(
+            "SELECT s.name, s.value, p.source OPERATOR(pg_catalog.=) 'session' AND \
+                 (p.context OPERATOR(pg_catalog.<>) 'superuser' OR (SELECT r.rolsuper \
+                     FROM pg_catalog.pg_roles AS r WHERE r.rolname OPERATOR(pg_catalog.=) session_user)) \
+             FROM {sql} LEFT JOIN pg_catalog.pg_settings AS p ON p.name OPERATOR(pg_catalog.=) s.name"
+        );
         let Ok(rows) = home.query(&sql).await else { return };
         let login = self.user.clone();
         let mut found: Vec<(String, String)> = Vec::new();
         let rows = rows.first();
         for row in 0..rows.map_or(0, |rows| rows.rows.len()) {
             let text = |column| rows.and_then(|rows| rows.text(row, column)).map(str::to_owned);
-            if let (Some(name), Some(value)) = (text(0), text(1)) {
+            if let (Some(name), Some(value)) = (text(0), text(1))
+                && (text(2).as_deref() != Some("f") || self.settings.has_set(&name))
+            {
                 found.push((name, value));
             }
         }

@@ -34,6 +34,7 @@ use tutti_wire::backend::{
     put_authentication_ok, put_backend_key_data, put_negotiate_protocol_version,
 };
 use tutti_wire::error_fields::ErrorFields;
+use tutti_wire::frame::Frame;
 use tutti_wire::startup::PROTOCOL_3_0;
 
 use begun_with::BegunWith;
@@ -258,13 +259,23 @@ impl Session {
                 break;
             }
             self.activity.begin_message();
-            if self.scope_is_stale || self.hears_node_1_alone {
-                self.settle_scope().await?;
+            if self.hears_node_1_alone {
+                self.listen_further().await;
             }
-            if self.take_fast_path().await? {
+            let settled = match self.scope_is_stale {
+                true => self.settle_scope().await,
+                false => Ok(()),
+            };
+            if settled.is_ok() && self.take_fast_path().await? {
                 continue;
             }
             let Some(frame) = self.client.next_frame().await? else { break };
+            if let Err(failure) = settled
+                && frame.tag() != b'X'
+            {
+                self.answer_unsettled(&frame, failure).await?;
+                continue;
+            }
             match frame.tag() {
                 b'Q' => self.simple_query(&frame).await?,
                 b'P' | b'B' | b'D' | b'E' | b'C' | b'H' | b'S' => {
@@ -325,6 +336,11 @@ impl Session {
                     if is_outside && self.hears_node_1_alone {
                         self.listen_further().await;
                     }
+                    if let Some(why) = self.ended_by.take() {
+                        self.client.put_error(&why);
+                        self.client.flush().await?;
+                        return Ok(false);
+                    }
                     if (is_outside && self.shared.is_draining()) || self.activity.is_terminated() {
                         return self.send_away(TERMINATED, TERMINATED_MESSAGE).await;
                     }
@@ -337,9 +353,19 @@ impl Session {
     async fn listen_further(&mut self) {
         self.refresh_catalog();
         if !self.catalog.is_solo()
-            && let Err(failure) = self.listen_everywhere().await
+            && self.transaction.mode == Mode::None
+            && self.pipeline.is_at_rest()
         {
+            self.listen_everywhere_or_end().await;
+        }
+    }
+
+    /// Who cannot be told what it listens to is not left to wait for it.
+    pub(super) async fn listen_everywhere_or_end(&mut self) {
+        if let Err(failure) = self.listen_everywhere().await {
             tracing::info!(?failure, "a client listens, and cannot on every node");
+            let message = "connection to a node lost, and with it the session's channels";
+            self.ended_by.get_or_insert(ErrorFields::fatal("57P01", message));
         }
     }
 
@@ -422,14 +448,16 @@ impl Session {
     /// Asks node 1 which schemas names are looked up in, which temporary relations exist, and what
     /// transactions are unless they say otherwise.
     pub(crate) async fn refresh_scope(&mut self) -> Result<(), Failure> {
+        // Operators are named in full: another role's would run with the rights of whoever logs in.
         let sql = "SELECT s FROM pg_catalog.unnest(pg_catalog.current_schemas(true)) WITH ORDINALITY AS u(s, n) \
-                   WHERE s !~ '^pg_temp_' ORDER BY n; \
-                   SELECT relname FROM pg_catalog.pg_class WHERE relnamespace = pg_catalog.pg_my_temp_schema() \
+                   WHERE s OPERATOR(pg_catalog.!~) '^pg_temp_'::pg_catalog.text ORDER BY n; \
+                   SELECT relname FROM pg_catalog.pg_class \
+                       WHERE relnamespace OPERATOR(pg_catalog.=) pg_catalog.pg_my_temp_schema() \
                        AND pg_catalog.pg_table_is_visible(oid); \
                    SELECT pg_catalog.current_setting('default_transaction_isolation'), \
                           pg_catalog.current_setting('default_transaction_read_only'), \
-                          (1000 * EXTRACT(epoch FROM pg_catalog.current_setting('idle_in_transaction_session_timeout')::interval))::int8, \
-                          (1000 * EXTRACT(epoch FROM pg_catalog.current_setting('idle_session_timeout')::interval))::int8; \
+                          pg_catalog.date_part('epoch', pg_catalog.current_setting('idle_in_transaction_session_timeout')::pg_catalog.interval), \
+                          pg_catalog.date_part('epoch', pg_catalog.current_setting('idle_session_timeout')::pg_catalog.interval); \
                    SELECT * FROM tutti.temporary_code()";
         self.takes_snapshot = true;
         let rows = self.enlist(NodeId::HOME, Access::Read).await?.query(sql).await?;
@@ -440,8 +468,8 @@ impl Session {
                 deferrable: None,
             };
             let timeout = |column| {
-                let ms = defaults.text(0, column)?.parse().ok().filter(|ms| 0 < *ms)?;
-                Some(Duration::from_millis(ms))
+                let s = defaults.text(0, column)?.parse().ok().filter(|s| 0.0 < *s)?;
+                Duration::try_from_secs_f64(s).ok()
             };
             self.settings.idle = IdleTimeouts { in_transaction: timeout(2), outside: timeout(3) };
         }
@@ -464,8 +492,9 @@ impl Session {
         Ok(())
     }
 
-    /// Once other nodes have tables, names have to be known again.
-    async fn settle_scope(&mut self) -> Result<(), ClientError> {
+    /// Names have to be looked up again. An error is of the message that comes next: until it has gone
+    /// well, each is told.
+    async fn settle_scope(&mut self) -> Result<(), Failure> {
         self.refresh_catalog();
         // Between Bind and Execute a query of ours would end the client's portal.
         if self.catalog.is_solo()
@@ -475,16 +504,24 @@ impl Session {
         {
             return Ok(());
         }
-        let settled = async {
-            self.quiet_pipeline().await?;
-            if self.hears_node_1_alone && !self.transaction.is_open() {
-                self.listen_everywhere().await?;
+        self.quiet_pipeline().await?;
+        self.refresh_scope().await
+    }
+
+    /// Answers a message before which something failed, in the way of its protocol.
+    async fn answer_unsettled(
+        &mut self,
+        frame: &Frame,
+        failure: Failure,
+    ) -> Result<(), ClientError> {
+        match frame.tag() {
+            b'Q' | b'F' => self.end_statement(Err(failure)).await,
+            b'P' | b'B' | b'D' | b'E' | b'C' | b'H' | b'S' => {
+                self.skip_on_failure(Err(failure)).await?;
+                self.extended_message(frame).await
             }
-            self.refresh_scope().await
-        };
-        match settled.await {
-            Ok(()) => Ok(()),
-            Err(failure) => self.skip_on_failure(Err(failure)).await,
+            // It would have had no answer; what does, comes again.
+            _ => Ok(()),
         }
     }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tutti_sql::catalog::{NodeId, quote_identifier};
+use tutti_sql::catalog::{NodeId, quote_identifier, quote_literal};
 use tutti_sql::plan::{Access, Setting};
 use tutti_wire::error_fields::ErrorFields;
 
@@ -27,7 +27,7 @@ const PINNED: &str = "tutti.pinned";
 const POOL: &str = "tutti.pool";
 /// Settings after which names may mean something else, transactions be of another kind, or idle
 /// clients be sent away.
-const SCOPE_SETTINGS: [&str; 8] = [
+const SCOPE_SETTINGS: [&str; 7] = [
     "idle_in_transaction_session_timeout",
     "idle_session_timeout",
     "search_path",
@@ -35,7 +35,6 @@ const SCOPE_SETTINGS: [&str; 8] = [
     "session_authorization",
     "default_transaction_isolation",
     "default_transaction_read_only",
-    "session characteristics",
 ];
 
 /// What the session has set outside transactions, or in ones that committed.
@@ -120,10 +119,9 @@ impl Settings {
         self.kept.iter().any(|(kept, _)| kept == name)
     }
 
-    /// Names of what is set, but for those that the session's role depends on.
+    /// Names of what is set.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        let is_special = |name: &str| name.contains(' ') || name.is_empty();
-        self.kept.iter().map(|(name, _)| name.as_str()).filter(move |name| !is_special(name))
+        self.kept.iter().map(|(name, _)| name.as_str()).filter(|name| !name.is_empty())
     }
 
     /// RESET ALL, which leaves the session the role that it has, or more.
@@ -232,6 +230,21 @@ pub(crate) fn is_own_setting(name: &str) -> bool {
     [PINNED, POOL].contains(&name)
 }
 
+/// SET CONSTRAINTS where those of tables of node 1 do not exist. Node 1 has accepted all names.
+fn set_constraints_elsewhere(names: &[String], deferred: bool, text: &str) -> String {
+    let mode = if deferred { "DEFERRED" } else { "IMMEDIATE" };
+    if names.is_empty() {
+        return text.to_owned();
+    }
+    let of_name = |name: &String| {
+        let body = format!(
+            "BEGIN SET CONSTRAINTS {name} {mode}; EXCEPTION WHEN undefined_object THEN NULL; END"
+        );
+        format!("DO LANGUAGE plpgsql {}", quote_literal(&body))
+    };
+    names.iter().map(of_name).collect::<Vec<_>>().join("; ")
+}
+
 /// Whether `given` asks for another level than the transaction has.
 fn isolation_differs(now: Option<&str>, given: &Characteristics) -> bool {
     let now = now.unwrap_or("read committed");
@@ -278,7 +291,12 @@ impl Session {
                 }
                 self.set_everywhere(name, text, false, call).await
             }
-            Setting::SetConstraints => self.set_everywhere("", text, false, call).await,
+            Setting::SetConstraints { names, deferred } => {
+                let done = self.run_on_one(NodeId::HOME, Access::Read, text, call).await?;
+                let sql = set_constraints_elsewhere(names, *deferred, text);
+                self.remember_setting("", &sql, false, true).await?;
+                Ok(done)
+            }
             Setting::SetConfig { name, value, local } => {
                 let done = self.run_on_one(NodeId::HOME, Access::Read, text, call).await?;
                 // The text may hold parameters or settings that only the function form spells, so
@@ -432,7 +450,13 @@ impl Session {
             ));
         }
         if session {
-            return self.set_everywhere("session characteristics", text, true, call).await;
+            let done = self.run_on_one(NodeId::HOME, Access::Read, text, call).await?;
+            // Each is a setting of its own, that other forms of SET and RESET know.
+            for (name, value) in given.as_defaults() {
+                let sql = set_config_sql(name, value);
+                self.remember_setting(name, &sql, true, true).await?;
+            }
+            return Ok(done);
         }
         if self.transaction.mode != Mode::Explicit {
             // Node 1 words the warning.

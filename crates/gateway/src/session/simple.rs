@@ -72,6 +72,14 @@ impl Session {
         if self.catalog.is_solo() {
             return self.forward_function_call(frame).await;
         }
+        let function = frame.body().first_chunk().copied().map(u32::from_be_bytes);
+        if function.is_some_and(|oid| self.catalog.code.built_in().touches_no_table(oid)) {
+            self.forward_function_call(frame).await?;
+            if self.transaction.mode == Mode::Implicit {
+                self.commit().await?;
+            }
+            return Ok(());
+        }
         if self.catalog.code.may_hide() {
             return Err(Failure::unsupported(
                 "a function cannot be called by a message of the protocol here",

@@ -69,6 +69,17 @@ impl Characteristics {
         })
     }
 
+    /// What is given, as settings of a session that say what its transactions are.
+    pub fn as_defaults(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let on_off = |is_on: bool| if is_on { "on" } else { "off" };
+        let given = [
+            ("default_transaction_isolation", self.isolation.as_deref()),
+            ("default_transaction_read_only", self.read_only.map(on_off)),
+            ("default_transaction_deferrable", self.deferrable.map(on_off)),
+        ];
+        given.into_iter().filter_map(|(name, value)| Some((name, value?)))
+    }
+
     /// What is given in `later` wins.
     pub fn update(&mut self, later: &Self) {
         if later.isolation.is_some() {

@@ -351,6 +351,12 @@ impl BuiltInCode {
         self.by_oid.get(&oid).map_or(BuiltIn::Plain, |(_, class)| *class)
     }
 
+    /// Whether the function of this number is built in and, called by a client, touches no table of
+    /// users'.
+    pub fn touches_no_table(&self, oid: u32) -> bool {
+        oid < search::FIRST_USER_OID && matches!(self.of_oid(oid), BuiltIn::Plain | BuiltIn::Home)
+    }
+
     /// The numbers of those that are no plain functions.
     pub fn oids(&self) -> impl Iterator<Item = u32> {
         self.by_oid.keys().copied()

@@ -21,7 +21,7 @@ use super::{
 use crate::catalog::{Catalog, NameScope, Placement, Relation, RelationKind};
 
 /// The first OID that a user's object can have.
-const FIRST_USER_OID: u32 = 16384;
+pub(super) const FIRST_USER_OID: u32 = 16384;
 
 /// Whose code is searched.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

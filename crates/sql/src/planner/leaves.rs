@@ -30,6 +30,18 @@ pub(super) fn leaves(tree: &NodeEnum, reach: &Reach, context: &Context<'_>) -> L
     found
 }
 
+/// What the query leaves that a new table is made of; nothing for other statements.
+pub(super) fn of_made_table(tree: &NodeEnum, context: &Context<'_>) -> Leaves {
+    match tree {
+        NodeEnum::CreateTableAsStmt(create) => create
+            .query
+            .as_ref()
+            .and_then(|query| query.node.as_ref())
+            .map_or_else(Leaves::default, |query| of_tree(query, context)),
+        _ => Leaves::default(),
+    }
+}
+
 fn of_tree(tree: &NodeEnum, context: &Context<'_>) -> Leaves {
     let mut found = Leaves::default();
     match tree {
@@ -123,7 +135,7 @@ fn add_call(call: &FuncCall, context: &Context<'_>, found: &mut Leaves) {
             function.is_none_or(|function| function.volatility == Volatility::Volatile);
         return;
     }
-    if SEQUENCE_FUNCTIONS.contains(&name) {
+    if SEQUENCE_FUNCTIONS.contains(&name) || name == "setseed" {
         found.sequences = true;
     } else if LOCK_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
         found.anything |= !name.contains(TRANSACTION_LOCK);

@@ -24,6 +24,7 @@ mod names;
 mod oids;
 mod output_names;
 mod own;
+mod own_schema;
 mod pins;
 mod query;
 mod replicas;
@@ -85,9 +86,10 @@ impl<'a> Context<'a> {
 ///
 /// Errors: a [`Refusal`] when no plan would give PostgreSQL's answer; the client is told.
 pub fn plan(statement: &Statement, context: &Context<'_>) -> Result<Planned, Refusal> {
+    own_schema::refuse_changes(statement)?;
     let (mut planned, reach) = plan_with_reach(statement, context)?;
     if !planned.unasked && ddl::is_of_relations(&statement.tree, &reach, context) {
-        settle_relations(&mut planned, context);
+        settle_relations(&mut planned, statement, context);
     }
     let is_one = matches!(planned.plan, Plan::One { otherwise: None, .. });
     if !is_one && !planned.unasked && !context.catalog.is_solo() {
@@ -118,7 +120,7 @@ fn plan_with_reach(
 }
 
 /// The plan of a schema change of relations alone: the executor asks what these have become.
-fn settle_relations(planned: &mut Planned, context: &Context<'_>) {
+fn settle_relations(planned: &mut Planned, statement: &Statement, context: &Context<'_>) {
     match &mut planned.plan {
         Plan::Ddl(ddl) => ddl.of_relations = true,
         Plan::CreateTableAs { ddl, .. } => {
@@ -133,8 +135,9 @@ fn settle_relations(planned: &mut Planned, context: &Context<'_>) {
         }
         _ => return,
     }
-    // A column that is added may have a default that draws.
-    planned.leaves = Leaves { sequences: true, ..Leaves::default() };
+    // A column that is added may have a default that draws; and a table may be made of anything.
+    let query = leaves::of_made_table(&statement.tree, context);
+    planned.leaves = Leaves { sequences: true, ..query };
 }
 
 /// The same for a statement outside a transaction at READ COMMITTED. What only reads gets one snapshot

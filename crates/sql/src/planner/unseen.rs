@@ -625,8 +625,7 @@ fn two_snapshots(read: &str) -> Refusal {
             "It brings rows of distributed tables together, and code that it calls then reads \
              {read}: at READ COMMITTED that is a later snapshot."
         ),
-        "Begin the transaction with ISOLATION LEVEL REPEATABLE READ, or run the statement outside \
-         of a transaction.",
+        "Run it in a transaction with ISOLATION LEVEL REPEATABLE READ.",
     )
 }
 

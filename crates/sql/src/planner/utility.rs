@@ -34,7 +34,7 @@ pub(super) fn plan_utility(
         NodeEnum::VariableSetStmt(set) => Ok(setting::plan_set(set)),
         NodeEnum::VariableShowStmt(show) => Ok(setting::plan_show(show)),
         NodeEnum::DiscardStmt(discard) => Ok(setting::plan_discard(discard)),
-        NodeEnum::ConstraintsSetStmt(_) => Ok(setting::plan_constraints()),
+        NodeEnum::ConstraintsSetStmt(set) => Ok(setting::plan_constraints(set)),
         NodeEnum::PrepareStmt(prepare) => prepared::plan_prepare(prepare, statement),
         NodeEnum::ExecuteStmt(execute) => prepared::plan_execute(execute, statement),
         NodeEnum::DeallocateStmt(deallocate) => Ok(prepared::plan_deallocate(deallocate)),

@@ -27,13 +27,43 @@ pub(in crate::planner) fn all_temporary(ranges: &[Node], context: &Context<'_>) 
 fn names_temporary(schema: &str, name: &str, context: &Context<'_>) -> bool {
     match schema {
         "" => context.scope.temporary.iter().any(|temporary| temporary == name),
-        schema => schema == "pg_temp" || schema.starts_with("pg_temp_"),
+        schema => is_temporary_schema(schema),
     }
 }
 
 /// Whether a qualified name begins with `pg_temp`.
 fn is_in_temporary_schema(name: &[Node]) -> bool {
-    1 < name.len() && name.first().and_then(string) == Some("pg_temp")
+    1 < name.len() && name.first().and_then(string).is_some_and(is_temporary_schema)
+}
+
+fn is_temporary_schema(schema: &str) -> bool {
+    schema == "pg_temp" || schema.starts_with("pg_temp_")
+}
+
+/// Whether a function, an operator, an aggregate or a type is temporary. Only types are looked up among
+/// temporary objects where no schema is named.
+fn is_temporary_code(object: &Node, context: &Context<'_>) -> bool {
+    match &object.node {
+        Some(NodeEnum::ObjectWithArgs(object)) => is_in_temporary_schema(&object.objname),
+        Some(NodeEnum::TypeName(name)) => is_temporary_type(&name.names, context),
+        // Of an operator class or family the access method comes first.
+        Some(NodeEnum::List(list)) => {
+            is_in_temporary_schema(&list.items)
+                || list.items.get(1..).is_some_and(is_in_temporary_schema)
+        }
+        _ => false,
+    }
+}
+
+fn is_temporary_type(names: &[Node], context: &Context<'_>) -> bool {
+    let known = |name: &str| {
+        let scope = &context.scope;
+        scope.temporary.iter().chain(&scope.temporary_code).any(|temporary| temporary == name)
+    };
+    match names {
+        [name] => string(name).is_some_and(known),
+        names => is_in_temporary_schema(names),
+    }
 }
 
 /// A temporary child is on node 1, where its session is; its parent's rows must be there too, for a
@@ -65,8 +95,12 @@ pub(super) fn concerns_only_temporary(
     let range =
         |range: &Option<RangeVar>| range.as_ref().is_some_and(|range| is_temporary(range, context));
     let object = |object: &Option<Box<Node>>, parts_behind: usize| {
-        object.as_ref().is_some_and(|object| names_object(object, parts_behind, context))
+        object.as_ref().is_some_and(|object| {
+            names_object(object, parts_behind, context) || is_temporary_code(object, context)
+        })
     };
+    let code =
+        |object: &Option<Box<Node>>| object.as_ref().is_some_and(|o| is_temporary_code(o, context));
     Ok(match tree {
         NodeEnum::CreateStmt(create) => {
             let temporary = range(&create.relation);
@@ -108,9 +142,25 @@ pub(super) fn concerns_only_temporary(
         NodeEnum::RuleStmt(rule) => range(&rule.relation),
         NodeEnum::CreatePolicyStmt(policy) => range(&policy.table),
         NodeEnum::AlterPolicyStmt(policy) => range(&policy.table),
-        NodeEnum::RenameStmt(rename) => range(&rename.relation),
-        NodeEnum::AlterObjectSchemaStmt(alter) => range(&alter.relation),
-        NodeEnum::AlterOwnerStmt(alter) => range(&alter.relation),
+        NodeEnum::RenameStmt(rename) => range(&rename.relation) || code(&rename.object),
+        NodeEnum::AlterObjectSchemaStmt(alter) => range(&alter.relation) || code(&alter.object),
+        NodeEnum::AlterOwnerStmt(alter) => range(&alter.relation) || code(&alter.object),
+        NodeEnum::DefineStmt(define) => is_in_temporary_schema(&define.defnames),
+        NodeEnum::AlterFunctionStmt(alter) => {
+            alter.func.as_ref().is_some_and(|function| is_in_temporary_schema(&function.objname))
+        }
+        NodeEnum::AlterOperatorStmt(alter) => alter
+            .opername
+            .as_ref()
+            .is_some_and(|operator| is_in_temporary_schema(&operator.objname)),
+        NodeEnum::AlterEnumStmt(alter) => is_temporary_type(&alter.type_name, context),
+        NodeEnum::AlterTypeStmt(alter) => is_temporary_type(&alter.type_name, context),
+        NodeEnum::AlterDomainStmt(alter) => is_temporary_type(&alter.type_name, context),
+        // A cast belongs to no schema, and goes with its types.
+        NodeEnum::CreateCastStmt(cast) => {
+            let sides = [&cast.sourcetype, &cast.targettype];
+            sides.into_iter().flatten().any(|side| is_temporary_type(&side.names, context))
+        }
         NodeEnum::ReplicaIdentityStmt(_) => false,
         NodeEnum::CreateStatsStmt(statistics) => all_temporary(&statistics.relations, context),
         NodeEnum::CommentStmt(comment) => {
@@ -132,7 +182,9 @@ pub(super) fn concerns_only_temporary(
             }))?
         }
         NodeEnum::DropStmt(drop) => match drop.remove_type() {
-            kind if parts_behind_relation(kind) == NO_RELATION => false,
+            kind if parts_behind_relation(kind) == NO_RELATION => {
+                one_kind(drop.objects.iter().map(|object| is_temporary_code(object, context)))?
+            }
             kind => one_kind(
                 drop.objects
                     .iter()

@@ -102,7 +102,8 @@ pub fn bind_arguments(
     }
     let used = parameters.iter().map(|(_, _, number)| *number).max().unwrap_or(0);
     let expected = used.max(types.len());
-    if arguments.len() != expected {
+    // Where there are no parameters, PostgreSQL does not look at arguments.
+    if arguments.len() != expected && expected != 0 {
         let message = format!("wrong number of parameters for prepared statement \"{name}\"");
         return Err(Refusal::postgres("42601", message)
             .with_detail(format!("Expected {expected} parameters but got {}.", arguments.len())));

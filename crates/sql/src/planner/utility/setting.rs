@@ -2,11 +2,14 @@
 //!
 //! Owns: which setting a form means. Never: keeps values.
 
+use pg_query::NodeEnum;
 use pg_query::protobuf::{
-    DiscardMode, DiscardStmt, VariableSetKind, VariableSetStmt, VariableShowStmt,
+    ConstraintsSetStmt, DiscardMode, DiscardStmt, RangeVar, VariableSetKind, VariableSetStmt,
+    VariableShowStmt,
 };
 
 use super::{option_text, planned, transaction};
+use crate::catalog::quote_identifier;
 use crate::plan::{Plan, Planned, Setting, TransactionModes};
 
 pub(super) fn plan_set(set: &VariableSetStmt) -> Planned {
@@ -38,6 +41,14 @@ pub(super) fn plan_set(set: &VariableSetStmt) -> Planned {
         _ => Setting::Set { name },
     };
     planned(Plan::Setting(setting), "the session's settings hold on every node it uses")
+}
+
+fn quoted_name(range: &RangeVar) -> String {
+    let name = quote_identifier(&range.relname);
+    match range.schemaname.as_str() {
+        "" => name,
+        schema => format!("{}.{name}", quote_identifier(schema)),
+    }
 }
 
 fn transaction_setting(modes: TransactionModes) -> Setting {
@@ -76,9 +87,14 @@ pub(super) fn plan_discard(discard: &DiscardStmt) -> Planned {
     )
 }
 
-pub(super) fn plan_constraints() -> Planned {
+pub(super) fn plan_constraints(set: &ConstraintsSetStmt) -> Planned {
+    let named = set.constraints.iter().filter_map(|constraint| match &constraint.node {
+        Some(NodeEnum::RangeVar(range)) => Some(quoted_name(range)),
+        _ => None,
+    });
+    let names = named.collect();
     planned(
-        Plan::Setting(Setting::SetConstraints),
+        Plan::Setting(Setting::SetConstraints { names, deferred: set.deferred }),
         "constraints are checked on every node the transaction uses",
     )
 }

@@ -106,11 +106,12 @@ fn settings() {
     "#]],
     );
     check(
-        "DISCARD ALL; DISCARD TEMP; SET CONSTRAINTS ALL DEFERRED",
+        "DISCARD ALL; DISCARD TEMP; SET CONSTRAINTS ALL DEFERRED; SET CONSTRAINTS a, s.\"B\" IMMEDIATE",
         expect![[r#"
         Setting(Discard { what: "all" })
         Setting(Discard { what: "temp" })
-        Setting(SetConstraints)
+        Setting(SetConstraints { names: [], deferred: true })
+        Setting(SetConstraints { names: ["\"a\"", "\"s\".\"B\""], deferred: false })
     "#]],
     );
     check(

@@ -1,0 +1,182 @@
+//! The schema `tutti` is the gateways' own.
+//!
+//! Owns: refusing statements of clients that would change it: a restored dump brings rows that name
+//! another cluster's tables by number, and `--clean` drops what this one knows of its own.
+//! Never: hides it: whoever looks may read. What a role may do there is the nodes' to say; code that a
+//! node runs is not looked at here.
+//! Start reading at [`refuse_changes`].
+
+use std::slice;
+
+use pg_query::NodeEnum;
+use pg_query::protobuf::{Node, ObjectType, RangeVar};
+
+use super::names::string;
+use super::walk;
+use crate::refusal::Refusal;
+use crate::statement::Statement;
+
+const SCHEMA: &str = "tutti";
+
+/// Errors: 42501 for a statement that writes rows of the schema `tutti`, or changes what is in it.
+pub(super) fn refuse_changes(statement: &Statement) -> Result<(), Refusal> {
+    // Most statements do not say the word, and need not be looked through.
+    if statement.text.contains(SCHEMA) && changes(&statement.tree) {
+        return Err(Refusal::postgres("42501", "permission denied for schema tutti")
+            .with_detail("It is the cluster's own catalog, which gateways keep.")
+            .with_hint(
+                "Leave it out of dumps that are restored: pg_dump --exclude-schema=tutti.",
+            ));
+    }
+    Ok(())
+}
+
+fn changes(tree: &NodeEnum) -> bool {
+    match tree {
+        NodeEnum::CopyStmt(copy) if copy.is_from => range(copy.relation.as_ref()),
+        NodeEnum::TruncateStmt(truncate) => any(&truncate.relations),
+        NodeEnum::DropStmt(drop) => of_kind(drop.remove_type(), &drop.objects),
+        NodeEnum::GrantStmt(grant) => of_kind(grant.objtype(), &grant.objects),
+        NodeEnum::CommentStmt(comment) => {
+            of_kind(comment.objtype(), comment.object.as_deref().map_or(&[], slice::from_ref))
+        }
+        NodeEnum::CreateStmt(create) => range(create.relation.as_ref()),
+        NodeEnum::CreateSchemaStmt(create) => create.schemaname == SCHEMA,
+        NodeEnum::CreateFunctionStmt(create) => qualified(&create.funcname),
+        NodeEnum::CreateTrigStmt(create) => range(create.relation.as_ref()),
+        NodeEnum::CreatePolicyStmt(create) => range(create.table.as_ref()),
+        NodeEnum::AlterPolicyStmt(alter) => range(alter.table.as_ref()),
+        NodeEnum::CreateSeqStmt(create) => range(create.sequence.as_ref()),
+        NodeEnum::AlterSeqStmt(alter) => range(alter.sequence.as_ref()),
+        NodeEnum::ViewStmt(view) => range(view.view.as_ref()),
+        NodeEnum::RuleStmt(rule) => range(rule.relation.as_ref()),
+        NodeEnum::IndexStmt(index) => range(index.relation.as_ref()),
+        NodeEnum::AlterTableStmt(alter) => range(alter.relation.as_ref()),
+        NodeEnum::AlterFunctionStmt(alter) => {
+            alter.func.as_ref().is_some_and(|function| qualified(&function.objname))
+        }
+        NodeEnum::RenameStmt(rename) => {
+            range(rename.relation.as_ref())
+                || object(rename.object.as_deref())
+                || rename.rename_type() == ObjectType::ObjectSchema && rename.subname == SCHEMA
+        }
+        NodeEnum::AlterOwnerStmt(alter) => {
+            range(alter.relation.as_ref())
+                || of_kind(
+                    alter.object_type(),
+                    alter.object.as_deref().map_or(&[], slice::from_ref),
+                )
+        }
+        NodeEnum::AlterObjectSchemaStmt(alter) => {
+            range(alter.relation.as_ref()) || object(alter.object.as_deref())
+        }
+        tree => writes_rows(tree),
+    }
+}
+
+/// Rows, by the statement or by one within it.
+fn writes_rows(tree: &NodeEnum) -> bool {
+    let target = match tree {
+        NodeEnum::InsertStmt(insert) => insert.relation.as_ref(),
+        NodeEnum::UpdateStmt(update) => update.relation.as_ref(),
+        NodeEnum::DeleteStmt(delete) => delete.relation.as_ref(),
+        NodeEnum::MergeStmt(merge) => merge.relation.as_ref(),
+        _ => None,
+    };
+    let within = match tree {
+        NodeEnum::ExplainStmt(explain) => explain.query.as_deref(),
+        NodeEnum::PrepareStmt(prepare) => prepare.query.as_deref(),
+        NodeEnum::CopyStmt(copy) => copy.query.as_deref(),
+        NodeEnum::CreateTableAsStmt(create) => create.query.as_deref(),
+        _ => None,
+    };
+    let mut found =
+        range(target) || within.and_then(|query| query.node.as_ref()).is_some_and(writes_rows);
+    walk::read::children(tree, &mut |child| {
+        found = found || child.node.as_ref().is_some_and(writes_rows);
+    });
+    found
+}
+
+fn range(range: Option<&RangeVar>) -> bool {
+    range.is_some_and(|range| range.schemaname == SCHEMA)
+}
+
+fn of_kind(kind: ObjectType, objects: &[Node]) -> bool {
+    let is_schema = |node: &Node| match &node.node {
+        Some(NodeEnum::String(name)) => kind == ObjectType::ObjectSchema && name.sval == SCHEMA,
+        _ => false,
+    };
+    any(objects) || objects.iter().any(is_schema)
+}
+
+fn any(objects: &[Node]) -> bool {
+    objects.iter().any(|node| object(Some(node)))
+}
+
+fn object(node: Option<&Node>) -> bool {
+    match node.and_then(|node| node.node.as_ref()) {
+        Some(NodeEnum::RangeVar(named)) => range(Some(named)),
+        Some(NodeEnum::List(list)) => qualified(&list.items),
+        Some(NodeEnum::ObjectWithArgs(object)) => qualified(&object.objname),
+        Some(NodeEnum::TypeName(name)) => qualified(&name.names),
+        _ => false,
+    }
+}
+
+fn qualified(name: &[Node]) -> bool {
+    1 < name.len() && name.first().and_then(string) == Some(SCHEMA)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refuses(text: &str) -> bool {
+        let statements = crate::statement::parse(text).expect("it is SQL");
+        statements.iter().any(|statement| refuse_changes(statement).is_err())
+    }
+
+    #[test]
+    fn whatever_changes_the_gateways_schema_is_refused() {
+        for text in [
+            "COPY tutti.placement FROM stdin",
+            "INSERT INTO tutti.placement VALUES (1)",
+            "WITH w AS (DELETE FROM tutti.bucket RETURNING *) SELECT * FROM w",
+            "EXPLAIN ANALYZE UPDATE tutti.node SET id = 2",
+            "COPY (DELETE FROM tutti.change RETURNING 1) TO stdout",
+            "PREPARE p AS INSERT INTO tutti.change VALUES (1)",
+            "DROP SCHEMA IF EXISTS tutti CASCADE",
+            "DROP TABLE a, tutti.node",
+            "DROP FUNCTION tutti.mark(boolean, text[])",
+            "CREATE OR REPLACE FUNCTION tutti.mark() RETURNS int LANGUAGE sql AS 'SELECT 1'",
+            "ALTER TABLE tutti.placement DISABLE ROW LEVEL SECURITY",
+            "ALTER SCHEMA tutti RENAME TO t",
+            "ALTER FUNCTION tutti.f() OWNER TO a",
+            "GRANT ALL ON TABLE tutti.secret TO a",
+            "GRANT ALL ON SCHEMA tutti TO a",
+            "COMMENT ON TABLE tutti.node IS 'x'",
+            "TRUNCATE tutti.decision",
+        ] {
+            assert!(refuses(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn whoever_looks_may_read() {
+        for text in [
+            "SELECT * FROM tutti.placement",
+            "COPY tutti.placement TO stdout",
+            "CREATE TABLE t AS SELECT * FROM tutti.node",
+            "INSERT INTO t SELECT * FROM tutti.node",
+            "DROP TABLE tutti",
+            "ALTER TABLE t RENAME tutti TO u",
+            "SELECT tutti_home('t')",
+            "GRANT ALL ON DATABASE tutti TO a",
+            "COMMENT ON ROLE tutti IS 'x'",
+            "DROP EXTENSION tutti",
+        ] {
+            assert!(!refuses(text), "{text}");
+        }
+    }
+}
