@@ -543,6 +543,134 @@ fn whoever_commits_last_is_published_last() -> Result<()> {
     Ok(())
 }
 
+/// What waits on node 1 for a table of node 1's runs what the table has then: what it was planned
+/// without is asked for all the same.
+#[test]
+fn what_waits_for_a_home_table_runs_no_code_that_it_was_planned_without() -> Result<()> {
+    let cluster = start_with_home_tables(2)?;
+    let (endpoint, nodes) = (cluster.endpoint(), cluster.nodes());
+    let mut client = Client::connect(&endpoint)?;
+    let insert = "INSERT INTO t (id) VALUES (1)";
+    let refused = [
+        ("CREATE TRIGGER tr BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION counting()", insert),
+        ("ALTER TABLE t ALTER v SET DEFAULT counts()", insert),
+        ("ALTER TABLE t ADD COLUMN w int DEFAULT counts()", insert),
+        ("ALTER TABLE t ADD CHECK (counts() > id)", insert),
+        ("CREATE RULE ru AS ON INSERT TO t DO ALSO INSERT INTO log VALUES (counts())", insert),
+        ("CREATE OR REPLACE VIEW seen AS SELECT counts() AS id", "SELECT id FROM seen"),
+    ];
+    for (change, waits) in refused {
+        run(
+            &mut client,
+            &[
+                "DROP VIEW IF EXISTS seen; DROP TABLE IF EXISTS t, log",
+                "CREATE TABLE t (id int, v int)",
+                "CREATE TABLE log (id int PRIMARY KEY)",
+                "CREATE VIEW seen AS SELECT id FROM log",
+                "BEGIN",
+                change,
+            ],
+        )?;
+        let waiting = meanwhile(&endpoint, waits);
+        wait_until_waiting(&nodes[0], waits)?;
+        client.query("COMMIT")?;
+        let answer = joined(waiting)?;
+        ensure!(answer == "0A000", "{waits} behind {change}: {answer}");
+        ensure!(client.value("SELECT count(*) FROM t")? == "0");
+    }
+
+    // What brings no code lets it go on, also in a transaction.
+    run(&mut client, &["BEGIN", "ALTER TABLE log ADD COLUMN w text DEFAULT now()"])?;
+    let waits = "INSERT INTO log VALUES (1)";
+    let waiting = meanwhile(&endpoint, &format!("BEGIN; SELECT 1; {waits}; COMMIT"));
+    wait_until_waiting(&nodes[0], waits)?;
+    client.query("COMMIT")?;
+    ensure!(joined(waiting)? == "1" && client.value("SELECT count(*) FROM log")? == "1");
+    Ok(())
+}
+
+/// The name by which a statement has waited is that of another table when it goes on.
+#[test]
+fn what_waits_for_a_home_table_finds_no_other_one_unseen() -> Result<()> {
+    let cluster = start_with_home_tables(2)?;
+    let (endpoint, nodes) = (cluster.endpoint(), cluster.nodes());
+    let mut client = Client::connect(&endpoint)?;
+    for change in ["DROP TABLE first.spread"] {
+        run(
+            &mut client,
+            &[
+                "CREATE SCHEMA first",
+                "CREATE TABLE first.spread (id int, v int)",
+                "DELETE FROM public.spread",
+            ],
+        )?;
+        let mut other = Client::connect(&endpoint)?;
+        other.query("SET search_path = first, public")?;
+        run(&mut client, &["BEGIN", change])?;
+        let waits = "INSERT INTO spread VALUES (1), (2), (3), (4), (5), (6), (7), (8)";
+        let waiting = thread::spawn(move || other.query(waits));
+        wait_until_waiting(&nodes[0], waits)?;
+        client.query("COMMIT")?;
+        waiting.join().map_err(|_| anyhow::anyhow!("a client panicked"))??;
+        for id in 1..=8 {
+            let found = format!("SELECT count(*) FROM public.spread WHERE id = {id}");
+            ensure!(client.value(&found)? == "1", "{change}: {id}");
+        }
+        client.query("DROP SCHEMA first CASCADE")?;
+    }
+    Ok(())
+}
+
+/// Comments are how tools say who sends a statement. They are no part of it.
+#[test]
+fn a_comment_before_a_statement_changes_nothing() -> Result<()> {
+    let cluster = start_with_home_tables(2)?;
+    let (endpoint, nodes) = (cluster.endpoint(), cluster.nodes());
+    let mut client = Client::connect(&endpoint)?;
+    for comment in ["", "/* create order */ ", "-- alter nothing\n", "; "] {
+        run(
+            &mut client,
+            &[
+                "DROP TABLE IF EXISTS t",
+                "CREATE TABLE t (id int, v int)",
+                "BEGIN",
+                "CREATE TRIGGER tr BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION counting()",
+            ],
+        )?;
+        let insert = format!("{comment}INSERT INTO t VALUES (1, 1)");
+        let answer = said(&client.simple(&insert, b"")?);
+        client.query("ROLLBACK")?;
+        ensure!(answer == "0A000", "{insert}: {answer}");
+    }
+    // What was made before it checks the rows.
+    run(
+        &mut client,
+        &[
+            "INSERT INTO t VALUES (1, 1)",
+            "BEGIN",
+            "ALTER TABLE t ADD CONSTRAINT late CHECK (counts() > id) NOT VALID",
+        ],
+    )?;
+    let answer = said(&client.simple("ALTER TABLE t VALIDATE CONSTRAINT late", b"")?);
+    client.query("ROLLBACK")?;
+    ensure!(answer == "0A000", "VALIDATE: {answer}");
+
+    // While a change is being committed, other transactions can still end.
+    let mut other = Client::connect(&endpoint)?;
+    other.query("BEGIN")?;
+    run(&mut client, &["BEGIN", "SELECT count(*) FROM spread", "ALTER TABLE t ADD COLUMN a int"])?;
+    let stopped = Stopped::in_transaction(&nodes[1])?;
+    let commit = thread::spawn(move || client.query("COMMIT"));
+    sleep(A_WHILE);
+    let begun = Instant::now();
+    other.query("/* the end */ COMMIT")?;
+    let waited = begun.elapsed();
+    drop(stopped);
+    commit.join().map_err(|_| anyhow::anyhow!("a client panicked"))??;
+    ensure!(waited < A_WHILE, "{waited:?}");
+    Ok(())
+}
+
 #[test]
 fn a_transaction_uses_what_it_has_made_and_rolls_it_back() -> Result<()> {
     let cluster = start(3)?;

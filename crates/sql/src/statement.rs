@@ -9,10 +9,12 @@ mod distribute;
 mod password;
 mod syntax_error;
 pub(crate) mod tokens;
+mod words;
 
 use crate::refusal::Refusal;
 use distribute::Clause;
 pub use password::replace_passwords;
+pub use words::{first_word, words};
 
 /// What a `DISTRIBUTE BY` clause asks for.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -177,6 +177,11 @@ impl Activity {
         }
     }
 
+    /// Whether it is known that the plan depends on one of these relations.
+    pub fn depends_on(&self, relations: &BTreeSet<u32>) -> bool {
+        self.is_limited.load(Ordering::SeqCst) && self.may_concern(relations)
+    }
+
     /// Whether it can neither be ended nor be run again, and a table must not be moved beneath it.
     pub fn is_unasked(&self) -> bool {
         self.is_unasked.load(Ordering::SeqCst)

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use tutti_sql::catalog::{Catalog, NodeId, quote_identifier, quote_literal};
 use tutti_sql::plan::{Access, Ddl, DdlScope, Gather};
 use tutti_sql::planner;
+use tutti_sql::statement::{first_word, words};
 
 use super::Done;
 use super::call::Call;
@@ -200,8 +201,7 @@ impl Session {
         text: &str,
         node: NodeId,
     ) -> Result<(), Failure> {
-        let alters =
-            text.trim_start().get(..5).is_some_and(|word| word.eq_ignore_ascii_case("alter"));
+        let alters = first_word(text).eq_ignore_ascii_case("alter");
         if ddl.touches_sequences && alters {
             self.enlist(node, Access::Write).await?.query("SELECT 1").await?;
             catalog::rearm_sequences(self.link(node).await?.connection()).await?;
@@ -437,13 +437,11 @@ const CATALOG_PATIENCE: Duration = Duration::from_secs(10);
 /// Whether a statement may change names by which other objects are known, or what types mean to the
 /// tables that use them.
 pub(crate) fn renames(text: &str) -> bool {
-    let words: Vec<_> = text
-        .split(|c: char| !c.is_alphanumeric() && c != '_')
-        .filter(|word| !word.is_empty())
-        .map(str::to_ascii_lowercase)
-        .collect();
+    // What no scanner can read was not planned either.
+    let Some(words) = words(text) else { return true };
+    let words: Vec<_> = words.into_iter().map(str::to_ascii_lowercase).collect();
     const KINDS: [&str; 5] = ["type", "domain", "schema", "extension", "operator"];
-    // Words in a comment or a column's name count too: more is read then.
+    // Words that are a column's name count too: more is read then.
     let has = |wanted: &str| words.iter().any(|word| word == wanted);
     has("alter") && (has("rename") || has("schema"))
         || words.windows(2).any(|pair| pair[0] == "alter" && KINDS.contains(&pair[1].as_str()))
@@ -479,6 +477,7 @@ mod tests {
             "alter table t rename column a to b",
             "/* x */ ALTER TYPE mood ADD VALUE 'sad'",
             "ALTER VIEW v SET SCHEMA s",
+            "ALTER /* our */ TYPE mood ADD VALUE 'sad'",
         ] {
             assert!(renames(text), "{text}");
         }

@@ -21,7 +21,8 @@
 //! statement, which is held and planned like any other. So nobody waits in a circle.
 //!
 //! Changes by which nothing is found elsewhere than before (a new table, a new column) hold new
-//! statements and leave those at work alone.
+//! statements and leave those at work alone. Those of node 1's tables that bring no code with them
+//! (a trigger, a default, a policy) let also those go on that wait there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,6 +30,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 use tutti_sql::catalog::{Catalog, NodeId};
+use tutti_sql::closure::adds_code;
 use tutti_wire::error_fields::ErrorFields;
 
 use super::Session;
@@ -70,16 +72,25 @@ impl Session {
             activity.overtake_unsent();
         }
         let old = shared.catalog();
-        if !self.transaction.changes_elsewhere && !old.is_solo() {
-            // What node 1 runs by itself finds its tables as they are when it has its locks.
-            return Ok(Some(hold));
-        }
         let is_solo = old.is_solo() && self.catalog.is_solo();
         let changes = self.transaction.own_changes.as_ref();
-        let (moved, whom) = match Moved::between(&old, &self.catalog, changes) {
+        let is_at_home = !self.transaction.changes_elsewhere && !old.is_solo();
+        let moved = match is_at_home {
+            true => Moved::Nothing,
+            false => Moved::between(&old, &self.catalog, changes),
+        };
+        let (moved, whom) = match moved {
             Moved::Nothing if is_solo => return Ok(Some(hold)),
-            // A default, a trigger, a column's name: what waits for our locks has a plan without it.
-            Moved::Nothing => (Moved::Nothing, Whom::WhoWaits),
+            Moved::Nothing => {
+                let touched = changes.map(|changes| changes.touched().collect());
+                let adds_code = touched.is_none_or(|it| adds_code(&old, &self.catalog, &it));
+                if is_at_home && !adds_code {
+                    // What node 1 runs by itself finds its tables as they are when it has its locks.
+                    return Ok(Some(hold));
+                }
+                // A default, a trigger, a column's name: what waits for our locks has a plan without it.
+                (Moved::Nothing, Whom::WhoWaits { adds_code })
+            }
             // A plan that leaves everything to node 1 may come to any table at any time.
             _ if old.is_solo() && !self.catalog.is_solo() => (Moved::Anything, Whom::All),
             moved => (moved, Whom::WhoComes),
@@ -167,7 +178,8 @@ enum Whom {
     /// Whoever waits for the change's locks, or may be on its way to them: nothing is found elsewhere
     /// than before, but what is done to the rows may be something else. And whoever writes a table that
     /// is changed in several steps: the change has the table's locks, so the writing is yet to come.
-    WhoWaits,
+    /// The same for whoever reads one, if there is code now that a node would run by itself.
+    WhoWaits { adds_code: bool },
 }
 
 /// Brings every statement with an older plan to its end, or to where it does not meet the change of
@@ -193,7 +205,7 @@ async fn overtake(
                 if activity.is_unasked() {
                     match (whom, seen) {
                         // Nothing is found elsewhere than it was: it waits for us, as on one server.
-                        (Whom::WhoWaits, _) => (),
+                        (Whom::WhoWaits { .. }, _) => (),
                         (_, Seen::WaitsForUs) => return Err(committing()),
                         _ if PATIENCE < begun.elapsed() => return Err(committing()),
                         _ => unclear.push((session, activity)),
@@ -201,13 +213,15 @@ async fn overtake(
                     continue;
                 }
                 let is_cancelled = cancelled.contains(&session);
-                let is_left_alone = whom == Whom::WhoWaits
+                let is_left_alone = matches!(whom, Whom::WhoWaits { .. })
                     && !is_cancelled
                     && (matches!(seen, Seen::AtWork | Seen::Idle) || PATIENCE < begun.elapsed())
                     && seen != Seen::WaitsForUs;
                 if is_left_alone {
                     let is_changed = |table: &u32| changes.is_none_or(|it| it.touches(*table));
-                    if activity.writes_any(is_changed) {
+                    let is_read = whom == Whom::WhoWaits { adds_code: true }
+                        && changes.is_some_and(|it| activity.depends_on(&it.touched().collect()));
+                    if activity.writes_any(is_changed) || is_read {
                         activity.overtake();
                     }
                     continue;

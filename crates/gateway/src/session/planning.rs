@@ -16,7 +16,7 @@ use tutti_sql::plan::{Access, Plan, Planned, TransactionControl};
 use tutti_sql::planner::{self, Context, Unfit};
 use tutti_sql::refusal::Refusal;
 use tutti_sql::shape::{Scanner, Shape};
-use tutti_sql::statement::Statement;
+use tutti_sql::statement::{self, Statement};
 use tutti_wire::error_fields::ErrorFields;
 
 use super::Session;
@@ -71,7 +71,7 @@ pub(super) enum Parsed {
 
 /// Whether a text begins as statements do of which a session need not know.
 fn is_of_rows_or_objects(text: &str) -> bool {
-    let word = text.split_whitespace().next().unwrap_or_default();
+    let word = statement::first_word(text);
     [
         "select", "insert", "update", "delete", "merge", "with", "values", "create", "alter",
         "comment",
@@ -457,19 +457,18 @@ fn read_duration(shown: &str) -> Option<Duration> {
 /// 1's, which is what it would be if it were known. (Tables that are spread are known at once.)
 fn names_no_rows(text: &str) -> bool {
     const COMMANDS: [&str; 6] = ["create", "alter", "drop", "comment", "grant", "revoke"];
-    let mut words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
-    let mut words = words.by_ref().filter(|word| !word.is_empty());
-    let is = |word: &str, known: &str| word.eq_ignore_ascii_case(known);
-    words.next().is_some_and(|first| COMMANDS.iter().any(|known| is(first, known)))
-        && !words.any(|word| is(word, "as") || is(word, "select"))
+    // Behind these there may be a query, or a look at the rows by code that the table has got meanwhile.
+    const LOOKS: [&str; 5] = ["as", "select", "validate", "attach", "type"];
+    let is_of = |word: &str, known: &[&str]| known.iter().any(|it| word.eq_ignore_ascii_case(it));
+    is_of(statement::first_word(text), &COMMANDS)
+        && statement::words(text).is_some_and(|words| !words.iter().any(|it| is_of(it, &LOOKS)))
 }
 
 /// Whether a text begins with a command that begins or ends a transaction, or part of one.
 fn is_transaction_control(text: &str) -> bool {
     const WORDS: [&str; 8] =
         ["begin", "start", "commit", "end", "rollback", "abort", "savepoint", "release"];
-    let text = text.trim_start();
-    let word = text.split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default();
+    let word = statement::first_word(text);
     WORDS.iter().any(|known| word.eq_ignore_ascii_case(known))
 }
 

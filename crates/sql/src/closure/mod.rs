@@ -10,6 +10,7 @@
 //! a name may mean, it means.
 //! Start reading at [`Reach`], then `search.rs`. The reasons: docs/decisions/2026-11-22-unseen-code.md.
 
+mod added;
 mod body;
 mod builtins;
 mod facts;
@@ -20,6 +21,7 @@ mod tests;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+pub use added::adds_code;
 pub use body::{Body, dotted_names, names_accounting};
 pub use builtins::{BuiltIn, classify};
 pub(crate) use search::{Search, Writing};

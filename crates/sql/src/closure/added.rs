@@ -1,0 +1,92 @@
+//! Whether a change of the schema makes statements that were planned before it run code that their plans
+//! do not reckon with.
+//!
+//! Owns: that whoever runs such a statement, under whatever search path, is reckoned with: also where a
+//! name means another relation to some from now on.
+//! Never: says which statements these are.
+//! Start reading at [`adds_code`].
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use super::search::{FIRST_USER_OID, Search, Writing};
+use super::{Attached, Code, WrittenWith, events};
+use crate::catalog::{Catalog, NameScope, Relation, RelationKind};
+
+/// Whether by `new` one of these relations has code that it has not by `old` and that nobody has
+/// proven to look at its arguments only, or whether the name of one may have meant another.
+pub fn adds_code(old: &Catalog, new: &Catalog, relations: &BTreeSet<u32>) -> bool {
+    let (before, after) = (find(old, relations), find(new, relations));
+    if may_be_mistaken(&before, &after, old) || may_be_mistaken(&after, &before, new) {
+        return true;
+    }
+    let has_more = |relation: &&&Arc<Relation>| {
+        has_more(before.get(&relation.oid).copied(), relation, &old.code, &new.code)
+    };
+    let grown: Vec<_> = after.values().filter(has_more).collect();
+    if grown.is_empty() {
+        return false;
+    }
+    let scope = any_scope(new);
+    let mut search = Search::new(new, &scope, Writing::Statement);
+    for relation in grown {
+        search.read(relation);
+        search.write(relation, events::ALL);
+        for column in &relation.columns {
+            search.default(relation, &column.name);
+        }
+    }
+    let reach = search.finish();
+    !reach.is_transparent() || reach.sets
+}
+
+fn find<'a>(catalog: &'a Catalog, relations: &BTreeSet<u32>) -> HashMap<u32, &'a Arc<Relation>> {
+    let all = catalog.relations.values().flat_map(HashMap::values);
+    let found = all.filter(|relation| relations.contains(&relation.oid));
+    found.map(|relation| (relation.oid, relation)).collect()
+}
+
+/// Whether a relation is not in `others` by the name that it has, and one of another schema has it too.
+fn may_be_mistaken(
+    relations: &HashMap<u32, &Arc<Relation>>,
+    others: &HashMap<u32, &Arc<Relation>>,
+    catalog: &Catalog,
+) -> bool {
+    let named = |relation: &Relation| (relation.schema.clone(), relation.name.clone());
+    let is_alike = |relation: &Relation| {
+        others.get(&relation.oid).is_some_and(|other| named(other) == named(relation))
+    };
+    relations.values().filter(|relation| !is_alike(relation)).any(|relation| {
+        let all = catalog.relations.iter().filter(|(schema, _)| **schema != relation.schema);
+        all.into_iter().any(|(_, of)| of.contains_key(&relation.name))
+    })
+}
+
+fn has_more(before: Option<&Arc<Relation>>, after: &Relation, old: &Code, new: &Code) -> bool {
+    let oid = after.oid;
+    // Under another name it is another one to whoever waits.
+    let before = before.filter(|it| it.name == after.name && it.schema == after.schema);
+    let old = before.map(|_| old);
+    let had = |it: &Attached| old.is_some_and(|old| old.attached_to(oid).contains(it));
+    let had_with = |it: &WrittenWith| old.is_some_and(|old| old.written_with(oid).contains(it));
+    let had_type = |wanted: u32| {
+        before.is_some_and(|before| before.columns.iter().any(|it| it.type_oid == wanted))
+    };
+    let is_of_user = |wanted: u32| FIRST_USER_OID <= wanted;
+    new.attached_to(oid).iter().any(|it| !had(it))
+        || new.written_with(oid).iter().any(|it| !had_with(it))
+        || after.columns.iter().any(|it| is_of_user(it.type_oid) && !had_type(it.type_oid))
+        || (matches!(after.kind, RelationKind::View { .. })
+            && before.is_none_or(|before| before.kind != after.kind))
+}
+
+/// What a name may mean to anybody.
+fn any_scope(catalog: &Catalog) -> NameScope {
+    let code = &catalog.code;
+    let schemas: BTreeSet<&String> = (catalog.relations.keys())
+        .chain(code.functions.values().map(|it| &it.schema))
+        .chain(code.operators.values().map(|it| &it.schema))
+        .chain(code.types.values().map(|it| &it.schema))
+        .collect();
+    NameScope { search_path: schemas.into_iter().cloned().collect(), ..NameScope::default() }
+}
