@@ -621,6 +621,76 @@ fn what_waits_for_a_home_table_finds_no_other_one_unseen() -> Result<()> {
     Ok(())
 }
 
+/// A procedure that commits is asked nothing, for it is proven to touch tables of node 1 only. What would
+/// make that untrue has to wait until it has ended; what would not does not notice it.
+#[test]
+fn what_a_committing_procedure_rests_on_stays_while_it_runs() -> Result<()> {
+    let cluster = start_with_home_tables(2)?;
+    let endpoint = cluster.endpoint();
+    let mut client = Client::connect(&endpoint)?;
+    run(
+        &mut client,
+        &[
+            "CREATE SCHEMA first",
+            "CREATE TABLE work (id int, v int)",
+            "CREATE TABLE enough (id int)",
+            "CREATE FUNCTION step() RETURNS void LANGUAGE plpgsql AS
+                 'BEGIN INSERT INTO work VALUES (1, 1); END'",
+            "CREATE PROCEDURE works() LANGUAGE plpgsql AS
+                 'BEGIN LOOP
+                      PERFORM step();
+                      COMMIT;
+                      EXIT WHEN EXISTS (SELECT FROM enough);
+                  END LOOP; END'",
+        ],
+    )?;
+    let mut worker = Client::connect(&endpoint)?;
+    worker.query("SET search_path = first, public")?;
+    let working = thread::spawn(move || worker.query("CALL works()"));
+    let is_at_work = |client: &mut Client| -> Result<bool> {
+        let count = client.value("SELECT count(*) FROM work")?;
+        sleep(Duration::from_millis(50));
+        Ok(client.value("SELECT count(*) FROM work")? != count)
+    };
+    while !is_at_work(&mut client)? {}
+    let refused = [
+        "CREATE OR REPLACE FUNCTION step() RETURNS void LANGUAGE plpgsql AS
+             'BEGIN INSERT INTO spread VALUES (counts()); END'",
+        "CREATE FUNCTION first.step() RETURNS void LANGUAGE plpgsql AS
+             'BEGIN PERFORM counts(); END'",
+        "CREATE TRIGGER tr BEFORE INSERT ON work FOR EACH ROW EXECUTE FUNCTION counting()",
+        "ALTER TABLE work ALTER v SET DEFAULT counts()",
+        "CREATE TABLE first.work (id int, v int) DISTRIBUTE BY HASH (id)",
+        "CREATE TABLE first.enough (id int) DISTRIBUTE BY HASH (id)",
+        "SELECT tutti_distribute('work', 'id')",
+    ];
+    for change in refused {
+        let answer = said(&client.simple(change, b"")?);
+        ensure!(answer == "40001", "{change}: {answer}");
+    }
+    let taken = [
+        "CREATE OR REPLACE FUNCTION step() RETURNS void LANGUAGE plpgsql AS
+             'BEGIN INSERT INTO work VALUES (2, 2); END'",
+        "CREATE FUNCTION first.step(int) RETURNS void LANGUAGE plpgsql AS 'BEGIN END'",
+        "ALTER TABLE work ADD COLUMN w int DEFAULT 7",
+        "CREATE TABLE first.other (id int) DISTRIBUTE BY HASH (id)",
+        "SELECT tutti_home('first.other')",
+    ];
+    for change in taken {
+        client.query(change)?;
+    }
+    ensure!(is_at_work(&mut client)?);
+    client.query("INSERT INTO enough VALUES (1)")?;
+    working.join().map_err(|_| anyhow::anyhow!("a client panicked"))??;
+    ensure!(client.value("SELECT count(*) FROM work WHERE id = 2 AND w = 7")? != "0");
+    // Nobody has been at work on a part of it, and now nobody minds.
+    ensure!(client.value("SELECT count(*) FROM spread")? == "90");
+    for change in refused {
+        client.query(change)?;
+    }
+    Ok(())
+}
+
 /// Comments are how tools say who sends a statement. They are no part of it.
 #[test]
 fn a_comment_before_a_statement_changes_nothing() -> Result<()> {

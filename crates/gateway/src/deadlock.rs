@@ -22,7 +22,7 @@ use tutti_txn::WaitGraph;
 use tutti_txn::wait_graph::{Victim, Wait};
 
 pub use activity::{
-    Activities, Activity, TERMINATED, TERMINATED_MESSAGE, overtaken, says_overtaken,
+    Activities, Activity, TERMINATED, TERMINATED_MESSAGE, Unasked, overtaken, says_overtaken,
 };
 use look::{LockWait, Monitors, Party, sql_node};
 

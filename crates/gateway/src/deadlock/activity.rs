@@ -13,6 +13,7 @@ use std::task::Poll;
 use atomic_waker::AtomicWaker;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
+use tutti_sql::catalog::NameScope;
 use tutti_wire::error_fields::ErrorFields;
 
 /// SQLSTATE query_canceled: what a node says when the victim's statement was cancelled there.
@@ -38,7 +39,9 @@ pub struct Activity {
     /// The relations on which the plan depends, where `is_limited`; else it may be any.
     concerns: Mutex<Option<Arc<[u32]>>>,
     is_limited: AtomicBool,
-    /// The plan commits before it ends: those relations must stay where they are until then.
+    /// The plan commits before it ends, and nobody asks what it has done: what was proven of it must
+    /// stay so until then.
+    unasked: Mutex<Option<Arc<Unasked>>>,
     is_unasked: AtomicBool,
     mark: Mutex<Option<Mark>>,
     /// The client's socket.
@@ -51,6 +54,15 @@ pub struct Activity {
     waker: AtomicWaker,
     /// The statement is to be cancelled, for when it waits in the gateway and not on a node.
     cancelled: Notify,
+}
+
+/// A statement of which it was proven that it touches tables of node 1 only, and whose names mean so.
+#[derive(Debug)]
+pub struct Unasked {
+    /// Its text.
+    pub text: String,
+    /// How its session sees names; `None`: nobody knows, so nothing was proven.
+    pub scope: Option<NameScope>,
 }
 
 /// It depends on no placement.
@@ -155,10 +167,9 @@ impl Activity {
     }
 
     /// The plan that is about to be carried out depends on these relations; `None`: on any.
-    /// `unasked`: as in [`Planned`](tutti_sql::plan::Planned).
-    pub fn note_concerns(&self, relations: Option<&Arc<[u32]>>, unasked: bool) {
+    pub fn note_concerns(&self, relations: Option<&Arc<[u32]>>) {
         self.is_limited.store(false, Ordering::SeqCst);
-        self.is_unasked.store(unasked, Ordering::SeqCst);
+        self.is_unasked.store(false, Ordering::SeqCst);
         if let Some(relations) = relations {
             let mut concerns = self.concerns.lock().unwrap_or_else(PoisonError::into_inner);
             *concerns = Some(relations.clone());
@@ -182,9 +193,20 @@ impl Activity {
         self.is_limited.load(Ordering::SeqCst) && self.may_concern(relations)
     }
 
-    /// Whether it can neither be ended nor be run again, and a table must not be moved beneath it.
-    pub fn is_unasked(&self) -> bool {
-        self.is_unasked.load(Ordering::SeqCst)
+    /// The plan whose relations were just noted can neither be ended nor be run again.
+    pub fn note_unasked(&self, unasked: Unasked) {
+        *self.locked_unasked() = Some(Arc::new(unasked));
+        self.is_unasked.store(true, Ordering::SeqCst);
+    }
+
+    /// The statement of such a plan.
+    pub fn unasked(&self) -> Option<Arc<Unasked>> {
+        let unasked = self.is_unasked.load(Ordering::SeqCst).then(|| self.locked_unasked().clone());
+        unasked.flatten()
+    }
+
+    fn locked_unasked(&self) -> std::sync::MutexGuard<'_, Option<Arc<Unasked>>> {
+        self.unasked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The plan has been carried out, or given up.

@@ -65,7 +65,8 @@ impl Session {
         call: &Call,
     ) -> Result<Done, Failure> {
         self.takes_snapshot = takes_snapshot(&planned.plan);
-        self.activity.note_concerns(planned.concerns.as_ref(), planned.unasked);
+        self.activity.note_concerns(planned.concerns.as_ref());
+        self.note_unasked(planned, text);
         if matches!(planned.plan, Plan::DeclareCursor { .. })
             && planned.unasked
             && self.transaction.is_open()

@@ -31,12 +31,14 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tutti_sql::catalog::{Catalog, NodeId};
 use tutti_sql::closure::adds_code;
+use tutti_sql::planner::{self, Context};
+use tutti_sql::statement;
 use tutti_wire::error_fields::ErrorFields;
 
 use super::Session;
 use crate::catalog::load::READS_CATALOG;
 use crate::catalog::publisher::{Hold, OwnChanges};
-use crate::deadlock::Activity;
+use crate::deadlock::{Activity, Unasked};
 use crate::error::GatewayError;
 use crate::failure::Failure;
 use crate::shared::Shared;
@@ -97,7 +99,9 @@ impl Session {
         };
         let activity = self.activity.clone();
         tokio::select! {
-            overtaken = overtake(&shared, self.process_id, whom, &moved, changes) => overtaken?,
+            overtaken = overtake(&shared, self.process_id, whom, &moved, changes, &self.catalog) => {
+                overtaken?;
+            }
             () = activity.cancelled() => {
                 let message = "canceling statement due to user request";
                 return Err(Failure::error("57014", message));
@@ -183,33 +187,35 @@ enum Whom {
 }
 
 /// Brings every statement with an older plan to its end, or to where it does not meet the change of
-/// session `own`. `changes`: what that is, if known.
+/// session `own`. `changes`: what that is, if known. `new`: the catalog by them.
 async fn overtake(
     shared: &Shared,
     own: i32,
     whom: Whom,
     moved: &Moved,
     changes: Option<&OwnChanges>,
+    new: &Catalog,
 ) -> Result<(), Failure> {
     let begun = Instant::now();
     let mut pause = Duration::from_millis(1);
     let mut cancelled = BTreeSet::new();
+    let mut proven = BTreeMap::new();
     loop {
         let mut left = shared.activities.with_plans(own);
-        left.retain(|(_, activity)| moved.may_concern(activity));
+        left.retain(|(session, activity)| match activity.unasked() {
+            Some(unasked) => !*proven.entry(*session).or_insert_with(|| is_proven(&unasked, new)),
+            None => moved.may_concern(activity),
+        });
         if !left.is_empty() && GLANCE <= begun.elapsed() {
             let seen = look(shared, own).await?;
             let mut unclear = Vec::new();
             for (session, activity) in left {
                 let seen = seen.get(&session).copied().unwrap_or(Seen::Idle);
-                if activity.is_unasked() {
-                    match (whom, seen) {
-                        // Nothing is found elsewhere than it was: it waits for us, as on one server.
-                        (Whom::WhoWaits { .. }, _) => (),
-                        (_, Seen::WaitsForUs) => return Err(committing()),
-                        _ if PATIENCE < begun.elapsed() => return Err(committing()),
-                        _ => unclear.push((session, activity)),
+                if activity.unasked().is_some() {
+                    if seen == Seen::WaitsForUs || PATIENCE < begun.elapsed() {
+                        return Err(committing());
                     }
+                    unclear.push((session, activity));
                     continue;
                 }
                 let is_cancelled = cancelled.contains(&session);
@@ -257,11 +263,24 @@ async fn overtake(
     }
 }
 
+/// Whether what nobody will ask about is still proven to touch tables of node 1 only, by a new catalog.
+fn is_proven(unasked: &Unasked, new: &Catalog) -> bool {
+    let Some(scope) = &unasked.scope else { return false };
+    let Ok(statements) = statement::parse(&unasked.text) else { return false };
+    let [statement] = &statements[..] else { return false };
+    let context =
+        Context { catalog: new, scope, collects_replicated: false, opaque: None, views: None };
+    planner::plan(statement, &context).is_ok_and(|planned| planned.unasked)
+}
+
 /// Somebody's procedure commits a part of its work and goes on: ending it would leave the rest undone.
 fn committing() -> Failure {
-    ErrorFields::error("40001", "a procedure that commits is at work on these tables")
-        .with(b'H', "Nothing was changed; retry when it has ended.")
-        .into()
+    ErrorFields::error(
+        "40001",
+        "a procedure that commits is at work, and would touch more than tables of node 1",
+    )
+    .with(b'H', "Nothing was changed; retry when it has ended.")
+    .into()
 }
 
 /// Asks the nodes what the backends of all sessions with plans are at.

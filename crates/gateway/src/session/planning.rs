@@ -20,7 +20,7 @@ use tutti_sql::statement::{self, Statement};
 use tutti_wire::error_fields::ErrorFields;
 
 use super::Session;
-use crate::deadlock::overtaken;
+use crate::deadlock::{Unasked, overtaken};
 use crate::failure::Failure;
 use crate::plans::{Basis, OfShape};
 
@@ -122,6 +122,14 @@ impl Session {
     /// Before a plan is carried out: which tables must not change before it has locked them.
     pub(crate) fn note_written(&self, plan: &Plan) {
         self.activity.note_written(plan.written_in_steps());
+    }
+
+    /// The same of what nobody will ask about.
+    pub(crate) fn note_unasked(&self, planned: &Planned, text: &str) {
+        if planned.unasked {
+            let scope = (!self.catalog.is_solo()).then(|| self.scope.clone());
+            self.activity.note_unasked(Unasked { text: text.to_owned(), scope });
+        }
     }
 
     /// Waits for the end of a hold as a statement waits on its node for a lock: until somebody cancels
