@@ -12,7 +12,7 @@ use tutti_tests::client::Client;
 use tutti_tests::gateway::{TestCluster, config};
 use tutti_tests::servers;
 use tutti_wire::error_fields::ErrorFields;
-use tutti_wire::frontend::put_query;
+use tutti_wire::frontend::{Arguments, put_bind, put_execute, put_parse, put_query, put_sync};
 
 /// Two nodes, all tables at home, and so many connections to each.
 fn start(size: usize) -> Result<TestCluster> {
@@ -509,5 +509,62 @@ fn constraints_of_home_tables_are_set_on_node_1() -> Result<()> {
             one.query("ROLLBACK")?;
         }
     }
+    Ok(())
+}
+
+/// Others change schemas all the time; a transaction's first statement is its first all the same.
+#[test]
+fn what_others_change_does_not_begin_a_transaction() -> Result<()> {
+    let cluster = start(2)?;
+    let (mut one, mut other) = two_sessions(&cluster)?;
+    spread_something(&mut one)?;
+    one.query("CREATE TABLE t (id int PRIMARY KEY, n int); INSERT INTO t VALUES (1, 0)")?;
+    one.query("BEGIN")?;
+    other.query("CREATE SCHEMA s; DROP SCHEMA s")?;
+    one.query("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")?;
+    ensure!(one.value("SHOW transaction_isolation")? == "repeatable read");
+    one.query("COMMIT")?;
+    // LOCK takes no snapshot: what is committed while it waits is seen.
+    one.query("BEGIN ISOLATION LEVEL REPEATABLE READ")?;
+    other.query("CREATE SCHEMA s; DROP SCHEMA s")?;
+    one.query("LOCK TABLE t IN ACCESS SHARE MODE")?;
+    other.query("UPDATE t SET n = 5")?;
+    ensure!(one.value("SELECT n FROM t")? == "5");
+    one.query("COMMIT")?;
+    Ok(())
+}
+
+/// A query of a pipeline is analysed where its tables are.
+#[test]
+fn pipelines_join_home_tables_behind_any_node() -> Result<()> {
+    let cluster = start(2)?;
+    let mut one = Client::connect(&cluster.endpoint())?;
+    one.query("CREATE TABLE px (id int PRIMARY KEY, n int) DISTRIBUTE BY HASH (id)")?;
+    one.query("CREATE TABLE ph (id int PRIMARY KEY, x int)")?;
+    one.query("INSERT INTO px SELECT g, 0 FROM generate_series(1, 10) g")?;
+    one.query("INSERT INTO ph SELECT g, g FROM generate_series(1, 10) g")?;
+    for id in 1..=10 {
+        let texts = [
+            format!("UPDATE px SET n = n + 1 WHERE id = {id}"),
+            "SELECT sum(ph.x) FROM ph JOIN px USING (id)".to_owned(),
+            format!("INSERT INTO px SELECT {id} + x, 7 FROM ph WHERE id = 10 AND {id} > 1"),
+        ];
+        let mut flight = BytesMut::new();
+        for text in &texts {
+            put_parse(&mut flight, "", text, &[]);
+            put_bind(&mut flight, "", "", &Arguments::default());
+            put_execute(&mut flight, "", 0);
+        }
+        put_sync(&mut flight);
+        one.send_bytes(&flight)?;
+        loop {
+            let frame = one.receive()?;
+            match frame.tag() {
+                b'Z' => break,
+                tag => ensure!(tag != b'E', "{id}: {:?}", String::from_utf8_lossy(frame.body())),
+            }
+        }
+    }
+    ensure!(one.value("SELECT count(*) FROM px")? == "19");
     Ok(())
 }

@@ -11,7 +11,8 @@ use tutti_tests::servers;
 
 /// Run before each conversation, in a session of its own.
 const TABLES: &str = "
-    DROP TABLE IF EXISTS person, country;
+    DROP TABLE IF EXISTS person, country, ticket;
+    CREATE TABLE ticket (id serial PRIMARY KEY, n int) DISTRIBUTE BY HASH (id);
     CREATE TABLE person (id int PRIMARY KEY, name text) DISTRIBUTE BY HASH (id);
     CREATE TABLE country (code text PRIMARY KEY);
     INSERT INTO person SELECT n, 'p' || n FROM generate_series(1, 9) n;
@@ -94,6 +95,38 @@ const CONVERSATIONS: &[(&str, &str)] = &[
          Q SELECT count(*) FROM person WHERE id > 200
          --
          Q SELECT count(*) FROM country",
+    ),
+    (
+        "values that are made before the row has a place are undone with their flight",
+        "P |INSERT INTO ticket (n) VALUES (1)
+         B |
+         E |0
+         P |INSERT INTO ticket (n) VALUES (2) RETURNING n
+         B |
+         E |0
+         P |INSERT INTO person VALUES (1, 'taken')
+         B |
+         E |0
+         S
+         --
+         Q SELECT count(*) FROM ticket
+         --
+         P |INSERT INTO ticket (n) SELECT count(*) FROM person
+         B |
+         E |0
+         P |SELECT 1 / 0
+         B |
+         E |0
+         S
+         --
+         Q SELECT count(*) FROM ticket
+         --
+         P |INSERT INTO ticket (n) VALUES (4)
+         B |
+         E |0
+         S
+         --
+         Q SELECT n FROM ticket",
     ),
     (
         "row limits suspend a portal, and another Execute goes on",

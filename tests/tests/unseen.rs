@@ -381,6 +381,42 @@ fn conditions_of_rules_are_code_too() -> Result<()> {
     Ok(())
 }
 
+/// Which partition a row belongs to is asked of rows that are there when one is attached.
+#[test]
+fn attaching_partitions_runs_the_keys_code() -> Result<()> {
+    let cluster = start()?;
+    let alone = servers::start(1)?;
+    let mut sides = both_sides(servers::endpoint(&alone, 0), &cluster)?;
+    for side in &mut sides {
+        for text in [
+            "CREATE FUNCTION public.many(x int) RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN (SELECT count(*) FROM public.h); END'",
+            "CREATE TABLE public.top (a int) PARTITION BY RANGE (public.many(a))",
+            "CREATE TABLE public.mid (a int) PARTITION BY RANGE (a)",
+            "CREATE TABLE public.leaf (a int)",
+        ] {
+            ensure!(side.make(text)?, "{text}");
+        }
+    }
+    let [_, tutti] = &mut sides;
+    tutti.client.query("INSERT INTO public.leaf VALUES (1)")?;
+    for attach in [
+        "ALTER TABLE public.top ATTACH PARTITION public.leaf FOR VALUES FROM (8) TO (50)",
+        "ALTER TABLE public.top ATTACH PARTITION public.leaf FOR VALUES FROM (90) TO (91)",
+    ] {
+        for way in [Way::Simple, Way::Block, Way::Extended] {
+            let got = tutti.run(attach, way)?;
+            ensure!(got == "0A000", "{attach}, {way:?}: {got}");
+        }
+    }
+    // Its rows have to belong to where the table above is.
+    tutti
+        .client
+        .query("ALTER TABLE public.top ATTACH PARTITION public.mid FOR VALUES FROM (8) TO (50)")?;
+    let below = "ALTER TABLE public.mid ATTACH PARTITION public.leaf FOR VALUES FROM (0) TO (9)";
+    ensure!(tutti.run(below, Way::Simple)? == "0A000");
+    Ok(())
+}
+
 /// Ways to read a distributed table on one node.
 const READINGS: [(&str, &str); 9] = [
     ("rows", "SELECT count(*) FROM public.{t}"),

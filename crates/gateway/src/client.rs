@@ -267,6 +267,11 @@ impl Client {
         matches!(frame_len(&self.incoming), Ok(Some(len)) if len <= self.incoming.len())
     }
 
+    /// Whether the next message is there and ends what the client has asked so far.
+    pub fn comes_to_sync(&self) -> bool {
+        self.has_frame() && self.incoming.first() == Some(&b'S')
+    }
+
     /// Where answers are written.
     pub fn out(&mut self) -> &mut BytesMut {
         self.captured.as_mut().unwrap_or(&mut self.outgoing)

@@ -290,6 +290,9 @@ pub enum ConfigError {
     /// No `[[node]]`.
     #[error("the configuration names no node: add a [[node]] section for each PostgreSQL server")]
     NoNodes,
+    /// `[pool] size = 0`.
+    #[error("[pool] size must be at least 1: so many transactions can be at work at once")]
+    NoConnections,
     /// Ids are not 1, 2, 3…
     #[error("node ids must be 1, 2, 3… in order; found {found} where {expected} was expected")]
     NodeIds {
@@ -368,6 +371,9 @@ impl Config {
     pub fn check(&self) -> Result<(), ConfigError> {
         if self.nodes.is_empty() {
             return Err(ConfigError::NoNodes);
+        }
+        if self.pool.size == 0 {
+            return Err(ConfigError::NoConnections);
         }
         for (position, node) in self.nodes.iter().enumerate() {
             if usize::from(node.id) != position + 1 {

@@ -52,6 +52,7 @@ pub async fn serve(
 ) -> Result<(), GatewayError> {
     config.check()?;
     let gate = Gate::new(&config)?;
+    check_nodes(&config).await?;
     let mut home = open_home(&config).await?;
     recovery::gateway_lock(&mut home).await?;
     let incarnation = recovery::next_incarnation(&mut home).await?;
@@ -154,6 +155,18 @@ async fn open(config: &Config, node: &NodeConfig) -> Result<NodeConnection, Gate
     let settings = [("application_name", "tutti gateway"), ("search_path", "pg_catalog, pg_temp")];
     let credentials = Credentials::of_gateway(node);
     Ok(NodeConnection::open(node, &node.user, &credentials, &config.database, &settings).await?)
+}
+
+/// Refuses servers that are not the configured nodes of one cluster.
+async fn check_nodes(config: &Config) -> Result<(), GatewayError> {
+    let mut cluster_id = None;
+    for node in &config.nodes {
+        let mut connection = open(config, node).await?;
+        let id = init::check_identity(&mut connection, config, cluster_id.as_deref()).await?;
+        cluster_id.get_or_insert(id);
+        connection.close();
+    }
+    Ok(())
 }
 
 /// Reads what this gateway proves itself by to the nodes; completes the schema of a cluster that an

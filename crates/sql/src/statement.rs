@@ -74,6 +74,19 @@ impl Statement {
         matches!(self.tree, pg_query::NodeEnum::CopyStmt(_))
     }
 
+    /// Whether it reads or changes rows, and can be undone with what is sent behind it.
+    pub fn is_of_rows(&self) -> bool {
+        use pg_query::NodeEnum;
+        matches!(
+            self.tree,
+            NodeEnum::InsertStmt(_)
+                | NodeEnum::UpdateStmt(_)
+                | NodeEnum::DeleteStmt(_)
+                | NodeEnum::MergeStmt(_)
+                | NodeEnum::SelectStmt(_)
+        )
+    }
+
     /// Whether it may be kept for whoever sends it again: it is of a kind that clients repeat.
     /// Statements that define things are not, and some of them hold passwords.
     pub fn may_be_kept(&self) -> bool {

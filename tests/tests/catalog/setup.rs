@@ -1,11 +1,16 @@
 //! Setting a cluster up, adopting tables, and reading the catalog back.
 
+use std::future::pending;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::time::timeout;
 use tutti_embed::Cluster;
 use tutti_gateway::catalog::{PlacementKind, choose_placement, unregister_dropped, verify};
 use tutti_gateway::init::{check_default, init};
 use tutti_gateway::node::NodeError;
 use tutti_gateway::status::status;
-use tutti_gateway::{Config, DefaultDistribution, GatewayError, NodeConfig};
+use tutti_gateway::{Config, DefaultDistribution, GatewayError, NodeConfig, serve};
 use tutti_sql::catalog::{Identity, NodeId, Placement, RelationKind, Volatility};
 use tutti_sql::hash::KeyType;
 use tutti_sql::statement::DistributeBy;
@@ -33,9 +38,18 @@ async fn init_can_be_repeated_and_refuses_strangers() -> Result {
     let error = init(&swapped, false).await.unwrap_err();
     assert!(matches!(error, GatewayError::OtherNode { .. }), "{error}");
 
+    let error = refused_to_serve(swapped).await?;
+    assert!(matches!(error, GatewayError::OtherNode { .. }), "{error}");
+    let mut twice = config.clone();
+    twice.nodes[1].port = config.nodes[0].port;
+    let error = refused_to_serve(twice).await?;
+    assert!(matches!(error, GatewayError::OtherNode { .. }), "{error}");
+
     let mut renamed = config.clone();
     renamed.cluster = "other".to_owned();
     let error = init(&renamed, false).await.unwrap_err();
+    assert!(matches!(error, GatewayError::OtherClusterName { .. }), "{error}");
+    let error = refused_to_serve(renamed).await?;
     assert!(matches!(error, GatewayError::OtherClusterName { .. }), "{error}");
 
     let mut alone = config.clone();
@@ -49,7 +63,19 @@ async fn init_can_be_repeated_and_refuses_strangers() -> Result {
     mixed.nodes[1].id = 2;
     let error = init(&mixed, false).await.unwrap_err();
     assert!(matches!(error, GatewayError::OtherCluster { .. }), "{error}");
+    let error = refused_to_serve(mixed).await?;
+    assert!(
+        matches!(error, GatewayError::OtherCluster { .. } | GatewayError::NodeCount { .. }),
+        "{error}"
+    );
     Ok(())
+}
+
+/// What a gateway says that must not serve with this configuration.
+async fn refused_to_serve(config: Config) -> Result<GatewayError> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let served = timeout(Duration::from_secs(60), serve(config, listener, pending())).await?;
+    Ok(served.expect_err("it serves somebody else's servers"))
 }
 
 #[tokio::test]

@@ -459,8 +459,16 @@ impl Session {
                           pg_catalog.date_part('epoch', pg_catalog.current_setting('idle_in_transaction_session_timeout')::pg_catalog.interval), \
                           pg_catalog.date_part('epoch', pg_catalog.current_setting('idle_session_timeout')::pg_catalog.interval); \
                    SELECT * FROM tutti.temporary_code()";
-        self.takes_snapshot = true;
-        let rows = self.enlist(NodeId::HOME, Access::Read).await?.query(sql).await?;
+        // A transaction that has not come to any node need not be begun for this: SET TRANSACTION and LOCK
+        // may still be its first statement.
+        let link = match self.transaction.nodes.is_empty() {
+            true => self.link(NodeId::HOME).await?,
+            false => {
+                self.takes_snapshot = true;
+                self.enlist(NodeId::HOME, Access::Read).await?
+            }
+        };
+        let rows = link.query(sql).await?;
         if let Some(defaults) = rows.get(2) {
             self.settings.characteristics = Characteristics {
                 isolation: defaults.text(0, 0).map(str::to_owned),

@@ -658,6 +658,22 @@ impl Code {
         )
     }
 
+    /// The tables that a table is a partition or a child of, at any distance.
+    pub(crate) fn above(&self, table: u32) -> Vec<u32> {
+        let mut found = Vec::new();
+        let mut of = vec![table];
+        while let Some(child) = of.pop() {
+            for (parent, others) in &self.written_with {
+                let is_parent = others.iter().any(|it| it.is_child() && it.relation == child);
+                if is_parent && !found.contains(parent) {
+                    found.push(*parent);
+                    of.push(*parent);
+                }
+            }
+        }
+        found
+    }
+
     /// The partitions and children of a relation, and itself.
     pub(crate) fn with_children(&self, relation: u32) -> Vec<u32> {
         let mut found = vec![relation];

@@ -161,6 +161,28 @@ fn add_statement(tree: &NodeEnum, text: &str, context: &Context<'_>, search: &mu
             {
                 add_checks(table, context, search);
             }
+            // Rows are asked which partition they belong to, and those that no other has taken.
+            let attaches = |command: &Node| match &command.node {
+                Some(NodeEnum::AlterTableCmd(command)) => {
+                    command.subtype() == AlterTableType::AtAttachPartition
+                }
+                _ => false,
+            };
+            if alter.cmds.iter().any(attaches)
+                && let Some(parent) = alter.relation.as_ref().and_then(|it| context.relation(it))
+            {
+                add_partitioning(parent, context, search);
+            }
+            None
+        }
+        NodeEnum::CreateStmt(create) if create.partbound.is_some() => {
+            for parent in &create.inh_relations {
+                if let Some(NodeEnum::RangeVar(range)) = &parent.node
+                    && let Some(parent) = context.relation(range)
+                {
+                    add_partitioning(parent, context, search);
+                }
+            }
             None
         }
         // A constraint that is added, or asked of the values that there are.
@@ -315,6 +337,16 @@ fn add_checks(relation: &Relation, context: &Context<'_>, search: &mut Search<'_
         attached
             .filter(|it| matches!(it.kind, AttachedKind::Check | AttachedKind::Index))
             .for_each(|check| search.attached(check));
+    }
+}
+
+/// Adds what tells which partition of a table, or of those that it is a partition of, a row belongs to.
+fn add_partitioning(parent: &Relation, context: &Context<'_>, search: &mut Search<'_>) {
+    add_checks(parent, context, search);
+    let code = &context.catalog.code;
+    for above in code.above(parent.oid) {
+        let keys = code.attached_to(above).iter().filter(|it| it.kind == AttachedKind::Index);
+        keys.for_each(|key| search.attached(key));
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use tutti_sql::catalog::NodeId;
-use tutti_sql::plan::Access;
+use tutti_sql::plan::{Access, Plan};
 use tutti_wire::backend::{self, put_bare, put_command_complete};
 use tutti_wire::frame::frame_len;
 use tutti_wire::frontend::put_execute;
@@ -107,6 +107,12 @@ impl Session {
             false => self.plan(parsed)?,
         };
         let planned = &planned;
+        let changes_rows = parsed.is_of_rows()
+            && matches!(planned.plan, Plan::Insert(_) | Plan::One { access: Access::Write, .. });
+        if changes_rows && !self.client.comes_to_sync() {
+            // What follows until Sync may fail, and undoes this.
+            self.need_transaction();
+        }
         // PostgreSQL, too, heeds limits only where rows are returned.
         if row_limit <= 0 || parsed.is_copy() {
             let done = self.execute(planned, &parsed.text, call).await?;

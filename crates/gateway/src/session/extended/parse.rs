@@ -85,6 +85,7 @@ impl Session {
             }
             // It may use what only node 1 has.
             Plan::Rows(_) => NodeId::HOME,
+            _ if self.catalog.home_by_default => NodeId::HOME,
             _ => self.pipeline.node.unwrap_or(NodeId::HOME),
         })
     }

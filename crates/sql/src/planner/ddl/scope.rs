@@ -10,6 +10,8 @@
 //! the other nodes have what does not name a table of node 1: there the statement runs as far as it
 //! concerns something that is there.
 
+use std::sync::Arc;
+
 use pg_query::NodeEnum;
 use pg_query::protobuf::{
     AlterSubscriptionStmt, AlterSubscriptionType, AlterTableCmd, AlterTableType, ConstrType,
@@ -36,7 +38,7 @@ struct Named {
 }
 
 impl Named {
-    fn add(&mut self, relation: Option<&std::sync::Arc<Relation>>) {
+    fn add(&mut self, relation: Option<&Arc<Relation>>) {
         match relation {
             Some(relation) if has_rows(&relation.kind) => match relation.placement {
                 Placement::Home => self.home = true,
@@ -330,29 +332,35 @@ fn on_others(
 ) -> Result<Option<String>, Refusal> {
     let is_spread = |node: &Node| match &node.node {
         Some(NodeEnum::RangeVar(range)) => {
-            context.relation(range).is_some_and(|relation| relation.placement != Placement::Home)
+            context.relation(range).is_some_and(|relation| is_elsewhere(relation, context))
+        }
+        _ => true,
+    };
+    let has_no_rows = |node: &Node| match &node.node {
+        Some(NodeEnum::RangeVar(range)) => {
+            context.relation(range).is_none_or(|relation| !has_rows(&relation.kind))
         }
         _ => true,
     };
     let changed = match tree {
         NodeEnum::DropStmt(drop) => {
-            let mut drop = drop.clone();
-            let all = drop.clone();
-            drop.objects.retain(|object| {
-                dropped_from(&all, object, context)
-                    .is_none_or(|relation| relation.placement != Placement::Home)
-            });
-            drop.missing_ok = true;
-            NodeEnum::DropStmt(drop)
+            let of = |object: &Node| dropped_from(drop, object, context);
+            let objects = first_that_is_something(
+                &drop.objects,
+                |object| of(object).is_none_or(|relation| relation.placement != Placement::Home),
+                |object| of(object).is_none_or(|relation| !has_rows(&relation.kind)),
+            );
+            NodeEnum::DropStmt(DropStmt { objects, missing_ok: true, ..drop.clone() })
         }
         NodeEnum::TruncateStmt(truncate) if named.home => {
             let mut truncate = truncate.clone();
-            truncate.relations.retain(is_spread);
+            truncate.relations =
+                first_that_is_something(&truncate.relations, is_spread, has_no_rows);
             NodeEnum::TruncateStmt(truncate)
         }
-        NodeEnum::GrantStmt(grant) if named.home => {
+        NodeEnum::GrantStmt(grant) if named.home || !named.spread.is_empty() => {
             let mut grant = grant.clone();
-            grant.objects.retain(is_spread);
+            grant.objects = first_that_is_something(&grant.objects, is_spread, has_no_rows);
             NodeEnum::GrantStmt(grant)
         }
         NodeEnum::CreateSchemaStmt(create) if !create.schema_elts.is_empty() => {
@@ -363,6 +371,33 @@ fn on_others(
         _ => return Ok(None),
     };
     deparse(&changed).map(Some)
+}
+
+/// Whether other nodes surely have it: a table of which they have rows, or a view of such tables alone.
+fn is_elsewhere(relation: &Arc<Relation>, context: &Context<'_>) -> bool {
+    if !matches!(relation.kind, RelationKind::View { .. }) {
+        return relation.placement != Placement::Home;
+    }
+    let mut tables = mentions::of_relation(relation, context)
+        .relations
+        .into_values()
+        .filter(|it| has_rows(&it.kind))
+        .peekable();
+    tables.peek().is_some() && tables.all(|it| it.placement != Placement::Home)
+}
+
+/// Of these objects those that other nodes surely have; if there are none, those that they may have. Never
+/// nothing: a statement without objects is none.
+fn first_that_is_something(
+    objects: &[Node],
+    is_spread: impl Fn(&Node) -> bool,
+    may_be_there: impl Fn(&Node) -> bool,
+) -> Vec<Node> {
+    let chosen = |keep: &dyn Fn(&Node) -> bool| -> Option<Vec<Node>> {
+        let kept: Vec<_> = objects.iter().filter(|object| keep(object)).cloned().collect();
+        (!kept.is_empty()).then_some(kept)
+    };
+    chosen(&is_spread).or_else(|| chosen(&may_be_there)).unwrap_or_else(|| objects.to_vec())
 }
 
 /// DROP INDEX CONCURRENTLY: of which tables the indexes are, only node 1 knows.
