@@ -9,7 +9,7 @@ use pg_query::protobuf::{
 };
 
 use super::super::utility::planned;
-use super::super::{Context, deparse, names::string, query};
+use super::super::{Context, deparse, names::string, query, walk};
 use super::{everywhere, is_temporary, plan_materialized_view, refused};
 use crate::catalog::quote_identifier;
 use crate::plan::{CreatedTable, Ddl, NodeChoice, Plan, Planned, RunOn};
@@ -100,7 +100,7 @@ pub(super) fn plan_as(
     if let Some(into) = empty.into.as_mut() {
         into.skip_data = true;
     }
-    let insert = (!into.skip_data).then(|| insert_text(into, select)).transpose()?;
+    let insert = (!into.skip_data).then(|| insert_text(into, select, context)).transpose()?;
     let ddl = Ddl {
         creates: Some(CreatedTable {
             schema: written(&relation.schemaname),
@@ -122,14 +122,59 @@ pub(super) fn plan_as(
 }
 
 /// `INSERT INTO t query`: the new table's columns are the query's, in order.
-fn insert_text(into: &IntoClause, select: &SelectStmt) -> Result<String, Refusal> {
+fn insert_text(
+    into: &IntoClause,
+    select: &SelectStmt,
+    context: &Context<'_>,
+) -> Result<String, Refusal> {
     let relation = into.rel.clone().unwrap_or_default();
-    let query = deparse(&NodeEnum::SelectStmt(Box::new(select.clone())))?;
+    let mut query = NodeEnum::SelectStmt(Box::new(select.clone()));
+    keep_meaning(&mut query, &relation.relname, context)?;
+    let query = deparse(&query)?;
     let name = quote_identifier(&relation.relname);
     Ok(match written(&relation.schemaname) {
         Some(schema) => format!("INSERT INTO {}.{name} {query}", quote_identifier(&schema)),
         None => format!("INSERT INTO {name} {query}"),
     })
+}
+
+/// The query means what its names mean before the new table is there, which may hide one of its tables.
+fn keep_meaning(query: &mut NodeEnum, new: &str, context: &Context<'_>) -> Result<(), Refusal> {
+    let mut found = Hidden::default();
+    qualify(query, new, context, &mut found);
+    match found {
+        Hidden { table: Some(table), is_cte: true } => Err(Refusal::unsupported(
+            format!("the query of the new table \"{new}\" has WITH and a table by that name"),
+            format!("Which of its names are those of {table} is not told apart."),
+            "Give what is in WITH another name.",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// What a name means that the new table has too.
+#[derive(Default)]
+struct Hidden {
+    table: Option<String>,
+    is_cte: bool,
+}
+
+fn qualify(node: &mut NodeEnum, new: &str, context: &Context<'_>, found: &mut Hidden) {
+    match node {
+        NodeEnum::RangeVar(range) if range.relname == new && range.schemaname.is_empty() => {
+            if let Some(relation) = context.relation(range) {
+                range.schemaname.clone_from(&relation.schema);
+                found.table = Some(relation.sql_name());
+            }
+        }
+        NodeEnum::CommonTableExpr(cte) => found.is_cte |= cte.ctename == new,
+        _ => (),
+    }
+    walk::write::children(node, &mut |child| {
+        if let Some(node) = &mut child.node {
+            qualify(node, new, context, found);
+        }
+    });
 }
 
 /// CREATE TEMPORARY TABLE … AS: the table is on node 1, so its rows are brought there.
