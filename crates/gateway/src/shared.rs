@@ -12,9 +12,11 @@ use tutti_txn::decision::Decision;
 use tutti_txn::gid::{ClusterTag, Gid};
 
 use crate::backends::{Backends, Target};
+use crate::catalog::share::{self, Wanted};
 use crate::catalog::{OidMaps, Publisher, Seals};
 use crate::config::{Config, NodeConfig};
 use crate::deadlock::Activities;
+use crate::error::GatewayError;
 use crate::finisher::{self, Finishers};
 use crate::isolation::applying::Applying;
 use crate::isolation::connections::OwnConnections;
@@ -74,6 +76,7 @@ pub struct Shared {
     pub doubts: Doubts,
     /// Statements and plans that are known already.
     pub plans: Plans,
+    bringing_roles: tokio::sync::Mutex<()>,
     cluster: ClusterTag,
     incarnation: u64,
     transactions: AtomicU64,
@@ -124,6 +127,7 @@ impl Shared {
             config,
             finishers,
             activities: Activities::default(),
+            bringing_roles: tokio::sync::Mutex::default(),
             cluster,
             incarnation,
             transactions: AtomicU64::new(0),
@@ -141,6 +145,44 @@ impl Shared {
     /// The newest catalog.
     pub fn catalog(&self) -> Arc<Catalog> {
         self.publisher.catalog()
+    }
+
+    /// Makes roles on `node` what they are on node 1, as far as that is committed.
+    pub async fn bring_roles(&self, node: NodeId) -> Result<(), GatewayError> {
+        // Two would make the same.
+        let _one = self.bringing_roles.lock().await;
+        let (config, connections) = (&self.config, &self.connections);
+        let mut home = connections.lend(config, NodeId::HOME).await?;
+        let roles = share::read_definitions(&mut home, Wanted::ROLES, &self.seals).await;
+        connections.give_back(home);
+        let mut other = connections.lend(config, node).await?;
+        let sql = share::make_definitions_sql(&other, &roles?, Wanted::ROLES, &self.seals);
+        let made = other.rows(&sql).await;
+        connections.give_back(other);
+        made?;
+        Ok(())
+    }
+
+    /// Whether `node` lacks a role that node 1 has, in a cluster where it may.
+    pub async fn lacks_a_role(&self, node: NodeId) -> Result<bool, GatewayError> {
+        if !self.catalog().home_by_default {
+            return Ok(false);
+        }
+        let (config, connections) = (&self.config, &self.connections);
+        let mut home = connections.lend(config, NodeId::HOME).await?;
+        let mut other = connections.lend(config, node).await?;
+        let lacks = share::lacks_a_role(&mut home, &mut other).await;
+        connections.give_back(home);
+        connections.give_back(other);
+        lacks
+    }
+
+    /// What is committed on node 1 of what tables that are spread may need.
+    pub async fn committed_definitions(&self) -> Result<String, GatewayError> {
+        let mut home = self.connections.lend(&self.config, NodeId::HOME).await?;
+        let found = share::committed_definitions(&mut home).await;
+        self.connections.give_back(home);
+        found
     }
 
     /// Makes `known` the newest catalog, if it is another one.

@@ -36,6 +36,8 @@ pub struct Planned {
     /// It may commit before it ends, or run behind its own end, and was proven to touch tables of node 1
     /// only: these must stay there meanwhile.
     pub unasked: bool,
+    /// What it runs at its end reads tables, beside rows that were gathered before: one snapshot for all.
+    pub one_moment: bool,
 }
 
 /// Code on node 1 of which nobody knows what it touches until it has run.
@@ -64,6 +66,7 @@ impl Planned {
             unseen: None,
             concerns: None,
             unasked: false,
+            one_moment: false,
         }
     }
 }

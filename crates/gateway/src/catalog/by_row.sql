@@ -69,13 +69,72 @@ BEGIN
 END $tutti$;
 COMMENT ON FUNCTION tutti.refuse_comparison IS 'Says why rows of a replicated table that are taken out or changed cannot be found out by comparison.';
 
-CREATE OR REPLACE FUNCTION tutti.write_rows(named_schema text, named_table text, kind text,
-    given text, seal text) RETURNS bigint
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+-- Whether storing a row of a table runs code that anybody may have written, or that runs such: checks,
+-- generated columns, indexes, types, triggers that fire in replicas. Built-in functions that are IMMUTABLE
+-- look at their arguments.
+CREATE OR REPLACE FUNCTION tutti.has_code(expression pg_node_tree) RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
+BEGIN
+    RETURN EXISTS (SELECT FROM regexp_matches(expression::text, ':(?:op|hash|neg)?funcid ([0-9]+)', 'g') AS m (id)
+        WHERE m.id[1] <> '0' AND NOT EXISTS (SELECT FROM pg_proc p
+            WHERE p.oid = m.id[1]::oid AND p.oid < 16384 AND p.provolatile = 'i'));
+END $tutti$;
+
+CREATE OR REPLACE FUNCTION tutti.runs_code(named_schema text, named_table text) RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
+DECLARE
+    found oid;
+    tree oid[];
+BEGIN
+    SELECT c.oid INTO found FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE n.nspname = named_schema AND c.relname = named_table;
+    SELECT coalesce(array_agg(p.relid::oid), ARRAY[found]) INTO tree FROM pg_partition_tree(found) p;
+    RETURN EXISTS (SELECT FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+            LEFT JOIN pg_type e ON e.oid = t.typelem AND t.typcategory = 'A'
+            WHERE a.attrelid = ANY (tree) AND a.attnum > 0 AND NOT a.attisdropped AND t.oid >= 16384
+                AND coalesce(e.typtype, t.typtype) <> 'e')
+        OR EXISTS (SELECT FROM pg_constraint k WHERE k.conrelid = ANY (tree) AND tutti.has_code(k.conbin))
+        OR EXISTS (SELECT FROM pg_attribute a JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+            WHERE a.attrelid = ANY (tree) AND a.attgenerated <> '' AND tutti.has_code(d.adbin))
+        OR EXISTS (SELECT FROM pg_index i WHERE i.indrelid = ANY (tree)
+            AND (tutti.has_code(i.indexprs) OR tutti.has_code(i.indpred)))
+        OR EXISTS (SELECT FROM pg_partitioned_table p WHERE p.partrelid = ANY (tree) AND tutti.has_code(p.partexprs))
+        -- Operators, their classes, types in casts.
+        OR EXISTS (SELECT FROM pg_depend d
+            LEFT JOIN pg_type t ON d.refclassid = 'pg_type'::regclass AND t.oid = d.refobjid
+            WHERE d.refobjid >= 16384 AND d.refclassid IN ('pg_proc'::regclass, 'pg_operator'::regclass,
+                    'pg_opclass'::regclass, 'pg_opfamily'::regclass, 'pg_type'::regclass, 'pg_am'::regclass)
+                AND t.typtype IS DISTINCT FROM 'e' AND (
+                    d.classid = 'pg_constraint'::regclass AND d.objid IN (
+                        SELECT k.oid FROM pg_constraint k WHERE k.conrelid = ANY (tree) AND k.contype IN ('c', 'x'))
+                    OR d.classid = 'pg_class'::regclass AND d.objid IN (
+                        SELECT i.indexrelid FROM pg_index i WHERE i.indrelid = ANY (tree))
+                    OR d.classid = 'pg_class'::regclass AND d.objid = ANY (tree)
+                    OR d.classid = 'pg_attrdef'::regclass AND d.objid IN (SELECT f.oid FROM pg_attribute a
+                        JOIN pg_attrdef f ON f.adrelid = a.attrelid AND f.adnum = a.attnum
+                        WHERE a.attrelid = ANY (tree) AND a.attgenerated <> '')))
+        OR EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = ANY (tree) AND t.tgenabled = 'A')
+        OR EXISTS (SELECT FROM pg_rewrite r WHERE r.ev_class = ANY (tree) AND r.ev_enabled = 'A');
+END $tutti$;
+
+CREATE OR REPLACE FUNCTION tutti.turn_triggers_off(named_table text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $tutti$
+BEGIN
+    PERFORM set_config('session_replication_role', 'replica', true);
+EXCEPTION WHEN insufficient_privilege THEN
+    RAISE feature_not_supported USING
+        MESSAGE = format('rows of "%s" cannot be stored on all nodes by this statement', named_table),
+        DETAIL = 'Storing them runs code that its owner may have written, so only under the role of the client; and that may not turn off the triggers, which have run on node 1.',
+        HINT = 'GRANT SET ON PARAMETER session_replication_role to the role, or do without the table''s triggers and rules.';
+END $tutti$;
+
+-- As the caller. `path`: the search path of what storing a row runs.
+CREATE OR REPLACE FUNCTION tutti.store_rows(named_schema text, named_table text, kind text,
+    given text, path text) RETURNS bigint
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
     SET DateStyle = 'ISO, MDY' SET IntervalStyle = iso_8601 SET extra_float_digits = 1
     SET bytea_output = hex SET xmloption = content SET lc_monetary = 'C' SET array_nulls = on AS $tutti$
 DECLARE
-    message text;
     found oid;
     tree oid[];
     target text;
@@ -97,13 +156,6 @@ DECLARE
     foreign_key text;
     is_lasting boolean;
 BEGIN
-    SELECT 'write ' || string_agg(octet_length(part) || ':' || part, '' ORDER BY position)
-        INTO message
-        FROM unnest(ARRAY[named_schema, named_table, kind, encode(sha256(convert_to(given, 'UTF8')),
-            'hex')]) WITH ORDINALITY AS u (part, position);
-    IF tutti.is_sealed(message, seal) IS NOT TRUE THEN
-        RAISE insufficient_privilege USING MESSAGE = 'only a gateway can write a table this way';
-    END IF;
     SELECT c.oid, format('%s%I.%I', CASE c.relkind WHEN 'r' THEN 'ONLY ' END, named_schema, named_table)
         INTO found, target
         FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -170,9 +222,9 @@ BEGIN
                 DETAIL = 'It has triggers or rules, which run on node 1 alone, and foreign keys that point to it, which must be checked on all nodes.',
                 HINT = 'Drop the trigger or the foreign key, or keep the table on one node.';
         END IF;
-        PERFORM set_config('session_replication_role', 'replica', true);
+        PERFORM tutti.turn_triggers_off(named_table);
     ELSIF kind = 'whole' THEN
-        PERFORM set_config('session_replication_role', 'replica', true);
+        PERFORM tutti.turn_triggers_off(named_table);
     END IF;
     -- What is enabled for replicas does not run on node 1, and must not here.
     IF role_before <> 'replica' AND current_setting('session_replication_role') = 'replica'
@@ -183,6 +235,9 @@ BEGIN
                 named_table),
             DETAIL = 'A trigger that is enabled REPLICA would run on the other nodes, where others must not run.',
             HINT = 'Disable the trigger, or keep the table on one node.';
+    END IF;
+    IF path IS NOT NULL THEN
+        PERFORM set_config('search_path', path, true);
     END IF;
     IF kind = 'insert' THEN
         EXECUTE format('WITH w AS (INSERT INTO %I.%I AS t (%s) OVERRIDING SYSTEM VALUE
@@ -264,5 +319,36 @@ BEGIN
             HINT = 'Nothing was changed; retry. If it happens without concurrent changes, the copies differ, or a trigger that is enabled ALWAYS changes rows.';
     END IF;
     RETURN coalesce(count_written, cardinality(written));
+END $tutti$;
+
+-- As the owner of the schema tutti: the client's rights were used on node 1. Code of users' must not run so.
+CREATE OR REPLACE FUNCTION tutti.store_rows_as_owner(named_schema text, named_table text, kind text,
+    given text, seal text) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $tutti$
+DECLARE
+    message text;
+BEGIN
+    SELECT 'write ' || string_agg(octet_length(part) || ':' || part, '' ORDER BY position)
+        INTO message
+        FROM unnest(ARRAY[named_schema, named_table, kind, encode(sha256(convert_to(given, 'UTF8')),
+            'hex')]) WITH ORDINALITY AS u (part, position);
+    IF tutti.is_sealed(message, seal) IS NOT TRUE THEN
+        RAISE insufficient_privilege USING MESSAGE = 'only a gateway can write a table this way';
+    END IF;
+    IF tutti.runs_code(named_schema, named_table) THEN
+        RAISE insufficient_privilege USING MESSAGE = 'code of users cannot run as the owner of the schema tutti';
+    END IF;
+    RETURN tutti.store_rows(named_schema, named_table, kind, given, NULL);
+END $tutti$;
+
+-- Without a search path of its own: that of the session is for the code of the table.
+CREATE OR REPLACE FUNCTION tutti.write_rows(named_schema text, named_table text, kind text,
+    given text, seal text) RETURNS bigint
+LANGUAGE plpgsql SECURITY INVOKER AS $tutti$
+BEGIN
+    IF tutti.runs_code(named_schema, named_table) THEN
+        RETURN tutti.store_rows(named_schema, named_table, kind, given, pg_catalog.current_setting('search_path'));
+    END IF;
+    RETURN tutti.store_rows_as_owner(named_schema, named_table, kind, given, seal);
 END $tutti$;
 COMMENT ON FUNCTION tutti.write_rows IS 'Stores rows that node 1 has written in this node''s copy of a replicated table. The caller must be a gateway.';

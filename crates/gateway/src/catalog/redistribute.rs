@@ -128,6 +128,9 @@ impl Redistribution {
         }
         let nodes = catalog.nodes.clone();
         let travel = travel(&from, &to, &nodes);
+        if travel != Travel::Nothing {
+            refuse_what_fires(home, relation, &registrations).await?;
+        }
         Ok(Self { root: relation.sql_name(), nodes, leaves, registrations, travel })
     }
 
@@ -164,6 +167,16 @@ impl Redistribution {
             connection.query(&restore_settings()).await?;
         }
         Ok(())
+    }
+
+    /// The tables whose rows move: schema and name.
+    pub fn tables(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.registrations.iter().map(|it| (it.schema.as_str(), it.table.as_str()))
+    }
+
+    /// Whether rows are written where they were not, which runs what computes and checks them.
+    pub fn writes_rows(&self) -> bool {
+        !matches!(self.travel, Travel::Nothing | Travel::EmptyCopies | Travel::DropForeign { .. })
     }
 
     /// Takes the table for this transaction alone: nobody else changes what it is or where its rows
@@ -438,6 +451,44 @@ ORDER BY c.oid = {0} DESC, n.nspname, c.relname",
         });
     }
     Ok(family)
+}
+
+/// Triggers and rules that fire in replicas too would fire for rows that only travel.
+async fn refuse_what_fires(
+    home: &mut NodeConnection,
+    relation: &Relation,
+    family: &[Registration],
+) -> Result<(), GatewayError> {
+    let name = |table: &Registration| {
+        let (schema, table) = (quote_identifier(&table.schema), quote_identifier(&table.table));
+        quote_literal(&format!("{schema}.{table}"))
+    };
+    let family: Vec<_> = family.iter().map(name).collect();
+    let sql = format!(
+        "WITH family (oid) AS (SELECT pg_catalog.unnest(ARRAY[{}])::pg_catalog.regclass::pg_catalog.oid)
+SELECT pg_catalog.format('trigger \"%s\"', t.tgname), t.tgrelid::pg_catalog.regclass::pg_catalog.text,
+    CASE t.tgenabled WHEN 'A' THEN 'ALWAYS' ELSE 'REPLICA' END
+FROM family f JOIN pg_catalog.pg_trigger t ON t.tgrelid = f.oid
+WHERE NOT t.tgisinternal AND t.tgenabled IN ('A', 'R')
+UNION ALL SELECT pg_catalog.format('rule \"%s\"', r.rulename),
+    r.ev_class::pg_catalog.regclass::pg_catalog.text,
+    CASE r.ev_enabled WHEN 'A' THEN 'ALWAYS' ELSE 'REPLICA' END
+FROM family f JOIN pg_catalog.pg_rewrite r ON r.ev_class = f.oid
+WHERE r.ev_type <> '1' AND r.ev_enabled IN ('A', 'R') ORDER BY 2, 1",
+        family.join(", ")
+    );
+    let rows = home.rows(&sql).await?;
+    let answer = Answer { node: home.node(), what: "triggers that fire always", rows: &rows };
+    if answer.len() == 0 {
+        return Ok(());
+    }
+    let (what, of, when) = (answer.text(0, 0)?, answer.text(0, 1)?, answer.text(0, 2)?);
+    Err(Refusal::unsupported(
+        format!("cannot redistribute \"{}\"", relation.name),
+        format!("The {what} of {of} is ENABLE {when}: it would fire for rows that only travel."),
+        "ALTER TABLE … DISABLE it, redistribute the table, and ENABLE it as it was, in one transaction.",
+    )
+    .into())
 }
 
 async fn set_for_travel(connection: &mut NodeConnection, table: &str) -> Result<(), GatewayError> {

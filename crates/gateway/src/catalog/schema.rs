@@ -14,7 +14,7 @@ use tutti_sql::hash::{BUCKET_COUNT, KeyType};
 
 /// Version of the tables, rights and functions below. Grows with every change of them, so that a
 /// gateway completes what an earlier one has made.
-pub const SHAPE: u32 = 16;
+pub const SHAPE: u32 = 17;
 
 /// Creates the schema where it is missing, and brings an older one to this shape. Runs as one
 /// transaction, and again without effect.
@@ -27,10 +27,11 @@ pub const SHAPE: u32 = 16;
 ///   [`Seals`](super::Seals), and `register` also the rights of ALTER TABLE on the table;
 /// - `lock_table` wants a seal, and some right to read or write on the table: PostgreSQL gives LOCK
 ///   TABLE only to whoever may write the whole table, but statements need it that write one column;
-/// - `table_rows` and `write_rows` want a seal, the latter over the rows as well: a write by row has
-///   used the client's rights on node 1;
+/// - `table_rows` and `store_rows_as_owner` want a seal, the latter over the rows as well: a write by row has
+///   used the client's rights on node 1. But it runs no code of users', so where a table has such,
+///   `write_rows` stores its rows as the caller;
 /// - `row_text`, `row_output`, `value_output` and `rows_input` read nothing;
-/// - `definitions` and `make_definitions` want a seal: they run as the owner, for what a table needs may
+/// - `definitions`, `make_definitions` and `spread_first` want a seal: they run as the owner, for what a table needs may
 ///   belong to others than the table (see [`share`](super::share));
 /// - `note_change`, `forget_dropped`, `forget_changed` and `insert_ticket` take no arguments, and whoever
 ///   calls them without need changes nothing that anybody reads anything from.
@@ -308,8 +309,10 @@ GRANT EXECUTE ON FUNCTION tutti.record_decision, tutti.register, tutti.note_chan
     tutti.definitions_before, tutti.names_in_code, tutti.deferred, tutti.schema_counts, tutti.settings_now,
     tutti.other_tables, tutti.count, tutti.mark, tutti.compare, tutti.touched, tutti.declare,
     tutti.temporary_code, tutti.changed_relations, tutti.changed_oids, tutti.changes,
-    tutti.ties_of_changes, tutti.forget_changed, tutti.need_more TO PUBLIC;
-UPDATE tutti.secret SET shape = 16;
+    tutti.ties_of_changes, tutti.forget_changed, tutti.need_more,
+    tutti.spread_first, tutti.has_code, tutti.runs_code, tutti.turn_triggers_off, tutti.store_rows,
+    tutti.store_rows_as_owner, tutti.refuse_comparison TO PUBLIC;
+UPDATE tutti.secret SET shape = 17;
 "
 );
 

@@ -155,16 +155,32 @@ impl Session {
 
     /// Makes on the other nodes what they lack of what is wanted. In the client's transaction.
     pub(super) async fn share(&mut self, wanted: Wanted<'_>) -> Result<(), Failure> {
-        self.transaction.brings_more |= wanted == Wanted::Definitions;
+        self.transaction.brings_more |= !matches!(wanted, Wanted::Relations(_));
         let shared = self.shared.clone();
         let home = self.enlist(NodeId::HOME, Access::Write).await?;
         home.query("SELECT 1").await?;
         let definitions =
             catalog::share::read_definitions(home.connection(), wanted, &shared.seals).await?;
+        let roles = match self.transaction.sets_anything() {
+            true => {
+                let home = self.link(NodeId::HOME).await?.connection();
+                catalog::share::read_definitions(home, Wanted::ROLES, &shared.seals).await?
+            }
+            false => String::new(),
+        };
         // One after another: two that bring the same do not wait for each other in a circle.
         for node in self.other_nodes() {
-            let link = self.enlist(node, Access::Write).await?;
             let seals = &shared.seals;
+            if !roles.is_empty() && !self.transaction.nodes.contains_key(&node) {
+                // It may have set a role that it has made itself.
+                let other = self.link(node).await?.connection();
+                let sql = catalog::share::make_definitions_sql(other, &roles, Wanted::ROLES, seals);
+                self.transaction.comes_first = Some(sql);
+            }
+            let enlisted = self.enlist(node, Access::Write).await.map(|_| ());
+            self.transaction.comes_first = None;
+            enlisted?;
+            let link = self.link(node).await?;
             let sql = catalog::share::make_definitions_sql(
                 link.connection(),
                 &definitions,
@@ -184,10 +200,32 @@ impl Session {
         if !self.catalog.home_by_default {
             return Ok(());
         }
-        if !self.catalog.is_spread {
+        if self.spreads_first().await? {
             self.share(Wanted::Definitions).await?;
         }
         self.share(Wanted::Relations(relations)).await
+    }
+
+    /// Whether nothing is spread yet. Then the others get the roles, without which nobody could log in
+    /// there, and what is committed is remembered, for it must still be so at the commit.
+    async fn spreads_first(&mut self) -> Result<bool, Failure> {
+        if !self.catalog.home_by_default || self.catalog.is_spread {
+            return Ok(false);
+        }
+        if self.transaction.shared_definitions.is_some() {
+            return Ok(true);
+        }
+        let shared = self.shared.clone();
+        let home = self.enlist(NodeId::HOME, Access::Write).await?;
+        home.query("SELECT 1").await?;
+        if !catalog::share::spread_first(home.connection(), &shared.seals).await? {
+            return Ok(false);
+        }
+        self.transaction.shared_definitions = Some(shared.committed_definitions().await?);
+        for node in self.other_nodes() {
+            shared.bring_roles(node).await?;
+        }
+        Ok(true)
     }
 
     pub(super) fn other_nodes(&self) -> Vec<NodeId> {
@@ -293,6 +331,8 @@ impl Session {
             if registration.placement == PlacementKind::Home {
                 return Ok(false);
             }
+            // Before anything that others wait for who spread the first table too.
+            self.spreads_first().await?;
             let home = self.link(NodeId::HOME).await?.connection();
             catalog::register(home, &registration, &shared.seals).await?;
             self.verify_schema().await?;
@@ -369,6 +409,7 @@ impl Session {
         if read.has_temporary {
             // Nobody else may have the connection, and their names hide others.
             self.note_temporary();
+            self.transaction.must_anchor.get_or_insert(NodeId::HOME);
         }
         let home = std::mem::take(&mut read.oids);
         let mut own = OwnChanges::of_relations(published, read, as_of);

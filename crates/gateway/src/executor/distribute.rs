@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use tutti_sql::catalog::{NodeId, Placement, Relation, RelationKind, quote_literal};
+use tutti_sql::catalog::{Catalog, NodeId, Placement, Relation, RelationKind, quote_literal};
 use tutti_sql::closure::{Declaration, FunctionCode};
 use tutti_sql::plan::{Access, TuttiCall};
 use tutti_sql::planner;
@@ -30,6 +30,20 @@ fn words(relation: &Relation, by: &DistributeBy) -> String {
         DistributeBy::Replicated => format!("{} is replicated", relation.name),
         DistributeBy::Home => format!("{} is on node 1", relation.name),
     }
+}
+
+/// The catalog for code that runs while rows of these tables travel: what reads them must not, for
+/// nobody can say which of their rows it would find.
+fn as_if_home<'a>(catalog: &Catalog, moving: impl Iterator<Item = &'a Redistribution>) -> Catalog {
+    let mut catalog = catalog.clone();
+    for (schema, table) in moving.flat_map(Redistribution::tables) {
+        let relations = catalog.relations.get_mut(schema);
+        if let Some(relation) = relations.and_then(|relations| relations.get_mut(table)) {
+            let placement = Placement::Home;
+            *relation = Arc::new(Relation { placement, ..Relation::clone(relation) });
+        }
+    }
+    catalog
 }
 
 /// The columns of a function's answer.
@@ -107,8 +121,8 @@ impl Session {
         self.enlist(NodeId::HOME, Access::Write).await?.query("SELECT 1").await?;
         self.reload_own_catalog().await?;
         let mut done = Vec::new();
-        let mut moving = Vec::new();
         let mut known = BTreeSet::new();
+        let mut tables = Vec::new();
         for (table, by) in wanted {
             let relation = self.table_named(table).await?;
             if !known.insert(relation.oid) {
@@ -116,19 +130,28 @@ impl Session {
                 return Err(Failure::error("42712", message));
             }
             done.push(words(&relation, by));
-            if relation.placement == Placement::Home && *by == DistributeBy::Home {
-                continue;
+            tables.push((table, by, relation));
+        }
+        tables.retain(|(_, by, relation)| {
+            !(relation.placement == Placement::Home && **by == DistributeBy::Home)
+        });
+        // Refuses what cannot be, before anybody has to wait.
+        let mut moving = Vec::new();
+        for (table, by, relation) in tables {
+            moving.push((table, by, self.plan_redistribution(&relation, by).await?, relation));
+        }
+        let on_their_way = as_if_home(&self.catalog, moving.iter().map(|(.., moved, _)| moved));
+        for (_, by, redistribution, relation) in &moving {
+            if **by != DistributeBy::Home || redistribution.writes_rows() {
+                planner::refuse_moving(relation, &self.scope, &on_their_way)?;
             }
-            // Refuses what cannot be, before anybody has to wait.
-            let redistribution = self.plan_redistribution(&relation, by).await?;
-            if *by != DistributeBy::Home {
-                planner::refuse_moving(&relation, &self.scope, &self.catalog)?;
-                self.warn_of_objections(&relation).await?;
+            if **by != DistributeBy::Home {
+                self.warn_of_objections(relation).await?;
             }
             let home = self.link(NodeId::HOME).await?;
             home.query(&redistribution.lock_sql()).await?;
-            moving.push((table, by));
         }
+        let moving: Vec<_> = moving.into_iter().map(|(table, by, ..)| (table, by)).collect();
         if !moving.is_empty() {
             self.move_tables(&moving).await?;
         }

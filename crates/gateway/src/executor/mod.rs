@@ -79,7 +79,11 @@ impl Session {
         let has_own_snapshot = self.begin_statement_snapshot(&planned.plan);
         if !self.catalog.is_solo() && planner::gathers_to_write(&planned.plan) {
             // Before its parts are read: they are of one moment only within a transaction.
+            let is_alone = self.transaction.mode == Mode::None;
             self.need_transaction();
+            if is_alone && planned.one_moment {
+                self.transaction.characteristics.isolation = Some("repeatable read".to_owned());
+            }
         }
         let unseen = planned.unseen.as_deref().cloned();
         let unseen = unseen.or_else(|| self.left_unseen(&planned.plan));

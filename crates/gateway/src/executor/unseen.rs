@@ -104,6 +104,9 @@ impl Session {
         match ran {
             Ok(done) => {
                 let settled = self.settle_accounts(&accounting).await;
+                if settled.is_err() {
+                    self.note_seen_parts();
+                }
                 self.client.end_notices(settled.is_ok());
                 settled.map(|()| done)
             }
@@ -112,9 +115,18 @@ impl Session {
                     true => self.account_for_failed(&accounting).await,
                     false => None,
                 };
+                if refusal.is_some() {
+                    self.note_seen_parts();
+                }
                 self.client.end_notices(refusal.is_none());
                 Err(refusal.unwrap_or(failure))
             }
+        }
+    }
+
+    fn note_seen_parts(&mut self) {
+        if let Some(link) = self.links.get_mut(&NodeId::HOME) {
+            link.has_seen_parts = true;
         }
     }
 
@@ -154,7 +166,6 @@ impl Session {
         else {
             return Ok(());
         };
-        accounting.marked = true;
         // All tables, for where the statement fails its locks tell nothing.
         let sql = format!("SELECT tutti.mark(true, {}); SAVEPOINT {SAVEPOINT}", accounting.names());
         let unseen = accounting.unseen.clone();
@@ -163,8 +174,12 @@ impl Session {
         if unseen.samples && (unseen.catches || may_be_locked) {
             self.refuse_empty_parts(&unseen).await?;
         }
-        self.client.hold_notices();
+        // What is refused on the way there has run no code, and has no savepoint to go back to.
         self.enlist(node, Access::Write).await?.put_silent(&sql);
+        self.client.hold_notices();
+        if let Some(accounting) = &mut self.accounting {
+            accounting.marked = true;
+        }
         Ok(())
     }
 
@@ -247,7 +262,7 @@ impl Session {
             }
             if definitions && !temporary && self.catalog.home_by_default {
                 // As if the client had made them: other nodes get what names no home table.
-                self.share(Wanted::Definitions).await?;
+                self.share(Wanted::Own).await?;
             }
             let ddl = Ddl {
                 creates: None,

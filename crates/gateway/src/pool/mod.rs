@@ -43,7 +43,7 @@ use shelf::Shelf;
 pub const TICK: Duration = Duration::from_secs(5);
 
 /// Takes a connection back to where a session finds it that has set nothing.
-const RESET: &str = "SET SESSION AUTHORIZATION DEFAULT; RESET ALL";
+pub(crate) const RESET: &str = "SET SESSION AUTHORIZATION DEFAULT; RESET ALL";
 /// Comes before it where unseen code may have left anything.
 const RESET_ANYTHING: &str = "SET SESSION AUTHORIZATION DEFAULT; CLOSE ALL; UNLISTEN *; \
      SELECT pg_catalog.pg_advisory_unlock_all(); DISCARD TEMP";

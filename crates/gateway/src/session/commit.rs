@@ -20,6 +20,7 @@ use crate::catalog::publisher::OwnChanges;
 use crate::executor::{Call, Done};
 use crate::failure::Failure;
 use crate::node::{NodeError, Rows};
+use crate::pool::RESET;
 
 /// SQLSTATE transaction_resolution_unknown.
 const UNKNOWN_OUTCOME: &str = "08007";
@@ -230,6 +231,7 @@ impl Session {
         self.transaction.rollback_to(name);
         self.transaction.failed = false;
         self.transaction.undone = false;
+        self.forget_parts().await?;
         self.renew_tickets().await?;
         // What node 1 shows behind the savepoint is what the transaction sees.
         if self.transaction.catalog_changed {
@@ -323,6 +325,10 @@ impl Session {
             self.abandon(Ended::Aborted).await;
             return Err(failure);
         }
+        if let Err(failure) = self.may_commit_alone().await {
+            self.abandon(Ended::Aborted).await;
+            return Err(failure);
+        }
         let writers: Vec<_> = self.transaction.writers().collect();
         // Held until the result is published.
         let _hold = match self.begin_change().await {
@@ -340,13 +346,18 @@ impl Session {
         match committed {
             Ok(()) => {
                 self.adopt_settings().await;
+                let undone = std::mem::take(&mut self.transaction.has_undone);
+                self.set_anew(undone).await;
                 self.end_transaction(Ended::Committed).await;
                 Ok(())
             }
             Err(failure) => {
                 let unknown = matches!(&failure,
                     Failure::Statement(error) if error.sqlstate() == UNKNOWN_OUTCOME);
-                self.abandon(if unknown { Ended::Unknown } else { Ended::Aborted }).await;
+                let nodes: Vec<_> = self.transaction.nodes.keys().copied().collect();
+                self.roll_back_nodes().await;
+                self.set_anew(nodes).await;
+                self.end_transaction(if unknown { Ended::Unknown } else { Ended::Aborted }).await;
                 Err(failure)
             }
         }
@@ -364,11 +375,35 @@ impl Session {
             .filter(|node| !writers.contains(node))
             .map(|node| (*node, "COMMIT".to_owned()))
             .collect();
+        let mut all = Ok(());
         for (node, answered) in self.on_links(readers).await {
             self.pass_notices(node);
-            answered?;
+            if let Err(error) = answered {
+                self.transaction.has_undone.insert(node);
+                all = all.and(Err(error));
+            }
         }
-        Ok(())
+        Ok(all?)
+    }
+
+    /// Brings connections to what the session has set. What a transaction sets stays on a node that has
+    /// prepared it, for that ends it like a commit, and goes on one that could not commit; whatever became of
+    /// the transaction elsewhere.
+    async fn set_anew(&mut self, nodes: impl IntoIterator<Item = NodeId>) {
+        let state = self.settings.state().clone();
+        let steps = [RESET, state.sql()];
+        let sql = steps.into_iter().filter(|sql| !sql.is_empty()).collect::<Vec<_>>().join("; ");
+        for node in nodes {
+            let Some(link) = self.links.get_mut(&node) else { continue };
+            match link.query(&sql).await {
+                Ok(_) => link.state = state.clone(),
+                Err(error) => {
+                    tracing::debug!(%node, %error, "a connection is given up behind a commit");
+                    self.links.remove(&node);
+                    self.end_if_bound(node);
+                }
+            }
+        }
     }
 
     /// What deferred triggers say when they run at the end.
@@ -416,6 +451,11 @@ impl Session {
 
     /// Ends whatever part of the transaction is still open on any node, and forgets it.
     async fn abandon(&mut self, ended: Ended) {
+        self.roll_back_nodes().await;
+        self.end_transaction(ended).await;
+    }
+
+    async fn roll_back_nodes(&mut self) {
         self.activity.end_plan();
         let nodes: Vec<_> = self
             .transaction
@@ -431,7 +471,6 @@ impl Session {
                 self.links.remove(&node);
             }
         }
-        self.end_transaction(ended).await;
     }
 
     /// The session forgets its transaction. What became of it is decided, so nothing that fails here

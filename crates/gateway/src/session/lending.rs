@@ -23,6 +23,7 @@ use crate::catalog::OidMaps;
 use crate::client::ClientError;
 use crate::executor::renames;
 use crate::failure::Failure;
+use crate::node::NodeError;
 use crate::nodes::OPEN_PATIENCE;
 use crate::pool::Borrower;
 
@@ -90,7 +91,17 @@ impl Session {
             shared.backends.note_open(&backend);
             Link::new(shared.clone(), connection, backend, slot)
         };
-        let mut link = shared.pool.lend(node, &borrower, opened).await?;
+        let lent = shared.pool.lend(node, &borrower, opened).await;
+        let mut link = match lent {
+            // A role that was made when node 1 alone had any, or past the gateway.
+            Err(NodeError::Refused(_))
+                if node != NodeId::HOME && shared.lacks_a_role(node).await? =>
+            {
+                shared.bring_roles(node).await?;
+                shared.pool.lend(node, &borrower, opened).await?
+            }
+            lent => lent?,
+        };
         link.work_for(&self.workers);
         link.own_oids.clone_from(&self.transaction.own_oids);
         self.links.insert(node, link);
@@ -114,6 +125,7 @@ impl Session {
     /// The transaction has made or changed temporary objects, though no statement has said so.
     pub(crate) fn note_temporary(&mut self) {
         self.leaves.anything = true;
+        self.scope_is_stale = true;
         self.transaction.scope_changed = true;
     }
 
@@ -127,6 +139,7 @@ impl Session {
         let is_planned = matches!(planned.plan, Plan::Ddl(_) | Plan::CreateTableAs { .. });
         if *schema && !is_planned {
             self.leaves.schema = true;
+            self.transaction.changed_alone |= self.transaction.is_open() && self.catalog.is_solo();
             self.renamed |= renames(text);
             self.scope_is_stale = true;
             self.changed_defaults |= changes_what_sessions_begin_with(text);
@@ -181,6 +194,9 @@ impl Session {
             }
             self.learn_bindings().await;
         }
+        if let Err(error) = self.forget_parts().await {
+            tracing::debug!(%error, "a connection was lost when it was free");
+        }
         loop {
             let is_free = |node: &&NodeId| !self.bindings.contains_key(node);
             let Some(node) = self.links.keys().find(is_free).copied() else { break };
@@ -190,7 +206,7 @@ impl Session {
             link.leaves.values |= is_behind;
             // What names with a dot unseen code has set, nobody may know.
             link.has_placeholders |= self.settings.has_placeholders || left.values;
-            if link.is_broken() || link.is_spoiled() {
+            if link.is_broken() || link.is_spoiled() || link.has_seen_parts {
                 continue;
             }
             if !link.is_quiet() {
@@ -207,6 +223,22 @@ impl Session {
         }
         if self.links.is_empty() {
             self.permit = None;
+        }
+        Ok(())
+    }
+
+    /// Before a connection on which code has seen a part of a table is used further, because it is bound to
+    /// the session or in a transaction that goes on. (Others are closed.)
+    ///
+    /// Requires: no transaction that has failed is open there.
+    pub(super) async fn forget_parts(&mut self) -> Result<(), NodeError> {
+        let is_over = !self.transaction.is_open();
+        for (node, link) in self.links.iter_mut() {
+            let is_kept = !is_over || self.bindings.contains_key(node);
+            if link.has_seen_parts && is_kept && !link.is_broken() {
+                link.query("DISCARD PLANS").await?;
+                link.has_seen_parts = !is_over;
+            }
         }
         Ok(())
     }
@@ -352,12 +384,6 @@ pub(crate) fn changes_search_paths(text: &str) -> bool {
         ["schema", "grant", "revoke", "role", "user", "group", "owned", "reassign"];
     let mut words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
     words.any(|word| WORDS.iter().any(|wanted| word.eq_ignore_ascii_case(wanted)))
-}
-
-/// SET in the form of a function, whose value is taken as it is.
-pub(super) fn set_config_sql(name: &str, value: &str) -> String {
-    let (name, value) = (quote_literal(name), quote_literal(value));
-    format!("SELECT pg_catalog.set_config({name}, {value}, false)")
 }
 
 #[cfg(test)]

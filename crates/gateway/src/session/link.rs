@@ -64,6 +64,9 @@ pub struct Link {
     owner_lives: Weak<Workers>,
     /// The settings that it has.
     pub state: Arc<SessionState>,
+    /// Code there has seen a part of a table: what the server has computed from that, it may have kept in
+    /// a plan, as the value of a function that is declared IMMUTABLE.
+    pub has_seen_parts: bool,
     /// What its owner has left there beyond these.
     pub leaves: Leaves,
     /// Somebody has set a name with a dot: the server never forgets such a name, but gives it an empty
@@ -104,6 +107,7 @@ impl Link {
             owner: 0,
             owner_lives: Weak::new(),
             state: Arc::default(),
+            has_seen_parts: false,
             leaves: Leaves::default(),
             has_placeholders: false,
             own_oids: None,

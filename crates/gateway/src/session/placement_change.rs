@@ -107,7 +107,41 @@ impl Session {
                 return Err(Failure::error("57014", message));
             }
         }
+        if old.is_solo() && !self.catalog.is_solo() {
+            self.check_shared_definitions().await?;
+        }
         Ok(Some(hold))
+    }
+
+    /// What other nodes got when the first table was spread must still be what node 1 has: whoever has
+    /// changed it since has told nobody else. Whoever has changed it and not committed yet is told at the
+    /// COMMIT ([`Self::may_commit_alone`]).
+    async fn check_shared_definitions(&self) -> Result<(), Failure> {
+        let Some(shared) = &self.transaction.shared_definitions else { return Ok(()) };
+        if *shared == self.shared.committed_definitions().await? {
+            return Ok(());
+        }
+        let message = "definitions were changed while the first table was spread over nodes";
+        Err(ErrorFields::error("40001", message)
+            .with(b'H', "Nothing was changed; the transaction might succeed if retried.")
+            .into())
+    }
+
+    /// Before the commit of what was done on node 1 alone because it had everything: whether it still
+    /// has. Until the plan that begins here ends, nobody spreads the first table.
+    pub(super) async fn may_commit_alone(&mut self) -> Result<(), Failure> {
+        if !self.transaction.changed_alone {
+            return Ok(());
+        }
+        self.begin_commit_in_sight().await?;
+        if self.shared.catalog().is_solo() {
+            return Ok(());
+        }
+        let message = "could not serialize access due to a table that was spread over nodes";
+        Err(ErrorFields::error("40001", message)
+            .with(b'D', "The transaction has changed definitions on node 1 alone.")
+            .with(b'H', "The transaction might succeed if retried.")
+            .into())
     }
 }
 

@@ -119,6 +119,23 @@ impl Session {
         }
     }
 
+    /// Before a commit that a change of the schema must see, or wait for.
+    ///
+    /// Errors: as [`Self::begin_statement`].
+    pub(super) async fn begin_commit_in_sight(&mut self) -> Result<(), Failure> {
+        let give_up = Instant::now() + REST_PATIENCE;
+        loop {
+            if !self.shared.publisher.is_at_rest() {
+                self.wait_for_rest(give_up).await?;
+            }
+            self.activity.begin_to_send();
+            if self.shared.publisher.is_at_rest() {
+                return Ok(());
+            }
+            self.activity.end_plan();
+        }
+    }
+
     /// Before a plan is carried out: which tables must not change before it has locked them.
     pub(crate) fn note_written(&self, plan: &Plan) {
         self.activity.note_written(plan.written_in_steps());
@@ -195,7 +212,10 @@ impl Session {
     /// that has become more, it is read again.
     async fn renew_own_catalog(&mut self, text: &str) -> Result<(), Failure> {
         if self.transaction.own_is_stale && !names_no_rows(text) {
-            return Box::pin(self.reload_own_catalog()).await;
+            Box::pin(self.reload_own_catalog()).await?;
+            // Names that came with it may hide others.
+            self.scope_is_stale |= self.transaction.may_change_scope();
+            return Ok(());
         }
         if !self.transaction.catalog_changed {
             return Ok(());
@@ -466,10 +486,15 @@ fn read_duration(shown: &str) -> Option<Duration> {
 fn names_no_rows(text: &str) -> bool {
     const COMMANDS: [&str; 6] = ["create", "alter", "drop", "comment", "grant", "revoke"];
     // Behind these there may be a query, or a look at the rows by code that the table has got meanwhile.
-    const LOOKS: [&str; 5] = ["as", "select", "validate", "attach", "type"];
+    const LOOKS: [&str; 6] = ["as", "select", "validate", "attach", "type", "partition"];
+    // Of an ALTER that writes the rows anew.
+    const WRITES: [&str; 4] = ["default", "generated", "logged", "unlogged"];
     let is_of = |word: &str, known: &[&str]| known.iter().any(|it| word.eq_ignore_ascii_case(it));
-    is_of(statement::first_word(text), &COMMANDS)
-        && statement::words(text).is_some_and(|words| !words.iter().any(|it| is_of(it, &LOOKS)))
+    let first = statement::first_word(text);
+    let alters = is_of(first, &["alter"]);
+    let looks = |word: &&str| is_of(word, &LOOKS) || alters && is_of(word, &WRITES);
+    is_of(first, &COMMANDS)
+        && statement::words(text).is_some_and(|words| !words.iter().any(|it| looks(&&**it)))
 }
 
 /// Whether a text begins with a command that begins or ends a transaction, or part of one.

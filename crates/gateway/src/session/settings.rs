@@ -11,7 +11,6 @@ use tutti_sql::catalog::{NodeId, quote_identifier, quote_literal};
 use tutti_sql::plan::{Access, Setting};
 use tutti_wire::error_fields::ErrorFields;
 
-use super::lending::set_config_sql;
 use super::{Characteristics, Mode, Session};
 use crate::executor::{Call, Done};
 use crate::failure::Failure;
@@ -105,7 +104,7 @@ impl Settings {
     /// Remembers a value that node 1 says the session has. False: it is not new.
     pub fn learn(&mut self, name: &str, value: &str) -> bool {
         let known = self.learnt.insert(name.to_owned(), value.to_owned());
-        let sql = set_config_sql(name, value);
+        let sql = set_sql(name, value);
         let is_kept = self.kept.iter().any(|(kept, by)| kept == name && *by == sql);
         if is_kept && known.as_deref() == Some(value) {
             return false;
@@ -215,6 +214,49 @@ pub(super) fn encoding_is_known(text: &str) -> bool {
     ["utf8", "unicode", "sqlascii", "default"].iter().any(|name| text.contains(name))
 }
 
+/// SET to a value as the server shows it. A query (`set_config`) would cost a transaction its snapshot,
+/// and with it the choice of its isolation level.
+fn set_sql(name: &str, value: &str) -> String {
+    // Of these SET takes each name by itself.
+    const LISTS: [&str; 4] =
+        ["search_path", "temp_tablespaces", "local_preload_libraries", "session_preload_libraries"];
+    let value = match LISTS.contains(&name) {
+        true => split_names(value).iter().map(|name| quote_literal(name)).collect(),
+        false => vec![quote_literal(value)],
+    };
+    let name: Vec<_> = name.split('.').map(quote_identifier).collect();
+    match value.is_empty() {
+        true => format!("SET {} TO ''", name.join(".")),
+        false => format!("SET {} TO {}", name.join("."), value.join(", ")),
+    }
+}
+
+/// Names between commas, as PostgreSQL reads them: folded, unless in quotes.
+fn split_names(list: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    let mut name: Option<String> = None;
+    let mut characters = list.chars().peekable();
+    let mut is_quoted = false;
+    while let Some(character) = characters.next() {
+        match character {
+            '"' if is_quoted && characters.peek() == Some(&'"') => {
+                characters.next();
+                name.get_or_insert_default().push('"');
+            }
+            '"' => {
+                is_quoted = !is_quoted;
+                name.get_or_insert_default();
+            }
+            _ if is_quoted => name.get_or_insert_default().push(character),
+            ',' => names.extend(name.take()),
+            _ if character.is_ascii_whitespace() => (),
+            _ => name.get_or_insert_default().extend(character.to_lowercase()),
+        }
+    }
+    names.extend(name);
+    names
+}
+
 /// Whether it is a name that PostgreSQL takes without knowing it.
 pub(super) fn is_placeholder(name: &str) -> bool {
     name.contains('.')
@@ -315,12 +357,15 @@ impl Session {
                 let given = Characteristics::from(modes);
                 self.set_transaction(&given, *session, *snapshot, text, call).await
             }
+            Setting::ResetAll if self.transaction.is_open() => {
+                let done = self.run_on_one(NodeId::HOME, Access::Read, text, call).await?;
+                self.reset_all_if_committed().await?;
+                self.refresh_scope().await?;
+                Ok(done)
+            }
             Setting::ResetAll => {
                 let done = self.set_everywhere("", text, false, call).await?;
-                match self.transaction.is_open() {
-                    true => self.reset_all_if_committed().await?,
-                    false => self.reset_all(false).await?,
-                }
+                self.reset_all(false).await?;
                 self.refresh_scope().await?;
                 Ok(done)
             }
@@ -336,7 +381,7 @@ impl Session {
             self.remember_setting(name, &sql, true, true).await?;
             return Ok(done);
         };
-        let sql = set_config_sql(name, &value);
+        let sql = set_sql(name, &value);
         self.enlist(NodeId::HOME, Access::Read).await?.query(&sql).await?;
         self.pass_reports_on();
         self.remember_setting(name, &sql, true, true).await?;
@@ -360,23 +405,13 @@ impl Session {
         Ok(())
     }
 
-    /// RESET ALL is a step of the transaction: what it means for each setting that the session keeps
-    /// is undone with it.
+    /// RESET ALL in a transaction, which is a step of it and undone with it: on each node, behind it, what
+    /// the startup packet said.
     async fn reset_all_if_committed(&mut self) -> Result<(), Failure> {
-        let startup = SessionState::new(&self.settings.startup, std::iter::empty());
-        if !startup.sql().is_empty() {
-            self.remember_setting("", startup.sql(), false, false).await?;
-        }
-        for (name, _) in self.settings.kept.clone() {
-            if ["role", "session_authorization"].contains(&&*name) {
-                continue;
-            }
-            let sql = match self.settings.startup_value(&name) {
-                Some(value) => set_config_sql(&name, value),
-                None => format!("{RESET}{}", quote_identifier(&name)),
-            };
-            self.transaction.push_setting(&sql, Some(name));
-        }
+        let startup = self.settings.startup.iter().map(|(name, value)| set_sql(name, value));
+        let sql: Vec<_> = std::iter::once("RESET ALL".to_owned()).chain(startup).collect();
+        self.remember_setting("", &sql.join("; "), true, false).await?;
+        self.transaction.scope_changed = true;
         self.pass_reports_on();
         Ok(())
     }
@@ -453,7 +488,7 @@ impl Session {
             let done = self.run_on_one(NodeId::HOME, Access::Read, text, call).await?;
             // Each is a setting of its own, that other forms of SET and RESET know.
             for (name, value) in given.as_defaults() {
-                let sql = set_config_sql(name, value);
+                let sql = set_sql(name, value);
                 self.remember_setting(name, &sql, true, true).await?;
             }
             return Ok(done);
@@ -542,7 +577,10 @@ impl Session {
             .filter(|node| !self.transaction.nodes.contains_key(node))
             .collect();
         for (name, sql) in &kept {
-            self.settings.keep(name, sql);
+            match name.is_empty() {
+                true => self.settings.clear(false),
+                false => self.settings.keep(name, sql),
+            }
             for node in &outside {
                 if let Some(link) = self.links.get_mut(node) {
                     link.put_silent(sql);
@@ -603,6 +641,18 @@ mod tests {
         assert_eq!(settings.startup, expected);
         settings.hold(Vec::new());
         assert_eq!(settings.startup, expected[1..]);
+    }
+
+    #[test]
+    fn a_value_is_set_as_the_server_shows_it() {
+        assert_eq!(set_sql("work_mem", "4MB"), r#"SET "work_mem" TO '4MB'"#);
+        assert_eq!(set_sql("a.b", "x, y"), r#"SET "a"."b" TO 'x, y'"#);
+        let path = r#""$user", Public,"A ""b" "#;
+        let expected = r#"SET "search_path" TO '$user', 'public', 'A "b'"#;
+        assert_eq!(set_sql("search_path", path), expected);
+        let empty = r#"SET "search_path" TO ''"#;
+        assert_eq!(set_sql("search_path", ""), empty);
+        assert_eq!(set_sql("search_path", "\"\""), empty);
     }
 
     #[test]

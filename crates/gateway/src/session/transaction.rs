@@ -110,7 +110,7 @@ enum Step {
     /// SET, SET LOCAL, SET CONSTRAINTS…
     Setting {
         sql: String,
-        /// Name, if it outlives the transaction.
+        /// Name, if it outlives the transaction; empty for RESET ALL.
         kept_as: Option<String>,
     },
 }
@@ -142,6 +142,12 @@ pub struct Transaction {
     pub changes_elsewhere: bool,
     /// It has brought more to other nodes than tables.
     pub brings_more: bool,
+    /// It spreads the first table: what was committed of definitions when they were brought to others.
+    pub shared_definitions: Option<String>,
+    /// It has changed the schema when node 1 alone had one, and so on node 1 alone.
+    pub changed_alone: bool,
+    /// What a node runs that joins now, before it repeats the steps.
+    pub comes_first: Option<String>,
     /// The published catalog that its own goes back to.
     pub own_catalog_of: Option<Arc<Catalog>>,
     /// What its own catalog has that the published one has not.
@@ -180,6 +186,8 @@ pub struct Transaction {
     pub changed_paths: bool,
     /// It has failed, and nodes other than the one that said so have undone their part already.
     pub undone: bool,
+    /// Nodes that could not commit what they had read for a transaction that is committed.
+    pub has_undone: BTreeSet<NodeId>,
     steps: Vec<Step>,
 }
 
@@ -288,6 +296,10 @@ impl Transaction {
         if read_only_later {
             sql.push_str("; SET TRANSACTION READ ONLY");
         }
+        if let Some(first) = &self.comes_first {
+            sql.push_str("; ");
+            sql.push_str(first);
+        }
         for step in &self.steps {
             match step {
                 Step::Savepoint(name) => {
@@ -313,6 +325,11 @@ impl Transaction {
         self.savepoint_position(name).is_some()
     }
 
+    /// Whether settings were made in it.
+    pub fn sets_anything(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step, Step::Setting { .. }))
+    }
+
     /// Whether catching up takes a snapshot: `set_config` is called by a SELECT.
     pub fn catches_up_by_query(&self) -> bool {
         self.steps
@@ -330,6 +347,8 @@ impl Transaction {
 
     /// ROLLBACK TO was done: later steps are undone, the savepoint stays.
     pub fn rollback_to(&mut self, name: &str) {
+        // Others may have spread the first table before it is tried again.
+        self.shared_definitions = None;
         if let Some(position) = self.savepoint_position(name) {
             self.steps.truncate(position + 1);
         }
@@ -353,7 +372,7 @@ impl Transaction {
         self.steps.push(Step::Setting { sql: sql.to_owned(), kept_as });
     }
 
-    /// Settings that a COMMIT makes the session's own: name and SQL, in order.
+    /// Settings that a COMMIT makes the session's own: name and SQL, in order. RESET ALL has no name.
     pub fn kept_settings(&self) -> impl Iterator<Item = (&str, &str)> {
         self.steps.iter().filter_map(|step| match step {
             Step::Setting { sql, kept_as: Some(name) } => Some((name.as_str(), sql.as_str())),

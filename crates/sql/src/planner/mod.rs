@@ -141,7 +141,8 @@ fn settle_relations(planned: &mut Planned, statement: &Statement, context: &Cont
 }
 
 /// The same for a statement outside a transaction at READ COMMITTED. What only reads gets one snapshot
-/// for all its parts; what writes begins a transaction, whose parts have one each.
+/// for all its parts; what writes begins a transaction, whose parts have one each, unless code that it runs
+/// at its end reads tables.
 pub fn plan_by_itself(statement: &Statement, context: &Context<'_>) -> Result<Planned, Refusal> {
     let planned = plan(statement, context)?;
     if !gathers_to_write(&planned.plan) {
@@ -152,11 +153,12 @@ pub fn plan_by_itself(statement: &Statement, context: &Context<'_>) -> Result<Pl
         Ok(collected) => collected.unseen.as_ref().is_some_and(|unseen| unseen.one_snapshot),
         Err(_) => true,
     };
-    // A query that writes by what it calls: VOLATILE code sees moments of its own anyway.
-    match wants_one_moment && matches!(statement.tree, NodeEnum::SelectStmt(_)) {
-        true => Ok(planned),
-        false => collected,
+    if !wants_one_moment {
+        return collected;
     }
+    // A query that writes by what it calls: VOLATILE code sees moments of its own anyway.
+    let one_moment = !matches!(statement.tree, NodeEnum::SelectStmt(_));
+    Ok(Planned { one_moment, ..planned })
 }
 
 fn choose(statement: &Statement, context: &Context<'_>) -> Result<Planned, Refusal> {

@@ -49,13 +49,17 @@ BEGIN
                     tutti.collation_clause(a.attcollation, a.atttypid)), ', ' ORDER BY a.attnum)
              FROM pg_attribute a WHERE a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped))];
     WHEN 'd' THEN
+        -- Checks that are added later are looked at, and what is constant in them is computed.
         make := ARRAY[format('CREATE DOMAIN %s AS %s%s%s%s', name, format_type(t.typbasetype, t.typtypmod),
             tutti.collation_clause(t.typcollation, t.typbasetype),
             coalesce(' DEFAULT ' || pg_get_expr(t.typdefaultbin, 0), ''),
-            CASE WHEN t.typnotnull THEN ' NOT NULL' ELSE '' END)]
+            CASE WHEN t.typnotnull THEN ' NOT NULL' ELSE '' END)
+            || coalesce((SELECT string_agg(format(' CONSTRAINT %I %s', k.conname, pg_get_constraintdef(k.oid)), ''
+                ORDER BY k.oid) FROM pg_constraint k
+                WHERE k.contypid = type AND k.contype = 'c' AND k.convalidated), '')]
             || coalesce((SELECT array_agg(format('ALTER DOMAIN %s ADD CONSTRAINT %I %s', name,
                 k.conname, pg_get_constraintdef(k.oid)) ORDER BY k.oid)
-                FROM pg_constraint k WHERE k.contypid = type AND k.contype = 'c'), '{}');
+                FROM pg_constraint k WHERE k.contypid = type AND k.contype = 'c' AND NOT k.convalidated), '{}');
     WHEN 'r' THEN
         make := ARRAY[(SELECT format('CREATE TYPE %s AS RANGE (%s)', name, concat_ws(', ',
             'SUBTYPE = ' || format_type(r.rngsubtype, NULL),
@@ -227,6 +231,19 @@ BEGIN
     SELECT coalesce(array_agg(p.make ORDER BY p.kind, p.attnum), '{}') FROM part p);
 END $tutti$;
 
+-- Runs a statement about a table under its owner: PostgreSQL computes what is constant in a constraint that
+-- is added, and that may be code of the owner's. The caller must be a superuser.
+CREATE OR REPLACE FUNCTION tutti.as_owner_of(relation text, statement text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $tutti$
+BEGIN
+    EXECUTE format('CREATE FUNCTION tutti.run_once() RETURNS void LANGUAGE plpgsql SECURITY DEFINER '
+        'SET search_path = pg_catalog, pg_temp AS %L', format('BEGIN %s; END', statement));
+    EXECUTE (SELECT format('ALTER FUNCTION tutti.run_once() OWNER TO %s', c.relowner::regrole)
+        FROM pg_class c WHERE c.oid = to_regclass(relation));
+    EXECUTE 'SELECT tutti.run_once()';
+    EXECUTE 'DROP FUNCTION tutti.run_once()';
+END $tutti$;
+
 -- What belongs to a table: columns' defaults, constraints, indexes, its place under a parent, triggers,
 -- rules, policies, rights.
 CREATE OR REPLACE FUNCTION tutti.parts_of_table(relation oid) RETURNS text[]
@@ -241,9 +258,12 @@ BEGIN
     SELECT format('%I.%I', n.nspname, c.relname) INTO name FROM pg_namespace n WHERE n.oid = c.relnamespace;
     make := tutti.parts_of_columns(relation);
     -- Foreign keys come last of all, in tutti.definitions.
-    SELECT array_agg(format('ALTER TABLE %s ADD CONSTRAINT %I %s', name, k.conname,
-        pg_get_constraintdef(k.oid)) ORDER BY k.contype, k.oid) INTO further
-    FROM pg_constraint k WHERE k.conrelid = relation AND k.contype IN ('c', 'p', 'u', 'x')
+    SELECT array_agg(CASE WHEN k.convalidated AND tutti.has_code(k.conbin)
+            THEN format('SELECT tutti.as_owner_of(%L, %L)', name, m.make) ELSE m.make END
+        ORDER BY k.contype, k.oid) INTO further
+    FROM pg_constraint k, LATERAL (SELECT format('ALTER TABLE %s ADD CONSTRAINT %I %s', name, k.conname,
+        pg_get_constraintdef(k.oid))) AS m (make)
+    WHERE k.conrelid = relation AND k.contype IN ('c', 'p', 'u', 'x')
         AND (k.conislocal OR c.relispartition);
     make := make || coalesce(further, '{}');
     SELECT array_agg(replace(pg_get_indexdef(i.indexrelid), ' ON ONLY ', ' ON ') ORDER BY i.indexrelid)
@@ -326,53 +346,117 @@ BEGIN
             WHERE p.polrelid = relation));
 END $tutti$;
 
+-- A setting's value as SET takes it: some are lists of names, each quoted by itself.
+CREATE OR REPLACE FUNCTION tutti.setting_clause(setting text) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
+DECLARE
+    name text := split_part(setting, '=', 1);
+    value text := substr(setting, strpos(setting, '=') + 1);
+BEGIN
+    IF name IN ('search_path', 'temp_tablespaces', 'local_preload_libraries', 'session_preload_libraries') THEN
+        value := (SELECT string_agg(quote_literal(CASE WHEN m[1] IS NULL THEN m[2]
+                ELSE replace(m[1], '""', '"') END), ', ')
+            FROM regexp_matches(value, '"((?:[^"]|"")*)"|([^",[:space:]]+)', 'g') AS m);
+    ELSE
+        value := quote_literal(value);
+    END IF;
+    RETURN format('SET %s TO %s',
+        (SELECT string_agg(quote_ident(part), '.') FROM unnest(string_to_array(name, '.')) part),
+        coalesce(value, ''''''));
+END $tutti$;
+
+-- What ALTER ROLE and ALTER DATABASE have set for a role (NULL: for all), in this database or everywhere.
+CREATE OR REPLACE FUNCTION tutti.settings_of(role name) RETURNS text[]
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
+#variable_conflict use_column
+BEGIN
+    RETURN (
+    SELECT coalesce(array_agg(CASE s.setdatabase WHEN 0 THEN 'all ' ELSE 'here ' END || o ORDER BY
+        s.setdatabase = 0, o), '{}')
+    FROM pg_db_role_setting s, unnest(s.setconfig) o
+    WHERE s.setrole = (CASE WHEN settings_of.role IS NULL THEN 0::oid
+            ELSE (SELECT r.oid FROM pg_authid r WHERE r.rolname = settings_of.role) END)
+        AND s.setdatabase IN (0, (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())));
+END $tutti$;
+
+-- Takes back what these roles are members of, but for these pairs. Returns how much that is, or would be.
+CREATE OR REPLACE FUNCTION tutti.revoke_others(roles name[], pairs text[], really boolean) RETURNS integer
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $tutti$
+DECLARE
+    other record;
+    count integer := 0;
+BEGIN
+    FOR other IN SELECT r.rolname AS role, m.rolname AS member
+        FROM pg_auth_members g JOIN pg_roles r ON r.oid = g.roleid JOIN pg_roles m ON m.oid = g.member
+        WHERE m.rolname = ANY (roles) AND (r.rolname ~ '^pg_' OR r.rolname = ANY (roles))
+            AND format('%I %I %s', r.rolname, m.rolname, g.admin_option) <> ALL (pairs)
+    LOOP
+        count := count + 1;
+        IF really THEN
+            EXECUTE format('REVOKE %I FROM %I CASCADE', other.role, other.member);
+        END IF;
+    END LOOP;
+    RETURN count;
+END $tutti$;
+
+-- Roles are on each node what they are on node 1. `probe`: it is so already.
 CREATE OR REPLACE FUNCTION tutti.role_definitions()
 RETURNS TABLE (probe text, make text[])
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
 #variable_conflict use_column
+DECLARE
+    roles name[];
+    pairs text[];
 BEGIN
     RETURN QUERY
-    SELECT format('EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = %L)', r.rolname),
-        ARRAY[format('CREATE ROLE %I %s %s %s %s %s %s %s CONNECTION LIMIT %s%s%s', r.rolname,
-            CASE WHEN r.rolsuper THEN 'SUPERUSER' ELSE 'NOSUPERUSER' END,
+    WITH role AS (SELECT r.*, concat_ws(' ', CASE WHEN r.rolsuper THEN 'SUPERUSER' ELSE 'NOSUPERUSER' END,
             CASE WHEN r.rolinherit THEN 'INHERIT' ELSE 'NOINHERIT' END,
             CASE WHEN r.rolcreaterole THEN 'CREATEROLE' ELSE 'NOCREATEROLE' END,
             CASE WHEN r.rolcreatedb THEN 'CREATEDB' ELSE 'NOCREATEDB' END,
             CASE WHEN r.rolcanlogin THEN 'LOGIN' ELSE 'NOLOGIN' END,
             CASE WHEN r.rolreplication THEN 'REPLICATION' ELSE 'NOREPLICATION' END,
-            CASE WHEN r.rolbypassrls THEN 'BYPASSRLS' ELSE 'NOBYPASSRLS' END, r.rolconnlimit,
-            ' PASSWORD ' || quote_literal(r.rolpassword),
-            ' VALID UNTIL ' || quote_literal(r.rolvaliduntil))]
-        || coalesce((SELECT array_agg(format('ALTER ROLE %I%s SET %s TO %s', r.rolname,
-                CASE s.setdatabase WHEN 0 THEN '' ELSE format(' IN DATABASE %I', current_database()) END,
-                split_part(o, '=', 1),
-                CASE WHEN split_part(o, '=', 1) = 'search_path' THEN substr(o, strpos(o, '=') + 1)
-                    ELSE quote_literal(substr(o, strpos(o, '=') + 1)) END))
-            FROM pg_db_role_setting s, unnest(s.setconfig) o
-            WHERE s.setrole = r.oid AND s.setdatabase IN (0,
-                (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()))), '{}')
+            CASE WHEN r.rolbypassrls THEN 'BYPASSRLS' ELSE 'NOBYPASSRLS' END,
+            format('CONNECTION LIMIT %s PASSWORD %s VALID UNTIL %L', r.rolconnlimit,
+                coalesce(quote_literal(r.rolpassword), 'NULL'), coalesce(r.rolvaliduntil, 'infinity'))) AS may
+        FROM pg_authid r WHERE r.rolname !~ '^pg_')
+    SELECT format('EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = %L)', r.rolname),
+        ARRAY[format('CREATE ROLE %I %s', r.rolname, r.may)]
+    FROM role r
+    UNION ALL
+    -- One that is there already, by whoever made it, must prove itself by the same verifier, and may do
+    -- the same; but not the gateway's own, whose password is configured for each node.
+    SELECT format('EXISTS (SELECT FROM pg_catalog.pg_authid r WHERE rolname = %L AND (r.oid = '
+            '(SELECT n.nspowner FROM pg_catalog.pg_namespace n WHERE n.nspname = ''tutti'') '
+            'OR rolpassword IS NOT DISTINCT FROM %L AND %L = ARRAY[rolsuper, rolinherit, rolcreaterole, '
+            'rolcreatedb, rolcanlogin, rolreplication, rolbypassrls] AND rolconnlimit = %s '
+            'AND coalesce(rolvaliduntil, ''infinity'') = %L))', r.rolname, r.rolpassword,
+            ARRAY[r.rolsuper, r.rolinherit, r.rolcreaterole, r.rolcreatedb, r.rolcanlogin, r.rolreplication,
+                r.rolbypassrls], r.rolconnlimit, coalesce(r.rolvaliduntil, 'infinity')),
+        ARRAY[format('ALTER ROLE %I %s', r.rolname, r.may)]
+    FROM role r WHERE r.oid <> (SELECT n.nspowner FROM pg_namespace n WHERE n.nspname = 'tutti')
+    UNION ALL
+    SELECT format('tutti.settings_of(%L) = %L', r.rolname, tutti.settings_of(r.rolname)),
+        ARRAY[format('ALTER ROLE %I RESET ALL', r.rolname),
+            format('ALTER ROLE %I IN DATABASE %I RESET ALL', r.rolname, current_database())]
+        || coalesce((SELECT array_agg(format('ALTER ROLE %I%s %s', r.rolname,
+                CASE WHEN s LIKE 'all %' THEN '' ELSE format(' IN DATABASE %I', current_database()) END,
+                tutti.setting_clause(substr(s, strpos(s, ' ') + 1))))
+            FROM unnest(tutti.settings_of(r.rolname)) s), '{}')
     FROM pg_authid r WHERE r.rolname !~ '^pg_'
     UNION ALL
-    -- One that is there already, by whoever made it, must prove itself by the same verifier; but not the
-    -- gateway's own, whose password is configured for each node.
-    SELECT format('EXISTS (SELECT FROM pg_catalog.pg_authid WHERE rolname = %L '
-            'AND rolpassword IS NOT DISTINCT FROM %L AND rolsuper = %L AND rolcanlogin = %L)',
-            r.rolname, r.rolpassword, r.rolsuper, r.rolcanlogin),
-        ARRAY[format('ALTER ROLE %I %s %s PASSWORD %s', r.rolname,
-            CASE WHEN r.rolsuper THEN 'SUPERUSER' ELSE 'NOSUPERUSER' END,
-            CASE WHEN r.rolcanlogin THEN 'LOGIN' ELSE 'NOLOGIN' END,
-            coalesce(quote_literal(r.rolpassword), 'NULL'))]
-    FROM pg_authid r WHERE r.rolname !~ '^pg_'
-        AND r.oid <> (SELECT n.nspowner FROM pg_namespace n WHERE n.nspname = 'tutti')
-    UNION ALL
-    SELECT format('EXISTS (SELECT FROM pg_catalog.pg_db_role_setting s JOIN pg_catalog.pg_database d '
-            'ON d.oid = s.setdatabase WHERE s.setrole = 0 AND d.datname = pg_catalog.current_database() '
-            'AND %L = ANY (s.setconfig))', o),
-        ARRAY[format('ALTER DATABASE %I SET %s TO %s', d.datname, split_part(o, '=', 1),
-            CASE WHEN split_part(o, '=', 1) = 'search_path' THEN substr(o, strpos(o, '=') + 1)
-                ELSE quote_literal(substr(o, strpos(o, '=') + 1)) END)]
-    FROM pg_db_role_setting s JOIN pg_database d ON d.oid = s.setdatabase, unnest(s.setconfig) o
-    WHERE s.setrole = 0 AND d.datname = current_database()
+    SELECT format('tutti.settings_of(NULL) = %L', tutti.settings_of(NULL)),
+        ARRAY['ALTER ROLE ALL RESET ALL', format('ALTER DATABASE %I RESET ALL', current_database())]
+        || coalesce((SELECT array_agg(format('ALTER %s %s',
+                CASE WHEN s LIKE 'all %' THEN 'ROLE ALL' ELSE format('DATABASE %I', current_database()) END,
+                tutti.setting_clause(substr(s, strpos(s, ' ') + 1))))
+            FROM unnest(tutti.settings_of(NULL)) s), '{}');
+    SELECT array_agg(r.rolname) INTO roles FROM pg_roles r WHERE r.rolname !~ '^pg_';
+    SELECT coalesce(array_agg(format('%I %I %s', r.rolname, m.rolname, g.admin_option)), '{}') INTO pairs
+    FROM pg_auth_members g JOIN pg_roles r ON r.oid = g.roleid JOIN pg_roles m ON m.oid = g.member
+    WHERE m.rolname !~ '^pg_';
+    RETURN QUERY
+    SELECT format('tutti.revoke_others(%L, %L, false) = 0', roles, pairs),
+        ARRAY[format('SELECT tutti.revoke_others(%L, %L, true)', roles, pairs)]
     UNION ALL
     SELECT format('EXISTS (SELECT FROM pg_catalog.pg_auth_members g '
             'JOIN pg_catalog.pg_roles r ON r.oid = g.roleid JOIN pg_catalog.pg_roles m ON m.oid = g.member '
@@ -383,8 +467,78 @@ BEGIN
     WHERE m.rolname !~ '^pg_';
 END $tutti$;
 
-CREATE OR REPLACE FUNCTION tutti.definitions(roots oid[], everything boolean, seal text) RETURNS text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+-- Who may do what with a schema, or with the database; in one text, by name.
+CREATE OR REPLACE FUNCTION tutti.rights_on(kind "char", name name) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
+#variable_conflict use_column
+BEGIN
+    RETURN (
+    SELECT format('%s: %s', o.owner::regrole, (SELECT string_agg(g.given, ', ' ORDER BY g.given)
+            FROM (SELECT DISTINCT format('%s %s %s', e.grantee::regrole, e.privilege_type, e.is_grantable)
+                FROM aclexplode(o.acl) e) AS g (given)))
+    FROM (SELECT n.nspowner AS owner, coalesce(n.nspacl, acldefault('n', n.nspowner)) AS acl
+            FROM pg_namespace n WHERE rights_on.kind = 'n' AND n.nspname = rights_on.name
+        UNION ALL SELECT d.datdba, coalesce(d.datacl, acldefault('d', d.datdba))
+            FROM pg_database d WHERE rights_on.kind = 'd' AND d.datname = rights_on.name) AS o);
+END $tutti$;
+
+-- Takes all rights on a schema or the database from everybody.
+CREATE OR REPLACE FUNCTION tutti.revoke_rights(kind "char", name name) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $tutti$
+#variable_conflict use_column
+DECLARE
+    given oid;
+BEGIN
+    FOR given IN SELECT DISTINCT e.grantee FROM (
+            SELECT coalesce(n.nspacl, acldefault('n', n.nspowner)) AS acl FROM pg_namespace n
+            WHERE revoke_rights.kind = 'n' AND n.nspname = revoke_rights.name
+            UNION ALL SELECT coalesce(d.datacl, acldefault('d', d.datdba)) FROM pg_database d
+            WHERE revoke_rights.kind = 'd' AND d.datname = revoke_rights.name) AS o, aclexplode(o.acl) e
+    LOOP
+        EXECUTE format('REVOKE ALL ON %s %I FROM %s CASCADE',
+            CASE revoke_rights.kind WHEN 'n' THEN 'SCHEMA' ELSE 'DATABASE' END, revoke_rights.name,
+            CASE given WHEN 0 THEN 'PUBLIC' ELSE given::regrole::text END);
+    END LOOP;
+END $tutti$;
+
+-- Schemas that are everywhere, and the database: the same may use them as on node 1.
+CREATE OR REPLACE FUNCTION tutti.right_definitions()
+RETURNS TABLE (probe text, make text[])
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    SELECT format('tutti.rights_on(%L, %L) = %L', o.kind, o.name, tutti.rights_on(o.kind, o.name)),
+        ARRAY[format('ALTER %s %I OWNER TO %s', o.word, o.name, o.owner::regrole),
+            format('SELECT tutti.revoke_rights(%L, %L)', o.kind, o.name)]
+        || (SELECT array_agg(format('GRANT %s ON %s %I TO %s%s', g.privilege_type, o.word, o.name,
+                CASE g.grantee WHEN 0 THEN 'PUBLIC' ELSE g.grantee::regrole::text END,
+                CASE WHEN g.is_grantable THEN ' WITH GRANT OPTION' ELSE '' END)) FROM aclexplode(o.acl) g)
+    FROM (SELECT 'n'::"char" AS kind, 'SCHEMA' AS word, n.nspname AS name, n.nspowner AS owner,
+                coalesce(n.nspacl, acldefault('n', n.nspowner)) AS acl
+            FROM pg_namespace n WHERE (n.oid >= 16384 OR n.nspname = 'public')
+                AND n.nspname <> 'tutti' AND n.nspname !~ '^pg_'
+        UNION ALL SELECT 'd', 'DATABASE', d.datname, d.datdba, coalesce(d.datacl, acldefault('d', d.datdba))
+            FROM pg_database d WHERE d.datname = current_database()) AS o;
+END $tutti$;
+
+-- Whether this transaction has made a row that it sees.
+CREATE OR REPLACE FUNCTION tutti.is_own(made xid) RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
+DECLARE
+    top xid8 := pg_current_xact_id_if_assigned();
+BEGIN
+    IF top IS NULL OR age(made) > age(top::xid) THEN
+        RETURN false;
+    END IF;
+    RETURN pg_xact_status((((top::text::numeric - (top::text::numeric % 4294967296))
+        + made::text::numeric)::text)::xid8) = 'in progress';
+END $tutti$;
+
+-- `everything`: beside what the roots need, whatever can be elsewhere; NULL: what of it this transaction has
+-- made.
+CREATE OR REPLACE FUNCTION tutti.describe(roots oid[], everything boolean) RETURNS jsonb
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan SET jit = off
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $tutti$
 DECLARE
@@ -395,15 +549,14 @@ DECLARE
     first_make jsonb := '[]';
     later_make jsonb := '[]';
     last_make jsonb := '[]';
+    last_rights jsonb := '[]';
     further text[];
     family oid[];
     over_family oid[];
     table_name text;
+    drops text;
     nobodys oid[];
 BEGIN
-    IF tutti.is_sealed('definitions ' || roots::text || ' ' || everything::text, seal) IS NOT TRUE THEN
-        RAISE insufficient_privilege USING MESSAGE = 'only a gateway can ask for definitions';
-    END IF;
     SELECT array_agg(n.oid) INTO nobodys FROM pg_namespace n
     WHERE n.nspname ~ '^pg_(toast_)?temp_' AND n.oid <> pg_my_temp_schema();
     nobodys := coalesce(nobodys, '{}');
@@ -441,7 +594,7 @@ BEGIN
     END IF;
 
     -- So do, with everything, views that read no table at all.
-    IF everything THEN
+    IF everything IS NOT FALSE THEN
         WITH RECURSIVE reads (view, used) AS (
             SELECT DISTINCT r.ev_class, d.refobjid FROM pg_rewrite r
             JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid
@@ -453,7 +606,7 @@ BEGIN
         ) SELECT family || coalesce(array_agg(v.oid), '{}') INTO family FROM pg_class v
         JOIN pg_namespace n ON n.oid = v.relnamespace
         WHERE v.relkind = 'v' AND v.oid >= 16384 AND n.nspname <> 'tutti' AND n.nspname !~ '^pg_(toast_)?temp_'
-            AND v.oid NOT IN (SELECT view FROM of_tables)
+            AND v.oid NOT IN (SELECT view FROM of_tables) AND (everything OR tutti.is_own(v.xmin))
             -- Nor a table's row type.
             AND NOT EXISTS (SELECT FROM pg_rewrite r JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass
                     AND d.objid = r.oid AND d.refclassid = 'pg_type'::regclass
@@ -465,6 +618,11 @@ BEGIN
     FOR item IN SELECT * FROM tutti.role_definitions() LOOP
         first_make := first_make || jsonb_build_object('probe', item.probe, 'make', item.make);
     END LOOP;
+    IF everything THEN
+        FOR item IN SELECT * FROM tutti.right_definitions() LOOP
+            last_rights := last_rights || jsonb_build_object('probe', item.probe, 'make', item.make);
+        END LOOP;
+    END IF;
 
     FOR item IN
         WITH RECURSIVE member (classid, objid, refobjid) AS (
@@ -473,17 +631,18 @@ BEGIN
         ), need (classid, objid) AS (
             SELECT 'pg_class'::regclass::oid, unnest(family)
             UNION SELECT all_there_is.classid, all_there_is.oid FROM (
-                SELECT 'pg_namespace'::regclass::oid AS classid, n.oid, n.oid AS namespace FROM pg_namespace n
-                UNION ALL SELECT 'pg_extension'::regclass::oid, e.oid, e.extnamespace FROM pg_extension e
-                UNION ALL SELECT 'pg_type'::regclass::oid, t.oid, t.typnamespace FROM pg_type t
+                SELECT 'pg_namespace'::regclass::oid AS classid, n.oid, n.oid AS namespace, n.xmin AS made FROM pg_namespace n
+                UNION ALL SELECT 'pg_extension'::regclass::oid, e.oid, e.extnamespace, e.xmin FROM pg_extension e
+                UNION ALL SELECT 'pg_type'::regclass::oid, t.oid, t.typnamespace, t.xmin FROM pg_type t
                     LEFT JOIN pg_class c ON c.oid = t.typrelid
                     WHERE t.typtype IN ('e', 'd', 'r') OR t.typtype = 'c' AND c.relkind = 'c'
-                UNION ALL SELECT 'pg_proc'::regclass::oid, p.oid, p.pronamespace FROM pg_proc p
-                UNION ALL SELECT 'pg_operator'::regclass::oid, o.oid, o.oprnamespace FROM pg_operator o
-                UNION ALL SELECT 'pg_collation'::regclass::oid, c.oid, c.collnamespace FROM pg_collation c
-                UNION ALL SELECT 'pg_cast'::regclass::oid, c.oid, 0 FROM pg_cast c
+                UNION ALL SELECT 'pg_proc'::regclass::oid, p.oid, p.pronamespace, p.xmin FROM pg_proc p
+                UNION ALL SELECT 'pg_operator'::regclass::oid, o.oid, o.oprnamespace, o.xmin FROM pg_operator o
+                UNION ALL SELECT 'pg_collation'::regclass::oid, c.oid, c.collnamespace, c.xmin FROM pg_collation c
+                UNION ALL SELECT 'pg_cast'::regclass::oid, c.oid, 0, c.xmin FROM pg_cast c
             ) all_there_is
-            WHERE everything AND all_there_is.oid >= 16384 AND NOT EXISTS (
+            WHERE everything IS NOT FALSE AND all_there_is.oid >= 16384
+                AND (everything OR tutti.is_own(all_there_is.made)) AND NOT EXISTS (
                 SELECT FROM pg_namespace n WHERE n.oid = all_there_is.namespace
                     AND (n.nspname = 'tutti' OR n.nspname ~ '^pg_(toast_)?temp_'))
             UNION
@@ -530,6 +689,7 @@ BEGIN
         probe := NULL;
         make := NULL;
         table_name := NULL;
+        drops := NULL;
         CASE item.classid
         WHEN 'pg_namespace'::regclass THEN
             SELECT format('EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = %L)', n.nspname),
@@ -560,13 +720,18 @@ BEGIN
                     tutti.type_definition(t.oid)
                 INTO probe, make FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace
                 WHERE t.oid = item.objid;
+                SELECT format('DROP TYPE IF EXISTS %I.%I CASCADE', n.nspname, t.typname) INTO drops
+                FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace
+                WHERE t.oid = item.objid;
             END IF;
         WHEN 'pg_proc'::regclass THEN
             SELECT format('EXISTS (SELECT FROM pg_catalog.pg_proc WHERE oid::pg_catalog.regprocedure::pg_catalog.text = %L)',
                 item.objid::regprocedure),
                 CASE WHEN p.prokind IN ('f', 'p', 'w') THEN
                     ARRAY[pg_get_functiondef(p.oid)]
-                    WHEN p.prokind = 'a' AND a.aggkind = 'n' THEN
+                    -- Its initial value is read when it is made, which may run the checks of a domain.
+                    WHEN p.prokind = 'a' AND a.aggkind = 'n' AND (a.agginitval IS NULL
+                        OR a.aggtranstype < 16384) THEN
                     ARRAY[format('CREATE AGGREGATE %s (SFUNC = %s, STYPE = %s%s%s%s%s, PARALLEL = %s)',
                         p.oid::regprocedure, a.aggtransfn::regproc, format_type(a.aggtranstype, NULL),
                         CASE WHEN a.aggfinalfn <> 0 THEN ', FINALFUNC = ' || a.aggfinalfn::regproc ELSE '' END,
@@ -582,6 +747,7 @@ BEGIN
                     p.oid::regprocedure::text, p.proowner, p.proacl)
             INTO probe, make FROM pg_proc p LEFT JOIN pg_aggregate a ON a.aggfnoid = p.oid
             WHERE p.oid = item.objid;
+            drops := format('DROP ROUTINE IF EXISTS %s CASCADE', item.objid::regprocedure);
         WHEN 'pg_operator'::regclass THEN
             SELECT format('EXISTS (SELECT FROM pg_catalog.pg_operator WHERE oid::pg_catalog.regoperator::pg_catalog.text = %L)',
                 item.objid::regoperator),
@@ -596,6 +762,7 @@ BEGIN
                     format('ALTER OPERATOR %s OWNER TO %s', item.objid::regoperator, o.oprowner::regrole)]
             INTO probe, make FROM pg_operator o JOIN pg_namespace n ON n.oid = o.oprnamespace
             WHERE o.oid = item.objid AND o.oprcode <> 0;
+            drops := format('DROP OPERATOR IF EXISTS %s CASCADE', item.objid::regoperator);
         WHEN 'pg_collation'::regclass THEN
             SELECT format('EXISTS (SELECT FROM pg_catalog.pg_collation c JOIN pg_catalog.pg_namespace n '
                     'ON n.oid = c.collnamespace WHERE n.nspname = %L AND c.collname = %L)', n.nspname, c.collname),
@@ -608,6 +775,8 @@ BEGIN
                     format('ALTER COLLATION %I.%I OWNER TO %s', n.nspname, c.collname, c.collowner::regrole)]
             INTO probe, make FROM pg_collation c JOIN pg_namespace n ON n.oid = c.collnamespace
             WHERE c.oid = item.objid;
+            SELECT format('DROP COLLATION IF EXISTS %I.%I CASCADE', n.nspname, c.collname) INTO drops
+            FROM pg_collation c JOIN pg_namespace n ON n.oid = c.collnamespace WHERE c.oid = item.objid;
         WHEN 'pg_cast'::regclass THEN
             SELECT format('EXISTS (SELECT FROM pg_catalog.pg_cast WHERE castsource = pg_catalog.to_regtype(%L) '
                     'AND casttarget = pg_catalog.to_regtype(%L))', format_type(c.castsource, NULL),
@@ -618,6 +787,8 @@ BEGIN
                         WHEN 'i' THEN 'WITH INOUT' ELSE 'WITHOUT FUNCTION' END,
                     CASE c.castcontext WHEN 'i' THEN ' AS IMPLICIT' WHEN 'a' THEN ' AS ASSIGNMENT' ELSE '' END)]
             INTO probe, make FROM pg_cast c WHERE c.oid = item.objid;
+            SELECT format('DROP CAST IF EXISTS (%s AS %s) CASCADE', format_type(c.castsource, NULL),
+                format_type(c.casttarget, NULL)) INTO drops FROM pg_cast c WHERE c.oid = item.objid;
         WHEN 'pg_class'::regclass THEN
             -- Indexes and the like are parts; row types are made as types.
             CONTINUE WHEN item.relkind NOT IN ('r', 'p', 'v', 'S', 'm', 'f')
@@ -658,7 +829,11 @@ BEGIN
                     'make', tutti.parts_of_columns(item.objid));
             ELSIF item.objid = ANY (family) THEN
                 table_name := name;
-                make := tutti.table_definition(item.objid);
+                -- PostgreSQL computes what is constant in a partition key, as whoever makes the table.
+                make := CASE WHEN EXISTS (SELECT FROM pg_partitioned_table p
+                        JOIN pg_class c ON c.oid = p.partrelid JOIN pg_roles r ON r.oid = c.relowner
+                        WHERE p.partrelid = item.objid AND tutti.has_code(p.partexprs) AND NOT r.rolsuper)
+                    THEN NULL ELSE tutti.table_definition(item.objid) END;
                 later_make := later_make || jsonb_build_object('of', probe,
                     'make', tutti.parts_of_table(item.objid));
                 SELECT array_agg(format('ALTER TABLE %s ADD CONSTRAINT %I %s', name, k.conname,
@@ -698,13 +873,22 @@ BEGIN
                 SELECT k.oid FROM pg_constraint k WHERE k.contypid = item.objid));
         END IF;
         first_make := first_make || jsonb_build_object('probe', probe, 'make', coalesce(to_jsonb(make), 'null'),
-            'table', table_name, 'what', pg_describe_object(item.classid, item.objid, 0),
+            'drop', drops, 'table', table_name, 'what', pg_describe_object(item.classid, item.objid, 0),
             'because', (SELECT string_agg(format('Foreign key %I of %s refers to it', k.conname,
                     k.conrelid::regclass), '; ' ORDER BY k.oid)
                 FROM pg_constraint k WHERE item.classid = 'pg_class'::regclass AND k.contype = 'f'
                     AND k.confrelid = item.objid AND k.conrelid = ANY (family)));
     END LOOP;
-    RETURN jsonb_build_object('first', first_make, 'later', later_make, 'last', last_make);
+    RETURN jsonb_build_object('first', first_make || last_rights, 'later', later_make, 'last', last_make);
+END $tutti$;
+
+CREATE OR REPLACE FUNCTION tutti.definitions(roots oid[], everything boolean, seal text) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $tutti$
+BEGIN
+    IF tutti.is_sealed('definitions ' || roots::text || ' ' || coalesce(everything::text, 'NULL'), seal) IS NOT TRUE THEN
+        RAISE insufficient_privilege USING MESSAGE = 'only a gateway can ask for definitions';
+    END IF;
+    RETURN tutti.describe(roots, everything);
 END $tutti$;
 COMMENT ON FUNCTION tutti.definitions IS 'What another node must have for these relations and functions to be there too, as statements. The caller must be a gateway.';
 
@@ -726,6 +910,58 @@ BEGIN
                 SELECT FROM part q WHERE q.classid = d.refclassid AND q.objid = d.refobjid)));
 END $tutti$;
 COMMENT ON FUNCTION tutti.need_more IS 'Whether tables depend on anything but what belongs to themselves.';
+
+-- Before the first table is spread: one after the other. Whether it is the first.
+CREATE OR REPLACE FUNCTION tutti.spread_first(seal text) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $tutti$
+BEGIN
+    IF tutti.is_sealed('spread first', seal) IS NOT TRUE THEN
+        RAISE insufficient_privilege USING MESSAGE = 'only a gateway can spread a table';
+    END IF;
+    PERFORM pg_advisory_xact_lock(8390880220002);
+    RETURN NOT EXISTS (SELECT FROM tutti.placement p JOIN pg_class c ON c.oid = p.relation
+        WHERE p.kind <> 'home');
+END $tutti$;
+COMMENT ON FUNCTION tutti.spread_first IS 'Waits for others that spread the first table; the caller must be a gateway.';
+
+-- Takes away what this node has of definitions that are not node 1's any more: while all tables were on
+-- node 1, it alone was told of changes. As the caller, who is the owner of the schema tutti. Whether there
+-- was anything.
+CREATE OR REPLACE FUNCTION tutti.drop_stale(wanted jsonb) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $tutti$
+DECLARE
+    stale text;
+    found_any boolean := false;
+BEGIN
+    -- With rows of the cluster's here, nothing was changed without this node.
+    IF EXISTS (SELECT FROM tutti.placement p JOIN pg_class c ON c.oid = p.relation WHERE p.kind <> 'home') THEN
+        RETURN false;
+    END IF;
+    FOR stale IN
+        -- They read nothing, and give no values here.
+        SELECT format('DROP %s IF EXISTS %I.%I CASCADE', CASE c.relkind WHEN 'v' THEN 'VIEW' ELSE 'SEQUENCE' END,
+            n.nspname, c.relname)
+        FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE c.relkind IN ('v', 'S') AND c.oid >= 16384 AND n.nspname NOT IN ('tutti', 'information_schema')
+            AND n.nspname !~ '^pg_' AND NOT EXISTS (SELECT FROM pg_depend d
+                WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype IN ('e', 'i', 'a')
+                    AND d.refclassid <> 'pg_namespace'::regclass)
+        UNION ALL SELECT h.own ->> 'drop' FROM jsonb_array_elements(tutti.describe('{}', true) -> 'first') h (own)
+        WHERE h.own ->> 'drop' IS NOT NULL AND concat(h.own ->> 'probe', ' ', h.own ->> 'make') NOT IN (
+            SELECT concat(e ->> 'probe', ' ', e ->> 'make') FROM jsonb_array_elements(wanted -> 'first') e)
+        UNION ALL SELECT format('DROP SCHEMA IF EXISTS %I CASCADE', n.nspname) FROM pg_namespace n
+        WHERE n.oid >= 16384 AND n.nspname NOT IN ('tutti', 'public') AND n.nspname !~ '^pg_'
+            AND format('EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = %L)', n.nspname) NOT IN (
+                SELECT e ->> 'probe' FROM jsonb_array_elements(wanted -> 'first') e)
+            AND NOT EXISTS (SELECT FROM pg_class c WHERE c.relnamespace = n.oid
+                AND c.relkind IN ('r', 'p', 'm', 'f'))
+            AND NOT EXISTS (SELECT FROM pg_extension e WHERE e.extnamespace = n.oid)
+    LOOP
+        EXECUTE stale;
+        found_any := true;
+    END LOOP;
+    RETURN found_any;
+END $tutti$;
 
 -- As the caller, who is the owner of the schema tutti.
 CREATE OR REPLACE FUNCTION tutti.make_parts(parts jsonb, made text[]) RETURNS void
@@ -769,6 +1005,9 @@ DECLARE
 BEGIN
     IF tutti.is_sealed(format('make %s %s', whatever_can_be, definitions), seal) IS NOT TRUE THEN
         RAISE insufficient_privilege USING MESSAGE = 'only a gateway can make definitions';
+    END IF;
+    IF whatever_can_be THEN
+        more := tutti.drop_stale(definitions::jsonb);
     END IF;
     -- What is here of a table that was home holds nothing, and need not be what it is on node 1.
     FOR item IN SELECT e FROM jsonb_array_elements(definitions::jsonb -> 'first') e

@@ -17,8 +17,70 @@ use crate::node::NodeConnection;
 pub enum Wanted<'a> {
     /// These relations (OIDs on node 1), their partitions and children, and all that they need.
     Relations(&'a [u32]),
-    /// Schemas, types, functions, operators, casts: whatever can be there.
+    /// Schemas, types, functions, operators, casts: whatever can be there; and nothing else of these.
     Definitions,
+    /// What of these the transaction has made itself: others may be dropping theirs.
+    Own,
+}
+
+impl Wanted<'_> {
+    /// Roles alone, which come with everything.
+    pub const ROLES: Self = Wanted::Relations(&[]);
+}
+
+/// Waits for others that spread the first table, as part of the transaction that `home` is in. False:
+/// there is one.
+pub async fn spread_first(home: &mut NodeConnection, seals: &Seals) -> Result<bool, GatewayError> {
+    let seal = seals.seal(home, "spread first");
+    let rows = home.rows(&format!("SELECT tutti.spread_first('{seal}')")).await?;
+    Answer { node: home.node(), what: "whether a table is spread", rows: &rows }.boolean(0, 0)
+}
+
+/// What becomes another text when anybody commits a change of what [`Wanted::Definitions`] brings.
+/// `own`: a connection of the gateway's own, which sees what is committed and nothing else.
+pub async fn committed_definitions(own: &mut NodeConnection) -> Result<String, GatewayError> {
+    const SQL: &str = "SELECT pg_catalog.md5(pg_catalog.string_agg(x, ',' ORDER BY x)) FROM (
+    SELECT 'p ' || oid || ' ' || xmin AS x FROM pg_catalog.pg_proc WHERE oid >= 16384
+    UNION ALL SELECT 't ' || t.oid || ' ' || t.xmin FROM pg_catalog.pg_type t
+        LEFT JOIN pg_catalog.pg_class c ON c.oid = t.typrelid
+        WHERE t.oid >= 16384 AND t.typcategory <> 'A' AND coalesce(c.relkind, 'c') = 'c'
+    UNION ALL SELECT 'a ' || a.attrelid || ' ' || a.attnum || ' ' || a.xmin FROM pg_catalog.pg_class c
+        JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid WHERE c.relkind = 'c'
+    UNION ALL SELECT 'e ' || oid || ' ' || xmin FROM pg_catalog.pg_enum
+    UNION ALL SELECT 'k ' || oid || ' ' || xmin FROM pg_catalog.pg_constraint WHERE contypid <> 0
+    UNION ALL SELECT 'o ' || oid || ' ' || xmin FROM pg_catalog.pg_operator WHERE oid >= 16384
+    UNION ALL SELECT 'c ' || oid || ' ' || xmin FROM pg_catalog.pg_cast WHERE oid >= 16384
+    UNION ALL SELECT 'l ' || oid || ' ' || xmin FROM pg_catalog.pg_collation WHERE oid >= 16384
+    UNION ALL SELECT 'x ' || oid || ' ' || xmin FROM pg_catalog.pg_extension
+    UNION ALL SELECT 'n ' || oid || ' ' || xmin FROM pg_catalog.pg_namespace
+        WHERE nspname !~ '^pg_(toast_)?temp_'
+    UNION ALL SELECT 'd ' || oid || ' ' || xmin FROM pg_catalog.pg_database
+        WHERE datname = pg_catalog.current_database()
+    UNION ALL SELECT 'r ' || oid || ' ' || xmin FROM pg_catalog.pg_authid
+    UNION ALL SELECT 'm ' || roleid || ' ' || member || ' ' || xmin FROM pg_catalog.pg_auth_members
+    UNION ALL SELECT 's ' || setrole || ' ' || setdatabase || ' ' || xmin
+        FROM pg_catalog.pg_db_role_setting) AS definitions (x)";
+    let rows = own.rows(SQL).await?;
+    let answer = Answer { node: own.node(), what: "committed definitions", rows: &rows };
+    Ok(answer.text(0, 0)?.to_owned())
+}
+
+/// Whether `other` lacks a role that node 1 has. Over connections of the gateway's own.
+pub async fn lacks_a_role(
+    home: &mut NodeConnection,
+    other: &mut NodeConnection,
+) -> Result<bool, GatewayError> {
+    const NAMES: &str =
+        "SELECT pg_catalog.array_agg(rolname)::pg_catalog.text FROM pg_catalog.pg_roles";
+    let rows = home.rows(NAMES).await?;
+    let answer = Answer { node: home.node(), what: "its roles", rows: &rows };
+    let names = quote_literal(answer.text(0, 0)?);
+    let sql = format!(
+        "SELECT EXISTS (SELECT FROM pg_catalog.unnest({names}::pg_catalog.name[]) AS wanted (name) \
+         WHERE name NOT IN (SELECT rolname FROM pg_catalog.pg_roles))"
+    );
+    let rows = other.rows(&sql).await?;
+    Answer { node: other.node(), what: "its roles", rows: &rows }.boolean(0, 0)
 }
 
 /// Reads from node 1, as the transaction that `home` is in sees it, how the wanted things are made.
@@ -30,9 +92,10 @@ pub async fn read_definitions(
 ) -> Result<String, GatewayError> {
     let (roots, everything) = match wanted {
         Wanted::Relations(relations) => {
-            (relations.iter().map(u32::to_string).collect::<Vec<_>>().join(","), false)
+            (relations.iter().map(u32::to_string).collect::<Vec<_>>().join(","), "false")
         }
-        Wanted::Definitions => (String::new(), true),
+        Wanted::Definitions => (String::new(), "true"),
+        Wanted::Own => (String::new(), "NULL"),
     };
     let seal = seals.seal(home, &format!("definitions {{{roots}}} {everything}"));
     let sql = format!("SELECT tutti.definitions('{{{roots}}}', {everything}, '{seal}')");
@@ -60,7 +123,7 @@ pub fn make_definitions_sql(
     wanted: Wanted<'_>,
     seals: &Seals,
 ) -> String {
-    let whatever_can_be = wanted == Wanted::Definitions;
+    let whatever_can_be = !matches!(wanted, Wanted::Relations(_));
     let message = format!("make {} {definitions}", if whatever_can_be { "t" } else { "f" });
     let seal = seals.seal(other, &message);
     let definitions = quote_literal(definitions);

@@ -138,6 +138,7 @@ impl ShapePlan {
                     unseen: self.together.unseen.clone(),
                     concerns: self.together.concerns.clone(),
                     unasked: self.together.unasked,
+                    one_moment: false,
                 }))
             }
             Landing::Several => self.apart.clone(),
