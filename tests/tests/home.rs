@@ -671,6 +671,44 @@ fn a_lock_comes_before_the_snapshot_of_its_transaction() -> Result<()> {
     Ok(())
 }
 
+/// What others change of the schema costs a transaction neither its snapshot nor the choice of its level.
+#[test]
+fn names_that_others_make_stale_are_looked_up_before_the_transaction() -> Result<()> {
+    let mut cluster = start(2)?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    let mut other = Client::connect(&cluster.endpoint())?;
+    let mut third = Client::connect(&cluster.endpoint())?;
+    run(
+        &mut other,
+        &[
+            "CREATE TABLE spread (id int PRIMARY KEY) DISTRIBUTE BY HASH (id)",
+            "CREATE TABLE home (id int PRIMARY KEY, n int); INSERT INTO home VALUES (1, 0)",
+        ],
+    )?;
+    const CHANGE: [&str; 2] = ["CREATE SCHEMA beside", "DROP SCHEMA beside"];
+    ensure!(client.value("SELECT count(*) FROM spread")? == "0");
+    run(&mut client, &["BEGIN"])?;
+    run(&mut other, &CHANGE)?;
+    run(
+        &mut client,
+        &["SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", "SELECT 1 FROM spread", "COMMIT"],
+    )?;
+    run(&mut third, &["BEGIN", "UPDATE home SET n = 5"])?;
+    run(&mut client, &["BEGIN ISOLATION LEVEL REPEATABLE READ"])?;
+    run(&mut other, &CHANGE)?;
+    let locked = std::thread::spawn(move || -> Result<String> {
+        run(&mut client, &["LOCK TABLE home IN EXCLUSIVE MODE"])?;
+        let seen = client.value("SELECT n FROM home")?;
+        run(&mut client, &["UPDATE home SET n = n + 1", "COMMIT"])?;
+        Ok(seen)
+    });
+    std::thread::sleep(std::time::Duration::from_millis(700));
+    run(&mut third, &["COMMIT"])?;
+    let seen = locked.join().expect("it does not panic")?;
+    ensure!(seen == "5", "{seen}");
+    cluster.stop_gateway()
+}
+
 /// A temporary child has rows that no other node can have.
 #[test]
 fn a_table_with_a_temporary_child_is_not_spread() -> Result<()> {
@@ -733,4 +771,323 @@ fn what_belongs_to_views_comes_and_goes() -> Result<()> {
         client.query(&format!("DROP VIEW {view}"))?;
     }
     Ok(())
+}
+
+/// Roles are where a session of theirs comes to, however they were made.
+#[test]
+fn whoever_spreads_the_first_table_is_known_on_other_nodes() -> Result<()> {
+    let mut cluster = start(3)?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    run(
+        &mut client,
+        &[
+            "CREATE ROLE app LOGIN; GRANT CREATE ON SCHEMA public TO app",
+            "GRANT CREATE ON DATABASE postgres TO app",
+            "ALTER ROLE app SET search_path = ''",
+            "ALTER ROLE app IN DATABASE postgres SET work_mem = '6MB'",
+            "DO $$ BEGIN CREATE ROLE boss; GRANT boss TO app; END $$",
+        ],
+    )?;
+    let mut app = Client::connect_as(&cluster.endpoint(), "app")?;
+    run(
+        &mut app,
+        &[
+            "SET ROLE boss; RESET ROLE",
+            "CREATE TABLE public.t (id int PRIMARY KEY) DISTRIBUTE BY HASH (id)",
+            "INSERT INTO public.t SELECT generate_series(1, 20)",
+            // Rights of its own that it has only because of others'.
+            "CREATE INDEX ON public.t (id); CREATE SCHEMA apps",
+            "SET ROLE boss; RESET ROLE",
+        ],
+    )?;
+    ensure!(app.value("SELECT count(*) FROM public.t")? == "20");
+    for node in cluster.nodes() {
+        let mut node = Client::connect_as(&node, "app")?;
+        ensure!(
+            node.value(
+                "SELECT concat_ws(' ', current_setting('work_mem'), current_setting('search_path'))"
+            )? == "6MB \"\""
+        );
+    }
+    // Past the gateway, on node 1 alone: whoever comes to another node is made there.
+    Client::connect(&cluster.nodes()[0])?.query("CREATE ROLE direct LOGIN IN ROLE app")?;
+    let mut direct = Client::connect_as(&cluster.endpoint(), "direct")?;
+    ensure!(direct.value("SELECT count(*) FROM public.t")? == "20");
+    agree(&cluster)?;
+    // A role that the transaction has made itself, in a cluster that is node 1 again.
+    run(
+        &mut client,
+        &[
+            "DROP TABLE t",
+            "BEGIN",
+            "CREATE ROLE fresh; GRANT ALL ON SCHEMA public TO fresh",
+            "SET LOCAL ROLE fresh",
+            "CREATE TABLE t (id int PRIMARY KEY) DISTRIBUTE BY HASH (id)",
+            "INSERT INTO t SELECT generate_series(1, 20)",
+            "COMMIT",
+        ],
+    )?;
+    ensure!(client.value("SELECT count(*) FROM t")? == "20");
+    agree(&cluster)?;
+    cluster.stop_gateway()
+}
+
+/// While all tables are at home, other nodes are told of nothing; so what they have from before is made
+/// anew when a table is spread.
+#[test]
+fn what_changed_while_all_was_at_home_is_changed_on_other_nodes() -> Result<()> {
+    let mut cluster = start(3)?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    run(
+        &mut client,
+        &[
+            "CREATE ROLE app LOGIN; CREATE ROLE boss; GRANT boss TO app",
+            "ALTER ROLE boss BYPASSRLS; ALTER ROLE app SET work_mem = '6MB'",
+            "CREATE SCHEMA s; CREATE SCHEMA gone; GRANT USAGE ON SCHEMA s TO PUBLIC",
+            "CREATE FUNCTION s.f(int) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT $1'",
+            "CREATE FUNCTION s.f(text) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT 1'",
+            "CREATE FUNCTION s.over(int) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT 1'",
+            "CREATE FUNCTION s.over(bigint) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT 1000'",
+            "CREATE TYPE s.mood AS ENUM ('glad'); CREATE DOMAIN s.small AS int CHECK (value < 10)",
+            "CREATE TABLE s.t (id int PRIMARY KEY, m s.mood, n s.small) DISTRIBUTE BY HASH (id)",
+            "INSERT INTO s.t SELECT g, 'glad', 1 FROM generate_series(1, 30) g",
+            "CREATE SEQUENCE s.q; CREATE VIEW s.v AS SELECT 1 AS one",
+        ],
+    )?;
+    let pushed = "SELECT count(*) FROM s.t WHERE s.f(id) > 50";
+    ensure!(client.value(pushed)? == "0");
+    run(
+        &mut client,
+        &[
+            "SELECT tutti_home('s.t')",
+            "CREATE OR REPLACE FUNCTION s.f(int) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT $1 * 100'",
+            "DROP FUNCTION s.f(text); DROP FUNCTION s.over(int); DROP SCHEMA gone",
+            "ALTER TYPE s.mood ADD VALUE 'sad'",
+            "ALTER DOMAIN s.small DROP CONSTRAINT small_check",
+            "DROP SEQUENCE s.q; CREATE TABLE s.q (id int PRIMARY KEY)",
+            "DROP VIEW s.v; CREATE TABLE s.v (id int PRIMARY KEY)",
+            "REVOKE USAGE ON SCHEMA s FROM PUBLIC; GRANT USAGE ON SCHEMA s TO boss",
+            "REVOKE boss FROM app; ALTER ROLE boss NOBYPASSRLS; ALTER ROLE app RESET work_mem",
+            "SELECT tutti_distribute('s.t', 'id')",
+            "SELECT tutti_distribute('s.q', 'id', 's.v', 'id')",
+        ],
+    )?;
+    ensure!(client.value(pushed)? == "30");
+    ensure!(client.value("SELECT count(*) FROM s.t WHERE s.over(id) = 1000")? == "30");
+    run(
+        &mut client,
+        &[
+            "INSERT INTO s.t SELECT g, 'sad', g FROM generate_series(31, 60) g",
+            "CREATE SCHEMA gone",
+            "CREATE FUNCTION s.f(text) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT 2'",
+        ],
+    )?;
+    ensure!(client.value("SELECT count(*) FROM s.t WHERE m = 'sad'")? == "30");
+    agree(&cluster)?;
+    let rights = "SELECT concat_ws(' ', has_schema_privilege('app', 's', 'USAGE'), pg_has_role('app', 'boss', 'MEMBER'),
+        has_schema_privilege('boss', 's', 'USAGE'), (SELECT rolbypassrls FROM pg_roles WHERE rolname = 'boss'),
+        (SELECT count(*) FROM pg_db_role_setting WHERE setrole = 'app'::regrole))";
+    for node in cluster.nodes() {
+        let told = Client::connect(&node)?.value(rights)?;
+        ensure!(told == "f f t f 0", "{told}");
+    }
+    cluster.stop_gateway()
+}
+
+/// What somebody changes of definitions beside the one who spreads the first table comes to all nodes, or
+/// one of the two has to try again.
+#[test]
+fn definitions_that_change_beside_the_first_spread_table_are_everywhere() -> Result<()> {
+    let mut cluster = start(2)?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    let mut other = Client::connect(&cluster.endpoint())?;
+    run(
+        &mut client,
+        &[
+            "CREATE FUNCTION f(int) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT $1'",
+            "CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t SELECT generate_series(1, 20)",
+        ],
+    )?;
+    const CHANGE: &str =
+        "CREATE OR REPLACE FUNCTION f(int) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT $1 * 100'";
+    const SPREAD: &str = "SELECT tutti_distribute('t', 'id')";
+    // Committed behind: whoever has changed it hears of that.
+    run(&mut other, &["BEGIN", CHANGE, "CREATE ROLE late"])?;
+    run(&mut client, &[SPREAD])?;
+    let told = refusal(&mut other, "COMMIT")?;
+    ensure!(told.starts_with("40001"), "{told}");
+    ensure!(client.value("SELECT count(*) FROM t WHERE f(id) > 50")? == "0");
+    run(&mut other, &["CREATE ROLE late"])?;
+    // Committed before: whoever spreads the table does.
+    run(&mut client, &["SELECT tutti_home('t')", "BEGIN", SPREAD])?;
+    run(&mut other, &[CHANGE, "CREATE ROLE later LOGIN; GRANT ALL ON t TO later"])?;
+    let told = refusal(&mut client, "COMMIT")?;
+    ensure!(told.starts_with("40001"), "{told}");
+    // What is no definition stops nobody, nor does what the transaction does itself.
+    run(
+        &mut client,
+        &["BEGIN", SPREAD, "CREATE FUNCTION g() RETURNS int LANGUAGE sql AS 'SELECT 1'"],
+    )?;
+    run(&mut other, &["CREATE TABLE beside (id int); INSERT INTO beside VALUES (1)"])?;
+    run(&mut client, &["COMMIT"])?;
+    ensure!(client.value("SELECT count(*) FROM t WHERE f(id) > 50")? == "20");
+    let mut later = Client::connect_as(&cluster.endpoint(), "later")?;
+    ensure!(later.value("SELECT count(*) FROM t")? == "20");
+    agree(&cluster)?;
+    // Two that are the first.
+    run(&mut client, &["DROP TABLE t", "CREATE TABLE u (id int); CREATE TABLE w (id int)"])?;
+    run(&mut client, &["BEGIN", "SELECT tutti_replicate('u')"])?;
+    let waiting = std::thread::spawn(move || -> Result<()> {
+        run(
+            &mut other,
+            &["CREATE TABLE x (id serial PRIMARY KEY, n int) DISTRIBUTE BY HASH (id)"],
+        )?;
+        run(&mut other, &["INSERT INTO x (n) SELECT generate_series(1, 20)"])
+    });
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    run(&mut client, &["COMMIT"])?;
+    waiting.join().expect("it does not panic")?;
+    ensure!(client.value("SELECT count(DISTINCT id) FROM x")? == "20");
+    agree(&cluster)?;
+    cluster.stop_gateway()
+}
+
+/// Moving rows runs nothing that sees a part of a table, whichever way they go.
+#[test]
+fn rows_are_moved_without_code_that_would_see_a_part() -> Result<()> {
+    let mut cluster = start(3)?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    run(
+        &mut client,
+        &[
+            "CREATE TABLE seen (id int PRIMARY KEY) DISTRIBUTE BY REPLICATED",
+            "INSERT INTO seen SELECT generate_series(1, 10)",
+            "CREATE FUNCTION counts(x int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS
+                'BEGIN RETURN (SELECT count(*) FROM public.seen) + x; END'",
+            "CREATE DOMAIN counted AS int CHECK (counts(value) > 10)",
+            "CREATE TABLE computed (id int PRIMARY KEY, c int GENERATED ALWAYS AS (counts(id)) STORED) DISTRIBUTE BY HASH (id)",
+            "CREATE TABLE checked (id int PRIMARY KEY, n int CHECK (counts(n) > 10)) DISTRIBUTE BY HASH (id)",
+            "CREATE TABLE typed (id int PRIMARY KEY, n counted) DISTRIBUTE BY HASH (id)",
+            "CREATE TABLE indexed (id int PRIMARY KEY, n int) DISTRIBUTE BY HASH (id)",
+            "CREATE INDEX ON indexed (counts(n))",
+            "INSERT INTO computed SELECT generate_series(1, 20)",
+            "INSERT INTO checked SELECT g, g FROM generate_series(1, 20) g",
+            "INSERT INTO typed SELECT g, g FROM generate_series(1, 20) g",
+            "INSERT INTO indexed SELECT g, g FROM generate_series(1, 20) g",
+            "CREATE TABLE copied (id int PRIMARY KEY, c int GENERATED ALWAYS AS (counts(id)) STORED) DISTRIBUTE BY REPLICATED",
+            "INSERT INTO copied SELECT generate_series(1, 20)",
+            "CREATE TABLE fired (id int PRIMARY KEY, n int) DISTRIBUTE BY HASH (id)",
+            "INSERT INTO fired SELECT g, g FROM generate_series(1, 20) g",
+            "CREATE FUNCTION doubles() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN NEW.n = NEW.n * 2; RETURN NEW; END'",
+            "CREATE TRIGGER d BEFORE INSERT ON fired FOR EACH ROW EXECUTE FUNCTION doubles()",
+            "ALTER TABLE fired ENABLE ALWAYS TRIGGER d",
+        ],
+    )?;
+    let refused = |client: &mut Client, sql: &str, word: &str| -> Result<()> {
+        let told = refusal(client, sql)?;
+        ensure!(told.starts_with("0A000") && told.contains(word), "{sql}: {told}");
+        Ok(())
+    };
+    // As long as it is the same on every node, so is what it computes; but not on its way elsewhere.
+    run(&mut client, &["SELECT tutti_home('typed')", "SELECT tutti_distribute('typed', 'id')"])?;
+    refused(&mut client, "SELECT tutti_distribute('seen', 'id', 'checked', 'n')", "counts()")?;
+    for move_all in
+        ["tutti_home('fired')", "tutti_replicate('fired')", "tutti_distribute('fired', 'n')"]
+    {
+        refused(&mut client, &format!("SELECT {move_all}"), "ENABLE ALWAYS")?;
+    }
+    run(
+        &mut client,
+        &[
+            "BEGIN; ALTER TABLE fired DISABLE TRIGGER d; SELECT tutti_home('fired')",
+            "ALTER TABLE fired ENABLE ALWAYS TRIGGER d; COMMIT",
+            "SELECT tutti_distribute('seen', 'id')",
+        ],
+    )?;
+    for table in ["computed", "checked", "indexed"] {
+        for by in ["tutti_home", "tutti_replicate"] {
+            refused(&mut client, &format!("SELECT {by}('{table}')"), "counts()")?;
+        }
+    }
+    // Node 1 has all of it already, and computes nothing.
+    run(&mut client, &["SELECT tutti_home('copied')"])?;
+    for (sql, expected) in [
+        ("SELECT concat_ws(' ', sum(c), min(c)) FROM copied", "410 11"),
+        ("SELECT concat_ws(' ', sum(c), min(c)) FROM computed", "410 11"),
+        ("SELECT sum(n) FROM fired", "210"),
+    ] {
+        let told = client.value(sql)?;
+        ensure!(told == expected, "{sql}: {told}");
+    }
+    cluster.stop_gateway()
+}
+
+/// A new table hides another of its name from then on, and not while it is filled.
+#[test]
+fn a_new_table_hides_others_of_its_name_from_then_on() -> Result<()> {
+    let mut cluster = start(3)?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    run(
+        &mut client,
+        &[
+            "CREATE SCHEMA new; CREATE SCHEMA old",
+            "CREATE TABLE old.hash (id int PRIMARY KEY, n int) DISTRIBUTE BY HASH (id)",
+            "CREATE TABLE old.copied (id int PRIMARY KEY, n int) DISTRIBUTE BY REPLICATED",
+            "CREATE TABLE old.home (id int PRIMARY KEY, n int)",
+            "CREATE VIEW old.view AS SELECT * FROM old.hash",
+            "INSERT INTO old.hash SELECT g, g FROM generate_series(1, 8) g",
+            "INSERT INTO old.copied SELECT * FROM old.hash",
+            "INSERT INTO old.home SELECT * FROM old.hash",
+            "SET search_path = new, old",
+        ],
+    )?;
+    // Filled with what the name means before.
+    for by in ["", "DISTRIBUTE BY HASH (id)", "DISTRIBUTE BY REPLICATED"] {
+        for name in ["hash", "copied", "home", "view"] {
+            for query in [
+                format!("SELECT * FROM {name}"),
+                format!(
+                    "SELECT {name}.* FROM {name} JOIN old.hash h USING (id) WHERE {name}.id > 0"
+                ),
+                format!(
+                    "WITH w AS (SELECT * FROM {name} x) SELECT * FROM w WHERE id IN (SELECT id FROM {name})"
+                ),
+            ] {
+                run(&mut client, &[&format!("CREATE TABLE {name} AS {query} {by}")])?;
+                let count = client.value(&format!("SELECT count(*) FROM new.{name}"))?;
+                ensure!(count == "8", "{query} {by}: {count}");
+                run(&mut client, &[&format!("DROP TABLE new.{name}")])?;
+            }
+        }
+    }
+    run(&mut client, &["SELECT * INTO hash FROM hash"])?;
+    ensure!(client.value("SELECT count(*) FROM new.hash")? == "8");
+    let told = refusal(
+        &mut client,
+        "CREATE TABLE copied AS WITH copied AS (SELECT * FROM copied) SELECT * FROM copied \
+         DISTRIBUTE BY HASH (id)",
+    )?;
+    ensure!(told.starts_with("0A000"), "{told}");
+    // Temporary by the path alone, and so hiding from the next statement on.
+    for name in ["hash", "copied"] {
+        let mut other = Client::connect(&cluster.endpoint())?;
+        run(&mut other, &["SET search_path = pg_temp, old"])?;
+        for first in ["SELECT 1", "CREATE SCHEMA beside; DROP SCHEMA beside"] {
+            run(&mut other, &["BEGIN", first, &format!("CREATE TABLE {name} (id int, n int)")])?;
+            ensure!(other.value(&format!("SELECT count(*) FROM {name}"))? == "0", "{first}");
+            run(
+                &mut other,
+                &[
+                    &format!("INSERT INTO {name} SELECT g, g FROM generate_series(101, 108) g"),
+                    &format!("UPDATE {name} SET n = 0"),
+                ],
+            )?;
+            ensure!(other.value(&format!("SELECT count(*) FROM {name}"))? == "8", "{first}");
+            ensure!(other.value(&format!("SELECT sum(n) FROM old.{name}"))? == "36", "{first}");
+            run(&mut other, &["COMMIT", &format!("DROP TABLE {name}")])?;
+            ensure!(other.value(&format!("SELECT sum(n) FROM {name}"))? == "36", "{first}");
+        }
+    }
+    agree(&cluster)?;
+    cluster.stop_gateway()
 }

@@ -40,6 +40,10 @@ fn two_sessions(cluster: &TestCluster) -> Result<(Client, Client)> {
 }
 
 /// The SQLSTATE that `sql` is refused with.
+fn setting(client: &mut Client, name: &str) -> Result<String> {
+    client.value(&format!("SHOW {name}"))
+}
+
 fn refusal(client: &mut Client, sql: &str) -> Result<ErrorFields> {
     let answer = client.simple(sql, b"")?;
     match answer.error() {
@@ -187,6 +191,99 @@ fn settings_hold_on_every_node() -> Result<()> {
     for _ in 0..2 {
         ensure!(one.value(tenants)? == "a" && other.value(tenants)? == "b");
     }
+    Ok(())
+}
+
+/// What a transaction has set is undone on every node with it, also on those that had prepared it before
+/// another refused, or had only been read.
+#[test]
+fn what_is_set_in_a_transaction_is_undone_on_every_node() -> Result<()> {
+    let cluster = start(3, PoolConfig::default())?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    client.query(
+        "CREATE TABLE t (id int PRIMARY KEY) DISTRIBUTE BY HASH (id);
+         INSERT INTO t SELECT generate_series(1, 90);
+         CREATE TABLE unique_later (id int, UNIQUE (id) DEFERRABLE INITIALLY DEFERRED) DISTRIBUTE BY HASH (id);
+         INSERT INTO unique_later SELECT generate_series(1, 90)",
+    )?;
+    let seen = "SELECT DISTINCT concat_ws(' ', current_setting('work_mem'), current_setting('app.tenant')) FROM t";
+    client.query("SET work_mem = '5MB'; SET app.tenant = 'a'")?;
+    for level in ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
+        for id in 1..=12 {
+            client.query(&format!("BEGIN ISOLATION LEVEL {level}"))?;
+            client.query("SET work_mem = '6MB'; SELECT set_config('app.tenant', 'b', false)")?;
+            let read_only = id % 3 == 0;
+            if !read_only {
+                client.query("INSERT INTO unique_later SELECT generate_series(101, 130)")?;
+            }
+            client.query("SELECT count(*) FROM t")?;
+            client.query(&format!("INSERT INTO unique_later VALUES ({id})"))?;
+            let refused = refusal(&mut client, "COMMIT")?;
+            ensure!(refused.sqlstate() == "23505", "{refused:?}");
+            let has = client.value(seen)?;
+            ensure!(has == "5MB a", "{level}, {id}: {has}");
+        }
+    }
+    Ok(())
+}
+
+/// RESET ALL in a transaction is a step of it like any SET, and needs no snapshot.
+#[test]
+fn reset_all_in_a_transaction_is_a_step_of_it() -> Result<()> {
+    let cluster = start(2, PoolConfig { size: 2, ..PoolConfig::default() })?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    client.query(
+        "CREATE TABLE t (id int PRIMARY KEY) DISTRIBUTE BY HASH (id);
+         INSERT INTO t SELECT generate_series(1, 20)",
+    )?;
+    let on_all_nodes = "SELECT DISTINCT current_setting('work_mem') FROM t";
+    for begin in [
+        "BEGIN",
+        "BEGIN ISOLATION LEVEL REPEATABLE READ",
+        "BEGIN ISOLATION LEVEL SERIALIZABLE",
+        "BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY DEFERRABLE",
+    ] {
+        for first in ["RESET ALL", "SET search_path = public; RESET ALL", "RESET application_name"]
+        {
+            for end in ["COMMIT", "ROLLBACK"] {
+                client.query(begin)?;
+                for sql in first.split("; ") {
+                    client.query(sql)?;
+                }
+                ensure!(client.value("SELECT count(*) FROM t")? == "20", "{begin}; {first}");
+                ensure!(setting(&mut client, "application_name")? == "tutti-tests");
+                client.query(end)?;
+            }
+        }
+    }
+    // What the transaction has set before it goes too, but not what it sets behind it.
+    client.query("SET work_mem = '7MB'")?;
+    client.query("BEGIN; SET work_mem = '8MB'; SET LOCAL enable_sort = off; RESET ALL")?;
+    ensure!(client.value(on_all_nodes)? == "4MB");
+    client.query("SET maintenance_work_mem = '9MB'; COMMIT")?;
+    for _ in 0..2 {
+        ensure!(client.value(on_all_nodes)? == "4MB");
+        ensure!(setting(&mut client, "maintenance_work_mem")? == "9MB");
+        ensure!(setting(&mut client, "application_name")? == "tutti-tests");
+        Client::connect(&cluster.endpoint())?.value(on_all_nodes)?;
+    }
+    // Undone, whatever it has reset.
+    client.query("SET work_mem = '7MB'; SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE")?;
+    client.query("SET default_transaction_read_only = on")?;
+    for undo in ["ROLLBACK", "ROLLBACK TO s; COMMIT"] {
+        client.query("BEGIN; SAVEPOINT s; RESET ALL")?;
+        ensure!(client.value(on_all_nodes)? == "4MB");
+        client.query(undo)?;
+        ensure!(client.value(on_all_nodes)? == "7MB", "{undo}");
+        client.query("BEGIN")?;
+        ensure!(setting(&mut client, "transaction_isolation")? == "serializable", "{undo}");
+        ensure!(setting(&mut client, "transaction_read_only")? == "on", "{undo}");
+        client.query("COMMIT")?;
+    }
+    client.query("BEGIN; RESET ALL; COMMIT; BEGIN")?;
+    ensure!(setting(&mut client, "transaction_isolation")? == "read committed");
+    ensure!(setting(&mut client, "transaction_read_only")? == "off");
+    client.query("COMMIT")?;
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use anyhow::{Result, ensure};
 use tokio::runtime::Runtime;
-use tutti_gateway::Switches;
+use tutti_gateway::{Config, DefaultDistribution, Switches};
 use tutti_tests::client::{Client, Endpoint};
 use tutti_tests::gateway::{TestCluster, config};
 use tutti_tests::servers;
@@ -338,4 +338,74 @@ fn the_schema_of_an_earlier_version_is_closed_at_the_start() -> Result<()> {
         )?;
     }
     cluster.stop_gateway()
+}
+
+/// What an ordinary role has written runs under roles of clients, never under the gateway's.
+#[test]
+fn code_of_users_does_not_run_as_the_gateway() -> Result<()> {
+    let servers = servers::start(2)?;
+    let default_distribution = DefaultDistribution::Home;
+    let config = Config { default_distribution, ..config(&servers, String::new()) };
+    let cluster = TestCluster::start_configured(servers, config)?;
+    let mut admin = Client::connect(&cluster.endpoint())?;
+    admin.query("CREATE ROLE test_app LOGIN; GRANT CREATE ON SCHEMA public TO test_app")?;
+    let mut app = app(&cluster.endpoint())?;
+    for sql in [
+        "CREATE FUNCTION rises() RETURNS void LANGUAGE plpgsql AS $$ BEGIN
+            IF current_user = 'postgres' THEN EXECUTE 'ALTER ROLE test_app SUPERUSER'; END IF; END $$",
+        "CREATE FUNCTION harmless(int) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS
+            'BEGIN PERFORM public.rises(); RETURN true; END'",
+        "CREATE FUNCTION same(x int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS
+            'BEGIN PERFORM public.rises(); RETURN x; END'",
+        "CREATE FUNCTION stays() RETURNS trigger LANGUAGE plpgsql AS
+            'BEGIN PERFORM public.rises(); RETURN new; END'",
+        "CREATE DOMAIN checked AS int CHECK (harmless(1) AND harmless(value))",
+        "CREATE FUNCTION adds(checked, int) RETURNS checked LANGUAGE sql IMMUTABLE AS 'SELECT $1'",
+        "CREATE AGGREGATE total(int) (SFUNC = adds, STYPE = checked, INITCOND = '1')",
+        "CREATE TABLE folded (id int PRIMARY KEY, n int, CHECK (harmless(1))) DISTRIBUTE BY REPLICATED",
+        "SELECT tutti_function('rises', 'row'); SELECT tutti_function('harmless', 'row');
+         SELECT tutti_function('same', 'row'); SELECT tutti_function('stays', 'row')",
+        "CREATE TABLE by_check (id int PRIMARY KEY, n int, CHECK (harmless(n))) DISTRIBUTE BY REPLICATED",
+        "CREATE TABLE by_type (id int PRIMARY KEY, n checked) DISTRIBUTE BY REPLICATED",
+        "CREATE TABLE by_column (id int PRIMARY KEY, n int, s int GENERATED ALWAYS AS (same(n)) STORED)
+            DISTRIBUTE BY REPLICATED",
+        "CREATE TABLE by_index (id int PRIMARY KEY, n int) DISTRIBUTE BY REPLICATED",
+        "CREATE INDEX ON by_index (same(n))",
+        "CREATE TABLE by_trigger (id int PRIMARY KEY, n int) DISTRIBUTE BY REPLICATED",
+        "CREATE TRIGGER t BEFORE INSERT OR UPDATE ON by_trigger FOR EACH ROW EXECUTE FUNCTION stays()",
+        "ALTER TABLE by_trigger ENABLE ALWAYS TRIGGER t",
+        "CREATE TABLE plain (id int PRIMARY KEY, n int CHECK (n >= 0)) DISTRIBUTE BY REPLICATED",
+    ] {
+        // An index of such code is refused.
+        let answer = app.simple(sql, &[])?;
+        let told = answer.error().map(|error| error.sqlstate().to_owned());
+        ensure!(told.as_deref().is_none_or(|told| told == "0A000"), "{sql}: {answer}");
+    }
+    for table in ["folded", "by_check", "by_type", "by_column", "by_index", "by_trigger", "plain"] {
+        for sql in [
+            format!(
+                "INSERT INTO {table} (id, n) SELECT g, 10 * random() FROM generate_series(1, 20) g"
+            ),
+            format!("UPDATE {table} SET n = n + (10 * random())::int"),
+            format!("DELETE FROM {table} WHERE random() < 0.2"),
+        ] {
+            // Some of it is refused; whatever is not leaves equal copies.
+            let answer = app.simple(&sql, &[])?;
+            let told = answer.error().map(|error| error.sqlstate().to_owned());
+            ensure!(told.as_deref().is_none_or(|told| told == "0A000"), "{sql}: {answer}");
+            ensure!(told.is_none() || table != "plain", "{sql}: {answer}");
+        }
+        let rows =
+            format!("SELECT coalesce(string_agg(t::text, ' ' ORDER BY id), '') FROM {table} t");
+        let nodes = cluster.nodes();
+        let copies = nodes.iter().map(|node| Client::connect(node)?.value(&rows));
+        let copies = copies.collect::<Result<BTreeSet<_>>>()?;
+        ensure!(copies.len() == 1, "{table}: {copies:?}");
+    }
+    for node in cluster.nodes() {
+        let mut node = Client::connect(&node)?;
+        let rose = node.value("SELECT rolsuper FROM pg_roles WHERE rolname = 'test_app'")?;
+        ensure!(rose == "f", "test_app has become a superuser");
+    }
+    Ok(())
 }
