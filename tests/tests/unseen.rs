@@ -381,6 +381,39 @@ fn conditions_of_rules_are_code_too() -> Result<()> {
     Ok(())
 }
 
+/// One index over such code stops REINDEX of itself, and of nobody else's.
+#[test]
+fn indexes_over_unseen_code_stop_nobody_elses() -> Result<()> {
+    let cluster = start()?;
+    let alone = servers::start(1)?;
+    let mut sides = both_sides(servers::endpoint(&alone, 0), &cluster)?;
+    let [_, tutti] = &mut sides;
+    for text in [
+        "CREATE FUNCTION public.counts(x int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN x + (SELECT count(*) FROM public.h WHERE id < 0); END'",
+        "CREATE SCHEMA theirs",
+        "CREATE TABLE theirs.t (id int)",
+        "CREATE INDEX \"A i\" ON theirs.t (public.counts(id))",
+        "CREATE SCHEMA mine",
+        "CREATE TABLE mine.t (id int); CREATE INDEX i ON mine.t (id)",
+    ] {
+        ensure!(tutti.make(text)?, "{text}");
+    }
+    for (text, is_refused) in [
+        ("REINDEX INDEX mine.i", false),
+        ("REINDEX TABLE mine.t", false),
+        ("REINDEX SCHEMA mine", false),
+        ("REINDEX SYSTEM postgres", false),
+        ("REINDEX INDEX theirs.\"A i\"", true),
+        ("REINDEX TABLE theirs.t", true),
+        ("REINDEX SCHEMA theirs", true),
+        ("REINDEX DATABASE postgres", true),
+    ] {
+        let got = tutti.run(text, Way::Simple)?;
+        ensure!(got == if is_refused { "0A000" } else { "done" }, "{text}: {got}");
+    }
+    Ok(())
+}
+
 /// Which partition a row belongs to is asked of rows that are there when one is attached.
 #[test]
 fn attaching_partitions_runs_the_keys_code() -> Result<()> {

@@ -147,8 +147,8 @@ impl Session {
         open_copy(link, &plan.statement).await?;
         if plan.options.iter().any(|(name, value)| name == "format" && value == "binary") {
             return Err(Failure::unsupported(
-                "binary COPY without the columns whose values come from a sequence is not supported",
-                "Their values are drawn on one node, as text.",
+                "binary COPY without columns that have a default of their own value for each row is not supported",
+                "Values of sequences, and of defaults such as now(), are made on one node, as text.",
                 "Use text or CSV format, or give the columns.",
             ));
         }

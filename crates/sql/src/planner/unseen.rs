@@ -6,16 +6,17 @@
 //! Never: reads a body (`closure` does).
 //! Start reading at [`of_statement`], then [`settle`].
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use pg_query::NodeEnum;
 use pg_query::protobuf::{
-    AlterTableType, DeclareCursorStmt, DropBehavior, Node, ObjectType, RangeVar,
+    AlterTableType, DeclareCursorStmt, DropBehavior, Node, ObjectType, RangeVar, ReindexObjectType,
 };
 
 use super::utility::{option, option_text};
 use super::{Context, walk};
-use crate::catalog::{Catalog, NameScope, Placement, Relation, RelationKind};
+use crate::catalog::{Catalog, NameScope, Placement, Relation, RelationKind, quote_identifier};
 use crate::closure::{AttachedKind, Reach, Reason, Search, Writing, events};
 use crate::plan::{
     Access, Collect, CopyToPlan, DdlScope, Gather, InsertSource, NodeChoice, Plan, Planned,
@@ -206,7 +207,18 @@ fn add_statement(tree: &NodeEnum, text: &str, context: &Context<'_>, search: &mu
             None
         }
         NodeEnum::ReindexStmt(reindex) => {
-            add_indexes(reindex.relation.as_ref(), context, search);
+            match reindex.kind() {
+                ReindexObjectType::ReindexObjectIndex => {
+                    let range = reindex.relation.as_ref();
+                    add_index(range.map_or("", |range| &range.relname), context, search);
+                }
+                ReindexObjectType::ReindexObjectSchema => {
+                    add_indexes_of_schema(&reindex.name, context, search);
+                }
+                // Those of PostgreSQL's own tables.
+                ReindexObjectType::ReindexObjectSystem => (),
+                _ => add_indexes(reindex.relation.as_ref(), context, search),
+            }
             None
         }
         NodeEnum::ClusterStmt(cluster) => {
@@ -347,6 +359,35 @@ fn add_partitioning(parent: &Relation, context: &Context<'_>, search: &mut Searc
     for above in code.above(parent.oid) {
         let keys = code.attached_to(above).iter().filter(|it| it.kind == AttachedKind::Index);
         keys.for_each(|key| search.attached(key));
+    }
+}
+
+/// Adds what computes indexes of this name, in whichever schema.
+fn add_index(name: &str, context: &Context<'_>, search: &mut Search<'_>) {
+    let code = &context.catalog.code;
+    let name = quote_identifier(name);
+    let unquoted = name.trim_matches('"');
+    let is_it = |found: &str| {
+        [&*name, unquoted].iter().any(|name| {
+            found.strip_suffix(name).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+        })
+    };
+    for table in code.attached_relations() {
+        let indexes = code.attached_to(table).iter();
+        indexes
+            .filter(|it| it.kind == AttachedKind::Index && is_it(&it.name))
+            .for_each(|index| search.attached(index));
+    }
+}
+
+/// Adds what computes the indexes of a schema's tables.
+fn add_indexes_of_schema(schema: &str, context: &Context<'_>, search: &mut Search<'_>) {
+    let code = &context.catalog.code;
+    for table in context.catalog.relations.get(schema).into_iter().flat_map(HashMap::values) {
+        let indexes = code.attached_to(table.oid).iter();
+        indexes
+            .filter(|it| it.kind == AttachedKind::Index)
+            .for_each(|index| search.attached(index));
     }
 }
 
