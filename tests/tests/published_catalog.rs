@@ -1,13 +1,16 @@
 //! What a gateway publishes of its catalog is what there is, whoever has changed what, and finding that
 //! out costs what was changed.
 //!
-//! Owns: a generator of schema changes by two sessions, in and outside transactions, with savepoints
-//! and rollbacks, while the gateway itself compares what it publishes with a reading from the start
+//! Owns: a generator of schema changes by two sessions, of the same tables too, in and outside
+//! transactions, with savepoints and rollbacks, while a node answers late now and then and the gateway itself compares what it publishes with a reading from the start
 //! (`Switches::check_catalog`) and ends a session whose change is missing; and counts of what a change
 //! reads of the nodes' catalogs.
 //! Start reading at [`whatever_changes_is_published_as_it_is`].
 
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use rand::rngs::StdRng;
@@ -15,7 +18,7 @@ use rand::{Rng, SeedableRng};
 use tutti_gateway::{Config, DefaultDistribution, Switches};
 use tutti_tests::client::{Client, Endpoint};
 use tutti_tests::gateway::{TestCluster, config};
-use tutti_tests::servers;
+use tutti_tests::{programs, servers};
 
 /// A cluster whose tables are home unless they say otherwise, one of them spread.
 fn start(nodes: u16, default_distribution: DefaultDistribution) -> Result<TestCluster> {
@@ -30,6 +33,7 @@ fn start(nodes: u16, default_distribution: DefaultDistribution) -> Result<TestCl
         "CREATE TYPE mood AS ENUM ('glad', 'sad')",
         "CREATE DOMAIN positive AS int CHECK (VALUE > 0)",
         "CREATE FUNCTION noted() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'",
+        "CREATE TABLE common (id int, v text) DISTRIBUTE BY HOME",
         "CREATE FUNCTION twice(a int) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT 2 * a'",
     ] {
         client.query(sql)?;
@@ -37,8 +41,10 @@ fn start(nodes: u16, default_distribution: DefaultDistribution) -> Result<TestCl
     Ok(cluster)
 }
 
-/// A statement of session `s`, which has its own names: two never wait for each other's tables.
-fn statement(random: &mut StdRng, s: u32) -> String {
+/// A statement of session `s`, about names of its own or about those that both have (session 9's): then
+/// they wait for each other, and may deadlock.
+fn statement(random: &mut StdRng, own: u32) -> String {
+    let s = if random.random_bool(0.3) { 9 } else { own };
     let table = format!(
         "{}t{s}{}",
         ["", "", "other."][random.random_range(0..3)],
@@ -104,6 +110,44 @@ fn statement(random: &mut StdRng, s: u32) -> String {
     }
 }
 
+/// A statement that changes what everybody changes.
+fn statement_of_common(random: &mut StdRng) -> String {
+    let n = random.random_range(0..3);
+    match random.random_range(0..7) {
+        0 => format!("ALTER TABLE common ADD COLUMN c{n} mood"),
+        1 => format!("ALTER TABLE common DROP COLUMN c{n}"),
+        2 => format!(
+            "CREATE TRIGGER tr{n} BEFORE INSERT ON common FOR EACH ROW EXECUTE FUNCTION noted()"
+        ),
+        3 => format!("DROP TRIGGER tr{n} ON common"),
+        4 => format!("ALTER TABLE common ALTER v SET DEFAULT twice({n})"),
+        5 => "ALTER TABLE common ALTER v DROP DEFAULT".to_owned(),
+        _ => format!("CREATE INDEX IF NOT EXISTS common{n} ON common (twice(id + {n}))"),
+    }
+}
+
+/// Lets backends of clients' transactions on this node stand still for moments, so that what has been
+/// committed on node 1 is published late.
+fn slow_down(node: &Endpoint, ended: &AtomicBool) -> Result<()> {
+    let mut client = Client::connect(node)?;
+    while !ended.load(Ordering::Relaxed) {
+        let idle = client.query(
+            "SELECT pid FROM pg_stat_activity WHERE state = 'idle in transaction' LIMIT 1",
+        )?;
+        let Some(pid) = idle.concat().pop().flatten() else {
+            thread::sleep(Duration::from_millis(2));
+            continue;
+        };
+        // It may have gone meanwhile.
+        let signal = |name: &str| programs::run(Command::new("kill").args([name, &*pid]));
+        if signal("-STOP").is_ok() {
+            thread::sleep(Duration::from_millis(60));
+            signal("-CONT")?;
+        }
+    }
+    Ok(())
+}
+
 /// How many statements a session has changed something with.
 fn change(endpoint: &Endpoint, seed: u64, s: u32, count: u32) -> Result<u32> {
     let mut random = StdRng::seed_from_u64(seed);
@@ -112,8 +156,17 @@ fn change(endpoint: &Endpoint, seed: u64, s: u32, count: u32) -> Result<u32> {
     let mut said = Vec::new();
     for _ in 0..count {
         let mut texts = vec![statement(&mut random, s)];
-        if random.random_bool(0.3) {
+        if random.random_bool(0.5) {
+            texts = vec![statement_of_common(&mut random)];
+            if random.random_bool(0.5) {
+                texts.insert(0, "BEGIN; SELECT count(*) FROM spread".to_owned());
+                texts.push("COMMIT".to_owned());
+            }
+        } else if random.random_bool(0.3) {
             texts.insert(0, "BEGIN".to_owned());
+            if random.random_bool(0.5) {
+                texts.insert(1, "SELECT count(*) FROM spread".to_owned());
+            }
             for _ in 0..random.random_range(1..4) {
                 if random.random_bool(0.4) {
                     texts.push("SAVEPOINT a".to_owned());
@@ -152,15 +205,20 @@ fn seed() -> u64 {
 fn publishes_what_is(default_distribution: DefaultDistribution, count: u32) -> Result<()> {
     let cluster = start(2, default_distribution)?;
     let endpoint = cluster.endpoint();
+    let (node, ended) = (cluster.nodes().swap_remove(1), AtomicBool::new(false));
     thread::scope(|scope| {
+        let slow = scope.spawn(|| slow_down(&node, &ended));
         let sessions: Vec<_> = (0..2)
             .map(|s| {
                 let endpoint = &endpoint;
                 scope.spawn(move || change(endpoint, seed() * 10 + u64::from(s), s, count))
             })
             .collect();
-        for session in sessions {
-            let changes = session.join().map_err(|_| anyhow::anyhow!("a client panicked"))??;
+        let changed: Vec<_> = sessions.into_iter().map(thread::ScopedJoinHandle::join).collect();
+        ended.store(true, Ordering::Relaxed);
+        slow.join().map_err(|_| anyhow::anyhow!("a client panicked"))??;
+        for changes in changed {
+            let changes = changes.map_err(|_| anyhow::anyhow!("a client panicked"))??;
             ensure!(count / 3 < changes, "only {changes} statements did anything");
         }
         Ok(())
