@@ -1004,7 +1004,7 @@ fn rows_are_moved_without_code_that_would_see_a_part() -> Result<()> {
             "SELECT tutti_distribute('seen', 'id')",
         ],
     )?;
-    for table in ["computed", "checked", "indexed"] {
+    for table in ["computed", "checked", "typed", "indexed"] {
         for by in ["tutti_home", "tutti_replicate"] {
             refused(&mut client, &format!("SELECT {by}('{table}')"), "counts()")?;
         }

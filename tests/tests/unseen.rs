@@ -1442,3 +1442,189 @@ fn deferred_triggers_of_one_role_stop_nobody_else() -> Result<()> {
     ensure!(bob.value("SELECT count(*) FROM h")? == "2");
     Ok(())
 }
+
+/// What a server has computed from a part of a table, for a statement that was refused, it must not use for
+/// the next one.
+#[test]
+fn a_refused_statement_is_refused_again() -> Result<()> {
+    let mut cluster = start()?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    run_all(
+        &mut client,
+        &[
+            "CREATE TABLE spread (id int PRIMARY KEY, n int) DISTRIBUTE BY HASH (id)",
+            "INSERT INTO spread SELECT g, g FROM generate_series(1, 20) g",
+            "CREATE TABLE kept (id int PRIMARY KEY, n bigint); INSERT INTO kept VALUES (1, 1)",
+            "CREATE FUNCTION counted() RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT count(*) FROM public.spread'",
+            "CREATE FUNCTION price(x int) RETURNS bigint LANGUAGE plpgsql AS 'BEGIN RETURN x * public.counted(); END'",
+            "CREATE FUNCTION low() RETURNS bool LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN (SELECT count(*) FROM public.spread) < 20; END'",
+            "CREATE DOMAIN checked AS int CHECK (low() OR value < 0)",
+            "CREATE FUNCTION sets() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN new.n := public.counted(); RETURN new; END'",
+            "CREATE TABLE fired (id int, n bigint)",
+            "CREATE TRIGGER s BEFORE INSERT ON fired FOR EACH ROW EXECUTE FUNCTION sets()",
+        ],
+    )?;
+    let statements = [
+        "SELECT price(1)",
+        "UPDATE kept SET n = price(1)",
+        "INSERT INTO fired VALUES (1, 1)",
+        "SELECT 5::checked",
+        "DO $$ DECLARE c checked; BEGIN c := 5; END $$",
+    ];
+    // On a connection that goes back, on one that is bound to the session, and within a transaction.
+    for bind in ["SELECT 1", "SELECT pg_advisory_lock(7)"] {
+        client.query(bind)?;
+        for sql in &statements[..3] {
+            for _ in 0..3 {
+                let answer = client.simple(sql, b"")?;
+                let told = answer.error().map(|error| error.sqlstate().to_owned());
+                ensure!(told.as_deref() == Some("0A000"), "{bind}; {sql}: {answer}");
+            }
+        }
+    }
+    client.query("SELECT pg_advisory_unlock_all()")?;
+    for sql in statements {
+        for _ in 0..2 {
+            let mut other = Client::connect(&cluster.endpoint())?;
+            let answer = other.simple(sql, b"")?;
+            let told = answer.error().map(|error| error.sqlstate().to_owned());
+            ensure!(told.as_deref() == Some("0A000"), "{sql}: {answer}");
+        }
+    }
+    for sql in &statements[..3] {
+        client.query("BEGIN; SAVEPOINT s")?;
+        for _ in 0..3 {
+            let answer = client.simple(sql, b"")?;
+            let told = answer.error().map(|error| error.sqlstate().to_owned());
+            ensure!(told.as_deref() == Some("0A000"), "in a transaction: {sql}: {answer}");
+            client.query("ROLLBACK TO s")?;
+        }
+        client.query("COMMIT")?;
+    }
+    ensure!(client.value("SELECT n FROM kept")? == "1");
+    cluster.stop_gateway()
+}
+
+/// What writes with rows of spread tables, and runs code that reads, is of one moment outside transactions.
+#[test]
+fn a_write_that_gathers_runs_code_beside_it() -> Result<()> {
+    let mut cluster = start()?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    run_all(
+        &mut client,
+        &[
+            "CREATE TABLE spread (id int PRIMARY KEY, n int) DISTRIBUTE BY HASH (id)",
+            "INSERT INTO spread SELECT g, g FROM generate_series(1, 12) g",
+            "CREATE TABLE copied (id int PRIMARY KEY, n int) DISTRIBUTE BY REPLICATED",
+            "INSERT INTO copied SELECT g, g FROM generate_series(1, 12) g",
+            "CREATE TABLE h (id serial PRIMARY KEY, n int); CREATE TABLE audit (n int)",
+            "CREATE FUNCTION audits() RETURNS trigger LANGUAGE plpgsql AS
+                'BEGIN INSERT INTO audit VALUES (new.n); RETURN new; END'",
+            "CREATE TRIGGER a AFTER INSERT OR UPDATE ON h FOR EACH ROW EXECUTE FUNCTION audits()",
+            "CREATE FUNCTION looks(x int) RETURNS int LANGUAGE plpgsql STABLE AS
+                'BEGIN RETURN (SELECT c.n FROM public.copied c WHERE c.id = x); END'",
+        ],
+    )?;
+    for (sql, audited) in [
+        ("INSERT INTO h (n) SELECT n FROM spread", "12"),
+        ("UPDATE h SET n = s.n FROM spread s WHERE s.id = h.id", "24"),
+        ("INSERT INTO h (n) VALUES ((SELECT max(n) FROM spread))", "25"),
+        ("WITH q AS (SELECT n FROM spread) INSERT INTO h (n) SELECT n FROM q", "37"),
+        ("INSERT INTO h (n) SELECT looks(s.id) FROM spread s JOIN spread o ON o.n = s.n", "49"),
+    ] {
+        run_all(&mut client, &[sql])?;
+        let count = client.value("SELECT count(*) FROM audit")?;
+        ensure!(count == audited, "{sql}: {count}");
+    }
+    cluster.stop_gateway()
+}
+
+/// What code makes on node 1 is made on other nodes, and nothing that others have made or are dropping.
+#[test]
+fn code_brings_what_it_has_made_itself() -> Result<()> {
+    let mut cluster = start()?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    run_all(
+        &mut client,
+        &[
+            "CREATE TABLE spread (id int PRIMARY KEY) DISTRIBUTE BY HASH (id)",
+            "INSERT INTO spread SELECT generate_series(1, 20)",
+            "CREATE TYPE going AS ENUM ('a')",
+            "CREATE FUNCTION goes(int) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT 1'",
+        ],
+    )?;
+    // As if somebody else's DROP were committed there and not yet on node 1.
+    let mut node = Client::connect(&cluster.nodes()[1])?;
+    node.query("DROP TYPE going; DROP FUNCTION goes(int)")?;
+    for make in [
+        "DO $$ BEGIN CREATE TYPE mine AS ENUM ('a'); CREATE FUNCTION made(int) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT $1'; END $$",
+        "DO $$ BEGIN BEGIN CREATE DOMAIN also AS int; EXCEPTION WHEN division_by_zero THEN NULL; END; END $$",
+    ] {
+        run_all(&mut client, &[make])?;
+    }
+    let there = "SELECT concat_ws(' ', to_regtype('going'), to_regproc('goes'), to_regtype('mine'), to_regproc('made'), to_regtype('also'))";
+    let found = node.value(there)?;
+    ensure!(found == "mine made also", "{found}");
+    ensure!(client.value("SELECT count(*) FROM spread WHERE made(id) > 10")? == "10");
+    cluster.stop_gateway()
+}
+
+/// Which rows belong into a partition is computed by code that is accounted for.
+#[test]
+fn a_partition_that_is_attached_is_accounted_for() -> Result<()> {
+    let mut cluster = start()?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    run_all(
+        &mut client,
+        &[
+            "CREATE TABLE spread (id int PRIMARY KEY) DISTRIBUTE BY HASH (id)",
+            "INSERT INTO spread SELECT generate_series(1, 20)",
+            "CREATE FUNCTION counts(x int) RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS
+                'BEGIN RETURN (SELECT count(*) FROM public.spread); END'",
+            "CREATE TABLE ranges (a int) PARTITION BY RANGE (counts(a))",
+            "CREATE TABLE lists (a int, b int) PARTITION BY LIST (b)",
+            "CREATE TABLE inner_ranges (a int, b int) PARTITION BY RANGE (counts(a))",
+            "CREATE TABLE part (a int); INSERT INTO part VALUES (1)",
+            "CREATE TABLE part_of_lists (a int, b int); INSERT INTO part_of_lists VALUES (1, 1)",
+            "CREATE TABLE checked (a int); INSERT INTO checked VALUES (1)",
+        ],
+    )?;
+    for sql in [
+        "ALTER TABLE ranges ATTACH PARTITION part FOR VALUES FROM (8) TO (9)",
+        "ALTER TABLE ranges ATTACH PARTITION part FOR VALUES FROM (20) TO (21)",
+        "BEGIN; CREATE TABLE own (a int) PARTITION BY RANGE (counts(a));
+         ALTER TABLE own ATTACH PARTITION part FOR VALUES FROM (8) TO (9)",
+        "ALTER TABLE lists ATTACH PARTITION inner_ranges FOR VALUES IN (1);
+         ALTER TABLE inner_ranges ATTACH PARTITION part_of_lists FOR VALUES FROM (8) TO (9)",
+        "BEGIN; ALTER TABLE checked ADD CONSTRAINT c CHECK (counts(a) < 20) NOT VALID;
+         ALTER TABLE checked VALIDATE CONSTRAINT c",
+    ] {
+        let answer = client.simple(sql, b"")?;
+        let told = answer.error().map(|error| error.sqlstate().to_owned());
+        ensure!(told.as_deref() == Some("0A000"), "{sql}: {answer}");
+        client.query("ROLLBACK")?;
+    }
+    // What is in a DEFAULT partition is looked at when another one is made.
+    run_all(
+        &mut client,
+        &[
+            "SELECT tutti_home('spread')",
+            "CREATE TABLE others PARTITION OF ranges DEFAULT; INSERT INTO ranges VALUES (1)",
+            "SELECT tutti_distribute('spread', 'id')",
+        ],
+    )?;
+    let sql = "CREATE TABLE twenty PARTITION OF ranges FOR VALUES FROM (20) TO (21)";
+    let answer = client.simple(sql, b"")?;
+    let told = answer.error().map(|error| error.sqlstate().to_owned());
+    ensure!(told.as_deref() == Some("0A000"), "{sql}: {answer}");
+    // Others are attached as ever.
+    run_all(
+        &mut client,
+        &[
+            "CREATE TABLE plain (a int) PARTITION BY RANGE (a)",
+            "ALTER TABLE plain ATTACH PARTITION part FOR VALUES FROM (1) TO (2)",
+            "CREATE TABLE further PARTITION OF plain FOR VALUES FROM (2) TO (3)",
+        ],
+    )?;
+    cluster.stop_gateway()
+}

@@ -848,14 +848,22 @@ fn fires_event_triggers(tree: &NodeEnum) -> bool {
     }
 }
 
-/// Refuses to move rows of a table to other nodes where that would run code that looks at more than the
-/// row: its generated columns are computed and its constraints checked again, its indexes filled. (Its
-/// triggers stay off.)
+/// Refuses to move rows of a table to where that would run code that looks at more than the row: its
+/// generated columns are computed and its constraints checked again, those of its columns' types too, and
+/// its indexes filled. (Its triggers stay off.) Node 1 is no better for that than another: where a
+/// table is on several nodes, each sees its own rows only.
 pub fn refuse_moving(
     relation: &Relation,
     scope: &NameScope,
     catalog: &Catalog,
 ) -> Result<(), Refusal> {
+    let refusal = |runs: String, reason: &Reason| {
+        Refusal::unsupported(
+            format!("rows of table \"{}\" cannot be written on other nodes", relation.name),
+            format!("That runs {runs} there, and a node sees its own rows only: {reason}."),
+            hint(reason, "row"),
+        )
+    };
     let tables = catalog.code.with_children(relation.oid);
     let objects = tables.iter().flat_map(|table| catalog.code.attached_to(*table));
     for object in objects.filter(|it| matches!(it.kind, AttachedKind::Check | AttachedKind::Index))
@@ -863,15 +871,15 @@ pub fn refuse_moving(
         let mut search = Search::new(catalog, scope, Writing::Row);
         search.attached(object);
         if let Some(reason) = search.finish().opaque {
-            return Err(Refusal::unsupported(
-                format!("rows of table \"{}\" cannot be written on other nodes", relation.name),
-                format!(
-                    "That runs {} \"{}\" there, and a node sees its own rows only: {reason}.",
-                    object.kind.word(),
-                    object.name
-                ),
-                hint(&reason, "row"),
-            ));
+            return Err(refusal(format!("{} \"{}\"", object.kind.word(), object.name), &reason));
+        }
+    }
+    for column in &relation.columns {
+        let mut search = Search::new(catalog, scope, Writing::Row);
+        search.make(column.type_oid);
+        if let Some(reason) = search.finish().opaque {
+            let runs = format!("the type of column \"{}\"", column.name);
+            return Err(refusal(runs, &reason));
         }
     }
     Ok(())
