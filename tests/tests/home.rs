@@ -4,7 +4,7 @@
 //! Owns: what holds only where tables are home by default. That all differential scripts are answered
 //! alike there is `differential.rs`'s business.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use tutti_gateway::{Config, DefaultDistribution};
 use tutti_tests::agreement::{Others, disagreements_where};
 use tutti_tests::client::{Client, Flight, Request, text_arguments};
@@ -1090,4 +1090,96 @@ fn a_new_table_hides_others_of_its_name_from_then_on() -> Result<()> {
     }
     agree(&cluster)?;
     cluster.stop_gateway()
+}
+
+/// A schema of one's own before one that is shared: what is made and dropped in a transaction hides another
+/// of its name and shows it again.
+#[test]
+fn changes_in_a_transaction_are_of_what_their_names_mean_then() -> Result<()> {
+    let cluster = start(3)?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    client.query("CREATE SCHEMA own; CREATE SCHEMA shared; CREATE ROLE reader")?;
+    client.query("SET search_path = own, shared")?;
+    let fresh = |client: &mut Client, has_own: bool| -> Result<()> {
+        client.query("DROP TABLE IF EXISTS own.y, own.z, shared.y CASCADE")?;
+        client
+            .query("CREATE TABLE shared.y (id int PRIMARY KEY, n int) DISTRIBUTE BY HASH (id)")?;
+        client.query("INSERT INTO shared.y SELECT g, g FROM generate_series(1, 8) g")?;
+        if has_own {
+            client.query("CREATE TABLE own.y (id int, n int)")?;
+        }
+        Ok(())
+    };
+    let shape = "SELECT concat_ws(' ', (SELECT string_agg(attname, ',' ORDER BY attnum) FROM pg_attribute
+        WHERE attrelid = 'shared.y'::regclass AND attnum > 0 AND NOT attisdropped), relrowsecurity, relhasrules,
+        relhastriggers, (SELECT count(*) FROM pg_index WHERE indrelid = c.oid), relacl::text)
+        FROM pg_class c WHERE oid = 'shared.y'::regclass";
+    for (has_own, texts) in [
+        (false, "CREATE TABLE y (id int, n int); DROP TABLE y"),
+        (false, "CREATE TABLE y (id int, n int); ALTER TABLE y ADD COLUMN w int"),
+        (false, "CREATE TABLE y (id int, n int); ALTER TABLE y RENAME TO z"),
+        (false, "CREATE TABLE y (id int, n int); ALTER TABLE y RENAME TO z; DROP TABLE z"),
+        (false, "CREATE TABLE y (id int, n int); ALTER TABLE y ENABLE ROW LEVEL SECURITY"),
+        (false, "CREATE TABLE y (id int, n int); CREATE INDEX ON y (n)"),
+        (
+            false,
+            "CREATE TABLE y (id int, n int); GRANT SELECT ON y TO reader; DROP TABLE y CASCADE",
+        ),
+        (
+            false,
+            "CREATE TABLE y (id int, n int); CREATE RULE r AS ON DELETE TO y DO INSTEAD NOTHING",
+        ),
+        (false, "CREATE TABLE z (id int, n int); ALTER TABLE z RENAME TO y; DROP TABLE y"),
+        (
+            false,
+            "CREATE TABLE z (id int, n int); ALTER TABLE z RENAME TO y; ALTER TABLE y ADD COLUMN w int",
+        ),
+        (false, "CREATE VIEW y AS SELECT 1 AS id; DROP VIEW y"),
+        (
+            false,
+            "SET LOCAL search_path = own; CREATE TABLE y (id int); SET LOCAL search_path = own, shared; DROP TABLE y",
+        ),
+        (true, "DROP TABLE y; CREATE TABLE y (id int); DROP TABLE y"),
+        (true, "DROP TABLE y CASCADE; CREATE TABLE z (id int)"),
+        (true, "SAVEPOINT s; DROP TABLE y; ROLLBACK TO s; ALTER TABLE y ADD COLUMN w int"),
+    ] {
+        fresh(&mut client, has_own)?;
+        let mut nodes: Vec<_> =
+            cluster.nodes().iter().map(Client::connect).collect::<Result<_>>()?;
+        let before = nodes.iter_mut().map(|node| node.value(shape)).collect::<Result<Vec<_>>>()?;
+        client.query("BEGIN")?;
+        for text in texts.split("; ") {
+            client.query(text).with_context(|| texts.to_owned())?;
+        }
+        client.query("COMMIT")?;
+        let after = nodes.iter_mut().map(|node| node.value(shape)).collect::<Result<Vec<_>>>();
+        let after = after.with_context(|| texts.to_owned())?;
+        ensure!(after == before, "{texts}: {before:?} became {after:?}");
+        ensure!(client.value("SELECT count(*) FROM shared.y")? == "8", "{texts}");
+    }
+    // What was behind it is the next one's business, on all nodes.
+    for texts in [
+        "DROP TABLE y; ALTER TABLE y ADD COLUMN w int",
+        "ALTER TABLE y RENAME TO z; ALTER TABLE y ADD COLUMN w int",
+        "ALTER TABLE y SET SCHEMA public; ALTER TABLE y ADD COLUMN w int; DROP TABLE public.y",
+        "DROP TABLE y CASCADE; ALTER TABLE y ADD COLUMN w int",
+    ] {
+        fresh(&mut client, true)?;
+        client.query("BEGIN")?;
+        for text in texts.split("; ") {
+            client.query(text).with_context(|| texts.to_owned())?;
+        }
+        client.query("COMMIT")?;
+        for node in cluster.nodes() {
+            let columns = "SELECT count(*) FROM pg_attribute WHERE attrelid = 'shared.y'::regclass AND attname = 'w'";
+            ensure!(Client::connect(&node)?.value(columns)? == "1", "{texts}");
+        }
+    }
+    fresh(&mut client, true)?;
+    client.query("BEGIN; DROP TABLE y; DROP TABLE y; COMMIT")?;
+    for node in cluster.nodes() {
+        let gone = "SELECT to_regclass('shared.y') IS NULL AND to_regclass('own.y') IS NULL";
+        ensure!(Client::connect(&node)?.value(gone)? == "t");
+    }
+    Ok(())
 }

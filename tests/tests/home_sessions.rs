@@ -512,6 +512,28 @@ fn constraints_of_home_tables_are_set_on_node_1() -> Result<()> {
     Ok(())
 }
 
+/// The check is made when it is asked for, wherever the rows are.
+#[test]
+fn what_was_deferred_is_checked_at_once_on_all_nodes() -> Result<()> {
+    let cluster = start(2)?;
+    let mut one = Client::connect(&cluster.endpoint())?;
+    one.query(
+        "CREATE TABLE d (id int, n int, CONSTRAINT once UNIQUE (id) DEFERRABLE INITIALLY DEFERRED)
+         DISTRIBUTE BY HASH (id)",
+    )?;
+    for id in 1..=6 {
+        for set in ["ALL", "once"] {
+            one.query(&format!("BEGIN; INSERT INTO d VALUES ({id}, 1)"))?;
+            one.query(&format!("SAVEPOINT s; INSERT INTO d VALUES ({id}, 2)"))?;
+            let told = refusal(&mut one, &format!("SET CONSTRAINTS {set} IMMEDIATE"))?;
+            ensure!(told.sqlstate() == "23505" && field(&told, b'W').is_none(), "{told:?}");
+            one.query("ROLLBACK TO s")?;
+            one.query(&format!("SET CONSTRAINTS {set} IMMEDIATE; COMMIT; DELETE FROM d"))?;
+        }
+    }
+    Ok(())
+}
+
 /// Others change schemas all the time; a transaction's first statement is its first all the same.
 #[test]
 fn what_others_change_does_not_begin_a_transaction() -> Result<()> {

@@ -351,6 +351,18 @@ fn what_sessions_begin_with_changes_for_those_that_come_later() -> Result<()> {
             ensure!(has == format!("1 {memory} public"), "{change}: an old session has {has}");
         }
     }
+    let mut late = before.each_mut().map(|session| -> Result<String> {
+        session.query("SET LOCAL app.tenant TO DEFAULT")?;
+        session.query("BEGIN; SET LOCAL app.tenant TO DEFAULT; SET LOCAL work_mem TO DEFAULT")?;
+        session.query("SET LOCAL search_path TO DEFAULT")?;
+        let has = session.value(OF_ALL_NODES)?;
+        session.query("COMMIT")?;
+        Ok(has)
+    });
+    for has in &mut late {
+        let has = has.as_mut().map_err(|error| anyhow::anyhow!("{error:#}"))?;
+        ensure!(has == "1 4MB public", "SET LOCAL … TO DEFAULT goes to {has}");
+    }
     before[0].query("COMMIT; RESET app.tenant; RESET work_mem; RESET search_path")?;
     before[1].query("RESET ALL")?;
     before[2].query("DISCARD ALL")?;

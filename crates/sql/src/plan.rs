@@ -684,6 +684,8 @@ pub enum Setting {
     SetLocal {
         /// Lower-case name.
         name: String,
+        /// `SET LOCAL name TO DEFAULT`.
+        to_default: bool,
     },
     /// `SET TRANSACTION …`.
     SetTransaction {

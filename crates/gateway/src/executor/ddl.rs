@@ -60,6 +60,10 @@ impl Session {
                 let answer = self.forward(NodeId::HOME, Access::Write, text, call, false).await?;
                 // Read when somebody needs to know, at the commit at the latest.
                 self.transaction.own_is_stale = true;
+                // What goes along with relations that are dropped may be more than relations.
+                if ddl.may_drop {
+                    self.note_schema();
+                }
                 Ok(Done::Tag(answer.tag))
             }
             DdlScope::Shared { .. } => self.shared_ddl(ddl, text, call).await,

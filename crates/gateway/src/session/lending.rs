@@ -129,6 +129,11 @@ impl Session {
         self.transaction.scope_changed = true;
     }
 
+    /// A statement has changed more of the schema than its transaction can tell.
+    pub(crate) fn note_schema(&mut self) {
+        self.leaves.schema = true;
+    }
+
     /// A statement is about to run.
     pub(crate) fn note_leaves(&mut self, planned: &Planned, text: &str) {
         let Leaves { sequences, anything, values, settings, schema } = &planned.leaves;

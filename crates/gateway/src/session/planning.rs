@@ -211,7 +211,7 @@ impl Session {
     /// What a transaction sees of its own changes is what others have committed, and these. Where
     /// that has become more, it is read again.
     async fn renew_own_catalog(&mut self, text: &str) -> Result<(), Failure> {
-        if self.transaction.own_is_stale && !names_no_rows(text) {
+        if self.transaction.own_is_stale && (self.may_hide_names() || !names_no_rows(text)) {
             Box::pin(self.reload_own_catalog()).await?;
             // Names that came with it may hide others.
             self.scope_is_stale |= self.transaction.may_change_scope();
@@ -233,6 +233,12 @@ impl Session {
             }
             _ => self.reload_own_catalog().await,
         }
+    }
+
+    /// Whether a table that is not known yet, or is gone, may stand before another of its name.
+    fn may_hide_names(&self) -> bool {
+        let is_of_users = |schema: &&String| *schema != "pg_catalog";
+        1 < self.scope.search_path.iter().filter(is_of_users).count() || self.scope_is_stale
     }
 
     /// Whether catalogs have been published since the transaction's snapshot.

@@ -302,7 +302,7 @@ impl Session {
         call: &Call,
     ) -> Result<Done, Failure> {
         if let Setting::Set { name }
-        | Setting::SetLocal { name }
+        | Setting::SetLocal { name, .. }
         | Setting::Reset { name }
         | Setting::SetConfig { name, .. } = setting
         {
@@ -327,16 +327,26 @@ impl Session {
             }
             Setting::Set { name } => self.set_everywhere(name, text, true, call).await,
             Setting::Reset { name } => self.reset(name, text, call).await,
-            Setting::SetLocal { name } => {
+            Setting::SetLocal { name, to_default } => {
                 if self.transaction.mode == Mode::None {
                     return self.run_on_one(NodeId::HOME, Access::Read, text, call).await;
                 }
-                self.set_everywhere(name, text, false, call).await
+                self.hold_what_it_began_with().await?;
+                match self.settings.startup_value(name).filter(|_| *to_default) {
+                    Some(value) => {
+                        let sql = set_sql(name, value).replacen("SET ", "SET LOCAL ", 1);
+                        self.set_everywhere(name, &sql, false, call).await
+                    }
+                    None => self.set_everywhere(name, text, false, call).await,
+                }
             }
             Setting::SetConstraints { names, deferred } => {
                 let done = self.run_on_one(NodeId::HOME, Access::Read, text, call).await?;
                 let sql = set_constraints_elsewhere(names, *deferred, text);
                 self.remember_setting("", &sql, false, true).await?;
+                if !deferred {
+                    self.hear_what_was_deferred().await?;
+                }
                 Ok(done)
             }
             Setting::SetConfig { name, value, local } => {
@@ -364,6 +374,7 @@ impl Session {
                 Ok(done)
             }
             Setting::ResetAll => {
+                self.hold_what_it_began_with().await?;
                 let done = self.set_everywhere("", text, false, call).await?;
                 self.reset_all(false).await?;
                 self.refresh_scope().await?;
@@ -373,8 +384,26 @@ impl Session {
         }
     }
 
+    /// SET CONSTRAINTS … IMMEDIATE checks what was deferred: an error is of this statement.
+    async fn hear_what_was_deferred(&mut self) -> Result<(), Failure> {
+        for node in self.transaction.nodes.keys().copied().collect::<Vec<_>>() {
+            let Some(link) = self.links.get_mut(&node).filter(|_| node != NodeId::HOME) else {
+                continue;
+            };
+            link.connection().flush().await?;
+            if let Some(error) = link.settle().await? {
+                let mut fields = error.to_fields();
+                // The block that it was asked in is ours.
+                fields.fields.retain(|(code, _)| *code != b'W');
+                return Err(fields.into());
+            }
+        }
+        Ok(())
+    }
+
     /// RESET, and SET … TO DEFAULT: back to what the startup packet said, else the server's default.
     async fn reset(&mut self, name: &str, text: &str, call: &Call) -> Result<Done, Failure> {
+        self.hold_what_it_began_with().await?;
         let Some(value) = self.settings.startup_value(name).map(str::to_owned) else {
             let sql = format!("{RESET}{}", quote_identifier(name));
             let done = self.run_on_one(NodeId::HOME, Access::Read, text, call).await?;

@@ -15,14 +15,14 @@ use std::sync::Arc;
 use pg_query::NodeEnum;
 use pg_query::protobuf::{
     AlterSubscriptionStmt, AlterSubscriptionType, AlterTableCmd, AlterTableType, ConstrType,
-    CreateStmt, DropStmt, GrantTargetType, Node, ObjectType, RangeVar,
+    CreateStmt, DropBehavior, DropStmt, GrantTargetType, Node, ObjectType, RangeVar,
 };
 
 use super::super::names::string;
 use super::super::utility::{at_home, is_on, option, planned};
 use super::super::{Context, deparse, mentions};
 use crate::catalog::{Placement, Relation, RelationKind, quote_identifier};
-use crate::plan::{DdlScope, Plan, Planned};
+use crate::plan::{Ddl, DdlScope, Plan, Planned};
 use crate::refusal::Refusal;
 use crate::statement::Statement;
 
@@ -202,7 +202,34 @@ pub(super) fn on_node_1_alone(statement: &Statement, context: &Context<'_>) -> O
             .is_some_and(|query| mentions::of(query, context).home.is_some()),
         tree => named(tree, context).is_home_alone() && !changes_ties(tree),
     };
-    is_home.then(|| at_home("it concerns node 1 alone"))
+    const WHY: &str = "it concerns node 1 alone";
+    is_home.then(|| match gives_other_names(&statement.tree) {
+        // What its transaction says next may mean something else.
+        true => planned(
+            Plan::Ddl(Ddl {
+                scope: DdlScope::HomeAsItIs,
+                of_relations: true,
+                may_drop: matches!(statement.tree, NodeEnum::DropStmt(_)),
+                ..Ddl::default()
+            }),
+            WHY,
+        ),
+        false => at_home(WHY),
+    })
+}
+
+/// Whether names of relations mean something else, or nothing, behind a statement that is not of
+/// relations alone ([`super::is_of_relations`]).
+fn gives_other_names(tree: &NodeEnum) -> bool {
+    match tree {
+        NodeEnum::RenameStmt(_) | NodeEnum::AlterObjectSchemaStmt(_) => true,
+        NodeEnum::DropStmt(drop) => {
+            drop.behavior() == DropBehavior::DropCascade
+                && !drop.concurrent
+                && !stays_on_node_1(drop.remove_type())
+        }
+        _ => false,
+    }
 }
 
 /// Whether a subscription may write more, or again.

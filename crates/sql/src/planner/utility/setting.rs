@@ -37,7 +37,9 @@ pub(super) fn plan_set(set: &VariableSetStmt) -> Planned {
             let deferrable = Some(is_on(set));
             transaction_setting(TransactionModes { deferrable, ..TransactionModes::default() })
         }
-        _ if set.is_local => Setting::SetLocal { name },
+        kind if set.is_local => {
+            Setting::SetLocal { name, to_default: kind == VariableSetKind::VarSetDefault }
+        }
         _ => Setting::Set { name },
     };
     planned(Plan::Setting(setting), "the session's settings hold on every node it uses")

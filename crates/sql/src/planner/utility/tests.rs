@@ -54,7 +54,7 @@ fn settings() {
         "SET search_path TO a, b; SET LOCAL \"Work_Mem\" = '1MB'",
         expect![[r#"
         Setting(Set { name: "search_path" })
-        Setting(SetLocal { name: "work_mem" })
+        Setting(SetLocal { name: "work_mem", to_default: false })
     "#]],
     );
     check(
@@ -69,7 +69,7 @@ fn settings() {
         "SET NAMES 'latin1'; SET LOCAL TIME ZONE DEFAULT",
         expect![[r#"
         Setting(Set { name: "client_encoding" })
-        Setting(SetLocal { name: "timezone" })
+        Setting(SetLocal { name: "timezone", to_default: false })
     "#]],
     );
     check(
