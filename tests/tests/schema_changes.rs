@@ -595,11 +595,17 @@ fn what_waits_for_a_home_table_finds_no_other_one_unseen() -> Result<()> {
     let cluster = start_with_home_tables(2)?;
     let (endpoint, nodes) = (cluster.endpoint(), cluster.nodes());
     let mut client = Client::connect(&endpoint)?;
-    for change in ["DROP TABLE first.spread"] {
+    for change in [
+        "DROP TABLE first.spread",
+        "DROP TABLE first.spread CASCADE",
+        "ALTER TABLE first.spread RENAME TO other",
+        "ALTER TABLE first.spread SET SCHEMA second",
+    ] {
         run(
             &mut client,
             &[
                 "CREATE SCHEMA first",
+                "CREATE SCHEMA second",
                 "CREATE TABLE first.spread (id int, v int)",
                 "DELETE FROM public.spread",
             ],
@@ -616,7 +622,7 @@ fn what_waits_for_a_home_table_finds_no_other_one_unseen() -> Result<()> {
             let found = format!("SELECT count(*) FROM public.spread WHERE id = {id}");
             ensure!(client.value(&found)? == "1", "{change}: {id}");
         }
-        client.query("DROP SCHEMA first CASCADE")?;
+        client.query("DROP SCHEMA first, second CASCADE")?;
     }
     Ok(())
 }
