@@ -381,6 +381,48 @@ fn conditions_of_rules_are_code_too() -> Result<()> {
     Ok(())
 }
 
+/// A row that a statement has whole is a type, too, whatever it is called there.
+#[test]
+fn rows_that_are_made_anew_run_the_code_of_their_columns_types() -> Result<()> {
+    let cluster = start()?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    run_all(
+        &mut client,
+        &[
+            "CREATE TABLE spread (id int PRIMARY KEY, n int) DISTRIBUTE BY HASH (id)",
+            "INSERT INTO spread SELECT g, g FROM generate_series(1, 20) g",
+            "CREATE FUNCTION low() RETURNS boolean LANGUAGE plpgsql AS 'BEGIN RETURN (SELECT count(*) FROM public.spread) < 20; END'",
+            "CREATE DOMAIN checked AS int CHECK (value < 0 OR low())",
+            "CREATE TABLE dh (id int, a checked)",
+            "INSERT INTO dh VALUES (1, -1)",
+            "CREATE TABLE dest (id int, a int)",
+            "CREATE VIEW v AS SELECT d FROM dh d",
+            "CREATE VIEW w AS SELECT jsonb_populate_record(d, '{\"a\": 1}') AS r FROM dh d",
+            "CREATE FUNCTION f() RETURNS text LANGUAGE sql AS 'SELECT jsonb_populate_record(d, ''{\"a\": 1}'')::text FROM public.dh d'",
+        ],
+    )?;
+    for sql in [
+        "SELECT 6::checked",
+        "SELECT jsonb_populate_record(null::dh, '{\"a\": 1}')",
+        "SELECT jsonb_populate_record(d, '{\"a\": 1}') FROM dh d",
+        "SELECT json_populate_record(d, '{\"a\": 1}') FROM dh d",
+        "SELECT (jsonb_populate_record((SELECT d FROM dh d LIMIT 1), '{\"a\": 1}')).a",
+        "SELECT jsonb_populate_record(v.d, '{\"a\": 1}') FROM v",
+        "WITH c AS (SELECT d FROM dh d) SELECT jsonb_populate_record(c.d, '{\"a\": 1}') FROM c",
+        "INSERT INTO dest SELECT (jsonb_populate_record(d, '{\"a\": 1}')).* FROM dh d",
+        "SELECT * FROM w",
+        "SELECT f()",
+    ] {
+        let answer = client.simple(sql, b"")?;
+        let told = answer.error().map(|error| error.sqlstate().to_owned());
+        ensure!(told.as_deref() == Some("0A000"), "{sql}: {answer}");
+    }
+    // Where no column's type has such code, any node may.
+    let sum = "SELECT sum((jsonb_populate_record(s, '{\"n\": 1}')).n) FROM spread s";
+    ensure!(client.value(sum)? == "20");
+    Ok(())
+}
+
 /// One index over such code stops REINDEX of itself, and of nobody else's.
 #[test]
 fn indexes_over_unseen_code_stop_nobody_elses() -> Result<()> {

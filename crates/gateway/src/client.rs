@@ -283,6 +283,24 @@ impl Client {
         self.sent + self.outgoing.len() as u64
     }
 
+    /// Where in the buffer what has been written since [`Self::written`] was this begins, if none of it has
+    /// been sent and all of it would be said again by a statement that is run again.
+    pub fn said_again(&self, written: u64) -> Option<usize> {
+        let start = usize::try_from(written.checked_sub(self.sent)?).ok()?;
+        let mut at = start;
+        while at < self.outgoing.len() {
+            // Answers to Parse, Bind and Describe.
+            let is_said_again = matches!(self.outgoing[at], b'1' | b'2' | b'n' | b't' | b'T');
+            at += frame_len(&self.outgoing[at..]).ok()?.filter(|_| is_said_again)?;
+        }
+        Some(start)
+    }
+
+    /// Takes back what has been written from there on.
+    pub fn take_back(&mut self, start: usize) {
+        self.outgoing.truncate(start);
+    }
+
     /// Sends what is buffered if it is much.
     pub async fn flush_if_full(&mut self) -> Result<(), ClientError> {
         if self.outgoing.len() < FLUSH_BYTES { Ok(()) } else { self.flush().await }

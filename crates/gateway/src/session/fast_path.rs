@@ -69,9 +69,10 @@ impl Session {
         let ran = self.finish(node).await;
         if ran.is_err()
             && is_outside
-            && written == self.client.written()
+            && let Some(start) = self.client.said_again(written)
             && self.is_to_run_again(&ran)
         {
+            self.client.take_back(start);
             // The client's messages are still there.
             return Ok(false);
         }

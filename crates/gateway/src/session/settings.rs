@@ -250,7 +250,7 @@ fn split_names(list: &str) -> Vec<String> {
             _ if is_quoted => name.get_or_insert_default().push(character),
             ',' => names.extend(name.take()),
             _ if character.is_ascii_whitespace() => (),
-            _ => name.get_or_insert_default().extend(character.to_lowercase()),
+            _ => name.get_or_insert_default().push(character.to_ascii_lowercase()),
         }
     }
     names.extend(name);

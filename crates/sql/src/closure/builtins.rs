@@ -14,6 +14,9 @@ pub enum BuiltIn {
     Plain,
     /// Its effect or answer is node 1's: sequences, advisory locks, large objects, the server itself.
     Home,
+    /// It makes a row of whichever type its argument has, which runs the code of the columns' types: any
+    /// node may call it if there is none.
+    MakesRows,
     /// It changes a setting.
     Sets,
     /// It runs SQL that it gets as text, or reads tables that it gets as names.
@@ -112,6 +115,9 @@ pub fn classify(name: &str, volatility: Volatility) -> BuiltIn {
     if name == "set_config" {
         return BuiltIn::Sets;
     }
+    if name.contains("populate_record") {
+        return BuiltIn::MakesRows;
+    }
     let is_home = match volatility {
         Volatility::Volatile => !PLAIN_VOLATILE.contains(&name),
         Volatility::Stable | Volatility::Immutable => {
@@ -133,6 +139,7 @@ mod tests {
             ("table_to_xml_and_xmlschema", Stable, BuiltIn::RunsSql),
             ("ts_stat", Volatile, BuiltIn::RunsSql),
             ("set_config", Volatile, BuiltIn::Sets),
+            ("jsonb_populate_recordset", Stable, BuiltIn::MakesRows),
             ("nextval", Volatile, BuiltIn::Home),
             ("pg_advisory_xact_lock", Volatile, BuiltIn::Home),
             ("pg_create_restore_point", Volatile, BuiltIn::Home),

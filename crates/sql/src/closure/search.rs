@@ -610,6 +610,12 @@ impl<'a> Search<'a> {
     fn built_in(&mut self, name: &str, class: BuiltIn, of: Option<&str>) {
         match (class, of) {
             (BuiltIn::Plain, _) | (BuiltIn::Home, None) => (),
+            // Of which table the alias is that it gets, nobody has looked up.
+            (BuiltIn::MakesRows, _) => {
+                let code = self.code;
+                let rows = code.types.iter().filter(|(_, of)| of.row_of.is_some());
+                rows.for_each(|(oid, _)| self.push(Item::Made(*oid), SESSION));
+            }
             (BuiltIn::Sets, None) => {
                 self.reach.sets = true;
                 self.beyond_home("this statement", "changes settings");

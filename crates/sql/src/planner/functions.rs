@@ -158,7 +158,10 @@ pub(super) fn is_time(function: &SqlValueFunction) -> bool {
 
 fn is_home(name: &str, context: &Context<'_>) -> bool {
     SEQUENCE_FUNCTIONS.contains(&name)
-        || context.catalog.code.built_in().of_name(name) != BuiltIn::Plain
+        || !matches!(
+            context.catalog.code.built_in().of_name(name),
+            BuiltIn::Plain | BuiltIn::MakesRows
+        )
         || HOME_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
