@@ -128,7 +128,9 @@ impl Redistribution {
         }
         let nodes = catalog.nodes.clone();
         let travel = travel(&from, &to, &nodes);
-        if travel != Travel::Nothing {
+        // Where there are no rows, none fires anything; node 1 can tell of its own tables.
+        let may_have_rows = !matches!(from, PlacementKind::Home) || has_rows(home, &leaves).await?;
+        if travel != Travel::Nothing && may_have_rows {
             refuse_what_fires(home, relation, &registrations).await?;
         }
         Ok(Self { root: relation.sql_name(), nodes, leaves, registrations, travel })
@@ -451,6 +453,17 @@ ORDER BY c.oid = {0} DESC, n.nspname, c.relname",
         });
     }
     Ok(family)
+}
+
+/// Whether any of these tables has rows on node 1.
+async fn has_rows(home: &mut NodeConnection, tables: &[Leaf]) -> Result<bool, GatewayError> {
+    let has = |table: &Leaf| format!("EXISTS (SELECT FROM ONLY {})", table.name);
+    let any = tables.iter().map(has).collect::<Vec<_>>().join(" OR ");
+    if any.is_empty() {
+        return Ok(false);
+    }
+    let rows = home.rows(&format!("SELECT {any}")).await?;
+    Answer { node: home.node(), what: "whether a table has rows", rows: &rows }.boolean(0, 0)
 }
 
 /// Triggers and rules that fire in replicas too would fire for rows that only travel.
