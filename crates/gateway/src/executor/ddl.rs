@@ -1,4 +1,4 @@
-//! Schema changes: the same statement on all nodes, in one global transaction.
+//! Schema changes: on node 1 alone, or on all nodes in one global transaction, as the plan's scope says.
 //!
 //! Owns: the order of nodes, registering placements, checking the rules of distribution, and the
 //! session's own catalog until the transaction ends.
