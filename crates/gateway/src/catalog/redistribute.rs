@@ -128,10 +128,13 @@ impl Redistribution {
         }
         let nodes = catalog.nodes.clone();
         let travel = travel(&from, &to, &nodes);
-        // Where there are no rows, none fires anything; node 1 can tell of its own tables.
-        let may_have_rows = !matches!(from, PlacementKind::Home) || has_rows(home, &leaves).await?;
-        if travel != Travel::Nothing && may_have_rows {
-            refuse_what_fires(home, relation, &registrations).await?;
+        if travel != Travel::Nothing
+            && let Some(refusal) = what_fires(home, relation, &registrations).await?
+        {
+            // Where there are no rows, none fires anything; node 1 can tell of its own tables.
+            if !matches!(from, PlacementKind::Home) || has_rows(home, &leaves).await? {
+                return Err(refusal.into());
+            }
         }
         Ok(Self { root: relation.sql_name(), nodes, leaves, registrations, travel })
     }
@@ -467,11 +470,11 @@ async fn has_rows(home: &mut NodeConnection, tables: &[Leaf]) -> Result<bool, Ga
 }
 
 /// Triggers and rules that fire in replicas too would fire for rows that only travel.
-async fn refuse_what_fires(
+async fn what_fires(
     home: &mut NodeConnection,
     relation: &Relation,
     family: &[Registration],
-) -> Result<(), GatewayError> {
+) -> Result<Option<Refusal>, GatewayError> {
     let name = |table: &Registration| {
         let (schema, table) = (quote_identifier(&table.schema), quote_identifier(&table.table));
         quote_literal(&format!("{schema}.{table}"))
@@ -493,15 +496,14 @@ WHERE r.ev_type <> '1' AND r.ev_enabled IN ('A', 'R') ORDER BY 2, 1",
     let rows = home.rows(&sql).await?;
     let answer = Answer { node: home.node(), what: "triggers that fire always", rows: &rows };
     if answer.len() == 0 {
-        return Ok(());
+        return Ok(None);
     }
     let (what, of, when) = (answer.text(0, 0)?, answer.text(0, 1)?, answer.text(0, 2)?);
-    Err(Refusal::unsupported(
+    Ok(Some(Refusal::unsupported(
         format!("cannot redistribute \"{}\"", relation.name),
         format!("The {what} of {of} is ENABLE {when}: it would fire for rows that only travel."),
         "ALTER TABLE … DISABLE it, redistribute the table, and ENABLE it as it was, in one transaction.",
-    )
-    .into())
+    )))
 }
 
 async fn set_for_travel(connection: &mut NodeConnection, table: &str) -> Result<(), GatewayError> {
