@@ -304,12 +304,10 @@ impl Session {
     async fn wait_for_message(&mut self) -> Result<bool, ClientError> {
         let is_outside = self.transaction.mode == Mode::None && self.pipeline.is_at_rest();
         if let Some(why) = self.ended_by.take() {
-            self.client.put_error(&why);
-            self.client.flush().await?;
-            return Ok(false);
+            return self.send_away(&why).await;
         }
         if (is_outside && self.shared.is_draining()) || self.activity.is_terminated() {
-            return self.send_away(TERMINATED, TERMINATED_MESSAGE).await;
+            return self.send_away(&ErrorFields::fatal(TERMINATED, TERMINATED_MESSAGE)).await;
         }
         if self.client.has_frame() {
             return Ok(true);
@@ -331,18 +329,18 @@ impl Session {
             };
             match waited {
                 Waited::Message(is_there) => return is_there,
-                Waited::TooLong => return self.send_away(sqlstate, why).await,
+                Waited::TooLong => return self.send_away(&ErrorFields::fatal(sqlstate, why)).await,
                 Waited::LookUp => {
                     if is_outside && self.hears_node_1_alone {
                         self.listen_further().await;
                     }
                     if let Some(why) = self.ended_by.take() {
-                        self.client.put_error(&why);
-                        self.client.flush().await?;
-                        return Ok(false);
+                        return self.send_away(&why).await;
                     }
                     if (is_outside && self.shared.is_draining()) || self.activity.is_terminated() {
-                        return self.send_away(TERMINATED, TERMINATED_MESSAGE).await;
+                        return self
+                            .send_away(&ErrorFields::fatal(TERMINATED, TERMINATED_MESSAGE))
+                            .await;
                     }
                 }
             }
@@ -370,8 +368,8 @@ impl Session {
     }
 
     /// Tells the client that the session ends, and ends it.
-    async fn send_away(&mut self, sqlstate: &str, why: &str) -> Result<bool, ClientError> {
-        self.client.put_error(&ErrorFields::fatal(sqlstate, why));
+    async fn send_away(&mut self, why: &ErrorFields) -> Result<bool, ClientError> {
+        self.client.put_error(why);
         self.client.flush().await?;
         Ok(false)
     }

@@ -17,7 +17,7 @@ use pg_query::protobuf::{
 use super::utility::{option, option_text};
 use super::{Context, walk};
 use crate::catalog::{Catalog, NameScope, Placement, Relation, RelationKind, quote_identifier};
-use crate::closure::{AttachedKind, Reach, Reason, Search, Writing, events};
+use crate::closure::{Attached, AttachedKind, Reach, Reason, Search, Writing, events};
 use crate::plan::{
     Access, Collect, CopyToPlan, DdlScope, Gather, InsertSource, NodeChoice, Plan, Planned,
     RowsWrite, RunOn, Unseen,
@@ -130,49 +130,38 @@ fn add_statement(tree: &NodeEnum, text: &str, context: &Context<'_>, search: &mu
             None
         }
         NodeEnum::AlterTableStmt(alter) => {
-            // A default by itself runs nothing yet; the rest looks at the rows that are there.
-            let runs = |command: &Node| match &command.node {
-                Some(NodeEnum::AlterTableCmd(command)) => matches!(
-                    command.subtype(),
-                    AlterTableType::AtAddColumn
-                        | AlterTableType::AtAddConstraint
-                        | AlterTableType::AtAlterColumnType
-                        | AlterTableType::AtSetExpression
-                ),
-                _ => false,
+            let has = |kinds: &[AlterTableType]| {
+                alter.cmds.iter().any(|command| match &command.node {
+                    Some(NodeEnum::AlterTableCmd(command)) => kinds.contains(&command.subtype()),
+                    _ => false,
+                })
             };
-            if alter.cmds.iter().any(runs) {
+            // A default by itself runs nothing yet; the rest looks at the rows that are there.
+            if has(&[
+                AlterTableType::AtAddColumn,
+                AlterTableType::AtAddConstraint,
+                AlterTableType::AtAlterColumnType,
+                AlterTableType::AtSetExpression,
+            ]) {
                 search.text(text);
             }
-            // The checks that the table has are asked of its rows again.
-            let checks = |command: &Node| match &command.node {
-                Some(NodeEnum::AlterTableCmd(command)) => matches!(
-                    command.subtype(),
-                    AlterTableType::AtValidateConstraint
-                        | AlterTableType::AtAlterColumnType
-                        | AlterTableType::AtAddColumn
-                        | AlterTableType::AtSetLogged
-                        | AlterTableType::AtSetUnLogged
-                        | AlterTableType::AtSetAccessMethod
-                ),
-                _ => false,
+            let Some(table) = alter.relation.as_ref().and_then(|it| context.relation(it)) else {
+                return;
             };
-            if alter.cmds.iter().any(checks)
-                && let Some(table) = alter.relation.as_ref().and_then(|it| context.relation(it))
-            {
+            // The checks that the table has are asked of its rows again.
+            if has(&[
+                AlterTableType::AtValidateConstraint,
+                AlterTableType::AtAlterColumnType,
+                AlterTableType::AtAddColumn,
+                AlterTableType::AtSetLogged,
+                AlterTableType::AtSetUnLogged,
+                AlterTableType::AtSetAccessMethod,
+            ]) {
                 add_checks(table, context, search);
             }
             // Rows are asked which partition they belong to, and those that no other has taken.
-            let attaches = |command: &Node| match &command.node {
-                Some(NodeEnum::AlterTableCmd(command)) => {
-                    command.subtype() == AlterTableType::AtAttachPartition
-                }
-                _ => false,
-            };
-            if alter.cmds.iter().any(attaches)
-                && let Some(parent) = alter.relation.as_ref().and_then(|it| context.relation(it))
-            {
-                add_partitioning(parent, context, search);
+            if has(&[AlterTableType::AtAttachPartition]) {
+                add_partitioning(table, context, search);
             }
             None
         }
@@ -355,16 +344,13 @@ fn add_checks(relation: &Relation, context: &Context<'_>, search: &mut Search<'_
 /// Adds what tells which partition of a table, or of those that it is a partition of, a row belongs to.
 fn add_partitioning(parent: &Relation, context: &Context<'_>, search: &mut Search<'_>) {
     add_checks(parent, context, search);
-    let code = &context.catalog.code;
-    for above in code.above(parent.oid) {
-        let keys = code.attached_to(above).iter().filter(|it| it.kind == AttachedKind::Index);
-        keys.for_each(|key| search.attached(key));
+    for above in context.catalog.code.above(parent.oid) {
+        add_indexes_that(|_| true, above, context, search);
     }
 }
 
 /// Adds what computes indexes of this name, in whichever schema.
 fn add_index(name: &str, context: &Context<'_>, search: &mut Search<'_>) {
-    let code = &context.catalog.code;
     let name = quote_identifier(name);
     let unquoted = name.trim_matches('"');
     let is_it = |found: &str| {
@@ -372,22 +358,15 @@ fn add_index(name: &str, context: &Context<'_>, search: &mut Search<'_>) {
             found.strip_suffix(name).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
         })
     };
-    for table in code.attached_relations() {
-        let indexes = code.attached_to(table).iter();
-        indexes
-            .filter(|it| it.kind == AttachedKind::Index && is_it(&it.name))
-            .for_each(|index| search.attached(index));
+    for table in context.catalog.code.attached_relations() {
+        add_indexes_that(|index| is_it(&index.name), table, context, search);
     }
 }
 
 /// Adds what computes the indexes of a schema's tables.
 fn add_indexes_of_schema(schema: &str, context: &Context<'_>, search: &mut Search<'_>) {
-    let code = &context.catalog.code;
     for table in context.catalog.relations.get(schema).into_iter().flat_map(HashMap::values) {
-        let indexes = code.attached_to(table.oid).iter();
-        indexes
-            .filter(|it| it.kind == AttachedKind::Index)
-            .for_each(|index| search.attached(index));
+        add_indexes_that(|_| true, table.oid, context, search);
     }
 }
 
@@ -401,9 +380,21 @@ fn add_indexes(named: Option<&RangeVar>, context: &Context<'_>, search: &mut Sea
     // The first reason that is found is told.
     tables.sort_unstable();
     for table in tables {
-        let indexes = code.attached_to(table).iter().filter(|it| it.kind == AttachedKind::Index);
-        indexes.for_each(|index| search.attached(index));
+        add_indexes_that(|_| true, table, context, search);
     }
+}
+
+/// Adds those indexes of a table that are meant; its partition key is one.
+fn add_indexes_that(
+    is_meant: impl Fn(&Attached) -> bool,
+    table: u32,
+    context: &Context<'_>,
+    search: &mut Search<'_>,
+) {
+    let attached = context.catalog.code.attached_to(table).iter();
+    attached
+        .filter(|it| it.kind == AttachedKind::Index && is_meant(it))
+        .for_each(|index| search.attached(index));
 }
 
 /// Whether a statement rebuilds tables or indexes, where nothing can be asked behind it: many of these
