@@ -69,7 +69,7 @@ fn settings() {
         "SET NAMES 'latin1'; SET LOCAL TIME ZONE DEFAULT",
         expect![[r#"
         Setting(Set { name: "client_encoding" })
-        Setting(SetLocal { name: "timezone", to_default: false })
+        Setting(SetLocal { name: "timezone", to_default: true })
     "#]],
     );
     check(
