@@ -841,7 +841,7 @@ fn what_changed_while_all_was_at_home_is_changed_on_other_nodes() -> Result<()> 
     run(
         &mut client,
         &[
-            "CREATE ROLE app LOGIN; CREATE ROLE boss; GRANT boss TO app",
+            "CREATE ROLE app LOGIN; CREATE ROLE boss; GRANT boss TO app; CREATE ROLE left; CREATE ROLE gone",
             "ALTER ROLE boss BYPASSRLS; ALTER ROLE app SET work_mem = '6MB'",
             "CREATE SCHEMA s; CREATE SCHEMA gone; GRANT USAGE ON SCHEMA s TO PUBLIC",
             "CREATE FUNCTION s.f(int) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT $1'",
@@ -862,6 +862,7 @@ fn what_changed_while_all_was_at_home_is_changed_on_other_nodes() -> Result<()> 
             "SELECT tutti_home('s.t')",
             "CREATE OR REPLACE FUNCTION s.f(int) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT $1 * 100'",
             "DROP FUNCTION s.f(text); DROP FUNCTION s.over(int); DROP SCHEMA gone",
+            "DROP ROLE left; DROP ROLE gone",
             "ALTER TYPE s.mood ADD VALUE 'sad'",
             "ALTER DOMAIN s.small DROP CONSTRAINT small_check",
             "DROP SEQUENCE s.q; CREATE TABLE s.q (id int PRIMARY KEY)",
@@ -880,6 +881,7 @@ fn what_changed_while_all_was_at_home_is_changed_on_other_nodes() -> Result<()> 
             "INSERT INTO s.t SELECT g, 'sad', g FROM generate_series(31, 60) g",
             "CREATE SCHEMA gone",
             "CREATE FUNCTION s.f(text) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT 2'",
+            "CREATE ROLE left; CREATE ROLE other; ALTER ROLE other RENAME TO gone",
         ],
     )?;
     ensure!(client.value("SELECT count(*) FROM s.t WHERE m = 'sad'")? == "30");

@@ -587,6 +587,9 @@ pub struct Ddl {
     /// It computes rows of a replicated table anew, which need not come out the same everywhere: the
     /// copies then get those of node 1.
     pub rows: Option<RowsWrite>,
+    /// The role whose name it takes. Other nodes may still have one of that name, which was dropped while
+    /// all was on node 1.
+    pub names_role: Option<String>,
 }
 
 /// Which nodes a schema change is for.

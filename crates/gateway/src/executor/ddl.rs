@@ -88,6 +88,11 @@ impl Session {
         if *brings && !relations.is_empty() && self.need_more(relations).await? {
             self.share(Wanted::Relations(relations)).await?;
         }
+        if let Some(role) = &ddl.names_role {
+            // Node 1 had none: nobody can be using it, and who takes the name too waits there.
+            let drop = format!("DROP ROLE IF EXISTS {}", quote_identifier(role));
+            self.on_each_of(&others, &drop).await?;
+        }
         for node in &others {
             self.rearm_sequences_for(ddl, text, *node).await?;
             if relations.is_empty() {

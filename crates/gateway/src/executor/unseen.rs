@@ -271,6 +271,7 @@ impl Session {
                 scope: DdlScope::Home,
                 of_relations: false,
                 rows: None,
+                names_role: None,
             };
             self.after_ddl(&ddl, &[]).await?;
         }

@@ -14,6 +14,7 @@ mod scope;
 mod temporary;
 
 use pg_query::NodeEnum;
+use pg_query::protobuf::ObjectType;
 
 pub(super) use create_table::plan_select_into;
 pub(super) use extent::is_of_relations;
@@ -83,6 +84,7 @@ pub(super) fn plan_ddl(statement: &Statement, context: &Context<'_>) -> Result<P
             creates: None,
             may_drop: may_drop(tree),
             touches_sequences: touches_sequences(tree),
+            names_role: names_role(tree),
             ..Ddl::default()
         })),
     }?;
@@ -104,6 +106,17 @@ fn may_drop(tree: &NodeEnum) -> bool {
             | NodeEnum::AlterExtensionStmt(_)
             | NodeEnum::DropRoleStmt(_)
     )
+}
+
+/// The role that is called so from then on.
+fn names_role(tree: &NodeEnum) -> Option<String> {
+    match tree {
+        NodeEnum::CreateRoleStmt(create) => Some(create.role.clone()),
+        NodeEnum::RenameStmt(rename) if rename.rename_type() == ObjectType::ObjectRole => {
+            Some(rename.newname.clone())
+        }
+        _ => None,
+    }
 }
 
 fn touches_sequences(tree: &NodeEnum) -> bool {
