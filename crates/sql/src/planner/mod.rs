@@ -234,16 +234,28 @@ fn concerns(statement: &Statement, reach: &Reach, context: &Context<'_>) -> Opti
     if !names_tables || reach.opaque.is_some() || !reach.reads.is_empty() {
         return None;
     }
-    let named = mentions::of(&statement.tree, context).relations.into_values();
-    let mut oids: BTreeSet<u32> = named.map(|relation| relation.oid).collect();
-    // Targets, foreign keys, parents: whatever has a name that stands in the text.
+    let named = mentions::with_targets(&statement.tree, context).relations;
+    let mut oids: BTreeSet<u32> = named.values().map(|relation| relation.oid).collect();
+    // Parts that write, foreign keys, parents: whatever has a name that stands in the text. A view stands
+    // for what it reads.
     for token in crate::statement::tokens::scan(&statement.text).ok()? {
         if token.token == pg_query::protobuf::Token::Uident {
             return None;
         }
         let Some(name) = token.column_name() else { continue };
         let relations = context.catalog.relations.values();
-        oids.extend(relations.filter_map(|all| all.get(&*name)).map(|relation| relation.oid));
+        for relation in relations.filter_map(|all| all.get(&*name)) {
+            if oids.insert(relation.oid) {
+                let read = mentions::of_relation(relation, context).relations;
+                oids.extend(read.values().map(|relation| relation.oid));
+            }
+        }
+    }
+    // What is written with them: children, and what foreign keys with actions reach.
+    let mut next: Vec<u32> = oids.iter().copied().collect();
+    while let Some(relation) = next.pop() {
+        let others = context.catalog.code.written_with(relation).iter().map(|it| it.relation);
+        next.extend(others.filter(|other| oids.insert(*other)));
     }
     Some(oids.into_iter().collect())
 }
