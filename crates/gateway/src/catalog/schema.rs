@@ -14,7 +14,7 @@ use tutti_sql::hash::{BUCKET_COUNT, KeyType};
 
 /// Version of the tables, rights and functions below. Grows with every change of them, so that a
 /// gateway completes what an earlier one has made.
-pub const SHAPE: u32 = 17;
+pub const SHAPE: u32 = 18;
 
 /// Creates the schema where it is missing, and brings an older one to this shape. Runs as one
 /// transaction, and again without effect.
@@ -38,7 +38,7 @@ pub const SHAPE: u32 = 17;
 ///
 /// - `mark`, `touched`, `changes` and `ties_of_changes` (with what they call) tell a transaction what it
 ///   has done itself;
-/// - `declare` wants the rights of the function's owner.
+/// - `declare` wants the rights of the function's owner, `end_declaration` a seal.
 ///
 /// Row security keeps out members of `pg_read_all_data` and `pg_write_all_data`, and what default
 /// privileges have given to others is taken back.
@@ -103,6 +103,8 @@ CREATE TABLE IF NOT EXISTS tutti.declaration (
     routine oid PRIMARY KEY,
     kind text NOT NULL CHECK (kind IN ('row', 'replicated', 'home'))
 );
+ALTER TABLE tutti.declaration ADD COLUMN IF NOT EXISTS of_text text;
+COMMENT ON COLUMN tutti.declaration.of_text IS 'What the function was when this was said of it: it does not hold for another text.';
 COMMENT ON TABLE tutti.declaration IS 'What somebody who knows a function has said of it (tutti_function): where it may run. Functions are named by their oid on this server; node 1''s rows count.';
 
 CREATE TABLE IF NOT EXISTS tutti.change (
@@ -307,12 +309,12 @@ GRANT EXECUTE ON FUNCTION tutti.record_decision, tutti.register, tutti.note_chan
     tutti.make_definitions, tutti.objections, tutti.row_text, tutti.row_output, tutti.rows_input, tutti.value_output,
     tutti.table_rows, tutti.write_rows, tutti.held, tutti.shared_definitions,
     tutti.definitions_before, tutti.names_in_code, tutti.deferred, tutti.schema_counts, tutti.settings_now,
-    tutti.other_tables, tutti.count, tutti.mark, tutti.compare, tutti.touched, tutti.declare,
+    tutti.other_tables, tutti.count, tutti.mark, tutti.compare, tutti.touched, tutti.declare, tutti.end_declaration, tutti.text_of,
     tutti.temporary_code, tutti.changed_relations, tutti.changed_oids, tutti.changes,
     tutti.ties_of_changes, tutti.forget_changed, tutti.need_more,
     tutti.spread_first, tutti.has_code, tutti.runs_code, tutti.turn_triggers_off, tutti.store_rows,
     tutti.store_rows_as_owner, tutti.refuse_comparison TO PUBLIC;
-UPDATE tutti.secret SET shape = 17;
+UPDATE tutti.secret SET shape = 18;
 "
 );
 

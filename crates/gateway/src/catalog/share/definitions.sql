@@ -501,7 +501,52 @@ BEGIN
     END LOOP;
 END $tutti$;
 
--- Schemas that are everywhere, and the database: the same may use them as on node 1.
+-- What ALTER DEFAULT PRIVILEGES has left, each entry with what takes it back and what makes it again.
+CREATE OR REPLACE FUNCTION tutti.default_rights()
+RETURNS TABLE (entry text, take_back text[], make text[])
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    WITH entry AS (SELECT format('ALTER DEFAULT PRIVILEGES FOR ROLE %s%s', d.defaclrole::regrole,
+                ' IN SCHEMA ' || quote_ident(n.nspname)) AS change,
+            CASE d.defaclobjtype WHEN 'r' THEN 'TABLES' WHEN 'S' THEN 'SEQUENCES' WHEN 'f' THEN 'FUNCTIONS'
+                WHEN 'T' THEN 'TYPES' ELSE 'SCHEMAS' END AS kind,
+            d.defaclacl AS acl,
+            -- With a schema it comes on top of what is given without one.
+            CASE d.defaclnamespace WHEN 0 THEN acldefault(CASE d.defaclobjtype WHEN 'S' THEN 's'
+                ELSE d.defaclobjtype END, d.defaclrole) END AS usual
+        FROM pg_default_acl d LEFT JOIN pg_namespace n ON n.oid = d.defaclnamespace),
+    given AS (SELECT e.change, e.kind, g.is_usual,
+            CASE g.grantee WHEN 0 THEN 'PUBLIC' ELSE g.grantee::regrole::text END AS grantee,
+            g.privilege_type, CASE WHEN g.is_grantable THEN ' WITH GRANT OPTION' ELSE '' END AS option
+        FROM entry e CROSS JOIN LATERAL (SELECT false AS is_usual, a.* FROM aclexplode(e.acl) a
+            UNION ALL SELECT true, a.* FROM aclexplode(e.usual) a) AS g),
+    statement AS (SELECT g.change, g.kind, g.is_usual,
+            array_agg(DISTINCT format('%s REVOKE ALL ON %s FROM %s', g.change, g.kind, g.grantee)) AS revoke,
+            array_agg(format('%s GRANT %s ON %s TO %s%s', g.change, g.privilege_type, g.kind, g.grantee, g.option)
+                ORDER BY g.grantee, g.privilege_type) AS give
+        FROM given g GROUP BY 1, 2, 3)
+    SELECT format('%s %s: %s', e.change, e.kind, given.give),
+        coalesce(given.revoke, '{}') || coalesce(usual.give, '{}'),
+        coalesce(usual.revoke, '{}') || coalesce(given.give, '{}')
+    FROM entry e
+    LEFT JOIN statement given ON given.change = e.change AND given.kind = e.kind AND NOT given.is_usual
+    LEFT JOIN statement usual ON usual.change = e.change AND usual.kind = e.kind AND usual.is_usual;
+END $tutti$;
+
+-- Takes back all that ALTER DEFAULT PRIVILEGES has left.
+CREATE OR REPLACE FUNCTION tutti.take_back_default_rights() RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $tutti$
+DECLARE
+    statement text;
+BEGIN
+    FOR statement IN SELECT unnest(d.take_back) FROM tutti.default_rights() d LOOP
+        EXECUTE statement;
+    END LOOP;
+END $tutti$;
+
+-- Schemas that are everywhere, the database, and what new objects give: the same may use them as on node 1.
 CREATE OR REPLACE FUNCTION tutti.right_definitions()
 RETURNS TABLE (probe text, make text[])
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
@@ -519,7 +564,12 @@ BEGIN
             FROM pg_namespace n WHERE (n.oid >= 16384 OR n.nspname = 'public')
                 AND n.nspname <> 'tutti' AND n.nspname !~ '^pg_'
         UNION ALL SELECT 'd', 'DATABASE', d.datname, d.datdba, coalesce(d.datacl, acldefault('d', d.datdba))
-            FROM pg_database d WHERE d.datname = current_database()) AS o;
+            FROM pg_database d WHERE d.datname = current_database()) AS o
+    UNION ALL
+    SELECT format('%L = ARRAY(SELECT d.entry FROM tutti.default_rights() d ORDER BY 1)',
+            ARRAY(SELECT d.entry FROM tutti.default_rights() d ORDER BY 1)),
+        ARRAY['SELECT tutti.take_back_default_rights()']
+        || ARRAY(SELECT unnest(d.make) FROM tutti.default_rights() d);
 END $tutti$;
 
 -- Whether this transaction has made a row that it sees.

@@ -56,6 +56,7 @@ pub async fn committed_definitions(own: &mut NodeConnection) -> Result<String, G
         WHERE nspname !~ '^pg_(toast_)?temp_'
     UNION ALL SELECT 'd ' || oid || ' ' || xmin FROM pg_catalog.pg_database
         WHERE datname = pg_catalog.current_database()
+    UNION ALL SELECT 'D ' || oid || ' ' || xmin FROM pg_catalog.pg_default_acl
     UNION ALL SELECT 'r ' || oid || ' ' || xmin FROM pg_catalog.pg_authid
     UNION ALL SELECT 'm ' || roleid || ' ' || member || ' ' || xmin FROM pg_catalog.pg_auth_members
     UNION ALL SELECT 's ' || setrole || ' ' || setdatabase || ' ' || xmin
