@@ -264,6 +264,34 @@ fn what_speaks_against_spreading_a_table_is_told_by_name() -> Result<()> {
     cluster.stop_gateway()
 }
 
+/// Other nodes lack a view of theirs and node 1's tables: what it reads there would not be locked.
+#[test]
+fn a_view_of_home_and_spread_tables_is_not_locked_by_halves() -> Result<()> {
+    let mut cluster = start(2)?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    run(
+        &mut client,
+        &[
+            "CREATE TABLE spread (id int PRIMARY KEY) DISTRIBUTE BY HASH (id)",
+            "CREATE TABLE home (id int PRIMARY KEY)",
+            "CREATE VIEW of_both AS SELECT id FROM spread JOIN home USING (id)",
+            "CREATE VIEW of_that AS SELECT id FROM of_both",
+            "CREATE VIEW of_home AS SELECT id FROM home",
+            "CREATE VIEW of_spread AS SELECT id FROM spread",
+        ],
+    )?;
+    for (locked, is_locked) in
+        [("of_both", false), ("home, of_that", false), ("of_home", true), ("of_spread, home", true)]
+    {
+        client.query("BEGIN")?;
+        let answer = client.simple(&format!("LOCK TABLE {locked} IN SHARE MODE"), b"")?;
+        let refused = answer.error().map(|error| error.sqlstate().to_owned());
+        ensure!(refused.as_deref() == (!is_locked).then_some("0A000"), "{locked}: {refused:?}");
+        client.query("ROLLBACK")?;
+    }
+    cluster.stop_gateway()
+}
+
 /// What strangers found when the rest was called done.
 #[test]
 fn code_and_children_of_spread_tables_give_what_one_postgresql_gives_or_are_refused() -> Result<()>
@@ -852,6 +880,8 @@ fn what_changed_while_all_was_at_home_is_changed_on_other_nodes() -> Result<()> 
             "CREATE TABLE s.t (id int PRIMARY KEY, m s.mood, n s.small) DISTRIBUTE BY HASH (id)",
             "INSERT INTO s.t SELECT g, 'glad', 1 FROM generate_series(1, 30) g",
             "CREATE SEQUENCE s.q; CREATE VIEW s.v AS SELECT 1 AS one",
+            "ALTER DEFAULT PRIVILEGES IN SCHEMA s GRANT SELECT ON TABLES TO boss",
+            "ALTER DEFAULT PRIVILEGES FOR ROLE app GRANT ALL ON SEQUENCES TO boss WITH GRANT OPTION",
         ],
     )?;
     let pushed = "SELECT count(*) FROM s.t WHERE s.f(id) > 50";
@@ -863,6 +893,10 @@ fn what_changed_while_all_was_at_home_is_changed_on_other_nodes() -> Result<()> 
             "CREATE OR REPLACE FUNCTION s.f(int) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT $1 * 100'",
             "DROP FUNCTION s.f(text); DROP FUNCTION s.over(int); DROP SCHEMA gone",
             "DROP ROLE left; DROP ROLE gone",
+            "ALTER DEFAULT PRIVILEGES IN SCHEMA s REVOKE SELECT ON TABLES FROM boss",
+            "ALTER DEFAULT PRIVILEGES IN SCHEMA s GRANT USAGE ON TYPES TO app",
+            "ALTER DEFAULT PRIVILEGES REVOKE EXECUTE ON FUNCTIONS FROM PUBLIC",
+            "ALTER DEFAULT PRIVILEGES FOR ROLE app REVOKE UPDATE ON SEQUENCES FROM boss",
             "ALTER TYPE s.mood ADD VALUE 'sad'",
             "ALTER DOMAIN s.small DROP CONSTRAINT small_check",
             "DROP SEQUENCE s.q; CREATE TABLE s.q (id int PRIMARY KEY)",
@@ -892,6 +926,16 @@ fn what_changed_while_all_was_at_home_is_changed_on_other_nodes() -> Result<()> 
     for node in cluster.nodes() {
         let told = Client::connect(&node)?.value(rights)?;
         ensure!(told == "f f t f 0", "{told}");
+        let told = Client::connect(&node)?.value(
+            "SELECT string_agg(concat_ws(' ', defaclrole::regrole, defaclnamespace <> 0, defaclobjtype, acl), '; '
+                ORDER BY defaclobjtype, acl::text)
+            FROM pg_default_acl, unnest(defaclacl) acl WHERE defaclobjtype <> 'T' OR acl::text LIKE 'app=%'",
+        )?;
+        ensure!(
+            told == "app f S app=rwU/app; app f S boss=r*U*/app; postgres t T app=U/postgres; \
+                postgres f f postgres=X/postgres",
+            "{told}"
+        );
     }
     cluster.stop_gateway()
 }

@@ -1670,3 +1670,305 @@ fn a_partition_that_is_attached_is_accounted_for() -> Result<()> {
     )?;
     cluster.stop_gateway()
 }
+
+/// Whatever changes the schema of what node 1 alone has, for event triggers to see.
+const SCHEMA_CHANGES: [&str; 22] = [
+    "CREATE TABLE public.e (a int, b int)",
+    "ALTER TABLE public.e ADD COLUMN c int",
+    "INSERT INTO public.e VALUES (1, 2, 3)",
+    "ALTER TABLE public.e ALTER COLUMN a TYPE bigint",
+    "CREATE INDEX e_a ON public.e (a)",
+    "COMMENT ON TABLE public.e IS 'e'",
+    "GRANT SELECT ON public.e TO PUBLIC",
+    "CREATE VIEW public.e_view AS SELECT a FROM public.e",
+    "CREATE MATERIALIZED VIEW public.e_kept AS SELECT a FROM public.e",
+    "REFRESH MATERIALIZED VIEW public.e_kept",
+    "CREATE TRIGGER e_trigger AFTER INSERT ON public.e FOR EACH ROW EXECUTE FUNCTION public.fires()",
+    "ALTER TABLE public.e RENAME TO e_other",
+    "ALTER TABLE public.e_other RENAME COLUMN b TO d",
+    "ALTER TABLE public.e_other SET SCHEMA other",
+    "CREATE TABLE public.e_copy AS SELECT a FROM other.e_other",
+    "SELECT a INTO public.e_into FROM other.e_other",
+    "CREATE TEMPORARY TABLE e_temporary (a int)",
+    "DROP TABLE e_temporary",
+    "DROP TRIGGER e_trigger ON other.e_other",
+    "DROP VIEW public.e_view",
+    "DROP TABLE public.e_copy, public.e_into",
+    "DROP TABLE other.e_other CASCADE",
+];
+
+/// A change of what node 1 alone has fires event triggers there, which see a part of what is spread.
+#[test]
+fn event_triggers_are_accounted_for() -> Result<()> {
+    let mut cluster = start()?;
+    let alone = servers::start(1)?;
+    let mut sides = both_sides(servers::endpoint(&alone, 0), &cluster)?;
+    let deeds = [
+        ("reads_spread", "INSERT INTO public.log VALUES ((SELECT count(*) FROM public.h), 0)"),
+        ("writes_copy", "UPDATE public.r SET v = v + 1"),
+        ("writes_home", "INSERT INTO public.log VALUES (1, (SELECT count(*) FROM public.r))"),
+    ];
+    let tables = ["h", "r", "log"];
+    for side in &mut sides {
+        side.run(
+            "CREATE FUNCTION public.fires() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'; \
+             CREATE SCHEMA other; CREATE TABLE public.log (id int, v int)",
+            Way::Simple,
+        )?;
+        for (deed, body) in deeds {
+            side.run(
+                &format!(
+                    "CREATE FUNCTION public.{deed}_on() RETURNS event_trigger LANGUAGE plpgsql AS \
+                     $f$BEGIN {body}; END$f$"
+                ),
+                Way::Simple,
+            )?;
+        }
+    }
+    for (deed, _) in deeds {
+        let events = ["ddl_command_end", "sql_drop", "ddl_command_start", "table_rewrite"];
+        for event in &events[..if deed == "writes_home" { 4 } else { 2 }] {
+            let mut refused = Vec::new();
+            let trigger =
+                format!("CREATE EVENT TRIGGER e ON {event} EXECUTE FUNCTION public.{deed}_on()");
+            for statement in SCHEMA_CHANGES {
+                let [plain, tutti] = &mut sides;
+                for (side, sql) in [(&mut *plain, &trigger), (tutti, &trigger)] {
+                    side.run(sql, Way::Simple)?;
+                }
+                let [plain, tutti] = &mut sides;
+                let got = tutti.run(statement, Way::Simple)?;
+                if got != "0A000" {
+                    let expected = plain.run(statement, Way::Simple)?;
+                    ensure!(got == expected, "{deed} on {event}, {statement}: {got}");
+                }
+                for side in &mut sides {
+                    side.run("DROP EVENT TRIGGER e", Way::Simple)?;
+                }
+                let [plain, tutti] = &mut sides;
+                if got == "0A000" {
+                    refused.push(statement);
+                    ensure!(
+                        tutti.run(statement, Way::Simple)? == plain.run(statement, Way::Simple)?
+                    );
+                }
+                for table in tables {
+                    let all = format!("SELECT * FROM public.{table} ORDER BY 1, 2");
+                    let (here, there) =
+                        (tutti.run(&all, Way::Simple)?, plain.run(&all, Way::Simple)?);
+                    ensure!(here == there, "{deed} on {event}, {statement}: {table} has {here}");
+                }
+            }
+            // Other nodes may have a view.
+            refused.retain(|statement| *statement != "DROP VIEW public.e_view");
+            ensure!(deed != "writes_home" || refused.is_empty(), "{deed} on {event}: {refused:?}");
+        }
+        same_copies(&cluster)?;
+    }
+    cluster.stop_gateway()
+}
+
+/// A server may put another operator in an operator's place.
+#[test]
+fn negators_and_commutators_are_code_too() -> Result<()> {
+    let cluster = start()?;
+    let alone = servers::start(1)?;
+    let mut sides = both_sides(servers::endpoint(&alone, 0), &cluster)?;
+    let body = "RETURN {is} AND (SELECT count(*) FROM public.h) = 90;";
+    for side in &mut sides {
+        for (name, is) in
+            [("same", "a = b"), ("other", "a <> b"), ("below", "a < b"), ("above", "a > b")]
+        {
+            // Those that are written look at nothing.
+            let body = match name {
+                "same" | "below" => format!("RETURN {is};"),
+                _ => body.replace("{is}", is),
+            };
+            ensure!(side.make(&format!(
+                "CREATE FUNCTION public.{name}(a int, b int) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS \
+                 $f$BEGIN {body} END$f$"
+            ))?);
+        }
+        for operator in [
+            "=== (leftarg = int, rightarg = int, function = public.same, negator = OPERATOR(public.!==))",
+            "!== (leftarg = int, rightarg = int, function = public.other, negator = OPERATOR(public.===))",
+            "<<< (leftarg = int, rightarg = int, function = public.below, commutator = OPERATOR(public.>>>))",
+            ">>> (leftarg = int, rightarg = int, function = public.above, commutator = OPERATOR(public.<<<))",
+        ] {
+            ensure!(side.make(&format!("CREATE OPERATOR public.{operator}"))?);
+        }
+    }
+    let mut answered = 0;
+    for table in ["h", "r", "l"] {
+        for condition in [
+            "NOT (id OPERATOR(public.===) 5)",
+            "NOT (id OPERATOR(public.===) ANY (ARRAY[1, 2]))",
+            "NOT (id OPERATOR(public.===) 5 OR id OPERATOR(public.===) 7)",
+            "5 OPERATOR(public.<<<) id",
+        ] {
+            for sql in [
+                format!("SELECT count(*) FROM public.{table} WHERE {condition}"),
+                format!("SELECT id FROM public.{table} WHERE id < 20 AND {condition} ORDER BY 1"),
+                format!("UPDATE public.{table} SET v = 1 WHERE {condition} RETURNING id"),
+            ] {
+                let [plain, tutti] = &mut sides;
+                let sorted = |answer: String| {
+                    let mut rows: Vec<_> = answer.split(", [").map(str::to_owned).collect();
+                    rows.sort();
+                    rows.concat().replace(['[', ']'], "")
+                };
+                let got = tutti.run(&sql, Way::Simple)?;
+                if got == "0A000" {
+                    continue;
+                }
+                let expected = plain.run(&sql, Way::Simple)?;
+                ensure!(
+                    sorted(got.clone()) == sorted(expected.clone()),
+                    "{sql}: {got} instead of {expected}"
+                );
+                answered += 1;
+            }
+        }
+    }
+    ensure!(0 < answered);
+    same_copies(&cluster)
+}
+
+/// What somebody has sworn of a function, and what then becomes of what its text names.
+#[test]
+fn a_declaration_ends_with_what_it_was_said_of() -> Result<()> {
+    let mut cluster = start()?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    for statement in TABLES.split(';') {
+        client.query(statement)?;
+    }
+    client.query(
+        "CREATE FUNCTION public.inner_of() RETURNS bigint LANGUAGE plpgsql STABLE AS \
+         $f$DECLARE n bigint; BEGIN EXECUTE 'SELECT count(*) FROM public.side' INTO n; RETURN n; END$f$",
+    )?;
+    client.query(
+        "CREATE FUNCTION public.outer_of() RETURNS bigint LANGUAGE plpgsql STABLE AS \
+         'BEGIN RETURN public.inner_of(); END'",
+    )?;
+    let counts = "SELECT count(*) FROM public.h WHERE public.outer_of() = 2";
+    let told =
+        |client: &mut Client, sql: &str| -> Result<String> { Ok(shown(&client.simple(sql, b"")?)) };
+    let all = "[[Some(\"90\")]]";
+    for (declared, placed, changes, still) in [
+        // Said before the table goes to where it is said to be.
+        ("replicated", "HOME", "SELECT tutti_replicate('public.side')", true),
+        ("replicated", "REPLICATED", "ALTER TABLE public.side ADD COLUMN w int", true),
+        ("replicated", "REPLICATED", "SELECT tutti_distribute('public.side', 'id')", false),
+        ("replicated", "REPLICATED", "SELECT tutti_home('public.side')", false),
+        (
+            "replicated",
+            "REPLICATED",
+            "ALTER TABLE public.side RENAME TO side2;; \
+             CREATE TABLE public.side (id int) DISTRIBUTE BY HASH (id)",
+            false,
+        ),
+        (
+            "replicated",
+            "REPLICATED",
+            "DROP TABLE public.side;; CREATE TABLE public.side (id int) DISTRIBUTE BY HASH (id)",
+            false,
+        ),
+        (
+            "replicated",
+            "REPLICATED",
+            "CREATE OR REPLACE FUNCTION public.outer_of() RETURNS bigint LANGUAGE plpgsql STABLE AS \
+             'BEGIN RETURN 1 + public.inner_of(); END'",
+            false,
+        ),
+        (
+            "replicated",
+            "REPLICATED",
+            "CREATE OR REPLACE FUNCTION public.inner_of() RETURNS bigint LANGUAGE plpgsql STABLE AS \
+             'BEGIN RETURN 2; END'",
+            false,
+        ),
+        ("replicated", "REPLICATED", "ALTER FUNCTION public.outer_of() SET search_path = a", false),
+        ("home", "HOME", "SELECT tutti_distribute('public.side', 'id')", false),
+        ("home", "HOME", "ALTER TABLE public.side ADD COLUMN w int", true),
+    ] {
+        for way in [false, true] {
+            client.query(&format!(
+                "CREATE TABLE public.side (id int PRIMARY KEY) DISTRIBUTE BY {placed}"
+            ))?;
+            client.query("INSERT INTO public.side VALUES (1), (2)")?;
+            client.query(&format!("SELECT tutti_function('public.outer_of', '{declared}')"))?;
+            let steps: Vec<_> = changes.split(";; ").collect();
+            if way {
+                client.query("BEGIN")?;
+            }
+            for step in &steps {
+                client.query(step).with_context(|| format!("{declared}: {step}"))?;
+            }
+            if way {
+                client.query("COMMIT")?;
+            }
+            let declarations = told(&mut client, "SELECT * FROM tutti_functions()")?;
+            ensure!(
+                declarations.contains("outer_of") == still,
+                "{declared}, {placed}, {changes}, in a block: {way}: {declarations}"
+            );
+            let answer = told(&mut client, counts)?;
+            let is_right = match (declared, still) {
+                ("replicated", true) => answer == all,
+                _ => answer == "0A000" || answer == all,
+            };
+            ensure!(
+                is_right || changes.contains("CREATE"),
+                "{declared}, {placed}, {changes}: {answer}"
+            );
+            for statement in [
+                "SELECT tutti_function('public.outer_of', NULL)",
+                "ALTER FUNCTION public.outer_of() RESET ALL",
+                "DROP TABLE IF EXISTS public.side, public.side2",
+                "CREATE OR REPLACE FUNCTION public.inner_of() RETURNS bigint LANGUAGE plpgsql STABLE AS \
+                 $f$DECLARE n bigint; BEGIN EXECUTE 'SELECT count(*) FROM public.side' INTO n; RETURN n; END$f$",
+                "CREATE OR REPLACE FUNCTION public.outer_of() RETURNS bigint LANGUAGE plpgsql STABLE AS \
+                 'BEGIN RETURN public.inner_of(); END'",
+            ] {
+                client.query(statement)?;
+            }
+        }
+    }
+    cluster.stop_gateway()
+}
+
+/// The bounds of a partition may be computed.
+#[test]
+fn bounds_of_partitions_are_code_too() -> Result<()> {
+    let cluster = start()?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    for statement in TABLES.split(';') {
+        client.query(statement)?;
+    }
+    client.query(
+        "CREATE FUNCTION public.bound() RETURNS int LANGUAGE plpgsql VOLATILE AS \
+         'BEGIN RETURN (SELECT count(*) FROM public.h); END'",
+    )?;
+    client.query(
+        "CREATE FUNCTION public.copies() RETURNS int LANGUAGE plpgsql VOLATILE AS \
+         'BEGIN UPDATE public.r SET v = v + 1; RETURN 7; END'",
+    )?;
+    client.query("CREATE TABLE public.p (id int) PARTITION BY RANGE (id)")?;
+    client.query("CREATE TABLE public.q (id int) PARTITION BY LIST (id)")?;
+    client.query("CREATE TABLE public.x (id int)")?;
+    for function in ["bound", "copies"] {
+        for sql in [
+            "CREATE TABLE public.p1 PARTITION OF public.p FOR VALUES FROM (0) TO (public.{f}())",
+            "CREATE TABLE public.q1 PARTITION OF public.q FOR VALUES IN (public.{f}())",
+            "ALTER TABLE public.q ATTACH PARTITION public.x FOR VALUES IN (public.{f}() + 1)",
+        ] {
+            let sql = sql.replace("{f}", function);
+            let answer = shown(&client.simple(&sql, b"")?);
+            ensure!(answer == "0A000", "{sql}: {answer}");
+        }
+    }
+    client
+        .query("CREATE TABLE public.p1 PARTITION OF public.p FOR VALUES FROM (0) TO (abs(-9))")?;
+    client.query("ALTER TABLE public.q ATTACH PARTITION public.x FOR VALUES IN (1, 2)")?;
+    same_copies(&cluster)
+}

@@ -34,7 +34,8 @@ const FUNCTIONS: &str = "SELECT p.oid, n.nspname, p.proname, l.lanname, p.provol
     (SELECT e.extname FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid
      WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e'
         AND d.refclassid = 'pg_extension'::regclass),
-    (SELECT d.kind FROM tutti.declaration d WHERE d.routine = p.oid), array_to_string(p.proconfig, ' ')
+    (SELECT d.kind FROM tutti.declaration d WHERE d.routine = p.oid
+        AND (d.of_text IS NULL OR d.of_text = tutti.text_of(p.oid))), array_to_string(p.proconfig, ' ')
 FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
 JOIN pg_language l ON l.oid = p.prolang
 WHERE p.oid >= 16384 AND n.nspname <> 'tutti';";
@@ -55,9 +56,13 @@ UNION ALL SELECT p.oid, m[1]::oid
 FROM pg_proc p, regexp_matches(p.proargdefaults::text, ':funcid (\\d+)', 'g') AS m
 WHERE p.oid >= 16384 AND p.proargdefaults IS NOT NULL AND m[1]::oid < 16384;";
 
-/// What an operator calls; ORDER BY … USING it, what its operator class compares with.
+/// What an operator calls, or another that a server may put in its place: its negator behind NOT, its
+/// commutator, or that one's; ORDER BY … USING it, what its operator class compares with.
 const OPERATORS: &str = "SELECT o.oid, n.nspname, o.oprname,
     concat_ws(' ', o.oprcode::oid, o.oprrest::oid, o.oprjoin::oid,
+        (SELECT string_agg(x.oprcode::oid::text, ' ') FROM pg_operator x
+         WHERE x.oid IN (SELECT unnest(ARRAY[y.oid, y.oprcom, y.oprnegate]) FROM pg_operator y
+             WHERE y.oid IN (o.oprcom, o.oprnegate))),
         (SELECT string_agg(p.amproc::oid::text, ' ') FROM pg_amop m
          JOIN pg_amproc p ON p.amprocfamily = m.amopfamily AND p.amproc::oid >= 16384
          WHERE m.amopopr = o.oid))
@@ -417,7 +422,11 @@ fn read_function(
         Some(known) => Arc::clone(known),
         None => {
             let is_immutable = answer.boolean(row, 4)?;
-            Arc::new(Body::of_function(language, text, is_immutable, answer.optional(row, 11)))
+            // In C too, a setting is changed on the node that runs it.
+            let sets =
+                answer.optional(row, 11) == Some("pg_trgm") && answer.text(row, 2)? == "set_limit";
+            let extension = answer.optional(row, 11).filter(|_| !sets);
+            Arc::new(Body::of_function(language, text, is_immutable, extension))
         }
     };
     let mut types = numbers(answer, row, 7)?;

@@ -270,6 +270,13 @@ LANGUAGE sql AS $tutti$
 $tutti$;
 COMMENT ON FUNCTION tutti.touched IS 'What this transaction has done since tutti.mark that code on one node must not do: tables read or written of which this node has a part or a copy only, changes of the schema, and settings that differ.';
 
+-- What tells a function from one that is made in its place.
+CREATE OR REPLACE FUNCTION tutti.text_of(routine oid) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
+BEGIN
+    RETURN (SELECT md5(concat_ws(' ', p.prolang, p.prosrc, p.prosqlbody, p.proconfig)) FROM pg_proc p WHERE p.oid = routine);
+END $tutti$;
+
 CREATE OR REPLACE FUNCTION tutti.declare(named text, new_kind text) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $tutti$
 DECLARE
@@ -287,11 +294,22 @@ BEGIN
     END IF;
     DELETE FROM tutti.declaration d WHERE d.routine = found.oid;
     IF new_kind IS NOT NULL THEN
-        INSERT INTO tutti.declaration (routine, kind) VALUES (found.oid, new_kind);
+        INSERT INTO tutti.declaration (routine, kind, of_text)
+            VALUES (found.oid, new_kind, tutti.text_of(found.oid));
     END IF;
     RETURN found.oid::regprocedure::text;
 END $tutti$;
 COMMENT ON FUNCTION tutti.declare IS 'Says where a function, given by its number, may run; NULL takes it back. The role must be its owner.';
+
+CREATE OR REPLACE FUNCTION tutti.end_declaration(routine oid, seal text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $tutti$
+BEGIN
+    IF tutti.is_sealed('end declaration ' || routine, seal) IS NOT TRUE THEN
+        RAISE insufficient_privilege USING MESSAGE = 'only a gateway can end a declaration';
+    END IF;
+    DELETE FROM tutti.declaration d WHERE d.routine = end_declaration.routine;
+END $tutti$;
+COMMENT ON FUNCTION tutti.end_declaration IS 'Takes back what was said of a function, for what it touches has changed. The caller must be a gateway.';
 
 CREATE OR REPLACE FUNCTION tutti.temporary_code() RETURNS SETOF name
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET row_security = on AS $tutti$

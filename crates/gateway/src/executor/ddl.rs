@@ -9,9 +9,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tutti_sql::catalog::{Catalog, NodeId, quote_identifier, quote_literal};
+use tutti_sql::closure::{Ended, ended};
 use tutti_sql::plan::{Access, Ddl, DdlScope, Gather};
 use tutti_sql::planner;
 use tutti_sql::statement::{first_word, words};
+use tutti_wire::error_fields::ErrorFields;
 
 use super::Done;
 use super::call::Call;
@@ -385,6 +387,7 @@ impl Session {
             // Nobody has read what was made meanwhile.
             self.know_all_changes().await;
         }
+        let before = self.catalog.clone();
         let as_of = self.shared.publisher.as_of();
         let published = self.shared.catalog();
         let renames = self.transaction.renames;
@@ -404,8 +407,29 @@ impl Session {
         self.transaction.catalog_changed = true;
         self.transaction.own_is_stale = false;
         self.transaction.own_catalog_of = Some(published);
+        if self.end_declarations(&before).await? {
+            self.transaction.changes_more = true;
+            return Box::pin(self.reload_own_catalog()).await;
+        }
         planner::check_policies(&self.catalog)?;
         Ok(())
+    }
+
+    /// Ends what was said of functions (`tutti_function`) and is not true any more. Whether anything was.
+    async fn end_declarations(&mut self, before: &Catalog) -> Result<bool, Failure> {
+        let ended = ended(before, &self.catalog);
+        let shared = self.shared.clone();
+        for Ended { function, name, because } in &ended {
+            let connection = self.link(NodeId::HOME).await?.connection();
+            let seal = shared.seals.seal(connection, &format!("end declaration {function}"));
+            connection.rows(&format!("SELECT tutti.end_declaration({function}, '{seal}')")).await?;
+            let message = format!("what was declared of function {name} does not hold any more");
+            let warning = ErrorFields::with_severity("WARNING", "01000", message)
+                .with(b'D', format!("Its text names {because}, which is not what it was."))
+                .with(b'H', "If it still holds, declare it again: SELECT tutti_function(…).");
+            self.client.put_notice(&warning);
+        }
+        Ok(!ended.is_empty())
     }
 
     /// What the transaction has changed of relations is how the session sees them.

@@ -217,6 +217,11 @@ impl Body {
         self.language == language && self.text == text && language != "c"
     }
 
+    /// What was read.
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
     /// Names of settings with a dot that it mentions.
     pub fn settings(&self) -> impl Iterator<Item = &String> {
         self.settings.iter()

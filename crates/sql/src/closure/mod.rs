@@ -13,6 +13,7 @@
 mod added;
 mod body;
 mod builtins;
+mod declarations;
 mod facts;
 mod search;
 #[cfg(test)]
@@ -24,6 +25,7 @@ use std::sync::Arc;
 pub use added::adds_code;
 pub use body::{Body, dotted_names, names_accounting};
 pub use builtins::{BuiltIn, classify};
+pub use declarations::{Ended, ended};
 pub(crate) use search::{Search, Writing};
 
 /// What was found about code that a statement can reach.
@@ -555,6 +557,16 @@ impl Code {
     /// Whether some function may turn off what accounting for code rests on.
     pub fn may_hide(&self) -> bool {
         self.functions.values().any(|function| function.hides || function.body.hides)
+    }
+
+    /// All functions of the users'.
+    pub(crate) fn all_functions(&self) -> impl Iterator<Item = (u32, &FunctionCode)> {
+        self.functions.iter().map(|(oid, function)| (*oid, function))
+    }
+
+    /// Those of which something was declared.
+    pub(crate) fn declared_functions(&self) -> impl Iterator<Item = (u32, &FunctionCode)> {
+        self.all_functions().filter(|(_, function)| function.declared.is_some())
     }
 
     /// What was declared: function and declaration.

@@ -19,7 +19,7 @@ use super::{Context, walk};
 use crate::catalog::{Catalog, NameScope, Placement, Relation, RelationKind, quote_identifier};
 use crate::closure::{Attached, AttachedKind, Reach, Reason, Search, Writing, events};
 use crate::plan::{
-    Access, Collect, CopyToPlan, DdlScope, Gather, InsertSource, NodeChoice, Plan, Planned,
+    Access, Collect, CopyToPlan, Ddl, DdlScope, Gather, InsertSource, NodeChoice, Plan, Planned,
     RowsWrite, RunOn, Unseen,
 };
 use crate::refusal::Refusal;
@@ -29,10 +29,13 @@ use crate::statement::Statement;
 /// the tables that it names. What belongs to rows that are written on several nodes is not here
 /// ([`refuse_unsafe_code`]).
 pub(super) fn of_statement(statement: &Statement, context: &Context<'_>) -> Reach {
-    if runs_nothing(&statement.tree) {
-        return Reach::default();
-    }
     let mut search = Search::new(context.catalog, context.scope, Writing::Statement);
+    if context.catalog.code.has_event_triggers() && fires_event_triggers(&statement.tree) {
+        search.event_triggers();
+    }
+    if runs_nothing(&statement.tree) {
+        return search.finish();
+    }
     if cannot_be_asked(&statement.tree) {
         search.prove_home(&statement.text);
     }
@@ -59,7 +62,7 @@ fn holds(declare: &DeclareCursorStmt) -> bool {
     declare.options & CURSOR_OPT_HOLD != 0
 }
 
-/// Whether it runs no code whatever there is: it must work for whoever wants to get rid of some.
+/// Whether it runs no code whatever there is, but for event triggers: it must work for whoever wants to get rid of some.
 fn runs_nothing(tree: &NodeEnum) -> bool {
     matches!(
         tree,
@@ -142,6 +145,8 @@ fn add_statement(tree: &NodeEnum, text: &str, context: &Context<'_>, search: &mu
                 AlterTableType::AtAddConstraint,
                 AlterTableType::AtAlterColumnType,
                 AlterTableType::AtSetExpression,
+                // The bounds may be anything.
+                AlterTableType::AtAttachPartition,
             ]) {
                 search.text(text);
             }
@@ -166,6 +171,7 @@ fn add_statement(tree: &NodeEnum, text: &str, context: &Context<'_>, search: &mu
             None
         }
         NodeEnum::CreateStmt(create) if create.partbound.is_some() => {
+            search.text(text);
             for parent in &create.inh_relations {
                 if let Some(NodeEnum::RangeVar(range)) = &parent.node
                     && let Some(parent) = context.relation(range)
@@ -531,20 +537,7 @@ pub(super) fn settle(
     }
     refuse_gathering_types(&planned.plan, context)?;
     refuse_only(&statement.tree, &planned.plan, context)?;
-    if matches!(planned.plan, Plan::Ddl(_) | Plan::CreateTableAs { .. })
-        && context.catalog.code.has_event_triggers()
-        && fires_event_triggers(&statement.tree)
-    {
-        let mut search = Search::new(context.catalog, context.scope, Writing::Row);
-        search.event_triggers();
-        if let Some(reason) = search.finish().opaque {
-            return Err(Refusal::unsupported(
-                "this change of the schema would fire an event trigger on every node",
-                format!("Each node would run it for itself: {reason}."),
-                hint(&reason, "row"),
-            ));
-        }
-    }
+    settle_event_triggers(planned, statement, context)?;
     let is_call = matches!(statement.tree, NodeEnum::CallStmt(_));
     // In other statements PostgreSQL lets nothing commit.
     let may_commit = is_call || matches!(statement.tree, NodeEnum::DoStmt(_));
@@ -607,6 +600,37 @@ pub(super) fn settle(
         Some(reason) if !is_accounted_for => Err(refusal(reason)),
         _ => Ok(()),
     }
+}
+
+/// Of what is node 1's alone, what event triggers do is asked there like other code. Otherwise nobody could
+/// tell it from what the change itself does to tables that are spread.
+fn settle_event_triggers(
+    planned: &mut Planned,
+    statement: &Statement,
+    context: &Context<'_>,
+) -> Result<(), Refusal> {
+    if !context.catalog.code.has_event_triggers() || !fires_event_triggers(&statement.tree) {
+        return Ok(());
+    }
+    let mut search = Search::new(context.catalog, context.scope, Writing::Row);
+    search.event_triggers();
+    let Some(reason) = search.finish().opaque else { return Ok(()) };
+    match &mut planned.plan {
+        // What it does is to be known before the next statement.
+        Plan::Ddl(ddl) if ddl.scope == DdlScope::HomeAsItIs => ddl.scope = DdlScope::Home,
+        Plan::Ddl(Ddl { scope: DdlScope::AllNodes | DdlScope::Shared { .. }, .. })
+        | Plan::CreateTableAs { .. } => {
+            return Err(Refusal::unsupported(
+                "this change of the schema would fire an event trigger, and is not node 1's alone",
+                format!(
+                    "What the trigger does could not be told from what the change does: {reason}."
+                ),
+                hint(&reason, "row"),
+            ));
+        }
+        _ => (),
+    }
+    Ok(())
 }
 
 impl Planned {
@@ -820,10 +844,40 @@ fn gathers(plan: &Plan) -> bool {
     !collects(plan).is_empty()
 }
 
-/// Roles, databases and event triggers themselves fire none.
+/// Whether it changes the schema. Roles, databases and event triggers themselves fire none.
 fn fires_event_triggers(tree: &NodeEnum) -> bool {
     let is_event_trigger = |object: ObjectType| object == ObjectType::ObjectEventTrigger;
     match tree {
+        NodeEnum::SelectStmt(select) => super::has_into(select),
+        NodeEnum::InsertStmt(_)
+        | NodeEnum::UpdateStmt(_)
+        | NodeEnum::DeleteStmt(_)
+        | NodeEnum::MergeStmt(_)
+        | NodeEnum::CopyStmt(_)
+        | NodeEnum::TransactionStmt(_)
+        | NodeEnum::VariableSetStmt(_)
+        | NodeEnum::VariableShowStmt(_)
+        | NodeEnum::DiscardStmt(_)
+        | NodeEnum::ConstraintsSetStmt(_)
+        | NodeEnum::PrepareStmt(_)
+        | NodeEnum::ExecuteStmt(_)
+        | NodeEnum::DeallocateStmt(_)
+        | NodeEnum::DeclareCursorStmt(_)
+        | NodeEnum::FetchStmt(_)
+        | NodeEnum::ClosePortalStmt(_)
+        | NodeEnum::ListenStmt(_)
+        | NodeEnum::UnlistenStmt(_)
+        | NodeEnum::NotifyStmt(_)
+        | NodeEnum::LockStmt(_)
+        | NodeEnum::CheckPointStmt(_)
+        | NodeEnum::ExplainStmt(_)
+        | NodeEnum::DoStmt(_)
+        | NodeEnum::CallStmt(_)
+        | NodeEnum::LoadStmt(_)
+        | NodeEnum::TruncateStmt(_)
+        | NodeEnum::VacuumStmt(_)
+        | NodeEnum::ClusterStmt(_)
+        | NodeEnum::ReindexStmt(_) => false,
         NodeEnum::CreateEventTrigStmt(_)
         | NodeEnum::AlterEventTrigStmt(_)
         | NodeEnum::CreateRoleStmt(_)

@@ -20,6 +20,7 @@ pub use prepared::bind_arguments;
 pub(super) use special::{reads_literals, special_select};
 
 use super::{Context, copy, ddl, deparse, mentions};
+use crate::catalog::{Placement, RelationKind};
 use crate::plan::{Access, NodeChoice, Plan, Planned};
 use crate::refusal::Refusal;
 use crate::statement::Statement;
@@ -125,6 +126,9 @@ fn of_others(tree: &NodeEnum, context: &Context<'_>) -> Result<Others, Refusal> 
         context.relation(range).is_some()
             && mentions::of(&NodeEnum::RangeVar(range.clone()), context).home.is_none()
     };
+    if let NodeEnum::LockStmt(lock) = tree {
+        refuse_mixed_views(&lock.relations, context)?;
+    }
     let mut tree = tree.clone();
     // VACUUM alone is about everything.
     let (named, left) = match &mut tree {
@@ -152,6 +156,29 @@ fn of_others(tree: &NodeEnum, context: &Context<'_>) -> Result<Others, Refusal> 
         return Ok(Others::Nothing);
     }
     Ok(Others::Text(Some(deparse(&tree)?)))
+}
+
+/// LOCK of a view locks the tables that it reads: other nodes lack one that reads tables of node 1 too.
+fn refuse_mixed_views(relations: &[Node], context: &Context<'_>) -> Result<(), Refusal> {
+    for node in relations {
+        let Some(NodeEnum::RangeVar(range)) = &node.node else { continue };
+        let Some(relation) = context.relation(range) else { continue };
+        let read = mentions::of_relation(relation, context);
+        if matches!(relation.kind, RelationKind::View { .. })
+            && read.home.is_some()
+            && let Some(spread) = read.relations.values().find(|it| it.placement != Placement::Home)
+        {
+            return Err(Refusal::unsupported(
+                format!("view {} cannot be locked", relation.sql_name()),
+                format!(
+                    "It reads {}, which other nodes have, and tables of node 1, for which they lack the view.",
+                    spread.sql_name()
+                ),
+                "Lock the tables that it reads.",
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// LOCK, VACUUM and their kin, if all their tables are on node 1 alone.

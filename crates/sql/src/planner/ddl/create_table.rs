@@ -237,6 +237,9 @@ pub(in crate::planner) fn plan_select_into(
         is_select_into: true,
         if_not_exists: false,
     };
+    if let Some(planned) = super::scope::select_into_on_node_1_alone(&create, statement, context) {
+        return Ok(planned);
+    }
     // A temporary one over undistributed tables runs as written, so the tree stays the client's.
     let planned = plan_as(&create, statement, context)?;
     super::scope::with_scope(planned, statement, context)

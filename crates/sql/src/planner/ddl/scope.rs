@@ -15,7 +15,8 @@ use std::sync::Arc;
 use pg_query::NodeEnum;
 use pg_query::protobuf::{
     AlterSubscriptionStmt, AlterSubscriptionType, AlterTableCmd, AlterTableType, ConstrType,
-    CreateStmt, DropBehavior, DropStmt, GrantTargetType, Node, ObjectType, RangeVar,
+    CreateStmt, CreateTableAsStmt, DropBehavior, DropStmt, GrantTargetType, Node, ObjectType,
+    RangeVar,
 };
 
 use super::super::names::string;
@@ -188,12 +189,7 @@ pub(super) fn on_node_1_alone(statement: &Statement, context: &Context<'_>) -> O
             makes_home_table(create, statement, context) && !ties_tables(&create.table_elts)
         }
         NodeEnum::CreateTableAsStmt(create) => {
-            let query = create.query.as_ref().and_then(|query| query.node.as_ref());
-            !statement.spreads()
-                && query.is_some_and(|query| mentions::of(query, context).distributed.is_none())
-                && !create.into.as_ref().is_some_and(|into| {
-                    into.rel.as_ref().is_some_and(|range| super::is_temporary(range, context))
-                })
+            !statement.spreads() && is_filled_at_home(create, context)
         }
         NodeEnum::ViewStmt(view) => view
             .query
@@ -216,6 +212,26 @@ pub(super) fn on_node_1_alone(statement: &Statement, context: &Context<'_>) -> O
         ),
         false => at_home(WHY),
     })
+}
+
+/// Whether node 1 has what fills a table that lasts.
+fn is_filled_at_home(create: &CreateTableAsStmt, context: &Context<'_>) -> bool {
+    let query = create.query.as_ref().and_then(|query| query.node.as_ref());
+    let range = create.into.as_ref().and_then(|into| into.rel.as_ref());
+    query.is_some_and(|query| mentions::of(query, context).distributed.is_none())
+        && !range.is_some_and(|range| super::is_temporary(range, context))
+}
+
+/// SELECT … INTO, said as CREATE TABLE … AS, if it is node 1's alone.
+pub(super) fn select_into_on_node_1_alone(
+    create: &CreateTableAsStmt,
+    statement: &Statement,
+    context: &Context<'_>,
+) -> Option<Planned> {
+    let is_home = context.catalog.home_by_default
+        && !statement.spreads()
+        && is_filled_at_home(create, context);
+    is_home.then(|| at_home("it concerns node 1 alone"))
 }
 
 /// Whether names of relations mean something else, or nothing, behind a statement that is not of
