@@ -248,6 +248,21 @@ pub async fn reload_own(
     base: &Catalog,
     all: bool,
 ) -> Result<OwnCatalog, GatewayError> {
+    for _ in 0..DROPS_MAX {
+        match reload_own_once(home, base, all).await {
+            // Each query has a snapshot of its own: what others commit between two does not fit together.
+            Err(GatewayError::Unreadable { .. }) => (),
+            read => return read,
+        }
+    }
+    reload_own_once(home, base, all).await
+}
+
+async fn reload_own_once(
+    home: &mut NodeConnection,
+    base: &Catalog,
+    all: bool,
+) -> Result<OwnCatalog, GatewayError> {
     let part = if all { Part::All } else { Part::Touched };
     let answers = Answers::read(home, base, part, &BEGIN_INSIDE, &END_INSIDE).await?;
     let touched = answers.touched()?;

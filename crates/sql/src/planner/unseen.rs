@@ -30,11 +30,12 @@ use crate::statement::Statement;
 /// ([`refuse_unsafe_code`]).
 pub(super) fn of_statement(statement: &Statement, context: &Context<'_>) -> Reach {
     let mut search = Search::new(context.catalog, context.scope, Writing::Statement);
-    if context.catalog.code.has_event_triggers() && fires_event_triggers(&statement.tree) {
+    let fires = context.catalog.code.has_event_triggers() && fires_event_triggers(&statement.tree);
+    if fires {
         search.event_triggers();
     }
     if runs_nothing(&statement.tree) {
-        return search.finish();
+        return if fires { search.finish() } else { Reach::default() };
     }
     if cannot_be_asked(&statement.tree) {
         search.prove_home(&statement.text);
