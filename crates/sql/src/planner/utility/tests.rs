@@ -372,19 +372,19 @@ fn schema_changes_run_everywhere() {
     check(
         "CREATE TABLE s.t (id serial, a int) DISTRIBUTE BY HASH (a)",
         expect![[r#"
-            Ddl(Ddl { creates: Some(CreatedTable { schema: Some("s"), name: "t", distribute_by: Some(Hash("a")), parent: None, if_not_exists: false, filled_by: None }), may_drop: false, touches_sequences: true, scope: AllNodes, of_relations: true, rows: None })
+            Ddl(Ddl { creates: Some(CreatedTable { schema: Some("s"), name: "t", distribute_by: Some(Hash("a")), parent: None, if_not_exists: false, filled_by: None }), may_drop: false, touches_sequences: true, scope: AllNodes, of_relations: true, rows: None, names_role: None })
         "#]],
     );
     check(
         "CREATE TABLE IF NOT EXISTS t (a int GENERATED ALWAYS AS IDENTITY)",
         expect![[r#"
-            Ddl(Ddl { creates: Some(CreatedTable { schema: None, name: "t", distribute_by: None, parent: None, if_not_exists: true, filled_by: None }), may_drop: false, touches_sequences: true, scope: AllNodes, of_relations: true, rows: None })
+            Ddl(Ddl { creates: Some(CreatedTable { schema: None, name: "t", distribute_by: None, parent: None, if_not_exists: true, filled_by: None }), may_drop: false, touches_sequences: true, scope: AllNodes, of_relations: true, rows: None, names_role: None })
         "#]],
     );
     check(
         "CREATE TABLE p PARTITION OF orders FOR VALUES IN (1)",
         expect![[r#"
-            Ddl(Ddl { creates: Some(CreatedTable { schema: None, name: "p", distribute_by: None, parent: Some((None, "orders")), if_not_exists: false, filled_by: None }), may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None })
+            Ddl(Ddl { creates: Some(CreatedTable { schema: None, name: "p", distribute_by: None, parent: Some((None, "orders")), if_not_exists: false, filled_by: None }), may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None })
         "#]],
     );
     check(
@@ -398,43 +398,43 @@ fn schema_changes_run_everywhere() {
     check(
         "CREATE INDEX ON orders (total); CREATE SCHEMA s; GRANT SELECT ON orders TO x",
         expect![[r#"
-            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None })
-            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: false, rows: None })
-            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None })
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None })
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: false, rows: None, names_role: None })
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None })
         "#]],
     );
     check(
         "DROP TABLE orders, items; ALTER TABLE orders RENAME TO o",
         expect![[r#"
-            Ddl(Ddl { creates: None, may_drop: true, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None })
-            Ddl(Ddl { creates: None, may_drop: true, touches_sequences: false, scope: AllNodes, of_relations: false, rows: None })
+            Ddl(Ddl { creates: None, may_drop: true, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None })
+            Ddl(Ddl { creates: None, may_drop: true, touches_sequences: false, scope: AllNodes, of_relations: false, rows: None, names_role: None })
         "#]],
     );
     check(
         "TRUNCATE orders RESTART IDENTITY; CREATE SEQUENCE s; ALTER SEQUENCE s RESTART",
         expect![[r#"
-            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: true, scope: AllNodes, of_relations: false, rows: None })
-            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: true, scope: AllNodes, of_relations: true, rows: None })
-            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: true, scope: AllNodes, of_relations: true, rows: None })
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: true, scope: AllNodes, of_relations: false, rows: None, names_role: None })
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: true, scope: AllNodes, of_relations: true, rows: None, names_role: None })
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: true, scope: AllNodes, of_relations: true, rows: None, names_role: None })
         "#]],
     );
     check(
         "COMMENT ON TABLE orders IS 'x'; CREATE VIEW v AS SELECT * FROM orders",
         expect![[r#"
-            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None })
-            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None })
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None })
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None })
         "#]],
     );
     check(
         "ALTER TABLE orders ADD COLUMN note text DEFAULT 'x', DROP COLUMN total",
         expect![[r#"
-            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None })
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None })
         "#]],
     );
     check(
         "CREATE MATERIALIZED VIEW m AS SELECT * FROM rates",
         expect![[r#"
-            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None })
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None })
         "#]],
     );
 }
@@ -493,19 +493,19 @@ fn create_table_as() {
     check(
         "CREATE TABLE t AS SELECT id, total FROM orders DISTRIBUTE BY HASH (id)",
         expect![[r#"
-            CreateTableAs { ddl: Ddl { creates: Some(CreatedTable { schema: None, name: "t", distribute_by: Some(Hash("id")), parent: None, if_not_exists: false, filled_by: Some("INSERT INTO \"t\" SELECT id, total FROM orders") }), may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None }, create: "CREATE TABLE t AS SELECT id, total FROM orders  WITH NO DATA", insert: Some("INSERT INTO \"t\" SELECT id, total FROM orders") }
+            CreateTableAs { ddl: Ddl { creates: Some(CreatedTable { schema: None, name: "t", distribute_by: Some(Hash("id")), parent: None, if_not_exists: false, filled_by: Some("INSERT INTO \"t\" SELECT id, total FROM orders") }), may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None }, create: "CREATE TABLE t AS SELECT id, total FROM orders  WITH NO DATA", insert: Some("INSERT INTO \"t\" SELECT id, total FROM orders") }
         "#]],
     );
     check(
         "CREATE TABLE IF NOT EXISTS s.t (a) AS VALUES (1) WITH NO DATA",
         expect![[r#"
-            CreateTableAs { ddl: Ddl { creates: Some(CreatedTable { schema: Some("s"), name: "t", distribute_by: None, parent: None, if_not_exists: true, filled_by: None }), may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None }, create: "CREATE TABLE IF NOT EXISTS s.t(a) AS VALUES (1)  WITH NO DATA", insert: None }
+            CreateTableAs { ddl: Ddl { creates: Some(CreatedTable { schema: Some("s"), name: "t", distribute_by: None, parent: None, if_not_exists: true, filled_by: None }), may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None }, create: "CREATE TABLE IF NOT EXISTS s.t(a) AS VALUES (1)  WITH NO DATA", insert: None }
         "#]],
     );
     check(
         "SELECT id INTO t FROM orders UNION SELECT 1",
         expect![[r#"
-            CreateTableAs { ddl: Ddl { creates: Some(CreatedTable { schema: None, name: "t", distribute_by: None, parent: None, if_not_exists: false, filled_by: Some("INSERT INTO \"t\" SELECT id FROM orders UNION SELECT 1") }), may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: false, rows: None }, create: "CREATE TABLE t AS SELECT id FROM orders UNION SELECT 1  WITH NO DATA", insert: Some("INSERT INTO \"t\" SELECT id FROM orders UNION SELECT 1") }
+            CreateTableAs { ddl: Ddl { creates: Some(CreatedTable { schema: None, name: "t", distribute_by: None, parent: None, if_not_exists: false, filled_by: Some("INSERT INTO \"t\" SELECT id FROM orders UNION SELECT 1") }), may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: false, rows: None, names_role: None }, create: "CREATE TABLE t AS SELECT id FROM orders UNION SELECT 1  WITH NO DATA", insert: Some("INSERT INTO \"t\" SELECT id FROM orders UNION SELECT 1") }
         "#]],
     );
     check(
@@ -600,7 +600,7 @@ fn refused_schema_changes() {
     check(
         "ALTER TABLE rates ADD COLUMN seen timestamptz DEFAULT now()",
         expect![[r#"
-            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: Some(rates compared) })
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: Some(rates compared), names_role: None })
         "#]],
     );
     check(
