@@ -204,6 +204,17 @@ impl Nodes {
         node.wait(Instant::now() + patience, State::is_open).await
     }
 
+    /// Waits until nothing that is decided is left to recovery on the node, or the node is away, so that
+    /// nobody looks at it. `patience` over: no longer.
+    pub async fn wait_until_settled(&self, node: NodeId, patience: Duration) {
+        let node = self.node(node);
+        if node.open.load(Ordering::Acquire) {
+            return;
+        }
+        let is_settled = |state: &State| state.away || state.unsettled.is_empty();
+        let _ = node.wait(Instant::now() + patience, is_settled).await;
+    }
+
     /// Enters the snapshot room at a moment when all these nodes may be read. To be used in place of
     /// [`Doors::enter`]: a coordinator closes nodes from within the commit room, so whoever looked
     /// before it entered may have looked too early.

@@ -153,6 +153,8 @@ impl ProcessFunction {
 pub struct Leaves {
     /// What `currval` and `lastval` answer, or `random` goes on with.
     pub sequences: bool,
+    /// Notifications, whose sender is told by the connection, to some of those who listen later.
+    pub notifies: bool,
     /// Values of any settings, which code that nobody has seen may have set.
     pub values: bool,
     /// Values of these settings (lower-case names) that only the server knows.
@@ -168,6 +170,7 @@ impl Leaves {
     /// Adds what `other` leaves.
     pub fn merge(&mut self, other: Self) {
         self.sequences |= other.sequences;
+        self.notifies |= other.notifies;
         self.anything |= other.anything;
         self.values |= other.values;
         self.schema |= other.schema;
@@ -334,6 +337,8 @@ pub struct RowsWrite {
     /// A distributed table refers to one of them: each node has rows that only it can check, so
     /// foreign keys must be followed there.
     pub is_referred_to: bool,
+    /// The statement says by a condition which rows it writes, so they are likely to be few.
+    pub names_some: bool,
     /// How the statement itself says which rows it wrote. `None`: only a comparison of the tables
     /// can tell.
     pub returned: Option<ReturnedRows>,
@@ -364,7 +369,7 @@ impl Plan {
                 let rows = insert.rows.iter().flat_map(RowsWrite::written);
                 rows.chain([insert.relation.oid]).collect()
             }
-            Self::Move { relation, .. } => vec![relation.oid],
+            Self::Move(of) => vec![of.relation.oid],
             Self::CopyFrom(copy) => vec![copy.relation.oid],
             _ => Vec::new(),
         }
@@ -463,6 +468,22 @@ impl std::fmt::Debug for TableLock {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:?}", self.to_string())
     }
+}
+
+/// UPDATE that may change distribution keys.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Move {
+    /// The target table.
+    pub relation: Arc<Relation>,
+    /// Per node: locks the rows and returns of each its place (`ctid`), the table that has it there
+    /// (`tableoid`), and as composite text what it shall become.
+    pub select: String,
+    /// For rows that stay on their node. Gap 0: places, 1: tables, 2: rows.
+    pub update: Template,
+    /// For rows that leave it. Gap 0: places, 1: tables.
+    pub delete: Template,
+    /// Gap 0: the rows for the node.
+    pub insert: Template,
 }
 
 /// Which columns of a table each row of an INSERT must receive beyond what the client wrote.
@@ -800,16 +821,10 @@ pub enum Plan {
     Gather(Gather),
     /// INSERT that one node alone cannot take as written.
     Insert(Insert),
-    /// UPDATE that may change distribution keys: on each node `delete` (a DELETE … RETURNING the new
-    /// row as composite text in its only column), then the rows go where they belong by `insert`.
-    Move {
-        /// The target table.
-        relation: Arc<Relation>,
-        /// Per node: removes the rows, returns them as they shall become.
-        delete: String,
-        /// Gap 0: the rows for the node.
-        insert: Template,
-    },
+    /// UPDATE that may change distribution keys: each node locks its rows and says what they shall become.
+    /// Those that stay on their node are updated there; the others are deleted, and inserted where they
+    /// belong.
+    Move(Box<Move>),
     /// COPY … FROM STDIN to more than what one unchanged statement on one node can do.
     CopyFrom(CopyFrom),
     /// COPY … TO STDOUT.

@@ -19,6 +19,10 @@ use tutti_wire::error_fields::ErrorFields;
 /// SQLSTATE query_canceled: what a node says when the victim's statement was cancelled there.
 const CANCELED: &str = "57014";
 const DEADLOCK: &str = "40P01";
+const SERIALIZATION: &str = "40001";
+/// What PostgreSQL says where a row has gone to another partition.
+const MOVED_MESSAGE: &str =
+    "tuple to be locked was already moved to another partition due to concurrent update";
 /// SQLSTATE admin_shutdown.
 pub const TERMINATED: &str = "57P01";
 /// What PostgreSQL says with it.
@@ -104,6 +108,8 @@ enum Why {
     Deadlock(String),
     /// It waited with a plan whose placements are being changed.
     Overtaken,
+    /// It may have waited for a row that goes to another node.
+    Moved,
 }
 
 impl Activity {
@@ -272,13 +278,18 @@ impl Activity {
         self.put_mark(Why::Overtaken);
     }
 
+    /// The same because rows that it may wait for go to other nodes.
+    pub fn mark_moved(&self) {
+        self.put_mark(Why::Moved);
+    }
+
     /// Whether the statement that runs now was cancelled because placements change, which this error
     /// says. Then it may be run again: the mark is taken away.
     pub fn take_overtaken(&self, error: &ErrorFields) -> bool {
         let mut mark = self.locked_mark();
         let is_ours = error.sqlstate() == CANCELED
             && mark.as_ref().is_some_and(|mark| {
-                matches!(mark.why, Why::Overtaken)
+                matches!(mark.why, Why::Overtaken | Why::Moved)
                     && self.message.load(Ordering::Relaxed) <= mark.last_message
             });
         if is_ours {
@@ -319,6 +330,8 @@ impl Activity {
                 .with(b'D', detail)
                 .with(b'H', HINT),
             Why::Overtaken => overtaken(),
+            Why::Moved => ErrorFields::error(SERIALIZATION, MOVED_MESSAGE)
+                .with(b'H', "The transaction might succeed if retried."),
         };
         // Where in which statement it was still holds; which line of PostgreSQL raised it does not.
         let context = error.fields.into_iter().filter(|(code, _)| b"WPpq".contains(code));

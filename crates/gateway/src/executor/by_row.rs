@@ -19,6 +19,7 @@ use tutti_wire::frontend::Arguments;
 use super::Done;
 use super::call::Call;
 use super::gather::{read_rows, too_large};
+use super::many::Failures;
 use super::relay::{Answer, Filter, relay};
 use crate::catalog::{self, RowsOf};
 use crate::failure::Failure;
@@ -270,14 +271,16 @@ ORDER BY n.nspname, c.relname",
                 put_store(link, &values);
                 link.connection().flush().await?;
             }
-            let mut failure = None;
-            for node in &others {
+            let mut failures = Failures::default();
+            for (index, node) in others.iter().enumerate() {
+                let rest = &others[index + 1..];
+                self.await_turn(*node, rest, &mut failures).await;
                 let link = self.links.get_mut(node).expect("enlisted");
                 if let Err(error) = read_rows(link, |_| Ok(())).await {
-                    failure = failure.or(Some(error));
+                    self.note_failure(&mut failures, *node, rest, error).await;
                 }
             }
-            failure.map_or(Ok(()), Err)?;
+            failures.into_result()?;
         }
         Ok(())
     }

@@ -16,6 +16,7 @@ use tutti_wire::frame::{Frame, put_frame};
 use tutti_wire::frontend::{put_copy_data, put_copy_done, put_copy_fail, put_query};
 
 use super::call::Call;
+use super::many::Failures;
 use super::placement::{bucket_of_value, node_of_bucket};
 use super::relay::COPY_FLUSH_BYTES;
 use super::{Done, TagTotal};
@@ -103,7 +104,11 @@ impl Session {
         };
         if plan.fill.is_empty() {
             // Refusals of the nodes (no such column, no right to insert) come before any data.
-            self.open_copies(&mut copy).await?;
+            let opened = self.open_copies(&mut copy).await;
+            if let Err(failure) = opened {
+                self.fail_copies(&mut copy, &failure.to_string()).await;
+                return Err(failure);
+            }
         } else {
             self.try_copy(plan).await?;
         }
@@ -122,7 +127,7 @@ impl Session {
         let closed = match &ended {
             Ok(()) => self.close_copies(&mut copy).await,
             Err(failure) => {
-                self.fail_copies(&mut copy, &failure.to_string()).await?;
+                self.fail_copies(&mut copy, &failure.to_string()).await;
                 Ok(())
             }
         };
@@ -161,6 +166,9 @@ impl Session {
     async fn open_copies(&mut self, copy: &mut CopyIn<'_>) -> Result<(), Failure> {
         let nodes = self.catalog.nodes.clone();
         self.enlist_all(&nodes, Access::Write).await?;
+        for node in &nodes {
+            self.wait_for_visible(*node).await?;
+        }
         for node in nodes {
             let link = self.links.get_mut(&node).expect("enlisted");
             open_copy(link, &copy.plan.statement).await?;
@@ -354,30 +362,33 @@ impl Session {
                 put_copy_data(link.connection().outgoing(), &BINARY_TRAILER);
             }
             put_copy_done(link.connection().outgoing());
-            link.connection().flush().await?;
+            // Whoever reads the answer hears of a connection that is lost. The others must be told.
+            let _ = link.connection().flush().await;
         }
         let replicated = copy.plan.relation.placement == Placement::Replicated;
-        let mut failure = None;
-        for node in &open {
+        let mut failures = Failures::default();
+        for (index, node) in open.iter().enumerate() {
+            let rest = &open[index + 1..];
+            self.await_turn(*node, rest, &mut failures).await;
             let link = self.links.get_mut(node).expect("its COPY is open");
             match finish_copy(link).await {
                 Ok(tag) if !replicated || *node == NodeId::HOME => copy.total.add(&tag),
                 Ok(_) => (),
-                Err(error) => failure = failure.or(Some(error)),
+                Err(error) => self.note_failure(&mut failures, *node, rest, error).await,
             }
         }
-        failure.map_or(Ok(()), Err)
+        failures.into_result()
     }
 
     /// Ends the open COPYs with a failure; an error that a node found before is the better reason.
-    async fn fail_copies(&mut self, copy: &mut CopyIn<'_>, reason: &str) -> Result<(), Failure> {
+    async fn fail_copies(&mut self, copy: &mut CopyIn<'_>, reason: &str) {
         for node in std::mem::take(&mut copy.open) {
             let Some(link) = self.links.get_mut(&node) else { continue };
             put_copy_fail(link.connection().outgoing(), reason);
-            link.connection().flush().await?;
+            // A connection that is lost has ended its COPY, and the others must be told.
+            let _ = link.connection().flush().await;
             let _ = finish_copy(link).await;
         }
-        Ok(())
     }
 
     pub(super) async fn copy_to(

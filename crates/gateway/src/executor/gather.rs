@@ -15,7 +15,7 @@ use tutti_wire::frame::take_frame;
 
 use super::Done;
 use super::call::Call;
-use super::many::{Looks, Origin};
+use super::many::{Failures, Looks, Origin};
 use super::rows::ArrayLiteral;
 use crate::failure::Failure;
 use crate::session::{Link, Session};
@@ -102,8 +102,11 @@ impl Session {
         let texts: Vec<_> = texts.iter().map(|(node, text)| (*node, text.as_str())).collect();
         self.send_to_many(&texts, Access::Read, Looks::AtRows, Origin::Gateway, call).await?;
         let mut arrays: Vec<_> = gather.collects.iter().map(|_| ArrayLiteral::default()).collect();
-        let mut failure = None;
-        for (index, node) in wanted.keys().enumerate() {
+        let nodes: Vec<_> = wanted.into_keys().collect();
+        let mut failures = Failures::default();
+        for (index, node) in nodes.iter().enumerate() {
+            let rest = &nodes[index + 1..];
+            self.await_turn(*node, rest, &mut failures).await;
             let link = self.links.get_mut(node).expect("enlisted");
             let read = read_rows(link, |row| {
                 let [Some(index), Some(composite)] = row else { return Ok(()) };
@@ -120,16 +123,11 @@ impl Session {
                 Ok(())
             });
             if let Err(error) = read.await {
-                if failure.is_none() {
-                    self.end_on_the_rest(wanted.keys().copied().skip(index + 1)).await;
-                }
-                failure = failure.or(Some(error));
+                self.note_failure(&mut failures, *node, rest, error).await;
             }
         }
-        match failure {
-            Some(failure) => Err(failure),
-            None => Ok(arrays.into_iter().map(ArrayLiteral::into_sql).collect()),
-        }
+        failures.into_result()?;
+        Ok(arrays.into_iter().map(ArrayLiteral::into_sql).collect())
     }
 
     /// Runs a query of the gateway's own on one node, with the client's parameters, and returns its
@@ -156,9 +154,12 @@ impl Session {
             self.mark(*node).await?;
         }
         self.send_to_many(texts, access, Looks::AtRows, Origin::Gateway, call).await?;
+        let nodes: Vec<_> = texts.iter().map(|(node, _)| *node).collect();
         let mut all = Vec::with_capacity(texts.len());
-        let mut failure = None;
-        for (index, (node, _)) in texts.iter().enumerate() {
+        let mut failures = Failures::default();
+        for (index, node) in nodes.iter().enumerate() {
+            let rest = &nodes[index + 1..];
+            self.await_turn(*node, rest, &mut failures).await;
             let link = self.links.get_mut(node).expect("enlisted");
             let mut rows = Vec::new();
             let read = read_rows(link, |row| {
@@ -166,14 +167,12 @@ impl Session {
                 Ok(())
             });
             if let Err(error) = read.await {
-                if failure.is_none() {
-                    self.end_on_the_rest(texts[index + 1..].iter().map(|(node, _)| *node)).await;
-                }
-                failure = failure.or(Some(error));
+                self.note_failure(&mut failures, *node, rest, error).await;
             }
             all.push(rows);
         }
-        failure.map_or(Ok(all), Err)
+        failures.into_result()?;
+        Ok(all)
     }
 }
 

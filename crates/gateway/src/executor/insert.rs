@@ -4,19 +4,18 @@
 //! Never: evaluates an expression: a node does.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use tutti_sql::catalog::{MapId, NodeId, Placement, Relation, quote_literal};
 use tutti_sql::hash::{Bucket, KeyType};
 use tutti_sql::plan::{
-    Access, Insert, InsertSource, KeyValue, Pin, Plan, Planned, Template, ValuesRow,
+    Access, Insert, InsertSource, KeyValue, Move, Pin, Plan, Planned, Template, ValuesRow,
 };
 use tutti_wire::frame::{frame_len, take_frame};
 
 use super::call::Call;
 use super::gather::fill_template;
-use super::many::{Looks, Origin};
+use super::many::{Failures, Looks, Origin};
 use super::placement::{bucket_of_value, node_of_bucket, node_of_pin};
 use super::relay::{Filter, relay};
 use super::rows::{ArrayLiteral, composite, split_composite};
@@ -108,10 +107,13 @@ impl Session {
         self.need_transaction();
         let looks = Looks::AtNothing;
         self.send_to_many(&borrowed, Access::Write, looks, Origin::Client, call).await?;
+        let nodes: Vec<_> = texts.iter().map(|(node, _)| *node).collect();
         let mut answers = Vec::new();
         let mut total = TagTotal::default();
-        let mut failure = None;
-        for (index, (node, _)) in borrowed.iter().enumerate() {
+        let mut failures = Failures::default();
+        for (index, node) in nodes.iter().enumerate() {
+            let rest = &nodes[index + 1..];
+            self.await_turn(*node, rest, &mut failures).await;
             let filter =
                 if index == 0 { Filter::rows(call, false) } else { Filter::more_rows(call) };
             let link = self.links.get_mut(node).expect("enlisted");
@@ -121,12 +123,10 @@ impl Session {
             match relayed {
                 Ok(answer) => total.add(&answer.tag),
                 Err(Failure::Client(error)) => return Err(error.into()),
-                Err(error) => failure = failure.or(Some(error)),
+                Err(error) => self.note_failure(&mut failures, *node, rest, error).await,
             }
         }
-        if let Some(failure) = failure {
-            return Err(failure);
-        }
+        failures.into_result()?;
         merge_in_order(self.client.out(), &answers, &order)?;
         Ok(Done::Tag(total.tag()))
     }
@@ -282,48 +282,76 @@ impl Session {
         nodes[index]
     }
 
-    /// UPDATE that may change distribution keys: the rows are taken out, then put where they belong.
-    pub(super) async fn move_rows(
-        &mut self,
-        relation: &Arc<Relation>,
-        delete: &str,
-        insert: &Template,
-        call: &Call,
-    ) -> Result<Done, Failure> {
-        self.refuse_moves_that_are_no_updates(relation).await?;
+    /// UPDATE that may change distribution keys: the nodes lock the rows and say what they shall become;
+    /// then each row is updated where it is, or taken out and put where it belongs.
+    pub(super) async fn move_rows(&mut self, of: &Move, call: &Call) -> Result<Done, Failure> {
+        let relation = &of.relation;
+        let objection = self.objection_to_moves(relation).await?;
         self.need_transaction();
-        let mut dealt: BTreeMap<NodeId, ArrayLiteral> = BTreeMap::new();
-        let mut moved = 0;
+        let mut staying: BTreeMap<NodeId, Places> = BTreeMap::new();
+        let mut leaving: BTreeMap<NodeId, Places> = BTreeMap::new();
+        let mut coming: BTreeMap<NodeId, ArrayLiteral> = BTreeMap::new();
+        let mut changed = 0;
         let nodes = self.catalog.nodes.clone();
-        let texts: Vec<_> = nodes.iter().map(|node| (*node, delete)).collect();
-        for rows in self.internal_rows_of_each(&texts, Access::Write, call).await? {
+        let texts: Vec<_> = nodes.iter().map(|node| (*node, of.select.as_str())).collect();
+        let found = self.internal_rows_of_each(&texts, Access::Write, call).await?;
+        for (node, rows) in nodes.into_iter().zip(found) {
             for row in rows {
-                let Some(Some(text)) = row.first() else { continue };
-                let text = std::str::from_utf8(text).map_err(not_utf8)?;
-                let fields = split_composite(text)
-                    .ok_or_else(|| Failure::error("XX000", "a node returned an unreadable row"))?;
+                let unreadable = || Failure::error("XX000", "a node returned an unreadable row");
+                let text = |column: usize| {
+                    let value = row.get(column).and_then(Option::as_ref).ok_or_else(unreadable)?;
+                    std::str::from_utf8(value).map_err(not_utf8)
+                };
+                let (place, table, becomes) = (text(0)?, text(1)?, text(2)?);
+                let fields = split_composite(becomes).ok_or_else(unreadable)?;
                 let key = match &relation.placement {
                     Placement::Hash { key, .. } => fields.get(*key).cloned().flatten(),
                     _ => None,
                 };
                 let target = self.node_of_row(relation, key.as_deref()).await?;
-                dealt.entry(target).or_default().push_composite(text);
-                moved += 1;
+                changed += 1;
+                if target == node {
+                    let places = staying.entry(node).or_default();
+                    places.push(place, table);
+                    places.rows.push_composite(becomes);
+                } else {
+                    leaving.entry(node).or_default().push(place, table);
+                    coming.entry(target).or_default().push_composite(becomes);
+                }
             }
         }
-        for (node, literal) in dealt {
-            let text = fill_template(insert, &[literal.into_sql()], None);
-            self.internal_rows(node, Access::Write, &text, call).await?;
+        if let Some(objection) = objection.filter(|_| !leaving.is_empty()) {
+            return Err(objection);
         }
-        Ok(Done::Tag(format!("UPDATE {moved}")))
+        if !leaving.is_empty() {
+            self.note_moved(relation);
+        }
+        let mut steps = Vec::new();
+        let of_places = |(node, places): (NodeId, Places), template| {
+            (node, fill_template(template, &places.into_sql(), None))
+        };
+        steps.extend(leaving.into_iter().map(|it| of_places(it, &of.delete)));
+        steps.extend(staying.into_iter().map(|it| of_places(it, &of.update)));
+        steps.extend(
+            coming
+                .into_iter()
+                .map(|(node, rows)| (node, fill_template(&of.insert, &[rows.into_sql()], None))),
+        );
+        for (node, text) in steps {
+            self.internal_rows(node, Access::Write, &text, &Call::Simple).await?;
+        }
+        Ok(Done::Tag(format!("UPDATE {changed}")))
     }
 
-    /// Taking a row out and putting it back would run the actions of foreign keys that point to it,
-    /// and asks for other rights than an UPDATE, by other policies.
-    async fn refuse_moves_that_are_no_updates(
+    /// Why no row may leave its node: taking it out and putting it in again would run the actions of
+    /// foreign keys that point to it, fires no triggers for UPDATE, and asks for other rights than an
+    /// UPDATE, by other policies.
+    ///
+    /// Errors: the key must not be updated at all.
+    async fn objection_to_moves(
         &mut self,
         relation: &Relation,
-    ) -> Result<(), Failure> {
+    ) -> Result<Option<Failure>, Failure> {
         let Relation { oid, name, .. } = relation;
         let key = match &relation.placement {
             Placement::Hash { key, .. } => relation.columns[*key].name.as_str(),
@@ -347,10 +375,17 @@ impl Session {
         };
         let refuse = |detail: &str, hint: &str| {
             let message = format!("changing the distribution key of \"{name}\" is not supported");
-            Err(Failure::unsupported(message, detail, hint))
+            Ok(Some(Failure::unsupported(message, detail, hint)))
         };
         if !is(1) {
             return Err(Failure::error("42501", format!("permission denied for table {name}")));
+        }
+        if relation.has_triggers {
+            return refuse(
+                "Rows that move to another node are taken out and put in again: triggers for UPDATE \
+                 would not fire.",
+                "Delete the rows and insert them with their new key, in one transaction.",
+            );
         }
         if is(0) {
             return refuse(
@@ -378,12 +413,31 @@ impl Session {
                 "Delete the rows and insert them with their new key, in one transaction.",
             );
         }
-        Ok(())
+        Ok(None)
     }
 }
 
 fn not_utf8(_: std::str::Utf8Error) -> Failure {
     Failure::error("22021", "invalid byte sequence for encoding \"UTF8\"")
+}
+
+/// Rows of a node, by where they are.
+#[derive(Default)]
+struct Places {
+    places: ArrayLiteral,
+    tables: ArrayLiteral,
+    rows: ArrayLiteral,
+}
+
+impl Places {
+    fn push(&mut self, place: &str, table: &str) {
+        self.places.push_composite(place);
+        self.tables.push_composite(table);
+    }
+
+    fn into_sql(self) -> [String; 3] {
+        [self.places, self.tables, self.rows].map(ArrayLiteral::into_sql)
+    }
 }
 
 /// How rows of a source become rows of a table.

@@ -44,6 +44,28 @@ pub(super) enum Looks {
     AtNothing,
 }
 
+/// Errors of one statement on several nodes. What its client hears is the first of them, and never
+/// that the others were ended for it.
+#[derive(Debug, Default)]
+pub(super) struct Failures {
+    told: Option<Failure>,
+    /// Who failed before its answer was due.
+    first: Option<NodeId>,
+    rest_is_ended: bool,
+}
+
+impl Failures {
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.told.is_none()
+    }
+
+    /// What the client hears, if there is one.
+    pub fn into_result(self) -> Result<(), Failure> {
+        self.told.map_or(Ok(()), Err)
+    }
+}
+
 /// Whose statement it is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Origin {
@@ -73,8 +95,10 @@ impl Session {
         if in_room {
             return self.send_in_room(texts, access, origin, call).await;
         }
+        for node in nodes {
+            self.wait_for_visible(node).await?;
+        }
         for (node, text) in texts {
-            self.wait_for_visible(*node).await?;
             let link = self.links.get_mut(node).expect("enlisted");
             match origin {
                 Origin::Client => call.put(link, text),
@@ -222,6 +246,48 @@ impl Session {
             }
         }
         Ok(())
+    }
+
+    /// Waits until `node` answers, whose answer is read next. If one of the `rest` fails before that,
+    /// whoever is still at work is ended: it may be waiting for a lock.
+    pub(super) async fn await_turn(
+        &mut self,
+        node: NodeId,
+        rest: &[NodeId],
+        failures: &mut Failures,
+    ) {
+        if failures.rest_is_ended || rest.is_empty() {
+            return;
+        }
+        for node in std::iter::once(&node).chain(rest) {
+            let Some(link) = self.links.get_mut(node) else { return };
+            if link.settle_early().await.is_err() {
+                // Whoever reads its answer finds the same.
+                return;
+            }
+        }
+        let Some(failed) = self.links.first_failed(node, rest).await else { return };
+        failures.first = Some(failed);
+        failures.rest_is_ended = true;
+        let others = std::iter::once(node).chain(rest.iter().copied());
+        self.end_on_the_rest(others.filter(|node| *node != failed)).await;
+    }
+
+    /// `node` has failed, and the answers of the `rest` are still to be read.
+    pub(super) async fn note_failure(
+        &mut self,
+        failures: &mut Failures,
+        node: NodeId,
+        rest: &[NodeId],
+        failure: Failure,
+    ) {
+        if failures.told.is_none() || failures.first == Some(node) {
+            failures.told = Some(failure);
+        }
+        if !failures.rest_is_ended {
+            failures.rest_is_ended = true;
+            self.end_on_the_rest(rest.iter().copied()).await;
+        }
     }
 
     /// A statement has failed on one node (a timeout, a cancellation, a lock that is not to be had):

@@ -32,7 +32,7 @@ use tutti_wire::frame::Frame;
 pub use call::Call;
 pub(crate) use ddl::renames;
 pub(crate) use explain::local_columns;
-use many::{Looks, Origin};
+use many::{Failures, Looks, Origin};
 use relay::{Answer, Filter, relay};
 pub(crate) use relay::{pump_copy_data, relay_all};
 
@@ -121,8 +121,8 @@ impl Session {
             Plan::Rows(rows) => self.write_by_row(rows, text, call).await,
             Plan::Gather(gather) => self.gather(gather, call).await,
             Plan::Insert(insert) => self.insert(insert, text, call).await,
-            Plan::Move { relation, delete, insert } => {
-                let moved = self.move_rows(relation, delete, insert, call).await;
+            Plan::Move(of) => {
+                let moved = self.move_rows(of, call).await;
                 moved.map_err(Failure::without_position)
             }
             Plan::CopyFrom(copy) => self.copy_from(copy, call).await,
@@ -273,29 +273,27 @@ impl Session {
             self.need_transaction();
         }
         self.send_to_many(texts, access, looks, Origin::Client, call).await?;
+        let nodes: Vec<_> = texts.iter().map(|(node, _)| *node).collect();
         let mut total = TagTotal::default();
-        let mut failure = None;
-        for (index, (node, _)) in texts.iter().enumerate() {
-            let filter = match (&failure, index) {
-                (Some(_), _) => Filter::discard(call),
-                (None, 0) => Filter::rows(call, false),
-                (None, _) => Filter::more_rows(call),
+        let mut failures = Failures::default();
+        for (index, node) in nodes.iter().enumerate() {
+            let rest = &nodes[index + 1..];
+            self.await_turn(*node, rest, &mut failures).await;
+            let filter = match (failures.is_empty(), index) {
+                (false, _) => Filter::discard(call),
+                (true, 0) => Filter::rows(call, false),
+                (true, _) => Filter::more_rows(call),
             };
             let link = self.links.get_mut(node).expect("enlisted");
             // All answers are read even after an error: links must be quiet when we return.
             match relay(&mut self.client, link, filter).await {
                 Ok(answer) => total.add(&answer.tag),
                 Err(Failure::Client(error)) => return Err(error.into()),
-                Err(error) => {
-                    if failure.is_none() {
-                        self.end_on_the_rest(texts[index + 1..].iter().map(|(node, _)| *node))
-                            .await;
-                    }
-                    failure = failure.or(Some(error));
-                }
+                Err(error) => self.note_failure(&mut failures, *node, rest, error).await,
             }
         }
-        failure.map_or_else(|| Ok(Done::Tag(total.tag())), Err)
+        failures.into_result()?;
+        Ok(Done::Tag(total.tag()))
     }
 
     /// Takes locks on node 1 for the transaction.
@@ -320,6 +318,11 @@ impl Session {
 
     /// A write to replicated tables that does the same everywhere, unless a value that came with it may
     /// be read as the current time, of which each node has its own.
+    ///
+    /// Where that takes locks on tables, whoever has a row of them and wants such a lock would stand
+    /// crosswise with whoever waits for the row, which is no deadlock on one PostgreSQL. By row none is
+    /// taken; but the rows travel, so a statement that names none of them goes by row only where its
+    /// transaction may have locked some.
     pub(super) async fn write_replicas(
         &mut self,
         locks: &[TableLock],
@@ -327,7 +330,11 @@ impl Session {
         text: &str,
         call: &Call,
     ) -> Result<Done, Failure> {
-        match call.may_say_now() {
+        let has_used_home = self.transaction.mode == Mode::Explicit
+            && self.transaction.nodes.contains_key(&NodeId::HOME);
+        let avoids_locks =
+            !locks.is_empty() && rows.returned.is_some() && (rows.names_some || has_used_home);
+        match call.may_say_now() || avoids_locks {
             true => self.write_by_row(rows, text, call).await,
             false => self.run_on_replicas(locks, text, call).await,
         }
@@ -363,19 +370,21 @@ impl Session {
             call.put(link, text);
             link.connection().flush().await?;
         }
-        let mut failure = None;
-        for node in others {
-            let link = self.links.get_mut(&node).expect("enlisted");
-            match relay(&mut self.client, link, Filter::discard(call)).await {
-                Ok(answer) if answer.tag == home.tag => (),
-                Ok(answer) => {
-                    failure = failure.or_else(|| Some(replicas_differ(node, &home, &answer)))
-                }
+        let mut failures = Failures::default();
+        for (index, node) in others.iter().enumerate() {
+            let rest = &others[index + 1..];
+            self.await_turn(*node, rest, &mut failures).await;
+            let link = self.links.get_mut(node).expect("enlisted");
+            let failure = match relay(&mut self.client, link, Filter::discard(call)).await {
+                Ok(answer) if answer.tag == home.tag => continue,
+                Ok(answer) => replicas_differ(*node, &home, &answer),
                 Err(Failure::Client(error)) => return Err(error.into()),
-                Err(error) => failure = failure.or(Some(error)),
-            }
+                Err(error) => error,
+            };
+            self.note_failure(&mut failures, *node, rest, failure).await;
         }
-        failure.map_or(Ok(Done::Tag(home.tag)), Err)
+        failures.into_result()?;
+        Ok(Done::Tag(home.tag))
     }
 }
 

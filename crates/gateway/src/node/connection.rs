@@ -414,6 +414,25 @@ impl NodeConnection {
         }
     }
 
+    /// Reads what there is, while the incoming buffer holds less than `limit` bytes; whoever polls is
+    /// woken when there is more.
+    ///
+    /// Errors: the connection is lost.
+    pub fn poll_read_ahead(
+        &mut self,
+        context: &mut Context<'_>,
+        limit: usize,
+    ) -> Result<(), NodeError> {
+        while self.incoming.len() < limit {
+            match self.stream.poll_readable(context) {
+                Poll::Ready(Ok(())) => self.try_read()?,
+                Poll::Ready(Err(error)) => return Err(self.lost(error)),
+                Poll::Pending => return Ok(()),
+            };
+        }
+        Ok(())
+    }
+
     /// Runs `sql` (one or more statements) by the simple protocol and returns all rows.
     ///
     /// Errors: the first error that the node answers with, after ReadyForQuery was read: the

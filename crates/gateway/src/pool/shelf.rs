@@ -53,8 +53,8 @@ impl Shelf {
     }
 
     /// An idle connection of the borrower's role: its own last one, else one with its settings, else
-    /// the one used last. One that still answers `currval` for another session, or cannot be
-    /// cleaned, is taken only if `size` leaves no room for a new one.
+    /// the one used last. One that still answers `currval` for another session, or is known
+    /// as the sender of another's notifications, or cannot be cleaned, is taken only if `size` leaves no room for a new one.
     pub(super) fn take(&self, borrower: &Borrower<'_>, size: usize) -> Option<Box<Link>> {
         let has_room = self.open.load(Ordering::Relaxed) < size;
         let mut idle = self.idle();

@@ -23,7 +23,7 @@ use crate::node::{NodeError, Rows};
 use crate::pool::RESET;
 
 /// SQLSTATE transaction_resolution_unknown.
-const UNKNOWN_OUTCOME: &str = "08007";
+pub(super) const UNKNOWN_OUTCOME: &str = "08007";
 
 /// What became of a transaction.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -50,7 +50,7 @@ impl Session {
     ) -> Result<Done, Failure> {
         match control {
             TransactionControl::Begin { modes, start } => {
-                self.begin_transaction(&Characteristics::from(modes));
+                self.begin_block(&Characteristics::from(modes)).await?;
                 let tag = if *start { "START TRANSACTION" } else { "BEGIN" };
                 Ok(Done::Tag(tag.to_owned()))
             }
@@ -58,7 +58,7 @@ impl Session {
                 let open = self.transaction.mode == Mode::Explicit;
                 self.warn_outside_transaction(*chain, "COMMIT AND CHAIN")?;
                 let failed = self.transaction.failed;
-                let characteristics = self.transaction.characteristics.clone();
+                let characteristics = self.transaction.characteristics_now();
                 let ended = if failed { self.rollback().await } else { self.commit().await };
                 ended?;
                 if *chain && open {
@@ -69,7 +69,7 @@ impl Session {
             TransactionControl::Rollback { chain } => {
                 let open = self.transaction.mode == Mode::Explicit;
                 self.warn_outside_transaction(*chain, "ROLLBACK AND CHAIN")?;
-                let characteristics = self.transaction.characteristics.clone();
+                let characteristics = self.transaction.characteristics_now();
                 self.rollback().await?;
                 if *chain && open {
                     self.begin_transaction(&characteristics);
@@ -168,15 +168,39 @@ impl Session {
         self.transaction.mode = mode;
     }
 
-    fn begin_transaction(&mut self, given: &Characteristics) {
-        if self.transaction.mode == Mode::Explicit {
-            let warning = "there is already a transaction in progress";
-            self.client.put_notice(&ErrorFields::with_severity("WARNING", "25001", warning));
-        } else {
-            // An implicit transaction becomes the explicit one, with what it has done so far.
-            self.open_transaction(Mode::Explicit);
-            self.transaction.characteristics.update(given);
+    /// BEGIN, with the modes that it is given. Inside a transaction PostgreSQL warns, and obeys them as
+    /// it obeys SET TRANSACTION.
+    async fn begin_block(&mut self, given: &Characteristics) -> Result<(), Failure> {
+        match self.transaction.mode {
+            Mode::None => {
+                self.begin_transaction(given);
+                return Ok(());
+            }
+            // It becomes the explicit one, with what it has done so far, if the modes can be had.
+            Mode::Implicit => (),
+            Mode::Explicit => {
+                let warning = "there is already a transaction in progress";
+                self.client.put_notice(&ErrorFields::with_severity("WARNING", "25001", warning));
+            }
         }
+        let modes = given.to_sql();
+        if modes.is_empty() {
+            self.open_transaction(Mode::Explicit);
+            return Ok(());
+        }
+        // The client hears of the BEGIN, and not of this.
+        self.is_part = true;
+        let text = format!("SET TRANSACTION{modes}");
+        let set = self.set_transaction_modes(given, &text, &Call::Simple).await;
+        self.is_part = false;
+        set?;
+        self.open_transaction(Mode::Explicit);
+        Ok(())
+    }
+
+    fn begin_transaction(&mut self, given: &Characteristics) {
+        self.open_transaction(Mode::Explicit);
+        self.transaction.characteristics.update(given);
     }
 
     fn warn_outside_transaction(&mut self, chain: bool, name: &str) -> Result<(), Failure> {
@@ -331,7 +355,11 @@ impl Session {
         }
         let writers: Vec<_> = self.transaction.writers().collect();
         // Held until the result is published.
-        let _hold = match self.begin_change().await {
+        let hold = match self.begin_change().await {
+            Ok(hold) => self.begin_to_move(hold).await,
+            Err(failure) => Err(failure),
+        };
+        let _hold = match hold {
             Ok(hold) => hold,
             Err(failure) => {
                 self.abandon(Ended::Aborted).await;

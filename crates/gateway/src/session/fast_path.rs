@@ -193,9 +193,11 @@ impl Session {
         };
         let is_write = flight.access == Access::Write;
         let is_outside = self.transaction.mode == Mode::None;
-        // The same waits as on the long way, if there were any: `wait_for_visible` and `pass_rooms`.
-        if !self.shared.nodes.is_open(node)
-            || !self.shared.applying.is_idle()
+        // The same waits as on the long way, if there were any: `wait_for_visible` and `pass_rooms`. In
+        // this order: a part that is left to recovery closes its node before it ceases to be in
+        // application, so whoever looks the other way round may see neither.
+        if !self.shared.applying.is_idle()
+            || !self.shared.nodes.is_open(node)
             || (is_write && is_outside && !self.shared.doors.may_pass())
             || !self.link_at_once(node)
         {

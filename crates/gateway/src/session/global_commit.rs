@@ -26,6 +26,7 @@ use crate::isolation::applying::Entered;
 use crate::isolation::rooms::Inside;
 use crate::isolation::turns::Turn;
 use crate::node::{NodeConnection, NodeError};
+use crate::nodes::OPEN_PATIENCE;
 use crate::sentinel::{Coverage, Sentinels};
 use crate::shared::Shared;
 
@@ -213,7 +214,11 @@ impl Driver {
                     // Whoever sees this commit on one of its nodes must see there what its client
                     // may have seen elsewhere before (docs/protocol/rooms.md, causes).
                     for node in writers {
-                        shared.applying.wait(Some(NodeId(node.0))).await;
+                        let node = NodeId(node.0);
+                        shared.applying.wait(Some(node)).await;
+                        // What is left to recovery there counts as applied, for nobody reads the
+                        // node; but whatever is at work on it goes on.
+                        shared.nodes.wait_until_settled(node, OPEN_PATIENCE).await;
                     }
                     Happened::Entered(shared.doors.enter(Room::Commit).await)
                 });

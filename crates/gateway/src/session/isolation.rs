@@ -8,10 +8,12 @@
 
 use std::time::Duration;
 
+use tokio::time::{Instant, sleep_until};
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{Access, CopyToPlan, Plan, RunOn, Setting};
 use tutti_wire::error_fields::ErrorFields;
 
+use super::planning::{canceled, read_duration};
 use super::transaction::{Entrance, INSERT_TICKET, Level, Mode};
 use super::{Characteristics, Link, Session, Transaction};
 use crate::deadlock::overtaken;
@@ -93,7 +95,12 @@ impl Session {
         let transaction = &mut self.transaction;
         let snapshot = transaction.snapshot.as_ref().filter(|_| imports);
         let snapshot = snapshot.and_then(|snapshot| snapshot.name(node));
-        let read_only_later = ticket && transaction.characteristics.read_only == Some(true);
+        // Whoever joins gets its ticket before the steps, and what they make READ ONLY may be undone.
+        let is_read_only = match joins {
+            true => transaction.characteristics.read_only == Some(true),
+            false => transaction.is_read_only(),
+        };
+        let read_only_later = ticket && is_read_only;
         let has_waited = snapshot.is_some() && transaction.characteristics.deferrable == Some(true);
         let entrance = Entrance { snapshot, ticket, read_only_later, has_waited };
         let sql = match joins {
@@ -153,9 +160,15 @@ impl Session {
     /// SERIALIZABLE READ ONLY DEFERRABLE: waits for a snapshot at whose moment no SERIALIZABLE
     /// transaction was at work that may write. If there is none for long, the transaction takes its
     /// risk like any other.
+    ///
+    /// Errors: 57014 when the wait is cancelled, or lasts longer than the client's `statement_timeout`.
     async fn take_safe_snapshot(&mut self) -> Result<(), Failure> {
-        let shared = self.shared.clone();
-        for _ in 0..SAFE_SNAPSHOT_ATTEMPTS {
+        let (shared, activity) = (self.shared.clone(), self.activity.clone());
+        let cancelled = activity.cancelled();
+        tokio::pin!(cancelled);
+        let begun = Instant::now();
+        let mut timeout = None;
+        for attempt in 0..SAFE_SNAPSHOT_ATTEMPTS {
             let before = shared.serial_writers.moment();
             let snapshot = shared.snapshots.take(Kind::Serializable).await?;
             let after = shared.serial_writers.moment();
@@ -164,9 +177,33 @@ impl Session {
             if self.transaction.has_safe_snapshot {
                 break;
             }
-            shared.serial_writers.wait_for_end(&after).await;
+            if attempt == 0 {
+                timeout = self.statement_timeout().await;
+            }
+            let too_long = async {
+                match timeout {
+                    Some(timeout) => sleep_until(begun + timeout).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = shared.serial_writers.wait_for_end(&after) => (),
+                () = &mut cancelled => return Err(canceled("57014", "user request")),
+                () = too_long => return Err(canceled("57014", "statement timeout")),
+            }
         }
         Ok(())
+    }
+
+    /// The client's, for a wait in the gateway. None is known while a flight is under way: asking would
+    /// end its unnamed portal.
+    async fn statement_timeout(&mut self) -> Option<Duration> {
+        if !self.pipeline.has_sent_nothing() {
+            return None;
+        }
+        let link = self.link(NodeId::HOME).await.ok()?;
+        let shown = link.query("SHOW statement_timeout").await.ok()?;
+        shown.first()?.text(0, 0).and_then(read_duration)
     }
 
     /// Before SAVEPOINT: a snapshot cannot be imported behind one.
@@ -185,7 +222,7 @@ impl Session {
     async fn ensure_tickets(&mut self, node: NodeId) -> Result<bool, Failure> {
         let is_only_one = self.transaction.used.is_empty();
         // What is READ ONLY cannot insert a ticket later.
-        let read_only = self.transaction.characteristics.read_only == Some(true);
+        let read_only = self.transaction.is_read_only();
         if self.level() != Level::Serializable
             || !self.is_over_several_nodes()
             || !self.shared.config.switches.sentinels
@@ -193,6 +230,20 @@ impl Session {
             || self.transaction.has_safe_snapshot
         {
             return Ok(false);
+        }
+        self.insert_tickets().await?;
+        self.cover(node).await?;
+        Ok(true)
+    }
+
+    /// A ticket on every node that is used and has none, if it is SERIALIZABLE over several nodes.
+    pub(super) async fn insert_tickets(&mut self) -> Result<(), Failure> {
+        if self.level() != Level::Serializable
+            || !self.is_over_several_nodes()
+            || !self.shared.config.switches.sentinels
+            || self.transaction.has_safe_snapshot
+        {
+            return Ok(());
         }
         let without: Vec<_> = self
             .transaction
@@ -207,8 +258,7 @@ impl Session {
             link.query(INSERT_TICKET).await?;
             self.transaction.record(there, Access::Write);
         }
-        self.cover(node).await?;
-        Ok(true)
+        Ok(())
     }
 
     async fn cover(&mut self, node: NodeId) -> Result<(), Failure> {
@@ -230,9 +280,8 @@ impl Session {
 
     /// After ROLLBACK TO: tickets that were inserted behind the savepoint are gone.
     pub(crate) async fn renew_tickets(&mut self) -> Result<(), Failure> {
-        let read_only = self.transaction.characteristics.read_only == Some(true);
-        if read_only {
-            // Its tickets came before any savepoint.
+        if self.transaction.is_read_only() {
+            // Its tickets came before it was, and so before this savepoint.
             return Ok(());
         }
         let nodes: Vec<_> = self.transaction.tickets.keys().copied().collect();

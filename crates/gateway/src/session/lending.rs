@@ -136,7 +136,8 @@ impl Session {
 
     /// A statement is about to run.
     pub(crate) fn note_leaves(&mut self, planned: &Planned, text: &str) {
-        let Leaves { sequences, anything, values, settings, schema } = &planned.leaves;
+        let Leaves { sequences, notifies, anything, values, settings, schema } = &planned.leaves;
+        self.leaves.notifies |= notifies;
         self.leaves.values |= values;
         self.leaves.sequences |= sequences;
         self.leaves.anything |= anything;

@@ -124,7 +124,8 @@ impl Link {
 
     /// Whether something on it belongs to a session that may come back for it.
     pub fn is_kept_for_somebody(&self) -> bool {
-        (self.leaves.sequences || self.leaves.values) && self.has_living_owner()
+        let Leaves { sequences, notifies, values, .. } = &self.leaves;
+        (*sequences || *notifies || *values) && self.has_living_owner()
     }
 
     /// Whether the session that it has served last may come back.
@@ -326,6 +327,20 @@ impl Link {
         let rows = self.connection.finish_query().await;
         self.answered();
         refused_before.map_or(rows, Err)
+    }
+
+    /// Reads a flight of ours to its end; what it says matters to nobody.
+    ///
+    /// Errors: the connection is lost.
+    pub async fn finish_flight(&mut self) -> Result<(), NodeError> {
+        self.settle_early().await?;
+        match self.connection.finish_query().await {
+            Err(error) if self.connection.is_broken() => Err(error),
+            Ok(_) | Err(_) => {
+                self.connection.take_notices();
+                Ok(())
+            }
+        }
     }
 
     /// A simple query destroys the node's unnamed statement and portal.

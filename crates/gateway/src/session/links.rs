@@ -9,14 +9,30 @@ use std::future::poll_fn;
 use std::task::Poll;
 
 use tutti_sql::catalog::NodeId;
-use tutti_wire::frame::Frame;
+use tutti_wire::frame::{Frame, frame_len};
 
 use super::Link;
 use crate::node::NodeError;
 
+/// So much is read of answers whose turn has not come, to see whether they are errors.
+const READ_AHEAD_BYTES: usize = 64 * 1024;
+
 /// See the module's documentation. In the order of nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Links(Vec<(NodeId, Box<Link>)>);
+
+/// Whether an error is among the messages that have come.
+fn holds_error(incoming: &[u8]) -> bool {
+    let mut at = 0;
+    while at < incoming.len() {
+        if incoming[at] == b'E' {
+            return true;
+        }
+        let Ok(Some(len)) = frame_len(&incoming[at..]) else { return false };
+        at += len;
+    }
+    false
+}
 
 impl Links {
     /// The link to `node`.
@@ -80,6 +96,30 @@ impl Links {
             for (node, link) in &mut self.0 {
                 if let Poll::Ready(frame) = link.connection().poll_frame(context) {
                     return Poll::Ready((*node, frame));
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Waits until `node` has begun to answer. `Some`: one of `others` has failed before that.
+    /// Cancel-safe. Requires: nothing stands before the answers that are awaited.
+    pub async fn first_failed(&mut self, node: NodeId, others: &[NodeId]) -> Option<NodeId> {
+        poll_fn(|context| {
+            for (at, link) in &mut self.0 {
+                let is_awaited = *at == node;
+                if !is_awaited && !others.contains(at) {
+                    continue;
+                }
+                let connection = link.connection();
+                let is_lost = connection.poll_read_ahead(context, READ_AHEAD_BYTES).is_err();
+                let incoming = connection.incoming();
+                if is_awaited && (is_lost || !incoming.is_empty()) {
+                    return Poll::Ready(None);
+                }
+                if !is_awaited && (is_lost || holds_error(incoming)) {
+                    return Poll::Ready(Some(*at));
                 }
             }
             Poll::Pending

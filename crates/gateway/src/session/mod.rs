@@ -14,6 +14,7 @@ mod isolation;
 mod lending;
 mod link;
 mod links;
+mod moved_rows;
 mod placement_change;
 mod planning;
 mod prepared;

@@ -467,12 +467,12 @@ fn has_moved(relation: &Arc<Relation>, old: &Catalog, new: &Catalog) -> bool {
     before.placement != relation.placement || is_mapped_anew
 }
 
-fn canceled(sqlstate: &str, why: &str) -> Failure {
+pub(super) fn canceled(sqlstate: &str, why: &str) -> Failure {
     Failure::error(sqlstate, format!("canceling statement due to {why}"))
 }
 
 /// A setting of time as SHOW writes it; `None` for none.
-fn read_duration(shown: &str) -> Option<Duration> {
+pub(super) fn read_duration(shown: &str) -> Option<Duration> {
     let digits = shown.find(|c: char| !c.is_ascii_digit()).unwrap_or(shown.len());
     let (number, unit) = shown.split_at(digits);
     let milliseconds = match unit {

@@ -328,6 +328,7 @@ impl Session {
             Setting::Set { name } => self.set_everywhere(name, text, true, call).await,
             Setting::Reset { name } => self.reset(name, text, call).await,
             Setting::SetLocal { name, to_default } => {
+                self.hold_local_settings("SET LOCAL", call);
                 if self.transaction.mode == Mode::None {
                     return self.run_on_one(NodeId::HOME, Access::Read, text, call).await;
                 }
@@ -522,43 +523,79 @@ impl Session {
             }
             return Ok(done);
         }
-        if self.transaction.mode != Mode::Explicit {
+        self.hold_local_settings("SET TRANSACTION", call);
+        match self.transaction.mode {
             // Node 1 words the warning.
-            return self.run_on_one(NodeId::HOME, Access::Read, text, call).await;
+            Mode::None => self.run_on_one(NodeId::HOME, Access::Read, text, call).await,
+            Mode::Implicit | Mode::Explicit => self.set_transaction_modes(given, text, call).await,
         }
-        if self.transaction.last_savepoint().is_some() {
-            let now = self.transaction.characteristics.isolation.as_deref();
-            if !self.transaction.queried && isolation_differs(now, given) {
-                let message =
-                    "SET TRANSACTION ISOLATION LEVEL must not be called in a subtransaction";
-                return Err(ErrorFields::error("25001", message).into());
-            }
-            // ROLLBACK TO undoes it.
-            return self.set_everywhere("", text, false, call).await;
+    }
+
+    /// What is set LOCAL in a flight holds up to its Sync; and PostgreSQL warns that this is no block.
+    fn hold_local_settings(&mut self, what: &str, call: &Call) {
+        if !call.is_extended() || self.transaction.mode == Mode::Explicit {
+            return;
         }
-        if !self.transaction.queried && !self.transaction.nodes.is_empty() {
+        if self.transaction.mode == Mode::None && self.client.comes_to_sync() {
+            // Nothing comes for which it could hold; node 1 words the warning.
+            return;
+        }
+        self.need_transaction();
+        let warning = format!("{what} can only be used in transaction blocks");
+        self.client.put_notice(&ErrorFields::with_severity("WARNING", "25P01", warning));
+    }
+
+    /// SET TRANSACTION in a transaction: what it is from now on, on all its nodes.
+    pub(super) async fn set_transaction_modes(
+        &mut self,
+        given: &Characteristics,
+        text: &str,
+        call: &Call,
+    ) -> Result<Done, Failure> {
+        let has_savepoint = self.transaction.last_savepoint().is_some();
+        let now = self.transaction.characteristics_now();
+        let now = now.isolation.or_else(|| self.settings.characteristics.isolation.clone());
+        let changes_level = isolation_differs(now.as_deref(), given);
+        if has_savepoint && !self.transaction.queried && changes_level {
+            let message = "SET TRANSACTION ISOLATION LEVEL must not be called in a subtransaction";
+            return Err(ErrorFields::error("25001", message).into());
+        }
+        if !has_savepoint && self.transaction.nodes.is_empty() {
+            self.transaction.characteristics.update(given);
+            return Ok(Done::Tag("SET".to_owned()));
+        }
+        if !has_savepoint && !self.transaction.queried {
             // Nodes that join later begin with it; those that are there are told.
             self.transaction.characteristics.update(given);
             let done = self.run_on_one(NodeId::HOME, Access::Read, text, call).await?;
-            let others = self.transaction.nodes.keys().copied().filter(|n| *n != NodeId::HOME);
-            for node in others.collect::<Vec<_>>() {
-                let link = self.link(node).await?;
-                link.put_silent(text);
-                link.connection().flush().await?;
-            }
+            self.tell_other_nodes(text).await?;
             return Ok(done);
         }
-        if !self.transaction.nodes.is_empty() {
-            let now = &self.transaction.characteristics.isolation;
-            let now = now.as_deref().or(self.settings.characteristics.isolation.as_deref());
-            if isolation_differs(now, given) {
-                let message = "SET TRANSACTION ISOLATION LEVEL must be called before any query";
-                return Err(ErrorFields::error("25001", message).into());
-            }
-            return self.set_everywhere("", text, false, call).await;
+        if changes_level {
+            let message = "SET TRANSACTION ISOLATION LEVEL must be called before any query";
+            return Err(ErrorFields::error("25001", message).into());
         }
-        self.transaction.characteristics.update(given);
-        Ok(Done::Tag("SET".to_owned()))
+        if given.read_only == Some(true) {
+            // Later it could insert none; nor on node 1, which joins for this.
+            self.enlist(NodeId::HOME, Access::Read).await?;
+            self.insert_tickets().await?;
+        }
+        let done = self.run_on_one(NodeId::HOME, Access::Read, text, call).await?;
+        self.tell_other_nodes(text).await?;
+        // ROLLBACK TO undoes it.
+        self.transaction.push_modes(text, given.clone());
+        Ok(done)
+    }
+
+    /// Node 1 has accepted it: the other nodes of the transaction follow.
+    async fn tell_other_nodes(&mut self, text: &str) -> Result<(), Failure> {
+        let others = self.transaction.nodes.keys().copied().filter(|n| *n != NodeId::HOME);
+        for node in others.collect::<Vec<_>>() {
+            let link = self.link(node).await?;
+            link.put_silent(text);
+            link.connection().flush().await?;
+        }
+        Ok(())
     }
 
     async fn discard(&mut self, what: &str, text: &str, call: &Call) -> Result<Done, Failure> {

@@ -10,6 +10,7 @@ use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::Frame;
 use tutti_wire::frontend::{self, Message};
 
+use super::commit::UNKNOWN_OUTCOME;
 use super::planning::{ByShape, Parsed};
 use super::{Mode, Session};
 use crate::client::ClientError;
@@ -104,6 +105,8 @@ impl Session {
             self.shared.note_changed();
         }
         let error = match self.ended_by.take() {
+            // It is the last that the client hears of its transaction, and the session ends with it.
+            Some(_) if error.sqlstate() == UNKNOWN_OUTCOME => super::as_fatal(error),
             Some(why) => why,
             None => self.activity.reword(error),
         };

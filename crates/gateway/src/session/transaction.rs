@@ -107,6 +107,11 @@ impl Characteristics {
 #[derive(Clone, Debug, Eq, PartialEq)]
 enum Step {
     Savepoint(String),
+    /// SET TRANSACTION behind a savepoint or a query.
+    Modes {
+        sql: String,
+        given: Characteristics,
+    },
     /// SET, SET LOCAL, SET CONSTRAINTS…
     Setting {
         sql: String,
@@ -186,6 +191,8 @@ pub struct Transaction {
     pub changed_paths: bool,
     /// It has failed, and nodes other than the one that said so have undone their part already.
     pub undone: bool,
+    /// Tables of which it has taken rows to other nodes, by OID on node 1, and their names in SQL.
+    pub moved: BTreeMap<u32, String>,
     /// Nodes that could not commit what they had read for a transaction that is committed.
     pub has_undone: BTreeSet<NodeId>,
     steps: Vec<Step>,
@@ -306,7 +313,7 @@ impl Transaction {
                     sql.push_str("; SAVEPOINT ");
                     sql.push_str(&tutti_sql::catalog::quote_identifier(name));
                 }
-                Step::Setting { sql: setting, .. } => {
+                Step::Setting { sql: setting, .. } | Step::Modes { sql: setting, .. } => {
                     sql.push_str("; ");
                     sql.push_str(setting);
                 }
@@ -341,8 +348,34 @@ impl Transaction {
     pub fn last_savepoint(&self) -> Option<&str> {
         self.steps.iter().rev().find_map(|step| match step {
             Step::Savepoint(name) => Some(name.as_str()),
-            Step::Setting { .. } => None,
+            Step::Setting { .. } | Step::Modes { .. } => None,
         })
+    }
+
+    /// SET TRANSACTION was done where it may be undone apart from the transaction, or is none of what
+    /// its nodes begin with.
+    pub fn push_modes(&mut self, sql: &str, given: Characteristics) {
+        self.steps.push(Step::Modes { sql: sql.to_owned(), given });
+    }
+
+    /// What it is by all that was said so far.
+    pub fn characteristics_now(&self) -> Characteristics {
+        let mut now = self.characteristics.clone();
+        for step in &self.steps {
+            if let Step::Modes { given, .. } = step {
+                now.update(given);
+            }
+        }
+        now
+    }
+
+    /// Whether it may not write any more.
+    pub fn is_read_only(&self) -> bool {
+        let said_last = self.steps.iter().rev().find_map(|step| match step {
+            Step::Modes { given, .. } => given.read_only,
+            Step::Savepoint(_) | Step::Setting { .. } => None,
+        });
+        said_last.or(self.characteristics.read_only) == Some(true)
     }
 
     /// ROLLBACK TO was done: later steps are undone, the savepoint stays.
@@ -354,7 +387,8 @@ impl Transaction {
         }
     }
 
-    /// RELEASE was done: the savepoint and later ones are gone, settings stay.
+    /// RELEASE was done: the savepoint and later ones are gone, settings stay. Not so READ ONLY: the
+    /// transaction is what it was (`CommitSubTransaction` in PostgreSQL's xact.c).
     pub fn release(&mut self, name: &str) {
         if let Some(position) = self.savepoint_position(name) {
             let tail = self.steps.split_off(position);
@@ -376,7 +410,7 @@ impl Transaction {
     pub fn kept_settings(&self) -> impl Iterator<Item = (&str, &str)> {
         self.steps.iter().filter_map(|step| match step {
             Step::Setting { sql, kept_as: Some(name) } => Some((name.as_str(), sql.as_str())),
-            Step::Setting { kept_as: None, .. } | Step::Savepoint(_) => None,
+            Step::Setting { kept_as: None, .. } | Step::Savepoint(_) | Step::Modes { .. } => None,
         })
     }
 }
@@ -410,6 +444,25 @@ mod tests {
             &transaction,
             expect!["BEGIN ISOLATION LEVEL repeatable read; SET LOCAL a = 1; SET b = 2"],
         );
+    }
+
+    #[test]
+    fn what_is_set_behind_a_savepoint_goes_with_it() {
+        let read_only = Characteristics { read_only: Some(true), ..Characteristics::default() };
+        let mut transaction = Transaction::default();
+        transaction.push_savepoint("s");
+        transaction.push_modes("SET TRANSACTION READ ONLY", read_only.clone());
+        assert!(transaction.is_read_only());
+        assert_eq!(transaction.characteristics_now(), read_only);
+        check(&transaction, expect![[r#"BEGIN; SAVEPOINT "s"; SET TRANSACTION READ ONLY"#]]);
+        let mut released = Transaction::default();
+        std::mem::swap(&mut released.steps, &mut transaction.steps);
+        transaction.steps.clone_from(&released.steps);
+        transaction.rollback_to("s");
+        assert!(!transaction.is_read_only());
+        released.release("s");
+        assert!(!released.is_read_only());
+        check(&released, expect!["BEGIN"]);
     }
 
     #[test]

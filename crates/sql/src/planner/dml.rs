@@ -20,10 +20,10 @@ use super::query::{all_pins, home_reason, modifying, not_pinned, pinned_reason};
 use super::unseen::{self, refuse_unsafe_code};
 use super::utility::{at_home, planned};
 use super::{Context, replicas, scatter, views};
-use crate::catalog::{Placement, Relation, RelationKind, quote_identifier};
+use crate::catalog::{Column, Placement, Relation, RelationKind, quote_identifier};
 use crate::closure::events;
 use crate::plan::{
-    Access, Gather, LockMode, NodeChoice, Piece, Plan, Planned, RowsWrite, RunOn, TableLock,
+    Access, Gather, LockMode, Move, NodeChoice, Piece, Plan, Planned, RowsWrite, RunOn, TableLock,
     Template,
 };
 use crate::refusal::Refusal;
@@ -396,7 +396,8 @@ fn keeps_key(
     }
 }
 
-/// UPDATE that changes distribution keys of rows that are `on_one_node` or anywhere, as DELETE … RETURNING the new rows, and an INSERT.
+/// UPDATE that may change distribution keys of rows that are `on_one_node` or anywhere. Where a row
+/// belongs is known when its new values are: each node is asked for these first, with the rows locked.
 fn move_rows(
     tree: &NodeEnum,
     relation: &Arc<Relation>,
@@ -414,11 +415,6 @@ fn move_rows(
     let returns = update.returning_clause.as_ref().is_some_and(|it| !it.exprs.is_empty());
     if returns || !update.from_clause.is_empty() || update.with_clause.is_some() {
         return Err(refuse("RETURNING, FROM and WITH cannot follow rows to another node."));
-    }
-    if relation.has_triggers {
-        return Err(refuse(
-            "The rows are taken out and put in again: triggers for UPDATE would not fire.",
-        ));
     }
     let target = analysis.target.unwrap_or_default();
     let others = analysis.distributed().any(|(item, ..)| item != target);
@@ -469,8 +465,9 @@ fn move_rows(
     };
     let are_written_alike =
         relation.columns.iter().all(|column| gather::is_written_alike(column.type_oid));
-    let delete = format!(
-        "DELETE FROM {name} AS {alias}{condition} RETURNING {}",
+    let select = format!(
+        "SELECT {alias}.ctid, {alias}.tableoid::pg_catalog.int8, {} FROM {name} AS {alias}{condition} \
+         FOR NO KEY UPDATE OF {alias}",
         gather::row_text(&values.join(", "), are_written_alike)
     );
     let columns: Vec<_> = relation
@@ -492,8 +489,42 @@ fn move_rows(
         Piece::Rows(0),
         Piece::Sql(format!("{after} AS u")),
     ]);
-    let plan = Plan::Move { relation: relation.clone(), delete, insert };
-    Ok(planned(plan, "its distribution key changes, so rows may belong to another node"))
+    let is_assigned = |column: &&Column| {
+        update.target_list.iter().any(
+            |node| matches!(&node.node, Some(NodeEnum::ResTarget(of)) if of.name == column.name),
+        )
+    };
+    let assigned = relation.columns.iter().filter(|column| !column.generated).filter(is_assigned);
+    let assigned = assigned.map(|column| quote_identifier(&column.name));
+    let assigned: Vec<_> = assigned.map(|column| format!("{column} = u.{column}")).collect();
+    let of_places = |head: String, rows: Vec<Piece>| {
+        let mut pieces = vec![Piece::Sql(format!("{head} ROWS FROM (pg_catalog.unnest("))];
+        pieces.extend([
+            Piece::Rows(0),
+            Piece::Sql("::pg_catalog.tid[]), pg_catalog.unnest(".to_owned()),
+            Piece::Rows(1),
+            Piece::Sql("::pg_catalog.int8[])".to_owned()),
+        ]);
+        pieces.extend(rows);
+        // These names are the columns' that come first.
+        pieces.push(Piece::Sql(
+            ") AS u (tutti_place, tutti_table) \
+             WHERE tutti_target.ctid OPERATOR(pg_catalog.=) u.tutti_place \
+             AND tutti_target.tableoid::pg_catalog.int8 OPERATOR(pg_catalog.=) u.tutti_table"
+                .to_owned(),
+        ));
+        Template(pieces)
+    };
+    let update = of_places(
+        format!("UPDATE {name} AS tutti_target SET {} FROM", assigned.join(", ")),
+        vec![Piece::Sql(format!(", {before}")), Piece::Rows(2), Piece::Sql(after.to_owned())],
+    );
+    let delete = of_places(format!("DELETE FROM {name} AS tutti_target USING"), Vec::new());
+    let of = Move { relation: relation.clone(), select, update, delete, insert };
+    Ok(planned(
+        Plan::Move(Box::new(of)),
+        "its distribution key changes, so rows may belong to another node",
+    ))
 }
 
 #[cfg(test)]

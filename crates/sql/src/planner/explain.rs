@@ -38,9 +38,9 @@ fn describe(plan: &Plan, lines: &mut Vec<String>) {
         }
         Plan::Gather(gather) => describe_gather(gather, lines),
         Plan::Insert(insert) => describe_insert(insert, lines),
-        Plan::Move { relation, .. } => {
-            lines.push(format!("Tutti: update {} on every node", relation.name));
-            lines.push("  rows whose key changes move to their new node".to_owned());
+        Plan::Move(of) => {
+            lines.push(format!("Tutti: update {} on every node", of.relation.name));
+            lines.push("  rows that belong to another node by their new key move there".to_owned());
         }
         Plan::CopyFrom(copy) => {
             lines.push(format!("Tutti: split the data of {}", copy.relation.name))

@@ -282,7 +282,9 @@ pub(super) fn texts_of(planned: &Planned) -> Vec<String> {
                 texts
             }
         },
-        Plan::Move { delete, insert, .. } => vec![delete.clone(), filled(insert)],
+        Plan::Move(of) => {
+            vec![of.select.clone(), filled(&of.update), filled(&of.delete), filled(&of.insert)]
+        }
         _ => Vec::new(),
     }
 }
@@ -334,10 +336,12 @@ fn show(planned: &Planned, out: &mut String, depth: usize) {
             writeln!(out, "{pad}  columns {:?} key {:?}", copy.columns, copy.key).unwrap();
             writeln!(out, "{pad}  fill {:?} options {:?}", copy.fill, copy.options).unwrap();
         }
-        Plan::Move { relation, delete, insert } => {
-            writeln!(out, "{pad}move rows of {}", relation.name).unwrap();
-            writeln!(out, "{pad}  {delete}").unwrap();
-            writeln!(out, "{pad}  {}", show_template(insert)).unwrap();
+        Plan::Move(of) => {
+            writeln!(out, "{pad}move rows of {}", of.relation.name).unwrap();
+            writeln!(out, "{pad}  {}", of.select).unwrap();
+            for template in [&of.update, &of.delete, &of.insert] {
+                writeln!(out, "{pad}  {}", show_template(template)).unwrap();
+            }
         }
         Plan::TemporaryDdl { gather } => {
             writeln!(out, "{pad}temporary").unwrap();

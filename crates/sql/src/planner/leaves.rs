@@ -81,6 +81,7 @@ fn of_tree(tree: &NodeEnum, context: &Context<'_>) -> Leaves {
                 found.merge(of_tree(query, context));
             }
         }
+        NodeEnum::NotifyStmt(_) => found.notifies = true,
         NodeEnum::PrepareStmt(_)
         | NodeEnum::DeallocateStmt(_)
         | NodeEnum::TransactionStmt(_)
@@ -88,7 +89,6 @@ fn of_tree(tree: &NodeEnum, context: &Context<'_>) -> Leaves {
         | NodeEnum::VariableShowStmt(_)
         | NodeEnum::LockStmt(_)
         | NodeEnum::ConstraintsSetStmt(_)
-        | NodeEnum::NotifyStmt(_)
         | NodeEnum::FetchStmt(_)
         | NodeEnum::VacuumStmt(_)
         | NodeEnum::TruncateStmt(_) => (),
@@ -137,6 +137,8 @@ fn add_call(call: &FuncCall, context: &Context<'_>, found: &mut Leaves) {
     }
     if SEQUENCE_FUNCTIONS.contains(&name) || name == "setseed" {
         found.sequences = true;
+    } else if name == "pg_notify" {
+        found.notifies = true;
     } else if LOCK_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
         found.anything |= !name.contains(TRANSACTION_LOCK);
     } else if name == "set_config" {

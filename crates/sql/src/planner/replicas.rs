@@ -461,7 +461,13 @@ pub(super) fn rows_of(
     let effect = if is_table { Effect::of(tree) } else { Effect::any() };
     let (rows, is_left_to_nodes) = rows_and_reached(tables_of(relation, context), &effect, context);
     let returned = if is_left_to_nodes { returned(tree, relation) } else { None };
-    RowsWrite { returned, ..rows }
+    let names_some = match tree {
+        NodeEnum::UpdateStmt(update) => update.where_clause.is_some(),
+        NodeEnum::DeleteStmt(delete) => delete.where_clause.is_some(),
+        NodeEnum::InsertStmt(insert) => insert.on_conflict_clause.is_some(),
+        _ => false,
+    };
+    RowsWrite { returned, names_some, ..rows }
 }
 
 /// The same for a statement that writes several tables, or none that it returns the rows of.
@@ -485,6 +491,7 @@ fn rows_and_reached(
         tables: Vec::new(),
         reached: Vec::new(),
         is_referred_to: false,
+        names_some: false,
         returned: None,
         cursor: None,
     };

@@ -22,8 +22,8 @@ use crate::failure::Failure;
 use crate::isolation::serial::Writer;
 use crate::session::{Level, StatementId};
 
-/// Name of the portal in which a BEGIN of our own runs inside a client's flight.
-const BEGIN_PORTAL: &str = "tutti begin";
+/// Name of the portal in which a statement of our own runs inside a client's flight.
+const OWN_PORTAL: &str = "tutti begin";
 
 /// An answer that is due to the client.
 #[derive(Debug)]
@@ -98,6 +98,15 @@ impl Pipeline {
     }
 }
 
+/// Writes a statement of our own behind what a flight has sent so far.
+pub(super) fn put_own_statement(out: &mut BytesMut, sql: &str) {
+    put_parse(out, "", sql, &[]);
+    // Not the unnamed portal: the client may still use its own.
+    put_bind(out, OWN_PORTAL, "", &Arguments::default());
+    put_execute(out, OWN_PORTAL, 0);
+    put_close(out, Target::Portal, OWN_PORTAL);
+}
+
 impl Session {
     /// Makes `node` the one whose answers come next.
     ///
@@ -143,17 +152,11 @@ impl Session {
             ));
         }
         self.open_transaction(Mode::Implicit);
-        let ran: Vec<_> =
-            self.pipeline.unsynced.iter().filter(|(_, ran)| **ran).map(|(node, _)| *node).collect();
-        for node in ran {
+        for node in self.nodes_of_flight() {
             let link = self.link(node).await?;
             link.unnamed = None;
             let out = link.connection().outgoing();
-            put_parse(out, "", "BEGIN", &[]);
-            // Not the unnamed portal: the client may still use its own.
-            put_bind(out, BEGIN_PORTAL, "", &Arguments::default());
-            put_execute(out, BEGIN_PORTAL, 0);
-            put_close(out, Target::Portal, BEGIN_PORTAL);
+            put_own_statement(out, "BEGIN");
             put_sync(out);
             link.connection().flush().await?;
             self.read_ready(node).await?;

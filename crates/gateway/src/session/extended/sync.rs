@@ -10,7 +10,7 @@ use tutti_wire::backend::{decode_parameter_status, put_bare};
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frontend::{Target, put_close, put_sync};
 
-use super::pipeline::{Expect, Undo};
+use super::pipeline::{Expect, Undo, put_own_statement};
 use super::{Mode, Portal, Session};
 use crate::client::ClientError;
 use crate::failure::Failure;
@@ -47,7 +47,10 @@ impl Session {
         let failed = synced.is_err() || self.pipeline.skipping;
         self.skip_on_failure(synced).await?;
         self.pipeline.skipping = false;
-        let quiet = self.sync_nodes().await;
+        let quiet = match failed {
+            true => self.undo_flight().await,
+            false => self.sync_nodes().await,
+        };
         let ended = match (quiet, self.transaction.mode, failed) {
             (Err(failure), ..) => Err(failure),
             (Ok(()), Mode::Implicit, true) => self.rollback().await,
@@ -66,11 +69,53 @@ impl Session {
         self.client.flush().await
     }
 
-    /// Outside a transaction, Sync commits what ran on its node.
-    async fn pass_before_sync(&mut self) {
+    /// Outside a transaction, Sync commits what ran on its node: as any commit it waits for its causes,
+    /// which may have come behind its statement, and passes the rooms.
+    async fn pass_before_sync(&mut self) -> Result<(), Failure> {
         if std::mem::take(&mut self.pipeline.wrote) && self.transaction.mode == Mode::None {
+            for node in self.nodes_of_flight() {
+                self.wait_for_visible(node).await?;
+            }
             self.pass_rooms().await;
         }
+        Ok(())
+    }
+
+    /// Nodes on which something of the flight ran.
+    pub(super) fn nodes_of_flight(&self) -> Vec<NodeId> {
+        let unsynced = self.pipeline.unsynced.iter();
+        unsynced.filter(|(_, ran)| **ran).map(|(node, _)| *node).collect()
+    }
+
+    /// The end of a flight that has failed: nothing of it remains, whoever has found the error. What ran
+    /// outside a transaction would be committed by its node's Sync. (A node that has failed itself skips
+    /// what comes before that.)
+    async fn undo_flight(&mut self) -> Result<(), Failure> {
+        self.pipeline.wrote = false;
+        let ran = match self.transaction.mode {
+            Mode::None => self.nodes_of_flight(),
+            Mode::Implicit | Mode::Explicit => Vec::new(),
+        };
+        for node in ran {
+            self.pipeline.unsynced.remove(&node);
+            let Some(link) = self.links.get_mut(&node) else { continue };
+            link.unnamed = None;
+            let out = link.connection().outgoing();
+            put_own_statement(out, "ROLLBACK");
+            put_sync(out);
+            // The node warns that there is no block. If it cannot be told it has ended what it did.
+            let undone = match link.connection().flush().await {
+                Ok(()) => link.finish_flight().await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = undone {
+                tracing::debug!(%node, %error, "a node is gone, and what it has not committed");
+                self.links.remove(&node);
+                self.end_if_bound(node);
+            }
+        }
+        self.pass_reports_on();
+        self.sync_nodes().await
     }
 
     async fn finish_pipeline(&mut self) -> Result<(), Failure> {
@@ -78,7 +123,7 @@ impl Session {
             return Ok(());
         }
         self.check_unchecked().await?;
-        self.pass_before_sync().await;
+        self.pass_before_sync().await?;
         // The node's Sync travels with what it ends, so that one flight does for all.
         if self.pipeline.unsynced.len() == 1
             && let Some(node) = self.pipeline.node
@@ -125,7 +170,6 @@ impl Session {
 
     /// Sends Sync to every node that has received messages since the last, and waits for each.
     pub(super) async fn sync_nodes(&mut self) -> Result<(), Failure> {
-        self.pass_before_sync().await;
         let nodes = std::mem::take(&mut self.pipeline.unsynced);
         self.pipeline.node = None;
         let mut outcome = Ok(());

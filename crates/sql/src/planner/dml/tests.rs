@@ -243,7 +243,9 @@ fn moving_keys() {
         "UPDATE orders SET customer_id = 6 WHERE customer_id = 5",
         expect![[r#"
             move rows of orders
-              DELETE FROM "public"."orders" AS "orders" WHERE customer_id = 5 RETURNING tutti.row_output(ROW(("orders"."id")::pg_catalog.int4, (6)::pg_catalog.int4, ("orders"."total")::pg_catalog.numeric, ("orders"."placed")::pg_catalog.timestamptz))
+              SELECT "orders".ctid, "orders".tableoid::pg_catalog.int8, tutti.row_output(ROW(("orders"."id")::pg_catalog.int4, (6)::pg_catalog.int4, ("orders"."total")::pg_catalog.numeric, ("orders"."placed")::pg_catalog.timestamptz)) FROM "public"."orders" AS "orders" WHERE customer_id = 5 FOR NO KEY UPDATE OF "orders"
+              UPDATE "public"."orders" AS tutti_target SET "customer_id" = u."customer_id" FROM ROWS FROM (pg_catalog.unnest(<rows 0>::pg_catalog.tid[]), pg_catalog.unnest(<rows 1>::pg_catalog.int8[]), pg_catalog.unnest(<rows 2>::"public"."orders"[])) AS u (tutti_place, tutti_table) WHERE tutti_target.ctid OPERATOR(pg_catalog.=) u.tutti_place AND tutti_target.tableoid::pg_catalog.int8 OPERATOR(pg_catalog.=) u.tutti_table
+              DELETE FROM "public"."orders" AS tutti_target USING ROWS FROM (pg_catalog.unnest(<rows 0>::pg_catalog.tid[]), pg_catalog.unnest(<rows 1>::pg_catalog.int8[])) AS u (tutti_place, tutti_table) WHERE tutti_target.ctid OPERATOR(pg_catalog.=) u.tutti_place AND tutti_target.tableoid::pg_catalog.int8 OPERATOR(pg_catalog.=) u.tutti_table
               INSERT INTO "public"."orders" ("id", "customer_id", "total", "placed") OVERRIDING SYSTEM VALUE SELECT u."id", u."customer_id", u."total", u."placed" FROM pg_catalog.unnest(<rows 0>::"public"."orders"[]) AS u
         "#]],
     );
@@ -251,7 +253,9 @@ fn moving_keys() {
         "UPDATE orders AS o SET customer_id = o.id, total = DEFAULT WHERE o.total > 3",
         expect![[r#"
             move rows of orders
-              DELETE FROM "public"."orders" AS "o" WHERE o.total > 3 RETURNING tutti.row_output(ROW(("o"."id")::pg_catalog.int4, (o.id)::pg_catalog.int4, (0)::pg_catalog.numeric, ("o"."placed")::pg_catalog.timestamptz))
+              SELECT "o".ctid, "o".tableoid::pg_catalog.int8, tutti.row_output(ROW(("o"."id")::pg_catalog.int4, (o.id)::pg_catalog.int4, (0)::pg_catalog.numeric, ("o"."placed")::pg_catalog.timestamptz)) FROM "public"."orders" AS "o" WHERE o.total > 3 FOR NO KEY UPDATE OF "o"
+              UPDATE "public"."orders" AS tutti_target SET "customer_id" = u."customer_id", "total" = u."total" FROM ROWS FROM (pg_catalog.unnest(<rows 0>::pg_catalog.tid[]), pg_catalog.unnest(<rows 1>::pg_catalog.int8[]), pg_catalog.unnest(<rows 2>::"public"."orders"[])) AS u (tutti_place, tutti_table) WHERE tutti_target.ctid OPERATOR(pg_catalog.=) u.tutti_place AND tutti_target.tableoid::pg_catalog.int8 OPERATOR(pg_catalog.=) u.tutti_table
+              DELETE FROM "public"."orders" AS tutti_target USING ROWS FROM (pg_catalog.unnest(<rows 0>::pg_catalog.tid[]), pg_catalog.unnest(<rows 1>::pg_catalog.int8[])) AS u (tutti_place, tutti_table) WHERE tutti_target.ctid OPERATOR(pg_catalog.=) u.tutti_place AND tutti_target.tableoid::pg_catalog.int8 OPERATOR(pg_catalog.=) u.tutti_table
               INSERT INTO "public"."orders" ("id", "customer_id", "total", "placed") OVERRIDING SYSTEM VALUE SELECT u."id", u."customer_id", u."total", u."placed" FROM pg_catalog.unnest(<rows 0>::"public"."orders"[]) AS u
         "#]],
     );
@@ -259,7 +263,9 @@ fn moving_keys() {
         "UPDATE orders SET customer_id = 6, placed = now() WHERE customer_id = 5",
         expect![[r#"
             move rows of orders
-              DELETE FROM "public"."orders" AS "orders" WHERE customer_id = 5 RETURNING tutti.row_output(ROW(("orders"."id")::pg_catalog.int4, (6)::pg_catalog.int4, ("orders"."total")::pg_catalog.numeric, (now())::pg_catalog.timestamptz))
+              SELECT "orders".ctid, "orders".tableoid::pg_catalog.int8, tutti.row_output(ROW(("orders"."id")::pg_catalog.int4, (6)::pg_catalog.int4, ("orders"."total")::pg_catalog.numeric, (now())::pg_catalog.timestamptz)) FROM "public"."orders" AS "orders" WHERE customer_id = 5 FOR NO KEY UPDATE OF "orders"
+              UPDATE "public"."orders" AS tutti_target SET "customer_id" = u."customer_id", "placed" = u."placed" FROM ROWS FROM (pg_catalog.unnest(<rows 0>::pg_catalog.tid[]), pg_catalog.unnest(<rows 1>::pg_catalog.int8[]), pg_catalog.unnest(<rows 2>::"public"."orders"[])) AS u (tutti_place, tutti_table) WHERE tutti_target.ctid OPERATOR(pg_catalog.=) u.tutti_place AND tutti_target.tableoid::pg_catalog.int8 OPERATOR(pg_catalog.=) u.tutti_table
+              DELETE FROM "public"."orders" AS tutti_target USING ROWS FROM (pg_catalog.unnest(<rows 0>::pg_catalog.tid[]), pg_catalog.unnest(<rows 1>::pg_catalog.int8[])) AS u (tutti_place, tutti_table) WHERE tutti_target.ctid OPERATOR(pg_catalog.=) u.tutti_place AND tutti_target.tableoid::pg_catalog.int8 OPERATOR(pg_catalog.=) u.tutti_table
               INSERT INTO "public"."orders" ("id", "customer_id", "total", "placed") OVERRIDING SYSTEM VALUE SELECT u."id", u."customer_id", u."total", u."placed" FROM pg_catalog.unnest(<rows 0>::"public"."orders"[]) AS u
         "#]],
     );

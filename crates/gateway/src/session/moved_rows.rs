@@ -1,0 +1,197 @@
+//! The commit of a transaction that has taken rows to other nodes, because their keys have changed.
+//!
+//! Owns: that whoever waits for such a row looks for it again, or is told to retry.
+//! Never: moves a row (`executor::insert` does), commits (`commit` does).
+//! Start reading at [`Session::begin_to_move`].
+//!
+//! On its old node such a row is deleted. A statement at READ COMMITTED that waits for it there finds
+//! nothing when the wait is over, and has no reason to look elsewhere: its update would be lost. One
+//! PostgreSQL follows the row, or says 40001 where it has gone to another partition. So before the
+//! commit
+//! 1. new statements are held, as for a change of a placement (`placement_change`),
+//! 2. statements that may be looking for rows of the table come to their end; one that waits for us is
+//!    cancelled. It has done nothing, so it runs again when the hold ends, and finds the row where it is
+//!    now; in a transaction of its client's, or behind what it has told already, it is told 40001.
+//!
+//! Statements that only read are left alone: what their snapshots show does not change. (Whether a
+//! statement locks rows of a table shows in its lock on the table.)
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+use tutti_sql::catalog::{NodeId, Relation, quote_literal};
+
+use super::Session;
+use super::planning::canceled;
+use crate::catalog::publisher::Hold;
+use crate::error::GatewayError;
+use crate::failure::Failure;
+use crate::shared::Shared;
+
+/// A statement that has been at work for so long has taken its locks.
+const LOCKS_TAKEN_AFTER_MS: u64 = 20;
+/// What ends within that is not looked at.
+const GLANCE: Duration = Duration::from_millis(4);
+const PAUSE_MAX: Duration = Duration::from_millis(20);
+/// A statement that may still come to a row that is moved is cancelled then.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Nobody is waited for longer; a statement that was cancelled does nothing more.
+const END_PATIENCE: Duration = Duration::from_secs(10);
+
+/// What a statement is at that may look for rows of the table.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+enum Seen {
+    /// None of its backends does anything.
+    Idle,
+    /// It only reads the table, or does not use it.
+    Elsewhere,
+    /// It may still be on its way to its locks.
+    OnItsWay,
+    /// It may lock rows of the table.
+    AtRows,
+    /// It waits for a lock of ours.
+    WaitsForUs,
+}
+
+impl Session {
+    /// A row of this table has gone to another node in the transaction.
+    pub(crate) fn note_moved(&mut self, relation: &Relation) {
+        self.transaction.moved.insert(relation.oid, relation.sql_name());
+    }
+
+    /// Before the commit of a transaction that has moved rows: from here until the hold is dropped no
+    /// statement begins, and none is looking for them.
+    ///
+    /// Errors: 57014 if the client cancels; a node cannot be asked.
+    pub(super) async fn begin_to_move(
+        &mut self,
+        hold: Option<Hold>,
+    ) -> Result<Option<Hold>, Failure> {
+        if self.transaction.moved.is_empty() {
+            return Ok(hold);
+        }
+        // Two that commit do not wait for each other.
+        self.activity.end_plan();
+        let shared = self.shared.clone();
+        let hold = hold.unwrap_or_else(|| shared.publisher.hold());
+        for (_, activity) in shared.activities.with_plans(self.process_id) {
+            activity.overtake_unsent();
+        }
+        let activity = self.activity.clone();
+        tokio::select! {
+            ended = end_searches(&shared, self.process_id, &self.transaction.moved) => ended?,
+            () = activity.cancelled() => return Err(canceled("57014", "user request")),
+        }
+        Ok(Some(hold))
+    }
+}
+
+/// Brings every statement that may look for rows of these tables to its end.
+async fn end_searches(
+    shared: &Shared,
+    own: i32,
+    moved: &BTreeMap<u32, String>,
+) -> Result<(), GatewayError> {
+    let begun = Instant::now();
+    let oids: BTreeSet<u32> = moved.keys().copied().collect();
+    let mut pause = Duration::from_millis(1);
+    let mut cancelled = BTreeSet::new();
+    while begun.elapsed() < END_PATIENCE {
+        let mut left = shared.activities.with_plans(own);
+        // What commits before it ends touches tables of node 1 only.
+        left.retain(|(_, activity)| activity.unasked().is_none() && activity.may_concern(&oids));
+        if left.is_empty() {
+            return Ok(());
+        }
+        if GLANCE <= begun.elapsed() {
+            let seen = look(shared, own, moved).await?;
+            let is_late = PATIENCE < begun.elapsed();
+            let mut is_over = true;
+            for (session, activity) in left {
+                let seen = seen.get(&session).copied().unwrap_or(Seen::Idle);
+                match seen {
+                    Seen::Elsewhere => continue,
+                    Seen::Idle | Seen::OnItsWay if is_late => continue,
+                    Seen::AtRows if !is_late => (),
+                    Seen::AtRows | Seen::WaitsForUs => {
+                        if cancelled.insert(session) || seen == Seen::WaitsForUs {
+                            activity.mark_moved();
+                            activity.overtake();
+                            shared.cancel(&shared.backends.of(session)).await;
+                        }
+                    }
+                    Seen::Idle | Seen::OnItsWay => (),
+                }
+                is_over = false;
+            }
+            if is_over {
+                return Ok(());
+            }
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
+    Ok(())
+}
+
+/// Asks the nodes what the backends of all sessions with plans are at.
+async fn look(
+    shared: &Shared,
+    own: i32,
+    moved: &BTreeMap<u32, String>,
+) -> Result<BTreeMap<i32, Seen>, GatewayError> {
+    let mut ours: BTreeMap<NodeId, Vec<String>> = BTreeMap::new();
+    for target in shared.backends.of(own) {
+        let key = target.key();
+        ours.entry(key.node).or_default().push(key.process_id.to_string());
+    }
+    let mut theirs: BTreeMap<NodeId, BTreeMap<i32, i32>> = BTreeMap::new();
+    for (session, _) in shared.activities.with_plans(own) {
+        for target in shared.backends.of(session) {
+            let key = target.key();
+            theirs.entry(key.node).or_default().insert(key.process_id, session);
+        }
+    }
+    let names: Vec<_> = moved.values().map(|name| quote_literal(name)).collect();
+    let mut seen = BTreeMap::new();
+    for (node, backends) in theirs {
+        let ours = ours.remove(&node).unwrap_or_default().join(",");
+        let pids: Vec<_> = backends.keys().map(i32::to_string).collect();
+        let sql = format!(
+            "WITH tables (oid) AS (
+    SELECT pg_catalog.to_regclass(n) FROM pg_catalog.unnest(ARRAY[{}]::pg_catalog.text[]) AS n
+    UNION SELECT p.relid FROM pg_catalog.unnest(ARRAY[{}]::pg_catalog.text[]) AS n,
+        pg_catalog.pg_partition_tree(pg_catalog.to_regclass(n)) AS p)
+SELECT a.pid, pg_catalog.pg_blocking_pids(a.pid) OPERATOR(pg_catalog.&&) '{{{ours}}}'::pg_catalog.int4[],
+    a.state OPERATOR(pg_catalog.=) 'active',
+    EXISTS (SELECT FROM pg_catalog.pg_locks l JOIN tables t ON t.oid OPERATOR(pg_catalog.=) l.relation
+        WHERE l.pid OPERATOR(pg_catalog.=) a.pid AND l.mode IN ('RowShareLock', 'RowExclusiveLock')),
+    pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) a.query_start
+        OPERATOR(pg_catalog.>) '{LOCKS_TAKEN_AFTER_MS} ms'::pg_catalog.interval
+FROM pg_catalog.pg_stat_activity a WHERE a.pid OPERATOR(pg_catalog.=) ANY ('{{{}}}'::pg_catalog.int4[])",
+            names.join(","),
+            names.join(","),
+            pids.join(","),
+        );
+        let mut connection = shared.connections.lend(&shared.config, node).await?;
+        let rows = connection.rows(&sql).await?;
+        shared.connections.give_back(connection);
+        for row in 0..rows.rows.len() {
+            let pid = rows.text(row, 0).and_then(|pid| pid.parse().ok()).unwrap_or(0);
+            let Some(session) = backends.get(&pid) else { continue };
+            let is = |column| rows.text(row, column) == Some("t");
+            let found = match (is(1), is(2), is(3), is(4)) {
+                (true, ..) => Seen::WaitsForUs,
+                (false, false, ..) => Seen::Idle,
+                (false, true, true, _) => Seen::AtRows,
+                (false, true, false, false) => Seen::OnItsWay,
+                (false, true, false, true) => Seen::Elsewhere,
+            };
+            // What one of its backends is at says more than that another has nothing to do.
+            let known = seen.entry(*session).or_insert(found);
+            *known = (*known).max(found);
+        }
+    }
+    Ok(seen)
+}
