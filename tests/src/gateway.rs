@@ -11,9 +11,10 @@ use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tutti_embed::Cluster;
+use tutti_gateway::audit::Report;
 use tutti_gateway::{Config, DefaultDistribution, GatewayError, NodeConfig, Rule, Switches};
 
-use crate::agreement::differing_copies;
+use crate::audit;
 use crate::client::Endpoint;
 use crate::servers;
 
@@ -28,6 +29,9 @@ pub struct TestCluster {
     gateway: Option<JoinHandle<Result<(), GatewayError>>>,
     runtime: Option<Runtime>,
     servers: Cluster,
+    config: Config,
+    /// Why the auditor has nothing to say at the end.
+    unaudited: Option<&'static str>,
 }
 
 /// With the plans compared that a gateway keeps and could make anew; and with `TUTTI_CHECK_CATALOG` set
@@ -84,12 +88,13 @@ impl TestCluster {
         let config = Config { listen: format!("127.0.0.1:{port}"), ..config };
         runtime.block_on(tutti_gateway::init(&config, false)).context("write the catalog")?;
         let (end, asked_to_end) = oneshot::channel::<()>();
+        let audited = config.clone();
         let gateway = runtime.spawn(tutti_gateway::serve(config, listener, async move {
             // Dropping the sender asks as well.
             let _ = asked_to_end.await;
         }));
         let (end, gateway, runtime) = (Some(end), Some(gateway), Some(runtime));
-        Ok(Self { port, end, gateway, runtime, servers })
+        Ok(Self { port, end, gateway, runtime, servers, config: audited, unaudited: None })
     }
 
     /// Where clients connect.
@@ -114,39 +119,54 @@ impl TestCluster {
         &mut self.servers
     }
 
-    /// Asks the gateway to end and waits for it.
+    /// Has the cluster looked at, while there is somebody to ask, asks the gateway to end and waits for it.
     ///
-    /// Errors: it reports one, or does not end in time.
+    /// Errors: the auditor has found something; the gateway reports an error, or does not end in time.
     pub fn stop_gateway(&mut self) -> Result<()> {
+        let audited = audit::at_the_end(self.unaudited, || self.audit());
+        self.unaudited.get_or_insert("it was looked at before its gateway ended");
+        let ended = self.end_gateway();
+        audit::judge(audited)?;
+        ended
+    }
+
+    fn end_gateway(&mut self) -> Result<()> {
         drop(self.end.take());
         let (Some(runtime), Some(gateway)) = (&self.runtime, self.gateway.take()) else {
             return Ok(());
         };
         let ended = runtime.block_on(async { tokio::time::timeout(END_LIMIT, gateway).await });
+        // With what it has left running, as if its process had ended.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_timeout(END_LIMIT);
+        }
         ensure!(ended.is_ok(), "the gateway does not end within {END_LIMIT:?}");
         ended.context("wait")??.context("the gateway failed")
     }
 }
 
+impl TestCluster {
+    /// The auditor does not look at this cluster when the test ends: it leaves behind what must not be, for
+    /// this reason.
+    pub fn leave_unaudited(&mut self, reason: &'static str) {
+        self.unaudited = Some(reason);
+    }
+
+    /// What the auditor finds now.
+    pub fn audit(&self) -> Result<Report> {
+        let config = self.config.clone();
+        let is_served = self.gateway.as_ref().is_some_and(|gateway| !gateway.is_finished());
+        audit::run(config, is_served.then_some(self.port))
+    }
+}
+
 impl Drop for TestCluster {
     fn drop(&mut self) {
+        let audited = audit::at_the_end(self.unaudited, || self.audit());
         drop(self.end.take());
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_timeout(END_LIMIT);
         }
-        self.check_copies();
-    }
-}
-
-impl TestCluster {
-    /// Whatever a test was about: the copies of replicated tables must be equal at its end. Nodes that
-    /// are down, or have something prepared, are not judged.
-    fn check_copies(&self) {
-        if std::thread::panicking() {
-            return;
-        }
-        if let Ok(differing) = differing_copies(&self.nodes()) {
-            assert!(differing.is_empty(), "copies differ: {}", differing.join("\n"));
-        }
+        audit::insist(audited);
     }
 }

@@ -7,6 +7,7 @@
 
 pub mod agreement;
 pub mod answer;
+pub mod audit;
 pub mod client;
 pub mod compare;
 pub mod conversation;

@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::net::TcpStream;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -12,7 +13,9 @@ use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 use tutti_embed::Cluster;
 use tutti_gateway::Config;
+use tutti_gateway::audit::Report;
 
+use crate::audit;
 use crate::client::{Client, Endpoint};
 use crate::gateway;
 use crate::programs;
@@ -26,6 +29,8 @@ pub struct GatewayProcess {
     child: Child,
     port: u16,
     files: TempDir,
+    config: Config,
+    unaudited: Option<&'static str>,
 }
 
 /// Writes the catalog into the nodes by `tutti init`.
@@ -71,7 +76,7 @@ impl GatewayProcess {
             .stderr(log)
             .spawn()
             .context("start tutti serve")?;
-        let mut process = Self { child, port, files };
+        let mut process = Self { child, port, files, config, unaudited: None };
         process.wait_until_listening()?;
         Ok(process)
     }
@@ -110,6 +115,11 @@ impl GatewayProcess {
         }
     }
 
+    /// Its configuration.
+    pub fn config_file(&self) -> PathBuf {
+        self.files.path().join("tutti.toml")
+    }
+
     /// Where clients connect.
     pub fn endpoint(&self) -> Endpoint {
         Endpoint::on(self.port)
@@ -143,11 +153,27 @@ impl GatewayProcess {
     }
 }
 
+impl GatewayProcess {
+    /// See [`gateway::TestCluster::leave_unaudited`].
+    pub fn leave_unaudited(&mut self, reason: &'static str) {
+        self.unaudited = Some(reason);
+    }
+
+    /// What the auditor finds now.
+    pub fn audit(&self) -> Result<Report> {
+        audit::run(self.config.clone(), Some(self.port))
+    }
+}
+
 impl Drop for GatewayProcess {
     fn drop(&mut self) {
+        let is_running = matches!(self.child.try_wait(), Ok(None));
+        let audited =
+            if is_running { audit::at_the_end(self.unaudited, || self.audit()) } else { None };
         // Already gone after `kill9`.
         let _ = self.child.kill();
         let _ = self.child.wait();
+        audit::insist(audited);
     }
 }
 

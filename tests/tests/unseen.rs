@@ -1598,6 +1598,7 @@ fn code_brings_what_it_has_made_itself() -> Result<()> {
     // As if somebody else's DROP were committed there and not yet on node 1.
     let mut node = Client::connect(&cluster.nodes()[1])?;
     node.query("DROP TYPE going; DROP FUNCTION goes(int)")?;
+    cluster.leave_unaudited("what it drops on one node alone stays dropped there");
     for make in [
         "DO $$ BEGIN CREATE TYPE mine AS ENUM ('a'); CREATE FUNCTION made(int) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT $1'; END $$",
         "DO $$ BEGIN BEGIN CREATE DOMAIN also AS int; EXCEPTION WHEN division_by_zero THEN NULL; END; END $$",

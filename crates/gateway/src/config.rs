@@ -60,12 +60,24 @@ pub struct Config {
     /// The connections that clients' transactions run on.
     #[serde(default)]
     pub pool: PoolConfig,
+    /// Audits in the background.
+    #[serde(default)]
+    pub audit: AuditConfig,
     /// Seconds that transactions at work get to end when the gateway is asked to stop.
     #[serde(default = "default_drain_timeout_s")]
     pub drain_timeout_s: u64,
     /// For tests and measurements only; no configuration file can set them.
     #[serde(skip)]
     pub switches: Switches,
+}
+
+/// `[audit]`: what `tutti check` does, done by the gateway every now and then.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct AuditConfig {
+    /// Seconds from one to the next; 0: none.
+    #[serde(default)]
+    pub interval_s: u64,
 }
 
 impl Default for Config {

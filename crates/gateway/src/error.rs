@@ -187,6 +187,12 @@ pub enum GatewayError {
         /// What it wrote to its standard error.
         message: String,
     },
+    /// The auditor could not stop decisions for a moment.
+    #[error(
+        "no moment could be taken in which nothing is decided: somebody keeps the table tutti.decision \
+         on a node locked"
+    )]
+    NoMoment,
     /// Another gateway serves the cluster.
     #[error(
         "another gateway already serves this cluster (backend {pid} on node 1 holds its lock): stop \

@@ -4,6 +4,7 @@
 //! Never: decides where a statement runs (`tutti-sql`) or what a commit does next (`tutti-txn`).
 //! Start reading at `session`, then `executor`.
 
+pub mod audit;
 mod backends;
 pub mod catalog;
 mod client;

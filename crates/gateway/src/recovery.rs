@@ -75,14 +75,24 @@ pub async fn gateway_lock(home: &mut NodeConnection) -> Result<(), GatewayError>
         }
         tokio::time::sleep(LOCK_RETRY).await;
     }
+    let pid = lock_holder(home).await?.unwrap_or(0);
+    Err(GatewayError::GatewayRunning { pid })
+}
+
+/// Whether a gateway has the cluster's lock.
+pub(crate) async fn is_served(home: &mut NodeConnection) -> Result<bool, GatewayError> {
+    Ok(lock_holder(home).await?.is_some())
+}
+
+async fn lock_holder(home: &mut NodeConnection) -> Result<Option<i64>, GatewayError> {
+    let (space, key) = GATEWAY_LOCK;
     let holder = format!(
         "SELECT l.pid FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_database d ON d.oid = l.database
 WHERE l.locktype = 'advisory' AND l.classid = {space} AND l.objid = {key} AND l.objsubid = 2
     AND l.granted AND d.datname = pg_catalog.current_database()"
     );
     let rows = home.rows(&holder).await?;
-    let pid = rows.text(0, 0).and_then(|pid| pid.parse().ok()).unwrap_or(0);
-    Err(GatewayError::GatewayRunning { pid })
+    Ok(rows.text(0, 0).and_then(|pid| pid.parse().ok()))
 }
 
 /// Draws the number of this life of the gateway. Never drawn twice, also across crashes of node 1:

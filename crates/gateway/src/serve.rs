@@ -21,6 +21,7 @@ use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::WireError;
 use tutti_wire::startup::Startup;
 
+use crate::audit;
 use crate::catalog::{self, NodeOids, OidMaps, Seals};
 use crate::client::{Client, ClientError};
 use crate::config::{Config, DefaultDistribution, NodeConfig};
@@ -71,6 +72,7 @@ pub async fn serve(
     watches.spawn(deadlock::watch(shared.clone()));
     watches.spawn(lost_clients::watch(shared.clone()));
     watches.spawn(reload_certificates(gate.clone()));
+    watches.spawn(audit::background::run(shared.clone()));
     let pool = shared.clone();
     watches.spawn(async move { pool.pool.tend().await });
     let mut sessions = JoinSet::new();

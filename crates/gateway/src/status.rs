@@ -9,6 +9,7 @@ use std::fmt;
 
 use tutti_sql::catalog::{MapId, NodeId, Placement, Relation, RelationKind};
 
+use crate::audit::background::{self, LastAudit};
 use crate::catalog::{self, Answer};
 use crate::config::{Config, NodeConfig};
 use crate::error::GatewayError;
@@ -29,6 +30,8 @@ pub struct Status {
     pub buckets: BTreeMap<MapId, BTreeMap<NodeId, usize>>,
     /// Transactions that are prepared on the nodes that answer.
     pub in_doubt: Vec<InDoubt>,
+    /// What the last audit in the background has found, if there was one.
+    pub audit: Option<LastAudit>,
 }
 
 /// One server.
@@ -75,7 +78,7 @@ pub struct TableStatus {
 /// Errors: node 1 answers, but its catalog cannot be read.
 pub async fn status(config: &Config) -> Result<Status, GatewayError> {
     let mut nodes = Vec::with_capacity(config.nodes.len());
-    let mut loaded = None;
+    let (mut loaded, mut audit) = (None, None);
     let mut cluster_id: Option<String> = None;
     for node in &config.nodes {
         let id = NodeId(node.id);
@@ -84,6 +87,8 @@ pub async fn status(config: &Config) -> Result<Status, GatewayError> {
                 cluster_id.get_or_insert(found_id);
                 if id == NodeId::HOME {
                     loaded = Some(catalog::load(&mut connection).await?);
+                    // A gateway of this version makes its table.
+                    audit = background::last(&mut connection).await.ok().flatten();
                 }
                 connection.close();
                 Ok(facts)
@@ -106,7 +111,7 @@ pub async fn status(config: &Config) -> Result<Status, GatewayError> {
         .collect();
     tables.sort_by(|a, b| a.name.cmp(&b.name));
     let in_doubt = recovery::list_in_doubt(config).await?;
-    Ok(Status { cluster: config.cluster.clone(), nodes, tables, buckets, in_doubt })
+    Ok(Status { cluster: config.cluster.clone(), nodes, tables, buckets, in_doubt, audit })
 }
 
 /// An error with its causes, in one line.
@@ -233,6 +238,16 @@ impl fmt::Display for Status {
         }
         writeln!(f)?;
         write_table(f, &rows)?;
+        if let Some(audit) = &self.audit {
+            let count = audit.findings.len();
+            writeln!(f, "\nlast audit at {}: {count} findings", audit.at)?;
+            for finding in &audit.findings {
+                writeln!(f, "{finding}")?;
+            }
+            for unchecked in &audit.unchecked {
+                writeln!(f, "not checked: {unchecked}")?;
+            }
+        }
         if self.in_doubt.is_empty() {
             return Ok(());
         }
@@ -311,7 +326,7 @@ mod tests {
             decision: Some(Decision::Committed),
         };
         let (cluster, tables, in_doubt) = ("main".to_owned(), vec![table], vec![doubt]);
-        let status = Status { cluster, nodes, tables, buckets, in_doubt };
+        let status = Status { cluster, nodes, tables, buckets, in_doubt, audit: None };
         let expected = "\
 cluster main
 

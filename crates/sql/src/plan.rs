@@ -943,7 +943,7 @@ pub enum TuttiCall {
         /// The session or process.
         target: SignalTarget,
     },
-    /// `tutti_version()`, `tutti_nodes()`, `tutti_tables()`, `tutti_in_doubt()`: information.
+    /// `tutti_version()`, `tutti_nodes()`, `tutti_tables()`, `tutti_in_doubt()`, `tutti_check()`: information.
     Show {
         /// The function's name.
         function: String,

@@ -12,6 +12,7 @@ use tracing_subscriber::EnvFilter;
 
 mod accounts;
 mod bench;
+mod check;
 mod demo;
 mod operate;
 mod session;
@@ -80,6 +81,27 @@ enum Command {
         tutti status --config tutti.toml")]
     Status(StatusArgs),
 
+    /// Look whether everything that must hold between the nodes does: copies, rows, definitions.
+    ///
+    /// Looks at all nodes at one moment, beside whatever load there is, with a gateway or without, and
+    /// changes nothing. What is compared: the copies of replicated tables, row for row by hash; rows of
+    /// distributed tables on nodes that do not own their keys, and keys that are there twice; rows of home
+    /// tables elsewhere; definitions and rights of what nodes share, placements, bucket maps, sequences, the
+    /// schema tutti; what gateways may leave behind: prepared transactions, decisions, tickets, backends; and
+    /// what the running gateway has in memory.
+    #[command(
+        after_help = "Exit status: 0 nothing found, 1 something found (it is printed), 2 nothing found, \
+        but not everything could be looked at.\n\n\
+        Examples:\n  \
+        tutti check                               the cluster of `tutti up` in ./data/tutti\n  \
+        tutti check --data /srv/tutti --gateway 127.0.0.1:7433\n  \
+        tutti check --config tutti.toml --json | jq .findings\n\n\
+        To decide what is one moment, transactions over several nodes are not committed for a few \
+        round trips; nobody else waits. While it runs, vacuum keeps what it may still read. Tables \
+        are read in portions, and a schema change waits for a portion at most."
+    )]
+    Check(CheckArgs),
+
     /// Measure on this machine, with servers of its own, what consistency and the gateway cost.
     Bench {
         #[command(subcommand)]
@@ -139,11 +161,24 @@ struct StatusArgs {
     data: Option<PathBuf>,
 }
 
+#[derive(Debug, Args)]
+struct CheckArgs {
+    #[command(flatten)]
+    cluster: StatusArgs,
+    /// Where the gateway listens [default: as configured; with --data 127.0.0.1:7432]
+    #[arg(long, value_name = "HOST:PORT")]
+    gateway: Option<String>,
+    /// Print the report as JSON
+    #[arg(long)]
+    json: bool,
+}
+
 fn main() -> ExitCode {
     let filter = EnvFilter::try_from_env("TUTTI_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
 
     let command = CommandLine::parse().command;
+    let is_check = matches!(command, Command::Check(_));
     let runtime = match tokio::runtime::Runtime::new() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -156,23 +191,25 @@ fn main() -> ExitCode {
     // been waited for.
     runtime.shutdown_background();
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(status) => status,
         Err(error) => {
             // With its causes, in one line: `what failed: because of what`.
             eprintln!("tutti: {error:#}");
-            ExitCode::FAILURE
+            if is_check { ExitCode::from(check::NOT_CHECKED) } else { ExitCode::FAILURE }
         }
     }
 }
 
-async fn run(command: Command) -> anyhow::Result<()> {
+async fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
+        Command::Check(args) => return check::check(args).await,
         Command::Up(args) => up::up(args).await,
         Command::Serve { config } => operate::serve(&config.path).await,
         Command::Init { config, adopt } => operate::init(&config.path, adopt).await,
         Command::Status(args) => operate::status(args).await,
         Command::Bench { command } => bench::run(command).await,
     }
+    .map(|()| ExitCode::SUCCESS)
 }
 
 #[cfg(test)]

@@ -60,7 +60,7 @@ pub(crate) async fn status(args: StatusArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn read_config(path: &Path) -> anyhow::Result<Config> {
+pub(crate) fn read_config(path: &Path) -> anyhow::Result<Config> {
     let text = std::fs::read_to_string(path).with_context(|| {
         format!("cannot read {} (docs/tutti.example.toml shows one)", path.display())
     })?;

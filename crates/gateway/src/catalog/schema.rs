@@ -124,6 +124,15 @@ CREATE UNLOGGED TABLE IF NOT EXISTS tutti.ticket (
 );
 COMMENT ON TABLE tutti.ticket IS 'Every SERIALIZABLE transaction over several nodes inserts a row on each of them, which conflicts with the sentinel that has read the table. Rows say nothing and are removed by and by.';
 
+CREATE TABLE IF NOT EXISTS tutti.audit (
+    only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
+    at timestamptz NOT NULL DEFAULT pg_catalog.now(),
+    seconds float8 NOT NULL,
+    findings text[] NOT NULL,
+    unchecked text[] NOT NULL
+);
+COMMENT ON TABLE tutti.audit IS 'What the last audit in the background has found, on node 1.';
+
 CREATE SEQUENCE IF NOT EXISTS tutti.incarnation;
 COMMENT ON SEQUENCE tutti.incarnation IS 'Drawn on node 1 by every gateway when it starts; part of the identifiers of its transactions.';
 

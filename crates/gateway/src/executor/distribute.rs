@@ -17,6 +17,7 @@ use tutti_wire::error_fields::ErrorFields;
 
 use super::Done;
 use super::call::Call;
+use crate::audit;
 use crate::catalog::{self, Redistribution};
 use crate::failure::Failure;
 use crate::recovery::{self, InDoubt};
@@ -64,6 +65,7 @@ pub(super) fn columns_of(function: &TuttiCall) -> Vec<ColumnDescription> {
             "tutti_in_doubt" => {
                 ["gid", "nodes", "since", "decision"].map(ColumnDescription::text).into()
             }
+            "tutti_check" => vec![ColumnDescription::text("difference")],
             "tutti_functions" => {
                 vec![ColumnDescription::text("function"), ColumnDescription::text("declared")]
             }
@@ -103,6 +105,9 @@ impl Session {
                 vec![vec![Some(recovery::outcome(&self.shared, gid).await?.to_string())]]
             }
             TuttiCall::Show { function } if function == "tutti_in_doubt" => self.in_doubt().await?,
+            TuttiCall::Show { function } if function == "tutti_check" => {
+                self.check_memory().await?
+            }
             TuttiCall::Show { function } => self.information(function),
         };
         let tag = format!("SELECT {}", rows.len());
@@ -283,6 +288,21 @@ impl Session {
             vec![Some(doubt.gid.to_string()), Some(nodes), Some(doubt.since), decision]
         };
         Ok(left.map(row).collect())
+    }
+
+    /// How the catalog in memory differs from the nodes'. It is read anew, whole.
+    ///
+    /// Errors: 42501 for whoever is no superuser.
+    async fn check_memory(&mut self) -> Result<Vec<Vec<Option<String>>>, Failure> {
+        const I_AM_SUPERUSER: &str =
+            "SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = current_user";
+        let rows = self.enlist(NodeId::HOME, Access::Read).await?.query(I_AM_SUPERUSER).await?;
+        if rows.first().and_then(|rows| rows.text(0, 0)) != Some("t") {
+            return Err(Failure::error("42501", "must be superuser to call tutti_check()"));
+        }
+        let shared = self.shared.clone();
+        let found = audit::memory::differences(&shared).await;
+        Ok(found.into_iter().map(|difference| vec![Some(difference)]).collect())
     }
 
     fn information(&self, function: &str) -> Vec<Vec<Option<String>>> {

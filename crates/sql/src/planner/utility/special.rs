@@ -183,7 +183,8 @@ fn tutti_call(name: &str, call: &FuncCall, in_from: bool) -> Result<Option<Plann
             TuttiCall::Declare { function: function.clone(), declared }
         }
         (
-            "tutti_version" | "tutti_nodes" | "tutti_tables" | "tutti_functions" | "tutti_in_doubt",
+            "tutti_version" | "tutti_nodes" | "tutti_tables" | "tutti_functions" | "tutti_in_doubt"
+            | "tutti_check",
             Some([]),
         ) => TuttiCall::Show { function: function.clone() },
         _ => {
@@ -193,8 +194,8 @@ fn tutti_call(name: &str, call: &FuncCall, in_from: bool) -> Result<Option<Plann
                  tutti_replicate('table', …), tutti_round_robin('table', …), \
                  tutti_home('table', …), \
                  tutti_function('function', 'row' or 'replicated' or 'home'), tutti_outcome('gid'), \
-                 tutti_version(), tutti_nodes(), tutti_tables(), tutti_functions() and \
-                 tutti_in_doubt(); their arguments are literals.",
+                 tutti_version(), tutti_nodes(), tutti_tables(), tutti_functions(), \
+                 tutti_in_doubt() and tutti_check(); their arguments are literals.",
             ));
         }
     };

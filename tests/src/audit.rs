@@ -1,0 +1,61 @@
+//! The auditor at the end of tests.
+//!
+//! Owns: that every cluster of a test is looked at before it goes, unless the test says why not.
+//! Never: judges nodes that are down, or a test that has failed already.
+//! Start reading at [`at_the_end`].
+
+use std::thread;
+
+use anyhow::{Context, Result, ensure};
+use tutti_gateway::audit::{self, Gateway, Progress, Report};
+use tutti_gateway::{Address, Config};
+
+/// Set (to anything) to see what the auditor costs: nothing is looked at.
+const OFF: &str = "TUTTI_TESTS_WITHOUT_AUDIT";
+
+/// Looks at a cluster, with what the gateway that listens on this port has in memory, if one does.
+pub fn run(config: Config, port: Option<u16>) -> Result<Report> {
+    let gateway = match port {
+        Some(port) => Gateway::At(Address { host: "127.0.0.1".to_owned(), port }),
+        None => Gateway::Unasked,
+    };
+    // Of its own: whoever drops a cluster may be in a runtime.
+    let looking = thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        anyhow::Ok(runtime.block_on(audit::check(&config, &gateway, &Progress::silent()))?)
+    });
+    looking.join().ok().context("the auditor panicked")?
+}
+
+/// What a cluster is like when its test ends; `None` if that does not matter.
+pub fn at_the_end(
+    unaudited: Option<&'static str>,
+    look: impl FnOnce() -> Result<Report>,
+) -> Option<Report> {
+    if thread::panicking() || unaudited.is_some() || std::env::var_os(OFF).is_some() {
+        return None;
+    }
+    match look() {
+        Ok(report) => Some(report),
+        // Servers that a test has killed.
+        Err(error) => {
+            eprintln!("not audited: {error:#}");
+            None
+        }
+    }
+}
+
+/// Fails the test if anything was found.
+pub fn insist(audited: Option<Report>) {
+    if let Err(error) = judge(audited) {
+        panic!("{error}");
+    }
+}
+
+/// An error if anything was found.
+pub fn judge(audited: Option<Report>) -> Result<()> {
+    let Some(report) = audited else { return Ok(()) };
+    println!("audit: {report}");
+    ensure!(report.findings.is_empty(), "the auditor found\n{report}");
+    Ok(())
+}
