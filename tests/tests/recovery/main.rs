@@ -10,3 +10,4 @@ mod orphans;
 mod proxy;
 mod restarts;
 mod support;
+mod told;

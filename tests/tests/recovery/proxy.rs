@@ -31,15 +31,18 @@ pub struct Rule {
 }
 
 /// See the module's documentation.
-#[derive(Debug)]
 pub struct Proxy {
     port: u16,
     state: Arc<State>,
 }
 
-#[derive(Debug, Default)]
+/// What happens besides when a rule has found its message, before the connection is cut.
+pub type Strike = Arc<dyn Fn() + Send + Sync>;
+
+#[derive(Default)]
 struct State {
     rule: Mutex<Option<Rule>>,
+    strike: Mutex<Option<Strike>>,
     has_cut: AtomicBool,
     is_away: AtomicBool,
     open: Mutex<Vec<TcpStream>>,
@@ -76,6 +79,12 @@ impl Proxy {
         *self.state.rule() = rule;
     }
 
+    /// The same, and so much more happens then.
+    pub fn set_with(&self, rule: Rule, strike: Strike) {
+        *self.state.strike() = Some(strike);
+        self.set(Some(rule));
+    }
+
     /// Whether the rule has found its message.
     pub fn has_cut(&self) -> bool {
         self.state.has_cut.load(Ordering::SeqCst)
@@ -90,6 +99,10 @@ impl Proxy {
 impl State {
     fn rule(&self) -> std::sync::MutexGuard<'_, Option<Rule>> {
         self.rule.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn strike(&self) -> std::sync::MutexGuard<'_, Option<Strike>> {
+        self.strike.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn open(&self) -> std::sync::MutexGuard<'_, Vec<TcpStream>> {
@@ -171,6 +184,10 @@ impl State {
 
     fn cut(&self, one: &TcpStream, other: &TcpStream, rule: Rule) {
         let mut all = Vec::new();
+        let strike = self.strike().take();
+        if let Some(strike) = strike {
+            strike();
+        }
         if rule.then_away {
             self.is_away.store(true, Ordering::SeqCst);
             all = std::mem::take(&mut *self.open());
