@@ -233,17 +233,6 @@ pub enum GatewayError {
         /// The node it names.
         anchor: NodeId,
     },
-    /// Something on a node keeps recovery from ending.
-    #[error(
-        "prepared transactions of an earlier gateway keep appearing on the nodes: {gids} after \
-         {rounds} rounds"
-    )]
-    Unsettled {
-        /// The last ones.
-        gids: String,
-        /// How often the nodes were listed.
-        rounds: u32,
-    },
 }
 
 impl GatewayError {

@@ -26,13 +26,13 @@ pub(crate) mod watch;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use tutti_sql::catalog::NodeId;
+use tutti_sql::catalog::{NodeId, quote_literal};
 use tutti_txn::decision::Decision;
 use tutti_txn::gid::{ClusterTag, Gid};
 use tutti_txn::recovery::in_doubt;
 
-pub use self::outcome::InDoubt;
-pub(crate) use self::outcome::{list_in_doubt, outcome};
+pub use self::outcome::{Foreign, InDoubt};
+pub(crate) use self::outcome::{list_foreign, list_in_doubt, outcome};
 use crate::catalog::{Answer, load::not_initialised};
 use crate::config::Config;
 use crate::error::GatewayError;
@@ -48,6 +48,11 @@ const ROUNDS_MAX: u32 = 100;
 const ROUND_PAUSE: Duration = Duration::from_millis(100);
 /// How long one transaction may take to settle while the gateway starts.
 const SETTLE_PATIENCE: Duration = Duration::from_secs(30);
+/// Of an incarnation, so many bits are drawn by chance. What is left is enough for a start in each second
+/// of eight years, in the 18 digits that fit a bigint.
+const CHANCE_BITS: u32 = 31;
+/// Rounds in which backends are waited for that prepare for an earlier gateway, before they are ended.
+const ROUNDS_OF_PATIENCE: u32 = 20;
 /// What may be forgotten only because it is old: records that a client was told to ask for (08007),
 /// and refusals, for a gateway that was only taken for dead may still try to record the other
 /// decision.
@@ -96,12 +101,14 @@ WHERE l.locktype = 'advisory' AND l.classid = {space} AND l.objid = {key} AND l.
 }
 
 /// Draws the number of this life of the gateway. Never drawn twice, also across crashes of node 1:
-/// PostgreSQL makes a draw durable before it answers.
+/// PostgreSQL makes a draw durable before it answers. Behind the draw is chance: a node 1 that comes back
+/// from a backup draws the same again, and nobody can name a life that has not begun.
 pub async fn next_incarnation(home: &mut NodeConnection) -> Result<u64, GatewayError> {
     let node = home.node();
     let rows = home.rows("SELECT pg_catalog.nextval('tutti.incarnation')").await;
     let rows = rows.map_err(|error| not_initialised(node, error))?;
-    (Answer { node, what: "the next incarnation", rows: &rows }).number(0, 0)
+    let drawn: u64 = (Answer { node, what: "the next incarnation", rows: &rows }).number(0, 0)?;
+    Ok(drawn << CHANCE_BITS | u64::from(rand::random::<u32>() >> (u32::BITS - CHANCE_BITS)))
 }
 
 /// How many transactions were settled which way.
@@ -155,6 +162,11 @@ pub async fn settle(
     Recoverer::new(config)?.settle(gid, nodes, patience).await
 }
 
+/// Whether the transaction can be one of a cluster of these nodes: nobody else's is settled.
+fn is_of(gid: &Gid, nodes: &[NodeId]) -> bool {
+    nodes.contains(&driver::sql_node(gid.anchor))
+}
+
 /// Connections to the nodes, opened when first needed, and what recovery does with them.
 ///
 /// Worth keeping for repeated sweeps; the free functions of this module make one for each call.
@@ -187,22 +199,48 @@ impl Recoverer {
     /// Settles every prepared transaction of the cluster. For the start of a gateway, which has none
     /// of its own yet, before it serves.
     ///
-    /// Errors: a node that does not answer; [`GatewayError::Unsettled`] if new ones keep appearing.
+    /// If new ones keep appearing, somebody makes them who is no gateway, or they are late: whatever was there
+    /// at the beginning is settled, and the watch settles the rest.
+    ///
+    /// Errors: a node that does not answer.
     pub async fn settle_in_doubt(&mut self) -> Result<Settled, GatewayError> {
         let mut settled = Settled::default();
         let mut last = String::new();
-        for _ in 0..ROUNDS_MAX {
+        for round in 0..ROUNDS_MAX {
             let listing = self.list(u64::MAX).await?;
             if listing.in_doubt.is_empty() && !listing.still_preparing {
                 return Ok(settled);
             }
             last = listing.in_doubt.keys().map(Gid::to_string).collect::<Vec<_>>().join(", ");
             if listing.in_doubt.is_empty() {
+                if ROUNDS_OF_PATIENCE < round {
+                    self.end_preparing().await?;
+                }
                 tokio::time::sleep(ROUND_PAUSE).await;
             }
             self.settle_all(listing, &mut settled).await?;
         }
-        Err(GatewayError::Unsettled { gids: last, rounds: ROUNDS_MAX })
+        tracing::warn!(
+            gids = last,
+            rounds = ROUNDS_MAX,
+            "transactions keep being prepared that are not ours"
+        );
+        Ok(settled)
+    }
+
+    /// Ends backends that prepare a transaction of this cluster: no gateway waits for them.
+    async fn end_preparing(&mut self) -> Result<(), GatewayError> {
+        let own = format!("'tutti_{}_[0-9]+_[0-9]+_[0-9]+'", self.cluster);
+        let sql = format!(
+            "SELECT pg_catalog.pg_terminate_backend(pid) FROM pg_catalog.pg_stat_activity
+WHERE datname = pg_catalog.current_database() AND state = 'active'
+    AND query ~* {}",
+            quote_literal(&format!("^\\s*PREPARE\\s+TRANSACTION\\s+{own}\\s*$"))
+        );
+        for node in self.nodes() {
+            self.connection(node).await?.rows(&sql).await?;
+        }
+        Ok(())
     }
 
     /// Settles prepared transactions of incarnations before `incarnation`, as far as they can be seen
@@ -233,10 +271,11 @@ impl Recoverer {
 
     /// Lists what incarnations before `incarnation` have prepared, or are preparing, on all nodes.
     async fn list(&mut self, incarnation: u64) -> Result<Listing, GatewayError> {
-        // The statement is asked for before the list: what ends between the two is in the list.
+        // The statement is asked for before the list: what ends between the two is in the list. A gateway's is
+        // the whole text; one with more behind it may run for long after it has prepared.
         const PREPARING: &str = "SELECT query FROM pg_catalog.pg_stat_activity
             WHERE datname = pg_catalog.current_database() AND state = 'active'
-                AND query ~* '^\\s*PREPARE\\s+TRANSACTION'";
+                AND query ~* '^\\s*PREPARE\\s+TRANSACTION\\s+''[^'']*''\\s*$'";
         let mut prepared = Vec::new();
         let mut still_preparing = false;
         for node in self.nodes() {
@@ -248,7 +287,9 @@ impl Recoverer {
             for row in 0..answer.len() {
                 let gid = answer.text(row, 0)?.split('\'').nth(1).and_then(of);
                 still_preparing |= gid.is_some_and(|gid| {
-                    gid.cluster == self.cluster && gid.incarnation < incarnation
+                    gid.cluster == self.cluster
+                        && gid.incarnation < incarnation
+                        && is_of(&gid, &self.nodes())
                 });
             }
             let answer = Answer { node, what: "prepared transactions", rows: &rows };
@@ -261,7 +302,8 @@ impl Recoverer {
             .into_iter()
             .map(|(gid, nodes)| (gid, nodes.into_iter().map(driver::sql_node).collect()))
             .collect();
-        in_doubt.retain(|gid, _| gid.incarnation < incarnation);
+        let nodes = self.nodes();
+        in_doubt.retain(|gid, _| gid.incarnation < incarnation && is_of(gid, &nodes));
         Ok(Listing { in_doubt, still_preparing })
     }
 

@@ -4,6 +4,7 @@
 //! cancel requests find their session, and decisions that may be forgotten.
 //! Never: holds a lock across an await.
 
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -31,6 +32,9 @@ use crate::plans::Plans;
 use crate::pool::{Pool, SharedStatements};
 use crate::recovery::doubts::Doubts;
 use crate::sentinel::Sentinels;
+
+/// Of a transaction's number, so many bits are drawn by chance.
+const CHANCE_BITS: u32 = 20;
 
 /// Shared by all sessions.
 #[derive(Debug)]
@@ -80,6 +84,8 @@ pub struct Shared {
     cluster: ClusterTag,
     incarnation: u64,
     transactions: AtomicU64,
+    /// Of the numbers of transactions.
+    chance: RandomState,
     rows_dealt: AtomicU64,
     sessions: AtomicU64,
     draining: AtomicBool,
@@ -131,6 +137,7 @@ impl Shared {
             cluster,
             incarnation,
             transactions: AtomicU64::new(0),
+            chance: RandomState::new(),
             rows_dealt: AtomicU64::new(0),
             sessions: AtomicU64::new(0),
             draining: AtomicBool::new(false),
@@ -210,9 +217,16 @@ impl Shared {
         Gid {
             cluster: self.cluster.clone(),
             incarnation: self.incarnation,
-            number: self.transactions.fetch_add(1, Ordering::Relaxed) + 1,
+            number: self.next_number(),
             anchor: tutti_txn::gid::NodeId(anchor.0),
         }
+    }
+
+    /// Never the same again. Nobody can tell the next from the last: who prepares a transaction under an
+    /// identifier that is not given out yet would keep ours from it.
+    fn next_number(&self) -> u64 {
+        let count = self.transactions.fetch_add(1, Ordering::Relaxed) + 1;
+        count << CHANCE_BITS | self.chance.hash_one(count) >> (u64::BITS - CHANCE_BITS)
     }
 
     /// Counts rows of round-robin tables, so that they are dealt out evenly.

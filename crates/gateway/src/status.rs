@@ -15,7 +15,7 @@ use crate::config::{Config, NodeConfig};
 use crate::error::GatewayError;
 use crate::init::check_identity;
 use crate::node::{Credentials, NodeConnection};
-use crate::recovery::{self, InDoubt};
+use crate::recovery::{self, Foreign, InDoubt};
 
 /// The cluster at one time. `Display` writes aligned tables.
 #[derive(Clone, Debug)]
@@ -32,6 +32,8 @@ pub struct Status {
     pub in_doubt: Vec<InDoubt>,
     /// What the last audit in the background has found, if there was one.
     pub audit: Option<LastAudit>,
+    /// Those that are prepared there and none of the cluster's.
+    pub foreign: Vec<Foreign>,
 }
 
 /// One server.
@@ -111,7 +113,9 @@ pub async fn status(config: &Config) -> Result<Status, GatewayError> {
         .collect();
     tables.sort_by(|a, b| a.name.cmp(&b.name));
     let in_doubt = recovery::list_in_doubt(config).await?;
-    Ok(Status { cluster: config.cluster.clone(), nodes, tables, buckets, in_doubt, audit })
+    let foreign = recovery::list_foreign(config).await?;
+    let cluster = config.cluster.clone();
+    Ok(Status { cluster, nodes, tables, buckets, in_doubt, foreign, audit })
 }
 
 /// An error with its causes, in one line.
@@ -248,9 +252,6 @@ impl fmt::Display for Status {
                 writeln!(f, "not checked: {unchecked}")?;
             }
         }
-        if self.in_doubt.is_empty() {
-            return Ok(());
-        }
 
         let header = ["in doubt or committing", "prepared on", "since", "decision"];
         let mut rows = vec![header.map(str::to_owned).to_vec()];
@@ -259,8 +260,16 @@ impl fmt::Display for Status {
             let (gid, nodes) = (doubt.gid.to_string(), doubt.nodes_text());
             rows.push(vec![gid, nodes, doubt.since.clone(), decision]);
         }
-        writeln!(f)?;
-        write_table(f, &rows)
+        write_table_if_any(f, &rows)?;
+
+        let header = ["prepared by others", "prepared on", "since", "owner"];
+        let mut rows = vec![header.map(str::to_owned).to_vec()];
+        for Foreign { gid, node, owner, since } in &self.foreign {
+            // Anybody may have chosen it.
+            let gid = gid.escape_debug().to_string();
+            rows.push(vec![gid, node.to_string(), since.clone(), owner.clone()]);
+        }
+        write_table_if_any(f, &rows)
     }
 }
 
@@ -271,6 +280,15 @@ impl NodeFacts {
             None => "0".to_owned(),
         }
     }
+}
+
+/// An empty line and the table, if it has more than its header.
+fn write_table_if_any(f: &mut fmt::Formatter<'_>, rows: &[Vec<String>]) -> fmt::Result {
+    if rows.len() <= 1 {
+        return Ok(());
+    }
+    writeln!(f)?;
+    write_table(f, rows)
 }
 
 /// Writes rows with columns as wide as their widest cell; the first row is the header.
@@ -326,7 +344,13 @@ mod tests {
             decision: Some(Decision::Committed),
         };
         let (cluster, tables, in_doubt) = ("main".to_owned(), vec![table], vec![doubt]);
-        let status = Status { cluster, nodes, tables, buckets, in_doubt, audit: None };
+        let foreign = vec![Foreign {
+            gid: "it's\nmine".to_owned(),
+            node: NodeId(2),
+            owner: "ann".to_owned(),
+            since: "2026-11-21 06:00:00+00".to_owned(),
+        }];
+        let status = Status { cluster, nodes, tables, buckets, in_doubt, foreign, audit: None };
         let expected = "\
 cluster main
 
@@ -346,6 +370,10 @@ map  buckets on n1  buckets on n2
 in doubt or committing  prepared on  since                   decision
 ----------------------  -----------  ----------------------  ---------
 tutti_main_4_17_1       n1, n2       2026-11-21 06:00:00+00  committed
+
+prepared by others  prepared on  since                   owner
+------------------  -----------  ----------------------  -----
+it\\'s\\nmine        n2           2026-11-21 06:00:00+00  ann
 ";
         assert_eq!(status.to_string(), expected);
     }

@@ -14,7 +14,7 @@ use tutti_txn::decision::Decision;
 use tutti_txn::gid::Gid;
 use tutti_wire::error_fields::ErrorFields;
 
-use super::{Recoverer, driver};
+use super::{Recoverer, driver, is_of};
 use crate::catalog::Answer;
 use crate::config::Config;
 use crate::error::GatewayError;
@@ -154,7 +154,56 @@ pub(crate) async fn list_in_doubt(config: &Config) -> Result<Vec<InDoubt>, Gatew
     Ok(found.into_values().collect())
 }
 
+/// A prepared transaction that is none of this cluster's: a client's own, or of whoever logs in to a node.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Foreign {
+    /// As its owner has called it.
+    pub gid: String,
+    /// Where.
+    pub node: NodeId,
+    /// Whose it is.
+    pub owner: String,
+    /// Since when.
+    pub since: String,
+}
+
+/// What others have prepared on the nodes that answer: it is left alone, but holds locks and places.
+pub(crate) async fn list_foreign(config: &Config) -> Result<Vec<Foreign>, GatewayError> {
+    let mut recoverer = Recoverer::new(config)?;
+    let mut found = Vec::new();
+    for node in recoverer.nodes() {
+        match timeout(SETTLE_PATIENCE, recoverer.list_foreign_on(node)).await {
+            Ok(Ok(listed)) => found.extend(listed),
+            // That it is away is told elsewhere.
+            Ok(Err(GatewayError::Node(_))) | Err(_) => (),
+            Ok(Err(error)) => return Err(error),
+        }
+    }
+    Ok(found)
+}
+
 impl Recoverer {
+    async fn list_foreign_on(&mut self, node: NodeId) -> Result<Vec<Foreign>, GatewayError> {
+        let list = "SELECT gid, owner, prepared FROM pg_catalog.pg_prepared_xacts
+WHERE database = pg_catalog.current_database() ORDER BY prepared, gid";
+        let rows = self.connection(node).await?.rows(list).await?;
+        let answer = Answer { node, what: "prepared transactions", rows: &rows };
+        let mut listed = Vec::new();
+        for row in 0..answer.len() {
+            let gid = answer.text(row, 0)?;
+            if gid.parse::<Gid>().is_ok_and(|gid| self.may_be_ours(&gid)) {
+                continue;
+            }
+            let (owner, since) = (answer.text(row, 1)?.to_owned(), answer.text(row, 2)?.to_owned());
+            listed.push(Foreign { gid: gid.to_owned(), node, owner, since });
+        }
+        Ok(listed)
+    }
+
+    fn may_be_ours(&self, gid: &Gid) -> bool {
+        gid.cluster == self.cluster && is_of(gid, &self.nodes())
+    }
+
     /// What the record says now. `None` is no answer: it may be written a moment later.
     async fn read_decision(&mut self, gid: &Gid) -> Result<Option<Decision>, GatewayError> {
         let node = driver::sql_node(gid.anchor);
@@ -188,7 +237,7 @@ WHERE database = pg_catalog.current_database()";
         let mut listed = Vec::new();
         for row in 0..answer.len() {
             match answer.text(row, 0)?.parse::<Gid>() {
-                Ok(gid) if gid.cluster == self.cluster => {
+                Ok(gid) if self.may_be_ours(&gid) => {
                     listed.push((gid, answer.text(row, 1)?.to_owned()));
                 }
                 // Somebody else's.

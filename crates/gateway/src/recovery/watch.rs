@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use tutti_sql::catalog::NodeId;
 use tutti_txn::gid::Gid;
 
-use super::{PREPARED, driver};
+use super::{PREPARED, driver, is_of};
 use crate::catalog::Answer;
 use crate::error::GatewayError;
 use crate::node::{Durability, NodeConnection, NodeError, open_own};
@@ -133,5 +133,7 @@ async fn prepared(
     }
     let found = tutti_txn::recovery::in_doubt(shared.cluster(), listed);
     // A later incarnation has taken the cluster over; this gateway is about to notice.
-    Ok(found.into_keys().filter(|gid| gid.incarnation <= shared.incarnation()).collect())
+    let nodes: Vec<_> = shared.config.nodes.iter().map(|node| NodeId(node.id)).collect();
+    let is_ours = |gid: &Gid| gid.incarnation <= shared.incarnation() && is_of(gid, &nodes);
+    Ok(found.into_keys().filter(is_ours).collect())
 }
