@@ -90,6 +90,15 @@ impl Client {
 
     /// Opens a session of this role; no password, no TLS.
     pub fn connect_as(endpoint: &Endpoint, role: &str) -> Result<Self> {
+        Self::connect_with(endpoint, role, &[("client_encoding", "UTF8")])
+    }
+
+    /// Opens a session of this role with these settings in its startup packet; no password, no TLS.
+    pub fn connect_with(
+        endpoint: &Endpoint,
+        role: &str,
+        settings: &[(&str, &str)],
+    ) -> Result<Self> {
         let stream = TcpStream::connect(("127.0.0.1", endpoint.port))
             .with_context(|| format!("connect to port {}", endpoint.port))?;
         stream.set_nodelay(true)?;
@@ -104,12 +113,12 @@ impl Client {
             secret: 0,
             parameters: Vec::new(),
         };
-        let parameters = [
+        let mut parameters = vec![
             ("user", role),
             ("database", endpoint.database.as_str()),
             ("application_name", "tutti-tests"),
-            ("client_encoding", "UTF8"),
         ];
+        parameters.extend_from_slice(settings);
         startup::put_startup(&mut client.outbox, &parameters);
         client.send()?;
         client.finish_startup()?;

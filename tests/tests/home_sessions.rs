@@ -179,19 +179,6 @@ fn errors_of_texts_are_postgresqls_own() -> Result<()> {
 }
 
 #[test]
-fn strings_with_backslashes_are_read_by_the_node() -> Result<()> {
-    let cluster = start(1)?;
-    let mut client = Client::connect(&cluster.endpoint())?;
-    client.query("SET standard_conforming_strings = off")?;
-    ensure!(client.value(r"SELECT 'a\'b'")? == "a'b");
-    client.query(r"CREATE TABLE t (name text DEFAULT 'it\'s')")?;
-    client.query("SET standard_conforming_strings = on")?;
-    client.query("INSERT INTO t DEFAULT VALUES")?;
-    ensure!(client.value("SELECT name FROM t")? == "it's");
-    Ok(())
-}
-
-#[test]
 fn savepoints_need_a_block_and_undo_access_modes() -> Result<()> {
     let cluster = start(5)?;
     let mut client = Client::connect(&cluster.endpoint())?;

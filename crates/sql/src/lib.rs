@@ -11,5 +11,6 @@ pub mod hash;
 pub mod plan;
 pub mod planner;
 pub mod refusal;
+pub mod settings;
 pub mod shape;
 pub mod statement;

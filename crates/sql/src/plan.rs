@@ -261,7 +261,8 @@ pub enum Piece {
     /// Text as it is.
     Sql(String),
     /// The rows of [`Gather::collects`] with this index (or, in [`InsertSource::Select`], the
-    /// source's rows for the node: index 0), as a string literal with an array of composite values.
+    /// source's rows for the node: index 0), as a parameter that is the text of an array of composite
+    /// values.
     Rows(usize),
     /// The transaction's timestamp, as a `timestamptz` literal that the executor read from node 1:
     /// what `now()` must be on all nodes alike.

@@ -27,12 +27,27 @@ BEGIN
 END $tutti$;
 COMMENT ON FUNCTION tutti.value_output IS 'A value''s text whatever the settings of the session are.';
 
--- No search path of its own: domains' checks have the session's, as anywhere.
+-- No search path of its own: domains' checks have the session's, as anywhere. The rows are a literal of a
+-- statement inside: a text that is returned as rows, or is cast to them, would look for a cast, and that could
+-- be of whoever owns the table. What is wrong with them is told without them.
 CREATE OR REPLACE FUNCTION tutti.rows_input(given text, as_rows anyarray) RETURNS anyarray
 LANGUAGE plpgsql IMMUTABLE
     SET xmloption = content SET lc_monetary = 'C' SET array_nulls = on AS $tutti$
+DECLARE
+    read as_rows%TYPE;
+    rows_type pg_catalog.text;
+    wrong pg_catalog.text;
+    state pg_catalog.text;
 BEGIN
-    RETURN given;
+    SELECT pg_catalog.format('%I.%I', n.nspname, t.typname) INTO rows_type
+        FROM pg_catalog.pg_type t
+        JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) t.typnamespace
+        WHERE t.oid OPERATOR(pg_catalog.=) pg_catalog.pg_typeof(as_rows)::pg_catalog.oid;
+    EXECUTE pg_catalog.format('SELECT %L::%s', given, rows_type) INTO read;
+    RETURN read;
+EXCEPTION WHEN OTHERS THEN
+    GET STACKED DIAGNOSTICS wrong = MESSAGE_TEXT, state = RETURNED_SQLSTATE;
+    RAISE EXCEPTION USING MESSAGE = wrong, ERRCODE = state;
 END $tutti$;
 COMMENT ON FUNCTION tutti.rows_input IS 'Rows that tutti.row_output has written, read whatever the settings of the session are.';
 
@@ -352,3 +367,54 @@ BEGIN
     RETURN tutti.store_rows_as_owner(named_schema, named_table, kind, given, seal);
 END $tutti$;
 COMMENT ON FUNCTION tutti.write_rows IS 'Stores rows that node 1 has written in this node''s copy of a replicated table. The caller must be a gateway.';
+
+-- Rows of a table that get another place are stored by its owner's function, for storing runs the owner's code.
+-- In there nobody can become somebody else again, as after SET ROLE.
+CREATE OR REPLACE FUNCTION tutti.begin_storing(named_schema text, named_table text, seal text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $tutti$
+DECLARE
+    message text;
+    found oid;
+    found_owner oid;
+    inserted text;
+    taken text;
+BEGIN
+    SELECT 'begin ' || string_agg(octet_length(part) || ':' || part, '' ORDER BY position)
+        INTO message
+        FROM unnest(ARRAY[named_schema, named_table]) WITH ORDINALITY AS u (part, position);
+    IF tutti.is_sealed(message, seal) IS NOT TRUE THEN
+        RAISE insufficient_privilege USING MESSAGE = 'only a gateway can store rows this way';
+    END IF;
+    SELECT c.oid, c.relowner INTO found, found_owner
+        FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE n.nspname = named_schema AND c.relname = named_table;
+    SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum),
+        string_agg('u.' || quote_ident(a.attname), ', ' ORDER BY a.attnum)
+        INTO inserted, taken
+        FROM pg_attribute a
+        WHERE a.attrelid = found AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '';
+    -- Without a search path of its own: the code of the table has the session's.
+    EXECUTE format('CREATE FUNCTION tutti.store_moved(%I.%I[]) RETURNS void LANGUAGE plpgsql SECURITY DEFINER AS %L',
+        named_schema, named_table, format(
+            'BEGIN INSERT INTO %I.%I (%s) OVERRIDING SYSTEM VALUE SELECT %s FROM pg_catalog.unnest($1) AS u; END',
+            named_schema, named_table, inserted, taken));
+    EXECUTE format('GRANT EXECUTE ON FUNCTION tutti.store_moved(%I.%I[]) TO PUBLIC', named_schema, named_table);
+    EXECUTE format('ALTER FUNCTION tutti.store_moved(%I.%I[]) OWNER TO %s', named_schema, named_table,
+        found_owner::regrole);
+END $tutti$;
+COMMENT ON FUNCTION tutti.begin_storing IS 'Makes, for this transaction, a function of the owner''s of a table that stores rows in it. The caller must be a gateway.';
+
+CREATE OR REPLACE FUNCTION tutti.end_storing(named_schema text, named_table text, seal text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $tutti$
+DECLARE
+    message text;
+BEGIN
+    SELECT 'end ' || string_agg(octet_length(part) || ':' || part, '' ORDER BY position)
+        INTO message
+        FROM unnest(ARRAY[named_schema, named_table]) WITH ORDINALITY AS u (part, position);
+    IF tutti.is_sealed(message, seal) IS NOT TRUE THEN
+        RAISE insufficient_privilege USING MESSAGE = 'only a gateway can store rows this way';
+    END IF;
+    EXECUTE format('DROP FUNCTION tutti.store_moved(%I.%I[])', named_schema, named_table);
+END $tutti$;
+COMMENT ON FUNCTION tutti.end_storing IS 'Takes away what tutti.begin_storing has made.';

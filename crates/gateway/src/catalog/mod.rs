@@ -24,8 +24,8 @@ pub mod verify;
 pub use load::{load, reload, reload_own};
 pub use oids::{FIRST_NORMAL_OID, NodeOids, OidMaps};
 pub use placement::{
-    PlacementKind, Registration, RowsOf, check_registered, choose_placement, lock_tables_sql,
-    note_change, register, register_sql, table_rows_sql, unregister_dropped,
+    PlacementKind, Registration, RowsOf, choose_placement, lock_tables_sql, note_change, register,
+    table_rows_sql, unregister_dropped,
 };
 pub use publisher::Publisher;
 pub use redistribute::Redistribution;

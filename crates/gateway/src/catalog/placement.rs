@@ -75,7 +75,7 @@ impl Registration {
     /// Idempotent. `nodes`: all nodes of the cluster, over which a new map is dealt out evenly.
     pub fn sql(&self, nodes: &[NodeId]) -> String {
         let table_is = format!(
-            "n.nspname = {} AND c.relname = {}",
+            "n.nspname OPERATOR(pg_catalog.=) {} AND c.relname OPERATOR(pg_catalog.=) {}",
             quote_literal(&self.schema),
             quote_literal(&self.table)
         );
@@ -90,9 +90,9 @@ impl Registration {
         sql.push_str(&format!(
             "INSERT INTO tutti.placement (relation, kind, key_attnum, key_type, key_typmod, map)
 SELECT c.oid, '{}', a.attnum, a.atttypid, a.atttypmod, {map}::pg_catalog.int4
-FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
 LEFT JOIN pg_catalog.pg_attribute a
-    ON a.attrelid = c.oid AND {has_key} AND a.attname = {} AND NOT a.attisdropped
+    ON a.attrelid OPERATOR(pg_catalog.=) c.oid AND {has_key} AND a.attname OPERATOR(pg_catalog.=) {} AND NOT a.attisdropped
 WHERE {table_is}
 ON CONFLICT (relation) DO UPDATE SET kind = excluded.kind, key_attnum = excluded.key_attnum,
     key_type = excluded.key_type, key_typmod = excluded.key_typmod, map = excluded.map",
@@ -110,9 +110,9 @@ fn map_sql(map: MapId, key_type: KeyType, nodes: &[NodeId]) -> String {
     format!(
         "INSERT INTO tutti.map (id, key_family) VALUES ({0}, '{1}') ON CONFLICT DO NOTHING;
 INSERT INTO tutti.bucket (map, bucket, node)
-SELECT {0}, b.position - 1, b.node
+SELECT {0}, b.position OPERATOR(pg_catalog.-) 1, b.node
 FROM pg_catalog.unnest('{{{2}}}'::pg_catalog.int4[]) WITH ORDINALITY AS b (node, position)
-WHERE NOT EXISTS (SELECT FROM tutti.bucket WHERE map = {0})
+WHERE NOT EXISTS (SELECT FROM tutti.bucket WHERE map OPERATOR(pg_catalog.=) {0})
 ON CONFLICT DO NOTHING;\n",
         map.0,
         key_type.family(),
@@ -129,17 +129,17 @@ pub async fn register(
     registration: &Registration,
     seals: &Seals,
 ) -> Result<(), GatewayError> {
-    let sql = register_sql(connection, registration, seals);
-    let rows = connection.rows(&sql).await?;
+    let (sql, seal) = register_sql(connection, registration, seals);
+    let rows = connection.query_with(&sql, vec![Some(seal.into())]).await?;
     check_registered(connection.node(), registration, &rows)
 }
 
-/// What [`register`] asks a node.
-pub fn register_sql(
+/// What [`register`] asks a node, and the seal, which is its parameter: nobody else sees it.
+fn register_sql(
     connection: &NodeConnection,
     registration: &Registration,
     seals: &Seals,
-) -> String {
+) -> (String, String) {
     let Registration { schema, table, placement } = registration;
     let (key, map, family) = match placement {
         PlacementKind::Hash { key, key_type, map } => (key.as_str(), map.0, key_type.family()),
@@ -149,13 +149,13 @@ pub fn register_sql(
     let parts = [schema, table, placement.as_str(), key, &map, family];
     let seal = seals.seal(connection, &message_of_parts("placement", &parts));
     let arguments: Vec<_> = [schema, table, placement.as_str(), key].map(quote_literal).into();
-    format!("SELECT tutti.register({}, {map}, '{family}', '{seal}')", arguments.join(", "))
+    (format!("SELECT tutti.register({}, {map}, '{family}', $1)", arguments.join(", ")), seal)
 }
 
 /// Whether what a node has answered says that the table was there.
 ///
 /// Errors: as [`register`].
-pub fn check_registered(
+fn check_registered(
     node: NodeId,
     registration: &Registration,
     rows: &Rows,
@@ -169,22 +169,28 @@ pub fn check_registered(
 }
 
 /// What is sealed: a word, and parts that cannot be read as others.
-fn message_of_parts(word: &str, parts: &[&str]) -> String {
+pub(super) fn message_of_parts(word: &str, parts: &[&str]) -> String {
     let parts: String = parts.iter().map(|part| format!("{}:{part}", part.len())).collect();
     format!("{word} {parts}")
 }
 
-/// What takes locks on one node, in this order, inside the transaction that is open there.
+/// What takes locks on one node, in this order, inside the transaction that is open there; and its parameters,
+/// the seals.
 ///
 /// Its errors are the node's: 42501 if the role has no right at all on a table.
-pub fn lock_tables_sql(connection: &NodeConnection, locks: &[TableLock], seals: &Seals) -> String {
-    let of_one = |TableLock { schema, table, mode }: &TableLock| {
+pub fn lock_tables_sql(
+    connection: &NodeConnection,
+    locks: &[TableLock],
+    seals: &Seals,
+) -> (String, Vec<String>) {
+    let of_one = |(index, TableLock { schema, table, mode }): (usize, &TableLock)| {
         let parts = [schema.as_str(), table.as_str(), mode.as_sql()];
         let seal = seals.seal(connection, &message_of_parts("lock", &parts));
         let [schema, table, mode] = parts.map(quote_literal);
-        format!("SELECT tutti.lock_table({schema}, {table}, {mode}, '{seal}')")
+        (format!("tutti.lock_table({schema}, {table}, {mode}, ${})", index + 1), seal)
     };
-    locks.iter().map(of_one).collect::<Vec<_>>().join("; ")
+    let (calls, seals): (Vec<_>, Vec<_>) = locks.iter().enumerate().map(of_one).unzip();
+    (format!("SELECT {}", calls.join(", ")), seals)
 }
 
 /// What is written on a node of a replicated table's rows.
@@ -208,16 +214,16 @@ impl RowsOf<'_> {
     }
 }
 
-/// What reads all rows of a replicated table on one node.
+/// What reads all rows of a replicated table on one node, and its parameter, the seal.
 pub fn table_rows_sql(
     connection: &NodeConnection,
     schema: &str,
     table: &str,
     seals: &Seals,
-) -> String {
+) -> (String, String) {
     let seal = seals.seal(connection, &message_of_parts("rows", &[schema, table]));
     let [schema, table] = [schema, table].map(quote_literal);
-    format!("SELECT tutti.table_rows({schema}, {table}, '{seal}')")
+    (format!("SELECT tutti.table_rows({schema}, {table}, $1)"), seal)
 }
 
 /// Removes the registrations of tables that are gone from this node.
@@ -286,11 +292,11 @@ async fn read_created(
     let name = quote_literal(&created.name);
     let rows = home
         .rows(&format!(
-            "SELECT c.oid, n.nspname, c.relpersistence = 't' FROM pg_catalog.pg_class c
-JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-WHERE c.relname = {name}
-    AND (n.nspname = {schema} OR n.oid = pg_catalog.pg_my_temp_schema())
-ORDER BY n.nspname = {schema} DESC NULLS LAST LIMIT 1"
+            "SELECT c.oid, n.nspname, c.relpersistence OPERATOR(pg_catalog.=) 't' FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
+WHERE c.relname OPERATOR(pg_catalog.=) {name}
+    AND (n.nspname OPERATOR(pg_catalog.=) {schema} OR n.oid OPERATOR(pg_catalog.=) pg_catalog.pg_my_temp_schema())
+ORDER BY n.nspname OPERATOR(pg_catalog.=) {schema} DESC NULLS LAST LIMIT 1"
         ))
         .await?;
     let answer = Answer { node: home.node(), what: "a new table", rows: &rows };
@@ -329,12 +335,12 @@ async fn check_key(
     let rows = home
         .rows(&format!(
             "SELECT c.relname, a.atttypid, pg_catalog.format_type(a.atttypid, NULL),
-    coalesce(l.collisdeterministic, true), a.attgenerated <> ''
+    coalesce(l.collisdeterministic, true), a.attgenerated OPERATOR(pg_catalog.<>) ''
 FROM pg_catalog.pg_class c
-LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attname = {}
-    AND a.attnum > 0 AND NOT a.attisdropped
-LEFT JOIN pg_catalog.pg_collation l ON l.oid = a.attcollation
-WHERE c.oid = {oid}",
+LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid OPERATOR(pg_catalog.=) c.oid AND a.attname OPERATOR(pg_catalog.=) {}
+    AND a.attnum OPERATOR(pg_catalog.>) 0::pg_catalog.int2 AND NOT a.attisdropped
+LEFT JOIN pg_catalog.pg_collation l ON l.oid OPERATOR(pg_catalog.=) a.attcollation
+WHERE c.oid OPERATOR(pg_catalog.=) {oid}::pg_catalog.oid",
             quote_literal(column)
         ))
         .await?;
@@ -392,8 +398,8 @@ async fn placement_of_parent(
     };
     let sql = format!(
         "SELECT p.kind, a.attname, a.atttypid, p.map FROM tutti.placements p
-LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = p.relation AND a.attnum = p.key_attnum
-WHERE p.relation = {}::pg_catalog.regclass",
+LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid OPERATOR(pg_catalog.=) p.relation AND a.attnum OPERATOR(pg_catalog.=) p.key_attnum
+WHERE p.relation OPERATOR(pg_catalog.=) {}::pg_catalog.regclass::pg_catalog.oid",
         quote_literal(&name)
     );
     let rows = home.rows(&sql).await?;

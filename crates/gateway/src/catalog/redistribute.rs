@@ -5,7 +5,9 @@
 //! as one global transaction, and checks the schema with [`super::verify()`] before.
 //! Start reading at [`Redistribution::plan`], then [`Redistribution::perform`].
 //!
-//! Rows travel as the text of the table's own composite type. Cursors are opened on all sources
+//! Rows travel as texts of anonymous rows, which nobody can give a cast, and as parameters, which nobody is
+//! shown. They are stored as the table's owner (`tutti.begin_storing`): what storing a row runs (checks, generated
+//! columns, what indexes compute, domains) is the owner's code and has no more rights than that. Cursors are opened on all sources
 //! before anything changes, so each row is read once, as it was; then every node deletes what
 //! leaves it; then the rows are dealt out. Nothing of the table is held in memory but one batch.
 
@@ -18,7 +20,8 @@ use tutti_sql::refusal::Refusal;
 use tutti_sql::statement::DistributeBy;
 
 use super::placement::{
-    PlacementKind, Registration, note_change, placement_in_catalog, placement_of, register,
+    PlacementKind, Registration, message_of_parts, note_change, placement_in_catalog, placement_of,
+    register,
 };
 use super::rows::Answer;
 use super::seals::Seals;
@@ -50,8 +53,8 @@ const TRAVEL_SETTINGS: [(&str, &str); 9] = [
 struct Leaf {
     /// Qualified and quoted.
     name: String,
-    /// Columns that can be written, quoted and with commas.
-    columns: String,
+    schema: String,
+    table: String,
 }
 
 /// How the rows of all leaves move.
@@ -106,6 +109,7 @@ impl Redistribution {
         let from = placement_in_catalog(relation);
         let to = placement_of(home, relation.oid, wanted).await?;
         let mut leaves = Vec::new();
+        let mut forced = None;
         let mut registrations = Vec::new();
         for member in family {
             let Some(table) =
@@ -115,10 +119,9 @@ impl Redistribution {
                 return Err(Refusal::postgres("42P01", message).into());
             };
             if !member.partitioned {
-                let writable = table.columns.iter().filter(|column| !column.generated);
-                let columns: Vec<_> =
-                    writable.map(|column| quote_identifier(&column.name)).collect();
-                leaves.push(Leaf { name: table.sql_name(), columns: columns.join(", ") });
+                let (schema, name) = (member.schema.clone(), member.name.clone());
+                leaves.push(Leaf { name: table.sql_name(), schema, table: name });
+                forced = forced.or_else(|| member.forced.then(|| member.name.clone()));
             }
             registrations.push(Registration {
                 schema: member.schema,
@@ -128,6 +131,20 @@ impl Redistribution {
         }
         let nodes = catalog.nodes.clone();
         let travel = travel(&from, &to, &nodes);
+        if writes_rows(&travel)
+            && let Some(table) = forced
+        {
+            return Err(Refusal::unsupported(
+                format!("cannot redistribute \"{}\"", relation.name),
+                format!(
+                    "Its rows are stored by its owner, and row security of \"{table}\" is forced on the \
+                     owner too: rows could be left behind."
+                ),
+                "ALTER TABLE … NO FORCE ROW LEVEL SECURITY, redistribute the table, and force it again, \
+                 in one transaction.",
+            )
+            .into());
+        }
         if travel != Travel::Nothing
             && let Some(refusal) = what_fires(home, relation, &registrations).await?
         {
@@ -166,7 +183,7 @@ impl Redistribution {
             set_for_travel(connection, &self.root).await?;
         }
         for leaf in &self.leaves {
-            self.move_leaf(connections, leaf).await?;
+            self.move_leaf(connections, leaf, seals).await?;
         }
         for connection in connections.values_mut() {
             connection.query(&restore_settings()).await?;
@@ -181,7 +198,7 @@ impl Redistribution {
 
     /// Whether rows are written where they were not, which runs what computes and checks them.
     pub fn writes_rows(&self) -> bool {
-        !matches!(self.travel, Travel::Nothing | Travel::EmptyCopies | Travel::DropForeign { .. })
+        writes_rows(&self.travel)
     }
 
     /// Takes the table for this transaction alone: nobody else changes what it is or where its rows
@@ -191,6 +208,23 @@ impl Redistribution {
     }
 
     async fn move_leaf(
+        &self,
+        connections: &mut Connections<'_>,
+        leaf: &Leaf,
+        seals: &Seals,
+    ) -> Result<(), GatewayError> {
+        let is_stored = self.writes_rows();
+        for connection in connections.values_mut().filter(|_| is_stored) {
+            leaf.storing("begin", connection, seals).await?;
+        }
+        self.move_rows(connections, leaf).await?;
+        for connection in connections.values_mut().filter(|_| is_stored) {
+            leaf.storing("end", connection, seals).await?;
+        }
+        Ok(())
+    }
+
+    async fn move_rows(
         &self,
         connections: &mut Connections<'_>,
         leaf: &Leaf,
@@ -220,7 +254,8 @@ impl Redistribution {
                     }
                 }
                 for (target, texts) in &batches {
-                    at(connections, *target).rows(&leaf.insert(texts)).await?;
+                    let rows = Some(array_text(texts).into());
+                    at(connections, *target).query_with(&leaf.insert(), vec![rows]).await?;
                 }
                 if answer.len() < BATCH_ROWS {
                     break;
@@ -283,7 +318,8 @@ impl Leaf {
         let mut steps = Steps::default();
         let delete_all = |node: NodeId| (node, format!("DELETE FROM ONLY {name}"));
         let copies = || nodes.iter().copied().filter(|node| *node != NodeId::HOME);
-        let all_rows = format!("SELECT NULL, {ROW}::pg_catalog.text FROM ONLY {name} AS {ROW}");
+        let all_rows =
+            format!("SELECT NULL, ROW({ROW}.*)::pg_catalog.text FROM ONLY {name} AS {ROW}");
         match travel {
             Travel::Nothing => (),
             Travel::CopyEverywhere { sources, empty_copies } => {
@@ -313,8 +349,8 @@ impl Leaf {
                 for node in sources {
                     let owner = owner(target);
                     let select = format!(
-                        "SELECT {owner}, {ROW}::pg_catalog.text FROM ONLY {name} AS {ROW} \
-                         WHERE {owner} <> {}",
+                        "SELECT {owner}, ROW({ROW}.*)::pg_catalog.text FROM ONLY {name} AS {ROW} \
+                         WHERE {owner} OPERATOR(pg_catalog.<>) {}",
                         node.0
                     );
                     steps.sources.push((*node, select));
@@ -326,16 +362,32 @@ impl Leaf {
     }
 
     fn delete_foreign(&self, node: NodeId, target: &PlacementKind) -> String {
-        format!("DELETE FROM ONLY {} AS {ROW} WHERE {} <> {}", self.name, owner(target), node.0)
+        format!(
+            "DELETE FROM ONLY {} AS {ROW} WHERE {} OPERATOR(pg_catalog.<>) {}",
+            self.name,
+            owner(target),
+            node.0
+        )
     }
 
-    fn insert(&self, texts: &[&str]) -> String {
-        let Self { name, columns } = self;
-        let array = quote_literal(&array_text(texts));
-        format!(
-            "INSERT INTO {name} ({columns}) OVERRIDING SYSTEM VALUE \
-             SELECT {columns} FROM pg_catalog.unnest({array}::{name}[])"
-        )
+    /// The rows are its parameter.
+    fn insert(&self) -> String {
+        format!("SELECT tutti.store_moved($1::{}[])", self.name)
+    }
+
+    /// Makes, or takes away again, what stores rows of it on a node as its owner.
+    async fn storing(
+        &self,
+        what: &str,
+        connection: &mut NodeConnection,
+        seals: &Seals,
+    ) -> Result<(), GatewayError> {
+        let Self { schema, table, .. } = self;
+        let seal = seals.seal(connection, &message_of_parts(what, &[schema, table]));
+        let (schema, table) = (quote_literal(schema), quote_literal(table));
+        let sql = format!("SELECT tutti.{what}_storing({schema}, {table}, $1)");
+        connection.query_with(&sql, vec![Some(seal.into())]).await?;
+        Ok(())
     }
 }
 
@@ -345,7 +397,10 @@ fn owner(target: &PlacementKind) -> String {
         unreachable!("only hash placements give rows an owner");
     };
     let bucket = key_type.sql_bucket(&format!("{ROW}.{}", quote_identifier(key)));
-    format!("(SELECT b.node FROM tutti.bucket b WHERE b.map = {} AND b.bucket = {bucket})", map.0)
+    format!(
+        "(SELECT b.node FROM tutti.bucket b WHERE b.map OPERATOR(pg_catalog.=) {} AND b.bucket OPERATOR(pg_catalog.=) {bucket})",
+        map.0
+    )
 }
 
 /// An array of texts as PostgreSQL reads it, each element quoted.
@@ -367,6 +422,10 @@ fn array_text(elements: &[&str]) -> String {
 
 fn at<'a>(connections: &'a mut Connections<'_>, node: NodeId) -> &'a mut NodeConnection {
     connections.get_mut(&node).expect("the caller gives a connection to every node")
+}
+
+fn writes_rows(travel: &Travel) -> bool {
+    !matches!(travel, Travel::Nothing | Travel::EmptyCopies | Travel::DropForeign { .. })
 }
 
 /// Which rows travel for a change from one placement to another.
@@ -394,6 +453,8 @@ struct Member {
     schema: String,
     name: String,
     partitioned: bool,
+    /// Row security holds for its owner too.
+    forced: bool,
 }
 
 /// The table with all its partitions and children; other sessions' temporary ones are not seen through it.
@@ -404,16 +465,17 @@ async fn read_family(
     let sql = format!(
         "WITH RECURSIVE family (oid) AS (
     SELECT {0}::pg_catalog.oid
-    UNION SELECT h.inhrelid FROM family f JOIN pg_catalog.pg_inherits h ON h.inhparent = f.oid
-    JOIN pg_catalog.pg_class c ON c.oid = h.inhrelid AND (
-        c.relpersistence <> 't' OR c.relnamespace = pg_catalog.pg_my_temp_schema())
+    UNION SELECT h.inhrelid FROM family f JOIN pg_catalog.pg_inherits h ON h.inhparent OPERATOR(pg_catalog.=) f.oid
+    JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) h.inhrelid AND (
+        c.relpersistence OPERATOR(pg_catalog.<>) 't' OR c.relnamespace OPERATOR(pg_catalog.=) pg_catalog.pg_my_temp_schema())
 )
 SELECT n.nspname, c.relname, c.relkind,
-    EXISTS (SELECT FROM pg_catalog.pg_inherits h WHERE h.inhrelid = {0}),
-    pg_catalog.pg_has_role(c.relowner, 'USAGE'), c.relpersistence = 't'
-FROM family f JOIN pg_catalog.pg_class c ON c.oid = f.oid
-JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-ORDER BY c.oid = {0} DESC, n.nspname, c.relname",
+    EXISTS (SELECT FROM pg_catalog.pg_inherits h WHERE h.inhrelid OPERATOR(pg_catalog.=) {0}::pg_catalog.oid),
+    pg_catalog.pg_has_role(c.relowner, 'USAGE'), c.relpersistence OPERATOR(pg_catalog.=) 't',
+    c.relrowsecurity AND c.relforcerowsecurity
+FROM family f JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) f.oid
+JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
+ORDER BY c.oid OPERATOR(pg_catalog.=) {0}::pg_catalog.oid DESC, n.nspname, c.relname",
         relation.oid
     );
     let rows = home.rows(&sql).await?;
@@ -453,6 +515,7 @@ ORDER BY c.oid = {0} DESC, n.nspname, c.relname",
             schema: answer.text(row, 0)?.to_owned(),
             name,
             partitioned: kind == "p",
+            forced: answer.boolean(row, 6)?,
         });
     }
     Ok(family)
@@ -483,14 +546,14 @@ async fn what_fires(
     let sql = format!(
         "WITH family (oid) AS (SELECT pg_catalog.unnest(ARRAY[{}])::pg_catalog.regclass::pg_catalog.oid)
 SELECT pg_catalog.format('trigger \"%s\"', t.tgname), t.tgrelid::pg_catalog.regclass::pg_catalog.text,
-    CASE t.tgenabled WHEN 'A' THEN 'ALWAYS' ELSE 'REPLICA' END
-FROM family f JOIN pg_catalog.pg_trigger t ON t.tgrelid = f.oid
-WHERE NOT t.tgisinternal AND t.tgenabled IN ('A', 'R')
+    CASE WHEN t.tgenabled OPERATOR(pg_catalog.=) 'A' THEN 'ALWAYS' ELSE 'REPLICA' END
+FROM family f JOIN pg_catalog.pg_trigger t ON t.tgrelid OPERATOR(pg_catalog.=) f.oid
+WHERE NOT t.tgisinternal AND t.tgenabled OPERATOR(pg_catalog.=) ANY ('{{A,R}}')
 UNION ALL SELECT pg_catalog.format('rule \"%s\"', r.rulename),
     r.ev_class::pg_catalog.regclass::pg_catalog.text,
-    CASE r.ev_enabled WHEN 'A' THEN 'ALWAYS' ELSE 'REPLICA' END
-FROM family f JOIN pg_catalog.pg_rewrite r ON r.ev_class = f.oid
-WHERE r.ev_type <> '1' AND r.ev_enabled IN ('A', 'R') ORDER BY 2, 1",
+    CASE WHEN r.ev_enabled OPERATOR(pg_catalog.=) 'A' THEN 'ALWAYS' ELSE 'REPLICA' END
+FROM family f JOIN pg_catalog.pg_rewrite r ON r.ev_class OPERATOR(pg_catalog.=) f.oid
+WHERE r.ev_type OPERATOR(pg_catalog.<>) '1' AND r.ev_enabled OPERATOR(pg_catalog.=) ANY ('{{A,R}}') ORDER BY 2, 1",
         family.join(", ")
     );
     let rows = home.rows(&sql).await?;

@@ -14,7 +14,7 @@ use tutti_sql::hash::{BUCKET_COUNT, KeyType};
 
 /// Version of the tables, rights and functions below. Grows with every change of them, so that a
 /// gateway completes what an earlier one has made.
-pub const SHAPE: u32 = 18;
+pub const SHAPE: u32 = 19;
 
 /// Creates the schema where it is missing, and brings an older one to this shape. Runs as one
 /// transaction, and again without effect.
@@ -30,6 +30,7 @@ pub const SHAPE: u32 = 18;
 /// - `table_rows` and `store_rows_as_owner` want a seal, the latter over the rows as well: a write by row has
 ///   used the client's rights on node 1. But it runs no code of users', so where a table has such,
 ///   `write_rows` stores its rows as the caller;
+/// - `begin_storing` and `end_storing` want a seal: rows that get another place are stored by the table's owner;
 /// - `row_text`, `row_output`, `value_output` and `rows_input` read nothing;
 /// - `definitions`, `make_definitions` and `spread_first` want a seal: they run as the owner, for what a table needs may
 ///   belong to others than the table (see [`share`](super::share));
@@ -318,12 +319,12 @@ GRANT EXECUTE ON FUNCTION tutti.record_decision, tutti.register, tutti.note_chan
     tutti.make_definitions, tutti.objections, tutti.row_text, tutti.row_output, tutti.rows_input, tutti.value_output,
     tutti.table_rows, tutti.write_rows, tutti.held, tutti.shared_definitions,
     tutti.definitions_before, tutti.names_in_code, tutti.deferred, tutti.schema_counts, tutti.settings_now,
-    tutti.other_tables, tutti.count, tutti.mark, tutti.compare, tutti.touched, tutti.declare, tutti.end_declaration, tutti.text_of,
+    tutti.other_tables, tutti.count, tutti.proof, tutti.mark, tutti.marked, tutti.compare, tutti.touched, tutti.declare, tutti.end_declaration, tutti.text_of,
     tutti.temporary_code, tutti.changed_relations, tutti.changed_oids, tutti.changes,
     tutti.ties_of_changes, tutti.forget_changed, tutti.need_more,
     tutti.spread_first, tutti.has_code, tutti.runs_code, tutti.turn_triggers_off, tutti.store_rows,
-    tutti.store_rows_as_owner, tutti.refuse_comparison TO PUBLIC;
-UPDATE tutti.secret SET shape = 18;
+    tutti.store_rows_as_owner, tutti.refuse_comparison, tutti.begin_storing, tutti.end_storing TO PUBLIC;
+UPDATE tutti.secret SET shape = 19;
 "
 );
 

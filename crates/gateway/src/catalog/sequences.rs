@@ -14,15 +14,14 @@ use crate::node::NodeConnection;
 /// `setval` and `pg_sequence_last_value` need privileges that a client may not have on the sequences
 /// of others; those it did not touch, so they are disarmed already.
 const DISARM: &str = "SELECT pg_catalog.setval(s.seqrelid::pg_catalog.regclass, s.last, true)
-FROM (SELECT q.seqrelid, CASE WHEN q.seqincrement > 0 THEN q.seqmax ELSE q.seqmin END AS last
+FROM (SELECT q.seqrelid, CASE WHEN q.seqincrement OPERATOR(pg_catalog.>) 0::pg_catalog.int8 THEN q.seqmax ELSE q.seqmin END AS last
       FROM pg_catalog.pg_sequence q
-      JOIN pg_catalog.pg_class c ON c.oid = q.seqrelid
-      JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-      WHERE n.nspname <> 'tutti' AND c.relpersistence <> 't') s
+      JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) q.seqrelid
+      JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
+      WHERE n.nspname OPERATOR(pg_catalog.<>) 'tutti' AND c.relpersistence OPERATOR(pg_catalog.<>) 't') s
 WHERE CASE WHEN pg_catalog.has_sequence_privilege(s.seqrelid, 'UPDATE')
             AND pg_catalog.has_sequence_privilege(s.seqrelid, 'SELECT')
-           THEN pg_catalog.pg_sequence_last_value(s.seqrelid::pg_catalog.regclass)
-                IS DISTINCT FROM s.last
+           THEN coalesce(pg_catalog.pg_sequence_last_value(s.seqrelid::pg_catalog.regclass) OPERATOR(pg_catalog.<>) s.last, true)
            ELSE false END";
 
 /// Only a sequence's owner can alter it; a client that is not did not just make it cycle.
@@ -31,12 +30,12 @@ DECLARE copy pg_catalog.text;
 BEGIN
     FOR copy IN SELECT pg_catalog.format('%I.%I', n.nspname, c.relname)
         FROM pg_catalog.pg_sequence q
-        JOIN pg_catalog.pg_class c ON c.oid = q.seqrelid
-        JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-        WHERE q.seqcycle AND n.nspname <> 'tutti' AND c.relpersistence <> 't'
+        JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) q.seqrelid
+        JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
+        WHERE q.seqcycle AND n.nspname OPERATOR(pg_catalog.<>) 'tutti' AND c.relpersistence OPERATOR(pg_catalog.<>) 't'
             AND pg_catalog.pg_has_role(c.relowner, 'USAGE')
     LOOP
-        EXECUTE 'ALTER SEQUENCE ' || copy || ' NO CYCLE';
+        EXECUTE 'ALTER SEQUENCE ' OPERATOR(pg_catalog.||) copy OPERATOR(pg_catalog.||) ' NO CYCLE';
     END LOOP;
 END $tutti$";
 
@@ -46,12 +45,12 @@ DECLARE copy pg_catalog.text;
 BEGIN
     FOR copy IN SELECT pg_catalog.format('%I.%I', n.nspname, c.relname)
         FROM pg_catalog.pg_sequence q
-        JOIN pg_catalog.pg_class c ON c.oid = q.seqrelid
-        JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-        WHERE n.nspname <> 'tutti' AND c.relpersistence <> 't'
+        JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) q.seqrelid
+        JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
+        WHERE n.nspname OPERATOR(pg_catalog.<>) 'tutti' AND c.relpersistence OPERATOR(pg_catalog.<>) 't'
             AND pg_catalog.pg_has_role(c.relowner, 'USAGE')
     LOOP
-        EXECUTE 'ALTER SEQUENCE ' || copy || ' RESTART';
+        EXECUTE 'ALTER SEQUENCE ' OPERATOR(pg_catalog.||) copy OPERATOR(pg_catalog.||) ' RESTART';
     END LOOP;
 END $tutti$";
 

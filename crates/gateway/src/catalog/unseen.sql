@@ -141,13 +141,26 @@ BEGIN
 END $tutti$;
 COMMENT ON FUNCTION tutti.count IS 'From here to the end of the transaction, what is touched is counted, and by this process: a parallel worker takes its locks and counts with it when it ends.';
 
-CREATE OR REPLACE FUNCTION tutti.mark(all_tables boolean, names text[]) RETURNS void
+-- They knew no nonce once.
+DROP FUNCTION IF EXISTS tutti.mark(boolean, text[]);
+DROP FUNCTION IF EXISTS tutti.touched(boolean, boolean, text[]);
+
+CREATE OR REPLACE FUNCTION tutti.proof(noted text, nonce text) RETURNS text
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $tutti$
+BEGIN
+    RETURN encode(sha256(sha256(convert_to(concat(nonce, ' ', noted), 'UTF8'))
+        || convert_to(nonce, 'UTF8')), 'hex');
+END $tutti$;
+COMMENT ON FUNCTION tutti.proof IS 'What nobody can make for a text who does not know the nonce.';
+
+CREATE OR REPLACE FUNCTION tutti.mark(all_tables boolean, names text[], nonce text) RETURNS void
 LANGUAGE plpgsql AS $tutti$
 DECLARE
     workers pg_catalog.text := pg_catalog.current_setting('max_parallel_workers');
+    noted pg_catalog.text;
 BEGIN
     PERFORM tutti.count();
-    PERFORM pg_catalog.set_config('tutti.mark', pg_catalog.jsonb_build_object(
+    noted := pg_catalog.jsonb_build_object(
         'tables', (SELECT pg_catalog.jsonb_object_agg(h.relation::pg_catalog.text,
             pg_catalog.to_jsonb(h)) FROM tutti.held(all_tables) AS h),
         'workers', workers,
@@ -157,9 +170,27 @@ BEGIN
         'schemas', (SELECT pg_catalog.jsonb_object_agg(n.oid::pg_catalog.text, n.ctid::pg_catalog.text)
             FROM pg_catalog.pg_namespace n),
         'settings', CASE WHEN names IS NOT NULL THEN tutti.settings_now(names) END
-        )::pg_catalog.text, true);
+        )::pg_catalog.text;
+    PERFORM pg_catalog.set_config('tutti.mark',
+        pg_catalog.concat(tutti.proof(noted, nonce), ' ', noted), true);
 END $tutti$;
-COMMENT ON FUNCTION tutti.mark IS 'Remembers, for tutti.touched, what this transaction has touched so far.';
+COMMENT ON FUNCTION tutti.mark IS 'Remembers, for tutti.touched, what this transaction has touched so far. Who does not know the nonce, which only the gateway does, cannot overwrite it unseen.';
+
+CREATE OR REPLACE FUNCTION tutti.marked(nonce text) RETURNS jsonb
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $tutti$
+DECLARE
+    mark text := current_setting('tutti.mark', true);
+    noted text := substr(mark, 66);
+BEGIN
+    IF left(mark, 64) IS DISTINCT FROM tutti.proof(noted, nonce) THEN
+        RAISE feature_not_supported USING
+            MESSAGE = 'what this statement has touched cannot be told',
+            DETAIL = 'Code that it ran has overwritten what was noted before it.',
+            HINT = 'Nothing was done. Leave names that begin with "tutti." alone in functions.';
+    END IF;
+    RETURN noted::jsonb;
+END $tutti$;
+COMMENT ON FUNCTION tutti.marked IS 'What tutti.mark has noted under this nonce, if it is still that.';
 
 CREATE OR REPLACE FUNCTION tutti.deferred() RETURNS text
 LANGUAGE sql SET search_path = pg_catalog, pg_temp SET row_security = on AS $tutti$
@@ -261,11 +292,10 @@ BEGIN
 END $tutti$;
 COMMENT ON FUNCTION tutti.compare IS 'The part of tutti.touched that needs a search path of its own.';
 
-CREATE OR REPLACE FUNCTION tutti.touched(all_tables boolean, at_one_moment boolean, names text[])
+CREATE OR REPLACE FUNCTION tutti.touched(all_tables boolean, at_one_moment boolean, names text[], nonce text)
     RETURNS TABLE (what text, name text, value text)
 LANGUAGE sql AS $tutti$
-    SELECT * FROM tutti.compare(pg_catalog.current_setting('tutti.mark')::pg_catalog.jsonb,
-        all_tables, at_one_moment,
+    SELECT * FROM tutti.compare(tutti.marked(nonce), all_tables, at_one_moment,
         CASE WHEN names IS NOT NULL THEN tutti.settings_now(names) END)
 $tutti$;
 COMMENT ON FUNCTION tutti.touched IS 'What this transaction has done since tutti.mark that code on one node must not do: tables read or written of which this node has a part or a copy only, changes of the schema, and settings that differ.';

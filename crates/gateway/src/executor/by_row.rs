@@ -17,7 +17,7 @@ use tutti_wire::frame::{Frame, frame_len, take_frame};
 use tutti_wire::frontend::Arguments;
 
 use super::Done;
-use super::call::Call;
+use super::call::{Call, Rows};
 use super::gather::{read_rows, too_large};
 use super::many::Failures;
 use super::relay::{Answer, Filter, relay};
@@ -105,8 +105,8 @@ SELECT n.nspname, c.relname,
     AND NOT EXISTS (SELECT FROM pg_catalog.pg_rewrite r
         WHERE r.ev_class OPERATOR(pg_catalog.=) c.oid AND r.ev_type OPERATOR(pg_catalog.<>) '1')
     AND NOT EXISTS (SELECT FROM pg_catalog.pg_trigger t
-        WHERE (t.tgrelid OPERATOR(pg_catalog.=) c.oid OR t.tgrelid IN
-            (SELECT p.relid FROM pg_catalog.pg_partition_tree(c.oid) AS p))
+        WHERE (t.tgrelid OPERATOR(pg_catalog.=) c.oid OR t.tgrelid OPERATOR(pg_catalog.=) ANY
+            (SELECT p.relid::pg_catalog.oid FROM pg_catalog.pg_partition_tree(c.oid) AS p))
         AND NOT t.tgisinternal AND t.tgenabled OPERATOR(pg_catalog.<>) 'D'
         AND (t.tgtype OPERATOR(pg_catalog.&) {fires}::pg_catalog.int2) OPERATOR(pg_catalog.<>) 0
         AND (t.tgtype OPERATOR(pg_catalog.&) 3::pg_catalog.int2) OPERATOR(pg_catalog.<>) 3)
@@ -213,9 +213,10 @@ ORDER BY n.nspname, c.relname",
         for (schema, table) in tables {
             let shared = self.shared.clone();
             let link = self.enlist(NodeId::HOME, Access::Write).await?;
-            let sql = catalog::table_rows_sql(link.connection(), schema, table, &shared.seals);
-            let answer =
-                self.internal_rows(NodeId::HOME, Access::Write, &sql, &Call::Simple).await?;
+            let (sql, seal) =
+                catalog::table_rows_sql(link.connection(), schema, table, &shared.seals);
+            let call = Call::Simple.carrying(Rows::Everywhere(vec![seal.into()]));
+            let answer = self.internal_rows(NodeId::HOME, Access::Write, &sql, &call).await?;
             let mut rows = RowTexts::new();
             for row in answer {
                 add_row(&mut rows, row.first().and_then(Option::as_ref))?;
@@ -232,13 +233,7 @@ ORDER BY n.nspname, c.relname",
         call: &Call,
     ) -> Result<(Answer, RowTexts), Failure> {
         self.wait_for_visible(NodeId::HOME).await?;
-        let mut call = call.clone();
-        if let Call::Extended { arguments: Arguments { result_formats, .. }, .. } = &mut call
-            // One format is for all columns, and a text is the same in both.
-            && 1 < result_formats.len()
-        {
-            result_formats.push(0);
-        }
+        let call = call.with_a_text_more();
         let link = self.enlist(NodeId::HOME, Access::Write).await?;
         call.put(link, text);
         link.connection().flush().await?;

@@ -1,10 +1,18 @@
 //! By which protocol the client asked, and so by which the nodes are asked.
 //!
-//! Owns: writing a statement to a node in the client's protocol, with the client's parameters.
+//! Owns: writing a statement to a node in the client's protocol, with the client's parameters, and with rows
+//! that travel behind them: parameters, never part of a text, which servers show to others and write to logs.
 //! Never: reads answers.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tutti_sql::catalog::NodeId;
 use tutti_sql::planner::names_current_time;
-use tutti_wire::frontend::{Arguments, put_bind, put_execute, put_parse, put_query, put_sync};
+use tutti_wire::frontend::{
+    Arguments, Target, put_bind, put_describe, put_execute, put_parse, put_query, put_sync,
+};
 
 use super::many::Origin;
 use crate::session::Link;
@@ -21,12 +29,91 @@ pub enum Call {
         /// Values and formats.
         arguments: Arguments,
     },
+    /// Either, of a text that the gateway has made, with rows as further parameters.
+    Carrying(Arc<Carrying>),
+}
+
+/// A client's call, and rows that travel with it.
+#[derive(Debug)]
+pub struct Carrying {
+    client: Call,
+    rows: Rows,
+}
+
+/// Rows as texts of arrays of a table's rows, one parameter each.
+#[derive(Debug)]
+pub(super) enum Rows {
+    /// The same for every node.
+    Everywhere(Vec<Bytes>),
+    /// One parameter, another for each node.
+    OfNode(BTreeMap<NodeId, Bytes>),
+}
+
+impl Carrying {
+    /// All parameters for a node, their types left to it, results as the client wants them.
+    fn parameters(&self, node: Option<NodeId>) -> (Vec<u32>, Arguments) {
+        let (mut types, mut arguments) = match &self.client {
+            Call::Extended { types, arguments } => (types.clone(), arguments.clone()),
+            Call::Simple | Call::Carrying(_) => (Vec::new(), Arguments::default()),
+        };
+        let count = arguments.values.len();
+        types.resize(count, 0);
+        // One format would be for all.
+        arguments.formats = (0..count).map(|index| arguments.format(index)).collect();
+        let rows = match (&self.rows, node) {
+            (Rows::Everywhere(rows), _) => rows.clone(),
+            (Rows::OfNode(rows), Some(node)) => rows.get(&node).cloned().into_iter().collect(),
+            (Rows::OfNode(_), None) => Vec::new(),
+        };
+        arguments.formats.resize(count + rows.len(), 0);
+        arguments.values.extend(rows.into_iter().map(Some));
+        (types, arguments)
+    }
 }
 
 impl Call {
     /// Whether the client used the extended protocol.
     pub fn is_extended(&self) -> bool {
-        matches!(self, Self::Extended { .. })
+        matches!(self.client(), Self::Extended { .. })
+    }
+
+    /// As the client has made it.
+    pub(super) fn client(&self) -> &Self {
+        match self {
+            Self::Carrying(carrying) => &carrying.client,
+            call => call,
+        }
+    }
+
+    /// The same with rows as further parameters.
+    pub(super) fn carrying(&self, rows: Rows) -> Self {
+        Self::Carrying(Arc::new(Carrying { client: self.client().clone(), rows }))
+    }
+
+    /// How many parameters are the client's: rows are numbered behind them.
+    pub(super) fn parameter_count(&self) -> usize {
+        match self.client() {
+            Self::Extended { arguments, .. } => arguments.values.len(),
+            _ => 0,
+        }
+    }
+
+    /// The same for a text that gives one column more than the client's, as text.
+    pub(super) fn with_a_text_more(&self) -> Self {
+        let mut call = self.client().clone();
+        if let Self::Extended { arguments: Arguments { result_formats, .. }, .. } = &mut call
+            // One format is for all columns, and a text is the same in both.
+            && 1 < result_formats.len()
+        {
+            result_formats.push(0);
+        }
+        match self {
+            Self::Carrying(carrying) => call.carrying(match &carrying.rows {
+                Rows::Everywhere(rows) => Rows::Everywhere(rows.clone()),
+                Rows::OfNode(rows) => Rows::OfNode(rows.clone()),
+            }),
+            _ => call,
+        }
     }
 
     /// Whether a value may be read as the current time: `now` for a `timestamptz`, say. Each node would
@@ -35,7 +122,7 @@ impl Call {
         /// bytea, int8, int2, int4, text, json, oid, float4, float8, bpchar, varchar, numeric, uuid, jsonb.
         const TIMELESS: [u32; 14] =
             [17, 20, 21, 23, 25, 114, 26, 700, 701, 1042, 1043, 1700, 2950, 3802];
-        let Self::Extended { types, arguments } = self else { return false };
+        let Self::Extended { types, arguments } = self.client() else { return false };
         arguments.values.iter().enumerate().any(|(index, value)| {
             let is_text = arguments.format(index) == 0;
             let is_timeless = types.get(index).is_some_and(|oid| TIMELESS.contains(oid));
@@ -58,18 +145,32 @@ impl Call {
                 put_execute(out, "", 0);
                 put_sync(out);
             }
+            Self::Carrying(carrying) => {
+                let (types, arguments) = carrying.parameters(Some(link.node()));
+                let types = link.types_here(&types);
+                let out = link.connection().outgoing();
+                put_parse(out, "", sql, &types);
+                put_bind(out, "", "", &arguments);
+                if !self.is_extended() {
+                    put_describe(out, Target::Portal, "");
+                }
+                put_execute(out, "", 0);
+                put_sync(out);
+            }
         }
     }
 
-    /// Parameter types and arguments for a statement of this origin.
-    pub(super) fn parts(&self, origin: Origin) -> (&[u32], Arguments) {
-        match (self, origin) {
-            (Self::Simple, _) => (&[], Arguments::default()),
-            (Self::Extended { types, arguments }, Origin::Client) => (types, arguments.clone()),
-            (Self::Extended { types, arguments }, Origin::Gateway) => {
-                (types, Arguments { result_formats: Vec::new(), ..arguments.clone() })
-            }
+    /// Parameter types and arguments for a statement of this origin, the same for all nodes.
+    pub(super) fn parts(&self, origin: Origin) -> (Vec<u32>, Arguments) {
+        let (types, mut arguments) = match self {
+            Self::Simple => (Vec::new(), Arguments::default()),
+            Self::Extended { types, arguments } => (types.clone(), arguments.clone()),
+            Self::Carrying(carrying) => carrying.parameters(None),
+        };
+        if origin == Origin::Gateway {
+            arguments.result_formats = Vec::new();
         }
+        (types, arguments)
     }
 
     /// Appends a query of the gateway's own that may contain the client's parameters; its rows come
@@ -83,6 +184,15 @@ impl Call {
                 put_parse(out, "", sql, &types);
                 let arguments = Arguments { result_formats: Vec::new(), ..arguments.clone() };
                 put_bind(out, "", "", &arguments);
+                put_execute(out, "", 0);
+                put_sync(out);
+            }
+            Self::Carrying(carrying) => {
+                let (types, arguments) = carrying.parameters(Some(link.node()));
+                let types = link.types_here(&types);
+                let out = link.connection().outgoing();
+                put_parse(out, "", sql, &types);
+                put_bind(out, "", "", &Arguments { result_formats: Vec::new(), ..arguments });
                 put_execute(out, "", 0);
                 put_sync(out);
             }

@@ -48,7 +48,11 @@ impl Session {
         if holds {
             self.must_anchor(node)?;
         }
-        let done = self.run_on_one(node, access, filled.as_deref().unwrap_or(text), call).await?;
+        let (text, call) = match &filled {
+            Some((filled, carrying)) => (filled.as_str(), carrying),
+            None => (text, call),
+        };
+        let done = self.run_on_one(node, access, text, call).await?;
         self.cursors.insert(name.to_owned(), (node, holds));
         Ok(done)
     }

@@ -355,14 +355,9 @@ impl Session {
             let home = self.link(NodeId::HOME).await?.connection();
             catalog::register(home, &registration, &shared.seals).await?;
         }
-        let mut sent = Vec::new();
         for node in self.other_nodes() {
             let connection = self.enlist(node, Access::Write).await?.connection();
-            sent.push((node, catalog::register_sql(connection, &registration, &shared.seals)));
-        }
-        for (node, answered) in self.on_links(sent).await {
-            let rows = answered?.into_iter().next().unwrap_or_default();
-            catalog::check_registered(node, &registration, &rows)?;
+            catalog::register(connection, &registration, &shared.seals).await?;
         }
         Ok(true)
     }

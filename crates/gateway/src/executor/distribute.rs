@@ -260,8 +260,8 @@ impl Session {
     async fn table_named(&mut self, name: &str) -> Result<Arc<Relation>, Failure> {
         let sql = format!(
             "SELECT n.nspname, c.relname FROM pg_catalog.pg_class c \
-             JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
-             WHERE c.oid = {}::pg_catalog.regclass",
+             JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace \
+             WHERE c.oid OPERATOR(pg_catalog.=) {}::pg_catalog.regclass::pg_catalog.oid",
             quote_literal(name)
         );
         let rows = self.enlist(NodeId::HOME, Access::Read).await?.query(&sql).await?;
@@ -294,8 +294,8 @@ impl Session {
     ///
     /// Errors: 42501 for whoever is no superuser.
     async fn check_memory(&mut self) -> Result<Vec<Vec<Option<String>>>, Failure> {
-        const I_AM_SUPERUSER: &str =
-            "SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = current_user";
+        const I_AM_SUPERUSER: &str = "SELECT rolsuper FROM pg_catalog.pg_roles \
+             WHERE rolname OPERATOR(pg_catalog.=) current_user";
         let rows = self.enlist(NodeId::HOME, Access::Read).await?.query(I_AM_SUPERUSER).await?;
         if rows.first().and_then(|rows| rows.text(0, 0)) != Some("t") {
             return Err(Failure::error("42501", "must be superuser to call tutti_check()"));

@@ -129,8 +129,8 @@ impl Session {
     /// row. No notification comes twice, for PREPARE TRANSACTION refuses them: a transaction can notify
     /// on one node only.
     pub(crate) async fn listen_everywhere(&mut self) -> Result<(), Failure> {
-        const CHANNELS: &str = "SELECT pg_catalog.string_agg('LISTEN ' || \
-            pg_catalog.quote_ident(channel), '; ' ORDER BY channel) \
+        const CHANNELS: &str = "SELECT pg_catalog.string_agg('LISTEN ' \
+            OPERATOR(pg_catalog.||) pg_catalog.quote_ident(channel), '; ' ORDER BY channel) \
             FROM pg_catalog.pg_listening_channels() AS channels (channel)";
         self.hears_node_1_alone = true;
         if self.catalog.is_solo() {

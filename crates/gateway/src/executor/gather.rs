@@ -1,7 +1,7 @@
 //! Bringing rows together: plan 4 of the design.
 //!
 //! Owns: running the collecting selects (one statement per node, so that a node's tables are read
-//! in one snapshot), and putting the rows into the final statement.
+//! in one snapshot), and giving the rows to the final statement, as parameters.
 //! Never: looks into a row.
 
 use std::collections::BTreeMap;
@@ -9,20 +9,23 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{Access, CollectFrom, Gather, Piece, RunOn, Template};
+use tutti_sql::statement;
 use tutti_wire::backend::decode_data_row;
 use tutti_wire::error_fields::ErrorFields;
-use tutti_wire::frame::take_frame;
 
 use super::Done;
 use super::call::Call;
+use super::call::Rows;
 use super::many::{Failures, Looks, Origin};
-use super::rows::ArrayLiteral;
+use super::rows::ArrayText;
 use crate::failure::Failure;
 use crate::session::{Link, Session};
 
-/// Most bytes of SQL that gathered rows may take. A query string may have 1 GiB at most, and the
-/// server copies it.
+/// Most bytes that gathered rows may take, of all tables of a statement. A message to a server may have 1 GiB
+/// at most, and the server copies what is in it.
 const GATHERED_BYTES_MAX: usize = 512 << 20;
+/// How the settings begin that hold rows for a command without parameters.
+const ROWS_SETTING: &str = "tutti.rows_";
 
 impl Session {
     /// An error's position is left out: it would count in a text that the client does not know.
@@ -31,26 +34,56 @@ impl Session {
     }
 
     async fn run_gather(&mut self, gather: &Gather, call: &Call) -> Result<Done, Failure> {
-        let text = self.fill(gather, call).await?;
+        let (text, call) = &self.fill(gather, call).await?;
         match &gather.run_on {
             RunOn::One(choice) => {
                 let node = self.choose(choice, call).unwrap_or(NodeId::HOME);
-                self.run_on_one(node, gather.access, &text, call).await
+                self.run_on_one(node, gather.access, text, call).await
             }
-            RunOn::EachNode => self.run_on_each(gather.access, &text, call).await,
-            RunOn::Replicas { locks, rows } => self.write_replicas(locks, rows, &text, call).await,
-            RunOn::Rows(rows) => self.write_by_row(rows, &text, call).await,
+            RunOn::EachNode => self.run_on_each(gather.access, text, call).await,
+            RunOn::Replicas { locks, rows } => self.write_replicas(locks, rows, text, call).await,
+            RunOn::Rows(rows) => self.write_by_row(rows, text, call).await,
         }
     }
 
-    /// Collects what `gather` asks for and returns the final statement with the rows in it.
-    pub(super) async fn fill(&mut self, gather: &Gather, call: &Call) -> Result<String, Failure> {
+    /// Collects what `gather` asks for and returns the final statement, and the call that has the rows.
+    pub(super) async fn fill(
+        &mut self,
+        gather: &Gather,
+        call: &Call,
+    ) -> Result<(String, Call), Failure> {
         if gather.access == Access::Write && !matches!(gather.run_on, RunOn::One(_)) {
             self.need_transaction();
         }
         let collected = self.collect(gather, call).await?;
         let now = self.now_for(&gather.statement).await?;
-        Ok(fill_template(&gather.statement, &collected, now.as_deref()))
+        if takes_no_parameters(&gather.statement) {
+            return self.fill_settings(gather, collected, now.as_deref(), call).await;
+        }
+        let text = fill_template(&gather.statement, call, now.as_deref());
+        Ok((text, call.carrying(Rows::Everywhere(collected))))
+    }
+
+    /// The same for COPY, which takes no parameters: its rows are values of settings of the transaction, which
+    /// no other session sees.
+    async fn fill_settings(
+        &mut self,
+        gather: &Gather,
+        collected: Vec<Bytes>,
+        now: Option<&str>,
+        call: &Call,
+    ) -> Result<(String, Call), Failure> {
+        let RunOn::One(choice) = &gather.run_on else {
+            return Err(Failure::error("XX000", "rows for COPY are brought to several nodes"));
+        };
+        let node = self.choose(choice, call).unwrap_or(NodeId::HOME);
+        self.need_transaction();
+        for (index, rows) in collected.into_iter().enumerate() {
+            let sql = format!("SELECT pg_catalog.set_config('{ROWS_SETTING}{index}', $1, true)");
+            let call = Call::Simple.carrying(Rows::Everywhere(vec![rows]));
+            self.internal_rows(node, gather.access, &sql, &call).await?;
+        }
+        Ok((template_of_settings(&gather.statement, now)?, call.clone()))
     }
 
     /// The transaction's time on node 1 if the template has a gap for it.
@@ -65,16 +98,15 @@ impl Session {
     async fn now_literal(&mut self) -> Result<String, Failure> {
         let link = self.enlist(NodeId::HOME, Access::Read).await?;
         let rows = link
-            .query(
-                "SELECT pg_catalog.quote_literal(pg_catalog.now()) || '::pg_catalog.timestamptz'",
-            )
+            // As ISO 8601, which is read alike whatever the session has set.
+            .query("SELECT pg_catalog.quote_literal(tutti.value_output(pg_catalog.now()))")
             .await?;
         let literal = rows.first().and_then(|rows| rows.text(0, 0)).unwrap_or_default();
-        Ok(literal.to_owned())
+        Ok(format!("{literal}::pg_catalog.timestamptz"))
     }
 
-    /// One literal per collect, in order.
-    async fn collect(&mut self, gather: &Gather, call: &Call) -> Result<Vec<String>, Failure> {
+    /// One array per collect, in order.
+    async fn collect(&mut self, gather: &Gather, call: &Call) -> Result<Vec<Bytes>, Failure> {
         let mut wanted: BTreeMap<NodeId, Vec<usize>> = BTreeMap::new();
         for (index, collect) in gather.collects.iter().enumerate() {
             let chosen = match &collect.from {
@@ -101,7 +133,8 @@ impl Session {
             .collect();
         let texts: Vec<_> = texts.iter().map(|(node, text)| (*node, text.as_str())).collect();
         self.send_to_many(&texts, Access::Read, Looks::AtRows, Origin::Gateway, call).await?;
-        let mut arrays: Vec<_> = gather.collects.iter().map(|_| ArrayLiteral::default()).collect();
+        let mut arrays: Vec<_> = gather.collects.iter().map(|_| ArrayText::default()).collect();
+        let mut gathered = 0;
         let nodes: Vec<_> = wanted.into_keys().collect();
         let mut failures = Failures::default();
         for (index, node) in nodes.iter().enumerate() {
@@ -115,10 +148,10 @@ impl Session {
                     .and_then(|index| index.parse::<usize>().ok())
                     .and_then(|index| arrays.get_mut(index));
                 if let (Some(array), Ok(composite)) = (array, std::str::from_utf8(composite)) {
-                    if GATHERED_BYTES_MAX < array.sql_len() + composite.len() {
+                    gathered += array.push_composite(composite);
+                    if GATHERED_BYTES_MAX < gathered {
                         return Err(too_large());
                     }
-                    array.push_composite(composite);
                 }
                 Ok(())
             });
@@ -127,7 +160,7 @@ impl Session {
             }
         }
         failures.into_result()?;
-        Ok(arrays.into_iter().map(ArrayLiteral::into_sql).collect())
+        Ok(arrays.into_iter().map(ArrayText::into_bytes).collect())
     }
 
     /// Runs a query of the gateway's own on one node, with the client's parameters, and returns its
@@ -183,17 +216,53 @@ pub(super) fn too_large() -> Failure {
         .into()
 }
 
-/// `template` with its gaps filled.
-pub(super) fn fill_template(template: &Template, rows: &[String], now: Option<&str>) -> String {
+/// `template` with its gaps filled: rows are parameters behind those of the client.
+pub(super) fn fill_template(template: &Template, call: &Call, now: Option<&str>) -> String {
+    let before = call.parameter_count();
     let mut text = String::new();
     for piece in &template.0 {
         match piece {
             Piece::Sql(sql) => text.push_str(sql),
-            Piece::Rows(index) => text.push_str(rows.get(*index).map_or(" '{}'", String::as_str)),
+            Piece::Rows(index) => text.push_str(&format!(" ${}", before + index + 1)),
             Piece::Now => text.push_str(now.unwrap_or("pg_catalog.now()")),
         }
     }
     text
+}
+
+/// Whether it is a command whose query may have none.
+fn takes_no_parameters(template: &Template) -> bool {
+    matches!(template.0.first(), Some(Piece::Sql(sql)) if statement::first_word(sql).eq_ignore_ascii_case("copy"))
+}
+
+/// `template` with rows out of settings. They are texts there, so a function reads them: a cast of a text could
+/// be anybody's.
+fn template_of_settings(template: &Template, now: Option<&str>) -> Result<String, Failure> {
+    let mut text = String::new();
+    let mut pieces = template.0.iter().peekable();
+    while let Some(piece) = pieces.next() {
+        match piece {
+            Piece::Sql(sql) => text.push_str(sql),
+            Piece::Now => text.push_str(now.unwrap_or("pg_catalog.now()")),
+            Piece::Rows(index) => {
+                let setting = format!("pg_catalog.current_setting('{ROWS_SETTING}{index}')");
+                let cast = match pieces.peek() {
+                    Some(Piece::Sql(sql)) => sql.strip_prefix("::"),
+                    _ => None,
+                };
+                let Some(cast) = cast else {
+                    text.push_str(&setting);
+                    continue;
+                };
+                let (name, rest) = cast
+                    .split_once("[]")
+                    .ok_or_else(|| Failure::error("XX000", "rows for COPY have no type"))?;
+                text.push_str(&format!("tutti.rows_input({setting}, NULL::{name}[]){rest}"));
+                pieces.next();
+            }
+        }
+    }
+    Ok(text)
 }
 
 /// Reads one internal answer to ReadyForQuery; every row goes to `take`.
@@ -206,7 +275,7 @@ pub(super) async fn read_rows(
     let refused_before = link.settle().await?;
     let mut failure: Option<Failure> = None;
     loop {
-        let Some(frame) = take_frame(link.connection().incoming())? else {
+        let Some(frame) = link.connection().take_frame()? else {
             link.connection().read_more().await?;
             continue;
         };

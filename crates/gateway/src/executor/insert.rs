@@ -13,12 +13,12 @@ use tutti_sql::plan::{
 };
 use tutti_wire::frame::{frame_len, take_frame};
 
-use super::call::Call;
+use super::call::{Call, Rows};
 use super::gather::fill_template;
 use super::many::{Failures, Looks, Origin};
 use super::placement::{bucket_of_value, node_of_bucket, node_of_pin};
 use super::relay::{Filter, relay};
-use super::rows::{ArrayLiteral, composite, split_composite};
+use super::rows::{ArrayText, composite, split_composite};
 use super::{Done, TagTotal};
 use crate::failure::Failure;
 use crate::session::Session;
@@ -151,14 +151,14 @@ impl Session {
                 Ok(rows.into_iter().flatten().collect())
             }
             Plan::Gather(gather) => {
-                let text = self.fill(gather, call).await?;
+                let (text, call) = &self.fill(gather, call).await?;
                 let node = match &gather.run_on {
                     tutti_sql::plan::RunOn::One(choice) => {
                         self.choose(choice, call).unwrap_or(NodeId::HOME)
                     }
                     _ => NodeId::HOME,
                 };
-                self.internal_rows(node, gather.access, &text, call).await
+                self.internal_rows(node, gather.access, text, call).await
             }
             other => {
                 tracing::error!(?other, "a source of rows has a plan that gives none");
@@ -176,24 +176,25 @@ impl Session {
         call: &Call,
     ) -> Result<Done, Failure> {
         let now = self.now_for(template).await?;
+        let text = fill_template(template, call, now.as_deref());
         if deal.relation.placement == Placement::Replicated {
-            let mut literal = ArrayLiteral::default();
+            let mut all = ArrayText::default();
             for row in rows {
-                literal.push_composite(&deal.composite(row));
+                all.push_composite(&deal.composite(row));
             }
-            let text = fill_template(template, &[literal.into_sql()], now.as_deref());
+            let call = &call.carrying(Rows::Everywhere(vec![all.into_bytes()]));
             return match &insert.rows {
                 None => self.run_on_replicas(&[], &text, call).await,
                 Some(rows) => self.write_by_row(rows, &text, call).await,
             };
         }
-        let mut dealt: BTreeMap<NodeId, (ArrayLiteral, Vec<usize>)> = BTreeMap::new();
+        let mut dealt: BTreeMap<NodeId, (ArrayText, Vec<usize>)> = BTreeMap::new();
         for (index, row) in rows.iter().enumerate() {
             let key = deal.key.and_then(|key| row.get(key)?.as_ref());
             let key = key.map(|key| std::str::from_utf8(key)).transpose().map_err(not_utf8)?;
             let node = self.node_of_row(deal.relation, key).await?;
-            let (literal, indexes) = dealt.entry(node).or_default();
-            literal.push_composite(&deal.composite(row));
+            let (array, indexes) = dealt.entry(node).or_default();
+            array.push_composite(&deal.composite(row));
             indexes.push(index);
         }
         if dealt.is_empty() {
@@ -202,10 +203,13 @@ impl Session {
         }
         let mut texts = Vec::new();
         let mut order = Vec::new();
-        for (node, (literal, indexes)) in dealt {
-            texts.push((node, fill_template(template, &[literal.into_sql()], now.as_deref())));
+        let mut of_node = BTreeMap::new();
+        for (node, (array, indexes)) in dealt {
+            texts.push((node, text.clone()));
+            of_node.insert(node, array.into_bytes());
             order.push(indexes);
         }
+        let call = &call.carrying(Rows::OfNode(of_node));
         self.insert_texts(&texts, order, insert, call).await
     }
 
@@ -290,7 +294,7 @@ impl Session {
         self.need_transaction();
         let mut staying: BTreeMap<NodeId, Places> = BTreeMap::new();
         let mut leaving: BTreeMap<NodeId, Places> = BTreeMap::new();
-        let mut coming: BTreeMap<NodeId, ArrayLiteral> = BTreeMap::new();
+        let mut coming: BTreeMap<NodeId, ArrayText> = BTreeMap::new();
         let mut changed = 0;
         let nodes = self.catalog.nodes.clone();
         let texts: Vec<_> = nodes.iter().map(|node| (*node, of.select.as_str())).collect();
@@ -327,18 +331,21 @@ impl Session {
             self.note_moved(relation);
         }
         let mut steps = Vec::new();
-        let of_places = |(node, places): (NodeId, Places), template| {
-            (node, fill_template(template, &places.into_sql(), None))
+        let step = |node, template, rows| {
+            let text = fill_template(template, &Call::Simple, None);
+            (node, text, Call::Simple.carrying(Rows::Everywhere(rows)))
         };
-        steps.extend(leaving.into_iter().map(|it| of_places(it, &of.delete)));
-        steps.extend(staying.into_iter().map(|it| of_places(it, &of.update)));
-        steps.extend(
-            coming
-                .into_iter()
-                .map(|(node, rows)| (node, fill_template(&of.insert, &[rows.into_sql()], None))),
-        );
-        for (node, text) in steps {
-            self.internal_rows(node, Access::Write, &text, &Call::Simple).await?;
+        for (node, places) in leaving {
+            steps.push(step(node, &of.delete, places.into_parameters(false)));
+        }
+        for (node, places) in staying {
+            steps.push(step(node, &of.update, places.into_parameters(true)));
+        }
+        for (node, rows) in coming {
+            steps.push(step(node, &of.insert, vec![rows.into_bytes()]));
+        }
+        for (node, text, call) in steps {
+            self.internal_rows(node, Access::Write, &text, &call).await?;
         }
         Ok(Done::Tag(format!("UPDATE {changed}")))
     }
@@ -359,13 +366,13 @@ impl Session {
         };
         let sql = format!(
             "SELECT EXISTS (SELECT FROM pg_catalog.pg_constraint \
-                            WHERE contype = 'f' AND confrelid = {oid}), \
+                            WHERE contype OPERATOR(pg_catalog.=) 'f' AND confrelid OPERATOR(pg_catalog.=) {oid}::pg_catalog.oid), \
              pg_catalog.has_column_privilege({oid}::pg_catalog.oid, {}, 'UPDATE'), \
              pg_catalog.has_table_privilege({oid}::pg_catalog.oid, 'INSERT') \
                 AND pg_catalog.has_table_privilege({oid}::pg_catalog.oid, 'DELETE'), \
              pg_catalog.row_security_active({oid}::pg_catalog.oid), \
              EXISTS (SELECT FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c \
-                     ON c.oid = i.inhparent WHERE c.oid = {oid} AND c.relkind = 'r')",
+                     ON c.oid OPERATOR(pg_catalog.=) i.inhparent WHERE c.oid OPERATOR(pg_catalog.=) {oid}::pg_catalog.oid AND c.relkind OPERATOR(pg_catalog.=) 'r')",
             quote_literal(key)
         );
         let rows = self.internal_rows(NodeId::HOME, Access::Read, &sql, &Call::Simple).await?;
@@ -424,9 +431,9 @@ fn not_utf8(_: std::str::Utf8Error) -> Failure {
 /// Rows of a node, by where they are.
 #[derive(Default)]
 struct Places {
-    places: ArrayLiteral,
-    tables: ArrayLiteral,
-    rows: ArrayLiteral,
+    places: ArrayText,
+    tables: ArrayText,
+    rows: ArrayText,
 }
 
 impl Places {
@@ -435,8 +442,14 @@ impl Places {
         self.tables.push_composite(table);
     }
 
-    fn into_sql(self) -> [String; 3] {
-        [self.places, self.tables, self.rows].map(ArrayLiteral::into_sql)
+    /// With what the rows become, where they stay.
+    fn into_parameters(self, with_rows: bool) -> Vec<Bytes> {
+        let rows = with_rows.then_some(self.rows);
+        [Some(self.places), Some(self.tables), rows]
+            .into_iter()
+            .flatten()
+            .map(ArrayText::into_bytes)
+            .collect()
     }
 }
 

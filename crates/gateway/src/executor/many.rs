@@ -120,7 +120,7 @@ impl Session {
         for (node, text) in texts {
             let link = self.links.get_mut(node).expect("enlisted");
             link.begin();
-            let types = link.types_here(types);
+            let types = link.types_here(&types);
             let out = link.connection().outgoing();
             put_parse(out, "", text, &types);
             put_flush(out);

@@ -303,8 +303,8 @@ impl Session {
         }
         let shared = self.shared.clone();
         let link = self.enlist(NodeId::HOME, Access::Write).await?;
-        let sql = catalog::lock_tables_sql(link.connection(), locks, &shared.seals);
-        let locked = link.query(&sql).await.map_err(|error| match error {
+        let (sql, seals) = catalog::lock_tables_sql(link.connection(), locks, &shared.seals);
+        let locked = link.query_with(&sql, seals).await.map_err(|error| match error {
             // Where in our function it happened is nothing to the client.
             NodeError::Refused(mut fields) => {
                 fields.fields.retain(|(code, _)| !b"Wpq".contains(code));

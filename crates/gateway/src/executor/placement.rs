@@ -29,7 +29,7 @@ pub(crate) fn node_of_bucket(catalog: &Catalog, map: MapId, bucket: Bucket) -> O
 }
 
 fn bucket_of_parameter(pin: &Pin, index: u16, call: &Call) -> Option<Bucket> {
-    let Call::Extended { types, arguments } = call else { return None };
+    let Call::Extended { types, arguments } = call.client() else { return None };
     let index = usize::from(index);
     let value = arguments.values.get(index)?.as_deref();
     bucket_of_bound(pin, types.get(index).copied(), arguments.format(index), value)

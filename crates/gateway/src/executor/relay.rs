@@ -8,7 +8,7 @@ use bytes::Buf;
 use tutti_sql::catalog::NodeId;
 use tutti_wire::backend::{decode_command_complete, decode_parameter_status, put_command_complete};
 use tutti_wire::error_fields::ErrorFields;
-use tutti_wire::frame::{Frame, frame_len, take_frame};
+use tutti_wire::frame::{Frame, frame_len};
 use tutti_wire::frontend::{put_copy_fail, put_sync};
 
 use super::call::Call;
@@ -85,7 +85,7 @@ pub(crate) async fn relay_all(client: &mut Client, link: &mut Link) -> Result<()
     let mut refused = None;
     loop {
         let frame = match passage.pass(client, link)? {
-            true => take_frame(link.connection().incoming())?,
+            true => link.connection().take_frame()?,
             false => None,
         };
         let Some(frame) = frame else {
@@ -214,7 +214,7 @@ async fn relay_one(
         if filter.rows {
             passage.pass_rows(client, link)?;
         }
-        let Some(frame) = take_frame(link.connection().incoming())? else {
+        let Some(frame) = link.connection().take_frame()? else {
             passage.wait_for_more(client, link).await?;
             continue;
         };

@@ -1,57 +1,51 @@
 //! Rows as PostgreSQL's text forms of composite values and arrays.
 //!
-//! Owns: writing `{"(1,\"a b\")"}` as an SQL literal, and reading `(1,"a b")`.
+//! Owns: writing `{"(1,\"a b\")"}`, and reading `(1,"a b")`.
 //! Never: interprets a value.
 //!
 //! Source: PostgreSQL manual, sections "Array Input and Output Syntax" and "Composite Type Input and
 //! Output Syntax".
 
-/// Builds an SQL literal with an array of composite values, row by row.
-///
-/// The literal is an escape string (`E'…'`), so it means the same whatever
-/// `standard_conforming_strings` is.
+use bytes::Bytes;
+
+/// Builds the text of an array of composite values, row by row.
 #[derive(Debug)]
-pub struct ArrayLiteral {
-    sql: String,
+pub struct ArrayText {
+    text: String,
     rows: usize,
 }
 
-impl Default for ArrayLiteral {
+impl Default for ArrayText {
     fn default() -> Self {
-        Self { sql: String::from(" E'{"), rows: 0 }
+        Self { text: String::from("{"), rows: 0 }
     }
 }
 
-impl ArrayLiteral {
-    /// Appends a row given in composite text form.
-    pub fn push_composite(&mut self, composite: &str) {
+impl ArrayText {
+    /// Appends a row given in composite text form. Returns how many bytes that took.
+    pub fn push_composite(&mut self, composite: &str) -> usize {
+        let before = self.text.len();
         if 0 < self.rows {
-            self.sql.push(',');
+            self.text.push(',');
         }
         self.rows += 1;
-        self.sql.push('"');
-        for char in composite.chars() {
-            match char {
-                // Array level: \\ ; string level doubles that.
-                '\\' => self.sql.push_str("\\\\\\\\"),
-                // Array level: \" ; string level: \\".
-                '"' => self.sql.push_str("\\\\\""),
-                '\'' => self.sql.push_str("''"),
-                other => self.sql.push(other),
-            }
+        self.text.push('"');
+        let mut rest = composite;
+        while let Some(at) = rest.find(['\\', '"']) {
+            self.text.push_str(&rest[..at]);
+            self.text.push('\\');
+            self.text.push_str(&rest[at..=at]);
+            rest = &rest[at + 1..];
         }
-        self.sql.push('"');
+        self.text.push_str(rest);
+        self.text.push('"');
+        self.text.len() - before
     }
 
-    /// Bytes of SQL so far.
-    pub fn sql_len(&self) -> usize {
-        self.sql.len()
-    }
-
-    /// The literal.
-    pub fn into_sql(mut self) -> String {
-        self.sql.push_str("}'");
-        self.sql
+    /// The text.
+    pub fn into_bytes(mut self) -> Bytes {
+        self.text.push('}');
+        self.text.into()
     }
 }
 
@@ -123,19 +117,16 @@ mod tests {
         let read = split_composite(&text).unwrap();
         let read: Vec<_> = read.iter().map(Option::as_deref).collect();
         assert_eq!(read, fields);
-        let mut array = ArrayLiteral::default();
+        let mut array = ArrayText::default();
         array.push_composite(&text);
-        expected.assert_eq(&array.into_sql());
+        expected.assert_eq(std::str::from_utf8(&array.into_bytes()).unwrap());
     }
 
     #[test]
     fn rows_survive_both_levels_of_quoting() {
-        check(&[Some("1"), Some("foo")], expect![[r#" E'{"(1,foo)"}'"#]]);
-        check(&[Some("a b"), None, Some("")], expect![[r#" E'{"(\\"a b\\",,\\"\\")"}'"#]]);
-        check(
-            &[Some(r#"it's "q" \ end"#)],
-            expect![[r#" E'{"(\\"it''s \\"\\"q\\"\\" \\\\\\\\ end\\")"}'"#]],
-        );
+        check(&[Some("1"), Some("foo")], expect![[r#"{"(1,foo)"}"#]]);
+        check(&[Some("a b"), None, Some("")], expect![[r#"{"(\"a b\",,\"\")"}"#]]);
+        check(&[Some(r#"it's "q" \ end"#)], expect![[r#"{"(\"it's \"\"q\"\" \\\\ end\")"}"#]]);
     }
 
     #[test]

@@ -35,7 +35,7 @@ async fn cancel_until_ended(shared: Arc<Shared>, target: i32) {
 impl Session {
     /// The number that was given; `None`: NULL, or in a form that only a node reads.
     pub(super) fn signal_target(&self, target: SignalTarget, call: &Call) -> Option<i32> {
-        match (target, call) {
+        match (target, call.client()) {
             (SignalTarget::Own, _) => Some(self.process_id),
             (SignalTarget::Constant(number), _) => Some(number),
             (SignalTarget::Parameter(index), Call::Extended { arguments, .. }) => {
@@ -46,7 +46,7 @@ impl Session {
                     _ => Some(i32::from_be_bytes(value.as_ref().try_into().ok()?)),
                 }
             }
-            (SignalTarget::Parameter(_), Call::Simple) => None,
+            (SignalTarget::Parameter(_), Call::Simple | Call::Carrying(_)) => None,
         }
     }
 
@@ -65,7 +65,7 @@ impl Session {
             "SELECT me.rolsuper, it.rolsuper, pg_catalog.pg_has_role(it.rolname, 'USAGE'),
                  pg_catalog.pg_has_role('pg_signal_backend', 'USAGE')
              FROM pg_catalog.pg_roles me, pg_catalog.pg_roles it
-             WHERE me.rolname = current_user AND it.rolname = {user}"
+             WHERE me.rolname OPERATOR(pg_catalog.=) current_user AND it.rolname OPERATOR(pg_catalog.=) {user}"
         );
         let rows = self.enlist(NodeId::HOME, Access::Read).await?.query(&sql).await?;
         let is = |column| rows.first().and_then(|rows| rows.text(0, column)) == Some("t");

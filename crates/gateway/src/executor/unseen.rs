@@ -38,6 +38,8 @@ pub(crate) struct Accounting {
     unseen: Unseen,
     /// Names of settings that nobody lists, where settings matter.
     names: Option<String>,
+    /// Known to nobody else: what was noted before code ran is still that if it was noted under it.
+    nonce: String,
     /// The first question has been asked.
     marked: bool,
     /// The statement itself changes the schema.
@@ -85,6 +87,7 @@ impl Session {
         self.accounting = Some(Accounting {
             unseen: unseen.clone(),
             names,
+            nonce: format!("{:032x}", rand::random::<u128>()),
             marked: false,
             changes_schema: matches!(plan, Plan::TemporaryDdl { .. } | Plan::Ddl(_)),
             travelling: Vec::new(),
@@ -137,7 +140,8 @@ impl Session {
         // Locks are given back; the counters know all the same.
         let sql = format!(
             "ROLLBACK TO SAVEPOINT {SAVEPOINT}; \
-             SELECT what, name, value FROM tutti.touched(true, false, NULL)"
+             SELECT what, name, value FROM tutti.touched(true, false, NULL, '{}')",
+            accounting.nonce
         );
         // If it was the first question that failed, there is no savepoint.
         let rows = link.query(&sql).await.ok()?;
@@ -167,7 +171,8 @@ impl Session {
             return Ok(());
         };
         // All tables, for where the statement fails its locks tell nothing.
-        let sql = format!("SELECT tutti.mark(true, {}); SAVEPOINT {SAVEPOINT}", accounting.names());
+        let sql = format!("SELECT tutti.mark(true, {}, $1)", accounting.names());
+        let nonce = accounting.nonce.clone();
         let unseen = accounting.unseen.clone();
         // A lock that an earlier statement has taken tells nothing of this one.
         let may_be_locked = self.transaction.mode == Mode::Explicit;
@@ -175,7 +180,9 @@ impl Session {
             self.refuse_empty_parts(&unseen).await?;
         }
         // What is refused on the way there has run no code, and has no savepoint to go back to.
-        self.enlist(node, Access::Write).await?.put_silent(&sql);
+        let link = self.enlist(node, Access::Write).await?;
+        link.put_silent_with(&sql, &nonce);
+        link.put_silent(&format!("SAVEPOINT {SAVEPOINT}"));
         self.client.hold_notices();
         if let Some(accounting) = &mut self.accounting {
             accounting.marked = true;
@@ -217,10 +224,12 @@ impl Session {
 
     async fn settle_accounts(&mut self, accounting: &Accounting) -> Result<(), Failure> {
         let sql = format!(
-            "SELECT what, name, value FROM tutti.touched({}, {}, {}); RELEASE SAVEPOINT {SAVEPOINT}",
+            "SELECT what, name, value FROM tutti.touched({}, {}, {}, '{}'); \
+             RELEASE SAVEPOINT {SAVEPOINT}",
             accounting.unseen.catches,
             accounting.unseen.one_snapshot,
-            accounting.names()
+            accounting.names(),
+            accounting.nonce
         );
         let rows = self.enlist(NodeId::HOME, Access::Write).await?.query(&sql).await?;
         let mut settings = Vec::new();
@@ -365,8 +374,8 @@ impl Session {
              pg_catalog.pg_get_functiondef({oid}), \
              pg_catalog.format('%I.%I(%s)', n.nspname, p.proname, \
                  pg_catalog.pg_get_function_identity_arguments(p.oid)) \
-             FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace \
-             WHERE p.oid = {oid}"
+             FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) p.pronamespace \
+             WHERE p.oid OPERATOR(pg_catalog.=) {oid}"
         );
         let rows = self.enlist(NodeId::HOME, Access::Write).await?.query(&sql).await?;
         let text = |column| rows.first().and_then(|rows| rows.text(0, column)).unwrap_or_default();
@@ -408,7 +417,7 @@ impl Session {
     fn setting_names(&mut self, text: &str, call: &Call) -> String {
         let mut names: BTreeSet<String> = self.catalog.code.setting_names();
         names.extend(tutti_sql::closure::dotted_names(text).take(CANDIDATES_MAX));
-        if let Call::Extended { arguments, .. } = call {
+        if let Call::Extended { arguments, .. } = call.client() {
             let values = arguments.values.iter().flatten();
             let texts = values.filter_map(|value| std::str::from_utf8(value).ok());
             let texts = texts.filter(|text| text.len() < 64);

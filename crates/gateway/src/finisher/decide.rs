@@ -98,6 +98,7 @@ fn for_each(error: &NodeError, node: NodeId) -> NodeError {
         // Neither says whether the statement was done.
         NodeError::Authentication { .. }
         | NodeError::OtherVerifier { .. }
+        | NodeError::Misreads { .. }
         | NodeError::Protocol(_) => {
             NodeError::Lost { node, source: io::ErrorKind::ConnectionAborted.into() }
         }

@@ -14,13 +14,16 @@ use tokio::time::timeout;
 use tutti_sql::catalog::NodeId;
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::{Fields, Frame, WireError, take_frame};
-use tutti_wire::frontend::{put_copy_fail, put_query, put_terminate};
+use tutti_wire::frontend::{
+    Arguments, put_bind, put_copy_fail, put_execute, put_parse, put_query, put_sync, put_terminate,
+};
 use tutti_wire::startup::put_startup;
 
 use super::answer::{PartialAnswer, Progress};
 use super::authentication::{Exchange, Has, Step};
 use super::credentials::Credentials;
 use super::dial::dial;
+use super::reading::Misreading;
 use crate::config::{Address, NodeConfig};
 use crate::security::end_point;
 use crate::security::stream::Stream;
@@ -75,6 +78,14 @@ pub enum NodeError {
         /// The role.
         user: String,
     },
+    /// The server would read statements otherwise than the gateway.
+    #[error("node {node} reads statements otherwise")]
+    Misreads {
+        /// Which node.
+        node: NodeId,
+        /// As a client is told.
+        why: Box<ErrorFields>,
+    },
     /// The node has not been recovered yet, so nothing was sent to it.
     #[error("node {node} is being recovered")]
     Closed {
@@ -120,6 +131,7 @@ impl NodeError {
                     b'H',
                     format!("Set it through the gateway: ALTER ROLE \"{user}\" PASSWORD '...'."),
                 ),
+            Self::Misreads { why, .. } => (**why).clone(),
             Self::Closed { .. } => ErrorFields::error("57P03", self.to_string())
                 .with(b'D', "Transactions in doubt must be settled there before it may be read.")
                 .with(b'H', "Retrying is safe: nothing was sent to the node."),
@@ -144,6 +156,14 @@ impl Rows {
     }
 }
 
+/// Appends one statement with its parameters, up to a Sync. Its rows are texts.
+pub(crate) fn put_statement(out: &mut BytesMut, sql: &str, values: Vec<Option<Bytes>>) {
+    put_parse(out, "", sql, &[]);
+    put_bind(out, "", "", &Arguments { values, ..Arguments::default() });
+    put_execute(out, "", 0);
+    put_sync(out);
+}
+
 /// An open connection to a node, authenticated, its startup messages read.
 #[derive(Debug)]
 pub struct NodeConnection {
@@ -160,6 +180,10 @@ pub struct NodeConnection {
     notifications: Vec<Frame>,
     /// Of the answer to the last query of our own.
     notices: Vec<Frame>,
+    /// Of the last ReadyForQuery.
+    status: u8,
+    /// It has said that it reads texts otherwise than we do.
+    misreading: Option<Misreading>,
     broken: bool,
 }
 
@@ -231,6 +255,8 @@ impl NodeConnection {
             reports: Vec::new(),
             notifications: Vec::new(),
             notices: Vec::new(),
+            status: b'I',
+            misreading: None,
             broken: false,
         };
         let mut startup = vec![("user", user), ("database", database)];
@@ -245,6 +271,7 @@ impl NodeConnection {
         };
         let exchange = Exchange::new(node, user, credentials, is_private, end_point);
         connection.finish_startup(exchange).await?;
+        connection.refuse_misreading()?;
         // Reported by every PostgreSQL since version 14.
         if connection
             .parameters
@@ -281,6 +308,26 @@ impl NodeConnection {
                 _ => (),
             }
         }
+    }
+
+    /// Errors: [`NodeError::Misreads`] if the server has said so.
+    pub(crate) fn refuse_misreading(&self) -> Result<(), NodeError> {
+        match &self.misreading {
+            Some(found) => {
+                Err(NodeError::Misreads { node: self.node, why: Box::new(found.to_fields()) })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Why no further text may be sent, if the server would read it otherwise than we do.
+    pub(crate) fn misreading(&self) -> Option<&Misreading> {
+        self.misreading.as_ref()
+    }
+
+    /// Whether the server is in no transaction, as its last ReadyForQuery said.
+    pub fn is_outside_transaction(&self) -> bool {
+        self.status == b'I'
     }
 
     /// Which node this leads to.
@@ -393,10 +440,28 @@ impl NodeConnection {
         &mut self.incoming
     }
 
+    /// The next message, if it is there. Whoever reads answers takes ParameterStatus and ReadyForQuery this
+    /// way: what they say of the server holds for whatever is sent next.
+    pub fn take_frame(&mut self) -> Result<Option<Frame>, WireError> {
+        let Some(frame) = take_frame(&mut self.incoming)? else { return Ok(None) };
+        match frame.tag() {
+            b'Z' => self.status = frame.body().first().copied().unwrap_or_default(),
+            b'S' => {
+                let mut fields = Fields::of(&frame);
+                let (name, value) = (fields.string()?, fields.string()?);
+                if let Some(found) = Misreading::reported(&name, &value) {
+                    self.misreading.get_or_insert(found);
+                }
+            }
+            _ => (),
+        }
+        Ok(Some(frame))
+    }
+
     /// The next message, waiting for it. Cancel-safe.
     pub async fn next_frame(&mut self) -> Result<Frame, NodeError> {
         loop {
-            if let Some(frame) = take_frame(&mut self.incoming)? {
+            if let Some(frame) = self.take_frame()? {
                 return Ok(frame);
             }
             self.read_more().await?;
@@ -406,7 +471,7 @@ impl NodeConnection {
     /// The same, for one who waits for several connections.
     pub fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Result<Frame, NodeError>> {
         loop {
-            if let Some(frame) = take_frame(&mut self.incoming)? {
+            if let Some(frame) = self.take_frame()? {
                 return Poll::Ready(Ok(frame));
             }
             ready!(self.stream.poll_readable(context)).map_err(|error| self.lost(error))?;
@@ -441,6 +506,20 @@ impl NodeConnection {
         put_query(&mut self.outgoing, sql);
         self.flush().await?;
         self.finish_query().await
+    }
+
+    /// Runs one statement with these parameters, as texts whose types the server infers, and returns its rows.
+    /// What is in parameters is shown to no other session.
+    ///
+    /// Errors and requirement: as [`Self::query`].
+    pub async fn query_with(
+        &mut self,
+        sql: &str,
+        values: Vec<Option<Bytes>>,
+    ) -> Result<Rows, NodeError> {
+        put_statement(&mut self.outgoing, sql, values);
+        self.flush().await?;
+        Ok(self.finish_query().await?.pop().unwrap_or_default())
     }
 
     /// Reads the answer to a query that was sent, to its ReadyForQuery.

@@ -9,8 +9,9 @@ use super::{Credentials, NodeConnection, NodeError};
 use crate::config::NodeConfig;
 
 /// Settings of the server, the database or the role that must not come between.
-const SETTINGS: [(&str, &str); 9] = [
+const SETTINGS: [(&str, &str); 10] = [
     ("client_encoding", "UTF8"),
+    ("standard_conforming_strings", "on"),
     // Whoever may create functions in another schema shall not lend theirs to a superuser.
     ("search_path", "pg_catalog, pg_temp"),
     ("statement_timeout", "0"),

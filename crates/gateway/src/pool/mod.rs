@@ -32,7 +32,7 @@ pub use statements::{
 
 use crate::backends::{Backend, BackendKey};
 use crate::config::Config;
-use crate::node::{Credentials, NodeConnection, NodeError};
+use crate::node::{Credentials, NodeConnection, NodeError, SETTINGS_OF_READING};
 use crate::nodes::{Nodes, OPEN_PATIENCE};
 use crate::security::RoleSettings;
 use crate::session::Link;
@@ -157,8 +157,14 @@ impl Pool {
         let slot = shelf.slot(self.config.pool.size);
         let place = &self.config.nodes[usize::from(node.0) - 1];
         let Borrower { user, credentials, .. } = borrower;
-        let mut connection =
-            NodeConnection::open(place, user, credentials, &self.config.database, &[]).await?;
+        let mut connection = NodeConnection::open(
+            place,
+            user,
+            credentials,
+            &self.config.database,
+            &SETTINGS_OF_READING,
+        )
+        .await?;
         // Before it is recognised: what is learned meanwhile makes the connection an old one.
         self.nodes.recognise(&mut connection, OPEN_PATIENCE).await?;
         let (process_id, secret) = connection.backend_key();
@@ -197,6 +203,7 @@ impl Pool {
             // Awaited: a statement must not run where a setting was refused.
             if !steps.is_empty() {
                 link.query(&steps.join("; ")).await?;
+                link.connection().refuse_misreading()?;
             }
             link.state = borrower.state.clone();
             // They were of its way there.

@@ -20,7 +20,7 @@ use super::{certificate, nonce};
 use crate::client::{Client, ClientError};
 use crate::config::{Arrival, Method, decide, need_groups};
 use crate::failure::Failure;
-use crate::node::Credentials;
+use crate::node::{Credentials, refused_default};
 use crate::shared::Shared;
 
 /// Longest message that a client may send before it is known, in bytes; PostgreSQL's limit.
@@ -113,6 +113,12 @@ impl Login<'_> {
             )
             .with(b'D', "User does not have CONNECT privilege.")
             .into());
+        }
+        // Who may put it right is let in: connections are set right whatever the defaults are.
+        if !role.is_superuser
+            && let Some(misread) = refused_default(&role.settings)
+        {
+            return Err(misread.into());
         }
         Ok((Identity { credentials, role: role.oid, settings: role.settings }, place))
     }

@@ -314,8 +314,9 @@ impl Session {
             }
         }
         while let Some(finished) = running.join_next().await {
-            let (node, link, answered) = finished.expect("a query does not panic");
-            if !link.is_broken() {
+            let (node, mut link, answered) = finished.expect("a query does not panic");
+            // One that may not be used further is still to tell why.
+            if !link.connection().is_broken() {
                 self.links.insert(node, link);
             }
             answers.push((node, answered));

@@ -280,7 +280,7 @@ impl Driver {
         self.running.spawn(async move {
             let answered = tokio::time::timeout(patience, link.query(&sql)).await;
             let (link, answered) = match answered {
-                Ok(answered) if !link.is_broken() => (Some(link), answered),
+                Ok(answered) if !link.connection().is_broken() => (Some(link), answered),
                 Ok(answered) => (None, answered),
                 // Whatever it does now, nobody listens any more.
                 Err(_) => (None, Err(lost(node))),

@@ -54,6 +54,10 @@ impl Session {
     pub(crate) async fn link(&mut self, node: NodeId) -> Result<&mut Link, Failure> {
         self.shared.nodes.wait_until_open(node, OPEN_PATIENCE).await?;
         if self.links.get(&node).is_none_or(|link| link.is_broken()) {
+            self.end_if_misread();
+            if let Some(why) = &self.ended_by {
+                return Err(why.clone().into());
+            }
             self.links.remove(&node);
             if self.transaction.nodes.contains_key(&node) {
                 self.transaction.doomed = true;
@@ -155,6 +159,32 @@ impl Session {
         }
     }
 
+    /// The session cannot go on if one of its servers reads texts otherwise than the gateway.
+    pub(super) fn end_if_misread(&mut self) {
+        if self.ended_by.is_none() {
+            self.ended_by = self.links.iter().find_map(|(_, link)| link.misread());
+        }
+    }
+
+    /// Between messages: whether servers are as they must be. One that is not in the transaction that it
+    /// was brought into, or in one that nobody has begun, has run something that nobody knows of.
+    pub(super) fn look_at_links(&mut self) {
+        self.end_if_misread();
+        if !self.pipeline.is_at_rest() || self.transaction.failed || self.transaction.undone {
+            return;
+        }
+        for (node, link) in self.links.iter_mut() {
+            let is_in = self.transaction.nodes.contains_key(node);
+            let must_be_in = is_in && self.transaction.is_open();
+            let is_strange = link.is_quiet() && link.is_outside_transaction() == must_be_in;
+            if is_strange && (must_be_in || self.bindings.contains_key(node)) {
+                tracing::error!(%node, must_be_in, "a server is not in the transaction that it was in");
+                link.connection().note_end();
+                self.transaction.doomed |= must_be_in;
+            }
+        }
+    }
+
     /// Between messages: outside of a transaction, connections that nothing binds go back.
     ///
     /// Errors: the client is lost.
@@ -221,6 +251,10 @@ impl Session {
                 if !matches!(link.settle().await, Ok(None)) {
                     continue;
                 }
+            }
+            if !link.is_outside_transaction() || link.is_broken() {
+                tracing::error!(%node, "a server was left in a transaction that nobody has begun");
+                continue;
             }
             if !link.stop_work() {
                 link.wait_until_delivered().await;

@@ -7,17 +7,18 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::Leaves;
 use tutti_wire::backend::{decode_parameter_description, put_parameter_description};
+use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::{Frame, HEADER_LEN, WireError};
 use tutti_wire::frontend::put_query;
 
 use crate::backends::{Backend, Workers};
 use crate::catalog::FIRST_NORMAL_OID;
 use crate::catalog::OidMaps;
-use crate::node::{NodeConnection, NodeError, Rows};
+use crate::node::{Misreading, NodeConnection, NodeError, Rows, put_statement};
 use crate::pool::{Known, SessionState, Slot};
 use crate::shared::Shared;
 
@@ -215,7 +216,17 @@ impl Link {
 
     /// Whether the connection cannot be used any more.
     pub fn is_broken(&self) -> bool {
-        self.connection.is_broken()
+        self.connection.is_broken() || self.connection.misreading().is_some()
+    }
+
+    /// Why the session must end, if its server reads texts otherwise than we do.
+    pub fn misread(&self) -> Option<ErrorFields> {
+        self.connection.misreading().map(Misreading::to_fields)
+    }
+
+    /// Whether its server has said, behind the last answer, that it is in no transaction.
+    pub fn is_outside_transaction(&self) -> bool {
+        self.connection.is_outside_transaction()
     }
 
     /// Whether something silent was refused on it: it must not serve another session.
@@ -229,6 +240,16 @@ impl Link {
         self.begin();
         self.awaited = false;
         put_query(self.connection.outgoing(), sql);
+        self.unread.push_back(Unread::Silent);
+    }
+
+    /// The same for one statement with a value that nobody else shall see: a parameter is no part of what
+    /// servers show.
+    pub fn put_silent_with(&mut self, sql: &str, value: &str) {
+        self.begin();
+        self.awaited = false;
+        let value = Some(Bytes::copy_from_slice(value.as_bytes()));
+        put_statement(self.connection.outgoing(), sql, vec![value]);
         self.unread.push_back(Unread::Silent);
     }
 
@@ -341,6 +362,22 @@ impl Link {
                 Ok(())
             }
         }
+    }
+
+    /// The same for one statement with parameters, as texts.
+    pub async fn query_with(
+        &mut self,
+        sql: &str,
+        values: Vec<String>,
+    ) -> Result<Vec<Rows>, NodeError> {
+        self.begin();
+        let values = values.into_iter().map(|value| Some(value.into())).collect();
+        put_statement(self.connection.outgoing(), sql, values);
+        self.connection.flush().await?;
+        let refused_before = self.settle().await?;
+        let rows = self.connection.finish_query().await;
+        self.answered();
+        refused_before.map_or(rows, Err)
     }
 
     /// A simple query destroys the node's unnamed statement and portal.

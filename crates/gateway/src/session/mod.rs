@@ -54,7 +54,7 @@ use crate::backends::Workers;
 use crate::client::{Client, ClientError};
 use crate::deadlock::{Activity, TERMINATED, TERMINATED_MESSAGE};
 use crate::failure::Failure;
-use crate::node::Credentials;
+use crate::node::{Credentials, is_refused_setting};
 use crate::pool::Permit;
 use crate::security::authenticate;
 use crate::shared::Shared;
@@ -152,7 +152,7 @@ impl Session {
             let hint = "Connect to a node directly.";
             return refuse(client, ErrorFields::fatal("0A000", message).with(b'H', hint)).await;
         }
-        if find("client_encoding").is_some_and(|encoding| !settings::encoding_is_known(&encoding)) {
+        if find("client_encoding").is_some_and(|it| is_refused_setting("client_encoding", &it)) {
             let message = "client encodings other than UTF8 are not supported";
             let hint = "Connect with client_encoding=UTF8.";
             return refuse(client, ErrorFields::fatal("0A000", message).with(b'H', hint)).await;
@@ -254,6 +254,7 @@ impl Session {
             if self.pipeline.is_at_rest() {
                 self.activity.end_plan();
             }
+            self.look_at_links();
             self.return_links().await?;
             self.activity.end_message();
             if !self.wait_for_message().await? {
@@ -547,6 +548,7 @@ impl Session {
 
     /// A statement failed inside a transaction.
     pub(crate) fn fail_transaction(&mut self) {
+        self.end_if_misread();
         if self.transaction.mode == Mode::Explicit {
             self.transaction.failed = true;
         }

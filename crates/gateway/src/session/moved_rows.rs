@@ -166,7 +166,8 @@ async fn look(
 SELECT a.pid, pg_catalog.pg_blocking_pids(a.pid) OPERATOR(pg_catalog.&&) '{{{ours}}}'::pg_catalog.int4[],
     a.state OPERATOR(pg_catalog.=) 'active',
     EXISTS (SELECT FROM pg_catalog.pg_locks l JOIN tables t ON t.oid OPERATOR(pg_catalog.=) l.relation
-        WHERE l.pid OPERATOR(pg_catalog.=) a.pid AND l.mode IN ('RowShareLock', 'RowExclusiveLock')),
+        WHERE l.pid OPERATOR(pg_catalog.=) a.pid AND l.mode OPERATOR(pg_catalog.=) ANY (
+            '{{RowShareLock,RowExclusiveLock}}')),
     pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) a.query_start
         OPERATOR(pg_catalog.>) '{LOCKS_TAKEN_AFTER_MS} ms'::pg_catalog.interval
 FROM pg_catalog.pg_stat_activity a WHERE a.pid OPERATOR(pg_catalog.=) ANY ('{{{}}}'::pg_catalog.int4[])",

@@ -281,9 +281,10 @@ impl Session {
     /// The rows of the view `pg_prepared_statements`, as a query.
     pub(super) async fn prepared_statements_sql(&mut self) -> Result<String, Failure> {
         let of_home = self.told_by_home().await?;
-        let mut sql = "SELECT NULL::text AS name, NULL::text AS statement, \
-             NULL::timestamptz AS prepare_time, NULL::regtype[] AS parameter_types, \
-             NULL::bool AS from_sql, NULL::int8 AS generic_plans, NULL::int8 AS custom_plans \
+        let mut sql = "SELECT NULL::pg_catalog.text AS name, NULL::pg_catalog.text AS statement, \
+             NULL::pg_catalog.timestamptz AS prepare_time, \
+             NULL::pg_catalog.regtype[] AS parameter_types, NULL::pg_catalog.bool AS from_sql, \
+             NULL::pg_catalog.int8 AS generic_plans, NULL::pg_catalog.int8 AS custom_plans \
              WHERE false"
             .to_owned();
         if !of_home.is_empty() {
@@ -292,7 +293,7 @@ impl Session {
                 sql,
                 " UNION ALL (SELECT name, statement, prepare_time, parameter_types, from_sql, \
                  generic_plans, custom_plans FROM pg_catalog.pg_prepared_statements \
-                 WHERE name IN ({}) ORDER BY prepare_time)",
+                 WHERE name OPERATOR(pg_catalog.=) ANY (ARRAY[{}]::pg_catalog.text[]) ORDER BY prepare_time)",
                 names.join(", ")
             )
             .expect("a String takes everything");
@@ -305,7 +306,8 @@ impl Session {
             let types: Vec<_> = statement.types.iter().map(u32::to_string).collect();
             write!(
                 sql,
-                " UNION ALL SELECT {}, {}, to_timestamp({}), '{{{}}}'::oid[]::regtype[], {}, 0, 0",
+                " UNION ALL SELECT {}, {}, pg_catalog.to_timestamp({}), \
+                 '{{{}}}'::pg_catalog.oid[]::pg_catalog.regtype[], {}, 0, 0",
                 quote_literal(name),
                 quote_literal(text),
                 since.as_secs_f64(),

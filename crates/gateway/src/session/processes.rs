@@ -113,10 +113,10 @@ impl Session {
                 };
                 let letter = if function == ProcessFunction::Cancel { 'c' } else { 't' };
                 format!(
-                    "CASE WHEN {pid} = ANY ('{{{sessions}}}'::pg_catalog.int4[])
+                    "CASE WHEN {pid} OPERATOR(pg_catalog.=) ANY ('{{{sessions}}}'::pg_catalog.int4[])
                      THEN pg_catalog.set_config('{ASKED_SIGNALS}', pg_catalog.concat_ws(' ',
                          pg_catalog.current_setting('{ASKED_SIGNALS}', true),
-                         '{letter}' || a.pid), true) IS NOT NULL
+                         pg_catalog.concat('{letter}', a.pid)), true) IS NOT NULL
                      ELSE pg_catalog.{name}({pid}{wait}) END"
                 )
             }
@@ -129,14 +129,14 @@ impl Session {
                 let blocking = self.blockers(ProcessFunction::Blocking, &edges);
                 let safe = self.blockers(ProcessFunction::SafeSnapshotBlocking, "");
                 format!(
-                    "{blocking} && a.pids::pg_catalog.int4[]
-                     OR 0 < pg_catalog.cardinality({safe})"
+                    "{blocking} OPERATOR(pg_catalog.&&) a.pids::pg_catalog.int4[]
+                     OR 0 OPERATOR(pg_catalog.<) pg_catalog.cardinality({safe})"
                 )
             }
             ProcessFunction::LogMemory => {
                 let map = self.pieces(NodeId::HOME).map;
                 format!(
-                    "pg_catalog.{name}(coalesce((SELECT m.backend FROM {map} WHERE m.session = {pid}),
+                    "pg_catalog.{name}(coalesce((SELECT m.backend FROM {map} WHERE m.session OPERATOR(pg_catalog.=) {pid}),
                          {pid}))"
                 )
             }
@@ -153,14 +153,14 @@ impl Session {
         } else {
             format!(
                 " UNION SELECT e.blocker FROM (VALUES {edges}) AS e (waiter, blocker)
-                  WHERE e.waiter = a.pid::pg_catalog.int4"
+                  WHERE e.waiter OPERATOR(pg_catalog.=) a.pid::pg_catalog.int4"
             )
         };
         format!(
             "CASE WHEN a.pid IS NOT NULL THEN ARRAY(
-                 SELECT coalesce((SELECT m.session FROM {map} WHERE m.backend = b.pid), b.pid)
+                 SELECT coalesce((SELECT m.session FROM {map} WHERE m.backend OPERATOR(pg_catalog.=) b.pid), b.pid)
                  FROM pg_catalog.unnest(pg_catalog.{name}(coalesce(
-                     (SELECT m.backend FROM {map} WHERE m.session = a.pid::pg_catalog.int4),
+                     (SELECT m.backend FROM {map} WHERE m.session OPERATOR(pg_catalog.=) a.pid::pg_catalog.int4),
                      a.pid::pg_catalog.int4))) AS b (pid){elsewhere}) END"
         )
     }
@@ -185,10 +185,11 @@ impl Session {
         // The gateway's own connections call themselves so; whoever may not see names sees no more of
         // a superuser than that he is there.
         let hidden = format!(
-            "p.pid = ANY ('{{{idle}}}'::pg_catalog.int4[]) OR p.pid IN (
-                 SELECT g.pid FROM pg_catalog.pg_stat_activity AS g WHERE g.usename = {role}
-                     AND g.application_name IS DISTINCT FROM ''
-                     AND coalesce(g.application_name, 'tutti ') LIKE 'tutti %')"
+            "p.pid OPERATOR(pg_catalog.=) ANY ('{{{idle}}}'::pg_catalog.int4[])
+             OR p.pid OPERATOR(pg_catalog.=) ANY (
+                 SELECT g.pid FROM pg_catalog.pg_stat_activity AS g
+                 WHERE g.usename OPERATOR(pg_catalog.=) {role} AND coalesce(
+                     g.application_name OPERATOR(pg_catalog.~~) 'tutti %', true))"
         );
         Pieces { map, hidden }
     }
@@ -215,8 +216,8 @@ impl Session {
             // One who is on several nodes is where he is busy.
             sql = format!(
                 "SELECT DISTINCT ON (s.pid) s.* FROM ({sql}) AS s
-                 ORDER BY s.pid, s.state = 'active' DESC NULLS LAST,
-                     s.wait_event_type = 'Lock' DESC NULLS LAST"
+                 ORDER BY s.pid, s.state OPERATOR(pg_catalog.=) 'active' DESC NULLS LAST,
+                     s.wait_event_type OPERATOR(pg_catalog.=) 'Lock' DESC NULLS LAST"
             );
         }
         Ok(format!("(SELECT s.* FROM ({sql}) AS s) UNION ALL {}", self.idle_sessions_sql()))
@@ -231,7 +232,7 @@ impl Session {
             "m.session IS NOT NULL".to_owned()
         };
         format!(
-            "FROM pg_catalog.{view} AS p LEFT JOIN {map} ON m.backend = p.pid
+            "FROM pg_catalog.{view} AS p LEFT JOIN {map} ON m.backend OPERATOR(pg_catalog.=) p.pid
              CROSS JOIN LATERAL pg_catalog.jsonb_populate_record(p,
                  CASE WHEN m.session IS NULL THEN '{{}}'::pg_catalog.jsonb
                  ELSE pg_catalog.jsonb_build_object('pid', m.session) END) AS r
@@ -268,8 +269,8 @@ impl Session {
         format!(
             "SELECT r.* FROM (VALUES (NULL::pg_catalog.int4, NULL::pg_catalog.name){rows})
                  AS s (pid, usename)
-             JOIN pg_catalog.pg_database AS d ON d.datname = pg_catalog.current_database()
-             LEFT JOIN pg_catalog.pg_roles AS u ON u.rolname = s.usename
+             JOIN pg_catalog.pg_database AS d ON d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()
+             LEFT JOIN pg_catalog.pg_roles AS u ON u.rolname OPERATOR(pg_catalog.=) s.usename
              CROSS JOIN LATERAL pg_catalog.jsonb_populate_record(NULL::pg_catalog.pg_stat_activity,
                  pg_catalog.jsonb_build_object('pid', s.pid, 'usename', s.usename,
                      'usesysid', u.oid, 'datid', d.oid, 'datname', d.datname, 'query', '',
@@ -287,9 +288,9 @@ impl Session {
             let sql = format!(
                 "SELECT pg_catalog.string_agg(DISTINCT pg_catalog.format('(%s, %s)', m.session, h.session), ', ')
                  FROM pg_catalog.pg_locks AS l
-                 JOIN {map} ON m.backend = l.pid
+                 JOIN {map} ON m.backend OPERATOR(pg_catalog.=) l.pid
                  CROSS JOIN LATERAL pg_catalog.unnest(pg_catalog.pg_blocking_pids(l.pid)) AS b (pid)
-                 JOIN {} ON h.backend = b.pid
+                 JOIN {} ON h.backend OPERATOR(pg_catalog.=) b.pid
                  WHERE NOT l.granted",
                 map.replace("AS m (", "AS h ("),
             );

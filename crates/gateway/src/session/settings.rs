@@ -14,6 +14,7 @@ use tutti_wire::error_fields::ErrorFields;
 use super::{Characteristics, Mode, Session};
 use crate::executor::{Call, Done};
 use crate::failure::Failure;
+use crate::node::is_refused_setting;
 use crate::pool::SessionState;
 
 /// Parameters of a startup packet that are no settings.
@@ -208,10 +209,19 @@ fn split_options(text: &str) -> Vec<String> {
     words
 }
 
-/// Whether a text that sets the client's encoding (or a value of it) leaves it readable to us.
-pub(super) fn encoding_is_known(text: &str) -> bool {
-    let text = text.to_ascii_lowercase().replace(['-', '_', '\'', '"'], "");
-    ["utf8", "unicode", "sqlascii", "default"].iter().any(|name| text.contains(name))
+/// Servers that are set so read other statements out of a text than the gateway.
+fn misread(name: &str) -> Failure {
+    let (message, hint) = match name {
+        "client_encoding" => {
+            ("client encodings other than UTF8 are not supported", "SET client_encoding = 'UTF8'.")
+        }
+        _ => (
+            "standard_conforming_strings = off is not supported",
+            "Leave it on, and write E'...' where backslashes shall escape.",
+        ),
+    };
+    let detail = "The gateway and the nodes would read different statements out of one text.";
+    Failure::unsupported(message, detail, hint)
 }
 
 /// SET to a value as the server shows it. A query (`set_config`) would cost a transaction its snapshot,
@@ -318,12 +328,15 @@ impl Session {
                 Ok(Done::Tag("SHOW".to_owned()))
             }
             Setting::Show { .. } => self.run_on_one(NodeId::HOME, Access::Read, text, call).await,
-            Setting::Set { name } if name == "client_encoding" && !encoding_is_known(text) => {
-                Err(Failure::unsupported(
-                    "client encodings other than UTF8 are not supported",
-                    "The gateway reads keys out of statements and rows, and reads them as UTF-8.",
-                    "SET client_encoding = 'UTF8'.",
-                ))
+            Setting::Set { name } | Setting::SetLocal { name, .. }
+                if is_refused_setting(name, text) =>
+            {
+                Err(misread(name))
+            }
+            Setting::SetConfig { name, value: Some(value), .. }
+                if is_refused_setting(name, value) =>
+            {
+                Err(misread(name))
             }
             Setting::Set { name } => self.set_everywhere(name, text, true, call).await,
             Setting::Reset { name } => self.reset(name, text, call).await,

@@ -12,6 +12,7 @@ use super::pipeline::{Expect, Undo};
 use super::{PreparedStatement, Session};
 use crate::executor::Call;
 use crate::failure::Failure;
+use crate::node::may_mean_more;
 use crate::pool::{Lookup, SchemaVersion, StatementKey, name_of};
 use crate::session::planning::Parsed;
 use crate::session::prepared::Meaning;
@@ -25,6 +26,12 @@ impl Session {
         } else if self.statements.contains_key(&name) {
             let message = format!("prepared statement \"{name}\" already exists");
             return Err(Failure::error("42P05", message));
+        }
+        // A server reports what code has set with ReadyForQuery, not before.
+        let may_have_set = self.leaves.anything || self.leaves.values;
+        if may_have_set && may_mean_more(&sql) {
+            self.quiet_pipeline().await?;
+            self.end_if_misread();
         }
         let statements = match self.parse_text(&sql).await? {
             Parsed::Statements(statements) => statements,

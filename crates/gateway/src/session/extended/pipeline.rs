@@ -315,7 +315,7 @@ impl Session {
         }
         loop {
             let link = self.links.get_mut(&node).expect("there above");
-            let frame = match tutti_wire::frame::take_frame(link.connection().incoming())? {
+            let frame = match link.connection().take_frame()? {
                 Some(frame) => frame,
                 None if patience == Patience::WhatIsThere => {
                     if link.connection().try_read()? {
