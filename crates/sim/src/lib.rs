@@ -17,6 +17,7 @@ pub mod invariants;
 mod network;
 pub mod node;
 mod run;
+pub mod serial;
 mod tasks;
 mod trace;
 mod world;
