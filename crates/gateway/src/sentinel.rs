@@ -24,15 +24,21 @@
 //! A sentinel must not COMMIT: having written nothing, it would be counted as read-only, and the
 //! antidependencies from it would count for less.
 //!
+//! **Why it is asked.** Somebody may end a sentinel by force, and its connection tells only after a
+//! while. An answer of its own, with the transaction still open, is proof that it has stood until
+//! then; a transaction asks for that when all its nodes have voted, before it is decided.
+//!
 //! **What it costs a node**: a snapshot that is at most a few seconds old, so vacuum and PostgreSQL's
 //! memory of serializable transactions lag by that much; READ ONLY DEFERRABLE waits for one turn.
 
-use std::sync::Arc;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tutti_sql::catalog::NodeId;
 use tutti_wire::error_fields::ErrorFields;
 
@@ -48,6 +54,8 @@ SELECT pg_catalog.count(*) FROM tutti.ticket;
 SELECT FROM pg_catalog.pg_locks
 WHERE mode = 'SIReadLock' AND locktype = 'relation' AND pid = pg_catalog.pg_backend_pid()
     AND relation = 'tutti.ticket'::pg_catalog.regclass";
+/// Refused if the transaction has failed, and with it lost its locks; takes no snapshot.
+const STAND_UP: &str = "SHOW transaction_isolation";
 /// Tickets of transactions that have ended say nothing any more.
 const REMOVE_TICKETS: &str = "DELETE FROM tutti.ticket";
 /// Turns between two removals of old tickets.
@@ -69,6 +77,9 @@ enum SentinelError {
     NotLocked,
     #[error("the node did not answer within {RELIEF_PATIENCE:?}")]
     Silent,
+    /// It answered, but is not in the transaction that it began.
+    #[error("the sentinel's transaction has ended")]
+    Ended,
 }
 
 /// How sentinels spend their time.
@@ -100,11 +111,9 @@ struct Chain {
 
 /// The sentinels of all nodes.
 ///
-/// Use: before a transaction inserts its ticket on a node, take [`Self::wait_for_coverage`]; when the
-/// node has voted, and immediately before the anchor is told to COMMIT, ask [`Self::is_unbroken`] with
-/// what was given; if it is not, abort with 40001.
-/// A sentinel that somebody ends by hand is noticed when its connection tells, some tenths of a
-/// millisecond later; what commits on the anchor in between is not protected.
+/// Use: before a transaction inserts its ticket on a node, take [`Self::wait_for_coverage`]; when all
+/// nodes have voted, and before that is decided upon, ask [`Self::confirm`] with what was given; if a
+/// sentinel has been missing, abort with 40001.
 #[derive(Debug)]
 pub struct Sentinels {
     /// In the order of the nodes' ids.
@@ -123,7 +132,17 @@ struct Post {
     /// Since the last turn.
     asked: AtomicBool,
     wake: Notify,
+    /// Who wants to hear from the sentinel itself. Unheard when this is closed or dropped.
+    calls: mpsc::UnboundedSender<Call>,
+    /// Taken by the node's task.
+    called: Mutex<Option<mpsc::UnboundedReceiver<Call>>>,
 }
+
+/// Answered when the sentinel on duty has, and dropped if there is none that does.
+type Call = oneshot::Sender<()>;
+
+/// The next sentinel, on its way.
+type Relief<'a> = Pin<Box<dyn Future<Output = Result<NodeConnection, SentinelError>> + Send + 'a>>;
 
 impl Sentinels {
     /// For these nodes. Connects to none before it is asked for a sentinel there.
@@ -136,6 +155,7 @@ impl Sentinels {
     /// The same with another pace.
     pub fn start_with(config: &Config, pace: Pace) -> Arc<Self> {
         let post = |place: &NodeConfig| {
+            let (calls, called) = mpsc::unbounded_channel();
             Arc::new(Post {
                 place: place.clone(),
                 database: config.database.clone(),
@@ -143,6 +163,8 @@ impl Sentinels {
                 standing: watch::Sender::new(None),
                 asked: AtomicBool::new(false),
                 wake: Notify::new(),
+                calls,
+                called: Mutex::new(Some(called)),
             })
         };
         let posts: Vec<_> = config.nodes.iter().map(post).collect();
@@ -173,7 +195,23 @@ impl Sentinels {
         covered.ok()?.clone()
     }
 
-    /// Whether a sentinel has stood on the node at every moment since `coverage` was given.
+    /// Whether sentinels have stood on the node at every moment from when `coverage` was given until
+    /// this was called, by the word of the one on duty: one round trip to the node, shared by those
+    /// who ask at the same time.
+    pub async fn confirm(&self, node: NodeId, coverage: &Coverage) -> bool {
+        if !self.is_unbroken(node, coverage) {
+            return false;
+        }
+        let post = self.post(node);
+        let (call, answered) = oneshot::channel();
+        let is_sent = post.calls.send(call).is_ok();
+        // Should the sentinel have gone this instant, the next one answers, or nobody at once.
+        post.ask();
+        is_sent && answered.await.is_ok() && self.is_unbroken(node, coverage)
+    }
+
+    /// The same by what is known without asking: a sentinel that was ended a moment ago may not have
+    /// been missed yet.
     pub fn is_unbroken(&self, node: NodeId, coverage: &Coverage) -> bool {
         let standing = self.post(node).standing.borrow();
         standing.as_ref().is_some_and(|now| Arc::ptr_eq(&now.0, &coverage.0))
@@ -196,12 +234,16 @@ impl Post {
 
     /// The node's task: sentinels whenever they are wanted.
     async fn keep(self: Arc<Self>) {
+        let called = self.called.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let mut called = called.expect("a post has one task");
         loop {
             while !self.asked.load(Ordering::Relaxed) {
                 self.wake.notified().await;
             }
-            let ended = self.stand().await;
+            let ended = self.stand(&mut called).await;
             self.standing.send_replace(None);
+            // Nobody answers: whoever has called so far counts on sentinels that are gone.
+            while called.try_recv().is_ok() {}
             if let Err(error) = ended {
                 tracing::warn!(node = %self.node(), %error, "no sentinel; trying again");
                 tokio::time::sleep(RETRY_PAUSE).await;
@@ -212,31 +254,41 @@ impl Post {
     /// One sentinel after another. Returns when nobody needs them any more.
     ///
     /// Errors: the one on duty was lost, or could not be relieved for some time.
-    async fn stand(&self) -> Result<(), SentinelError> {
+    async fn stand(&self, called: &mut mpsc::UnboundedReceiver<Call>) -> Result<(), SentinelError> {
         let mut on_duty = in_time(self.begin(None, false)).await?;
         self.begin_chain();
         let mut resting = None;
         let mut turns = 0_u64;
         let mut idle_turns = 0;
         let mut failed = 0;
+        let mut turn_ends = Instant::now() + self.pace.turn;
+        let mut relief: Option<Relief<'_>> = None;
         loop {
-            tokio::select! {
+            let arrived = tokio::select! {
                 error = lost(&mut on_duty) => return Err(error),
-                () = tokio::time::sleep(self.pace.turn) => (),
-            }
-            turns += 1;
-            idle_turns = if self.asked.swap(false, Ordering::Relaxed) { 0 } else { idle_turns + 1 };
-            if self.pace.idle_turns <= idle_turns && self.end_chain_if_unused() {
-                return Ok(());
-            }
-            let removal = turns.is_multiple_of(REMOVAL_TURNS);
-            let relief = tokio::select! {
-                error = lost(&mut on_duty) => return Err(error),
-                relief = in_time(self.begin(resting.take(), removal)) => relief,
+                Some(call) = called.recv() => {
+                    // To its end: a question that is half asked would spoil the connection.
+                    in_time(stand_up(&mut on_duty, called, call)).await?;
+                    continue;
+                }
+                arrived = arrival(&mut relief) => arrived,
+                () = tokio::time::sleep_until(turn_ends), if relief.is_none() => {
+                    turns += 1;
+                    let was_asked = self.asked.swap(false, Ordering::Relaxed);
+                    idle_turns = if was_asked { 0 } else { idle_turns + 1 };
+                    if self.pace.idle_turns <= idle_turns && self.end_chain_if_unused() {
+                        return Ok(());
+                    }
+                    let removal = turns.is_multiple_of(REMOVAL_TURNS);
+                    relief = Some(Box::pin(in_time(self.begin(resting.take(), removal))));
+                    continue;
+                }
             };
-            match relief {
-                Ok(relief) => {
-                    let relieved = std::mem::replace(&mut on_duty, relief);
+            relief = None;
+            turn_ends = Instant::now() + self.pace.turn;
+            match arrived {
+                Ok(arrived) => {
+                    let relieved = std::mem::replace(&mut on_duty, arrived);
                     resting = in_time(end(relieved)).await.ok();
                     if resting.is_none() {
                         // It may have gone before its relief had finished the scan.
@@ -307,6 +359,35 @@ impl Post {
 async fn end(mut relieved: NodeConnection) -> Result<NodeConnection, SentinelError> {
     relieved.query("ROLLBACK").await?;
     Ok(relieved)
+}
+
+/// The sentinel on duty says that it stands, to `call` and whoever else has called before it is asked.
+async fn stand_up(
+    on_duty: &mut NodeConnection,
+    called: &mut mpsc::UnboundedReceiver<Call>,
+    call: Call,
+) -> Result<(), SentinelError> {
+    let mut calls = vec![call];
+    while let Ok(another) = called.try_recv() {
+        calls.push(another);
+    }
+    let answer = on_duty.rows(STAND_UP).await?;
+    if answer.text(0, 0) != Some("serializable") {
+        return Err(SentinelError::Ended);
+    }
+    for call in calls {
+        // Whoever has gone does not want to know any more.
+        let _ = call.send(());
+    }
+    Ok(())
+}
+
+/// Waits for the relief, if one is on its way. Cancel-safe: it goes on when it is waited for again.
+async fn arrival(relief: &mut Option<Relief<'_>>) -> Result<NodeConnection, SentinelError> {
+    match relief {
+        Some(relief) => relief.as_mut().await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Waits for the connection's end. Cancel-safe.

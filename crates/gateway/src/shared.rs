@@ -47,6 +47,8 @@ pub struct Shared {
     pub doors: Arc<Doors>,
     /// Turns for the votes of SERIALIZABLE transactions.
     pub turns: Arc<Turns>,
+    /// Turns for their becoming visible.
+    pub places: Arc<Turns>,
     /// How many changes were committed that may give a search path other schemas: schemas, rights to
     /// use them, roles.
     pub path_changes: AtomicU64,
@@ -113,6 +115,7 @@ impl Shared {
             backends: Backends::default(),
             applying: Applying::new(config.switches.rooms),
             turns: Arc::default(),
+            places: Arc::default(),
             path_changes: AtomicU64::new(0),
             serial_writers: Arc::default(),
             snapshots: Snapshots::new(

@@ -40,6 +40,15 @@ impl Turns {
         self.admit(granted);
     }
 
+    /// Whether somebody waits for a node that `visit` has asked for.
+    pub fn is_awaited(&self, visit: Visit) -> bool {
+        let mine = self.asked.iter().find(|asked| asked.visit == visit);
+        mine.is_some_and(|mine| {
+            let mut waiting = self.asked.iter().filter(|asked| !asked.has_turn);
+            waiting.any(|asked| !asked.nodes.is_disjoint(&mine.nodes))
+        })
+    }
+
     fn admit(&mut self, granted: &mut Vec<Visit>) {
         let mut taken: BTreeSet<NodeId> = BTreeSet::new();
         for asked in &mut self.asked {
@@ -69,6 +78,8 @@ mod tests {
         turns.ask(Visit(3), nodes(&[3, 4]), &mut granted);
         turns.ask(Visit(4), nodes(&[5, 6]), &mut granted);
         assert_eq!(granted, [Visit(1), Visit(4)], "3 shares node 3 with 2, who was there before");
+        assert!(turns.is_awaited(Visit(1)), "by 2");
+        assert!(!turns.is_awaited(Visit(4)), "nobody else wants its nodes");
         turns.done(Visit(2), &mut granted);
         assert_eq!(granted, [Visit(1), Visit(4), Visit(3)]);
         turns.done(Visit(1), &mut granted);

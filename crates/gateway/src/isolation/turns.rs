@@ -47,6 +47,11 @@ impl Turns {
         turn
     }
 
+    /// Whether somebody waits for this one's end.
+    pub fn is_awaited(&self, turn: &Turn) -> bool {
+        self.state().turns.is_awaited(turn.visit)
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

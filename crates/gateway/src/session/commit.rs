@@ -25,6 +25,9 @@ use crate::pool::RESET;
 /// SQLSTATE transaction_resolution_unknown.
 pub(super) const UNKNOWN_OUTCOME: &str = "08007";
 
+/// SQLSTATE invalid_savepoint_specification.
+const NO_SUCH_SAVEPOINT: &str = "3B001";
+
 /// What became of a transaction.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Ended {
@@ -244,14 +247,23 @@ impl Session {
     async fn rollback_to(&mut self, name: &str) -> Result<Done, Failure> {
         self.need_block("ROLLBACK TO SAVEPOINT")?;
         self.need_savepoint(name)?;
-        if self.transaction.doomed {
+        let lost = || {
             let message = "a node lost its part of this transaction";
-            return Err(ErrorFields::error("08006", message)
-                .with(b'H', "Roll back the whole transaction and retry.")
-                .into());
+            let hint = "Roll back the whole transaction and retry.";
+            ErrorFields::error("08006", message).with(b'H', hint)
+        };
+        if self.transaction.doomed {
+            return Err(lost().into());
         }
         let sql = format!("ROLLBACK TO SAVEPOINT {}", tutti_sql::catalog::quote_identifier(name));
-        self.on_all_participants(&sql).await?;
+        match self.on_all_participants(&sql).await {
+            // A node that failed while it joined has not come as far as the savepoint.
+            Err(Failure::Statement(error)) if error.sqlstate() == NO_SUCH_SAVEPOINT => {
+                self.transaction.doomed = true;
+                return Err(lost().into());
+            }
+            told => told?,
+        }
         self.transaction.rollback_to(name);
         self.transaction.failed = false;
         self.transaction.undone = false;
@@ -269,7 +281,7 @@ impl Session {
         if self.transaction.has_savepoint(name) {
             return Ok(());
         }
-        Err(Failure::error("3B001", format!("savepoint \"{name}\" does not exist")))
+        Err(Failure::error(NO_SUCH_SAVEPOINT, format!("savepoint \"{name}\" does not exist")))
     }
 
     /// Runs `sql` on every node of the transaction. One that fails there fails the transaction.
@@ -354,7 +366,7 @@ impl Session {
             self.abandon(Ended::Aborted).await;
             return Err(failure);
         }
-        let writers: Vec<_> = self.transaction.writers().collect();
+        let writers: Vec<_> = self.voters().into_iter().collect();
         // Held until the result is published.
         let hold = match self.begin_change().await {
             Ok(hold) => self.begin_to_move(hold).await,
@@ -389,6 +401,33 @@ impl Session {
                 self.end_transaction(if unknown { Ended::Unknown } else { Ended::Aborted }).await;
                 Err(failure)
             }
+        }
+    }
+
+    /// Who has a say in whether the transaction commits: those that may have written; at SERIALIZABLE, if it
+    /// has used several nodes, all of them, for what was only read may have been overwritten.
+    fn voters(&self) -> BTreeSet<NodeId> {
+        let mut voters: BTreeSet<_> = self.transaction.writers().collect();
+        if self.takes_votes_of_readers() && 1 < self.transaction.used.len() {
+            voters.extend(&self.transaction.used);
+        }
+        voters
+    }
+
+    /// Whether what a node has only read matters until the end.
+    fn takes_votes_of_readers(&self) -> bool {
+        self.level() == Level::Serializable && !self.transaction.has_safe_snapshot
+    }
+
+    /// Plain COMMIT where nothing was written, before it is decided whether the transaction commits: where
+    /// such a node may refuse it, that is heard.
+    pub(super) async fn commit_readers_first(
+        &mut self,
+        writers: &BTreeSet<NodeId>,
+    ) -> Result<(), Failure> {
+        match self.takes_votes_of_readers() {
+            true => self.commit_readers(writers).await,
+            false => Ok(()),
         }
     }
 
@@ -446,6 +485,8 @@ impl Session {
     async fn commit_one_writer(&mut self, writer: NodeId) -> Result<(), Failure> {
         // Whoever sees this commit must see what its client may have seen elsewhere.
         self.wait_for_visible(writer).await?;
+        let only_writer = BTreeSet::from([writer]);
+        self.commit_readers_first(&only_writer).await?;
         self.pass_rooms().await;
         let answered = self.on_links(vec![(writer, "COMMIT".to_owned())]).await.remove(0).1;
         self.pass_notices(writer);
@@ -467,8 +508,10 @@ impl Session {
                     .into());
             }
         }
-        // What was read elsewhere cannot undo what was committed.
-        let _ = self.commit_readers(&BTreeSet::from([writer])).await;
+        if !self.takes_votes_of_readers() {
+            // What was read elsewhere cannot undo what was committed.
+            let _ = self.commit_readers(&only_writer).await;
+        }
         Ok(())
     }
 

@@ -27,7 +27,7 @@ use crate::isolation::rooms::Inside;
 use crate::isolation::turns::Turn;
 use crate::node::{NodeConnection, NodeError};
 use crate::nodes::OPEN_PATIENCE;
-use crate::sentinel::{Coverage, Sentinels};
+use crate::sentinel::Coverage;
 use crate::shared::Shared;
 
 /// What a node may take beyond the deadline for votes until its connection is given up.
@@ -69,15 +69,15 @@ impl Session {
         let must_anchor = self.transaction.must_anchor.or(temporary);
         let must_anchor = must_anchor.filter(|node| writers.contains(node));
         let anchor = must_anchor.unwrap_or(writers[spread]);
-        let form = match (serializable, must_anchor.is_some()) {
-            // Apart, all checks have been made when the decision is: whether a sentinel was missing
-            // can still be asked (docs/protocol/serializable.md).
-            (true, _) => Form::Apart,
-            (false, true) => Form::Anchored,
+        let form = match (must_anchor.is_some(), serializable) {
+            (true, _) => Form::Anchored,
+            // All checks have been made when the decision is; in the commit room nobody waits for one.
+            (false, true) => Form::Apart,
             (false, false) => self.shared.config.switches.form,
         };
         let mut turn = None;
         if serializable {
+            self.commit_readers_first(&writers.iter().copied().collect()).await?;
             // Deferred checks may wait for locks; nobody shall wait with a turn in hand.
             self.on_all_participants("SET CONSTRAINTS ALL IMMEDIATE").await?;
             let nodes = writers.iter().map(|node| gid::NodeId(node.0)).collect();
@@ -91,17 +91,22 @@ impl Session {
             shared: self.shared.clone(),
             process_id: self.process_id,
             writers: writers.iter().map(|node| gid::NodeId(node.0)).collect(),
+            serializable,
             tickets: std::mem::take(&mut self.transaction.tickets),
+            is_uncovered: false,
             refusals: BTreeMap::new(),
             queued: BTreeMap::new(),
             running: JoinSet::new(),
             inside: None,
             applying: None,
             turn,
+            place: None,
         };
         let outcome = driver.run(self, form).await;
-        // What was only read is over; no answer of it can change the outcome.
-        let _ = self.commit_readers(&writers.iter().copied().collect()).await;
+        if !serializable {
+            // What was only read is over; no answer of it can change the outcome.
+            let _ = self.commit_readers(&writers.iter().copied().collect()).await;
+        }
         outcome
     }
 }
@@ -118,8 +123,12 @@ enum Happened {
     Finished { node: NodeId, effect: Effect, answered: Answered },
     /// The record was asked for.
     Decided(Result<bool, NodeError>),
-    /// The commit room is ours.
-    Entered(Inside),
+    /// The commit room is ours, and our place in the order of application, if there must be one.
+    Entered(Inside, Option<Turn>),
+    /// Sentinels have stood on all nodes.
+    Covered { decides: Effect },
+    /// On this node there was none for a moment.
+    Uncovered { node: NodeId, decides: Effect },
     /// An event that needs no more thought.
     Event(Event),
 }
@@ -130,8 +139,12 @@ struct Driver {
     shared: Arc<Shared>,
     process_id: i32,
     writers: BTreeSet<gid::NodeId>,
-    /// SERIALIZABLE: which sentinels must have stood until the node has voted.
+    /// Whether others of its kind must become visible before or after it everywhere.
+    serializable: bool,
+    /// SERIALIZABLE: which sentinels must have stood until all nodes have voted.
     tickets: BTreeMap<NodeId, Coverage>,
+    /// SERIALIZABLE: they have not; the anchor's transaction is rolled back where it would commit.
+    is_uncovered: bool,
     /// What nodes refused with, to be told if it is the cause.
     refusals: BTreeMap<NodeId, ErrorFields>,
     /// Statements for links on which another one is still running.
@@ -139,7 +152,10 @@ struct Driver {
     running: JoinSet<Happened>,
     inside: Option<Inside>,
     applying: Option<Entered>,
+    /// Its turn to vote.
     turn: Option<Turn>,
+    /// Its turn to become visible.
+    place: Option<Turn>,
 }
 
 impl Driver {
@@ -191,6 +207,7 @@ impl Driver {
             Effect::RecordDecision | Effect::RollbackAnchor => {
                 self.on_link(session, anchor, effect);
             }
+            Effect::CommitAnchor if !self.tickets.is_empty() => self.ask_sentinels(effect),
             Effect::CommitAnchor => {
                 self.begin_to_apply();
                 self.on_link(session, anchor, effect);
@@ -200,17 +217,23 @@ impl Driver {
                 self.on_finisher(NodeId(node.0), effect);
             }
             Effect::RollbackPrepared(node) => self.on_finisher(NodeId(node.0), effect),
+            Effect::Decide if !self.tickets.is_empty() => {
+                self.end_turn_if_awaited();
+                self.ask_sentinels(effect);
+            }
             Effect::Decide => {
-                // All have voted: the order of the votes is fixed, whoever comes next.
-                self.turn = None;
-                let (shared, gid) = (self.shared.clone(), self.gid.clone());
-                self.running.spawn(async move {
-                    Happened::Decided(shared.finishers.decide(anchor, &gid).await)
-                });
+                self.end_turn_if_awaited();
+                self.decide();
             }
             Effect::EnterCommitRoom => {
                 let (shared, writers) = (self.shared.clone(), self.writers.clone());
+                let serializable = self.serializable;
                 self.running.spawn(async move {
+                    let place = match serializable {
+                        // Whoever shares nodes with it becomes visible on all of them before or after it.
+                        true => Some(shared.places.take(writers.clone()).await),
+                        false => None,
+                    };
                     // Whoever sees this commit on one of its nodes must see there what its client
                     // may have seen elsewhere before (docs/protocol/rooms.md, causes).
                     for node in writers {
@@ -220,12 +243,14 @@ impl Driver {
                         // node; but whatever is at work on it goes on.
                         shared.nodes.wait_until_settled(node, OPEN_PATIENCE).await;
                     }
-                    Happened::Entered(shared.doors.enter(Room::Commit).await)
+                    Happened::Entered(shared.doors.enter(Room::Commit).await, place)
                 });
             }
             Effect::LeaveCommitRoom => {
                 self.applying = None;
                 self.inside = None;
+                self.place = None;
+                self.turn = None;
             }
             Effect::CancelPrepare(node) => {
                 let (shared, process_id) = (self.shared.clone(), self.process_id);
@@ -252,6 +277,46 @@ impl Driver {
         }
     }
 
+    /// All have voted. Who votes while this one is prepared is refused if it has overwritten what this one has
+    /// read; once it is visible, that is allowed. So the turn is kept as long as that delays nobody.
+    fn end_turn_if_awaited(&mut self) {
+        if self.turn.as_ref().is_some_and(|turn| self.shared.turns.is_awaited(turn)) {
+            self.turn = None;
+        }
+    }
+
+    fn decide(&mut self) {
+        let (shared, gid) = (self.shared.clone(), self.gid.clone());
+        let anchor = NodeId(gid.anchor.0);
+        self.running
+            .spawn(async move { Happened::Decided(shared.finishers.decide(anchor, &gid).await) });
+    }
+
+    /// All have voted that can be asked before the decision. It is made only if sentinels have stood on
+    /// all nodes until now.
+    fn ask_sentinels(&mut self, decides: Effect) {
+        let shared = self.shared.clone();
+        let tickets = std::mem::take(&mut self.tickets);
+        self.running.spawn(async move {
+            let mut asked = JoinSet::new();
+            for (node, coverage) in tickets {
+                let sentinels = shared.sentinels.clone();
+                asked.spawn(async move { (node, sentinels.confirm(node, &coverage).await) });
+            }
+            let mut uncovered = None;
+            while let Some(answered) = asked.join_next().await {
+                let (node, is_covered) = answered.expect("a question does not panic");
+                if !is_covered {
+                    uncovered = Some(uncovered.map_or(node, |other: NodeId| other.min(node)));
+                }
+            }
+            match uncovered {
+                Some(node) => Happened::Uncovered { node, decides },
+                None => Happened::Covered { decides },
+            }
+        });
+    }
+
     /// From now on some nodes may show the transaction and others not yet.
     fn begin_to_apply(&mut self) {
         if self.applying.is_none() {
@@ -274,6 +339,7 @@ impl Driver {
         self.queued.insert(node, VecDeque::new());
         let sql = match effect {
             Effect::RecordDecision => self.record_sql(link.connection()),
+            Effect::CommitAnchor if self.is_uncovered => self.sql(Effect::RollbackAnchor),
             effect => self.sql(effect),
         };
         let patience = self.shared.config.switches.vote_deadline + ANSWER_PATIENCE;
@@ -329,9 +395,30 @@ impl Driver {
     fn event(&mut self, session: &mut Session, happened: Happened) -> Option<Event> {
         Some(match happened {
             Happened::Event(event) => event,
-            Happened::Entered(inside) => {
+            Happened::Entered(inside, place) => {
                 self.inside = Some(inside);
+                self.place = place;
                 Event::CommitRoomEntered
+            }
+            Happened::Covered { decides } => {
+                // Nobody has any more to ask.
+                self.perform(session, decides);
+                return None;
+            }
+            Happened::Uncovered { node, decides } => {
+                let message = format!("no sentinel has watched node {node} for a moment");
+                let refusal = ErrorFields::error("40001", message)
+                    .with(b'H', "The transaction might succeed if retried.");
+                self.refusals.insert(NodeId(self.gid.anchor.0), refusal);
+                match decides {
+                    // Its transaction is open: it ends as if it had refused.
+                    Effect::CommitAnchor => {
+                        self.is_uncovered = true;
+                        self.on_link(session, NodeId(self.gid.anchor.0), decides);
+                        return None;
+                    }
+                    _ => Event::DecisionRefused,
+                }
             }
             Happened::Decided(Ok(true)) => Event::DecisionRecorded,
             Happened::Decided(Ok(false)) => Event::DecisionRefused,
@@ -379,7 +466,7 @@ impl Driver {
             _ => false,
         };
         match (effect, answered.is_ok(), refused) {
-            (Effect::Prepare(_), true, _) if !rolled_back => self.vote(at),
+            (Effect::Prepare(_), true, _) if !rolled_back => Event::VotedYes(at),
             (Effect::Prepare(_), true, _) | (Effect::Prepare(_), false, true) => Event::VotedNo(at),
             (Effect::Prepare(_), false, false) => Event::VoteLost(at),
             (Effect::RecordDecision, true, _) => Event::DecisionRecorded,
@@ -402,23 +489,6 @@ impl Driver {
                 false,
             ) => Event::AnchorLost,
             _ => unreachable!("{effect:?} is not sent over a session's link"),
-        }
-    }
-
-    /// A vote counts only if sentinels have stood on the node until then.
-    fn vote(&mut self, node: gid::NodeId) -> Event {
-        let at = NodeId(node.0);
-        let sentinels: &Sentinels = &self.shared.sentinels;
-        match self.tickets.get(&at) {
-            Some(coverage) if !sentinels.is_unbroken(at, coverage) => {
-                let message = format!("no sentinel has watched node {at} for a moment");
-                let refusal = ErrorFields::error("40001", message)
-                    .with(b'H', "The transaction might succeed if retried.");
-                self.refusals.insert(at, refusal);
-                // As good as no vote: what is prepared there is rolled back.
-                Event::VoteLost(node)
-            }
-            _ => Event::VotedYes(node),
         }
     }
 

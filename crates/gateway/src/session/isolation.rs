@@ -14,13 +14,14 @@ use tutti_sql::plan::{Access, CopyToPlan, Plan, RunOn, Setting};
 use tutti_wire::error_fields::ErrorFields;
 
 use super::planning::{canceled, read_duration};
-use super::transaction::{Entrance, INSERT_TICKET, Level, Mode};
+use super::transaction::{Entrance, INSERT_TICKET, Level, Mode, RENEW_TICKET};
 use super::{Characteristics, Link, Session, Transaction};
 use crate::deadlock::overtaken;
 use crate::failure::Failure;
 use crate::isolation::serial::Writer;
 use crate::isolation::snapshots::Kind;
 use crate::nodes::OPEN_PATIENCE;
+use crate::sentinel::Coverage;
 
 /// How long a SERIALIZABLE transaction waits for the first sentinel on a node.
 const SENTINEL_PATIENCE: Duration = Duration::from_secs(5);
@@ -223,69 +224,58 @@ impl Session {
         let is_only_one = self.transaction.used.is_empty();
         // What is READ ONLY cannot insert a ticket later.
         let read_only = self.transaction.is_read_only();
-        if self.level() != Level::Serializable
-            || !self.is_over_several_nodes()
-            || !self.shared.config.switches.sentinels
-            || (is_only_one && !read_only)
-            || self.transaction.has_safe_snapshot
-        {
+        if !self.uses_tickets() || (is_only_one && !read_only) {
             return Ok(false);
         }
         self.insert_tickets().await?;
-        self.cover(node).await?;
+        let coverage = self.cover(node).await?;
+        self.transaction.tickets.insert(node, coverage);
         Ok(true)
+    }
+
+    /// Whether the transaction gets tickets as soon as it uses several nodes.
+    fn uses_tickets(&self) -> bool {
+        self.level() == Level::Serializable
+            && self.is_over_several_nodes()
+            && self.shared.config.switches.sentinels
+            && !self.transaction.has_safe_snapshot
     }
 
     /// A ticket on every node that is used and has none, if it is SERIALIZABLE over several nodes.
     pub(super) async fn insert_tickets(&mut self) -> Result<(), Failure> {
-        if self.level() != Level::Serializable
-            || !self.is_over_several_nodes()
-            || !self.shared.config.switches.sentinels
-            || self.transaction.has_safe_snapshot
-        {
+        if !self.uses_tickets() {
             return Ok(());
         }
-        let without: Vec<_> = self
-            .transaction
-            .used
-            .iter()
-            .copied()
-            .filter(|node| !self.transaction.tickets.contains_key(node))
-            .collect();
-        for there in without {
-            self.cover(there).await?;
-            let Some(link) = self.links.get_mut(&there) else { continue };
+        let used = self.transaction.used.iter().copied();
+        let without: Vec<_> =
+            used.filter(|node| !self.transaction.tickets.contains_key(node)).collect();
+        for node in without {
+            let coverage = self.cover(node).await?;
+            // Whatever becomes of the ticket, the node votes; only one that has answered counts.
+            self.transaction.record(node, Access::Write);
+            let Some(link) = self.links.get_mut(&node) else { continue };
             link.query(INSERT_TICKET).await?;
-            self.transaction.record(there, Access::Write);
+            self.transaction.tickets.insert(node, coverage);
         }
         Ok(())
     }
 
-    async fn cover(&mut self, node: NodeId) -> Result<(), Failure> {
+    async fn cover(&mut self, node: NodeId) -> Result<Coverage, Failure> {
         let sentinels = self.shared.sentinels.clone();
-        match sentinels.wait_for_coverage(node, SENTINEL_PATIENCE).await {
-            Some(coverage) => {
-                self.transaction.tickets.insert(node, coverage);
-                Ok(())
-            }
-            None => {
-                let message = format!("no sentinel on node {node} watches serializable access");
-                Err(ErrorFields::error("40001", message)
-                    .with(b'D', "Without it the node cannot tell what must not be committed.")
-                    .with(b'H', "The transaction might succeed if retried.")
-                    .into())
-            }
-        }
+        let covered = sentinels.wait_for_coverage(node, SENTINEL_PATIENCE).await;
+        covered.ok_or_else(|| {
+            let message = format!("no sentinel on node {node} watches serializable access");
+            ErrorFields::error("40001", message)
+                .with(b'D', "Without it the node cannot tell what must not be committed.")
+                .with(b'H', "The transaction might succeed if retried.")
+                .into()
+        })
     }
 
     /// After ROLLBACK TO: tickets that were inserted behind the savepoint are gone.
     pub(crate) async fn renew_tickets(&mut self) -> Result<(), Failure> {
-        if self.transaction.is_read_only() {
-            // Its tickets came before it was, and so before this savepoint.
-            return Ok(());
-        }
         let nodes: Vec<_> = self.transaction.tickets.keys().copied().collect();
-        self.tell_silently(nodes, INSERT_TICKET).await
+        self.tell_silently(nodes, RENEW_TICKET).await
     }
 
     /// Sends `sql` to nodes without waiting for an answer, which matters only if it is an error.

@@ -238,6 +238,10 @@ impl Entrance<'_> {
 
 /// What makes a transaction visible to the sentinels of a node.
 pub const INSERT_TICKET: &str = "SELECT tutti.insert_ticket()";
+/// The same behind ROLLBACK TO. What is READ ONLY there got its ticket before it became so, and so before
+/// the savepoint; and it cannot insert one now.
+pub const RENEW_TICKET: &str = "SELECT tutti.insert_ticket() \
+    WHERE pg_catalog.current_setting('transaction_read_only') OPERATOR(pg_catalog.=) 'off'";
 
 impl Transaction {
     /// What ReadyForQuery says.
