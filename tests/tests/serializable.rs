@@ -111,7 +111,9 @@ fn skew_behind_a_failed_ticket(world: &World, node: usize, trouble: Trouble) -> 
                 FROM pg_locks JOIN pg_stat_activity USING (pid)
                 WHERE NOT granted AND relation = 'tutti.ticket'::regclass
                     AND query LIKE '%insert_ticket%'";
-            until("the ticket", || Ok(blocker.value(cancel)? != "0"))?;
+            // Within a transaction, what is shown of activity stays what it was at the first look.
+            let mut watcher = world.node(node)?;
+            until("the ticket", || Ok(watcher.value(cancel)? != "0"))?;
         }
         waiting.join().expect("a session does not panic")
     })?;
