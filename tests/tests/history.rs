@@ -11,9 +11,10 @@ use std::sync::Mutex;
 use anyhow::{Context, Result, bail, ensure};
 use tutti_embed::Cluster;
 use tutti_gateway::Switches;
-use tutti_tests::client::Client;
+use tutti_tests::client::{Client, Endpoint};
 use tutti_tests::gateway::TestCluster;
 use tutti_tests::history::anomaly::Kind;
+use tutti_tests::history::changes;
 use tutti_tests::history::checker::check;
 use tutti_tests::history::intent::Levels;
 use tutti_tests::history::model::History;
@@ -145,6 +146,28 @@ enum Victim {
     Node(usize),
 }
 
+/// Kills it, and has it again.
+fn kill(
+    victim: Victim,
+    servers: &mut Cluster,
+    gateway: &mut Option<GatewayProcess>,
+    endpoint: &Mutex<Endpoint>,
+) -> Result<()> {
+    match victim {
+        Victim::Gateway => {
+            gateway.take().map(GatewayProcess::kill9).transpose()?;
+            let started = GatewayProcess::start(servers)?;
+            *endpoint.lock().expect("nobody panicked") = started.endpoint();
+            *gateway = Some(started);
+        }
+        Victim::Node(index) => {
+            servers.server_mut(index).kill9()?;
+            servers.server_mut(index).start()?;
+        }
+    }
+    Ok(())
+}
+
 /// Runs against a cluster whose gateway is a process, and kills it or nodes on the way.
 fn with_kills(levels: Levels, victims: &[Victim], test: &str) -> Result<()> {
     let load = Load { faults: u32::try_from(victims.len())?, ..load(levels) };
@@ -155,20 +178,7 @@ fn with_kills(levels: Levels, victims: &[Victim], test: &str) -> Result<()> {
     load.create_tables(&endpoint, DISTRIBUTION)?;
     let endpoint = Mutex::new(endpoint);
     let history = run::run(&load, &endpoint, |number| {
-        let victim = victims[usize::try_from(number)?];
-        match victim {
-            Victim::Gateway => {
-                gateway.take().map(GatewayProcess::kill9).transpose()?;
-                let started = GatewayProcess::start(&servers)?;
-                *endpoint.lock().expect("nobody panicked") = started.endpoint();
-                gateway = Some(started);
-            }
-            Victim::Node(index) => {
-                servers.server_mut(index).kill9()?;
-                servers.server_mut(index).start()?;
-            }
-        }
-        Ok(())
+        kill(victims[usize::try_from(number)?], &mut servers, &mut gateway, &endpoint)
     });
     let log = || gateway.as_ref().map(GatewayProcess::log).unwrap_or_default();
     let history = history.with_context(log)?;
@@ -201,6 +211,52 @@ fn every_level_holds_when_nodes_are_killed() -> Result<()> {
 fn every_level_holds_when_all_kinds_are_killed() -> Result<()> {
     let victims = [Victim::Node(1), Victim::Gateway, Victim::Node(0), Victim::Gateway];
     with_kills(ANY, &victims, "every_level_holds_when_all_kinds_are_killed")
+}
+
+/// Runs against a cluster in which everything is moved and changed meanwhile, and things are killed.
+fn with_changes(levels: Levels, victims: &[Victim], test: &str) -> Result<()> {
+    let load = Load { faults: u32::try_from(victims.len())?, ..load(levels) };
+    let mut servers = servers::start(NODES)?;
+    process::init(&servers)?;
+    let mut gateway = Some(GatewayProcess::start(&servers)?);
+    let endpoint = gateway.as_ref().map(GatewayProcess::endpoint).context("just started")?;
+    load.create_tables(&endpoint, DISTRIBUTION)?;
+    changes::create(&endpoint)?;
+    let endpoint = Mutex::new(endpoint);
+    let history = changes::beside(load.seed, &endpoint, || {
+        run::run(&load, &endpoint, |number| {
+            kill(victims[usize::try_from(number)?], &mut servers, &mut gateway, &endpoint)
+        })
+    });
+    let log = || gateway.as_ref().map(GatewayProcess::log).unwrap_or_default();
+    let repeat = || {
+        let (seed, transactions) = (load.seed, load.transactions);
+        format!("{test}: {}={seed} {}={transactions}", run::SEED, run::TRANSACTIONS)
+    };
+    let history = history.with_context(log).with_context(repeat)?;
+    ensure_nothing_is_prepared(&servers).with_context(log)?;
+    judge(&history, &load, test)?;
+    // The auditor ends the gateway's test; here its findings come with the seed.
+    let report = gateway.as_ref().context("it runs")?.audit()?;
+    ensure!(report.findings.is_empty(), "{}: {report}", repeat());
+    Ok(())
+}
+
+#[test]
+fn every_level_holds_beside_changes() -> Result<()> {
+    with_changes(ANY, &[], "every_level_holds_beside_changes")
+}
+
+#[test]
+fn every_level_holds_beside_changes_when_gateways_are_killed() -> Result<()> {
+    let test = "every_level_holds_beside_changes_when_gateways_are_killed";
+    with_changes(ANY, &[Victim::Gateway; 3], test)
+}
+
+#[test]
+fn every_level_holds_beside_changes_when_nodes_are_killed() -> Result<()> {
+    let victims = [Victim::Node(1), Victim::Node(0), Victim::Gateway, Victim::Node(2)];
+    with_changes(ANY, &victims, "every_level_holds_beside_changes_when_nodes_are_killed")
 }
 
 /// Runs with something switched off until one of these kinds is found.

@@ -12,6 +12,7 @@
 //! elements tell the order of versions).
 
 pub mod anomaly;
+pub mod changes;
 pub mod checker;
 mod cycles;
 mod graph;
