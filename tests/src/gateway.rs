@@ -82,7 +82,7 @@ impl TestCluster {
 
     /// The same, by this configuration of the servers; the address to listen on is chosen here.
     pub fn start_configured(servers: Cluster, config: Config) -> Result<Self> {
-        let runtime = Runtime::new()?;
+        let runtime = tutti_gateway::runtime()?;
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0"))?;
         let port = listener.local_addr()?.port();
         let config = Config { listen: format!("127.0.0.1:{port}"), ..config };

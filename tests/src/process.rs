@@ -140,9 +140,33 @@ impl GatewayProcess {
 
     /// SIGHUP: it reads its certificates anew.
     pub fn hang_up(&self) -> Result<()> {
+        self.signal("-HUP")
+    }
+
+    /// SIGSTOP: it does nothing, and notices nothing, until [`Self::resume`].
+    pub fn pause(&self) -> Result<()> {
+        self.signal("-STOP")
+    }
+
+    /// SIGCONT.
+    pub fn resume(&self) -> Result<()> {
+        self.signal("-CONT")
+    }
+
+    fn signal(&self, signal: &str) -> Result<()> {
         let pid = self.child.id().to_string();
-        programs::run(Command::new("kill").args(["-HUP", &pid]))?;
+        programs::run(Command::new("kill").args([signal, &pid]))?;
         Ok(())
+    }
+
+    /// Whether it has ended by itself.
+    pub fn has_ended(&mut self) -> Result<bool> {
+        Ok(self.child.try_wait()?.is_some())
+    }
+
+    /// Where its configuration is.
+    pub fn config_path(&self) -> PathBuf {
+        self.files.path().join("tutti.toml")
     }
 
     /// SIGKILL; returns when the process is gone.

@@ -127,7 +127,10 @@ fn roles_can_be_limited_one_by_one() -> Result<()> {
     let pool =
         PoolConfig { size: 4, size_per_user: 1, queue_timeout_s: 1, ..PoolConfig::default() };
     let cluster = start(1, pool)?;
-    let (mut one, mut other) = two_sessions(&cluster)?;
+    // Superusers are not limited.
+    Client::connect(&cluster.endpoint())?.query("CREATE ROLE ann LOGIN")?;
+    let mut one = Client::connect_as(&cluster.endpoint(), "ann")?;
+    let mut other = Client::connect_as(&cluster.endpoint(), "ann")?;
     one.query("BEGIN; SELECT 1")?;
     let full = refusal(&mut other, "SELECT 1")?;
     ensure!(full.get(b'D').is_some_and(|text| text.contains("of this role")), "{full:?}");

@@ -5,14 +5,20 @@
 
 use pg_query::protobuf::Token;
 use tutti_sql::shape::{Literal, LiteralKind, Scanner};
-use tutti_sql::statement::parse;
+use tutti_sql::statement::{STACK_BYTES, parse};
 
 /// Longer texts only cost time: the parser is not ours.
 const TEXT_BYTES_MAX: usize = 4096;
+/// Shorter ones cannot nest deeply.
+const FLAT_BYTES_MAX: usize = 512;
 
 /// Splitting a text into statements.
 pub fn statements(data: &[u8]) {
     let Some(text) = as_text(data) else { return };
+    with_stack(text, split);
+}
+
+fn split(text: &str) {
     let Ok(statements) = parse(text) else { return };
     let mut end = 0;
     for statement in &statements {
@@ -35,6 +41,10 @@ pub fn statements(data: &[u8]) {
 /// Shapes against PostgreSQL's scanner and parser.
 pub fn shapes(data: &[u8]) {
     let Some(text) = as_text(data) else { return };
+    with_stack(text, shape);
+}
+
+fn shape(text: &str) {
     let mut scanner = Scanner::default();
     let Some(shape) = scanner.scan(text) else { return };
     let statement = text.get(shape.start..shape.end).expect("whole characters");
@@ -59,6 +69,20 @@ pub fn shapes(data: &[u8]) {
         let found: Vec<_> = parsed.iter().map(|it| (it.offset, it.text.as_str())).collect();
         assert_eq!(found, [(shape.start, statement)], "{text:?}");
     }
+}
+
+/// Gives a check the stack that texts want which may nest deeply.
+fn with_stack(text: &str, check: fn(&str)) {
+    if text.len() <= FLAT_BYTES_MAX {
+        return check(text);
+    }
+    std::thread::scope(|scope| {
+        let threads = std::thread::Builder::new().stack_size(STACK_BYTES);
+        let checking = threads.spawn_scoped(scope, || check(text)).expect("a thread");
+        if let Err(panic) = checking.join() {
+            std::panic::resume_unwind(panic);
+        }
+    });
 }
 
 fn as_text(data: &[u8]) -> Option<&str> {

@@ -11,7 +11,6 @@ use std::sync::Arc;
 
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::net::TcpStream;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use tutti_wire::backend::{TransactionStatus, put_parameter_status, put_ready_for_query};
 use tutti_wire::error_fields::ErrorFields;
@@ -19,7 +18,7 @@ use tutti_wire::frame::{Frame, WireError, frame_len, take_frame};
 use tutti_wire::startup::{self, Startup};
 
 use crate::security::stream::Stream;
-use crate::security::{Gate, Place};
+use crate::security::{Gate, Knock, Place};
 
 /// Answers are sent when this many bytes have gathered, or when the client is waited for.
 const FLUSH_BYTES: usize = 64 * 1024;
@@ -66,7 +65,7 @@ pub struct Client {
     /// When it must have logged in.
     deadline: Instant,
     /// Its place while it logs in, and afterwards.
-    knocking: Option<OwnedSemaphorePermit>,
+    knocking: Option<Knock>,
     place: Option<Place>,
     /// Hash of our certificate, on TLS.
     end_point: Option<Vec<u8>>,
@@ -78,7 +77,7 @@ impl Client {
         stream: TcpStream,
         peer: SocketAddr,
         gate: Arc<Gate>,
-        knocking: OwnedSemaphorePermit,
+        knocking: Knock,
     ) -> Self {
         Self {
             stream: Stream::Plain(Arc::new(stream)),

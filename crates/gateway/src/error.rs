@@ -195,12 +195,33 @@ pub enum GatewayError {
     NoMoment,
     /// Another gateway serves the cluster.
     #[error(
-        "another gateway already serves this cluster (backend {pid} on node 1 holds its lock): stop \
-         it first, one gateway at a time is supported"
+        "another gateway already serves this cluster (backend {pid} on node 1 holds its lock: {who}): \
+         stop it first, one gateway at a time is supported"
     )]
     GatewayRunning {
         /// Process id of its backend on node 1; 0 if it has just gone.
         pid: i64,
+        /// Its role, from where, and since when.
+        who: String,
+    },
+    /// Another gateway has served the cluster meanwhile.
+    #[error(
+        "another gateway has taken the cluster over: this one had number {incarnation}, the newest \
+         has {newest}"
+    )]
+    Replaced {
+        /// This one's.
+        incarnation: u64,
+        /// The other's.
+        newest: u64,
+    },
+    /// What an earlier gateway has left running on a node does not end.
+    #[error("{left} backends of an earlier gateway do not end on node {node}")]
+    Unfenced {
+        /// Which node.
+        node: NodeId,
+        /// How many.
+        left: u64,
     },
     /// What was in doubt stayed in doubt.
     #[error("transaction {gid} is in doubt and could not be settled on node {node}")]

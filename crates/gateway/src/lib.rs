@@ -36,5 +36,5 @@ pub use config::{
 pub use error::GatewayError;
 pub use init::init;
 pub use pool::PoolConfig;
-pub use serve::serve;
+pub use serve::{runtime, serve};
 pub use status::status;

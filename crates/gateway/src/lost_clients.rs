@@ -30,7 +30,8 @@ pub async fn watch(shared: Arc<Shared>) {
         for (process_id, message, stream) in &busy {
             if before.get(process_id) == Some(message) && is_gone(stream).await {
                 tracing::info!(session = process_id, "a client has gone; its statement is ended");
-                shared.cancel_session(*process_id).await;
+                let (shared, process_id) = (shared.clone(), *process_id);
+                tokio::spawn(async move { shared.cancel_session(process_id).await });
             }
         }
         before = busy.into_iter().map(|(process_id, message, _)| (process_id, message)).collect();

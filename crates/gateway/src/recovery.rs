@@ -1,23 +1,19 @@
 //! Settling what an earlier gateway left in doubt, and cleaning up after commits.
 //!
-//! Owns: that one gateway serves a cluster, its incarnation, the listing of prepared transactions,
-//! the driving of [`tutti_txn::recovery`], and the removal of decisions that nobody needs.
+//! Owns: the listing of prepared transactions, the driving of [`tutti_txn::recovery`], and the removal of
+//! decisions that nobody needs; in `fence`, that one gateway serves a cluster.
 //! Never: decides. The record on the anchor does; `docs/protocol/anchored-commit.md` says why.
 //! Start reading at [`Recoverer::settle_in_doubt`], then `driver`. While the gateway serves: `watch`
 //! (one task per node, sees what is in doubt there), `settler` (settles it), `forget`.
 //!
 //! **Fencing.** A look at a node shows that nothing is left only if no backend of a dead gateway can
-//! still prepare there. Such a backend shows no trace of its gateway: clients choose their
-//! `application_name` and may release any lock. What can be seen is the statement it runs, so
-//! backends that run PREPARE TRANSACTION of a transaction in doubt are ended, and nodes are listed
-//! again until no such statement runs. A PREPARE that is still on its way to a backend escapes this;
-//! it lands, if at all, a moment later. It does no harm: its coordinator is dead and has not had
-//! its vote, so its transaction is not decided and the record will refuse it; but it holds locks, so
-//! while the gateway serves every node is looked at again and again, and what belongs to earlier
-//! incarnations is settled.
+//! still prepare there: `fence` ends them first. As a second line, nodes are listed again until no
+//! PREPARE TRANSACTION of a transaction in doubt runs, and while the gateway serves every node is
+//! looked at again and again, and what belongs to earlier incarnations is settled.
 
 pub(crate) mod doubts;
 mod driver;
+pub(crate) mod fence;
 pub(crate) mod forget;
 mod outcome;
 pub(crate) mod settler;
@@ -31,26 +27,20 @@ use tutti_txn::decision::Decision;
 use tutti_txn::gid::{ClusterTag, Gid};
 use tutti_txn::recovery::in_doubt;
 
+pub(crate) use self::fence::is_served;
+pub use self::fence::{check_newest, fence, gateway_lock, next_incarnation};
 pub use self::outcome::{Foreign, InDoubt};
 pub(crate) use self::outcome::{list_foreign, list_in_doubt, outcome};
-use crate::catalog::{Answer, load::not_initialised};
+use crate::catalog::Answer;
 use crate::config::Config;
 use crate::error::GatewayError;
 use crate::node::NodeConnection;
 
-/// Keys of the advisory lock that a serving gateway holds on node 1 (the two-integer kind).
-const GATEWAY_LOCK: (i32, i32) = (839_088_022, 3);
-/// The backend of a gateway that was killed needs a moment to notice.
-const LOCK_PATIENCE: Duration = Duration::from_secs(5);
-const LOCK_RETRY: Duration = Duration::from_millis(100);
 /// How often the nodes are listed before somebody must look at them.
 const ROUNDS_MAX: u32 = 100;
 const ROUND_PAUSE: Duration = Duration::from_millis(100);
 /// How long one transaction may take to settle while the gateway starts.
 const SETTLE_PATIENCE: Duration = Duration::from_secs(30);
-/// Of an incarnation, so many bits are drawn by chance. What is left is enough for a start in each second
-/// of eight years, in the 18 digits that fit a bigint.
-const CHANCE_BITS: u32 = 31;
 /// Rounds in which backends are waited for that prepare for an earlier gateway, before they are ended.
 const ROUNDS_OF_PATIENCE: u32 = 20;
 /// What may be forgotten only because it is old: records that a client was told to ask for (08007),
@@ -60,56 +50,6 @@ const RECORDS_KEPT: &str = "7 days";
 /// What our cluster has prepared on a node, and since when.
 const PREPARED: &str = "SELECT gid FROM pg_catalog.pg_prepared_xacts
 WHERE database = pg_catalog.current_database()";
-
-/// Refuses to be the second gateway of a cluster. The lock is held as long as `home` is open; a
-/// gateway that loses that connection must stop serving.
-///
-/// Errors: [`GatewayError::GatewayRunning`] after a few seconds.
-pub async fn gateway_lock(home: &mut NodeConnection) -> Result<(), GatewayError> {
-    let (space, key) = GATEWAY_LOCK;
-    let node = home.node();
-    let give_up = tokio::time::Instant::now() + LOCK_PATIENCE;
-    loop {
-        let rows =
-            home.rows(&format!("SELECT pg_catalog.pg_try_advisory_lock({space}, {key})")).await?;
-        if (Answer { node, what: "the gateway's lock", rows: &rows }).boolean(0, 0)? {
-            return Ok(());
-        }
-        if give_up < tokio::time::Instant::now() {
-            break;
-        }
-        tokio::time::sleep(LOCK_RETRY).await;
-    }
-    let pid = lock_holder(home).await?.unwrap_or(0);
-    Err(GatewayError::GatewayRunning { pid })
-}
-
-/// Whether a gateway has the cluster's lock.
-pub(crate) async fn is_served(home: &mut NodeConnection) -> Result<bool, GatewayError> {
-    Ok(lock_holder(home).await?.is_some())
-}
-
-async fn lock_holder(home: &mut NodeConnection) -> Result<Option<i64>, GatewayError> {
-    let (space, key) = GATEWAY_LOCK;
-    let holder = format!(
-        "SELECT l.pid FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_database d ON d.oid = l.database
-WHERE l.locktype = 'advisory' AND l.classid = {space} AND l.objid = {key} AND l.objsubid = 2
-    AND l.granted AND d.datname = pg_catalog.current_database()"
-    );
-    let rows = home.rows(&holder).await?;
-    Ok(rows.text(0, 0).and_then(|pid| pid.parse().ok()))
-}
-
-/// Draws the number of this life of the gateway. Never drawn twice, also across crashes of node 1:
-/// PostgreSQL makes a draw durable before it answers. Behind the draw is chance: a node 1 that comes back
-/// from a backup draws the same again, and nobody can name a life that has not begun.
-pub async fn next_incarnation(home: &mut NodeConnection) -> Result<u64, GatewayError> {
-    let node = home.node();
-    let rows = home.rows("SELECT pg_catalog.nextval('tutti.incarnation')").await;
-    let rows = rows.map_err(|error| not_initialised(node, error))?;
-    let drawn: u64 = (Answer { node, what: "the next incarnation", rows: &rows }).number(0, 0)?;
-    Ok(drawn << CHANCE_BITS | u64::from(rand::random::<u32>() >> (u32::BITS - CHANCE_BITS)))
-}
 
 /// How many transactions were settled which way.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

@@ -1,6 +1,6 @@
 //! Accepting clients, and the gateway's own life: start, housekeeping, stop.
 //!
-//! Owns: the order of start-up (lock, settle what is in doubt, load the catalog, only then serve),
+//! Owns: the order of start-up (lock, fence, settle what is in doubt, load the catalog, only then serve),
 //! the listener, the packets before a session, cancel requests, and that recovery runs.
 //! Never: speaks for a session.
 
@@ -13,9 +13,8 @@ use std::time::Duration;
 use bytes::BytesMut;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, timeout_at};
+use tokio::time::{timeout, timeout_at};
 use tutti_sql::catalog::NodeId;
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::WireError;
@@ -29,22 +28,35 @@ use crate::deadlock;
 use crate::error::GatewayError;
 use crate::init;
 use crate::lost_clients;
-use crate::node::{Credentials, NodeConnection};
+use crate::node::{Durability, NodeConnection, NodeError, open_own};
 use crate::recovery::{self, Recoverer};
-use crate::security::Gate;
+use crate::security::{Gate, Knock};
 use crate::session::Session;
 use crate::shared::Shared;
 
-/// How often this gateway looks whether it still has its lock.
+/// How often this gateway looks whether it still has its lock, if nothing tells it.
 const LOCK_INTERVAL: Duration = Duration::from_secs(1);
+/// When node 1 has not answered for so long, the lock is taken anew.
+const LOCK_SILENCE: Duration = Duration::from_secs(5);
 /// Pause after a failed accept (out of file descriptors, say).
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
-/// Serves clients on `listener` until `shutdown`.
+/// What a gateway runs on: its threads have the stack that the deepest statement needs.
 ///
-/// Before the first client is let in, everything that an earlier gateway left in doubt is settled.
+/// Errors: the system gives no threads.
+pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .thread_stack_size(tutti_sql::statement::STACK_BYTES)
+        .build()
+}
+
+/// Serves clients on `listener` until `shutdown`. Requires: a [`runtime`].
 ///
-/// Errors: the nodes cannot be reached, are somebody else's, are served by another gateway, or hold
+/// Before the first client is let in, everything that an earlier gateway left in doubt is settled, on
+/// the nodes that are there.
+///
+/// Errors: node 1 cannot be reached; nodes are somebody else's, are served by another gateway, or hold
 /// transactions that cannot be settled.
 pub async fn serve(
     config: Config,
@@ -53,19 +65,18 @@ pub async fn serve(
 ) -> Result<(), GatewayError> {
     config.check()?;
     let gate = Gate::new(&config)?;
-    check_nodes(&config).await?;
-    let mut home = open_home(&config).await?;
-    recovery::gateway_lock(&mut home).await?;
+    let there = check_nodes(&config).await?;
+    let mut home = open(&config, &config.nodes[0]).await?;
+    let mut lock = open(&config, &config.nodes[0]).await?;
+    recovery::gateway_lock(&mut lock).await?;
+    let seals = learn_seals(&config, &there).await?;
     let incarnation = recovery::next_incarnation(&mut home).await?;
-    let mut recoverer = Recoverer::new(&config)?;
-    let settled = recoverer.settle_in_doubt().await?;
-    let forgotten = recoverer.clean_decisions(incarnation).await?;
-    tracing::info!(?settled, forgotten, incarnation, "settled what was in doubt");
-    let seals = learn_seals(&config).await?;
+    take_over(&config, &there, incarnation).await?;
     init::check_default(&mut home, &config).await?;
     let mut catalog = catalog::load(&mut home).await?;
     catalog.home_by_default = config.default_distribution == DefaultDistribution::Home;
-    let oids = read_oids(&config, &mut home).await?;
+    let oids = read_oids(&config, &there, &mut home).await?;
+    home.close();
     let shared = Arc::new(Shared::new(config, incarnation, catalog, oids, seals));
 
     let mut watches = JoinSet::new();
@@ -76,7 +87,7 @@ pub async fn serve(
     let pool = shared.clone();
     watches.spawn(async move { pool.pool.tend().await });
     let mut sessions = JoinSet::new();
-    let house = Housekeeper { shared: shared.clone(), home };
+    let house = Housekeeper { shared: shared.clone(), lock };
     let keeping_house = house.run();
     tokio::pin!(shutdown, keeping_house);
     let ended = loop {
@@ -86,7 +97,7 @@ pub async fn serve(
             accepted = listener.accept() => match accepted {
                 Ok((stream, peer)) => {
                     let (shared, gate) = (shared.clone(), gate.clone());
-                    let Some(knocking) = gate.knock() else {
+                    let Some(knocking) = gate.knock(peer.ip()) else {
                         turn_away(stream);
                         continue;
                     };
@@ -149,33 +160,38 @@ async fn reload_certificates(gate: Arc<Gate>) {
     }
 }
 
-async fn open_home(config: &Config) -> Result<NodeConnection, GatewayError> {
-    open(config, &config.nodes[0]).await
-}
-
 async fn open(config: &Config, node: &NodeConfig) -> Result<NodeConnection, GatewayError> {
-    let settings = [("application_name", "tutti gateway"), ("search_path", "pg_catalog, pg_temp")];
-    let credentials = Credentials::of_gateway(node);
-    Ok(NodeConnection::open(node, &node.user, &credentials, &config.database, &settings).await?)
+    Ok(open_own(&config.database, node, "tutti gateway", Durability::Full).await?)
 }
 
-/// Refuses servers that are not the configured nodes of one cluster.
-async fn check_nodes(config: &Config) -> Result<(), GatewayError> {
+/// Refuses servers that are not the configured nodes of one cluster. Returns those that are there; the
+/// others are asked when they come (`recovery::watch`).
+///
+/// Errors: node 1 is not there.
+async fn check_nodes(config: &Config) -> Result<Vec<&NodeConfig>, GatewayError> {
     let mut cluster_id = None;
+    let mut there = Vec::new();
     for node in &config.nodes {
-        let mut connection = open(config, node).await?;
+        let mut connection = match open(config, node).await {
+            Err(GatewayError::Node(error @ NodeError::Connect { .. })) if cluster_id.is_some() => {
+                tracing::warn!(node = node.id, %error, "a node is away; starting without it");
+                continue;
+            }
+            opened => opened?,
+        };
         let id = init::check_identity(&mut connection, config, cluster_id.as_deref()).await?;
         cluster_id.get_or_insert(id);
         connection.close();
+        there.push(node);
     }
-    Ok(())
+    Ok(there)
 }
 
 /// Reads what this gateway proves itself by to the nodes; completes the schema of a cluster that an
 /// earlier version has made.
-async fn learn_seals(config: &Config) -> Result<Seals, GatewayError> {
-    let mut seals = Seals::default();
-    for node in &config.nodes {
+async fn learn_seals(config: &Config, there: &[&NodeConfig]) -> Result<Seals, GatewayError> {
+    let seals = Seals::default();
+    for node in there {
         let mut connection = open(config, node).await?;
         seals.learn(&mut connection).await?;
         connection.close();
@@ -183,11 +199,44 @@ async fn learn_seals(config: &Config) -> Result<Seals, GatewayError> {
     Ok(seals)
 }
 
-/// How the OIDs of every node differ from node 1's.
-async fn read_oids(config: &Config, home: &mut NodeConnection) -> Result<OidMaps, GatewayError> {
+/// Ends what earlier gateways have left running, and settles what they have left in doubt, where nodes
+/// are there. For the others their watch does the same when they come.
+async fn take_over(
+    config: &Config,
+    there: &[&NodeConfig],
+    incarnation: u64,
+) -> Result<(), GatewayError> {
+    let mut fenced = 0;
+    for node in there {
+        let mut connection = open(config, node).await?;
+        match recovery::fence(&mut connection, incarnation).await {
+            Ok(()) => fenced += 1,
+            Err(error @ GatewayError::Unfenced { .. }) => {
+                tracing::warn!(node = node.id, %error, "the node stays closed");
+            }
+            Err(error) => return Err(error),
+        }
+        connection.close();
+    }
+    if fenced < config.nodes.len() {
+        return Ok(());
+    }
+    let mut recoverer = Recoverer::new(config)?;
+    let settled = recoverer.settle_in_doubt().await?;
+    let forgotten = recoverer.clean_decisions(incarnation).await?;
+    tracing::info!(?settled, forgotten, incarnation, "settled what was in doubt");
+    Ok(())
+}
+
+/// How the OIDs of the nodes that are there differ from node 1's.
+async fn read_oids(
+    config: &Config,
+    there: &[&NodeConfig],
+    home: &mut NodeConnection,
+) -> Result<OidMaps, GatewayError> {
     let at_home = NodeOids::load(home).await?;
     let mut others = Vec::new();
-    for node in &config.nodes[1..] {
+    for node in &there[1..] {
         let mut connection = open(config, node).await?;
         others.push((connection.node(), NodeOids::load(&mut connection).await?));
         connection.close();
@@ -199,7 +248,7 @@ async fn read_oids(config: &Config, home: &mut NodeConnection) -> Result<OidMaps
 struct Housekeeper {
     shared: Arc<Shared>,
     /// Holds the gateway's lock.
-    home: NodeConnection,
+    lock: NodeConnection,
 }
 
 impl Housekeeper {
@@ -212,11 +261,9 @@ impl Housekeeper {
         helpers.spawn(recovery::settler::run(self.shared.clone()));
         helpers.spawn(recovery::forget::run(self.shared.clone()));
         helpers.spawn(catalog::publisher::run(self.shared.clone()));
-        let mut rounds = tokio::time::interval(LOCK_INTERVAL);
-        rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            tokio::select! {
-                _ = rounds.tick() => (),
+            let lost = tokio::select! {
+                error = lost_lock(&mut self.lock) => error,
                 // The whole runtime ends, in whatever order.
                 Some(Err(error)) = helpers.join_next(), if !helpers.is_empty() => {
                     if error.is_cancelled() {
@@ -224,23 +271,53 @@ impl Housekeeper {
                     }
                     panic!("recovery ended by a bug: {error}")
                 }
-            }
-            if let Err(error) = self.keep_lock().await {
+            };
+            tracing::warn!(error = %lost, "the gateway's lock is lost; taking it again");
+            while let Err(error) = self.retake_lock().await {
                 match error {
-                    GatewayError::GatewayRunning { .. } => return error,
-                    error => tracing::warn!(%error, "cannot see whether this gateway has its lock"),
+                    GatewayError::GatewayRunning { .. } | GatewayError::Replaced { .. } => {
+                        return error;
+                    }
+                    error => tracing::warn!(%error, "cannot take the gateway's lock again yet"),
                 }
+                tokio::time::sleep(LOCK_INTERVAL).await;
             }
         }
     }
 
-    /// The lock ends with its connection: a new one must take it again before anybody else does.
-    async fn keep_lock(&mut self) -> Result<(), GatewayError> {
-        if self.home.rows("SELECT 1").await.is_ok() {
-            return Ok(());
+    /// The lock ends with its connection. Whoever has taken it meanwhile has ended our backends on the
+    /// nodes before it has served anybody, so nothing is lost by trying.
+    async fn retake_lock(&mut self) -> Result<(), GatewayError> {
+        let (before, _) = self.lock.backend_key();
+        let mut lock = open(&self.shared.config, &self.shared.config.nodes[0]).await?;
+        // Its server may not know that the connection is gone.
+        lock.rows(&format!(
+            "SELECT pg_catalog.pg_terminate_backend(l.pid) FROM pg_catalog.pg_locks l
+             WHERE l.relation = 'tutti.serving'::pg_catalog.regclass AND l.pid = {before}"
+        ))
+        .await?;
+        recovery::gateway_lock(&mut lock).await?;
+        recovery::check_newest(&mut lock, self.shared.incarnation()).await?;
+        self.lock = lock;
+        Ok(())
+    }
+}
+
+/// Waits until the connection that holds the lock is lost, or silent for long.
+async fn lost_lock(lock: &mut NodeConnection) -> NodeError {
+    loop {
+        match timeout(LOCK_INTERVAL, lock.read_more()).await {
+            Ok(Ok(())) => (),
+            Ok(Err(error)) => return error,
+            Err(_) => match timeout(LOCK_SILENCE, lock.rows("SELECT 1")).await {
+                Ok(Ok(_)) => (),
+                Ok(Err(error)) => return error,
+                Err(_) => {
+                    let source = std::io::ErrorKind::TimedOut.into();
+                    return NodeError::Lost { node: lock.node(), source };
+                }
+            },
         }
-        self.home = open_home(&self.shared.config).await?;
-        recovery::gateway_lock(&mut self.home).await
     }
 }
 
@@ -261,7 +338,7 @@ async fn welcome(
     gate: Arc<Gate>,
     stream: TcpStream,
     peer: SocketAddr,
-    knocking: OwnedSemaphorePermit,
+    knocking: Knock,
 ) -> Result<(), ClientError> {
     stream.set_nodelay(true)?;
     gate.keepalive().apply(&stream);

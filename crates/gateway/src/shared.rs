@@ -7,6 +7,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use tutti_sql::catalog::{Catalog, NodeId};
 use tutti_txn::decision::Decision;
@@ -35,6 +36,8 @@ use crate::sentinel::Sentinels;
 
 /// Of a transaction's number, so many bits are drawn by chance.
 const CHANCE_BITS: u32 = 20;
+/// How long a node may take to take a cancel request.
+const CANCEL_PATIENCE: Duration = Duration::from_secs(3);
 
 /// Shared by all sessions.
 #[derive(Debug)]
@@ -75,7 +78,7 @@ pub struct Shared {
     /// The newest catalog.
     pub publisher: Arc<Publisher>,
     /// What tells the nodes that a statement in a client's transaction is the gateway's.
-    pub seals: Seals,
+    pub seals: Arc<Seals>,
     /// Global transactions that are being committed here.
     pub live: Live,
     /// Those that recovery must finish.
@@ -109,8 +112,9 @@ impl Shared {
         let doors = Doors::new(config.switches.rooms);
         let nodes = Arc::new(Nodes::new(&config));
         let connections = Arc::new(OwnConnections::new(nodes.clone()));
+        let seals = Arc::new(seals);
         Self {
-            pool: Pool::new(config.clone(), nodes.clone()),
+            pool: Pool::new(config.clone(), nodes.clone(), incarnation, seals.clone()),
             statements: SharedStatements::default(),
             backends: Backends::default(),
             applying: Applying::new(config.switches.rooms),
@@ -258,7 +262,9 @@ impl Shared {
     pub async fn cancel(&self, targets: &[Target]) {
         for backend in targets.iter().map(Target::key) {
             let sent = node::cancel(self.node(backend.node), backend.process_id, backend.secret);
-            if let Err(error) = sent.await {
+            // A node that says nothing would keep whoever cancels for ever.
+            let sent = tokio::time::timeout(CANCEL_PATIENCE, sent).await;
+            if let Err(error) = sent.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into())) {
                 tracing::warn!(node = %backend.node, %error, "cannot pass a cancel request on");
             }
         }

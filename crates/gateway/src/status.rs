@@ -6,7 +6,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
+use tokio::time::timeout;
 use tutti_sql::catalog::{MapId, NodeId, Placement, Relation, RelationKind};
 
 use crate::audit::background::{self, LastAudit};
@@ -16,6 +18,9 @@ use crate::error::GatewayError;
 use crate::init::check_identity;
 use crate::node::{Credentials, NodeConnection};
 use crate::recovery::{self, Foreign, InDoubt};
+
+/// A node that has said nothing by then is down.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The cluster at one time. `Display` writes aligned tables.
 #[derive(Clone, Debug)]
@@ -79,14 +84,26 @@ pub struct TableStatus {
 ///
 /// Errors: node 1 answers, but its catalog cannot be read.
 pub async fn status(config: &Config) -> Result<Status, GatewayError> {
+    let mut asked = Vec::with_capacity(config.nodes.len());
+    for index in 0..config.nodes.len() {
+        let config = config.clone();
+        asked.push(tokio::spawn(async move {
+            let asked = ask(&config, &config.nodes[index]);
+            timeout(ANSWER_PATIENCE, asked).await.map_err(|_| "no answer".to_owned())
+        }));
+    }
     let mut nodes = Vec::with_capacity(config.nodes.len());
     let (mut loaded, mut audit) = (None, None);
     let mut cluster_id: Option<String> = None;
-    for node in &config.nodes {
+    for (node, asked) in config.nodes.iter().zip(asked) {
         let id = NodeId(node.id);
-        let answer = match ask(config, node, cluster_id.as_deref()).await {
-            Ok((mut connection, found_id, facts)) => {
-                cluster_id.get_or_insert(found_id);
+        let answered = asked.await.map_err(|error| error.to_string()).flatten();
+        let answer = match answered {
+            Ok(Ok((_, identity, _))) if cluster_id.as_ref().is_some_and(|id| *id != identity) => {
+                Err(format!("it belongs to another cluster (its id is {identity})"))
+            }
+            Ok(Ok((mut connection, identity, facts))) => {
+                cluster_id.get_or_insert(identity);
                 if id == NodeId::HOME {
                     loaded = Some(catalog::load(&mut connection).await?);
                     // A gateway of this version makes its table.
@@ -95,7 +112,8 @@ pub async fn status(config: &Config) -> Result<Status, GatewayError> {
                 connection.close();
                 Ok(facts)
             }
-            Err(error) => Err(in_full(&error)),
+            Ok(Err(error)) => Err(in_full(&error)),
+            Err(why) => Err(why),
         };
         nodes.push(NodeStatus { id, address: node.address().to_string(), answer });
     }
@@ -133,13 +151,12 @@ fn in_full(error: &dyn std::error::Error) -> String {
 async fn ask(
     config: &Config,
     node: &NodeConfig,
-    cluster_id: Option<&str>,
 ) -> Result<(NodeConnection, String, NodeFacts), GatewayError> {
     let settings = [("application_name", "tutti status"), ("client_encoding", "UTF8")];
     let credentials = Credentials::of_gateway(node);
     let mut connection =
         NodeConnection::open(node, &node.user, &credentials, &config.database, &settings).await?;
-    let cluster_id = check_identity(&mut connection, config, cluster_id).await?;
+    let cluster_id = check_identity(&mut connection, config, None).await?;
     let facts = read_facts(&mut connection, &config.cluster).await?;
     Ok((connection, cluster_id, facts))
 }

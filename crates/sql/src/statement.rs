@@ -6,6 +6,7 @@
 //! Start reading at [`parse`].
 
 mod distribute;
+pub(crate) mod grammar;
 mod password;
 mod syntax_error;
 pub(crate) mod tokens;
@@ -13,6 +14,7 @@ mod words;
 
 use crate::refusal::Refusal;
 use distribute::Clause;
+pub use grammar::{STACK_BYTES, cost};
 pub use password::replace_passwords;
 pub use words::{first_word, words};
 
@@ -131,8 +133,7 @@ pub fn parse(text: &str) -> Result<Vec<Statement>, Refusal> {
         Some((blanked, clauses)) => (std::borrow::Cow::Owned(blanked), clauses),
         None => (std::borrow::Cow::Borrowed(text), Vec::new()),
     };
-    let parsed =
-        pg_query::parse(&text, 0).map_err(|error| syntax_error::from_parse(&text, &error))?;
+    let parsed = grammar::parse(&text).map_err(|error| syntax_error::from_parse(&text, &error))?;
     parsed
         .protobuf
         .stmts

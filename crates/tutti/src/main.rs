@@ -179,7 +179,7 @@ fn main() -> ExitCode {
 
     let command = CommandLine::parse().command;
     let is_check = matches!(command, Command::Check(_));
-    let runtime = match tokio::runtime::Runtime::new() {
+    let runtime = match tutti_gateway::runtime() {
         Ok(runtime) => runtime,
         Err(error) => {
             eprintln!("tutti: cannot start: {error}");

@@ -2,6 +2,7 @@
 //!
 //! Owns: reading the configuration file and telling what happens. Never: starts a server.
 
+use std::io::Write;
 use std::path::Path;
 
 use anyhow::Context;
@@ -56,8 +57,11 @@ pub(crate) async fn status(args: StatusArgs) -> anyhow::Result<()> {
         None => up::config_of_directory(args.data)?,
     };
     let status = tutti_gateway::status(&config).await.context("cannot ask the nodes")?;
-    println!("{status}");
-    Ok(())
+    match writeln!(std::io::stdout(), "{status}") {
+        // Whoever reads has seen enough.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        written => written.context("cannot write the status"),
+    }
 }
 
 pub(crate) fn read_config(path: &Path) -> anyhow::Result<Config> {

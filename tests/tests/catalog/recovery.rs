@@ -138,9 +138,11 @@ async fn one_gateway_serves_and_each_start_has_a_number_of_its_own() -> Result {
     let mut second = open(&config, 1).await?;
     gateway_lock(&mut first).await?;
     let error = gateway_lock(&mut second).await.unwrap_err();
-    let GatewayError::GatewayRunning { pid } = error else { panic!("{error}") };
+    let GatewayError::GatewayRunning { pid, who } = error else { panic!("{error}") };
+    assert!(who.starts_with("role postgres from 127.0.0.1, since "), "{who}");
     assert_eq!(pid, i64::from(first.backend_key().0));
-    let numbers = (next_incarnation(&mut first).await?, next_incarnation(&mut first).await?);
+    let mut third = open(&config, 1).await?;
+    let numbers = (next_incarnation(&mut third).await?, next_incarnation(&mut third).await?);
     assert!(numbers.0 < numbers.1, "{numbers:?}");
     first.close();
     gateway_lock(&mut second).await?;

@@ -13,7 +13,7 @@ async fn redistribute(connections: &mut Connections, table: &str, to: Distribute
     let catalog = load(connections).await?;
     let relation = catalog.relations["public"][table].clone();
     let plan = Redistribution::plan(home(connections), &catalog, &relation, &to).await?;
-    let mut seals = Seals::default();
+    let seals = Seals::default();
     for connection in connections.values_mut() {
         seals.learn(connection).await?;
     }

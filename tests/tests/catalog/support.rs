@@ -81,7 +81,7 @@ pub async fn create(connections: &mut Connections, sql: &str, created: &CreatedT
     let home = self::home(connections);
     let chosen = choose_placement(home, DefaultDistribution::Replicated, created, &catalog).await?;
     let Some(registration) = chosen else { return Ok(()) };
-    let mut seals = Seals::default();
+    let seals = Seals::default();
     for connection in connections.values_mut() {
         seals.learn(connection).await?;
         register(connection, &registration, &seals).await?;

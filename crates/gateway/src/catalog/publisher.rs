@@ -72,6 +72,8 @@ pub struct Publisher {
     current: RwLock<Published>,
     /// Changes in commit: as long as there is one, no statement begins.
     holds: AtomicU64,
+    /// Statements that changes have overtaken again and again.
+    starving: AtomicU64,
     /// Changes that have been committed, or may have been.
     changed: AtomicU64,
     /// The last of them that every plan must know.
@@ -277,6 +279,17 @@ impl Drop for Hold {
     }
 }
 
+/// As long as this is there, the next changes wait a moment.
+#[derive(Debug)]
+pub struct Starving(Arc<Publisher>);
+
+impl Drop for Starving {
+    fn drop(&mut self) {
+        self.0.starving.fetch_sub(1, Ordering::SeqCst);
+        self.0.progress.notify_waiters();
+    }
+}
+
 /// One of the changes, in the order in which they were noted.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Change(u64);
@@ -288,6 +301,7 @@ impl Publisher {
         Arc::new(Self {
             current: RwLock::new(current),
             holds: AtomicU64::new(0),
+            starving: AtomicU64::new(0),
             changed: AtomicU64::new(0),
             needed: AtomicU64::new(0),
             wanted: AtomicU64::new(0),
@@ -334,6 +348,18 @@ impl Publisher {
     pub fn hold(self: &Arc<Self>) -> Hold {
         self.holds.fetch_add(1, Ordering::SeqCst);
         Hold(self.clone())
+    }
+
+    /// A statement has been overtaken more than once: changes that come let it pass.
+    pub fn starve(self: &Arc<Self>) -> Starving {
+        self.starving.fetch_add(1, Ordering::SeqCst);
+        Starving(self.clone())
+    }
+
+    /// Before a change is committed: waits for those whom changes keep from their turn, but not long, for
+    /// they may wait for what the change itself has locked.
+    pub async fn let_pass(&self, give_up: Instant) {
+        self.wait(give_up, || self.starving.load(Ordering::SeqCst) == 0).await;
     }
 
     /// A change of node 1 alone was committed. As long as all tables are there, plans need not know of
@@ -605,10 +631,23 @@ async fn read_oids(
     if !shared.nodes.is_open(node) {
         return Err(NodeError::Closed { node }.into());
     }
-    let mut connection = shared.connections.lend(&shared.config, node).await?;
-    let changed = known.update(&mut connection).await?;
-    shared.connections.give_back(connection);
-    Ok(changed)
+    let reading = async {
+        let mut connection = shared.connections.lend(&shared.config, node).await?;
+        let changed = known.update(&mut connection).await?;
+        shared.connections.give_back(connection);
+        Ok(changed)
+    };
+    tokio::select! {
+        read = reading => read,
+        () = wait_until_closed(shared, node) => Err(NodeError::Closed { node }.into()),
+    }
+}
+
+/// One that is taken for gone says nothing more.
+async fn wait_until_closed(shared: &Shared, node: NodeId) {
+    while shared.nodes.is_there(node) {
+        tokio::time::sleep(RETRY).await;
+    }
 }
 
 #[cfg(test)]
@@ -637,6 +676,19 @@ mod tests {
             publisher.is_at_rest() && !publisher.has_nothing_to_read(),
             "one waits, others not"
         );
+    }
+
+    #[tokio::test]
+    async fn changes_let_pass_whom_they_have_overtaken_again_and_again() {
+        let publisher = Publisher::new(Catalog::default(), OidMaps::default());
+        publisher.let_pass(Instant::now() + Duration::from_secs(3600)).await;
+        let starving = publisher.starve();
+        publisher.let_pass(soon()).await;
+        let waiting = publisher.let_pass(Instant::now() + Duration::from_secs(3600));
+        tokio::pin!(waiting);
+        assert!(tokio::time::timeout(Duration::from_millis(5), waiting.as_mut()).await.is_err());
+        drop(starving);
+        waiting.await;
     }
 
     #[tokio::test]

@@ -14,7 +14,7 @@ use tutti_sql::hash::{BUCKET_COUNT, KeyType};
 
 /// Version of the tables, rights and functions below. Grows with every change of them, so that a
 /// gateway completes what an earlier one has made.
-pub const SHAPE: u32 = 19;
+pub const SHAPE: u32 = 20;
 
 /// Creates the schema where it is missing, and brings an older one to this shape. Runs as one
 /// transaction, and again without effect.
@@ -34,6 +34,7 @@ pub const SHAPE: u32 = 19;
 /// - `row_text`, `row_output`, `value_output` and `rows_input` read nothing;
 /// - `definitions`, `make_definitions` and `spread_first` want a seal: they run as the owner, for what a table needs may
 ///   belong to others than the table (see [`share`](super::share));
+/// - `serve` wants a seal, for it says which backends belong to which gateway;
 /// - `note_change`, `forget_dropped`, `forget_changed` and `insert_ticket` take no arguments, and whoever
 ///   calls them without need changes nothing that anybody reads anything from.
 ///
@@ -277,6 +278,7 @@ END $tutti$;
 COMMENT ON FUNCTION tutti.lock_table IS 'LOCK TABLE for a statement of a client''s that writes a replicated table, under a role that may read or write some of it. The caller must be a gateway.';
 
 ",
+    include_str!("one_gateway.sql"),
     include_str!("share/definitions.sql"),
     include_str!("by_row.sql"),
     include_str!("unseen.sql"),
@@ -291,7 +293,7 @@ BEGIN
             CASE g.grantee WHEN 0 THEN 'PUBLIC' ELSE g.grantee::regrole::text END AS grantee
         FROM pg_class c CROSS JOIN LATERAL aclexplode(c.relacl) AS g
         WHERE c.relnamespace = 'tutti'::regnamespace AND g.grantee <> c.relowner
-            AND c.relkind IN ('r', 'S')
+            AND c.relkind IN ('r', 'S', 'v')
         UNION SELECT 'FUNCTION', p.oid::regprocedure::text,
             CASE g.grantee WHEN 0 THEN 'PUBLIC' ELSE g.grantee::regrole::text END
         FROM pg_proc p CROSS JOIN LATERAL aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS g
@@ -319,12 +321,12 @@ GRANT EXECUTE ON FUNCTION tutti.record_decision, tutti.register, tutti.note_chan
     tutti.make_definitions, tutti.objections, tutti.row_text, tutti.row_output, tutti.rows_input, tutti.value_output,
     tutti.table_rows, tutti.write_rows, tutti.held, tutti.shared_definitions,
     tutti.definitions_before, tutti.names_in_code, tutti.deferred, tutti.schema_counts, tutti.settings_now,
-    tutti.other_tables, tutti.count, tutti.proof, tutti.mark, tutti.marked, tutti.compare, tutti.touched, tutti.declare, tutti.end_declaration, tutti.text_of,
+    tutti.other_tables, tutti.serve, tutti.count, tutti.proof, tutti.mark, tutti.marked, tutti.compare, tutti.touched, tutti.declare, tutti.end_declaration, tutti.text_of,
     tutti.temporary_code, tutti.changed_relations, tutti.changed_oids, tutti.changes,
     tutti.ties_of_changes, tutti.forget_changed, tutti.need_more,
     tutti.spread_first, tutti.has_code, tutti.runs_code, tutti.turn_triggers_off, tutti.store_rows,
     tutti.store_rows_as_owner, tutti.refuse_comparison, tutti.begin_storing, tutti.end_storing TO PUBLIC;
-UPDATE tutti.secret SET shape = 19;
+UPDATE tutti.secret SET shape = 20;
 "
 );
 

@@ -14,6 +14,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use ring::digest::{Context, SHA256};
 use tutti_sql::catalog::NodeId;
@@ -24,21 +25,22 @@ use crate::error::GatewayError;
 use crate::node::{NodeConnection, NodeError};
 
 /// The secrets of all nodes.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub struct Seals {
-    secrets: BTreeMap<NodeId, String>,
+    secrets: RwLock<BTreeMap<NodeId, String>>,
 }
 
 impl fmt::Debug for Seals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Seals").field("nodes", &self.secrets.keys()).finish_non_exhaustive()
+        let secrets = self.secrets();
+        f.debug_struct("Seals").field("nodes", &secrets.keys()).finish_non_exhaustive()
     }
 }
 
 impl Seals {
     /// Reads a node's secret over a connection of the gateway's own. A schema that an earlier
     /// version made is completed first.
-    pub async fn learn(&mut self, connection: &mut NodeConnection) -> Result<(), GatewayError> {
+    pub async fn learn(&self, connection: &mut NodeConnection) -> Result<(), GatewayError> {
         let sql = format!(
             "SELECT pg_catalog.encode(secret, 'hex') FROM tutti.secret WHERE shape = {SHAPE}"
         );
@@ -60,8 +62,18 @@ impl Seals {
         if answer.len() != 1 {
             return Err(answer.unreadable());
         }
-        self.secrets.insert(node, answer.text(0, 0)?.to_owned());
+        let secret = answer.text(0, 0)?.to_owned();
+        self.secrets.write().unwrap_or_else(PoisonError::into_inner).insert(node, secret);
         Ok(())
+    }
+
+    /// Whether the node's secret was learned.
+    pub fn knows(&self, node: NodeId) -> bool {
+        self.secrets().contains_key(&node)
+    }
+
+    fn secrets(&self) -> RwLockReadGuard<'_, BTreeMap<NodeId, String>> {
+        self.secrets.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The seal that `tutti.is_sealed` accepts for this message, from this backend alone.
@@ -69,7 +81,7 @@ impl Seals {
     /// Empty, which no node accepts, for a node whose secret was not learned.
     pub fn seal(&self, connection: &NodeConnection, message: &str) -> String {
         let (process_id, _) = connection.backend_key();
-        self.secrets
+        self.secrets()
             .get(&connection.node())
             .and_then(|secret| bytes_of_hex(secret))
             .map_or_else(String::new, |secret| seal(&secret, process_id, message))
@@ -113,7 +125,8 @@ mod tests {
 
     #[test]
     fn secrets_are_not_shown() {
-        let seals = Seals { secrets: BTreeMap::from([(NodeId(1), "c0ffee".to_owned())]) };
+        let seals =
+            Seals { secrets: RwLock::new(BTreeMap::from([(NodeId(1), "c0ffee".to_owned())])) };
         assert!(!format!("{seals:?}").contains("c0ffee"));
     }
 }

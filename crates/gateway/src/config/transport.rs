@@ -106,6 +106,8 @@ pub struct Limits {
     pub reserved_for_superusers: usize,
     /// Most connections at a time that have not logged in yet.
     pub max_handshakes: usize,
+    /// Most of them from one address (of IPv6: from one network of 64 bits).
+    pub max_handshakes_per_address: usize,
     /// How long a client may take to log in, in seconds.
     pub authentication_timeout_s: u64,
 }
@@ -116,6 +118,7 @@ impl Default for Limits {
             max_clients: 10_000,
             reserved_for_superusers: 3,
             max_handshakes: 1_000,
+            max_handshakes_per_address: 250,
             authentication_timeout_s: 60,
         }
     }

@@ -25,7 +25,7 @@ use crate::node::{NodeConnection, NodeError};
 use crate::nodes::Nodes;
 
 /// A node that has not said its snapshot by then holds everybody up no longer.
-const KEEPER_PATIENCE: Duration = Duration::from_secs(5);
+const KEEPER_PATIENCE: Duration = Duration::from_secs(2);
 
 /// What the importing transactions will be.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -97,9 +97,10 @@ impl Snapshots {
     }
 
     /// A snapshot of all nodes in which every transaction is whole, and which shows everything that
-    /// was acknowledged before this call.
+    /// was acknowledged before this call. A node that is away, or does not answer in time, is not in it
+    /// ([`ClusterSnapshot::name`]).
     ///
-    /// Errors: a node cannot be reached, or does not answer in time.
+    /// Errors: no node can be reached.
     pub async fn take(self: &Arc<Self>, kind: Kind) -> Result<ClusterSnapshot, ErrorFields> {
         let (answer, answered) = oneshot::channel();
         let begin = {
@@ -118,8 +119,13 @@ impl Snapshots {
 
     async fn take_for_all(self: Arc<Self>) {
         loop {
-            let prepared = self.lend_all().await;
-            let inside = self.state.enter_snapshot_room(&self.doors, &self.nodes).await;
+            let there = self.nodes_that_are_there();
+            let prepared = self.lend_all(&there).await;
+            let inside = self.state.enter_snapshot_room(&self.doors, &there).await;
+            if inside.is_err() && there != self.nodes_that_are_there() {
+                self.give_back_all(prepared);
+                continue;
+            }
             // Whoever asked until now asked before any snapshot was taken.
             let requests = {
                 let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
@@ -151,19 +157,29 @@ impl Snapshots {
         }
     }
 
-    /// Opening takes its time and is done before the room is entered.
-    async fn lend_all(&self) -> Result<Vec<NodeConnection>, NodeError> {
-        let mut connections = Vec::with_capacity(self.nodes.len());
-        for node in &self.nodes {
-            match self.connections.lend(&self.config, *node).await {
+    /// Who is away has no part in a snapshot, and whoever needs it there is told.
+    fn nodes_that_are_there(&self) -> Vec<NodeId> {
+        let there: Vec<_> =
+            self.nodes.iter().copied().filter(|node| self.state.is_there(*node)).collect();
+        if there.is_empty() { self.nodes.clone() } else { there }
+    }
+
+    /// Opening takes its time and is done before the room is entered. A node that lets nobody in is left
+    /// out.
+    async fn lend_all(&self, nodes: &[NodeId]) -> Result<Vec<NodeConnection>, NodeError> {
+        let mut connections = Vec::with_capacity(nodes.len());
+        let mut failed = None;
+        for node in nodes {
+            let lent = self.connections.lend(&self.config, *node);
+            match tokio::time::timeout(KEEPER_PATIENCE, lent).await.unwrap_or(Err(late(*node))) {
                 Ok(connection) => connections.push(connection),
-                Err(error) => {
-                    self.give_back_all(Ok(connections));
-                    return Err(error);
-                }
+                Err(error) => failed = failed.or(Some(error)),
             }
         }
-        Ok(connections)
+        match failed {
+            Some(error) if connections.is_empty() => Err(error),
+            _ => Ok(connections),
+        }
     }
 
     fn give_back_all(&self, connections: Result<Vec<NodeConnection>, NodeError>) {
@@ -190,8 +206,7 @@ impl Snapshots {
             running.spawn(async move {
                 let node = connection.node();
                 let exported = tokio::time::timeout(KEEPER_PATIENCE, connection.rows(&sql)).await;
-                let late = || NodeError::Lost { node, source: std::io::ErrorKind::TimedOut.into() };
-                let exported = exported.unwrap_or_else(|_| Err(late()));
+                let exported = exported.unwrap_or_else(|_| Err(late(node)));
                 (connection, exported)
             });
         }
@@ -213,15 +228,18 @@ impl Snapshots {
         let connections = Arc::downgrade(&self.connections);
         let kept = Kept { names, keepers: Mutex::new(keepers), connections };
         match failed {
-            None => Ok(kept),
+            Some(error) if kept.names.is_empty() => Err(error),
             Some(error) => {
-                for node in &self.nodes {
-                    kept.end(*node);
-                }
-                Err(error)
+                tracing::warn!(%error, "a node has no part in a snapshot");
+                Ok(kept)
             }
+            None => Ok(kept),
         }
     }
+}
+
+fn late(node: NodeId) -> NodeError {
+    NodeError::Lost { node, source: std::io::ErrorKind::TimedOut.into() }
 }
 
 fn hand_out(kept: Kept, requests: Vec<Request>) {
@@ -249,7 +267,7 @@ fn refusal(error: &NodeError) -> ErrorFields {
 }
 
 impl ClusterSnapshot {
-    /// The name by which `node` imports it.
+    /// The name by which `node` imports it. `None`: it was away.
     pub fn name(&self, node: NodeId) -> Option<&str> {
         self.kept.names.get(&node).map(String::as_str)
     }

@@ -17,6 +17,7 @@
 //! CREATE ROLE … PASSWORD is never here (see [`Statement::may_be_kept`]).
 
 mod basis;
+pub mod reading;
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -25,6 +26,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub use basis::{Bases, Basis};
 use quick_cache::sync::Cache;
 use quick_cache::{Equivalent, Weighter};
+pub use reading::{Reading, Turn, apart};
 use tutti_sql::plan::{Plan, Planned};
 use tutti_sql::planner::ShapePlan;
 use tutti_sql::refusal::Refusal;
@@ -64,6 +66,8 @@ pub struct Plans {
     pub bases: Bases,
     /// How often the caches were of use.
     pub counts: Counts,
+    /// Who reads a large text.
+    pub reading: Reading,
 }
 
 /// How often the caches were asked, since the gateway started.
@@ -107,6 +111,7 @@ impl Plans {
             shapes: Cache::with_weighter(items, bytes, Weights),
             bases: Bases::default(),
             counts: Counts::default(),
+            reading: Reading::default(),
         }
     }
 
@@ -119,7 +124,7 @@ impl Plans {
         if let Some(statements) = self.counts.note(found, parse_hits, parse_misses) {
             return Ok(statements);
         }
-        let mut statements = statement::parse(text)?;
+        let mut statements = apart(text, || statement::parse(text))?;
         password::seal(&mut statements)?;
         let statements: Arc<[_]> = statements.into_iter().map(Arc::new).collect();
         if text.len() <= TEXT_BYTES_MAX && statements.iter().all(|it| it.may_be_kept()) {

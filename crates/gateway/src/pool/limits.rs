@@ -1,6 +1,7 @@
 //! How many transactions may be at work at once.
 //!
-//! Owns: the queue of those that wait, its deadline, and the error that it ends with.
+//! Owns: the queue of those that wait, its deadline, and the error that it ends with; what is kept for
+//! superusers, for logins, and for roles other than the one that asks.
 //! Never: knows of connections.
 //! Start reading at [`Limits::admit`].
 
@@ -21,8 +22,10 @@ pub struct PoolConfig {
     /// Most transactions at work at once, and so most connections to each node for clients. The
     /// gateway's own connections (about 20 per node) come on top.
     pub size: usize,
-    /// Most of them by one role; 0: as many as there are.
+    /// Most of them by one role, which is no superuser; 0: a fifth is left for others.
     pub size_per_user: usize,
+    /// So many more, for superusers when the others are taken; at most a quarter of `size`.
+    pub reserved_for_superusers: usize,
     /// Seconds that a transaction waits for its turn before it is refused.
     pub queue_timeout_s: u64,
     /// Seconds after which an idle connection is closed.
@@ -31,11 +34,30 @@ pub struct PoolConfig {
 
 impl Default for PoolConfig {
     fn default() -> Self {
-        Self { size: 50, size_per_user: 0, queue_timeout_s: 30, idle_timeout_s: 600 }
+        Self {
+            size: 50,
+            size_per_user: 0,
+            reserved_for_superusers: 3,
+            queue_timeout_s: 30,
+            idle_timeout_s: 600,
+        }
     }
 }
 
 impl PoolConfig {
+    /// Most transactions of one role.
+    pub fn most_of_a_role(&self) -> usize {
+        match self.size_per_user {
+            0 => self.size - self.size / 5,
+            configured => configured.min(self.size),
+        }
+    }
+
+    /// Places that only superusers get.
+    pub fn reserved(&self) -> usize {
+        self.reserved_for_superusers.min(self.size / 4)
+    }
+
     /// After which an idle connection is closed.
     pub fn idle_timeout(&self) -> Duration {
         Duration::from_secs(self.idle_timeout_s)
@@ -46,7 +68,14 @@ impl PoolConfig {
 #[derive(Debug)]
 pub struct Permit {
     _cluster: OwnedSemaphorePermit,
-    _user: Option<OwnedSemaphorePermit>,
+    _role: Option<OwnedSemaphorePermit>,
+}
+
+/// What a role may have at once; its sessions share it.
+#[derive(Clone, Debug)]
+pub struct Share {
+    /// `None`: a superuser's.
+    role: Option<Arc<Semaphore>>,
 }
 
 /// A transaction has waited in vain.
@@ -82,12 +111,17 @@ impl Full {
     }
 }
 
+/// How many logins may borrow a connection while all places are taken.
+const LOGINS: usize = 4;
+
 /// Who is at work, and who waits.
 #[derive(Debug)]
 pub(super) struct Limits {
     config: PoolConfig,
     cluster: Arc<Semaphore>,
-    users: Mutex<HashMap<String, Arc<Semaphore>>>,
+    reserved: Arc<Semaphore>,
+    logins: Arc<Semaphore>,
+    roles: Mutex<HashMap<u32, Arc<Semaphore>>>,
     waiting: AtomicUsize,
 }
 
@@ -95,57 +129,87 @@ impl Limits {
     pub(super) fn new(config: &PoolConfig) -> Self {
         Self {
             cluster: Arc::new(Semaphore::new(config.size)),
-            users: Mutex::default(),
+            reserved: Arc::new(Semaphore::new(config.reserved())),
+            logins: Arc::new(Semaphore::new(LOGINS)),
+            roles: Mutex::default(),
             waiting: AtomicUsize::new(0),
             config: config.clone(),
         }
     }
 
-    /// First come, first served. Whoever waits has no connection, so waiting blocks nobody.
-    pub(super) async fn admit(&self, user: &str) -> Result<Permit, Full> {
-        if let Some(permit) = self.admit_at_once() {
-            return Ok(permit);
+    /// What sessions of the role of this number share.
+    pub(super) fn share(&self, role: u32, is_superuser: bool) -> Share {
+        if is_superuser {
+            return Share { role: None };
         }
-        let user = (0 < self.config.size_per_user).then(|| self.of_user(user));
-        let _waiting = Waiting::begin(&self.waiting);
-        let give_up = Instant::now() + Duration::from_secs(self.config.queue_timeout_s);
-        let of_user = match user {
-            Some(semaphore) => Some(self.acquire(semaphore, give_up, true).await?),
-            None => None,
-        };
-        let cluster = self.acquire(self.cluster.clone(), give_up, false).await?;
-        Ok(Permit { _cluster: cluster, _user: of_user })
+        let mut roles = self.roles.lock().unwrap_or_else(PoisonError::into_inner);
+        // Of a role that nobody is logged in as, nothing is at work.
+        roles.retain(|_, semaphore| 1 < Arc::strong_count(semaphore));
+        let new = || Arc::new(Semaphore::new(self.config.most_of_a_role()));
+        Share { role: Some(roles.entry(role).or_insert_with(new).clone()) }
     }
 
-    /// The same, without waiting; `None` also where roles are counted apart.
-    pub(super) fn admit_at_once(&self) -> Option<Permit> {
-        let cluster = (self.config.size_per_user == 0).then(|| self.cluster.clone())?;
-        Some(Permit { _cluster: cluster.try_acquire_owned().ok()?, _user: None })
+    /// First come, first served. Whoever waits has no connection, so waiting blocks nobody.
+    pub(super) async fn admit(&self, share: &Share) -> Result<Permit, Full> {
+        if let Some(permit) = self.admit_at_once(share) {
+            return Ok(permit);
+        }
+        let _waiting = Waiting::begin(&self.waiting);
+        let give_up = Instant::now() + Duration::from_secs(self.config.queue_timeout_s);
+        let (of_role, rest) = match &share.role {
+            Some(role) => (Some(self.acquire(role, give_up, true).await?), None),
+            None => (None, Some(&self.reserved)),
+        };
+        let cluster = match rest {
+            None => self.acquire(&self.cluster, give_up, false).await?,
+            Some(reserved) => tokio::select! {
+                biased;
+                cluster = self.acquire(&self.cluster, give_up, false) => cluster?,
+                reserved = self.acquire(reserved, give_up, false) => reserved?,
+            },
+        };
+        Ok(Permit { _cluster: cluster, _role: of_role })
+    }
+
+    /// The same, without waiting.
+    pub(super) fn admit_at_once(&self, share: &Share) -> Option<Permit> {
+        let of_role = match &share.role {
+            Some(role) => Some(role.clone().try_acquire_owned().ok()?),
+            None => None,
+        };
+        let cluster = self.cluster.clone().try_acquire_owned();
+        let cluster = match (cluster, &share.role) {
+            (Ok(cluster), _) => cluster,
+            (Err(_), None) => self.reserved.clone().try_acquire_owned().ok()?,
+            (Err(_), Some(_)) => return None,
+        };
+        Some(Permit { _cluster: cluster, _role: of_role })
+    }
+
+    /// For the moment of a login, which waits for other logins at most: transactions of others may
+    /// stay open for any time.
+    pub(super) async fn admit_login(&self, share: &Share) -> Result<Permit, Full> {
+        if let Some(permit) = self.admit_at_once(share) {
+            return Ok(permit);
+        }
+        let give_up = Instant::now() + Duration::from_secs(self.config.queue_timeout_s);
+        let cluster = self.acquire(&self.logins, give_up, false).await?;
+        Ok(Permit { _cluster: cluster, _role: None })
     }
 
     async fn acquire(
         &self,
-        semaphore: Arc<Semaphore>,
+        semaphore: &Arc<Semaphore>,
         give_up: Instant,
         of_user: bool,
     ) -> Result<OwnedSemaphorePermit, Full> {
-        let acquired = timeout_at(give_up, semaphore.acquire_owned()).await;
+        let acquired = timeout_at(give_up, semaphore.clone().acquire_owned()).await;
         acquired.map(|permit| permit.expect("never closed")).map_err(|_| Full {
             waited_s: self.config.queue_timeout_s,
-            size: if of_user { self.config.size_per_user } else { self.config.size },
+            size: if of_user { self.config.most_of_a_role() } else { self.config.size },
             of_user,
             waiting: self.waiting().saturating_sub(1),
         })
-    }
-
-    fn of_user(&self, user: &str) -> Arc<Semaphore> {
-        let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(semaphore) = users.get(user) {
-            return semaphore.clone();
-        }
-        let semaphore = Arc::new(Semaphore::new(self.config.size_per_user));
-        users.insert(user.to_owned(), semaphore.clone());
-        semaphore
     }
 
     pub(super) fn waiting(&self) -> usize {
@@ -172,6 +236,10 @@ impl Drop for Waiting<'_> {
 mod tests {
     use super::*;
 
+    const ANN: u32 = 1;
+    const BOB: u32 = 2;
+    const ROOT: u32 = 10;
+
     fn limits(size: usize, size_per_user: usize, queue_timeout_s: u64) -> Limits {
         Limits::new(&PoolConfig { size, size_per_user, queue_timeout_s, ..PoolConfig::default() })
     }
@@ -179,8 +247,9 @@ mod tests {
     #[tokio::test]
     async fn whoever_waits_in_vain_is_told_what_to_do() {
         let limits = limits(1, 0, 0);
-        let first = limits.admit("a").await.expect("there is room");
-        let full = limits.admit("b").await.expect_err("there is none");
+        let (ann, bob) = (limits.share(ANN, false), limits.share(BOB, false));
+        let first = limits.admit(&ann).await.expect("there is room");
+        let full = limits.admit(&bob).await.expect_err("there is none");
         let fields = full.to_fields();
         assert_eq!(fields.sqlstate(), "53300");
         assert_eq!(
@@ -188,30 +257,65 @@ mod tests {
             Some("1 transactions are at work, as many as [pool] size allows; 0 more wait.")
         );
         drop(first);
-        limits.admit("b").await.expect("there is room again");
+        limits.admit(&bob).await.expect("there is room again");
         assert_eq!(limits.waiting(), 0);
     }
 
     #[tokio::test]
     async fn one_role_leaves_room_for_others() {
         let limits = limits(2, 1, 0);
-        let _first = limits.admit("a").await.expect("there is room");
-        let full = limits.admit("a").await.expect_err("not for this role");
+        let ann = limits.share(ANN, false);
+        let _first = limits.admit(&ann).await.expect("there is room");
+        let full = limits.admit(&limits.share(ANN, false)).await.expect_err("not for this role");
         assert!(full.of_user);
-        limits.admit("b").await.expect("for another one");
+        limits.admit(&limits.share(BOB, false)).await.expect("for another one");
+    }
+
+    #[tokio::test]
+    async fn nothing_said_one_role_cannot_take_all_and_superusers_get_in_all_the_same() {
+        let limits = limits(10, 0, 0);
+        let (ann, bob) = (limits.share(ANN, false), limits.share(BOB, false));
+        let mut taken = Vec::new();
+        while let Some(permit) = limits.admit_at_once(&ann) {
+            taken.push(permit);
+        }
+        assert_eq!(taken.len(), 8);
+        while let Some(permit) = limits.admit_at_once(&bob) {
+            taken.push(permit);
+        }
+        assert_eq!(taken.len(), 10);
+        let root = limits.share(ROOT, true);
+        taken.push(limits.admit(&root).await.expect("one is reserved"));
+        taken.push(limits.admit(&root).await.expect("and another"));
+        limits.admit(&root).await.expect_err("no more than a quarter");
+        limits.admit_login(&bob).await.expect("a login waits for no transaction");
+    }
+
+    #[tokio::test]
+    async fn a_share_lives_as_long_as_somebody_has_it() {
+        let limits = limits(2, 1, 0);
+        let ann = limits.share(ANN, false);
+        let permit = limits.admit(&ann).await.expect("there is room");
+        drop(ann);
+        let again = limits.share(ANN, false);
+        drop(permit);
+        limits.admit(&again).await.expect("it has left");
     }
 
     #[tokio::test]
     async fn whoever_waits_gets_what_becomes_free() {
-        let limits = limits(1, 0, 60);
-        let first = limits.admit("a").await.expect("there is room");
-        let waiting = limits.admit("b");
-        let leaving = async {
-            tokio::task::yield_now().await;
-            assert_eq!(limits.waiting(), 1);
-            drop(first);
-        };
-        let (admitted, ()) = tokio::join!(waiting, leaving);
-        admitted.expect("the first one has left");
+        for (role, is_superuser) in [(BOB, false), (ROOT, true)] {
+            let limits = limits(1, 0, 60);
+            let (ann, other) = (limits.share(ANN, false), limits.share(role, is_superuser));
+            let first = limits.admit(&ann).await.expect("there is room");
+            let waiting = limits.admit(&other);
+            let leaving = async {
+                tokio::task::yield_now().await;
+                assert_eq!(limits.waiting(), 1);
+                drop(first);
+            };
+            let (admitted, ()) = tokio::join!(waiting, leaving);
+            admitted.expect("the first one has left");
+        }
     }
 }

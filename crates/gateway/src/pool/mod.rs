@@ -6,9 +6,9 @@
 //! Start reading at [`Pool::admit`], then [`Pool::lend`].
 //!
 //! **Why nobody deadlocks here.** A transaction is admitted before it gets its first connection, and
-//! has at most one connection to each node. So with `size` transactions admitted at most, `size`
+//! has at most one connection to each node. So with as many transactions admitted at most, as many
 //! connections per node are enough for all of them: whoever has a connection never waits for
-//! another one.
+//! another one. (Superusers and logins come on top of `size`; they open connections of their own.)
 
 pub mod limits;
 mod shelf;
@@ -23,7 +23,7 @@ use std::time::Duration;
 use tutti_sql::catalog::{NodeId, quote_identifier};
 use tutti_sql::plan::Leaves;
 
-pub use limits::{Full, Permit, PoolConfig};
+pub use limits::{Full, Permit, PoolConfig, Share};
 pub use shelf::Slot;
 pub use state::SessionState;
 pub use statements::{
@@ -31,9 +31,11 @@ pub use statements::{
 };
 
 use crate::backends::{Backend, BackendKey};
+use crate::catalog::Seals;
 use crate::config::Config;
 use crate::node::{Credentials, NodeConnection, NodeError, SETTINGS_OF_READING};
 use crate::nodes::{Nodes, OPEN_PATIENCE};
+use crate::recovery::fence;
 use crate::security::RoleSettings;
 use crate::session::Link;
 use limits::Limits;
@@ -80,6 +82,9 @@ impl Borrower<'_> {
 pub struct Pool {
     config: Config,
     nodes: Arc<Nodes>,
+    /// What nodes know this gateway's backends by.
+    incarnation: u64,
+    seals: Arc<Seals>,
     limits: Limits,
     shelves: Vec<Arc<Shelf>>,
     /// How often what servers give new connections has changed.
@@ -90,12 +95,14 @@ pub struct Pool {
 
 impl Pool {
     /// Empty.
-    pub fn new(config: Config, nodes: Arc<Nodes>) -> Self {
+    pub fn new(config: Config, nodes: Arc<Nodes>, incarnation: u64, seals: Arc<Seals>) -> Self {
         let shelves = config.nodes.iter().map(|node| Arc::new(Shelf::new(NodeId(node.id))));
         Self {
             limits: Limits::new(&config.pool),
             shelves: shelves.collect(),
             nodes,
+            incarnation,
+            seals,
             config,
             renewals: AtomicU64::new(0),
             begun_with: Mutex::default(),
@@ -105,13 +112,25 @@ impl Pool {
     /// Waits until one more transaction of this role may have connections.
     ///
     /// Errors: [`Full`] when the configured time in the queue is over.
-    pub async fn admit(&self, user: &str) -> Result<Permit, Full> {
-        self.limits.admit(user).await
+    pub async fn admit(&self, share: &Share) -> Result<Permit, Full> {
+        self.limits.admit(share).await
+    }
+
+    /// The same for the moment of a login, which waits for no transaction.
+    ///
+    /// Errors: as [`Self::admit`].
+    pub async fn admit_login(&self, share: &Share) -> Result<Permit, Full> {
+        self.limits.admit_login(share).await
+    }
+
+    /// What sessions of the role of this number share.
+    pub fn share(&self, role: u32, is_superuser: bool) -> Share {
+        self.limits.share(role, is_superuser)
     }
 
     /// The same, if there is room for it now and nobody waits.
-    pub fn admit_at_once(&self) -> Option<Permit> {
-        self.limits.admit_at_once()
+    pub fn admit_at_once(&self, share: &Share) -> Option<Permit> {
+        self.limits.admit_at_once(share)
     }
 
     /// What [`Self::lend`] gives, if that is an idle connection that needs nothing to be the session's.
@@ -167,6 +186,7 @@ impl Pool {
         .await?;
         // Before it is recognised: what is learned meanwhile makes the connection an old one.
         self.nodes.recognise(&mut connection, OPEN_PATIENCE).await?;
+        fence::enter(&mut connection, self.incarnation, &self.seals).await?;
         let (process_id, secret) = connection.backend_key();
         let backend = Backend::new(BackendKey { node, process_id, secret });
         let mut link = open_link(connection, backend, slot);

@@ -1,4 +1,4 @@
-//! Removing the records of transactions that nobody will ask about again.
+//! Removing the records of transactions that nobody will ask about again, and what else only grows.
 //!
 //! Owns: when a record may go.
 //! Never: removes one that a prepared part could still need.
@@ -31,6 +31,15 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const SILENCE_LIMIT: Duration = Duration::from_secs(30);
 /// How often old records are looked for.
 const CLEANING_INTERVAL: Duration = Duration::from_secs(3600);
+/// How often rows are put together that say no more than one would, or nothing.
+const COMPACTING_INTERVAL: Duration = Duration::from_secs(60);
+/// The sum of the changes stays as it is; tickets have done their work when they are there, and where
+/// there is no sentinel nobody else removes them. Few of either are left alone.
+const COMPACT: &str = "
+WITH many AS (SELECT 1 FROM tutti.change OFFSET 1000 LIMIT 1),
+    gone AS (DELETE FROM tutti.change WHERE EXISTS (SELECT FROM many) RETURNING weight)
+INSERT INTO tutti.change SELECT pg_catalog.sum(weight) FROM gone HAVING count(*) > 0;
+DELETE FROM tutti.ticket WHERE EXISTS (SELECT FROM tutti.ticket OFFSET 10000 LIMIT 1)";
 /// Written to the log of a node; nobody reads it.
 const WRITE: &str = "SELECT pg_catalog.pg_logical_emit_message(true, 'tutti', '')";
 
@@ -58,10 +67,34 @@ pub(crate) async fn run(shared: Arc<Shared>) {
                 }
             }
         }
+        if rounds.is_multiple_of(COMPACTING_INTERVAL.as_secs()) {
+            compact_all(&shared).await;
+        }
         if rounds.is_multiple_of(CLEANING_INTERVAL.as_secs())
             && let Err(error) = recoverer.clean_decisions(shared.incarnation()).await
         {
             tracing::warn!(%error, "cannot remove old decisions; trying again in an hour");
+        }
+    }
+}
+
+/// Keeps what grows with every change of the schema small, on nodes that are there.
+async fn compact_all(shared: &Shared) {
+    for node in &shared.config.nodes {
+        let node = NodeId(node.id);
+        if !shared.nodes.is_open(node) {
+            continue;
+        }
+        let compacting = async {
+            let mut connection = shared.connections.lend(&shared.config, node).await?;
+            let compacted = connection.query(COMPACT).await;
+            shared.connections.give_back(connection);
+            compacted
+        };
+        match timeout(SILENCE_LIMIT, compacting).await {
+            Ok(Ok(_)) => (),
+            Ok(Err(error)) => tracing::debug!(%node, %error, "cannot compact"),
+            Err(_) => tracing::debug!(%node, "cannot compact: no answer"),
         }
     }
 }

@@ -16,6 +16,7 @@ use tutti_txn::gid::Gid;
 use super::{PREPARED, driver, is_of};
 use crate::catalog::Answer;
 use crate::error::GatewayError;
+use crate::init::check_identity;
 use crate::node::{Durability, NodeConnection, NodeError, open_own};
 use crate::nodes::{Run, Why};
 use crate::shared::Shared;
@@ -23,7 +24,7 @@ use crate::shared::Shared;
 /// How often a node is looked at when nothing is known to be wrong.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// A node that does not answer the look for so long is taken for gone.
-const SILENCE_LIMIT: Duration = Duration::from_secs(10);
+const SILENCE_LIMIT: Duration = Duration::from_secs(4);
 /// Between two attempts to reach a node.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// Between two looks at transactions whose coordinator is about to finish them.
@@ -56,9 +57,20 @@ async fn watch(
     let mut connection =
         open_own(&shared.config.database, place, "tutti watch", Durability::Full).await?;
     let run = Run::of(&mut connection).await?;
+    let is_new = !shared.seals.knows(node);
+    if is_new {
+        get_to_know(shared, &mut connection).await?;
+    }
+    super::fence(&mut connection, shared.incarnation()).await?;
     look_through(shared, &mut connection).await?;
+    // Statements wait until the node's OIDs have been read, for which it must be open.
+    let hold = is_new.then(|| shared.publisher.hold());
     shared.nodes.learn(node, run);
     shared.nodes.open(node, &Why::Away);
+    if let Some(hold) = hold {
+        shared.publisher.need_changed();
+        drop(hold);
+    }
     *is_known_away = false;
 
     // Prepared, nobody's, and not handed over: seen once. A second time in a row is no accident.
@@ -86,6 +98,15 @@ async fn watch(
         }
         odd = still_odd;
     }
+}
+
+/// What a gateway learns of its nodes when it starts, of one that was away then.
+async fn get_to_know(shared: &Shared, connection: &mut NodeConnection) -> Result<(), GatewayError> {
+    let mut home = shared.connections.lend(&shared.config, NodeId::HOME).await?;
+    let cluster_id = check_identity(&mut home, &shared.config, None).await;
+    shared.connections.give_back(home);
+    check_identity(connection, &shared.config, Some(&cluster_id?)).await?;
+    shared.seals.learn(connection).await
 }
 
 /// Hands over what is prepared on a node that has been away and has no coordinator. Waits for

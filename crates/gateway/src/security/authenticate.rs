@@ -32,6 +32,8 @@ pub(crate) struct Identity {
     pub(crate) credentials: Credentials,
     /// The role's number on node 1.
     pub(crate) role: u32,
+    /// It is a superuser.
+    pub(crate) is_superuser: bool,
     /// What the role's sessions begin with.
     pub(crate) settings: RoleSettings,
 }
@@ -120,7 +122,8 @@ impl Login<'_> {
         {
             return Err(misread.into());
         }
-        Ok((Identity { credentials, role: role.oid, settings: role.settings }, place))
+        let Role { oid, is_superuser, settings, .. } = role;
+        Ok((Identity { credentials, role: oid, is_superuser, settings }, place))
     }
 
     async fn scram(&self, client: &mut Client, role: Option<&Role>) -> Result<ScramKeys, Failure> {

@@ -4,10 +4,11 @@
 //! Never: waits: who is one too many is told at once.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tutti_wire::error_fields::ErrorFields;
 
 use super::server_tls::{ServerTls, TlsError};
@@ -29,8 +30,44 @@ pub(crate) struct Gate {
     pub(super) mock_secret: [u8; 32],
     /// Turns at node 1.
     pub(super) lookups: Semaphore,
-    knocking: Arc<Semaphore>,
+    knocking: Mutex<Knocking>,
     inside: Mutex<Inside>,
+}
+
+/// Who has not logged in yet.
+#[derive(Debug, Default)]
+struct Knocking {
+    all: usize,
+    /// By the network that a host commonly has for itself.
+    by_address: HashMap<IpAddr, usize>,
+}
+
+/// The place of a connection that has not logged in. Free again when dropped.
+#[derive(Debug)]
+pub(crate) struct Knock {
+    gate: Arc<Gate>,
+    address: IpAddr,
+}
+
+impl Drop for Knock {
+    fn drop(&mut self) {
+        let mut knocking = self.gate.knocking();
+        knocking.all -= 1;
+        if let Some(count) = knocking.by_address.get_mut(&self.address) {
+            *count -= 1;
+            if *count == 0 {
+                knocking.by_address.remove(&self.address);
+            }
+        }
+    }
+}
+
+/// Who has a whole IPv6 network of the usual size counts as one.
+fn network_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6((address.to_bits() >> 64 << 64).into()),
+        address => address,
+    }
 }
 
 #[derive(Debug, Default)]
@@ -44,7 +81,7 @@ impl Gate {
     pub(crate) fn new(config: &Config) -> Result<Arc<Self>, TlsError> {
         let limits = config.limits.clone();
         Ok(Arc::new(Self {
-            knocking: Arc::new(Semaphore::new(limits.max_handshakes)),
+            knocking: Mutex::default(),
             limits,
             keepalive: config.keepalive.clone(),
             rules: config.rules.clone(),
@@ -55,9 +92,23 @@ impl Gate {
         }))
     }
 
-    /// A place for a connection that has not logged in; `None` if there are too many.
-    pub(crate) fn knock(&self) -> Option<OwnedSemaphorePermit> {
-        self.knocking.clone().try_acquire_owned().ok()
+    /// A place for a connection that has not logged in; `None` if there are too many, or too many from
+    /// there.
+    pub(crate) fn knock(self: &Arc<Self>, peer: IpAddr) -> Option<Knock> {
+        let address = network_of(peer);
+        let mut knocking = self.knocking();
+        let from_there = knocking.by_address.get(&address).copied().unwrap_or(0);
+        let Limits { max_handshakes, max_handshakes_per_address, .. } = self.limits;
+        if max_handshakes <= knocking.all || max_handshakes_per_address <= from_there {
+            return None;
+        }
+        knocking.all += 1;
+        knocking.by_address.insert(address, from_there + 1);
+        Some(Knock { gate: self.clone(), address })
+    }
+
+    fn knocking(&self) -> std::sync::MutexGuard<'_, Knocking> {
+        self.knocking.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How sockets are set.
@@ -163,6 +214,20 @@ mod tests {
         drop(root);
         drop(ann);
         come(&gate, "cid", None).unwrap();
+    }
+
+    #[test]
+    fn one_address_leaves_room_for_others() {
+        let limits = Limits { max_handshakes_per_address: 2, ..Limits::default() };
+        let gate = Gate::new(&Config { limits, ..Config::default() }).unwrap();
+        let from = |text: &str| gate.knock(text.parse().unwrap());
+        let (one, _other) = (from("2001:db8::1").unwrap(), from("2001:db8::2").unwrap());
+        assert!(from("2001:db8::3").is_none(), "the same network");
+        let _elsewhere = from("2001:db8:0:1::1").unwrap();
+        let (_a, _b) = (from("10.0.0.1").unwrap(), from("::ffff:10.0.0.1").unwrap());
+        assert!(from("10.0.0.1").is_none());
+        drop(one);
+        from("2001:db8::3").unwrap();
     }
 
     #[test]

@@ -18,7 +18,7 @@ pub(crate) mod stream;
 
 pub(crate) use authenticate::authenticate;
 pub(crate) use certificate::end_point;
-pub(crate) use gate::{Gate, Place};
+pub(crate) use gate::{Gate, Knock, Place};
 pub(crate) use role::{RoleSettings, settings_of};
 pub use server_tls::TlsError;
 

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use tutti_sql::catalog::{NodeId, quote_literal};
+use tutti_wire::error_fields::ErrorFields;
 use zeroize::Zeroizing;
 
 use super::gate::Gate;
@@ -74,11 +75,15 @@ pub(super) async fn ask(
         )),
     );
     let turn = gate.lookups.acquire().await.expect("never closed");
-    let mut connection = shared.connections.lend(&shared.config, NodeId::HOME).await?;
+    let lent = shared.connections.lend(&shared.config, NodeId::HOME).await;
+    let mut connection = lent.map_err(without_address)?;
     let answer = connection.query(&sql).await;
     shared.connections.give_back(connection);
     drop(turn);
-    let answer = answer.map_err(unreadable)?;
+    let answer = answer.map_err(|error| match error {
+        NodeError::Refused(_) => unreadable(error),
+        error => without_address(error),
+    })?;
     let role = answer.first().filter(|rows| !rows.rows.is_empty());
     Ok(role.map(|rows| read(rows, answer.get(1), answer.get(2))))
 }
@@ -123,6 +128,15 @@ fn read(rows: &Rows, groups: Option<&Rows>, settings: Option<&Rows>) -> Role {
         groups,
         settings: settings.map(read_settings).unwrap_or_default(),
     }
+}
+
+/// Nobody knows yet who asks: where nodes are is none of their business.
+fn without_address(error: NodeError) -> Failure {
+    let sqlstate = error.to_fields().sqlstate().to_owned();
+    tracing::warn!(%error, "a login cannot be looked at");
+    ErrorFields::fatal(&sqlstate, "the cluster's node 1 cannot be asked who may log in")
+        .with(b'H', "Retrying is safe: nothing was done.")
+        .into()
 }
 
 /// The gateway's own role must be allowed to look.

@@ -52,7 +52,7 @@ impl Session {
         if !self.is_admitted_at_once() {
             // The long way would wait for the same, and cost more behind it.
             self.activity.end_plan();
-            match self.shared.pool.admit(&self.user).await {
+            match self.shared.pool.admit(&self.share).await {
                 Ok(permit) => self.permit = Some(permit),
                 Err(full) => {
                     self.take(&flight);
@@ -244,7 +244,7 @@ impl Session {
     /// Whether the session may have connections.
     fn is_admitted_at_once(&mut self) -> bool {
         if self.permit.is_none() && !self.transaction.is_open() {
-            self.permit = self.shared.pool.admit_at_once();
+            self.permit = self.shared.pool.admit_at_once(&self.share);
         }
         self.permit.is_some() || self.transaction.is_open()
     }

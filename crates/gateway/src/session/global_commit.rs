@@ -31,7 +31,12 @@ use crate::sentinel::Coverage;
 use crate::shared::Shared;
 
 /// What a node may take beyond the deadline for votes until its connection is given up.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
+const ANSWER_PATIENCE: Duration = Duration::from_secs(3);
+/// How long a node may take to apply what is decided, while whoever takes a snapshot waits; then it is
+/// recovery's, and the node closed to reads.
+const FINISH_PATIENCE: Duration = Duration::from_secs(3);
+/// How long nodes may take to vote on a change of the schema, while no statement begins.
+const VOTE_PATIENCE_OF_CHANGE: Duration = Duration::from_secs(9);
 /// How long we try to find out whether a decision was recorded before we say that we do not know.
 const SETTLE_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -101,6 +106,10 @@ impl Session {
             applying: None,
             turn,
             place: None,
+            vote_patience: match self.transaction.catalog_changed {
+                true => VOTE_PATIENCE_OF_CHANGE.min(shared.config.switches.vote_deadline),
+                false => shared.config.switches.vote_deadline,
+            },
         };
         let outcome = driver.run(self, form).await;
         if !serializable {
@@ -156,13 +165,14 @@ struct Driver {
     turn: Option<Turn>,
     /// Its turn to become visible.
     place: Option<Turn>,
+    vote_patience: Duration,
 }
 
 impl Driver {
     async fn run(mut self, session: &mut Session, form: Form) -> Result<(), Failure> {
         let anchor = self.gid.anchor;
         let participants = self.writers.iter().copied().filter(|node| *node != anchor).collect();
-        let deadline = Instant::now() + self.shared.config.switches.vote_deadline;
+        let deadline = Instant::now() + self.vote_patience;
         let mut deadline_is_due = true;
         let mut effects = Vec::new();
         let mut coordinator =
@@ -342,7 +352,7 @@ impl Driver {
             Effect::CommitAnchor if self.is_uncovered => self.sql(Effect::RollbackAnchor),
             effect => self.sql(effect),
         };
-        let patience = self.shared.config.switches.vote_deadline + ANSWER_PATIENCE;
+        let patience = self.vote_patience + ANSWER_PATIENCE;
         self.running.spawn(async move {
             let answered = tokio::time::timeout(patience, link.query(&sql)).await;
             let (link, answered) = match answered {
@@ -358,7 +368,9 @@ impl Driver {
     fn on_finisher(&mut self, node: NodeId, effect: Effect) {
         let (shared, sql) = (self.shared.clone(), self.sql(effect));
         self.running.spawn(async move {
-            let answered = shared.finishers.run(node, sql).await;
+            let answered = tokio::time::timeout(FINISH_PATIENCE, shared.finishers.run(node, sql));
+            let late = || NodeError::Lost { node, source: std::io::ErrorKind::TimedOut.into() };
+            let answered = answered.await.unwrap_or_else(|_| Err(late()));
             Happened::Finished { node, effect, answered }
         });
     }

@@ -28,6 +28,15 @@ const SENTINEL_PATIENCE: Duration = Duration::from_secs(5);
 /// How many snapshots READ ONLY DEFERRABLE looks at for one that is safe.
 const SAFE_SNAPSHOT_ATTEMPTS: u32 = 100;
 
+/// The node was away when the transaction's snapshot was taken.
+fn not_in_snapshot(node: NodeId) -> Failure {
+    let message = format!("the transaction's snapshot does not include node {node}");
+    ErrorFields::error("40001", message)
+        .with(b'D', "The node was away when it was taken.")
+        .with(b'H', "The transaction might succeed if retried.")
+        .into()
+}
+
 impl Session {
     /// The level of the transaction, or of a statement outside of one.
     pub(crate) fn level(&self) -> Level {
@@ -60,6 +69,12 @@ impl Session {
                 self.transaction.serial_writer = self.serial_writer();
             }
             let imports = uses && self.ensure_snapshot().await?;
+            if imports
+                && let Some(snapshot) = &self.transaction.snapshot
+                && snapshot.name(node).is_none()
+            {
+                return Err(not_in_snapshot(node));
+            }
             let ticket = uses && self.ensure_tickets(node).await?;
             if joins || uses {
                 self.enter(node, joins, imports, ticket);

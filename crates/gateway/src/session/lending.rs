@@ -78,7 +78,7 @@ impl Session {
     async fn borrow_link(&mut self, node: NodeId) -> Result<(), Failure> {
         let shared = self.shared.clone();
         if self.permit.is_none() {
-            let admitted = shared.pool.admit(&self.user).await;
+            let admitted = shared.pool.admit(&self.share).await;
             self.permit = Some(admitted.map_err(|full| Failure::from(full.to_fields()))?);
         }
         self.hold_what_it_began_with().await?;

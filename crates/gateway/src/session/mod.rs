@@ -51,11 +51,13 @@ pub(crate) use transaction::Level;
 pub use transaction::{Characteristics, Mode, Transaction};
 
 use crate::backends::Workers;
+use crate::catalog::publisher::Starving;
 use crate::client::{Client, ClientError};
 use crate::deadlock::{Activity, TERMINATED, TERMINATED_MESSAGE};
 use crate::failure::Failure;
 use crate::node::{Credentials, is_refused_setting};
-use crate::pool::Permit;
+use crate::plans::Turn;
+use crate::pool::{Permit, Share};
 use crate::security::authenticate;
 use crate::shared::Shared;
 
@@ -78,6 +80,8 @@ pub struct Session {
     pub(crate) activity: Arc<Activity>,
     /// Where it is noted which backends work for it.
     workers: Arc<Workers>,
+    /// What its role may have at once.
+    share: Share,
     /// The right to have links.
     permit: Option<Permit>,
     /// Connections that are borrowed at the moment.
@@ -107,6 +111,10 @@ pub struct Session {
     /// New sessions may begin with other settings or rights than the pool's connections have.
     changed_defaults: bool,
     planning: planning::Planning,
+    /// Its statement has been overtaken by changes of the schema again and again.
+    starving: Option<Starving>,
+    /// The right to have the tree of a large text.
+    reading: Option<Turn>,
     pub(crate) listening: bool,
     /// It listens on node 1 only, for there was nothing on other nodes when it began to.
     pub(crate) hears_node_1_alone: bool,
@@ -181,7 +189,11 @@ impl Session {
         }
         let number = shared.next_session();
         let (process_id, secret, workers) = shared.backends.register(number, &user);
+        // Names are looked up behind this.
+        let seen_path_changes = shared.path_changes.load(Ordering::SeqCst);
+        let share = shared.pool.share(identity.role, identity.is_superuser);
         let mut session = Self {
+            share,
             activity: shared.activities.register(process_id, Arc::downgrade(client.stream())),
             catalog: shared.catalog(),
             shared,
@@ -210,11 +222,13 @@ impl Session {
             scope_is_stale_by_settings: false,
             changed_defaults: false,
             planning: planning::Planning::default(),
+            starving: None,
+            reading: None,
             listening: false,
             hears_node_1_alone: false,
             accounting: None,
             is_part: false,
-            seen_path_changes: 0,
+            seen_path_changes,
             takes_snapshot: true,
             pipeline: extended::Pipeline::default(),
             next_statement: 0,
@@ -234,6 +248,8 @@ impl Session {
     }
 
     async fn greet(&mut self, secret: i32) -> Result<(), Failure> {
+        let admitted = self.shared.pool.admit_login(&self.share).await;
+        self.permit = Some(admitted.map_err(|full| Failure::from(full.to_fields()))?);
         self.link(NodeId::HOME).await?;
         self.refresh_scope().await?;
         let parameters = self.link(NodeId::HOME).await?.connection().parameters().to_vec();
@@ -256,6 +272,7 @@ impl Session {
             }
             self.look_at_links();
             self.return_links().await?;
+            self.reading = None;
             self.activity.end_message();
             if !self.wait_for_message().await? {
                 break;
@@ -435,14 +452,16 @@ impl Session {
     }
 
     /// Which node this session prefers where any will do: one it has used in this transaction, else
-    /// one that spreads sessions over nodes.
+    /// one that spreads sessions over nodes, of those that may be read.
     pub(crate) fn any_node(&self) -> NodeId {
         if let Some((node, _)) = self.transaction.nodes.first_key_value() {
             return *node;
         }
         let nodes = &self.catalog.nodes;
         let index = usize::try_from(self.number).unwrap_or(0) % nodes.len();
-        nodes[index]
+        let is_open = |node: &NodeId| self.shared.nodes.is_open(*node);
+        let mut in_turn = nodes[index..].iter().chain(&nodes[..index]).copied();
+        in_turn.find(is_open).unwrap_or(nodes[index])
     }
 
     /// Asks node 1 which schemas names are looked up in, which temporary relations exist, and what

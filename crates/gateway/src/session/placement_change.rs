@@ -28,7 +28,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use tutti_sql::catalog::{Catalog, NodeId};
 use tutti_sql::closure::adds_code;
 use tutti_sql::planner::{self, Context};
@@ -41,6 +41,7 @@ use crate::catalog::publisher::{Hold, OwnChanges};
 use crate::deadlock::{Activity, Unasked};
 use crate::error::GatewayError;
 use crate::failure::Failure;
+use crate::node::NodeError;
 use crate::shared::Shared;
 
 /// A statement that has been at work for so long has taken its locks.
@@ -48,6 +49,10 @@ const LOCKS_TAKEN_AFTER_MS: u64 = 20;
 /// What ends within that is not looked at.
 const GLANCE: Duration = Duration::from_millis(4);
 const PAUSE_MAX: Duration = Duration::from_millis(20);
+/// How long a change waits for statements that others have overtaken again and again.
+const COURTESY: Duration = Duration::from_secs(1);
+/// A node that has not answered by then does not vote.
+const VOTER_PATIENCE: Duration = Duration::from_secs(3);
 /// A statement of which neither can be said by then is cancelled.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// One that was cancelled and of which no node knows anything any more will do nothing more.
@@ -65,6 +70,10 @@ impl Session {
     pub(super) async fn begin_change(&mut self) -> Result<Option<Hold>, Failure> {
         if !self.transaction.catalog_changed {
             return Ok(None);
+        }
+        self.check_participants().await?;
+        if self.starving.is_none() {
+            self.shared.publisher.let_pass(Instant::now() + COURTESY).await;
         }
         // What it had to do with placements is done; two that commit do not wait for each other.
         self.activity.end_plan();
@@ -111,6 +120,26 @@ impl Session {
             self.check_shared_definitions().await?;
         }
         Ok(Some(hold))
+    }
+
+    /// Whether all nodes of the transaction answer: nobody is held for the sake of one that will not vote.
+    async fn check_participants(&mut self) -> Result<(), Failure> {
+        if self.transaction.nodes.len() < 2 {
+            return Ok(());
+        }
+        let nodes: Vec<_> = self.transaction.nodes.keys().copied().collect();
+        let away = nodes.iter().find(|node| !self.shared.nodes.is_there(**node));
+        if let Some(node) = away.copied() {
+            return Err(NodeError::Closed { node }.into());
+        }
+        let asked = self.on_all_participants("SHOW server_version_num");
+        if let Ok(answered) = timeout(VOTER_PATIENCE, asked).await {
+            return answered;
+        }
+        let silent = nodes.iter().find(|node| !self.links.contains_key(node)).copied();
+        let node = silent.unwrap_or(NodeId::HOME);
+        let source = std::io::ErrorKind::TimedOut.into();
+        Err(NodeError::Lost { node, source }.into())
     }
 
     /// What other nodes got when the first table was spread must still be what node 1 has: whoever has

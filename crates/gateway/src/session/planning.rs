@@ -22,7 +22,8 @@ use tutti_wire::error_fields::ErrorFields;
 use super::Session;
 use crate::deadlock::{Unasked, overtaken};
 use crate::failure::Failure;
-use crate::plans::{Basis, OfShape};
+use crate::plans::reading::SMALL_BYTES;
+use crate::plans::{Basis, OfShape, apart};
 
 /// How long a statement waits while a change of the schema is committed and read.
 const REST_PATIENCE: Duration = Duration::from_secs(15);
@@ -363,7 +364,12 @@ impl Session {
     /// Errors: what PostgreSQL says of a text that is none, in its own words: node 1 is asked to analyse
     /// what we cannot read. Our grammar is that of another version, and does not tell all.
     pub(super) async fn parse_text(&mut self, text: &str) -> Result<Parsed, Failure> {
-        let refusal = match self.shared.plans.parse(text) {
+        self.begin_reading(text).await?;
+        let parsed = self.shared.plans.parse(text);
+        if let Some(turn) = &mut self.reading {
+            turn.end_reading();
+        }
+        let refusal = match parsed {
             Ok(statements) => return Ok(Parsed::Statements(statements)),
             Err(refusal) => refusal,
         };
@@ -381,6 +387,25 @@ impl Session {
             }
             Err(failure @ Failure::Client(_)) => Err(failure),
             Ok(_) | Err(_) => Err(refusal.into()),
+        }
+    }
+
+    /// Waits until a text may be read, if it is a large one, as long as its client waits. The right to
+    /// it is the session's until it has planned the text's last statement.
+    async fn begin_reading(&mut self, text: &str) -> Result<(), Failure> {
+        if text.len() < SMALL_BYTES {
+            return Ok(());
+        }
+        // What it has read before it does not read any more.
+        self.reading = None;
+        let (shared, activity) = (self.shared.clone(), self.activity.clone());
+        tokio::select! {
+            biased;
+            () = activity.cancelled() => Err(canceled("57014", "user request")),
+            turn = shared.plans.reading.begin(text) => {
+                self.reading = turn?;
+                Ok(())
+            }
         }
     }
 
@@ -419,10 +444,10 @@ impl Session {
             opaque: None,
             views: None,
         };
-        match self.begins_with_snapshot_per_part() {
+        apart(&statement.text, || match self.begins_with_snapshot_per_part() {
             true => planner::plan_by_itself(statement, &context),
             false => planner::plan(statement, &context),
-        }
+        })
     }
 
     fn refuse_in_failed(&self, planned: &Planned) -> Result<(), Failure> {

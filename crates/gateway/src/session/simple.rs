@@ -4,7 +4,10 @@
 //! what happens when one fails.
 //! Never: runs a statement (the executor does).
 
+use std::sync::Arc;
+
 use tutti_sql::plan::{Access, NodeChoice, Plan, Planned, Prepared};
+use tutti_sql::statement::Statement;
 use tutti_wire::backend::{put_bare, put_command_complete};
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::Frame;
@@ -17,6 +20,8 @@ use crate::client::ClientError;
 use crate::deadlock::says_overtaken;
 use crate::executor::{Call, Done, unseen};
 use crate::failure::Failure;
+use crate::plans::apart;
+use crate::plans::reading::SMALL_BYTES;
 
 impl Session {
     /// Answers a Query message, with ReadyForQuery at the end whatever happens.
@@ -149,13 +154,19 @@ impl Session {
             unreachable!("called for Query only");
         };
         let is_outside = self.transaction.mode == Mode::None;
+        let mut overtaken = 0_u32;
         loop {
             let written = self.client.written();
             let ran = self.run_text(&text).await;
+            self.starving = None;
             if written != self.client.written() {
                 return ran;
             }
             if is_outside && self.is_to_run_again(&ran) {
+                overtaken += 1;
+                if 1 < overtaken {
+                    self.starving = Some(self.shared.publisher.starve());
+                }
                 if self.transaction.is_open() {
                     self.rollback().await?;
                 }
@@ -212,32 +223,55 @@ impl Session {
             return Ok(());
         }
         // Several statements in one message are one transaction, unless they say otherwise.
-        let several = 1 < statements.len();
-        for (index, statement) in statements.iter().enumerate() {
+        let (count, several) = (statements.len(), 1 < statements.len());
+        let all: Vec<_> = statements.iter().cloned().collect();
+        drop(statements);
+        for (index, statement) in all.into_iter().enumerate() {
             if several && self.transaction.mode == Mode::None {
                 self.open_transaction(Mode::Implicit);
             }
-            let last = index + 1 == statements.len();
+            let last = index + 1 == count;
             let mut offset = statement.offset;
             let ran = async {
                 if 0 < index {
                     self.begin_statement(&statement.text).await?;
                 }
-                let planned = self.plan(statement)?;
+                let planned = self.plan(&statement)?;
                 if matches!(by_shape, ByShape::Unknown) {
-                    self.learn_shape(text, statement, &planned);
+                    self.learn_shape(text, &statement, &planned);
                 }
                 let whole = !several && statement.distribute_by.is_none();
+                let (kept, without_tree);
+                let sql = match statement.text.len() < SMALL_BYTES {
+                    true => {
+                        kept = statement;
+                        &*kept.text
+                    }
+                    false => {
+                        without_tree = self.drop_tree(statement, last);
+                        &*without_tree
+                    }
+                };
                 if whole && self.is_seen_whole(&planned) {
                     offset = 0;
                     return self.run_planned(&planned, text, several, last).await;
                 }
-                self.run_planned(&planned, &statement.text, several, last).await
+                self.run_planned(&planned, sql, several, last).await
             };
             let ran = ran.await;
             ran.map_err(|failure| shift_position(failure, text, offset))?;
         }
         Ok(())
+    }
+
+    /// The text of a large statement, whose tree nobody needs while it runs.
+    fn drop_tree(&mut self, statement: Arc<Statement>, last: bool) -> String {
+        let text = statement.text.clone();
+        apart(&text, || drop(statement));
+        if last {
+            self.reading = None;
+        }
+        text
     }
 
     /// Whether the client's whole string, with semicolon and comments, is what a node or the session

@@ -48,10 +48,10 @@ pub(super) fn own_names(statement: &Statement) -> Vec<OwnName> {
     if !HINTS.iter().any(|hint| lower.contains(hint)) || !is_asked_now(&statement.tree) {
         return Vec::new();
     }
-    let Ok(scanned) = pg_query::scan(text) else { return Vec::new() };
+    let Ok(scanned) = crate::statement::grammar::scan(text) else { return Vec::new() };
     let is_comment =
         |token: &ScanToken| matches!(token.token(), Token::SqlComment | Token::CComment);
-    let tokens: Vec<_> = scanned.tokens.into_iter().filter(|token| !is_comment(token)).collect();
+    let tokens: Vec<_> = scanned.into_iter().filter(|token| !is_comment(token)).collect();
     Words { text, tokens }.find()
 }
 

@@ -355,8 +355,9 @@ fn parse(view: &Relation, definition: &str) -> Result<NodeEnum, Refusal> {
             "Use the view's query in place of the view.",
         )
     };
-    let parsed = pg_query::parse(definition.trim_end().trim_end_matches(';'), 0)
-        .map_err(|error| unreadable(error.to_string()))?;
+    let text = definition.trim_end().trim_end_matches(';');
+    let parsed =
+        crate::statement::grammar::parse(text).map_err(|error| unreadable(error.to_string()))?;
     let statement = parsed.protobuf.stmts.into_iter().next().and_then(|raw| raw.stmt);
     statement
         .and_then(|node| node.node)

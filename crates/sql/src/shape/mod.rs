@@ -228,7 +228,7 @@ pub(crate) fn blank_end(bytes: &[u8], start: usize) -> Option<usize> {
 }
 
 /// The end of a comment with slashes and stars, which may contain others.
-fn comment_end(bytes: &[u8], start: usize) -> Option<usize> {
+pub(crate) fn comment_end(bytes: &[u8], start: usize) -> Option<usize> {
     let mut at = start + 2;
     let mut depth = 1;
     while 0 < depth {

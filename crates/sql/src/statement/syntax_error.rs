@@ -3,12 +3,19 @@
 //! Owns: finding the position, which the parser's binding does not hand out.
 //! Never: words a message of its own for what the grammar refuses.
 
+use super::grammar;
 use super::tokens::{Lexeme, scan};
 use crate::refusal::Refusal;
 
 /// The refusal for what `pg_query` said about `text`.
 pub(super) fn from_parse(text: &str, error: &pg_query::Error) -> Refusal {
     match error {
+        pg_query::Error::Parse(message)
+            if message.starts_with("stack depth limit")
+                || message.contains("nested too deeply") =>
+        {
+            too_deep()
+        }
         pg_query::Error::Parse(message) | pg_query::Error::Scan(message) => {
             let refusal = Refusal::postgres(sqlstate(message), message.clone());
             Refusal { position: position(text, message), ..refusal }
@@ -16,10 +23,15 @@ pub(super) fn from_parse(text: &str, error: &pg_query::Error) -> Refusal {
         pg_query::Error::Conversion(_) => {
             Refusal::postgres("22021", "invalid byte sequence for encoding \"UTF8\": 0x00")
         }
-        // The tree arrives as a message whose nesting its decoder bounds.
-        _ => Refusal::postgres("54001", "stack depth limit exceeded")
-            .with_hint("The statement is nested too deeply; split it or use fewer operators."),
+        // The library's bound on the nesting of trees is a parse error by its kind; what is left is the
+        // decoder's.
+        _ => too_deep(),
     }
+}
+
+fn too_deep() -> Refusal {
+    Refusal::postgres("54001", "stack depth limit exceeded")
+        .with_hint("The statement is nested too deeply; split it or use fewer operators.")
 }
 
 /// A syntax error at the token that begins at this byte; `None` means the end of the text.
@@ -77,7 +89,7 @@ fn first_failing(text: &str, tokens: &[Lexeme<'_>], near: &str, message: &str) -
     let fails = |token: &Lexeme<'_>| {
         let end = (token.start + near.len()).max(token.end);
         matches!(
-            pg_query::parse(&text[..end], 0),
+            grammar::parse(&text[..end]),
             Err(pg_query::Error::Parse(found)) if found == message
         )
     };

@@ -57,7 +57,7 @@ fn truncate_identifier(name: &str) -> &str {
 
 /// The text's tokens, comments left out.
 pub(crate) fn scan(text: &str) -> Result<Vec<Lexeme<'_>>, pg_query::Error> {
-    let tokens = pg_query::scan_tokens(text)?;
+    let tokens = super::grammar::scan(text)?;
     let lexemes = tokens.iter().filter_map(|scanned| {
         let token = scanned.token();
         if matches!(token, Token::SqlComment | Token::CComment) {
