@@ -33,8 +33,8 @@ UPDATE items SET size = 0;
 INSERT INTO other SELECT * FROM items;
 INSERT INTO other SELECT * FROM items WHERE false;
 --@ updater
--- refused in by_key, by_other: the move of a row to another node needs INSERT and DELETE
-UPDATE items SET id = id + 1000 WHERE id = 5;
+-- refused in by_key, by_other: the move of a row to another node needs INSERT and DELETE (3005 is on another)
+UPDATE items SET id = id + 3000 WHERE id = 5;
 UPDATE items SET size = size + 1 WHERE id = 5;
 --@ owner
 SELECT id, tag, size FROM items ORDER BY size, id;

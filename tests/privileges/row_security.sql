@@ -51,7 +51,6 @@ INSERT INTO docs SELECT id + 200, tenant, note, 1 FROM notes WHERE tenant = 'tes
 INSERT INTO docs SELECT id + 300, tenant, note, 1 FROM notes;
 UPDATE docs SET size = 1000 WHERE id = 4;
 UPDATE docs SET size = size + 1;
--- refused in by_tenant: policies for UPDATE are not those for DELETE and INSERT
 UPDATE docs SET tenant = 'test_b' WHERE id = 3 AND false;
 DELETE FROM docs WHERE id = 4;
 DELETE FROM docs WHERE size > 1 AND id > 200;

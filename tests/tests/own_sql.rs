@@ -189,7 +189,7 @@ fn loose(sql: &str) -> Vec<String> {
                 match name.as_str() {
                     "like" | "ilike" | "similar" | "between" | "nullif" | "natural" | "using"
                         // DELETE … USING names tables.
-                        if !is_column && !(name == "using" && !is(next, '(')) =>
+                        if !is_column && (name != "using" || is(next, '(')) =>
                     {
                         found.push(name.clone());
                     }

@@ -101,7 +101,7 @@ pub fn effect_of(name: &str, category: &str) -> Option<Effect> {
         return Some(*effect);
     }
     let is_of = |known: &&str| category.starts_with(*known);
-    if ["Developer Options", "Error Handling", "Customized Options"].iter().any(|it| is_of(&it)) {
+    if ["Developer Options", "Error Handling", "Customized Options"].iter().any(&is_of) {
         return Some(Effect::OneServer);
     }
     // What these two have is of texts: each must be thought about.
@@ -109,10 +109,10 @@ pub fn effect_of(name: &str, category: &str) -> Option<Effect> {
         "Client Connection Defaults / Locale and Formatting",
         "Version and Platform Compatibility / Other Platforms and Clients",
     ];
-    if is_of_texts.iter().any(|it| is_of(&it)) && name != "lc_messages" {
+    if is_of_texts.iter().any(&is_of) && name != "lc_messages" {
         return None;
     }
-    HARMLESS.iter().any(|it| is_of(&it)).then_some(Effect::Nothing)
+    HARMLESS.iter().any(is_of).then_some(Effect::Nothing)
 }
 
 #[cfg(test)]
