@@ -199,6 +199,7 @@ impl Session {
             }
             self.learn_bindings().await;
         }
+        self.mend_bound_links().await;
         if let Err(error) = self.forget_parts().await {
             tracing::debug!(%error, "a connection was lost when it was free");
         }
@@ -230,6 +231,18 @@ impl Session {
             self.permit = None;
         }
         Ok(())
+    }
+
+    /// Outside of transactions, a connection that stays with the session may still be in one: what should
+    /// have ended it without anybody waiting for an answer was cancelled.
+    async fn mend_bound_links(&mut self) {
+        let nodes: Vec<_> = self.bindings.keys().copied().collect();
+        for node in nodes {
+            let Some(link) = self.links.get_mut(&node) else { continue };
+            if link.is_spoiled() && !link.is_broken() && !link.mend().await {
+                self.links.remove(&node);
+            }
+        }
     }
 
     /// Before a connection on which code has seen a part of a table is used further, because it is bound to
