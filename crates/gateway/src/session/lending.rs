@@ -191,13 +191,14 @@ impl Session {
         if left.anything || !left.settings.is_empty() {
             // The client need not wait for what we ask now.
             self.client.flush().await?;
+            // First: it is about the connections that the statement has used, and not their successors.
+            self.learn_bindings().await;
             self.learn_settings(&left, is_behind).await;
             if std::mem::take(&mut self.scope_is_stale_by_settings)
                 && let Err(Failure::Client(error)) = self.refresh_scope().await
             {
                 return Err(error);
             }
-            self.learn_bindings().await;
         }
         self.mend_bound_links().await;
         if let Err(error) = self.forget_parts().await {
@@ -275,15 +276,11 @@ impl Session {
                         self.bindings.remove(&node);
                     }
                 },
-                // A timeout, say: whatever binds it goes on to do so.
-                Err(error) if !link.is_broken() => {
+                // A timeout, say: whatever binds it goes on to do so. If the connection is lost, nobody will
+                // know any more what it had, and the next use of it ends the session.
+                Err(error) => {
                     tracing::debug!(%node, %error, "cannot ask what binds a connection");
                     self.bindings.entry(node).or_insert_with(|| "unknown state".to_owned());
-                }
-                Err(error) => {
-                    tracing::debug!(%node, %error, "a connection was lost when it was free");
-                    // If something bound it, the next use of it says what was lost.
-                    self.links.remove(&node);
                 }
             }
         }
