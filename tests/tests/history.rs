@@ -7,6 +7,8 @@
 
 use std::path::Path;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use anyhow::{Context, Result, bail, ensure};
 use tutti_embed::Cluster;
@@ -137,6 +139,41 @@ fn snapshots_are_whole_whatever_level_wrote() -> Result<()> {
     let test = "snapshots_are_whole_whatever_level_wrote";
     on_cluster(WRITERS_READ_COMMITTED, test)?;
     on_cluster(ANY, test)
+}
+
+/// Cancels whatever server processes are at, one after the other, until told to stop.
+fn cancel_anything(node: &Endpoint, stop: &AtomicBool) -> Result<()> {
+    let mut client = Client::connect(node)?;
+    while !stop.load(Ordering::Relaxed) {
+        client.query(
+            "SELECT pg_cancel_backend(pid) FROM pg_stat_activity \
+             WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() \
+             ORDER BY random() LIMIT 1",
+        )?;
+    }
+    Ok(())
+}
+
+/// A cancellation comes when it comes: also between a transaction's BEGIN and its first statement, if
+/// the two are on their way together.
+#[test]
+fn every_level_holds_when_anything_is_cancelled() -> Result<()> {
+    let load = load(ANY);
+    let cluster = TestCluster::start_with(servers::start(NODES)?, Switches::default())?;
+    load.create_tables(&cluster.endpoint(), DISTRIBUTION)?;
+    let stop = AtomicBool::new(false);
+    let nodes = cluster.nodes();
+    let history = thread::scope(|scope| {
+        let cancelling: Vec<_> =
+            nodes.iter().map(|node| scope.spawn(|| cancel_anything(node, &stop))).collect();
+        let history = run::run(&load, &Mutex::new(cluster.endpoint()), no_fault);
+        stop.store(true, Ordering::Relaxed);
+        for cancelling in cancelling {
+            cancelling.join().expect("no panic")?;
+        }
+        history
+    })?;
+    judge(&history, &load, "every_level_holds_when_anything_is_cancelled")
 }
 
 /// What is killed, in turn.

@@ -6,12 +6,13 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 use bytes::BytesMut;
 use tutti_gateway::{Config, PoolConfig};
-use tutti_tests::client::{Client, text_arguments};
+use tutti_tests::client::{Client, Endpoint, Flight, Request, text_arguments};
 use tutti_tests::gateway::{TestCluster, config};
 use tutti_tests::servers;
 use tutti_wire::error_fields::ErrorFields;
@@ -525,6 +526,58 @@ fn broken_connections_are_replaced() -> Result<()> {
         bytes
     })?;
     ensure!(farewell(&mut client)?.sqlstate() == "57P01");
+    Ok(())
+}
+
+/// Cancels whatever the session's server processes on this node are at, until told to stop.
+fn cancel_all_the_time(node: &Endpoint, stop: &AtomicBool) -> Result<u64> {
+    let mut client = Client::connect(node)?;
+    let mut hit = 0;
+    let pids = client.value(
+        "SELECT string_agg(format('pg_cancel_backend(%s)', pid), ', ') FROM pg_stat_activity
+         WHERE application_name = 'tutti-tests' AND pid <> pg_backend_pid()",
+    )?;
+    while !stop.load(Ordering::Relaxed) {
+        client.query(&format!("SELECT {pids}"))?;
+        hit += 1;
+    }
+    Ok(hit)
+}
+
+/// BEGIN travels with a transaction's first statement, and a cancellation that meets BEGIN must not let
+/// the statement run, and commit, by itself. It is met once in some ten thousand.
+#[test]
+fn nothing_runs_outside_of_its_transaction() -> Result<()> {
+    const TURNS: u32 = 8_000;
+    let cluster = start(2, PoolConfig { size: 1, ..PoolConfig::default() })?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    client.query("CREATE TABLE t (id int PRIMARY KEY) DISTRIBUTE BY HASH (id); TABLE t")?;
+    let (stop, nodes) = (AtomicBool::new(false), cluster.nodes());
+    thread::scope(|scope| -> Result<()> {
+        let cancelling: Vec<_> =
+            nodes.iter().map(|node| scope.spawn(|| cancel_all_the_time(node, &stop))).collect();
+        let mut roll_back = |turn: u32| -> Result<()> {
+            let insert = format!("INSERT INTO t VALUES ({turn})");
+            client.simple("BEGIN", b"")?;
+            match turn.is_multiple_of(2) {
+                true => client.simple(&insert, b"")?,
+                false => {
+                    let request = Request { sql: &insert, ..Request::default() };
+                    client.extended(&request, Flight::OneFlight, b"")?
+                }
+            };
+            client.simple("ROLLBACK", b"").map(drop)
+        };
+        let done = (0..TURNS).try_for_each(&mut roll_back);
+        stop.store(true, Ordering::Relaxed);
+        done?;
+        for cancelling in cancelling {
+            ensure!(cancelling.join().expect("no panic")? > 100);
+        }
+        Ok(())
+    })?;
+    let left = client.value("SELECT count(*) FROM t")?;
+    ensure!(left == "0", "{left} of {TURNS} rows were inserted and stayed");
     Ok(())
 }
 

@@ -82,6 +82,8 @@ async fn end(
         .map(|wait| (sql_node(wait.node), &wait.identity))
         .collect();
     let mut cancelled = false;
+    // As long as they are held, no other session is lent what the cancellation aims at.
+    let _aimed = shared.backends.of(process_id);
     for (node, wait) in waits {
         match monitors.cancel(node, wait).await {
             Ok(done) => cancelled |= done,

@@ -89,19 +89,13 @@ impl Statement {
         )
     }
 
-    /// Whether it may be kept for whoever sends it again: it is of a kind that clients repeat.
-    /// Statements that define things are not, and some of them hold passwords.
-    pub fn may_be_kept(&self) -> bool {
+    /// Whether it is the session's own business, whatever tables there are: its transactions, settings,
+    /// prepared statements, cursors and channels.
+    pub fn is_of_session(&self) -> bool {
         use pg_query::NodeEnum;
         matches!(
             self.tree,
-            NodeEnum::SelectStmt(_)
-                | NodeEnum::InsertStmt(_)
-                | NodeEnum::UpdateStmt(_)
-                | NodeEnum::DeleteStmt(_)
-                | NodeEnum::MergeStmt(_)
-                | NodeEnum::CopyStmt(_)
-                | NodeEnum::TransactionStmt(_)
+            NodeEnum::TransactionStmt(_)
                 | NodeEnum::VariableSetStmt(_)
                 | NodeEnum::VariableShowStmt(_)
                 | NodeEnum::ConstraintsSetStmt(_)
@@ -115,8 +109,16 @@ impl Statement {
                 | NodeEnum::ListenStmt(_)
                 | NodeEnum::UnlistenStmt(_)
                 | NodeEnum::NotifyStmt(_)
-                | NodeEnum::LockStmt(_)
         )
+    }
+
+    /// Whether it may be kept for whoever sends it again: it is of a kind that clients repeat.
+    /// Statements that define things are not, and some of them hold passwords.
+    pub fn may_be_kept(&self) -> bool {
+        use pg_query::NodeEnum;
+        self.is_of_rows()
+            || self.is_of_session()
+            || matches!(self.tree, NodeEnum::CopyStmt(_) | NodeEnum::LockStmt(_))
     }
 }
 

@@ -422,11 +422,7 @@ fn read_function(
         Some(known) => Arc::clone(known),
         None => {
             let is_immutable = answer.boolean(row, 4)?;
-            // In C too, a setting is changed on the node that runs it.
-            let sets =
-                answer.optional(row, 11) == Some("pg_trgm") && answer.text(row, 2)? == "set_limit";
-            let extension = answer.optional(row, 11).filter(|_| !sets);
-            Arc::new(Body::of_function(language, text, is_immutable, extension))
+            Arc::new(Body::of_function(language, text, is_immutable, answer.optional(row, 11)))
         }
     };
     let mut types = numbers(answer, row, 7)?;

@@ -534,17 +534,7 @@ impl NodeConnection {
                     put_copy_fail(&mut self.outgoing, "the statement was given up");
                     self.flush().await?;
                 }
-                b'S' => {
-                    let mut fields = Fields::of(&frame);
-                    let (name, value) = (fields.string()?, fields.string()?);
-                    match self.parameters.iter_mut().find(|(known, _)| *known == name) {
-                        Some((_, known)) => known.clone_from(&value),
-                        None => self.parameters.push((name.clone(), value.clone())),
-                    }
-                    self.reports.push((name, value));
-                }
-                b'A' => self.notifications.push(frame),
-                b'N' => self.notices.push(frame),
+                b'S' | b'A' | b'N' => self.keep_noise(frame)?,
                 _ => match answer.take(&frame)? {
                     Progress::Going => (),
                     Progress::Complete => break,
@@ -556,6 +546,43 @@ impl NodeConnection {
             }
         }
         answer.finish()
+    }
+
+    /// Reads the answer to a Parse, Bind and Execute that no Sync follows, to its CommandComplete.
+    ///
+    /// Errors: what the node has refused it with: it skips what follows, to the next Sync.
+    pub async fn finish_execute(&mut self) -> Result<(), NodeError> {
+        let mut answer = PartialAnswer::default();
+        loop {
+            let frame = self.next_frame().await?;
+            match frame.tag() {
+                b'S' | b'A' | b'N' => self.keep_noise(frame)?,
+                tag => {
+                    self.broken |= answer.take(&frame)? == Progress::Fatal;
+                    if matches!(tag, b'C' | b'E') {
+                        return answer.finish().map(drop);
+                    }
+                }
+            }
+        }
+    }
+
+    /// What may come at any time, for whoever asks.
+    fn keep_noise(&mut self, frame: Frame) -> Result<(), WireError> {
+        match frame.tag() {
+            b'S' => {
+                let mut fields = Fields::of(&frame);
+                let (name, value) = (fields.string()?, fields.string()?);
+                match self.parameters.iter_mut().find(|(known, _)| *known == name) {
+                    Some((_, known)) => known.clone_from(&value),
+                    None => self.parameters.push((name.clone(), value.clone())),
+                }
+                self.reports.push((name, value));
+            }
+            b'A' => self.notifications.push(frame),
+            _ => self.notices.push(frame),
+        }
+        Ok(())
     }
 
     /// Runs `sql` and returns the rows of its last statement.

@@ -119,14 +119,17 @@ impl Session {
         let read_only_later = ticket && is_read_only;
         let has_waited = snapshot.is_some() && transaction.characteristics.deferrable == Some(true);
         let entrance = Entrance { snapshot, ticket, read_only_later, has_waited };
+        let link = self.links.get_mut(&node).expect("opened before");
         let sql = match joins {
-            true => transaction.catch_up_sql(entrance),
+            true => {
+                link.put_begin(&transaction.begin_sql(entrance));
+                transaction.catch_up_sql(entrance)
+            }
             false => entrance.to_sql(),
         };
-        if sql.is_empty() {
-            return;
+        if !sql.is_empty() {
+            link.put_silent(&sql);
         }
-        self.links.get_mut(&node).expect("opened before").put_silent(&sql);
     }
 
     /// A SERIALIZABLE transaction begins that may write: READ ONLY DEFERRABLE waits for it.

@@ -222,14 +222,16 @@ impl Session {
         if left.anything || !left.settings.is_empty() {
             // The client need not wait for what we ask now.
             self.client.flush().await?;
+            // First: it is about the connections that the statement has used, and not their successors.
+            self.learn_bindings().await;
             self.learn_settings(&left, is_behind).await;
             if std::mem::take(&mut self.scope_is_stale_by_settings)
                 && let Err(Failure::Client(error)) = self.refresh_scope().await
             {
                 return Err(error);
             }
-            self.learn_bindings().await;
         }
+        self.mend_bound_links().await;
         if let Err(error) = self.forget_parts().await {
             tracing::debug!(%error, "a connection was lost when it was free");
         }
@@ -267,6 +269,18 @@ impl Session {
         Ok(())
     }
 
+    /// Outside of transactions, a connection that stays with the session may still be in one: what should
+    /// have ended it without anybody waiting for an answer was cancelled.
+    async fn mend_bound_links(&mut self) {
+        let nodes: Vec<_> = self.bindings.keys().copied().collect();
+        for node in nodes {
+            let Some(link) = self.links.get_mut(&node) else { continue };
+            if link.is_spoiled() && !link.is_broken() && !link.mend().await {
+                self.links.remove(&node);
+            }
+        }
+    }
+
     /// Before a connection on which code has seen a part of a table is used further, because it is bound to
     /// the session or in a transaction that goes on. (Others are closed.)
     ///
@@ -297,15 +311,11 @@ impl Session {
                         self.bindings.remove(&node);
                     }
                 },
-                // A timeout, say: whatever binds it goes on to do so.
-                Err(error) if !link.is_broken() => {
+                // A timeout, say: whatever binds it goes on to do so. If the connection is lost, nobody will
+                // know any more what it had, and the next use of it ends the session.
+                Err(error) => {
                     tracing::debug!(%node, %error, "cannot ask what binds a connection");
                     self.bindings.entry(node).or_insert_with(|| "unknown state".to_owned());
-                }
-                Err(error) => {
-                    tracing::debug!(%node, %error, "a connection was lost when it was free");
-                    // If something bound it, the next use of it says what was lost.
-                    self.links.remove(&node);
                 }
             }
         }

@@ -13,7 +13,7 @@ use tutti_sql::plan::Leaves;
 use tutti_wire::backend::{decode_parameter_description, put_parameter_description};
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::{Frame, HEADER_LEN, WireError};
-use tutti_wire::frontend::put_query;
+use tutti_wire::frontend::{Arguments, put_bind, put_execute, put_flush, put_parse, put_query};
 
 use crate::backends::{Backend, Workers};
 use crate::catalog::FIRST_NORMAL_OID;
@@ -32,6 +32,8 @@ enum Unread {
     Silent,
     /// Of a statement that was given up because something failed elsewhere.
     Abandoned,
+    /// Of a BEGIN with no ReadyForQuery of its own.
+    Begun,
 }
 
 /// A connection to a node that serves one session, or waits for the next.
@@ -214,6 +216,15 @@ impl Link {
         &mut self.connection
     }
 
+    /// Ends whatever transaction is open there, for one that something silent has left in it. False: that
+    /// was not possible. Requires: nothing silent sets anything outside of transactions.
+    pub async fn mend(&mut self) -> bool {
+        let settled = self.settle().await.is_ok();
+        let ended = settled && self.query("ROLLBACK").await.is_ok();
+        self.spoiled &= !ended;
+        ended
+    }
+
     /// Whether the connection cannot be used any more.
     pub fn is_broken(&self) -> bool {
         self.connection.is_broken() || self.connection.misreading().is_some()
@@ -253,6 +264,20 @@ impl Link {
         self.unread.push_back(Unread::Silent);
     }
 
+    /// Appends BEGIN. It travels with whatever is flushed next, and without it that is not run: a
+    /// statement that is sent behind a BEGIN of its own answer runs, and commits, also where BEGIN has
+    /// failed, as it does when somebody's cancel request comes at that moment. So BEGIN is sent by the
+    /// extended protocol without Sync: if it fails, the node skips what follows.
+    pub fn put_begin(&mut self, sql: &str) {
+        self.begin();
+        self.awaited = false;
+        let out = self.connection.outgoing();
+        put_parse(out, "", sql, &[]);
+        put_bind(out, "", "", &Arguments::default());
+        put_execute(out, "", 0);
+        self.unread.push_back(Unread::Begun);
+    }
+
     /// A statement is about to be written whose answer will be read to ReadyForQuery. Whoever has
     /// read it says [`Self::answered`]; an answer that was given up half-way is skipped later.
     pub fn begin(&mut self) {
@@ -271,20 +296,39 @@ impl Link {
     /// Reads the answers that stand before the next one. Returns the first refusal among them; whoever reads the
     /// answer that follows must read it first, then report the refusal.
     ///
-    /// Errors: the connection is lost; there is no further answer.
+    /// Errors: the connection is lost, or closed because BEGIN was refused; there is no further answer.
     pub async fn settle(&mut self) -> Result<Option<NodeError>, NodeError> {
         let mut refused = self.refused.take();
         while let Some(unread) = self.unread.pop_front() {
+            if unread == Unread::Begun {
+                self.finish_begin().await?;
+                continue;
+            }
             match (self.connection.finish_query().await, unread) {
                 (Err(error), _) if self.connection.is_broken() => return Err(error),
                 (Err(error), Unread::Silent) => {
                     self.spoiled = true;
                     refused = refused.or(Some(error));
                 }
-                (Ok(_), _) | (Err(_), Unread::Abandoned) => (),
+                (Ok(_), _) | (Err(_), Unread::Abandoned | Unread::Begun) => (),
             }
         }
         Ok(refused)
+    }
+
+    /// Where BEGIN was refused, nothing that was sent behind it has run or will, and how many answers
+    /// there will be to it, nobody has counted: the connection is closed.
+    async fn finish_begin(&mut self) -> Result<(), NodeError> {
+        if self.is_quiet() {
+            // Nothing that would make the node answer may have been sent behind it.
+            put_flush(self.connection.outgoing());
+            self.connection.flush().await?;
+        }
+        let begun = self.connection.finish_execute().await;
+        if begun.is_err() {
+            self.connection.say_goodbye();
+        }
+        begun
     }
 
     /// Waits for a message that comes before the rows of an answer: ParseComplete (`1`) or

@@ -488,11 +488,12 @@ impl Session {
             .filter(|node| !in_transaction || self.transaction.nodes.contains_key(node))
             .collect();
         for node in nodes {
+            if !in_transaction {
+                self.set_outside(node, sql).await;
+                continue;
+            }
             // In a transaction the setting itself may be a query that needs the snapshot.
-            let link = match in_transaction {
-                true => self.enlist(node, Access::Read).await?,
-                false => self.link(node).await?,
-            };
+            let link = self.enlist(node, Access::Read).await?;
             link.put_silent(sql);
             link.connection().flush().await?;
         }
@@ -639,6 +640,17 @@ impl Session {
         Ok(done)
     }
 
+    /// Where no transaction is open, the answer is awaited: a statement must not run where a setting was
+    /// refused. A connection that has not taken it is not the session's any more.
+    async fn set_outside(&mut self, node: NodeId, sql: &str) {
+        let Some(link) = self.links.get_mut(&node) else { return };
+        if let Err(error) = link.query(sql).await {
+            tracing::debug!(%node, %error, "a connection does not follow a setting");
+            self.links.remove(&node);
+            self.end_if_bound(node);
+        }
+    }
+
     /// The transaction committed: its settings are the session's, also on nodes that were not in it.
     pub(crate) async fn adopt_settings(&mut self) {
         let kept: Vec<(String, String)> = self
@@ -661,17 +673,7 @@ impl Session {
                 false => self.settings.keep(name, sql),
             }
             for node in &outside {
-                if let Some(link) = self.links.get_mut(node) {
-                    link.put_silent(sql);
-                }
-            }
-        }
-        for node in outside {
-            let Some(link) = self.links.get_mut(&node) else { continue };
-            if let Err(error) = link.connection().flush().await {
-                tracing::debug!(%node, %error, "a connection was lost behind a commit");
-                self.links.remove(&node);
-                self.end_if_bound(node);
+                self.set_outside(*node, sql).await;
             }
         }
         let state = self.settings.state();

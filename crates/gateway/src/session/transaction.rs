@@ -285,45 +285,40 @@ impl Transaction {
         self.nodes.iter().filter(|(_, access)| **access == Access::Write).map(|(node, _)| *node)
     }
 
-    /// One query string that brings a node from no transaction to where this one is.
-    pub fn catch_up_sql(&self, entrance: Entrance<'_>) -> String {
+    /// What begins the transaction on a node.
+    pub fn begin_sql(&self, entrance: Entrance<'_>) -> String {
         let mut characteristics = self.characteristics.clone();
-        let read_only_later = entrance.read_only_later;
-        if read_only_later {
+        if entrance.read_only_later {
             characteristics.read_only = Some(false);
         }
         if entrance.has_waited {
             characteristics.deferrable = None;
         }
-        let mut sql = format!("BEGIN{}", characteristics.to_sql());
+        format!("BEGIN{}", characteristics.to_sql())
+    }
+
+    /// One query string that brings a node from there to where the transaction is; may be empty.
+    pub fn catch_up_sql(&self, entrance: Entrance<'_>) -> String {
+        let mut steps = Vec::new();
         if self.counts_idle_time {
-            sql.push_str("; SET LOCAL idle_in_transaction_session_timeout = 0");
+            steps.push("SET LOCAL idle_in_transaction_session_timeout = 0".to_owned());
         }
+        let read_only_later = entrance.read_only_later;
         let entrance = Entrance { read_only_later: false, has_waited: false, ..entrance }.to_sql();
         if !entrance.is_empty() {
-            sql.push_str("; ");
-            sql.push_str(&entrance);
+            steps.push(entrance);
         }
         if read_only_later {
-            sql.push_str("; SET TRANSACTION READ ONLY");
+            steps.push("SET TRANSACTION READ ONLY".to_owned());
         }
-        if let Some(first) = &self.comes_first {
-            sql.push_str("; ");
-            sql.push_str(first);
-        }
-        for step in &self.steps {
-            match step {
-                Step::Savepoint(name) => {
-                    sql.push_str("; SAVEPOINT ");
-                    sql.push_str(&tutti_sql::catalog::quote_identifier(name));
-                }
-                Step::Setting { sql: setting, .. } | Step::Modes { sql: setting, .. } => {
-                    sql.push_str("; ");
-                    sql.push_str(setting);
-                }
+        steps.extend(self.comes_first.clone());
+        steps.extend(self.steps.iter().map(|step| match step {
+            Step::Savepoint(name) => {
+                format!("SAVEPOINT {}", tutti_sql::catalog::quote_identifier(name))
             }
-        }
-        sql
+            Step::Setting { sql, .. } | Step::Modes { sql, .. } => sql.clone(),
+        }));
+        steps.join("; ")
     }
 
     /// SAVEPOINT was done.
@@ -426,7 +421,12 @@ mod tests {
     use super::*;
 
     fn check(transaction: &Transaction, expected: Expect) {
-        expected.assert_eq(&transaction.catch_up_sql(Entrance::default()));
+        expected.assert_eq(&sql_of(transaction, Entrance::default()));
+    }
+
+    fn sql_of(transaction: &Transaction, entrance: Entrance<'_>) -> String {
+        let steps = [transaction.begin_sql(entrance), transaction.catch_up_sql(entrance)];
+        steps.join("; ")
     }
 
     #[test]
@@ -484,7 +484,7 @@ mod tests {
         expect![[
             r#"BEGIN ISOLATION LEVEL serializable READ WRITE; SET TRANSACTION SNAPSHOT '3-1'; SELECT tutti.insert_ticket(); SET TRANSACTION READ ONLY; SAVEPOINT "s""#
         ]]
-        .assert_eq(&transaction.catch_up_sql(entrance));
+        .assert_eq(&sql_of(&transaction, entrance));
     }
 
     #[test]

@@ -38,6 +38,9 @@ const PLAIN_EXTENSIONS: [&str; 16] = [
     "uuid-ossp",
 ];
 
+/// Functions in C of these extensions that change a setting, on the node that runs them.
+const SETTERS: [(&str, &str); 1] = [("pg_trgm", "set_limit")];
+
 /// Words that make a PL/pgSQL body more than a computation, with what they do.
 const EFFECTS: [(&str, &str); 41] = [
     ("execute", "runs SQL that it builds (EXECUTE)"),
@@ -164,7 +167,8 @@ impl Body {
     /// Reads a function's body. `trusted`: PostgreSQL is told that it is IMMUTABLE, which for code in C
     /// is a superuser's word; `extension`: whose it is.
     pub fn of_function(language: &str, text: &str, trusted: bool, extension: Option<&str>) -> Self {
-        let is_plain_extension = extension.is_some_and(|it| PLAIN_EXTENSIONS.contains(&it));
+        let is_plain_extension = extension
+            .is_some_and(|it| PLAIN_EXTENSIONS.contains(&it) && !SETTERS.contains(&(it, text)));
         let mut body = match language {
             "sql" => Self::of_sql(text),
             "plpgsql" => Self::of_plpgsql(text),

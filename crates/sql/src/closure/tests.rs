@@ -161,6 +161,11 @@ fn other_languages() {
         let body = Body::of_function(language, "x", immutable, extension);
         assert_eq!(body.opaque.is_some(), opaque, "{language} {extension:?}");
     }
+    // What changes a setting does so on one node, whatever language it is in.
+    for (text, opaque) in [("set_limit", true), ("show_limit", false)] {
+        let body = Body::of_function("c", text, false, Some("pg_trgm"));
+        assert_eq!(body.opaque.is_some(), opaque, "{text}");
+    }
 }
 
 #[test]

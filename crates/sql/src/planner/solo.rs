@@ -21,24 +21,10 @@ pub(super) fn plan_solo(
     statement: &Statement,
     context: &Context<'_>,
 ) -> Result<Option<Planned>, Refusal> {
-    if statement.spreads() {
+    if statement.spreads() || statement.is_of_session() {
         return Ok(None);
     }
     let access = match &statement.tree {
-        NodeEnum::TransactionStmt(_)
-        | NodeEnum::VariableSetStmt(_)
-        | NodeEnum::VariableShowStmt(_)
-        | NodeEnum::DiscardStmt(_)
-        | NodeEnum::ConstraintsSetStmt(_)
-        | NodeEnum::PrepareStmt(_)
-        | NodeEnum::ExecuteStmt(_)
-        | NodeEnum::DeallocateStmt(_)
-        | NodeEnum::DeclareCursorStmt(_)
-        | NodeEnum::FetchStmt(_)
-        | NodeEnum::ClosePortalStmt(_)
-        | NodeEnum::ListenStmt(_)
-        | NodeEnum::UnlistenStmt(_)
-        | NodeEnum::NotifyStmt(_) => return Ok(None),
         NodeEnum::SelectStmt(select) => {
             if let Some(planned) = utility::special_select(select, context)? {
                 return Ok(Some(planned));

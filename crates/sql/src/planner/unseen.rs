@@ -30,7 +30,7 @@ use crate::statement::Statement;
 /// ([`refuse_unsafe_code`]).
 pub(super) fn of_statement(statement: &Statement, context: &Context<'_>) -> Reach {
     let mut search = Search::new(context.catalog, context.scope, Writing::Statement);
-    let fires = context.catalog.code.has_event_triggers() && fires_event_triggers(&statement.tree);
+    let fires = context.catalog.code.has_event_triggers() && fires_event_triggers(statement);
     if fires {
         search.event_triggers();
     }
@@ -63,7 +63,8 @@ fn holds(declare: &DeclareCursorStmt) -> bool {
     declare.options & CURSOR_OPT_HOLD != 0
 }
 
-/// Whether it runs no code whatever there is, but for event triggers: it must work for whoever wants to get rid of some.
+/// Whether it runs no code whatever there is, but for event triggers: it must work for whoever wants to get
+/// rid of some.
 fn runs_nothing(tree: &NodeEnum) -> bool {
     matches!(
         tree,
@@ -610,7 +611,7 @@ fn settle_event_triggers(
     statement: &Statement,
     context: &Context<'_>,
 ) -> Result<(), Refusal> {
-    if !context.catalog.code.has_event_triggers() || !fires_event_triggers(&statement.tree) {
+    if !context.catalog.code.has_event_triggers() || !fires_event_triggers(statement) {
         return Ok(());
     }
     let mut search = Search::new(context.catalog, context.scope, Writing::Row);
@@ -846,29 +847,12 @@ fn gathers(plan: &Plan) -> bool {
 }
 
 /// Whether it changes the schema. Roles, databases and event triggers themselves fire none.
-fn fires_event_triggers(tree: &NodeEnum) -> bool {
+fn fires_event_triggers(statement: &Statement) -> bool {
     let is_event_trigger = |object: ObjectType| object == ObjectType::ObjectEventTrigger;
-    match tree {
+    match &statement.tree {
         NodeEnum::SelectStmt(select) => super::has_into(select),
-        NodeEnum::InsertStmt(_)
-        | NodeEnum::UpdateStmt(_)
-        | NodeEnum::DeleteStmt(_)
-        | NodeEnum::MergeStmt(_)
-        | NodeEnum::CopyStmt(_)
-        | NodeEnum::TransactionStmt(_)
-        | NodeEnum::VariableSetStmt(_)
-        | NodeEnum::VariableShowStmt(_)
-        | NodeEnum::DiscardStmt(_)
-        | NodeEnum::ConstraintsSetStmt(_)
-        | NodeEnum::PrepareStmt(_)
-        | NodeEnum::ExecuteStmt(_)
-        | NodeEnum::DeallocateStmt(_)
-        | NodeEnum::DeclareCursorStmt(_)
-        | NodeEnum::FetchStmt(_)
-        | NodeEnum::ClosePortalStmt(_)
-        | NodeEnum::ListenStmt(_)
-        | NodeEnum::UnlistenStmt(_)
-        | NodeEnum::NotifyStmt(_)
+        _ if statement.is_of_rows() || statement.is_of_session() => false,
+        NodeEnum::CopyStmt(_)
         | NodeEnum::LockStmt(_)
         | NodeEnum::CheckPointStmt(_)
         | NodeEnum::ExplainStmt(_)
