@@ -36,13 +36,16 @@ const PLACEMENTS: &str = "
     FROM tutti.placement LEFT JOIN pg_attribute ON attrelid = relation AND attnum = key_attnum
     WHERE kind <> 'home' ORDER BY 1";
 
-/// Backends of clients in an open transaction, and prepared transactions.
+/// Backends of clients in an open transaction, and prepared transactions. A gateway keeps its lock in one as
+/// long as it serves.
 const LEFT_OPEN: &str = "
     SELECT 'prepared ' || gid FROM pg_prepared_xacts
     UNION ALL
     SELECT 'open: ' || query FROM pg_stat_activity
     WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()
-          AND state LIKE 'idle in transaction%'";
+          AND state LIKE 'idle in transaction%'
+          AND NOT EXISTS (SELECT FROM pg_locks l
+              WHERE l.pid = pg_stat_activity.pid AND l.relation = to_regclass('tutti.serving'))";
 
 /// What of node 1's schema the other nodes have.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

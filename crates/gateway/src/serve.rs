@@ -293,7 +293,8 @@ impl Housekeeper {
         // Its server may not know that the connection is gone.
         lock.rows(&format!(
             "SELECT pg_catalog.pg_terminate_backend(l.pid) FROM pg_catalog.pg_locks l
-             WHERE l.relation = 'tutti.serving'::pg_catalog.regclass AND l.pid = {before}"
+             WHERE l.relation OPERATOR(pg_catalog.=) 'tutti.serving'::pg_catalog.regclass::pg_catalog.oid
+                 AND l.pid OPERATOR(pg_catalog.=) {before}"
         ))
         .await?;
         recovery::gateway_lock(&mut lock).await?;

@@ -390,7 +390,7 @@ tutti_main_4_17_1       n1, n2       2026-11-21 06:00:00+00  committed
 
 prepared by others  prepared on  since                   owner
 ------------------  -----------  ----------------------  -----
-it\\'s\\nmine        n2           2026-11-21 06:00:00+00  ann
+it\\'s\\nmine         n2           2026-11-21 06:00:00+00  ann
 ";
         assert_eq!(status.to_string(), expected);
     }

@@ -22,6 +22,8 @@ pub(super) const QUERIES: usize = 9;
 
 /// Printing a body that is stored parsed locks its tables. Where somebody else has locked one against
 /// everybody, or waits for that, what is read instead is no SQL: the function is opaque for now.
+pub(super) const UNREAD_BODY: &str = "SELECT 1 FROM";
+
 const FUNCTIONS: &str = "SELECT p.oid, n.nspname, p.proname, l.lanname, p.provolatile = 'i',
     p.prokind = 'a', CASE WHEN p.prosqlbody IS NULL THEN p.prosrc
         WHEN EXISTS (SELECT FROM pg_depend d JOIN pg_locks k ON k.relation = d.refobjid

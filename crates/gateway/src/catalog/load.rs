@@ -27,11 +27,17 @@ use crate::node::{NodeConnection, NodeError, Rows};
 ///
 /// For a connection of our own. What changes between two of the queries may make the answer
 /// unreadable; then it is read again.
-const BEGIN_OUTSIDE: [&str; 2] = [
+const BEGIN_OUTSIDE: [&str; 3] = [
     "SELECT pg_catalog.set_config('tutti.search_path',
     pg_catalog.current_setting('search_path'), true);",
     "SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);",
+    PRINTS_ALIKE,
 ];
+
+/// What is printed is read by others, under settings of theirs: so it says the same under all.
+const PRINTS_ALIKE: &str = "SELECT pg_catalog.set_config(s.name, s.value, true)
+FROM (VALUES ('quote_all_identifiers', 'off'), ('datestyle', 'ISO, YMD'), ('intervalstyle', 'iso_8601'),
+    ('timezone', 'UTC'), ('extra_float_digits', '1'), ('bytea_output', 'hex')) AS s (name, value);";
 
 const END_OUTSIDE: [&str; 1] = ["SELECT pg_catalog.set_config('search_path',
     pg_catalog.current_setting('tutti.search_path'), true);"];
@@ -42,8 +48,9 @@ pub(crate) const READS_CATALOG: &str = "SAVEPOINT tutti_catalog;";
 
 /// In a client's transaction the planner's settings are the client's, and whatever is locked stays
 /// locked; both end at a savepoint.
-const BEGIN_INSIDE: [&str; 2] = [
+const BEGIN_INSIDE: [&str; 3] = [
     READS_CATALOG,
+    PRINTS_ALIKE,
     "SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true),
     pg_catalog.set_config(s.name, CASE s.name WHEN 'jit' THEN 'off' ELSE 'on' END, true)
 FROM pg_catalog.unnest('{enable_seqscan,enable_indexscan,enable_bitmapscan,enable_hashjoin,

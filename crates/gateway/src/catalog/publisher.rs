@@ -39,6 +39,7 @@ use tutti_sql::catalog::{BucketMap, Catalog, MapId, NodeId, Placement, Relation,
 use tutti_sql::closure::Code;
 
 use super::changes::RelationChanges;
+use super::code::UNREAD_BODY;
 use super::load::OwnCatalog;
 use super::oids::Name;
 use super::{NodeOids, OidMaps, reload};
@@ -458,6 +459,13 @@ impl Publisher {
         }
     }
 
+    /// Reads everything anew, though nothing has changed. Nobody waits for it.
+    fn read_again(&self) {
+        let change = self.changed.fetch_add(1, Ordering::SeqCst) + 1;
+        self.unread.fetch_max(change, Ordering::SeqCst);
+        self.want_all();
+    }
+
     /// Waits until a change is published. False: not in time.
     pub async fn wait_for(&self, change: Change, give_up: Instant) -> bool {
         self.wait(give_up, || change.0 <= self.published.load(Ordering::SeqCst)).await
@@ -523,11 +531,20 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     let mut oids = BTreeMap::new();
     // Nodes whose OIDs could not be read.
     let mut missing: Vec<NodeId> = Vec::new();
+    let mut pause = LEISURE;
     loop {
         if publisher.has_nothing_to_read() {
+            let is_partial = is_partial(&publisher.catalog());
+            if !is_partial {
+                pause = LEISURE;
+            }
             tokio::select! {
                 () = publisher.news.notified() => (),
                 () = wait_for_one(&shared, &missing), if !missing.is_empty() => (),
+                () = tokio::time::sleep(pause), if is_partial => {
+                    publisher.read_again();
+                    pause = (2 * pause).min(PARTIAL_PAUSE_MAX);
+                }
             }
         }
         if publisher.has_nothing_to_read() && missing.is_empty() {
@@ -555,6 +572,14 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 
 /// How long no change may have come before what nobody needs is read.
 const LEISURE: Duration = Duration::from_secs(2);
+
+/// How often at least what somebody's locks have kept from being read is tried again.
+const PARTIAL_PAUSE_MAX: Duration = Duration::from_secs(60);
+
+/// Whether the body of a function could not be read, so that it is opaque for now.
+fn is_partial(catalog: &Catalog) -> bool {
+    catalog.code.bodies().any(|(_, body)| body.is_of("sql", UNREAD_BODY))
+}
 
 /// A node that has not answered by then is asked anew.
 const READING_MAX: Duration = Duration::from_secs(20);

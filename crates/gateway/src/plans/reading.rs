@@ -120,7 +120,7 @@ mod tests {
 
     #[tokio::test]
     async fn small_texts_wait_for_nothing_and_large_ones_for_memory() {
-        let reading = Reading::of_size(64 << 20);
+        let reading = Reading::of_size(48 << 20);
         let text = large(2_000);
         let mut first = reading.begin(&text).await.unwrap().expect("it is large");
         first.end_reading();

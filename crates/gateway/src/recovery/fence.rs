@@ -34,11 +34,12 @@ const UNDEFINED_TABLE: &str = "42P01";
 /// Who has the lock: its process, and how to tell people.
 const HOLDER: &str = "SELECT a.pid, pg_catalog.format('role %I from %s, since %s', a.usename,
         coalesce(pg_catalog.host(a.client_addr), 'this machine'), a.backend_start)
-    FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_stat_activity a USING (pid)
-    WHERE l.relation = pg_catalog.to_regclass('tutti.serving') AND l.granted
-        AND l.mode = 'ExclusiveLock'
-        AND l.database = (SELECT oid FROM pg_catalog.pg_database
-            WHERE datname = pg_catalog.current_database())";
+    FROM pg_catalog.pg_locks l
+    JOIN pg_catalog.pg_stat_activity a ON a.pid OPERATOR(pg_catalog.=) l.pid
+    WHERE l.relation OPERATOR(pg_catalog.=) pg_catalog.to_regclass('tutti.serving')::pg_catalog.oid
+        AND l.granted AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock'
+        AND l.database OPERATOR(pg_catalog.=) (SELECT oid FROM pg_catalog.pg_database
+            WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database())";
 
 /// Refuses to be the second gateway of a cluster. The lock is held as long as `home` is open, and
 /// nothing else runs over it: it stays in the transaction of the lock.
@@ -113,12 +114,16 @@ pub async fn fence(connection: &mut NodeConnection, incarnation: u64) -> Result<
     // Whoever is just being taken into the list is waited for; who comes later is refused.
     let raise = format!(
         "BEGIN; LOCK TABLE tutti.backend IN SHARE ROW EXCLUSIVE MODE;
-UPDATE tutti.gateway SET incarnation = {incarnation} WHERE incarnation < {incarnation}; COMMIT"
+UPDATE tutti.gateway SET incarnation = {incarnation}
+    WHERE incarnation OPERATOR(pg_catalog.<) {incarnation};
+COMMIT"
     );
     let end = format!(
-        "SELECT count(*), count(*) FILTER (WHERE pg_catalog.pg_terminate_backend(a.pid))
-FROM tutti.backend b JOIN pg_catalog.pg_stat_activity a ON a.pid = b.pid AND a.backend_start = b.started
-WHERE b.incarnation < {incarnation}"
+        "SELECT pg_catalog.count(*),
+    pg_catalog.count(*) FILTER (WHERE pg_catalog.pg_terminate_backend(a.pid))
+FROM tutti.backend b JOIN pg_catalog.pg_stat_activity a
+    ON a.pid OPERATOR(pg_catalog.=) b.pid AND a.backend_start OPERATOR(pg_catalog.=) b.started
+WHERE b.incarnation OPERATOR(pg_catalog.<) {incarnation}"
     );
     let node = connection.node();
     connection.query(&raise).await?;
@@ -137,7 +142,9 @@ WHERE b.incarnation < {incarnation}"
         sleep(RETRY / 10).await;
     }
     connection
-        .query(&format!("DELETE FROM tutti.backend WHERE incarnation < {incarnation}"))
+        .query(&format!(
+            "DELETE FROM tutti.backend WHERE incarnation OPERATOR(pg_catalog.<) {incarnation}"
+        ))
         .await?;
     Ok(())
 }

@@ -6,13 +6,16 @@
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 
-use super::{Attached, Code, KeyColumn, Use, WrittenWith};
+use super::{Attached, Code, FunctionCode, KeyColumn, Use, WrittenWith};
 
 impl Code {
-    /// Every fact, one to a line.
-    pub fn facts(&self) -> BTreeSet<String> {
+    /// Every fact, one to a line, but what is said of relations that are not known (`is_known`, by number)
+    /// or of functions that are temporary: these go with their session, and nobody is told.
+    pub fn facts(&self, is_known: impl Fn(u32) -> bool) -> BTreeSet<String> {
         let mut facts = BTreeSet::new();
-        for (oid, of) in &self.functions {
+        let is_known = |oid: u32| is_known(oid) || self.types.contains_key(&oid);
+        let is_temporary = |of: &FunctionCode| of.schema.starts_with("pg_temp_");
+        for (oid, of) in self.functions.iter().filter(|(_, of)| !is_temporary(of)) {
             let mut of = of.clone();
             sort(&mut of.uses);
             facts.insert(format!("function {oid}: {of:?}"));
@@ -29,16 +32,19 @@ impl Code {
         }
         for names in [&self.function_names, &self.operator_names, &self.type_names] {
             for (name, oids) in names {
-                facts.extend(oids.iter().map(|oid| format!("{oid} is called {name}")));
+                let lasting =
+                    oids.iter().filter(|oid| !self.functions.get(oid).is_some_and(is_temporary));
+                facts.extend(lasting.map(|oid| format!("{oid} is called {name}")));
             }
         }
         facts.extend(self.row_types.iter().map(|(of, row)| format!("rows of {of} are {row}")));
         facts.extend(self.elements.iter().map(|(of, element)| format!("{of} is of {element}")));
-        for (relation, all) in &self.attached {
+        for (relation, all) in self.attached.iter().filter(|(relation, _)| is_known(**relation)) {
             facts.extend(all.iter().flat_map(|of| facts_of_attached(&relation.to_string(), of)));
         }
         for (relation, all) in &self.written_with {
-            facts.extend(all.iter().map(|other| fact_of_written(*relation, other)));
+            let known = all.iter().filter(|other| is_known(*relation) && is_known(other.relation));
+            facts.extend(known.map(|other| fact_of_written(*relation, other)));
         }
         facts.extend(self.everywhere.iter().map(|uses| format!("everywhere: {uses:?}")));
         facts.extend(self.event_triggers.iter().flat_map(|of| facts_of_attached("events", of)));

@@ -170,10 +170,10 @@ mod tests {
             "U&'/*/**/*/'",
             "name'/*/**/*/'",
         ] {
-            let text = many(&format!("SELECT {literal} --/*/*\n"));
+            let text = many(&format!("SELECT {literal}, 1 --/*/*\n"));
             let read = without_nested_comments(&text).unwrap();
             assert_eq!(read.len(), text.len(), "{literal}");
-            assert!(read.ends_with(&format!("*/SELECT {literal} --/*/*\n")), "{read}");
+            assert!(read.ends_with(&format!("*/SELECT {literal}, 1 --/*/*\n")), "{read}");
             assert!(!read.starts_with("/*/*"), "{read}");
         }
     }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
 
-use super::parse;
+use super::{STACK_BYTES, parse};
 
 /// The one place that knows the API.
 fn check(sql: &str, expected: Expect) {
@@ -245,6 +245,11 @@ fn syntax_errors_are_postgresqls() {
 
 #[test]
 fn deep_nesting_is_an_error_and_no_crash() {
+    let reading = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(read_deep_nesting);
+    reading.expect("a thread").join().expect("no panic");
+}
+
+fn read_deep_nesting() {
     for depth in [50, 1_000, 20_000, 200_000] {
         let sum = format!("SELECT {}", vec!["1"; depth].join("+"));
         let parentheses = format!("SELECT {}1{}", "(".repeat(depth), ")".repeat(depth));
