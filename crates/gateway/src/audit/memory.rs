@@ -26,8 +26,9 @@ const PUBLISHED_WITHIN: Duration = Duration::from_secs(20);
 /// How the catalog in memory differs from what the nodes have; empty if it does not, or if others
 /// change the schema all the time.
 pub(crate) async fn differences(shared: &Arc<Shared>) -> Vec<String> {
-    // What plans need not know is read at leisure; nobody has missed it.
-    let change = shared.publisher.want_all();
+    // What plans need not know is read at leisure, and what somebody's locks have hidden; nobody has
+    // missed it.
+    let change = shared.publisher.want_whole();
     if !shared.publisher.wait_for(change, Instant::now() + PUBLISHED_WITHIN).await {
         return vec!["changes that were committed are not published yet".to_owned()];
     }

@@ -8,6 +8,8 @@
 -- Where OFFSET 0 stands, the server would otherwise begin with everything of one class, as long as that is
 -- little.
 --
+-- What it prints is read by others, under settings of theirs, so it is printed under fixed ones.
+--
 -- One function for all, for a question less is worth more than a short function: the first column says
 -- of which kind a row is.
 
@@ -52,6 +54,8 @@ CREATE OR REPLACE FUNCTION tutti.changes(all_built_in oid[], grave_built_in oid[
     TABLE (what text, c0 text, c1 text, c2 text, c3 text, c4 text, c5 text, c6 text, c7 text, c8 text,
         c9 text, c10 text, c11 text, c12 text)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET row_security = on
+SET quote_all_identifiers = off SET DateStyle = 'ISO, YMD' SET IntervalStyle = iso_8601 SET TimeZone = 'UTC'
+SET extra_float_digits = 1 SET bytea_output = hex
 SET plan_cache_mode = force_generic_plan SET jit = off
 SET join_collapse_limit = 1 SET from_collapse_limit = 1
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
@@ -241,6 +245,8 @@ CREATE OR REPLACE FUNCTION tutti.ties_of_changes() RETURNS
     TABLE (what text, c0 text, c1 text, c2 text, c3 text, c4 text, c5 text, c6 text, c7 text, c8 text,
         c9 text, c10 text, c11 text, c12 text)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET row_security = on
+SET quote_all_identifiers = off SET DateStyle = 'ISO, YMD' SET IntervalStyle = iso_8601 SET TimeZone = 'UTC'
+SET extra_float_digits = 1 SET bytea_output = hex
 SET plan_cache_mode = force_generic_plan SET jit = off
 SET join_collapse_limit = 1 SET from_collapse_limit = 1
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off

@@ -440,6 +440,14 @@ impl Publisher {
         Change(change)
     }
 
+    /// The same, and what could not be read for somebody's locks is tried again.
+    pub fn want_whole(&self) -> Change {
+        if is_partial(&self.catalog()) {
+            self.read_again();
+        }
+        self.want_all()
+    }
+
     /// Whether something has changed that plans need not know, and that nobody has read: what code there
     /// is, say.
     pub fn is_behind(&self) -> bool {

@@ -14,7 +14,7 @@ use tutti_sql::hash::{BUCKET_COUNT, KeyType};
 
 /// Version of the tables, rights and functions below. Grows with every change of them, so that a
 /// gateway completes what an earlier one has made.
-pub const SHAPE: u32 = 20;
+pub const SHAPE: u32 = 21;
 
 /// Creates the schema where it is missing, and brings an older one to this shape. Runs as one
 /// transaction, and again without effect.
@@ -326,7 +326,7 @@ GRANT EXECUTE ON FUNCTION tutti.record_decision, tutti.register, tutti.note_chan
     tutti.ties_of_changes, tutti.forget_changed, tutti.need_more,
     tutti.spread_first, tutti.has_code, tutti.runs_code, tutti.turn_triggers_off, tutti.store_rows,
     tutti.store_rows_as_owner, tutti.refuse_comparison, tutti.begin_storing, tutti.end_storing TO PUBLIC;
-UPDATE tutti.secret SET shape = 20;
+UPDATE tutti.secret SET shape = 21;
 "
 );
 

@@ -932,8 +932,11 @@ BEGIN
     RETURN jsonb_build_object('first', first_make || last_rights, 'later', later_make, 'last', last_make);
 END $tutti$;
 
+-- Whoever asks may have floats and dates written otherwise, or with less of them.
 CREATE OR REPLACE FUNCTION tutti.definitions(roots oid[], everything boolean, seal text) RETURNS text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $tutti$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET quote_all_identifiers = off SET DateStyle = 'ISO, YMD' SET IntervalStyle = iso_8601 SET TimeZone = 'UTC'
+SET extra_float_digits = 1 SET bytea_output = hex AS $tutti$
 BEGIN
     IF tutti.is_sealed('definitions ' || roots::text || ' ' || coalesce(everything::text, 'NULL'), seal) IS NOT TRUE THEN
         RAISE insufficient_privilege USING MESSAGE = 'only a gateway can ask for definitions';
