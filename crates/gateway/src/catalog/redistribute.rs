@@ -133,6 +133,7 @@ impl Redistribution {
         let travel = travel(&from, &to, &nodes);
         if writes_rows(&travel)
             && let Some(table) = forced
+            && !(matches!(from, PlacementKind::Home) && has_no_pages(home, &leaves).await?)
         {
             return Err(Refusal::unsupported(
                 format!("cannot redistribute \"{}\"", relation.name),
@@ -530,6 +531,19 @@ async fn has_rows(home: &mut NodeConnection, tables: &[Leaf]) -> Result<bool, Ga
     }
     let rows = home.rows(&format!("SELECT {any}")).await?;
     Answer { node: home.node(), what: "whether a table has rows", rows: &rows }.boolean(0, 0)
+}
+
+/// Whether none of these tables has ever had a row since it was made or emptied, on node 1: for tables that
+/// hide rows from whoever asks.
+async fn has_no_pages(home: &mut NodeConnection, tables: &[Leaf]) -> Result<bool, GatewayError> {
+    let names = tables.iter().map(|table| format!("({})", quote_literal(&table.name)));
+    let sql = format!(
+        "SELECT pg_catalog.bool_and(pg_catalog.pg_relation_size(t.name::pg_catalog.regclass)
+    OPERATOR(pg_catalog.=) 0) FROM (VALUES {}) AS t (name)",
+        names.collect::<Vec<_>>().join(", ")
+    );
+    let rows = home.rows(&sql).await?;
+    Answer { node: home.node(), what: "whether a table has pages", rows: &rows }.boolean(0, 0)
 }
 
 /// Triggers and rules that fire in replicas too would fire for rows that only travel.

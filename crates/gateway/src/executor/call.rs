@@ -4,17 +4,21 @@
 //! that travel behind them: parameters, never part of a text, which servers show to others and write to logs.
 //! Never: reads answers.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use tutti_sql::catalog::NodeId;
+use tutti_sql::plan::{Piece, Template};
 use tutti_sql::planner::names_current_time;
+use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frontend::{
     Arguments, Target, put_bind, put_describe, put_execute, put_parse, put_query, put_sync,
 };
 
 use super::many::Origin;
+use crate::failure::Failure;
 use crate::session::Link;
 
 /// How a statement came.
@@ -88,6 +92,40 @@ impl Call {
     /// The same with rows as further parameters.
     pub(super) fn carrying(&self, rows: Rows) -> Self {
         Self::Carrying(Arc::new(Carrying { client: self.client().clone(), rows }))
+    }
+
+    /// Whether so many parameters more are as many as the protocol can count.
+    pub(super) fn can_carry(&self, more: usize) -> bool {
+        self.parameter_count() + more <= usize::from(u16::MAX)
+    }
+
+    /// The call for a statement made by this template, with room for so many parameters more: without the
+    /// client's where they are as many as can be and the template has none of them.
+    ///
+    /// Errors: 54000.
+    pub(super) fn with_room(
+        &self,
+        template: &Template,
+        more: usize,
+    ) -> Result<Cow<'_, Self>, Failure> {
+        if self.can_carry(more) {
+            return Ok(Cow::Borrowed(self));
+        }
+        let mut call = self.clone();
+        let has_parameters =
+            |piece: &Piece| matches!(piece, Piece::Sql(sql) if sql.contains('$'));
+        match &mut call {
+            Self::Extended { types, arguments } if !template.0.iter().any(has_parameters) => {
+                types.clear();
+                arguments.values.clear();
+                arguments.formats.clear();
+                Ok(Cow::Owned(call))
+            }
+            _ => Err(ErrorFields::error("54000", "the statement has too many parameters")
+                .with(b'D', format!("Rows that travel need {more} of the {}.", u16::MAX))
+                .with(b'H', "Send fewer rows at a time.")
+                .into()),
+        }
     }
 
     /// How many parameters are the client's: rows are numbered behind them.

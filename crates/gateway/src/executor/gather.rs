@@ -57,14 +57,17 @@ impl Session {
         }
         let collected = self.collect(gather, call).await?;
         let now = self.now_for(&gather.statement).await?;
-        if takes_no_parameters(&gather.statement) {
+        let is_settled = takes_no_parameters(&gather.statement)
+            || (!call.can_carry(collected.len()) && matches!(gather.run_on, RunOn::One(_)));
+        if is_settled {
             return self.fill_settings(gather, collected, now.as_deref(), call).await;
         }
+        let call = &*call.with_room(&gather.statement, collected.len())?;
         let text = fill_template(&gather.statement, call, now.as_deref());
         Ok((text, call.carrying(Rows::Everywhere(collected))))
     }
 
-    /// The same for COPY, which takes no parameters: its rows are values of settings of the transaction, which
+    /// The same for COPY, which takes no parameters, and for whoever has used up all of them: the rows are values of settings of the transaction, which
     /// no other session sees.
     async fn fill_settings(
         &mut self,

@@ -176,6 +176,7 @@ impl Session {
         call: &Call,
     ) -> Result<Done, Failure> {
         let now = self.now_for(template).await?;
+        let call = &*call.with_room(template, 1)?;
         let text = fill_template(template, call, now.as_deref());
         if deal.relation.placement == Placement::Replicated {
             let mut all = ArrayText::default();

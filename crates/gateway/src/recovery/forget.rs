@@ -34,12 +34,14 @@ const CLEANING_INTERVAL: Duration = Duration::from_secs(3600);
 /// How often rows are put together that say no more than one would, or nothing.
 const COMPACTING_INTERVAL: Duration = Duration::from_secs(60);
 /// The sum of the changes stays as it is; tickets have done their work when they are there, and where
-/// there is no sentinel nobody else removes them. Few of either are left alone.
+/// there is no sentinel nobody else removes them. Few of either are left alone. On one node tables are
+/// dropped without the gateway's looking: what is registered of them goes here.
 const COMPACT: &str = "
 WITH many AS (SELECT 1 FROM tutti.change OFFSET 1000 LIMIT 1),
     gone AS (DELETE FROM tutti.change WHERE EXISTS (SELECT FROM many) RETURNING weight)
 INSERT INTO tutti.change SELECT pg_catalog.sum(weight) FROM gone HAVING count(*) > 0;
-DELETE FROM tutti.ticket WHERE EXISTS (SELECT FROM tutti.ticket OFFSET 10000 LIMIT 1)";
+DELETE FROM tutti.ticket WHERE EXISTS (SELECT FROM tutti.ticket OFFSET 10000 LIMIT 1);
+SELECT tutti.forget_dropped()";
 /// Written to the log of a node; nobody reads it.
 const WRITE: &str = "SELECT pg_catalog.pg_logical_emit_message(true, 'tutti', '')";
 

@@ -25,6 +25,8 @@ use crate::sentinel::Coverage;
 
 /// How long a SERIALIZABLE transaction waits for the first sentinel on a node.
 const SENTINEL_PATIENCE: Duration = Duration::from_secs(5);
+/// How many snapshots are taken before one has the nodes that can be reached.
+const SNAPSHOT_ATTEMPTS: u32 = 3;
 /// How many snapshots READ ONLY DEFERRABLE looks at for one that is safe.
 const SAFE_SNAPSHOT_ATTEMPTS: u32 = 100;
 
@@ -68,13 +70,7 @@ impl Session {
                 // Before the snapshot: who counts writers must not miss one that has a snapshot.
                 self.transaction.serial_writer = self.serial_writer();
             }
-            let imports = uses && self.ensure_snapshot().await?;
-            if imports
-                && let Some(snapshot) = &self.transaction.snapshot
-                && snapshot.name(node).is_none()
-            {
-                return Err(not_in_snapshot(node));
-            }
+            let imports = uses && self.ensure_snapshot_of(&[node]).await?;
             let ticket = uses && self.ensure_tickets(node).await?;
             if joins || uses {
                 self.enter(node, joins, imports, ticket);
@@ -100,6 +96,12 @@ impl Session {
         nodes: &[NodeId],
         access: Access,
     ) -> Result<(), Failure> {
+        if self.transaction.is_open() && self.takes_snapshot && self.transaction.used.is_empty() {
+            for node in nodes {
+                self.link(*node).await?;
+            }
+            self.ensure_snapshot_of(nodes).await?;
+        }
         for node in nodes {
             self.enlist(*node, access).await?;
         }
@@ -140,6 +142,26 @@ impl Session {
 
     fn is_over_several_nodes(&self) -> bool {
         !self.catalog.is_solo()
+    }
+
+    /// Whether the transaction has a snapshot with these nodes in it; takes it if its level needs one. They
+    /// can be reached: where the snapshot lacks one that was away, another is taken, as long as nothing was
+    /// read in it.
+    async fn ensure_snapshot_of(&mut self, nodes: &[NodeId]) -> Result<bool, Failure> {
+        let mut attempts = SNAPSHOT_ATTEMPTS;
+        loop {
+            let has_one = self.ensure_snapshot().await?;
+            let snapshot = self.transaction.snapshot.as_ref().filter(|_| has_one);
+            let missing = snapshot
+                .and_then(|snapshot| nodes.iter().find(|node| snapshot.name(**node).is_none()));
+            let Some(node) = missing.copied() else { return Ok(has_one) };
+            attempts -= 1;
+            if attempts == 0 || !self.transaction.used.is_empty() {
+                return Err(not_in_snapshot(node));
+            }
+            self.transaction.snapshot = None;
+            self.transaction.has_safe_snapshot = false;
+        }
     }
 
     /// Whether the transaction has a snapshot of all nodes; takes it if its level needs one.

@@ -109,6 +109,7 @@ impl Session {
         link.work_for(&self.workers);
         link.own_oids.clone_from(&self.transaction.own_oids);
         self.links.insert(node, link);
+        self.borrowed.insert(node);
         Ok(())
     }
 
@@ -192,6 +193,7 @@ impl Session {
         if self.transaction.is_open() || !self.pipeline.is_at_rest() {
             return Ok(());
         }
+        self.bind_to_what_was_lost();
         if self.links.is_empty() {
             self.permit = None;
             return Ok(());
@@ -267,6 +269,17 @@ impl Session {
             self.permit = None;
         }
         Ok(())
+    }
+
+    /// What statements have left on a connection that is lost since, in the commit, say, nobody can ask any
+    /// more: the next use of that node ends the session.
+    fn bind_to_what_was_lost(&mut self) {
+        let borrowed = std::mem::take(&mut self.borrowed);
+        if self.leaves.anything {
+            for node in borrowed.into_iter().filter(|node| !self.links.contains_key(node)) {
+                self.bindings.entry(node).or_insert_with(|| "unknown state".to_owned());
+            }
+        }
     }
 
     /// Outside of transactions, a connection that stays with the session may still be in one: what should

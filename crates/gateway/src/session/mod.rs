@@ -24,7 +24,7 @@ mod simple;
 mod sql_statements;
 mod transaction;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -88,6 +88,8 @@ pub struct Session {
     pub(crate) links: Links,
     /// What binds which of them to the session beyond its transaction.
     bindings: BTreeMap<NodeId, String>,
+    /// Nodes that a connection was borrowed to since the last ones went back.
+    borrowed: BTreeSet<NodeId>,
     /// Why the session cannot go on, if it cannot.
     ended_by: Option<ErrorFields>,
     /// A statement that nobody has planned as one has changed names of others.
@@ -208,6 +210,7 @@ impl Session {
             permit: None,
             links: Links::default(),
             bindings: BTreeMap::new(),
+            borrowed: BTreeSet::new(),
             ended_by: None,
             renamed: false,
             leaves: Leaves::default(),
