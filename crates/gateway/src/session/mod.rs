@@ -382,7 +382,13 @@ impl Session {
 
     /// Who cannot be told what it listens to is not left to wait for it.
     pub(super) async fn listen_everywhere_or_end(&mut self) {
-        if let Err(failure) = self.listen_everywhere().await {
+        // Another connection to node 1 would know of no channel.
+        let has_home = self.links.get(&NodeId::HOME).is_some_and(|home| !home.is_broken());
+        let listens = match has_home {
+            true => self.listen_everywhere().await,
+            false => Err(Failure::error("08006", "connection to node n1 lost behind the commit")),
+        };
+        if let Err(failure) = listens {
             tracing::info!(?failure, "a client listens, and cannot on every node");
             let message = "connection to a node lost, and with it the session's channels";
             self.ended_by.get_or_insert(ErrorFields::fatal("57P01", message));
