@@ -578,6 +578,36 @@ fn nothing_runs_outside_of_its_transaction() -> Result<()> {
     Ok(())
 }
 
+/// A connection that another session has used is cleaned by what travels with the next statement. If
+/// something else keeps that from being sent, nobody waits for the answer.
+#[test]
+fn a_session_goes_on_whose_statement_was_never_sent() -> Result<()> {
+    let cluster = narrow(2)?;
+    let (mut one, mut other) = two_sessions(&cluster)?;
+    one.query("CREATE TABLE t (id int PRIMARY KEY) DISTRIBUTE BY HASH (id); CREATE SEQUENCE s")?;
+    one.query("INSERT INTO t SELECT generate_series(1, 20)")?;
+    let ids = cluster
+        .nodes()
+        .into_iter()
+        .map(|node| Client::connect(&node)?.value("SELECT min(id) FROM t"));
+    let ids = ids.collect::<Result<Vec<_>>>()?;
+    // The transaction is given a ticket on node 2 when it comes to node 1.
+    Client::connect(&cluster.nodes()[1])?.query(
+        "CREATE OR REPLACE FUNCTION tutti.insert_ticket() RETURNS void LANGUAGE plpgsql AS
+         $$BEGIN RAISE serialization_failure USING MESSAGE = 'a pivot'; END$$",
+    )?;
+    for end in ["ROLLBACK", "COMMIT"] {
+        other.query("SELECT nextval('s')")?;
+        one.query("BEGIN ISOLATION LEVEL SERIALIZABLE")?;
+        one.query(&format!("SELECT * FROM t WHERE id = {}", ids[1]))?;
+        let refused = refusal(&mut one, &format!("SELECT * FROM t WHERE id = {}", ids[0]))?;
+        ensure!(refused.sqlstate() == "40001", "{refused:?}");
+        one.query(end)?;
+        ensure!(one.value("SELECT count(*) FROM t")? == "20");
+    }
+    Ok(())
+}
+
 /// Parse, Describe and Sync; the number of result columns or the error.
 fn prepare(client: &mut Client, name: &str, sql: &str) -> Result<Result<usize, ErrorFields>> {
     let mut bytes = BytesMut::new();

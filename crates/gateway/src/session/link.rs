@@ -274,30 +274,38 @@ impl Link {
     /// Reads the answers that stand before the next one. Returns the first refusal among them; whoever reads the
     /// answer that follows must read it first, then report the refusal.
     ///
+    /// Given up half-way, it goes on where it was.
+    ///
     /// Errors: the connection is lost, or closed because BEGIN was refused; there is no further answer.
     pub async fn settle(&mut self) -> Result<Option<NodeError>, NodeError> {
-        let mut refused = self.refused.take();
-        while let Some(unread) = self.unread.pop_front() {
-            if unread == Unread::Begun {
-                self.finish_begin().await?;
-                continue;
-            }
-            match (self.connection.finish_query().await, unread) {
+        if !self.unread.is_empty() {
+            // What was to travel with a statement, which something else has kept from being sent.
+            self.connection.flush().await?;
+        }
+        while let Some(unread) = self.unread.front().copied() {
+            let read = match unread {
+                Unread::Begun => self.finish_begin().await,
+                Unread::Silent | Unread::Abandoned => {
+                    self.connection.finish_query().await.map(drop)
+                }
+            };
+            self.unread.pop_front();
+            match (read, unread) {
                 (Err(error), _) if self.connection.is_broken() => return Err(error),
                 (Err(error), Unread::Silent) => {
                     self.spoiled = true;
-                    refused = refused.or(Some(error));
+                    self.refused.get_or_insert(error);
                 }
-                (Ok(_), _) | (Err(_), Unread::Abandoned | Unread::Begun) => (),
+                (Ok(()), _) | (Err(_), Unread::Abandoned | Unread::Begun) => (),
             }
         }
-        Ok(refused)
+        Ok(self.refused.take())
     }
 
     /// Where BEGIN was refused, nothing that was sent behind it has run or will, and how many answers
     /// there will be to it, nobody has counted: the connection is closed.
     async fn finish_begin(&mut self) -> Result<(), NodeError> {
-        if self.is_quiet() {
+        if self.unread.len() == 1 && !self.awaited {
             // Nothing that would make the node answer may have been sent behind it.
             put_flush(self.connection.outgoing());
             self.connection.flush().await?;
