@@ -608,6 +608,32 @@ fn a_session_goes_on_whose_statement_was_never_sent() -> Result<()> {
     Ok(())
 }
 
+/// A connection is lost in a transaction over several nodes: its next statement is told so, and the
+/// connections to the other nodes are neither waited for nor kept for ever.
+#[test]
+fn a_lost_connection_leaves_the_others_usable() -> Result<()> {
+    let cluster = narrow(2)?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    client.query("CREATE TABLE t (id int PRIMARY KEY, v int) DISTRIBUTE BY HASH (id)")?;
+    client.query("INSERT INTO t SELECT g, 0 FROM generate_series(1, 20) g")?;
+    let end_all = "SELECT count(pg_terminate_backend(pid, 20000)) FROM pg_stat_activity
+         WHERE application_name = 'tutti-tests' AND pid <> pg_backend_pid()";
+    for sql in ["SELECT id FROM t", "SELECT count(*) FROM t", "UPDATE t SET v = v + 1"] {
+        for node in cluster.nodes() {
+            client.query("BEGIN")?;
+            client.query(sql)?;
+            Client::connect(&node)?.query(end_all)?;
+            let refused = refusal(&mut client, sql)?;
+            ensure!(["08006", "57P01"].contains(&refused.sqlstate()), "{sql}: {refused:?}");
+            client.query("ROLLBACK")?;
+            ensure!(client.value("SELECT sum(v) FROM t")? == "0", "{sql}");
+            let pool = client.value("SHOW tutti.pool")?;
+            ensure!(pool.matches(": 0 lent").count() == 2, "{sql}: {pool}");
+        }
+    }
+    Ok(())
+}
+
 /// Parse, Describe and Sync; the number of result columns or the error.
 fn prepare(client: &mut Client, name: &str, sql: &str) -> Result<Result<usize, ErrorFields>> {
     let mut bytes = BytesMut::new();
