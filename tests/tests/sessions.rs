@@ -581,6 +581,62 @@ fn nothing_runs_outside_of_its_transaction() -> Result<()> {
     Ok(())
 }
 
+/// A connection that another session has used is cleaned by what travels with the next statement. If
+/// something else keeps that from being sent, nobody waits for the answer.
+#[test]
+fn a_session_goes_on_whose_statement_was_never_sent() -> Result<()> {
+    let cluster = narrow(2)?;
+    let (mut one, mut other) = two_sessions(&cluster)?;
+    one.query("CREATE TABLE t (id int PRIMARY KEY) DISTRIBUTE BY HASH (id); CREATE SEQUENCE s")?;
+    one.query("INSERT INTO t SELECT generate_series(1, 20)")?;
+    let ids = cluster
+        .nodes()
+        .into_iter()
+        .map(|node| Client::connect(&node)?.value("SELECT min(id) FROM t"));
+    let ids = ids.collect::<Result<Vec<_>>>()?;
+    // The transaction is given a ticket on node 2 when it comes to node 1.
+    Client::connect(&cluster.nodes()[1])?.query(
+        "CREATE OR REPLACE FUNCTION tutti.insert_ticket() RETURNS void LANGUAGE plpgsql AS
+         $$BEGIN RAISE serialization_failure USING MESSAGE = 'a pivot'; END$$",
+    )?;
+    for end in ["ROLLBACK", "COMMIT"] {
+        other.query("SELECT nextval('s')")?;
+        one.query("BEGIN ISOLATION LEVEL SERIALIZABLE")?;
+        one.query(&format!("SELECT * FROM t WHERE id = {}", ids[1]))?;
+        let refused = refusal(&mut one, &format!("SELECT * FROM t WHERE id = {}", ids[0]))?;
+        ensure!(refused.sqlstate() == "40001", "{refused:?}");
+        one.query(end)?;
+        ensure!(one.value("SELECT count(*) FROM t")? == "20");
+    }
+    Ok(())
+}
+
+/// A connection is lost in a transaction over several nodes: its next statement is told so, and the
+/// connections to the other nodes are neither waited for nor kept for ever.
+#[test]
+fn a_lost_connection_leaves_the_others_usable() -> Result<()> {
+    let cluster = narrow(2)?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    client.query("CREATE TABLE t (id int PRIMARY KEY, v int) DISTRIBUTE BY HASH (id)")?;
+    client.query("INSERT INTO t SELECT g, 0 FROM generate_series(1, 20) g")?;
+    let end_all = "SELECT count(pg_terminate_backend(pid, 20000)) FROM pg_stat_activity
+         WHERE application_name = 'tutti-tests' AND pid <> pg_backend_pid()";
+    for sql in ["SELECT id FROM t", "SELECT count(*) FROM t", "UPDATE t SET v = v + 1"] {
+        for node in cluster.nodes() {
+            client.query("BEGIN")?;
+            client.query(sql)?;
+            Client::connect(&node)?.query(end_all)?;
+            let refused = refusal(&mut client, sql)?;
+            ensure!(["08006", "57P01"].contains(&refused.sqlstate()), "{sql}: {refused:?}");
+            client.query("ROLLBACK")?;
+            ensure!(client.value("SELECT sum(v) FROM t")? == "0", "{sql}");
+            let pool = client.value("SHOW tutti.pool")?;
+            ensure!(pool.matches(": 0 lent").count() == 2, "{sql}: {pool}");
+        }
+    }
+    Ok(())
+}
+
 /// Parse, Describe and Sync; the number of result columns or the error.
 fn prepare(client: &mut Client, name: &str, sql: &str) -> Result<Result<usize, ErrorFields>> {
     let mut bytes = BytesMut::new();

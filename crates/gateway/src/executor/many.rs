@@ -17,6 +17,7 @@
 //! takes long, the room is left, the Bind awaited outside, and a second one is made inside, which
 //! finds its locks taken. What is measured in time here only chooses between two right ways.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tutti_sql::catalog::NodeId;
@@ -93,7 +94,15 @@ impl Session {
             && self.has_snapshot_per_part()
             && self.shared.config.switches.rooms;
         if in_room {
-            return self.send_in_room(texts, access, origin, call).await;
+            let mut synced = BTreeSet::new();
+            let sent = self.send_in_room(texts, access, origin, call, &mut synced).await;
+            if sent.is_err() {
+                // Nobody reads their answers now; whoever does later must find the end of each.
+                let half_way: Vec<_> =
+                    nodes.into_iter().filter(|it| !synced.contains(it)).collect();
+                self.end_all(&half_way).await;
+            }
+            return sent;
         }
         for node in nodes {
             self.wait_for_visible(node).await?;
@@ -109,12 +118,14 @@ impl Session {
         Ok(())
     }
 
+    /// Notes in `synced` which nodes were sent Sync.
     async fn send_in_room(
         &mut self,
         texts: &[(NodeId, &str)],
         access: Access,
         origin: Origin,
         call: &Call,
+        synced: &mut BTreeSet<NodeId>,
     ) -> Result<(), Failure> {
         let (types, arguments) = call.parts(origin);
         for (node, text) in texts {
@@ -143,13 +154,7 @@ impl Session {
                     put_close(link.connection().outgoing(), Target::Portal, "");
                 }
             }
-            let inside = match shared.nodes.enter_snapshot_room(&shared.doors, &nodes).await {
-                Ok(inside) => inside,
-                Err(error) => {
-                    self.end_all(&nodes).await?;
-                    return Err(error.into());
-                }
-            };
+            let inside = shared.nodes.enter_snapshot_room(&shared.doors, &nodes).await?;
             self.bind_all(&nodes, &arguments).await?;
             bound = true;
             let mut unbound = nodes.clone();
@@ -167,23 +172,27 @@ impl Session {
             if access == Access::Read {
                 drop(inside);
             }
-            self.execute_all(&nodes, origin, call).await?;
+            self.execute_all(&nodes, origin, call, synced).await?;
             if access == Access::Write && good {
                 self.await_start(&nodes).await?;
             }
             return Ok(());
         }
         // One has refused: the others are ended as well, and whoever reads the answers finds out.
-        self.end_all(&nodes).await
+        synced.extend(&nodes);
+        self.end_all(&nodes).await;
+        Ok(())
     }
 
-    async fn end_all(&mut self, nodes: &[NodeId]) -> Result<(), Failure> {
+    /// Ends what was begun on nodes. What is wrong with a connection, whoever reads the answer finds out.
+    async fn end_all(&mut self, nodes: &[NodeId]) {
         for node in nodes {
-            let link = self.links.get_mut(node).expect("enlisted");
+            let Some(link) = self.links.get_mut(node) else { continue };
             put_sync(link.connection().outgoing());
-            link.connection().flush().await?;
+            if let Err(error) = link.connection().flush().await {
+                tracing::debug!(%node, %error, "a connection is lost in a statement");
+            }
         }
-        Ok(())
     }
 
     async fn bind_all(&mut self, nodes: &[NodeId], arguments: &Arguments) -> Result<(), Failure> {
@@ -215,9 +224,11 @@ impl Session {
         nodes: &[NodeId],
         origin: Origin,
         call: &Call,
+        synced: &mut BTreeSet<NodeId>,
     ) -> Result<(), Failure> {
         for node in nodes {
             let link = self.links.get_mut(node).expect("enlisted");
+            synced.insert(*node);
             let out = link.connection().outgoing();
             if origin == Origin::Client && !call.is_extended() {
                 put_describe(out, Target::Portal, "");
