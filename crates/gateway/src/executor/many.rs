@@ -72,13 +72,11 @@ impl Session {
             && self.has_snapshot_per_part()
             && self.shared.config.switches.rooms;
         if in_room {
-            let mut synced = BTreeSet::new();
-            let sent = self.send_in_room(texts, access, origin, call, &mut synced).await;
+            let mut half_way = BTreeSet::new();
+            let sent = self.send_in_room(texts, access, origin, call, &mut half_way).await;
             if sent.is_err() {
                 // Nobody reads their answers now; whoever does later must find the end of each.
-                let half_way: Vec<_> =
-                    nodes.into_iter().filter(|it| !synced.contains(it)).collect();
-                self.end_all(&half_way).await;
+                self.end_all(&half_way.into_iter().collect::<Vec<_>>()).await;
             }
             return sent;
         }
@@ -94,19 +92,20 @@ impl Session {
         Ok(())
     }
 
-    /// Notes in `synced` which nodes were sent Sync.
+    /// In `half_way` are the nodes that were sent something and no Sync behind it.
     async fn send_in_room(
         &mut self,
         texts: &[(NodeId, &str)],
         access: Access,
         origin: Origin,
         call: &Call,
-        synced: &mut BTreeSet<NodeId>,
+        half_way: &mut BTreeSet<NodeId>,
     ) -> Result<(), Failure> {
         let (types, arguments) = call.parts(origin);
         for (node, text) in texts {
             let link = self.links.get_mut(node).expect("enlisted");
             link.begin();
+            half_way.insert(*node);
             let types = link.types_here(types);
             let out = link.connection().outgoing();
             put_parse(out, "", text, &types);
@@ -148,14 +147,14 @@ impl Session {
             if access == Access::Read {
                 drop(inside);
             }
-            self.execute_all(&nodes, origin, call, synced).await?;
+            self.execute_all(&nodes, origin, call, half_way).await?;
             if access == Access::Write && good {
                 self.await_start(&nodes).await?;
             }
             return Ok(());
         }
         // One has refused: the others are ended as well, and whoever reads the answers finds out.
-        synced.extend(&nodes);
+        half_way.clear();
         self.end_all(&nodes).await;
         Ok(())
     }
@@ -200,11 +199,11 @@ impl Session {
         nodes: &[NodeId],
         origin: Origin,
         call: &Call,
-        synced: &mut BTreeSet<NodeId>,
+        half_way: &mut BTreeSet<NodeId>,
     ) -> Result<(), Failure> {
         for node in nodes {
             let link = self.links.get_mut(node).expect("enlisted");
-            synced.insert(*node);
+            half_way.remove(node);
             let out = link.connection().outgoing();
             if origin == Origin::Client && !call.is_extended() {
                 put_describe(out, Target::Portal, "");
