@@ -158,7 +158,9 @@ fn cancel_anything(node: &Endpoint, stop: &AtomicBool) -> Result<()> {
 /// the two are on their way together.
 #[test]
 fn every_level_holds_when_anything_is_cancelled() -> Result<()> {
-    let load = load(ANY);
+    // The last of them is the end of all cancellations: what is read at rest is not cancelled.
+    const FAULTS: u32 = 20;
+    let load = Load { faults: FAULTS, ..load(ANY) };
     let cluster = TestCluster::start_with(servers::start(NODES)?, Switches::default())?;
     load.create_tables(&cluster.endpoint(), DISTRIBUTION)?;
     let stop = AtomicBool::new(false);
@@ -166,7 +168,10 @@ fn every_level_holds_when_anything_is_cancelled() -> Result<()> {
     let history = thread::scope(|scope| {
         let cancelling: Vec<_> =
             nodes.iter().map(|node| scope.spawn(|| cancel_anything(node, &stop))).collect();
-        let history = run::run(&load, &Mutex::new(cluster.endpoint()), no_fault);
+        let history = run::run(&load, &Mutex::new(cluster.endpoint()), |fault| {
+            stop.fetch_or(fault + 1 == FAULTS, Ordering::Relaxed);
+            Ok(())
+        });
         stop.store(true, Ordering::Relaxed);
         for cancelling in cancelling {
             cancelling.join().expect("no panic")?;
