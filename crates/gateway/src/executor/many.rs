@@ -96,10 +96,8 @@ impl Session {
         if in_room {
             let mut half_way = BTreeSet::new();
             let sent = self.send_in_room(texts, access, origin, call, &mut half_way).await;
-            if sent.is_err() {
-                // Nobody reads their answers now; whoever does later must find the end of each.
-                self.end_all(&half_way.into_iter().collect::<Vec<_>>()).await;
-            }
+            // One has refused, or is lost. Whoever reads the answers, now or later, finds the end of each.
+            self.end_all(half_way).await;
             return sent;
         }
         for node in nodes {
@@ -177,16 +175,13 @@ impl Session {
             }
             return Ok(());
         }
-        // One has refused: the others are ended as well, and whoever reads the answers finds out.
-        half_way.clear();
-        self.end_all(&nodes).await;
         Ok(())
     }
 
     /// Ends what was begun on nodes. What is wrong with a connection, whoever reads the answer finds out.
-    async fn end_all(&mut self, nodes: &[NodeId]) {
+    async fn end_all(&mut self, nodes: BTreeSet<NodeId>) {
         for node in nodes {
-            let Some(link) = self.links.get_mut(node) else { continue };
+            let Some(link) = self.links.get_mut(&node) else { continue };
             put_sync(link.connection().outgoing());
             if let Err(error) = link.connection().flush().await {
                 tracing::debug!(%node, %error, "a connection is lost in a statement");
