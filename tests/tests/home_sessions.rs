@@ -3,12 +3,16 @@
 //! drawn from sequences. PostgreSQL's own suite (`regress.rs`) covers what one session sees; here are
 //! those that share a connection, and what holds when a table is spread.
 
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use bytes::BytesMut;
 use tutti_gateway::{Config, DefaultDistribution, PoolConfig};
-use tutti_tests::client::Client;
+use tutti_tests::answer::Outcome;
+use tutti_tests::client::{Client, Flight, Request};
 use tutti_tests::gateway::{TestCluster, config};
 use tutti_tests::servers;
 use tutti_wire::error_fields::ErrorFields;
@@ -576,4 +580,69 @@ fn pipelines_join_home_tables_behind_any_node() -> Result<()> {
     }
     ensure!(one.value("SELECT count(*) FROM px")? == "19");
     Ok(())
+}
+
+/// PostgreSQL locks what a statement reads before it takes the statement's snapshot. A snapshot of the whole
+/// cluster is older than locks on node 1, and to it a table that is emptied, rewritten or replaced meanwhile
+/// looks empty.
+#[test]
+fn home_tables_are_never_seen_empty_while_they_are_stored_anew() -> Result<()> {
+    const REFILLS: [&str; 3] = [
+        "BEGIN; TRUNCATE h; INSERT INTO h SELECT g, g FROM generate_series(1, 50) g; COMMIT",
+        "ALTER TABLE h ALTER COLUMN v TYPE bigint; ALTER TABLE h ALTER COLUMN v TYPE int",
+        "BEGIN; CREATE TABLE new (LIKE h); INSERT INTO new SELECT g, g FROM generate_series(1, 50) g; \
+         DROP TABLE h CASCADE; ALTER TABLE new RENAME TO h; CREATE VIEW w AS SELECT * FROM h; COMMIT",
+    ];
+    let cluster = start(6)?;
+    let (mut filling, mut looking) = two_sessions(&cluster)?;
+    filling.query("CREATE TABLE s (id int PRIMARY KEY, v int) DISTRIBUTE BY HASH (id)")?;
+    filling.query("CREATE TABLE sink (id int) DISTRIBUTE BY HASH (id)")?;
+    filling.query("INSERT INTO s SELECT g, g FROM generate_series(1, 50) g")?;
+    filling.query("CREATE TABLE h (id int, v int); CREATE VIEW w AS SELECT * FROM h")?;
+    filling.query(REFILLS[0])?;
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| -> Result<()> {
+        let fill = scope.spawn(|| -> Result<usize> {
+            let mut turns = 0;
+            while !stop.load(Ordering::Relaxed) {
+                // Which may be a deadlock's victim, as on one server.
+                filling.simple(REFILLS[turns % REFILLS.len()], b"")?;
+                filling.simple("ROLLBACK", b"")?;
+                turns += 1;
+            }
+            Ok(turns)
+        });
+        let mut counts = BTreeMap::new();
+        let looked = (0..400).try_for_each(|turn| -> Result<()> {
+            let (sql, of) = [
+                ("SELECT s.id FROM h JOIN s ON h.v = s.v", "SELECT 50"),
+                ("SELECT s.id FROM w JOIN s ON w.v = s.v", "SELECT 50"),
+                ("SELECT id FROM s WHERE v IN (SELECT v FROM h)", "SELECT 50"),
+                ("INSERT INTO sink SELECT s.id FROM h JOIN s ON h.v = s.v", "INSERT 0 50"),
+            ][turn % 4];
+            let answer = match turn / 4 % 2 {
+                0 => looking.simple(sql, b"")?,
+                _ => {
+                    let request = Request { sql, ..Request::default() };
+                    looking.extended(&request, Flight::OneFlight, b"")?
+                }
+            };
+            let told = match answer.outcomes.last() {
+                Some(Outcome::Rows { tag, .. } | Outcome::Done { tag }) => tag.clone(),
+                Some(Outcome::Failed(error)) => error.sqlstate().to_owned(),
+                other => bail!("{sql}: {other:?}"),
+            };
+            // The view is gone and comes again; and whoever waits for more than one lock may be a victim.
+            let is_known = told == of || ["42P01", "40P01"].contains(&&*told);
+            ensure!(is_known, "turn {turn}: {sql}: {told}");
+            *counts.entry(told).or_insert(0_u32) += 1;
+            Ok(())
+        });
+        stop.store(true, Ordering::Relaxed);
+        let turns = fill.join().expect("no panic")?;
+        looked?;
+        ensure!(20 < turns, "the table was filled {turns} times");
+        ensure!(200 < counts["SELECT 50"], "{counts:?}");
+        Ok(())
+    })
 }

@@ -577,7 +577,10 @@ fn whoever_commits_last_is_published_last() -> Result<()> {
                 break;
             }
         }
-        ensure!(is_late, "{second}: the first transaction was never late to hear that it had committed");
+        ensure!(
+            is_late,
+            "{second}: the first transaction was never late to hear that it had committed"
+        );
     }
     Ok(())
 }

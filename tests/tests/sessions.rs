@@ -581,6 +581,85 @@ fn nothing_runs_outside_of_its_transaction() -> Result<()> {
     Ok(())
 }
 
+/// Behind a SET or a COMMIT the gateway has a look of its own at how names are seen now. What goes wrong with
+/// that look is no error of a statement that has been done.
+#[test]
+fn what_is_told_of_a_setting_has_happened() -> Result<()> {
+    const TURNS: usize = 1_500;
+    let cluster = start(2, PoolConfig::default())?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    client.query("CREATE TABLE t (id int PRIMARY KEY) DISTRIBUTE BY HASH (id); TABLE t")?;
+    client.query("CREATE SCHEMA s0; CREATE SCHEMA s1")?;
+    let (stop, nodes) = (AtomicBool::new(false), cluster.nodes());
+    let told = thread::scope(|scope| {
+        let cancelling: Vec<_> =
+            nodes.iter().map(|node| scope.spawn(|| cancel_all_the_time(node, &stop))).collect();
+        let told = (0..TURNS).try_fold([0, 0], |[done, refused], turn| {
+            Ok(match set_search_path(&mut client, turn)? {
+                true => [done + 1, refused],
+                false => [done, refused + 1],
+            })
+        });
+        stop.store(true, Ordering::Relaxed);
+        for cancelling in cancelling {
+            ensure!(cancelling.join().expect("no panic")? > 100);
+        }
+        told
+    })?;
+    ensure!(told.iter().all(|times| 10 < *times), "done and refused: {told:?}");
+    Ok(())
+}
+
+/// Sets the search path in one of several ways. Whether the client was told that it is set, and it is.
+fn set_search_path(client: &mut Client, turn: usize) -> Result<bool> {
+    let (new, old) = (["s0", "s1"][turn % 2], ["s1", "s0"][turn % 2]);
+    persist(client, &format!("SET search_path = {old}"))?;
+    let set = format!("SET search_path = {new}");
+    let way = turn / 2 % 4;
+    let mut answers = Vec::new();
+    match way {
+        0 => answers.push(client.simple(&set, b"")?),
+        1 => answers.push(client.extended(
+            &Request { sql: &set, ..Request::default() },
+            Flight::OneFlight,
+            b"",
+        )?),
+        way => {
+            for sql in ["BEGIN", &set] {
+                answers.push(client.simple(sql, b"")?);
+            }
+            let commit = Request { sql: "COMMIT", ..Request::default() };
+            answers.push(match way {
+                2 => client.simple("COMMIT", b"")?,
+                _ => client.extended(&commit, Flight::OneFlight, b"")?,
+            });
+        }
+    }
+    let is_refused = answers.iter().any(|answer| answer.error().is_some());
+    for answer in &answers {
+        ensure!(answer.outcomes.len() == 1, "way {way}: one statement was told {answer:?}");
+    }
+    persist(client, "ROLLBACK")?;
+    let now = persist(client, "SHOW search_path")?;
+    let expected = if is_refused { old } else { new };
+    ensure!(now == expected, "way {way}: told {answers:?}, and the path is {now}, not {expected}");
+    Ok(!is_refused)
+}
+
+/// Runs a statement until nobody cancels it; its value, if it has one.
+fn persist(client: &mut Client, sql: &str) -> Result<String> {
+    loop {
+        let answer = client.simple(sql, b"")?;
+        match answer.error() {
+            Some(error) => ensure!(error.sqlstate() == "57014", "{sql}: {error:?}"),
+            None => {
+                let rows = answer.texts();
+                return Ok(rows.first().and_then(|row| row[0].clone()).unwrap_or_default());
+            }
+        }
+    }
+}
+
 /// A connection that another session has used is cleaned by what travels with the next statement. If
 /// something else keeps that from being sent, nobody waits for the answer.
 #[test]

@@ -288,8 +288,9 @@ impl Client {
         let start = usize::try_from(written.checked_sub(self.sent)?).ok()?;
         let mut at = start;
         while at < self.outgoing.len() {
-            // Answers to Parse, Bind and Describe.
-            let is_said_again = matches!(self.outgoing[at], b'1' | b'2' | b'n' | b't' | b'T');
+            // Answers to Parse, Bind and Describe, and rows and notices, but no statement's end.
+            let is_said_again =
+                matches!(self.outgoing[at], b'1' | b'2' | b'n' | b't' | b'T' | b'D' | b'N');
             at += frame_len(&self.outgoing[at..]).ok()?.filter(|_| is_said_again)?;
         }
         Some(start)

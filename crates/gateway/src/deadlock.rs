@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn the_cycle_is_told_as_postgresql_tells_it() {
-        let session = |process_id| Party::Session { started_us: 0, process_id };
+        let session = |process_id| Party::Session { gives_way: false, started_us: 0, process_id };
         let wait = |waiter, blocker, node, what: &str| Wait {
             waiter,
             blocker,

@@ -247,8 +247,12 @@ impl Catalog {
     /// All that it says of what clients can change, one fact to a line: two readings of the same
     /// database give the same lines.
     pub fn facts(&self) -> BTreeSet<String> {
-        let known: BTreeSet<u32> =
-            self.relations.values().flat_map(HashMap::values).map(|relation| relation.oid).collect();
+        let known: BTreeSet<u32> = self
+            .relations
+            .values()
+            .flat_map(HashMap::values)
+            .map(|relation| relation.oid)
+            .collect();
         let mut facts = self.code.facts(|relation| known.contains(&relation));
         for (schema, relations) in &self.relations {
             let facts_of = relations.iter().map(|(name, of)| format!("{schema}.{name}: {of:?}"));

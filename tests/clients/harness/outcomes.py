@@ -11,6 +11,7 @@ import json
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 _BY_EVENT = {"pass": PASSED, "fail": FAILED, "skip": SKIPPED}
 _TEXT_CHARS_MAX = 3000
+_UNFINISHED = "started and never ended"
 
 
 @dataclasses.dataclass
@@ -31,14 +32,14 @@ def read_events(lines):
             continue
         test, what = event["test"], event["event"]
         if what == "start":
-            found.setdefault(test, Outcome(FAILED, "started and never ended"))
+            found.setdefault(test, Outcome(FAILED, _UNFINISHED))
         elif test not in found or found[test].result != FAILED or _unfinished(found[test]):
             found[test] = Outcome(_BY_EVENT[what], (event.get("text") or "")[:_TEXT_CHARS_MAX])
     return found
 
 
 def _unfinished(outcome):
-    return outcome.text == "started and never ended"
+    return outcome.text.startswith(_UNFINISHED)
 
 
 def read_go_events(lines, module):
@@ -58,11 +59,16 @@ def read_go_events(lines, module):
         test = f"{package}: {event['Test']}"
         action = event["Action"]
         if action == "run":
-            found.setdefault(test, Outcome(FAILED, "started and never ended"))
+            found.setdefault(test, Outcome(FAILED, _UNFINISHED))
         elif action in _BY_EVENT:
             found[test] = Outcome(_BY_EVENT[action], "".join(said.get(test, ()))[:_TEXT_CHARS_MAX])
         elif action == "output" and not event["Output"].startswith("=== "):
             said.setdefault(test, []).append(event["Output"])
+    for test, outcome in found.items():
+        if _unfinished(outcome) and test in said:
+            # What ended the process, if this is the test that did.
+            text = "\n".join([_UNFINISHED, "".join(said[test])[-_TEXT_CHARS_MAX:]])
+            found[test] = Outcome(FAILED, text)
     parents = {
         test[: cut]
         for test, outcome in found.items()

@@ -27,6 +27,22 @@ BEGIN
 END $tutti$;
 COMMENT ON FUNCTION tutti.value_output IS 'A value''s text whatever the settings of the session are.';
 
+-- PostgreSQL takes the locks of a statement at READ COMMITTED before its snapshot. Where the snapshot is older,
+-- because it is of the whole cluster, a table that was rewritten, emptied or replaced in between looks empty.
+CREATE OR REPLACE FUNCTION tutti.refuse_rewritten(relations oid[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $tutti$
+BEGIN
+    IF EXISTS (
+        SELECT FROM unnest(relations) AS r (relation) LEFT JOIN pg_class AS c ON c.oid = r.relation
+        WHERE CASE WHEN c.oid IS NULL THEN pg_relation_filenode(r.relation) IS NOT NULL
+            ELSE c.relfilenode <> 0 AND c.relfilenode IS DISTINCT FROM pg_relation_filenode(r.relation) END)
+    THEN
+        RAISE serialization_failure
+            USING MESSAGE = 'could not read a table that was rewritten behind the snapshot';
+    END IF;
+END $tutti$;
+COMMENT ON FUNCTION tutti.refuse_rewritten IS 'Fails where the snapshot of the transaction is older than what a table of this node is stored in.';
+
 -- No search path of its own: domains' checks have the session's, as anywhere. The rows are a literal of a
 -- statement inside: a text that is returned as rows, or is cast to them, would look for a cast, and that could
 -- be of whoever owns the table. What is wrong with them is told without them.

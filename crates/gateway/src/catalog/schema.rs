@@ -14,7 +14,7 @@ use tutti_sql::hash::{BUCKET_COUNT, KeyType};
 
 /// Version of the tables, rights and functions below. Grows with every change of them, so that a
 /// gateway completes what an earlier one has made.
-pub const SHAPE: u32 = 21;
+pub const SHAPE: u32 = 22;
 
 /// Creates the schema where it is missing, and brings an older one to this shape. Runs as one
 /// transaction, and again without effect.
@@ -31,7 +31,7 @@ pub const SHAPE: u32 = 21;
 ///   used the client's rights on node 1. But it runs no code of users', so where a table has such,
 ///   `write_rows` stores its rows as the caller;
 /// - `begin_storing` and `end_storing` want a seal: rows that get another place are stored by the table's owner;
-/// - `row_text`, `row_output`, `value_output` and `rows_input` read nothing;
+/// - `row_text`, `row_output`, `value_output` and `rows_input` read nothing, `refuse_rewritten` what all may read;
 /// - `definitions`, `make_definitions` and `spread_first` want a seal: they run as the owner, for what a table needs may
 ///   belong to others than the table (see [`share`](super::share));
 /// - `serve` wants a seal, for it says which backends belong to which gateway;
@@ -325,8 +325,8 @@ GRANT EXECUTE ON FUNCTION tutti.record_decision, tutti.register, tutti.note_chan
     tutti.temporary_code, tutti.changed_relations, tutti.changed_oids, tutti.changes,
     tutti.ties_of_changes, tutti.forget_changed, tutti.need_more,
     tutti.spread_first, tutti.has_code, tutti.runs_code, tutti.turn_triggers_off, tutti.store_rows,
-    tutti.store_rows_as_owner, tutti.refuse_comparison, tutti.begin_storing, tutti.end_storing TO PUBLIC;
-UPDATE tutti.secret SET shape = 21;
+    tutti.store_rows_as_owner, tutti.refuse_comparison, tutti.refuse_rewritten, tutti.begin_storing, tutti.end_storing TO PUBLIC;
+UPDATE tutti.secret SET shape = 22;
 "
 );
 

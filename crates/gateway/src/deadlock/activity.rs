@@ -36,6 +36,8 @@ pub struct Activity {
     message: AtomicU64,
     /// Its transaction is on several nodes.
     spans: AtomicBool,
+    /// It can be ended at no cost.
+    gives_way: AtomicBool,
     /// How far it is with a plan: one of the constants below.
     plan: AtomicU8,
     /// Tables that its plan writes in several steps, by their OIDs on node 1.
@@ -80,6 +82,8 @@ const OVERTAKEN: u8 = 3;
 /// The same, before anything of the plan was sent.
 const OVERTAKEN_UNSENT: u8 = 4;
 
+/// As `by_row.sql` has it.
+const REWRITTEN_MESSAGE: &str = "could not read a table that was rewritten behind the snapshot";
 const OVERTAKEN_MESSAGE: &str =
     "could not run the statement as planned, for the placement of a table has changed meanwhile";
 
@@ -89,9 +93,9 @@ pub fn overtaken() -> ErrorFields {
         .with(b'H', "Nothing of the statement was done. The transaction might succeed if retried.")
 }
 
-/// Whether this is what [`overtaken`] says.
+/// Whether this is what [`overtaken`] says, or a node's `tutti.refuse_rewritten`.
 pub fn says_overtaken(error: &ErrorFields) -> bool {
-    error.message() == OVERTAKEN_MESSAGE
+    [OVERTAKEN_MESSAGE, REWRITTEN_MESSAGE].contains(&error.message())
 }
 
 /// That the session's statement was ended.
@@ -152,8 +156,21 @@ impl Activity {
         self.waker.wake();
     }
 
+    /// The statement at work only reads, in a transaction of its own, and can be run again.
+    pub fn give_way(&self) {
+        self.gives_way.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it is the one to end, of several that wait for each other.
+    pub fn gives_way(&self) -> bool {
+        self.gives_way.load(Ordering::Relaxed)
+    }
+
     /// The transaction is on so many nodes now; 0 when it has ended.
     pub fn note_nodes(&self, count: usize) {
+        if count == 0 {
+            self.gives_way.store(false, Ordering::Relaxed);
+        }
         self.spans.store(1 < count, Ordering::Relaxed);
     }
 
@@ -290,6 +307,20 @@ impl Activity {
         let is_ours = error.sqlstate() == CANCELED
             && mark.as_ref().is_some_and(|mark| {
                 matches!(mark.why, Why::Overtaken | Why::Moved)
+                    && self.message.load(Ordering::Relaxed) <= mark.last_message
+            });
+        if is_ours {
+            *mark = None;
+        }
+        is_ours
+    }
+
+    /// The same for the victim of a deadlock.
+    pub fn take_deadlock(&self, error: &ErrorFields) -> bool {
+        let mut mark = self.locked_mark();
+        let is_ours = error.sqlstate() == CANCELED
+            && mark.as_ref().is_some_and(|mark| {
+                matches!(mark.why, Why::Deadlock(_))
                     && self.message.load(Ordering::Relaxed) <= mark.last_message
             });
         if is_ours {

@@ -24,8 +24,8 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(2);
 /// When a wait began, in microseconds of the node's clock: with the waiting process, its identity.
 const SINCE_US: &str = "(EXTRACT(EPOCH FROM l.waitstart) * 1000000)::pg_catalog.int8";
 
-/// Who can wait. The order is that of the begin of transactions, those that are not ours first, so
-/// that the youngest of several is one that can be ended.
+/// Who can wait. The order is that of the begin of transactions, those that are not ours first and those
+/// that can be run again last, so that the youngest of several is one that can be ended.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) enum Party {
     /// A backend that does not work for one of our sessions.
@@ -37,6 +37,8 @@ pub(super) enum Party {
     },
     /// One of our sessions' transactions.
     Session {
+        /// It reads in a transaction of its own, and is run again.
+        gives_way: bool,
         /// Earliest begin on any node, in microseconds since 1970; 0 if we may not know. Clocks of
         /// nodes differ, so who is youngest is only about right; nothing else depends on it.
         started_us: i64,
@@ -130,7 +132,10 @@ impl Monitors {
                 Err(error) => tracing::error!(%error, "a look for deadlocks failed by a bug"),
             }
         }
-        waits_of(&shared.backends.sessions_by_backend(), views)
+        let gives_way = |process_id| {
+            shared.activities.of(process_id).is_some_and(|activity| activity.gives_way())
+        };
+        waits_of(&shared.backends.sessions_by_backend(), views, gives_way)
     }
 
     /// Cancels the statement that is in this wait, if it still is. False if it is not.
@@ -213,6 +218,7 @@ async fn ask(connection: &mut NodeConnection) -> Result<NodeView, GatewayError> 
 fn waits_of(
     backends: &HashMap<(NodeId, i32), i32>,
     views: Vec<(NodeId, NodeView)>,
+    gives_way: impl Fn(i32) -> bool,
 ) -> BTreeSet<Wait<Party, LockWait>> {
     let mut started: HashMap<i32, i64> = HashMap::new();
     for (node, view) in &views {
@@ -225,6 +231,7 @@ fn waits_of(
     }
     let party = |node: NodeId, pid: i32| match backends.get(&(node, pid)) {
         Some(process_id) => Party::Session {
+            gives_way: gives_way(*process_id),
             started_us: started.get(process_id).copied().unwrap_or(0),
             process_id: *process_id,
         },

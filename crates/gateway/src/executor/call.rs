@@ -19,6 +19,7 @@ use tutti_wire::frontend::{
 
 use super::many::Origin;
 use crate::failure::Failure;
+use crate::node::put_statement;
 use crate::session::Link;
 
 /// How a statement came.
@@ -112,8 +113,7 @@ impl Call {
             return Ok(Cow::Borrowed(self));
         }
         let mut call = self.clone();
-        let has_parameters =
-            |piece: &Piece| matches!(piece, Piece::Sql(sql) if sql.contains('$'));
+        let has_parameters = |piece: &Piece| matches!(piece, Piece::Sql(sql) if sql.contains('$'));
         match &mut call {
             Self::Extended { types, arguments } if !template.0.iter().any(has_parameters) => {
                 types.clear();
@@ -198,6 +198,17 @@ impl Call {
         }
     }
 
+    /// Before [`Self::put`] or [`Self::put_internal`], see [`Link::put_look`].
+    pub(super) fn put_look(&self, link: &mut Link, sql: &str, relations: &[u32]) {
+        let types = match self {
+            Self::Simple => Vec::new(),
+            Self::Extended { types, .. } => types.clone(),
+            Self::Carrying(carrying) => carrying.parameters(Some(link.node())).0,
+        };
+        let types = link.types_here(&types);
+        link.put_look(sql, &types, relations);
+    }
+
     /// Parameter types and arguments for a statement of this origin, the same for all nodes.
     pub(super) fn parts(&self, origin: Origin) -> (Vec<u32>, Arguments) {
         let (types, mut arguments) = match self {
@@ -214,6 +225,7 @@ impl Call {
     /// Appends a query of the gateway's own that may contain the client's parameters; its rows come
     /// as text whatever the client asked for.
     pub(crate) fn put_internal(&self, link: &mut Link, sql: &str) {
+        let has_look = link.has_look();
         link.begin();
         match self {
             Self::Extended { types, arguments } if !arguments.values.is_empty() => {
@@ -233,6 +245,9 @@ impl Call {
                 put_bind(out, "", "", &Arguments { result_formats: Vec::new(), ..arguments });
                 put_execute(out, "", 0);
                 put_sync(out);
+            }
+            Self::Simple | Self::Extended { .. } if has_look => {
+                put_statement(link.connection().outgoing(), sql, Vec::new());
             }
             Self::Simple | Self::Extended { .. } => {
                 put_query(link.connection().outgoing(), sql);

@@ -290,7 +290,7 @@ impl Session {
         };
         self.must_anchor(NodeId::HOME)?;
         self.transaction.scope_changed |= self.transaction.is_open();
-        self.refresh_scope().await?;
+        self.renew_scope().await?;
         Ok(done)
     }
 

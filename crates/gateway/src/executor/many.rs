@@ -104,7 +104,11 @@ impl Session {
             self.wait_for_visible(node).await?;
         }
         for (node, text) in texts {
+            let stored_here = self.transaction.stored_on(*node);
             let link = self.links.get_mut(node).expect("enlisted");
+            if let Some(relations) = stored_here.filter(|_| origin == Origin::Gateway) {
+                call.put_look(link, text, &relations);
+            }
             match origin {
                 Origin::Client => call.put(link, text),
                 Origin::Gateway => call.put_internal(link, text),

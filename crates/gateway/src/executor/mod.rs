@@ -77,12 +77,16 @@ impl Session {
         self.note_leaves(planned, text);
         let sent = self.with_own_names(planned, text).await?;
         let has_own_snapshot = self.begin_statement_snapshot(&planned.plan);
+        if has_own_snapshot {
+            self.transaction.at_one_moment.clone_from(&planned.concerns);
+        }
         if !self.catalog.is_solo() && planner::gathers_to_write(&planned.plan) {
             // Before its parts are read: they are of one moment only within a transaction.
             let is_alone = self.transaction.mode == Mode::None;
             self.need_transaction();
             if is_alone && planned.one_moment {
                 self.transaction.characteristics.isolation = Some("repeatable read".to_owned());
+                self.transaction.at_one_moment.clone_from(&planned.concerns);
             }
         }
         let unseen = planned.unseen.as_deref().cloned();
@@ -242,7 +246,11 @@ impl Session {
         }
         self.wait_for_visible(node).await?;
         self.mark(node).await?;
+        let stored_here = self.transaction.stored_on(node);
         let link = self.enlist(node, access).await?;
+        if let Some(relations) = stored_here.filter(|_| !matches!(call, Call::Simple)) {
+            call.put_look(link, text, &relations);
+        }
         call.put(link, text);
         link.connection().flush().await?;
         let link = self.links.get_mut(&node).expect("enlisted");

@@ -633,17 +633,6 @@ impl Session {
         }
     }
 
-    /// Asks at once how names are seen now, if node 1 answers; else before the next statement.
-    async fn refresh_scope_if_possible(&mut self) {
-        self.scope_is_stale = true;
-        if !self.shared.nodes.is_open(NodeId::HOME) {
-            return;
-        }
-        if let Err(failure) = self.refresh_scope().await {
-            tracing::info!(?failure, "node 1 cannot say yet how a session sees names");
-        }
-    }
-
     /// Settings that ended with the transaction: the client hears what they are now.
     pub(super) fn pass_reports_on(&mut self) {
         let Some(home) = self.links.get_mut(&NodeId::HOME) else { return };

@@ -70,7 +70,7 @@ impl Session {
         if ran.is_err()
             && is_outside
             && let Some(start) = self.client.said_again(written)
-            && self.is_to_run_again(&ran)
+            && self.is_to_run_again(&ran, 0)
         {
             self.client.take_back(start);
             // The client's messages are still there.
@@ -103,7 +103,7 @@ impl Session {
             return None;
         }
         self.refresh_catalog();
-        if self.has_older_snapshot() || (self.scope_is_stale && !self.catalog.is_solo()) {
+        if self.has_older_snapshot() || self.must_look_at_scope() {
             return None;
         }
         let basis = self.basis()?;

@@ -386,6 +386,7 @@ impl Session {
             return false;
         }
         self.open_transaction(Mode::Implicit);
+        self.activity.give_way();
         if self.level() == Level::Serializable {
             // It takes part in serialization as any other, and is committed as any other.
             return false;

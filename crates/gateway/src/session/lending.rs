@@ -227,10 +227,8 @@ impl Session {
             // First: it is about the connections that the statement has used, and not their successors.
             self.learn_bindings().await;
             self.learn_settings(&left, is_behind).await;
-            if std::mem::take(&mut self.scope_is_stale_by_settings)
-                && let Err(Failure::Client(error)) = self.refresh_scope().await
-            {
-                return Err(error);
+            if std::mem::take(&mut self.scope_is_stale_by_settings) {
+                self.refresh_scope_if_possible().await;
             }
         }
         self.mend_bound_links().await;
@@ -315,7 +313,12 @@ impl Session {
         let nodes: Vec<_> = self.links.keys().copied().collect();
         for node in nodes {
             let Some(link) = self.links.get_mut(&node) else { continue };
-            match link.query(BINDINGS).await {
+            let mut asked = link.query(BINDINGS).await;
+            if asked.is_err() && !link.is_broken() {
+                // A cancel request for the statement may have come late.
+                asked = link.query(BINDINGS).await;
+            }
+            match asked {
                 Ok(rows) => match rows.first().and_then(|rows| rows.text(0, 0)) {
                     Some(words) if !words.is_empty() => {
                         self.bindings.insert(node, words.to_owned());

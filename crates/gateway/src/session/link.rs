@@ -34,6 +34,8 @@ enum Unread {
     Abandoned,
     /// Of a BEGIN with no ReadyForQuery of its own.
     Begun,
+    /// Of a look between the analysis of a statement and the statement, likewise.
+    Looked,
 }
 
 /// A connection to a node that serves one session, or waits for the next.
@@ -280,6 +282,27 @@ impl Link {
         self.unread.push_back(Unread::Begun);
     }
 
+    /// Appends the analysis of a statement, which locks the tables that it names, and a look behind that at
+    /// whether the transaction's snapshot is too old for these `relations`. What is appended next is the
+    /// statement, by the extended protocol: if the look fails, the node skips it.
+    pub fn put_look(&mut self, sql: &str, types: &[u32], relations: &[u32]) {
+        self.begin();
+        self.awaited = false;
+        let oids: Vec<_> = relations.iter().map(u32::to_string).collect();
+        let oids = Some(Bytes::from(format!("{{{}}}", oids.join(","))));
+        let out = self.connection.outgoing();
+        put_parse(out, "", sql, types);
+        put_parse(out, "", "SELECT tutti.refuse_rewritten($1)", &[]);
+        put_bind(out, "", "", &Arguments { values: vec![oids], ..Arguments::default() });
+        put_execute(out, "", 0);
+        self.unread.push_back(Unread::Looked);
+    }
+
+    /// Whether such a look stands before what is appended next.
+    pub fn has_look(&self) -> bool {
+        self.unread.back() == Some(&Unread::Looked)
+    }
+
     /// A statement is about to be written whose answer will be read to ReadyForQuery. Whoever has
     /// read it says [`Self::answered`]; an answer that was given up half-way is skipped later.
     pub fn begin(&mut self) {
@@ -309,6 +332,7 @@ impl Link {
         while let Some(unread) = self.unread.front().copied() {
             let read = match unread {
                 Unread::Begun => self.finish_begin().await,
+                Unread::Looked => self.connection.finish_execute().await,
                 Unread::Silent | Unread::Abandoned => {
                     self.connection.finish_query().await.map(drop)
                 }
@@ -318,6 +342,9 @@ impl Link {
                 (Err(error), _) if self.connection.is_broken() => return Err(error),
                 (Err(error), Unread::Silent) => {
                     self.spoiled = true;
+                    self.refused.get_or_insert(error);
+                }
+                (Err(error), Unread::Looked) => {
                     self.refused.get_or_insert(error);
                 }
                 (Ok(()), _) | (Err(_), Unread::Abandoned | Unread::Begun) => (),

@@ -35,7 +35,6 @@ use tutti_wire::backend::{
     put_authentication_ok, put_backend_key_data, put_negotiate_protocol_version,
 };
 use tutti_wire::error_fields::ErrorFields;
-use tutti_wire::frame::Frame;
 use tutti_wire::startup::PROTOCOL_3_0;
 
 use begun_with::BegunWith;
@@ -108,6 +107,8 @@ pub struct Session {
     /// The schema has changed since names were looked up, in a cluster of one node's tables, where they
     /// do not matter; or node 1 could not be asked. The next statement to which they matter asks.
     scope_is_stale: bool,
+    /// How long it may be idle has to be asked too, which matters also where all is on node 1.
+    settings_are_stale: bool,
     /// Code has set what names depend on.
     scope_is_stale_by_settings: bool,
     /// New sessions may begin with other settings or rights than the pool's connections have.
@@ -222,6 +223,7 @@ impl Session {
             cursors: HashMap::new(),
             scope_changes: 0,
             scope_is_stale: false,
+            settings_are_stale: false,
             scope_is_stale_by_settings: false,
             changed_defaults: false,
             planning: planning::Planning::default(),
@@ -284,20 +286,10 @@ impl Session {
             if self.hears_node_1_alone {
                 self.listen_further().await;
             }
-            let settled = match self.scope_is_stale {
-                true => self.settle_scope().await,
-                false => Ok(()),
-            };
-            if settled.is_ok() && self.take_fast_path().await? {
+            if self.take_fast_path().await? {
                 continue;
             }
             let Some(frame) = self.client.next_frame().await? else { break };
-            if let Err(failure) = settled
-                && frame.tag() != b'X'
-            {
-                self.answer_unsettled(&frame, failure).await?;
-                continue;
-            }
             match frame.tag() {
                 b'Q' => self.simple_query(&frame).await?,
                 b'P' | b'B' | b'D' | b'E' | b'C' | b'H' | b'S' => {
@@ -519,6 +511,7 @@ impl Session {
         let scope =
             NameScope { search_path: names(0), temporary: names(1), temporary_code: names(3) };
         self.scope_is_stale = false;
+        self.settings_are_stale = false;
         if scope != self.scope {
             // Whatever undoes part of the transaction, or ends it, may undo this.
             self.transaction.scope_changed |= self.transaction.is_open();
@@ -528,37 +521,32 @@ impl Session {
         Ok(())
     }
 
-    /// Names have to be looked up again. An error is of the message that comes next: until it has gone
-    /// well, each is told.
-    async fn settle_scope(&mut self) -> Result<(), Failure> {
-        self.refresh_catalog();
-        // Between Bind and Execute a query of ours would end the client's portal.
-        if self.catalog.is_solo()
-            || self.transaction.failed
-            || self.is_skipping()
-            || !self.pipeline.is_at_rest()
-        {
-            return Ok(());
+    /// What the last statement has done changes how names are looked up, and how long the session may be
+    /// idle. Outside of transactions it has been done, and a look that fails is not its error: the next
+    /// statement looks again.
+    pub(crate) async fn renew_scope(&mut self) -> Result<(), Failure> {
+        if self.transaction.is_open() {
+            return self.refresh_scope().await;
         }
-        self.quiet_pipeline().await?;
-        self.refresh_scope().await
+        self.refresh_scope_if_possible().await;
+        Ok(())
     }
 
-    /// Answers a message before which something failed, in the way of its protocol.
-    async fn answer_unsettled(
-        &mut self,
-        frame: &Frame,
-        failure: Failure,
-    ) -> Result<(), ClientError> {
-        match frame.tag() {
-            b'Q' | b'F' => self.end_statement(Err(failure)).await,
-            b'P' | b'B' | b'D' | b'E' | b'C' | b'H' | b'S' => {
-                self.skip_on_failure(Err(failure)).await?;
-                self.extended_message(frame).await
-            }
-            // It would have had no answer; what does, comes again.
-            _ => Ok(()),
+    /// Asks at once how names are seen now, if node 1 answers; else before the next statement.
+    pub(super) async fn refresh_scope_if_possible(&mut self) {
+        self.scope_is_stale = true;
+        self.settings_are_stale = true;
+        if !self.shared.nodes.is_open(NodeId::HOME) {
+            return;
         }
+        if let Err(failure) = self.refresh_scope().await {
+            tracing::info!(?failure, "node 1 cannot say yet how a session sees names");
+        }
+    }
+
+    /// Whether how names are looked up must be asked before the next statement.
+    pub(super) fn must_look_at_scope(&self) -> bool {
+        self.settings_are_stale || (self.scope_is_stale && !self.catalog.is_solo())
     }
 
     /// Takes the newest catalog, unless the transaction has one of its own.

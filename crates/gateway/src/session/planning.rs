@@ -97,7 +97,7 @@ impl Session {
         if self.transaction.failed || is_transaction_control(text) {
             // Looked up in the transaction, names would cost it its snapshot, before a LOCK.
             self.refresh_catalog();
-            if !self.transaction.is_open() && self.scope_is_stale && !self.catalog.is_solo() {
+            if !self.transaction.is_open() && self.must_look_at_scope() {
                 self.refresh_scope().await?;
             }
             return Ok(());
@@ -109,7 +109,7 @@ impl Session {
             }
             self.renew_own_catalog(text).await?;
             self.refresh_catalog();
-            if self.scope_is_stale && !self.catalog.is_solo() {
+            if self.must_look_at_scope() {
                 self.refresh_scope().await?;
             }
             self.activity.begin_plan();
@@ -200,7 +200,8 @@ impl Session {
 
     /// The same for one of several messages of a flight, whose plans may be at work already.
     pub(super) async fn begin_statement_of_flight(&mut self, text: &str) -> Result<(), Failure> {
-        if self.pipeline.has_sent_nothing() || !self.activity.has_plan() {
+        let looks = self.must_look_at_scope() && self.pipeline.is_at_rest();
+        if looks || self.pipeline.has_sent_nothing() || !self.activity.has_plan() {
             return self.begin_statement(text).await;
         }
         match self.activity.is_overtaken() {

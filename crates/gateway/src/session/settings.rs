@@ -7,9 +7,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::BytesMut;
 use tutti_sql::catalog::{NodeId, quote_identifier, quote_literal};
 use tutti_sql::plan::{Access, Setting};
 use tutti_wire::error_fields::ErrorFields;
+use tutti_wire::frame::{WireError, frame_len};
 
 use super::{Characteristics, Mode, Session};
 use crate::executor::{Call, Done};
@@ -303,9 +305,41 @@ fn isolation_differs(now: Option<&str>, given: &Characteristics) -> bool {
     given.isolation.as_deref().is_some_and(|wanted| wanted != now)
 }
 
+/// Of these messages, the notices.
+fn put_notices(out: &mut BytesMut, messages: &[u8]) -> Result<(), WireError> {
+    let mut rest = messages;
+    while let Some(len) = frame_len(rest)?.filter(|len| *len <= rest.len()) {
+        let (message, behind) = rest.split_at(len);
+        if message[0] == b'N' {
+            out.extend_from_slice(message);
+        }
+        rest = behind;
+    }
+    Ok(())
+}
+
 impl Session {
-    /// Runs SET, RESET, SHOW, DISCARD…
+    /// Runs SET, RESET, SHOW, DISCARD… What fails behind node 1's answer fails the statement, whose tag the
+    /// client does not get then.
     pub(crate) async fn execute_setting(
+        &mut self,
+        setting: &Setting,
+        text: &str,
+        call: &Call,
+    ) -> Result<Done, Failure> {
+        let outer = self.client.take_capture();
+        self.client.begin_capture();
+        let ran = self.apply_setting(setting, text, call).await;
+        let said = self.client.end_capture();
+        self.client.resume_capture(outer);
+        match &ran {
+            Ok(_) => self.client.out().extend_from_slice(&said),
+            Err(_) => put_notices(self.client.out(), &said)?,
+        }
+        ran
+    }
+
+    async fn apply_setting(
         &mut self,
         setting: &Setting,
         text: &str,
@@ -384,14 +418,14 @@ impl Session {
             Setting::ResetAll if self.transaction.is_open() => {
                 let done = self.run_on_one(NodeId::HOME, Access::Read, text, call).await?;
                 self.reset_all_if_committed().await?;
-                self.refresh_scope().await?;
+                self.renew_scope().await?;
                 Ok(done)
             }
             Setting::ResetAll => {
                 self.hold_what_it_began_with().await?;
                 let done = self.set_everywhere("", text, false, call).await?;
-                self.reset_all(false).await?;
-                self.refresh_scope().await?;
+                self.reset_all(false).await;
+                self.renew_scope().await?;
                 Ok(done)
             }
             Setting::Discard { what } => self.discard(what, text, call).await,
@@ -433,19 +467,19 @@ impl Session {
     }
 
     /// RESET ALL went to all links; what the startup packet said goes behind it.
-    async fn reset_all(&mut self, role_too: bool) -> Result<(), Failure> {
+    async fn reset_all(&mut self, role_too: bool) {
         self.settings.clear(role_too);
         let state = self.settings.state().clone();
         let nodes: Vec<_> = self.links.keys().copied().collect();
         for node in nodes {
-            let link = self.link(node).await?;
             if !state.sql().is_empty() {
-                link.query(state.sql()).await?;
+                self.set_outside(node, state.sql()).await;
             }
-            link.state = state.clone();
+            if let Some(link) = self.links.get_mut(&node) {
+                link.state = state.clone();
+            }
         }
         self.pass_reports_on();
-        Ok(())
     }
 
     /// RESET ALL in a transaction, which is a step of it and undone with it: on each node, behind it, what
@@ -508,7 +542,7 @@ impl Session {
         }
         if SCOPE_SETTINGS.contains(&name) {
             self.transaction.scope_changed |= in_transaction;
-            self.refresh_scope().await?;
+            self.renew_scope().await?;
         }
         Ok(())
     }
@@ -620,7 +654,10 @@ impl Session {
         let done = self.run_on_one(NodeId::HOME, Access::Read, text, call).await?;
         let others: Vec<_> = self.links.keys().copied().filter(|n| *n != NodeId::HOME).collect();
         for node in others {
-            self.link(node).await?.query(text).await?;
+            match self.transaction.is_open() {
+                true => drop(self.link(node).await?.query(text).await?),
+                false => self.set_outside(node, text).await,
+            }
         }
         if what == "all" {
             for link in self.links.values_mut() {
@@ -628,14 +665,14 @@ impl Session {
                 link.sql_statements.clear();
                 link.unnamed = None;
             }
-            self.reset_all(true).await?;
+            self.reset_all(true).await;
             self.statements.clear();
             self.portals.clear();
             self.cursors.clear();
             self.listening = false;
         }
         if matches!(what, "all" | "temp") {
-            self.refresh_scope().await?;
+            self.renew_scope().await?;
         }
         Ok(done)
     }

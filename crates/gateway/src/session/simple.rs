@@ -23,6 +23,9 @@ use crate::failure::Failure;
 use crate::plans::apart;
 use crate::plans::reading::SMALL_BYTES;
 
+/// Statements outside of transactions that are the victims of so many deadlocks say so.
+const DEADLOCKS_MAX: u32 = 20;
+
 impl Session {
     /// Answers a Query message, with ReadyForQuery at the end whatever happens.
     pub(super) async fn simple_query(&mut self, frame: &Frame) -> Result<(), ClientError> {
@@ -159,10 +162,12 @@ impl Session {
             let written = self.client.written();
             let ran = self.run_text(&text).await;
             self.starving = None;
-            if written != self.client.written() {
-                return ran;
-            }
-            if is_outside && self.is_to_run_again(&ran) {
+            let said = self.client.said_again(written);
+            if is_outside
+                && let Some(start) = said
+                && self.is_to_run_again(&ran, overtaken)
+            {
+                self.client.take_back(start);
                 overtaken += 1;
                 if 1 < overtaken {
                     self.starving = Some(self.shared.publisher.starve());
@@ -170,21 +175,22 @@ impl Session {
                 if self.transaction.is_open() {
                     self.rollback().await?;
                 }
-            } else if !self.is_unsent(&ran) {
+            } else if written != self.client.written() || !self.is_unsent(&ran) {
                 return ran;
             }
         }
     }
 
-    /// Whether a statement, of which nothing was told, failed only because its plan was overtaken.
+    /// Whether a statement, of which nothing was told, failed only because its plan was overtaken; or as
+    /// the victim of a deadlock over several nodes: on one server it would have held all its locks or
+    /// waited for them. `times`: how often it has been run again.
     /// Requires: it is rolled back before it runs again.
-    pub(super) fn is_to_run_again(&self, ran: &Result<(), Failure>) -> bool {
-        match ran {
-            Err(Failure::Statement(error)) => {
-                says_overtaken(error) || self.activity.take_overtaken(error)
-            }
-            _ => false,
-        }
+    pub(super) fn is_to_run_again(&self, ran: &Result<(), Failure>, times: u32) -> bool {
+        let Err(Failure::Statement(error)) = ran else { return false };
+        let is_whole = self.transaction.mode == Mode::Implicit;
+        says_overtaken(error)
+            || self.activity.take_overtaken(error)
+            || (is_whole && times < DEADLOCKS_MAX && self.activity.take_deadlock(error))
     }
 
     /// Whether a statement was stopped by a change of placements before anything of it was sent: it may

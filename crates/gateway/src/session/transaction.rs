@@ -127,6 +127,9 @@ pub struct Transaction {
     pub mode: Mode,
     /// A statement failed: only ROLLBACK (TO) is accepted.
     pub failed: bool,
+    /// The relations of a READ COMMITTED statement that has this transaction to itself, so that all it
+    /// reads is of one moment: its snapshot must not be older than the locks that it takes.
+    pub at_one_moment: Option<Arc<[u32]>>,
     /// A node lost its part: not even ROLLBACK TO helps.
     pub doomed: bool,
     /// Level and access mode.
@@ -244,6 +247,11 @@ pub const RENEW_TICKET: &str = "SELECT tutti.insert_ticket() \
     WHERE pg_catalog.current_setting('transaction_read_only') OPERATOR(pg_catalog.=) 'off'";
 
 impl Transaction {
+    /// Of [`Self::at_one_moment`], what nodes may rewrite without the gateway: node 1 its home tables.
+    pub(crate) fn stored_on(&self, node: NodeId) -> Option<Arc<[u32]>> {
+        self.at_one_moment.clone().filter(|_| node == NodeId::HOME)
+    }
+
     /// What ReadyForQuery says.
     pub fn status(&self) -> TransactionStatus {
         match (self.mode, self.failed) {

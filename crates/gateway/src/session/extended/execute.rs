@@ -13,7 +13,7 @@ use tutti_wire::frame::frame_len;
 use tutti_wire::frontend::put_execute;
 
 use super::pipeline::{Expect, Undo};
-use super::{Session, transaction_failed};
+use super::{Mode, Session, transaction_failed};
 use crate::executor::Done;
 use crate::failure::Failure;
 use crate::session::prepared::{Portal, Unrun};
@@ -99,6 +99,37 @@ impl Session {
     ) -> Result<(), Failure> {
         self.refuse_if_failed(&unrun.planned)?;
         self.quiet_pipeline().await?;
+        let is_outside = self.transaction.mode == Mode::None;
+        let mut overtaken = 0_u32;
+        loop {
+            let written = self.client.written();
+            let ran = self.execute_plan_once(name, unrun, row_limit).await;
+            self.starving = None;
+            let said = self.client.said_again(written).filter(|_| is_outside);
+            let Some(start) = said.filter(|_| self.is_to_run_again(&ran, overtaken)) else {
+                return ran;
+            };
+            self.client.take_back(start);
+            overtaken += 1;
+            if 1 < overtaken {
+                self.starving = Some(self.shared.publisher.starve());
+            }
+            if self.transaction.is_open() {
+                // It is the statement's alone: other portals of the flight outlive it.
+                let portals = std::mem::take(&mut self.portals);
+                self.rollback().await?;
+                self.portals = portals;
+            }
+            self.begin_statement(&unrun.parsed.text).await?;
+        }
+    }
+
+    async fn execute_plan_once(
+        &mut self,
+        name: &str,
+        unrun: &Arc<Unrun>,
+        row_limit: i32,
+    ) -> Result<(), Failure> {
         let Unrun { parsed, call, .. } = &**unrun;
         self.refresh_catalog();
         let planned = match Arc::ptr_eq(&unrun.catalog, &self.catalog) {

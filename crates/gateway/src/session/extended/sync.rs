@@ -52,6 +52,15 @@ impl Session {
             false => self.sync_nodes().await,
         };
         let ended = match (quiet, self.transaction.mode, failed) {
+            // A flight has one error, and the client has it.
+            (Err(Failure::Statement(error)), mode, true) => {
+                tracing::debug!(error = error.message(), "a flight that has failed fails again");
+                self.fail_transaction();
+                match mode {
+                    Mode::Implicit => self.rollback().await,
+                    Mode::None | Mode::Explicit => Ok(()),
+                }
+            }
             (Err(failure), ..) => Err(failure),
             (Ok(()), Mode::Implicit, true) => self.rollback().await,
             (Ok(()), Mode::Implicit, false) => self.commit().await,
