@@ -58,7 +58,7 @@ pub async fn watch(shared: Arc<Shared>) {
         }
         idle = 0;
         let seen = monitors.look(&shared).await;
-        for victim in graph.look(seen.clone(), Party::is_session) {
+        for victim in graph.look(seen.clone(), Party::is_session, Party::runs_again) {
             end(&shared, &mut monitors, &victim, &seen).await;
         }
     }

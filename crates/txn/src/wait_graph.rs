@@ -61,7 +61,8 @@ impl<P, I> Default for WaitGraph<P, I> {
 }
 
 impl<P: Copy + Ord, I: Clone + Ord> WaitGraph<P, I> {
-    /// Takes the waits that all nodes show now, and says whom to end, of those who `may_end`.
+    /// Takes the waits that all nodes show now, and says whom to end, of those who `may_end`; those who are
+    /// only made to run again, if that is enough.
     ///
     /// Requires: no node was asked for this look before all had answered for the last one. A node
     /// that does not answer is left out: what it does not confirm is not believed.
@@ -71,10 +72,11 @@ impl<P: Copy + Ord, I: Clone + Ord> WaitGraph<P, I> {
         &mut self,
         seen: BTreeSet<Wait<P, I>>,
         may_end: impl Fn(&P) -> bool,
+        runs_again: impl Fn(&P) -> bool,
     ) -> Vec<Victim<P, I>> {
         let certain: BTreeSet<_> = self.last.intersection(&seen).cloned().collect();
         self.last = seen;
-        let victims = victims(&certain, may_end);
+        let victims = victims(&certain, may_end, runs_again);
         if !victims.is_empty() {
             self.forget();
         }
@@ -97,20 +99,28 @@ const TRIED_ALONE_MAX: usize = 32;
 
 /// Who must end so that nobody is left in a knot of waits over several nodes: one, if one is enough,
 /// of the youngest, and nobody in vain. The least number possible is not promised: that problem is
-/// NP-hard. A knot in which nobody `may_end` stays.
+/// NP-hard. A knot in which nobody `may_end` stays. One that comes undone by those alone who `runs_again`,
+/// whose clients notice nothing, costs nobody else, however many they are.
 pub fn victims<P: Copy + Ord, I: Clone + Ord>(
     waits: &BTreeSet<Wait<P, I>>,
     may_end: impl Fn(&P) -> bool,
+    runs_again: impl Fn(&P) -> bool,
 ) -> Vec<Victim<P, I>> {
     let mut ended = BTreeSet::new();
     while let Some((knot, candidates)) = knots(waits, &ended).into_iter().find_map(|knot| {
         let candidates: Vec<P> = knot.iter().rev().copied().filter(&may_end).collect();
         Some((knot, candidates)).filter(|(_, candidates)| !candidates.is_empty())
     }) {
-        let enough = |party: &&P| {
-            let with_it = ended.iter().chain([*party]).copied().collect();
-            knots(waits, &with_it).iter().all(|left| left.is_disjoint(&knot))
+        let undone_with = |parties: &[P]| {
+            let with_them = ended.iter().chain(parties).copied().collect();
+            knots(waits, &with_them).iter().all(|left| left.is_disjoint(&knot))
         };
+        let free: Vec<P> = candidates.iter().copied().filter(&runs_again).collect();
+        if !free.is_empty() && undone_with(&free) {
+            ended.extend(free);
+            continue;
+        }
+        let enough = |party: &&P| undone_with(&[**party]);
         let tried = if candidates.len() <= TRIED_ALONE_MAX { &candidates[..] } else { &[] };
         let youngest = &candidates[0];
         ended.insert(*tried.iter().find(enough).unwrap_or(youngest));

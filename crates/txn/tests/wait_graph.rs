@@ -47,13 +47,17 @@ fn anybody<P>(_: &P) -> bool {
     true
 }
 
+fn nobody<P>(_: &P) -> bool {
+    false
+}
+
 fn without(waits: &BTreeSet<TestWait>, ended: &BTreeSet<u8>) -> BTreeSet<TestWait> {
     let lives = |w: &&TestWait| !ended.contains(&w.waiter) && !ended.contains(&w.blocker);
     waits.iter().filter(lives).cloned().collect()
 }
 
 fn check(waits: &BTreeSet<TestWait>) {
-    let named = victims(waits, anybody);
+    let named = victims(waits, anybody, nobody);
     assert_eq!(!named.is_empty(), knotted(waits), "{waits:?}");
     let ended: BTreeSet<u8> = named.iter().map(|victim| victim.party).collect();
     assert_eq!(ended.len(), named.len(), "nobody is named twice: {waits:?}");
@@ -93,7 +97,7 @@ fn every_graph_of_three_parties_on_two_nodes() {
             .map(|(_, w)| w.clone())
             .collect();
         check(&waits);
-        knots += u32::from(!victims(&waits, anybody).is_empty());
+        knots += u32::from(!victims(&waits, anybody, nobody).is_empty());
     }
     assert!(1000 < knots && knots < 4000, "{knots} of 4096 graphs are knotted");
 }
@@ -101,7 +105,7 @@ fn every_graph_of_three_parties_on_two_nodes() {
 #[test]
 fn the_youngest_of_a_cycle_is_the_victim_and_the_cycle_is_told_from_it() {
     let waits = BTreeSet::from([wait(1, 3, 1), wait(3, 2, 2), wait(2, 1, 3), wait(7, 1, 1)]);
-    let named = victims(&waits, anybody);
+    let named = victims(&waits, anybody, nobody);
     assert_eq!(
         named,
         [Victim { party: 3, cycle: vec![wait(3, 2, 2), wait(2, 1, 3), wait(1, 3, 1)] }]
@@ -110,18 +114,20 @@ fn the_youngest_of_a_cycle_is_the_victim_and_the_cycle_is_told_from_it() {
 
 #[test]
 fn a_cycle_on_one_node_is_that_nodes_own_business() {
-    assert!(victims(&BTreeSet::from([wait(1, 2, 1), wait(2, 1, 1)]), anybody).is_empty());
+    assert!(victims(&BTreeSet::from([wait(1, 2, 1), wait(2, 1, 1)]), anybody, nobody).is_empty());
 }
 
 #[test]
 fn one_old_party_in_all_cycles_is_ended_alone() {
     // 1 waits for 2 and 3, who both wait for it: ending 3 and 2 would end two.
     let waits = BTreeSet::from([wait(1, 2, 1), wait(1, 3, 1), wait(2, 1, 2), wait(3, 1, 2)]);
-    let named: Vec<u8> = victims(&waits, anybody).iter().map(|victim| victim.party).collect();
+    let named: Vec<u8> =
+        victims(&waits, anybody, nobody).iter().map(|victim| victim.party).collect();
     assert_eq!(named, [1]);
     // Also when another knot is there.
     let other = BTreeSet::from([wait(5, 6, 1), wait(6, 5, 2)]);
-    let named: Vec<u8> = victims(&(&waits | &other), anybody).iter().map(|v| v.party).collect();
+    let named: Vec<u8> =
+        victims(&(&waits | &other), anybody, nobody).iter().map(|v| v.party).collect();
     assert_eq!(named, [1, 6]);
 }
 
@@ -130,13 +136,29 @@ fn who_may_not_be_ended_is_spared() {
     // 3 is the youngest, and the only one in both cycles.
     let waits = BTreeSet::from([wait(3, 1, 1), wait(3, 2, 1), wait(1, 3, 2), wait(2, 3, 2)]);
     let spare = |spared: &'static [u8]| {
-        let named = victims(&waits, |party| !spared.contains(party));
+        let named = victims(&waits, |party| !spared.contains(party), nobody);
         named.into_iter().map(|victim| victim.party).collect::<Vec<u8>>()
     };
     assert_eq!(spare(&[]), [3]);
     assert_eq!(spare(&[3]), [1, 2]);
     assert_eq!(spare(&[1, 3]), [2], "the other cycle stays");
     assert_eq!(spare(&[1, 2, 3]), []);
+}
+
+#[test]
+fn those_who_run_again_are_ended_for_one_whose_client_would_hear_of_it() {
+    // 1 has locked on node 1 and waits on node 2 for 2, 3 and 4, who wait for it on node 1.
+    let readers = [2, 3, 4];
+    let waits: BTreeSet<_> =
+        readers.iter().flat_map(|reader| [wait(1, *reader, 2), wait(*reader, 1, 1)]).collect();
+    let ended = |runs_again: &'static [u8]| {
+        let named = victims(&waits, anybody, |party| runs_again.contains(party));
+        named.into_iter().map(|victim| victim.party).collect::<Vec<u8>>()
+    };
+    assert_eq!(ended(&[]), [1]);
+    assert_eq!(ended(&[2, 3, 4]), [2, 3, 4]);
+    assert_eq!(ended(&[2, 3]), [1], "4 would have to end as well");
+    assert_eq!(ended(&[1, 2, 3, 4]), [2, 3, 4], "nobody in vain");
 }
 
 #[test]
@@ -150,9 +172,10 @@ fn hundreds_in_a_queue_are_no_deadlock_and_one_cycle_among_them_is_found() {
     let mut waits: BTreeSet<_> = (1..400_u16)
         .flat_map(|waiter| (0..waiter).map(move |ahead| big(waiter, ahead, 1)))
         .collect();
-    assert!(victims(&waits, anybody).is_empty());
+    assert!(victims(&waits, anybody, nobody).is_empty());
     waits.insert(big(0, 5, 2));
-    let named: Vec<u16> = victims(&waits, anybody).iter().map(|victim| victim.party).collect();
+    let named: Vec<u16> =
+        victims(&waits, anybody, nobody).iter().map(|victim| victim.party).collect();
     assert_eq!(named, [5], "the youngest that is in every cycle");
 }
 
@@ -161,18 +184,18 @@ fn only_what_two_looks_show_is_believed() {
     let cycle = BTreeSet::from([wait(1, 2, 1), wait(2, 1, 2)]);
     let again = BTreeSet::from([wait(1, 2, 1), Wait { identity: 1, ..wait(2, 1, 2) }]);
     let mut graph = WaitGraph::default();
-    assert!(graph.look(cycle.clone(), anybody).is_empty());
+    assert!(graph.look(cycle.clone(), anybody, nobody).is_empty());
     assert!(graph.is_suspicious());
-    assert!(graph.look(again.clone(), anybody).is_empty(), "another wait of the same two");
-    assert_eq!(graph.look(again.clone(), anybody).len(), 1);
-    assert!(graph.look(again.clone(), anybody).is_empty(), "they are just being ended");
+    assert!(graph.look(again.clone(), anybody, nobody).is_empty(), "another wait of the same two");
+    assert_eq!(graph.look(again.clone(), anybody, nobody).len(), 1);
+    assert!(graph.look(again.clone(), anybody, nobody).is_empty(), "they are just being ended");
     assert_eq!(
-        graph.look(again, anybody).len(),
+        graph.look(again, anybody, nobody).len(),
         1,
         "the victim was not ended, so it is named again"
     );
     graph.forget();
-    assert!(graph.look(cycle, anybody).is_empty());
+    assert!(graph.look(cycle, anybody, nobody).is_empty());
 }
 
 proptest! {
@@ -213,7 +236,7 @@ proptest! {
             let asked = u16::try_from(step % 3 + 1).unwrap();
             seen.extend(now(Some(asked)));
             if asked == 3 {
-                for victim in graph.look(std::mem::take(&mut seen), anybody) {
+                for victim in graph.look(std::mem::take(&mut seen), anybody, nobody) {
                     for wait in &victim.cycle {
                         prop_assert!(between_looks.contains(wait), "{wait:?} was not there");
                     }

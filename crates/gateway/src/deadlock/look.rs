@@ -24,8 +24,8 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(2);
 /// When a wait began, in microseconds of the node's clock: with the waiting process, its identity.
 const SINCE_US: &str = "(EXTRACT(EPOCH FROM l.waitstart) * 1000000)::pg_catalog.int8";
 
-/// Who can wait. The order is that of the begin of transactions, those that are not ours first and those
-/// that can be run again last, so that the youngest of several is one that can be ended.
+/// Who can wait. The order is that of the begin of transactions, those that are not ours first, so
+/// that the youngest of several is one that can be ended.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) enum Party {
     /// A backend that does not work for one of our sessions.
@@ -37,17 +37,22 @@ pub(super) enum Party {
     },
     /// One of our sessions' transactions.
     Session {
-        /// It reads in a transaction of its own, and is run again.
-        gives_way: bool,
         /// Earliest begin on any node, in microseconds since 1970; 0 if we may not know. Clocks of
         /// nodes differ, so who is youngest is only about right; nothing else depends on it.
         started_us: i64,
         /// As the client knows it.
         process_id: i32,
+        /// It reads in a transaction of its own, and is run again.
+        gives_way: bool,
     },
 }
 
 impl Party {
+    /// Whether it is ours, and its client does not notice that it is ended.
+    pub(super) fn runs_again(&self) -> bool {
+        matches!(self, Self::Session { gives_way: true, .. })
+    }
+
     /// Whether it is ours, and can be told why it is ended.
     pub(super) fn is_session(&self) -> bool {
         matches!(self, Self::Session { .. })
