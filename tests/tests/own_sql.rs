@@ -11,12 +11,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 
 /// Where SQL runs on connections of the gateway's own only, or under a path that it has set itself.
-const OWN_CONNECTIONS: [(&str, &str); 26] = [
+const OWN_CONNECTIONS: [(&str, &str); 25] = [
     ("gateway/src/audit", "own connections"),
     ("gateway/src/catalog/code.rs", "read by load.rs"),
     ("gateway/src/catalog/functions.rs", "read by load.rs"),
     ("gateway/src/catalog/load.rs", "sets search_path = pg_catalog behind a savepoint"),
-    ("gateway/src/catalog/oids.rs", "read over own connections"),
     ("gateway/src/catalog/schema.rs", "made by the gateway's role; its functions set their path"),
     (
         "gateway/src/catalog/share/mod.rs",

@@ -52,9 +52,9 @@ const BEGIN_INSIDE: [&str; 3] = [
     READS_CATALOG,
     PRINTS_ALIKE,
     "SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true),
-    pg_catalog.set_config(s.name, CASE s.name WHEN 'jit' THEN 'off' ELSE 'on' END, true)
+    pg_catalog.set_config('jit', 'off', true), pg_catalog.set_config(s.name, 'on', true)
 FROM pg_catalog.unnest('{enable_seqscan,enable_indexscan,enable_bitmapscan,enable_hashjoin,
-    enable_mergejoin,enable_nestloop,enable_sort,enable_hashagg,enable_indexonlyscan,row_security,jit}'
+    enable_mergejoin,enable_nestloop,enable_sort,enable_hashagg,enable_indexonlyscan,row_security}'
     ::pg_catalog.text[]) AS s (name);",
 ];
 
@@ -340,8 +340,10 @@ async fn read_all_definitions(
         Err(error) if says_locked(&error) => (),
         read => return read,
     }
-    let rows = home.query(&format!("SELECT oid FROM pg_catalog.pg_class WHERE {views}")).await?;
-    let oids: Vec<String> = rows.first().map_or_else(Vec::new, |rows| {
+    let list = format!("SELECT oid FROM pg_class WHERE {views};");
+    let sql = [&BEGIN_INSIDE[..], &[list.as_str()], &END_INSIDE].concat().join("\n");
+    let rows = home.query(&sql).await?;
+    let oids: Vec<String> = rows.get(BEGIN_INSIDE.len()).map_or_else(Vec::new, |rows| {
         (0..rows.rows.len()).filter_map(|row| rows.text(row, 0).map(str::to_owned)).collect()
     });
     let mut definitions = HashMap::new();

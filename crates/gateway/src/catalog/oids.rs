@@ -17,14 +17,17 @@ use crate::node::{NodeConnection, Rows};
 /// OIDs from here on were given out after initdb, so they differ between nodes.
 pub const FIRST_NORMAL_OID: u32 = 16384;
 
-/// Kind, OID, schema and name; `{}` is the condition on a row's transaction.
+/// Kind, OID, schema and name; `{}` is the condition on a row's transaction. Exact, for it is asked on
+/// clients' connections too.
 const OIDS: &str = "SELECT 'type', t.oid, n.nspname, t.typname FROM pg_catalog.pg_type t
-JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
-WHERE t.oid >= 16384 AND n.nspname !~ '^pg_(toast|temp)' {t}
+JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) t.typnamespace
+WHERE t.oid OPERATOR(pg_catalog.>=) 16384::pg_catalog.oid
+    AND n.nspname OPERATOR(pg_catalog.!~) '^pg_(toast|temp)'::pg_catalog.text {t}
 UNION ALL SELECT 'table', c.oid, n.nspname, c.relname FROM pg_catalog.pg_class c
-JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-WHERE c.oid >= 16384 AND c.relkind IN ('r', 'p', 'v', 'm', 'f') AND n.nspname !~ '^pg_(toast|temp)'
-    {c}";
+JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
+WHERE c.oid OPERATOR(pg_catalog.>=) 16384::pg_catalog.oid
+    AND c.relkind OPERATOR(pg_catalog.=) ANY ('{r,p,v,m,f}'::pg_catalog.\"char\"[])
+    AND n.nspname OPERATOR(pg_catalog.!~) '^pg_(toast|temp)'::pg_catalog.text {c}";
 
 fn oids(condition: impl Fn(&str) -> String) -> String {
     OIDS.replace("{t}", &condition("t")).replace("{c}", &condition("c"))
@@ -65,7 +68,9 @@ impl NodeOids {
         let sql = match &self.horizon {
             Some(horizon) => oids(|of| {
                 let horizon = format!("'{horizon}'::pg_catalog.xid");
-                format!("AND pg_catalog.age({of}.xmin) <= pg_catalog.age({horizon})")
+                format!(
+                    "AND pg_catalog.age({of}.xmin) OPERATOR(pg_catalog.<=) pg_catalog.age({horizon})"
+                )
             }),
             None => oids(|_| String::new()),
         };
@@ -87,7 +92,11 @@ impl NodeOids {
     pub async fn load_own(connection: &mut NodeConnection) -> Result<Self, GatewayError> {
         let own = "pg_catalog.pg_current_xact_id_if_assigned()::pg_catalog.xid";
         let rows = connection
-            .rows(&oids(|of| format!("AND pg_catalog.age({of}.xmin) <= pg_catalog.age({own})")))
+            .rows(&oids(|of| {
+                format!(
+                    "AND pg_catalog.age({of}.xmin) OPERATOR(pg_catalog.<=) pg_catalog.age({own})"
+                )
+            }))
             .await?;
         let mut oids = Self::default();
         oids.add(connection.node(), &rows)?;

@@ -160,7 +160,22 @@ impl Session {
         put_copy_done(link.connection().outgoing());
         link.connection().flush().await?;
         finish_copy(link).await?;
-        Ok(())
+        if plan.fill_is_read_alike {
+            return Ok(());
+        }
+        // The nodes read what is appended together with the client's data, as the session has it.
+        const ASK: &str =
+            "SELECT pg_catalog.current_setting('array_nulls') OPERATOR(pg_catalog.=) 'on'
+            AND pg_catalog.current_setting('xmloption') OPERATOR(pg_catalog.=) 'content'";
+        let rows = link.query(ASK).await?;
+        match rows.first().and_then(|rows| rows.text(0, 0)) {
+            Some("t") => Ok(()),
+            _ => Err(Failure::unsupported(
+                "COPY without columns whose defaults are arrays or XML is not supported with array_nulls = off or xmloption = document",
+                "Node 1 computes the defaults, and others would read them as something else.",
+                "SET array_nulls = on; SET xmloption = content; or give the columns.",
+            )),
+        }
     }
 
     async fn open_copies(&mut self, copy: &mut CopyIn<'_>) -> Result<(), Failure> {
@@ -332,12 +347,8 @@ impl Session {
             return Ok(());
         }
         let rows = std::mem::take(&mut copy.waiting);
-        let expressions: Vec<_> = copy
-            .plan
-            .fill
-            .iter()
-            .map(|(_, expression)| format!("({expression})::pg_catalog.text"))
-            .collect();
+        let expressions: Vec<_> =
+            copy.plan.fill.iter().map(|(_, expression)| expression.as_str()).collect();
         let sql = format!(
             "SELECT {} FROM pg_catalog.generate_series(1, {})",
             expressions.join(", "),

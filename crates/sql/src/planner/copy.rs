@@ -9,7 +9,9 @@ use std::sync::Arc;
 use pg_query::NodeEnum;
 use pg_query::protobuf::{CopyStmt, Node, SelectStmt};
 
+use super::gather::is_read_alike;
 use super::insert::defaults::Evaluation;
+use super::insert::source::travelling;
 use super::names::string;
 use super::utility::{at_home, is_on, option, option_text, planned};
 use super::{Context, deparse, mentions, query, replicas};
@@ -174,8 +176,11 @@ fn plan_from(
     check_options(copy, relation, &columns, &evaluation)?;
     let fill: Vec<(usize, String)> = (0..relation.columns.len())
         .filter(|column| !columns.contains(column) && evaluation.once_for_several_nodes(*column))
-        .map(|column| (column, evaluation.default_sql(column)))
-        .collect();
+        .map(|column| {
+            let default = evaluation.default_sql(column)?;
+            Ok((column, travelling(&default, &relation.columns[column])))
+        })
+        .collect::<Result<_, Refusal>>()?;
     for (column, _) in &fill {
         super::unseen::refuse_opaque_default(relation, *column, context)?;
     }
@@ -210,6 +215,8 @@ fn plan_from(
         let effect = replicas::Effect::inserted();
         replicas::rows_of_tables([relation].into_iter(), &effect, context)
     });
+    let fill_is_read_alike =
+        fill.iter().all(|(column, _)| is_read_alike(relation.columns[*column].type_oid));
     let copy_from = CopyFrom {
         relation: relation.clone(),
         statement: text,
@@ -217,6 +224,7 @@ fn plan_from(
         columns,
         key,
         fill,
+        fill_is_read_alike,
         timed,
         rows,
     };

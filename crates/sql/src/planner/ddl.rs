@@ -18,7 +18,7 @@ use pg_query::protobuf::ObjectType;
 
 pub(super) use create_table::plan_select_into;
 pub(super) use extent::is_of_relations;
-pub(super) use refused::concurrently;
+pub(super) use refused::{concurrently, refuse_cast};
 pub(super) use scope::at_home_if_all;
 pub(super) use temporary::{all_temporary, is_temporary};
 

@@ -15,6 +15,7 @@ use super::analyse::analyse;
 use super::analysis::{Analysis, Constraint, ItemId, Source, Value};
 use super::filters::value;
 use super::gather::{self, Order};
+use super::insert::defaults::Evaluation;
 use super::pins::{Facts, Landing, landing, pin};
 use super::query::{all_pins, home_reason, modifying, not_pinned, pinned_reason};
 use super::unseen::{self, refuse_unsafe_code};
@@ -276,7 +277,7 @@ fn on_distributed(
         KeyChange::None => spread(tree, relation, analysis, context),
         KeyChange::Moves => {
             let on_one_node = pins.is_some_and(|pins| pins.len() == 1);
-            move_rows(tree, relation, analysis, on_one_node)
+            move_rows(tree, relation, analysis, on_one_node, context)
         }
     }
 }
@@ -403,6 +404,7 @@ fn move_rows(
     relation: &Arc<Relation>,
     analysis: &Analysis<'_>,
     on_one_node: bool,
+    context: &Context<'_>,
 ) -> Result<Planned, Refusal> {
     let NodeEnum::UpdateStmt(update) = tree else { return Err(refuse_merge()) };
     let refuse = |detail: &str| {
@@ -433,7 +435,7 @@ fn move_rows(
         None => quote_identifier(&range.relname),
     });
     let alias = alias.unwrap_or_default();
-    for column in &relation.columns {
+    for (index, column) in relation.columns.iter().enumerate() {
         let assigned = update.target_list.iter().find_map(|node| match &node.node {
             Some(NodeEnum::ResTarget(assignment)) if assignment.name == column.name => {
                 Some(assignment)
@@ -446,7 +448,7 @@ fn move_rows(
                 let plain = assignment.indirection.is_empty();
                 match assignment.val.as_deref() {
                     Some(Node { node: Some(NodeEnum::SetToDefault(_)) }) => {
-                        column.default.clone().unwrap_or_else(|| "NULL".to_owned())
+                        Evaluation::of(relation, context).default_sql(index)?
                     }
                     Some(Node { node: Some(NodeEnum::MultiAssignRef(_)) }) | None => {
                         return Err(refuse("Several columns are assigned from one row."));

@@ -11,7 +11,7 @@ mod clauses;
 pub(super) mod defaults;
 mod elsewhere;
 mod push_down;
-mod source;
+pub(super) mod source;
 mod target;
 mod values;
 

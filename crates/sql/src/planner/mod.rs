@@ -26,6 +26,7 @@ mod output_names;
 mod own;
 mod own_schema;
 mod pins;
+mod printed;
 mod query;
 mod replicas;
 mod scatter;
@@ -162,6 +163,9 @@ pub fn plan_by_itself(statement: &Statement, context: &Context<'_>) -> Result<Pl
 }
 
 fn choose(statement: &Statement, context: &Context<'_>) -> Result<Planned, Refusal> {
+    if let NodeEnum::CreateCastStmt(cast) = &statement.tree {
+        ddl::refuse_cast(cast)?;
+    }
     if context.catalog.is_solo()
         && let Some(planned) = solo::plan_solo(statement, context)?
     {

@@ -16,7 +16,7 @@ use pg_query::protobuf::{Alias, Node, RangeSubselect, RangeVar, SelectStmt};
 
 use super::analyse::analyse;
 use super::functions::FunctionUse;
-use super::{Context, scatter, walk};
+use super::{Context, printed, scatter, walk};
 use crate::catalog::{NameScope, Relation, RelationKind};
 use crate::refusal::Refusal;
 
@@ -79,15 +79,16 @@ pub(super) fn contents(
     if let Some(found) = known.lock().get(&view.sql_name()) {
         return found.clone().unwrap_or_else(|| Err(infinite_recursion(view)));
     }
+    let is_hidden = printed::is_hidden(context.scope);
     let scope = NameScope::default();
     let context = Context { scope: &scope, opaque: None, views: Some(known), ..*context };
     // What a view reads is looked into before it: so looking into one goes no deeper.
-    let mut pending = vec![Pending::new(view, definition, &context)];
+    let mut pending = vec![Pending::new(view, definition, is_hidden, &context)];
     let mut found = None;
     while let Some(last) = pending.last_mut() {
         if let Some((view, definition)) = last.below.pop() {
             if !known.lock().contains_key(&view.sql_name()) {
-                pending.push(Pending::new(view, definition, &context));
+                pending.push(Pending::new(view, definition, is_hidden, &context));
             }
             continue;
         }
@@ -109,11 +110,21 @@ struct Pending<'a> {
 }
 
 impl<'a> Pending<'a> {
-    fn new(relation: &'a Relation, definition: &str, context: &Context<'a>) -> Self {
+    fn new(
+        relation: &'a Relation,
+        definition: &str,
+        is_hidden: bool,
+        context: &Context<'a>,
+    ) -> Self {
         if let Some(known) = context.views {
             known.lock().insert(relation.sql_name(), None);
         }
-        let query = parse(relation, definition);
+        let query = parse(relation, definition).and_then(|mut query| {
+            if is_hidden {
+                printed::qualify(&mut query)?;
+            }
+            Ok(query)
+        });
         let mut below = Vec::new();
         if let Ok(query) = &query {
             add_views(query, context, &mut below);

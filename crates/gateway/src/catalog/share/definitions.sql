@@ -775,8 +775,9 @@ BEGIN
                 WHERE t.oid = item.objid;
             END IF;
         WHEN 'pg_proc'::regclass THEN
-            SELECT format('EXISTS (SELECT FROM pg_catalog.pg_proc WHERE oid::pg_catalog.regprocedure::pg_catalog.text = %L)',
-                item.objid::regprocedure),
+            -- By name first, which has an index.
+            SELECT format('EXISTS (SELECT FROM pg_catalog.pg_proc WHERE proname = %L AND oid::pg_catalog.regprocedure::pg_catalog.text = %L)',
+                p.proname, item.objid::regprocedure),
                 CASE WHEN p.prokind IN ('f', 'p', 'w') THEN
                     ARRAY[pg_get_functiondef(p.oid)]
                     -- Its initial value is read when it is made, which may run the checks of a domain.
@@ -799,8 +800,8 @@ BEGIN
             WHERE p.oid = item.objid;
             drops := format('DROP ROUTINE IF EXISTS %s CASCADE', item.objid::regprocedure);
         WHEN 'pg_operator'::regclass THEN
-            SELECT format('EXISTS (SELECT FROM pg_catalog.pg_operator WHERE oid::pg_catalog.regoperator::pg_catalog.text = %L)',
-                item.objid::regoperator),
+            SELECT format('EXISTS (SELECT FROM pg_catalog.pg_operator WHERE oprname = %L AND oid::pg_catalog.regoperator::pg_catalog.text = %L)',
+                o.oprname, item.objid::regoperator),
                 ARRAY[format('CREATE OPERATOR %I.%s (FUNCTION = %s%s%s%s%s%s%s)', n.nspname, o.oprname,
                     o.oprcode::regproc,
                     CASE WHEN o.oprleft <> 0 THEN ', LEFTARG = ' || format_type(o.oprleft, NULL) ELSE '' END,

@@ -3,8 +3,10 @@
 //! Owns: the words of these refusals. Never: refuses what depends on the catalog.
 
 use pg_query::NodeEnum;
+use pg_query::protobuf::{CoercionContext, CreateCastStmt, TypeName};
 
 use super::super::Context;
+use super::super::names::string;
 use crate::refusal::Refusal;
 
 /// The refusal of statements that are refused whatever they are about.
@@ -58,6 +60,61 @@ pub(super) fn always(tree: &NodeEnum, context: &Context<'_>) -> Option<Refusal> 
         _ => return None,
     };
     Some(refusal)
+}
+
+/// Errors: 0A000 for a cast between types of PostgreSQL's own, which would convert otherwise, or where nobody
+/// has asked for it.
+pub(in crate::planner) fn refuse_cast(cast: &CreateCastStmt) -> Result<(), Refusal> {
+    let changes = cast.func.is_some() || cast.context() == CoercionContext::CoercionImplicit;
+    match changes && [&cast.sourcetype, &cast.targettype].into_iter().flatten().all(is_built_in) {
+        false => Ok(()),
+        true => Err(Refusal::unsupported(
+            "casts between built-in types are not supported",
+            "A cast belongs to no schema: the gateway's own statements would call it, and so would rows \
+             on their way between nodes.",
+            "Call the function where the conversion is wanted.",
+        )),
+    }
+}
+
+/// Whether it is a type of PostgreSQL's own that statements of the gateway's have values of: by its schema, which
+/// the grammar gives to those with a name of the language's; or by its name, which nothing else should have.
+fn is_built_in(name: &TypeName) -> bool {
+    const NAMES: [&str; 31] = [
+        "text",
+        "name",
+        "oid",
+        "bytea",
+        "json",
+        "jsonb",
+        "uuid",
+        "int2",
+        "int4",
+        "int8",
+        "float4",
+        "float8",
+        "numeric",
+        "bool",
+        "char",
+        "varchar",
+        "bpchar",
+        "date",
+        "timestamp",
+        "timestamptz",
+        "interval",
+        "xid",
+        "xid8",
+        "tid",
+        "regclass",
+        "regtype",
+        "regproc",
+        "regprocedure",
+        "regoperator",
+        "regrole",
+        "regnamespace",
+    ];
+    let words: Vec<_> = name.names.iter().filter_map(string).collect();
+    matches!(words.as_slice(), ["pg_catalog", name] | [name] if NAMES.contains(name))
 }
 
 /// The refusal of `command … CONCURRENTLY`.

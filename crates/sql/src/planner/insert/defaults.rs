@@ -7,8 +7,9 @@ use pg_query::protobuf::Node;
 
 use super::super::functions::{FunctionUse, name_of};
 use super::super::unseen::default_is_opaque;
-use super::super::{Context, oids, replicas, walk};
+use super::super::{Context, oids, printed, replicas, walk};
 use crate::catalog::{Placement, Relation};
+use crate::refusal::Refusal;
 
 /// The rule, worked out for one table.
 pub(in crate::planner) struct Evaluation<'a> {
@@ -17,6 +18,8 @@ pub(in crate::planner) struct Evaluation<'a> {
     once: Vec<bool>,
     /// Per column: the default depends on the current time.
     time: Vec<bool>,
+    /// The session may have hidden what the defaults mean.
+    is_hidden: bool,
 }
 
 impl<'a> Evaluation<'a> {
@@ -48,7 +51,7 @@ impl<'a> Evaluation<'a> {
                 Placement::Home => false,
             });
         }
-        Self { relation, once, time }
+        Self { relation, once, time, is_hidden: printed::is_hidden(context.scope) }
     }
 
     /// Whether this column must be evaluated before the row goes to its node or nodes.
@@ -62,8 +65,14 @@ impl<'a> Evaluation<'a> {
     }
 
     /// The column's default as SQL.
-    pub fn default_sql(&self, column: usize) -> String {
-        self.relation.columns[column].default.clone().unwrap_or_else(|| "NULL".to_owned())
+    ///
+    /// Errors: as [`printed::qualify`].
+    pub fn default_sql(&self, column: usize) -> Result<String, Refusal> {
+        match &self.relation.columns[column].default {
+            None => Ok("NULL".to_owned()),
+            Some(default) if self.is_hidden => printed::qualified(default),
+            Some(default) => Ok(default.clone()),
+        }
     }
 }
 

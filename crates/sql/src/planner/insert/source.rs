@@ -120,14 +120,14 @@ fn cast(value: Node, of: &Column) -> Result<Node, Refusal> {
 }
 
 /// The same for an expression's text.
-fn travelling(value: &str, of: &Column) -> String {
+pub(in crate::planner) fn travelling(value: &str, of: &Column) -> String {
     value_text(&format!("CAST({value} AS {})", of.type_name), of.type_oid)
 }
 
 /// The column's default, cast to its type.
 fn default(inserting: &Inserting<'_>, index: usize) -> Result<Node, Refusal> {
     let of = column(inserting, index);
-    cast(read_expression(&inserting.evaluation.default_sql(index))?, of)
+    cast(read_expression(&inserting.evaluation.default_sql(index)?)?, of)
 }
 
 fn read_expression(text: &str) -> Result<Node, Refusal> {
@@ -202,7 +202,7 @@ fn from_query(inserting: &Inserting<'_>) -> Result<(Vec<usize>, SelectStmt), Ref
     }
     for index in omitted {
         columns.push(index);
-        let default = inserting.evaluation.default_sql(index);
+        let default = inserting.evaluation.default_sql(index)?;
         outputs.push(travelling(&default, column(inserting, index)));
     }
     let names: Vec<String> =
