@@ -2,7 +2,7 @@
 //! they were.
 
 use anyhow::{Context, Result, ensure};
-use tutti_gateway::{Config, DefaultDistribution};
+use tutti_gateway::{Config, DefaultDistribution, Switches};
 use tutti_tests::client::{Client, Flight, Request};
 use tutti_tests::gateway::{TestCluster, config};
 use tutti_tests::servers;
@@ -276,5 +276,93 @@ fn rows_arrive_bit_for_bit() -> Result<()> {
         let other = there.extended(&request, Flight::TwoFlights, b"")?;
         ensure!(one.texts() == other.texts(), "{sql}");
     }
+    Ok(())
+}
+
+/// More rows than may travel are refused by every way they go, by the limit's name, and what is just below
+/// arrives; the session goes on.
+#[test]
+fn more_than_may_travel_is_refused() -> Result<()> {
+    let servers = servers::start(3)?;
+    let config = config(&servers, String::new());
+    let switches = Switches { travelling_bytes_max: 1 << 20, ..config.switches };
+    let default_distribution = DefaultDistribution::Home;
+    let cluster = TestCluster::start_configured(
+        servers,
+        Config { switches, default_distribution, ..config },
+    )?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    client.query(
+        "CREATE TABLE wide (k int PRIMARY KEY, g int, pad text, b bytea) DISTRIBUTE BY HASH (k);
+         CREATE TABLE other (g int, pad text, b bytea) DISTRIBUTE BY HASH (g);
+         CREATE TABLE copies (k int PRIMARY KEY, pad text) DISTRIBUTE BY REPLICATED;
+         CREATE TABLE source (k int, pad text)",
+    )?;
+    for (what, rows, pad) in [("many rows", 6_000, 600), ("one value", 3, 3_000_000)] {
+        client.query("TRUNCATE wide, other, copies, source")?;
+        // From the client, which is no travelling of ours.
+        for k in 0..3 {
+            client.query(&format!(
+                "INSERT INTO wide SELECT g, g % 7, repeat('x\"', {pad} / 2), NULL FROM generate_series({k}, {k}) g"
+            ))?;
+        }
+        if 3 < rows {
+            let data: String =
+                (3..rows).map(|k| format!("{k}\t{}\t{}\t\\N\n", k % 7, "y".repeat(pad))).collect();
+            let copied = client.simple("COPY wide FROM STDIN", data.as_bytes())?;
+            ensure!(copied.error().is_none(), "{copied}");
+        }
+        client.query(
+            "INSERT INTO source SELECT g, repeat('z', 3000) FROM generate_series(1, 900) g",
+        )?;
+        let count = "SELECT count(*), sum(k), sum(g) FROM wide";
+        let before = client.query(count)?;
+        for sql in [
+            "SELECT count(*) FROM wide a JOIN wide b ON a.g = b.g AND a.pad = b.pad",
+            "SELECT count(*) FROM (SELECT pad FROM wide UNION ALL SELECT pad FROM wide WHERE pad > '' LIMIT 50) q WHERE pad > ''",
+            "INSERT INTO other SELECT g, pad, b FROM wide",
+            "INSERT INTO other SELECT g, pad, b FROM wide RETURNING g",
+            "INSERT INTO copies SELECT k, pad FROM wide",
+            "INSERT INTO copies SELECT k, pad || left(random()::text, 0) FROM source",
+            "UPDATE wide SET k = k + 1000000",
+            "COPY (SELECT a.pad FROM wide a JOIN wide b ON a.pad = b.pad AND a.g = b.g) TO STDOUT",
+            "CREATE TABLE made AS SELECT a.pad FROM wide a JOIN wide b ON a.pad = b.pad AND a.g = b.g",
+        ] {
+            let answer = client.simple(sql, b"")?;
+            // What each node can do for its own part need not travel.
+            if let Some(error) = answer.error() {
+                ensure!(error.sqlstate() == "54000", "{what}: {sql}: {answer}");
+                let detail = error.get(b'D').unwrap_or_default();
+                ensure!(detail.contains("1 MiB"), "{what}: {sql}: {answer}");
+            } else {
+                ensure!(
+                    sql.starts_with("SELECT") || sql.starts_with("UPDATE"),
+                    "{what}: {sql}: {answer}"
+                );
+            }
+            ensure!(answer.status == b'I', "{what}: {sql}: {answer}");
+            if sql.starts_with("UPDATE") && answer.error().is_none() {
+                // No node had more to be told than it can be.
+                client.query("UPDATE wide SET k = k - 1000000")?;
+            }
+            let now = client.query(count)?;
+            ensure!(now == before, "{what}: {sql}: {now:?} {before:?}");
+        }
+        let nothing = "SELECT (SELECT count(*) FROM other) + (SELECT count(*) FROM copies)";
+        ensure!(client.value(nothing)? == "0", "{what}");
+        // In a transaction, of which the rest is undone as ever.
+        client.query("BEGIN; DELETE FROM wide WHERE k = 0")?;
+        let refused = client.simple("INSERT INTO other SELECT g, pad, b FROM wide", b"")?;
+        ensure!(refused.error().is_some_and(|error| error.sqlstate() == "54000"), "{refused}");
+        client.query("ROLLBACK")?;
+        ensure!(client.query(count)? == before, "{what}");
+    }
+    // What is below it goes as ever.
+    client.query("DELETE FROM wide WHERE k > 0; UPDATE wide SET pad = repeat('q', 400000)")?;
+    client.query("INSERT INTO other SELECT g, pad, b FROM wide")?;
+    ensure!(
+        client.value("SELECT count(*) FROM wide a JOIN other b ON a.pad = b.pad AND a.k = b.g")?
+            == "1"
+    );
     Ok(())
 }

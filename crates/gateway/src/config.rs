@@ -103,6 +103,8 @@ pub struct Switches {
     /// Every plan that was kept is compared with the one that its statement would get: tests find
     /// out whether the caches are right, and statements are parsed as if there were none.
     pub check_plans: bool,
+    /// Most bytes that the rows may take which travel with one statement.
+    pub travelling_bytes_max: usize,
     /// After every change of the schema the catalog that is published is compared with what there is,
     /// read from the start: a session whose change is missing there is ended.
     pub check_catalog: bool,
@@ -116,6 +118,8 @@ impl Default for Switches {
             form: Form::Apart,
             vote_deadline: Duration::from_secs(60),
             check_plans: false,
+            // A message to a server may have 1 GiB at most, and the server copies what is in it.
+            travelling_bytes_max: 512 << 20,
             check_catalog: false,
         }
     }

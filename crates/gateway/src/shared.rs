@@ -167,11 +167,16 @@ impl Shared {
         let _one = self.bringing_roles.lock().await;
         let (config, connections) = (&self.config, &self.connections);
         let mut home = connections.lend(config, NodeId::HOME).await?;
+        home.query("BEGIN").await?;
         let roles = share::read_definitions(&mut home, Wanted::ROLES, &self.seals).await;
+        home.query("ROLLBACK").await?;
         connections.give_back(home);
+        let roles = roles?;
         let mut other = connections.lend(config, node).await?;
-        let sql = share::make_definitions_sql(&other, &roles?, Wanted::ROLES, &self.seals);
-        let made = other.rows(&sql).await;
+        other.query("BEGIN").await?;
+        let made = share::make_definitions(&mut other, &roles, Wanted::ROLES, &self.seals).await;
+        // Of a transaction that has failed this is the end, too.
+        other.query("COMMIT").await?;
         connections.give_back(other);
         made?;
         Ok(())

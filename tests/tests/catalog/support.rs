@@ -84,8 +84,16 @@ pub async fn create(connections: &mut Connections, sql: &str, created: &CreatedT
     let seals = Seals::default();
     for connection in connections.values_mut() {
         seals.learn(connection).await?;
+        // A seal is good in one transaction.
+        let is_outside = connection.is_outside_transaction();
+        if is_outside {
+            connection.query("BEGIN").await?;
+        }
         register(connection, &registration, &seals).await?;
         note_change(connection).await?;
+        if is_outside {
+            connection.query("COMMIT").await?;
+        }
     }
     Ok(())
 }

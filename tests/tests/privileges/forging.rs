@@ -131,22 +131,92 @@ fn nobody_else_writes_the_schema() -> Result<()> {
     Ok(())
 }
 
+/// What a gateway would say, made by somebody who knows the secret.
+fn seal(node: &Endpoint, client: &mut Client, message: &str) -> Result<String> {
+    let of =
+        client.value("SELECT pg_backend_pid() || ' ' || encode(timestamptz_send(now()), 'hex')")?;
+    Client::connect(node)?.value(&format!(
+        "SELECT encode(sha256(secret || sha256(secret || \
+         convert_to('{of} {message}', 'UTF8'))), 'hex') FROM tutti.secret"
+    ))
+}
+
 #[test]
-fn a_seal_is_good_for_one_decision_on_one_backend() -> Result<()> {
+fn a_seal_is_good_for_one_decision_on_one_backend_in_one_transaction() -> Result<()> {
     let mut cluster = cluster()?;
     cluster.leave_unaudited("a decision is recorded that no transaction has");
     let node = &cluster.nodes()[0];
     let (mut one, mut other) = (app(node)?, app(node)?);
-    let process_id = one.value("SELECT pg_backend_pid()")?;
-    let seal = Client::connect(node)?.value(&format!(
-        "SELECT encode(sha256(secret || sha256(secret || \
-         convert_to('{process_id} decision tutti_test_1_9_9', 'UTF8'))), 'hex') FROM tutti.secret"
-    ))?;
+    one.query("BEGIN")?;
+    let seal = seal(node, &mut one, "decision tutti_test_1_9_9")?;
     let record = |gid: &str| format!("SELECT tutti.record_decision('{gid}', '{seal}')");
     fails(&mut other, &record("tutti_test_1_9_9"), DENIED)?;
+    one.query("SAVEPOINT s")?;
     fails(&mut one, &record("tutti_test_1_9_8"), DENIED)?;
+    one.query("ROLLBACK TO s")?;
     one.query(&record("tutti_test_1_9_9"))?;
-    fails(&mut one, &record("tutti_test_1_9_9"), "23505")
+    one.query("SAVEPOINT s")?;
+    fails(&mut one, &record("tutti_test_1_9_9"), "23505")?;
+    one.query("ROLLBACK")?;
+    // Whoever has seen it comes too late.
+    for begin in ["BEGIN", "ROLLBACK", "BEGIN ISOLATION LEVEL SERIALIZABLE"] {
+        one.query(begin)?;
+        fails(&mut one, &record("tutti_test_1_9_9"), DENIED)?;
+    }
+    Ok(())
+}
+
+/// Other sessions of a role see what its sessions run, and a log has every text.
+#[test]
+fn no_text_of_a_statement_holds_a_seal() -> Result<()> {
+    let settings = [("log_statement", "all"), ("log_parameter_max_length", "0")];
+    let servers = servers::start_with(3, &settings)?;
+    let default_distribution = DefaultDistribution::Home;
+    let config = Config { default_distribution, ..config(&servers, String::new()) };
+    let cluster = TestCluster::start_configured(servers, config)?;
+    let mut admin = Client::connect(&cluster.endpoint())?;
+    admin.query("CREATE ROLE test_app LOGIN; GRANT ALL ON SCHEMA public TO test_app")?;
+    let mut app = app(&cluster.endpoint())?;
+    for sql in [
+        "CREATE FUNCTION quiet(n int) RETURNS int LANGUAGE plpgsql AS 'BEGIN RETURN n; END'",
+        "CREATE TABLE spread (id int PRIMARY KEY, v text) DISTRIBUTE BY HASH (id)",
+        "CREATE TABLE copies (id int PRIMARY KEY, v text) DISTRIBUTE BY REPLICATED",
+        "INSERT INTO spread SELECT n, 'x' FROM generate_series(1, 30) n",
+        "INSERT INTO copies SELECT n, random()::text FROM generate_series(1, 30) n",
+        "UPDATE copies SET v = random()::text WHERE id < 9",
+        "UPDATE copies SET v = 'x'",
+        "BEGIN; CREATE ROLE",
+        "BEGIN",
+        "CREATE TEMPORARY TABLE seen (id int)",
+        "UPDATE spread SET v = 'y'",
+        "COMMIT",
+        "BEGIN",
+        "SAVEPOINT s",
+        "SET LOCAL enable_sort = off",
+        "CREATE TABLE more (id int PRIMARY KEY) DISTRIBUTE BY HASH (id)",
+        "COMMIT",
+        "SELECT tutti_function('quiet', 'row')",
+    ] {
+        let answer = app.simple(sql, b"")?;
+        ensure!(answer.error().is_none() || sql.ends_with("ROLE"), "{sql}: {answer}");
+    }
+    app.query("ROLLBACK")?;
+    for sql in
+        ["tutti_replicate('spread')", "tutti_distribute('spread', 'id')", "tutti_home('copies')"]
+    {
+        admin.query(&format!("SELECT {sql}"))?;
+    }
+    let is_seal =
+        |word: &str| word.len() == 64 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let mut calls = 0;
+    for server in cluster.servers().servers() {
+        let log = std::fs::read_to_string(server.log_path())?;
+        calls += log.matches("SELECT tutti.").count();
+        let found = log.split(|c: char| !c.is_ascii_alphanumeric()).find(|word| is_seal(word));
+        ensure!(found.is_none(), "a statement holds {found:?}");
+    }
+    ensure!(20 < calls, "only {calls} calls were logged");
+    Ok(())
 }
 
 #[test]

@@ -17,7 +17,7 @@ use super::schema::{even_map, map_of};
 use super::seals::Seals;
 use crate::config::DefaultDistribution;
 use crate::error::GatewayError;
-use crate::node::{NodeConnection, Rows};
+use crate::node::{NodeConnection, NodeError, Rows};
 
 /// Where a table's rows shall be, with the key by name: its attribute number may differ between
 /// nodes.
@@ -129,17 +129,17 @@ pub async fn register(
     registration: &Registration,
     seals: &Seals,
 ) -> Result<(), GatewayError> {
-    let (sql, seal) = register_sql(connection, registration, seals);
+    let (sql, seal) = register_sql(connection, registration, seals).await?;
     let rows = connection.query_with(&sql, vec![Some(seal.into())]).await?;
     check_registered(connection.node(), registration, &rows)
 }
 
 /// What [`register`] asks a node, and the seal, which is its parameter: nobody else sees it.
-fn register_sql(
-    connection: &NodeConnection,
+async fn register_sql(
+    connection: &mut NodeConnection,
     registration: &Registration,
     seals: &Seals,
-) -> (String, String) {
+) -> Result<(String, String), NodeError> {
     let Registration { schema, table, placement } = registration;
     let (key, map, family) = match placement {
         PlacementKind::Hash { key, key_type, map } => (key.as_str(), map.0, key_type.family()),
@@ -147,9 +147,9 @@ fn register_sql(
     };
     let map = map.to_string();
     let parts = [schema, table, placement.as_str(), key, &map, family];
-    let seal = seals.seal(connection, &message_of_parts("placement", &parts));
+    let seal = seals.seal(connection, &message_of_parts("placement", &parts)).await?;
     let arguments: Vec<_> = [schema, table, placement.as_str(), key].map(quote_literal).into();
-    (format!("SELECT tutti.register({}, {map}, '{family}', $1)", arguments.join(", ")), seal)
+    Ok((format!("SELECT tutti.register({}, {map}, '{family}', $1)", arguments.join(", ")), seal))
 }
 
 /// Whether what a node has answered says that the table was there.
@@ -175,7 +175,7 @@ pub(super) fn message_of_parts(word: &str, parts: &[&str]) -> String {
 }
 
 /// What takes locks on one node, in this order, inside the transaction that is open there; and its parameters,
-/// the seals.
+/// the seals. Requires: the connection knows its moment.
 ///
 /// Its errors are the node's: 42501 if the role has no right at all on a table.
 pub fn lock_tables_sql(
@@ -185,7 +185,7 @@ pub fn lock_tables_sql(
 ) -> (String, Vec<String>) {
     let of_one = |(index, TableLock { schema, table, mode }): (usize, &TableLock)| {
         let parts = [schema.as_str(), table.as_str(), mode.as_sql()];
-        let seal = seals.seal(connection, &message_of_parts("lock", &parts));
+        let seal = seals.seal_now(connection, &message_of_parts("lock", &parts));
         let [schema, table, mode] = parts.map(quote_literal);
         (format!("tutti.lock_table({schema}, {table}, {mode}, ${})", index + 1), seal)
     };
@@ -205,23 +205,24 @@ pub struct RowsOf<'a> {
 }
 
 impl RowsOf<'_> {
-    /// The seal of these rows.
+    /// The seal of these rows. Requires: the connection knows its moment.
     pub fn seal(&self, connection: &NodeConnection, rows: &str, seals: &Seals) -> String {
         let digest = ring::digest::digest(&ring::digest::SHA256, rows.as_bytes());
         let digest: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
         let message = message_of_parts("write", &[self.schema, self.table, self.kind, &digest]);
-        seals.seal(connection, &message)
+        seals.seal_now(connection, &message)
     }
 }
 
-/// What reads all rows of a replicated table on one node, and its parameter, the seal.
+/// What reads all rows of a replicated table on one node, and its parameter, the seal. Requires: the
+/// connection knows its moment.
 pub fn table_rows_sql(
     connection: &NodeConnection,
     schema: &str,
     table: &str,
     seals: &Seals,
 ) -> (String, String) {
-    let seal = seals.seal(connection, &message_of_parts("rows", &[schema, table]));
+    let seal = seals.seal_now(connection, &message_of_parts("rows", &[schema, table]));
     let [schema, table] = [schema, table].map(quote_literal);
     (format!("SELECT tutti.table_rows({schema}, {table}, $1)"), seal)
 }

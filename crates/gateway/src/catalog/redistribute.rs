@@ -384,7 +384,7 @@ impl Leaf {
         seals: &Seals,
     ) -> Result<(), GatewayError> {
         let Self { schema, table, .. } = self;
-        let seal = seals.seal(connection, &message_of_parts(what, &[schema, table]));
+        let seal = seals.seal(connection, &message_of_parts(what, &[schema, table])).await?;
         let (schema, table) = (quote_literal(schema), quote_literal(table));
         let sql = format!("SELECT tutti.{what}_storing({schema}, {table}, $1)");
         connection.query_with(&sql, vec![Some(seal.into())]).await?;

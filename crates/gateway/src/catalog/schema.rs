@@ -14,7 +14,7 @@ use tutti_sql::hash::{BUCKET_COUNT, KeyType};
 
 /// Version of the tables, rights and functions below. Grows with every change of them, so that a
 /// gateway completes what an earlier one has made.
-pub const SHAPE: u32 = 22;
+pub const SHAPE: u32 = 23;
 
 /// Creates the schema where it is missing, and brings an older one to this shape. Runs as one
 /// transaction, and again without effect.
@@ -153,10 +153,11 @@ LANGUAGE plpgsql STABLE AS $tutti$
 BEGIN
     RETURN (SELECT pg_catalog.encode(pg_catalog.sha256(s.secret OPERATOR(pg_catalog.||)
         pg_catalog.sha256(s.secret OPERATOR(pg_catalog.||) pg_catalog.convert_to(
-            pg_catalog.concat(pg_catalog.pg_backend_pid(), ' ', message), 'UTF8'))), 'hex')
+            pg_catalog.concat(pg_catalog.pg_backend_pid(), ' ',
+                pg_catalog.encode(pg_catalog.timestamptz_send(pg_catalog.now()), 'hex'), ' ', message), 'UTF8'))), 'hex')
         OPERATOR(pg_catalog.=) seal FROM tutti.secret s);
 END $tutti$;
-COMMENT ON FUNCTION tutti.is_sealed IS 'Whether a gateway has made this seal, for this message and this backend. For the functions of this schema: nobody else can read the secret.';
+COMMENT ON FUNCTION tutti.is_sealed IS 'Whether a gateway has made this seal, for this message, this backend and this transaction. For the functions of this schema: nobody else can read the secret.';
 
 CREATE OR REPLACE FUNCTION tutti.record_decision(decided text, seal text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $tutti$
@@ -326,7 +327,7 @@ GRANT EXECUTE ON FUNCTION tutti.record_decision, tutti.register, tutti.note_chan
     tutti.ties_of_changes, tutti.forget_changed, tutti.need_more,
     tutti.spread_first, tutti.has_code, tutti.runs_code, tutti.turn_triggers_off, tutti.store_rows,
     tutti.store_rows_as_owner, tutti.refuse_comparison, tutti.refuse_rewritten, tutti.begin_storing, tutti.end_storing TO PUBLIC;
-UPDATE tutti.secret SET shape = 22;
+UPDATE tutti.secret SET shape = 23;
 "
 );
 

@@ -6,9 +6,10 @@
 //!
 //! Some statements of the gateway must be part of a client's transaction, and so run under the
 //! client's role: the record of a decision, the registration of a table. The client could send the
-//! same text. So the text carries a seal, a hash over a secret that only the gateway's role can
-//! read, what the statement does, and the process id of the backend that is to do it: the text can
-//! be seen by other sessions of the client's role (`pg_stat_activity`), and must be of no use to them.
+//! same text. So it comes with a seal, a hash over a secret that only the gateway's role can read,
+//! what the statement does, the process id of the backend that is to do it, and the moment at which
+//! the transaction began. A seal is a parameter, which no other session is shown; where somebody sees
+//! one all the same (a log may have parameters), it is of no use in any other transaction.
 //! `tutti.is_sealed` (`schema`) makes the same hash. The secret is hashed twice, inside and
 //! outside, so that nobody can extend a message whose seal was seen.
 
@@ -76,26 +77,41 @@ impl Seals {
         self.secrets.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The seal that `tutti.is_sealed` accepts for this message, from this backend alone.
+    /// The seal that `tutti.is_sealed` accepts for this message, from this backend in the transaction
+    /// that it is in alone.
     ///
-    /// Empty, which no node accepts, for a node whose secret was not learned.
-    pub fn seal(&self, connection: &NodeConnection, message: &str) -> String {
+    /// Errors and requirement: as [`NodeConnection::learn_moment`].
+    pub async fn seal(
+        &self,
+        connection: &mut NodeConnection,
+        message: &str,
+    ) -> Result<String, NodeError> {
+        connection.learn_moment().await?;
+        Ok(self.seal_now(connection, message))
+    }
+
+    /// The same, where the node has told when the transaction began.
+    ///
+    /// No node accepts it where it has not, nor for a node whose secret was not learned.
+    pub fn seal_now(&self, connection: &NodeConnection, message: &str) -> String {
         let (process_id, _) = connection.backend_key();
         self.secrets()
             .get(&connection.node())
             .and_then(|secret| bytes_of_hex(secret))
-            .map_or_else(String::new, |secret| seal(&secret, process_id, message))
+            .map_or_else(String::new, |secret| {
+                seal(&secret, process_id, connection.moment(), message)
+            })
     }
 }
 
-fn seal(secret: &[u8], process_id: i32, message: &str) -> String {
+fn seal(secret: &[u8], process_id: i32, moment: &str, message: &str) -> String {
     let digest = |message: &[u8]| {
         let mut context = Context::new(&SHA256);
         context.update(secret);
         context.update(message);
         context.finish()
     };
-    let inner = digest(format!("{process_id} {message}").as_bytes());
+    let inner = digest(format!("{process_id} {moment} {message}").as_bytes());
     let outer = digest(inner.as_ref());
     outer.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -110,12 +126,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seal_is_for_one_secret_one_backend_and_one_message() {
+    fn a_seal_is_for_one_secret_one_backend_one_transaction_and_one_message() {
         let all = [
-            seal(b"one", 1, "decision a"),
-            seal(b"two", 1, "decision a"),
-            seal(b"one", 2, "decision a"),
-            seal(b"one", 1, "decision b"),
+            seal(b"one", 1, "a0", "decision a"),
+            seal(b"two", 1, "a0", "decision a"),
+            seal(b"one", 2, "a0", "decision a"),
+            seal(b"one", 1, "a1", "decision a"),
+            seal(b"one", 1, "a0", "decision b"),
         ];
         for (index, one) in all.iter().enumerate() {
             assert_eq!(one.len(), 64);

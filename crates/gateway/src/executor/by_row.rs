@@ -14,7 +14,7 @@ use tutti_wire::backend::{
     decode_data_row, decode_row_description, put_data_row, put_row_description,
 };
 use tutti_wire::frame::{Frame, frame_len, take_frame};
-use tutti_wire::frontend::Arguments;
+use tutti_wire::frontend::{Arguments, put_query};
 
 use super::Done;
 use super::call::{Call, Rows};
@@ -23,13 +23,21 @@ use super::many::Failures;
 use super::relay::{Answer, Filter, relay};
 use crate::catalog::{self, RowsOf};
 use crate::failure::Failure;
+use crate::node::ASK_MOMENT;
 use crate::session::{Link, Session};
 
-/// Most bytes of rows that one statement may send to each node.
-const ROWS_BYTES_MAX: usize = 512 << 20;
-
 /// Rows as `tutti.row_text` writes them, with commas between.
-type RowTexts = String;
+struct RowTexts {
+    text: String,
+    /// Most bytes that they may take.
+    bytes_max: usize,
+}
+
+impl RowTexts {
+    fn new(bytes_max: usize) -> Self {
+        Self { text: String::new(), bytes_max }
+    }
+}
 
 /// What node 1 says of a statement's tables before it runs.
 struct Facts {
@@ -143,7 +151,7 @@ ORDER BY n.nspname, c.relname",
         let written = (relation.schema.clone(), relation.name.clone());
         self.mark_travelling(std::iter::once(written)).await?;
         let (answer, rows) = self.run_and_take(&text, call).await?;
-        if !rows.is_empty() {
+        if !rows.text.is_empty() {
             let of = RowsOf {
                 schema: &relation.schema,
                 table: &relation.name,
@@ -213,11 +221,13 @@ ORDER BY n.nspname, c.relname",
         for (schema, table) in tables {
             let shared = self.shared.clone();
             let link = self.enlist(NodeId::HOME, Access::Write).await?;
+            link.learn_moment().await?;
             let (sql, seal) =
                 catalog::table_rows_sql(link.connection(), schema, table, &shared.seals);
-            let call = Call::Simple.carrying(Rows::Everywhere(vec![seal.into()]));
+            let call = Call::Simple
+                .carrying(Rows::Everywhere(vec![seal.into()]), self.travelling_bytes_max())?;
             let answer = self.internal_rows(NodeId::HOME, Access::Write, &sql, &call).await?;
-            let mut rows = RowTexts::new();
+            let mut rows = RowTexts::new(self.travelling_bytes_max());
             for row in answer {
                 add_row(&mut rows, row.first().and_then(Option::as_ref))?;
             }
@@ -243,7 +253,7 @@ ORDER BY n.nspname, c.relname",
         let relayed = relay(&mut self.client, link, Filter::rows(&call, false)).await;
         let captured = self.client.end_capture();
         self.client.resume_capture(outer);
-        let mut rows = RowTexts::new();
+        let mut rows = RowTexts::new(self.travelling_bytes_max());
         let taken = take_last_column(self.client.out(), captured, &mut rows);
         let answer = relayed?;
         taken?;
@@ -258,11 +268,12 @@ ORDER BY n.nspname, c.relname",
         shared.applying.wait(None).await;
         let others: Vec<_> =
             self.catalog.nodes.iter().copied().filter(|node| *node != NodeId::HOME).collect();
+        self.learn_moments(&others).await?;
         for (of, rows) in all {
             for node in &others {
                 let link = self.enlist(*node, Access::Write).await?;
-                let seal = of.seal(link.connection(), rows, &shared.seals);
-                let values = [of.schema, of.table, of.kind, rows, &seal];
+                let seal = of.seal(link.connection(), &rows.text, &shared.seals);
+                let values = [of.schema, of.table, of.kind, &rows.text, &seal];
                 put_store(link, &values);
                 link.connection().flush().await?;
             }
@@ -278,6 +289,38 @@ ORDER BY n.nspname, c.relname",
             failures.into_result()?;
         }
         Ok(())
+    }
+}
+
+impl Session {
+    /// Asks these nodes, at once, when the transaction began on each, where they have not told yet.
+    async fn learn_moments(&mut self, nodes: &[NodeId]) -> Result<(), Failure> {
+        let mut asked = Vec::new();
+        for node in nodes {
+            let link = self.enlist(*node, Access::Write).await?;
+            if link.connection().moment().is_empty() {
+                link.begin();
+                put_query(link.connection().outgoing(), ASK_MOMENT);
+                link.connection().flush().await?;
+                asked.push(*node);
+            }
+        }
+        let mut failures = Failures::default();
+        for (index, node) in asked.iter().enumerate() {
+            let rest = &asked[index + 1..];
+            self.await_turn(*node, rest, &mut failures).await;
+            let link = self.links.get_mut(node).expect("enlisted");
+            let mut told = crate::node::Rows::default();
+            let read = read_rows(link, |row| {
+                told.rows.push(row.to_vec());
+                Ok(())
+            });
+            match read.await {
+                Ok(()) => link.connection().note_moment(&[told]),
+                Err(error) => self.note_failure(&mut failures, *node, rest, error).await,
+            }
+        }
+        failures.into_result()
     }
 }
 
@@ -337,13 +380,13 @@ fn put_row_without_last(
 fn add_row(rows: &mut RowTexts, row: Option<&Bytes>) -> Result<(), Failure> {
     let row = row.and_then(|row| std::str::from_utf8(row).ok());
     let row = row.ok_or_else(|| Failure::error("XX000", "node 1 did not return a written row"))?;
-    if ROWS_BYTES_MAX < rows.len() + row.len() {
-        return Err(too_large());
+    if rows.bytes_max < rows.text.len() + row.len() {
+        return Err(too_large(rows.bytes_max));
     }
-    if !rows.is_empty() {
-        rows.push(',');
+    if !rows.text.is_empty() {
+        rows.text.push(',');
     }
-    rows.push_str(row);
+    rows.text.push_str(row);
     Ok(())
 }
 
@@ -362,7 +405,7 @@ mod tests {
         put_data_row(&mut answer, [Some(&b"x"[..]), Some(&b"0a"[..])].into_iter());
         put_command_complete(&mut answer, "UPDATE 2");
 
-        let (mut out, mut rows) = (BytesMut::new(), RowTexts::new());
+        let (mut out, mut rows) = (BytesMut::new(), RowTexts::new(1000));
         take_last_column(&mut out, answer.freeze(), &mut rows).unwrap();
 
         let mut expected = BytesMut::new();
@@ -370,7 +413,7 @@ mod tests {
         put_data_row(&mut expected, [None].into_iter());
         put_data_row(&mut expected, [Some(&b"x"[..])].into_iter());
         put_command_complete(&mut expected, "UPDATE 2");
-        assert_eq!((out, rows.as_str()), (expected, "00ff,0a"));
+        assert_eq!((out, rows.text.as_str()), (expected, "00ff,0a"));
     }
 
     #[test]
@@ -378,8 +421,8 @@ mod tests {
         let mut answer = BytesMut::new();
         put_row_description(&mut answer, &[ColumnDescription::text("tutti")]);
         put_data_row(&mut answer, [Some(&b"00"[..])].into_iter());
-        let (mut out, mut rows) = (BytesMut::new(), RowTexts::new());
+        let (mut out, mut rows) = (BytesMut::new(), RowTexts::new(1000));
         take_last_column(&mut out, answer.freeze(), &mut rows).unwrap();
-        assert_eq!((out.len(), rows.as_str()), (0, "00"));
+        assert_eq!((out.len(), rows.text.as_str()), (0, "00"));
     }
 }

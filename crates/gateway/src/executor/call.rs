@@ -13,14 +13,19 @@ use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{Piece, Template};
 use tutti_sql::planner::names_current_time;
 use tutti_wire::error_fields::ErrorFields;
+use tutti_wire::frame::FRAME_LEN_MAX;
 use tutti_wire::frontend::{
     Arguments, Target, put_bind, put_describe, put_execute, put_parse, put_query, put_sync,
 };
 
+use super::gather::too_large;
 use super::many::Origin;
 use crate::failure::Failure;
 use crate::node::put_statement;
 use crate::session::Link;
+
+/// Most bytes of a message's values: what else is in it is little.
+const MESSAGE_BYTES_MAX: usize = FRAME_LEN_MAX - (16 << 20);
 
 /// How a statement came.
 #[derive(Clone, Debug)]
@@ -90,8 +95,27 @@ impl Call {
         }
     }
 
-    /// The same with rows as further parameters.
-    pub(super) fn carrying(&self, rows: Rows) -> Self {
+    /// The same with rows as further parameters, of so many bytes for each node at most.
+    ///
+    /// Errors: 54000 if they are more, or more than a message can have together with the client's values.
+    pub(super) fn carrying(&self, rows: Rows, bytes_max: usize) -> Result<Self, Failure> {
+        let bytes = match &rows {
+            Rows::Everywhere(rows) => rows.iter().map(Bytes::len).sum(),
+            Rows::OfNode(rows) => rows.values().map(Bytes::len).max().unwrap_or_default(),
+        };
+        let given: usize = match self.client() {
+            Self::Extended { arguments, .. } => {
+                arguments.values.iter().flatten().map(Bytes::len).sum()
+            }
+            _ => 0,
+        };
+        if bytes_max < bytes || MESSAGE_BYTES_MAX < bytes + given {
+            return Err(too_large(bytes_max));
+        }
+        Ok(self.with_rows(rows))
+    }
+
+    fn with_rows(&self, rows: Rows) -> Self {
         Self::Carrying(Arc::new(Carrying { client: self.client().clone(), rows }))
     }
 
@@ -146,7 +170,7 @@ impl Call {
             result_formats.push(0);
         }
         match self {
-            Self::Carrying(carrying) => call.carrying(match &carrying.rows {
+            Self::Carrying(carrying) => call.with_rows(match &carrying.rows {
                 Rows::Everywhere(rows) => Rows::Everywhere(rows.clone()),
                 Rows::OfNode(rows) => Rows::OfNode(rows.clone()),
             }),

@@ -19,7 +19,7 @@ use super::Done;
 use super::call::Call;
 use crate::catalog::changes::{self, RelationChanges};
 use crate::catalog::publisher::{AsOf, OwnChanges, OwnOids};
-use crate::catalog::share::Wanted;
+use crate::catalog::share::{Wanted, make_definitions};
 use crate::catalog::{self, NodeOids, PlacementKind, Registration};
 use crate::error::GatewayError;
 use crate::failure::Failure;
@@ -182,26 +182,22 @@ impl Session {
         // One after another: two that bring the same do not wait for each other in a circle.
         for node in self.other_nodes() {
             let seals = &shared.seals;
-            if !roles.is_empty() && !self.transaction.nodes.contains_key(&node) {
-                // It may have set a role that it has made itself.
-                let other = self.link(node).await?.connection();
-                let sql = catalog::share::make_definitions_sql(other, &roles, Wanted::ROLES, seals);
-                self.transaction.comes_first = Some(sql);
-            }
+            // It may have set a role that it has made itself, which comes before what it has set.
+            let has_roles = !roles.is_empty() && !self.transaction.nodes.contains_key(&node);
+            self.transaction.steps_come_later = has_roles;
             let enlisted = self.enlist(node, Access::Write).await.map(|_| ());
-            self.transaction.comes_first = None;
+            self.transaction.steps_come_later = false;
             enlisted?;
+            let steps = self.transaction.steps_sql();
             let link = self.link(node).await?;
-            let sql = catalog::share::make_definitions_sql(
-                link.connection(),
-                &definitions,
-                wanted,
-                seals,
-            );
-            let made = link.query(&sql).await;
-            let rows = made.map_err(|error| without_context(error.into()))?;
-            let made = rows.first().and_then(|rows| rows.text(0, 0));
-            self.transaction.brings_more |= made != Some("f");
+            link.learn_moment().await?;
+            let other = link.connection();
+            if has_roles {
+                make_definitions(other, &roles, Wanted::ROLES, seals).await?;
+                link.query(&steps).await?;
+            }
+            let made = make_definitions(link.connection(), &definitions, wanted, seals).await;
+            self.transaction.brings_more |= made.map_err(|error| without_context(error.into()))?;
         }
         Ok(())
     }
@@ -416,8 +412,10 @@ impl Session {
         let shared = self.shared.clone();
         for Ended { function, name, because } in &ended {
             let connection = self.link(NodeId::HOME).await?.connection();
-            let seal = shared.seals.seal(connection, &format!("end declaration {function}"));
-            connection.rows(&format!("SELECT tutti.end_declaration({function}, '{seal}')")).await?;
+            let message = format!("end declaration {function}");
+            let seal = shared.seals.seal(connection, &message).await?;
+            let sql = format!("SELECT tutti.end_declaration({function}, $1)");
+            connection.query_with(&sql, vec![Some(seal.into())]).await?;
             let message = format!("what was declared of function {name} does not hold any more");
             let warning = ErrorFields::with_severity("WARNING", "01000", message)
                 .with(b'D', format!("Its text names {because}, which is not what it was."))

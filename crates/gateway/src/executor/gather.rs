@@ -21,9 +21,6 @@ use super::rows::ArrayText;
 use crate::failure::Failure;
 use crate::session::{Link, Session};
 
-/// Most bytes that gathered rows may take, of all tables of a statement. A message to a server may have 1 GiB
-/// at most, and the server copies what is in it.
-const GATHERED_BYTES_MAX: usize = 512 << 20;
 /// How the settings begin that hold rows for a command without parameters.
 const ROWS_SETTING: &str = "tutti.rows_";
 
@@ -64,7 +61,8 @@ impl Session {
         }
         let call = &*call.with_room(&gather.statement, collected.len())?;
         let text = fill_template(&gather.statement, call, now.as_deref());
-        Ok((text, call.carrying(Rows::Everywhere(collected))))
+        let bytes_max = self.travelling_bytes_max();
+        Ok((text, call.carrying(Rows::Everywhere(collected), bytes_max)?))
     }
 
     /// The same for COPY, which takes no parameters, and for whoever has used up all of them: the rows are values of settings of the transaction, which
@@ -83,10 +81,16 @@ impl Session {
         self.need_transaction();
         for (index, rows) in collected.into_iter().enumerate() {
             let sql = format!("SELECT pg_catalog.set_config('{ROWS_SETTING}{index}', $1, true)");
-            let call = Call::Simple.carrying(Rows::Everywhere(vec![rows]));
+            let bytes_max = self.travelling_bytes_max();
+            let call = Call::Simple.carrying(Rows::Everywhere(vec![rows]), bytes_max)?;
             self.internal_rows(node, gather.access, &sql, &call).await?;
         }
         Ok((template_of_settings(&gather.statement, now)?, call.clone()))
+    }
+
+    /// Most bytes that rows may take which travel with one statement.
+    pub(super) fn travelling_bytes_max(&self) -> usize {
+        self.shared.config.switches.travelling_bytes_max
     }
 
     /// The transaction's time on node 1 if the template has a gap for it.
@@ -137,7 +141,7 @@ impl Session {
         let texts: Vec<_> = texts.iter().map(|(node, text)| (*node, text.as_str())).collect();
         self.send_to_many(&texts, Access::Read, Looks::AtRows, Origin::Gateway, call).await?;
         let mut arrays: Vec<_> = gather.collects.iter().map(|_| ArrayText::default()).collect();
-        let mut gathered = 0;
+        let (mut gathered, bytes_max) = (0, self.travelling_bytes_max());
         let nodes: Vec<_> = wanted.into_keys().collect();
         let mut failures = Failures::default();
         for (index, node) in nodes.iter().enumerate() {
@@ -152,8 +156,8 @@ impl Session {
                     .and_then(|index| arrays.get_mut(index));
                 if let (Some(array), Ok(composite)) = (array, std::str::from_utf8(composite)) {
                     gathered += array.push_composite(composite);
-                    if GATHERED_BYTES_MAX < gathered {
-                        return Err(too_large());
+                    if bytes_max < gathered {
+                        return Err(too_large(bytes_max));
                     }
                 }
                 Ok(())
@@ -212,9 +216,9 @@ impl Session {
     }
 }
 
-pub(super) fn too_large() -> Failure {
+pub(super) fn too_large(bytes_max: usize) -> Failure {
     ErrorFields::error("54000", "the statement would gather too many rows on one node")
-        .with(b'D', format!("More than {} MiB would have to travel.", GATHERED_BYTES_MAX >> 20))
+        .with(b'D', format!("More than {} MiB would have to travel.", bytes_max >> 20))
         .with(b'H', "Restrict the tables by conditions, or join them by their distribution keys.")
         .into()
 }

@@ -178,12 +178,13 @@ impl Session {
         let now = self.now_for(template).await?;
         let call = &*call.with_room(template, 1)?;
         let text = fill_template(template, call, now.as_deref());
+        let bytes_max = self.travelling_bytes_max();
         if deal.relation.placement == Placement::Replicated {
             let mut all = ArrayText::default();
             for row in rows {
                 all.push_composite(&deal.composite(row));
             }
-            let call = &call.carrying(Rows::Everywhere(vec![all.into_bytes()]));
+            let call = &call.carrying(Rows::Everywhere(vec![all.into_bytes()]), bytes_max)?;
             return match &insert.rows {
                 None => self.run_on_replicas(&[], &text, call).await,
                 Some(rows) => self.write_by_row(rows, &text, call).await,
@@ -210,7 +211,7 @@ impl Session {
             of_node.insert(node, array.into_bytes());
             order.push(indexes);
         }
-        let call = &call.carrying(Rows::OfNode(of_node));
+        let call = &call.carrying(Rows::OfNode(of_node), bytes_max)?;
         self.insert_texts(&texts, order, insert, call).await
     }
 
@@ -332,18 +333,19 @@ impl Session {
             self.note_moved(relation);
         }
         let mut steps = Vec::new();
-        let step = |node, template, rows| {
+        let bytes_max = self.travelling_bytes_max();
+        let step = |node, template, rows| -> Result<_, Failure> {
             let text = fill_template(template, &Call::Simple, None);
-            (node, text, Call::Simple.carrying(Rows::Everywhere(rows)))
+            Ok((node, text, Call::Simple.carrying(Rows::Everywhere(rows), bytes_max)?))
         };
         for (node, places) in leaving {
-            steps.push(step(node, &of.delete, places.into_parameters(false)));
+            steps.push(step(node, &of.delete, places.into_parameters(false))?);
         }
         for (node, places) in staying {
-            steps.push(step(node, &of.update, places.into_parameters(true)));
+            steps.push(step(node, &of.update, places.into_parameters(true))?);
         }
         for (node, rows) in coming {
-            steps.push(step(node, &of.insert, vec![rows.into_bytes()]));
+            steps.push(step(node, &of.insert, vec![rows.into_bytes()])?);
         }
         for (node, text, call) in steps {
             self.internal_rows(node, Access::Write, &text, &call).await?;

@@ -311,6 +311,7 @@ impl Session {
         }
         let shared = self.shared.clone();
         let link = self.enlist(NodeId::HOME, Access::Write).await?;
+        link.learn_moment().await?;
         let (sql, seals) = catalog::lock_tables_sql(link.connection(), locks, &shared.seals);
         let locked = link.query_with(&sql, seals).await.map_err(|error| match error {
             // Where in our function it happened is nothing to the client.

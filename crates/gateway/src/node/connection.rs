@@ -79,7 +79,7 @@ pub enum NodeError {
         user: String,
     },
     /// The server would read statements otherwise than the gateway.
-    #[error("node {node} reads statements otherwise")]
+    #[error("node {node} reads statements otherwise: {}", .why.message())]
     Misreads {
         /// Which node.
         node: NodeId,
@@ -156,6 +156,11 @@ impl Rows {
     }
 }
 
+/// When the transaction began, to the microsecond, whatever the session has set. No two transactions of one
+/// server process begin at the same.
+pub(crate) const ASK_MOMENT: &str =
+    "SELECT pg_catalog.encode(pg_catalog.timestamptz_send(pg_catalog.now()), 'hex')";
+
 /// Appends one statement with its parameters, up to a Sync. Its rows are texts.
 pub(crate) fn put_statement(out: &mut BytesMut, sql: &str, values: Vec<Option<Bytes>>) {
     put_parse(out, "", sql, &[]);
@@ -182,6 +187,8 @@ pub struct NodeConnection {
     notices: Vec<Frame>,
     /// Of the last ReadyForQuery.
     status: u8,
+    /// When the transaction that it is in began, if it was asked.
+    moment: Option<String>,
     /// It has said that it reads texts otherwise than we do.
     misreading: Option<Misreading>,
     broken: bool,
@@ -256,6 +263,7 @@ impl NodeConnection {
             notifications: Vec::new(),
             notices: Vec::new(),
             status: b'I',
+            moment: None,
             misreading: None,
             broken: false,
         };
@@ -445,7 +453,12 @@ impl NodeConnection {
     pub fn take_frame(&mut self) -> Result<Option<Frame>, WireError> {
         let Some(frame) = take_frame(&mut self.incoming)? else { return Ok(None) };
         match frame.tag() {
-            b'Z' => self.status = frame.body().first().copied().unwrap_or_default(),
+            b'Z' => {
+                self.status = frame.body().first().copied().unwrap_or_default();
+                if self.status == b'I' {
+                    self.moment = None;
+                }
+            }
             b'S' => {
                 let mut fields = Fields::of(&frame);
                 let (name, value) = (fields.string()?, fields.string()?);
@@ -520,6 +533,28 @@ impl NodeConnection {
         put_statement(&mut self.outgoing, sql, values);
         self.flush().await?;
         Ok(self.finish_query().await?.pop().unwrap_or_default())
+    }
+
+    /// When the transaction that it is in began, as the server has told in it; empty if it was not asked.
+    pub fn moment(&self) -> &str {
+        self.moment.as_deref().unwrap_or_default()
+    }
+
+    /// Notes what the server has answered to [`ASK_MOMENT`].
+    pub fn note_moment(&mut self, answer: &[Rows]) {
+        // An answer from outside of a transaction block is of one that has ended.
+        if self.status == b'T' {
+            self.moment = answer.first().and_then(|rows| rows.text(0, 0)).map(str::to_owned);
+        }
+    }
+
+    /// Asks for it, once in a transaction. Requires: a transaction block is open; as [`Self::query`].
+    pub async fn learn_moment(&mut self) -> Result<(), NodeError> {
+        if self.moment.is_none() {
+            let answer = self.query(ASK_MOMENT).await?;
+            self.note_moment(&answer);
+        }
+        Ok(())
     }
 
     /// Reads the answer to a query that was sent, to its ReadyForQuery.

@@ -15,7 +15,7 @@ mod tls;
 
 pub(crate) use answer::{PartialAnswer, Progress};
 pub use authentication::Has;
-pub(crate) use connection::put_statement;
+pub(crate) use connection::{ASK_MOMENT, put_statement};
 pub use connection::{NodeConnection, NodeError, Rows};
 pub use credentials::{Credentials, Secret};
 pub(crate) use dial::cancel;

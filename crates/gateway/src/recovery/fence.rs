@@ -13,11 +13,12 @@
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
+use tutti_wire::frontend::put_query;
 
 use crate::catalog::schema::CREATE_SCHEMA;
 use crate::catalog::{Answer, Seals, load::not_initialised};
 use crate::error::GatewayError;
-use crate::node::{NodeConnection, NodeError};
+use crate::node::{ASK_MOMENT, NodeConnection, NodeError, put_statement};
 
 /// Of an incarnation, so many bits are drawn by chance. What is left is enough for a start in each second
 /// of eight years, in the 18 digits that fit a bigint.
@@ -158,12 +159,16 @@ pub(crate) async fn enter(
     incarnation: u64,
     seals: &Seals,
 ) -> Result<(), NodeError> {
-    let seal = seals.seal(connection, &format!("serve {incarnation}"));
     // Whatever the role's transactions are by default.
-    let sql = format!(
-        "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
-SELECT tutti.serve({incarnation}, '{seal}'); COMMIT"
-    );
-    connection.query(&sql).await?;
-    Ok(())
+    let begin = format!("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {ASK_MOMENT}");
+    let begun = connection.query(&begin).await?;
+    connection.note_moment(&begun[begun.len().saturating_sub(1)..]);
+    let seal = seals.seal_now(connection, &format!("serve {incarnation}"));
+    let sql = format!("SELECT tutti.serve({incarnation}, $1)");
+    put_statement(connection.outgoing(), &sql, vec![Some(seal.into())]);
+    put_query(connection.outgoing(), "COMMIT");
+    connection.flush().await?;
+    let served = connection.finish_query().await;
+    connection.finish_query().await?;
+    served.map(drop)
 }

@@ -21,11 +21,12 @@ use tutti_wire::error_fields::ErrorFields;
 use super::commit::Answered;
 use super::transaction::Level;
 use super::{Link, Session};
+use crate::catalog::Seals;
 use crate::failure::Failure;
 use crate::isolation::applying::Entered;
 use crate::isolation::rooms::Inside;
 use crate::isolation::turns::Turn;
-use crate::node::{NodeConnection, NodeError};
+use crate::node::{NodeError, Rows};
 use crate::nodes::OPEN_PATIENCE;
 use crate::sentinel::Coverage;
 use crate::shared::Shared;
@@ -348,13 +349,20 @@ impl Driver {
         };
         self.queued.insert(node, VecDeque::new());
         let sql = match effect {
-            Effect::RecordDecision => self.record_sql(link.connection()),
-            Effect::CommitAnchor if self.is_uncovered => self.sql(Effect::RollbackAnchor),
-            effect => self.sql(effect),
+            Effect::RecordDecision => None,
+            Effect::CommitAnchor if self.is_uncovered => Some(self.sql(Effect::RollbackAnchor)),
+            effect => Some(self.sql(effect)),
         };
         let patience = self.vote_patience + ANSWER_PATIENCE;
+        let (seals, gid) = (self.shared.seals.clone(), self.gid.to_string());
         self.running.spawn(async move {
-            let answered = tokio::time::timeout(patience, link.query(&sql)).await;
+            let running = async {
+                match &sql {
+                    Some(sql) => link.query(sql).await,
+                    None => record(&mut link, &gid, &seals).await,
+                }
+            };
+            let answered = tokio::time::timeout(patience, running).await;
             let (link, answered) = match answered {
                 Ok(answered) if !link.connection().is_broken() => (Some(link), answered),
                 Ok(answered) => (None, answered),
@@ -373,16 +381,6 @@ impl Driver {
             let answered = answered.await.unwrap_or_else(|_| Err(late()));
             Happened::Finished { node, effect, answered }
         });
-    }
-
-    /// The record as part of the anchor's own transaction, which runs under the client's role: the
-    /// seal says that it is not the client's idea.
-    fn record_sql(&self, anchor: &NodeConnection) -> String {
-        let gid = &self.gid;
-        let seal = self.shared.seals.seal(anchor, &format!("decision {gid}"));
-        format!(
-            "SET LOCAL synchronous_commit = on; SELECT tutti.record_decision('{gid}', '{seal}')"
-        )
     }
 
     fn sql(&self, effect: Effect) -> String {
@@ -580,6 +578,16 @@ impl Driver {
             },
         }
     }
+}
+
+/// The record as part of the anchor's own transaction, which runs under the client's role: the
+/// seal says that it is not the client's idea.
+async fn record(link: &mut Link, gid: &str, seals: &Seals) -> Result<Vec<Rows>, NodeError> {
+    link.query("SET LOCAL synchronous_commit = on").await?;
+    link.learn_moment().await?;
+    let seal = seals.seal_now(link.connection(), &format!("decision {gid}"));
+    let sql = format!("SELECT tutti.record_decision('{gid}', $1)");
+    link.query_with(&sql, vec![seal]).await
 }
 
 /// Asks the record, over new connections, until it answers or patience is over.

@@ -18,7 +18,7 @@ use tutti_wire::frontend::{Arguments, put_bind, put_execute, put_flush, put_pars
 use crate::backends::{Backend, Workers};
 use crate::catalog::FIRST_NORMAL_OID;
 use crate::catalog::OidMaps;
-use crate::node::{Misreading, NodeConnection, NodeError, Rows, put_statement};
+use crate::node::{ASK_MOMENT, Misreading, NodeConnection, NodeError, Rows, put_statement};
 use crate::pool::{Known, SessionState, Slot};
 use crate::shared::Shared;
 
@@ -454,6 +454,16 @@ impl Link {
         let rows = self.connection.finish_query().await;
         self.answered();
         refused_before.map_or(rows, Err)
+    }
+
+    /// Asks when its transaction began, once in a transaction, for who must seal what it sends. Requires: one
+    /// was begun.
+    pub async fn learn_moment(&mut self) -> Result<(), NodeError> {
+        if self.connection.moment().is_empty() {
+            let answer = self.query(ASK_MOMENT).await?;
+            self.connection.note_moment(&answer);
+        }
+        Ok(())
     }
 
     /// A simple query destroys the node's unnamed statement and portal.

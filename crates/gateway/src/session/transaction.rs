@@ -154,8 +154,8 @@ pub struct Transaction {
     pub shared_definitions: Option<String>,
     /// It has changed the schema when node 1 alone had one, and so on node 1 alone.
     pub changed_alone: bool,
-    /// What a node runs that joins now, before it repeats the steps.
-    pub comes_first: Option<String>,
+    /// A node that joins now does not repeat the steps yet: something else comes first.
+    pub steps_come_later: bool,
     /// The published catalog that its own goes back to.
     pub own_catalog_of: Option<Arc<Catalog>>,
     /// What its own catalog has that the published one has not.
@@ -319,14 +319,22 @@ impl Transaction {
         if read_only_later {
             steps.push("SET TRANSACTION READ ONLY".to_owned());
         }
-        steps.extend(self.comes_first.clone());
-        steps.extend(self.steps.iter().map(|step| match step {
+        let later = self.steps_sql();
+        if !later.is_empty() && !self.steps_come_later {
+            steps.push(later);
+        }
+        steps.join("; ")
+    }
+
+    /// What the transaction has set, and its savepoints; may be empty.
+    pub fn steps_sql(&self) -> String {
+        let steps = self.steps.iter().map(|step| match step {
             Step::Savepoint(name) => {
                 format!("SAVEPOINT {}", tutti_sql::catalog::quote_identifier(name))
             }
             Step::Setting { sql, .. } | Step::Modes { sql, .. } => sql.clone(),
-        }));
-        steps.join("; ")
+        });
+        steps.collect::<Vec<_>>().join("; ")
     }
 
     /// SAVEPOINT was done.

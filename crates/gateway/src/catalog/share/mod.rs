@@ -10,7 +10,7 @@ use tutti_sql::catalog::quote_literal;
 use super::Answer;
 use super::seals::Seals;
 use crate::error::GatewayError;
-use crate::node::NodeConnection;
+use crate::node::{NodeConnection, NodeError};
 
 /// What shall be on other nodes too.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -31,8 +31,8 @@ impl Wanted<'_> {
 /// Waits for others that spread the first table, as part of the transaction that `home` is in. False:
 /// there is one.
 pub async fn spread_first(home: &mut NodeConnection, seals: &Seals) -> Result<bool, GatewayError> {
-    let seal = seals.seal(home, "spread first");
-    let rows = home.rows(&format!("SELECT tutti.spread_first('{seal}')")).await?;
+    let seal = seals.seal(home, "spread first").await?;
+    let rows = home.query_with("SELECT tutti.spread_first($1)", vec![Some(seal.into())]).await?;
     Answer { node: home.node(), what: "whether a table is spread", rows: &rows }.boolean(0, 0)
 }
 
@@ -85,7 +85,7 @@ pub async fn lacks_a_role(
 }
 
 /// Reads from node 1, as the transaction that `home` is in sees it, how the wanted things are made.
-/// The text is for [`make_definitions_sql`].
+/// The text is for [`make_definitions`].
 pub async fn read_definitions(
     home: &mut NodeConnection,
     wanted: Wanted<'_>,
@@ -98,9 +98,9 @@ pub async fn read_definitions(
         Wanted::Definitions => (String::new(), "true"),
         Wanted::Own => (String::new(), "NULL"),
     };
-    let seal = seals.seal(home, &format!("definitions {{{roots}}} {everything}"));
-    let sql = format!("SELECT tutti.definitions('{{{roots}}}', {everything}, '{seal}')");
-    let rows = home.rows(&sql).await?;
+    let seal = seals.seal(home, &format!("definitions {{{roots}}} {everything}")).await?;
+    let sql = format!("SELECT tutti.definitions('{{{roots}}}', {everything}, $1)");
+    let rows = home.query_with(&sql, vec![Some(seal.into())]).await?;
     let answer = Answer { node: home.node(), what: "definitions", rows: &rows };
     Ok(answer.text(0, 0)?.to_owned())
 }
@@ -114,21 +114,23 @@ pub async fn need_more(home: &mut NodeConnection, relations: &[u32]) -> Result<b
     Answer { node: home.node(), what: "what tables need", rows: &rows }.boolean(0, 0)
 }
 
-/// What makes on another node what is not there yet, inside the transaction that is open there. It
-/// answers whether anything but tables was missing.
+/// Makes on another node what is not there yet, inside the transaction that is open there. Whether anything
+/// but tables was missing.
 ///
-/// Its errors are the node's: 0A000 with the name of what cannot be made there, if `wanted` are relations.
-pub fn make_definitions_sql(
-    other: &NodeConnection,
+/// Errors: the node's, 0A000 with the name of what cannot be made there, if `wanted` are relations.
+pub async fn make_definitions(
+    other: &mut NodeConnection,
     definitions: &str,
     wanted: Wanted<'_>,
     seals: &Seals,
-) -> String {
+) -> Result<bool, NodeError> {
     let whatever_can_be = !matches!(wanted, Wanted::Relations(_));
     let message = format!("make {} {definitions}", if whatever_can_be { "t" } else { "f" });
-    let seal = seals.seal(other, &message);
-    let definitions = quote_literal(definitions);
-    format!("SELECT tutti.make_definitions({definitions}, {whatever_can_be}, '{seal}')")
+    let seal = seals.seal(other, &message).await?;
+    let sql = format!("SELECT tutti.make_definitions($1, {whatever_can_be}, $2)");
+    let values = [definitions.to_owned(), seal].map(|value| Some(value.into()));
+    let rows = other.query_with(&sql, values.into()).await?;
+    Ok(rows.text(0, 0) != Some("f"))
 }
 
 /// Code that sees this table (its OID on node 1) and would not any more, or would see a part of it,

@@ -31,7 +31,7 @@ fn from_stdin() {
         expect![[r#"
             copy from COPY orders(customer_id, total, id, placed) FROM STDIN WITH (FORMAT CSV, FORCE_NULL (total))
               columns [1, 2] key Some(0)
-              fill [(0, "nextval('public.orders_id_seq'::regclass)"), (3, "now()")] options [("format", "csv"), ("force_null", "total")]
+              fill [(0, "CAST(nextval('public.orders_id_seq'::regclass) AS pg_catalog.int4)"), (3, "tutti.value_output(CAST(now() AS pg_catalog.timestamptz))")] options [("format", "csv"), ("force_null", "total")]
         "#]],
     );
     check(
