@@ -154,6 +154,10 @@ fn no_session_begins_with_it() -> Result<()> {
         ("ROLE app", "standard_conforming_strings", "off"),
         ("ROLE app", "client_encoding", "LATIN1"),
         ("DATABASE postgres", "standard_conforming_strings", "off"),
+        ("DATABASE postgres", "client_encoding", "LATIN1"),
+        ("ROLE app IN DATABASE postgres", "standard_conforming_strings", "off"),
+        ("ROLE ALL", "standard_conforming_strings", "off"),
+        ("ROLE ALL", "client_encoding", "SJIS"),
     ] {
         dba.query(&format!("ALTER {what} SET {name} = '{value}'"))?;
         refused(&[("client_encoding", "UTF8")])?;
@@ -166,6 +170,117 @@ fn no_session_begins_with_it() -> Result<()> {
         is_read_alike(&mut Client::connect(&endpoint)?, "a superuser")?;
         before = Client::connect(&endpoint)?;
         dba.query(&format!("ALTER {what} RESET {name}"))?;
+    }
+    nothing_is_prepared(&cluster)
+}
+
+/// Keys with backslashes are found where they were put, or nobody is served.
+fn keys_are_found(client: &mut Client, way: &str) -> Result<()> {
+    is_read_alike(client, way)?;
+    for key in [r"a\b", r"\", r"\\", r"it''s \'' x", "ä"] {
+        let inserted = client.simple(&format!("INSERT INTO spread VALUES ('{key}')"), b"")?;
+        ensure!(inserted.error().is_none(), "{way}: {inserted}");
+        for sql in [
+            format!("SELECT count(*) FROM spread WHERE k = '{key}'"),
+            format!("SELECT count(*) FROM spread WHERE k || '' = '{key}'"),
+        ] {
+            ensure!(client.value(&sql)? == "1", "{way}: {sql}");
+        }
+    }
+    client.query("DELETE FROM spread")?;
+    Ok(())
+}
+
+/// Serves as ever, or refuses to.
+fn is_served_alike(cluster: &TestCluster, role: &str, way: &str) -> Result<()> {
+    match Client::connect_as(&cluster.endpoint(), role) {
+        Ok(mut client) => keys_are_found(&mut client, way),
+        Err(error) => {
+            ensure!(error.to_string().contains("0A000"), "{way}: {error}");
+            Ok(())
+        }
+    }
+}
+
+#[test]
+fn no_servers_configuration_makes_it_read_otherwise() -> Result<()> {
+    let cluster = start(true)?;
+    for (name, value) in [("standard_conforming_strings", "off"), ("client_encoding", "SJIS")] {
+        for (index, endpoint) in cluster.nodes().iter().enumerate() {
+            let way = format!("{name} of node {}", index + 1);
+            let mut before = Client::connect_as(&cluster.endpoint(), "app")?;
+            before.query("SELECT 1")?;
+            let mut node = Client::connect(endpoint)?;
+            node.query(&format!("ALTER SYSTEM SET {name} = '{value}'"))?;
+            node.query("SELECT pg_reload_conf()")?;
+            std::thread::sleep(std::time::Duration::from_millis(300));
+            // Whoever is there already either goes on as before, or ends.
+            match keys_are_found(&mut before, &way) {
+                Err(error) if before.query("SELECT 1").is_ok() => return Err(error),
+                Ok(()) | Err(_) => (),
+            }
+            for role in ["app", "postgres"] {
+                is_served_alike(&cluster, role, &way)?;
+            }
+            for sql in ["RESET ALL", "DISCARD ALL", "SET standard_conforming_strings TO DEFAULT"] {
+                if let Ok(mut client) = Client::connect_as(&cluster.endpoint(), "app") {
+                    let _ = client.simple(sql, b"");
+                    is_read_alike(&mut client, &format!("{way}: {sql}"))?;
+                }
+            }
+            node.query(&format!("ALTER SYSTEM RESET {name}"))?;
+            node.query("SELECT pg_reload_conf()")?;
+            std::thread::sleep(std::time::Duration::from_millis(300));
+            keys_are_found(&mut Client::connect_as(&cluster.endpoint(), "app")?, "as before")?;
+        }
+    }
+    nothing_is_prepared(&cluster)
+}
+
+#[test]
+fn servers_that_begin_so_serve_alike_or_not_at_all() -> Result<()> {
+    for (name, value) in [("standard_conforming_strings", "off"), ("client_encoding", "SJIS")] {
+        let servers = servers::start_with(2, &[(name, value)])?;
+        let default_distribution = DefaultDistribution::Home;
+        let config = Config { default_distribution, ..config(&servers, String::new()) };
+        let cluster = match TestCluster::start_configured(servers, config) {
+            Ok(cluster) => cluster,
+            // Or says so before it begins.
+            Err(error) => {
+                ensure!(format!("{error:#}").contains(name), "{name}: {error:#}");
+                continue;
+            }
+        };
+        let mut boss = Client::connect(&cluster.endpoint())?;
+        is_read_alike(&mut boss, name)?;
+        boss.query("CREATE TABLE spread (k text PRIMARY KEY) DISTRIBUTE BY HASH (k)")?;
+        boss.query("CREATE ROLE app LOGIN; GRANT ALL ON spread TO app")?;
+        for role in ["app", "postgres"] {
+            is_served_alike(&cluster, role, &format!("{name} in the file"))?;
+        }
+    }
+    Ok(())
+}
+
+/// What holds while a function runs has ended with it, and what its own statements are, its server reads.
+#[test]
+fn a_functions_own_setting_ends_with_it() -> Result<()> {
+    let cluster = start(true)?;
+    let mut client = Client::connect_as(&cluster.endpoint(), "app")?;
+    client.query(
+        "CREATE FUNCTION other_way() RETURNS text LANGUAGE plpgsql SET standard_conforming_strings = off
+             AS $$ DECLARE r text; BEGIN EXECUTE $x$SELECT '\\'x'$x$ INTO r; RETURN r; END $$;
+         CREATE FUNCTION encoded() RETURNS text LANGUAGE plpgsql SET client_encoding = 'LATIN1'
+             AS $$ BEGIN RETURN 'ä'; END $$",
+    )?;
+    for sql in ["SELECT other_way()", "SELECT encoded()", "DO $$ BEGIN PERFORM other_way(); END $$"]
+    {
+        let _ = client.simple(sql, b"")?;
+        keys_are_found(&mut client, sql)?;
+        let answer = client.simple(&format!("{sql}; {PROBE}"), b"")?;
+        if answer.error().is_none() {
+            ensure!(answer.texts() == [[Some(MEANING.to_owned())]], "{sql}: {answer:?}");
+        }
     }
     nothing_is_prepared(&cluster)
 }
