@@ -86,7 +86,8 @@ impl Session {
             // Deferred checks may wait for locks; nobody shall wait with a turn in hand.
             self.on_all_participants("SET CONSTRAINTS ALL IMMEDIATE").await?;
             let nodes = writers.iter().map(|node| gid::NodeId(node.0)).collect();
-            turn = Some(self.shared.turns.take(nodes).await);
+            let turns = self.shared.turns.clone();
+            turn = Some(self.while_wanted(turns.take(nodes)).await?);
         }
         let shared = self.shared.clone();
         let gid = shared.next_gid(anchor);
@@ -238,6 +239,7 @@ impl Driver {
             Effect::EnterCommitRoom => {
                 let (shared, writers) = (self.shared.clone(), self.writers.clone());
                 let serializable = self.serializable;
+                let decided = Instant::now();
                 self.running.spawn(async move {
                     let place = match serializable {
                         // Whoever shares nodes with it becomes visible on all of them before or after it.
@@ -251,7 +253,7 @@ impl Driver {
                         shared.applying.wait(Some(node)).await;
                         // What is left to recovery there counts as applied, for nobody reads the
                         // node; but whatever is at work on it goes on.
-                        shared.nodes.wait_until_settled(node, OPEN_PATIENCE).await;
+                        shared.nodes.wait_until_settled(node, decided, OPEN_PATIENCE).await;
                     }
                     Happened::Entered(shared.doors.enter(Room::Commit).await, place)
                 });

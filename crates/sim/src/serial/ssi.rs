@@ -106,8 +106,9 @@ pub struct Node {
     rows: Vec<Versions>,
     /// Who has a SIREAD lock of each row, and last, of the table of tickets; in order.
     locks: Vec<Vec<Sx>>,
-    /// Who has a ticket that was not rolled back.
-    tickets: Set,
+    /// Who has a ticket that was not rolled back, in the order in which a search finds them: who is met
+    /// first may end the search.
+    tickets: Vec<Sx>,
     last_seq_no: SeqNo,
     last_xid: Xid,
 }
@@ -186,20 +187,22 @@ impl Node {
     pub fn insert_ticket(&mut self, sx: Sx) -> Result<(), Refused> {
         self.take_xid(sx);
         self.conflicts_in(sx, self.rows.len())?;
-        self.tickets.add(sx);
+        if !self.has_ticket(sx) {
+            self.tickets.push(sx);
+        }
         Ok(())
     }
 
     /// Whether its ticket is there.
     pub fn has_ticket(&self, sx: Sx) -> bool {
-        self.tickets.has(sx)
+        self.tickets.contains(&sx)
     }
 
     /// Searches all tickets.
     pub fn read_tickets(&mut self, sx: Sx) -> Result<(), Refused> {
         self.may_go_on(sx)?;
         self.lock(sx, self.rows.len());
-        for writer in self.tickets.iter() {
+        for writer in self.tickets.clone() {
             self.conflict_out(sx, writer)?;
         }
         Ok(())
@@ -214,7 +217,7 @@ impl Node {
             }
         }
         if ticket {
-            self.tickets.remove(sx);
+            self.tickets.retain(|other| *other != sx);
         }
     }
 
