@@ -70,6 +70,14 @@ fn until(what: &str, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {
     Ok(())
 }
 
+/// What is flushed on the node waits for this standby.
+fn set_standby(node: &mut Client, name: &str) -> Result<()> {
+    node.query(&format!("ALTER SYSTEM SET synchronous_standby_names = '{name}'"))?;
+    node.query("SELECT pg_reload_conf()")?;
+    std::thread::sleep(Duration::from_millis(500));
+    Ok(())
+}
+
 fn state(answer: &Answer) -> String {
     answer.error().map_or("done".to_owned(), |error| error.sqlstate().to_owned())
 }
@@ -130,9 +138,7 @@ fn skew_behind_a_failed_ticket(world: &World, node: usize, trouble: Trouble) -> 
     let is_committed = answer.error().is_none() && format!("{answer:?}").contains("\"COMMIT\"");
     println!("node {}, {trouble:?}: {failed}, {back}, {wrote}, {}", node + 1, state(&answer));
     ensure!(!is_committed, "both have committed: node {}, {trouble:?}", node + 1);
-    if node == 0 {
-        ensure!(wrote == "done", "it could not go on behind its savepoint: {back}, {wrote}");
-    }
+    ensure!(wrote == "done", "it could not go on behind its savepoint: {back}, {wrote}");
     Ok(())
 }
 
@@ -141,8 +147,136 @@ fn a_ticket_that_failed_does_not_make_its_node_a_bystander() -> Result<()> {
     let world = World::start()?;
     skew_behind_a_failed_ticket(&world, 0, Trouble::Timeout)?;
     skew_behind_a_failed_ticket(&world, 0, Trouble::Cancel)?;
-    // Where a node joins, its ticket comes before what was set in the transaction.
+    skew_behind_a_failed_ticket(&world, 1, Trouble::Timeout)?;
     skew_behind_a_failed_ticket(&world, 1, Trouble::Cancel)
+}
+
+/// What ends a wait.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Ending {
+    Cancel,
+    StatementTimeout,
+    /// Set in the transaction.
+    Local,
+    /// Set behind a savepoint.
+    Nested,
+    LockTimeout,
+}
+
+impl Ending {
+    const ALL: [Self; 5] =
+        [Self::Cancel, Self::StatementTimeout, Self::Local, Self::Nested, Self::LockTimeout];
+
+    /// A transaction, in which it is set.
+    fn begin(self, session: &mut Client) -> Result<()> {
+        match self {
+            Self::Cancel | Self::Local | Self::Nested => (),
+            Self::StatementTimeout => drop(session.query("SET statement_timeout = '400ms'")?),
+            Self::LockTimeout => drop(session.query("SET lock_timeout = '400ms'")?),
+        }
+        session.query(BEGIN)?;
+        match self {
+            Self::Local => drop(session.query("SET LOCAL statement_timeout = '400ms'")?),
+            Self::Nested => {
+                session.query("SAVEPOINT a")?;
+                session.query("SET LOCAL statement_timeout = '400ms'")?;
+            }
+            Self::Cancel | Self::StatementTimeout | Self::LockTimeout => (),
+        }
+        Ok(())
+    }
+
+    /// Runs `sql`, which waits; this must end it soon.
+    fn ends(self, world: &World, session: &mut Client, sql: &str) -> Result<()> {
+        let process_id = session.value("SELECT pg_backend_pid()")?;
+        let begun = Instant::now();
+        let answered = std::thread::scope(|scope| -> Result<String> {
+            let waiting = scope.spawn(|| told(session, sql));
+            if self == Self::Cancel {
+                let mut other = world.session()?;
+                std::thread::sleep(Duration::from_millis(400));
+                other.query(&format!("SELECT pg_cancel_backend({process_id})"))?;
+            }
+            waiting.join().expect("a session does not panic")
+        })?;
+        let expected = if self == Self::LockTimeout { "55P03" } else { "57014" };
+        let took = begun.elapsed();
+        println!("{self:?}, {sql}: {answered} after {took:?}");
+        ensure!(answered == expected, "{self:?}, {sql}: {answered}");
+        ensure!(took < Duration::from_secs(3), "{self:?}, {sql}: after {took:?}");
+        session.query("ROLLBACK")?;
+        Ok(())
+    }
+}
+
+/// Whatever a transaction waits for at SERIALIZABLE, its client can end it.
+#[test]
+fn every_wait_ends_when_its_client_says_so() -> Result<()> {
+    let world = World::start()?;
+    let (read_1, read_2, write_2) = (world.read(0), world.read(1), world.write(1));
+    let (mut node_1, mut node_2) = (world.node(0)?, world.node(1)?);
+    for sql in [BEGIN, &read_1, &read_2, "ROLLBACK"] {
+        world.session()?.query(sql)?;
+    }
+    // For its ticket on a node: on the first, and on one that joins.
+    for ending in Ending::ALL {
+        for node in [&mut node_1, &mut node_2] {
+            let mut t = world.session()?;
+            ending.begin(&mut t)?;
+            t.query(&read_1)?;
+            node.query("BEGIN; LOCK TABLE tutti.ticket IN SHARE MODE")?;
+            ending.ends(&world, &mut t, &read_2)?;
+            node.query("ROLLBACK")?;
+        }
+    }
+    // For a sentinel. Nobody waits for a lock.
+    let endings = Ending::ALL.into_iter().filter(|ending| *ending != Ending::LockTimeout);
+    for ending in endings.clone() {
+        let mut t = world.session()?;
+        ending.begin(&mut t)?;
+        t.query(&read_1)?;
+        node_2.query("BEGIN")?;
+        let kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+            WHERE application_name = 'tutti sentinel'";
+        until("the lock", || {
+            let lock = "LOCK TABLE tutti.ticket IN ACCESS EXCLUSIVE MODE NOWAIT";
+            node_2.query("ROLLBACK")?;
+            node_2.query("BEGIN")?;
+            node_2.query(kill)?;
+            Ok(told(&mut node_2, lock)? == "done")
+        })?;
+        ending.ends(&world, &mut t, &read_2)?;
+        node_2.query("ROLLBACK")?;
+    }
+    // For its turn to vote.
+    for ending in endings {
+        let (mut t, mut u) = (world.session()?, world.session()?);
+        until("two in a transaction", || {
+            let begun =
+                u.query(BEGIN).and_then(|_| u.query(&read_1)).and_then(|_| u.query(&read_2));
+            if begun.is_err() {
+                u.query("ROLLBACK")?;
+            }
+            Ok(begun.is_ok())
+        })?;
+        ending.begin(&mut t)?;
+        t.query(&read_1)?;
+        t.query(&write_2)?;
+        set_standby(&mut node_2, "nobody")?;
+        std::thread::scope(|scope| -> Result<()> {
+            let first = scope.spawn(|| told(&mut u, "COMMIT"));
+            let waits = "SELECT count(*) FROM pg_stat_activity
+                WHERE wait_event = 'SyncRep' AND query LIKE 'PREPARE%'";
+            until("the first vote", || Ok(node_2.value(waits)? == "1"))?;
+            let ended = ending.ends(&world, &mut t, "COMMIT");
+            set_standby(&mut node_2, "")?;
+            let first = first.join().expect("a session does not panic")?;
+            ended?;
+            ensure!(first == "done", "{first}");
+            Ok(())
+        })?;
+    }
+    Ok(())
 }
 
 /// What is said of a transaction while it goes on does not take its tickets away, nor ask for new ones.
@@ -204,12 +338,6 @@ fn a_sentinel_that_is_ended_between_votes_and_decision_is_missed() -> Result<()>
         t.query(sql)?;
     }
     // Its vote on node 2 waits for a standby that is not there.
-    let set_standby = |node: &mut Client, name: &str| -> Result<()> {
-        node.query(&format!("ALTER SYSTEM SET synchronous_standby_names = '{name}'"))?;
-        node.query("SELECT pg_reload_conf()")?;
-        std::thread::sleep(Duration::from_millis(500));
-        Ok(())
-    };
     set_standby(&mut node_2, "nobody")?;
     let answered = std::thread::scope(|scope| -> Result<String> {
         let committing = scope.spawn(|| told(&mut t, "COMMIT"));

@@ -10,7 +10,7 @@
 //! it, acknowledged COMMIT PREPAREDs may be undone (by a fail-over to a standby that had not got
 //! them), so every run of a server is looked through before it is read.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -75,7 +75,8 @@ struct Node {
 #[derive(Debug)]
 struct State {
     away: bool,
-    unsettled: BTreeSet<Gid>,
+    /// And since when.
+    unsettled: BTreeMap<Gid, Instant>,
     run: Option<Run>,
 }
 
@@ -130,7 +131,7 @@ impl Nodes {
             id,
             open: AtomicBool::new(false),
             generation: AtomicU64::new(0),
-            state: Mutex::new(State { away: true, unsettled: BTreeSet::new(), run: None }),
+            state: Mutex::new(State { away: true, unsettled: BTreeMap::new(), run: None }),
             changed: Notify::new(),
             suspected: Notify::new(),
         };
@@ -146,7 +147,7 @@ impl Nodes {
         self.node(node).change(|state| match why {
             Why::Away => state.away = true,
             Why::Unsettled(gid) => {
-                state.unsettled.insert(gid);
+                state.unsettled.entry(gid).or_insert_with(Instant::now);
             }
         });
     }
@@ -205,14 +206,24 @@ impl Nodes {
     }
 
     /// Waits until nothing that is decided is left to recovery on the node, or the node is away, so that
-    /// nobody looks at it. `patience` over: no longer.
-    pub async fn wait_until_settled(&self, node: NodeId, patience: Duration) {
+    /// nobody looks at it. `patience` is for each part, from when it was left, or from `since` if that is
+    /// later: those who have queued for this do not wait one after another.
+    pub async fn wait_until_settled(&self, node: NodeId, since: Instant, patience: Duration) {
         let node = self.node(node);
         if node.open.load(Ordering::Acquire) {
             return;
         }
+        let newest = || {
+            let state = node.state();
+            state.unsettled.values().max().copied().filter(|_| !state.away)
+        };
         let is_settled = |state: &State| state.away || state.unsettled.is_empty();
-        let _ = node.wait(Instant::now() + patience, is_settled).await;
+        while let Some(left) = newest() {
+            let give_up = left.max(since) + patience;
+            if node.wait(give_up, is_settled).await.is_ok() || newest() == Some(left) {
+                return;
+            }
+        }
     }
 
     /// Enters the snapshot room at a moment when all these nodes may be read. To be used in place of
@@ -296,6 +307,27 @@ mod tests {
             nodes.open(NODE, &why);
         }
         nodes.wait_until_open(NODE, SHORT).await.expect("nothing keeps it closed");
+    }
+
+    #[tokio::test]
+    async fn those_who_queue_for_a_part_wait_for_it_once() {
+        let nodes = nodes();
+        nodes.open(NODE, &Why::Away);
+        nodes.close(NODE, unsettled("tutti_main_1_1_1"));
+        let (begun, patience) = (Instant::now(), SHORT * 4);
+        for _ in 0..5 {
+            nodes.wait_until_settled(NODE, begun, patience).await;
+        }
+        let waited = begun.elapsed();
+        assert!(patience <= waited && waited < patience * 3, "{waited:?}");
+        // Another part has a patience of its own.
+        tokio::time::sleep(patience).await;
+        let left = Instant::now();
+        nodes.close(NODE, unsettled("tutti_main_1_2_1"));
+        nodes.wait_until_settled(NODE, begun, patience).await;
+        assert!(patience <= left.elapsed());
+        nodes.close(NODE, Why::Away);
+        nodes.wait_until_settled(NODE, Instant::now(), Duration::from_secs(60)).await;
     }
 
     #[tokio::test]

@@ -42,6 +42,19 @@ fn histories_over_two_nodes_are_serializable() {
         // What only reads, on both.
         "rx1 ry2 | wx1 | wy2",
         "rx1 ry2 | rx1 wx1 | ry2 wy2",
+        // Declared READ ONLY, in a block and outside of one.
+        "ro rx1 ry2 | rx1 wx1 | ry2 wy2",
+        "ro rx1 ry2 | rx1 wy2 | wx1",
+        "auto ro rx1 | rx1 wy2 | ry2 wx1",
+        "auto ro rx1u1 | wx1 ry2 | wy2 wu1",
+        // The ticket of the node that joins fails.
+        "rx1 sp ry2 rb wy2 | ry2 wx1 ; error",
+        "rx1 sp wy2 rb ry2 wy2 | ry2 wx1 ; error relief",
+        // A node restarts.
+        "rx1 wy2 | ry2 wx1 ; restart",
+        "ro rx1 ry2 | wx1 wy2 ; restart",
+        "rx1 wy2 | ry2 wx1 ; restart relief",
+        "rx1 wy2 | auto wx1 | rx1 wu2 | auto ru2y2 ; restart",
     ] {
         must_be_serializable(world, None);
     }
@@ -72,10 +85,11 @@ fn planted_bugs_of_the_protocol_are_found() {
 /// Goal: what is told of a world can be typed in again.
 #[test]
 fn a_world_is_what_its_text_says() {
-    for text in ["rx1 wy2 | sp ry2 rb wx1 | auto rx1u1 ; kill relief error", "wx1"] {
+    for text in ["rx1 wy2 | sp ry2 rb wx1 | auto rx1u1 | ro rx1 ; kill relief error restart", "wx1"]
+    {
         assert_eq!(text.parse::<World>().expect(text).to_string(), text);
     }
-    for text in ["rx3", "rx1y2", "wx1u1", "auto rx1 ry2", "x1 ; storm"] {
+    for text in ["rx3", "rx1y2", "wx1u1", "auto rx1 ry2", "ro wx1", "x1 ; storm"] {
         assert!(text.parse::<World>().is_err(), "{text}");
     }
 }

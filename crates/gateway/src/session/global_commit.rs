@@ -87,7 +87,8 @@ impl Session {
             // Deferred checks may wait for locks; nobody shall wait with a turn in hand.
             self.on_all_participants("SET CONSTRAINTS ALL IMMEDIATE").await?;
             let nodes = writers.iter().map(|node| gid::NodeId(node.0)).collect();
-            turn = Some(self.shared.turns.take(nodes).await);
+            let turns = self.shared.turns.clone();
+            turn = Some(self.while_wanted(turns.take(nodes)).await?);
         }
         let shared = self.shared.clone();
         let gid = shared.next_gid(anchor);
@@ -239,6 +240,7 @@ impl Driver {
             Effect::EnterCommitRoom => {
                 let (shared, writers) = (self.shared.clone(), self.writers.clone());
                 let serializable = self.serializable;
+                let decided = Instant::now();
                 self.running.spawn(async move {
                     let place = match serializable {
                         // Whoever shares nodes with it becomes visible on all of them before or after it.
@@ -252,7 +254,7 @@ impl Driver {
                         shared.applying.wait(Some(node)).await;
                         // What is left to recovery there counts as applied, for nobody reads the
                         // node; but whatever is at work on it goes on.
-                        shared.nodes.wait_until_settled(node, OPEN_PATIENCE).await;
+                        shared.nodes.wait_until_settled(node, decided, OPEN_PATIENCE).await;
                     }
                     Happened::Entered(shared.doors.enter(Room::Commit).await, place)
                 });
@@ -583,7 +585,8 @@ impl Driver {
 /// The record as part of the anchor's own transaction, which runs under the client's role: the
 /// seal says that it is not the client's idea.
 async fn record(link: &mut Link, gid: &str, seals: &Seals) -> Result<Vec<Rows>, NodeError> {
-    link.query("SET LOCAL synchronous_commit = on").await?;
+    // It travels with the next query, and what is wrong with it is that query's error.
+    link.put_silent("SET LOCAL synchronous_commit = on");
     link.learn_moment().await?;
     let seal = seals.seal_now(link.connection(), &format!("decision {gid}"));
     let sql = format!("SELECT tutti.record_decision('{gid}', $1)");

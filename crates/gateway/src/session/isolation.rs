@@ -13,7 +13,7 @@ use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{Access, CopyToPlan, Plan, RunOn, Setting};
 use tutti_wire::error_fields::ErrorFields;
 
-use super::planning::{canceled, read_duration};
+use super::planning::{GLANCE, canceled, read_duration};
 use super::transaction::{Entrance, INSERT_TICKET, Level, Mode, RENEW_TICKET};
 use super::{Characteristics, Link, Session, Transaction};
 use crate::deadlock::overtaken;
@@ -193,7 +193,8 @@ impl Session {
         if wanted && self.transaction.characteristics == deferrable {
             self.take_safe_snapshot().await?;
         } else if wanted {
-            self.transaction.snapshot = Some(self.shared.snapshots.take(kind).await?);
+            let snapshots = self.shared.snapshots.clone();
+            self.transaction.snapshot = Some(self.while_wanted(snapshots.take(kind)).await??);
         }
         Ok(wanted)
     }
@@ -236,13 +237,53 @@ impl Session {
         Ok(())
     }
 
+    /// Waits in the gateway as a statement waits on a node: until somebody cancels it, or until the
+    /// client's `statement_timeout` has passed. What is awaited is given up by being dropped.
+    ///
+    /// Errors: 57014.
+    pub(crate) async fn while_wanted<T>(
+        &mut self,
+        awaited: impl Future<Output = T>,
+    ) -> Result<T, Failure> {
+        let activity = self.activity.clone();
+        let begun = Instant::now();
+        let cancelled = activity.cancelled();
+        tokio::pin!(awaited, cancelled);
+        tokio::select! {
+            biased;
+            done = &mut awaited => return Ok(done),
+            () = &mut cancelled => return Err(canceled("57014", "user request")),
+            () = sleep_until(begun + GLANCE) => (),
+        }
+        let timeout = self.statement_timeout().await;
+        let too_long = async {
+            match timeout {
+                Some(timeout) => sleep_until(begun + timeout).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            done = &mut awaited => Ok(done),
+            () = &mut cancelled => Err(canceled("57014", "user request")),
+            () = too_long => Err(canceled("57014", "statement timeout")),
+        }
+    }
+
     /// The client's, for a wait in the gateway. None is known while a flight is under way: asking would
     /// end its unnamed portal.
     async fn statement_timeout(&mut self) -> Option<Duration> {
         if !self.pipeline.has_sent_nothing() {
             return None;
         }
-        let link = self.link(NodeId::HOME).await.ok()?;
+        // A node of the transaction knows also what was set in it.
+        let mut nodes = self.transaction.nodes.keys().copied();
+        let node = nodes.find(|node| self.links.get(node).is_some_and(|link| link.is_ready()));
+        let link = match node {
+            Some(node) => self.links.get_mut(&node)?,
+            None if self.transaction.nodes.is_empty() => self.link(NodeId::HOME).await.ok()?,
+            None => return None,
+        };
         let shown = link.query("SHOW statement_timeout").await.ok()?;
         shown.first()?.text(0, 0).and_then(read_duration)
     }
@@ -302,8 +343,8 @@ impl Session {
 
     async fn cover(&mut self, node: NodeId) -> Result<Coverage, Failure> {
         let sentinels = self.shared.sentinels.clone();
-        let covered = sentinels.wait_for_coverage(node, SENTINEL_PATIENCE).await;
-        covered.ok_or_else(|| {
+        let covered = sentinels.wait_for_coverage(node, SENTINEL_PATIENCE);
+        self.while_wanted(covered).await?.ok_or_else(|| {
             let message = format!("no sentinel on node {node} watches serializable access");
             ErrorFields::error("40001", message)
                 .with(b'D', "Without it the node cannot tell what must not be committed.")
@@ -362,11 +403,18 @@ impl Session {
     /// have seen elsewhere must be visible there.
     ///
     /// Errors: 57P03 when a transaction that its coordinator could not finish there is not settled
-    /// in time.
-    pub(crate) async fn wait_for_visible(&self, node: NodeId) -> Result<(), Failure> {
-        self.shared.applying.wait(Some(node)).await;
-        // Such a transaction has closed the node before it stopped to count as being applied.
-        Ok(self.shared.nodes.wait_until_open(node, OPEN_PATIENCE).await?)
+    /// in time; 57014 as [`Self::while_wanted`].
+    pub(crate) async fn wait_for_visible(&mut self, node: NodeId) -> Result<(), Failure> {
+        if self.shared.applying.is_idle() && self.shared.nodes.is_open(node) {
+            return Ok(());
+        }
+        let shared = self.shared.clone();
+        let visible = async {
+            shared.applying.wait(Some(node)).await;
+            // Such a transaction has closed the node before it stopped to count as being applied.
+            shared.nodes.wait_until_open(node, OPEN_PATIENCE).await
+        };
+        Ok(self.while_wanted(visible).await??)
     }
 
     /// Before something that may commit a write on one node.

@@ -28,7 +28,7 @@ use crate::plans::{Basis, OfShape, apart};
 /// How long a statement waits while a change of the schema is committed and read.
 const REST_PATIENCE: Duration = Duration::from_secs(15);
 /// What ends within that is not waited for with the client's own timeouts.
-const GLANCE: Duration = Duration::from_millis(100);
+pub(super) const GLANCE: Duration = Duration::from_millis(100);
 
 /// What a session keeps for finding plans quickly.
 #[derive(Debug, Default)]

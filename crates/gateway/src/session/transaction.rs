@@ -120,6 +120,18 @@ enum Step {
     },
 }
 
+impl Step {
+    /// What repeats it on a node that joins later.
+    fn to_sql(&self) -> String {
+        match self {
+            Self::Savepoint(name) => {
+                format!("SAVEPOINT {}", tutti_sql::catalog::quote_identifier(name))
+            }
+            Self::Setting { sql, .. } | Self::Modes { sql, .. } => sql.clone(),
+        }
+    }
+}
+
 /// The session's transaction.
 #[derive(Debug, Default)]
 pub struct Transaction {
@@ -229,7 +241,6 @@ impl Entrance<'_> {
             steps.push(format!("SET TRANSACTION SNAPSHOT '{name}'"));
         }
         if self.ticket {
-            // Before any savepoint: rolling back to one must not take it away.
             steps.push(INSERT_TICKET.to_owned());
         }
         if self.read_only_later {
@@ -311,30 +322,40 @@ impl Transaction {
         if self.counts_idle_time {
             steps.push("SET LOCAL idle_in_transaction_session_timeout = 0".to_owned());
         }
-        let read_only_later = entrance.read_only_later;
-        let entrance = Entrance { read_only_later: false, has_waited: false, ..entrance }.to_sql();
-        if !entrance.is_empty() {
-            steps.push(entrance);
+        let Entrance { ticket, read_only_later, .. } = entrance;
+        let snapshot =
+            Entrance { ticket: false, read_only_later: false, has_waited: false, ..entrance };
+        if snapshot.snapshot.is_some() {
+            steps.push(snapshot.to_sql());
+        }
+        // What was set holds for the ticket too: it may have to wait, and timeouts end that. But what is
+        // READ ONLY cannot insert one any more.
+        let before_ticket = match self.is_read_only() {
+            true => {
+                let is_setting = |step: &&Step| matches!(step, Step::Setting { .. });
+                self.steps.iter().take_while(is_setting).count()
+            }
+            false => self.steps.len(),
+        };
+        let (before, behind) = match self.steps_come_later {
+            true => (&[][..], &[][..]),
+            false => self.steps.split_at(before_ticket),
+        };
+        steps.extend(before.iter().map(Step::to_sql));
+        if ticket {
+            // ROLLBACK TO takes it away where it stands behind a savepoint; then it is renewed.
+            steps.push(INSERT_TICKET.to_owned());
         }
         if read_only_later {
             steps.push("SET TRANSACTION READ ONLY".to_owned());
         }
-        let later = self.steps_sql();
-        if !later.is_empty() && !self.steps_come_later {
-            steps.push(later);
-        }
+        steps.extend(behind.iter().map(Step::to_sql));
         steps.join("; ")
     }
 
     /// What the transaction has set, and its savepoints; may be empty.
     pub fn steps_sql(&self) -> String {
-        let steps = self.steps.iter().map(|step| match step {
-            Step::Savepoint(name) => {
-                format!("SAVEPOINT {}", tutti_sql::catalog::quote_identifier(name))
-            }
-            Step::Setting { sql, .. } | Step::Modes { sql, .. } => sql.clone(),
-        });
-        steps.collect::<Vec<_>>().join("; ")
+        self.steps.iter().map(Step::to_sql).collect::<Vec<_>>().join("; ")
     }
 
     /// SAVEPOINT was done.
@@ -486,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ticket_comes_behind_the_snapshot_and_before_savepoints() {
+    fn a_ticket_comes_behind_the_snapshot_and_before_read_only() {
         let mut transaction = Transaction::default();
         transaction.characteristics.isolation = Some("serializable".into());
         transaction.characteristics.read_only = Some(true);
@@ -499,6 +520,25 @@ mod tests {
         };
         expect![[
             r#"BEGIN ISOLATION LEVEL serializable READ WRITE; SET TRANSACTION SNAPSHOT '3-1'; SELECT tutti.insert_ticket(); SET TRANSACTION READ ONLY; SAVEPOINT "s""#
+        ]]
+        .assert_eq(&sql_of(&transaction, entrance));
+    }
+
+    #[test]
+    fn timeouts_hold_for_the_ticket_too() {
+        let mut transaction = Transaction::default();
+        transaction.push_setting("SET LOCAL lock_timeout = 1", None);
+        transaction.push_savepoint("s");
+        transaction.push_setting("SET LOCAL statement_timeout = 1", None);
+        let entrance = Entrance { snapshot: Some("3-1"), ticket: true, ..Entrance::default() };
+        expect![[
+            r#"BEGIN; SET TRANSACTION SNAPSHOT '3-1'; SET LOCAL lock_timeout = 1; SAVEPOINT "s"; SET LOCAL statement_timeout = 1; SELECT tutti.insert_ticket()"#
+        ]]
+        .assert_eq(&sql_of(&transaction, entrance));
+        let read_only = Characteristics { read_only: Some(true), ..Characteristics::default() };
+        transaction.push_modes("SET TRANSACTION READ ONLY", read_only);
+        expect![[
+            r#"BEGIN; SET TRANSACTION SNAPSHOT '3-1'; SET LOCAL lock_timeout = 1; SELECT tutti.insert_ticket(); SAVEPOINT "s"; SET LOCAL statement_timeout = 1; SET TRANSACTION READ ONLY"#
         ]]
         .assert_eq(&sql_of(&transaction, entrance));
     }

@@ -33,6 +33,10 @@ pub enum Action {
     Relief(usize),
     /// The one before it ends.
     Relieved(usize),
+    /// The node's server comes down and up again. Nobody reads it yet.
+    Restart(usize),
+    /// Nothing is prepared there any more that is not settled: the node may be read.
+    Open(usize),
 }
 
 /// Where a client is.
@@ -71,6 +75,10 @@ pub type Seen = (u8, Row, Option<Sx>);
 #[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
 struct Client {
     phase: Phase,
+    /// Declared so.
+    is_read_only: bool,
+    /// Nodes whose snapshot is gone.
+    lost: u8,
     next: usize,
     snapshots: [Snapshot; 2],
     used: u8,
@@ -103,9 +111,12 @@ pub struct State {
     posts: [Post; 2],
     /// Whose snapshots are being taken, in the snapshot room.
     snapshot_room: Option<usize>,
+    /// Nodes that have restarted, and are not read yet.
+    closed: u8,
     kills: u8,
     reliefs: u8,
     errors: u8,
+    restarts: u8,
 }
 
 /// Why a step cannot be made now.
@@ -145,6 +156,8 @@ impl State {
             kills: world.kills,
             reliefs: world.reliefs,
             errors: world.errors,
+            closed: 0,
+            restarts: world.restarts,
         };
         for node in 0..2 {
             if bug == Some(Bug::SentinelIsMissing) {
@@ -187,6 +200,14 @@ impl State {
                     Phase::Applying => offer(Action::Apply(client, node)),
                     _ => false,
                 };
+            }
+        }
+        for node in 0..2 {
+            if 0 < self.restarts {
+                offer(Action::Restart(node));
+            }
+            if self.closed & bit(node) != 0 {
+                offer(Action::Open(node));
             }
         }
         for (node, post) in self.posts.iter().enumerate() {
@@ -247,6 +268,8 @@ impl State {
             Action::Stand(node) => self.posts[node].on_duty.is_none() && self.stand(node).is_ok(),
             Action::Relief(node) => self.relief(node, bug),
             Action::Relieved(node) => self.relieved(node, bug),
+            Action::Restart(node) => self.restart(node, bug),
+            Action::Open(node) => self.open(node),
         }
     }
 
@@ -255,6 +278,12 @@ impl State {
         let script = &world.scripts[client];
         match self.clients[client].phase {
             Phase::New => self.begin(client, script, bug),
+            Phase::Snapping if self.closed != 0 => {
+                // Nobody waits in the room.
+                self.snapshot_room = None;
+                self.clients[client].phase = Phase::New;
+                Ok(())
+            }
             Phase::Snapping => {
                 self.clients[client].snapshots[1] = self.nodes[1].snapshot();
                 self.snapshot_room = None;
@@ -267,7 +296,7 @@ impl State {
                     return Err(Stop::Waits);
                 };
                 self.clients[client].snapshots[node] = self.nodes[node].snapshot();
-                self.join(client, node);
+                self.join(client, node, script.is_read_only);
                 self.run(client, &script.statements[0])?;
                 self.nodes[node].prepare(sx(client), false)?;
                 self.clients[client].phase = Phase::Checked;
@@ -326,25 +355,31 @@ impl State {
                 return Err(Stop::Waits);
             };
             let is_write = matches!(script.statements[0], Statement::Write(..));
-            let waits = self.is_in_application(node) && bug != Some(Bug::ReaderDoesNotWait);
+            let is_closed = self.closed & bit(node) != 0;
+            let waits =
+                is_closed || self.is_in_application(node) && bug != Some(Bug::ReaderDoesNotWait);
             if waits || (is_write && self.snapshot_room.is_some()) {
                 return Err(Stop::Waits);
             }
             self.clients[client].phase = Phase::Sent;
         } else {
-            if self.snapshot_room.is_some() || !self.in_application().iter().eq([]) {
+            let is_applying = !self.in_application().iter().eq([]);
+            if self.closed != 0 || self.snapshot_room.is_some() || is_applying {
                 return Err(Stop::Waits);
             }
             self.snapshot_room = Some(client);
             self.clients[client].snapshots[0] = self.nodes[0].snapshot();
             self.clients[client].phase = Phase::Snapping;
         }
+        self.clients[client].is_read_only = script.is_read_only;
+        self.clients[client].lost = 0;
         self.clients[client].after = after;
         Ok(())
     }
 
-    fn join(&mut self, client: usize, node: usize) {
-        self.nodes[node].begin(sx(client), self.clients[client].snapshots[node]);
+    fn join(&mut self, client: usize, node: usize, read_only: bool) {
+        let snapshot = self.clients[client].snapshots[node];
+        self.nodes[node].begin(sx(client), snapshot, read_only);
         self.clients[client].used |= bit(node);
     }
 
@@ -365,9 +400,17 @@ impl State {
                     }
                     return self.ticket(client, other, bug);
                 }
+                let has_ticket = is_second || me.is_read_only;
                 if me.used & bit(*node) == 0 {
-                    self.join(client, *node);
-                    if is_second {
+                    if self.closed & bit(*node) != 0 {
+                        return Err(Stop::Waits);
+                    }
+                    if me.lost & bit(*node) != 0 {
+                        return Err(Stop::Refused);
+                    }
+                    // What is READ ONLY becomes so behind its ticket.
+                    self.join(client, *node, false);
+                    if has_ticket {
                         if bug != Some(Bug::ReaderIsIgnored) {
                             self.clients[client].recorded |= bit(*node);
                         }
@@ -392,9 +435,10 @@ impl State {
             Statement::RollbackTo => {
                 let savepoint = self.clients[client].savepoint.unwrap_or_default();
                 for node in nodes_of(self.clients[client].used) {
-                    // Who came later repeated the savepoint behind its ticket.
-                    let kept =
-                        savepoint.used & bit(node) == 0 || savepoint.tickets & bit(node) != 0;
+                    // READ ONLY that came later repeated the savepoint behind its ticket.
+                    let came_later = savepoint.used & bit(node) == 0;
+                    let is_before = came_later && self.clients[client].is_read_only;
+                    let kept = is_before || savepoint.tickets & bit(node) != 0;
                     self.nodes[node].undo(sx(client), !savepoint.rows[node], !kept);
                 }
                 self.clients[client].phase = Phase::Renewing;
@@ -417,7 +461,7 @@ impl State {
         Ok(())
     }
 
-    /// Only the first node's: a later one's fails with the statement behind it.
+    /// The first node's, or that of one that joins, with the statement behind it.
     fn ticket_fails(&mut self, client: usize, world: &World, bug: Option<Bug>) -> bool {
         let me = &self.clients[client];
         let script = &world.scripts[client];
@@ -428,15 +472,24 @@ impl State {
             return false;
         };
         let other = 1 - node;
-        if self.errors == 0 || me.used != bit(other) || me.tickets[other].is_some() {
+        if self.errors == 0 || me.used != bit(other) {
             return false;
         }
-        self.errors -= 1;
-        if bug == Some(Bug::TicketCountsUnanswered) {
+        if me.tickets[other].is_some() {
+            // It counts upon the sentinel, and gets a ticket behind ROLLBACK TO, or is rolled back.
+            let may_join = (self.closed | me.lost) & bit(*node) == 0;
+            if !may_join || self.posts[*node].on_duty.is_none() {
+                return false;
+            }
+            self.join(client, *node, false);
+            self.clients[client].tickets[*node] = Some(self.posts[*node].chain);
+            self.clients[client].recorded |= bit(*node);
+        } else if bug == Some(Bug::TicketCountsUnanswered) {
             self.clients[client].tickets[other] = Some(self.posts[other].chain);
         } else {
             self.clients[client].recorded |= bit(other);
         }
+        self.errors -= 1;
         self.fail(client, script);
         true
     }
@@ -446,7 +499,7 @@ impl State {
             let is_gone = self.clients[client].tickets[node].is_some()
                 && !self.nodes[node].has_ticket(sx(client));
             let inserts = !matches!(bug, Some(Bug::TicketIsNotRenewed | Bug::TicketIsMissing));
-            if is_gone && inserts {
+            if is_gone && inserts && !self.clients[client].is_read_only {
                 self.nodes[node].insert_ticket(sx(client))?;
             }
         }
@@ -607,7 +660,7 @@ impl State {
 
     fn search(&mut self, node: usize, sentinel: Sx) -> Result<(), Refused> {
         let snapshot = self.nodes[node].snapshot();
-        self.nodes[node].begin(sentinel, snapshot);
+        self.nodes[node].begin(sentinel, snapshot, false);
         self.nodes[node].read_tickets(sentinel)
     }
 
@@ -629,6 +682,46 @@ impl State {
             self.nodes[node].roll_back(ended);
         }
         self.posts[node].on_duty = None;
+        true
+    }
+
+    /// What is prepared there outlives it. Whoever was at work there has lost its part, and with it all.
+    fn restart(&mut self, node: usize, bug: Option<Bug>) -> bool {
+        let Some(left) = self.restarts.checked_sub(1) else { return false };
+        self.restarts = left;
+        self.nodes[node].restart();
+        for client in 0..self.clients.len() {
+            let me = &mut self.clients[client];
+            let is_there = (me.used & !me.voted & !me.applied) & bit(node) != 0;
+            match me.phase {
+                Phase::New | Phase::Committed | Phase::Aborted => (),
+                Phase::Snapping => {
+                    self.snapshot_room = None;
+                    me.phase = Phase::New;
+                }
+                _ if is_there => self.abort(client),
+                // Where it will be sent nobody knows here; it begins anew, or not at all.
+                Phase::Sent => self.abort(client),
+                _ => me.lost |= bit(node),
+            }
+        }
+        let post = &mut self.posts[node];
+        (post.on_duty, post.relief) = (None, None);
+        if bug != Some(Bug::RestartedNodeIsRead) {
+            self.closed |= bit(node);
+        }
+        true
+    }
+
+    fn open(&mut self, node: usize) -> bool {
+        let is_prepared_there = self.clients.iter().any(|client| {
+            let is_over = matches!(client.phase, Phase::Committed | Phase::Aborted);
+            !is_over && (client.voted & !client.applied) & bit(node) != 0
+        });
+        if is_prepared_there {
+            return false;
+        }
+        self.closed &= !bit(node);
         true
     }
 
@@ -678,6 +771,8 @@ impl fmt::Display for Action {
             Self::Kill(node) => write!(f, "the sentinel on node {} is ended", node + 1),
             Self::Stand(node) => write!(f, "a new sentinel stands on node {}", node + 1),
             Self::Relief(node) => write!(f, "a relief comes to node {}", node + 1),
+            Self::Restart(node) => write!(f, "node {} restarts", node + 1),
+            Self::Open(node) => write!(f, "node {} may be read", node + 1),
             Self::Relieved(node) => write!(f, "the relieved sentinel ends on node {}", node + 1),
         }
     }

@@ -39,6 +39,8 @@ pub enum Bug {
     TicketIsNotRenewed,
     /// A statement on one node does not wait for what is in application there.
     ReaderDoesNotWait,
+    /// A node is read as soon as it is up again, while something is prepared there.
+    RestartedNodeIsRead,
     /// Votes of several transactions are mixed. Harmless: it costs needless refusals only.
     VotesOutOfTurn,
 }
@@ -55,6 +57,7 @@ impl Bug {
         (Self::ReliefComesLate, "rx1 wy2 | ry2 wx1 ; relief"),
         (Self::TicketIsNotRenewed, "rx1 sp ry2 rb wy2 | ry2 wx1 ; relief"),
         (Self::ReaderDoesNotWait, "wx1 wy2 | auto rx1 | auto ry2"),
+        (Self::RestartedNodeIsRead, "rx1 wy2 | auto wx1 | auto ry2 ; restart"),
     ];
 
     /// The bug of this name.
@@ -121,7 +124,8 @@ pub fn explore(world: &World, bug: Option<Bug>, limit: u64) -> Found {
 }
 
 /// Every world of three transactions, each of one or two statements on the rows x of node 1 and y of
-/// node 2, in blocks, and of those with one statement also outside of one; at least two are over both nodes.
+/// node 2, in blocks, and of those with one statement also outside of one, or declared READ ONLY; at least two are over
+/// both nodes.
 pub fn worlds() -> impl Iterator<Item = World> {
     const WORDS: [&str; 4] = ["rx1", "wx1", "ry2", "wy2"];
     let two = WORDS.iter().flat_map(|first| {
@@ -129,7 +133,8 @@ pub fn worlds() -> impl Iterator<Item = World> {
         second.map(move |second| format!("{first} {second}"))
     });
     let one = WORDS.iter().flat_map(|word| [(*word).to_owned(), format!("auto {word}")]);
-    let scripts: Vec<String> = two.chain(one).collect();
+    let read_only = ["ro rx1 ry2", "ro ry2 rx1", "auto ro rx1", "auto ro ry2"].map(str::to_owned);
+    let scripts: Vec<String> = two.chain(one).chain(read_only).collect();
     let is_global = |script: &String| script.contains('1') && script.contains('2');
     let count = scripts.len();
     let triples = (0..count)

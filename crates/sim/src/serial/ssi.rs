@@ -7,8 +7,9 @@
 //!
 //! Names are PostgreSQL's where it has one: *doomed*, *prepared*, *summary* … Every row is a table of its
 //! own, so a lock of a row is a relation's. `tests/tests/serial_model.rs` compares it with a server, in both
-//! directions. Left out, because nothing here needs it: declared READ ONLY, summarised conflicts (memory
-//! for 3,000 transactions is enough for four), and the removal of what nobody can meet any more.
+//! directions. Left out, because nothing here needs it: conflicts summarised for lack of memory (it is enough
+//! for 3,000 transactions, and here are four; those of a restart are here), and the removal of what nobody
+//! can meet any more.
 
 use std::fmt;
 
@@ -65,8 +66,19 @@ type Xid = u8;
 struct Sxact {
     has_begun: bool,
     has_written: bool,
-    /// Implicitly: it has committed without having written.
+    /// Declared, or because it has committed without having written.
     is_read_only: bool,
+    is_declared_read_only: bool,
+    /// READ ONLY: those whose end says whether its snapshot is safe.
+    possibly_unsafe: Set,
+    /// READ ONLY: nothing that it reads can be part of an anomaly.
+    is_safe: bool,
+    /// And so it is not watched any more, or never was.
+    is_released: bool,
+    /// Committed before a restart.
+    is_forgotten: bool,
+    /// Prepared before a restart: it may have had conflicts in and out.
+    is_summary: bool,
     is_doomed: bool,
     is_rolled_back: bool,
     xid: Xid,
@@ -76,6 +88,8 @@ struct Sxact {
     snapshot: Set,
     last_commit_before_snapshot: SeqNo,
     prepared: Option<SeqNo>,
+    /// By PREPARE TRANSACTION: it outlives a restart.
+    is_two_phase: bool,
     committed: Option<SeqNo>,
     /// It had a conflict out to who had committed when it did; the first of these prepared then.
     earliest_out: Option<SeqNo>,
@@ -106,18 +120,24 @@ pub struct Node {
     rows: Vec<Versions>,
     /// Who has a SIREAD lock of each row, and last, of the table of tickets; in order.
     locks: Vec<Vec<Sx>>,
-    /// Who has a ticket that was not rolled back.
-    tickets: Set,
+    /// Who has a ticket that was not rolled back, in the order in which a search finds them: who is met
+    /// first may end the search.
+    tickets: Vec<Sx>,
+    /// Somebody has added a ticket, whatever became of it.
+    has_had_tickets: bool,
     last_seq_no: SeqNo,
     last_xid: Xid,
 }
+
+/// What a restart leaves prepared has this one: before all that comes.
+const RECOVERY: SeqNo = 1;
 
 impl Node {
     /// A node with so many rows.
     pub fn new(rows: u8) -> Self {
         let rows = usize::from(rows);
         let (rows, locks) = (vec![Versions::default(); rows], vec![Vec::new(); rows + 1]);
-        Self { rows, locks, ..Self::default() }
+        Self { rows, locks, last_seq_no: RECOVERY, ..Self::default() }
     }
 
     /// What is visible now.
@@ -133,9 +153,21 @@ impl Node {
         snapshot
     }
 
-    /// `sx` begins, with a snapshot of now or of earlier.
-    pub fn begin(&mut self, sx: Sx, snapshot: Snapshot) {
+    /// `sx` begins, with a snapshot of now or of earlier. `GetSerializableTransactionSnapshotInt`.
+    pub fn begin(&mut self, sx: Sx, snapshot: Snapshot, read_only: bool) {
         let index = usize::from(sx.0);
+        let mut writers = Set::default();
+        let mut is_alone = true;
+        for (other, sxact) in self.all() {
+            let is_at_work = sxact.committed.is_none() && !sxact.is_rolled_back;
+            if is_at_work && !sxact.is_declared_read_only {
+                is_alone = false;
+                if !sxact.is_doomed {
+                    writers.add(other);
+                }
+            }
+        }
+        let is_safe = read_only && (is_alone || writers == Set::default());
         if self.sxacts.len() <= index {
             self.sxacts.resize(index + 1, Sxact::default());
         }
@@ -144,17 +176,30 @@ impl Node {
             xmin: snapshot.xmin,
             snapshot: snapshot.seen,
             last_commit_before_snapshot: self.last_seq_no,
+            is_read_only: read_only,
+            is_declared_read_only: read_only,
+            possibly_unsafe: if read_only { writers } else { Set::default() },
+            is_safe,
+            is_released: is_safe,
             ..Sxact::default()
         };
     }
 
     /// Reads a row: whose version it is, `None` the first.
     pub fn read(&mut self, sx: Sx, row: Row) -> Result<Option<Sx>, Refused> {
-        self.may_go_on(sx)?;
-        self.lock(sx, usize::from(row.0));
         let versions = self.rows[usize::from(row.0)].clone();
-        for writer in versions.committed.iter().copied().chain(versions.pending) {
-            self.conflict_out(sx, writer)?;
+        if self.is_watched(sx) {
+            self.may_go_on(sx)?;
+            self.lock(sx, usize::from(row.0));
+            for (index, writer) in versions.committed.iter().copied().enumerate() {
+                let next = versions.committed.get(index + 1);
+                if self.is_met(sx, writer, next.copied()) {
+                    self.conflict_out(sx, writer)?;
+                }
+            }
+            if let Some(writer) = versions.pending {
+                self.conflict_out(sx, writer)?;
+            }
         }
         if versions.pending == Some(sx) {
             return Ok(Some(sx));
@@ -186,21 +231,32 @@ impl Node {
     pub fn insert_ticket(&mut self, sx: Sx) -> Result<(), Refused> {
         self.take_xid(sx);
         self.conflicts_in(sx, self.rows.len())?;
-        self.tickets.add(sx);
+        self.has_had_tickets = true;
+        if !self.has_ticket(sx) {
+            self.tickets.push(sx);
+        }
         Ok(())
     }
 
     /// Whether its ticket is there.
     pub fn has_ticket(&self, sx: Sx) -> bool {
-        self.tickets.has(sx)
+        self.tickets.contains(&sx)
     }
 
     /// Searches all tickets.
     pub fn read_tickets(&mut self, sx: Sx) -> Result<(), Refused> {
-        self.may_go_on(sx)?;
+        if !self.is_watched(sx) {
+            return Ok(());
+        }
+        // Whether it is doomed the server asks when it meets a row.
+        if self.has_had_tickets {
+            self.may_go_on(sx)?;
+        }
         self.lock(sx, self.rows.len());
-        for writer in self.tickets.iter() {
-            self.conflict_out(sx, writer)?;
+        for writer in self.tickets.clone() {
+            if self.is_met(sx, writer, None) {
+                self.conflict_out(sx, writer)?;
+            }
         }
         Ok(())
     }
@@ -214,7 +270,7 @@ impl Node {
             }
         }
         if ticket {
-            self.tickets.remove(sx);
+            self.tickets.retain(|other| *other != sx);
         }
     }
 
@@ -228,9 +284,13 @@ impl Node {
     /// `PreCommit_CheckForSerializationFailure`. By PREPARE TRANSACTION it takes a number, and counts as
     /// having written.
     pub fn prepare(&mut self, sx: Sx, for_later: bool) -> Result<(), Refused> {
+        if self.get(sx).is_released {
+            return Ok(());
+        }
         if for_later {
             self.take_xid(sx);
-            self.at(sx).has_written = true;
+            let sxact = self.at(sx);
+            (sxact.has_written, sxact.is_two_phase) = (true, true);
         }
         if self.get(sx).is_doomed {
             return Err(Refused);
@@ -258,11 +318,15 @@ impl Node {
 
     /// Whether it has been checked, and can still be rolled back.
     pub fn is_prepared(&self, sx: Sx) -> bool {
-        self.get(sx).prepared.is_some()
+        self.get(sx).prepared.is_some() || self.get(sx).is_released
     }
 
     /// It becomes visible. Requires: prepared.
     pub fn commit(&mut self, sx: Sx) {
+        if self.get(sx).is_released {
+            self.at(sx).is_rolled_back = true;
+            return;
+        }
         for versions in &mut self.rows {
             if versions.pending == Some(sx) {
                 versions.pending = None;
@@ -275,7 +339,12 @@ impl Node {
         let sxact = self.at(sx);
         sxact.committed = Some(now);
         sxact.finished_before = finished_before;
-        sxact.is_read_only = !sxact.has_written;
+        sxact.is_read_only |= !sxact.has_written;
+        sxact.possibly_unsafe = Set::default();
+        if sxact.is_summary && !sxact.is_read_only {
+            // Nobody knows when who comes first in the structure was prepared.
+            sxact.earliest_out = Some(RECOVERY + 1);
+        }
         let (outs, ins) = (sxact.conflicts_out, sxact.conflicts_in.clone());
         let is_read_only = sxact.is_read_only;
         for out in outs.iter() {
@@ -292,6 +361,64 @@ impl Node {
                 self.release(from, sx);
             }
         }
+        self.ends_beside_readers(sx, true);
+    }
+
+    /// A writer has ended: those READ ONLY transactions that were there with it may know more.
+    fn ends_beside_readers(&mut self, writer: Sx, has_committed: bool) {
+        let ended = self.get(writer);
+        if ended.is_declared_read_only {
+            return;
+        }
+        let earliest = ended.earliest_out.filter(|_| has_committed && ended.has_written);
+        for sxact in &mut self.sxacts {
+            if !sxact.possibly_unsafe.has(writer) {
+                continue;
+            }
+            if earliest.is_some_and(|earliest| earliest <= sxact.last_commit_before_snapshot) {
+                // It stays watched.
+                sxact.possibly_unsafe = Set::default();
+                continue;
+            }
+            sxact.possibly_unsafe.remove(writer);
+            sxact.is_safe = sxact.possibly_unsafe == Set::default();
+        }
+    }
+
+    /// The server comes down and up again: what is prepared stays, as having had conflicts both ways, and
+    /// all else is gone. `predicatelock_twophase_recover`.
+    pub fn restart(&mut self) {
+        for index in 0..self.sxacts.len() {
+            let sx = Sx(u8::try_from(index).expect("worlds are small"));
+            let Sxact { has_begun, prepared, is_two_phase, committed, is_rolled_back, .. } =
+                *self.get(sx);
+            if !has_begun || is_rolled_back {
+                continue;
+            }
+            let stays = prepared.is_some() && is_two_phase;
+            if !stays && committed.is_none() {
+                self.roll_back(sx);
+            }
+            let finished_before = self.last_xid + 1;
+            let sxact = self.at(sx);
+            sxact.conflicts_in.clear();
+            sxact.conflicts_out = Set::default();
+            if committed.is_some() {
+                // Nobody knows it any more.
+                sxact.is_forgotten = true;
+                sxact.finished_before = finished_before;
+            } else if stays {
+                sxact.prepared = Some(RECOVERY);
+                sxact.last_commit_before_snapshot = RECOVERY;
+                sxact.is_summary = true;
+            }
+        }
+        for index in 0..self.locks.len() {
+            let mut holders = std::mem::take(&mut self.locks[index]);
+            holders.retain(|holder| !self.get(*holder).is_forgotten);
+            self.locks[index] = holders;
+        }
+        self.last_seq_no = RECOVERY;
     }
 
     /// Nothing of it remains; also when it is prepared.
@@ -313,6 +440,8 @@ impl Node {
         for from in ins {
             self.release(from, sx);
         }
+        self.at(sx).possibly_unsafe = Set::default();
+        self.ends_beside_readers(sx, false);
     }
 
     /// Whose versions are committed, in order.
@@ -346,6 +475,28 @@ impl Node {
         }
     }
 
+    /// Whether its reads are noted: not those of whose snapshot it is known that it is safe.
+    /// `SerializationNeededForRead`.
+    fn is_watched(&mut self, sx: Sx) -> bool {
+        if self.get(sx).is_safe && !self.get(sx).is_released {
+            self.roll_back(sx);
+            let sxact = self.at(sx);
+            (sxact.is_released, sxact.is_rolled_back) = (true, false);
+        }
+        !self.get(sx).is_released
+    }
+
+    /// Whether `reader`, who comes upon a committed version, asks for conflicts with its writer: it does
+    /// not see it, or sees that it was replaced, not long ago, by one that it sees too.
+    fn is_met(&self, reader: Sx, writer: Sx, next: Option<Sx>) -> bool {
+        let me = self.get(reader);
+        if !me.snapshot.has(writer) {
+            return true;
+        }
+        let is_recent = |sx: Sx| me.xmin <= self.get(sx).xid;
+        next.is_some_and(|next| me.snapshot.has(next) && is_recent(next) && is_recent(writer))
+    }
+
     fn may_go_on(&self, sx: Sx) -> Result<(), Refused> {
         if self.get(sx).is_doomed { Err(Refused) } else { Ok(()) }
     }
@@ -354,7 +505,17 @@ impl Node {
     fn conflict_out(&mut self, reader: Sx, writer: Sx) -> Result<(), Refused> {
         let (me, other) = (self.get(reader), self.get(writer));
         let is_seen = me.snapshot.has(writer);
-        if reader == writer || other.is_doomed || is_seen || me.conflicts_out.has(writer) {
+        if reader == writer || other.is_doomed || other.is_forgotten {
+            return Ok(());
+        }
+        if other.is_summary {
+            return Err(Refused);
+        }
+        // It will appear to have been first.
+        let is_first = me.is_read_only
+            && other.committed.is_some()
+            && other.earliest_out.is_none_or(|out| me.last_commit_before_snapshot < out);
+        if is_first || is_seen || me.conflicts_out.has(writer) {
             return Ok(());
         }
         self.flag(reader, writer, reader)
@@ -397,7 +558,7 @@ impl Node {
         let before = |prepared: SeqNo, committed: Option<SeqNo>| {
             committed.is_none_or(|committed| prepared <= committed)
         };
-        if w.committed.is_some() && w.earliest_out.is_some() {
+        if w.is_summary || (w.committed.is_some() && w.earliest_out.is_some()) {
             return true;
         }
         // The writer is a pivot.
@@ -413,6 +574,9 @@ impl Node {
         }
         // The reader is.
         let Some(prepared) = w.prepared.filter(|_| !r.is_read_only) else { return false };
+        if r.is_summary {
+            return true;
+        }
         r.conflicts_in.iter().any(|from| {
             let t0 = self.get(*from);
             !t0.is_doomed

@@ -4,13 +4,13 @@
 //! Start reading at [`World`].
 //!
 //! ```text
-//! rx1 wy2 | sp ry2 rb wx1 | auto rx1u1 ; kill relief error
+//! rx1 wy2 | sp ry2 rb wx1 | auto rx1u1 | ro rx1 ry2 ; kill relief error restart
 //! ```
 //!
 //! Transactions stand between bars. `rx1` reads row x of node 1, `rx1u1` two rows in one statement, `wy2`
 //! writes row y of node 2, `sp` is SAVEPOINT, `rb` ROLLBACK TO it. `auto`: its one statement stands outside
-//! of a block. Behind the semicolon: how often a sentinel is ended by force, a sentinel is relieved, a
-//! ticket fails.
+//! of a block. `ro`: it is declared READ ONLY. Behind the semicolon: how often a sentinel is ended by force,
+//! a sentinel is relieved, a ticket fails, a node restarts.
 
 use std::fmt;
 use std::str::FromStr;
@@ -35,6 +35,8 @@ pub enum Statement {
 pub struct Script {
     /// One statement outside of a transaction block.
     pub is_auto: bool,
+    /// Declared READ ONLY.
+    pub is_read_only: bool,
     /// In order; COMMIT follows.
     pub statements: Vec<Statement>,
 }
@@ -50,6 +52,8 @@ pub struct World {
     pub reliefs: u8,
     /// How often the insertion of a ticket may fail.
     pub errors: u8,
+    /// How often a node may restart.
+    pub restarts: u8,
     /// Names of each node's rows.
     names: [Vec<char>; 2],
 }
@@ -110,11 +114,16 @@ impl FromStr for World {
             for word in text.split_whitespace() {
                 match word {
                     "auto" => script.is_auto = true,
+                    "ro" => script.is_read_only = true,
                     word => script.statements.push(world.statement(word)?),
                 }
             }
             if script.is_auto && script.statements.len() != 1 {
                 return Err("outside of a block there is one statement".to_owned());
+            }
+            let writes = |statement: &Statement| matches!(statement, Statement::Write(..));
+            if script.is_read_only && script.statements.iter().any(writes) {
+                return Err("it is READ ONLY".to_owned());
             }
             world.scripts.push(script);
         }
@@ -123,6 +132,7 @@ impl FromStr for World {
                 "kill" => world.kills += 1,
                 "relief" => world.reliefs += 1,
                 "error" => world.errors += 1,
+                "restart" => world.restarts += 1,
                 _ => return Err(format!("nothing is called {word}")),
             }
         }
@@ -138,6 +148,9 @@ impl fmt::Display for World {
             if script.is_auto {
                 words.push("auto".to_owned());
             }
+            if script.is_read_only {
+                words.push("ro".to_owned());
+            }
             words.extend(script.statements.iter().map(|statement| match statement {
                 Statement::Read(node, rows) => {
                     let rows = rows.iter().map(|row| format!("{}{}", name(*node, *row), node + 1));
@@ -149,7 +162,12 @@ impl fmt::Display for World {
             }));
             write!(f, "{}{}", if index == 0 { "" } else { " | " }, words.join(" "))?;
         }
-        let faults = [("kill", self.kills), ("relief", self.reliefs), ("error", self.errors)];
+        let faults = [
+            ("kill", self.kills),
+            ("relief", self.reliefs),
+            ("error", self.errors),
+            ("restart", self.restarts),
+        ];
         let faults = faults.iter().flat_map(|(word, times)| (0..*times).map(move |_| *word));
         let faults: Vec<_> = faults.collect();
         if !faults.is_empty() {
