@@ -39,24 +39,24 @@ fn from_stdin() {
         expect![[r#"
             copy from COPY orders(total, id, customer_id, placed) FROM STDIN
               columns [2] key Some(2)
-              fill [(0, "nextval('public.orders_id_seq'::regclass)"), (1, "NULL"), (3, "now()")] options []
+              fill [(0, "CAST(nextval('public.orders_id_seq'::regclass) AS pg_catalog.int4)"), (1, "CAST(NULL AS pg_catalog.int4)"), (3, "tutti.value_output(CAST(now() AS pg_catalog.timestamptz))")] options []
         "#]],
     );
     check(
         "COPY tickets (title) FROM STDIN BINARY",
         expect![[r#"
-        copy from COPY tickets(title, id) FROM STDIN WITH (FORMAT BINARY)
-          columns [1] key Some(1)
-          fill [(0, "nextval('public.tickets_id_seq'::regclass)")] options [("format", "binary")]
-    "#]],
+            copy from COPY tickets(title, id) FROM STDIN WITH (FORMAT BINARY)
+              columns [1] key Some(1)
+              fill [(0, "CAST(nextval('public.tickets_id_seq'::regclass) AS pg_catalog.int4)")] options [("format", "binary")]
+        "#]],
     );
     check(
         "COPY items (name) FROM STDIN WHERE name <> ''",
         expect![[r#"
-        copy from COPY items(name, id, added) FROM STDIN WHERE name <> ''
-          columns [1] key None
-          fill [(0, "nextval('public.items_id_seq'::regclass)"), (2, "now()")] options []
-    "#]],
+            copy from COPY items(name, id, added) FROM STDIN WHERE name <> ''
+              columns [1] key None
+              fill [(0, "CAST(nextval('public.items_id_seq'::regclass) AS pg_catalog.int4)"), (2, "tutti.value_output(CAST(now() AS pg_catalog.timestamptz))")] options []
+        "#]],
     );
     check(
         "COPY rates FROM STDIN; COPY events (what) FROM STDIN (FREEZE)",
@@ -66,7 +66,7 @@ fn from_stdin() {
               fill [] options []
             copy from COPY events(what, at) FROM STDIN WITH (FREEZE)
               columns [1] key None
-              fill [(0, "now()")] options [("freeze", "true")]
+              fill [(0, "tutti.value_output(CAST(now() AS pg_catalog.timestamptz))")] options [("freeze", "true")]
         "#]],
     );
     check(
