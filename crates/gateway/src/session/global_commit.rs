@@ -104,6 +104,7 @@ impl Session {
             refusals: BTreeMap::new(),
             queued: BTreeMap::new(),
             running: JoinSet::new(),
+            cancelling: JoinSet::new(),
             inside: None,
             applying: None,
             turn,
@@ -161,6 +162,8 @@ struct Driver {
     /// Statements for links on which another one is still running.
     queued: BTreeMap<NodeId, VecDeque<Effect>>,
     running: JoinSet<Happened>,
+    /// Cancel requests on their way: one that comes late must not meet the session's next statement.
+    cancelling: JoinSet<()>,
     inside: Option<Inside>,
     applying: Option<Entered>,
     /// Its turn to vote.
@@ -209,6 +212,7 @@ impl Driver {
                 coordinator.step(event, &mut effects);
             }
         }
+        while self.cancelling.join_next().await.is_some() {}
         self.conclude(outcome, all_flushed)
     }
 
@@ -267,7 +271,7 @@ impl Driver {
             }
             Effect::CancelPrepare(node) => {
                 let (shared, process_id) = (self.shared.clone(), self.process_id);
-                tokio::spawn(async move {
+                self.cancelling.spawn(async move {
                     shared.cancel_backend(process_id, NodeId(node.0)).await;
                 });
             }
