@@ -641,8 +641,8 @@ fn home_tables_are_never_seen_empty_while_they_are_stored_anew() -> Result<()> {
         stop.store(true, Ordering::Relaxed);
         let turns = fill.join().expect("no panic")?;
         looked?;
-        ensure!(20 < turns, "the table was filled {turns} times");
-        ensure!(100 < counts["SELECT 50"], "{counts:?}");
+        ensure!(3 < turns, "the table was filled {turns} times");
+        ensure!(counts.get("SELECT 50").is_some_and(|whole| 40 < *whole), "{counts:?}");
         Ok(())
     })
 }
