@@ -303,25 +303,19 @@ impl Activity {
     /// Whether the statement that runs now was cancelled because placements change, which this error
     /// says. Then it may be run again: the mark is taken away.
     pub fn take_overtaken(&self, error: &ErrorFields) -> bool {
-        let mut mark = self.locked_mark();
-        let is_ours = error.sqlstate() == CANCELED
-            && mark.as_ref().is_some_and(|mark| {
-                matches!(mark.why, Why::Overtaken | Why::Moved)
-                    && self.message.load(Ordering::Relaxed) <= mark.last_message
-            });
-        if is_ours {
-            *mark = None;
-        }
-        is_ours
+        self.take_mark(error, |why| matches!(why, Why::Overtaken | Why::Moved))
     }
 
     /// The same for the victim of a deadlock.
     pub fn take_deadlock(&self, error: &ErrorFields) -> bool {
+        self.take_mark(error, |why| matches!(why, Why::Deadlock(_)))
+    }
+
+    fn take_mark(&self, error: &ErrorFields, is_wanted: impl Fn(&Why) -> bool) -> bool {
         let mut mark = self.locked_mark();
         let is_ours = error.sqlstate() == CANCELED
             && mark.as_ref().is_some_and(|mark| {
-                matches!(mark.why, Why::Deadlock(_))
-                    && self.message.load(Ordering::Relaxed) <= mark.last_message
+                is_wanted(&mark.why) && self.message.load(Ordering::Relaxed) <= mark.last_message
             });
         if is_ours {
             *mark = None;
