@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use bytes::BytesMut;
 use tutti_gateway::{Config, PoolConfig};
 use tutti_tests::client::{Client, Endpoint, Flight, Request, text_arguments};
@@ -610,6 +610,59 @@ fn what_is_told_of_a_setting_has_happened() -> Result<()> {
     Ok(())
 }
 
+/// What is bound to a connection, or may be, is not lost by cancel requests that meet the beginning or the
+/// end of its transaction, or a question of the gateway's.
+#[test]
+fn a_cancelled_statement_ends_no_session() -> Result<()> {
+    const TURNS: usize = 1_200;
+    const LEAVES: [&str; 4] = [
+        "TABLE own",
+        // Settings, locks, or anything: only the node knows.
+        "DO $$ BEGIN PERFORM set_config('a.b', 'c', false); END $$",
+        "SELECT pg_advisory_lock(1), pg_advisory_unlock(1)",
+        "SELECT set_config('a.c', 'd', false)",
+    ];
+    let cluster = start(2, PoolConfig::default())?;
+    let mut clients = Vec::new();
+    for _ in LEAVES {
+        clients.push(Client::connect(&cluster.endpoint())?);
+    }
+    clients[0].query(
+        "CREATE TABLE t (id int PRIMARY KEY) DISTRIBUTE BY HASH (id); TABLE t;
+         CREATE TEMPORARY TABLE own AS SELECT 1 AS a",
+    )?;
+    let (stop, nodes) = (AtomicBool::new(false), cluster.nodes());
+    thread::scope(|scope| -> Result<()> {
+        let cancelling: Vec<_> =
+            nodes.iter().map(|node| scope.spawn(|| cancel_all_the_time(node, &stop))).collect();
+        let ran = (0..TURNS).try_for_each(|turn| {
+            let leaves = LEAVES[turn % LEAVES.len()];
+            let client = &mut clients[turn % LEAVES.len()];
+            let is_extended = turn / LEAVES.len() % 2 == 1;
+            persist(client, "BEGIN")?;
+            for sql in [leaves, "SELECT count(*) FROM t", "COMMIT"] {
+                let request = Request { sql, ..Request::default() };
+                let answer = match is_extended {
+                    true => client.extended(&request, Flight::OneFlight, b""),
+                    false => client.simple(sql, b""),
+                };
+                let answer = answer.with_context(|| format!("turn {turn}: {sql}"))?;
+                if let Some(error) = answer.error() {
+                    ensure!(["57014", "25P02"].contains(&error.sqlstate()), "{turn}: {error:?}");
+                }
+            }
+            persist(client, "ROLLBACK").map(drop)
+        });
+        stop.store(true, Ordering::Relaxed);
+        for cancelling in cancelling {
+            ensure!(cancelling.join().expect("no panic")? > 100);
+        }
+        ran
+    })?;
+    ensure!(persist(&mut clients[0], "TABLE own")? == "1");
+    Ok(())
+}
+
 /// Sets the search path in one of several ways. Whether the client was told that it is set, and it is.
 fn set_search_path(client: &mut Client, turn: usize) -> Result<bool> {
     let (new, old) = (["s0", "s1"][turn % 2], ["s1", "s0"][turn % 2]);
@@ -657,6 +710,31 @@ fn persist(client: &mut Client, sql: &str) -> Result<String> {
             }
         }
     }
+}
+
+/// They are set anew on every connection that the session gets, and kept in the gateway's memory.
+#[test]
+fn what_a_session_sets_is_limited_and_can_be_set_back() -> Result<()> {
+    let cluster = narrow(2)?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    client.query("CREATE TABLE t (id int PRIMARY KEY) DISTRIBUTE BY HASH (id); TABLE t")?;
+    let long = "y".repeat(1 << 20);
+    for in_transaction in [false, true] {
+        if in_transaction {
+            client.query("BEGIN")?;
+        }
+        for turn in 0..15 {
+            client.query(&format!("SET a.b{turn} = '{long}'"))?;
+        }
+        let error = refusal(&mut client, &format!("SET a.b15 = '{long}'"))?;
+        ensure!(error.sqlstate() == "54000", "{error:?}");
+        if in_transaction {
+            client.query("ROLLBACK")?;
+        }
+        client.query("SET a.b0 = ''; RESET ALL")?;
+        ensure!(client.value("SELECT length(current_setting('a.b3'))")? == "0");
+    }
+    Ok(())
 }
 
 /// A connection that another session has used is cleaned by what travels with the next statement. If

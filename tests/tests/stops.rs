@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use tutti_gateway::{Config, PoolConfig};
-use tutti_tests::client::{Client, Endpoint};
+use tutti_tests::client::{Client, Endpoint, Flight, Request};
 use tutti_tests::gateway::{TestCluster, config};
 use tutti_tests::process::{self, GatewayProcess};
 use tutti_tests::{programs, servers};
@@ -256,6 +256,107 @@ fn the_gateways_lock_is_out_of_clients_reach_and_taken_again_when_it_is_lost() -
     Ok(())
 }
 
+/// Whoever may write all data may lock all tables, on a node: those of the gateway only for a moment.
+#[test]
+fn nobody_keeps_the_tables_of_the_gateway() -> Result<()> {
+    const TABLES: [&str; 5] = ["serving", "backend", "decision", "ticket", "gateway"];
+    let cluster = TestCluster::start(2)?;
+    let endpoint = cluster.endpoint();
+    let mut admin = Client::connect(&endpoint)?;
+    admin.query(
+        "CREATE ROLE wr LOGIN; GRANT pg_write_all_data TO wr;
+         CREATE TABLE t (id int PRIMARY KEY, v int) DISTRIBUTE BY HASH (id);
+         INSERT INTO t SELECT n, 0 FROM generate_series(1, 20) AS n",
+    )?;
+    let mut wr = Client::connect_as(&endpoint, "wr")?;
+    for table in TABLES {
+        for mode in ["ROW SHARE", "ROW EXCLUSIVE", "SHARE", "EXCLUSIVE", "ACCESS EXCLUSIVE"] {
+            for schema in ["tutti", "U&\"\\0074utti\""] {
+                let sql = format!("BEGIN; LOCK TABLE {schema}.{table} IN {mode} MODE");
+                ensure!(told(&mut wr, &sql)? == "42501", "{sql}");
+                wr.query("ROLLBACK")?;
+            }
+        }
+    }
+    for table in TABLES {
+        // In code, and past the gateway.
+        let lock = format!("LOCK TABLE tutti.{table}");
+        let hidden = format!("DO $$ BEGIN EXECUTE '{lock}'; PERFORM pg_sleep(900); END $$");
+        let mut hiding = Client::connect_as(&endpoint, "wr")?;
+        let hiding = std::thread::spawn(move || hiding.simple(&hidden, b""));
+        let mut holders = Vec::new();
+        for (number, node) in cluster.nodes().iter().enumerate() {
+            let mut prepares = Client::connect_as(node, "wr")?;
+            let left = format!("BEGIN; {lock}; PREPARE TRANSACTION '{table}_{number}'");
+            holders.push(std::thread::spawn(move || {
+                // It waits for others, and may be ended meanwhile.
+                let _ = prepares.simple(&left, b"");
+                prepares
+            }));
+            let mut idles = Client::connect_as(node, "wr")?;
+            let held = format!("BEGIN; {lock}");
+            holders.push(std::thread::spawn(move || {
+                let _ = idles.simple(&held, b"");
+                idles
+            }));
+        }
+        let mut others = Vec::new();
+        for number in 1..=12 {
+            let mut other = Client::connect(&endpoint)?;
+            others.push(std::thread::spawn(move || -> Result<Client> {
+                until("transactions over nodes", || {
+                    let update = format!("UPDATE t SET v = v + 1 WHERE id = {number}");
+                    let all = "BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT sum(v) FROM t; COMMIT";
+                    for sql in ["BEGIN; SELECT sum(v) FROM t; SELECT 1", &update, "COMMIT", all] {
+                        if other.simple(sql, b"")?.error().is_some() {
+                            other.simple("ROLLBACK", b"")?;
+                            return Ok(false);
+                        }
+                    }
+                    Ok(true)
+                })?;
+                Ok(other)
+            }));
+        }
+        for other in others {
+            other.join().ok().context("another session panicked")??;
+        }
+        let told = hiding.join().ok().context("who hides panicked")?;
+        ensure!(told.is_err() || told.is_ok_and(|answer| answer.error().is_some()), "{table}");
+        for holder in holders {
+            drop(holder.join().ok().context("a holder panicked")?);
+        }
+        for node in cluster.nodes() {
+            let mut node = Client::connect(&node)?;
+            until("what was prepared is gone", || {
+                Ok(node.value("SELECT count(*) FROM pg_prepared_xacts WHERE owner = 'wr'")? == "0")
+            })?;
+        }
+    }
+    // Nor does the gateway lose its own lock to one that waits for it.
+    let mut node = Client::connect(&cluster.nodes()[0])?;
+    let holder = "SELECT coalesce(max(l.pid), 0) FROM pg_locks l
+        WHERE l.relation = 'tutti.serving'::regclass AND l.granted AND l.mode = 'ExclusiveLock'";
+    for _ in 0..5 {
+        let before = node.value(holder)?;
+        let mut waits = Client::connect_as(&cluster.nodes()[0], "wr")?;
+        let waiting = std::thread::spawn(move || {
+            let locked = waits.simple("BEGIN; LOCK TABLE tutti.serving", b"");
+            (waits, locked.is_ok_and(|answer| answer.error().is_none()))
+        });
+        node.query(&format!("SELECT pg_terminate_backend({before})"))?;
+        until("the lock is taken again", || {
+            Ok(!["0", before.as_str()].contains(&&*node.value(holder)?)
+                && node.value(&format!(
+                    "SELECT usename FROM pg_stat_activity WHERE pid = ({holder})"
+                ))? != "wr")
+        })?;
+        drop(waiting.join().ok().context("who waits panicked")?);
+        ensure!(admin.value("SELECT count(*) FROM t")? == "20");
+    }
+    Ok(())
+}
+
 /// The first one hangs (its machine is suspended, say), loses its lock, and comes back when another has
 /// taken over. Its clients' statements do nothing any more, whether it has noticed or not.
 #[test]
@@ -447,4 +548,229 @@ impl Drop for Frozen<'_> {
     fn drop(&mut self) {
         let _ = freeze(self.0, "-CONT");
     }
+}
+
+/// Answers of a new session, or none in time.
+fn answers(endpoint: &Endpoint, sql: &'static str) -> Result<bool> {
+    let (told, hears) = std::sync::mpsc::channel();
+    let endpoint = endpoint.clone();
+    // It may wait for ever; the process ends with the test.
+    std::thread::spawn(move || {
+        let answer = Client::connect(&endpoint).and_then(|mut client| client.value(sql));
+        _ = told.send(answer);
+    });
+    Ok(hears.recv_timeout(Duration::from_secs(60)).is_ok_and(|answer| answer.is_ok()))
+}
+
+/// A backend that ends while the gateway asks it what it keeps for a session that listens.
+#[test]
+fn backends_that_end_under_listeners_stop_nobody() -> Result<()> {
+    let servers = servers::start(2)?;
+    process::init(&servers)?;
+    let gateway = GatewayProcess::start(&servers)?;
+    let endpoint = gateway.endpoint();
+    let mut admin = Client::connect(&endpoint)?;
+    admin.query("CREATE TABLE t (id int PRIMARY KEY, v int) DISTRIBUTE BY HASH (id)")?;
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| -> Result<()> {
+        let mut workers = Vec::new();
+        for worker in 0..5 {
+            let (endpoint, stop) = (&endpoint, &stop);
+            workers.push(scope.spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    // Sessions end with their backends.
+                    _ = listen_and_write(endpoint, worker, stop);
+                }
+            }));
+        }
+        let terminate =
+            "SELECT count(pg_terminate_backend(pid)) FROM (SELECT pid FROM pg_stat_activity
+            WHERE application_name = 'tutti-tests' AND pid <> pg_backend_pid() AND state <> 'idle'
+            ORDER BY random() LIMIT 1) a";
+        let mut nodes = Vec::new();
+        for node in 0..2 {
+            nodes.push(Client::connect(&servers::endpoint(&servers, node))?);
+        }
+        let mut ended = 0;
+        let begun = Instant::now();
+        while ended < 400 && begun.elapsed() < Duration::from_secs(30) {
+            for node in &mut nodes {
+                ended += node.value(terminate)?.parse::<u32>()?;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let serves = answers(&endpoint, "SELECT 1");
+        stop.store(true, Ordering::Relaxed);
+        if !matches!(serves, Ok(true)) {
+            let log = gateway.log();
+            // Or its clients wait for ever.
+            gateway.kill9()?;
+            bail!("nobody is served any more, behind {ended} ends: {serves:?}\n{log}");
+        }
+        ensure!(9 < ended, "only {ended} backends ended");
+        Ok(())
+    })
+}
+
+/// Transactions over two nodes, of a session that listens and has something of its own.
+fn listen_and_write(endpoint: &Endpoint, worker: u32, stop: &AtomicBool) -> Result<()> {
+    let mut client = Client::connect(endpoint)?;
+    if worker.is_multiple_of(2) {
+        client.query("CREATE TEMP TABLE own (a int)")?;
+        client.query(&format!("SELECT pg_advisory_lock({})", 1_000 + worker))?;
+    }
+    client.query("SET work_mem = '3MB'; NOTIFY c")?;
+    for turn in 0.. {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let id = turn % 10 + worker * 10;
+        let level = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"][turn as usize % 3];
+        let block = [
+            format!("BEGIN ISOLATION LEVEL {level}"),
+            format!("SET LOCAL statement_timeout = '{}ms'", 5 + turn % 50),
+            format!("SELECT set_config('work_mem', '{}MB', false)", 3 + turn % 5),
+            "SAVEPOINT s".to_owned(),
+            "SELECT count(*) FROM t WHERE v = 99".to_owned(),
+            "ROLLBACK TO s".to_owned(),
+            format!(
+                "INSERT INTO t VALUES ({id}, 0), ({id} + 1000, 0), ({id} + 2000, 0) ON CONFLICT DO NOTHING"
+            ),
+            "SET work_mem = '4MB'".to_owned(),
+            "COMMIT".to_owned(),
+        ];
+        match turn / 3 % 3 {
+            0 => {
+                for sql in &block {
+                    client.simple(sql, b"")?;
+                }
+            }
+            1 => drop(client.simple(&block.join("; "), b"")?),
+            _ => {
+                let request = Request { sql: &block[6], ..Request::default() };
+                client.extended(&request, Flight::OneFlight, b"")?;
+            }
+        }
+        client.simple("ROLLBACK", b"")?;
+        client.simple("SET work_mem = '5MB'", b"")?;
+        client.simple("SELECT set_config('a.b', 'c', false)", b"")?;
+    }
+    Ok(())
+}
+
+/// Who waits for another's lock on a table is no reason to wait for a change of yet another table. Compared
+/// with the same changes without such a one; before, each took a second for everybody.
+#[test]
+fn a_change_does_not_wait_for_who_waits_for_another_table() -> Result<()> {
+    const CHANGES: u32 = 20;
+    let cluster = start(2, PoolConfig::default())?;
+    let endpoint = cluster.endpoint();
+    let mut admin = Client::connect(&endpoint)?;
+    admin.query("CREATE ROLE ann LOGIN; CREATE SCHEMA ann AUTHORIZATION ann")?;
+    let mut ann = Client::connect_as(&endpoint, "ann")?;
+    ann.query("CREATE TABLE ann.t (id int PRIMARY KEY) DISTRIBUTE BY HASH (id)")?;
+    let mut change = |name: &str| -> Result<Duration> {
+        let begun = Instant::now();
+        for number in 0..CHANGES {
+            ann.query(&format!(
+                "CREATE TABLE ann.{name}{number} (id int PRIMARY KEY) DISTRIBUTE BY HASH (id)"
+            ))?;
+        }
+        Ok(begun.elapsed())
+    };
+    let alone = change("a")?;
+    let mut locking = Client::connect_as(&endpoint, "ann")?;
+    locking.query("BEGIN; LOCK TABLE ann.t IN ACCESS EXCLUSIVE MODE")?;
+    let mut waiting = Client::connect_as(&endpoint, "ann")?;
+    let waits = std::thread::spawn(move || waiting.simple("SELECT count(*) FROM ann.t", b""));
+    let mut node = Client::connect(&cluster.nodes()[0])?;
+    until(
+        "it waits",
+        || Ok(node.value("SELECT count(*) FROM pg_locks WHERE NOT granted")? != "0"),
+    )?;
+    let beside = change("b")?;
+    locking.query("COMMIT")?;
+    waits.join().ok().context("the reader panicked")??;
+    ensure!(beside < alone * 3 + Duration::from_secs(10), "{beside:?}, alone {alone:?}");
+    Ok(())
+}
+
+/// Half of what can be prepared on node 1 is kept for transactions over several nodes.
+#[test]
+fn clients_prepared_transactions_leave_room_for_commits() -> Result<()> {
+    let cluster = start(2, PoolConfig::default())?;
+    let endpoint = cluster.endpoint();
+    let mut admin = Client::connect(&endpoint)?;
+    admin.query(
+        "CREATE TABLE t (id int PRIMARY KEY, v int) DISTRIBUTE BY HASH (id);
+         INSERT INTO t SELECT n, 0 FROM generate_series(1, 20) AS n;
+         CREATE TABLE h (id int) DISTRIBUTE BY HOME;
+         CREATE ROLE ann LOGIN; GRANT ALL ON h TO ann",
+    )?;
+    let most: usize = admin.value("SHOW max_prepared_transactions")?.parse()?;
+    let mut ann = Client::connect_as(&endpoint, "ann")?;
+    let mut prepared = 0;
+    loop {
+        ann.query("BEGIN; INSERT INTO h VALUES (1)")?;
+        let answer = ann.simple(&format!("PREPARE TRANSACTION 'p{prepared}'"), b"")?;
+        if let Some(error) = answer.error() {
+            ensure!(error.sqlstate() == "53200", "{answer}");
+            break;
+        }
+        prepared += 1;
+        ensure!(prepared <= most, "all of them");
+    }
+    ensure!(prepared == most / 2, "{prepared} of {most}");
+    admin.query(
+        "BEGIN; UPDATE t SET v = 1; COMMIT; CREATE TABLE u (id int) DISTRIBUTE BY REPLICATED",
+    )?;
+    for number in 0..prepared {
+        ann.query(&format!("ROLLBACK PREPARED 'p{number}'"))?;
+    }
+    ann.query("BEGIN; INSERT INTO h VALUES (1); PREPARE TRANSACTION 'p'")?;
+    ann.query("ROLLBACK PREPARED 'p'")?;
+    Ok(())
+}
+
+/// A node does not answer the gateway's own connections any more while a change looks who is at work.
+#[test]
+fn a_node_that_hangs_under_a_change_stops_nobody_elsewhere() -> Result<()> {
+    let servers = servers::start(2)?;
+    process::init(&servers)?;
+    let gateway = GatewayProcess::start(&servers)?;
+    let endpoint = gateway.endpoint();
+    let mut admin = Client::connect(&endpoint)?;
+    admin.query("CREATE TABLE t (id int PRIMARY KEY) DISTRIBUTE BY HASH (id)")?;
+    // Somebody with a plan, so that there is something to look at.
+    let mut locking = Client::connect(&endpoint)?;
+    locking.query("BEGIN; LOCK TABLE t IN ACCESS EXCLUSIVE MODE")?;
+    let mut waiting = Client::connect(&endpoint)?;
+    let waits = std::thread::spawn(move || waiting.simple("SELECT count(*) FROM t", b""));
+    let mut node = Client::connect(&servers::endpoint(&servers, 1))?;
+    until(
+        "it waits",
+        || Ok(node.value("SELECT count(*) FROM pg_locks WHERE NOT granted")? != "0"),
+    )?;
+    let mut changing = Client::connect(&endpoint)?;
+    changing.query("BEGIN; CREATE TABLE u (id int PRIMARY KEY) DISTRIBUTE BY HASH (id)")?;
+    let own = node.value(
+        "SELECT string_agg(pid::text, ' ') FROM pg_stat_activity WHERE application_name LIKE 'tutti %'",
+    )?;
+    let signal = |signal: &str| {
+        Command::new("kill").arg(signal).args(own.split(' ')).stderr(Stdio::null()).status()
+    };
+    signal("-STOP")?;
+    let commit = std::thread::spawn(move || changing.simple("COMMIT", b""));
+    let mut serves = true;
+    for _ in 0..5 {
+        serves &= answers(&endpoint, "SELECT 1")?;
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    signal("-CONT")?;
+    ensure!(serves, "nobody was served while a node did not answer");
+    // Whether it could be committed before the node stood still, is not the question.
+    commit.join().ok().context("the commit panicked")??;
+    _ = locking.simple("COMMIT", b"");
+    waits.join().ok().context("the reader panicked")??;
+    Ok(())
 }

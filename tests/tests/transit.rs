@@ -156,7 +156,7 @@ fn rows_that_move_are_stored_by_the_tables_owner() -> Result<()> {
         ensure!(boss.value("SELECT current_user")? == "postgres");
     }
     for node in cluster.nodes() {
-        let left = "SELECT count(*) FROM pg_proc WHERE proname = 'store_moved'";
+        let left = "SELECT count(*) FROM pg_class WHERE relname LIKE 'work!_%' ESCAPE '!'";
         ensure!(Client::connect(&node)?.value(left)? == "0");
     }
     boss.query("ALTER TABLE mal.t FORCE ROW LEVEL SECURITY")?;
@@ -357,5 +357,224 @@ fn more_than_may_travel_is_refused() -> Result<()> {
         client.value("SELECT count(*) FROM wide a JOIN other b ON a.pad = b.pad AND a.k = b.g")?
             == "1"
     );
+    Ok(())
+}
+
+/// Types that run the owner's code when a value is made, by what lies between the column and the check; and
+/// the same with a check of PostgreSQL's own, whose rows go as ever.
+const CHECKED: [(&str, &str); 14] = [
+    ("domain", "mal.checked"),
+    ("over_domain", "mal.checked_twice"),
+    ("array", "mal.checked[]"),
+    ("over_array", "mal.list"),
+    ("composite", "mal.pair"),
+    ("nested", "mal.pair_of_pair"),
+    ("array_of_composite", "mal.pair[]"),
+    ("over_composite", "mal.checked_pair"),
+    ("range_of_domain", "mal.span"),
+    ("multirange", "mal.spans"),
+    ("array_of_ranges", "mal.span[]"),
+    ("over_range", "mal.checked_span"),
+    ("row", "mal.holder"),
+    ("not_null", "mal.named"),
+];
+
+fn make_checked(check: &str) -> String {
+    format!(
+        "CREATE DOMAIN mal.checked AS int CHECK ({check});
+         CREATE DOMAIN mal.checked_twice AS mal.checked;
+         CREATE DOMAIN mal.list AS mal.checked[];
+         CREATE TYPE mal.pair AS (a mal.checked, b text);
+         CREATE TYPE mal.pair_of_pair AS (a text, b mal.pair);
+         CREATE DOMAIN mal.checked_pair AS mal.pair CHECK ((value).a > 0);
+         CREATE TYPE mal.span AS RANGE (subtype = mal.checked, multirange_type_name = mal.spans);
+         CREATE DOMAIN mal.checked_span AS mal.span;
+         CREATE TABLE mal.holder (a mal.checked) DISTRIBUTE BY REPLICATED;
+         CREATE DOMAIN mal.named AS mal.checked NOT NULL"
+    )
+}
+
+/// Reads by which rows are brought to one node, as a reader of all of them may ask.
+const READS: [&str; 16] = [
+    "SELECT count(*) FROM mal.t a JOIN mal.t b ON a.k = b.k",
+    "SELECT a.x FROM mal.t a JOIN mal.t b ON a.k = b.k",
+    "SELECT a FROM mal.t a JOIN others o ON a.k = o.id",
+    "SELECT array_agg(x ORDER BY id) FROM mal.t",
+    "SELECT k, max(id), count(x) FROM mal.t GROUP BY k ORDER BY k",
+    "SELECT x, row_number() OVER (ORDER BY k) FROM mal.t",
+    "SELECT x FROM mal.t ORDER BY k LIMIT 1",
+    "SELECT (SELECT x FROM mal.t t WHERE t.id = o.id) FROM others o ORDER BY id",
+    "COPY (SELECT a.x FROM mal.t a JOIN mal.t b ON a.k = b.k) TO STDOUT",
+    "INSERT INTO others SELECT 100 + a.id, max(a.k) FROM mal.t a JOIN mal.t b ON a.k = b.k GROUP BY 1",
+    "UPDATE others o SET v = a.k FROM mal.t a WHERE a.k = o.v",
+    "DELETE FROM others o USING mal.t a WHERE a.k = o.v AND a.x IS NULL",
+    "CREATE TABLE made AS SELECT a.x FROM mal.t a JOIN mal.t b ON a.k = b.k",
+    "BEGIN; DECLARE c CURSOR FOR SELECT a.x FROM mal.t a JOIN mal.t b ON a.k = b.k; FETCH ALL FROM c",
+    "PREPARE p AS SELECT a.x FROM mal.t a JOIN mal.t b ON a.k = b.k; EXECUTE p; DEALLOCATE p",
+    "EXPLAIN ANALYZE SELECT a.x FROM mal.t a JOIN mal.t b ON a.k = b.k",
+];
+
+/// Who reads rows runs no code of whoever has made their types: not by a word that the owner has given for
+/// it either.
+#[test]
+fn nobody_checks_the_values_that_others_have_stored() -> Result<()> {
+    let cluster = start()?;
+    let mut mallory = Client::connect_as(&cluster.endpoint(), "mallory")?;
+    let mut boss = Client::connect(&cluster.endpoint())?;
+    boss.query(
+        "CREATE TABLE others (id int PRIMARY KEY, v int) DISTRIBUTE BY HASH (id);
+         INSERT INTO others SELECT g, g FROM generate_series(1, 6) g; GRANT SELECT ON others TO mallory",
+    )?;
+    mallory.query(
+        "CREATE FUNCTION mal.become() RETURNS void LANGUAGE plpgsql AS $$ BEGIN
+             IF (SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = current_user) THEN
+                 EXECUTE 'ALTER ' || 'ROLE mallory SUPERUSER'; END IF; END $$;
+         CREATE FUNCTION mal.check_value(v int) RETURNS boolean IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN
+             IF current_user <> 'mallory' THEN RAISE NOTICE 'SEEN %', current_user; PERFORM mal.become(); END IF;
+             RETURN true; END $$;
+         CREATE FUNCTION mal.harmless(v int) RETURNS boolean IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN
+             RAISE NOTICE 'SEEN %', current_user; RETURN true; END $$;
+         SELECT tutti_function('mal.become', 'replicated');
+         SELECT tutti_function('mal.check_value', 'replicated')",
+    )?;
+    let checks =
+        [("mal.check_value(value)", true), ("mal.harmless(value)", true), ("value > 0", false)];
+    for (check, is_code) in checks {
+        mallory.query(&make_checked(check))?;
+        for (kind, of) in CHECKED {
+            // What cannot do any harm is refused by the same rule.
+            if check.contains("harmless") && !["domain", "nested"].contains(&kind) {
+                continue;
+            }
+            let value = match kind {
+                "domain" | "over_domain" | "not_null" => "1",
+                "array" | "over_array" => "'{1,2}'",
+                "composite" | "over_composite" => "'(1,b)'",
+                "nested" => "'(a,\"(1,b)\")'",
+                "array_of_composite" => "'{\"(1,b)\"}'",
+                "range_of_domain" | "over_range" => "'[1,5)'",
+                "multirange" => "'{[1,5)}'",
+                "array_of_ranges" => "'{\"[1,5)\"}'",
+                _ => "'(1)'",
+            };
+            mallory.query(&format!(
+                "CREATE TABLE mal.t (id int PRIMARY KEY, k int, x {of}) DISTRIBUTE BY HASH (id);
+                 INSERT INTO mal.t SELECT g, g % 3, {value} FROM generate_series(1, 6) g"
+            ))?;
+            for sql in READS {
+                for flight in [None, Some(Flight::OneFlight)] {
+                    if flight.is_some() && sql.contains(';') {
+                        continue;
+                    }
+                    let answer = match flight {
+                        None => boss.simple(sql, b"")?,
+                        Some(flight) => {
+                            let request = Request { sql, ..Request::default() };
+                            boss.extended(&request, flight, b"")?
+                        }
+                    };
+                    let case = format!("{check} {kind} {sql}: {answer}");
+                    ensure!(
+                        answer.notices.iter().all(|it| !it.message().contains("SEEN")),
+                        "{case}"
+                    );
+                    ensure!(!is_superuser(&cluster, "mallory")?, "{case}");
+                    match answer.error() {
+                        Some(error) => ensure!(is_code && error.sqlstate() == "0A000", "{case}"),
+                        None => ensure!(!is_code || !sql.contains("JOIN"), "{case}"),
+                    }
+                    boss.query("ROLLBACK; DROP TABLE IF EXISTS made; DEALLOCATE ALL; DELETE FROM others WHERE id > 99")?;
+                }
+            }
+            // What its node reads by itself is as ever.
+            ensure!(boss.value("SELECT x IS NULL FROM mal.t WHERE id = 1")? == "f");
+            mallory.query("DROP TABLE mal.t")?;
+        }
+        mallory.query(
+            "DROP TABLE mal.holder; DROP DOMAIN mal.checked_span, mal.checked_pair;
+             DROP TYPE mal.pair_of_pair, mal.pair, mal.span; DROP DOMAIN mal.named, mal.list, mal.checked_twice;
+             DROP DOMAIN mal.checked",
+        )?;
+    }
+    Ok(())
+}
+
+/// A check that is added while rows are on their way is not run by who reads them.
+#[test]
+fn a_check_that_comes_while_rows_are_on_their_way_is_not_run() -> Result<()> {
+    let cluster = start()?;
+    let mut mallory = Client::connect_as(&cluster.endpoint(), "mallory")?;
+    mallory.query(
+        "CREATE FUNCTION mal.become() RETURNS void LANGUAGE plpgsql AS $$ BEGIN
+             IF (SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = current_user) THEN
+                 EXECUTE 'ALTER ' || 'ROLE mallory SUPERUSER'; END IF; END $$;
+         CREATE FUNCTION mal.check_value(v int) RETURNS boolean IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN
+             PERFORM mal.become(); RETURN true; END $$;
+         SELECT tutti_function('mal.become', 'replicated');
+         SELECT tutti_function('mal.check_value', 'replicated');
+         CREATE DOMAIN mal.late AS int CHECK (value > 0);
+         CREATE TABLE mal.t (id int PRIMARY KEY, k int, x mal.late) DISTRIBUTE BY HASH (id);
+         INSERT INTO mal.t SELECT g, g % 3, g FROM generate_series(1, 30) g",
+    )?;
+    // Somebody else holds up the reader, who waits for nothing of the change's.
+    let mut boss = Client::connect(&cluster.endpoint())?;
+    boss.query("CREATE TABLE others (id int PRIMARY KEY, v int) DISTRIBUTE BY HASH (id)")?;
+    for in_block in [false, true] {
+        boss.query("BEGIN; LOCK TABLE others")?;
+        let endpoint = cluster.endpoint();
+        let reader = std::thread::spawn(move || -> Result<_> {
+            let mut reader = Client::connect(&endpoint)?;
+            if in_block {
+                reader.query("BEGIN; SELECT 1")?;
+            }
+            let sql = "SELECT count(*) FROM mal.t a FULL JOIN others o ON a.k = o.v AND a.x > 0";
+            reader.simple(sql, b"")
+        });
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        let altered = mallory.simple(
+            "ALTER DOMAIN mal.late ADD CONSTRAINT bad CHECK (mal.check_value(value)) NOT VALID",
+            b"",
+        )?;
+        boss.query("COMMIT")?;
+        ensure!(altered.error().is_none(), "{altered}");
+        let answer = reader.join().expect("the reader does not panic")?;
+        let state = answer.error().map_or("", |error| error.sqlstate());
+        ensure!(state == "0A000" || (in_block && state == "40001"), "{in_block}: {answer}");
+        ensure!(!is_superuser(&cluster, "mallory")?, "{answer}");
+        mallory.query("ALTER DOMAIN mal.late DROP CONSTRAINT bad")?;
+    }
+    for (in_block, wait) in [(false, true), (true, true), (false, false), (true, false)] {
+        for sql in [
+            "SELECT count(*) FROM mal.t a JOIN mal.t b ON a.k = b.k AND a.x > 0",
+            "COPY (SELECT a.x FROM mal.t a JOIN mal.t b ON a.k = b.k) TO STDOUT",
+            "SELECT count(*) FROM (SELECT a.x, pg_sleep(0.01) FROM mal.t a JOIN mal.t b ON a.k = b.k) q WHERE x > 0",
+        ] {
+            mallory.query("BEGIN")?;
+            if wait {
+                mallory.query("LOCK TABLE mal.t")?;
+            }
+            let endpoint = cluster.endpoint();
+            let reader = std::thread::spawn(move || -> Result<_> {
+                let mut boss = Client::connect(&endpoint)?;
+                if in_block {
+                    boss.query("BEGIN; SELECT 1")?;
+                }
+                boss.simple(sql, b"")
+            });
+            std::thread::sleep(std::time::Duration::from_millis(60));
+            let altered = mallory.simple(
+                "ALTER DOMAIN mal.late ADD CONSTRAINT bad CHECK (mal.check_value(value)) NOT VALID; COMMIT",
+                b"",
+            )?;
+            ensure!(altered.error().is_none(), "{altered}");
+            let answer = reader.join().expect("the reader does not panic")?;
+            if let Some(error) = answer.error() {
+                ensure!(["0A000", "40001"].contains(&error.sqlstate()), "{sql}: {answer}");
+            }
+            ensure!(!wait || answer.error().is_some(), "{sql}: {answer}");
+            ensure!(!is_superuser(&cluster, "mallory")?, "{sql} {in_block} {wait}: {answer}");
+            mallory.query("ALTER DOMAIN mal.late DROP CONSTRAINT bad")?;
+        }
+    }
     Ok(())
 }

@@ -271,6 +271,23 @@ impl Client {
         self.has_frame() && self.incoming.first() == Some(&b'S')
     }
 
+    /// Whether what is there of the client's flight is one Execute at most, perhaps with a Describe before it,
+    /// and a Sync.
+    pub fn ends_with_execution(&self) -> bool {
+        let (mut rest, mut executions) = (&self.incoming[..], 0);
+        while let Ok(Some(len)) = frame_len(rest) {
+            match rest.first() {
+                Some(b'S') => return true,
+                Some(b'D') => (),
+                Some(b'E') if executions == 0 => executions += 1,
+                _ => return false,
+            }
+            let Some(behind) = rest.get(len..) else { return false };
+            rest = behind;
+        }
+        false
+    }
+
     /// Where answers are written.
     pub fn out(&mut self) -> &mut BytesMut {
         self.captured.as_mut().unwrap_or(&mut self.outgoing)

@@ -108,6 +108,9 @@ pub struct Switches {
     /// After every change of the schema the catalog that is published is compared with what there is,
     /// read from the start: a session whose change is missing there is ended.
     pub check_catalog: bool,
+    /// Who has kept everybody waiting at a COMMIT waits for longer before the next: off, that can be tried
+    /// more often.
+    pub pauses: bool,
 }
 
 impl Default for Switches {
@@ -121,6 +124,7 @@ impl Default for Switches {
             // A message to a server may have 1 GiB at most, and the server copies what is in it.
             travelling_bytes_max: 512 << 20,
             check_catalog: false,
+            pauses: true,
         }
     }
 }

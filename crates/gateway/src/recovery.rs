@@ -17,6 +17,7 @@ pub(crate) mod fence;
 pub(crate) mod forget;
 mod outcome;
 pub(crate) mod settler;
+mod trespass;
 pub(crate) mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};

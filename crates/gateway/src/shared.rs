@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use tokio::time::timeout;
 use tutti_sql::catalog::{Catalog, NodeId};
 use tutti_txn::decision::Decision;
 use tutti_txn::gid::{ClusterTag, Gid};
@@ -27,12 +28,13 @@ use crate::isolation::serial::Writers;
 use crate::isolation::snapshots::Snapshots;
 use crate::isolation::turns::Turns;
 use crate::live::Live;
-use crate::node;
+use crate::node::{self, NodeError, Rows};
 use crate::nodes::Nodes;
 use crate::plans::Plans;
 use crate::pool::{Pool, SharedStatements};
 use crate::recovery::doubts::Doubts;
 use crate::sentinel::Sentinels;
+use crate::session::Pauses;
 
 /// Of a transaction's number, so many bits are drawn by chance.
 const CHANCE_BITS: u32 = 20;
@@ -85,6 +87,10 @@ pub struct Shared {
     pub doubts: Doubts,
     /// Statements and plans that are known already.
     pub plans: Plans,
+    /// When roles for which everybody has waited may do that again.
+    pub pauses: Pauses,
+    /// Cloned by each session that is preparing a transaction of its client's.
+    pub preparing: Arc<()>,
     bringing_roles: tokio::sync::Mutex<()>,
     cluster: ClusterTag,
     incarnation: u64,
@@ -140,6 +146,8 @@ impl Shared {
             config,
             finishers,
             activities: Activities::default(),
+            pauses: Pauses::default(),
+            preparing: Arc::default(),
             bringing_roles: tokio::sync::Mutex::default(),
             cluster,
             incarnation,
@@ -202,6 +210,27 @@ impl Shared {
         let found = share::committed_definitions(&mut home).await;
         self.connections.give_back(home);
         found
+    }
+
+    /// Asks a node by a connection of the gateway's own, and waits no longer than this.
+    ///
+    /// Errors: the node does not answer, or refuses.
+    pub async fn ask_within(
+        &self,
+        limit: Duration,
+        node: NodeId,
+        sql: &str,
+    ) -> Result<Rows, GatewayError> {
+        let asked = async {
+            let mut connection = self.connections.lend(&self.config, node).await?;
+            let rows = connection.rows(sql).await?;
+            self.connections.give_back(connection);
+            Ok(rows)
+        };
+        // One that was given up half-way is not given back.
+        timeout(limit, asked).await.unwrap_or_else(|_| {
+            Err(NodeError::Lost { node, source: std::io::ErrorKind::TimedOut.into() }.into())
+        })
     }
 
     /// Makes `known` the newest catalog, if it is another one.
@@ -271,6 +300,34 @@ impl Shared {
             let sent = tokio::time::timeout(CANCEL_PATIENCE, sent).await;
             if let Err(error) = sent.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into())) {
                 tracing::warn!(node = %backend.node, %error, "cannot pass a cancel request on");
+            }
+        }
+    }
+
+    /// Ends these backends, whose code goes on behind a cancellation; or with `only_cancels` what they do,
+    /// but for a wait for a standby: what waits there is committed.
+    pub async fn end_backends(&self, targets: &[Target], only_cancels: bool) {
+        let how = if only_cancels { "pg_cancel_backend" } else { "pg_terminate_backend" };
+        for backend in targets.iter().map(Target::key) {
+            let sql = format!(
+                "SELECT pg_catalog.{how}(a.pid) FROM pg_catalog.pg_stat_activity AS a \
+                 WHERE a.pid OPERATOR(pg_catalog.=) {} \
+                 AND a.state OPERATOR(pg_catalog.=) 'active' \
+                 AND coalesce(a.wait_event, '') OPERATOR(pg_catalog.<>) 'SyncRep'",
+                backend.process_id
+            );
+            let asking = async {
+                let mut connection = self.connections.lend(&self.config, backend.node).await?;
+                connection.query(&sql).await?;
+                self.connections.give_back(connection);
+                Ok::<_, node::NodeError>(())
+            };
+            match tokio::time::timeout(CANCEL_PATIENCE, asking).await {
+                Ok(Ok(())) => (),
+                Ok(Err(error)) => {
+                    tracing::warn!(node = %backend.node, %error, "cannot end a backend");
+                }
+                Err(_) => tracing::warn!(node = %backend.node, "a node ends no backend in time"),
             }
         }
     }

@@ -230,7 +230,7 @@ pub struct NameScope {
 
 /// The schema `tutti` is none of users'; these of its functions stand in statements that the planner
 /// makes and plans again.
-const OUTPUT_FUNCTIONS: [&str; 3] = ["row_output", "value_output", "rows_input"];
+pub(crate) const OUTPUT_FUNCTIONS: [&str; 3] = ["row_output", "value_output", "rows_input"];
 static OUTPUT_FUNCTION: Function = Function {
     volatility: Volatility::Immutable,
     aggregate: false,

@@ -759,6 +759,15 @@ pub enum Setting {
     },
 }
 
+/// The same locks in EXCLUSIVE mode, which keeps out everybody but who only reads.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct LockBefore {
+    /// On node 1.
+    pub home: String,
+    /// On the others; empty: nothing.
+    pub others: String,
+}
+
 /// SQL-level prepared statements.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Prepared {
@@ -892,6 +901,9 @@ pub enum Plan {
     LockEverywhere {
         /// What other nodes are told, if it is not the client's text: what they have.
         others: Option<String>,
+        /// ACCESS EXCLUSIVE, the mode of LOCK TABLE without one, gives a transaction a number, and then
+        /// no snapshot can be imported any more. So where the transaction needs one, this comes first.
+        before: Option<LockBefore>,
     },
     /// EXPLAIN [ANALYZE] of a statement.
     Explain {

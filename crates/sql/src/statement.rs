@@ -52,6 +52,13 @@ fn keeps_parameters_inside(tree: &pg_query::NodeEnum) -> bool {
     matches!(tree, NodeEnum::PrepareStmt(_) | NodeEnum::CreateFunctionStmt(_))
 }
 
+/// Whether it is DECLARE … WITH HOLD.
+pub(crate) fn holds(declare: &pg_query::protobuf::DeclareCursorStmt) -> bool {
+    /// Of PostgreSQL's parsenodes.h.
+    const CURSOR_OPT_HOLD: i32 = 0x20;
+    declare.options & CURSOR_OPT_HOLD != 0
+}
+
 impl Statement {
     /// Whether it makes a table of which other nodes shall have a part.
     pub fn spreads(&self) -> bool {
@@ -74,6 +81,27 @@ impl Statement {
     /// Whether it is a COPY, in whose middle data flows.
     pub fn is_copy(&self) -> bool {
         matches!(self.tree, pg_query::NodeEnum::CopyStmt(_))
+    }
+
+    /// Whether it is DECLARE … WITH HOLD.
+    pub fn is_held_cursor(&self) -> bool {
+        matches!(&self.tree, pg_query::NodeEnum::DeclareCursorStmt(declare) if holds(declare))
+    }
+
+    /// What it is called, if it works in transaction blocks only.
+    pub fn needs_block(&self) -> Option<&'static str> {
+        match &self.tree {
+            pg_query::NodeEnum::DeclareCursorStmt(declare) if !holds(declare) => {
+                Some("DECLARE CURSOR")
+            }
+            pg_query::NodeEnum::LockStmt(_) => Some("LOCK TABLE"),
+            _ => None,
+        }
+    }
+
+    /// Whether it is EXPLAIN.
+    pub fn is_explain(&self) -> bool {
+        matches!(self.tree, pg_query::NodeEnum::ExplainStmt(_))
     }
 
     /// Whether it reads or changes rows, and can be undone with what is sent behind it.

@@ -171,8 +171,8 @@ pub enum Effect {
     /// Command tag `COMMIT`: [`Event::AnchorCommitted`]. An ERROR followed by ReadyForQuery (a
     /// deferred constraint, a serialization failure), or the command tag `ROLLBACK`:
     /// [`Event::AnchorRefused`]. Everything else, a FATAL before the connection closes too:
-    /// [`Event::AnchorLost`], for a backend told to end may have committed before. Cancel requests
-    /// must not reach the anchor while this is out.
+    /// [`Event::AnchorLost`], for a backend told to end may have committed before. A cancellation
+    /// that the anchor heeds is an ERROR like others; none may break off a wait for a standby.
     CommitAnchor,
     /// Anchored only. On the anchor's session connection, behind whatever is running there:
     /// `ROLLBACK`.

@@ -12,11 +12,11 @@ async fn redistribute(connections: &mut Connections, table: &str, to: Distribute
     everywhere(connections, "BEGIN").await?;
     let catalog = load(connections).await?;
     let relation = catalog.relations["public"][table].clone();
-    let plan = Redistribution::plan(home(connections), &catalog, &relation, &to).await?;
     let seals = Seals::default();
     for connection in connections.values_mut() {
         seals.learn(connection).await?;
     }
+    let plan = Redistribution::plan(home(connections), &catalog, &relation, &to, &seals).await?;
     let mut lent = connections.iter_mut().map(|(node, connection)| (*node, connection)).collect();
     plan.perform(&mut lent, &seals).await?;
     verify(home(connections)).await?;

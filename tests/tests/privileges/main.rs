@@ -2,8 +2,9 @@
 //! equal answers and SQLSTATEs; and what no client may do to the schema `tutti`.
 //!
 //! The scripts are in `tests/privileges`, their format in the README there. `forging` is about the
-//! gateway's own tables, `sharing` about sessions that use one connection after the other.
+//! gateway's own tables, `owners_code` about code that hangs on tables, `sharing` about sessions that use one connection after the other.
 
 mod forging;
+mod owners_code;
 mod scripts;
 mod sharing;

@@ -138,6 +138,26 @@ fn an_anchor_out_of_reach_leaves_the_outcome_unknown_until_it_is_back() -> Resul
     Ok(())
 }
 
+/// The lock is lost with the connection to node 1, and taken again within a second: what the gateway has
+/// open elsewhere meanwhile is not left behind.
+#[test]
+fn a_gateway_that_takes_its_lock_again_is_not_taken_for_gone() -> Result {
+    let proxied = proxied(Switches::default())?;
+    // Younger backends may be about to end.
+    std::thread::sleep(Duration::from_secs(11));
+    let home = &proxied.proxies[0];
+    home.set(Some(Rule { text: "cut_here", when: When::Before, then_away: true }));
+    let mut client = Client::connect(&proxied.cluster.endpoint())?;
+    // Whoever hears of it may be told, or lose the connection.
+    let _ = client.simple("LISTEN cut_here", b"");
+    ensure!(home.has_cut());
+    std::thread::sleep(Duration::from_millis(200));
+    home.come_back();
+    let report = eventually("the auditor looks", || proxied.cluster.audit())?;
+    ensure!(report.findings.is_empty(), "{report}");
+    Ok(())
+}
+
 #[test]
 fn a_vote_that_does_not_come_aborts_and_leaves_nothing() -> Result {
     let switches = Switches { vote_deadline: Duration::from_millis(500), ..Switches::default() };

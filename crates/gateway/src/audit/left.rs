@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use tokio::time::{Instant, sleep};
 use tutti_sql::catalog::NodeId;
 use tutti_txn::gid::Gid;
 
@@ -15,13 +16,16 @@ use super::{Finding, Kind, Report};
 use crate::catalog::Answer;
 use crate::config::Config;
 use crate::error::GatewayError;
-use crate::node::Rows;
+use crate::node::{NodeConnection, Rows};
 use crate::recovery;
 
 /// A gateway settles sooner.
 const SETTLED_WITHIN_S: f64 = 60.0;
 /// How long after their gateway backends may still be there.
 const BACKENDS_END_WITHIN_S: f64 = 10.0;
+/// A gateway that lives takes a lock again that it has lost.
+const LOCK_RETAKEN_WITHIN: Duration = Duration::from_secs(3);
+const LOOK_PAUSE: Duration = Duration::from_millis(50);
 /// Records that are kept on purpose are kept for seven days.
 const RECORDS_KEPT_S: f64 = 8.0 * 86_400.0;
 /// More tickets than this are removed by nobody.
@@ -59,10 +63,7 @@ FROM pg_stat_activity WHERE datname = current_database() AND application_name LI
     let mut prepared: BTreeMap<Gid, BTreeMap<NodeId, Prepared>> = BTreeMap::new();
     let mut records: BTreeMap<Gid, Vec<Record>> = BTreeMap::new();
     let answers = moment.workers.ask_all(&sql).await;
-    report.gateway = match moment.workers.0.get_mut(&NodeId::HOME) {
-        Some(home) => Some(recovery::is_served(home).await?),
-        None => None,
-    };
+    let mut found = Vec::new();
     for (node, answer) in answers {
         let results = match answer {
             Ok(results) => results,
@@ -82,7 +83,13 @@ FROM pg_stat_activity WHERE datname = current_database() AND application_name LI
                 format!("more than {TICKETS_MAX} tickets; its gateway should remove them");
             report.find(Finding::new(Kind::Tickets, Some(node), "tutti.ticket".into(), message));
         }
-        judge_backends(node, backends, report)?;
+        read_backends(node, backends, &mut found)?;
+    }
+    if let Some(home) = moment.workers.0.get_mut(&NodeId::HOME) {
+        report.gateway = Some(is_served(home, !found.is_empty()).await?);
+    }
+    if report.gateway == Some(false) {
+        found.into_iter().for_each(|finding| report.find(finding));
     }
     judge_prepared(&prepared, &records, report);
     judge_records(&prepared, &records, report);
@@ -189,12 +196,9 @@ fn judge_records(
     }
 }
 
-/// A gateway's own connections, where none runs. Those that run clients' statements have names that
-/// clients choose.
-fn judge_backends(node: NodeId, rows: &Rows, report: &mut Report) -> Result<(), GatewayError> {
-    if report.gateway != Some(false) {
-        return Ok(());
-    }
+/// A gateway's own connections, which are left behind where none runs. Those that run clients' statements
+/// have names that clients choose.
+fn read_backends(node: NodeId, rows: &Rows, found: &mut Vec<Finding>) -> Result<(), GatewayError> {
     let answer = Answer { node, what: "backends", rows };
     for row in 0..answer.len() {
         let (pid, name) = (answer.text(row, 0)?, answer.text(row, 1)?);
@@ -204,8 +208,21 @@ fn judge_backends(node: NodeId, rows: &Rows, report: &mut Report) -> Result<(), 
             let message = format!(
                 "a gateway's backend (\"{name}\", {state}) for {age_s:.0} s, and no gateway runs"
             );
-            report.find(Finding::new(Kind::Backend, Some(node), format!("process {pid}"), message));
+            found.push(Finding::new(Kind::Backend, Some(node), format!("process {pid}"), message));
         }
     }
     Ok(())
+}
+
+/// Whether a gateway runs. One that has just lost its lock, with its connection to node 1, takes it again
+/// within a second or so: where something `speaks_for_one`, that is waited for.
+async fn is_served(home: &mut NodeConnection, speaks_for_one: bool) -> Result<bool, GatewayError> {
+    let give_up = Instant::now() + LOCK_RETAKEN_WITHIN;
+    loop {
+        let is_served = recovery::is_served(home).await?;
+        if is_served || !speaks_for_one || give_up < Instant::now() {
+            return Ok(is_served);
+        }
+        sleep(LOOK_PAUSE).await;
+    }
 }

@@ -321,6 +321,14 @@ SELECT pg_catalog.pg_export_snapshot()";
         self.snapshots.remove(&node);
     }
 
+    /// Who reads on a node, and who can see that others wait for him.
+    pub fn worker_and_keeper(
+        &mut self,
+        node: NodeId,
+    ) -> Option<(&mut NodeConnection, &mut NodeConnection)> {
+        Some((self.workers.0.get_mut(&node)?, self.keepers.0.get_mut(&node)?))
+    }
+
     /// What a worker's transaction at this moment begins with.
     pub fn begin(&self, node: NodeId) -> Option<String> {
         self.snapshots.get(&node).map(|name| {

@@ -11,12 +11,14 @@
 //! functions are PostgreSQL's or a superuser's (only a superuser makes a type with code).
 //!
 //! PostgreSQL evaluates an index's or a statistics object's expressions as far as they are constant when
-//! it plans a scan: that would be a user's function run by a superuser. Where such expressions call
-//! anything but immutable built-in functions, the table is read by COPY, which plans nothing, and
-//! hashed here.
+//! it plans a scan: that would be a user's function run by a superuser. Who owns a table can give it such at any
+//! moment, and who owns its schema can put another table in its place. So only tables that belong to superusers, in
+//! schemas of theirs, are asked by queries, and only if their expressions call nothing but immutable functions that
+//! only superusers make (`tutti.has_code`). All others are read by COPY, which plans nothing, and hashed here; where
+//! somebody waits for a lock on one, its reading is given up and begun again.
 //!
-//! Each portion of a table is a transaction of its own at the moment's snapshot, so that a schema change
-//! waits for a portion at most. Whether the table was rewritten since (TRUNCATE and rewriting forms of
+//! Each portion of a table that is asked by queries is a transaction of its own at the moment's snapshot, so that a
+//! schema change waits for a portion at most. Whether the table was rewritten since (TRUNCATE and rewriting forms of
 //! ALTER TABLE show to older snapshots what was not) is asked behind each portion; then it is looked at
 //! again at another moment.
 
@@ -56,20 +58,19 @@ const TABLES: &str =
      FROM pg_catalog.pg_index i JOIN pg_catalog.pg_attribute k ON k.attrelid = c.oid
          AND k.attnum = ANY (i.indkey[0:i.indnkeyatts - 1])
      WHERE i.indrelid = c.oid AND i.indisprimary),
-    EXISTS (SELECT FROM (
-            SELECT i.indexprs::pg_catalog.text FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid
-            UNION ALL SELECT i.indpred::pg_catalog.text FROM pg_catalog.pg_index i
-                WHERE i.indrelid = c.oid
-            UNION ALL SELECT s.stxexprs::pg_catalog.text FROM pg_catalog.pg_statistic_ext s
-                WHERE s.stxrelid = c.oid) AS x (tree)
-        CROSS JOIN LATERAL pg_catalog.regexp_matches(x.tree, 'funcid ([0-9]+)', 'g') AS m (id)
-        WHERE m.id[1] <> '0' AND NOT EXISTS (SELECT FROM pg_catalog.pg_proc f
-            WHERE f.oid = m.id[1]::pg_catalog.oid AND f.oid < 16384 AND f.provolatile = 'i'))
+    NOT (SELECT pg_catalog.bool_and(r.rolsuper) FROM pg_catalog.pg_roles r
+        WHERE r.oid IN (c.relowner, CASE WHEN n.nspowner = 'pg_database_owner'::pg_catalog.regrole
+            THEN (SELECT d.datdba FROM pg_catalog.pg_database d
+                WHERE d.datname = pg_catalog.current_database()) ELSE n.nspowner END))
+    OR EXISTS (SELECT FROM (
+            SELECT i.indexprs FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid
+            UNION ALL SELECT i.indpred FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid
+            UNION ALL SELECT s.stxexprs FROM pg_catalog.pg_statistic_ext s WHERE s.stxrelid = c.oid
+        ) AS x (tree) WHERE tutti.has_code(x.tree))
     OR EXISTS (SELECT FROM pg_catalog.pg_index i JOIN pg_catalog.pg_depend d
             ON d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.objid = i.indexrelid
         WHERE i.indrelid = c.oid AND (i.indexprs IS NOT NULL OR i.indpred IS NOT NULL)
-            AND d.refobjid >= 16384 AND d.refclassid <> 'pg_catalog.pg_class'::pg_catalog.regclass
-            AND d.refclassid <> 'pg_catalog.pg_constraint'::pg_catalog.regclass),
+            AND d.refobjid >= 16384 AND tutti.is_code(d.refclassid, d.refobjid)),
     (SELECT pg_catalog.string_agg(u.columns, ';') FROM (
         SELECT (SELECT pg_catalog.string_agg(pg_catalog.quote_ident(k.attname), ', ')
                 FROM pg_catalog.pg_attribute k WHERE k.attrelid = c.oid
@@ -103,7 +104,7 @@ struct Table {
     map: Option<u32>,
     columns: Option<String>,
     primary_key: Option<String>,
-    /// Planning a scan would run code of users'.
+    /// Planning a scan may run code of users'.
     runs_code: bool,
     unique: Vec<String>,
     pages: u64,
@@ -630,8 +631,8 @@ FROM pg_catalog.unnest('{{{}}}'::pg_catalog.oid[]) AS o",
 
 /// What others do to a table may make a question about it fail.
 fn is_changed(fields: &ErrorFields) -> bool {
-    // Dropped, a column dropped or of another type, locked, a cache look-up that found nothing.
-    ["42P01", "42703", "42883", "42804", "55P03", "XX000", "3F000", "0A000"]
+    // Dropped, a column dropped or of another type, locked, wanted by others, a cache look-up that found nothing.
+    ["42P01", "42703", "42883", "42804", "55P03", "57014", "XX000", "3F000", "0A000"]
         .contains(&fields.sqlstate())
 }
 

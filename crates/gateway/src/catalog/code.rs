@@ -24,8 +24,11 @@ pub(super) const QUERIES: usize = 9;
 /// everybody, or waits for that, what is read instead is no SQL: the function is opaque for now.
 pub(super) const UNREAD_BODY: &str = "SELECT 1 FROM";
 
+/// Of the gateway's own, which all may call, those that run statements: as such they stand here, with nothing else
+/// that they do.
 const FUNCTIONS: &str = "SELECT p.oid, n.nspname, p.proname, l.lanname, p.provolatile = 'i',
-    p.prokind = 'a', CASE WHEN p.prosqlbody IS NULL THEN p.prosrc
+    p.prokind = 'a', CASE WHEN n.nspname = 'tutti' THEN 'BEGIN EXECUTE statement; END'
+        WHEN p.prosqlbody IS NULL THEN p.prosrc
         WHEN EXISTS (SELECT FROM pg_depend d JOIN pg_locks k ON k.relation = d.refobjid
             WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid
                 AND d.refclassid = 'pg_class'::regclass AND k.locktype = 'relation'
@@ -40,7 +43,8 @@ const FUNCTIONS: &str = "SELECT p.oid, n.nspname, p.proname, l.lanname, p.provol
         AND (d.of_text IS NULL OR d.of_text = tutti.text_of(p.oid))), array_to_string(p.proconfig, ' ')
 FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
 JOIN pg_language l ON l.oid = p.prolang
-WHERE p.oid >= 16384 AND n.nspname <> 'tutti';";
+WHERE p.oid >= 16384
+    AND (n.nspname <> 'tutti' OR p.proname = ANY ('{run_work,store_rows,write_rows,table_rows}'));";
 
 /// What functions refer to beside their text: aggregates their functions, defaults of arguments, and
 /// bodies that were parsed when they were made.
@@ -362,6 +366,7 @@ pub(super) fn read_types(types: &Answer<'_>, code: &mut Code) -> Result<(), Gate
             name: types.text(row, 2)?.to_owned(),
             seen: user_functions(6)?,
             made: user_functions(5)?,
+            defaults: Vec::new(),
             parts: numbers(types, row, 4)?,
             row_of: Some(types.number(row, 7)?).filter(|relation| *relation != 0),
         };
@@ -462,7 +467,11 @@ pub(super) fn read_attached(answer: &Answer<'_>, code: &mut Code) -> Result<(), 
         let domain: u32 = answer.number(row, 1)?;
         if domain != 0 {
             if let Some(of) = code.type_mut(domain) {
-                of.made.extend(used);
+                let uses = match answer.text(row, 2)? {
+                    "default" => &mut of.defaults,
+                    _ => &mut of.made,
+                };
+                uses.extend(used);
             }
             continue;
         }

@@ -14,7 +14,7 @@ use tutti_sql::statement::DistributeBy;
 
 use super::rows::Answer;
 use super::schema::{even_map, map_of};
-use super::seals::Seals;
+use super::seals::{Seals, digest};
 use crate::config::DefaultDistribution;
 use crate::error::GatewayError;
 use crate::node::{NodeConnection, NodeError, Rows};
@@ -207,9 +207,8 @@ pub struct RowsOf<'a> {
 impl RowsOf<'_> {
     /// The seal of these rows. Requires: the connection knows its moment.
     pub fn seal(&self, connection: &NodeConnection, rows: &str, seals: &Seals) -> String {
-        let digest = ring::digest::digest(&ring::digest::SHA256, rows.as_bytes());
-        let digest: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
-        let message = message_of_parts("write", &[self.schema, self.table, self.kind, &digest]);
+        let parts = [self.schema, self.table, self.kind, &digest(rows)];
+        let message = message_of_parts("write", &parts);
         seals.seal_now(connection, &message)
     }
 }

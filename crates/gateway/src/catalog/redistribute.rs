@@ -6,8 +6,9 @@
 //! Start reading at [`Redistribution::plan`], then [`Redistribution::perform`].
 //!
 //! Rows travel as texts of anonymous rows, which nobody can give a cast, and as parameters, which nobody is
-//! shown. They are stored as the table's owner (`tutti.begin_storing`): what storing a row runs (checks, generated
-//! columns, what indexes compute, domains) is the owner's code and has no more rights than that. Cursors are opened on all sources
+//! shown. What reads, deletes and stores them runs as the table's owner (`tutti.as_owner`): planning it computes, and
+//! storing a row runs, code of the owner's (checks, generated columns, indexes, statistics, domains), which has no
+//! more rights than that. Cursors are opened on all sources
 //! before anything changes, so each row is read once, as it was; then every node deletes what
 //! leaves it; then the rows are dealt out. Nothing of the table is held in memory but one batch.
 
@@ -24,7 +25,7 @@ use super::placement::{
     register,
 };
 use super::rows::Answer;
-use super::seals::Seals;
+use super::seals::{Seals, digest};
 use crate::error::GatewayError;
 use crate::node::{NodeConnection, NodeError};
 
@@ -33,6 +34,8 @@ pub type Connections<'a> = BTreeMap<NodeId, &'a mut NodeConnection>;
 
 /// Rows that are fetched from a node at a time.
 const BATCH_ROWS: usize = 500;
+/// What is stored by one statement on one node, in bytes of their texts, or a row more.
+const BATCH_BYTES: usize = 16 << 20;
 
 /// Settings that decide how values are written as text: alike on all nodes, and exact. Triggers and
 /// foreign keys do not fire for rows that only travel.
@@ -100,6 +103,7 @@ impl Redistribution {
         catalog: &Catalog,
         relation: &Relation,
         wanted: &DistributeBy,
+        seals: &Seals,
     ) -> Result<Self, GatewayError> {
         if relation.kind != RelationKind::Table {
             let message = format!("\"{}\" is not a table", relation.name);
@@ -150,7 +154,8 @@ impl Redistribution {
             && let Some(refusal) = what_fires(home, relation, &registrations).await?
         {
             // Where there are no rows, none fires anything; node 1 can tell of its own tables.
-            if !matches!(from, PlacementKind::Home) || has_rows(home, &leaves).await? {
+            home.rows(&lock_sql(&relation.sql_name())).await?;
+            if !matches!(from, PlacementKind::Home) || has_rows(home, &leaves, seals).await? {
                 return Err(refusal.into());
             }
         }
@@ -180,11 +185,18 @@ impl Redistribution {
         if self.travel == Travel::Nothing {
             return Ok(());
         }
+        // Owners of tables do not see it while row security may not hide rows.
+        let map = match &self.travel {
+            Travel::DropForeign { target } | Travel::SendForeign { target, .. } => {
+                read_map(at(connections, NodeId::HOME), target).await?
+            }
+            _ => String::new(),
+        };
         for connection in connections.values_mut() {
             set_for_travel(connection, &self.root).await?;
         }
         for leaf in &self.leaves {
-            self.move_leaf(connections, leaf, seals).await?;
+            self.move_rows(connections, leaf, &map, seals).await?;
         }
         for connection in connections.values_mut() {
             connection.query(&restore_settings()).await?;
@@ -205,64 +217,60 @@ impl Redistribution {
     /// Takes the table for this transaction alone: nobody else changes what it is or where its rows
     /// are.
     pub fn lock_sql(&self) -> String {
-        format!("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE", self.root)
-    }
-
-    async fn move_leaf(
-        &self,
-        connections: &mut Connections<'_>,
-        leaf: &Leaf,
-        seals: &Seals,
-    ) -> Result<(), GatewayError> {
-        let is_stored = self.writes_rows();
-        for connection in connections.values_mut().filter(|_| is_stored) {
-            leaf.storing("begin", connection, seals).await?;
-        }
-        self.move_rows(connections, leaf).await?;
-        for connection in connections.values_mut().filter(|_| is_stored) {
-            leaf.storing("end", connection, seals).await?;
-        }
-        Ok(())
+        lock_sql(&self.root)
     }
 
     async fn move_rows(
         &self,
         connections: &mut Connections<'_>,
         leaf: &Leaf,
+        map: &str,
+        seals: &Seals,
     ) -> Result<(), GatewayError> {
-        let Steps { first, sources, then } = leaf.steps(&self.travel, &self.nodes);
+        let Steps { first, sources, then } = leaf.steps(&self.travel, &self.nodes, map);
         for (node, sql) in first {
-            at(connections, node).rows(&sql).await?;
+            leaf.as_owner(at(connections, node), &sql, "", seals).await?;
         }
         for (node, select) in &sources {
             let sql = format!("DECLARE {CURSOR} NO SCROLL CURSOR FOR {select}");
-            at(connections, *node).rows(&sql).await?;
+            leaf.as_owner(at(connections, *node), &sql, "", seals).await?;
         }
         for (node, sql) in then {
-            at(connections, node).rows(&sql).await?;
+            leaf.as_owner(at(connections, node), &sql, "", seals).await?;
         }
+        let insert = match sources.is_empty() {
+            true => String::new(),
+            false => leaf.insert(at(connections, NodeId::HOME)).await?,
+        };
         let mut dealt = 0;
+        let mut batches: BTreeMap<NodeId, Batch> = BTreeMap::new();
         for (source, _) in &sources {
             loop {
                 let fetch = format!("FETCH {BATCH_ROWS} FROM {CURSOR}");
                 let rows = at(connections, *source).rows(&fetch).await?;
                 let answer = Answer { node: *source, what: "rows that move", rows: &rows };
-                let mut batches: BTreeMap<NodeId, Vec<&str>> = BTreeMap::new();
                 for row in 0..answer.len() {
                     let text = answer.text(row, 1)?;
                     for target in self.targets(*source, &answer, row, &mut dealt)? {
-                        batches.entry(target).or_default().push(text);
+                        let batch = batches.entry(target).or_default();
+                        batch.push(text);
+                        if BATCH_BYTES <= batch.bytes() {
+                            let rows = std::mem::take(batch).finish();
+                            leaf.as_owner(at(connections, target), &insert, &rows, seals).await?;
+                        }
                     }
-                }
-                for (target, texts) in &batches {
-                    let rows = Some(array_text(texts).into());
-                    at(connections, *target).query_with(&leaf.insert(), vec![rows]).await?;
                 }
                 if answer.len() < BATCH_ROWS {
                     break;
                 }
             }
             at(connections, *source).rows(&format!("CLOSE {CURSOR}")).await?;
+        }
+        for (target, batch) in batches {
+            if 0 < batch.bytes() {
+                let rows = batch.finish();
+                leaf.as_owner(at(connections, target), &insert, &rows, seals).await?;
+            }
         }
         Ok(())
     }
@@ -314,7 +322,7 @@ struct Steps {
 }
 
 impl Leaf {
-    fn steps(&self, travel: &Travel, nodes: &[NodeId]) -> Steps {
+    fn steps(&self, travel: &Travel, nodes: &[NodeId], map: &str) -> Steps {
         let name = &self.name;
         let mut steps = Steps::default();
         let delete_all = |node: NodeId| (node, format!("DELETE FROM ONLY {name}"));
@@ -339,86 +347,137 @@ impl Leaf {
             }
             Travel::EmptyCopies => steps.then.extend(copies().map(delete_all)),
             Travel::DropForeign { target } => {
-                steps
-                    .then
-                    .extend(nodes.iter().map(|node| (*node, self.delete_foreign(*node, target))));
+                steps.then.extend(
+                    nodes.iter().map(|node| (*node, self.delete_foreign(*node, target, map))),
+                );
             }
             Travel::SendForeign { sources, target, empty_copies } => {
                 if *empty_copies {
                     steps.first.extend(copies().map(delete_all));
                 }
                 for node in sources {
-                    let owner = owner(target);
+                    let owner = owner(target, map);
                     let select = format!(
                         "SELECT {owner}, ROW({ROW}.*)::pg_catalog.text FROM ONLY {name} AS {ROW} \
                          WHERE {owner} OPERATOR(pg_catalog.<>) {}",
                         node.0
                     );
                     steps.sources.push((*node, select));
-                    steps.then.push((*node, self.delete_foreign(*node, target)));
+                    steps.then.push((*node, self.delete_foreign(*node, target, map)));
                 }
             }
         }
         steps
     }
 
-    fn delete_foreign(&self, node: NodeId, target: &PlacementKind) -> String {
+    fn delete_foreign(&self, node: NodeId, target: &PlacementKind, map: &str) -> String {
         format!(
             "DELETE FROM ONLY {} AS {ROW} WHERE {} OPERATOR(pg_catalog.<>) {}",
             self.name,
-            owner(target),
+            owner(target, map),
             node.0
         )
     }
 
-    /// The rows are its parameter.
-    fn insert(&self) -> String {
-        format!("SELECT tutti.store_moved($1::{}[])", self.name)
+    /// The rows stand for `%L`: a literal of the array's type, so that nobody's cast is looked for.
+    async fn insert(&self, home: &mut NodeConnection) -> Result<String, GatewayError> {
+        let sql = format!(
+            "SELECT pg_catalog.string_agg(pg_catalog.quote_ident(a.attname), ', ' ORDER BY a.attnum),
+    pg_catalog.string_agg(pg_catalog.concat('u.', pg_catalog.quote_ident(a.attname)), ', ' ORDER BY a.attnum)
+FROM pg_catalog.pg_attribute a
+WHERE a.attrelid OPERATOR(pg_catalog.=) {}::pg_catalog.regclass::pg_catalog.oid AND a.attnum OPERATOR(pg_catalog.>) 0
+    AND NOT a.attisdropped AND a.attgenerated OPERATOR(pg_catalog.=) ''",
+            quote_literal(&self.name)
+        );
+        let rows = home.rows(&sql).await?;
+        let answer = Answer { node: home.node(), what: "a table's columns", rows: &rows };
+        // A table without columns has rows, too.
+        let into = match rows.text(0, 0) {
+            Some(columns) => {
+                format!("({columns}) OVERRIDING SYSTEM VALUE SELECT {}", answer.text(0, 1)?)
+            }
+            None => String::from(" SELECT"),
+        };
+        // What is a percent sign in a name is none of format()'s.
+        let text = |text: &str| text.replace('%', "%%");
+        let (into, name, rows) = (text(&into), text(&self.name), "%L");
+        Ok(format!("INSERT INTO {name} {into} FROM pg_catalog.unnest({rows}::{name}[]) AS u"))
     }
 
-    /// Makes, or takes away again, what stores rows of it on a node as its owner.
-    async fn storing(
+    /// Runs a statement on a node as the owner of this table. `rows` stand for its `%L`, unless they are empty.
+    async fn as_owner(
         &self,
-        what: &str,
         connection: &mut NodeConnection,
+        statement: &str,
+        rows: &str,
         seals: &Seals,
     ) -> Result<(), GatewayError> {
         let Self { schema, table, .. } = self;
-        let seal = seals.seal(connection, &message_of_parts(what, &[schema, table])).await?;
-        let (schema, table) = (quote_literal(schema), quote_literal(table));
-        let sql = format!("SELECT tutti.{what}_storing({schema}, {table}, $1)");
-        connection.query_with(&sql, vec![Some(seal.into())]).await?;
+        let message = message_of_parts("as owner", &[schema, table, statement, &digest(rows)]);
+        let seal = seals.seal(connection, &message).await?;
+        // The code of the table has the search path of the session.
+        let sql = format!(
+            "SELECT tutti.as_owner({}, {}, $1, $2, pg_catalog.current_setting('search_path'), $3)",
+            quote_literal(schema),
+            quote_literal(table)
+        );
+        let values = [statement.to_owned(), rows.to_owned(), seal].map(|value| Some(value.into()));
+        connection.query_with(&sql, values.into()).await?;
         Ok(())
     }
 }
 
-/// SQL for the node that a row belongs to.
-fn owner(target: &PlacementKind) -> String {
-    let PlacementKind::Hash { key, key_type, map } = target else {
+/// SQL for the node that a row belongs to. `map`: of [`read_map`].
+fn owner(target: &PlacementKind, map: &str) -> String {
+    let PlacementKind::Hash { key, key_type, .. } = target else {
         unreachable!("only hash placements give rows an owner");
     };
     let bucket = key_type.sql_bucket(&format!("{ROW}.{}", quote_identifier(key)));
-    format!(
-        "(SELECT b.node FROM tutti.bucket b WHERE b.map OPERATOR(pg_catalog.=) {} AND b.bucket OPERATOR(pg_catalog.=) {bucket})",
+    format!("(({}::pg_catalog.int4[])[({bucket})::pg_catalog.int4])", quote_literal(map))
+}
+
+/// The nodes of a placement's buckets, as the text of an array whose indexes are the buckets.
+async fn read_map(
+    home: &mut NodeConnection,
+    target: &PlacementKind,
+) -> Result<String, GatewayError> {
+    let PlacementKind::Hash { map, .. } = target else {
+        unreachable!("only hash placements have a map");
+    };
+    let sql = format!(
+        "SELECT pg_catalog.concat('[0:', pg_catalog.max(b.bucket), ']=',
+    pg_catalog.array_agg(b.node ORDER BY b.bucket)) FROM tutti.bucket b
+WHERE b.map OPERATOR(pg_catalog.=) {}",
         map.0
-    )
+    );
+    let rows = home.rows(&sql).await?;
+    Ok(Answer { node: home.node(), what: "a map of buckets", rows: &rows }.text(0, 0)?.to_owned())
 }
 
 /// An array of texts as PostgreSQL reads it, each element quoted.
-fn array_text(elements: &[&str]) -> String {
-    let mut text = String::from("{");
-    for (position, element) in elements.iter().enumerate() {
-        text.push_str(if position == 0 { "\"" } else { ",\"" });
+#[derive(Debug, Default)]
+struct Batch(String);
+
+impl Batch {
+    fn push(&mut self, element: &str) {
+        self.0.push_str(if self.0.is_empty() { "{\"" } else { ",\"" });
         for character in element.chars() {
             if matches!(character, '"' | '\\') {
-                text.push('\\');
+                self.0.push('\\');
             }
-            text.push(character);
+            self.0.push(character);
         }
-        text.push('"');
+        self.0.push('"');
     }
-    text.push('}');
-    text
+
+    fn bytes(&self) -> usize {
+        self.0.len()
+    }
+
+    fn finish(mut self) -> String {
+        self.0.push_str(if self.0.is_empty() { "{}" } else { "}" });
+        self.0
+    }
 }
 
 fn at<'a>(connections: &'a mut Connections<'_>, node: NodeId) -> &'a mut NodeConnection {
@@ -522,15 +581,27 @@ ORDER BY c.oid OPERATOR(pg_catalog.=) {0}::pg_catalog.oid DESC, n.nspname, c.rel
     Ok(family)
 }
 
-/// Whether any of these tables has rows on node 1.
-async fn has_rows(home: &mut NodeConnection, tables: &[Leaf]) -> Result<bool, GatewayError> {
-    let has = |table: &Leaf| format!("EXISTS (SELECT FROM ONLY {})", table.name);
-    let any = tables.iter().map(has).collect::<Vec<_>>().join(" OR ");
-    if any.is_empty() {
-        return Ok(false);
+fn lock_sql(table: &str) -> String {
+    format!("LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
+}
+
+/// Whether any of these tables has rows on node 1. Requires: they are locked.
+async fn has_rows(
+    home: &mut NodeConnection,
+    tables: &[Leaf],
+    seals: &Seals,
+) -> Result<bool, GatewayError> {
+    for table in tables {
+        let sql =
+            format!("DECLARE {CURSOR} NO SCROLL CURSOR FOR SELECT NULL FROM ONLY {}", table.name);
+        table.as_owner(home, &sql, "", seals).await?;
+        let rows = home.rows(&format!("FETCH 1 FROM {CURSOR}")).await?;
+        home.rows(&format!("CLOSE {CURSOR}")).await?;
+        if !rows.rows.is_empty() {
+            return Ok(true);
+        }
     }
-    let rows = home.rows(&format!("SELECT {any}")).await?;
-    Answer { node: home.node(), what: "whether a table has rows", rows: &rows }.boolean(0, 0)
+    Ok(false)
 }
 
 /// Whether none of these tables has ever had a row since it was made or emptied, on node 1: for tables that
@@ -625,8 +696,11 @@ mod tests {
 
     #[test]
     fn array_elements_are_quoted_as_postgresql_reads_them() {
-        assert_eq!(array_text(&["(1,\"a\\\\b\")", "()"]), r#"{"(1,\"a\\\\b\")","()"}"#);
-        assert_eq!(array_text(&[]), "{}");
+        let mut batch = Batch::default();
+        assert_eq!(std::mem::take(&mut batch).finish(), "{}");
+        batch.push("(1,\"a\\b\")");
+        batch.push("()");
+        assert_eq!(batch.finish(), r#"{"(1,\"a\\b\")","()"}"#);
     }
 
     #[test]

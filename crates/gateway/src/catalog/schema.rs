@@ -14,7 +14,7 @@ use tutti_sql::hash::{BUCKET_COUNT, KeyType};
 
 /// Version of the tables, rights and functions below. Grows with every change of them, so that a
 /// gateway completes what an earlier one has made.
-pub const SHAPE: u32 = 23;
+pub const SHAPE: u32 = 25;
 
 /// Creates the schema where it is missing, and brings an older one to this shape. Runs as one
 /// transaction, and again without effect.
@@ -27,10 +27,11 @@ pub const SHAPE: u32 = 23;
 ///   [`Seals`](super::Seals), and `register` also the rights of ALTER TABLE on the table;
 /// - `lock_table` wants a seal, and some right to read or write on the table: PostgreSQL gives LOCK
 ///   TABLE only to whoever may write the whole table, but statements need it that write one column;
-/// - `table_rows` and `store_rows_as_owner` want a seal, the latter over the rows as well: a write by row has
-///   used the client's rights on node 1. But it runs no code of users', so where a table has such,
+/// - `table_rows_as_owner` and `store_rows_as_owner` want a seal, the latter over the rows as well: a write by row has
+///   used the client's rights on node 1. They act as the table's owner; where it has code of users',
 ///   `write_rows` stores its rows as the caller;
-/// - `begin_storing` and `end_storing` want a seal: rows that get another place are stored by the table's owner;
+/// - `as_owner` wants a seal: what moves rows runs as the table's owner, who can do nothing there but that (`run_as`;
+///   who calls that without being a superuser has no effect);
 /// - `row_text`, `row_output`, `value_output` and `rows_input` read nothing, `refuse_rewritten` what all may read;
 /// - `definitions`, `make_definitions` and `spread_first` want a seal: they run as the owner, for what a table needs may
 ///   belong to others than the table (see [`share`](super::share));
@@ -40,7 +41,7 @@ pub const SHAPE: u32 = 23;
 ///
 /// - `mark`, `touched`, `changes` and `ties_of_changes` (with what they call) tell a transaction what it
 ///   has done itself;
-/// - `declare` wants the rights of the function's owner, `end_declaration` a seal.
+/// - `declare` wants a seal and the rights of the function's owner, `end_declaration` a seal.
 ///
 /// Row security keeps out members of `pg_read_all_data` and `pg_write_all_data`, and what default
 /// privileges have given to others is taken back.
@@ -48,7 +49,7 @@ pub const CREATE_SCHEMA: &str = concat!(
     "
 SET client_min_messages = warning;
 SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
-SELECT pg_catalog.pg_advisory_xact_lock(8390880220001);
+LOCK TABLE pg_catalog.pg_namespace IN SHARE UPDATE EXCLUSIVE MODE;
 CREATE SCHEMA IF NOT EXISTS tutti;
 GRANT USAGE ON SCHEMA tutti TO PUBLIC;
 COMMENT ON SCHEMA tutti IS 'Tutti: which rows live on which node, and what was decided about transactions over several nodes. Changed by the gateway only.';
@@ -320,14 +321,15 @@ GRANT SELECT ON tutti.cluster, tutti.node, tutti.map, tutti.bucket, tutti.placem
 GRANT EXECUTE ON FUNCTION tutti.record_decision, tutti.register, tutti.note_change,
     tutti.forget_dropped, tutti.insert_ticket, tutti.lock_table, tutti.definitions,
     tutti.make_definitions, tutti.objections, tutti.row_text, tutti.row_output, tutti.rows_input, tutti.value_output,
-    tutti.table_rows, tutti.write_rows, tutti.held, tutti.shared_definitions,
+    tutti.table_rows, tutti.table_rows_as_owner, tutti.write_rows, tutti.held, tutti.shared_definitions,
     tutti.definitions_before, tutti.names_in_code, tutti.deferred, tutti.schema_counts, tutti.settings_now,
     tutti.other_tables, tutti.serve, tutti.count, tutti.proof, tutti.mark, tutti.marked, tutti.compare, tutti.touched, tutti.declare, tutti.end_declaration, tutti.text_of,
     tutti.temporary_code, tutti.changed_relations, tutti.changed_oids, tutti.changes,
     tutti.ties_of_changes, tutti.forget_changed, tutti.need_more,
-    tutti.spread_first, tutti.has_code, tutti.runs_code, tutti.turn_triggers_off, tutti.store_rows,
-    tutti.store_rows_as_owner, tutti.refuse_comparison, tutti.refuse_rewritten, tutti.begin_storing, tutti.end_storing TO PUBLIC;
-UPDATE tutti.secret SET shape = 23;
+    tutti.spread_first, tutti.is_code, tutti.has_code, tutti.runs_code, tutti.turn_triggers_off, tutti.store_rows,
+    tutti.store_rows_as_owner, tutti.refuse_comparison, tutti.refuse_rewritten, tutti.as_owner, tutti.run_work,
+    tutti.is_clients, tutti.have_run_at_home, tutti.refuse_hidden TO PUBLIC;
+UPDATE tutti.secret SET shape = 25;
 "
 );
 

@@ -116,6 +116,12 @@ fn seal(secret: &[u8], process_id: i32, moment: &str, message: &str) -> String {
     outer.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// What stands in a message for a text that may be long: PostgreSQL's `sha256`, in hexadecimal digits.
+pub(super) fn digest(text: &str) -> String {
+    let digest = ring::digest::digest(&SHA256, text.as_bytes());
+    digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 fn bytes_of_hex(text: &str) -> Option<Vec<u8>> {
     let digits = text.as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).ok());
     digits.map(|digits| u8::from_str_radix(digits?, 16).ok()).collect()

@@ -194,18 +194,30 @@ COMMENT ON FUNCTION tutti.marked IS 'What tutti.mark has noted under this nonce,
 
 CREATE OR REPLACE FUNCTION tutti.deferred() RETURNS text
 LANGUAGE sql SET search_path = pg_catalog, pg_temp SET row_security = on AS $tutti$
-    SELECT string_agg(DISTINCT format('%I.%I', n.nspname, c.conname), ', ')
+    -- All or none: they run in the order in which they were queued.
+    SELECT CASE WHEN bool_or(NOT EXISTS (SELECT FROM tutti.declaration d WHERE d.routine = t.tgfoid))
+        THEN string_agg(DISTINCT format('%I.%I', n.nspname, c.conname), ', ') END
     FROM pg_trigger t JOIN pg_constraint c ON c.oid = t.tgconstraint
     JOIN pg_namespace n ON n.oid = c.connamespace
     WHERE t.tgdeferrable AND NOT t.tgisinternal AND t.tgenabled <> 'D'
         -- Of what the transaction has not written, none waits; and it may be in a schema of somebody else's.
         AND pg_stat_get_xact_tuples_inserted(t.tgrelid) + pg_stat_get_xact_tuples_updated(t.tgrelid)
             + pg_stat_get_xact_tuples_deleted(t.tgrelid) > 0
-        AND NOT EXISTS (SELECT FROM tutti.declaration d WHERE d.routine = t.tgfoid)
         AND NOT EXISTS (SELECT FROM tutti.placement p
             WHERE p.relation = t.tgrelid AND p.kind IN ('hash', 'round_robin'))
 $tutti$;
 COMMENT ON FUNCTION tutti.deferred IS 'Constraint triggers that may run at the end of a transaction, as SET CONSTRAINTS names them.';
+
+CREATE OR REPLACE FUNCTION tutti.deferred_checks() RETURNS text
+LANGUAGE sql SET search_path = pg_catalog, pg_temp SET row_security = on AS $tutti$
+    SELECT string_agg(DISTINCT format('%I.%I', n.nspname, c.conname), ', ')
+    FROM pg_constraint c JOIN pg_namespace n ON n.oid = c.connamespace
+    WHERE c.condeferrable AND c.contype <> 't' AND EXISTS (SELECT FROM unnest(ARRAY[c.conrelid, c.confrelid]) AS r (relation)
+        WHERE r.relation <> 0
+            AND pg_stat_get_xact_tuples_inserted(r.relation) + pg_stat_get_xact_tuples_updated(r.relation)
+                + pg_stat_get_xact_tuples_deleted(r.relation) > 0)
+$tutti$;
+COMMENT ON FUNCTION tutti.deferred_checks IS 'Keys and foreign keys that may be checked at the end of a transaction, as SET CONSTRAINTS names them.';
 
 CREATE OR REPLACE FUNCTION tutti.compare(before jsonb, all_tables boolean, at_one_moment boolean,
     settings jsonb) RETURNS TABLE (what text, name text, value text)
@@ -307,13 +319,18 @@ BEGIN
     RETURN (SELECT md5(concat_ws(' ', p.prolang, p.prosrc, p.prosqlbody, p.proconfig)) FROM pg_proc p WHERE p.oid = routine);
 END $tutti$;
 
-CREATE OR REPLACE FUNCTION tutti.declare(named text, new_kind text) RETURNS text
+DROP FUNCTION IF EXISTS tutti.declare(text, text);
+CREATE OR REPLACE FUNCTION tutti.declare(named text, new_kind text, seal text) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $tutti$
 DECLARE
     found record;
     acting name := CASE current_setting('role') WHEN 'none' THEN session_user
         ELSE current_setting('role') END;
 BEGIN
+    -- Code that somebody else runs could ask for this in his name.
+    IF tutti.is_sealed('declare ' || named, seal) IS NOT TRUE THEN
+        RAISE insufficient_privilege USING MESSAGE = 'only a gateway can declare a function';
+    END IF;
     SELECT p.oid, p.proowner INTO found FROM pg_proc p WHERE p.oid = named::oid;
     IF found.oid IS NULL THEN
         RAISE undefined_function USING MESSAGE = 'there is no such function';
@@ -329,7 +346,7 @@ BEGIN
     END IF;
     RETURN found.oid::regprocedure::text;
 END $tutti$;
-COMMENT ON FUNCTION tutti.declare IS 'Says where a function, given by its number, may run; NULL takes it back. The role must be its owner.';
+COMMENT ON FUNCTION tutti.declare IS 'Says where a function, given by its number, may run; NULL takes it back. The role must be its owner, the caller a gateway.';
 
 CREATE OR REPLACE FUNCTION tutti.end_declaration(routine oid, seal text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $tutti$

@@ -13,7 +13,7 @@ use std::task::Poll;
 use atomic_waker::AtomicWaker;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
-use tutti_sql::catalog::NameScope;
+use tutti_sql::catalog::{NameScope, Relation};
 use tutti_wire::error_fields::ErrorFields;
 
 /// SQLSTATE query_canceled: what a node says when the victim's statement was cancelled there.
@@ -49,6 +49,10 @@ pub struct Activity {
     /// stay so until then.
     unasked: Mutex<Option<Arc<Unasked>>>,
     is_unasked: AtomicBool,
+    /// Relations whose rows its plan brings together, and that have types which may be checked when that
+    /// is done.
+    brought: Mutex<Vec<Arc<Relation>>>,
+    brings: AtomicBool,
     mark: Mutex<Option<Mark>>,
     /// The client's socket.
     stream: Weak<TcpStream>,
@@ -60,6 +64,8 @@ pub struct Activity {
     waker: AtomicWaker,
     /// The statement is to be cancelled, for when it waits in the gateway and not on a node.
     cancelled: Notify,
+    /// At which message that was asked for last.
+    cancelled_at: AtomicU64,
 }
 
 /// A statement of which it was proven that it touches tables of node 1 only, and whose names mean so.
@@ -144,6 +150,12 @@ impl Activity {
             }
         })
         .await;
+    }
+
+    /// Whether somebody has cancelled what the session is at: then it is not run again.
+    pub fn is_cancelled(&self) -> bool {
+        let message = self.message.load(Ordering::Relaxed);
+        message % 2 == 1 && self.cancelled_at.load(Ordering::SeqCst) == message
     }
 
     /// Comes back when somebody cancels what the session does from now on.
@@ -232,9 +244,27 @@ impl Activity {
         self.unasked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Before anything of a plan is sent: rows of these relations are brought together, and made anew.
+    pub fn note_brought(&self, relations: Vec<Arc<Relation>>) {
+        self.brings.store(!relations.is_empty(), Ordering::SeqCst);
+        *self.locked_brought() = relations;
+    }
+
+    /// Whether the plan makes rows anew of a relation of which this is so.
+    pub fn brings_any(&self, is_meant: impl FnMut(&Arc<Relation>) -> bool) -> bool {
+        self.brings.load(Ordering::SeqCst) && self.locked_brought().iter().any(is_meant)
+    }
+
+    fn locked_brought(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Relation>>> {
+        self.brought.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The plan has been carried out, or given up.
     pub fn end_plan(&self) {
         self.plan.store(NO_PLAN, Ordering::SeqCst);
+        if self.brings.load(Ordering::Relaxed) {
+            self.note_brought(Vec::new());
+        }
     }
 
     /// Whether there is a plan.
@@ -393,6 +423,8 @@ impl Activities {
     /// Ends a session's wait in the gateway, if it is at one.
     pub fn cancel(&self, process_id: i32) {
         if let Some(activity) = self.of(process_id) {
+            let message = activity.message.load(Ordering::Relaxed);
+            activity.cancelled_at.store(message, Ordering::SeqCst);
             activity.cancelled.notify_waiters();
         }
     }

@@ -70,7 +70,7 @@ impl Session {
     fn refuse_cursor_elsewhere(&self, rows: &RowsWrite) -> Result<(), Failure> {
         let Some(name) = &rows.cursor else { return Ok(()) };
         match self.cursors.get(name) {
-            Some((node, _)) if *node != NodeId::HOME => Err(Failure::unsupported(
+            Some(cursor) if cursor.node != NodeId::HOME => Err(Failure::unsupported(
                 format!("cursor \"{name}\" cannot be used to write a replicated table"),
                 "It is not on node 1, where replicated rows are changed first.",
                 "Declare it FOR UPDATE.",
@@ -264,8 +264,8 @@ ORDER BY n.nspname, c.relname",
     async fn store(&mut self, all: &[(RowsOf<'_>, RowTexts)]) -> Result<(), Failure> {
         // Whatever the statement saw on node 1 must be there on the other nodes, or what it has
         // changed is not there to be changed.
+        self.wait_for_all_visible().await?;
         let shared = self.shared.clone();
-        shared.applying.wait(None).await;
         let others: Vec<_> =
             self.catalog.nodes.iter().copied().filter(|node| *node != NodeId::HOME).collect();
         self.learn_moments(&others).await?;

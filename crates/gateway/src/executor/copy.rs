@@ -22,6 +22,7 @@ use super::relay::COPY_FLUSH_BYTES;
 use super::{Done, TagTotal};
 use crate::client::ClientError;
 use crate::failure::Failure;
+use crate::node::told;
 use crate::session::{Link, Session};
 
 /// Rows whose missing values are drawn together, in rows.
@@ -90,8 +91,7 @@ impl Session {
             let (schema, table) = (schema.clone(), table.clone());
             let lock = TableLock { schema, table, mode: LockMode::ShareRowExclusive };
             self.lock_at_home(&[lock]).await?;
-            let shared = self.shared.clone();
-            shared.applying.wait(None).await;
+            self.wait_for_all_visible().await?;
         }
         let mut copy = CopyIn {
             plan,
@@ -433,7 +433,11 @@ impl Session {
         // A COPY has a snapshot from its start; outside the room nobody needs to know since when.
         let doors = self.shared.doors.clone();
         let inside = match self.has_snapshot_per_part() {
-            true => Some(self.shared.nodes.enter_snapshot_room(&doors, &nodes).await?),
+            true => {
+                let shared = self.shared.clone();
+                let entering = shared.nodes.enter_snapshot_room(&doors, &nodes);
+                Some(self.unless_cancelled(entering).await??)
+            }
             false => None,
         };
         for node in &nodes {
@@ -492,7 +496,7 @@ impl Session {
                     self.client.out().extend_from_slice(frame.as_bytes());
                 }
                 b'C' => tag = decode_command_complete(&frame)?,
-                b'E' => refused = Some(ErrorFields::decode(&frame)?),
+                b'E' => refused = Some(told(&frame)?),
                 b'Z' => {
                     link.answered();
                     break;
@@ -555,7 +559,7 @@ async fn open_copy(link: &mut Link, sql: &str) -> Result<(), Failure> {
         let frame = link.connection().next_frame().await?;
         match frame.tag() {
             b'G' => return Ok(refused_before.map_or(Ok(()), Err)?),
-            b'E' => refused = Some(ErrorFields::decode(&frame)?),
+            b'E' => refused = Some(told(&frame)?),
             b'Z' => {
                 link.answered();
                 break;

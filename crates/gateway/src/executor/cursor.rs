@@ -11,6 +11,17 @@ use super::call::Call;
 use crate::failure::Failure;
 use crate::session::Session;
 
+/// A cursor that SQL has declared.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cursor {
+    /// Where it is.
+    pub node: NodeId,
+    /// WITH HOLD.
+    pub holds: bool,
+    /// Behind how many steps of its transaction it was declared, as long as that may be undone.
+    pub made: Option<usize>,
+}
+
 impl Session {
     pub(super) async fn declare(
         &mut self,
@@ -53,7 +64,13 @@ impl Session {
             None => (text, call),
         };
         let done = self.run_on_one(node, access, text, call).await?;
-        self.cursors.insert(name.to_owned(), (node, holds));
+        let made = match (self.transaction.is_open(), call) {
+            (true, _) => Some(self.transaction.step_count()),
+            (false, Call::Simple) => None,
+            // A flight that fails leaves nothing.
+            (false, _) => Some(0),
+        };
+        self.cursors.insert(name.to_owned(), Cursor { node, holds, made });
         Ok(done)
     }
 
@@ -65,7 +82,7 @@ impl Session {
         call: &Call,
     ) -> Result<Done, Failure> {
         let Some(name) = name else {
-            let mut nodes: Vec<_> = self.cursors.values().map(|(node, _)| *node).collect();
+            let mut nodes: Vec<_> = self.cursors.values().map(|cursor| cursor.node).collect();
             nodes.sort_unstable();
             nodes.dedup();
             for node in nodes {
@@ -74,7 +91,7 @@ impl Session {
             self.cursors.clear();
             return Ok(Done::Tag("CLOSE CURSOR ALL".to_owned()));
         };
-        let node = self.cursors.get(name).map_or(NodeId::HOME, |(node, _)| *node);
+        let node = self.cursors.get(name).map_or(NodeId::HOME, |cursor| cursor.node);
         // WHERE CURRENT OF writes; FETCH and MOVE may lock or call functions.
         let access = if close { Access::Read } else { Access::Write };
         let done = self.run_on_one(node, access, text, call).await?;

@@ -175,16 +175,16 @@ impl Session {
         let roles = match self.transaction.sets_anything() {
             true => {
                 let home = self.link(NodeId::HOME).await?.connection();
-                catalog::share::read_definitions(home, Wanted::ROLES, &shared.seals).await?
+                Some(catalog::share::read_definitions(home, Wanted::ROLES, &shared.seals).await?)
             }
-            false => String::new(),
+            false => None,
         };
         // One after another: two that bring the same do not wait for each other in a circle.
         for node in self.other_nodes() {
             let seals = &shared.seals;
             // It may have set a role that it has made itself, which comes before what it has set.
-            let has_roles = !roles.is_empty() && !self.transaction.nodes.contains_key(&node);
-            self.transaction.steps_come_later = has_roles;
+            let roles = roles.as_ref().filter(|_| !self.transaction.nodes.contains_key(&node));
+            self.transaction.steps_come_later = roles.is_some();
             let enlisted = self.enlist(node, Access::Write).await.map(|_| ());
             self.transaction.steps_come_later = false;
             enlisted?;
@@ -192,8 +192,8 @@ impl Session {
             let link = self.link(node).await?;
             link.learn_moment().await?;
             let other = link.connection();
-            if has_roles {
-                make_definitions(other, &roles, Wanted::ROLES, seals).await?;
+            if let Some(roles) = roles {
+                make_definitions(other, roles, Wanted::ROLES, seals).await?;
                 link.query(&steps).await?;
             }
             let made = make_definitions(link.connection(), &definitions, wanted, seals).await;
@@ -383,6 +383,9 @@ impl Session {
         let published = self.shared.catalog();
         let renames = self.transaction.renames;
         let is_more = self.transaction.changes_more || renames;
+        // These are queries, also where the statement is none: LOCK TABLE, say, before the transaction has a
+        // snapshot.
+        self.takes_snapshot = true;
         let link = self.enlist(NodeId::HOME, Access::Read).await?;
         link.connection().flush().await?;
         link.settle().await?.map_or(Ok(()), Err)?;

@@ -211,9 +211,9 @@ impl Session {
         relation: &Relation,
         wanted: &DistributeBy,
     ) -> Result<Redistribution, Failure> {
-        let catalog = self.catalog.clone();
+        let (catalog, shared) = (self.catalog.clone(), self.shared.clone());
         let home = self.link(NodeId::HOME).await?.connection();
-        Ok(Redistribution::plan(home, &catalog, relation, wanted).await?)
+        Ok(Redistribution::plan(home, &catalog, relation, wanted, &shared.seals).await?)
     }
 
     /// Rows that the transaction's snapshot does not see would not be moved.

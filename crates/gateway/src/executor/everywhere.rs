@@ -4,7 +4,7 @@
 //! Never: changes the schema of several nodes.
 
 use tutti_sql::catalog::{NodeId, quote_literal};
-use tutti_sql::plan::Access;
+use tutti_sql::plan::{Access, LockBefore};
 
 use super::Done;
 use super::call::Call;
@@ -90,19 +90,32 @@ impl Session {
         &mut self,
         text: &str,
         text_of_others: &str,
+        before: Option<&LockBefore>,
         call: &Call,
     ) -> Result<Done, Failure> {
         if !self.transaction.is_open() {
             return self.run_on_one(NodeId::HOME, Access::Read, text, call).await;
         }
-        let answer = self.forward(NodeId::HOME, Access::Read, text, call, false).await?;
-        let others: Vec<_> =
-            self.catalog.nodes.iter().copied().filter(|node| *node != NodeId::HOME).collect();
-        // Nothing to say: they have none of the tables.
-        for node in others.into_iter().filter(|_| !text_of_others.is_empty()) {
-            self.internal_rows(node, Access::Read, text_of_others, call).await?;
+        if let Some(before) = before.filter(|_| self.will_import_snapshot()) {
+            self.internal_rows(NodeId::HOME, Access::Read, &before.home, &Call::Simple).await?;
+            self.lock_elsewhere(&before.others, &Call::Simple).await?;
+            self.import_on_all().await?;
         }
+        let answer = self.forward(NodeId::HOME, Access::Read, text, call, false).await?;
+        self.lock_elsewhere(text_of_others, call).await?;
         Ok(Done::Tag(answer.tag))
+    }
+
+    /// On the nodes behind node 1; empty: they have none of the tables.
+    async fn lock_elsewhere(&mut self, text: &str, call: &Call) -> Result<(), Failure> {
+        if text.is_empty() {
+            return Ok(());
+        }
+        let nodes = self.catalog.nodes.clone();
+        for node in nodes.into_iter().filter(|node| *node != NodeId::HOME) {
+            self.internal_rows(node, Access::Read, text, call).await?;
+        }
+        Ok(())
     }
 
     /// LISTEN, UNLISTEN, NOTIFY. A client's own notifications are node 1's.

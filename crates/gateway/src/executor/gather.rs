@@ -5,11 +5,12 @@
 //! Never: looks into a row.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
-use tutti_sql::catalog::NodeId;
+use tutti_sql::catalog::{NodeId, Relation};
 use tutti_sql::plan::{Access, CollectFrom, Gather, Piece, RunOn, Template};
-use tutti_sql::statement;
+use tutti_sql::{planner, statement};
 use tutti_wire::backend::decode_data_row;
 use tutti_wire::error_fields::ErrorFields;
 
@@ -19,6 +20,7 @@ use super::call::Rows;
 use super::many::{Failures, Looks, Origin};
 use super::rows::ArrayText;
 use crate::failure::Failure;
+use crate::node::told;
 use crate::session::{Link, Session};
 
 /// How the settings begin that hold rows for a command without parameters.
@@ -52,6 +54,9 @@ impl Session {
         if gather.access == Access::Write && !matches!(gather.run_on, RunOn::One(_)) {
             self.need_transaction();
         }
+        let may_be_checked = |relation: &&Arc<Relation>| planner::may_be_checked(relation);
+        let brought = gather.collects.iter().map(|collect| &collect.relation);
+        self.activity.note_brought(brought.filter(may_be_checked).cloned().collect());
         let collected = self.collect(gather, call).await?;
         let now = self.now_for(&gather.statement).await?;
         let is_settled = takes_no_parameters(&gather.statement)
@@ -289,7 +294,7 @@ pub(super) async fn read_rows(
         match frame.tag() {
             b'D' if failure.is_none() => failure = take(&decode_data_row(&frame)?).err(),
             b'E' => {
-                let error = ErrorFields::decode(&frame)?;
+                let error = told(&frame)?;
                 let fatal = error.is_fatal();
                 failure = failure.or(Some(error.into()));
                 if fatal {

@@ -33,6 +33,9 @@ use crate::session::Session;
 
 /// A Bind that takes longer is awaited outside the room, at the first attempt.
 const BIND_PATIENCE: Duration = Duration::from_millis(20);
+/// A statement that does not end by then is cancelled once more, so often.
+const CANCEL_INTERVAL: Duration = Duration::from_millis(100);
+const CANCELS_MAX: u32 = 50;
 /// How often it is looked whether a write is at work.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -155,7 +158,8 @@ impl Session {
                     put_close(link.connection().outgoing(), Target::Portal, "");
                 }
             }
-            let inside = shared.nodes.enter_snapshot_room(&shared.doors, &nodes).await?;
+            let entering = shared.nodes.enter_snapshot_room(&shared.doors, &nodes);
+            let inside = self.unless_cancelled(entering).await??;
             self.bind_all(&nodes, &arguments).await?;
             bound = true;
             let mut unbound = nodes.clone();
@@ -309,7 +313,24 @@ impl Session {
         }
         let mut targets = self.shared.backends.of(self.process_id);
         targets.retain(|target| nodes.contains(&target.key().node));
-        self.shared.cancel(&targets).await;
+        for _ in 0..CANCELS_MAX {
+            self.shared.cancel(&targets).await;
+            // One that comes before its statement hits nothing, and the statement may wait for a lock then.
+            let answers = self.begin_to_answer(&nodes);
+            if tokio::time::timeout(CANCEL_INTERVAL, answers).await.is_ok() {
+                break;
+            }
+        }
+    }
+
+    /// Waits until each of these nodes has answered something, or is lost. Cancel-safe.
+    async fn begin_to_answer(&mut self, nodes: &[NodeId]) {
+        for node in nodes {
+            if let Some(link) = self.links.get_mut(node) {
+                // Whoever reads its answer finds the same.
+                _ = link.wait_for_anything().await;
+            }
+        }
     }
 
     /// Whether the backend at `node` is seen to run on a snapshot.

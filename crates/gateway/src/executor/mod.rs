@@ -30,6 +30,7 @@ use tutti_sql::planner;
 use tutti_wire::frame::Frame;
 
 pub use call::Call;
+pub(crate) use cursor::Cursor;
 pub(crate) use ddl::renames;
 pub(crate) use explain::local_columns;
 use many::{Failures, Looks, Origin};
@@ -147,8 +148,9 @@ impl Session {
                 self.on_every_node_alone(*refuses_transaction, text, others, call).await
             }
             Plan::DropHomeIndexes(names) => self.drop_home_indexes(names, text, call).await,
-            Plan::LockEverywhere { others } => {
-                self.lock_everywhere(text, others.as_deref().unwrap_or(text), call).await
+            Plan::LockEverywhere { others, before } => {
+                let others = others.as_deref().unwrap_or(text);
+                self.lock_everywhere(text, others, before.as_ref(), call).await
             }
             Plan::Notification { listens } => self.notification(*listens, text, call).await,
             Plan::DeclareCursor { name, query } => self.declare(name, query, text, call).await,
@@ -216,7 +218,7 @@ impl Session {
     /// Forwards a FunctionCall message to node 1 and its answer to the client.
     pub(crate) async fn forward_function_call(&mut self, frame: &Frame) -> Result<(), Failure> {
         if self.transaction.mode == Mode::None {
-            self.pass_rooms().await;
+            self.pass_rooms().await?;
         }
         self.wait_for_visible(NodeId::HOME).await?;
         self.mark(NodeId::HOME).await?;
@@ -241,7 +243,7 @@ impl Session {
         let mut _writer = None;
         if self.transaction.mode == Mode::None && access == Access::Write {
             // It commits by itself.
-            self.pass_rooms().await;
+            self.pass_rooms().await?;
             _writer = self.serial_writer();
         }
         self.wait_for_visible(node).await?;
@@ -371,8 +373,7 @@ impl Session {
         let home = relay(&mut self.client, link, filter).await?;
         // Whatever the statement saw on node 1 must be there on the other nodes too, or the copies
         // would part (docs/protocol/replicated-tables.md).
-        let shared = self.shared.clone();
-        shared.applying.wait(None).await;
+        self.wait_for_all_visible().await?;
         let others: Vec<_> = nodes.into_iter().filter(|node| *node != NodeId::HOME).collect();
         for node in &others {
             let link = self.enlist(*node, Access::Write).await?;

@@ -6,15 +6,14 @@
 
 use bytes::Buf;
 use tutti_sql::catalog::NodeId;
-use tutti_wire::backend::{decode_command_complete, decode_parameter_status, put_command_complete};
-use tutti_wire::error_fields::ErrorFields;
+use tutti_wire::backend::{decode_command_complete, put_command_complete};
 use tutti_wire::frame::{Frame, frame_len};
 use tutti_wire::frontend::{put_copy_fail, put_sync};
 
 use super::call::Call;
 use crate::client::Client;
 use crate::failure::Failure;
-use crate::node::NodeError;
+use crate::node::{NodeError, told, told_notice};
 use crate::session::Link;
 
 /// COPY data is sent to a node in pieces of about this size.
@@ -95,7 +94,7 @@ pub(crate) async fn relay_all(client: &mut Client, link: &mut Link) -> Result<()
         match frame.tag() {
             b'T' => link.put_description(client.out(), &frame)?,
             b'E' => {
-                let error = ErrorFields::decode(&frame)?;
+                let error = told(&frame)?;
                 let fatal = error.is_fatal();
                 refused = refused.or(Some(error));
                 if fatal {
@@ -230,7 +229,7 @@ async fn relay_one(
             }
             b'I' => answer.empty = true,
             b'E' => {
-                let error = ErrorFields::decode(&frame)?;
+                let error = told(&frame)?;
                 let fatal = error.is_fatal();
                 refused = refused.or(Some(error));
                 if fatal {
@@ -249,11 +248,8 @@ async fn relay_one(
             // The answer to a function call.
             b'V' if filter.rows => forward(client, &frame),
             b'A' => link.put_notification(client.out(), &frame),
-            b'N' if filter.rows => passage.noticed |= client.pass_notice(&frame),
-            b'S' if filter.rows => {
-                let (name, value) = decode_parameter_status(&frame)?;
-                client.report(name, value);
-            }
+            b'N' if filter.rows => passage.noticed |= client.pass_notice(&told_notice(frame)?),
+            b'S' if filter.rows => link.report_to(client, &frame)?,
             b'Z' => {
                 link.answered();
                 break;
@@ -329,14 +325,11 @@ fn is_refused(link: &mut Link) -> bool {
 }
 
 /// What a node may say at any time.
-fn pass_noise(client: &mut Client, link: &Link, frame: &Frame) -> Result<(), Failure> {
+fn pass_noise(client: &mut Client, link: &mut Link, frame: &Frame) -> Result<(), Failure> {
     match frame.tag() {
         b'N' => forward(client, frame),
         b'A' => link.put_notification(client.out(), frame),
-        b'S' => {
-            let (name, value) = decode_parameter_status(frame)?;
-            client.report(name, value);
-        }
+        b'S' => link.report_to(client, frame)?,
         tag => {
             let message = format!("node {} sent {tag:#x} during COPY", link.node());
             return Err(Failure::error("08P01", message));

@@ -16,13 +16,18 @@ use std::collections::BTreeSet;
 use tutti_sql::catalog::{NodeId, quote_identifier, quote_literal};
 use tutti_sql::closure::Declaration;
 use tutti_sql::plan::{Access, Ddl, DdlScope, Plan, Planned, Setting, Unseen};
+use tutti_sql::refusal::Refusal;
 use tutti_wire::error_fields::ErrorFields;
 
 use super::Done;
 use super::call::Call;
 use crate::catalog::share::Wanted;
 use crate::failure::Failure;
-use crate::session::{Level, Mode, Session, is_scope_setting};
+use crate::node::NodeError;
+use crate::session::{
+    CHANGES, Level, Link, Mode, RUN_DEFERRED, Session, UNDO_DEFERRED, is_scope_setting,
+    keeps_order, may_be_mended,
+};
 
 /// Catalogs of what other nodes have too, as far as it names no home table.
 const DEFINITIONS: [&str; 6] =
@@ -323,11 +328,39 @@ impl Session {
         let link = self.enlist(NodeId::HOME, Access::Write).await?;
         let names = link.query("SELECT tutti.deferred()").await?;
         let Some(names) = names.first().and_then(|rows| rows.text(0, 0)) else { return Ok(()) };
-        let fired = link.query(&format!("SET CONSTRAINTS {names} IMMEDIATE")).await;
-        for notice in link.connection().take_notices() {
+        let named = format!("{CHANGES}SET CONSTRAINTS {names} IMMEDIATE; {CHANGES}");
+        // With the checks that are deferred, in the order in which all were queued.
+        let mut fired = link.query(&format!("{CHANGES}{RUN_DEFERRED}{CHANGES}")).await;
+        let mut notices = Vec::new();
+        let is_otherwise_at_commit = match &fired {
+            Ok(answers) => !keeps_order(answers),
+            Err(NodeError::Refused(fields)) => may_be_mended(fields),
+            Err(_) => false,
+        };
+        // A check of what a trigger has done comes behind all triggers at COMMIT. One that fails without any
+        // fails there too.
+        if is_otherwise_at_commit {
+            notices = link.connection().take_notices();
+            link.query(UNDO_DEFERRED).await?;
+            if fired.is_ok() || checks_hold(link).await? {
+                notices.clear();
+                fired = link.query(&named).await;
+            }
+        }
+        notices.extend(link.connection().take_notices());
+        for notice in notices {
             self.client.pass_notice(&notice);
         }
-        fired?;
+        if !keeps_order(&fired?) {
+            return Err(Refusal::unsupported(
+                "a deferred trigger of this transaction makes other deferred triggers run",
+                "At COMMIT these would run behind all others. What code does that the gateway has not \
+                 read is asked for before COMMIT, where they run at once.",
+                "Say by tutti_function where the triggers' functions may run, or run them before COMMIT \
+                 by SET CONSTRAINTS ALL IMMEDIATE.",
+            )
+            .into());
+        }
         Ok(())
     }
 
@@ -367,17 +400,23 @@ impl Session {
     ) -> Result<String, Failure> {
         self.need_transaction();
         let cast = if function.contains('(') { "regprocedure" } else { "regproc" };
-        let oid = format!("{}::pg_catalog.{cast}::pg_catalog.oid", quote_literal(function));
+        let named = format!("{}::pg_catalog.{cast}::pg_catalog.oid", quote_literal(function));
+        let shared = self.shared.clone();
+        let link = self.enlist(NodeId::HOME, Access::Write).await?;
+        let found = link.query(&format!("SELECT {named}")).await?;
+        let oid = found.first().and_then(|rows| rows.text(0, 0)).unwrap_or("0").to_owned();
+        link.learn_moment().await?;
+        let seal = shared.seals.seal_now(link.connection(), &format!("declare {oid}"));
         let kind = declared.map_or("NULL".to_owned(), |kind| quote_literal(kind.as_str()));
         let sql = format!(
-            "SELECT tutti.declare(({oid})::pg_catalog.text, {kind}), \
+            "SELECT tutti.declare('{oid}', {kind}, $1), \
              pg_catalog.pg_get_functiondef({oid}), \
              pg_catalog.format('%I.%I(%s)', n.nspname, p.proname, \
                  pg_catalog.pg_get_function_identity_arguments(p.oid)) \
              FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) p.pronamespace \
              WHERE p.oid OPERATOR(pg_catalog.=) {oid}"
         );
-        let rows = self.enlist(NodeId::HOME, Access::Write).await?.query(&sql).await?;
+        let rows = link.query_with(&sql, vec![seal]).await?;
         let text = |column| rows.first().and_then(|rows| rows.text(0, column)).unwrap_or_default();
         let (signature, definition) = (text(0).to_owned(), text(1).to_owned());
         if declared == Some(Declaration::Row) && tells_time(&definition) {
@@ -551,4 +590,20 @@ pub(crate) fn cursor_of_unseen_code() -> Failure {
         .with(b'D', "Its query runs code that the gateway does not see.")
         .with(b'H', "Use FETCH.")
         .into()
+}
+
+/// Whether all keys and foreign keys hold that the transaction has left to be checked at COMMIT. Requires: it
+/// is not over behind this.
+async fn checks_hold(home: &mut Link) -> Result<bool, Failure> {
+    let checks = home.query("SELECT tutti.deferred_checks()").await?;
+    let Some(checks) = checks.first().and_then(|rows| rows.text(0, 0)) else { return Ok(true) };
+    let checked =
+        home.query(&format!("SAVEPOINT tutti_commit; SET CONSTRAINTS {checks} IMMEDIATE")).await;
+    let holds = match checked {
+        Ok(_) => true,
+        Err(NodeError::Refused(_)) => false,
+        Err(error) => return Err(error.into()),
+    };
+    home.query(UNDO_DEFERRED).await?;
+    Ok(holds)
 }

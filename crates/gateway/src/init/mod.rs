@@ -24,8 +24,9 @@ use crate::node::{Credentials, NodeConnection, NodeError};
 /// Oldest major version, times 10000 as in `server_version_num`.
 const VERSION_MIN: u32 = 150_000;
 
-/// Held on node 1 by an `init` that runs, so that two do not invent a cluster each.
-const INIT_LOCK: u64 = 8_390_880_220_002;
+/// Held on node 1 by an `init` that runs, so that two do not invent a cluster each. Not an advisory lock, which
+/// any client can take; ordinary roles have no right to lock a catalog, and who uses it does not wait.
+const INIT_LOCK: &str = "BEGIN; LOCK TABLE pg_catalog.pg_extension IN SHARE UPDATE EXCLUSIVE MODE";
 
 /// Makes the configured servers a cluster, or completes what an earlier run began. Does nothing to a
 /// cluster that is complete.
@@ -40,7 +41,9 @@ pub async fn init(config: &Config, adopt: bool) -> Result<(), GatewayError> {
         connections.push(connect(config, node).await?);
     }
     let (home, others) = connections.split_first_mut().expect("Config::check wants a node");
-    home.rows(&format!("SELECT pg_catalog.pg_advisory_lock({INIT_LOCK})")).await?;
+    let node = config.nodes.first().expect("Config::check wants a node");
+    let mut lock = connect(config, node).await?;
+    lock.query(INIT_LOCK).await?;
 
     let mut cluster_id = None;
     let mut missing = Vec::new();
@@ -90,6 +93,7 @@ pub async fn init(config: &Config, adopt: bool) -> Result<(), GatewayError> {
     for connection in set_ups.into_iter().filter(|c| missing.contains(&c.node())) {
         set_up(connection, config, &cluster_id, &adopted).await?;
     }
+    lock.query("COMMIT").await?;
     Ok(())
 }
 

@@ -19,7 +19,7 @@ use tutti_wire::frontend::{
 };
 use tutti_wire::startup::put_startup;
 
-use super::answer::{PartialAnswer, Progress};
+use super::answer::{PartialAnswer, Progress, told, told_notice};
 use super::authentication::{Exchange, Has, Step};
 use super::credentials::Credentials;
 use super::dial::dial;
@@ -311,7 +311,7 @@ impl NodeConnection {
                     let mut fields = Fields::of(&frame);
                     self.parameters.push((fields.string()?, fields.string()?));
                 }
-                b'E' => return Err(NodeError::Refused(Box::new(ErrorFields::decode(&frame)?))),
+                b'E' => return Err(NodeError::Refused(Box::new(told(&frame)?))),
                 b'Z' => return Ok(()),
                 _ => (),
             }
@@ -615,7 +615,7 @@ impl NodeConnection {
                 self.reports.push((name, value));
             }
             b'A' => self.notifications.push(frame),
-            _ => self.notices.push(frame),
+            _ => self.notices.push(told_notice(frame)?),
         }
         Ok(())
     }

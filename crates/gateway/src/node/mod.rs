@@ -13,7 +13,7 @@ mod own;
 mod reading;
 mod tls;
 
-pub(crate) use answer::{PartialAnswer, Progress};
+pub(crate) use answer::{PartialAnswer, Progress, told, told_notice};
 pub use authentication::Has;
 pub(crate) use connection::{ASK_MOMENT, put_statement};
 pub use connection::{NodeConnection, NodeError, Rows};

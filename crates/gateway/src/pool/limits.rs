@@ -78,6 +78,13 @@ pub struct Share {
     role: Option<Arc<Semaphore>>,
 }
 
+impl Share {
+    /// Whether it is a superuser's.
+    pub fn is_superuser(&self) -> bool {
+        self.role.is_none()
+    }
+}
+
 /// A transaction has waited in vain.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("no connection to the nodes became free within {waited_s} s")]

@@ -15,6 +15,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tutti_wire::frontend::put_query;
 
+use super::trespass::end_trespassers;
 use crate::catalog::schema::CREATE_SCHEMA;
 use crate::catalog::{Answer, Seals, load::not_initialised};
 use crate::error::GatewayError;
@@ -29,6 +30,8 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_millis(100);
 /// How long a backend may take to end.
 const END_PATIENCE: Duration = Duration::from_secs(10);
+/// How long the fence waits for those who are being taken into the list, before it looks who keeps it.
+const LOCK_TIMEOUT_MS: u32 = 1_500;
 const LOCK_NOT_AVAILABLE: &str = "55P03";
 const UNDEFINED_TABLE: &str = "42P01";
 
@@ -45,8 +48,8 @@ const HOLDER: &str = "SELECT a.pid, pg_catalog.format('role %I from %s, since %s
 /// Refuses to be the second gateway of a cluster. The lock is held as long as `home` is open, and
 /// nothing else runs over it: it stays in the transaction of the lock.
 ///
-/// Clients cannot lock anything of schema `tutti`, and what is locked is a view: nothing but another
-/// gateway (VACUUM, REINDEX, pg_dump) wants such a lock on one.
+/// What is locked is a view: nothing but another gateway (VACUUM, REINDEX, pg_dump) wants such a lock on one.
+/// A client that has it all the same is ended.
 ///
 /// Errors: [`GatewayError::GatewayRunning`] after a few seconds.
 pub async fn gateway_lock(home: &mut NodeConnection) -> Result<(), GatewayError> {
@@ -58,7 +61,10 @@ pub async fn gateway_lock(home: &mut NodeConnection) -> Result<(), GatewayError>
         let NodeError::Refused(refused) = &error else { return Err(error.into()) };
         home.query("ROLLBACK").await?;
         match refused.sqlstate() {
-            LOCK_NOT_AVAILABLE if Instant::now() < give_up => sleep(RETRY).await,
+            LOCK_NOT_AVAILABLE if Instant::now() < give_up => {
+                end_trespassers(home).await?;
+                sleep(RETRY).await;
+            }
             LOCK_NOT_AVAILABLE => return Err(holder(home).await?),
             // A cluster that an earlier version has made.
             UNDEFINED_TABLE if !is_complete => {
@@ -114,7 +120,8 @@ pub async fn check_newest(home: &mut NodeConnection, incarnation: u64) -> Result
 pub async fn fence(connection: &mut NodeConnection, incarnation: u64) -> Result<(), GatewayError> {
     // Whoever is just being taken into the list is waited for; who comes later is refused.
     let raise = format!(
-        "BEGIN; LOCK TABLE tutti.backend IN SHARE ROW EXCLUSIVE MODE;
+        "BEGIN; SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS};
+LOCK TABLE tutti.backend IN SHARE ROW EXCLUSIVE MODE;
 UPDATE tutti.gateway SET incarnation = {incarnation}
     WHERE incarnation OPERATOR(pg_catalog.<) {incarnation};
 COMMIT"
@@ -127,7 +134,17 @@ FROM tutti.backend b JOIN pg_catalog.pg_stat_activity a
 WHERE b.incarnation OPERATOR(pg_catalog.<) {incarnation}"
     );
     let node = connection.node();
-    connection.query(&raise).await?;
+    let give_up = Instant::now() + END_PATIENCE;
+    while let Err(error) = connection.query(&raise).await {
+        let is_late = give_up < Instant::now();
+        match error {
+            NodeError::Refused(refused) if refused.sqlstate() == LOCK_NOT_AVAILABLE && !is_late => {
+                connection.query("ROLLBACK").await?;
+                end_trespassers(connection).await?;
+            }
+            error => return Err(error.into()),
+        }
+    }
     check_newest(connection, incarnation).await?;
     let give_up = Instant::now() + END_PATIENCE;
     loop {

@@ -13,6 +13,7 @@ use tokio::time::timeout;
 use tutti_sql::catalog::NodeId;
 use tutti_txn::gid::Gid;
 
+use super::trespass::end_trespassers;
 use super::{PREPARED, driver, is_of};
 use crate::catalog::Answer;
 use crate::error::GatewayError;
@@ -82,6 +83,9 @@ async fn watch(
             read = connection.read_more() => read?,
             () = shared.nodes.suspected(node) => return Ok(()),
         }
+        timeout(SILENCE_LIMIT, end_trespassers(&mut connection))
+            .await
+            .map_err(|_| silent(node))??;
         let mut still_odd = BTreeSet::new();
         for gid in prepared(shared, &mut connection).await? {
             if gid.incarnation < shared.incarnation() {
@@ -138,15 +142,18 @@ async fn look_through(
     }
 }
 
+fn silent(node: NodeId) -> NodeError {
+    NodeError::Lost { node, source: std::io::ErrorKind::TimedOut.into() }
+}
+
 /// Our cluster's prepared transactions on a node, of this incarnation and earlier ones.
 async fn prepared(
     shared: &Shared,
     connection: &mut NodeConnection,
 ) -> Result<BTreeSet<Gid>, GatewayError> {
     let node = connection.node();
-    let rows = timeout(SILENCE_LIMIT, connection.rows(PREPARED))
-        .await
-        .map_err(|_| NodeError::Lost { node, source: std::io::ErrorKind::TimedOut.into() })??;
+    let rows =
+        timeout(SILENCE_LIMIT, connection.rows(PREPARED)).await.map_err(|_| silent(node))??;
     let answer = Answer { node, what: "prepared transactions", rows: &rows };
     let mut listed = Vec::new();
     for row in 0..answer.len() {

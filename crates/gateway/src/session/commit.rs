@@ -5,22 +5,26 @@
 //! Start reading at [`Session::commit`].
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{Access, TransactionControl};
+use tutti_sql::statement::Statement;
 use tutti_wire::error_fields::ErrorFields;
 
+use super::code_at_commit::{LateCode, bounded};
 use super::placement_change::PUBLISH_PATIENCE;
 use super::{Characteristics, Level, Mode, Session, Transaction};
-use crate::catalog::check;
 use crate::catalog::publisher::OwnChanges;
+use crate::catalog::{Answer, check};
 use crate::executor::{Call, Done};
 use crate::failure::Failure;
 use crate::node::{NodeError, Rows};
 use crate::pool::RESET;
+use crate::shared::Shared;
 
 /// SQLSTATE transaction_resolution_unknown.
 pub(super) const UNKNOWN_OUTCOME: &str = "08007";
@@ -60,6 +64,8 @@ impl Session {
             TransactionControl::Commit { chain } => {
                 let open = self.transaction.mode == Mode::Explicit;
                 self.warn_outside_transaction(*chain, "COMMIT AND CHAIN")?;
+                // It ends the flight's transaction, and with it the portals, though there be none of ours.
+                self.portals.clear();
                 let failed = self.transaction.failed;
                 let characteristics = self.transaction.characteristics_now();
                 let ended = if failed { self.rollback().await } else { self.commit().await };
@@ -72,6 +78,7 @@ impl Session {
             TransactionControl::Rollback { chain } => {
                 let open = self.transaction.mode == Mode::Explicit;
                 self.warn_outside_transaction(*chain, "ROLLBACK AND CHAIN")?;
+                self.portals.clear();
                 let characteristics = self.transaction.characteristics_now();
                 self.rollback().await?;
                 if *chain && open {
@@ -121,7 +128,14 @@ impl Session {
             self.abandon(Ended::Aborted).await;
             return Err(failure);
         }
+        let shared = self.shared.clone();
+        let preparing = shared.preparing.clone();
+        if let Err(failure) = refuse_too_many_prepared(&shared).await {
+            self.abandon(Ended::Aborted).await;
+            return Err(failure);
+        }
         let answered = self.on_links(vec![(NodeId::HOME, text.to_owned())]).await.remove(0).1;
+        drop(preparing);
         self.pass_notices(NodeId::HOME);
         match answered {
             Ok(rows) => {
@@ -219,6 +233,16 @@ impl Session {
         Ok(())
     }
 
+    /// A flight, or a statement in one, is no transaction block, though the gateway has made one of it.
+    ///
+    /// Errors: 25P01 for what works in blocks only.
+    pub(super) fn refuse_outside_block(&self, statement: &Statement) -> Result<(), Failure> {
+        match (self.transaction.mode, statement.needs_block()) {
+            (Mode::Implicit, Some(what)) => self.need_block(what),
+            _ => Ok(()),
+        }
+    }
+
     fn need_block(&self, what: &str) -> Result<(), Failure> {
         if self.transaction.mode == Mode::Explicit {
             return Ok(());
@@ -228,7 +252,7 @@ impl Session {
 
     async fn savepoint(&mut self, name: &str) -> Result<Done, Failure> {
         self.need_block("SAVEPOINT")?;
-        self.import_before_savepoint().await?;
+        self.import_on_all().await?;
         let sql = format!("SAVEPOINT {}", tutti_sql::catalog::quote_identifier(name));
         self.on_all_participants(&sql).await?;
         self.transaction.push_savepoint(name);
@@ -241,6 +265,10 @@ impl Session {
         let sql = format!("RELEASE SAVEPOINT {}", tutti_sql::catalog::quote_identifier(name));
         self.on_all_participants(&sql).await?;
         self.transaction.release(name);
+        // As of what its savepoint stood behind.
+        let steps = self.transaction.step_count();
+        let made = self.cursors.values_mut().filter_map(|cursor| cursor.made.as_mut());
+        made.for_each(|made| *made = (*made).min(steps));
         Ok(Done::Tag("RELEASE".to_owned()))
     }
 
@@ -265,6 +293,8 @@ impl Session {
             told => told?,
         }
         self.transaction.rollback_to(name);
+        let steps = self.transaction.step_count();
+        self.cursors.retain(|_, cursor| cursor.made.is_none_or(|made| made < steps));
         self.transaction.failed = false;
         self.transaction.undone = false;
         self.forget_parts().await?;
@@ -362,11 +392,18 @@ impl Session {
             self.abandon(Ended::Aborted).await;
             return Err(failure);
         }
+        let writers: Vec<_> = self.voters().into_iter().collect();
+        let late = match self.run_code_early(&writers).await {
+            Ok(late) => late,
+            Err(failure) => {
+                self.abandon(Ended::Aborted).await;
+                return Err(failure);
+            }
+        };
         if let Err(failure) = self.may_commit_alone().await {
             self.abandon(Ended::Aborted).await;
             return Err(failure);
         }
-        let writers: Vec<_> = self.voters().into_iter().collect();
         // Held until the result is published.
         let hold = match self.begin_change().await {
             Ok(hold) => self.begin_to_move(hold).await,
@@ -381,8 +418,12 @@ impl Session {
         };
         let committed = match writers[..] {
             [] => self.commit_readers(&BTreeSet::new()).await,
-            [writer] => self.commit_one_writer(writer).await,
-            _ => self.commit_global(&writers).await,
+            [writer] => self.commit_one_writer(writer, late.as_deref()).await,
+            _ => self.commit_global(&writers, late.clone()).await,
+        };
+        let committed = match late {
+            Some(late) => committed.map_err(|failure| late.reword(failure)),
+            None => committed,
         };
         match committed {
             Ok(()) => {
@@ -463,7 +504,7 @@ impl Session {
         let sql = steps.into_iter().filter(|sql| !sql.is_empty()).collect::<Vec<_>>().join("; ");
         for node in nodes {
             let Some(link) = self.links.get_mut(&node) else { continue };
-            match link.query(&sql).await {
+            match link.ask(&sql).await {
                 Ok(_) => link.state = state.clone(),
                 Err(error) => {
                     tracing::debug!(%node, %error, "a connection is given up behind a commit");
@@ -475,20 +516,25 @@ impl Session {
     }
 
     /// What deferred triggers say when they run at the end.
-    fn pass_notices(&mut self, node: NodeId) {
+    pub(super) fn pass_notices(&mut self, node: NodeId) {
         let Some(link) = self.links.get_mut(&node) else { return };
         for notice in link.connection().take_notices() {
             self.client.out().extend_from_slice(notice.as_bytes());
         }
     }
 
-    async fn commit_one_writer(&mut self, writer: NodeId) -> Result<(), Failure> {
+    async fn commit_one_writer(
+        &mut self,
+        writer: NodeId,
+        late: Option<&LateCode>,
+    ) -> Result<(), Failure> {
         // Whoever sees this commit must see what its client may have seen elsewhere.
         self.wait_for_visible(writer).await?;
         let only_writer = BTreeSet::from([writer]);
         self.commit_readers_first(&only_writer).await?;
-        self.pass_rooms().await;
-        let answered = self.on_links(vec![(writer, "COMMIT".to_owned())]).await.remove(0).1;
+        self.pass_rooms().await?;
+        let commit = self.on_links(vec![(writer, "COMMIT".to_owned())]);
+        let answered = bounded(late, writer, commit).await.remove(0).1;
         self.pass_notices(writer);
         match answered {
             Ok(rows) if rows.first().is_some_and(|rows| rows.tag == "ROLLBACK") => {
@@ -539,7 +585,8 @@ impl Session {
         // A node that cannot be told has rolled back by itself, or does so when it sees the
         // connection gone: its link is dropped.
         for (node, answered) in self.on_links(nodes).await {
-            if answered.is_err() {
+            let Some(link) = self.links.get_mut(&node) else { continue };
+            if answered.is_err() && !link.mend().await {
                 self.links.remove(&node);
             }
         }
@@ -576,7 +623,7 @@ impl Session {
             self.portals.clear();
         }
         self.pass_reports_on();
-        self.cursors.retain(|_, (_, holds)| *holds);
+        self.settle_cursors(committed);
         if catalog_changed {
             self.use_own_oids(None);
             self.publish_change(how, own_changes).await;
@@ -587,6 +634,12 @@ impl Session {
             // What was set LOCAL ended with it.
             self.scope_is_stale = true;
         }
+    }
+
+    /// What cursors were declared in the transaction, or in the flight, that has ended is for good, or undone.
+    pub(super) fn settle_cursors(&mut self, committed: bool) {
+        self.cursors.retain(|_, cursor| cursor.holds && (committed || cursor.made.is_none()));
+        self.cursors.values_mut().for_each(|cursor| cursor.made = None);
     }
 
     /// A transaction that changed the schema has ended: everybody gets the result.
@@ -650,4 +703,33 @@ impl Session {
         }
         Ok(())
     }
+}
+
+/// Transactions that write on several nodes are prepared too, and find no place where clients' own keep all of
+/// them. The caller's counts as one that is being prepared.
+///
+/// Errors: 53200, as of a server that has no place; node 1 cannot be asked.
+async fn refuse_too_many_prepared(shared: &Shared) -> Result<(), Failure> {
+    let sql = format!(
+        "SELECT pg_catalog.count(*), pg_catalog.current_setting('max_prepared_transactions')
+FROM pg_catalog.pg_prepared_xacts WHERE NOT pg_catalog.starts_with(gid, '{OWN_GIDS}')"
+    );
+    // Before the list: what ends between the two is in the list.
+    let at_work = Arc::strong_count(&shared.preparing) as u64 - 1;
+    let mut home = shared.connections.lend(&shared.config, NodeId::HOME).await?;
+    let rows = home.rows(&sql).await?;
+    shared.connections.give_back(home);
+    let answer = Answer { node: NodeId::HOME, what: "what is prepared", rows: &rows };
+    let (prepared, most): (u64, u64) = (answer.number(0, 0)?, answer.number(0, 1)?);
+    if prepared + at_work <= most / 2 || most == 0 {
+        return Ok(());
+    }
+    let message = "maximum number of clients' prepared transactions reached";
+    let detail = format!(
+        "Half of node 1's max_prepared_transactions ({most}) is kept for transactions that write on several nodes."
+    );
+    Err(ErrorFields::error("53200", message)
+        .with(b'D', detail)
+        .with(b'H', "Commit or roll back some of those that pg_prepared_xacts shows, or increase max_prepared_transactions.")
+        .into())
 }

@@ -224,7 +224,8 @@ impl Session {
             self.transaction.record(node, flight.access);
             if matches!(flight.kind, Kind::Execution { .. }) {
                 link.unnamed_portal = true;
-                let portal = Portal::Node { node, access: flight.access, copies: false };
+                let access = flight.access;
+                let portal = Portal::Node { node, access, copies: false, parsed: None };
                 self.portals.insert(String::new(), portal);
             }
         }

@@ -13,12 +13,14 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use tutti_sql::catalog::NodeId;
 use tutti_txn::Coordinator;
-use tutti_txn::coordinator::{AbortCause, Effect, Event, Form, Outcome};
+use tutti_txn::coordinator::{AbortCause, Effect, Event, Form, Outcome, Phase, Purpose};
 use tutti_txn::gid::{self, Gid};
 use tutti_txn::rooms::Room;
 use tutti_wire::error_fields::ErrorFields;
 
+use super::code_at_commit::{LateCode, bounded};
 use super::commit::Answered;
+use super::planning::canceled;
 use super::transaction::Level;
 use super::{Link, Session};
 use crate::catalog::Seals;
@@ -64,28 +66,35 @@ impl Session {
         ))
     }
 
-    /// Commits a transaction that wrote on all of `writers`.
-    ///
-    /// Errors: it is aborted and nothing of it remains; or SQLSTATE 08007: nobody knows yet.
-    pub(super) async fn commit_global(&mut self, writers: &[NodeId]) -> Result<(), Failure> {
-        let serializable = self.level() == Level::Serializable;
+    /// Where the commit of a transaction is decided that wrote on all of `writers`, and in which form.
+    pub(super) fn form_of_commit(&self, writers: &[NodeId]) -> (NodeId, Form) {
         let spread = usize::try_from(self.number).unwrap_or(0) % writers.len();
         // A node cannot prepare what has touched temporary tables, notifications, or cursors WITH HOLD.
         let temporary = (!self.scope.temporary.is_empty()).then_some(NodeId::HOME);
         let must_anchor = self.transaction.must_anchor.or(temporary);
         let must_anchor = must_anchor.filter(|node| writers.contains(node));
-        let anchor = must_anchor.unwrap_or(writers[spread]);
-        let form = match (must_anchor.is_some(), serializable) {
+        let form = match (must_anchor.is_some(), self.level() == Level::Serializable) {
             (true, _) => Form::Anchored,
             // All checks have been made when the decision is; in the commit room nobody waits for one.
             (false, true) => Form::Apart,
             (false, false) => self.shared.config.switches.form,
         };
+        (must_anchor.unwrap_or(writers[spread]), form)
+    }
+
+    /// Commits a transaction that wrote on all of `writers`. `late`: code that may run meanwhile.
+    ///
+    /// Errors: it is aborted and nothing of it remains; or SQLSTATE 08007: nobody knows yet.
+    pub(super) async fn commit_global(
+        &mut self,
+        writers: &[NodeId],
+        late: Option<Arc<LateCode>>,
+    ) -> Result<(), Failure> {
+        let serializable = self.level() == Level::Serializable;
+        let (anchor, form) = self.form_of_commit(writers);
         let mut turn = None;
         if serializable {
             self.commit_readers_first(&writers.iter().copied().collect()).await?;
-            // Deferred checks may wait for locks; nobody shall wait with a turn in hand.
-            self.on_all_participants("SET CONSTRAINTS ALL IMMEDIATE").await?;
             let nodes = writers.iter().map(|node| gid::NodeId(node.0)).collect();
             let turns = self.shared.turns.clone();
             turn = Some(self.while_wanted(turns.take(nodes)).await?);
@@ -101,6 +110,7 @@ impl Session {
             serializable,
             tickets: std::mem::take(&mut self.transaction.tickets),
             is_uncovered: false,
+            late,
             refusals: BTreeMap::new(),
             queued: BTreeMap::new(),
             running: JoinSet::new(),
@@ -113,6 +123,7 @@ impl Session {
                 true => VOTE_PATIENCE_OF_CHANGE.min(shared.config.switches.vote_deadline),
                 false => shared.config.switches.vote_deadline,
             },
+            is_cancelled: false,
         };
         let outcome = driver.run(self, form).await;
         if !serializable {
@@ -157,6 +168,8 @@ struct Driver {
     tickets: BTreeMap<NodeId, Coverage>,
     /// SERIALIZABLE: they have not; the anchor's transaction is rolled back where it would commit.
     is_uncovered: bool,
+    /// Code that may run on nodes when they vote or commit, for which others must not wait long.
+    late: Option<Arc<LateCode>>,
     /// What nodes refused with, to be told if it is the cause.
     refusals: BTreeMap<NodeId, ErrorFields>,
     /// Statements for links on which another one is still running.
@@ -171,6 +184,16 @@ struct Driver {
     /// Its turn to become visible.
     place: Option<Turn>,
     vote_patience: Duration,
+    /// The client has given up, in time.
+    is_cancelled: bool,
+}
+
+/// Whether nothing is decided, nor may be by what is under way.
+fn may_be_given_up(coordinator: &Coordinator) -> bool {
+    matches!(
+        coordinator.phase(),
+        Phase::Voting { .. } | Phase::Entering { purpose: Purpose::Decide }
+    )
 }
 
 impl Driver {
@@ -179,6 +202,9 @@ impl Driver {
         let participants = self.writers.iter().copied().filter(|node| *node != anchor).collect();
         let deadline = Instant::now() + self.vote_patience;
         let mut deadline_is_due = true;
+        let activity = session.activity.clone();
+        let cancelled = activity.cancelled();
+        tokio::pin!(cancelled);
         let mut effects = Vec::new();
         let mut coordinator =
             Coordinator::begin(self.gid.clone(), form, participants, &mut effects);
@@ -202,6 +228,11 @@ impl Driver {
                 happened = self.running.join_next() => happened,
                 () = sleep_until(deadline), if deadline_is_due => {
                     deadline_is_due = false;
+                    coordinator.step(Event::DeadlineReached, &mut effects);
+                    continue;
+                }
+                () = &mut cancelled, if !self.is_cancelled && may_be_given_up(&coordinator) => {
+                    self.is_cancelled = true;
                     coordinator.step(Event::DeadlineReached, &mut effects);
                     continue;
                 }
@@ -361,6 +392,8 @@ impl Driver {
         };
         let patience = self.vote_patience + ANSWER_PATIENCE;
         let (seals, gid) = (self.shared.seals.clone(), self.gid.to_string());
+        let runs_code = matches!(effect, Effect::Prepare(_) | Effect::CommitAnchor);
+        let late = self.late.clone().filter(|_| runs_code);
         self.running.spawn(async move {
             let running = async {
                 match &sql {
@@ -368,6 +401,7 @@ impl Driver {
                     None => record(&mut link, &gid, &seals).await,
                 }
             };
+            let running = bounded(late.as_deref(), node, running);
             let answered = tokio::time::timeout(patience, running).await;
             let (link, answered) = match answered {
                 Ok(answered) if !link.connection().is_broken() => (Some(link), answered),
@@ -577,6 +611,9 @@ impl Driver {
                 },
                 AbortCause::AnchorLost | AbortCause::FoundAborted => {
                     plain("08006", format!("connection to node {anchor} lost during the commit"))
+                }
+                AbortCause::DeadlineReached if self.is_cancelled => {
+                    Err(canceled("57014", "user request"))
                 }
                 AbortCause::DeadlineReached => {
                     plain("40000", "not all nodes voted in time".to_owned())

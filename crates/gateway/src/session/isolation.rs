@@ -73,7 +73,7 @@ impl Session {
             let imports = uses && self.ensure_snapshot_of(&[node]).await?;
             let ticket = uses && self.ensure_tickets(node).await?;
             if joins || uses {
-                self.enter(node, joins, imports, ticket);
+                self.enter(node, joins, imports, ticket).await?;
             }
             if uses {
                 self.transaction.used.insert(node);
@@ -109,7 +109,19 @@ impl Session {
     }
 
     /// Writes what brings `node` into the transaction, or into its snapshot.
-    fn enter(&mut self, node: NodeId, joins: bool, imports: bool, ticket: bool) {
+    ///
+    /// BEGIN travels with what follows, and a connection on which it is refused is closed. Where the session
+    /// would end with its connection, BEGIN is awaited instead: who cancels a statement ends no session.
+    ///
+    /// Errors: BEGIN was refused, and the node takes no part.
+    async fn enter(
+        &mut self,
+        node: NodeId,
+        joins: bool,
+        imports: bool,
+        ticket: bool,
+    ) -> Result<(), Failure> {
+        let must_outlive = self.bindings.contains_key(&node) || self.may_leave_on(node);
         let transaction = &mut self.transaction;
         let snapshot = transaction.snapshot.as_ref().filter(|_| imports);
         let snapshot = snapshot.and_then(|snapshot| snapshot.name(node));
@@ -124,7 +136,11 @@ impl Session {
         let link = self.links.get_mut(&node).expect("opened before");
         let sql = match joins {
             true => {
-                link.put_begin(&transaction.begin_sql(entrance));
+                let begin = transaction.begin_sql(entrance);
+                match must_outlive && link.is_quiet() {
+                    true => link.begin_at_once(&begin).await?,
+                    false => link.put_begin(&begin),
+                }
                 transaction.catch_up_sql(entrance)
             }
             false => entrance.to_sql(),
@@ -132,6 +148,7 @@ impl Session {
         if !sql.is_empty() {
             link.put_silent(&sql);
         }
+        Ok(())
     }
 
     /// A SERIALIZABLE transaction begins that may write: READ ONLY DEFERRABLE waits for it.
@@ -237,10 +254,11 @@ impl Session {
         Ok(())
     }
 
-    /// Waits in the gateway as a statement waits on a node: until somebody cancels it, or until the
-    /// client's `statement_timeout` has passed. What is awaited is given up by being dropped.
+    /// Waits in the gateway as a statement waits on a node for a lock: until somebody cancels it, or until
+    /// the client's `statement_timeout` or `lock_timeout` has passed. What is awaited is given up by being
+    /// dropped.
     ///
-    /// Errors: 57014.
+    /// Errors: 57014, 55P03.
     pub(crate) async fn while_wanted<T>(
         &mut self,
         awaited: impl Future<Output = T>,
@@ -255,8 +273,8 @@ impl Session {
             () = &mut cancelled => return Err(canceled("57014", "user request")),
             () = sleep_until(begun + GLANCE) => (),
         }
-        let timeout = self.statement_timeout().await;
-        let too_long = async {
+        let (statement, lock) = self.timeouts_of_wait().await;
+        let too_long = |timeout: Option<Duration>| async move {
             match timeout {
                 Some(timeout) => sleep_until(begun + timeout).await,
                 None => std::future::pending().await,
@@ -266,13 +284,37 @@ impl Session {
             biased;
             done = &mut awaited => Ok(done),
             () = &mut cancelled => Err(canceled("57014", "user request")),
-            () = too_long => Err(canceled("57014", "statement timeout")),
+            () = too_long(lock) => Err(canceled("55P03", "lock timeout")),
+            () = too_long(statement) => Err(canceled("57014", "statement timeout")),
         }
     }
 
-    /// The client's, for a wait in the gateway. None is known while a flight is under way: asking would
-    /// end its unnamed portal.
-    async fn statement_timeout(&mut self) -> Option<Duration> {
+    /// The same in the middle of a flight, whose nodes heed `statement_timeout` as soon as they go on.
+    ///
+    /// Errors: 57014.
+    pub(crate) async fn unless_cancelled<T>(
+        &self,
+        awaited: impl Future<Output = T>,
+    ) -> Result<T, Failure> {
+        tokio::select! {
+            biased;
+            done = awaited => Ok(done),
+            () = self.activity.cancelled() => Err(canceled("57014", "user request")),
+        }
+    }
+
+    /// The client's `statement_timeout`, as [`Self::timeouts_of_wait`].
+    pub(super) async fn statement_timeout(&mut self) -> Option<Duration> {
+        self.timeouts_of_wait().await.0
+    }
+
+    /// The client's `statement_timeout` and `lock_timeout`, for a wait in the gateway. None is known while a
+    /// flight is under way: asking would end its unnamed portal.
+    async fn timeouts_of_wait(&mut self) -> (Option<Duration>, Option<Duration>) {
+        self.shown_timeouts().await.unwrap_or_default()
+    }
+
+    async fn shown_timeouts(&mut self) -> Option<(Option<Duration>, Option<Duration>)> {
         if !self.pipeline.has_sent_nothing() {
             return None;
         }
@@ -284,12 +326,22 @@ impl Session {
             None if self.transaction.nodes.is_empty() => self.link(NodeId::HOME).await.ok()?,
             None => return None,
         };
-        let shown = link.query("SHOW statement_timeout").await.ok()?;
-        shown.first()?.text(0, 0).and_then(read_duration)
+        let shown = link.query("SHOW statement_timeout; SHOW lock_timeout").await.ok()?;
+        let at = |index: usize| shown.get(index)?.text(0, 0).and_then(read_duration);
+        Some((at(0), at(1)))
     }
 
-    /// Before SAVEPOINT: a snapshot cannot be imported behind one.
-    pub(crate) async fn import_before_savepoint(&mut self) -> Result<(), Failure> {
+    /// Whether the transaction has no snapshot yet, and will get one of several nodes.
+    pub(crate) fn will_import_snapshot(&self) -> bool {
+        self.level() != Level::ReadCommitted
+            && self.is_over_several_nodes()
+            && self.transaction.snapshot.is_none()
+            && self.transaction.used.is_empty()
+    }
+
+    /// On every node of the transaction, before what makes that impossible: SAVEPOINT, LOCK in ACCESS
+    /// EXCLUSIVE mode.
+    pub(crate) async fn import_on_all(&mut self) -> Result<(), Failure> {
         let nodes: Vec<_> = self.transaction.nodes.keys().copied().collect();
         self.takes_snapshot = true;
         for node in nodes {
@@ -418,8 +470,25 @@ impl Session {
     }
 
     /// Before something that may commit a write on one node.
-    pub(crate) async fn pass_rooms(&self) {
-        self.shared.doors.pass().await;
+    ///
+    /// Errors: as [`Self::while_wanted`].
+    pub(crate) async fn pass_rooms(&mut self) -> Result<(), Failure> {
+        let doors = self.shared.doors.clone();
+        if doors.may_pass() {
+            return Ok(());
+        }
+        self.while_wanted(doors.pass()).await
+    }
+
+    /// Waits until every node shows what is in application now.
+    ///
+    /// Errors: as [`Self::while_wanted`].
+    pub(crate) async fn wait_for_all_visible(&mut self) -> Result<(), Failure> {
+        let applying = self.shared.applying.clone();
+        if applying.is_idle() {
+            return Ok(());
+        }
+        self.while_wanted(applying.wait(None)).await
     }
 
     /// A read of several nodes outside any transaction gets a snapshot of all of them, as a
@@ -477,7 +546,7 @@ impl Session {
 }
 
 /// Whether the plan reads rows of several nodes and does nothing else.
-fn reads_several_nodes(plan: &Plan) -> bool {
+pub(super) fn reads_several_nodes(plan: &Plan) -> bool {
     match plan {
         Plan::Scatter { access } => *access == Access::Read,
         Plan::Gather(gather) => {

@@ -49,6 +49,9 @@ const BINDINGS: &str = "SELECT pg_catalog.concat_ws(', ', \
             WHERE rolname OPERATOR(pg_catalog.=) session_user) \
         THEN 'settings of superusers' END)";
 
+/// What binds a connection that nobody could ask.
+const UNKNOWN: &str = "unknown state";
+
 impl Session {
     /// This session's link to `node`, borrowed if it is not there.
     pub(crate) async fn link(&mut self, node: NodeId) -> Result<&mut Link, Failure> {
@@ -221,7 +224,8 @@ impl Session {
             left.anything |= may_be_lent;
             left.values |= may_be_lent;
         }
-        if left.anything || !left.settings.is_empty() {
+        let is_unknown = self.bindings.values().any(|words| words == UNKNOWN);
+        if left.anything || !left.settings.is_empty() || is_unknown {
             // The client need not wait for what we ask now.
             self.client.flush().await?;
             // First: it is about the connections that the statement has used, and not their successors.
@@ -272,12 +276,18 @@ impl Session {
     /// What statements have left on a connection that is lost since, in the commit, say, nobody can ask any
     /// more: the next use of that node ends the session.
     fn bind_to_what_was_lost(&mut self) {
-        let borrowed = std::mem::take(&mut self.borrowed);
-        if self.leaves.anything {
-            for node in borrowed.into_iter().filter(|node| !self.links.contains_key(node)) {
-                self.bindings.entry(node).or_insert_with(|| "unknown state".to_owned());
+        for node in std::mem::take(&mut self.borrowed) {
+            if self.may_leave_on(node) && !self.links.contains_key(&node) {
+                self.bindings.entry(node).or_insert_with(|| UNKNOWN.to_owned());
             }
         }
+    }
+
+    /// Whether statements may have left on a connection to `node`, since somebody has asked, what the session
+    /// cannot go on without.
+    pub(super) fn may_leave_on(&self, node: NodeId) -> bool {
+        let Leaves { anything, values, settings, .. } = &self.leaves;
+        *anything || (node == NodeId::HOME && (*values || !settings.is_empty()))
     }
 
     /// Outside of transactions, a connection that stays with the session may still be in one: what should
@@ -313,12 +323,7 @@ impl Session {
         let nodes: Vec<_> = self.links.keys().copied().collect();
         for node in nodes {
             let Some(link) = self.links.get_mut(&node) else { continue };
-            let mut asked = link.query(BINDINGS).await;
-            if asked.is_err() && !link.is_broken() {
-                // A cancel request for the statement may have come late.
-                asked = link.query(BINDINGS).await;
-            }
-            match asked {
+            match link.ask(BINDINGS).await {
                 Ok(rows) => match rows.first().and_then(|rows| rows.text(0, 0)) {
                     Some(words) if !words.is_empty() => {
                         self.bindings.insert(node, words.to_owned());
@@ -331,7 +336,7 @@ impl Session {
                 // know any more what it had, and the next use of it ends the session.
                 Err(error) => {
                     tracing::debug!(%node, %error, "cannot ask what binds a connection");
-                    self.bindings.entry(node).or_insert_with(|| "unknown state".to_owned());
+                    self.bindings.entry(node).or_insert_with(|| UNKNOWN.to_owned());
                 }
             }
         }
@@ -378,7 +383,17 @@ impl Session {
                      FROM pg_catalog.pg_roles AS r WHERE r.rolname OPERATOR(pg_catalog.=) session_user)) \
              FROM {sql} LEFT JOIN pg_catalog.pg_settings AS p ON p.name OPERATOR(pg_catalog.=) s.name"
         );
-        let Ok(rows) = home.query(&sql).await else { return };
+        let rows = match home.ask(&sql).await {
+            Ok(rows) => rows,
+            // They are the session's, whoever knows them: no other connection has them until they are known.
+            Err(error) => {
+                tracing::debug!(%error, "cannot ask what a statement has set");
+                self.bindings.entry(NodeId::HOME).or_insert_with(|| UNKNOWN.to_owned());
+                let (settings, values) = (left.settings.clone(), left.values);
+                self.leaves.merge(Leaves { settings, values, ..Leaves::default() });
+                return;
+            }
+        };
         let login = self.user.clone();
         let mut found: Vec<(String, String)> = Vec::new();
         let rows = rows.first();

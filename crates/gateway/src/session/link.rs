@@ -10,7 +10,9 @@ use std::sync::{Arc, Weak};
 use bytes::{Bytes, BytesMut};
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::Leaves;
-use tutti_wire::backend::{decode_parameter_description, put_parameter_description};
+use tutti_wire::backend::{
+    decode_parameter_description, decode_parameter_status, put_parameter_description,
+};
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::{Frame, HEADER_LEN, WireError};
 use tutti_wire::frontend::{Arguments, put_bind, put_execute, put_flush, put_parse, put_query};
@@ -18,12 +20,18 @@ use tutti_wire::frontend::{Arguments, put_bind, put_execute, put_flush, put_pars
 use crate::backends::{Backend, Workers};
 use crate::catalog::FIRST_NORMAL_OID;
 use crate::catalog::OidMaps;
+use crate::client::Client;
 use crate::node::{ASK_MOMENT, Misreading, NodeConnection, NodeError, Rows, put_statement};
 use crate::pool::{Known, SessionState, Slot};
 use crate::shared::Shared;
 
 /// Identifies a client's prepared statement for as long as the session lives: names are reused.
 pub type StatementId = u64;
+
+/// How often something of ours is tried that cancel requests meet, or a `statement_timeout` of next to nothing.
+const ATTEMPTS: u32 = 50;
+/// SQLSTATE query_canceled.
+const CANCELED: &str = "57014";
 
 /// An answer that nobody has read.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -200,6 +208,16 @@ impl Link {
         }
     }
 
+    /// Tells a client what a setting is now, behind what it was when answers of our own said so.
+    pub fn report_to(&mut self, client: &mut Client, frame: &Frame) -> Result<(), WireError> {
+        let (name, value) = decode_parameter_status(frame)?;
+        for (name, value) in self.connection.take_reports() {
+            client.report(name, value);
+        }
+        client.report(name, value);
+        Ok(())
+    }
+
     /// Parameter types, which the client gives in node 1's OIDs, in this node's.
     pub fn types_here(&self, types: &[u32]) -> Vec<u32> {
         match self.connection.node() {
@@ -218,13 +236,30 @@ impl Link {
         &mut self.connection
     }
 
-    /// Ends whatever transaction is open there, for one that something silent has left in it. False: that
-    /// was not possible. Requires: nothing silent sets anything outside of transactions.
+    /// Ends whatever transaction is open there, for one that something silent has left in it, or a ROLLBACK
+    /// that was cancelled. False: that was not possible. Requires: nothing silent sets anything outside of
+    /// transactions.
     pub async fn mend(&mut self) -> bool {
-        let settled = self.settle().await.is_ok();
-        let ended = settled && self.query("ROLLBACK").await.is_ok();
+        let ended = self.settle().await.is_ok() && self.ask("ROLLBACK").await.is_ok();
         self.spoiled &= !ended;
         ended
+    }
+
+    /// Runs a query of ours behind a statement of the client's until no cancel request meets it: those are
+    /// for the statement. Requires: it is the same how often it is begun.
+    pub async fn ask(&mut self, sql: &str) -> Result<Vec<Rows>, NodeError> {
+        let is_cancelled = |asked: &Result<_, NodeError>| {
+            matches!(asked,
+            Err(NodeError::Refused(error)) if error.sqlstate() == CANCELED)
+        };
+        let mut asked = self.query(sql).await;
+        for _ in 1..ATTEMPTS {
+            if !is_cancelled(&asked) || self.is_broken() {
+                break;
+            }
+            asked = self.query(sql).await;
+        }
+        asked
     }
 
     /// Whether the connection cannot be used any more.
@@ -280,6 +315,16 @@ impl Link {
         put_execute(out, "", 0);
         put_flush(out);
         self.unread.push_back(Unread::Begun);
+    }
+
+    /// Begins a transaction, and waits until it has begun: where it is refused, the connection is as before.
+    pub async fn begin_at_once(&mut self, sql: &str) -> Result<(), NodeError> {
+        let begun = self.query(sql).await;
+        let is_half_way = begun.is_err() && !self.is_broken() && !self.is_outside_transaction();
+        if is_half_way && !self.mend().await {
+            self.connection.note_end();
+        }
+        begun.map(drop)
     }
 
     /// Appends the analysis of a statement, which locks the tables that it names, and a look behind that at
@@ -390,6 +435,20 @@ impl Link {
     pub async fn settle_early(&mut self) -> Result<(), NodeError> {
         self.refused = self.settle().await?;
         Ok(())
+    }
+
+    /// Reads every answer that is due, for nobody: behind this the link is quiet, or lost.
+    ///
+    /// Errors: it is lost.
+    pub async fn come_to_rest(&mut self) -> Result<(), NodeError> {
+        if self.is_broken() {
+            let source = std::io::ErrorKind::NotConnected.into();
+            return Err(NodeError::Lost { node: self.node(), source });
+        }
+        if std::mem::take(&mut self.awaited) {
+            self.unread.push_back(Unread::Abandoned);
+        }
+        self.settle_early().await
     }
 
     /// Waits until the node has sent something that nobody has taken. Cancel-safe.

@@ -6,6 +6,7 @@
 //! Start reading at [`Session::run`]; `simple` and `extended` are the two protocols.
 
 mod begun_with;
+mod code_at_commit;
 mod commit;
 mod extended;
 mod fast_path;
@@ -15,6 +16,7 @@ mod lending;
 mod link;
 mod links;
 mod moved_rows;
+mod pause;
 mod placement_change;
 mod planning;
 mod prepared;
@@ -38,10 +40,12 @@ use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::startup::PROTOCOL_3_0;
 
 use begun_with::BegunWith;
+pub(crate) use code_at_commit::{CHANGES, RUN_DEFERRED, UNDO_DEFERRED, keeps_order, may_be_mended};
 pub(crate) use isolation::takes_snapshot;
 pub(crate) use lending::{changes_search_paths, changes_what_sessions_begin_with};
 pub use link::{Link, StatementId};
 use links::Links;
+pub(crate) use pause::Pauses;
 pub use prepared::{Portal, PreparedStatement};
 pub(crate) use processes::signals;
 pub use settings::{IdleTimeouts, Settings};
@@ -53,6 +57,7 @@ use crate::backends::Workers;
 use crate::catalog::publisher::Starving;
 use crate::client::{Client, ClientError};
 use crate::deadlock::{Activity, TERMINATED, TERMINATED_MESSAGE};
+use crate::executor::Cursor;
 use crate::failure::Failure;
 use crate::node::{Credentials, is_refused_setting};
 use crate::plans::Turn;
@@ -101,14 +106,16 @@ pub struct Session {
     pub(crate) settings: Settings,
     pub(crate) statements: HashMap<String, PreparedStatement>,
     pub(crate) portals: HashMap<String, Portal>,
-    /// Node of each SQL cursor, and whether it outlives its transaction.
-    pub(crate) cursors: HashMap<String, (NodeId, bool)>,
+    /// SQL cursors, by name.
+    pub(crate) cursors: HashMap<String, Cursor>,
     scope_changes: u64,
     /// The schema has changed since names were looked up, in a cluster of one node's tables, where they
     /// do not matter; or node 1 could not be asked. The next statement to which they matter asks.
     scope_is_stale: bool,
     /// How long it may be idle has to be asked too, which matters also where all is on node 1.
     settings_are_stale: bool,
+    /// The transaction has changed it, and must look before it uses a name.
+    scope_is_due: bool,
     /// Code has set what names depend on.
     scope_is_stale_by_settings: bool,
     /// New sessions may begin with other settings or rights than the pool's connections have.
@@ -224,6 +231,7 @@ impl Session {
             scope_changes: 0,
             scope_is_stale: false,
             settings_are_stale: false,
+            scope_is_due: false,
             scope_is_stale_by_settings: false,
             changed_defaults: false,
             planning: planning::Planning::default(),
@@ -404,7 +412,7 @@ impl Session {
             let busy = self.links.iter().find(|(_, link)| !link.is_quiet()).map(|(node, _)| *node);
             if let Some(node) = busy {
                 let link = self.links.get_mut(&node).expect("just found");
-                if let Err(error) = link.settle_early().await {
+                if let Err(error) = link.come_to_rest().await {
                     tracing::debug!(%node, %error, "a node is gone while a client listens");
                     return self.end_listening(node).await;
                 }
@@ -512,6 +520,7 @@ impl Session {
             NameScope { search_path: names(0), temporary: names(1), temporary_code: names(3) };
         self.scope_is_stale = false;
         self.settings_are_stale = false;
+        self.scope_is_due = false;
         if scope != self.scope {
             // Whatever undoes part of the transaction, or ends it, may undo this.
             self.transaction.scope_changed |= self.transaction.is_open();
@@ -529,6 +538,18 @@ impl Session {
             return self.refresh_scope().await;
         }
         self.refresh_scope_if_possible().await;
+        Ok(())
+    }
+
+    /// The same, but not before something uses names where the transaction has no snapshot yet: one may still
+    /// say what kind of transaction it is.
+    pub(super) async fn renew_scope_in_time(&mut self) -> Result<(), Failure> {
+        if !self.transaction.is_open() || self.transaction.queried {
+            return self.renew_scope().await;
+        }
+        self.scope_is_stale = true;
+        self.settings_are_stale = true;
+        self.scope_is_due = true;
         Ok(())
     }
 

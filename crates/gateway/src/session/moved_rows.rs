@@ -33,9 +33,13 @@ use crate::shared::Shared;
 const LOCKS_TAKEN_AFTER_MS: u64 = 20;
 /// What ends within that is not looked at.
 const GLANCE: Duration = Duration::from_millis(4);
+/// A node that has not answered a look by then is not waited for: everybody waits meanwhile.
+const LOOK_PATIENCE: Duration = Duration::from_secs(2);
 const PAUSE_MAX: Duration = Duration::from_millis(20);
 /// A statement that may still come to a row that is moved is cancelled then.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// One whose code goes on behind a cancellation (it can) is ended with its connection then.
+const STUBBORN_PATIENCE: Duration = Duration::from_secs(2);
 /// Nobody is waited for longer; a statement that was cancelled does nothing more.
 const END_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -73,16 +77,22 @@ impl Session {
         }
         // Two that commit do not wait for each other.
         self.activity.end_plan();
+        if hold.is_none() {
+            self.wait_for_pause().await?;
+        }
+        let begun = Instant::now();
         let shared = self.shared.clone();
         let hold = hold.unwrap_or_else(|| shared.publisher.hold());
         for (_, activity) in shared.activities.with_plans(self.process_id) {
             activity.overtake_unsent();
         }
         let activity = self.activity.clone();
-        tokio::select! {
-            ended = end_searches(&shared, self.process_id, &self.transaction.moved) => ended?,
+        let ended = tokio::select! {
+            ended = end_searches(&shared, self.process_id, &self.transaction.moved) => ended,
             () = activity.cancelled() => return Err(canceled("57014", "user request")),
-        }
+        };
+        self.note_pause(begun);
+        ended?;
         Ok(Some(hold))
     }
 }
@@ -96,7 +106,7 @@ async fn end_searches(
     let begun = Instant::now();
     let oids: BTreeSet<u32> = moved.keys().copied().collect();
     let mut pause = Duration::from_millis(1);
-    let mut cancelled = BTreeSet::new();
+    let mut cancelled: BTreeMap<i32, Instant> = BTreeMap::new();
     while begun.elapsed() < END_PATIENCE {
         let mut left = shared.activities.with_plans(own);
         // What commits before it ends touches tables of node 1 only.
@@ -115,10 +125,15 @@ async fn end_searches(
                     Seen::Idle | Seen::OnItsWay if is_late => continue,
                     Seen::AtRows if !is_late => (),
                     Seen::AtRows | Seen::WaitsForUs => {
-                        if cancelled.insert(session) || seen == Seen::WaitsForUs {
-                            activity.mark_moved();
-                            activity.overtake();
-                            shared.cancel(&shared.backends.of(session)).await;
+                        let is_known = cancelled.contains_key(&session);
+                        let since = *cancelled.entry(session).or_insert_with(Instant::now);
+                        activity.mark_moved();
+                        activity.overtake();
+                        let targets = shared.backends.of(session);
+                        if STUBBORN_PATIENCE < since.elapsed() {
+                            shared.end_backends(&targets, false).await;
+                        } else if !is_known || seen == Seen::WaitsForUs {
+                            shared.cancel(&targets).await;
                         }
                     }
                     Seen::Idle | Seen::OnItsWay => (),
@@ -175,9 +190,7 @@ FROM pg_catalog.pg_stat_activity a WHERE a.pid OPERATOR(pg_catalog.=) ANY ('{{{}
             names.join(","),
             pids.join(","),
         );
-        let mut connection = shared.connections.lend(&shared.config, node).await?;
-        let rows = connection.rows(&sql).await?;
-        shared.connections.give_back(connection);
+        let rows = shared.ask_within(LOOK_PATIENCE, node, &sql).await?;
         for row in 0..rows.rows.len() {
             let pid = rows.text(row, 0).and_then(|pid| pid.parse().ok()).unwrap_or(0);
             let Some(session) = backends.get(&pid) else { continue };

@@ -48,6 +48,8 @@ use crate::shared::Shared;
 const LOCKS_TAKEN_AFTER_MS: u64 = 20;
 /// What ends within that is not looked at.
 const GLANCE: Duration = Duration::from_millis(4);
+/// A node that has not answered a look by then is not waited for: everybody waits meanwhile.
+const LOOK_PATIENCE: Duration = Duration::from_secs(2);
 const PAUSE_MAX: Duration = Duration::from_millis(20);
 /// How long a change waits for statements that others have overtaken again and again.
 const COURTESY: Duration = Duration::from_secs(1);
@@ -57,6 +59,8 @@ const VOTER_PATIENCE: Duration = Duration::from_secs(3);
 const PATIENCE: Duration = Duration::from_secs(1);
 /// One that was cancelled and of which no node knows anything any more will do nothing more.
 const IDLE_PATIENCE: Duration = Duration::from_secs(2);
+/// One whose code goes on behind a cancellation (it can) is ended with its connection then.
+const STUBBORN_PATIENCE: Duration = Duration::from_secs(2);
 /// A statement that does not end by then although it was cancelled stops the change.
 const END_PATIENCE: Duration = Duration::from_secs(10);
 /// How long a commit waits for its result to be published. It is committed all the same.
@@ -77,8 +81,18 @@ impl Session {
         }
         // What it had to do with placements is done; two that commit do not wait for each other.
         self.activity.end_plan();
+        self.wait_for_pause().await?;
+        let begun = Instant::now();
+        let hold = self.shared.publisher.hold();
+        let held = self.meet_nobody().await;
+        self.note_pause(begun);
+        held?;
+        Ok(Some(hold))
+    }
+
+    /// Under the hold: from when this returns no statement with an older plan meets the change.
+    async fn meet_nobody(&mut self) -> Result<(), Failure> {
         let shared = self.shared.clone();
-        let hold = shared.publisher.hold();
         for (_, activity) in shared.activities.with_plans(self.process_id) {
             activity.overtake_unsent();
         }
@@ -86,18 +100,23 @@ impl Session {
         let is_solo = old.is_solo() && self.catalog.is_solo();
         let changes = self.transaction.own_changes.as_ref();
         let is_at_home = !self.transaction.changes_elsewhere && !old.is_solo();
+        if !is_solo && changes.is_none_or(|changes| !changes.is_all()) {
+            let checks = Moved::Checks(self.catalog.clone());
+            self.overtake_others(Whom::All, &checks).await?;
+        }
+        let changes = self.transaction.own_changes.as_ref();
         let moved = match is_at_home {
             true => Moved::Nothing,
             false => Moved::between(&old, &self.catalog, changes),
         };
         let (moved, whom) = match moved {
-            Moved::Nothing if is_solo => return Ok(Some(hold)),
+            Moved::Nothing if is_solo => return Ok(()),
             Moved::Nothing => {
                 let touched = changes.map(|changes| changes.touched().collect());
                 let adds_code = touched.is_none_or(|it| adds_code(&old, &self.catalog, &it));
                 if is_at_home && !adds_code {
                     // What node 1 runs by itself finds its tables as they are when it has its locks.
-                    return Ok(Some(hold));
+                    return Ok(());
                 }
                 // A default, a trigger, a column's name: what waits for our locks has a plan without it.
                 (Moved::Nothing, Whom::WhoWaits { adds_code })
@@ -106,20 +125,22 @@ impl Session {
             _ if old.is_solo() && !self.catalog.is_solo() => (Moved::Anything, Whom::All),
             moved => (moved, Whom::WhoComes),
         };
-        let activity = self.activity.clone();
-        tokio::select! {
-            overtaken = overtake(&shared, self.process_id, whom, &moved, changes, &self.catalog) => {
-                overtaken?;
-            }
-            () = activity.cancelled() => {
-                let message = "canceling statement due to user request";
-                return Err(Failure::error("57014", message));
-            }
-        }
+        self.overtake_others(whom, &moved).await?;
         if old.is_solo() && !self.catalog.is_solo() {
             self.check_shared_definitions().await?;
         }
-        Ok(Some(hold))
+        Ok(())
+    }
+
+    /// Brings statements with older plans to where they do not meet the change.
+    async fn overtake_others(&self, whom: Whom, moved: &Moved) -> Result<(), Failure> {
+        let changes = self.transaction.own_changes.as_ref();
+        tokio::select! {
+            done = overtake(&self.shared, self.process_id, whom, moved, changes, &self.catalog) => done,
+            () = self.activity.cancelled() => {
+                Err(Failure::error("57014", "canceling statement due to user request"))
+            }
+        }
     }
 
     /// Whether all nodes of the transaction answer: nobody is held for the sake of one that will not vote.
@@ -181,6 +202,9 @@ enum Moved {
     /// These relations, by OID.
     Relations(BTreeSet<u32>),
     Anything,
+    /// Types are checked by code of users' now, by this catalog: of whom rows are on their way shall not
+    /// run it.
+    Checks(Arc<Catalog>),
 }
 
 impl Moved {
@@ -218,6 +242,9 @@ impl Moved {
         match self {
             Self::Relations(moved) => activity.may_concern(moved),
             Self::Nothing | Self::Anything => true,
+            Self::Checks(new) => {
+                activity.brings_any(|relation| planner::refuse_transit(relation, new).is_err())
+            }
         }
     }
 }
@@ -261,8 +288,10 @@ async fn overtake(
 ) -> Result<(), Failure> {
     let begun = Instant::now();
     let mut pause = Duration::from_millis(1);
-    let mut cancelled = BTreeSet::new();
+    let mut cancelled: BTreeMap<i32, Instant> = BTreeMap::new();
     let mut proven = BTreeMap::new();
+    let known: Option<BTreeSet<u32>> =
+        changes.filter(|it| it.is_all()).map(|it| it.touched().collect());
     loop {
         let mut left = shared.activities.with_plans(own);
         left.retain(|(session, activity)| match activity.unasked() {
@@ -281,10 +310,14 @@ async fn overtake(
                     unclear.push((session, activity));
                     continue;
                 }
-                let is_cancelled = cancelled.contains(&session);
+                let is_cancelled = cancelled.contains_key(&session);
+                // Whatever it waits for, it is not on its way to the change.
+                let is_far = known.as_ref().is_some_and(|touched| !activity.may_concern(touched));
                 let is_left_alone = matches!(whom, Whom::WhoWaits { .. })
                     && !is_cancelled
-                    && (matches!(seen, Seen::AtWork | Seen::Idle) || PATIENCE < begun.elapsed())
+                    && (is_far
+                        || matches!(seen, Seen::AtWork | Seen::Idle)
+                        || PATIENCE < begun.elapsed())
                     && seen != Seen::WaitsForUs;
                 if is_left_alone {
                     let is_changed = |table: &u32| changes.is_none_or(|it| it.touches(*table));
@@ -305,8 +338,12 @@ async fn overtake(
                 if seen == Seen::WaitsForUs || PATIENCE < begun.elapsed() {
                     activity.mark_overtaken();
                     activity.overtake();
-                    shared.cancel(&shared.backends.of(session)).await;
-                    cancelled.insert(session);
+                    let targets = shared.backends.of(session);
+                    let since = *cancelled.entry(session).or_insert_with(Instant::now);
+                    match since.elapsed() < STUBBORN_PATIENCE {
+                        true => shared.cancel(&targets).await,
+                        false => shared.end_backends(&targets, false).await,
+                    }
                 }
                 unclear.push((session, activity));
             }
@@ -372,9 +409,7 @@ FROM pg_catalog.pg_stat_activity a WHERE a.pid = ANY ('{{{}}}')",
             list(ours.remove(&node).unwrap_or_default()),
             list(backends.keys().map(i32::to_string).collect()),
         );
-        let mut connection = shared.connections.lend(&shared.config, node).await?;
-        let rows = connection.rows(&sql).await?;
-        shared.connections.give_back(connection);
+        let rows = shared.ask_within(LOOK_PATIENCE, node, &sql).await?;
         for row in 0..rows.rows.len() {
             let pid = rows.text(row, 0).and_then(|pid| pid.parse().ok()).unwrap_or(0);
             let Some(session) = backends.get(&pid) else { continue };

@@ -109,7 +109,8 @@ impl Session {
             }
             self.renew_own_catalog(text).await?;
             self.refresh_catalog();
-            if self.must_look_at_scope() {
+            let is_early = self.scope_is_due && !self.transaction.queried && is_setting(text);
+            if self.must_look_at_scope() && !is_early {
                 self.refresh_scope().await?;
             }
             self.activity.begin_plan();
@@ -190,8 +191,12 @@ impl Session {
             return (None, None);
         }
         // SHOW needs no snapshot, and so gives the transaction none.
-        self.takes_snapshot = false;
-        let Ok(link) = self.enlist(NodeId::HOME, Access::Read).await else { return (None, None) };
+        let takes_snapshot = std::mem::replace(&mut self.takes_snapshot, false);
+        let joined = self.enlist(NodeId::HOME, Access::Read).await.is_ok();
+        self.takes_snapshot = takes_snapshot;
+        let Some(link) = self.links.get_mut(&NodeId::HOME).filter(|_| joined) else {
+            return (None, None);
+        };
         let shown = link.query("SHOW statement_timeout; SHOW lock_timeout").await;
         let Ok(shown) = shown else { return (None, None) };
         let at = |index: usize| shown.get(index)?.text(0, 0).and_then(read_duration);
@@ -200,6 +205,9 @@ impl Session {
 
     /// The same for one of several messages of a flight, whose plans may be at work already.
     pub(super) async fn begin_statement_of_flight(&mut self, text: &str) -> Result<(), Failure> {
+        if self.scope_is_due && !self.pipeline.is_at_rest() {
+            self.quiet_pipeline().await?;
+        }
         let looks = self.must_look_at_scope() && self.pipeline.is_at_rest();
         if looks || self.pipeline.has_sent_nothing() || !self.activity.has_plan() {
             return self.begin_statement(text).await;
@@ -535,6 +543,12 @@ fn is_transaction_control(text: &str) -> bool {
         ["begin", "start", "commit", "end", "rollback", "abort", "savepoint", "release"];
     let word = statement::first_word(text);
     WORDS.iter().any(|known| word.eq_ignore_ascii_case(known))
+}
+
+/// Whether a text begins with a command that uses no names of tables or functions, and needs no snapshot.
+fn is_setting(text: &str) -> bool {
+    let word = statement::first_word(text);
+    ["set", "reset", "show"].iter().any(|known| word.eq_ignore_ascii_case(known))
 }
 
 /// What a failed transaction still accepts.

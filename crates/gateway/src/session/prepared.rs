@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use tutti_sql::catalog::{Catalog, NodeId, quote_literal};
-use tutti_sql::plan::{Access, Planned, Prepared};
+use tutti_sql::plan::{Access, Plan, Planned, Prepared};
 use tutti_sql::planner;
 use tutti_sql::statement::Statement;
 use tutti_wire::backend::ColumnDescription;
@@ -41,7 +41,7 @@ pub struct PreparedStatement {
     pub described_version: SchemaVersion,
     /// Result columns as a node described them; `None`: no rows.
     pub columns: Option<Vec<ColumnDescription>>,
-    /// Parameter types as SQL spells them, if PREPARE made it or EXECUTE has asked for them.
+    /// Parameter types as SQL spells them, if EXECUTE has asked for them.
     pub type_names: Option<Vec<String>>,
     /// When it was made.
     pub prepared_at: SystemTime,
@@ -107,6 +107,8 @@ pub enum Portal {
         access: Access,
         /// COPY data may flow when it is executed.
         copies: bool,
+        /// The statement, if it works in transaction blocks only.
+        parsed: Option<Arc<Statement>>,
     },
     /// The executor runs the plan at Execute.
     Plan(Arc<Unrun>),
@@ -164,20 +166,18 @@ impl Session {
                 if let Some(done) = self.execute_at_home(name, whole, false, call).await? {
                     return Ok(done);
                 }
-                let Some((types, text)) = self.prepared_text(name).await? else {
+                let Some(text) = self.bound_text(name, arguments).await? else {
                     return Ok(Done::Empty);
                 };
-                let text = planner::bind_arguments(name, &text, &types, arguments)?;
                 self.execute_text(&text, call).await
             }
             Prepared::Within { before, name, arguments, after } => {
                 if let Some(done) = self.execute_at_home(name, whole, true, call).await? {
                     return Ok(done);
                 }
-                let Some((types, text)) = self.prepared_text(name).await? else {
+                let Some(text) = self.bound_text(name, arguments).await? else {
                     return Ok(Done::Empty);
                 };
-                let text = planner::bind_arguments(name, &text, &types, arguments)?;
                 self.execute_text(&format!("{before}{text}{after}"), call).await
             }
             Prepared::Deallocate(Some(name)) => match self.statements.remove(name) {
@@ -207,6 +207,79 @@ impl Session {
         self.execute(&planned, &statement.text, call).await
     }
 
+    /// The text of a prepared statement with these arguments in place of its parameters; `None`: it is empty.
+    async fn bound_text(
+        &mut self,
+        name: &str,
+        arguments: &[String],
+    ) -> Result<Option<String>, Failure> {
+        let Some((types, text)) = self.prepared_text(name).await? else { return Ok(None) };
+        let is_open = arguments.len() == types.len() && !planner::are_constants(arguments, &types);
+        let values = match is_open {
+            true => self.values_of_arguments(name, &types, arguments).await?,
+            false => None,
+        };
+        let arguments = values.as_deref().unwrap_or(arguments);
+        Ok(Some(planner::bind_arguments(name, &text, &types, arguments)?))
+    }
+
+    /// What the arguments of EXECUTE are, as literals: computed once, assigned to the parameters' types, and
+    /// refused where PostgreSQL refuses them, for it is node 1 that executes something with them. What only
+    /// settings say how to read stays as it is written.
+    ///
+    /// `None`: they cannot be computed apart from the statement, for what they reach has to be accounted for.
+    async fn values_of_arguments(
+        &mut self,
+        name: &str,
+        types: &[String],
+        arguments: &[String],
+    ) -> Result<Option<Vec<String>>, Failure> {
+        if planner::name_parameters(arguments) {
+            return Ok(None);
+        }
+        let list = arguments.join(", ");
+        let text = format!("SELECT {list}");
+        let parsed = self.shared.plans.parse(&text)?;
+        let [statement] = &parsed[..] else { return Ok(None) };
+        let mut access = Access::Read;
+        if !planner::say_queries(arguments) {
+            let planned = self.plan(statement)?;
+            let Plan::One { access: of_plan, .. } = &planned.plan else { return Ok(None) };
+            if planned.unseen.is_some() || !planned.own.is_empty() {
+                return Ok(None);
+            }
+            access = *of_plan;
+            self.note_leaves(&planned, &text);
+        }
+        let (id, oids) = match self.statements.get(name) {
+            Some(statement) => (statement.id, statement.types.clone()),
+            None => return Err(no_such_statement(name)),
+        };
+        // Before the transaction's snapshot nothing is to be asked without it.
+        self.takes_snapshot = true;
+        let link = self.enlist(NodeId::HOME, access).await?;
+        let there = format!("tutti_arguments_{id}");
+        if link.sql_statements.iter().all(|(known, _)| *known != there) {
+            let values = (1..=types.len()).map(|number| format!("tutti.value_output(${number})"));
+            let values = values.collect::<Vec<_>>().join(", ");
+            let types = types.join(", ");
+            link.query(&format!("PREPARE {there} ({types}) AS SELECT {values}")).await?;
+            link.sql_statements.push((there.clone(), id));
+        }
+        let answer = link.query(&format!("EXECUTE {there} ({list})")).await;
+        let rows = answer.map_err(|error| Failure::from(error).without_position())?;
+        let Some(row) = rows.first() else { return Ok(None) };
+        let value = |(column, argument): (usize, &String)| {
+            let is_read_alike = oids.get(column).is_some_and(|oid| planner::is_read_alike(*oid));
+            match row.text(0, column) {
+                None => "NULL".to_owned(),
+                Some(value) if is_read_alike => quote_literal(value),
+                Some(_) => argument.clone(),
+            }
+        };
+        Ok(Some(arguments.iter().enumerate().map(value).collect()))
+    }
+
     async fn prepare(&mut self, name: &str, types: &[String], text: &str) -> Result<(), Failure> {
         let oids = self.type_oids(types).await?;
         // Node 1 analyses the statement, so that PREPARE fails where PostgreSQL's would.
@@ -220,7 +293,6 @@ impl Session {
         prepared.described = true;
         prepared.described_version = self.schema_version();
         prepared.columns = columns;
-        prepared.type_names = Some(types.to_vec());
         prepared.from_sql = true;
         self.statements.insert(name.to_owned(), prepared);
         Ok(())
@@ -255,6 +327,7 @@ impl Session {
         }
         let mut names = Vec::new();
         if 0 < parsed.parameter_count || !statement.types.is_empty() {
+            self.takes_snapshot = true;
             self.describe_silently(name).await?;
             let oids = self.statements.get(name).map_or(Vec::new(), |s| s.types.clone());
             names = self.type_names(&oids).await?;
@@ -265,13 +338,20 @@ impl Session {
         Ok(Some((names, parsed.text.clone())))
     }
 
-    /// How SQL spells types.
+    /// How SQL spells types, wherever and whatever the search path is; without what they are modified by,
+    /// which parameters have not.
     async fn type_names(&mut self, oids: &[u32]) -> Result<Vec<String>, Failure> {
         if oids.is_empty() {
             return Ok(Vec::new());
         }
-        let columns: Vec<_> =
-            oids.iter().map(|oid| format!("pg_catalog.format_type({oid}, NULL)")).collect();
+        let name_of = |oid: &u32| {
+            format!(
+                "(SELECT pg_catalog.format('%I.%I', n.nspname, t.typname) FROM pg_catalog.pg_type AS t \
+                 JOIN pg_catalog.pg_namespace AS n ON n.oid OPERATOR(pg_catalog.=) t.typnamespace \
+                 WHERE t.oid OPERATOR(pg_catalog.=) {oid}::pg_catalog.oid)"
+            )
+        };
+        let columns: Vec<_> = oids.iter().map(name_of).collect();
         let sql = format!("SELECT {}", columns.join(", "));
         let rows = self.enlist(NodeId::HOME, Access::Read).await?.query(&sql).await?;
         let name = |column| Some(rows.first()?.text(0, column)?.to_owned());

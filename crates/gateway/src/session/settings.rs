@@ -4,7 +4,7 @@
 //! Never: interprets a value, but for what names and isolation depend on.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -23,15 +23,19 @@ use crate::pool::SessionState;
 const NOT_SETTINGS: [&str; 4] = ["user", "database", "replication", "options"];
 /// How a RESET of ours begins.
 const RESET: &str = "RESET ";
+/// What a session has set, and is setting in its transaction, may take so much memory.
+const SETTINGS_BYTES_MAX: usize = 16 << 20;
 /// The gateway's own setting that says what binds connections to the session.
 const PINNED: &str = "tutti.pinned";
 /// And the one that counts the gateway's connections to nodes.
 const POOL: &str = "tutti.pool";
+/// Settings that count from the end of the statement that sets them.
+const IDLE_SETTINGS: [&str; 2] = ["idle_in_transaction_session_timeout", "idle_session_timeout"];
 /// Settings after which names may mean something else, transactions be of another kind, or idle
 /// clients be sent away.
 const SCOPE_SETTINGS: [&str; 7] = [
-    "idle_in_transaction_session_timeout",
-    "idle_session_timeout",
+    IDLE_SETTINGS[0],
+    IDLE_SETTINGS[1],
     "search_path",
     "role",
     "session_authorization",
@@ -47,11 +51,16 @@ pub struct Settings {
     startup: Vec<(String, String)>,
     /// How many of the former there are.
     held: usize,
-    /// Name and SQL, in the order they were last set.
-    kept: Vec<(String, String)>,
-    state: Arc<SessionState>,
-    /// What was set of the role, as SQL.
-    role: String,
+    /// By name.
+    kept: BTreeMap<String, Kept>,
+    /// How many times something was kept.
+    turns: u64,
+    /// Bytes of all that is kept.
+    bytes: usize,
+    /// Of what is kept now; made when somebody asks, for many settings may come at once.
+    state: OnceLock<Arc<SessionState>>,
+    /// What was set of the role, as SQL; likewise.
+    role: OnceLock<String>,
     /// Values that code has left, as node 1 said last.
     learnt: BTreeMap<String, String>,
     /// Names with a dot have been set, if only for a transaction.
@@ -60,6 +69,14 @@ pub struct Settings {
     pub characteristics: Characteristics,
     /// How long the client may be idle, as node 1 says.
     pub idle: IdleTimeouts,
+}
+
+/// A setting of the session's.
+#[derive(Debug)]
+struct Kept {
+    /// They are set in this order.
+    turn: u64,
+    sql: String,
 }
 
 /// After how much silence the client is sent away; `None`: never.
@@ -75,9 +92,7 @@ impl Settings {
     /// Of a session that begins with these (name and value).
     pub fn of_startup(startup: Vec<(String, String)>) -> Self {
         let has_placeholders = startup.iter().any(|(name, _)| is_placeholder(name));
-        let mut settings = Self { startup, has_placeholders, ..Self::default() };
-        settings.renew_state();
-        settings
+        Self { startup, has_placeholders, ..Self::default() }
     }
 
     /// Holds on to what the session began with, by name and value: connections that are opened from now
@@ -95,20 +110,30 @@ impl Settings {
     /// Remembers a setting; an older one of the same name is forgotten. RESET only forgets.
     pub fn keep(&mut self, name: &str, sql: &str) {
         self.has_placeholders |= is_placeholder(name);
-        // A session that is somebody else's begins without a role of its own.
-        let forgets_role = name == "session_authorization";
-        self.kept.retain(|(known, _)| known != name && !(forgets_role && known == "role"));
+        self.forget(name);
+        if name == "session_authorization" {
+            // A session that is somebody else's begins without a role of its own.
+            self.forget("role");
+        }
         if !sql.starts_with(RESET) {
-            self.kept.push((name.to_owned(), sql.to_owned()));
+            self.turns += 1;
+            self.bytes += sql.len();
+            self.kept.insert(name.to_owned(), Kept { turn: self.turns, sql: sql.to_owned() });
         }
         self.renew_state();
+    }
+
+    fn forget(&mut self, name: &str) {
+        if let Some(forgotten) = self.kept.remove(name) {
+            self.bytes -= forgotten.sql.len();
+        }
     }
 
     /// Remembers a value that node 1 says the session has. False: it is not new.
     pub fn learn(&mut self, name: &str, value: &str) -> bool {
         let known = self.learnt.insert(name.to_owned(), value.to_owned());
         let sql = set_sql(name, value);
-        let is_kept = self.kept.iter().any(|(kept, by)| kept == name && *by == sql);
+        let is_kept = self.kept.get(name).is_some_and(|kept| kept.sql == sql);
         if is_kept && known.as_deref() == Some(value) {
             return false;
         }
@@ -118,30 +143,41 @@ impl Settings {
 
     /// Whether it has been set.
     pub fn has_set(&self, name: &str) -> bool {
-        self.kept.iter().any(|(kept, _)| kept == name)
+        self.kept.contains_key(name)
     }
 
     /// Names of what is set.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.kept.iter().map(|(name, _)| name.as_str()).filter(|name| !name.is_empty())
+        self.kept.keys().map(String::as_str).filter(|name| !name.is_empty())
     }
 
     /// RESET ALL, which leaves the session the role that it has, or more.
     pub fn clear(&mut self, role_too: bool) {
-        let is_role = |name: &str| ["role", "session_authorization"].contains(&name);
-        self.kept.retain(|(name, _)| !role_too && is_role(name));
+        self.kept.retain(|name, _| !role_too && is_role(name));
+        self.bytes = self.kept.values().map(|kept| kept.sql.len()).sum();
         self.characteristics = Characteristics::default();
         self.renew_state();
     }
 
     /// What connections are brought to.
     pub fn state(&self) -> &Arc<SessionState> {
-        &self.state
+        self.state.get_or_init(|| {
+            let kept = self.in_order(|_| true);
+            Arc::new(SessionState::new(&self.startup, kept.into_iter()))
+        })
     }
 
     /// What was set of the role, as SQL.
     pub fn role(&self) -> &str {
-        &self.role
+        self.role.get_or_init(|| self.in_order(is_role).join("; "))
+    }
+
+    /// SQL of what is set of some names.
+    fn in_order(&self, wanted: impl Fn(&str) -> bool) -> Vec<&str> {
+        let mut kept: Vec<_> =
+            self.kept.iter().filter(|(name, _)| wanted(name)).map(|(_, kept)| kept).collect();
+        kept.sort_unstable_by_key(|kept| kept.turn);
+        kept.into_iter().map(|kept| kept.sql.as_str()).collect()
     }
 
     fn startup_value(&self, name: &str) -> Option<&str> {
@@ -149,12 +185,13 @@ impl Settings {
     }
 
     fn renew_state(&mut self) {
-        let kept = self.kept.iter().map(|(_, sql)| sql.as_str());
-        self.state = Arc::new(SessionState::new(&self.startup, kept));
-        let of_role = |name: &str| matches!(name, "role" | "session_authorization");
-        let set = self.kept.iter().filter(|(name, _)| of_role(name)).map(|(_, sql)| sql.as_str());
-        self.role = set.collect::<Vec<_>>().join("; ");
+        self.state = OnceLock::new();
+        self.role = OnceLock::new();
     }
+}
+
+fn is_role(name: &str) -> bool {
+    ["role", "session_authorization"].contains(&name)
 }
 
 /// Settings of a startup packet: its parameters but for those that are none, and what `options` says.
@@ -345,6 +382,21 @@ impl Session {
         text: &str,
         call: &Call,
     ) -> Result<Done, Failure> {
+        let bytes = self.settings.bytes + self.transaction.settings_bytes() + text.len();
+        let is_more = matches!(
+            setting,
+            Setting::Set { .. } | Setting::SetLocal { .. } | Setting::SetConfig { .. }
+        );
+        if is_more && SETTINGS_BYTES_MAX < bytes {
+            let message =
+                format!("the settings of a session take more than {SETTINGS_BYTES_MAX} bytes");
+            return Err(ErrorFields::error("54000", message)
+                .with(
+                    b'D',
+                    "They are set anew on every connection to a node that the session gets.",
+                )
+                .into());
+        }
         if let Setting::Set { name }
         | Setting::SetLocal { name, .. }
         | Setting::Reset { name }
@@ -389,6 +441,7 @@ impl Session {
                 }
             }
             Setting::SetConstraints { names, deferred } => {
+                self.hold_local_settings("SET CONSTRAINTS", call);
                 let done = self.run_on_one(NodeId::HOME, Access::Read, text, call).await?;
                 let sql = set_constraints_elsewhere(names, *deferred, text);
                 self.remember_setting("", &sql, false, true).await?;
@@ -418,7 +471,7 @@ impl Session {
             Setting::ResetAll if self.transaction.is_open() => {
                 let done = self.run_on_one(NodeId::HOME, Access::Read, text, call).await?;
                 self.reset_all_if_committed().await?;
-                self.renew_scope().await?;
+                self.renew_scope_in_time().await?;
                 Ok(done)
             }
             Setting::ResetAll => {
@@ -489,6 +542,10 @@ impl Session {
         let sql: Vec<_> = std::iter::once("RESET ALL".to_owned()).chain(startup).collect();
         self.remember_setting("", &sql.join("; "), true, false).await?;
         self.transaction.scope_changed = true;
+        // The client hears of what a setting is behind both steps, and not between them.
+        if let Some(home) = self.links.get_mut(&NodeId::HOME) {
+            home.settle_early().await?;
+        }
         self.pass_reports_on();
         Ok(())
     }
@@ -542,7 +599,10 @@ impl Session {
         }
         if SCOPE_SETTINGS.contains(&name) {
             self.transaction.scope_changed |= in_transaction;
-            self.renew_scope().await?;
+            match IDLE_SETTINGS.contains(&name) {
+                true => self.renew_scope().await?,
+                false => self.renew_scope_in_time().await?,
+            }
         }
         Ok(())
     }
@@ -681,7 +741,7 @@ impl Session {
     /// refused. A connection that has not taken it is not the session's any more.
     async fn set_outside(&mut self, node: NodeId, sql: &str) {
         let Some(link) = self.links.get_mut(&node) else { return };
-        if let Err(error) = link.query(sql).await {
+        if let Err(error) = link.ask(sql).await {
             tracing::debug!(%node, %error, "a connection does not follow a setting");
             self.links.remove(&node);
             self.end_if_bound(node);
@@ -709,9 +769,10 @@ impl Session {
                 true => self.settings.clear(false),
                 false => self.settings.keep(name, sql),
             }
-            for node in &outside {
-                self.set_outside(*node, sql).await;
-            }
+        }
+        let sql = kept.iter().map(|(_, sql)| sql.as_str()).collect::<Vec<_>>().join("; ");
+        for node in outside {
+            self.set_outside(node, &sql).await;
         }
         let state = self.settings.state();
         for link in self.links.values_mut() {

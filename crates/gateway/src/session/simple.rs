@@ -5,6 +5,7 @@
 //! Never: runs a statement (the executor does).
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use tutti_sql::plan::{Access, NodeChoice, Plan, Planned, Prepared};
 use tutti_sql::statement::Statement;
@@ -14,7 +15,7 @@ use tutti_wire::frame::Frame;
 use tutti_wire::frontend::{self, Message};
 
 use super::commit::UNKNOWN_OUTCOME;
-use super::planning::{ByShape, Parsed};
+use super::planning::{ByShape, Parsed, canceled};
 use super::{Mode, Session};
 use crate::client::ClientError;
 use crate::deadlock::says_overtaken;
@@ -36,7 +37,9 @@ impl Session {
             // The error belongs to messages of the extended protocol, which only Sync ends.
             return self.skip_on_failure(Err(failure)).await;
         }
-        self.portals.remove("");
+        if !self.transaction.failed {
+            self.portals.remove("");
+        }
         self.statements.remove("");
         let ran = self.run_string(frame).await;
         self.end_statement(ran).await
@@ -157,6 +160,7 @@ impl Session {
             unreachable!("called for Query only");
         };
         let is_outside = self.transaction.mode == Mode::None;
+        let begun = Instant::now();
         let mut overtaken = 0_u32;
         loop {
             let written = self.client.written();
@@ -175,9 +179,25 @@ impl Session {
                 if self.transaction.is_open() {
                     self.rollback().await?;
                 }
+                self.heed_timeout(begun).await?;
             } else if written != self.client.written() || !self.is_unsent(&ran) {
                 return ran;
             }
+        }
+    }
+
+    /// Before a statement is run again, whose nodes know only of its last run: it has `begun` then.
+    ///
+    /// Errors: 57014 if its time is over.
+    pub(super) async fn heed_timeout(&mut self, begun: Instant) -> Result<(), Failure> {
+        if self.activity.is_cancelled() {
+            return Err(canceled("57014", "user request"));
+        }
+        match self.statement_timeout().await {
+            Some(timeout) if timeout <= begun.elapsed() => {
+                Err(canceled("57014", "statement timeout"))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -187,6 +207,9 @@ impl Session {
     /// Requires: it is rolled back before it runs again.
     pub(super) fn is_to_run_again(&self, ran: &Result<(), Failure>, times: u32) -> bool {
         let Err(Failure::Statement(error)) = ran else { return false };
+        if self.activity.is_cancelled() {
+            return false;
+        }
         let is_whole = self.transaction.mode == Mode::Implicit;
         says_overtaken(error)
             || self.activity.take_overtaken(error)
@@ -298,6 +321,12 @@ impl Session {
     ) -> Result<(), Failure> {
         // VACUUM and its kin are themselves refused by nodes inside a block; a lone one is in none.
         let ends_itself = matches!(planned.plan, Plan::Transaction(_));
+        if self.transaction.mode == Mode::Implicit && !several {
+            // Behind messages of a flight, which are no block.
+            for statement in tutti_sql::statement::parse(text)? {
+                self.refuse_outside_block(&statement)?;
+            }
+        }
         let done = self.execute(planned, text, &Call::Simple).await?;
         if self.transaction.mode == Mode::Implicit && !ends_itself && (last || !several) {
             self.commit().await?;

@@ -40,7 +40,6 @@ impl Session {
         let statement = parsed?.last().cloned();
         let oids = self.type_oids(types).await?;
         let mut prepared = PreparedStatement::parsed(id, statement, oids);
-        prepared.type_names = Some(types.to_vec());
         prepared.from_sql = true;
         prepared.source = Some(source.into());
         self.statements.insert(name.to_owned(), prepared);

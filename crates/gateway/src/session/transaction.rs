@@ -358,6 +358,11 @@ impl Transaction {
         self.steps.iter().map(Step::to_sql).collect::<Vec<_>>().join("; ")
     }
 
+    /// How many steps it has taken.
+    pub fn step_count(&self) -> usize {
+        self.steps.len()
+    }
+
     /// SAVEPOINT was done.
     pub fn push_savepoint(&mut self, name: &str) {
         self.steps.push(Step::Savepoint(name.to_owned()));
@@ -366,6 +371,15 @@ impl Transaction {
     /// Whether a savepoint of that name is there.
     pub fn has_savepoint(&self, name: &str) -> bool {
         self.savepoint_position(name).is_some()
+    }
+
+    /// How much memory its settings take.
+    pub fn settings_bytes(&self) -> usize {
+        let bytes = self.steps.iter().map(|step| match step {
+            Step::Setting { sql, .. } => sql.len(),
+            Step::Savepoint(_) | Step::Modes { .. } => 0,
+        });
+        bytes.sum()
     }
 
     /// Whether settings were made in it.

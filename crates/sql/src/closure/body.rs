@@ -216,6 +216,11 @@ impl Body {
         }
     }
 
+    /// Whether only a superuser can have written it.
+    pub(super) fn is_of_superusers(&self) -> bool {
+        matches!(self.language.as_str(), "c" | "internal")
+    }
+
     /// Whether it is the body that this text has.
     pub fn is_of(&self, language: &str, text: &str) -> bool {
         self.language == language && self.text == text && language != "c"

@@ -51,7 +51,7 @@ const PLAIN_VOLATILE: [&str; 24] = [
     "pg_table_size",
 ];
 /// What runs SQL from a text, or reads what it gets the name of.
-const RUNS_SQL: [&str; 8] = [
+const RUNS_SQL: [&str; 9] = [
     "query_to_",
     "cursor_to_",
     "table_to_",
@@ -60,6 +60,8 @@ const RUNS_SQL: [&str; 8] = [
     "ts_stat",
     "ts_rewrite",
     "pg_restore_",
+    // Computes what is constant in the partition key of a table that it gets the number of.
+    "satisfies_hash_partition",
 ];
 /// Functions that are not volatile, and yet tell of one server's state, session or catalog: of a home
 /// table only node 1 knows.

@@ -27,6 +27,7 @@ impl Code {
             let mut of = of.clone();
             sort(&mut of.seen);
             sort(&mut of.made);
+            sort(&mut of.defaults);
             of.parts.sort_unstable();
             facts.insert(format!("type {oid}: {of:?}"));
         }

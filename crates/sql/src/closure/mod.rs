@@ -26,7 +26,7 @@ pub use added::adds_code;
 pub use body::{Body, dotted_names, names_accounting};
 pub use builtins::{BuiltIn, classify};
 pub use declarations::{Ended, ended};
-pub(crate) use search::{Search, Writing};
+pub(crate) use search::{FIRST_USER_OID, Search, Writing};
 
 /// What was found about code that a statement can reach.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -186,6 +186,8 @@ pub struct TypeCode {
     pub seen: Vec<Use>,
     /// Run when one is made: checks of a domain, what reads it.
     pub made: Vec<Use>,
+    /// Run where a value is left out: a domain's default.
+    pub defaults: Vec<Use>,
     /// Types that it is made of.
     pub parts: Vec<u32>,
     /// The relation whose rows have this type.

@@ -21,7 +21,7 @@ use super::{
 use crate::catalog::{Catalog, NameScope, Placement, Relation, RelationKind};
 
 /// The first OID that a user's object can have.
-pub(super) const FIRST_USER_OID: u32 = 16384;
+pub(crate) const FIRST_USER_OID: u32 = 16384;
 
 /// Whose code is searched.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -32,6 +32,9 @@ pub(crate) enum Writing {
     Row,
     /// What runs on every node, with each copy of the rows.
     Copies,
+    /// What runs where stored rows are read from their text on their way, as whoever reads them. On one server
+    /// nobody would run it, so nobody's word for it counts, and no code that any role may have written.
+    Transit,
 }
 
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -85,7 +88,9 @@ impl<'a> Search<'a> {
             proves: false,
             reach: Reach::default(),
         };
-        for uses in &search.code.everywhere {
+        // Rows on their way are neither cast nor compared.
+        let everywhere = search.code.everywhere.iter().filter(|_| writing != Writing::Transit);
+        for uses in everywhere {
             search.add_use(uses, SESSION, None);
         }
         search
@@ -283,12 +288,18 @@ impl<'a> Search<'a> {
             return self.opaque("a function", "is not known yet");
         };
         let name = name_of(function);
+        if self.writing == Writing::Transit {
+            if !function.body.is_of_superusers() || function.body.opaque.is_some() {
+                self.opaque(&name, "is not PostgreSQL's own");
+            }
+            return;
+        }
         if function.declared.is_some() {
             self.reach.leaves |= function.body.opaque.is_some();
             self.reach.sets |= function.body.sets && self.writing == Writing::Statement;
         }
         match (function.declared, self.writing) {
-            (Some(Declaration::Row), Writing::Row | Writing::Copies) => return,
+            (Some(Declaration::Row), Writing::Row | Writing::Copies | Writing::Transit) => return,
             (Some(Declaration::Row), Writing::Statement) => {
                 return self.opaque(&name, "is declared 'row': it may run beside its row only");
             }
@@ -542,9 +553,16 @@ impl<'a> Search<'a> {
         let oid = code.elements.get(&oid).copied().unwrap_or(oid);
         let Some(of) = code.types.get(&oid) else { return };
         let name = format!("type \"{}\"", of.name);
-        self.uses(&of.seen, path, Some(&name));
+        let is_transit = self.writing == Writing::Transit;
+        if !is_transit {
+            self.uses(&of.seen, path, Some(&name));
+        }
         if is_made {
             self.uses(&of.made, path, Some(&name));
+        }
+        // Rows have all their values.
+        if is_made && !is_transit {
+            self.uses(&of.defaults, path, Some(&name));
         }
         for part in &of.parts {
             self.push(if is_made { Item::Made(*part) } else { Item::Seen(*part) }, path);

@@ -382,6 +382,41 @@ fn declarations_say_where_code_may_run() {
 }
 
 #[test]
+fn nobodys_word_counts_for_rows_in_transit() {
+    let mut world = World::new();
+    let plain = world.function("plain", "sql", "SELECT $1 > 0");
+    let sworn = world.function("sworn", "plpgsql", "BEGIN EXECUTE x; END");
+    world.code.function_mut(sworn).unwrap().declared = Some(Declaration::Replicated);
+    let of = |made: Vec<Use>, defaults: Vec<Use>, parts: Vec<u32>| TypeCode {
+        schema: "public".to_owned(),
+        name: "t".to_owned(),
+        made,
+        defaults,
+        parts,
+        ..TypeCode::default()
+    };
+    world.code.add_type(40_000, 40_001, of(vec![Use::Function(plain)], Vec::new(), vec![23]));
+    world.code.add_type(40_002, 40_003, of(vec![Use::Function(sworn)], Vec::new(), vec![23]));
+    // A composite type, and a domain over an array of it.
+    world.code.add_type(40_004, 40_005, of(Vec::new(), Vec::new(), vec![25, 40_003]));
+    world.code.add_type(40_006, 0, of(Vec::new(), Vec::new(), vec![40_005]));
+    world.code.add_type(40_008, 0, of(Vec::new(), vec![Use::Function(sworn)], vec![23]));
+    for (oid, expected) in [
+        (40_000, true),
+        (40_001, true),
+        (40_002, true),
+        (40_006, true),
+        (40_008, false),
+        (23, false),
+    ] {
+        let reach = world.search(Writing::Transit, |search| search.make(oid));
+        assert_eq!(reach.opaque.is_some(), expected, "{oid}");
+        let stored = world.search(Writing::Row, |search| search.make(oid));
+        assert!(stored.opaque.is_none(), "{oid}");
+    }
+}
+
+#[test]
 fn triggers_fire_through_children_and_foreign_keys() {
     let mut world = World::new();
     let f = world.function("f", "plpgsql", "BEGIN INSERT INTO r VALUES (1); RETURN NEW; END");

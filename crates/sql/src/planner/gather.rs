@@ -267,7 +267,7 @@ pub(super) fn rows_of_literal(relation: &Relation, literal: &str) -> String {
 
 /// Whether a text of a value means the same whatever the settings, if it was written by
 /// `tutti.row_output`: all but arrays (`array_nulls`), XML, money, and what may be made of these.
-pub(super) fn is_read_alike(type_oid: u32) -> bool {
+pub fn is_read_alike(type_oid: u32) -> bool {
     const OTHERS: [u32; 15] =
         [26, 650, 700, 701, 774, 829, 869, 1082, 1083, 1114, 1184, 1186, 1266, 1560, 1562];
     const FIRST_ARRAY: u32 = 1000;

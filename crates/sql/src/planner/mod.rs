@@ -47,10 +47,13 @@ use pg_query::protobuf::{RangeVar, SelectStmt};
 
 pub use by_shape::{OneNode, ShapePlan, Unfit, are_alike, plan_shape};
 pub use explain::explain_lines;
+pub use gather::is_read_alike;
 pub use insert::defaults::names_current_time;
 use sql_text::{deparse, deparse_expression};
-pub use unseen::{check_policies, gathers_to_write, refuse_moving, refuse_types};
-pub use utility::bind_arguments;
+pub use unseen::{
+    check_policies, gathers_to_write, may_be_checked, refuse_moving, refuse_transit, refuse_types,
+};
+pub use utility::{are_constants, bind_arguments, name_parameters, say_queries};
 
 use crate::catalog::{Catalog, NameScope, Placement, Relation};
 use crate::closure::{Reach, Reason};

@@ -1,6 +1,6 @@
 //! The schema `tutti` is the gateways' own.
 //!
-//! Owns: refusing statements of clients that would change it: a restored dump brings rows that name
+//! Owns: refusing statements of clients that would change it, or call what it has: a restored dump brings rows that name
 //! another cluster's tables by number, and `--clean` drops what this one knows of its own.
 //! Never: hides it: whoever looks may read. What a role may do there is the nodes' to say; code that a
 //! node runs is not looked at here.
@@ -9,19 +9,27 @@
 use std::slice;
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::{Node, ObjectType, RangeVar};
+use pg_query::protobuf::{FuncCall, Node, ObjectType, RangeVar};
 
 use super::names::string;
 use super::walk;
+use crate::catalog::OUTPUT_FUNCTIONS;
 use crate::refusal::Refusal;
 use crate::statement::Statement;
 
 const SCHEMA: &str = "tutti";
+/// As `LockStmt` has it.
+const ACCESS_SHARE: i32 = 1;
 
-/// Errors: 42501 for a statement that writes rows of the schema `tutti`, or changes what is in it.
+/// Errors: 42501 for a statement that writes rows of the schema `tutti`, or changes or locks what is in it.
 pub(super) fn refuse_changes(statement: &Statement) -> Result<(), Refusal> {
     // Most statements do not say the word, and need not be looked through.
-    if statement.text.contains(SCHEMA) && changes(&statement.tree) {
+    let may_say = statement.text.contains(SCHEMA) || hides_words(&statement.text);
+    if may_say && calls(&statement.tree) {
+        return Err(Refusal::postgres("42501", "permission denied for functions of schema tutti")
+            .with_detail("They are what gateways run on nodes, and do nothing for others."));
+    }
+    if may_say && changes(&statement.tree) {
         return Err(Refusal::postgres("42501", "permission denied for schema tutti")
             .with_detail("It is the cluster's own catalog, which gateways keep.")
             .with_hint(
@@ -31,8 +39,15 @@ pub(super) fn refuse_changes(statement: &Statement) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// Whether names may be written as `U&"\0074utti"`.
+fn hides_words(text: &str) -> bool {
+    text.contains("U&\"") || text.contains("u&\"")
+}
+
 fn changes(tree: &NodeEnum) -> bool {
     match tree {
+        // Whoever dumps the schema reads it under a lock that is in nobody's way.
+        NodeEnum::LockStmt(lock) => lock.mode != ACCESS_SHARE && any(&lock.relations),
         NodeEnum::CopyStmt(copy) if copy.is_from => range(copy.relation.as_ref()),
         NodeEnum::TruncateStmt(truncate) => any(&truncate.relations),
         NodeEnum::DropStmt(drop) => of_kind(drop.remove_type(), &drop.objects),
@@ -72,6 +87,22 @@ fn changes(tree: &NodeEnum) -> bool {
         }
         tree => writes_rows(tree),
     }
+}
+
+/// What a gateway itself calls in a client's statement, and what it answers by itself, is as good as built in. Where a
+/// call stands deeper, in a function or a PREPARE, its body is unseen code like any other.
+fn calls(tree: &NodeEnum) -> bool {
+    let is_own = |call: &FuncCall| {
+        let name = call.funcname.last().and_then(string).unwrap_or_default();
+        qualified(&call.funcname)
+            && !OUTPUT_FUNCTIONS.contains(&name)
+            && !name.starts_with("tutti_")
+    };
+    let mut found = matches!(tree, NodeEnum::FuncCall(call) if is_own(call));
+    walk::read::children(tree, &mut |child| {
+        found = found || child.node.as_ref().is_some_and(calls);
+    });
+    found
 }
 
 /// Rows, by the statement or by one within it.
@@ -157,6 +188,12 @@ mod tests {
             "GRANT ALL ON SCHEMA tutti TO a",
             "COMMENT ON TABLE tutti.node IS 'x'",
             "TRUNCATE tutti.decision",
+            "LOCK TABLE tutti.serving",
+            "LOCK a, tutti.backend IN ROW SHARE MODE NOWAIT",
+            "LOCK TABLE U&\"\\0074utti\".ticket",
+            "SELECT tutti.run_work()",
+            "SELECT * FROM t, LATERAL tutti.table_rows(a, b, '') WHERE id = 1",
+            "INSERT INTO t SELECT coalesce((SELECT tutti.store_rows('a', 'b', 'all', '', NULL)), 1)",
         ] {
             assert!(refuses(text), "{text}");
         }
@@ -167,6 +204,7 @@ mod tests {
         for text in [
             "SELECT * FROM tutti.placement",
             "COPY tutti.placement TO stdout",
+            "LOCK TABLE tutti.placement IN ACCESS SHARE MODE",
             "CREATE TABLE t AS SELECT * FROM tutti.node",
             "INSERT INTO t SELECT * FROM tutti.node",
             "DROP TABLE tutti",

@@ -11,19 +11,21 @@ use std::sync::Arc;
 
 use pg_query::NodeEnum;
 use pg_query::protobuf::{
-    AlterTableType, DeclareCursorStmt, DropBehavior, Node, ObjectType, RangeVar, ReindexObjectType,
+    AlterTableType, DropBehavior, Node, ObjectType, RangeVar, ReindexObjectType,
 };
 
 use super::utility::{option, option_text};
 use super::{Context, walk};
 use crate::catalog::{Catalog, NameScope, Placement, Relation, RelationKind, quote_identifier};
-use crate::closure::{Attached, AttachedKind, Reach, Reason, Search, Writing, events};
+use crate::closure::{
+    Attached, AttachedKind, FIRST_USER_OID, Reach, Reason, Search, Writing, events,
+};
 use crate::plan::{
     Access, Collect, CopyToPlan, Ddl, DdlScope, Gather, InsertSource, NodeChoice, Plan, Planned,
     RowsWrite, RunOn, Unseen,
 };
 use crate::refusal::Refusal;
-use crate::statement::Statement;
+use crate::statement::{Statement, holds};
 
 /// What code the statement itself can reach, on whatever node: its expressions, and what belongs to
 /// the tables that it names. What belongs to rows that are written on several nodes is not here
@@ -55,12 +57,6 @@ fn cannot_be_asked(tree: &NodeEnum) -> bool {
         NodeEnum::DeclareCursorStmt(declare) => holds(declare),
         _ => false,
     }
-}
-
-/// DECLARE … WITH HOLD.
-fn holds(declare: &DeclareCursorStmt) -> bool {
-    const CURSOR_OPT_HOLD: i32 = 0x20;
-    declare.options & CURSOR_OPT_HOLD != 0
 }
 
 /// Whether it runs no code whatever there is, but for event triggers: it must work for whoever wants to get
@@ -789,6 +785,7 @@ fn account_for(planned: &mut Planned, unseen: &Unseen) -> bool {
 /// Rows that are gathered are made anew, which checks the domains of their columns again.
 fn refuse_gathering_types(plan: &Plan, context: &Context<'_>) -> Result<(), Refusal> {
     for collect in collects(plan) {
+        refuse_transit(&collect.relation, context.catalog)?;
         let mut search = Search::new(context.catalog, context.scope, Writing::Row);
         search.make_rows(&collect.relation);
         if let Some(reason) = search.finish().opaque {
@@ -800,6 +797,30 @@ fn refuse_gathering_types(plan: &Plan, context: &Context<'_>) -> Result<(), Refu
         }
     }
     Ok(())
+}
+
+/// Rows on their way are read by whoever reads them, with his rights: no code that any role may have written
+/// is to run there. What its owner has declared of it is about results, never about that.
+///
+/// Errors: 0A000 for a relation with a type that has such code in its checks.
+pub fn refuse_transit(relation: &Arc<Relation>, catalog: &Catalog) -> Result<(), Refusal> {
+    // What belongs to types is known by number.
+    let scope = NameScope::default();
+    let mut search = Search::new(catalog, &scope, Writing::Transit);
+    search.make_rows(relation);
+    let Some(reason) = search.finish().opaque else { return Ok(()) };
+    Err(Refusal::unsupported(
+        format!("rows of {} cannot be brought to one node", relation.sql_name()),
+        format!("The type of a column would be checked there by whoever reads them: {reason}."),
+        "Let the type's check call PostgreSQL's own functions only, or read the table by its \
+         distribution key.",
+    ))
+}
+
+/// Whether a relation has columns of types that may get such checks while its rows are on their way: domains,
+/// and what is made of others.
+pub fn may_be_checked(relation: &Relation) -> bool {
+    relation.columns.iter().any(|column| column.domain || FIRST_USER_OID <= column.type_oid)
 }
 
 fn collects(plan: &Plan) -> &[Collect] {

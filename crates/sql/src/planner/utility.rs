@@ -14,14 +14,14 @@ mod special;
 mod transaction;
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::{DefElem, Node, RangeVar, ReindexObjectType, a_const};
+use pg_query::protobuf::{DefElem, LockStmt, Node, RangeVar, ReindexObjectType, a_const};
 
-pub use prepared::bind_arguments;
+pub use prepared::{are_constants, bind_arguments, name_parameters, say_queries};
 pub(super) use special::{reads_literals, special_select};
 
 use super::{Context, copy, ddl, deparse, mentions};
 use crate::catalog::{Placement, RelationKind};
-use crate::plan::{Access, NodeChoice, Plan, Planned};
+use crate::plan::{Access, LockBefore, NodeChoice, Plan, Planned};
 use crate::refusal::Refusal;
 use crate::statement::Statement;
 
@@ -55,10 +55,11 @@ pub(super) fn plan_utility(
             Ok(at_home("temporary tables are on node 1"))
         }
         tree @ NodeEnum::LockStmt(_) => match of_others(tree, context)? {
-            Others::Nothing => Ok(lock_at_home("other nodes have none of the tables")),
+            Others::Nothing => Ok(lock_at_home(tree, "other nodes have none of the tables")),
             Others::Text(others) => {
                 let why = "a table is locked where its rows are: on every node";
-                Ok(planned(Plan::LockEverywhere { others }, why))
+                let before = lock_before(tree, Some(context))?;
+                Ok(planned(Plan::LockEverywhere { others, before }, why))
             }
         },
         NodeEnum::VacuumStmt(vacuum)
@@ -191,7 +192,7 @@ fn on_home_tables(tree: &NodeEnum, context: &Context<'_>) -> Option<Planned> {
             }),
             context,
         )
-        .map(|planned| lock_at_home(&planned.why)),
+        .map(|planned| lock_at_home(tree, &planned.why)),
         NodeEnum::VacuumStmt(vacuum) => ddl::at_home_if_all(
             vacuum.rels.iter().map(|node| match &node.node {
                 Some(NodeEnum::VacuumRelation(table)) => table.relation.as_ref(),
@@ -220,8 +221,31 @@ pub(super) fn at_home(why: impl Into<String>) -> Planned {
 }
 
 /// A LOCK on node 1 alone. As one on several nodes, it comes before the transaction's snapshot.
-fn lock_at_home(why: &str) -> Planned {
-    planned(Plan::LockEverywhere { others: Some(String::new()) }, why)
+fn lock_at_home(tree: &NodeEnum, why: &str) -> Planned {
+    // What cannot be printed is what PostgreSQL refuses.
+    let before = lock_before(tree, None).ok().flatten();
+    planned(Plan::LockEverywhere { others: Some(String::new()), before }, why)
+}
+
+/// What comes before a LOCK in ACCESS EXCLUSIVE mode; `context`: other nodes have some of its tables.
+fn lock_before(
+    tree: &NodeEnum,
+    context: Option<&Context<'_>>,
+) -> Result<Option<LockBefore>, Refusal> {
+    /// Modes by their numbers in PostgreSQL's lockdefs.h.
+    const EXCLUSIVE: i32 = 7;
+    const ACCESS_EXCLUSIVE: i32 = 8;
+    let NodeEnum::LockStmt(lock) = tree else { return Ok(None) };
+    if lock.mode != ACCESS_EXCLUSIVE {
+        return Ok(None);
+    }
+    let before = NodeEnum::LockStmt(LockStmt { mode: EXCLUSIVE, ..lock.clone() });
+    let home = deparse(&before)?;
+    let others = match context.map(|context| of_others(&before, context)).transpose()? {
+        None | Some(Others::Nothing) => String::new(),
+        Some(Others::Text(others)) => others.unwrap_or_else(|| home.clone()),
+    };
+    Ok(Some(LockBefore { home, others }))
 }
 
 fn every_node_alone(refuses_transaction: bool) -> Planned {

@@ -6,7 +6,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hasher};
+use std::time::Duration;
 
+use tokio::time::Instant;
 use tutti_sql::catalog::{NodeId, quote_identifier};
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::Frame;
@@ -16,6 +18,9 @@ use super::{Look, NAMED, Question, Sums, Table, Uncounted, shown, sql_name};
 use crate::audit::moment::{Name, in_full};
 use crate::audit::{Finding, Kind, Report};
 use crate::node::{NodeConnection, NodeError};
+
+/// How often it is looked whether somebody waits for what is being read.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
 impl Look<'_> {
     pub(super) async fn tell_difference(
@@ -125,17 +130,46 @@ impl Look<'_> {
         let lost = || NodeError::Lost { node, source: std::io::ErrorKind::NotConnected.into() };
         let begin = self.moment.begin(node).ok_or_else(lost)?;
         let file = self.file_sql(name, node);
-        let connection = self.moment.workers.0.get_mut(&node).ok_or_else(lost)?;
+        let oid = self.tables[&node][name].oid;
+        let (connection, keeper) = self.moment.worker_and_keeper(node).ok_or_else(lost)?;
         connection.query(&begin).await?;
         let columns = if columns.is_empty() { String::new() } else { format!("({columns})") };
-        copy_out(connection, &format!("COPY {} {columns} TO STDOUT", sql_name(name)), &mut line)
-            .await?;
+        let copy = format!("COPY {} {columns} TO STDOUT", sql_name(name));
+        let yields = Yields { keeper, oid, reader: connection.backend_key().0 };
+        copy_out(connection, &copy, yields, &mut line).await?;
         let rows = connection.rows(&file).await?;
         connection.query("COMMIT").await?;
         Ok(rows.text(0, 0) == Some("t"))
     }
 
-    /// Where planning would run code: all rows come here, one at a time.
+    /// Some keys of rows that are on the wrong node, with the nodes to which they belong.
+    pub(super) async fn stray_keys(
+        &mut self,
+        name: &Name,
+        node: NodeId,
+    ) -> Result<Vec<(String, Option<u16>)>, NodeError> {
+        let table = self.tables[&node][name].clone();
+        let owners = table.map.and_then(|map| self.maps.get(&map)).cloned().unwrap_or_default();
+        let key = quote_identifier(table.key.as_deref().unwrap_or_default());
+        let mut keys = Vec::new();
+        self.copy(name, node, &key, |line| {
+            let Some(bucket) = bucket_of_line(&table, line).filter(|_| keys.len() < NAMED) else {
+                return;
+            };
+            let owner = owners.get(bucket).copied();
+            if owner != Some(node.0) {
+                let text = match line {
+                    b"\\N" => "NULL".into(),
+                    line => String::from_utf8_lossy(&unescape(line)).into_owned(),
+                };
+                keys.push((text, owner));
+            }
+        })
+        .await?;
+        Ok(keys)
+    }
+
+    /// Where planning may run code: all rows come here, one at a time.
     pub(super) async fn count_by_copy(
         &mut self,
         name: &Name,
@@ -176,8 +210,8 @@ impl Look<'_> {
                 }
                 Ok(true) if unreadable > 0 => {
                     let why = format!(
-                        "{node}: an index of it computes with functions of users', so its nodes are \
-                         reckoned here, which cannot be done for {unreadable} keys"
+                        "{node}: it is not read by queries, so its nodes are reckoned here, which cannot \
+                         be done for {unreadable} keys"
                     );
                     return Err(Uncounted::Failed(why));
                 }
@@ -233,16 +267,42 @@ fn unescape(field: &[u8]) -> Vec<u8> {
     text
 }
 
+/// A table that is read for long is left to who waits for a lock on it: others wait behind him.
+struct Yields<'a> {
+    keeper: &'a mut NodeConnection,
+    oid: u32,
+    /// Process of the backend that reads.
+    reader: i32,
+}
+
+impl Yields<'_> {
+    async fn look(&mut self) -> Result<(), NodeError> {
+        let Self { oid, reader, .. } = self;
+        let sql = format!(
+            "SELECT pg_catalog.pg_cancel_backend({reader}) WHERE EXISTS (SELECT FROM pg_catalog.pg_locks
+    WHERE NOT granted AND locktype = 'relation' AND relation = {oid}
+        AND database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()))"
+        );
+        self.keeper.rows(&sql).await.map(drop)
+    }
+}
+
 /// Runs a COPY … TO STDOUT and gives its lines as they come.
 async fn copy_out(
     connection: &mut NodeConnection,
     sql: &str,
+    mut yields: Yields<'_>,
     line: &mut impl FnMut(&[u8]),
 ) -> Result<(), NodeError> {
     put_query(connection.outgoing(), sql);
     connection.flush().await?;
     let mut refused = None;
+    let mut looked = Instant::now();
     loop {
+        if LOOK_INTERVAL < looked.elapsed() {
+            yields.look().await?;
+            looked = Instant::now();
+        }
         let frame: Frame = connection.next_frame().await?;
         match frame.tag() {
             b'd' => {

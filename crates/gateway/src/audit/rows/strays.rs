@@ -1,6 +1,6 @@
 //! Rows that are on a node which does not own them, by their keys; and keys that are there twice.
 //!
-//! Owns: what is told of them. Never: reads a table whose planning would run code of users'.
+//! Owns: what is told of them. Never: plans a query over a table whose planning may run code of users'.
 //! Start reading at [`Look::tell_strays`].
 
 use std::collections::BTreeMap;
@@ -25,12 +25,27 @@ impl Look<'_> {
         let table = self.tables[&node][name].clone();
         let message = format!("{count} rows here belong to other nodes by their key");
         let mut finding = Finding::new(Kind::StrayRows, Some(node), shown(name), message);
+        let key = quote_identifier(table.key.as_deref().unwrap_or_default());
         if table.runs_code {
             // No query may be planned over it.
+            match self.stray_keys(name, node).await {
+                Ok(keys) => {
+                    finding.keys.extend(keys.into_iter().map(|(text, owner)| {
+                        let owner = owner.map_or("no node".to_owned(), |owner| format!("n{owner}"));
+                        format!("({key}) = ({text}) belongs to {owner}")
+                    }));
+                }
+                Err(error) => {
+                    if let Uncounted::Changed(why) = self.failed(node, error).await {
+                        again.insert(name.clone(), why);
+                        return Ok(());
+                    }
+                }
+            }
             report.find(finding);
             return Ok(());
         }
-        let mut wanted = vec![quote_identifier(table.key.as_deref().unwrap_or_default())];
+        let mut wanted = vec![key];
         wanted.extend(table.unique.iter().cloned());
         let texts: Vec<_> = wanted
             .iter()

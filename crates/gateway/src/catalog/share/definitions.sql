@@ -11,21 +11,277 @@
 -- them, and planning is most of what this costs.
 --
 -- tutti.make_definitions makes on another node what is not there. It runs as the owner of the schema
--- tutti, because what a table needs may belong to others than its owner; each table goes to its owner
--- as soon as it is there, so that nothing of the owner's code is ever run by anybody else.
+-- tutti, because what a table needs may belong to others than its owner. PostgreSQL computes what is
+-- constant in an expression where it plans or compares it, and reads the constants of a user's type where
+-- it parses them: statements with such expressions are run as the object's owner, by tutti.run_as.
 
-CREATE OR REPLACE FUNCTION tutti.grants(what text, name text, owner oid, acl aclitem[])
+-- What tutti.run_as has asked for, as whoever this is. What goes wrong is told without the statement: rows stand in it.
+CREATE OR REPLACE FUNCTION tutti.run_work() RETURNS boolean LANGUAGE plpgsql AS $tutti$
+DECLARE
+    statement pg_catalog.text := pg_catalog.current_setting('tutti.work');
+    given pg_catalog.text := pg_catalog.current_setting('tutti.work_rows');
+    m pg_catalog.text; d pg_catalog.text; h pg_catalog.text; e pg_catalog.text;
+    s pg_catalog.text; t pg_catalog.text; c pg_catalog.text; y pg_catalog.text; k pg_catalog.text;
+BEGIN
+    PERFORM pg_catalog.set_config('search_path', pg_catalog.current_setting('tutti.work_path'), true);
+    IF given OPERATOR(pg_catalog.<>) '' THEN
+        statement := pg_catalog.format(statement, given);
+    END IF;
+    EXECUTE statement;
+    RETURN true;
+EXCEPTION WHEN OTHERS OR query_canceled OR assert_failure THEN
+    GET STACKED DIAGNOSTICS m = MESSAGE_TEXT, d = PG_EXCEPTION_DETAIL, h = PG_EXCEPTION_HINT, e = RETURNED_SQLSTATE,
+        s = SCHEMA_NAME, t = TABLE_NAME, c = COLUMN_NAME, y = PG_DATATYPE_NAME, k = CONSTRAINT_NAME;
+    IF e OPERATOR(pg_catalog.=) '42501' AND coalesce(h, '') OPERATOR(pg_catalog.=) '' THEN
+        h := pg_catalog.format('This was done as role %I, the owner, for it may run code of the role. The owner needs the rights for it: CREATE on the schema where something is made, those to read and write where rows move.', current_user);
+    END IF;
+    RAISE EXCEPTION USING MESSAGE = m, DETAIL = d, HINT = h, ERRCODE = e,
+        SCHEMA = s, TABLE = t, COLUMN = c, DATATYPE = y, CONSTRAINT = k;
+END $tutti$;
+
+-- The cursors of this session, but for the one that this statement declares.
+CREATE OR REPLACE FUNCTION tutti.open_cursors(statement text) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET TimeZone = 'UTC' AS $tutti$
+BEGIN
+    RETURN coalesce((SELECT string_agg(format('%s %s %s', c.name, c.creation_time, c.statement), ' ' ORDER BY c.name)
+        FROM pg_cursors c WHERE c.statement <> open_cursors.statement), '');
+END $tutti$;
+
+-- How many rows this transaction has changed in tables of users' but this one (and its partitions), where
+-- triggers and foreign keys are off; else NULL.
+CREATE OR REPLACE FUNCTION tutti.written_beside(target oid) RETURNS numeric
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
+BEGIN
+    IF target IS NULL OR current_setting('session_replication_role') <> 'replica' THEN
+        RETURN NULL;
+    END IF;
+    IF current_setting('track_counts') <> 'on' THEN
+        PERFORM set_config('track_counts', 'on', true);
+    END IF;
+    RETURN (SELECT sum(pg_stat_get_xact_tuples_inserted(c.oid) + pg_stat_get_xact_tuples_updated(c.oid)
+            + pg_stat_get_xact_tuples_deleted(c.oid))
+        FROM pg_class c WHERE c.relkind = 'r' AND c.oid >= 16384
+            AND c.oid <> ALL (ARRAY(SELECT target UNION ALL SELECT p.relid FROM pg_partition_tree(target) p)));
+END $tutti$;
+
+-- Runs a statement as a role that may do no more than is its own: inside of what refreshes a materialized view of
+-- its own, PostgreSQL lets nobody become somebody else, leave work for the end of the transaction, or leave
+-- settings behind. `%L` in the statement stands for `given`, if that is not empty; `path` is the search path of what
+-- the statement runs. The caller must be a superuser.
+CREATE OR REPLACE FUNCTION tutti.run_as(role name, statement text, given text, path text, target oid DEFAULT NULL)
+RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET client_min_messages = error AS $tutti$
+DECLARE
+    -- Of its own: transactions that make the same name wait for each other.
+    view text := format('tutti.work_%s', replace(gen_random_uuid()::text, '-', ''));
+    cursors text := tutti.open_cursors(statement);
+    written numeric := tutti.written_beside(target);
+BEGIN
+    EXECUTE format('CREATE MATERIALIZED VIEW %s AS SELECT tutti.run_work() AS is_done WITH NO DATA', view);
+    EXECUTE format('ALTER MATERIALIZED VIEW %s OWNER TO %I', view, role);
+    PERFORM set_config('tutti.work', statement, true), set_config('tutti.work_rows', given, true),
+        set_config('tutti.work_path', path, true);
+    EXECUTE format('REFRESH MATERIALIZED VIEW %s', view);
+    PERFORM set_config('tutti.work', '', true), set_config('tutti.work_rows', '', true);
+    EXECUTE format('DROP MATERIALIZED VIEW %s CASCADE', view);
+    -- They outlive it, and whoever fetches from one runs its query.
+    IF tutti.open_cursors(statement) <> cursors THEN
+        RAISE insufficient_privilege USING MESSAGE = 'code of a table has opened or closed a cursor of this session';
+    END IF;
+    IF tutti.written_beside(target) <> written THEN
+        RAISE insufficient_privilege USING
+            MESSAGE = 'code of a table has written another table while triggers are off',
+            DETAIL = 'Rows of the table move, or are stored as node 1 has written them.';
+    END IF;
+END $tutti$;
+
+-- The statement that runs another as a role, if that is not to run as the gateway's: a superuser's code may.
+CREATE OR REPLACE FUNCTION tutti.by_role(role oid, statement text) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
+BEGIN
+    RETURN (SELECT CASE WHEN r.rolsuper THEN statement
+        ELSE format('SELECT tutti.run_as(%L, %L, '''', ''pg_catalog, pg_temp'')', r.rolname, statement) END
+        FROM pg_roles r WHERE r.oid = role);
+END $tutti$;
+
+-- Whether an expression calls the one built-in function that is IMMUTABLE and looks at a table, whose partition key
+-- may be code: PostgreSQL records no dependency on it, nor on a table that is a number.
+CREATE OR REPLACE FUNCTION tutti.asks_for_partition(expression pg_node_tree) RETURNS boolean
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $tutti$
+BEGIN
+    RETURN expression::text ~ format(':(?:op|hash|neg)?funcid %s[^0-9]', 'satisfies_hash_partition'::regproc::oid);
+END $tutti$;
+
+-- Whether a function, an operator or a type is, or runs, code that somebody may have written who is no superuser; or
+-- that a superuser has written in a language in which it may do anything. Base types, operator classes and functions
+-- in C are made by superusers, and a function of theirs that belongs to somebody may be replaced; the constructors of
+-- a range type, which are PostgreSQL's own, stand for what the type calls.
+CREATE OR REPLACE FUNCTION tutti.is_code(class regclass, object oid) RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
+BEGIN
+    CASE class
+        WHEN 'pg_proc'::regclass THEN
+            -- One that is not there is not known to be harmless.
+            RETURN NOT EXISTS (SELECT FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
+                JOIN pg_roles r ON r.oid = p.proowner
+                WHERE p.oid = object AND CASE WHEN p.oid < 16384 THEN p.oid <> 'satisfies_hash_partition'::regproc
+                    ELSE r.rolsuper AND l.lanname IN ('c', 'internal') AND p.prosrc !~ 'range_constructor' END);
+        WHEN 'pg_operator'::regclass THEN
+            RETURN NOT EXISTS (SELECT FROM pg_operator o JOIN pg_roles r ON r.oid = o.oprowner
+                WHERE o.oid = object AND (o.oid < 16384 OR r.rolsuper) AND NOT tutti.is_code('pg_proc', o.oprcode));
+        WHEN 'pg_type'::regclass THEN
+            RETURN object >= 16384 AND NOT EXISTS (SELECT FROM pg_type t
+                LEFT JOIN pg_type e ON e.oid = t.typelem AND t.typcategory = 'A'
+                WHERE t.oid = object AND coalesce(e.typtype, t.typtype) IN ('e', 'b'));
+        ELSE
+            RETURN false;
+    END CASE;
+END $tutti$;
+
+-- Whether making this object may run code of users (others may be changing that; where its owner can run what makes
+-- it, he does so without being asked): its expressions name functions or operators of theirs,
+-- or have constants of their types, whose input may run checks. `types_only`: where functions are not computed.
+CREATE OR REPLACE FUNCTION tutti.names_code(class regclass, object oid, types_only boolean) RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
+BEGIN
+    RETURN EXISTS (SELECT FROM pg_depend d
+        WHERE d.classid = class AND d.objid = object AND d.refobjid >= 16384
+            -- Types of columns are not constants.
+            AND (class <> 'pg_class'::regclass OR d.objsubid = 0)
+            AND (NOT types_only OR d.refclassid = 'pg_type'::regclass)
+            AND tutti.is_code(d.refclassid, d.refobjid))
+        OR NOT types_only AND CASE class
+            WHEN 'pg_attrdef'::regclass THEN EXISTS (SELECT FROM pg_attrdef x
+                WHERE x.oid = object AND tutti.asks_for_partition(x.adbin))
+            WHEN 'pg_constraint'::regclass THEN EXISTS (SELECT FROM pg_constraint x
+                WHERE x.oid = object AND tutti.asks_for_partition(x.conbin))
+            WHEN 'pg_statistic_ext'::regclass THEN EXISTS (SELECT FROM pg_statistic_ext x
+                WHERE x.oid = object AND tutti.asks_for_partition(x.stxexprs))
+            WHEN 'pg_class'::regclass THEN EXISTS (SELECT FROM pg_index x WHERE x.indexrelid = object
+                    AND (tutti.asks_for_partition(x.indexprs) OR tutti.asks_for_partition(x.indpred)))
+                OR EXISTS (SELECT FROM pg_partitioned_table x
+                    WHERE x.partrelid = object AND tutti.asks_for_partition(x.partexprs))
+            ELSE false END;
+END $tutti$;
+
+-- Whether checks of a table name code.
+CREATE OR REPLACE FUNCTION tutti.checks_name_code(relation oid) RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
+BEGIN
+    RETURN EXISTS (SELECT FROM pg_constraint k WHERE k.conrelid = relation AND k.contype = 'c'
+        AND tutti.names_code('pg_constraint', k.oid, false));
+END $tutti$;
+
+-- Whether planning a query of a table, of another of its family, or of one that a foreign key ties to these, computes
+-- code: of checks, generated columns, indexes, statistics and keys of partitions. `but_of`: of others than this role and
+-- superusers.
+DROP FUNCTION IF EXISTS tutti.plans_code(oid);
+CREATE OR REPLACE FUNCTION tutti.plans_code(relation oid, but_of oid DEFAULT NULL) RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
+DECLARE
+    near oid[];
+BEGIN
+    WITH RECURSIVE up AS (
+        SELECT plans_code.relation AS table_oid
+        UNION SELECT h.inhparent FROM up JOIN pg_inherits h ON h.inhrelid = up.table_oid
+    ), family AS (
+        SELECT up.table_oid FROM up
+        UNION SELECT h.inhrelid FROM family f JOIN pg_inherits h ON h.inhparent = f.table_oid
+    ), tied AS (
+        SELECT f.table_oid FROM family f
+        UNION SELECT k.confrelid FROM family f JOIN pg_constraint k ON k.contype = 'f' AND k.conrelid = f.table_oid
+        UNION SELECT k.conrelid FROM family f JOIN pg_constraint k ON k.contype = 'f' AND k.confrelid = f.table_oid
+    ), below AS (
+        SELECT t.table_oid FROM tied t
+        UNION SELECT h.inhrelid FROM below b JOIN pg_inherits h ON h.inhparent = b.table_oid
+    ) SELECT array_agg(b.table_oid) INTO near FROM below b JOIN pg_class c ON c.oid = b.table_oid
+        JOIN pg_roles r ON r.oid = c.relowner
+        WHERE but_of IS NULL OR c.relowner <> but_of AND NOT r.rolsuper;
+    RETURN EXISTS (SELECT FROM unnest(near) AS n (table_oid)
+            WHERE tutti.checks_name_code(n.table_oid) OR tutti.names_code('pg_class', n.table_oid, false))
+        OR EXISTS (SELECT FROM pg_attribute a JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+            WHERE a.attrelid = ANY (near) AND a.attgenerated <> '' AND tutti.names_code('pg_attrdef', d.oid, false))
+        OR EXISTS (SELECT FROM pg_index i WHERE i.indrelid = ANY (near) AND tutti.names_code('pg_class', i.indexrelid, false))
+        OR EXISTS (SELECT FROM pg_statistic_ext s WHERE s.stxrelid = ANY (near)
+            AND tutti.names_code('pg_statistic_ext', s.oid, false));
+END $tutti$;
+
+-- What would be planned as one role, and has code of another's.
+CREATE OR REPLACE FUNCTION tutti.refuse_foreign_code(what text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $tutti$
+BEGIN
+    RAISE feature_not_supported USING
+        MESSAGE = format('%s cannot be brought to other nodes', what),
+        DETAIL = 'It ties tables of several owners, and one that is not the owner of this table has code (in a check, an index, statistics, a partition key) that making it would run.',
+        HINT = 'Let both tables belong to one role, or drop what has the code, before the tables are spread.';
+END $tutti$;
+
+-- Takes from everybody what default privileges have given on a new object; `wanted`: it is to be as without any.
+CREATE OR REPLACE FUNCTION tutti.without_defaults(what text, name text, wanted boolean) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $tutti$
+DECLARE
+    has aclitem[];
+    usual aclitem[];
+    statement text;
+BEGIN
+    SELECT o.acl, acldefault(o.kind, o.owner) INTO has, usual FROM (
+        SELECT c.relacl, CASE c.relkind WHEN 'S' THEN 's' ELSE 'r' END::"char", c.relowner FROM pg_class c
+            WHERE what IN ('TABLE', 'SEQUENCE') AND c.oid = to_regclass(name)
+        UNION ALL SELECT t.typacl, 'T', t.typowner FROM pg_type t WHERE what = 'TYPE' AND t.oid = to_regtype(name)
+        UNION ALL SELECT n.nspacl, 'n', n.nspowner FROM pg_namespace n
+            WHERE what = 'SCHEMA' AND n.oid = to_regnamespace(name)
+        UNION ALL SELECT p.proacl, 'f', p.proowner FROM pg_proc p
+            WHERE what IN ('FUNCTION', 'PROCEDURE') AND p.oid = to_regprocedure(name)) AS o (acl, kind, owner);
+    IF has IS NULL THEN
+        RETURN;
+    END IF;
+    FOR statement IN
+        SELECT DISTINCT format('REVOKE ALL ON %s %s FROM %s CASCADE', what, name,
+            CASE g.grantee WHEN 0 THEN 'PUBLIC' ELSE g.grantee::regrole::text END) FROM aclexplode(has) g
+    LOOP
+        EXECUTE statement;
+    END LOOP;
+    FOR statement IN
+        SELECT format('GRANT %s ON %s %s TO %s', g.privilege_type, what, name,
+            CASE g.grantee WHEN 0 THEN 'PUBLIC' ELSE g.grantee::regrole::text END) FROM aclexplode(usual) g WHERE wanted
+    LOOP
+        EXECUTE statement;
+    END LOOP;
+END $tutti$;
+
+-- The statements that give what `acl` says, each as who has given it: REVOKE … CASCADE follows that. Who gave on
+-- what he was given comes behind those who gave it to him.
+CREATE OR REPLACE FUNCTION tutti.gifts(what text, name text, owner oid, acl aclitem[], of_column name DEFAULT NULL)
+RETURNS text[]
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
+#variable_conflict use_column
+BEGIN
+    RETURN (
+    WITH RECURSIVE given AS (SELECT * FROM aclexplode(acl)),
+    giver (role, depth) AS (
+        SELECT owner, 0
+        UNION SELECT g.grantee, r.depth + 1 FROM giver r JOIN given g ON g.grantor = r.role AND g.is_grantable
+            WHERE r.depth < 20
+    )
+    SELECT coalesce(array_agg(CASE WHEN g.grantor = owner THEN m.make ELSE tutti.by_role(g.grantor, m.make) END
+        ORDER BY (SELECT min(r.depth) FROM giver r WHERE r.role = g.grantor), m.make), '{}')
+    FROM given g, LATERAL (SELECT format('GRANT %s%s ON %s %s TO %s%s', g.privilege_type,
+        ' (' || quote_ident(of_column) || ')', what, name,
+        CASE g.grantee WHEN 0 THEN 'PUBLIC' ELSE g.grantee::regrole::text END,
+        CASE WHEN g.is_grantable THEN ' WITH GRANT OPTION' ELSE '' END)) AS m (make));
+END $tutti$;
+
+DROP FUNCTION IF EXISTS tutti.grants(text, text, oid, aclitem[]);
+CREATE OR REPLACE FUNCTION tutti.rights(what text, name text, owner oid, acl aclitem[])
 RETURNS text[] LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
 #variable_conflict use_column
 BEGIN
     RETURN (
-    SELECT CASE WHEN acl IS NULL THEN '{}' ELSE
+    SELECT ARRAY[format('SELECT tutti.without_defaults(%L, %L, %L)', what, name, acl IS NULL)]
+        || CASE WHEN acl IS NULL THEN '{}' ELSE
         ARRAY[format('REVOKE ALL ON %s %s FROM PUBLIC', what, name),
               format('REVOKE ALL ON %s %s FROM %s', what, name, owner::regrole)]
-        || coalesce((SELECT array_agg(format('GRANT %s ON %s %s TO %s%s', g.privilege_type, what, name,
-                CASE g.grantee WHEN 0 THEN 'PUBLIC' ELSE g.grantee::regrole::text END,
-                CASE WHEN g.is_grantable THEN ' WITH GRANT OPTION' ELSE '' END))
-            FROM aclexplode(acl) g), '{}') END);
+        || tutti.gifts(what, name, owner, acl) END);
 END $tutti$;
 
 CREATE OR REPLACE FUNCTION tutti.type_definition(type oid) RETURNS text[]
@@ -49,7 +305,6 @@ BEGIN
                     tutti.collation_clause(a.attcollation, a.atttypid)), ', ' ORDER BY a.attnum)
              FROM pg_attribute a WHERE a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped))];
     WHEN 'd' THEN
-        -- Checks that are added later are looked at, and what is constant in them is computed.
         make := ARRAY[format('CREATE DOMAIN %s AS %s%s%s%s', name, format_type(t.typbasetype, t.typtypmod),
             tutti.collation_clause(t.typcollation, t.typbasetype),
             coalesce(' DEFAULT ' || pg_get_expr(t.typdefaultbin, 0), ''),
@@ -60,6 +315,11 @@ BEGIN
             || coalesce((SELECT array_agg(format('ALTER DOMAIN %s ADD CONSTRAINT %I %s', name,
                 k.conname, pg_get_constraintdef(k.oid)) ORDER BY k.oid)
                 FROM pg_constraint k WHERE k.contypid = type AND k.contype = 'c' AND NOT k.convalidated), '{}');
+        IF tutti.names_code('pg_type', type, false) OR EXISTS (SELECT FROM pg_constraint k
+            WHERE k.contypid = type AND tutti.names_code('pg_constraint', k.oid, false)) THEN
+            make := ARRAY(SELECT tutti.by_role(t.typowner, m.statement)
+                FROM unnest(make) WITH ORDINALITY AS m (statement, position) ORDER BY m.position);
+        END IF;
     WHEN 'r' THEN
         make := ARRAY[(SELECT format('CREATE TYPE %s AS RANGE (%s)', name, concat_ws(', ',
             'SUBTYPE = ' || format_type(r.rngsubtype, NULL),
@@ -79,7 +339,7 @@ BEGIN
     RETURN make
         || format('ALTER %s %s OWNER TO %s', CASE t.typtype WHEN 'd' THEN 'DOMAIN' ELSE 'TYPE' END,
             name, t.typowner::regrole)
-        || tutti.grants('TYPE', name, t.typowner, t.typacl);
+        || tutti.rights('TYPE', name, t.typowner, t.typacl);
 END $tutti$;
 
 CREATE OR REPLACE FUNCTION tutti.collation_clause(wanted oid, of_type oid) RETURNS text
@@ -161,6 +421,7 @@ DECLARE
     name text;
     columns text;
     parents text;
+    make text;
 BEGIN
     SELECT * INTO c FROM pg_class WHERE oid = relation;
     SELECT format('%I.%I', n.nspname, c.relname) INTO name FROM pg_namespace n WHERE n.oid = c.relnamespace;
@@ -185,8 +446,7 @@ BEGIN
     FROM pg_attribute a LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
     WHERE a.attrelid = relation AND a.attnum > 0 AND NOT a.attisdropped
         AND (a.attislocal OR parents IS NULL);
-    RETURN ARRAY[
-        format('CREATE %sTABLE %s (%s)%s%s%s%s',
+    make := format('CREATE %sTABLE %s (%s)%s%s%s%s',
             CASE c.relpersistence WHEN 'u' THEN 'UNLOGGED ' ELSE '' END, name, columns,
             ' INHERITS (' || parents || ')',
             CASE c.relkind WHEN 'p' THEN ' PARTITION BY ' || pg_get_partkeydef(relation) ELSE '' END,
@@ -194,8 +454,14 @@ BEGIN
             ' WITH (' || (SELECT string_agg(format('%s%s = %L', o.of, o.option_name, o.option_value), ', ')
                 FROM (SELECT '' AS of, * FROM pg_options_to_table(c.reloptions)
                     UNION ALL SELECT 'toast.', o.* FROM pg_class t, pg_options_to_table(t.reloptions) o
-                    WHERE t.oid = c.reltoastrelid) o) || ')'),
-        format('ALTER TABLE %s OWNER TO %s', name, c.relowner::regrole)]
+                    WHERE t.oid = c.reltoastrelid) o) || ')');
+    -- What is constant in generated columns and in the key of partitions is computed.
+    IF tutti.names_code('pg_class', relation, false) OR EXISTS (
+        SELECT FROM pg_attribute a JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+        WHERE a.attrelid = relation AND a.attgenerated <> '' AND tutti.names_code('pg_attrdef', d.oid, false)) THEN
+        make := tutti.by_role(c.relowner, make);
+    END IF;
+    RETURN ARRAY[make, format('ALTER TABLE %s OWNER TO %s', name, c.relowner::regrole)]
         || tutti.column_settings(relation, name);
 END $tutti$;
 
@@ -206,17 +472,20 @@ LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
 BEGIN
     RETURN (
     WITH this AS (
-        SELECT format('%I.%I', n.nspname, c.relname) AS name, c.relkind, c.reloftype
+        SELECT format('%I.%I', n.nspname, c.relname) AS name, c.relkind, c.reloftype, c.relowner
         FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = relation
     ), part (kind, attnum, make) AS (
         -- ONLY: each child says for itself whether it has one.
-        SELECT 1, a.attnum, format('ALTER TABLE ONLY %s ALTER COLUMN %I SET DEFAULT %s', this.name,
-            a.attname, pg_get_expr(d.adbin, d.adrelid))
-        FROM this, pg_attrdef d JOIN pg_attribute a ON a.attrelid = d.adrelid AND a.attnum = d.adnum
+        SELECT 1, a.attnum, CASE WHEN tutti.names_code('pg_attrdef', d.oid, true)
+            THEN tutti.by_role(this.relowner, m.make) ELSE m.make END
+        FROM this, pg_attrdef d JOIN pg_attribute a ON a.attrelid = d.adrelid AND a.attnum = d.adnum,
+        LATERAL (SELECT format('ALTER TABLE ONLY %s ALTER COLUMN %I SET DEFAULT %s', this.name,
+            a.attname, pg_get_expr(d.adbin, d.adrelid))) AS m (make)
         WHERE d.adrelid = relation AND a.attgenerated = ''
-        UNION ALL SELECT 2, a.attnum, format('ALTER TABLE ONLY %s ALTER COLUMN %I SET NOT NULL',
-            this.name, a.attname)
-        FROM this, pg_attribute a WHERE a.attrelid = relation AND a.attnum > 0 AND NOT a.attisdropped
+        -- PostgreSQL looks whether a check says it already.
+        UNION ALL SELECT 2, a.attnum, tutti.by_role(this.relowner, m.make)
+        FROM this, pg_attribute a, LATERAL (SELECT format('ALTER TABLE ONLY %s ALTER COLUMN %I SET NOT NULL',
+            this.name, a.attname)) AS m (make) WHERE a.attrelid = relation AND a.attnum > 0 AND NOT a.attisdropped
             AND a.attnotnull AND NOT a.attislocal
         UNION ALL SELECT 3, 0, format('ALTER TABLE %s OF %s', this.name, format_type(this.reloftype, NULL))
         FROM this WHERE this.reloftype <> 0
@@ -231,18 +500,7 @@ BEGIN
     SELECT coalesce(array_agg(p.make ORDER BY p.kind, p.attnum), '{}') FROM part p);
 END $tutti$;
 
--- Runs a statement about a table under its owner: PostgreSQL computes what is constant in a constraint that
--- is added, and that may be code of the owner's. The caller must be a superuser.
-CREATE OR REPLACE FUNCTION tutti.as_owner_of(relation text, statement text) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $tutti$
-BEGIN
-    EXECUTE format('CREATE FUNCTION tutti.run_once() RETURNS void LANGUAGE plpgsql SECURITY DEFINER '
-        'SET search_path = pg_catalog, pg_temp AS %L', format('BEGIN %s; END', statement));
-    EXECUTE (SELECT format('ALTER FUNCTION tutti.run_once() OWNER TO %s', c.relowner::regrole)
-        FROM pg_class c WHERE c.oid = to_regclass(relation));
-    EXECUTE 'SELECT tutti.run_once()';
-    EXECUTE 'DROP FUNCTION tutti.run_once()';
-END $tutti$;
+DROP FUNCTION IF EXISTS tutti.as_owner_of(text, text), tutti.run_as(name, text, text, text);
 
 -- What belongs to a table: columns' defaults, constraints, indexes, its place under a parent, triggers,
 -- rules, policies, rights.
@@ -258,17 +516,22 @@ BEGIN
     SELECT format('%I.%I', n.nspname, c.relname) INTO name FROM pg_namespace n WHERE n.oid = c.relnamespace;
     make := tutti.parts_of_columns(relation);
     -- Foreign keys come last of all, in tutti.definitions.
-    SELECT array_agg(CASE WHEN k.convalidated AND tutti.has_code(k.conbin)
-            THEN format('SELECT tutti.as_owner_of(%L, %L)', name, m.make) ELSE m.make END
+    SELECT array_agg(CASE WHEN k.contype = 'c' OR tutti.names_code('pg_constraint', k.oid, false)
+            OR k.conindid <> 0 AND tutti.names_code('pg_class', k.conindid, true)
+            THEN tutti.by_role(c.relowner, m.make) ELSE m.make END
         ORDER BY k.contype, k.oid) INTO further
     FROM pg_constraint k, LATERAL (SELECT format('ALTER TABLE %s ADD CONSTRAINT %I %s', name, k.conname,
         pg_get_constraintdef(k.oid))) AS m (make)
     WHERE k.conrelid = relation AND k.contype IN ('c', 'p', 'u', 'x')
         AND (k.conislocal OR c.relispartition);
     make := make || coalesce(further, '{}');
-    SELECT array_agg(replace(pg_get_indexdef(i.indexrelid), ' ON ONLY ', ' ON ') ORDER BY i.indexrelid)
+    -- The rest of what they compute, PostgreSQL runs as the owner itself.
+    SELECT array_agg(CASE WHEN tutti.names_code('pg_class', i.indexrelid, true)
+            THEN tutti.by_role(c.relowner, m.make) ELSE m.make END ORDER BY i.indexrelid)
         INTO further
-    FROM pg_index i WHERE i.indrelid = relation AND i.indislive AND NOT EXISTS (
+    FROM pg_index i,
+        LATERAL (SELECT replace(pg_get_indexdef(i.indexrelid), ' ON ONLY ', ' ON ')) AS m (make)
+    WHERE i.indrelid = relation AND i.indislive AND NOT EXISTS (
         SELECT FROM pg_constraint k WHERE k.conindid = i.indexrelid AND k.contype IN ('p', 'u', 'x'));
     make := make || coalesce(further, '{}');
     SELECT array_agg(format('ALTER INDEX %I.%I SET (%s)', n.nspname, x.relname,
@@ -282,22 +545,34 @@ BEGIN
     WHERE i.indrelid = relation AND i.indislive;
     make := make || coalesce(further, '{}');
     IF c.relispartition THEN
-        SELECT array_agg(format('ALTER TABLE %I.%I ATTACH PARTITION %s %s', n.nspname, p.relname, name,
-            pg_get_expr(c.relpartbound, c.oid))) INTO further
+        -- PostgreSQL looks whether checks, those of the default partition too, say already what the bounds say,
+        -- reads these, and makes the parent's foreign keys.
+        SELECT array_agg(CASE WHEN tutti.plans_code(relation, c.relowner)
+            THEN format('SELECT tutti.refuse_foreign_code(%L)', 'partition ' || name)
+            WHEN p.relowner = c.relowner OR tutti.plans_code(relation) OR EXISTS (SELECT FROM pg_partitioned_table k JOIN pg_attribute a ON a.attrelid = p.oid
+                        AND a.attnum = ANY (k.partattrs::int2[])
+                    WHERE k.partrelid = p.oid AND tutti.is_code('pg_type', a.atttypid))
+            THEN tutti.by_role(c.relowner, m.make) ELSE m.make END) INTO further
         FROM pg_inherits h JOIN pg_class p ON p.oid = h.inhparent
-        JOIN pg_namespace n ON n.oid = p.relnamespace WHERE h.inhrelid = relation;
+        JOIN pg_namespace n ON n.oid = p.relnamespace,
+        LATERAL (SELECT format('ALTER TABLE %I.%I ATTACH PARTITION %s %s', n.nspname, p.relname, name,
+            pg_get_expr(c.relpartbound, c.oid))) AS m (make) WHERE h.inhrelid = relation;
         make := make || coalesce(further, '{}');
     END IF;
-    SELECT array_agg(pg_get_statisticsobjdef(s.oid) ORDER BY s.oid) INTO further
+    SELECT array_agg(CASE WHEN tutti.names_code('pg_statistic_ext', s.oid, true)
+        THEN tutti.by_role(c.relowner, pg_get_statisticsobjdef(s.oid))
+        ELSE pg_get_statisticsobjdef(s.oid) END ORDER BY s.oid) INTO further
     FROM pg_statistic_ext s WHERE s.stxrelid = relation;
     make := make || coalesce(further, '{}');
-    SELECT array_agg(pg_get_ruledef(r.oid) ORDER BY r.oid)
+    SELECT array_agg(CASE WHEN tutti.names_code('pg_rewrite', r.oid, true)
+            THEN tutti.by_role(c.relowner, pg_get_ruledef(r.oid)) ELSE pg_get_ruledef(r.oid) END ORDER BY r.oid)
         || array_agg(format('ALTER TABLE %s %s RULE %I', name,
             CASE r.ev_enabled WHEN 'D' THEN 'DISABLE' WHEN 'R' THEN 'ENABLE REPLICA' ELSE 'ENABLE ALWAYS' END,
             r.rulename)) FILTER (WHERE r.ev_enabled <> 'O') INTO further
     FROM pg_rewrite r WHERE r.ev_class = relation AND r.ev_type <> '1';
     make := make || coalesce(further, '{}');
-    SELECT array_agg(pg_get_triggerdef(t.oid) ORDER BY t.oid)
+    SELECT array_agg(CASE WHEN tutti.names_code('pg_trigger', t.oid, true)
+            THEN tutti.by_role(c.relowner, pg_get_triggerdef(t.oid)) ELSE pg_get_triggerdef(t.oid) END ORDER BY t.oid)
         || array_agg(format('ALTER TABLE %s %s TRIGGER %I', name,
             CASE t.tgenabled WHEN 'D' THEN 'DISABLE' WHEN 'R' THEN 'ENABLE REPLICA' ELSE 'ENABLE ALWAYS' END,
             t.tgname)) FILTER (WHERE t.tgenabled <> 'O') INTO further
@@ -309,25 +584,27 @@ BEGIN
     IF c.relforcerowsecurity THEN
         make := make || format('ALTER TABLE %s FORCE ROW LEVEL SECURITY', name);
     END IF;
-    SELECT array_agg(format('CREATE POLICY %I ON %s AS %s FOR %s TO %s%s%s', p.polname, name,
+    SELECT array_agg(CASE WHEN tutti.names_code('pg_policy', p.oid, true)
+            THEN tutti.by_role(c.relowner, m.make) ELSE m.make END ORDER BY p.oid) INTO further
+    FROM pg_policy p, LATERAL (SELECT format('CREATE POLICY %I ON %s AS %s FOR %s TO %s%s%s', p.polname, name,
         CASE WHEN p.polpermissive THEN 'PERMISSIVE' ELSE 'RESTRICTIVE' END,
         CASE p.polcmd WHEN 'r' THEN 'SELECT' WHEN 'a' THEN 'INSERT' WHEN 'w' THEN 'UPDATE'
             WHEN 'd' THEN 'DELETE' ELSE 'ALL' END,
         (SELECT string_agg(CASE r WHEN 0 THEN 'PUBLIC' ELSE r::regrole::text END, ', ')
          FROM unnest(p.polroles) r),
         ' USING (' || pg_get_expr(p.polqual, p.polrelid) || ')',
-        ' WITH CHECK (' || pg_get_expr(p.polwithcheck, p.polrelid) || ')') ORDER BY p.oid) INTO further
-    FROM pg_policy p WHERE p.polrelid = relation;
+        ' WITH CHECK (' || pg_get_expr(p.polwithcheck, p.polrelid) || ')')) AS m (make)
+    WHERE p.polrelid = relation;
     make := make || coalesce(further, '{}');
     IF c.relreplident IN ('n', 'f') THEN
         make := make || format('ALTER TABLE %s REPLICA IDENTITY %s', name,
             CASE c.relreplident WHEN 'n' THEN 'NOTHING' ELSE 'FULL' END);
     END IF;
-    make := make || tutti.grants('TABLE', name, c.relowner, c.relacl);
-    SELECT array_agg(format('GRANT %s (%I) ON TABLE %s TO %s%s', g.privilege_type, a.attname, name,
-        CASE g.grantee WHEN 0 THEN 'PUBLIC' ELSE g.grantee::regrole::text END,
-        CASE WHEN g.is_grantable THEN ' WITH GRANT OPTION' ELSE '' END)) INTO further
-    FROM pg_attribute a, aclexplode(a.attacl) g WHERE a.attrelid = relation;
+    make := make || tutti.rights('TABLE', name, c.relowner, c.relacl);
+    SELECT array_agg(m.make ORDER BY a.attnum, m.position) INTO further
+    FROM pg_attribute a, unnest(tutti.gifts('TABLE', name, c.relowner, a.attacl, a.attname))
+        WITH ORDINALITY AS m (make, position)
+    WHERE a.attrelid = relation AND a.attacl IS NOT NULL;
     RETURN make || coalesce(further, '{}') || tutti.statistics_settings(relation)
         || tutti.comments('pg_constraint', ARRAY(SELECT k.oid FROM pg_constraint k
             WHERE k.conrelid = relation AND k.contype IN ('c', 'p', 'u', 'x')))
@@ -474,7 +751,8 @@ LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
 BEGIN
     RETURN (
     SELECT format('%s: %s', o.owner::regrole, (SELECT string_agg(g.given, ', ' ORDER BY g.given)
-            FROM (SELECT DISTINCT format('%s %s %s', e.grantee::regrole, e.privilege_type, e.is_grantable)
+            FROM (SELECT DISTINCT format('%s %s %s of %s', e.grantee::regrole, e.privilege_type, e.is_grantable,
+                    e.grantor::regrole)
                 FROM aclexplode(o.acl) e) AS g (given)))
     FROM (SELECT n.nspowner AS owner, coalesce(n.nspacl, acldefault('n', n.nspowner)) AS acl
             FROM pg_namespace n WHERE rights_on.kind = 'n' AND n.nspname = rights_on.name
@@ -556,9 +834,7 @@ BEGIN
     SELECT format('tutti.rights_on(%L, %L) = %L', o.kind, o.name, tutti.rights_on(o.kind, o.name)),
         ARRAY[format('ALTER %s %I OWNER TO %s', o.word, o.name, o.owner::regrole),
             format('SELECT tutti.revoke_rights(%L, %L)', o.kind, o.name)]
-        || (SELECT array_agg(format('GRANT %s ON %s %I TO %s%s', g.privilege_type, o.word, o.name,
-                CASE g.grantee WHEN 0 THEN 'PUBLIC' ELSE g.grantee::regrole::text END,
-                CASE WHEN g.is_grantable THEN ' WITH GRANT OPTION' ELSE '' END)) FROM aclexplode(o.acl) g)
+        || tutti.gifts(o.word, quote_ident(o.name), o.owner, o.acl)
     FROM (SELECT 'n'::"char" AS kind, 'SCHEMA' AS word, n.nspname AS name, n.nspowner AS owner,
                 coalesce(n.nspacl, acldefault('n', n.nspowner)) AS acl
             FROM pg_namespace n WHERE (n.oid >= 16384 OR n.nspname = 'public')
@@ -596,6 +872,7 @@ DECLARE
     probe text;
     make text[];
     name text;
+    roles jsonb := '[]';
     first_make jsonb := '[]';
     later_make jsonb := '[]';
     last_make jsonb := '[]';
@@ -666,7 +943,7 @@ BEGIN
 
     -- Roles first: everything belongs to one.
     FOR item IN SELECT * FROM tutti.role_definitions() LOOP
-        first_make := first_make || jsonb_build_object('probe', item.probe, 'make', item.make);
+        roles := roles || jsonb_build_object('probe', item.probe, 'make', item.make);
     END LOOP;
     IF everything THEN
         FOR item IN SELECT * FROM tutti.right_definitions() LOOP
@@ -744,7 +1021,7 @@ BEGIN
         WHEN 'pg_namespace'::regclass THEN
             SELECT format('EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = %L)', n.nspname),
                 ARRAY[format('CREATE SCHEMA %I AUTHORIZATION %s', n.nspname, n.nspowner::regrole)]
-                    || tutti.grants('SCHEMA', quote_ident(n.nspname), n.nspowner, n.nspacl)
+                    || tutti.rights('SCHEMA', quote_ident(n.nspname), n.nspowner, n.nspacl)
             INTO probe, make FROM pg_namespace n WHERE n.oid = item.objid;
         WHEN 'pg_extension'::regclass THEN
             SELECT format('EXISTS (SELECT FROM pg_catalog.pg_extension WHERE extname = %L)', e.extname),
@@ -779,7 +1056,10 @@ BEGIN
             SELECT format('EXISTS (SELECT FROM pg_catalog.pg_proc WHERE proname = %L AND oid::pg_catalog.regprocedure::pg_catalog.text = %L)',
                 p.proname, item.objid::regprocedure),
                 CASE WHEN p.prokind IN ('f', 'p', 'w') THEN
-                    ARRAY[pg_get_functiondef(p.oid)]
+                    ARRAY[CASE WHEN (p.proargdefaults IS NOT NULL OR p.prosqlbody IS NOT NULL)
+                            AND tutti.names_code('pg_proc', p.oid, true)
+                        THEN tutti.by_role(p.proowner, pg_get_functiondef(p.oid))
+                        ELSE pg_get_functiondef(p.oid) END]
                     -- Its initial value is read when it is made, which may run the checks of a domain.
                     WHEN p.prokind = 'a' AND a.aggkind = 'n' AND (a.agginitval IS NULL
                         OR a.aggtranstype < 16384) THEN
@@ -794,7 +1074,7 @@ BEGIN
                 || format('ALTER %s %s OWNER TO %s',
                     CASE p.prokind WHEN 'p' THEN 'PROCEDURE' WHEN 'a' THEN 'AGGREGATE' ELSE 'FUNCTION' END,
                     p.oid::regprocedure, p.proowner::regrole)
-                || tutti.grants(CASE p.prokind WHEN 'p' THEN 'PROCEDURE' ELSE 'FUNCTION' END,
+                || tutti.rights(CASE p.prokind WHEN 'p' THEN 'PROCEDURE' ELSE 'FUNCTION' END,
                     p.oid::regprocedure::text, p.proowner, p.proacl)
             INTO probe, make FROM pg_proc p LEFT JOIN pg_aggregate a ON a.aggfnoid = p.oid
             WHERE p.oid = item.objid;
@@ -853,7 +1133,7 @@ BEGIN
                         CASE c.relpersistence WHEN 'u' THEN 'UNLOGGED ' ELSE '' END, name,
                         format_type(s.seqtypid, NULL), tutti.sequence_options(s.seqrelid)),
                     format('ALTER SEQUENCE %s OWNER TO %s', name, c.relowner::regrole)]
-                    || tutti.grants('SEQUENCE', name, c.relowner, c.relacl)
+                    || tutti.rights('SEQUENCE', name, c.relowner, c.relacl)
                 INTO make FROM pg_sequence s JOIN pg_class c ON c.oid = s.seqrelid
                 WHERE s.seqrelid = item.objid;
                 -- When the table is made: another may have needed the sequence before.
@@ -867,29 +1147,35 @@ BEGIN
                 WHERE d.classid = 'pg_class'::regclass AND d.objid = item.objid
                     AND d.refclassid = 'pg_class'::regclass AND d.deptype = 'a' AND d.refobjid = ANY (family);
             ELSIF item.relkind = 'v' AND item.objid = ANY (family) THEN
-                SELECT ARRAY[format('CREATE VIEW %s (%s)%s AS %s', name,
+                SELECT ARRAY[CASE WHEN EXISTS (SELECT FROM pg_rewrite r WHERE r.ev_class = c.oid
+                            AND tutti.names_code('pg_rewrite', r.oid, true))
+                        THEN tutti.by_role(c.relowner, m.make) ELSE m.make END,
+                    format('ALTER VIEW %s OWNER TO %s', name, c.relowner::regrole)]
+                    || tutti.rights('TABLE', name, c.relowner, c.relacl)
+                INTO make FROM pg_class c, LATERAL (SELECT format('CREATE VIEW %s (%s)%s AS %s', name,
                         (SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum) FROM pg_attribute a
                          WHERE a.attrelid = c.oid AND a.attnum > 0),
                         ' WITH (' || (SELECT string_agg(format('%s = %L', o.option_name, o.option_value), ', ')
                             FROM pg_options_to_table(c.reloptions) o) || ')',
-                        pg_get_viewdef(c.oid)),
-                    format('ALTER VIEW %s OWNER TO %s', name, c.relowner::regrole)]
-                    || tutti.grants('TABLE', name, c.relowner, c.relacl)
-                INTO make FROM pg_class c WHERE c.oid = item.objid;
+                        pg_get_viewdef(c.oid))) AS m (make)
+                WHERE c.oid = item.objid;
                 later_make := later_make || jsonb_build_object('of', probe,
                     'make', tutti.parts_of_columns(item.objid));
             ELSIF item.objid = ANY (family) THEN
                 table_name := name;
-                -- PostgreSQL computes what is constant in a partition key, as whoever makes the table.
-                make := CASE WHEN EXISTS (SELECT FROM pg_partitioned_table p
-                        JOIN pg_class c ON c.oid = p.partrelid JOIN pg_roles r ON r.oid = c.relowner
-                        WHERE p.partrelid = item.objid AND tutti.has_code(p.partexprs) AND NOT r.rolsuper)
-                    THEN NULL ELSE tutti.table_definition(item.objid) END;
+                make := tutti.table_definition(item.objid);
                 later_make := later_make || jsonb_build_object('of', probe,
                     'make', tutti.parts_of_table(item.objid));
-                SELECT array_agg(format('ALTER TABLE %s ADD CONSTRAINT %I %s', name, k.conname,
-                    pg_get_constraintdef(k.oid)) ORDER BY k.oid) INTO further
-                FROM pg_constraint k WHERE k.conrelid = item.objid AND k.contype = 'f' AND k.conparentid = 0;
+                -- Whether the rows obey is asked by a query.
+                SELECT array_agg(CASE WHEN tutti.plans_code(k.conrelid, c.relowner)
+                    THEN format('SELECT tutti.refuse_foreign_code(%L)', format('foreign key %I of %s', k.conname, name))
+                    WHEN has_table_privilege(c.relowner, k.confrelid, 'REFERENCES')
+                        OR tutti.plans_code(k.conrelid)
+                    THEN tutti.by_role(c.relowner, m.make) ELSE m.make END ORDER BY k.oid) INTO further
+                FROM pg_constraint k JOIN pg_class c ON c.oid = k.conrelid,
+                LATERAL (SELECT format('ALTER TABLE %s ADD CONSTRAINT %I %s', name, k.conname,
+                    pg_get_constraintdef(k.oid))) AS m (make)
+                WHERE k.conrelid = item.objid AND k.contype = 'f' AND k.conparentid = 0;
                 IF further IS NOT NULL THEN
                     further := further || tutti.comments('pg_constraint', ARRAY(
                         SELECT k.oid FROM pg_constraint k
@@ -930,19 +1216,33 @@ BEGIN
                 FROM pg_constraint k WHERE item.classid = 'pg_class'::regclass AND k.contype = 'f'
                     AND k.confrelid = item.objid AND k.conrelid = ANY (family)));
     END LOOP;
-    RETURN jsonb_build_object('first', first_make || last_rights, 'later', later_make, 'last', last_make);
+    RETURN jsonb_build_object('roles', roles, 'first', first_make || last_rights, 'later', later_make,
+        'last', last_make);
 END $tutti$;
 
 -- Whoever asks may have floats and dates written otherwise, or with less of them.
-CREATE OR REPLACE FUNCTION tutti.definitions(roots oid[], everything boolean, seal text) RETURNS text
+DO $tutti$
+BEGIN
+    IF (SELECT NOT p.proretset FROM pg_proc p
+        WHERE p.oid = to_regprocedure('tutti.definitions(oid[], boolean, text)')) THEN
+        DROP FUNCTION tutti.definitions(oid[], boolean, text);
+    END IF;
+END $tutti$;
+CREATE OR REPLACE FUNCTION tutti.definitions(roots oid[], everything boolean, seal text)
+RETURNS TABLE (roles text, others text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET quote_all_identifiers = off SET DateStyle = 'ISO, YMD' SET IntervalStyle = iso_8601 SET TimeZone = 'UTC'
-SET extra_float_digits = 1 SET bytea_output = hex AS $tutti$
+SET extra_float_digits = 1 SET bytea_output = hex SET lc_monetary = 'C' SET xmloption = content AS $tutti$
+DECLARE
+    described jsonb;
 BEGIN
     IF tutti.is_sealed('definitions ' || roots::text || ' ' || coalesce(everything::text, 'NULL'), seal) IS NOT TRUE THEN
         RAISE insufficient_privilege USING MESSAGE = 'only a gateway can ask for definitions';
     END IF;
-    RETURN tutti.describe(roots, everything);
+    described := tutti.describe(roots, everything);
+    -- Apart: what making the others runs can see what its statement was given, and roles have verifiers.
+    RETURN QUERY SELECT jsonb_build_object('first', described -> 'roles', 'later', '[]'::jsonb, 'last', '[]'::jsonb)::text,
+        (described - 'roles')::text;
 END $tutti$;
 COMMENT ON FUNCTION tutti.definitions IS 'What another node must have for these relations and functions to be there too, as statements. The caller must be a gateway.';
 
@@ -972,7 +1272,8 @@ BEGIN
     IF tutti.is_sealed('spread first', seal) IS NOT TRUE THEN
         RAISE insufficient_privilege USING MESSAGE = 'only a gateway can spread a table';
     END IF;
-    PERFORM pg_advisory_xact_lock(8390880220002);
+    -- No client can take this one, but for a superuser.
+    LOCK TABLE pg_namespace IN SHARE UPDATE EXCLUSIVE MODE;
     RETURN NOT EXISTS (SELECT FROM tutti.placement p JOIN pg_class c ON c.oid = p.relation
         WHERE p.kind <> 'home');
 END $tutti$;
@@ -1044,6 +1345,10 @@ CREATE OR REPLACE FUNCTION tutti.make_definitions(definitions text, whatever_can
 RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET check_function_bodies = off SET client_min_messages = error
+-- What a text of a definition means, and where what it makes lies, is not for the client's session to say. (Dates and
+-- the like are given as every session reads them; the server keeps a domain's default as the session writes it.)
+SET array_nulls = on SET xmloption = content SET lc_monetary = 'C' SET transform_null_equals = off SET backslash_quote = safe_encoding
+SET default_tablespace = '' SET default_table_access_method = heap SET default_toast_compression = pglz
 AS $tutti$
 DECLARE
     item jsonb;

@@ -28,6 +28,14 @@ impl Wanted<'_> {
     pub const ROLES: Self = Wanted::Relations(&[]);
 }
 
+/// How things are made, as node 1 tells it and [`make_definitions`] gives it to others.
+#[derive(Debug)]
+pub struct Definitions {
+    /// With their verifiers, which is why they travel alone.
+    roles: String,
+    others: String,
+}
+
 /// Waits for others that spread the first table, as part of the transaction that `home` is in. False:
 /// there is one.
 pub async fn spread_first(home: &mut NodeConnection, seals: &Seals) -> Result<bool, GatewayError> {
@@ -85,12 +93,11 @@ pub async fn lacks_a_role(
 }
 
 /// Reads from node 1, as the transaction that `home` is in sees it, how the wanted things are made.
-/// The text is for [`make_definitions`].
 pub async fn read_definitions(
     home: &mut NodeConnection,
     wanted: Wanted<'_>,
     seals: &Seals,
-) -> Result<String, GatewayError> {
+) -> Result<Definitions, GatewayError> {
     let (roots, everything) = match wanted {
         Wanted::Relations(relations) => {
             (relations.iter().map(u32::to_string).collect::<Vec<_>>().join(","), "false")
@@ -99,10 +106,11 @@ pub async fn read_definitions(
         Wanted::Own => (String::new(), "NULL"),
     };
     let seal = seals.seal(home, &format!("definitions {{{roots}}} {everything}")).await?;
-    let sql = format!("SELECT tutti.definitions('{{{roots}}}', {everything}, $1)");
+    let sql =
+        format!("SELECT roles, others FROM tutti.definitions('{{{roots}}}', {everything}, $1)");
     let rows = home.query_with(&sql, vec![Some(seal.into())]).await?;
     let answer = Answer { node: home.node(), what: "definitions", rows: &rows };
-    Ok(answer.text(0, 0)?.to_owned())
+    Ok(Definitions { roles: answer.text(0, 0)?.to_owned(), others: answer.text(0, 1)?.to_owned() })
 }
 
 /// Whether tables that other nodes have may need what these lack: a change of theirs has been made on
@@ -120,11 +128,22 @@ pub async fn need_more(home: &mut NodeConnection, relations: &[u32]) -> Result<b
 /// Errors: the node's, 0A000 with the name of what cannot be made there, if `wanted` are relations.
 pub async fn make_definitions(
     other: &mut NodeConnection,
-    definitions: &str,
+    definitions: &Definitions,
     wanted: Wanted<'_>,
     seals: &Seals,
 ) -> Result<bool, NodeError> {
+    let more = make(other, &definitions.roles, false, seals).await?;
+    // Code of users may run here, and see what its statement was given.
     let whatever_can_be = !matches!(wanted, Wanted::Relations(_));
+    Ok(make(other, &definitions.others, whatever_can_be, seals).await? || more)
+}
+
+async fn make(
+    other: &mut NodeConnection,
+    definitions: &str,
+    whatever_can_be: bool,
+    seals: &Seals,
+) -> Result<bool, NodeError> {
     let message = format!("make {} {definitions}", if whatever_can_be { "t" } else { "f" });
     let seal = seals.seal(other, &message).await?;
     let sql = format!("SELECT tutti.make_definitions($1, {whatever_can_be}, $2)");

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use bytes::{BufMut, BytesMut};
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{Access, KeyValue, NodeChoice, Plan, Planned};
+use tutti_sql::statement::Statement;
 use tutti_wire::backend::put_bare;
 use tutti_wire::frame::{Frame, HEADER_LEN};
 use tutti_wire::frontend::{Arguments, Bind, Target, put_close};
@@ -16,6 +17,7 @@ use super::pipeline::{Expect, Undo};
 use super::{PreparedStatement, Session, values};
 use crate::executor::Call;
 use crate::failure::Failure;
+use crate::session::Level;
 use crate::session::prepared::{Portal, Unrun};
 
 impl Session {
@@ -44,13 +46,17 @@ impl Session {
             if let Some(node) = self.choose(node, &call) {
                 let access = *access;
                 self.note_leaves(&planned, &parsed.text);
+                if self.is_snapshot_of_a_flight(&parsed) {
+                    self.need_transaction();
+                }
                 let there = self.ensure_parsed(node, &name).await?;
                 let names = Names { portal: &portal, statement: &name, there: &there };
                 self.forward_bind(node, access, frame, names).await?;
                 // The portal must not end with a Sync of ours.
                 self.pipeline.unsynced.insert(node, true);
-                self.portals
-                    .insert(portal, Portal::Node { node, access, copies: parsed.is_copy() });
+                let copies = parsed.is_copy();
+                let parsed = Some(parsed).filter(|parsed| parsed.needs_block().is_some());
+                self.portals.insert(portal, Portal::Node { node, access, copies, parsed });
                 return Ok(());
             }
             let Some(otherwise) = otherwise.clone() else { break };
@@ -76,6 +82,16 @@ impl Session {
             self.respond(Undo::Nothing, |out| put_bare(out, b'2'));
         }
         Ok(())
+    }
+
+    /// Whether a statement that one node runs outside of a transaction has its snapshot, at a level above READ
+    /// COMMITTED, in common with further ones, which other nodes may run.
+    fn is_snapshot_of_a_flight(&self, parsed: &Statement) -> bool {
+        self.is_autocommit()
+            && self.level() != Level::ReadCommitted
+            && !self.catalog.is_solo()
+            && parsed.is_of_rows()
+            && !self.client.ends_with_execution()
     }
 
     fn refuse_second_portal(&self, portal: &str) -> Result<(), Failure> {

@@ -15,6 +15,7 @@ use super::pipeline::{Expect, Undo};
 use super::{Session, transaction_failed};
 use crate::executor::{Call, local_columns};
 use crate::failure::Failure;
+use crate::node::told;
 use crate::session::prepared::{Portal, Unrun};
 
 /// Columns of a statement; `None`: it gives no rows.
@@ -122,7 +123,7 @@ impl Session {
 
     /// Where a cursor is; one that nobody knows is looked for on node 1.
     pub(super) fn node_of_cursor(&self, cursor: &str) -> NodeId {
-        self.cursors.get(cursor).map_or(NodeId::HOME, |(node, _)| *node)
+        self.cursors.get(cursor).map_or(NodeId::HOME, |cursor| cursor.node)
     }
 
     /// Asks a node what the statement's parameters and columns are, for our own use.
@@ -211,15 +212,19 @@ impl Session {
         put_describe(out, Target::Statement, "");
         put_sync(out);
         link.connection().flush().await?;
+        let link = self.links.get_mut(&node).expect("enlisted");
         let refused_before = link.settle().await?;
         let mut described = (Vec::new(), None);
         let mut refused = None;
         loop {
             let frame = link.connection().next_frame().await?;
             match frame.tag() {
+                // An error has undone what the transaction has set.
+                b'S' => link.report_to(&mut self.client, &frame)?,
+                b'A' => link.put_notification(self.client.out(), &frame),
                 b't' => described.0 = backend::decode_parameter_description(&frame)?,
                 b'T' => described.1 = Some(backend::decode_row_description(&frame)?),
-                b'E' => refused = Some(ErrorFields::decode(&frame)?),
+                b'E' => refused = Some(told(&frame)?),
                 b'Z' => break,
                 _ => (),
             }

@@ -4,10 +4,12 @@
 //! Never: chooses where a statement runs (Bind did).
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use tutti_sql::catalog::NodeId;
-use tutti_sql::plan::{Access, Plan};
+use tutti_sql::plan::{Access, Plan, Prepared, Setting};
+use tutti_sql::statement::Statement;
 use tutti_wire::backend::{self, put_bare, put_command_complete};
 use tutti_wire::frame::frame_len;
 use tutti_wire::frontend::put_execute;
@@ -16,6 +18,7 @@ use super::pipeline::{Expect, Undo};
 use super::{Mode, Session, transaction_failed};
 use crate::executor::Done;
 use crate::failure::Failure;
+use crate::session::isolation::reads_several_nodes;
 use crate::session::prepared::{Portal, Unrun};
 
 /// Messages for a node are sent when this many bytes of them have gathered.
@@ -28,7 +31,10 @@ impl Session {
         row_limit: i32,
     ) -> Result<(), Failure> {
         match self.portal(name)? {
-            Portal::Node { node, access, copies } => {
+            Portal::Node { node, access, copies, parsed } => {
+                if let Some(parsed) = parsed {
+                    self.refuse_outside_block(&parsed)?;
+                }
                 self.execute_on_node(name, row_limit, node, access, copies).await
             }
             Portal::Empty => {
@@ -100,6 +106,7 @@ impl Session {
         self.refuse_if_failed(&unrun.planned)?;
         self.quiet_pipeline().await?;
         let is_outside = self.transaction.mode == Mode::None;
+        let begun = Instant::now();
         let mut overtaken = 0_u32;
         loop {
             let written = self.client.written();
@@ -120,6 +127,7 @@ impl Session {
                 self.rollback().await?;
                 self.portals = portals;
             }
+            self.heed_timeout(begun).await?;
             self.begin_statement(&unrun.parsed.text).await?;
         }
     }
@@ -138,12 +146,20 @@ impl Session {
             false => self.plan(parsed)?,
         };
         let planned = &planned;
-        let changes_rows = parsed.is_of_rows()
-            && matches!(planned.plan, Plan::Insert(_) | Plan::One { access: Access::Write, .. });
-        if changes_rows && !self.client.comes_to_sync() {
-            // What follows until Sync may fail, and undoes this.
+        let changes_rows = match &planned.plan {
+            Plan::Prepared(Prepared::Execute { name, .. } | Prepared::Within { name, .. }) => {
+                let prepared = self.statements.get(name).and_then(|it| it.statement.clone());
+                prepared.is_some_and(|it| self.plan(&it).is_ok_and(|it| writes(&it.plan)))
+            }
+            plan => (parsed.is_of_rows() || parsed.is_explain()) && writes(plan),
+        };
+        let is_undone = changes_rows || changes_session(parsed, &planned.plan);
+        if (is_undone || reads_several_nodes(&planned.plan)) && !self.client.comes_to_sync() {
+            // What follows until Sync may fail, and undoes this; or it reads what this has read, or begins
+            // a block, which then has had a query.
             self.need_transaction();
         }
+        self.refuse_outside_block(parsed)?;
         // PostgreSQL, too, heeds limits only where rows are returned.
         if row_limit <= 0 || parsed.is_copy() {
             let done = self.execute(planned, &parsed.text, call).await?;
@@ -242,4 +258,34 @@ fn split_off_tag(mut frames: Bytes) -> Result<(Bytes, String), Failure> {
         at += len;
     }
     Ok((frames, String::new()))
+}
+
+/// Whether it changes rows, itself or what it explains.
+fn writes(plan: &Plan) -> bool {
+    match plan {
+        Plan::Insert(_) | Plan::One { access: Access::Write, .. } => true,
+        Plan::Explain { analyze: true, of, .. } => writes(&of.plan),
+        _ => false,
+    }
+}
+
+/// Whether it changes the session, and is undone with a transaction in which it has done so.
+fn changes_session(statement: &Statement, plan: &Plan) -> bool {
+    match plan {
+        Plan::TemporaryDdl { .. } | Plan::Notification { .. } => true,
+        Plan::DeclareCursor { .. } => statement.is_held_cursor(),
+        Plan::Setting(setting) => match setting {
+            // A local set_config() holds up to Sync.
+            Setting::Set { .. }
+            | Setting::Reset { .. }
+            | Setting::ResetAll
+            | Setting::SetConfig { .. } => true,
+            Setting::SetTransaction { session, .. } => *session,
+            Setting::SetLocal { .. }
+            | Setting::SetConstraints { .. }
+            | Setting::Show { .. }
+            | Setting::Discard { .. } => false,
+        },
+        _ => false,
+    }
 }

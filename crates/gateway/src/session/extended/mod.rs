@@ -160,8 +160,9 @@ impl Session {
             Some(_) if self.transaction.unseen.is_some() => {
                 Err(crate::executor::unseen::cursor_of_unseen_code())
             }
-            Some((node, _)) => {
-                Ok(Portal::Node { node: *node, access: Access::Write, copies: false })
+            Some(cursor) => {
+                let node = cursor.node;
+                Ok(Portal::Node { node, access: Access::Write, copies: false, parsed: None })
             }
             None => Err(Failure::error("34000", format!("portal \"{name}\" does not exist"))),
         }

@@ -11,7 +11,6 @@ use bytes::BytesMut;
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::Access;
 use tutti_wire::backend;
-use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frontend::{
     Arguments, Target, put_bind, put_close, put_execute, put_flush, put_parse, put_sync,
 };
@@ -20,6 +19,7 @@ use super::{Mode, PreparedStatement, Session};
 use crate::client::ClientError;
 use crate::failure::Failure;
 use crate::isolation::serial::Writer;
+use crate::node::told;
 use crate::session::{Level, StatementId};
 
 /// Name of the portal in which a statement of our own runs inside a client's flight.
@@ -331,13 +331,10 @@ impl Session {
             };
             let out = self.client.out();
             match (frame.tag(), expect) {
-                (b'E', _) => return Err(ErrorFields::decode(&frame)?.into()),
+                (b'E', _) => return Err(told(&frame)?.into()),
                 (b'N', _) => out.extend_from_slice(frame.as_bytes()),
                 (b'A', _) => link.put_notification(out, &frame),
-                (b'S', _) => {
-                    let (name, value) = backend::decode_parameter_status(&frame)?;
-                    self.client.report(name, value);
-                }
+                (b'S', _) => link.report_to(&mut self.client, &frame)?,
                 (b'1', Expect::SilentParse(_)) | (b'3', Expect::SilentClose) => return Ok(true),
                 (b'1', Expect::Parse(..)) | (b'2', Expect::Bind) => {
                     out.extend_from_slice(frame.as_bytes());

@@ -6,15 +6,14 @@
 
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::Access;
-use tutti_wire::backend::{decode_parameter_status, put_bare};
-use tutti_wire::error_fields::ErrorFields;
+use tutti_wire::backend::put_bare;
 use tutti_wire::frontend::{Target, put_close, put_sync};
 
 use super::pipeline::{Expect, Undo, put_own_statement};
 use super::{Mode, Portal, Session};
 use crate::client::ClientError;
 use crate::failure::Failure;
-use crate::node::NodeError;
+use crate::node::{NodeError, told};
 
 impl Session {
     pub(super) async fn close(&mut self, target: Target, name: String) -> Result<(), Failure> {
@@ -73,6 +72,7 @@ impl Session {
         self.pipeline.writer = None;
         if self.transaction.mode == Mode::None {
             self.portals.clear();
+            self.settle_cursors(!failed);
         }
         self.client.put_ready(self.transaction.status());
         self.client.flush().await
@@ -85,7 +85,7 @@ impl Session {
             for node in self.nodes_of_flight() {
                 self.wait_for_visible(node).await?;
             }
-            self.pass_rooms().await;
+            self.pass_rooms().await?;
         }
         Ok(())
     }
@@ -164,13 +164,10 @@ impl Session {
             match frame.tag() {
                 b'Z' => break,
                 // A deferred constraint, or a commit that failed.
-                b'E' => refused = refused.or(Some(ErrorFields::decode(&frame)?)),
+                b'E' => refused = refused.or(Some(told(&frame)?)),
                 b'N' => self.client.out().extend_from_slice(frame.as_bytes()),
                 b'A' => link.put_notification(self.client.out(), &frame),
-                b'S' => {
-                    let (name, value) = decode_parameter_status(&frame)?;
-                    self.client.report(name, value);
-                }
+                b'S' => link.report_to(&mut self.client, &frame)?,
                 _ => (),
             }
         }

@@ -78,9 +78,8 @@ pub(super) fn plan_deallocate(deallocate: &DeallocateStmt) -> Planned {
 
 /// The text of the prepared statement `name` with its arguments in place of `$n`.
 ///
-/// `types` as PREPARE declared them (`unknown` counts as not declared), `arguments` as EXECUTE
-/// gives them, both as SQL. An argument is cast to its declared type, else it stands as written in
-/// parentheses.
+/// `types` are those of the parameters, `arguments` as EXECUTE gives them, both as SQL. An argument is cast
+/// to its type, where that is known.
 ///
 /// Errors: 42601 when the number of arguments is wrong, as PostgreSQL words it.
 pub fn bind_arguments(
@@ -121,6 +120,50 @@ pub fn bind_arguments(
     }
     bound.push_str(&text[copied..]);
     Ok(bound)
+}
+
+/// Whether each argument of EXECUTE is a constant which PostgreSQL takes for its type, and which means the same
+/// if it is cast to that.
+pub fn are_constants(arguments: &[String], types: &[String]) -> bool {
+    arguments.iter().zip(types).all(|(argument, of)| is_constant(argument, of))
+}
+
+fn is_constant(argument: &str, of: &str) -> bool {
+    /// Types that whole numbers of any length are assigned to.
+    const OF_NUMBERS: [&str; 9] =
+        ["int2", "int4", "int8", "numeric", "float4", "float8", "text", "varchar", "bpchar"];
+    let Ok(tokens) = scan(argument) else { return false };
+    let tokens = match &tokens[..] {
+        [sign, number] if matches!(sign.text, "-" | "+") && number.token != Token::Sconst => {
+            std::slice::from_ref(number)
+        }
+        all => all,
+    };
+    let [token] = tokens else { return false };
+    let name = of.strip_prefix("pg_catalog.").unwrap_or_default().trim_matches('"');
+    match token.token {
+        Token::Sconst | Token::NullP => true,
+        Token::Iconst | Token::Fconst => OF_NUMBERS.contains(&name),
+        Token::TrueP | Token::FalseP => name == "bool",
+        _ => false,
+    }
+}
+
+/// Whether arguments name parameters of the statement around them.
+pub fn name_parameters(arguments: &[String]) -> bool {
+    let names = |text: &String| {
+        scan(text).is_ok_and(|tokens| tokens.iter().any(|token| token.parameter().is_some()))
+    };
+    arguments.iter().any(names)
+}
+
+/// Whether arguments have queries in them, which PostgreSQL refuses.
+pub fn say_queries(arguments: &[String]) -> bool {
+    let is_query = |token: &Token| matches!(token, Token::Select | Token::Values);
+    let says = |text: &String| {
+        scan(text).is_ok_and(|tokens| tokens.iter().any(|token| is_query(&token.token)))
+    };
+    arguments.iter().any(says)
 }
 
 fn no_parameter(written: &str) -> Refusal {

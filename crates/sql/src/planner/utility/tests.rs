@@ -280,7 +280,7 @@ fn maintenance() {
     check(
         "LOCK TABLE orders; LOCK TABLE scratch; LISTEN x; NOTIFY x, 'y'",
         expect![[r#"
-            LockEverywhere { others: None }
+            LockEverywhere { others: None, before: Some(LockBefore { home: "LOCK TABLE orders IN EXCLUSIVE MODE", others: "LOCK TABLE orders IN EXCLUSIVE MODE" }) }
             one home Write
             Notification { listens: true }
             Notification { listens: false }
@@ -619,4 +619,34 @@ fn refused_schema_changes() {
           Give the child the parent's placement first (tutti_distribute and its kin).
     "#]],
     );
+}
+
+#[test]
+fn constants_are_arguments_that_need_no_server() {
+    use super::{are_constants, name_parameters, say_queries};
+    let is_constant = |argument: &str, of: &str| are_constants(&[argument.into()], &[of.into()]);
+    for (argument, of) in [
+        ("1", "pg_catalog.int4"),
+        ("-1", "pg_catalog.\"numeric\""),
+        ("'x'", "mal.d"),
+        ("NULL", "pg_catalog.date"),
+        ("true", "pg_catalog.bool"),
+        ("9000000000", "pg_catalog.text"),
+    ] {
+        assert!(is_constant(argument, of), "{argument} {of}");
+    }
+    for (argument, of) in [
+        ("true", "pg_catalog.int4"),
+        ("1", "pg_catalog.bool"),
+        ("1", "mal.int4"),
+        ("1", "pg_catalog.oid"),
+        ("1 + 1", "pg_catalog.int4"),
+        ("k", "pg_catalog.int4"),
+        ("'a'::text", "pg_catalog.text"),
+        ("- 'a'", "pg_catalog.int4"),
+    ] {
+        assert!(!is_constant(argument, of), "{argument} {of}");
+    }
+    assert!(name_parameters(&["1".into(), "$1".into()]) && !name_parameters(&["'$1'".into()]));
+    assert!(say_queries(&["(SELECT 1)".into()]) && !say_queries(&["'select'".into()]));
 }

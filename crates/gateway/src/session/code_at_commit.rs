@@ -1,0 +1,224 @@
+//! What clients' code does at COMMIT while others wait for that commit.
+//!
+//! Owns: that deferred triggers run before anybody has to wait, and that what can only run inside of
+//! COMMIT has a moment, and not often (`pause`).
+//! Never: commits (`commit` and `global_commit` do).
+//! Start reading at [`Session::run_code_early`], then [`LateCode::bound`]. The reasons:
+//! docs/protocol/anchored-commit.md, "Code that runs at COMMIT".
+//!
+//! A COMMIT runs deferred triggers and computes cursors WITH HOLD, for as long as their code likes. Most
+//! commits of ours keep nobody waiting meanwhile: a transaction of one node commits as on one PostgreSQL,
+//! and others prepare before they enter the commit room. These do:
+//! - the commit of a change of the schema, or of moved rows, under the hold;
+//! - the COMMIT of an anchor that cannot prepare, inside the commit room;
+//! - the votes of a SERIALIZABLE transaction, with its turn.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+use tutti_sql::catalog::NodeId;
+use tutti_txn::coordinator::Form;
+use tutti_wire::error_fields::ErrorFields;
+
+use super::Session;
+use super::transaction::Level;
+use crate::failure::Failure;
+use crate::node::{NodeError, Rows};
+use crate::shared::Shared;
+
+/// How long such code may take while others wait; then it is cancelled, and then its connection is ended.
+const MOMENT: Duration = Duration::from_secs(1);
+/// How often it is looked whether nodes are there.
+const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+/// SQLSTATE query_canceled.
+const CANCELED: &str = "57014";
+
+/// Runs what is deferred, behind a savepoint: run early, a trigger of a trigger comes sooner than at COMMIT,
+/// and a check may find what is mended later.
+pub(crate) const RUN_DEFERRED: &str = "SAVEPOINT tutti_commit; SET CONSTRAINTS ALL IMMEDIATE; ";
+pub(crate) const UNDO_DEFERRED: &str =
+    "ROLLBACK TO SAVEPOINT tutti_commit; RELEASE SAVEPOINT tutti_commit";
+/// How many rows the transaction has changed so far in tables that have deferrable triggers of users'.
+pub(crate) const CHANGES: &str =
+    "SELECT CASE WHEN pg_catalog.current_setting('track_counts') OPERATOR(pg_catalog.=) 'on'
+    THEN (SELECT pg_catalog.concat('n', pg_catalog.sum(
+            pg_catalog.pg_stat_get_xact_tuples_inserted(t.tgrelid)
+            OPERATOR(pg_catalog.+) pg_catalog.pg_stat_get_xact_tuples_updated(t.tgrelid)
+            OPERATOR(pg_catalog.+) pg_catalog.pg_stat_get_xact_tuples_deleted(t.tgrelid)))
+        FROM pg_catalog.pg_trigger AS t
+        WHERE t.tgdeferrable AND NOT t.tgisinternal) END; ";
+/// Whether COMMIT may run code all the same: it computes cursors WITH HOLD that the transaction has declared,
+/// and a trigger that has run may have deferred itself again. (So may an exclusion constraint, whose
+/// expressions are code. Keys are checked by the server itself.)
+const MAY_RUN_CODE: &str = "SELECT EXISTS (SELECT FROM pg_catalog.pg_cursors AS c WHERE c.is_holdable
+        AND c.creation_time OPERATOR(pg_catalog.>=) pg_catalog.transaction_timestamp())
+    OR EXISTS (SELECT FROM pg_catalog.pg_locks AS l
+        JOIN pg_catalog.pg_trigger AS t ON t.tgrelid OPERATOR(pg_catalog.=) l.relation AND t.tgdeferrable
+        JOIN pg_catalog.pg_constraint AS k ON k.oid OPERATOR(pg_catalog.=) t.tgconstraint
+        WHERE l.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()
+            AND l.locktype OPERATOR(pg_catalog.=) 'relation'
+            AND l.mode OPERATOR(pg_catalog.<>) 'AccessShareLock'
+            AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d
+                WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
+            AND k.contype::pg_catalog.text OPERATOR(pg_catalog.=) ANY ('{t,x}'::pg_catalog.text[]))";
+
+/// Code that may run inside of a commit for which others wait.
+#[derive(Debug)]
+pub(super) struct LateCode {
+    shared: Arc<Shared>,
+    /// Who makes a pause behind it: everybody waits, and not only who commits at SERIALIZABLE on the same nodes.
+    pausing: Option<String>,
+    process_id: i32,
+    /// What deferred triggers have said when they were run early.
+    refused: Option<ErrorFields>,
+    was_ended: AtomicBool,
+}
+
+impl Session {
+    /// Before the commit of a transaction for which others wait: runs what is deferred, as long as it takes.
+    /// Returns whether, and as what, code may still run inside of the commit.
+    ///
+    /// Errors: those of deferred triggers that no later one can mend; a node is lost; 57014.
+    pub(super) async fn run_code_early(
+        &mut self,
+        writers: &[NodeId],
+    ) -> Result<Option<Arc<LateCode>>, Failure> {
+        let holds = self.transaction.catalog_changed || !self.transaction.moved.is_empty();
+        let is_global = 1 < writers.len();
+        let stops_all = holds || (is_global && self.form_of_commit(writers).1 == Form::Anchored);
+        let takes_turn = is_global && self.level() == Level::Serializable;
+        if !stops_all && !takes_turn {
+            return Ok(None);
+        }
+        let run = format!("{CHANGES}{RUN_DEFERRED}{CHANGES}{MAY_RUN_CODE}");
+        let asked = writers.iter().map(|node| (*node, run.clone())).collect();
+        let shared = self.shared.clone();
+        // However long code runs there: a node that has gone will not vote.
+        let mut answers = tokio::select! {
+            answers = self.on_links(asked) => answers,
+            node = first_away(&shared, writers) => return Err(NodeError::Closed { node }.into()),
+        };
+        answers.sort_by_key(|(node, _)| *node);
+        let (mut runs_code, mut refused, mut undo) = (false, None, Vec::new());
+        for (node, answered) in answers {
+            let link = self.links.get_mut(&node);
+            match (answered, link) {
+                (Ok(rows), Some(link)) if !keeps_order(&rows[..rows.len().saturating_sub(1)]) => {
+                    // COMMIT runs it again.
+                    link.connection().take_notices();
+                    runs_code = true;
+                    undo.push((node, UNDO_DEFERRED.to_owned()));
+                }
+                (Ok(rows), _) => {
+                    let said = rows.last().and_then(|rows| rows.text(0, 0));
+                    runs_code |= said != Some("f");
+                    self.pass_notices(node);
+                }
+                (Err(NodeError::Refused(fields)), Some(link)) if may_be_mended(&fields) => {
+                    // COMMIT says it again.
+                    link.connection().take_notices();
+                    refused.get_or_insert(*fields);
+                    undo.push((node, UNDO_DEFERRED.to_owned()));
+                }
+                (Err(error), _) => return Err(error.into()),
+            }
+        }
+        for (_, undone) in self.on_links(undo).await {
+            undone?;
+        }
+        if !runs_code && refused.is_none() {
+            return Ok(None);
+        }
+        if stops_all {
+            self.wait_for_pause().await?;
+        }
+        let (shared, process_id) = (self.shared.clone(), self.process_id);
+        let was_ended = AtomicBool::new(false);
+        let pausing = stops_all.then(|| self.pausing_role()).flatten();
+        Ok(Some(Arc::new(LateCode { shared, pausing, process_id, refused, was_ended })))
+    }
+}
+
+/// Waits until one of these nodes is away.
+async fn first_away(shared: &Shared, nodes: &[NodeId]) -> NodeId {
+    loop {
+        sleep(LOOK_INTERVAL).await;
+        if let Some(node) = nodes.iter().find(|node| !shared.nodes.is_there(**node)) {
+            return *node;
+        }
+    }
+}
+
+/// Whether what was run early has queued no trigger of users', which would have run at once and not behind the
+/// others: what they see and do is what it would be at COMMIT. The first and the last answer are those of [`CHANGES`].
+pub(crate) fn keeps_order(answers: &[Rows]) -> bool {
+    let [before, .., after] = answers else { return false };
+    before.text(0, 0).is_some_and(|before| after.text(0, 0) == Some(before))
+}
+
+/// Whether what a deferred trigger says may be otherwise at COMMIT, where it runs behind others.
+pub(crate) fn may_be_mended(error: &ErrorFields) -> bool {
+    // Somebody has ended it, or the transaction cannot go on.
+    const FOR_GOOD: [&str; 7] = ["08", "40", "53", "55", "57", "58", "XX"];
+    !FOR_GOOD.iter().any(|class| error.sqlstate().starts_with(class))
+}
+
+impl LateCode {
+    /// Waits for the answer to what runs such code on `node`, which ends soon, one way or the other.
+    pub(super) async fn bound<T>(&self, node: NodeId, running: impl Future<Output = T>) -> T {
+        tokio::pin!(running);
+        let begun = Instant::now();
+        let mut only_cancels = true;
+        loop {
+            tokio::select! {
+                done = &mut running => {
+                    if let Some(role) = &self.pausing {
+                        self.shared.pauses.note(role, begun.elapsed());
+                    }
+                    return done;
+                }
+                () = sleep(MOMENT) => (),
+            }
+            self.was_ended.store(true, Ordering::Relaxed);
+            let mut targets = self.shared.backends.of(self.process_id);
+            targets.retain(|target| target.key().node == node);
+            self.shared.end_backends(&targets, only_cancels).await;
+            // Code can go on behind a cancellation, and does not outlive its connection.
+            only_cancels = false;
+        }
+    }
+
+    /// What the client hears of a commit that has failed so.
+    pub(super) fn reword(&self, failure: Failure) -> Failure {
+        let Failure::Statement(error) = &failure else { return failure };
+        if !self.was_ended.load(Ordering::Relaxed) || error.sqlstate() != CANCELED {
+            return failure;
+        }
+        if let Some(refused) = &self.refused {
+            return refused.clone().into();
+        }
+        let message = "canceling COMMIT because the code that it runs takes too long";
+        let detail = format!(
+            "Others wait for this commit. Cursors WITH HOLD that the transaction has declared, and \
+             deferred triggers that make others run, may take {} s there.",
+            MOMENT.as_secs()
+        );
+        let hint = "Nothing was committed. Declare such a cursor in a transaction of its own, and run \
+                    such triggers before COMMIT by SET CONSTRAINTS ALL IMMEDIATE.";
+        ErrorFields::error(CANCELED, message).with(b'D', detail).with(b'H', hint).into()
+    }
+}
+
+/// What [`LateCode::bound`] does, if there is such code.
+pub(super) async fn bounded<T>(
+    late: Option<&LateCode>,
+    node: NodeId,
+    running: impl Future<Output = T>,
+) -> T {
+    match late {
+        Some(late) => late.bound(node, running).await,
+        None => running.await,
+    }
+}
