@@ -3,12 +3,26 @@
 //! Owns: the one error type of sessions and the executor.
 //! Never: is shown to a client as it is (see [`tutti_wire::error_fields`]).
 
+use std::fmt::Display;
+
 use tutti_sql::refusal::Refusal;
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::WireError;
 
 use crate::client::ClientError;
 use crate::node::NodeError;
+
+/// SQLSTATE transaction_resolution_unknown.
+pub(crate) const UNKNOWN_OUTCOME: &str = "08007";
+/// What to do where nobody has a record of the outcome.
+pub(crate) const LOOK_THERE: &str =
+    "It wrote on one node only; look there whether its rows are present.";
+
+/// The error of a transaction of which nobody knows whether its node has committed it.
+pub(crate) fn unknown_outcome(why: impl Display) -> ErrorFields {
+    let message = format!("the outcome of this transaction is not known: {why}");
+    ErrorFields::error(UNKNOWN_OUTCOME, message)
+}
 
 /// Why a statement or a session cannot go on.
 #[derive(Debug, thiserror::Error)]

@@ -585,8 +585,8 @@ pub struct CopyTo {
 /// The three ways of COPY … TO STDOUT.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum CopyToPlan {
-    /// The client's statement on one node.
-    One(NodeChoice),
+    /// The client's statement on one node, and what it does there: it may return rows that it writes.
+    One(NodeChoice, Access),
     /// The client's statement on every node, concatenated.
     Scatter,
     /// Gather; the final statement is a COPY.

@@ -3,6 +3,7 @@
 //! Owns: what fails, when, and what must hold afterwards. `support` has the cluster and what is
 //! believed of each transfer, `proxy` cuts connections at a chosen message.
 
+mod alone;
 mod cuts;
 mod failover;
 mod finishers;

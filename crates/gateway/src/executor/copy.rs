@@ -409,9 +409,9 @@ impl Session {
         call: &Call,
     ) -> Result<Done, Failure> {
         match &copy.plan {
-            CopyToPlan::One(choice) => {
+            CopyToPlan::One(choice, access) => {
                 let node = self.choose(choice, call).unwrap_or(NodeId::HOME);
-                self.run_on_one(node, Access::Read, text, call).await
+                self.run_on_one(node, *access, text, call).await
             }
             CopyToPlan::Gather(gather) => self.gather(gather, call).await,
             CopyToPlan::Scatter => self.copy_out_of_each(copy, text, call).await,

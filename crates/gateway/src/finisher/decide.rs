@@ -93,7 +93,9 @@ fn for_each(error: &NodeError, node: NodeId) -> NodeError {
             port: *port,
             source: source.kind().into(),
         },
-        NodeError::Lost { source, .. } => NodeError::Lost { node, source: source.kind().into() },
+        NodeError::Lost { source, .. } | NodeError::Unresolved { source, .. } => {
+            NodeError::Lost { node, source: source.kind().into() }
+        }
         NodeError::Closed { node } => NodeError::Closed { node: *node },
         // Neither says whether the statement was done.
         NodeError::Authentication { .. }

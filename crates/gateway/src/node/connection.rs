@@ -25,6 +25,7 @@ use super::credentials::Credentials;
 use super::dial::dial;
 use super::reading::Misreading;
 use crate::config::{Address, NodeConfig};
+use crate::failure::{LOOK_THERE, unknown_outcome};
 use crate::security::end_point;
 use crate::security::stream::Stream;
 
@@ -49,9 +50,19 @@ pub enum NodeError {
         #[source]
         source: io::Error,
     },
-    /// The connection broke. What was sent last may or may not have been done.
+    /// The connection broke. What was sent last may or may not have been done; if it was, the node has not
+    /// committed it.
     #[error("connection to node {node} lost")]
     Lost {
+        /// Which node.
+        node: NodeId,
+        /// What the network said.
+        #[source]
+        source: io::Error,
+    },
+    /// The connection broke behind what may write and is committed by the node itself: it may have been.
+    #[error("connection to node {node} lost")]
+    Unresolved {
         /// Which node.
         node: NodeId,
         /// What the network said.
@@ -111,8 +122,9 @@ impl NodeError {
         Self::Connect { node: NodeId(place.id), host, port, source }
     }
 
-    /// The error as a client shall see it. A lost connection is 08006: what the statement did is
-    /// undone with its transaction, which the node rolls back.
+    /// The error as a client shall see it. A lost connection is 08006 where what the statement did is
+    /// undone with its transaction, which the node rolls back, and 08007 where the node may have
+    /// committed it.
     pub fn to_fields(&self) -> ErrorFields {
         match self {
             Self::Refused(fields) => (**fields).clone(),
@@ -121,6 +133,9 @@ impl NodeError {
                 .with(b'H', "Retrying is safe: nothing was sent to the node."),
             Self::Lost { source, .. } => {
                 ErrorFields::error("08006", self.to_string()).with(b'D', source.to_string())
+            }
+            Self::Unresolved { source, .. } => {
+                unknown_outcome(self).with(b'D', source.to_string()).with(b'H', LOOK_THERE)
             }
             Self::Authentication { has, .. } => {
                 ErrorFields::error("08004", self.to_string()).with(b'H', has.hint())
@@ -191,6 +206,8 @@ pub struct NodeConnection {
     moment: Option<String>,
     /// It has said that it reads texts otherwise than we do.
     misreading: Option<Misreading>,
+    /// See [`NodeConnection::note_own_commit`].
+    commits_itself: bool,
     broken: bool,
 }
 
@@ -265,6 +282,7 @@ impl NodeConnection {
             status: b'I',
             moment: None,
             misreading: None,
+            commits_itself: false,
             broken: false,
         };
         let mut startup = vec![("user", user), ("database", database)];
@@ -366,6 +384,18 @@ impl NodeConnection {
     /// Takes the notices that came in the answer to our last query, in order.
     pub fn take_notices(&mut self) -> Vec<Frame> {
         std::mem::take(&mut self.notices)
+    }
+
+    /// Whether the node may commit by itself what is about to be sent, or was sent and is not answered yet:
+    /// outside of a transaction, what is not known only to read. If the connection is lost before that is
+    /// answered, nobody knows what became of it.
+    pub fn note_own_commit(&mut self, may_commit: bool) {
+        self.commits_itself = may_commit;
+    }
+
+    /// See [`Self::note_own_commit`].
+    pub fn may_commit_itself(&self) -> bool {
+        self.commits_itself
     }
 
     /// After an error on the socket nothing can be sent or read any more.
@@ -643,6 +673,10 @@ impl NodeConnection {
 
     fn lost(&mut self, source: io::Error) -> NodeError {
         self.broken = true;
-        NodeError::Lost { node: self.node, source }
+        let node = self.node;
+        match self.commits_itself {
+            true => NodeError::Unresolved { node, source },
+            false => NodeError::Lost { node, source },
+        }
     }
 }

@@ -21,13 +21,10 @@ use super::{Characteristics, Level, Mode, Session, Transaction};
 use crate::catalog::publisher::OwnChanges;
 use crate::catalog::{Answer, check};
 use crate::executor::{Call, Done};
-use crate::failure::Failure;
+use crate::failure::{Failure, LOOK_THERE, UNKNOWN_OUTCOME, unknown_outcome};
 use crate::node::{NodeError, Rows};
 use crate::pool::RESET;
 use crate::shared::Shared;
-
-/// SQLSTATE transaction_resolution_unknown.
-pub(super) const UNKNOWN_OUTCOME: &str = "08007";
 
 /// SQLSTATE invalid_savepoint_specification.
 const NO_SUCH_SAVEPOINT: &str = "3B001";
@@ -91,7 +88,7 @@ impl Session {
             TransactionControl::RollbackTo(name) => self.rollback_to(name).await,
             TransactionControl::Prepare(gid) => {
                 Self::may_name_prepared(gid)?;
-                self.prepare_transaction(text, call).await
+                self.prepare_transaction(gid, text, call).await
             }
             TransactionControl::EndPrepared(gid) => {
                 Self::may_name_prepared(gid)?;
@@ -114,7 +111,12 @@ impl Session {
         ))
     }
 
-    async fn prepare_transaction(&mut self, text: &str, call: &Call) -> Result<Done, Failure> {
+    async fn prepare_transaction(
+        &mut self,
+        gid: &str,
+        text: &str,
+        call: &Call,
+    ) -> Result<Done, Failure> {
         if self.transaction.mode != Mode::Explicit {
             // Node 1 words the warning.
             return self.run_on_one(NodeId::HOME, Access::Write, text, call).await;
@@ -149,6 +151,15 @@ impl Session {
             Err(error) => {
                 self.abandon(Ended::Aborted).await;
                 Err(error.into())
+            }
+            Err(error) => {
+                let nodes: Vec<_> = self.transaction.nodes.keys().copied().collect();
+                self.roll_back_nodes().await;
+                self.set_anew(nodes).await;
+                self.end_transaction(Ended::Unknown).await;
+                let detail = format!("It may be prepared under the name \"{gid}\".");
+                let hint = "Look for it in pg_prepared_xacts; what is prepared keeps its locks.";
+                Err(unknown_outcome(error).with(b'D', detail).with(b'H', hint).into())
             }
         }
     }
@@ -544,15 +555,7 @@ impl Session {
             Err(error @ NodeError::Refused(_)) if self.links.contains_key(&writer) => {
                 return Err(error.into());
             }
-            Err(error) => {
-                let message = format!("the outcome of this transaction is not known: {error}");
-                return Err(ErrorFields::error("08007", message)
-                    .with(
-                        b'H',
-                        "It wrote on one node only; look there whether its rows are present.",
-                    )
-                    .into());
-            }
+            Err(error) => return Err(unknown_outcome(error).with(b'H', LOOK_THERE).into()),
         }
         if !self.takes_votes_of_readers() {
             // What was read elsewhere cannot undo what was committed.

@@ -193,6 +193,7 @@ impl Session {
         };
         let is_write = flight.access == Access::Write;
         let is_outside = self.transaction.mode == Mode::None;
+        let commits_itself = is_outside && self.may_write(flight.access);
         // The same waits as on the long way, if there were any: `wait_for_visible` and `pass_rooms`. In
         // this order: a part that is left to recovery closes its node before it ceases to be in
         // application, so whoever looks the other way round may see neither.
@@ -210,6 +211,7 @@ impl Session {
             return None;
         }
         link.begin();
+        link.connection().note_own_commit(commits_itself);
         let unread = self.client.unread();
         let out = link.connection().outgoing();
         match &flight.kind {

@@ -24,7 +24,7 @@ use super::planning::canceled;
 use super::transaction::Level;
 use super::{Link, Session};
 use crate::catalog::Seals;
-use crate::failure::Failure;
+use crate::failure::{Failure, UNKNOWN_OUTCOME};
 use crate::isolation::applying::Entered;
 use crate::isolation::rooms::Inside;
 use crate::isolation::turns::Turn;
@@ -579,7 +579,7 @@ impl Driver {
             Outcome::Unknown => {
                 let message = "the outcome of this transaction is not known yet";
                 let hint = format!("Ask later: SELECT tutti_outcome('{}').", self.gid);
-                Err(ErrorFields::error("08007", message).with(b'H', hint).into())
+                Err(ErrorFields::error(UNKNOWN_OUTCOME, message).with(b'H', hint).into())
             }
             Outcome::Aborted { cause } => match cause {
                 AbortCause::VotedNo(node) => match self.refusals.remove(&NodeId(node.0)) {

@@ -86,7 +86,20 @@ impl Session {
         if !self.activity.may_send() {
             return Err(overtaken().into());
         }
-        Ok(self.links.get_mut(&node).expect("opened above"))
+        let (is_open, may_write) = (self.transaction.is_open(), self.may_write(access));
+        // Messages of a flight that are not answered are committed together.
+        let is_behind_others = self.pipeline.has_sent_to(node);
+        let link = self.links.get_mut(&node).expect("opened above");
+        let connection = link.connection();
+        let goes_on = is_behind_others && connection.may_commit_itself();
+        connection.note_own_commit(!is_open && (may_write || goes_on));
+        Ok(link)
+    }
+
+    /// Whether what does `access` by its plan may write: where one node has all, its code may have changed
+    /// since somebody has read it.
+    pub(super) fn may_write(&self, access: Access) -> bool {
+        access == Access::Write || (self.catalog.is_solo() && self.shared.publisher.is_behind())
     }
 
     /// Brings several nodes into the transaction before any of them is sent its part of a statement: the
@@ -553,7 +566,7 @@ pub(super) fn reads_several_nodes(plan: &Plan) -> bool {
             gather.access == Access::Read
                 && matches!(gather.run_on, RunOn::One(_) | RunOn::EachNode)
         }
-        Plan::CopyTo(copy) => !matches!(copy.plan, CopyToPlan::One(_)),
+        Plan::CopyTo(copy) => !matches!(copy.plan, CopyToPlan::One(..)),
         _ => false,
     }
 }

@@ -156,6 +156,7 @@ impl Link {
         workers.add(self.backend.clone());
         self.workers = Some(workers.clone());
         self.owner_lives = Arc::downgrade(workers);
+        self.connection.note_own_commit(false);
     }
 
     /// The session has no more use for it: nobody aims at its backend from now on.
@@ -358,9 +359,10 @@ impl Link {
         self.awaited = true;
     }
 
-    /// The answer has been read to ReadyForQuery.
+    /// The answer has been read to ReadyForQuery: what was sent is committed, or is not.
     pub fn answered(&mut self) {
         self.awaited = false;
+        self.connection.note_own_commit(false);
     }
 
     /// Reads the answers that stand before the next one. Returns the first refusal among them; whoever reads the
@@ -481,7 +483,8 @@ impl Link {
         self.connection.flush().await?;
         let refused_before = self.settle().await?;
         let rows = self.connection.finish_query().await;
-        self.answered();
+        // (Not [`Self::answered`]: the client's statement may be still to come.)
+        self.awaited = false;
         refused_before.map_or(rows, Err)
     }
 
@@ -494,6 +497,7 @@ impl Link {
             Err(error) if self.connection.is_broken() => Err(error),
             Ok(_) | Err(_) => {
                 self.connection.take_notices();
+                self.answered();
                 Ok(())
             }
         }
@@ -511,7 +515,8 @@ impl Link {
         self.connection.flush().await?;
         let refused_before = self.settle().await?;
         let rows = self.connection.finish_query().await;
-        self.answered();
+        // (Not [`Self::answered`]: the client's statement may be still to come.)
+        self.awaited = false;
         refused_before.map_or(rows, Err)
     }
 

@@ -14,13 +14,12 @@ use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::Frame;
 use tutti_wire::frontend::{self, Message};
 
-use super::commit::UNKNOWN_OUTCOME;
 use super::planning::{ByShape, Parsed, canceled};
 use super::{Mode, Session};
 use crate::client::ClientError;
 use crate::deadlock::says_overtaken;
 use crate::executor::{Call, Done, unseen};
-use crate::failure::Failure;
+use crate::failure::{Failure, UNKNOWN_OUTCOME};
 use crate::plans::apart;
 use crate::plans::reading::SMALL_BYTES;
 

@@ -69,11 +69,12 @@ fn plan_to(
             Some(Placement::Hash { .. } | Placement::RoundRobin) => {
                 (CopyToPlan::Scatter, "every node has a share of the rows".to_owned())
             }
-            Some(Placement::Replicated) => {
-                (CopyToPlan::One(NodeChoice::Any), "every node has all rows".to_owned())
-            }
+            Some(Placement::Replicated) => (
+                CopyToPlan::One(NodeChoice::Any, Access::Read),
+                "every node has all rows".to_owned(),
+            ),
             Some(Placement::Home) | None => {
-                (CopyToPlan::One(NodeChoice::Home), "only node 1 has it".to_owned())
+                (CopyToPlan::One(NodeChoice::Home, Access::Read), "only node 1 has it".to_owned())
             }
         },
         (None, Some(NodeEnum::SelectStmt(select))) => query_to(select, statement, context)?,
@@ -94,7 +95,7 @@ fn query_to(
 ) -> Result<(CopyToPlan, String), Refusal> {
     let Planned { plan, why, .. } = query::plan_select(select, context)?;
     let plan = match plan {
-        Plan::One { node, otherwise: None, .. } => CopyToPlan::One(node),
+        Plan::One { node, access, otherwise: None } => CopyToPlan::One(node, access),
         Plan::Scatter { access: Access::Read } => CopyToPlan::Scatter,
         _ => {
             let text = statement.text.as_str();
@@ -127,8 +128,8 @@ fn changing_to(
         parameter_count: statement.parameter_count,
     };
     match super::plan(&inner, context)? {
-        Planned { plan: Plan::One { node, otherwise: None, .. }, why, .. } => {
-            Ok((CopyToPlan::One(node), why))
+        Planned { plan: Plan::One { node, access, otherwise: None }, why, .. } => {
+            Ok((CopyToPlan::One(node, access), why))
         }
         _ => Err(Refusal::unsupported(
             "COPY of a statement that changes rows on several nodes is not supported",

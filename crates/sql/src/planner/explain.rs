@@ -46,7 +46,7 @@ fn describe(plan: &Plan, lines: &mut Vec<String>) {
             lines.push(format!("Tutti: split the data of {}", copy.relation.name))
         }
         Plan::CopyTo(copy) => match &copy.plan {
-            CopyToPlan::One(node) => lines.push(format!("Tutti: copy from {}", choice(node))),
+            CopyToPlan::One(node, _) => lines.push(format!("Tutti: copy from {}", choice(node))),
             CopyToPlan::Scatter => lines.push("Tutti: copy from every node".to_owned()),
             CopyToPlan::Gather(gather) => describe_gather(gather, lines),
         },

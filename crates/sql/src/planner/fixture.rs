@@ -326,7 +326,9 @@ fn show(planned: &Planned, out: &mut String, depth: usize) {
         Plan::CopyTo(copy) => {
             writeln!(out, "{pad}copy to, binary {}, header {}", copy.binary, copy.header).unwrap();
             match &copy.plan {
-                CopyToPlan::One(node) => writeln!(out, "{pad}  one {}", show_node(node)).unwrap(),
+                CopyToPlan::One(node, _) => {
+                    writeln!(out, "{pad}  one {}", show_node(node)).unwrap()
+                }
                 CopyToPlan::Scatter => writeln!(out, "{pad}  scatter").unwrap(),
                 CopyToPlan::Gather(gather) => show_gather(gather, out, &format!("{pad}  ")),
             }

@@ -119,6 +119,12 @@ fn plan_with_reach(
     planned.own = own::own_names(statement);
     if context.catalog.is_solo() {
         planned.unasked = reach.commits.is_some();
+        // What a view calls, say, may write.
+        if reach.opaque.is_some()
+            && let Plan::One { access, .. } = &mut planned.plan
+        {
+            *access = Access::Write;
+        }
     }
     Ok((planned, reach))
 }

@@ -47,6 +47,13 @@ pub(super) fn plan_solo(
             }
             Access::Write
         }
+        NodeEnum::CopyStmt(copy) if !copy.is_from && !copy.is_program => {
+            match copy.query.as_ref().and_then(|query| query.node.as_ref()) {
+                Some(tree @ NodeEnum::SelectStmt(select)) => access(select, tree, context),
+                Some(_) => Access::Write,
+                None => Access::Read,
+            }
+        }
         _ => Access::Write,
     };
     let plan = Plan::One { node: NodeChoice::Home, access, otherwise: None };

@@ -760,7 +760,7 @@ fn account_for(planned: &mut Planned, unseen: &Unseen) -> bool {
             planned.plan = Plan::Rows(rows);
         }
         Plan::CopyTo(copy) => match &copy.plan {
-            CopyToPlan::One(NodeChoice::Home) => (),
+            CopyToPlan::One(NodeChoice::Home, _) => (),
             CopyToPlan::Gather(gather) if is_home(&gather.run_on) => (),
             _ => return false,
         },

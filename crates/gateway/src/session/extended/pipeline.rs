@@ -89,6 +89,11 @@ impl Pipeline {
         self.expects.is_empty() && self.unsynced.is_empty()
     }
 
+    /// Whether `node` has been sent something that is not over.
+    pub(in crate::session) fn has_sent_to(&self, node: NodeId) -> bool {
+        self.unsynced.contains_key(&node)
+    }
+
     /// Whether nothing is due and no node waits for a Sync.
     pub(in crate::session) fn is_at_rest(&self) -> bool {
         self.expects.is_empty()
@@ -155,6 +160,8 @@ impl Session {
         for node in self.nodes_of_flight() {
             let link = self.link(node).await?;
             link.unnamed = None;
+            // If it is lost now, it has not been committed.
+            link.connection().note_own_commit(false);
             let out = link.connection().outgoing();
             put_own_statement(out, "BEGIN");
             put_sync(out);

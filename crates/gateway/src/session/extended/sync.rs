@@ -162,9 +162,20 @@ impl Session {
         loop {
             let frame = link.connection().next_frame().await?;
             match frame.tag() {
-                b'Z' => break,
+                b'Z' => {
+                    link.answered();
+                    break;
+                }
                 // A deferred constraint, or a commit that failed.
-                b'E' => refused = refused.or(Some(told(&frame)?)),
+                b'E' => {
+                    let error = told(&frame)?;
+                    let fatal = error.is_fatal();
+                    refused = refused.or(Some(error));
+                    if fatal {
+                        link.connection().note_end();
+                        break;
+                    }
+                }
                 b'N' => self.client.out().extend_from_slice(frame.as_bytes()),
                 b'A' => link.put_notification(self.client.out(), &frame),
                 b'S' => link.report_to(&mut self.client, &frame)?,
