@@ -64,12 +64,8 @@ impl Session {
             None => (text, call),
         };
         let done = self.run_on_one(node, access, text, call).await?;
-        let made = match (self.transaction.is_open(), call) {
-            (true, _) => Some(self.transaction.step_count()),
-            (false, Call::Simple) => None,
-            // A flight that fails leaves nothing.
-            (false, _) => Some(0),
-        };
+        // Outside of a transaction its node has committed it already.
+        let made = self.transaction.is_open().then(|| self.transaction.step_count());
         self.cursors.insert(name.to_owned(), Cursor { node, holds, made });
         Ok(done)
     }
