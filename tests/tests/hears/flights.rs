@@ -53,6 +53,8 @@ fn cluster() -> Result<TestCluster> {
         "CREATE TABLE spread (id int PRIMARY KEY, v int) DISTRIBUTE BY HASH (id)",
         "CREATE TABLE copied (id int PRIMARY KEY, v int) DISTRIBUTE BY REPLICATED",
         "CREATE TABLE at_home (id int PRIMARY KEY, v int) DISTRIBUTE BY HOME",
+        "CREATE TABLE dealt (id int) DISTRIBUTE BY ROUND ROBIN",
+        "INSERT INTO dealt SELECT generate_series(1, 20)",
         "INSERT INTO spread SELECT g, 0 FROM generate_series(1, 20) g",
         "INSERT INTO copied SELECT g, 0 FROM generate_series(1, 20) g",
     ] {
@@ -67,6 +69,8 @@ fn one_server() -> Result<(Cluster, Endpoint)> {
     let endpoint = servers::endpoint(&plain, 0);
     let mut client = Client::connect(&endpoint)?;
     client.query("CREATE TABLE spread (id int PRIMARY KEY, v int)")?;
+    client.query("CREATE TABLE dealt (id int)")?;
+    client.query("INSERT INTO dealt SELECT generate_series(1, 20)")?;
     client.query("INSERT INTO spread SELECT g, 0 FROM generate_series(1, 20) g")?;
     Ok((plain, endpoint))
 }
@@ -132,7 +136,7 @@ fn a_client_that_leaves_before_its_sync_leaves_nothing() -> Result<()> {
 }
 
 /// What is said of flights and strings with transaction commands in them.
-const CONVERSATIONS: [&str; 38] = [
+const CONVERSATIONS: [&str; 46] = [
     "P |SELECT set_config('search_path', 'pg_catalog', true)\nB |\nE |0\nP |SELECT current_setting('search_path')\nB |\nE |0\nP |SELECT v FROM spread\nB |\nE |0\nS\n--\nQ SHOW search_path",
     "P |SELECT set_config('a.b', 'x', true)\nB |\nE |0\nP |SELECT current_setting('a.b', true)\nB |\nE |0\nP |SELECT count(*) FROM spread WHERE current_setting('a.b', true) = 'x'\nB |\nE |0\nS\n--\nQ SELECT current_setting('a.b', true)",
     "P |SET TRANSACTION READ ONLY\nB |\nE |0\nP |INSERT INTO spread VALUES (1001, 1)\nB |\nE |0\nS",
@@ -163,6 +167,14 @@ const CONVERSATIONS: [&str; 38] = [
     "Q BEGIN; SAVEPOINT a; DECLARE h CURSOR WITH HOLD FOR SELECT 1; SAVEPOINT b; DECLARE g CURSOR FOR SELECT 2; RELEASE a; SAVEPOINT c; DECLARE i CURSOR FOR SELECT 3; ROLLBACK TO c\n--\nQ FETCH h\n--\nQ FETCH g\n--\nQ DECLARE i CURSOR FOR SELECT 4\n--\nQ COMMIT\n--\nQ FETCH h\n--\nQ FETCH g",
     "Q BEGIN; SAVEPOINT a; DECLARE h CURSOR WITH HOLD FOR SELECT 1; ROLLBACK TO a; DECLARE h CURSOR WITH HOLD FOR SELECT 2; FETCH h; COMMIT\n--\nQ CLOSE h\n--\nQ FETCH h",
     "Q BEGIN; INSERT INTO late VALUES (2, 1); DECLARE h CURSOR WITH HOLD FOR SELECT 1\n--\nQ COMMIT\n--\nQ FETCH h\n--\nQ DECLARE h CURSOR WITH HOLD FOR SELECT 2\n--\nQ FETCH h",
+    "Q DECLARE h CURSOR WITH HOLD FOR SELECT id FROM dealt ORDER BY id\n--\nP |SELECT 1 / 0\nB |\nE |0\nS\n--\nQ FETCH h\n--\nQ BEGIN; SELECT 1 / 0\n--\nQ ROLLBACK\n--\nQ FETCH h",
+    "P |DECLARE h CURSOR WITH HOLD FOR SELECT id FROM dealt ORDER BY id\nB |\nE |0\nS\n--\nQ BEGIN; SELECT 1 / 0\n--\nP |ROLLBACK\nB |\nE |0\nS\n--\nP |SELECT 1 / (id - id) FROM spread\nB |\nE |0\nS\n--\nQ FETCH h",
+    "Q BEGIN; DECLARE h CURSOR WITH HOLD FOR SELECT id FROM dealt ORDER BY id; COMMIT\n--\nP |SELECT 1 / 0\nB |\nE |0\nS\n--\nQ FETCH h\n--\nQ SELECT 1; SELECT 1 / 0\n--\nQ FETCH h",
+    "Q BEGIN\n--\nP |SELECT id FROM spread WHERE id = 1\nB a|\nP |SELECT 1 AS one\nB b|\nP |SELECT id FROM spread ORDER BY id\nB c|\nE c|1\nS\n--\nQ CLOSE ALL\n--\nE b|0\nS\n--\nQ ROLLBACK",
+    "Q BEGIN\n--\nP |SELECT id FROM spread WHERE id = 1\nB a|\nP |SELECT id FROM spread ORDER BY id\nB c|\nS\n--\nQ CLOSE ALL\n--\nP |SELECT 2 AS two\nB a|\nB c|\nE a|0\nE c|0\nS\n--\nQ COMMIT",
+    "Q BEGIN\n--\nP |SELECT id FROM spread WHERE id = 1\nB a|\nP |CLOSE ALL\nB z|\nE z|0\nP |SELECT 2 AS two\nB a|\nE a|0\nE z|0\nS\n--\nQ ROLLBACK",
+    "Q BEGIN\n--\nP |SELECT id FROM spread WHERE id = 2\nB a|\nP |SELECT id FROM spread ORDER BY id\nB c|\nS\n--\nQ CLOSE a\n--\nQ CLOSE c\n--\nP |SELECT 2 AS two\nB a|\nB c|\nE a|0\nE c|0\nS\n--\nQ CLOSE a\n--\nQ CLOSE a\n--\nQ ROLLBACK",
+    "Q BEGIN\n--\nP |SELECT id FROM spread WHERE id = 2\nB a|\nP |SELECT id FROM spread WHERE id = 3\nB b|\nS\n--\nQ FETCH a\n--\nQ FETCH b\n--\nQ ROLLBACK",
     "P |ROLLBACK\nB |\nE |0\nE |0\nS",
     "P |BEGIN\nB |\nE |0\nP |SELECT 1 / (v - v) FROM spread WHERE id = 1\nB |\nE |0\nS\n--\nE |0\nS\n--\nQ ROLLBACK",
     "P |BEGIN\nB |\nE |0\nP |SELECT 1 / (v - v) FROM spread WHERE id = 1\nB |\nE |0\nS\n--\nQ SELECT 1\n--\nE |0\nS\n--\nQ ROLLBACK",

@@ -3,13 +3,15 @@
 //! Owns: which.
 //! Never: moves one.
 
+use std::collections::BTreeSet;
+
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{Access, Plan, Planned, RunOn};
 
 use super::Done;
 use super::call::Call;
 use crate::failure::Failure;
-use crate::session::Session;
+use crate::session::{Portal, Session};
 
 /// A cursor that SQL has declared.
 #[derive(Clone, Copy, Debug)]
@@ -78,21 +80,31 @@ impl Session {
         call: &Call,
     ) -> Result<Done, Failure> {
         let Some(name) = name else {
-            let mut nodes: Vec<_> = self.cursors.values().map(|cursor| cursor.node).collect();
-            nodes.sort_unstable();
-            nodes.dedup();
+            let of_portals = self.portals.values().filter_map(Portal::node);
+            let of_cursors = self.cursors.values().map(|cursor| cursor.node);
+            let nodes: BTreeSet<_> = of_cursors.chain(of_portals).collect();
             for node in nodes {
                 self.internal_rows(node, Access::Read, text, call).await?;
             }
             self.cursors.clear();
+            // All but the one that runs this.
+            self.portals.retain(|_, portal| portal.is_of_close_all());
             return Ok(Done::Tag("CLOSE CURSOR ALL".to_owned()));
         };
-        let node = self.cursors.get(name).map_or(NodeId::HOME, |cursor| cursor.node);
-        // WHERE CURRENT OF writes; FETCH and MOVE may lock or call functions.
-        let access = if close { Access::Read } else { Access::Write };
+        if close && self.portals.get(name).is_some_and(|portal| portal.node().is_none()) {
+            // No node knows of it.
+            self.portals.remove(name);
+            return Ok(Done::Tag("CLOSE CURSOR".to_owned()));
+        }
+        let node = self.node_of_cursor(name);
+        // WHERE CURRENT OF writes; FETCH and MOVE may lock or call functions, but for a cursor that was held
+        // beyond its transaction: its rows are there.
+        let reads = close || !self.transaction.is_open();
+        let access = if reads { Access::Read } else { Access::Write };
         let done = self.run_on_one(node, access, text, call).await?;
         if close {
             self.cursors.remove(name);
+            self.portals.remove(name);
         }
         Ok(done)
     }

@@ -127,6 +127,22 @@ pub enum Portal {
     Empty,
 }
 
+impl Portal {
+    /// The node that has it, if one has.
+    pub(crate) fn node(&self) -> Option<NodeId> {
+        match self {
+            Self::Node { node, .. } => Some(*node),
+            Self::Plan(_) | Self::Rows { .. } | Self::Finished(_) | Self::Empty => None,
+        }
+    }
+
+    /// Whether it runs CLOSE ALL.
+    pub(crate) fn is_of_close_all(&self) -> bool {
+        let Self::Plan(unrun) = self else { return false };
+        matches!(unrun.planned.plan, Plan::Cursor { name: None, .. })
+    }
+}
+
 /// What the executor needs to run a portal. Independent of the statement, which may be closed or
 /// replaced meanwhile.
 #[derive(Clone, Debug)]

@@ -121,9 +121,12 @@ impl Session {
         }
     }
 
-    /// Where a cursor is; one that nobody knows is looked for on node 1.
-    pub(super) fn node_of_cursor(&self, cursor: &str) -> NodeId {
-        self.cursors.get(cursor).map_or(NodeId::HOME, |cursor| cursor.node)
+    /// Where a cursor is, or a portal of the extended protocol, which SQL knows as one; what nobody knows is
+    /// looked for on node 1.
+    pub(crate) fn node_of_cursor(&self, cursor: &str) -> NodeId {
+        let declared = self.cursors.get(cursor).map(|cursor| cursor.node);
+        let bound = || self.portals.get(cursor).and_then(Portal::node);
+        declared.or_else(bound).unwrap_or(NodeId::HOME)
     }
 
     /// Asks a node what the statement's parameters and columns are, for our own use.
