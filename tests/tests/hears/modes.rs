@@ -8,7 +8,7 @@ use tutti_tests::client::{Client, Endpoint};
 use tutti_tests::gateway::TestCluster;
 use tutti_tests::servers;
 
-use super::{begin, finish};
+use super::{begin, ended, finish};
 
 /// What sets modes, wherever it stands.
 const MODES: [&str; 8] = [
@@ -59,11 +59,8 @@ fn said(endpoint: &Endpoint, level: &str, statements: &[&str]) -> Result<Vec<Str
     let mut client = Client::connect(endpoint)?;
     client.query(&format!("BEGIN ISOLATION LEVEL {level}"))?;
     let mut all = Vec::new();
-    let mut had_failed = false;
     for statement in statements {
-        let is_last = std::ptr::eq(statement, &statements[statements.len() - 1]);
         let answer = client.simple(statement, &[])?;
-        had_failed |= !is_last && answer.status == b'E';
         let failed =
             answer.error().map(|error| format!("{} {}", error.sqlstate(), error.message()));
         let warned: Vec<_> = answer.notices.iter().map(|notice| notice.sqlstate()).collect();
@@ -73,11 +70,8 @@ fn said(endpoint: &Endpoint, level: &str, statements: &[&str]) -> Result<Vec<Str
             char::from(answer.status)
         ));
     }
-    // What follows a transaction that has failed has modes of its own in PostgreSQL.
-    if !had_failed {
-        let chained = client.simple("SHOW transaction_read_only", &[])?;
-        all.push(format!("{:?}", chained.texts()));
-    }
+    let chained = client.simple("SHOW transaction_read_only", &[])?;
+    all.push(format!("{:?}", chained.texts()));
     client.query("ROLLBACK")?;
     client.query("DELETE FROM t WHERE id > 100")?;
     Ok(all)
@@ -116,6 +110,82 @@ fn modes_hold_where_postgresql_holds_them() -> Result<()> {
     let some = wrong.iter().take(5).cloned().collect::<Vec<_>>().join("\n");
     ensure!(wrong.is_empty(), "{} differ, such as\n{some}", wrong.len());
     Ok(())
+}
+
+/// How a transaction begins.
+const BEGINNINGS: [&str; 3] =
+    ["BEGIN", "BEGIN READ ONLY", "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY, DEFERRABLE"];
+/// What is said in it, and which savepoints are open when it ends.
+const INSIDE: [&[&str]; 13] = [
+    &[],
+    &["SET TRANSACTION READ ONLY"],
+    &["SET TRANSACTION ISOLATION LEVEL SERIALIZABLE, READ ONLY, DEFERRABLE"],
+    &["SET LOCAL transaction_read_only = on"],
+    &["SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY"],
+    &["SAVEPOINT a", "SET TRANSACTION READ ONLY"],
+    &["SET TRANSACTION READ ONLY", "SAVEPOINT a"],
+    &["SET TRANSACTION READ ONLY", "SAVEPOINT a", "RELEASE a"],
+    &["SAVEPOINT a", "SET TRANSACTION READ ONLY", "SAVEPOINT b"],
+    &["SAVEPOINT a", "SET TRANSACTION READ ONLY", "SAVEPOINT b", "RELEASE b"],
+    &["SAVEPOINT a", "SET TRANSACTION READ ONLY", "RELEASE a"],
+    &["SAVEPOINT a", "SET TRANSACTION READ ONLY", "ROLLBACK TO a"],
+    &["SAVEPOINT a", "SELECT 1 / 0", "ROLLBACK TO a", "SET TRANSACTION READ ONLY"],
+];
+const CHAINS: [&str; 2] = ["COMMIT AND CHAIN", "ROLLBACK AND CHAIN"];
+
+#[test]
+fn what_a_chain_hands_on() -> Result<()> {
+    let cluster = TestCluster::start(2)?;
+    let plain = servers::start(1)?;
+    let (gateway, plain) = (cluster.endpoint(), servers::endpoint(&plain, 0));
+    make(&gateway, " DISTRIBUTE BY HASH (id)")?;
+    make(&plain, "")?;
+    let defaults = ["RESET ALL", "SET default_transaction_isolation = 'repeatable read'"];
+    let failures: [&[&str]; 2] = [&[], &["SELECT 1 / (v - v) FROM t WHERE id = 1"]];
+    let mut wrong = Vec::new();
+    for default in defaults {
+        for beginning in BEGINNINGS {
+            for handed_on in [None, Some(CHAINS[0]), Some(CHAINS[1])] {
+                for inside in INSIDE {
+                    for failure in failures {
+                        for chain in CHAINS {
+                            let mut statements = vec![default, beginning];
+                            statements.extend(handed_on);
+                            statements.extend(inside.iter().chain(failure));
+                            // And what one that fails at once hands on.
+                            statements.extend([chain, "SELECT 1 / 0", "ROLLBACK AND CHAIN"]);
+                            let expected = modes_said(&plain, &statements)?;
+                            let found = modes_said(&gateway, &statements)?;
+                            if expected != found {
+                                wrong.push(format!("{expected:#?}\n{found:#?}"));
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+    let some = wrong.iter().take(5).cloned().collect::<Vec<_>>().join("\n");
+    ensure!(wrong.is_empty(), "{} differ, such as\n{some}", wrong.len());
+    Ok(())
+}
+
+/// What is said to each of these, and what the transaction is behind each that may have begun one.
+fn modes_said(endpoint: &Endpoint, statements: &[&str]) -> Result<Vec<String>> {
+    let mut client = Client::connect(endpoint)?;
+    let mut all = Vec::new();
+    for statement in statements {
+        let answer = client.simple(statement, &[])?;
+        let mut said = format!("{statement}: {}", ended(&answer));
+        if statement.ends_with("CHAIN") && answer.status == b'T' {
+            for name in ["isolation", "read_only", "deferrable"] {
+                let shown = client.value(&format!("SHOW transaction_{name}"))?;
+                said.push_str(&format!(" {shown}"));
+            }
+        }
+        all.push(said);
+    }
+    Ok(all)
 }
 
 #[test]

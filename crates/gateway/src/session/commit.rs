@@ -64,11 +64,11 @@ impl Session {
                 // It ends the flight's transaction, and with it the portals, though there be none of ours.
                 self.portals.clear();
                 let failed = self.transaction.failed;
-                let characteristics = self.transaction.characteristics_now();
+                let characteristics = self.transaction.characteristics_to_chain(false);
                 let ended = if failed { self.rollback().await } else { self.commit().await };
                 ended?;
                 if *chain && open {
-                    self.begin_transaction(&characteristics);
+                    self.begin_chained(&characteristics);
                 }
                 Ok(Done::Tag(if failed { "ROLLBACK" } else { "COMMIT" }.to_owned()))
             }
@@ -76,10 +76,10 @@ impl Session {
                 let open = self.transaction.mode == Mode::Explicit;
                 self.warn_outside_transaction(*chain, "ROLLBACK AND CHAIN")?;
                 self.portals.clear();
-                let characteristics = self.transaction.characteristics_now();
+                let characteristics = self.transaction.characteristics_to_chain(true);
                 self.rollback().await?;
                 if *chain && open {
-                    self.begin_transaction(&characteristics);
+                    self.begin_chained(&characteristics);
                 }
                 Ok(Done::Tag("ROLLBACK".to_owned()))
             }
@@ -148,7 +148,7 @@ impl Session {
                 self.end_transaction(Ended::Unknown).await;
                 Ok(Done::Tag(tag))
             }
-            Err(error) => {
+            Err(error @ NodeError::Refused(_)) if self.links.contains_key(&NodeId::HOME) => {
                 self.abandon(Ended::Aborted).await;
                 Err(error.into())
             }
@@ -191,6 +191,7 @@ impl Session {
     pub(crate) fn open_transaction(&mut self, mode: Mode) {
         if self.transaction.mode == Mode::None {
             self.transaction.characteristics = self.settings.characteristics.clone();
+            self.transaction.began_with = self.settings.characteristics.clone();
             self.transaction.counts_idle_time = self.settings.idle.in_transaction.is_some();
         }
         self.transaction.mode = mode;
@@ -229,6 +230,12 @@ impl Session {
     fn begin_transaction(&mut self, given: &Characteristics) {
         self.open_transaction(Mode::Explicit);
         self.transaction.characteristics.update(given);
+    }
+
+    /// The transaction that AND CHAIN begins.
+    fn begin_chained(&mut self, handed_on: &Characteristics) {
+        self.begin_transaction(handed_on);
+        self.transaction.began_with = self.transaction.characteristics.clone();
     }
 
     fn warn_outside_transaction(&mut self, chain: bool, name: &str) -> Result<(), Failure> {

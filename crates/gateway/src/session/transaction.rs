@@ -146,6 +146,9 @@ pub struct Transaction {
     pub doomed: bool,
     /// Level and access mode.
     pub characteristics: Characteristics,
+    /// What these were before anything was said of this transaction: the session's defaults, or what AND
+    /// CHAIN has handed on.
+    pub began_with: Characteristics,
     /// The nodes on which BEGIN was sent, and the most that was done there.
     pub nodes: BTreeMap<NodeId, Access>,
     /// This node has done what PREPARE TRANSACTION refuses: it must be the anchor.
@@ -410,13 +413,32 @@ impl Transaction {
 
     /// What it is by all that was said so far.
     pub fn characteristics_now(&self) -> Characteristics {
+        self.characteristics_behind(&self.steps)
+    }
+
+    fn characteristics_behind(&self, steps: &[Step]) -> Characteristics {
         let mut now = self.characteristics.clone();
-        for step in &self.steps {
+        for step in steps {
             if let Step::Modes { given, .. } = step {
                 now.update(given);
             }
         }
         now
+    }
+
+    /// What AND CHAIN hands on to the next one. PostgreSQL saves it when the subtransactions have been undone
+    /// that are to be, and nothing else: modes are settings, and go with what undoes these. So behind ROLLBACK
+    /// it is what held before the first savepoint that is open; and if the whole transaction is undone by then,
+    /// because it has failed outside of any savepoint, what held before anything was said of it.
+    pub fn characteristics_to_chain(&self, rolls_back: bool) -> Characteristics {
+        let is_savepoint = |step: &Step| matches!(step, Step::Savepoint(_));
+        match self.steps.iter().position(is_savepoint) {
+            Some(first) if rolls_back || self.failed => {
+                self.characteristics_behind(&self.steps[..first])
+            }
+            None if self.failed => self.began_with.clone(),
+            _ => self.characteristics_now(),
+        }
     }
 
     /// Whether it may not write any more.
