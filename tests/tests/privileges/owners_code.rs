@@ -173,7 +173,7 @@ const ACTS: [(&str, &str); 13] = [
 ];
 
 /// Where tables are on node 1 until somebody spreads them.
-fn cluster() -> Result<TestCluster> {
+pub(crate) fn cluster() -> Result<TestCluster> {
     let servers = servers::start(2)?;
     let default_distribution = DefaultDistribution::Home;
     let config = Config { default_distribution, ..config(&servers, String::new()) };
@@ -233,7 +233,7 @@ impl Drop for Trap {
     }
 }
 
-fn is_superuser(node: &Endpoint, role: &str) -> Result<bool> {
+pub(crate) fn is_superuser(node: &Endpoint, role: &str) -> Result<bool> {
     let sql = format!("SELECT rolsuper FROM pg_roles WHERE rolname = '{role}'");
     Ok(Client::connect(node)?.value(&sql)? == "t")
 }

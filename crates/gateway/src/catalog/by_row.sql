@@ -67,6 +67,40 @@ EXCEPTION WHEN OTHERS THEN
 END $tutti$;
 COMMENT ON FUNCTION tutti.rows_input IS 'Rows that tutti.row_output has written, read whatever the settings of the session are.';
 
+-- Runs a statement whose $1 are rows and whose $2 are their texts, which says how many rows it has written and what
+-- these are. Code that it runs finds the rows in no statement's text.
+CREATE OR REPLACE FUNCTION tutti.run_step(step text, given anyarray, texts text[], OUT count bigint, OUT stored text[])
+LANGUAGE plpgsql AS $tutti$
+BEGIN
+    EXECUTE step INTO count, stored USING given, texts;
+END $tutti$;
+
+-- The table of that name. A query of its rows is planned as its owner, and its cursor is read by others: nothing in it
+-- may be code, so it is of a table, and of all rows. Names are looked up as they are, and this looks as the transaction
+-- sees things, which may be long ago: both must find the same, and a table that has become a view has no file.
+CREATE OR REPLACE FUNCTION tutti.table_of_rows(named_schema text, named_table text) RETURNS oid
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
+DECLARE
+    relation oid;
+    is_plain boolean;
+BEGIN
+    SELECT c.oid, c.relkind IN ('r', 'p')
+            AND NOT (c.relrowsecurity AND c.relforcerowsecurity AND NOT r.rolbypassrls AND NOT r.rolsuper)
+        INTO relation, is_plain
+        FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_roles r ON r.oid = c.relowner
+        WHERE n.nspname = named_schema AND c.relname = named_table;
+    IF to_regclass(format('%I.%I', named_schema, named_table)) IS DISTINCT FROM relation::regclass
+        OR (SELECT c.relkind = 'r' FROM pg_class c WHERE c.oid = relation) AND pg_relation_filenode(relation) IS NULL THEN
+        is_plain := false;
+    END IF;
+    IF is_plain IS NOT TRUE THEN
+        RAISE insufficient_privilege USING
+            MESSAGE = format('rows of "%s" cannot be read or moved', named_table),
+            DETAIL = 'It is no table any more, or row security is forced on its owner.';
+    END IF;
+    RETURN relation;
+END $tutti$;
+
 CREATE OR REPLACE FUNCTION tutti.table_rows_as_owner(named_schema text, named_table text, seal text)
 RETURNS SETOF text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -88,12 +122,14 @@ BEGIN
     SELECT r.rolname, format('SELECT encode(convert_to(ROW(t.*)::text, ''UTF8''), ''hex'') FROM %s%I.%I AS t',
             CASE c.relkind WHEN 'r' THEN 'ONLY ' END, named_schema, named_table)
         INTO owner, statement
-        FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_roles r ON r.oid = c.relowner
-        WHERE n.nspname = named_schema AND c.relname = named_table;
+        FROM pg_class c JOIN pg_roles r ON r.oid = c.relowner
+        WHERE c.oid = tutti.table_of_rows(named_schema, named_table);
     -- Planning alone computes what is constant in the expressions of a table's indexes and statistics. The gateway
     -- has locked the table, so nobody makes any; but what was made since the snapshot of the transaction, the
-    -- question for it does not see: then its owner reads it, who may do no more there.
-    IF current_setting('transaction_isolation') = 'read committed' THEN
+    -- question for it does not see: then its owner reads it, who may do no more there. (What that makes would be taken
+    -- for a change of the schema by code that is accounted for.)
+    IF current_setting('transaction_isolation') = 'read committed' OR EXISTS (
+        SELECT FROM pg_roles r WHERE r.rolname = owner AND r.rolsuper) THEN
         IF tutti.runs_code(named_schema, named_table) THEN
             RAISE insufficient_privilege USING MESSAGE = 'code of users cannot run as the owner of the schema tutti';
         END IF;
@@ -297,6 +333,7 @@ DECLARE
     changed text;
     replaced text;
     role_before text := current_setting('session_replication_role');
+    run text;
     steps text[];
     step text;
     asked text;
@@ -320,7 +357,10 @@ BEGIN
     IF given = '' THEN
         written := '{}';
     END IF;
-    source := format('pg_catalog.unnest(%L::%I.%I[]) AS u', written::text, named_schema, named_table);
+    -- $1: the rows, $2: their texts.
+    source := 'pg_catalog.unnest($1) AS u';
+    run := format('SELECT s.* FROM tutti.run_step($1, tutti.rows_input($2, NULL::%I.%I[]), $3) AS s',
+        named_schema, named_table);
     SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum),
         string_agg('u.' || quote_ident(a.attname), ', ' ORDER BY a.attnum)
         INTO inserted, taken
@@ -421,12 +461,11 @@ BEGIN
                     (SELECT t.tableoid AS o, t.ctid AS c, ROW(t.*)::pg_catalog.text AS r,
                         pg_catalog.row_number() OVER (PARTITION BY ROW(t.*)::pg_catalog.text) AS n
                      FROM %1$s AS t) AS there
-                LEFT JOIN (SELECT r, pg_catalog.count(*) AS n
-                    FROM pg_catalog.unnest(%2$L::pg_catalog.text[]) AS r GROUP BY r) AS due
+                LEFT JOIN (SELECT r, pg_catalog.count(*) AS n FROM pg_catalog.unnest($2) AS r GROUP BY r) AS due
                     ON due.r OPERATOR(pg_catalog.=) there.r
                 WHERE t.tableoid OPERATOR(pg_catalog.=) there.o AND t.ctid OPERATOR(pg_catalog.=) there.c
                     AND there.n OPERATOR(pg_catalog.>) coalesce(due.n, 0) RETURNING 1)
-                SELECT pg_catalog.count(*), NULL::pg_catalog.text[] FROM w', target, written::text),
+                SELECT pg_catalog.count(*), NULL::pg_catalog.text[] FROM w', target),
             format('WITH w AS (INSERT INTO %I.%I AS t (%s) OVERRIDING SYSTEM VALUE
                 SELECT %s FROM (SELECT u.*, ROW(u.*)::pg_catalog.text AS tutti_row,
                     pg_catalog.row_number() OVER (PARTITION BY ROW(u.*)::pg_catalog.text) AS tutti_number FROM %s) AS u
@@ -437,7 +476,7 @@ BEGIN
                 named_schema, named_table, inserted, taken, source, target)];
     END IF;
     IF asked IS NOT NULL THEN
-        EXECUTE asked INTO count_written, stored;
+        EXECUTE run INTO count_written, stored USING asked, written::text, written;
         PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
         IF count_written > 0 THEN
             PERFORM tutti.refuse_comparison(named_table, foreign_key);
@@ -448,7 +487,7 @@ BEGIN
         IF path IS NOT NULL THEN
             PERFORM set_config('search_path', path, true);
         END IF;
-        EXECUTE step INTO count_step, stored;
+        EXECUTE run INTO count_step, stored USING step, written::text, written;
         -- Before anything else: code of other roles', behind foreign keys, say, runs there, and what it sets is set here.
         PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
         count_written := count_written + count_step;
@@ -485,6 +524,7 @@ CREATE OR REPLACE FUNCTION tutti.store_rows_as_owner(named_schema text, named_ta
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $tutti$
 DECLARE
     message text;
+    target oid;
     owner name;
     role_before text := current_setting('session_replication_role');
 BEGIN
@@ -495,9 +535,9 @@ BEGIN
     IF tutti.is_sealed(message, seal) IS NOT TRUE THEN
         RAISE insufficient_privilege USING MESSAGE = 'only a gateway can write a table this way';
     END IF;
-    SELECT r.rolname INTO owner
-        FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_roles r ON r.oid = c.relowner
-        WHERE n.nspname = named_schema AND c.relname = named_table AND NOT r.rolsuper;
+    target := tutti.table_of_rows(named_schema, named_table);
+    SELECT r.rolname INTO owner FROM pg_class c JOIN pg_roles r ON r.oid = c.relowner AND NOT r.rolsuper
+        WHERE c.oid = target;
     IF owner IS NULL THEN
         PERFORM tutti.store_rows(named_schema, named_table, kind, given, NULL);
         RETURN;
@@ -506,9 +546,8 @@ BEGIN
         PERFORM tutti.turn_triggers_off(named_schema, named_table, kind);
     END IF;
     -- What runs_code has not seen may have just been made: as the table's owner, who may do no more there.
-    PERFORM tutti.run_as(owner, format('SELECT tutti.store_rows(%L, %L, %L, %%L, NULL)',
-        replace(named_schema, '%', '%%'), replace(named_table, '%', '%%'), kind), given, 'pg_catalog, pg_temp',
-        format('%I.%I', named_schema, named_table)::regclass);
+    PERFORM tutti.run_as(owner, format('SELECT tutti.store_rows(%L, %L, %L, $1, NULL)', named_schema, named_table, kind),
+        given, 'pg_catalog, pg_temp', target, as_rows => 'pg_catalog.text');
     IF current_setting('session_replication_role') <> role_before THEN
         PERFORM set_config('session_replication_role', role_before, true);
     END IF;
@@ -548,20 +587,18 @@ BEGIN
     IF tutti.is_sealed(message, seal) IS NOT TRUE THEN
         RAISE insufficient_privilege USING MESSAGE = 'only a gateway can move rows';
     END IF;
-    SELECT c.oid, r.rolname INTO target, owner
-        FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-        LEFT JOIN pg_roles r ON r.oid = c.relowner AND NOT r.rolsuper
-        WHERE n.nspname = named_schema AND c.relname = named_table;
+    target := tutti.table_of_rows(named_schema, named_table);
+    SELECT r.rolname INTO owner FROM pg_class c JOIN pg_roles r ON r.oid = c.relowner AND NOT r.rolsuper
+        WHERE c.oid = target;
     -- Which code is harmless, nobody need know.
     IF owner IS NOT NULL THEN
-        PERFORM tutti.run_as(owner, statement, given, path, target);
+        PERFORM tutti.run_as(owner, statement, given, path, target,
+            as_rows => CASE given WHEN '' THEN '' ELSE format('%I.%I[]', named_schema, named_table) END);
     ELSIF given = '' THEN
         EXECUTE statement;
     ELSE
-        PERFORM set_config('tutti.work', statement, true), set_config('tutti.work_rows', given, true),
-            set_config('tutti.work_path', 'pg_catalog, pg_temp', true);
-        PERFORM tutti.run_work();
-        PERFORM pg_catalog.set_config('tutti.work', '', true), pg_catalog.set_config('tutti.work_rows', '', true);
+        EXECUTE format('SELECT tutti.run_with_rows($1, tutti.rows_input($2, NULL::%I.%I[]))', named_schema, named_table)
+            USING statement, given;
     END IF;
 END $tutti$;
 COMMENT ON FUNCTION tutti.as_owner IS 'Runs what moves rows of a table as its owner, who may do no more there (tutti.run_as). The caller must be a gateway.';

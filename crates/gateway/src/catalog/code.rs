@@ -44,7 +44,7 @@ const FUNCTIONS: &str = "SELECT p.oid, n.nspname, p.proname, l.lanname, p.provol
 FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
 JOIN pg_language l ON l.oid = p.prolang
 WHERE p.oid >= 16384
-    AND (n.nspname <> 'tutti' OR p.proname = ANY ('{run_work,store_rows,write_rows,table_rows}'));";
+    AND (n.nspname <> 'tutti' OR p.proname = ANY ('{run_work,run_step,run_with_rows,store_rows,write_rows,table_rows}'));";
 
 /// What functions refer to beside their text: aggregates their functions, defaults of arguments, and
 /// bodies that were parsed when they were made.

@@ -379,7 +379,7 @@ impl Leaf {
         )
     }
 
-    /// The rows stand for `%L`: a literal of the array's type, so that nobody's cast is looked for.
+    /// The rows are its `$1`.
     async fn insert(&self, home: &mut NodeConnection) -> Result<String, GatewayError> {
         let sql = format!(
             "SELECT pg_catalog.string_agg(pg_catalog.quote_ident(a.attname), ', ' ORDER BY a.attnum),
@@ -398,13 +398,10 @@ WHERE a.attrelid OPERATOR(pg_catalog.=) {}::pg_catalog.regclass::pg_catalog.oid 
             }
             None => String::from(" SELECT"),
         };
-        // What is a percent sign in a name is none of format()'s.
-        let text = |text: &str| text.replace('%', "%%");
-        let (into, name, rows) = (text(&into), text(&self.name), "%L");
-        Ok(format!("INSERT INTO {name} {into} FROM pg_catalog.unnest({rows}::{name}[]) AS u"))
+        Ok(format!("INSERT INTO {} {into} FROM pg_catalog.unnest($1) AS u", self.name))
     }
 
-    /// Runs a statement on a node as the owner of this table. `rows` stand for its `%L`, unless they are empty.
+    /// Runs a statement on a node as the owner of this table. `rows` are its `$1`, unless they are empty.
     async fn as_owner(
         &self,
         connection: &mut NodeConnection,

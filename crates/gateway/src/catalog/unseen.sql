@@ -102,7 +102,8 @@ LANGUAGE sql AS $tutti$
     SELECT pg_catalog.jsonb_object_agg(s.name, s.value) FROM (
         SELECT p.name, p.setting FROM pg_catalog.pg_settings p
         WHERE p.source OPERATOR(pg_catalog.=) 'session' AND p.name OPERATOR(pg_catalog.<>) ALL (
-            '{transaction_isolation,transaction_read_only,transaction_deferrable}'::pg_catalog.text[])
+            -- The last is set to hide what the gateway sends.
+            '{transaction_isolation,transaction_read_only,transaction_deferrable,log_parameter_max_length_on_error}'::pg_catalog.text[])
         UNION SELECT n, pg_catalog.current_setting(n, true)
         FROM pg_catalog.unnest(names OPERATOR(pg_catalog.||)
             '{session_authorization,role}'::pg_catalog.text[]) AS n

@@ -335,6 +335,7 @@ fn put_store(link: &mut Link, values: &[&str]) {
             result_formats: Vec::new(),
         },
     };
+    link.put_hidden();
     call.put(link, "SELECT tutti.write_rows($1, $2, $3, $4, $5)");
 }
 

@@ -196,6 +196,7 @@ impl Call {
     /// Appends `sql` to the link, so that the answer is what the client asked for. Ends with a
     /// message that makes the node say ReadyForQuery.
     pub(crate) fn put(&self, link: &mut Link, sql: &str) {
+        self.hide_rows(link);
         link.begin();
         match self {
             Self::Simple => put_query(link.connection().outgoing(), sql),
@@ -222,8 +223,16 @@ impl Call {
         }
     }
 
+    /// Rows that travel are not for code of the statement. A look, which comes first, has seen to it.
+    fn hide_rows(&self, link: &mut Link) {
+        if matches!(self, Self::Carrying(_)) && !link.has_look() {
+            link.put_hidden();
+        }
+    }
+
     /// Before [`Self::put`] or [`Self::put_internal`], see [`Link::put_look`].
     pub(super) fn put_look(&self, link: &mut Link, sql: &str, relations: &[u32]) {
+        self.hide_rows(link);
         let types = match self {
             Self::Simple => Vec::new(),
             Self::Extended { types, .. } => types.clone(),
@@ -249,6 +258,7 @@ impl Call {
     /// Appends a query of the gateway's own that may contain the client's parameters; its rows come
     /// as text whatever the client asked for.
     pub(crate) fn put_internal(&self, link: &mut Link, sql: &str) {
+        self.hide_rows(link);
         let has_look = link.has_look();
         link.begin();
         match self {

@@ -417,7 +417,7 @@ impl Session {
              WHERE p.oid OPERATOR(pg_catalog.=) {oid}"
         );
         let rows = link.query_with(&sql, vec![seal]).await?;
-        let text = |column| rows.first().and_then(|rows| rows.text(0, column)).unwrap_or_default();
+        let text = |column| rows.last().and_then(|rows| rows.text(0, column)).unwrap_or_default();
         let (signature, definition) = (text(0).to_owned(), text(1).to_owned());
         if declared == Some(Declaration::Row) && tells_time(&definition) {
             let message = format!("{signature} tells the time of the node that it runs on");

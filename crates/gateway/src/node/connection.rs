@@ -31,6 +31,8 @@ use crate::security::stream::Stream;
 
 /// How much one read may bring, in bytes.
 const READ_CHUNK_BYTES: usize = 64 * 1024;
+/// Notices are kept up to this many bytes where they cannot be passed on at once.
+const NOTICES_BYTES_MAX: usize = 4 << 20;
 /// How long one of several hosts may take to let us in.
 const HOST_PATIENCE: Duration = Duration::from_secs(3);
 
@@ -176,8 +178,19 @@ impl Rows {
 pub(crate) const ASK_MOMENT: &str =
     "SELECT pg_catalog.encode(pg_catalog.timestamptz_send(pg_catalog.now()), 'hex')";
 
-/// Appends one statement with its parameters, up to a Sync. Its rows are texts.
+/// Up to the end of the transaction, errors do not tell the parameters of statements that are bound behind it: code
+/// that a statement runs may catch an error of its own and read its context.
+pub(crate) const HIDE_PARAMETERS: &str =
+    "SELECT pg_catalog.set_config('log_parameter_max_length_on_error', '0', true)";
+
+/// Appends one statement with its parameters, up to a Sync. Its rows are texts, and the last of the answer. The values,
+/// which are the gateway's own, are hidden from code that it runs.
 pub(crate) fn put_statement(out: &mut BytesMut, sql: &str, values: Vec<Option<Bytes>>) {
+    if !values.is_empty() {
+        put_parse(out, "", HIDE_PARAMETERS, &[]);
+        put_bind(out, "", "", &Arguments::default());
+        put_execute(out, "", 0);
+    }
     put_parse(out, "", sql, &[]);
     put_bind(out, "", "", &Arguments { values, ..Arguments::default() });
     put_execute(out, "", 0);
@@ -200,6 +213,7 @@ pub struct NodeConnection {
     notifications: Vec<Frame>,
     /// Of the answer to the last query of our own.
     notices: Vec<Frame>,
+    notices_bytes: usize,
     /// Of the last ReadyForQuery.
     status: u8,
     /// When the transaction that it is in began, if it was asked.
@@ -279,6 +293,7 @@ impl NodeConnection {
             reports: Vec::new(),
             notifications: Vec::new(),
             notices: Vec::new(),
+            notices_bytes: 0,
             status: b'I',
             moment: None,
             misreading: None,
@@ -383,7 +398,24 @@ impl NodeConnection {
 
     /// Takes the notices that came in the answer to our last query, in order.
     pub fn take_notices(&mut self) -> Vec<Frame> {
+        self.notices_bytes = 0;
         std::mem::take(&mut self.notices)
+    }
+
+    /// Keeps a notice for whoever takes them. Of very many the rest is dropped, and that is told.
+    fn keep_notice(&mut self, frame: Frame) -> Result<(), WireError> {
+        let before = self.notices_bytes;
+        self.notices_bytes = before.saturating_add(frame.as_bytes().len());
+        if self.notices_bytes <= NOTICES_BYTES_MAX {
+            self.notices.push(told_notice(frame)?);
+        } else if before <= NOTICES_BYTES_MAX {
+            let mut out = BytesMut::new();
+            ErrorFields::with_severity("WARNING", "01000", "further notices are not passed on")
+                .with(b'D', format!("A commit's are kept up to {} MiB.", NOTICES_BYTES_MAX >> 20))
+                .put(&mut out, b'N');
+            self.notices.extend(take_frame(&mut out)?);
+        }
+        Ok(())
     }
 
     /// Whether the node may commit by itself what is about to be sent, or was sent and is not answered yet:
@@ -590,7 +622,7 @@ impl NodeConnection {
     /// Reads the answer to a query that was sent, to its ReadyForQuery.
     pub async fn finish_query(&mut self) -> Result<Vec<Rows>, NodeError> {
         let mut answer = PartialAnswer::default();
-        self.notices.clear();
+        self.take_notices();
         loop {
             let frame = self.next_frame().await?;
             match frame.tag() {
@@ -645,7 +677,7 @@ impl NodeConnection {
                 self.reports.push((name, value));
             }
             b'A' => self.notifications.push(frame),
-            _ => self.notices.push(told_notice(frame)?),
+            _ => self.keep_notice(frame)?,
         }
         Ok(())
     }

@@ -15,7 +15,7 @@ mod tls;
 
 pub(crate) use answer::{PartialAnswer, Progress, told, told_notice};
 pub use authentication::Has;
-pub(crate) use connection::{ASK_MOMENT, put_statement};
+pub(crate) use connection::{ASK_MOMENT, HIDE_PARAMETERS, put_statement};
 pub use connection::{NodeConnection, NodeError, Rows};
 pub use credentials::{Credentials, Secret};
 pub(crate) use dial::cancel;

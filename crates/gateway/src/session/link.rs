@@ -21,7 +21,9 @@ use crate::backends::{Backend, Workers};
 use crate::catalog::FIRST_NORMAL_OID;
 use crate::catalog::OidMaps;
 use crate::client::Client;
-use crate::node::{ASK_MOMENT, Misreading, NodeConnection, NodeError, Rows, put_statement};
+use crate::node::{
+    ASK_MOMENT, HIDE_PARAMETERS, Misreading, NodeConnection, NodeError, Rows, put_statement,
+};
 use crate::pool::{Known, SessionState, Slot};
 use crate::shared::Shared;
 
@@ -290,6 +292,18 @@ impl Link {
         self.awaited = false;
         put_query(self.connection.outgoing(), sql);
         self.unread.push_back(Unread::Silent);
+    }
+
+    /// What is sent next has values of the gateway's own, which code that it runs shall not see. In a transaction
+    /// block; see [`HIDE_PARAMETERS`].
+    pub fn put_hidden(&mut self) {
+        self.put_silent(HIDE_PARAMETERS);
+    }
+
+    /// All its prepared statements are given up: nobody knows any more what they are.
+    pub fn forget_prepared(&mut self) {
+        self.known = Known::default();
+        self.unnamed = None;
     }
 
     /// The same for one statement with a value that nobody else shall see: a parameter is no part of what

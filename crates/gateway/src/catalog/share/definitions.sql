@@ -15,25 +15,82 @@
 -- constant in an expression where it plans or compares it, and reads the constants of a user's type where
 -- it parses them: statements with such expressions are run as the object's owner, by tutti.run_as.
 
--- What tutti.run_as has asked for, as whoever this is. What goes wrong is told without the statement: rows stand in it.
+-- Runs a statement whose $1 are rows, which are read before: code that it runs finds them in no statement's text.
+CREATE OR REPLACE FUNCTION tutti.run_with_rows(statement text, given anyarray) RETURNS void LANGUAGE plpgsql AS $tutti$
+BEGIN
+    EXECUTE statement USING given;
+END $tutti$;
+
+-- What of the catalogs has changed between two looks at tutti.schema_counts, but for what a statement makes: a
+-- 'function', 'domain', 'view' or 'table', or a 'part' of a table; '': nothing. What code does meanwhile comes on top
+-- of it, and stands out.
+CREATE OR REPLACE FUNCTION tutti.changed_beside(makes text, before jsonb, behind jsonb) RETURNS text
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $tutti$
+BEGIN
+    RETURN (SELECT string_agg(c.catalog, ', ' ORDER BY c.catalog) FROM (
+        SELECT b.key AS catalog, (b.value -> 0)::bigint - (a.value -> 0)::bigint AS inserted,
+            (b.value -> 1)::bigint - (a.value -> 1)::bigint AS updated,
+            (b.value -> 2)::bigint - (a.value -> 2)::bigint AS deleted
+        FROM jsonb_each(before) a JOIN jsonb_each(behind) b ON b.key = a.key) AS c
+        WHERE c.inserted + c.updated + c.deleted > 0 AND CASE makes
+            WHEN 'function' THEN c.catalog <> 'pg_proc' OR c.inserted > 1 OR c.updated + c.deleted > 0
+            WHEN 'domain' THEN c.deleted + c.updated > 0 OR c.catalog <> 'pg_constraint'
+                AND (c.catalog <> 'pg_type' OR c.inserted > 2)
+            WHEN 'view' THEN c.deleted > 0 OR CASE c.catalog WHEN 'pg_class' THEN c.inserted > 1
+                WHEN 'pg_type' THEN c.inserted > 2 OR c.updated > 0 WHEN 'pg_rewrite' THEN c.inserted > 1 OR c.updated > 0
+                WHEN 'pg_attribute' THEN c.updated > 0 ELSE true END
+            -- With its TOAST table, and sequences of identities.
+            WHEN 'table' THEN c.deleted > 0 OR c.catalog = 'pg_type' AND (c.inserted > 2 OR c.updated > 0)
+                OR c.catalog NOT IN ('pg_type', 'pg_class', 'pg_attribute', 'pg_attrdef', 'pg_sequence', 'pg_index',
+                    'pg_inherits', 'pg_constraint')
+            -- What belongs to a table is its owner's alone, and all that is done to the table is done as the owner.
+            WHEN 'part' THEN c.catalog IN ('pg_class', 'pg_rewrite') AND c.deleted > 0
+                OR c.catalog NOT IN ('pg_class', 'pg_rewrite', 'pg_attribute', 'pg_attrdef', 'pg_constraint', 'pg_index',
+                    'pg_inherits', 'pg_trigger', 'pg_policy')
+            ELSE true END);
+END $tutti$;
+
+-- What tutti.run_as has asked for, as whoever this is. What goes wrong is told without the statement.
 CREATE OR REPLACE FUNCTION tutti.run_work() RETURNS boolean LANGUAGE plpgsql AS $tutti$
 DECLARE
     statement pg_catalog.text := pg_catalog.current_setting('tutti.work');
     given pg_catalog.text := pg_catalog.current_setting('tutti.work_rows');
+    as_rows pg_catalog.text := pg_catalog.current_setting('tutti.work_type');
+    makes pg_catalog.text := pg_catalog.current_setting('tutti.work_makes');
+    before pg_catalog.jsonb := tutti.schema_counts();
+    changed pg_catalog.text;
     m pg_catalog.text; d pg_catalog.text; h pg_catalog.text; e pg_catalog.text;
     s pg_catalog.text; t pg_catalog.text; c pg_catalog.text; y pg_catalog.text; k pg_catalog.text;
 BEGIN
-    PERFORM pg_catalog.set_config('search_path', pg_catalog.current_setting('tutti.work_path'), true);
-    IF given OPERATOR(pg_catalog.<>) '' THEN
-        statement := pg_catalog.format(statement, given);
+    -- Nor in a setting.
+    -- What is read is all there is, and no policy is a part of the query.
+    IF pg_catalog.starts_with(statement, 'DECLARE') THEN
+        PERFORM pg_catalog.set_config('row_security', 'off', true);
     END IF;
-    EXECUTE statement;
+    PERFORM pg_catalog.set_config('tutti.work_rows', '', true),
+        pg_catalog.set_config('search_path', pg_catalog.current_setting('tutti.work_path'), true);
+    IF as_rows OPERATOR(pg_catalog.=) '' THEN
+        EXECUTE statement;
+    ELSIF as_rows OPERATOR(pg_catalog.=) 'pg_catalog.text' THEN
+        EXECUTE statement USING given;
+    ELSE
+        EXECUTE pg_catalog.format('SELECT tutti.run_with_rows($1, tutti.rows_input($2, NULL::%s))', as_rows)
+            USING statement, given;
+    END IF;
+    IF makes OPERATOR(pg_catalog.<>) 'anything' THEN
+        changed := tutti.changed_beside(makes, before, tutti.schema_counts());
+    END IF;
+    IF changed IS NOT NULL THEN
+        RAISE insufficient_privilege USING
+            MESSAGE = 'code of a table, or of what it needs, has changed the schema where it may not',
+            DETAIL = pg_catalog.format('It ran on a node where definitions are made or rows are moved, and has changed %s.', changed);
+    END IF;
     RETURN true;
 EXCEPTION WHEN OTHERS OR query_canceled OR assert_failure THEN
     GET STACKED DIAGNOSTICS m = MESSAGE_TEXT, d = PG_EXCEPTION_DETAIL, h = PG_EXCEPTION_HINT, e = RETURNED_SQLSTATE,
         s = SCHEMA_NAME, t = TABLE_NAME, c = COLUMN_NAME, y = PG_DATATYPE_NAME, k = CONSTRAINT_NAME;
-    IF e OPERATOR(pg_catalog.=) '42501' AND coalesce(h, '') OPERATOR(pg_catalog.=) '' THEN
-        h := pg_catalog.format('This was done as role %I, the owner, for it may run code of the role. The owner needs the rights for it: CREATE on the schema where something is made, those to read and write where rows move.', current_user);
+    IF e OPERATOR(pg_catalog.=) '42501' AND coalesce(h, '') OPERATOR(pg_catalog.=) '' AND changed IS NULL THEN
+        h := pg_catalog.format('This was done as role %I, the owner, for it may run code of the role. The owner needs the rights for it: those to use what is named, to read and write where rows move.', current_user);
     END IF;
     RAISE EXCEPTION USING MESSAGE = m, DETAIL = d, HINT = h, ERRCODE = e,
         SCHEMA = s, TABLE = t, COLUMN = c, DATATYPE = y, CONSTRAINT = k;
@@ -66,9 +123,12 @@ END $tutti$;
 
 -- Runs a statement as a role that may do no more than is its own: inside of what refreshes a materialized view of
 -- its own, PostgreSQL lets nobody become somebody else, leave work for the end of the transaction, or leave
--- settings behind. `%L` in the statement stands for `given`, if that is not empty; `path` is the search path of what
--- the statement runs. The caller must be a superuser.
-CREATE OR REPLACE FUNCTION tutti.run_as(role name, statement text, given text, path text, target oid DEFAULT NULL)
+-- settings behind. $1 in the statement stands for `given`, if `as_rows` says what it is: 'pg_catalog.text', or the type
+-- of an array of rows. `path` is the search path of what the statement runs; `makes`: what it makes (tutti.changed_beside;
+-- 'anything': nobody's code runs); `schema`, if any, is where the object lies: the role may have been given it, and have
+-- no right to make things there, which is lent to it meanwhile. The caller must be a superuser.
+CREATE OR REPLACE FUNCTION tutti.run_as(role name, statement text, given text, path text, target oid DEFAULT NULL,
+    makes text DEFAULT '', schema name DEFAULT NULL, as_rows text DEFAULT '')
 RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET client_min_messages = error AS $tutti$
 DECLARE
@@ -76,14 +136,26 @@ DECLARE
     view text := format('tutti.work_%s', replace(gen_random_uuid()::text, '-', ''));
     cursors text := tutti.open_cursors(statement);
     written numeric := tutti.written_beside(target);
+    lends boolean := makes <> '' AND schema IS NOT NULL AND NOT has_schema_privilege(role, schema, 'CREATE');
 BEGIN
+    IF current_setting('track_counts') <> 'on' THEN
+        PERFORM set_config('track_counts', 'on', true);
+    END IF;
+    -- Not USAGE: that would open to its code what only the schema keeps from it.
+    IF lends THEN
+        EXECUTE format('GRANT CREATE ON SCHEMA %I TO %I', schema, role);
+    END IF;
     EXECUTE format('CREATE MATERIALIZED VIEW %s AS SELECT tutti.run_work() AS is_done WITH NO DATA', view);
     EXECUTE format('ALTER MATERIALIZED VIEW %s OWNER TO %I', view, role);
     PERFORM set_config('tutti.work', statement, true), set_config('tutti.work_rows', given, true),
-        set_config('tutti.work_path', path, true);
+        set_config('tutti.work_path', path, true), set_config('tutti.work_type', as_rows, true),
+        set_config('tutti.work_makes', makes, true);
     EXECUTE format('REFRESH MATERIALIZED VIEW %s', view);
     PERFORM set_config('tutti.work', '', true), set_config('tutti.work_rows', '', true);
     EXECUTE format('DROP MATERIALIZED VIEW %s CASCADE', view);
+    IF lends THEN
+        EXECUTE format('REVOKE CREATE ON SCHEMA %I FROM %I', schema, role);
+    END IF;
     -- They outlive it, and whoever fetches from one runs its query.
     IF tutti.open_cursors(statement) <> cursors THEN
         RAISE insufficient_privilege USING MESSAGE = 'code of a table has opened or closed a cursor of this session';
@@ -95,12 +167,15 @@ BEGIN
     END IF;
 END $tutti$;
 
--- The statement that runs another as a role, if that is not to run as the gateway's: a superuser's code may.
-CREATE OR REPLACE FUNCTION tutti.by_role(role oid, statement text) RETURNS text
+-- The statement that runs another as a role, if that is not to run as the gateway's: a superuser's code may. Every
+-- statement goes this way that has an expression in it, whatever it names (on another node names may mean something
+-- else), or for which PostgreSQL looks at those that a table has.
+CREATE OR REPLACE FUNCTION tutti.by_role(role oid, statement text, makes text, schema name) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
 BEGIN
     RETURN (SELECT CASE WHEN r.rolsuper THEN statement
-        ELSE format('SELECT tutti.run_as(%L, %L, '''', ''pg_catalog, pg_temp'')', r.rolname, statement) END
+        ELSE format('SELECT tutti.run_as(%L, %L, '''', ''pg_catalog, pg_temp'', NULL, %L, %L)', r.rolname, statement,
+            makes, schema) END
         FROM pg_roles r WHERE r.oid = role);
 END $tutti$;
 
@@ -216,6 +291,17 @@ BEGIN
         HINT = 'Let both tables belong to one role, or drop what has the code, before the tables are spread.';
 END $tutti$;
 
+-- The same, asked on the node that makes it: tables there may have more than node 1's. `owner`: whose code may run,
+-- for it is made as this role; NULL: nobody's.
+CREATE OR REPLACE FUNCTION tutti.refuse_planned(what text, owner name, relations text[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $tutti$
+BEGIN
+    IF EXISTS (SELECT FROM unnest(relations) AS r (relation)
+        WHERE tutti.plans_code(to_regclass(r.relation)::oid, (SELECT o.oid FROM pg_roles o WHERE o.rolname = owner))) THEN
+        PERFORM tutti.refuse_foreign_code(what);
+    END IF;
+END $tutti$;
+
 -- Takes from everybody what default privileges have given on a new object; `wanted`: it is to be as without any.
 CREATE OR REPLACE FUNCTION tutti.without_defaults(what text, name text, wanted boolean) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $tutti$
@@ -263,7 +349,7 @@ BEGIN
         UNION SELECT g.grantee, r.depth + 1 FROM giver r JOIN given g ON g.grantor = r.role AND g.is_grantable
             WHERE r.depth < 20
     )
-    SELECT coalesce(array_agg(CASE WHEN g.grantor = owner THEN m.make ELSE tutti.by_role(g.grantor, m.make) END
+    SELECT coalesce(array_agg(CASE WHEN g.grantor = owner THEN m.make ELSE tutti.by_role(g.grantor, m.make, 'anything', NULL) END
         ORDER BY (SELECT min(r.depth) FROM giver r WHERE r.role = g.grantor), m.make), '{}')
     FROM given g, LATERAL (SELECT format('GRANT %s%s ON %s %s TO %s%s', g.privilege_type,
         ' (' || quote_ident(of_column) || ')', what, name,
@@ -315,11 +401,9 @@ BEGIN
             || coalesce((SELECT array_agg(format('ALTER DOMAIN %s ADD CONSTRAINT %I %s', name,
                 k.conname, pg_get_constraintdef(k.oid)) ORDER BY k.oid)
                 FROM pg_constraint k WHERE k.contypid = type AND k.contype = 'c' AND NOT k.convalidated), '{}');
-        IF tutti.names_code('pg_type', type, false) OR EXISTS (SELECT FROM pg_constraint k
-            WHERE k.contypid = type AND tutti.names_code('pg_constraint', k.oid, false)) THEN
-            make := ARRAY(SELECT tutti.by_role(t.typowner, m.statement)
-                FROM unnest(make) WITH ORDINALITY AS m (statement, position) ORDER BY m.position);
-        END IF;
+        make := ARRAY(SELECT tutti.by_role(t.typowner, m.statement, 'domain', n.nspname)
+            FROM unnest(make) WITH ORDINALITY AS m (statement, position), pg_namespace n
+            WHERE n.oid = t.typnamespace ORDER BY m.position);
     WHEN 'r' THEN
         make := ARRAY[(SELECT format('CREATE TYPE %s AS RANGE (%s)', name, concat_ws(', ',
             'SUBTYPE = ' || format_type(r.rngsubtype, NULL),
@@ -340,6 +424,122 @@ BEGIN
         || format('ALTER %s %s OWNER TO %s', CASE t.typtype WHEN 'd' THEN 'DOMAIN' ELSE 'TYPE' END,
             name, t.typowner::regrole)
         || tutti.rights('TYPE', name, t.typowner, t.typacl);
+END $tutti$;
+
+-- How an object that is no relation is made, and whose it is; NULL: it cannot be made elsewhere.
+CREATE OR REPLACE FUNCTION tutti.object_definition(class regclass, object oid) RETURNS text[]
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
+DECLARE
+    make text[];
+BEGIN
+    CASE class
+    WHEN 'pg_type'::regclass THEN
+        make := tutti.type_definition(object);
+    WHEN 'pg_proc'::regclass THEN
+        SELECT
+                CASE WHEN p.prokind IN ('f', 'p', 'w') THEN
+                    ARRAY[CASE WHEN p.proargdefaults IS NOT NULL OR p.prosqlbody IS NOT NULL
+                        THEN tutti.by_role(p.proowner, pg_get_functiondef(p.oid), 'function', n.nspname)
+                        ELSE pg_get_functiondef(p.oid) END]
+                    -- Its initial value is read when it is made, which may run the checks of a domain.
+                    WHEN p.prokind = 'a' AND a.aggkind = 'n' AND (a.agginitval IS NULL
+                        OR a.aggtranstype < 16384) THEN
+                    ARRAY[format('CREATE AGGREGATE %s (SFUNC = %s, STYPE = %s%s%s%s%s, PARALLEL = %s)',
+                        p.oid::regprocedure, a.aggtransfn::regproc, format_type(a.aggtranstype, NULL),
+                        CASE WHEN a.aggfinalfn <> 0 THEN ', FINALFUNC = ' || a.aggfinalfn::regproc ELSE '' END,
+                        CASE WHEN a.aggfinalextra THEN ', FINALFUNC_EXTRA' ELSE '' END,
+                        CASE WHEN a.aggcombinefn <> 0 THEN ', COMBINEFUNC = ' || a.aggcombinefn::regproc ELSE '' END,
+                        coalesce(', INITCOND = ' || quote_literal(a.agginitval), ''),
+                        CASE p.proparallel WHEN 's' THEN 'SAFE' WHEN 'r' THEN 'RESTRICTED' ELSE 'UNSAFE' END)]
+                END
+                || format('ALTER %s %s OWNER TO %s',
+                    CASE p.prokind WHEN 'p' THEN 'PROCEDURE' WHEN 'a' THEN 'AGGREGATE' ELSE 'FUNCTION' END,
+                    p.oid::regprocedure, p.proowner::regrole)
+                || tutti.rights(CASE p.prokind WHEN 'p' THEN 'PROCEDURE' ELSE 'FUNCTION' END,
+                    p.oid::regprocedure::text, p.proowner, p.proacl)
+        INTO make FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
+        LEFT JOIN pg_aggregate a ON a.aggfnoid = p.oid WHERE p.oid = object;
+    WHEN 'pg_operator'::regclass THEN
+        SELECT
+                ARRAY[format('CREATE OPERATOR %I.%s (FUNCTION = %s%s%s%s%s%s%s)', n.nspname, o.oprname,
+                    o.oprcode::regproc,
+                    CASE WHEN o.oprleft <> 0 THEN ', LEFTARG = ' || format_type(o.oprleft, NULL) ELSE '' END,
+                    CASE WHEN o.oprright <> 0 THEN ', RIGHTARG = ' || format_type(o.oprright, NULL) ELSE '' END,
+                    CASE WHEN o.oprrest <> 0 THEN ', RESTRICT = ' || o.oprrest::regproc ELSE '' END,
+                    CASE WHEN o.oprjoin <> 0 THEN ', JOIN = ' || o.oprjoin::regproc ELSE '' END,
+                    CASE WHEN o.oprcanhash THEN ', HASHES' ELSE '' END,
+                    CASE WHEN o.oprcanmerge THEN ', MERGES' ELSE '' END),
+                    format('ALTER OPERATOR %s OWNER TO %s', object::regoperator, o.oprowner::regrole)]
+        INTO make FROM pg_operator o JOIN pg_namespace n ON n.oid = o.oprnamespace
+        WHERE o.oid = object AND o.oprcode <> 0;
+    WHEN 'pg_collation'::regclass THEN
+        SELECT
+                ARRAY[format('CREATE COLLATION %I.%I (%s)', n.nspname, c.collname, concat_ws(', ',
+                    CASE c.collprovider WHEN 'i' THEN 'PROVIDER = icu' ELSE 'PROVIDER = libc' END,
+                    'LOCALE = ' || quote_literal(coalesce(to_jsonb(c) ->> 'colliculocale',
+                        to_jsonb(c) ->> 'colllocale')),
+                    'LC_COLLATE = ' || quote_literal(c.collcollate), 'LC_CTYPE = ' || quote_literal(c.collctype),
+                    CASE WHEN c.collisdeterministic THEN NULL ELSE 'DETERMINISTIC = false' END)),
+                    format('ALTER COLLATION %I.%I OWNER TO %s', n.nspname, c.collname, c.collowner::regrole)]
+        INTO make FROM pg_collation c JOIN pg_namespace n ON n.oid = c.collnamespace WHERE c.oid = object;
+    WHEN 'pg_cast'::regclass THEN
+        SELECT
+                ARRAY[format('CREATE CAST (%s AS %s) %s%s', format_type(c.castsource, NULL),
+                    format_type(c.casttarget, NULL),
+                    CASE c.castmethod WHEN 'f' THEN 'WITH FUNCTION ' || c.castfunc::regprocedure
+                        WHEN 'i' THEN 'WITH INOUT' ELSE 'WITHOUT FUNCTION' END,
+                    CASE c.castcontext WHEN 'i' THEN ' AS IMPLICIT' WHEN 'a' THEN ' AS ASSIGNMENT' ELSE '' END)]
+        INTO make FROM pg_cast c WHERE c.oid = object;
+    END CASE;
+    RETURN make;
+END $tutti$;
+
+-- What an object is and whose: what must be the same where a node has it already. Expressions are left out: another
+-- node's are the text of node 1's, read and written once more, which is not always the same text.
+CREATE OR REPLACE FUNCTION tutti.essence(class regclass, object oid) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
+DECLARE
+    essence text;
+BEGIN
+    CASE class
+    WHEN 'pg_class'::regclass THEN
+        -- A table or sequence that is the cluster's is here as often as its owner is about to change.
+        SELECT concat_ws(' ', c.relkind, CASE c.relkind WHEN 'v' THEN c.relowner::regrole END) INTO essence
+        FROM pg_class c WHERE c.oid = object;
+    WHEN 'pg_type'::regclass THEN
+        SELECT concat_ws(' ', t.typtype, t.typowner::regrole, CASE t.typtype
+                WHEN 'd' THEN concat_ws(' ', format_type(t.typbasetype, t.typtypmod), t.typnotnull, (
+                    SELECT string_agg(quote_ident(k.conname), ' ' ORDER BY k.conname) FROM pg_constraint k
+                    WHERE k.contypid = t.oid))
+                ELSE (tutti.object_definition(class, object))[1] END)
+            INTO essence FROM pg_type t WHERE t.oid = object;
+    WHEN 'pg_proc'::regclass THEN
+        SELECT CASE p.prokind WHEN 'a' THEN array_to_string((tutti.object_definition(class, object))[1:2], ' ')
+            ELSE concat_ws(' ', p.prokind, p.proowner::regrole, p.provolatile, p.prosecdef, p.proisstrict, p.proretset,
+                format_type(p.prorettype, NULL), p.pronargdefaults, p.prosqlbody IS NULL, l.lanname,
+                p.proconfig, p.prosrc) END
+            INTO essence FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang WHERE p.oid = object;
+    WHEN 'pg_operator'::regclass, 'pg_collation'::regclass, 'pg_cast'::regclass THEN
+        essence := array_to_string((tutti.object_definition(class, object))[1:2], ' ');
+    ELSE
+        NULL;
+    END CASE;
+    RETURN essence;
+END $tutti$;
+
+-- Something that the definitions name is here already: fails if it is not what node 1 has. Nobody would be told
+-- otherwise, and other roles would run what stands there.
+CREATE OR REPLACE FUNCTION tutti.refuse_another(item jsonb) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
+BEGIN
+    IF item ->> 'essence' IS DISTINCT FROM (SELECT tutti.essence(a.classid, a.objid)
+        FROM pg_get_object_address(item ->> 'kind', ARRAY(SELECT jsonb_array_elements_text(item -> 'names')),
+            ARRAY(SELECT jsonb_array_elements_text(item -> 'arguments'))) a) THEN
+        RAISE duplicate_object USING
+            MESSAGE = format('%s is there already, and is not what it is on node n1', item ->> 'what'),
+            DETAIL = 'Code that ran on this node, or somebody past the gateway, has made it.',
+            HINT = 'Drop it on this node, or change it there to what it is on node n1.';
+    END IF;
 END $tutti$;
 
 CREATE OR REPLACE FUNCTION tutti.collation_clause(wanted oid, of_type oid) RETURNS text
@@ -456,10 +656,9 @@ BEGIN
                     UNION ALL SELECT 'toast.', o.* FROM pg_class t, pg_options_to_table(t.reloptions) o
                     WHERE t.oid = c.reltoastrelid) o) || ')');
     -- What is constant in generated columns and in the key of partitions is computed.
-    IF tutti.names_code('pg_class', relation, false) OR EXISTS (
-        SELECT FROM pg_attribute a JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
-        WHERE a.attrelid = relation AND a.attgenerated <> '' AND tutti.names_code('pg_attrdef', d.oid, false)) THEN
-        make := tutti.by_role(c.relowner, make);
+    IF EXISTS (SELECT FROM pg_partitioned_table p WHERE p.partrelid = relation AND p.partexprs IS NOT NULL)
+        OR EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = relation AND a.attgenerated <> '') THEN
+        SELECT tutti.by_role(c.relowner, make, 'table', n.nspname) INTO make FROM pg_namespace n WHERE n.oid = c.relnamespace;
     END IF;
     RETURN ARRAY[make, format('ALTER TABLE %s OWNER TO %s', name, c.relowner::regrole)]
         || tutti.column_settings(relation, name);
@@ -472,22 +671,22 @@ LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
 BEGIN
     RETURN (
     WITH this AS (
-        SELECT format('%I.%I', n.nspname, c.relname) AS name, c.relkind, c.reloftype, c.relowner
+        SELECT format('%I.%I', n.nspname, c.relname) AS name, n.nspname, c.relkind, c.reloftype, c.relowner
         FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = relation
     ), part (kind, attnum, make) AS (
         -- ONLY: each child says for itself whether it has one.
-        SELECT 1, a.attnum, CASE WHEN tutti.names_code('pg_attrdef', d.oid, true)
-            THEN tutti.by_role(this.relowner, m.make) ELSE m.make END
+        SELECT 1, a.attnum, tutti.by_role(this.relowner, m.make, 'part', this.nspname)
         FROM this, pg_attrdef d JOIN pg_attribute a ON a.attrelid = d.adrelid AND a.attnum = d.adnum,
         LATERAL (SELECT format('ALTER TABLE ONLY %s ALTER COLUMN %I SET DEFAULT %s', this.name,
             a.attname, pg_get_expr(d.adbin, d.adrelid))) AS m (make)
         WHERE d.adrelid = relation AND a.attgenerated = ''
         -- PostgreSQL looks whether a check says it already.
-        UNION ALL SELECT 2, a.attnum, tutti.by_role(this.relowner, m.make)
+        UNION ALL SELECT 2, a.attnum, tutti.by_role(this.relowner, m.make, 'part', this.nspname)
         FROM this, pg_attribute a, LATERAL (SELECT format('ALTER TABLE ONLY %s ALTER COLUMN %I SET NOT NULL',
             this.name, a.attname)) AS m (make) WHERE a.attrelid = relation AND a.attnum > 0 AND NOT a.attisdropped
             AND a.attnotnull AND NOT a.attislocal
-        UNION ALL SELECT 3, 0, format('ALTER TABLE %s OF %s', this.name, format_type(this.reloftype, NULL))
+        UNION ALL SELECT 3, 0, tutti.by_role(this.relowner, format('ALTER TABLE %s OF %s', this.name,
+            format_type(this.reloftype, NULL)), 'part', this.nspname)
         FROM this WHERE this.reloftype <> 0
         UNION ALL SELECT 4, d.objsubid, CASE d.objsubid
             WHEN 0 THEN format('COMMENT ON %s %s IS %L',
@@ -500,7 +699,8 @@ BEGIN
     SELECT coalesce(array_agg(p.make ORDER BY p.kind, p.attnum), '{}') FROM part p);
 END $tutti$;
 
-DROP FUNCTION IF EXISTS tutti.as_owner_of(text, text), tutti.run_as(name, text, text, text);
+DROP FUNCTION IF EXISTS tutti.as_owner_of(text, text), tutti.run_as(name, text, text, text),
+    tutti.run_as(name, text, text, text, oid), tutti.by_role(oid, text);
 
 -- What belongs to a table: columns' defaults, constraints, indexes, its place under a parent, triggers,
 -- rules, policies, rights.
@@ -509,25 +709,22 @@ LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
 DECLARE
     c pg_class;
     name text;
+    schema name;
     make text[] := '{}';
     further text[];
 BEGIN
     SELECT * INTO c FROM pg_class WHERE oid = relation;
-    SELECT format('%I.%I', n.nspname, c.relname) INTO name FROM pg_namespace n WHERE n.oid = c.relnamespace;
+    SELECT format('%I.%I', n.nspname, c.relname), n.nspname INTO name, schema FROM pg_namespace n WHERE n.oid = c.relnamespace;
     make := tutti.parts_of_columns(relation);
     -- Foreign keys come last of all, in tutti.definitions.
-    SELECT array_agg(CASE WHEN k.contype = 'c' OR tutti.names_code('pg_constraint', k.oid, false)
-            OR k.conindid <> 0 AND tutti.names_code('pg_class', k.conindid, true)
-            THEN tutti.by_role(c.relowner, m.make) ELSE m.make END
+    SELECT array_agg(tutti.by_role(c.relowner, m.make, 'part', schema)
         ORDER BY k.contype, k.oid) INTO further
     FROM pg_constraint k, LATERAL (SELECT format('ALTER TABLE %s ADD CONSTRAINT %I %s', name, k.conname,
         pg_get_constraintdef(k.oid))) AS m (make)
     WHERE k.conrelid = relation AND k.contype IN ('c', 'p', 'u', 'x')
         AND (k.conislocal OR c.relispartition);
     make := make || coalesce(further, '{}');
-    -- The rest of what they compute, PostgreSQL runs as the owner itself.
-    SELECT array_agg(CASE WHEN tutti.names_code('pg_class', i.indexrelid, true)
-            THEN tutti.by_role(c.relowner, m.make) ELSE m.make END ORDER BY i.indexrelid)
+    SELECT array_agg(tutti.by_role(c.relowner, m.make, 'part', schema) ORDER BY i.indexrelid)
         INTO further
     FROM pg_index i,
         LATERAL (SELECT replace(pg_get_indexdef(i.indexrelid), ' ON ONLY ', ' ON ')) AS m (make)
@@ -538,8 +735,10 @@ BEGIN
             (SELECT string_agg(format('%s = %L', o.option_name, o.option_value), ', ')
              FROM pg_options_to_table(x.reloptions) o)))
         FILTER (WHERE x.reloptions IS NOT NULL AND x.relkind = 'i')
-        || array_agg(format('ALTER TABLE %s CLUSTER ON %I', name, x.relname)) FILTER (WHERE i.indisclustered)
-        || array_agg(format('ALTER TABLE %s REPLICA IDENTITY USING INDEX %I', name, x.relname))
+        || array_agg(tutti.by_role(c.relowner, format('ALTER TABLE %s CLUSTER ON %I', name, x.relname),
+            'part', schema)) FILTER (WHERE i.indisclustered)
+        || array_agg(tutti.by_role(c.relowner, format('ALTER TABLE %s REPLICA IDENTITY USING INDEX %I', name, x.relname),
+            'part', schema))
             FILTER (WHERE i.indisreplident AND c.relreplident = 'i') INTO further
     FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid JOIN pg_namespace n ON n.oid = x.relnamespace
     WHERE i.indrelid = relation AND i.indislive;
@@ -547,32 +746,36 @@ BEGIN
     IF c.relispartition THEN
         -- PostgreSQL looks whether checks, those of the default partition too, say already what the bounds say,
         -- reads these, and makes the parent's foreign keys.
-        SELECT array_agg(CASE WHEN tutti.plans_code(relation, c.relowner)
-            THEN format('SELECT tutti.refuse_foreign_code(%L)', 'partition ' || name)
-            WHEN p.relowner = c.relowner OR tutti.plans_code(relation) OR EXISTS (SELECT FROM pg_partitioned_table k JOIN pg_attribute a ON a.attrelid = p.oid
-                        AND a.attnum = ANY (k.partattrs::int2[])
-                    WHERE k.partrelid = p.oid AND tutti.is_code('pg_type', a.atttypid))
-            THEN tutti.by_role(c.relowner, m.make) ELSE m.make END) INTO further
+        -- Where the parent is another's, its owner's code is not told from the rest: a bound is of its key's type.
+        SELECT array_agg(m.make ORDER BY m.position) INTO further
         FROM pg_inherits h JOIN pg_class p ON p.oid = h.inhparent
         JOIN pg_namespace n ON n.oid = p.relnamespace,
-        LATERAL (SELECT format('ALTER TABLE %I.%I ATTACH PARTITION %s %s', n.nspname, p.relname, name,
-            pg_get_expr(c.relpartbound, c.oid))) AS m (make) WHERE h.inhrelid = relation;
+        LATERAL (SELECT p.relowner = c.relowner OR tutti.plans_code(relation) AS is_owners,
+            format('%I.%I', n.nspname, p.relname) AS parent) AS o,
+        LATERAL (SELECT format('ALTER TABLE %s ATTACH PARTITION %s %s', o.parent, name,
+            pg_get_expr(c.relpartbound, c.oid)) AS attach) AS a,
+        LATERAL (VALUES (1, CASE WHEN tutti.plans_code(relation, c.relowner)
+                OR p.relowner <> c.relowner AND EXISTS (SELECT FROM pg_partitioned_table k WHERE k.partrelid = p.oid
+                    AND (k.partexprs IS NOT NULL OR EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = p.oid
+                        AND a.attnum = ANY (k.partattrs::int2[]) AND tutti.is_code('pg_type', a.atttypid))))
+            THEN format('SELECT tutti.refuse_foreign_code(%L)', 'partition ' || name)
+            ELSE format('SELECT tutti.refuse_planned(%L, %L, %L)', 'partition ' || name,
+                CASE WHEN o.is_owners THEN pg_get_userbyid(c.relowner) END, ARRAY[name, o.parent]) END),
+            (2, CASE WHEN o.is_owners THEN tutti.by_role(c.relowner, a.attach, 'part', schema) ELSE a.attach END)) AS m (position, make)
+        WHERE h.inhrelid = relation;
         make := make || coalesce(further, '{}');
     END IF;
-    SELECT array_agg(CASE WHEN tutti.names_code('pg_statistic_ext', s.oid, true)
-        THEN tutti.by_role(c.relowner, pg_get_statisticsobjdef(s.oid))
-        ELSE pg_get_statisticsobjdef(s.oid) END ORDER BY s.oid) INTO further
+    SELECT array_agg(tutti.by_role(c.relowner, pg_get_statisticsobjdef(s.oid), 'part', schema) ORDER BY s.oid) INTO further
     FROM pg_statistic_ext s WHERE s.stxrelid = relation;
     make := make || coalesce(further, '{}');
-    SELECT array_agg(CASE WHEN tutti.names_code('pg_rewrite', r.oid, true)
-            THEN tutti.by_role(c.relowner, pg_get_ruledef(r.oid)) ELSE pg_get_ruledef(r.oid) END ORDER BY r.oid)
+    SELECT array_agg(tutti.by_role(c.relowner, pg_get_ruledef(r.oid), 'part', schema) ORDER BY r.oid)
         || array_agg(format('ALTER TABLE %s %s RULE %I', name,
             CASE r.ev_enabled WHEN 'D' THEN 'DISABLE' WHEN 'R' THEN 'ENABLE REPLICA' ELSE 'ENABLE ALWAYS' END,
             r.rulename)) FILTER (WHERE r.ev_enabled <> 'O') INTO further
     FROM pg_rewrite r WHERE r.ev_class = relation AND r.ev_type <> '1';
     make := make || coalesce(further, '{}');
-    SELECT array_agg(CASE WHEN tutti.names_code('pg_trigger', t.oid, true)
-            THEN tutti.by_role(c.relowner, pg_get_triggerdef(t.oid)) ELSE pg_get_triggerdef(t.oid) END ORDER BY t.oid)
+    SELECT array_agg(CASE WHEN t.tgqual IS NOT NULL
+            THEN tutti.by_role(c.relowner, pg_get_triggerdef(t.oid), 'part', schema) ELSE pg_get_triggerdef(t.oid) END ORDER BY t.oid)
         || array_agg(format('ALTER TABLE %s %s TRIGGER %I', name,
             CASE t.tgenabled WHEN 'D' THEN 'DISABLE' WHEN 'R' THEN 'ENABLE REPLICA' ELSE 'ENABLE ALWAYS' END,
             t.tgname)) FILTER (WHERE t.tgenabled <> 'O') INTO further
@@ -584,8 +787,7 @@ BEGIN
     IF c.relforcerowsecurity THEN
         make := make || format('ALTER TABLE %s FORCE ROW LEVEL SECURITY', name);
     END IF;
-    SELECT array_agg(CASE WHEN tutti.names_code('pg_policy', p.oid, true)
-            THEN tutti.by_role(c.relowner, m.make) ELSE m.make END ORDER BY p.oid) INTO further
+    SELECT array_agg(tutti.by_role(c.relowner, m.make, 'part', schema) ORDER BY p.oid) INTO further
     FROM pg_policy p, LATERAL (SELECT format('CREATE POLICY %I ON %s AS %s FOR %s TO %s%s%s', p.polname, name,
         CASE WHEN p.polpermissive THEN 'PERMISSIVE' ELSE 'RESTRICTIVE' END,
         CASE p.polcmd WHEN 'r' THEN 'SELECT' WHEN 'a' THEN 'INSERT' WHEN 'w' THEN 'UPDATE'
@@ -882,6 +1084,7 @@ DECLARE
     over_family oid[];
     table_name text;
     drops text;
+    address record;
     nobodys oid[];
 BEGIN
     SELECT array_agg(n.oid) INTO nobodys FROM pg_namespace n
@@ -1044,7 +1247,7 @@ BEGIN
             END IF;
             IF probe IS NULL THEN
                 SELECT format('pg_catalog.to_regtype(%L) IS NOT NULL', format('%I.%I', n.nspname, t.typname)),
-                    tutti.type_definition(t.oid)
+                    tutti.object_definition(item.classid, t.oid)
                 INTO probe, make FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace
                 WHERE t.oid = item.objid;
                 SELECT format('DROP TYPE IF EXISTS %I.%I CASCADE', n.nspname, t.typname) INTO drops
@@ -1054,70 +1257,30 @@ BEGIN
         WHEN 'pg_proc'::regclass THEN
             -- By name first, which has an index.
             SELECT format('EXISTS (SELECT FROM pg_catalog.pg_proc WHERE proname = %L AND oid::pg_catalog.regprocedure::pg_catalog.text = %L)',
-                p.proname, item.objid::regprocedure),
-                CASE WHEN p.prokind IN ('f', 'p', 'w') THEN
-                    ARRAY[CASE WHEN (p.proargdefaults IS NOT NULL OR p.prosqlbody IS NOT NULL)
-                            AND tutti.names_code('pg_proc', p.oid, true)
-                        THEN tutti.by_role(p.proowner, pg_get_functiondef(p.oid))
-                        ELSE pg_get_functiondef(p.oid) END]
-                    -- Its initial value is read when it is made, which may run the checks of a domain.
-                    WHEN p.prokind = 'a' AND a.aggkind = 'n' AND (a.agginitval IS NULL
-                        OR a.aggtranstype < 16384) THEN
-                    ARRAY[format('CREATE AGGREGATE %s (SFUNC = %s, STYPE = %s%s%s%s%s, PARALLEL = %s)',
-                        p.oid::regprocedure, a.aggtransfn::regproc, format_type(a.aggtranstype, NULL),
-                        CASE WHEN a.aggfinalfn <> 0 THEN ', FINALFUNC = ' || a.aggfinalfn::regproc ELSE '' END,
-                        CASE WHEN a.aggfinalextra THEN ', FINALFUNC_EXTRA' ELSE '' END,
-                        CASE WHEN a.aggcombinefn <> 0 THEN ', COMBINEFUNC = ' || a.aggcombinefn::regproc ELSE '' END,
-                        coalesce(', INITCOND = ' || quote_literal(a.agginitval), ''),
-                        CASE p.proparallel WHEN 's' THEN 'SAFE' WHEN 'r' THEN 'RESTRICTED' ELSE 'UNSAFE' END)]
-                END
-                || format('ALTER %s %s OWNER TO %s',
-                    CASE p.prokind WHEN 'p' THEN 'PROCEDURE' WHEN 'a' THEN 'AGGREGATE' ELSE 'FUNCTION' END,
-                    p.oid::regprocedure, p.proowner::regrole)
-                || tutti.rights(CASE p.prokind WHEN 'p' THEN 'PROCEDURE' ELSE 'FUNCTION' END,
-                    p.oid::regprocedure::text, p.proowner, p.proacl)
-            INTO probe, make FROM pg_proc p LEFT JOIN pg_aggregate a ON a.aggfnoid = p.oid
-            WHERE p.oid = item.objid;
+                p.proname, item.objid::regprocedure)
+            INTO probe FROM pg_proc p WHERE p.oid = item.objid;
+            make := tutti.object_definition(item.classid, item.objid);
             drops := format('DROP ROUTINE IF EXISTS %s CASCADE', item.objid::regprocedure);
         WHEN 'pg_operator'::regclass THEN
             SELECT format('EXISTS (SELECT FROM pg_catalog.pg_operator WHERE oprname = %L AND oid::pg_catalog.regoperator::pg_catalog.text = %L)',
-                o.oprname, item.objid::regoperator),
-                ARRAY[format('CREATE OPERATOR %I.%s (FUNCTION = %s%s%s%s%s%s%s)', n.nspname, o.oprname,
-                    o.oprcode::regproc,
-                    CASE WHEN o.oprleft <> 0 THEN ', LEFTARG = ' || format_type(o.oprleft, NULL) ELSE '' END,
-                    CASE WHEN o.oprright <> 0 THEN ', RIGHTARG = ' || format_type(o.oprright, NULL) ELSE '' END,
-                    CASE WHEN o.oprrest <> 0 THEN ', RESTRICT = ' || o.oprrest::regproc ELSE '' END,
-                    CASE WHEN o.oprjoin <> 0 THEN ', JOIN = ' || o.oprjoin::regproc ELSE '' END,
-                    CASE WHEN o.oprcanhash THEN ', HASHES' ELSE '' END,
-                    CASE WHEN o.oprcanmerge THEN ', MERGES' ELSE '' END),
-                    format('ALTER OPERATOR %s OWNER TO %s', item.objid::regoperator, o.oprowner::regrole)]
-            INTO probe, make FROM pg_operator o JOIN pg_namespace n ON n.oid = o.oprnamespace
-            WHERE o.oid = item.objid AND o.oprcode <> 0;
+                o.oprname, item.objid::regoperator)
+            INTO probe FROM pg_operator o WHERE o.oid = item.objid AND o.oprcode <> 0;
+            make := tutti.object_definition(item.classid, item.objid);
             drops := format('DROP OPERATOR IF EXISTS %s CASCADE', item.objid::regoperator);
         WHEN 'pg_collation'::regclass THEN
             SELECT format('EXISTS (SELECT FROM pg_catalog.pg_collation c JOIN pg_catalog.pg_namespace n '
-                    'ON n.oid = c.collnamespace WHERE n.nspname = %L AND c.collname = %L)', n.nspname, c.collname),
-                ARRAY[format('CREATE COLLATION %I.%I (%s)', n.nspname, c.collname, concat_ws(', ',
-                    CASE c.collprovider WHEN 'i' THEN 'PROVIDER = icu' ELSE 'PROVIDER = libc' END,
-                    'LOCALE = ' || quote_literal(coalesce(to_jsonb(c) ->> 'colliculocale',
-                        to_jsonb(c) ->> 'colllocale')),
-                    'LC_COLLATE = ' || quote_literal(c.collcollate), 'LC_CTYPE = ' || quote_literal(c.collctype),
-                    CASE WHEN c.collisdeterministic THEN NULL ELSE 'DETERMINISTIC = false' END)),
-                    format('ALTER COLLATION %I.%I OWNER TO %s', n.nspname, c.collname, c.collowner::regrole)]
-            INTO probe, make FROM pg_collation c JOIN pg_namespace n ON n.oid = c.collnamespace
+                    'ON n.oid = c.collnamespace WHERE n.nspname = %L AND c.collname = %L)', n.nspname, c.collname)
+            INTO probe FROM pg_collation c JOIN pg_namespace n ON n.oid = c.collnamespace
             WHERE c.oid = item.objid;
+            make := tutti.object_definition(item.classid, item.objid);
             SELECT format('DROP COLLATION IF EXISTS %I.%I CASCADE', n.nspname, c.collname) INTO drops
             FROM pg_collation c JOIN pg_namespace n ON n.oid = c.collnamespace WHERE c.oid = item.objid;
         WHEN 'pg_cast'::regclass THEN
             SELECT format('EXISTS (SELECT FROM pg_catalog.pg_cast WHERE castsource = pg_catalog.to_regtype(%L) '
                     'AND casttarget = pg_catalog.to_regtype(%L))', format_type(c.castsource, NULL),
-                    format_type(c.casttarget, NULL)),
-                ARRAY[format('CREATE CAST (%s AS %s) %s%s', format_type(c.castsource, NULL),
-                    format_type(c.casttarget, NULL),
-                    CASE c.castmethod WHEN 'f' THEN 'WITH FUNCTION ' || c.castfunc::regprocedure
-                        WHEN 'i' THEN 'WITH INOUT' ELSE 'WITHOUT FUNCTION' END,
-                    CASE c.castcontext WHEN 'i' THEN ' AS IMPLICIT' WHEN 'a' THEN ' AS ASSIGNMENT' ELSE '' END)]
-            INTO probe, make FROM pg_cast c WHERE c.oid = item.objid;
+                    format_type(c.casttarget, NULL))
+            INTO probe FROM pg_cast c WHERE c.oid = item.objid;
+            make := tutti.object_definition(item.classid, item.objid);
             SELECT format('DROP CAST IF EXISTS (%s AS %s) CASCADE', format_type(c.castsource, NULL),
                 format_type(c.casttarget, NULL)) INTO drops FROM pg_cast c WHERE c.oid = item.objid;
         WHEN 'pg_class'::regclass THEN
@@ -1147,9 +1310,7 @@ BEGIN
                 WHERE d.classid = 'pg_class'::regclass AND d.objid = item.objid
                     AND d.refclassid = 'pg_class'::regclass AND d.deptype = 'a' AND d.refobjid = ANY (family);
             ELSIF item.relkind = 'v' AND item.objid = ANY (family) THEN
-                SELECT ARRAY[CASE WHEN EXISTS (SELECT FROM pg_rewrite r WHERE r.ev_class = c.oid
-                            AND tutti.names_code('pg_rewrite', r.oid, true))
-                        THEN tutti.by_role(c.relowner, m.make) ELSE m.make END,
+                SELECT ARRAY[tutti.by_role(c.relowner, m.make, 'view', (SELECT n.nspname FROM pg_namespace n WHERE n.oid = c.relnamespace)),
                     format('ALTER VIEW %s OWNER TO %s', name, c.relowner::regrole)]
                     || tutti.rights('TABLE', name, c.relowner, c.relacl)
                 INTO make FROM pg_class c, LATERAL (SELECT format('CREATE VIEW %s (%s)%s AS %s', name,
@@ -1167,14 +1328,16 @@ BEGIN
                 later_make := later_make || jsonb_build_object('of', probe,
                     'make', tutti.parts_of_table(item.objid));
                 -- Whether the rows obey is asked by a query.
-                SELECT array_agg(CASE WHEN tutti.plans_code(k.conrelid, c.relowner)
-                    THEN format('SELECT tutti.refuse_foreign_code(%L)', format('foreign key %I of %s', k.conname, name))
-                    WHEN has_table_privilege(c.relowner, k.confrelid, 'REFERENCES')
-                        OR tutti.plans_code(k.conrelid)
-                    THEN tutti.by_role(c.relowner, m.make) ELSE m.make END ORDER BY k.oid) INTO further
-                FROM pg_constraint k JOIN pg_class c ON c.oid = k.conrelid,
-                LATERAL (SELECT format('ALTER TABLE %s ADD CONSTRAINT %I %s', name, k.conname,
-                    pg_get_constraintdef(k.oid))) AS m (make)
+                SELECT array_agg(m.make ORDER BY k.oid, m.position) INTO further
+                FROM pg_constraint k JOIN pg_class c ON c.oid = k.conrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+                JOIN pg_class p ON p.oid = k.confrelid JOIN pg_namespace pn ON pn.oid = p.relnamespace,
+                LATERAL (VALUES
+                    (1, CASE WHEN tutti.plans_code(k.conrelid, c.relowner)
+                        THEN format('SELECT tutti.refuse_foreign_code(%L)', format('foreign key %I of %s', k.conname, name))
+                        ELSE format('SELECT tutti.refuse_planned(%L, %L, %L)', format('foreign key %I of %s', k.conname, name),
+                            pg_get_userbyid(c.relowner), ARRAY[name, format('%I.%I', pn.nspname, p.relname)]) END),
+                    (2, tutti.by_role(c.relowner, format('ALTER TABLE %s ADD CONSTRAINT %I %s', name, k.conname,
+                        pg_get_constraintdef(k.oid)), 'part', n.nspname))) AS m (position, make)
                 WHERE k.conrelid = item.objid AND k.contype = 'f' AND k.conparentid = 0;
                 IF further IS NOT NULL THEN
                     further := further || tutti.comments('pg_constraint', ARRAY(
@@ -1209,8 +1372,11 @@ BEGIN
             make := make || tutti.comments('pg_constraint', ARRAY(
                 SELECT k.oid FROM pg_constraint k WHERE k.contypid = item.objid));
         END IF;
+        SELECT * INTO address FROM pg_identify_object_as_address(item.classid, item.objid, 0);
         first_make := first_make || jsonb_build_object('probe', probe, 'make', coalesce(to_jsonb(make), 'null'),
             'drop', drops, 'table', table_name, 'what', pg_describe_object(item.classid, item.objid, 0),
+            'essence', CASE WHEN make IS NOT NULL THEN tutti.essence(item.classid, item.objid) END,
+            'kind', address.type, 'names', address.object_names, 'arguments', address.object_args,
             'because', (SELECT string_agg(format('Foreign key %I of %s refers to it', k.conname,
                     k.conrelid::regclass), '; ' ORDER BY k.oid)
                 FROM pg_constraint k WHERE item.classid = 'pg_class'::regclass AND k.contype = 'f'
@@ -1384,7 +1550,12 @@ BEGIN
         postponed := '[]';
         FOR item IN SELECT * FROM jsonb_array_elements(waiting) LOOP
             EXECUTE 'SELECT ' || (item ->> 'probe') INTO present;
-            CONTINUE WHEN present;
+            IF present THEN
+                IF item ->> 'essence' IS NOT NULL THEN
+                    PERFORM tutti.refuse_another(item);
+                END IF;
+                CONTINUE;
+            END IF;
             IF jsonb_typeof(item -> 'make') <> 'array' THEN
                 CONTINUE WHEN whatever_can_be;
                 RAISE feature_not_supported USING
