@@ -47,8 +47,9 @@ pub const TICK: Duration = Duration::from_secs(5);
 /// Takes a connection back to where a session finds it that has set nothing.
 pub(crate) const RESET: &str = "SET SESSION AUTHORIZATION DEFAULT; RESET ALL";
 /// Comes before it where unseen code may have left anything.
+/// Code may also have put a statement of its own in the place of a prepared one, which would run as whoever comes next.
 const RESET_ANYTHING: &str = "SET SESSION AUTHORIZATION DEFAULT; CLOSE ALL; UNLISTEN *; \
-     SELECT pg_catalog.pg_advisory_unlock_all(); DISCARD TEMP";
+     SELECT pg_catalog.pg_advisory_unlock_all(); DISCARD TEMP; DEALLOCATE ALL";
 /// Nobody's `random()` follows another session's `setseed()`. No operators: the search path is anybody's.
 const RESET_SEQUENCES: &str = "DISCARD SEQUENCES; SELECT pg_catalog.setseed(pg_catalog.float8div(\
      pg_catalog.float8(pg_catalog.uuid_hash(pg_catalog.gen_random_uuid())), 2147483649))";
@@ -200,14 +201,18 @@ impl Pool {
     async fn hand_over(&self, link: &mut Link, borrower: &Borrower<'_>) -> Result<(), NodeError> {
         // What the session itself has left there is its own.
         let is_own = link.owner == borrower.session;
-        if !is_own {
-            for (name, _) in std::mem::take(&mut link.sql_statements) {
-                link.put_silent(&format!("DEALLOCATE {}", quote_identifier(&name)));
-            }
-        }
         let left = if is_own { Leaves::default() } else { std::mem::take(&mut link.leaves) };
         let Leaves { anything, settings, sequences, .. } = left;
         let anything = anything || !settings.is_empty();
+        if !is_own {
+            let statements = std::mem::take(&mut link.sql_statements);
+            match anything {
+                true => link.forget_prepared(),
+                false => statements.iter().for_each(|(name, _)| {
+                    link.put_silent(&format!("DEALLOCATE {}", quote_identifier(name)));
+                }),
+            }
+        }
         let clean_sequences = if anything || sequences { RESET_SEQUENCES } else { "" };
         if !anything && link.state.is_like(borrower.state) {
             if !clean_sequences.is_empty() {

@@ -118,6 +118,11 @@ impl Known {
         self.0.put(number, Lookup::Unsure);
     }
 
+    /// Nobody knows whether the connection's statements are still what they were.
+    pub fn doubt_all(&mut self) {
+        self.0.iter_mut().for_each(|(_, lookup)| *lookup = Lookup::Unsure);
+    }
+
     /// All are gone.
     pub fn clear(&mut self) {
         self.0.clear();

@@ -68,7 +68,7 @@ const MAY_RUN_CODE: &str = "SELECT EXISTS (SELECT FROM pg_catalog.pg_cursors AS 
 #[derive(Debug)]
 pub(super) struct LateCode {
     shared: Arc<Shared>,
-    /// Who makes a pause behind it: everybody waits, and not only who commits at SERIALIZABLE on the same nodes.
+    /// Who makes a pause behind it: everybody waits, or everybody who commits at SERIALIZABLE on the same nodes.
     pausing: Option<String>,
     process_id: i32,
     /// What deferred triggers have said when they were run early.
@@ -131,12 +131,10 @@ impl Session {
         if !runs_code && refused.is_none() {
             return Ok(None);
         }
-        if stops_all {
-            self.wait_for_pause().await?;
-        }
+        self.wait_for_pause().await?;
         let (shared, process_id) = (self.shared.clone(), self.process_id);
         let was_ended = AtomicBool::new(false);
-        let pausing = stops_all.then(|| self.pausing_role()).flatten();
+        let pausing = self.pausing_role();
         Ok(Some(Arc::new(LateCode { shared, pausing, process_id, refused, was_ended })))
     }
 }

@@ -95,9 +95,17 @@ impl Session {
         let mut turn = None;
         if serializable {
             self.commit_readers_first(&writers.iter().copied().collect()).await?;
-            let nodes = writers.iter().map(|node| gid::NodeId(node.0)).collect();
+            let nodes: BTreeSet<_> = writers.iter().map(|node| gid::NodeId(node.0)).collect();
             let turns = self.shared.turns.clone();
-            turn = Some(self.while_wanted(turns.take(nodes)).await?);
+            turn = loop {
+                let turn = self.while_wanted(turns.take(nodes.clone())).await?;
+                // Others of the same role may have kept turns for long since this one came to stand in line.
+                if late.is_none() || !self.is_paused() {
+                    break Some(turn);
+                }
+                drop(turn);
+                self.wait_for_pause().await?;
+            };
         }
         let shared = self.shared.clone();
         let gid = shared.next_gid(anchor);

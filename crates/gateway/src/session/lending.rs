@@ -235,6 +235,9 @@ impl Session {
                 self.refresh_scope_if_possible().await;
             }
         }
+        if left.anything {
+            self.links.values_mut().for_each(|link| link.known.doubt_all());
+        }
         self.mend_bound_links().await;
         if let Err(error) = self.forget_parts().await {
             tracing::debug!(%error, "a connection was lost when it was free");

@@ -71,6 +71,11 @@ impl Session {
         Ok(())
     }
 
+    /// Whether its role's pause lasts.
+    pub(super) fn is_paused(&self) -> bool {
+        self.pausing_role().is_some_and(|role| self.shared.pauses.until(&role).is_some())
+    }
+
     /// Everybody has waited for this since `begun`.
     pub(super) fn note_pause(&self, begun: Instant) {
         if let Some(role) = self.pausing_role() {

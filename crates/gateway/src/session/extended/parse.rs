@@ -105,11 +105,14 @@ impl Session {
         let statement = self.statement(name)?;
         let (id, types) = (statement.id, statement.types_given.clone());
         let Some(parsed) = statement.statement.clone() else { return Ok(String::new()) };
+        let may_be_replaced = self.leaves.anything;
         let link = self.links.get_mut(&node).expect("turned to");
         let there = number.map_or_else(String::new, name_of);
         let known = match number {
             None if link.unnamed == Some(id) => Lookup::There,
             None => Lookup::Missing,
+            // Code that has run there may have put another in its place.
+            Some(_) if may_be_replaced => Lookup::Unsure,
             Some(number) => link.known.look(number),
         };
         if known == Lookup::There {
