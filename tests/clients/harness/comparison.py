@@ -46,7 +46,7 @@ def compare(plain, tutti, listed, *, whole):
     # (`read_go_events`); then it must be left out on both sides.
     parents = {test.rpartition("/")[0] for test in tutti}
     considered = {test for test, outcome in plain.items() if outcome.result == PASSED}
-    idle = listed.idle_patterns(considered) if whole else []
+    idle = listed.idle_patterns(considered, plain) if whole else []
     found = Comparison(0, len(plain) - len(considered), 0, {}, {}, {}, idle)
     for test in sorted(considered):
         if test not in tutti and test in parents:

@@ -52,11 +52,14 @@ class Listed:
         """The first reason that names this test, or `None`."""
         return next((reason for reason in self.reasons if reason.matches(test)), None)
 
-    def idle_patterns(self, tests):
-        """(reason's id, pattern) of patterns that name none of these tests: to be taken out."""
+    def idle_patterns(self, passed, all_tests):
+        """(reason's id, pattern) of patterns that name none of these tests: to be taken out.
+
+        `passed`: on one PostgreSQL; what is flaky there too need only be among `all_tests`.
+        """
         return [
             (reason.id, pattern)
             for reason in self.reasons
             for pattern in reason.tests
-            if not any(names(pattern, test) for test in tests)
+            if not any(names(pattern, test) for test in (all_tests if reason.flaky else passed))
         ]
