@@ -28,7 +28,8 @@ CREATE OR REPLACE FUNCTION tutti.changed_beside(makes text, before jsonb, behind
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $tutti$
 BEGIN
     RETURN (SELECT string_agg(c.catalog, ', ' ORDER BY c.catalog) FROM (
-        SELECT b.key AS catalog, (b.value -> 0)::bigint - (a.value -> 0)::bigint AS inserted,
+        -- (Sessions may quote all names.)
+        SELECT trim(BOTH '"' FROM b.key) AS catalog, (b.value -> 0)::bigint - (a.value -> 0)::bigint AS inserted,
             (b.value -> 1)::bigint - (a.value -> 1)::bigint AS updated,
             (b.value -> 2)::bigint - (a.value -> 2)::bigint AS deleted
         FROM jsonb_each(before) a JOIN jsonb_each(behind) b ON b.key = a.key) AS c
@@ -497,7 +498,7 @@ END $tutti$;
 -- What an object is and whose: what must be the same where a node has it already. Expressions are left out: another
 -- node's are the text of node 1's, read and written once more, which is not always the same text.
 CREATE OR REPLACE FUNCTION tutti.essence(class regclass, object oid) RETURNS text
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET quote_all_identifiers = off AS $tutti$
 DECLARE
     essence text;
 BEGIN
@@ -1331,13 +1332,19 @@ BEGIN
                 SELECT array_agg(m.make ORDER BY k.oid, m.position) INTO further
                 FROM pg_constraint k JOIN pg_class c ON c.oid = k.conrelid JOIN pg_namespace n ON n.oid = c.relnamespace
                 JOIN pg_class p ON p.oid = k.confrelid JOIN pg_namespace pn ON pn.oid = p.relnamespace,
+                -- Who was given the table may have no right to refer to the other; then there must be no code at all.
+                LATERAL (SELECT has_table_privilege(c.relowner, k.confrelid, 'REFERENCES') OR (
+                        SELECT bool_and(has_column_privilege(c.relowner, k.confrelid, a.attnum, 'REFERENCES'))
+                        FROM unnest(k.confkey) AS a (attnum)) AS may_refer,
+                    format('ALTER TABLE %s ADD CONSTRAINT %I %s', name, k.conname, pg_get_constraintdef(k.oid)) AS add) AS o,
                 LATERAL (VALUES
                     (1, CASE WHEN tutti.plans_code(k.conrelid, c.relowner)
                         THEN format('SELECT tutti.refuse_foreign_code(%L)', format('foreign key %I of %s', k.conname, name))
                         ELSE format('SELECT tutti.refuse_planned(%L, %L, %L)', format('foreign key %I of %s', k.conname, name),
-                            pg_get_userbyid(c.relowner), ARRAY[name, format('%I.%I', pn.nspname, p.relname)]) END),
-                    (2, tutti.by_role(c.relowner, format('ALTER TABLE %s ADD CONSTRAINT %I %s', name, k.conname,
-                        pg_get_constraintdef(k.oid)), 'part', n.nspname))) AS m (position, make)
+                            CASE WHEN o.may_refer THEN pg_get_userbyid(c.relowner) END,
+                            ARRAY[name, format('%I.%I', pn.nspname, p.relname)]) END),
+                    (2, CASE WHEN o.may_refer THEN tutti.by_role(c.relowner, o.add, 'part', n.nspname) ELSE o.add END))
+                    AS m (position, make)
                 WHERE k.conrelid = item.objid AND k.contype = 'f' AND k.conparentid = 0;
                 IF further IS NOT NULL THEN
                     further := further || tutti.comments('pg_constraint', ARRAY(
