@@ -66,45 +66,116 @@ fn a_type_that_is_made_in_the_midst_is_not_taken_for_node_1s() -> Result<()> {
     Ok(())
 }
 
-/// Code that was declared runs on other nodes, and may have made things there before node 1 has them.
+/// Code that was declared runs on other nodes, where it makes nothing: names would mean other things there.
+#[test]
+fn code_changes_no_schema_of_other_nodes() -> Result<()> {
+    let cluster = cluster()?;
+    let mut moe = role(&cluster, "moe")?;
+    moe.query(
+        "CREATE FUNCTION moe.plant(int) RETURNS int LANGUAGE plpgsql AS $$
+         DECLARE permit text := coalesce(current_setting('tutti.may_change', true), '');
+         BEGIN
+             IF (SELECT node FROM tutti.cluster) <> 1 THEN
+                 IF permit <> '' THEN EXECUTE 'CREATE TABLE moe.permitted (a int)'; RAISE 'permitted'; END IF;
+                 PERFORM set_config('tutti.may_change', 'many ' || repeat('0', 97), true);
+                 EXECUTE current_setting('moe.plants');
+             END IF; RETURN $1; END $$;
+         CREATE FUNCTION moe.key(int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN moe.plant($1); END'",
+    )?;
+    for function in ["moe.plant", "moe.key"] {
+        moe.query(&format!("SELECT tutti_function('{function}', 'row')"))?;
+    }
+    moe.query(
+        "CREATE TABLE moe.h (k int PRIMARY KEY, CHECK (moe.plant(k) = k)) DISTRIBUTE BY HASH (k);
+         CREATE TABLE moe.w (k int PRIMARY KEY) DISTRIBUTE BY HASH (k);
+         INSERT INTO moe.w SELECT generate_series(1, 20)",
+    )?;
+    for plants in [
+        "CREATE TABLE moe.planted (a int)",
+        "CREATE FUNCTION moe.planted() RETURNS int LANGUAGE sql AS 'SELECT 1'",
+        "CREATE TYPE moe.planted AS (a int)",
+        "CREATE DOMAIN moe.planted AS int",
+        "CREATE VIEW moe.planted AS SELECT 1",
+        "CREATE OPERATOR moe.= (leftarg = int, rightarg = int, function = int4ne)",
+        "CREATE COLLATION moe.planted FROM \"C\"",
+        "CREATE TEMP TABLE planted (a int)",
+        "SELECT 1 AS a INTO moe.planted",
+        "ALTER TABLE moe.w ADD COLUMN b int",
+        "ALTER TABLE moe.w RENAME TO planted",
+        "GRANT ALL ON moe.w TO PUBLIC",
+        "COMMENT ON TABLE moe.w IS 'planted'",
+        "DROP TABLE moe.w",
+        "ALTER DEFAULT PRIVILEGES IN SCHEMA moe GRANT ALL ON TABLES TO PUBLIC",
+    ] {
+        moe.query(&format!("SELECT set_config('moe.plants', $x${plants}$x$, false)"))?;
+        for (sql, refusals) in [
+            ("INSERT INTO moe.h SELECT generate_series(1, 20)", ["42501", "42501"]),
+            // Or the gateway does not let it come so far.
+            ("CREATE INDEX ON moe.w (moe.key(k))", ["42501", "0A000"]),
+            ("ALTER TABLE moe.w ADD CHECK (moe.plant(k) = k)", ["42501", "0A000"]),
+        ] {
+            let answer = moe.simple(sql, b"")?;
+            let told = answer.error().map_or("", |error| error.sqlstate());
+            ensure!(refusals.contains(&told), "{plants} by {sql}: {answer}");
+        }
+    }
+    for node in &cluster.nodes()[1..] {
+        let planted = "SELECT (SELECT count(*) FROM pg_class WHERE relname ~ 'planted|permitted')
+            + (SELECT count(*) FROM pg_proc WHERE proname = 'planted')
+            + (SELECT count(*) FROM pg_type WHERE typname = 'planted')";
+        ensure!(Client::connect(node)?.value(planted)? == "0", "something was made");
+        // Nor does anybody make anything there who is connected to the node itself.
+        let mut there = Client::connect_as(node, "moe")?;
+        let answer = there.simple("CREATE TABLE moe.planted (a int)", b"")?;
+        let told = answer.error().map(|error| error.sqlstate().to_owned());
+        ensure!(told.as_deref() == Some("42501"), "on the node: {answer}");
+    }
+    // What clients make, is made there as ever.
+    moe.query(
+        "CREATE TABLE moe.made (k int PRIMARY KEY, s serial, i int GENERATED ALWAYS AS IDENTITY) DISTRIBUTE BY HASH (k);
+         CREATE INDEX ON moe.made (s); ALTER SEQUENCE moe.made_s_seq CYCLE; ALTER TABLE moe.made ADD COLUMN c text;
+         COMMENT ON TABLE moe.made IS 'made'; GRANT SELECT ON moe.made TO PUBLIC; DROP TABLE moe.made",
+    )
+    .map(drop)
+}
+
+/// Something may stand on another node that node 1 does not have.
 #[test]
 fn what_stands_on_other_nodes_before_is_told() -> Result<()> {
     let cluster = cluster()?;
     let mut admin = Client::connect(&cluster.endpoint())?;
-    let mut moe = role(&cluster, "moe")?;
     let mut vic = role(&cluster, "vic")?;
+    let _moe = role(&cluster, "moe")?;
     admin.query("CREATE SCHEMA shared; GRANT ALL ON SCHEMA shared TO moe, vic")?;
     vic.query("CREATE TABLE vic.secret (id int PRIMARY KEY) DISTRIBUTE BY REPLICATED")?;
+    admin.query("CREATE TABLE moe.first (a int) DISTRIBUTE BY REPLICATED")?;
+    admin.query("CREATE TABLE shared.first (a int) DISTRIBUTE BY REPLICATED")?;
     let plant = takes_over("moe", "g", "text", "boolean", "true");
-    moe.query(&format!(
-        "CREATE FUNCTION moe.plant(int) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN
-             IF (SELECT node FROM tutti.cluster) <> 1 AND to_regtype('moe.t') IS NULL THEN
-                 {plant}; CREATE DOMAIN moe.d3 AS text CHECK (moe.g(VALUE)); CREATE TYPE moe.t AS (x moe.d3);
-                 CREATE FUNCTION shared.f(int) RETURNS boolean LANGUAGE plpgsql AS $x$ BEGIN
-                     EXECUTE 'GRANT SELECT ON vic.secret TO moe'; RETURN true; END $x$;
-                 CREATE VIEW shared.v AS SELECT 1 AS a;
-             END IF; RETURN true; END $$"
-    ))?;
-    moe.query("SELECT tutti_function('moe.plant', 'row')")?;
-    moe.query(
-        "CREATE TABLE moe.h (k int PRIMARY KEY, CHECK (moe.plant(k))) DISTRIBUTE BY HASH (k)",
-    )?;
-    moe.query("INSERT INTO moe.h SELECT generate_series(1, 20)")?;
+    for node in &cluster.nodes()[1..] {
+        Client::connect(node)?.query(&format!(
+            "{plant}; CREATE DOMAIN moe.d3 AS text CHECK (moe.g(VALUE)); CREATE TYPE moe.t AS (x moe.d3);
+             CREATE FUNCTION shared.f(int) RETURNS boolean LANGUAGE plpgsql AS $x$ BEGIN
+                 EXECUTE 'GRANT SELECT ON vic.secret TO moe'; RETURN true; END $x$;
+             CREATE VIEW shared.v AS SELECT 1 AS a;
+             ALTER FUNCTION moe.g OWNER TO moe; ALTER DOMAIN moe.d3 OWNER TO moe; ALTER TYPE moe.t OWNER TO moe;
+             ALTER FUNCTION shared.f OWNER TO moe; ALTER VIEW shared.v OWNER TO moe"
+        ))?;
+    }
     for (who, sql) in [
-        (
-            "moe",
-            "CREATE TYPE moe.t AS ENUM (''(x)''); CREATE VIEW moe.v AS SELECT ''''(x)''''::moe.t AS m",
-        ),
+        ("moe", "CREATE TYPE moe.t AS ENUM ('(x)')"),
         (
             "vic",
-            "CREATE FUNCTION shared.f(int) RETURNS boolean LANGUAGE sql IMMUTABLE AS ''SELECT $1 > 0''",
+            "CREATE FUNCTION shared.f(int) RETURNS boolean LANGUAGE sql IMMUTABLE AS 'SELECT $1 > 0'",
         ),
         ("vic", "CREATE VIEW shared.v AS SELECT a FROM (VALUES (2)) AS x (a)"),
     ] {
         let mut client = Client::connect_as(&cluster.endpoint(), who)?;
-        let sql = sql.replace("''''", "''");
-        let steps: Vec<_> = sql.split("; ").map(|step| format!("EXECUTE '{step}';")).collect();
-        let answer = client.simple(&format!("DO $$ BEGIN {} END $$", steps.concat()), b"")?;
+        let spreads = match who {
+            "moe" => "CREATE VIEW moe.v AS SELECT '(x)'::moe.t AS m",
+            _ => "SELECT 1",
+        };
+        let sql = format!("DO $do$ BEGIN EXECUTE $x${sql}$x$; EXECUTE $x${spreads}$x$; END $do$");
+        let answer = client.simple(&sql, b"")?;
         let told = answer.error().map(|error| error.sqlstate().to_owned());
         ensure!(told.as_deref() == Some("42710"), "{who}: {sql}: {answer}");
         nobody_is_more(&cluster.nodes(), &sql)?;

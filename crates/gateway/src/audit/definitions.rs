@@ -156,9 +156,18 @@ fn compare(all: &BTreeMap<NodeId, Definitions>) -> BTreeMap<String, Finding> {
             let is_wanted = match (one, other) {
                 (Some((_, one)), Some((_, other))) if one == other => false,
                 (Some(_), Some(_)) => true,
+                // Each server may have a superuser of its own.
+                (Some((_, text)), None) | (None, Some((_, text)))
+                    if kind == "role" && text.starts_with("superuser") =>
+                {
+                    false
+                }
                 (Some((table, _)), None) | (None, Some((table, _))) => {
-                    let is_spread =
-                        table.as_ref().is_some_and(|table| expected.spread.contains(table));
+                    let is_spread = match kind.as_str() {
+                        // With the first table come all roles.
+                        "role" => !expected.spread.is_empty(),
+                        _ => table.as_ref().is_some_and(|table| expected.spread.contains(table)),
+                    };
                     let is_ours = matches!(kind_found, Kind::Map | Kind::Schema);
                     is_spread || is_ours || !expected.home_by_default
                 }

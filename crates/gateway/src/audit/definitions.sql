@@ -65,6 +65,28 @@ SELECT 'function', NULL, format('%I.%I(%s)', n.nspname, p.proname,
 FROM pg_proc p JOIN mine n ON n.oid = p.pronamespace
 WHERE p.prokind IN ('f', 'p') AND p.oid >= 16384
 UNION ALL
+SELECT 'role', NULL, quote_ident(r.rolname), concat_ws(' ', CASE WHEN r.rolsuper THEN 'superuser' END,
+        'inherits ' || r.rolinherit, 'createrole ' || r.rolcreaterole, 'createdb ' || r.rolcreatedb,
+        'login ' || r.rolcanlogin, 'replication ' || r.rolreplication, 'bypassrls ' || r.rolbypassrls,
+        'connections ' || r.rolconnlimit, 'until ' || nullif(r.rolvaliduntil, 'infinity'),
+        (SELECT string_agg(concat_ws(' ', 'of', quote_ident(g.rolname), CASE WHEN m.admin_option THEN 'admin' END), ', '
+            ORDER BY g.rolname)
+         FROM pg_auth_members m JOIN pg_roles g ON g.oid = m.roleid WHERE m.member = r.oid),
+        (SELECT string_agg(concat_ws(' ', 'set', c), ', ' ORDER BY c)
+         FROM pg_db_role_setting s CROSS JOIN unnest(s.setconfig) AS c
+         WHERE s.setrole = r.oid AND s.setdatabase IN (0, (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()))))
+FROM pg_roles r WHERE r.oid >= 16384
+UNION ALL
+SELECT 'schema', NULL, quote_ident(n.nspname), concat_ws(' ', 'of', quote_ident(pg_get_userbyid(n.nspowner)),
+    (SELECT string_agg(concat_ws(' ', CASE g.grantee WHEN 0 THEN 'public' ELSE pg_get_userbyid(g.grantee)::text END,
+            g.privilege_type, g.is_grantable), ', ' ORDER BY g.grantee = 0, pg_get_userbyid(g.grantee), g.privilege_type)
+     FROM aclexplode(coalesce(n.nspacl, acldefault('n', n.nspowner))) AS g WHERE g.grantee <> n.nspowner))
+FROM pg_namespace n WHERE n.oid IN (SELECT m.oid FROM mine m)
+UNION ALL
+SELECT 'type', NULL, format('%I.%I', n.nspname, y.typname), concat_ws(' ', 'of kind', y.typtype, 'of', quote_ident(pg_get_userbyid(y.typowner)))
+FROM pg_type y JOIN mine n ON n.oid = y.typnamespace LEFT JOIN pg_class c ON c.oid = y.typrelid
+WHERE y.oid >= 16384 AND y.typcategory <> 'A' AND coalesce(c.relkind, 'c') = 'c'
+UNION ALL
 SELECT 'enum', NULL, format('%I.%I', n.nspname, y.typname),
     (SELECT string_agg(quote_literal(e.enumlabel), ', ' ORDER BY e.enumsortorder)
      FROM pg_enum e WHERE e.enumtypid = y.oid)
@@ -114,6 +136,11 @@ SELECT 'tutti', NULL, 'table ' || c.relname, concat_ws(' ', c.relkind, c.relpers
     (SELECT string_agg(pg_get_constraintdef(k.oid), ', ' ORDER BY k.conname)
      FROM pg_constraint k WHERE k.conrelid = c.oid AND k.contype IN ('p', 'u')))
 FROM pg_class c WHERE c.relnamespace = 'tutti'::regnamespace AND c.relkind IN ('r', 'v', 'S')
+UNION ALL
+-- Node 1 has none (catalog/guard.sql).
+SELECT 'tutti', NULL, 'guard of the schema', CASE WHEN (SELECT node FROM tutti.cluster) = 1 OR EXISTS (
+    SELECT FROM pg_event_trigger e WHERE e.evtname = 'tutti_guard' AND e.evtenabled = 'A'
+        AND e.evtfoid = 'tutti.guard_schema'::regproc) THEN 'on' ELSE 'off' END
 UNION ALL
 SELECT 'tutti', NULL, 'version of the schema', shape::text FROM tutti.secret
 UNION ALL

@@ -75,6 +75,24 @@ BEGIN
     EXECUTE step INTO count, stored USING given, texts;
 END $tutti$;
 
+-- Whether row security hides rows of a table from its owner.
+CREATE OR REPLACE FUNCTION tutti.is_forced_on_owner(relation oid) RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
+BEGIN
+    RETURN EXISTS (SELECT FROM pg_class c JOIN pg_roles r ON r.oid = c.relowner
+        WHERE c.oid = relation AND c.relrowsecurity AND c.relforcerowsecurity AND NOT r.rolbypassrls AND NOT r.rolsuper);
+END $tutti$;
+
+-- What reads all rows of a table, partitions' with their parent's, as they travel.
+CREATE OR REPLACE FUNCTION tutti.query_of_rows(named_schema text, named_table text) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
+BEGIN
+    RETURN (SELECT format('SELECT encode(convert_to(ROW(t.*)::text, ''UTF8''), ''hex'') FROM %s%I.%I AS t',
+            CASE c.relkind WHEN 'r' THEN 'ONLY ' END, named_schema, named_table)
+        FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE n.nspname = named_schema AND c.relname = named_table);
+END $tutti$;
+
 -- The table of that name. A query of its rows is planned as its owner, and its cursor is read by others: nothing in it
 -- may be code, so it is of a table, and of all rows. Names are looked up as they are, and this looks as the transaction
 -- sees things, which may be long ago: both must find the same, and a table that has become a view has no file.
@@ -82,15 +100,15 @@ CREATE OR REPLACE FUNCTION tutti.table_of_rows(named_schema text, named_table te
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
 DECLARE
     relation oid;
+    kind "char";
     is_plain boolean;
 BEGIN
-    SELECT c.oid, c.relkind IN ('r', 'p')
-            AND NOT (c.relrowsecurity AND c.relforcerowsecurity AND NOT r.rolbypassrls AND NOT r.rolsuper)
-        INTO relation, is_plain
-        FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_roles r ON r.oid = c.relowner
+    SELECT c.oid, c.relkind, c.relkind IN ('r', 'p') AND NOT tutti.is_forced_on_owner(c.oid)
+        INTO relation, kind, is_plain
+        FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
         WHERE n.nspname = named_schema AND c.relname = named_table;
     IF to_regclass(format('%I.%I', named_schema, named_table)) IS DISTINCT FROM relation::regclass
-        OR (SELECT c.relkind = 'r' FROM pg_class c WHERE c.oid = relation) AND pg_relation_filenode(relation) IS NULL THEN
+        OR kind = 'r' AND pg_relation_filenode(relation) IS NULL THEN
         is_plain := false;
     END IF;
     IF is_plain IS NOT TRUE THEN
@@ -119,8 +137,7 @@ BEGIN
     IF tutti.is_sealed(message, seal) IS NOT TRUE THEN
         RAISE insufficient_privilege USING MESSAGE = 'only a gateway can read a table this way';
     END IF;
-    SELECT r.rolname, format('SELECT encode(convert_to(ROW(t.*)::text, ''UTF8''), ''hex'') FROM %s%I.%I AS t',
-            CASE c.relkind WHEN 'r' THEN 'ONLY ' END, named_schema, named_table)
+    SELECT r.rolname, tutti.query_of_rows(named_schema, named_table)
         INTO owner, statement
         FROM pg_class c JOIN pg_roles r ON r.oid = c.relowner
         WHERE c.oid = tutti.table_of_rows(named_schema, named_table);
@@ -159,12 +176,7 @@ BEGIN
     IF row_security_active(format('%I.%I', named_schema, named_table)) THEN
         PERFORM tutti.refuse_hidden(named_table);
     END IF;
-    RETURN QUERY EXECUTE format(
-        'SELECT encode(convert_to(ROW(t.*)::text, ''UTF8''), ''hex'') FROM %s%I.%I AS t',
-        (SELECT CASE c.relkind WHEN 'r' THEN 'ONLY ' END
-         FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-         WHERE n.nspname = named_schema AND c.relname = named_table),
-        named_schema, named_table);
+    RETURN QUERY EXECUTE tutti.query_of_rows(named_schema, named_table);
 END $tutti$;
 COMMENT ON FUNCTION tutti.table_rows IS 'All rows of a replicated table, for its copies to be compared with. The caller must be a gateway.';
 
@@ -256,11 +268,9 @@ END $tutti$;
 CREATE OR REPLACE FUNCTION tutti.is_clients(named_schema text, named_table text) RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
 BEGIN
-    RETURN tutti.runs_code(named_schema, named_table)
-        OR EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-            JOIN pg_roles r ON r.oid = c.relowner
-            WHERE n.nspname = named_schema AND c.relname = named_table AND c.relrowsecurity
-                AND c.relforcerowsecurity AND NOT r.rolbypassrls AND NOT r.rolsuper);
+    RETURN tutti.runs_code(named_schema, named_table) OR EXISTS (
+        SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE n.nspname = named_schema AND c.relname = named_table AND tutti.is_forced_on_owner(c.oid));
 END $tutti$;
 
 -- Whether triggers or rules have run on node 1 for this write, and must not run again.

@@ -14,7 +14,7 @@ use tutti_sql::hash::{BUCKET_COUNT, KeyType};
 
 /// Version of the tables, rights and functions below. Grows with every change of them, so that a
 /// gateway completes what an earlier one has made.
-pub const SHAPE: u32 = 25;
+pub const SHAPE: u32 = 26;
 
 /// Creates the schema where it is missing, and brings an older one to this shape. Runs as one
 /// transaction, and again without effect.
@@ -36,6 +36,7 @@ pub const SHAPE: u32 = 25;
 /// - `definitions`, `make_definitions` and `spread_first` want a seal: they run as the owner, for what a table needs may
 ///   belong to others than the table (see [`share`](super::share));
 /// - `serve` wants a seal, for it says which backends belong to which gateway;
+/// - `is_permitted` tells whether a gateway permits the next change of this node's schema (`guard.sql`);
 /// - `note_change`, `forget_dropped`, `forget_changed` and `insert_ticket` take no arguments, and whoever
 ///   calls them without need changes nothing that anybody reads anything from.
 ///
@@ -149,16 +150,23 @@ INSERT INTO tutti.secret (shape, secret) VALUES (0, pg_catalog.sha256(pg_catalog
     pg_catalog.gen_random_uuid()::pg_catalog.text || pg_catalog.gen_random_uuid(), 'UTF8')))
 ON CONFLICT DO NOTHING;
 
-CREATE OR REPLACE FUNCTION tutti.is_sealed(message text, seal text) RETURNS boolean
+CREATE OR REPLACE FUNCTION tutti.seal_of(message text) RETURNS text
 LANGUAGE plpgsql STABLE AS $tutti$
 BEGIN
     RETURN (SELECT pg_catalog.encode(pg_catalog.sha256(s.secret OPERATOR(pg_catalog.||)
-        pg_catalog.sha256(s.secret OPERATOR(pg_catalog.||) pg_catalog.convert_to(
-            pg_catalog.concat(pg_catalog.pg_backend_pid(), ' ',
-                pg_catalog.encode(pg_catalog.timestamptz_send(pg_catalog.now()), 'hex'), ' ', message), 'UTF8'))), 'hex')
-        OPERATOR(pg_catalog.=) seal FROM tutti.secret s);
+        pg_catalog.sha256(s.secret OPERATOR(pg_catalog.||) pg_catalog.convert_to(message, 'UTF8'))), 'hex')
+        FROM tutti.secret s);
 END $tutti$;
-COMMENT ON FUNCTION tutti.is_sealed IS 'Whether a gateway has made this seal, for this message, this backend and this transaction. For the functions of this schema: nobody else can read the secret.';
+COMMENT ON FUNCTION tutti.seal_of IS 'The hash over the secret by which gateways prove themselves. For the functions of this schema: nobody else can read the secret.';
+
+CREATE OR REPLACE FUNCTION tutti.is_sealed(message text, seal text) RETURNS boolean
+LANGUAGE plpgsql STABLE AS $tutti$
+BEGIN
+    RETURN tutti.seal_of(pg_catalog.concat(pg_catalog.pg_backend_pid(), ' ',
+        pg_catalog.encode(pg_catalog.timestamptz_send(pg_catalog.now()), 'hex'), ' ', message))
+        OPERATOR(pg_catalog.=) seal;
+END $tutti$;
+COMMENT ON FUNCTION tutti.is_sealed IS 'Whether a gateway has made this seal, for this message, this backend and this transaction. For the functions of this schema.';
 
 CREATE OR REPLACE FUNCTION tutti.record_decision(decided text, seal text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $tutti$
@@ -281,6 +289,7 @@ COMMENT ON FUNCTION tutti.lock_table IS 'LOCK TABLE for a statement of a client'
 
 ",
     include_str!("one_gateway.sql"),
+    include_str!("guard.sql"),
     include_str!("share/definitions.sql"),
     include_str!("by_row.sql"),
     include_str!("unseen.sql"),
@@ -329,8 +338,9 @@ GRANT EXECUTE ON FUNCTION tutti.record_decision, tutti.register, tutti.note_chan
     tutti.spread_first, tutti.is_code, tutti.has_code, tutti.runs_code, tutti.turn_triggers_off, tutti.store_rows,
     tutti.store_rows_as_owner, tutti.refuse_comparison, tutti.refuse_rewritten, tutti.as_owner, tutti.run_work,
     tutti.run_step, tutti.run_with_rows, tutti.changed_beside,
-    tutti.is_clients, tutti.have_run_at_home, tutti.refuse_hidden TO PUBLIC;
-UPDATE tutti.secret SET shape = 25;
+    tutti.is_clients, tutti.have_run_at_home, tutti.refuse_hidden, tutti.is_forced_on_owner, tutti.query_of_rows, tutti.is_permitted TO PUBLIC;
+SELECT tutti.set_guard();
+UPDATE tutti.secret SET shape = 26;
 "
 );
 

@@ -94,13 +94,24 @@ impl Seals {
     ///
     /// No node accepts it where it has not, nor for a node whose secret was not learned.
     pub fn seal_now(&self, connection: &NodeConnection, message: &str) -> String {
+        self.seal_as_of(connection, connection.moment(), message)
+    }
+
+    /// Lets one statement (or `many`) of what is sent next over the connection change the schema of its node, which is
+    /// not node 1: what `guard.sql` asks for, a word, a number that is used once, and a seal.
+    pub fn permit(&self, connection: &NodeConnection, is_many: bool) -> String {
+        let word = if is_many { "many" } else { "once" };
+        let permit = format!("{word} {:032x}", rand::random::<u128>());
+        let seal = self.seal_as_of(connection, "permit", &permit);
+        format!("{permit} {seal}")
+    }
+
+    fn seal_as_of(&self, connection: &NodeConnection, moment: &str, message: &str) -> String {
         let (process_id, _) = connection.backend_key();
         self.secrets()
             .get(&connection.node())
             .and_then(|secret| bytes_of_hex(secret))
-            .map_or_else(String::new, |secret| {
-                seal(&secret, process_id, connection.moment(), message)
-            })
+            .map_or_else(String::new, |secret| seal(&secret, process_id, moment, message))
     }
 }
 

@@ -121,8 +121,11 @@ impl Session {
         text: &str,
         call: &Call,
     ) -> Result<(), Failure> {
+        for node in nodes {
+            self.enlist(*node, Access::Write).await?.put_permit(runs_script(text));
+        }
         match call {
-            Call::Simple => self.on_each_of(nodes, text).await,
+            Call::Simple => self.on_each_link(nodes, text).await,
             call => {
                 for node in nodes {
                     self.internal_rows(*node, Access::Write, text, call).await?;
@@ -149,6 +152,7 @@ impl Session {
         let link = self.enlist(node, Access::Write).await?;
         // A function whose text names what this node lacks is made all the same: calls of it must find
         // it here as on node 1, and not another of its name.
+        link.put_permit(runs_script(text));
         link.query("SET LOCAL check_function_bodies = off; SAVEPOINT tutti_elsewhere").await?;
         match link.query(text).await {
             Ok(_) => link.query("RELEASE SAVEPOINT tutti_elsewhere").await?,
@@ -248,8 +252,11 @@ impl Session {
     ) -> Result<(), Failure> {
         let alters = first_word(text).eq_ignore_ascii_case("alter");
         if ddl.touches_sequences && alters {
-            self.enlist(node, Access::Write).await?.query("SELECT 1").await?;
-            catalog::rearm_sequences(self.link(node).await?.connection()).await?;
+            let link = self.enlist(node, Access::Write).await?;
+            link.put_permit(true);
+            link.query("SELECT 1").await?;
+            catalog::rearm_sequences(link.connection()).await?;
+            link.query(END_PERMIT).await?;
         }
         Ok(())
     }
@@ -301,7 +308,7 @@ impl Session {
             (true, true) => "SELECT tutti.forget_changed();",
             (true, false) => "SELECT tutti.forget_dropped();",
         };
-        let note = format!("{forget} SELECT tutti.note_change()");
+        let note = format!("{forget} SELECT tutti.note_change(); {END_PERMIT}");
         if ddl.of_relations {
             self.on_each_of(&[&[NodeId::HOME], others].concat(), &note).await?;
         } else {
@@ -310,7 +317,11 @@ impl Session {
             self.on_each_of(others, &note).await?;
         }
         for node in others.iter().filter(|_| ddl.touches_sequences) {
-            catalog::disarm_sequences(self.link(*node).await?.connection()).await?;
+            let link = self.link(*node).await?;
+            link.put_permit(true);
+            link.query("SELECT 1").await?;
+            catalog::disarm_sequences(link.connection()).await?;
+            link.query(END_PERMIT).await?;
         }
         self.verify_schema().await?;
         self.reload_own_catalog().await?;
@@ -515,6 +526,16 @@ pub(crate) fn renames(text: &str) -> bool {
     let has = |wanted: &str| words.iter().any(|word| word == wanted);
     has("alter") && (has("rename") || has("schema"))
         || words.windows(2).any(|pair| pair[0] == "alter" && KINDS.contains(&pair[1].as_str()))
+}
+
+/// Takes back what [`Link::put_permit`](crate::session::Link::put_permit) has given, where nothing has used it.
+const END_PERMIT: &str = "SELECT pg_catalog.set_config('tutti.may_change', '', true)";
+
+/// Whether a statement runs the script of an extension, which whoever keeps the servers has put there.
+fn runs_script(text: &str) -> bool {
+    // What no scanner can read was not planned either.
+    let words = words(text).unwrap_or_default();
+    words.get(1).is_some_and(|word| word.eq_ignore_ascii_case("extension"))
 }
 
 impl From<GatewayError> for Failure {

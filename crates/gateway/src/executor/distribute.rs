@@ -195,8 +195,10 @@ impl Session {
             }
             for node in self.other_nodes() {
                 let sql = format!("DROP TABLE {} CASCADE", relation.sql_name());
-                self.link(node).await?.query(&sql).await?;
-                catalog::unregister_dropped(self.link(node).await?.connection()).await?;
+                let link = self.link(node).await?;
+                link.put_permit(false);
+                link.query(&sql).await?;
+                catalog::unregister_dropped(link.connection()).await?;
             }
         }
         for node in catalog.nodes.clone() {

@@ -275,6 +275,7 @@ async fn set_up(
 INSERT INTO tutti.node (id) VALUES {} ON CONFLICT DO NOTHING;
 INSERT INTO tutti.cluster (name, id, node, home_by_default) VALUES ({}, {}, {}, {})
     ON CONFLICT DO NOTHING;
+SELECT tutti.set_guard();
 {};
 INSERT INTO tutti.change DEFAULT VALUES;
 RESET client_min_messages;

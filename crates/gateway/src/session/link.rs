@@ -316,6 +316,19 @@ impl Link {
         self.unread.push_back(Unread::Silent);
     }
 
+    /// What is sent next may change the schema of this node, which guards it unless it is node 1: one statement,
+    /// or `many` if no code runs between them that anybody may write. In a transaction block, at the latest to
+    /// whose end it is good; see `guard.sql`.
+    pub fn put_permit(&mut self, is_many: bool) {
+        if self.node() != NodeId::HOME {
+            let permit = self.shared.seals.permit(&self.connection, is_many);
+            self.put_silent_with(
+                "SELECT pg_catalog.set_config('tutti.may_change', $1, true)",
+                &permit,
+            );
+        }
+    }
+
     /// Appends BEGIN. It travels with whatever is flushed next, and without it that is not run: a
     /// statement that is sent behind a BEGIN of its own answer runs, and commits, also where BEGIN has
     /// failed, as it does when somebody's cancel request comes at that moment. So BEGIN is sent by the

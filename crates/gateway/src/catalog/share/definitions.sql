@@ -106,15 +106,12 @@ BEGIN
 END $tutti$;
 
 -- How many rows this transaction has changed in tables of users' but this one (and its partitions), where
--- triggers and foreign keys are off; else NULL.
+-- triggers and foreign keys are off; else NULL. What is changed must be counted.
 CREATE OR REPLACE FUNCTION tutti.written_beside(target oid) RETURNS numeric
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
 BEGIN
     IF target IS NULL OR current_setting('session_replication_role') <> 'replica' THEN
         RETURN NULL;
-    END IF;
-    IF current_setting('track_counts') <> 'on' THEN
-        PERFORM set_config('track_counts', 'on', true);
     END IF;
     RETURN (SELECT sum(pg_stat_get_xact_tuples_inserted(c.oid) + pg_stat_get_xact_tuples_updated(c.oid)
             + pg_stat_get_xact_tuples_deleted(c.oid))
@@ -136,12 +133,13 @@ DECLARE
     -- Of its own: transactions that make the same name wait for each other.
     view text := format('tutti.work_%s', replace(gen_random_uuid()::text, '-', ''));
     cursors text := tutti.open_cursors(statement);
-    written numeric := tutti.written_beside(target);
+    written numeric;
     lends boolean := makes <> '' AND schema IS NOT NULL AND NOT has_schema_privilege(role, schema, 'CREATE');
 BEGIN
     IF current_setting('track_counts') <> 'on' THEN
         PERFORM set_config('track_counts', 'on', true);
     END IF;
+    written := tutti.written_beside(target);
     -- Not USAGE: that would open to its code what only the schema keeps from it.
     IF lends THEN
         EXECUTE format('GRANT CREATE ON SCHEMA %I TO %I', schema, role);
@@ -150,9 +148,11 @@ BEGIN
     EXECUTE format('ALTER MATERIALIZED VIEW %s OWNER TO %I', view, role);
     PERFORM set_config('tutti.work', statement, true), set_config('tutti.work_rows', given, true),
         set_config('tutti.work_path', path, true), set_config('tutti.work_type', as_rows, true),
-        set_config('tutti.work_makes', makes, true);
+        set_config('tutti.work_makes', makes, true),
+        set_config('tutti.may_change', CASE WHEN makes <> '' THEN tutti.permit(makes = 'anything') END, true);
     EXECUTE format('REFRESH MATERIALIZED VIEW %s', view);
-    PERFORM set_config('tutti.work', '', true), set_config('tutti.work_rows', '', true);
+    PERFORM set_config('tutti.work', '', true), set_config('tutti.work_rows', '', true),
+        set_config('tutti.may_change', '', true);
     EXECUTE format('DROP MATERIALIZED VIEW %s CASCADE', view);
     IF lends THEN
         EXECUTE format('REVOKE CREATE ON SCHEMA %I FROM %I', schema, role);
@@ -216,17 +216,17 @@ END $tutti$;
 
 -- Whether making this object may run code of users (others may be changing that; where its owner can run what makes
 -- it, he does so without being asked): its expressions name functions or operators of theirs,
--- or have constants of their types, whose input may run checks. `types_only`: where functions are not computed.
-CREATE OR REPLACE FUNCTION tutti.names_code(class regclass, object oid, types_only boolean) RETURNS boolean
+-- or have constants of their types, whose input may run checks.
+DROP FUNCTION IF EXISTS tutti.names_code(regclass, oid, boolean);
+CREATE OR REPLACE FUNCTION tutti.names_code(class regclass, object oid) RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
 BEGIN
     RETURN EXISTS (SELECT FROM pg_depend d
         WHERE d.classid = class AND d.objid = object AND d.refobjid >= 16384
             -- Types of columns are not constants.
             AND (class <> 'pg_class'::regclass OR d.objsubid = 0)
-            AND (NOT types_only OR d.refclassid = 'pg_type'::regclass)
             AND tutti.is_code(d.refclassid, d.refobjid))
-        OR NOT types_only AND CASE class
+        OR CASE class
             WHEN 'pg_attrdef'::regclass THEN EXISTS (SELECT FROM pg_attrdef x
                 WHERE x.oid = object AND tutti.asks_for_partition(x.adbin))
             WHEN 'pg_constraint'::regclass THEN EXISTS (SELECT FROM pg_constraint x
@@ -245,7 +245,7 @@ CREATE OR REPLACE FUNCTION tutti.checks_name_code(relation oid) RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
 BEGIN
     RETURN EXISTS (SELECT FROM pg_constraint k WHERE k.conrelid = relation AND k.contype = 'c'
-        AND tutti.names_code('pg_constraint', k.oid, false));
+        AND tutti.names_code('pg_constraint', k.oid));
 END $tutti$;
 
 -- Whether planning a query of a table, of another of its family, or of one that a foreign key ties to these, computes
@@ -274,12 +274,12 @@ BEGIN
         JOIN pg_roles r ON r.oid = c.relowner
         WHERE but_of IS NULL OR c.relowner <> but_of AND NOT r.rolsuper;
     RETURN EXISTS (SELECT FROM unnest(near) AS n (table_oid)
-            WHERE tutti.checks_name_code(n.table_oid) OR tutti.names_code('pg_class', n.table_oid, false))
+            WHERE tutti.checks_name_code(n.table_oid) OR tutti.names_code('pg_class', n.table_oid))
         OR EXISTS (SELECT FROM pg_attribute a JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
-            WHERE a.attrelid = ANY (near) AND a.attgenerated <> '' AND tutti.names_code('pg_attrdef', d.oid, false))
-        OR EXISTS (SELECT FROM pg_index i WHERE i.indrelid = ANY (near) AND tutti.names_code('pg_class', i.indexrelid, false))
+            WHERE a.attrelid = ANY (near) AND a.attgenerated <> '' AND tutti.names_code('pg_attrdef', d.oid))
+        OR EXISTS (SELECT FROM pg_index i WHERE i.indrelid = ANY (near) AND tutti.names_code('pg_class', i.indexrelid))
         OR EXISTS (SELECT FROM pg_statistic_ext s WHERE s.stxrelid = ANY (near)
-            AND tutti.names_code('pg_statistic_ext', s.oid, false));
+            AND tutti.names_code('pg_statistic_ext', s.oid));
 END $tutti$;
 
 -- What would be planned as one role, and has code of another's.
@@ -379,7 +379,6 @@ DECLARE
     make text[];
 BEGIN
     SELECT * INTO t FROM pg_type WHERE oid = type;
-    name := format('%I.%I', t.typnamespace::regnamespace::text, t.typname);
     SELECT format('%I.%I', n.nspname, t.typname) INTO name FROM pg_namespace n WHERE n.oid = t.typnamespace;
     CASE t.typtype
     WHEN 'e' THEN
@@ -424,6 +423,13 @@ BEGIN
     RETURN make
         || format('ALTER %s %s OWNER TO %s', CASE t.typtype WHEN 'd' THEN 'DOMAIN' ELSE 'TYPE' END,
             name, t.typowner::regrole)
+        -- Some versions give it away with its range.
+        || ARRAY(SELECT format('DO %L', format(
+                'BEGIN IF (SELECT t.typowner FROM pg_catalog.pg_type t WHERE t.oid OPERATOR(pg_catalog.=) %1$L::pg_catalog.regtype)
+                    OPERATOR(pg_catalog.<>) %2$L::pg_catalog.regrole THEN ALTER TYPE %1$s OWNER TO %2$s; END IF; END',
+                format('%I.%I', n.nspname, m.typname), m.typowner::regrole))
+            FROM pg_range r JOIN pg_type m ON m.oid = r.rngmultitypid JOIN pg_namespace n ON n.oid = m.typnamespace
+            WHERE r.rngtypid = type)
         || tutti.rights('TYPE', name, t.typowner, t.typacl);
 END $tutti$;
 
