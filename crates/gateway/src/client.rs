@@ -51,7 +51,7 @@ pub struct Client {
     stream: Stream,
     incoming: BytesMut,
     outgoing: BytesMut,
-    captured: Option<BytesMut>,
+    captured: Option<Capture>,
     /// Notices of a statement that may come to be as if it had not run.
     held_notices: Option<BytesMut>,
     /// Bytes that were sent.
@@ -69,6 +69,24 @@ pub struct Client {
     place: Option<Place>,
     /// Hash of our certificate, on TLS.
     end_point: Option<Vec<u8>>,
+}
+
+/// Answers that are kept.
+#[derive(Debug)]
+pub(crate) struct Capture {
+    bytes: BytesMut,
+    bytes_max: usize,
+    /// There was more, which is forgotten, with what was there.
+    is_over: bool,
+}
+
+impl Capture {
+    fn heed_limit(&mut self) {
+        if self.bytes_max < self.bytes.len() || self.is_over {
+            self.is_over = true;
+            self.bytes = BytesMut::new();
+        }
+    }
 }
 
 impl Client {
@@ -290,7 +308,7 @@ impl Client {
 
     /// Where answers are written.
     pub fn out(&mut self) -> &mut BytesMut {
-        self.captured.as_mut().unwrap_or(&mut self.outgoing)
+        self.captured.as_mut().map_or(&mut self.outgoing, |captured| &mut captured.bytes)
     }
 
     /// How many bytes have been written for the client since the session began. While answers are
@@ -318,8 +336,11 @@ impl Client {
         self.outgoing.truncate(start);
     }
 
-    /// Sends what is buffered if it is much.
+    /// Sends what is buffered if it is much. What is kept and is too much is forgotten.
     pub async fn flush_if_full(&mut self) -> Result<(), ClientError> {
+        if let Some(captured) = &mut self.captured {
+            captured.heed_limit();
+        }
         if self.outgoing.len() < FLUSH_BYTES { Ok(()) } else { self.flush().await }
     }
 
@@ -344,23 +365,25 @@ impl Client {
         Ok(written?)
     }
 
-    /// From now on answers are kept instead of sent, until [`Self::end_capture`].
-    pub fn begin_capture(&mut self) {
-        self.captured = Some(BytesMut::new());
+    /// From now on answers are kept instead of sent, until [`Self::end_capture`]: up to so many bytes.
+    pub fn begin_capture(&mut self, bytes_max: usize) {
+        self.captured = Some(Capture { bytes: BytesMut::new(), bytes_max, is_over: false });
     }
 
-    /// What was kept since [`Self::begin_capture`].
-    pub fn end_capture(&mut self) -> Bytes {
-        self.captured.take().unwrap_or_default().freeze()
+    /// What was kept since [`Self::begin_capture`]; `None`: there was too much.
+    pub fn end_capture(&mut self) -> Option<Bytes> {
+        let Some(mut captured) = self.captured.take() else { return Some(Bytes::new()) };
+        captured.heed_limit();
+        (!captured.is_over).then(|| captured.bytes.freeze())
     }
 
     /// Sets a capture aside, so that another can be made inside it.
-    pub(crate) fn take_capture(&mut self) -> Option<BytesMut> {
+    pub(crate) fn take_capture(&mut self) -> Option<Capture> {
         self.captured.take()
     }
 
     /// Goes on with a capture that was set aside.
-    pub(crate) fn resume_capture(&mut self, captured: Option<BytesMut>) {
+    pub(crate) fn resume_capture(&mut self, captured: Option<Capture>) {
         self.captured = captured;
     }
 

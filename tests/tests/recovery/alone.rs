@@ -118,12 +118,7 @@ fn lose(default: DefaultDistribution, more: &[Case], by_view: &[Case]) -> Result
     let mut config = gateway::config(&servers, String::new());
     config.switches = Switches::default();
     config.default_distribution = default;
-    let mut proxies = Vec::new();
-    for node in &mut config.nodes {
-        let proxy = Proxy::start(node.port)?;
-        node.port = proxy.port();
-        proxies.push(proxy);
-    }
+    let proxies = config.nodes.iter_mut().map(Proxy::before).collect::<Result<Vec<_>>>()?;
     let cluster = TestCluster::start_configured(servers, config)?;
     let gateway = cluster.endpoint();
     let mut maker = Client::connect(&gateway)?;
@@ -207,8 +202,7 @@ fn what_node_1_commits_by_itself_is_told_as_unknown() -> Result {
 fn a_lost_prepare_transaction_is_named() -> Result {
     let servers = servers::start(2)?;
     let mut config = gateway::config(&servers, String::new());
-    let proxy = Proxy::start(config.nodes[0].port)?;
-    config.nodes[0].port = proxy.port();
+    let proxy = Proxy::before(&mut config.nodes[0])?;
     let cluster = TestCluster::start_configured(servers, config)?;
     let mut client = Client::connect(&cluster.endpoint())?;
     client.query("CREATE TABLE home (k int) DISTRIBUTE BY HOME")?;

@@ -27,12 +27,7 @@ fn proxied(switches: Switches) -> Result<Proxied> {
     let servers = servers::start(2)?;
     let mut config = gateway::config(&servers, String::new());
     config.switches = switches;
-    let mut proxies = Vec::new();
-    for node in &mut config.nodes {
-        let proxy = Proxy::start(node.port)?;
-        node.port = proxy.port();
-        proxies.push(proxy);
-    }
+    let proxies = config.nodes.iter_mut().map(Proxy::before).collect::<Result<Vec<_>>>()?;
     let cluster = TestCluster::start_configured(servers, config)?;
     make_accounts(&cluster.endpoint())?;
     let accounts = accounts_on_two_nodes(&cluster.nodes())?;

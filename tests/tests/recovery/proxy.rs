@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
+use tutti_gateway::NodeConfig;
+
 use crate::support::Result;
 
 /// Whether the node gets the message at which its connection is cut.
@@ -49,6 +51,13 @@ struct State {
 }
 
 impl Proxy {
+    /// Stands between a gateway of this configuration and the node.
+    pub fn before(node: &mut NodeConfig) -> Result<Self> {
+        let proxy = Self::start(node.port)?;
+        node.port = proxy.port();
+        Ok(proxy)
+    }
+
     /// Listens on a free port and passes on to `port`.
     pub fn start(port: u16) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;

@@ -3,43 +3,69 @@
 -- What clients may make, they make through the gateway, on all nodes that are to have it. Code that runs on one of the
 -- other nodes (a function that is declared 'row' or 'replicated', a trigger, a policy) has the same rights there, and
 -- would make things that node 1 does not have: names that mean something else there to whoever comes next. So an event
--- trigger on those nodes refuses all that comes without a permit, which the gateway sends ahead of a statement that it
+-- trigger on those nodes refuses all that comes without a warrant, which the gateway sends ahead of a statement that it
 -- repeats there. Superusers need none: what makes definitions runs as one, and code of theirs can do anything.
 
-CREATE OR REPLACE FUNCTION tutti.permit(is_many boolean) RETURNS text
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $tutti$
-DECLARE
-    permit text := concat(CASE WHEN is_many THEN 'many ' ELSE 'once ' END, gen_random_uuid());
-BEGIN
-    RETURN concat(permit, ' ', tutti.seal_of(concat(pg_backend_pid(), ' permit ', permit)));
-END $tutti$;
-COMMENT ON FUNCTION tutti.permit IS 'What lets one statement (or many) change the schema of this node: a word, a number that is used once, and a seal. For the functions of this schema; gateways make their own.';
+CREATE UNLOGGED TABLE IF NOT EXISTS tutti.warrant (
+    transaction xid8 NOT NULL,
+    is_many boolean NOT NULL
+);
+COMMENT ON TABLE tutti.warrant IS 'Which transactions may change the schema of this node: one row per statement, or for many. Never a committed row.';
 
-CREATE OR REPLACE FUNCTION tutti.is_permitted(permit text) RETURNS boolean
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $tutti$
+CREATE OR REPLACE FUNCTION tutti.add_warrant(is_many boolean) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $tutti$
 BEGIN
-    RETURN substr(permit, length(permit) - 63)
-        = tutti.seal_of(concat(pg_backend_pid(), ' permit ', left(permit, -65)));
+    INSERT INTO tutti.warrant VALUES (pg_current_xact_id(), is_many);
 END $tutti$;
-COMMENT ON FUNCTION tutti.is_permitted IS 'Whether a gateway has made this permit for this backend.';
+COMMENT ON FUNCTION tutti.add_warrant IS 'Lets the next statement (or many) of this transaction change the schema of this node. For the functions of this schema.';
+
+CREATE OR REPLACE FUNCTION tutti.give_warrant(given text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $tutti$
+BEGIN
+    IF substr(given, length(given) - 63)
+        = tutti.seal_of(concat(pg_backend_pid(), ' warrant ', left(given, -65))) THEN
+        PERFORM tutti.add_warrant(left(given, 4) = 'many');
+    ELSE
+        RAISE insufficient_privilege USING MESSAGE = 'only a gateway can let a statement change this node''s schema';
+    END IF;
+END $tutti$;
+COMMENT ON FUNCTION tutti.give_warrant IS 'The same, for a gateway: a word (once, many), a number that is used once, and a seal for this backend.';
+
+CREATE OR REPLACE FUNCTION tutti.use_warrant() RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $tutti$
+DECLARE
+    used tid;
+    lasts boolean;
+BEGIN
+    SELECT w.ctid, w.is_many INTO used, lasts FROM tutti.warrant w
+        WHERE w.transaction = pg_current_xact_id() ORDER BY w.is_many LIMIT 1;
+    IF NOT lasts THEN
+        DELETE FROM tutti.warrant w WHERE w.ctid = used;
+    END IF;
+    RETURN used IS NOT NULL;
+END $tutti$;
+COMMENT ON FUNCTION tutti.use_warrant IS 'Whether this transaction has a warrant, which is used up with that.';
+
+CREATE OR REPLACE FUNCTION tutti.end_warrants() RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $tutti$
+BEGIN
+    DELETE FROM tutti.warrant w WHERE w.transaction = pg_current_xact_id();
+END $tutti$;
+COMMENT ON FUNCTION tutti.end_warrants IS 'Takes back what this transaction has not used.';
 
 CREATE OR REPLACE FUNCTION tutti.guard_schema() RETURNS event_trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $tutti$
-DECLARE
-    permit text := coalesce(current_setting('tutti.may_change', true), '');
 BEGIN
     IF (SELECT r.rolsuper FROM pg_roles r WHERE r.rolname = current_user) THEN
         RETURN;
     END IF;
-    IF permit = '' OR tutti.is_permitted(permit) IS NOT TRUE THEN
+    -- Used up before any code of the statement runs. What runs ahead of it, where constants of users' types are read,
+    -- may have used it: then the statement has none, and nothing of all this comes to be.
+    IF NOT tutti.use_warrant() THEN
         RAISE insufficient_privilege USING
             MESSAGE = format('%s: code cannot change the schema of a node other than node 1', lower(tg_tag)),
             DETAIL = 'It ran on such a node, or somebody is connected to the node itself. Nodes have one schema, which statements of clients change.',
             HINT = 'Send the statement through the gateway, outside of functions.';
-    END IF;
-    -- Before any code runs that could see it: it is good for one statement, not for what the statement calls.
-    IF left(permit, 4) <> 'many' THEN
-        PERFORM set_config('tutti.may_change', '', true);
     END IF;
 END $tutti$;
 COMMENT ON FUNCTION tutti.guard_schema IS 'Refuses changes of the schema that the gateway does not know of.';
@@ -49,7 +75,9 @@ CREATE OR REPLACE FUNCTION tutti.set_guard() RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET row_security = on AS $tutti$
 BEGIN
     IF NOT EXISTS (SELECT FROM tutti.cluster c WHERE c.node > 1)
-        OR EXISTS (SELECT FROM pg_event_trigger e WHERE e.evtname = 'tutti_guard') THEN
+        OR EXISTS (SELECT FROM pg_event_trigger e WHERE e.evtname = 'tutti_guard')
+        -- Nobody else can make one.
+        OR NOT EXISTS (SELECT FROM pg_roles r WHERE r.rolname = current_user AND r.rolsuper) THEN
         RETURN;
     END IF;
     CREATE EVENT TRIGGER tutti_guard ON ddl_command_start EXECUTE FUNCTION tutti.guard_schema();

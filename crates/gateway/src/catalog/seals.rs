@@ -99,11 +99,11 @@ impl Seals {
 
     /// Lets one statement (or `many`) of what is sent next over the connection change the schema of its node, which is
     /// not node 1: what `guard.sql` asks for, a word, a number that is used once, and a seal.
-    pub fn permit(&self, connection: &NodeConnection, is_many: bool) -> String {
+    pub fn warrant(&self, connection: &NodeConnection, is_many: bool) -> String {
         let word = if is_many { "many" } else { "once" };
-        let permit = format!("{word} {:032x}", rand::random::<u128>());
-        let seal = self.seal_as_of(connection, "permit", &permit);
-        format!("{permit} {seal}")
+        let warrant = format!("{word} {:032x}", rand::random::<u128>());
+        let seal = self.seal_as_of(connection, "warrant", &warrant);
+        format!("{warrant} {seal}")
     }
 
     fn seal_as_of(&self, connection: &NodeConnection, moment: &str, message: &str) -> String {

@@ -249,14 +249,15 @@ ORDER BY n.nspname, c.relname",
         link.connection().flush().await?;
         let link = self.links.get_mut(&NodeId::HOME).expect("enlisted");
         let outer = self.client.take_capture();
-        self.client.begin_capture();
+        let bytes_max = self.shared.config.switches.travelling_bytes_max;
+        self.client.begin_capture(bytes_max);
         let relayed = relay(&mut self.client, link, Filter::rows(&call, false)).await;
         let captured = self.client.end_capture();
         self.client.resume_capture(outer);
-        let mut rows = RowTexts::new(self.travelling_bytes_max());
-        let taken = take_last_column(self.client.out(), captured, &mut rows);
+        let mut rows = RowTexts::new(bytes_max);
+        let taken = captured.map(|it| take_last_column(self.client.out(), it, &mut rows));
         let answer = relayed?;
-        taken?;
+        taken.ok_or_else(|| too_large(bytes_max))??;
         Ok((answer, rows))
     }
 

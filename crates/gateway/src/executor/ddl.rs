@@ -122,7 +122,7 @@ impl Session {
         call: &Call,
     ) -> Result<(), Failure> {
         for node in nodes {
-            self.enlist(*node, Access::Write).await?.put_permit(runs_script(text));
+            self.enlist(*node, Access::Write).await?.put_warrant(runs_script(text));
         }
         match call {
             Call::Simple => self.on_each_link(nodes, text).await,
@@ -152,7 +152,7 @@ impl Session {
         let link = self.enlist(node, Access::Write).await?;
         // A function whose text names what this node lacks is made all the same: calls of it must find
         // it here as on node 1, and not another of its name.
-        link.put_permit(runs_script(text));
+        link.put_warrant(runs_script(text));
         link.query("SET LOCAL check_function_bodies = off; SAVEPOINT tutti_elsewhere").await?;
         match link.query(text).await {
             Ok(_) => link.query("RELEASE SAVEPOINT tutti_elsewhere").await?,
@@ -253,10 +253,10 @@ impl Session {
         let alters = first_word(text).eq_ignore_ascii_case("alter");
         if ddl.touches_sequences && alters {
             let link = self.enlist(node, Access::Write).await?;
-            link.put_permit(true);
+            link.put_warrant(true);
             link.query("SELECT 1").await?;
             catalog::rearm_sequences(link.connection()).await?;
-            link.query(END_PERMIT).await?;
+            link.query(END_WARRANT).await?;
         }
         Ok(())
     }
@@ -308,7 +308,7 @@ impl Session {
             (true, true) => "SELECT tutti.forget_changed();",
             (true, false) => "SELECT tutti.forget_dropped();",
         };
-        let note = format!("{forget} SELECT tutti.note_change(); {END_PERMIT}");
+        let note = format!("{forget} SELECT tutti.note_change(); {END_WARRANT}");
         if ddl.of_relations {
             self.on_each_of(&[&[NodeId::HOME], others].concat(), &note).await?;
         } else {
@@ -318,10 +318,10 @@ impl Session {
         }
         for node in others.iter().filter(|_| ddl.touches_sequences) {
             let link = self.link(*node).await?;
-            link.put_permit(true);
+            link.put_warrant(true);
             link.query("SELECT 1").await?;
             catalog::disarm_sequences(link.connection()).await?;
-            link.query(END_PERMIT).await?;
+            link.query(END_WARRANT).await?;
         }
         self.verify_schema().await?;
         self.reload_own_catalog().await?;
@@ -528,8 +528,8 @@ pub(crate) fn renames(text: &str) -> bool {
         || words.windows(2).any(|pair| pair[0] == "alter" && KINDS.contains(&pair[1].as_str()))
 }
 
-/// Takes back what [`Link::put_permit`](crate::session::Link::put_permit) has given, where nothing has used it.
-const END_PERMIT: &str = "SELECT pg_catalog.set_config('tutti.may_change', '', true)";
+/// Takes back what [`Link::put_warrant`](crate::session::Link::put_warrant) has given, where nothing has used it.
+const END_WARRANT: &str = "SELECT tutti.end_warrants()";
 
 /// Whether a statement runs the script of an extension, which whoever keeps the servers has put there.
 fn runs_script(text: &str) -> bool {

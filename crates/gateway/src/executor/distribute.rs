@@ -196,7 +196,7 @@ impl Session {
             for node in self.other_nodes() {
                 let sql = format!("DROP TABLE {} CASCADE", relation.sql_name());
                 let link = self.link(node).await?;
-                link.put_permit(false);
+                link.put_warrant(false);
                 link.query(&sql).await?;
                 catalog::unregister_dropped(link.connection()).await?;
             }

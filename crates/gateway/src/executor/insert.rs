@@ -14,7 +14,7 @@ use tutti_sql::plan::{
 use tutti_wire::frame::{frame_len, take_frame};
 
 use super::call::{Call, Rows};
-use super::gather::fill_template;
+use super::gather::{fill_template, too_large};
 use super::many::{Failures, Looks, Origin};
 use super::placement::{bucket_of_value, node_of_bucket, node_of_pin};
 use super::relay::{Filter, relay};
@@ -108,7 +108,7 @@ impl Session {
         let looks = Looks::AtNothing;
         self.send_to_many(&borrowed, Access::Write, looks, Origin::Client, call).await?;
         let nodes: Vec<_> = texts.iter().map(|(node, _)| *node).collect();
-        let mut answers = Vec::new();
+        let (mut answers, mut left) = (Vec::new(), self.travelling_bytes_max());
         let mut total = TagTotal::default();
         let mut failures = Failures::default();
         for (index, node) in nodes.iter().enumerate() {
@@ -117,11 +117,15 @@ impl Session {
             let filter =
                 if index == 0 { Filter::rows(call, false) } else { Filter::more_rows(call) };
             let link = self.links.get_mut(node).expect("enlisted");
-            self.client.begin_capture();
+            self.client.begin_capture(left);
             let relayed = relay(&mut self.client, link, filter).await;
-            answers.push(self.client.end_capture());
-            match relayed {
-                Ok(answer) => total.add(&answer.tag),
+            let kept = self.client.end_capture().ok_or_else(|| too_large(left));
+            match relayed.and_then(|answer| Ok((answer, kept?))) {
+                Ok((answer, kept)) => {
+                    total.add(&answer.tag);
+                    left -= kept.len();
+                    answers.push(kept);
+                }
                 Err(Failure::Client(error)) => return Err(error.into()),
                 Err(error) => self.note_failure(&mut failures, *node, rest, error).await,
             }

@@ -35,7 +35,7 @@ pub(crate) use ddl::renames;
 pub(crate) use explain::local_columns;
 use many::{Failures, Looks, Origin};
 use relay::{Answer, Filter, relay};
-pub(crate) use relay::{pump_copy_data, relay_all};
+pub(crate) use relay::{Refused, pump_copy_data, relay_all};
 
 use crate::catalog;
 use crate::failure::Failure;

@@ -7,6 +7,7 @@
 use bytes::Buf;
 use tutti_sql::catalog::NodeId;
 use tutti_wire::backend::{decode_command_complete, put_command_complete};
+use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::{Frame, frame_len};
 use tutti_wire::frontend::{put_copy_fail, put_sync};
 
@@ -81,7 +82,7 @@ pub(super) async fn relay(
 /// client has already.
 pub(crate) async fn relay_all(client: &mut Client, link: &mut Link) -> Result<(), Failure> {
     let mut passage = Passage::new(link.node() == NodeId::HOME);
-    let mut refused = None;
+    let mut refused = Refused::default();
     loop {
         let frame = match passage.pass(client, link)? {
             true => link.connection().take_frame()?,
@@ -93,15 +94,8 @@ pub(crate) async fn relay_all(client: &mut Client, link: &mut Link) -> Result<()
         };
         match frame.tag() {
             b'T' => link.put_description(client.out(), &frame)?,
-            b'E' => {
-                let error = told(&frame)?;
-                let fatal = error.is_fatal();
-                refused = refused.or(Some(error));
-                if fatal {
-                    link.connection().note_end();
-                    break;
-                }
-            }
+            b'E' if refused.is_end(link, &frame)? => break,
+            b'E' => (),
             b'Z' => {
                 link.answered();
                 break;
@@ -113,7 +107,28 @@ pub(crate) async fn relay_all(client: &mut Client, link: &mut Link) -> Result<()
             }
         }
     }
-    refused.map_or(Ok(()), |error| Err(error.into()))
+    refused.into_result()
+}
+
+/// What a node has refused a statement with, if it has: the first error of an answer counts.
+#[derive(Debug, Default)]
+pub(crate) struct Refused(pub Option<ErrorFields>);
+
+impl Refused {
+    /// Takes an ErrorResponse. Whether nothing comes behind it: the node ends the connection.
+    pub(crate) fn is_end(&mut self, link: &mut Link, frame: &Frame) -> Result<bool, Failure> {
+        let error = told(frame)?;
+        let is_end = error.is_fatal();
+        self.0.get_or_insert(error);
+        if is_end {
+            link.connection().note_end();
+        }
+        Ok(is_end)
+    }
+
+    pub(crate) fn into_result(self) -> Result<(), Failure> {
+        self.0.map_or(Ok(()), |error| Err(error.into()))
+    }
 }
 
 /// Bytes on their way from a node to a client, in as few copies as there are reads.
@@ -207,7 +222,7 @@ async fn relay_one(
     filter: Filter,
 ) -> Result<Answer, Failure> {
     let mut answer = Answer::default();
-    let mut refused = None;
+    let mut refused = Refused::default();
     let mut passage = Passage::new(false);
     loop {
         if filter.rows {
@@ -218,7 +233,7 @@ async fn relay_one(
             continue;
         };
         match frame.tag() {
-            b'D' | b'd' | b'c' if filter.rows && refused.is_none() => forward(client, &frame),
+            b'D' | b'd' | b'c' if filter.rows && refused.0.is_none() => forward(client, &frame),
             b'T' if filter.describe => link.put_description(client.out(), &frame)?,
             b'H' if filter.rows => forward(client, &frame),
             b'C' => {
@@ -228,15 +243,8 @@ async fn relay_one(
                 }
             }
             b'I' => answer.empty = true,
-            b'E' => {
-                let error = told(&frame)?;
-                let fatal = error.is_fatal();
-                refused = refused.or(Some(error));
-                if fatal {
-                    link.connection().note_end();
-                    break;
-                }
-            }
+            b'E' if refused.is_end(link, &frame)? => break,
+            b'E' => (),
             b'G' if filter.rows => {
                 forward(client, &frame);
                 pump_copy_data(client, link, filter.extended).await?;
@@ -257,7 +265,7 @@ async fn relay_one(
             _ => (),
         }
     }
-    refused.map_or(Ok(answer), |error| Err(error.into()))
+    refused.into_result().map(|()| answer)
 }
 
 fn forward(client: &mut Client, frame: &Frame) {

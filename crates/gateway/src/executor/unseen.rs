@@ -441,7 +441,7 @@ impl Session {
             let link = self.enlist(node, Access::Write).await?;
             let found = link.query(&sql).await?;
             if found.first().and_then(|rows| rows.text(0, 0)).is_none() {
-                link.put_permit(false);
+                link.put_warrant(false);
                 link.query(&definition).await?;
             }
         }

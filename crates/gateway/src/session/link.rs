@@ -319,13 +319,10 @@ impl Link {
     /// What is sent next may change the schema of this node, which guards it unless it is node 1: one statement,
     /// or `many` if no code runs between them that anybody may write. In a transaction block, at the latest to
     /// whose end it is good; see `guard.sql`.
-    pub fn put_permit(&mut self, is_many: bool) {
+    pub fn put_warrant(&mut self, is_many: bool) {
         if self.node() != NodeId::HOME {
-            let permit = self.shared.seals.permit(&self.connection, is_many);
-            self.put_silent_with(
-                "SELECT pg_catalog.set_config('tutti.may_change', $1, true)",
-                &permit,
-            );
+            let warrant = self.shared.seals.warrant(&self.connection, is_many);
+            self.put_silent_with("SELECT tutti.give_warrant($1)", &warrant);
         }
     }
 

@@ -365,9 +365,9 @@ impl Session {
         call: &Call,
     ) -> Result<Done, Failure> {
         let outer = self.client.take_capture();
-        self.client.begin_capture();
+        self.client.begin_capture(usize::MAX);
         let ran = self.apply_setting(setting, text, call).await;
-        let said = self.client.end_capture();
+        let said = self.client.end_capture().unwrap_or_default();
         self.client.resume_capture(outer);
         match &ran {
             Ok(_) => self.client.out().extend_from_slice(&said),

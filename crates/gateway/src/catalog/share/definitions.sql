@@ -148,11 +148,13 @@ BEGIN
     EXECUTE format('ALTER MATERIALIZED VIEW %s OWNER TO %I', view, role);
     PERFORM set_config('tutti.work', statement, true), set_config('tutti.work_rows', given, true),
         set_config('tutti.work_path', path, true), set_config('tutti.work_type', as_rows, true),
-        set_config('tutti.work_makes', makes, true),
-        set_config('tutti.may_change', CASE WHEN makes <> '' THEN tutti.permit(makes = 'anything') END, true);
+        set_config('tutti.work_makes', makes, true);
+    IF makes <> '' THEN
+        PERFORM tutti.add_warrant(makes = 'anything');
+    END IF;
     EXECUTE format('REFRESH MATERIALIZED VIEW %s', view);
-    PERFORM set_config('tutti.work', '', true), set_config('tutti.work_rows', '', true),
-        set_config('tutti.may_change', '', true);
+    PERFORM set_config('tutti.work', '', true), set_config('tutti.work_rows', '', true);
+    PERFORM tutti.end_warrants();
     EXECUTE format('DROP MATERIALIZED VIEW %s CASCADE', view);
     IF lends THEN
         EXECUTE format('REVOKE CREATE ON SCHEMA %I FROM %I', schema, role);

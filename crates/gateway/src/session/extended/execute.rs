@@ -11,6 +11,7 @@ use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{Access, Plan, Prepared, Setting};
 use tutti_sql::statement::Statement;
 use tutti_wire::backend::{self, put_bare, put_command_complete};
+use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::frame_len;
 use tutti_wire::frontend::put_execute;
 
@@ -154,23 +155,29 @@ impl Session {
             plan => (parsed.is_of_rows() || parsed.is_explain()) && writes(plan),
         };
         let is_undone = changes_rows || changes_session(parsed, &planned.plan);
-        if (is_undone || reads_several_nodes(&planned.plan)) && !self.client.comes_to_sync() {
-            // What follows until Sync may fail, and undoes this; or it reads what this has read, or begins
-            // a block, which then has had a query.
+        // PostgreSQL, too, heeds limits only where rows are returned.
+        let keeps_rows = 0 < row_limit && !parsed.is_copy();
+        if is_undone && keeps_rows
+            || (is_undone || reads_several_nodes(&planned.plan)) && !self.client.comes_to_sync()
+        {
+            // What follows until Sync may fail, and undoes this, as rows do that are too many to be kept; or it
+            // reads what this has read, or begins a block, which then has had a query.
             self.need_transaction();
         }
         self.refuse_outside_block(parsed)?;
-        // PostgreSQL, too, heeds limits only where rows are returned.
-        if row_limit <= 0 || parsed.is_copy() {
+        if !keeps_rows {
             let done = self.execute(planned, &parsed.text, call).await?;
             self.tell(done);
             self.finish_portal(name, unrun);
             return Ok(());
         }
-        self.client.begin_capture();
+        let bytes_max = self.shared.config.switches.travelling_bytes_max;
+        self.client.begin_capture(bytes_max);
         let executed = self.execute(planned, &parsed.text, call).await;
         let frames = self.client.end_capture();
-        let (frames, tag) = match executed? {
+        let executed = executed?;
+        let frames = frames.ok_or_else(|| too_many_kept(bytes_max))?;
+        let (frames, tag) = match executed {
             Done::Tag(tag) => (frames, tag),
             Done::Told => split_off_tag(frames)?,
             Done::Empty => (frames, String::new()),
@@ -233,6 +240,19 @@ impl Session {
         self.respond(Undo::Nothing, |out| put_command_complete(out, &tag));
         Ok(())
     }
+}
+
+fn too_many_kept(bytes_max: usize) -> Failure {
+    ErrorFields::error("54000", "the statement has too many rows to hand them out in portions")
+        .with(
+            b'D',
+            format!(
+                "Rows of several nodes are kept by the gateway, up to {} MiB.",
+                bytes_max >> 20
+            ),
+        )
+        .with(b'H', "Ask for all rows at once (by no row limit), or for fewer.")
+        .into()
 }
 
 /// Whether the count in a command tag is one of rows that were sent.

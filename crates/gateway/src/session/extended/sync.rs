@@ -12,8 +12,9 @@ use tutti_wire::frontend::{Target, put_close, put_sync};
 use super::pipeline::{Expect, Undo, put_own_statement};
 use super::{Mode, Portal, Session};
 use crate::client::ClientError;
+use crate::executor::Refused;
 use crate::failure::Failure;
-use crate::node::{NodeError, told};
+use crate::node::NodeError;
 
 impl Session {
     pub(super) async fn close(&mut self, target: Target, name: String) -> Result<(), Failure> {
@@ -155,9 +156,9 @@ impl Session {
         let Some(link) = self.links.get_mut(&node) else { return Ok(()) };
         // A BEGIN that was sent silently has a ReadyForQuery of its own, which comes first.
         let mut refused = match link.settle().await? {
-            Some(NodeError::Refused(fields)) => Some(*fields),
+            Some(NodeError::Refused(fields)) => Refused(Some(*fields)),
             Some(error) => return Err(error.into()),
-            None => None,
+            None => Refused::default(),
         };
         loop {
             let frame = link.connection().next_frame().await?;
@@ -167,22 +168,15 @@ impl Session {
                     break;
                 }
                 // A deferred constraint, or a commit that failed.
-                b'E' => {
-                    let error = told(&frame)?;
-                    let fatal = error.is_fatal();
-                    refused = refused.or(Some(error));
-                    if fatal {
-                        link.connection().note_end();
-                        break;
-                    }
-                }
+                b'E' if refused.is_end(link, &frame)? => break,
+                b'E' => (),
                 b'N' => self.client.out().extend_from_slice(frame.as_bytes()),
                 b'A' => link.put_notification(self.client.out(), &frame),
                 b'S' => link.report_to(&mut self.client, &frame)?,
                 _ => (),
             }
         }
-        refused.map_or(Ok(()), |error| Err(error.into()))
+        refused.into_result()
     }
 
     /// Sends Sync to every node that has received messages since the last, and waits for each.
