@@ -24,6 +24,7 @@ pub(super) use temporary::{all_temporary, is_temporary};
 
 use super::utility::{planned, prepared};
 use super::{Context, mentions, query};
+use crate::catalog::Placement;
 use crate::plan::{Ddl, NodeChoice, Plan, Planned};
 use crate::refusal::Refusal;
 use crate::statement::Statement;
@@ -72,6 +73,13 @@ pub(super) fn plan_ddl(statement: &Statement, context: &Context<'_>) -> Result<P
             if let Some(relation) = refresh.relation.as_ref().and_then(|it| context.relation(it)) {
                 let name = mentions::of_relation(relation, context).distributed;
                 refuse_materialized(name.as_deref())?;
+                // It makes temporary tables, with which nothing can be prepared.
+                if refresh.concurrent
+                    && relation.placement != Placement::Home
+                    && !context.catalog.is_solo()
+                {
+                    return Err(concurrently("REFRESH MATERIALIZED VIEW"));
+                }
             }
             Ok(everywhere(Ddl {
                 creates: None,
