@@ -253,6 +253,14 @@ const PLANTS: &[Plant] = &[
         says: "off",
     },
     Plant {
+        node: 3,
+        damage: "CREATE FUNCTION planted() RETURNS int LANGUAGE sql AS 'SELECT 1'; ALTER FUNCTION planted() OWNER TO audited",
+        repair: "DROP FUNCTION planted()",
+        kind: Kind::Definition,
+        object: "routine public.planted()",
+        says: "missing on n1",
+    },
+    Plant {
         node: 2,
         damage: "CREATE TABLE past_the_gateway (id int)",
         repair: "DROP TABLE past_the_gateway",

@@ -151,6 +151,41 @@ fn code_changes_no_schema_of_other_nodes() -> Result<()> {
     .map(drop)
 }
 
+/// TRUNCATE changes no schema, and runs triggers.
+#[test]
+fn triggers_of_truncate_make_nothing() -> Result<()> {
+    let cluster = cluster()?;
+    let mut moe = role(&cluster, "moe")?;
+    let mut admin = Client::connect(&cluster.endpoint())?;
+    moe.query(
+        "CREATE FUNCTION moe.plant() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+             IF (SELECT node FROM tutti.cluster) <> 1 THEN
+                 EXECUTE 'CREATE FUNCTION moe.planted() RETURNS int LANGUAGE sql AS $x$SELECT 1$x$';
+             END IF; RETURN NULL; END $$",
+    )?;
+    moe.query("SELECT tutti_function('moe.plant', 'replicated')")?;
+    moe.query("SET search_path = moe")?;
+    for table in ["t", "extension"] {
+        moe.query(&format!("CREATE TABLE {table} (k int PRIMARY KEY)"))?;
+        admin.query(&format!("SELECT tutti_replicate('moe.{table}')"))?;
+        moe.query(&format!(
+            "CREATE TRIGGER t BEFORE TRUNCATE ON {table} FOR EACH STATEMENT EXECUTE FUNCTION moe.plant()"
+        ))?;
+        let answer = moe.simple(&format!("TRUNCATE {table}"), b"")?;
+        ensure!(
+            answer.error().is_some_and(|error| error.sqlstate() == "42501"),
+            "{table}: {answer}"
+        );
+    }
+    for node in &cluster.nodes()[1..] {
+        let planted = "SELECT count(*) FROM pg_proc WHERE proname = 'planted'";
+        ensure!(Client::connect(node)?.value(planted)? == "0", "something was made");
+    }
+    // A temporary view of the session's own goes nowhere.
+    moe.query("CREATE TEMP VIEW y AS SELECT * FROM moe.t")?;
+    moe.query("ALTER TABLE moe.t ADD COLUMN e int").map(drop)
+}
+
 /// What an ordinary role may change in a schema of its own, on all nodes.
 const LAWFUL: &str = r#"
 CREATE TYPE mood AS ENUM ('a','b');
@@ -405,6 +440,11 @@ fn what_stands_on_other_nodes_before_is_told() -> Result<()> {
         let told = answer.error().map(|error| error.sqlstate().to_owned());
         ensure!(told.as_deref() == Some("42710"), "{who}: {sql}: {answer}");
         nobody_is_more(&cluster.nodes(), &sql)?;
+    }
+    for node in &cluster.nodes()[1..] {
+        Client::connect(node)?.query(
+            "DROP VIEW shared.v; DROP FUNCTION shared.f(int); DROP TYPE moe.t; DROP DOMAIN moe.d3; DROP FUNCTION moe.g(text)",
+        )?;
     }
     Ok(())
 }

@@ -162,6 +162,8 @@ fn compare(all: &BTreeMap<NodeId, Definitions>) -> BTreeMap<String, Finding> {
                 {
                     false
                 }
+                // Ordinary roles make nothing on other nodes that node 1 does not have.
+                (one, _) if kind == "owner" => one.is_none(),
                 (Some((table, _)), None) | (None, Some((table, _))) => {
                     let is_spread = match kind.as_str() {
                         // With the first table come all roles.

@@ -65,6 +65,21 @@ SELECT 'function', NULL, format('%I.%I(%s)', n.nspname, p.proname,
 FROM pg_proc p JOIN mine n ON n.oid = p.pronamespace
 WHERE p.prokind IN ('f', 'p') AND p.oid >= 16384
 UNION ALL
+-- What ordinary roles have.
+SELECT 'owner', NULL, concat_ws(' ', o.kind, o.name), quote_ident(r.rolname) FROM (
+    SELECT 'relation', format('%I.%I', n.nspname, c.relname), c.relowner
+        FROM pg_class c JOIN mine n ON n.oid = c.relnamespace WHERE c.relkind IN ('r', 'p', 'v', 'm', 'S', 'f')
+    UNION ALL SELECT 'routine', format('%I.%I(%s)', n.nspname, p.proname, pg_get_function_identity_arguments(p.oid)), p.proowner
+        FROM pg_proc p JOIN mine n ON n.oid = p.pronamespace
+    UNION ALL SELECT 'type', format('%I.%I', n.nspname, y.typname), y.typowner
+        FROM pg_type y JOIN mine n ON n.oid = y.typnamespace WHERE y.typtype IN ('d', 'e', 'r')
+    UNION ALL SELECT 'operator', o.oid::regoperator::text, o.oprowner
+        FROM pg_operator o JOIN mine n ON n.oid = o.oprnamespace
+    UNION ALL SELECT 'collation', format('%I.%I', n.nspname, l.collname), l.collowner
+        FROM pg_collation l JOIN mine n ON n.oid = l.collnamespace
+    UNION ALL SELECT 'schema', quote_ident(n.nspname), s.nspowner FROM mine n JOIN pg_namespace s ON s.oid = n.oid
+    ) AS o (kind, name, owner) JOIN pg_roles r ON r.oid = o.owner AND NOT r.rolsuper AND r.oid >= 16384
+UNION ALL
 SELECT 'role', NULL, quote_ident(r.rolname), concat_ws(' ', CASE WHEN r.rolsuper THEN 'superuser' END,
         'inherits ' || r.rolinherit, 'createrole ' || r.rolcreaterole, 'createdb ' || r.rolcreatedb,
         'login ' || r.rolcanlogin, 'replication ' || r.rolreplication, 'bypassrls ' || r.rolbypassrls,

@@ -12,7 +12,7 @@ use tutti_sql::catalog::{Catalog, NodeId, quote_identifier, quote_literal};
 use tutti_sql::closure::{Ended, ended};
 use tutti_sql::plan::{Access, Ddl, DdlScope, Gather};
 use tutti_sql::planner;
-use tutti_sql::statement::{first_word, words};
+use tutti_sql::statement::{self, first_word, words};
 use tutti_wire::error_fields::ErrorFields;
 
 use super::Done;
@@ -24,7 +24,7 @@ use crate::catalog::{self, NodeOids, PlacementKind, Registration};
 use crate::error::GatewayError;
 use crate::failure::Failure;
 use crate::node::NodeError;
-use crate::session::{Session, changes_search_paths, changes_what_sessions_begin_with};
+use crate::session::{Link, Session, changes_search_paths, changes_what_sessions_begin_with};
 
 impl Session {
     /// `call`: the parameters of the query that a table is made of. All else has none, and runs by the
@@ -122,7 +122,7 @@ impl Session {
         call: &Call,
     ) -> Result<(), Failure> {
         for node in nodes {
-            self.enlist(*node, Access::Write).await?.put_warrant(runs_script(text));
+            put_warrant_for(self.enlist(*node, Access::Write).await?, text)?;
         }
         match call {
             Call::Simple => self.on_each_link(nodes, text).await,
@@ -152,7 +152,7 @@ impl Session {
         let link = self.enlist(node, Access::Write).await?;
         // A function whose text names what this node lacks is made all the same: calls of it must find
         // it here as on node 1, and not another of its name.
-        link.put_warrant(runs_script(text));
+        put_warrant_for(link, text)?;
         link.query("SET LOCAL check_function_bodies = off; SAVEPOINT tutti_elsewhere").await?;
         match link.query(text).await {
             Ok(_) => link.query("RELEASE SAVEPOINT tutti_elsewhere").await?,
@@ -531,11 +531,16 @@ pub(crate) fn renames(text: &str) -> bool {
 /// Takes back what [`Link::put_warrant`](crate::session::Link::put_warrant) has given, where nothing has used it.
 const END_WARRANT: &str = "SELECT tutti.end_warrants()";
 
-/// Whether a statement runs the script of an extension, which whoever keeps the servers has put there.
-fn runs_script(text: &str) -> bool {
-    // What no scanner can read was not planned either.
-    let words = words(text).unwrap_or_default();
-    words.get(1).is_some_and(|word| word.eq_ignore_ascii_case("extension"))
+/// Lets a statement change the schema of another node than node 1. One that fires no event trigger would leave what it
+/// was given to code that it runs: the triggers of TRUNCATE.
+fn put_warrant_for(link: &mut Link, text: &str) -> Result<(), Failure> {
+    for statement in statement::parse(text)? {
+        if planner::fires_event_triggers(&statement) {
+            // Whoever keeps the servers has put the scripts of extensions there.
+            link.put_warrant(planner::runs_script(&statement));
+        }
+    }
+    Ok(())
 }
 
 impl From<GatewayError> for Failure {

@@ -51,7 +51,8 @@ pub use gather::is_read_alike;
 pub use insert::defaults::names_current_time;
 use sql_text::{deparse, deparse_expression};
 pub use unseen::{
-    check_policies, gathers_to_write, may_be_checked, refuse_moving, refuse_transit, refuse_types,
+    check_policies, fires_event_triggers, gathers_to_write, may_be_checked, refuse_moving,
+    refuse_transit, refuse_types, runs_script,
 };
 pub use utility::{are_constants, bind_arguments, name_parameters, say_queries};
 

@@ -868,7 +868,7 @@ fn gathers(plan: &Plan) -> bool {
 }
 
 /// Whether it changes the schema. Roles, databases and event triggers themselves fire none.
-fn fires_event_triggers(statement: &Statement) -> bool {
+pub fn fires_event_triggers(statement: &Statement) -> bool {
     let is_event_trigger = |object: ObjectType| object == ObjectType::ObjectEventTrigger;
     match &statement.tree {
         NodeEnum::SelectStmt(select) => super::has_into(select),
@@ -897,6 +897,11 @@ fn fires_event_triggers(statement: &Statement) -> bool {
         NodeEnum::DropStmt(drop) => !is_event_trigger(drop.remove_type()),
         _ => true,
     }
+}
+
+/// Whether it runs the script of an extension, which changes the schema by many statements.
+pub fn runs_script(statement: &Statement) -> bool {
+    matches!(statement.tree, NodeEnum::CreateExtensionStmt(_) | NodeEnum::AlterExtensionStmt(_))
 }
 
 /// Refuses to move rows of a table to where that would run code that looks at more than the row: its

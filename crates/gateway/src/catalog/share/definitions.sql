@@ -4,8 +4,8 @@
 -- how to see whether it is there and how to make it, in an order in which that works. It reads
 -- catalogs only, as the transaction that calls it sees them. The order is that of creation (of OIDs),
 -- tables before what is part of them, columns' defaults among it; functions are made without a look
--- into their bodies. What names something that was made after it waits for that. Temporary objects of
--- other sessions are nobody's.
+-- into their bodies. What names something that was made after it waits for that. Temporary objects
+-- are nobody's.
 --
 -- What it calls is plpgsql throughout: functions in SQL are planned anew by each statement that calls
 -- them, and planning is most of what this costs.
@@ -1097,7 +1097,7 @@ DECLARE
     nobodys oid[];
 BEGIN
     SELECT array_agg(n.oid) INTO nobodys FROM pg_namespace n
-    WHERE n.nspname ~ '^pg_(toast_)?temp_' AND n.oid <> pg_my_temp_schema();
+    WHERE n.nspname ~ '^pg_(toast_)?temp_';
     nobodys := coalesce(nobodys, '{}');
     WITH RECURSIVE tree (oid) AS (
         SELECT unnest(roots)
