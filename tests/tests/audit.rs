@@ -246,8 +246,8 @@ const PLANTS: &[Plant] = &[
     },
     Plant {
         node: 2,
-        damage: "ALTER EVENT TRIGGER tutti_guard_sql_drop ENABLE",
-        repair: "ALTER EVENT TRIGGER tutti_guard_sql_drop ENABLE ALWAYS",
+        damage: "ALTER EVENT TRIGGER tutti_guard ENABLE",
+        repair: "ALTER EVENT TRIGGER tutti_guard ENABLE ALWAYS",
         kind: Kind::Schema,
         object: "guard of the schema",
         says: "off",

@@ -153,8 +153,8 @@ SELECT 'tutti', NULL, 'table ' || c.relname, concat_ws(' ', c.relkind, c.relpers
 FROM pg_class c WHERE c.relnamespace = 'tutti'::regnamespace AND c.relkind IN ('r', 'v', 'S')
 UNION ALL
 -- Node 1 has none (catalog/guard.sql).
-SELECT 'tutti', NULL, 'guard of the schema', CASE WHEN (SELECT node FROM tutti.cluster) = 1 OR 3 = (
-    SELECT count(*) FROM pg_event_trigger e WHERE e.evtname LIKE 'tutti\_guard\_%' AND e.evtenabled = 'A'
+SELECT 'tutti', NULL, 'guard of the schema', CASE WHEN (SELECT node FROM tutti.cluster) = 1 OR EXISTS (
+    SELECT FROM pg_event_trigger e WHERE e.evtname = 'tutti_guard' AND e.evtenabled = 'A'
         AND e.evtfoid = 'tutti.guard_schema'::regproc) THEN 'on' ELSE 'off' END
 UNION ALL
 SELECT 'tutti', NULL, 'version of the schema', shape::text FROM tutti.secret

@@ -5,21 +5,14 @@
 -- would make things that node 1 does not have: names that mean something else there to whoever comes next. So an event
 -- trigger on those nodes refuses all that comes without a warrant, which the gateway sends ahead of a statement that it
 -- repeats there. Superusers need none: what makes definitions runs as one, and code of theirs can do anything.
--- Temporary tables need none either: they are the session's own, and PostgreSQL itself makes some (REFRESH MATERIALIZED
--- VIEW CONCURRENTLY). Whether a statement makes anything else is known at its end only, so it is asked there.
+-- Temporary tables are no exception: whether a statement makes one is known at its end only, and nothing that would be
+-- noted at its beginning is safe from the code that it runs.
 
 CREATE UNLOGGED TABLE IF NOT EXISTS tutti.warrant (
     transaction xid8 NOT NULL,
     is_many boolean NOT NULL
 );
 COMMENT ON TABLE tutti.warrant IS 'Which transactions may change the schema of this node: one row per statement, or for many. Never a committed row.';
-
-CREATE UNLOGGED TABLE IF NOT EXISTS tutti.changing (
-    transaction xid8 NOT NULL,
-    depth integer NOT NULL,
-    is_warranted boolean NOT NULL
-);
-COMMENT ON TABLE tutti.changing IS 'Statements that are changing the schema of this node, the deepest inside the others. Never a committed row.';
 
 CREATE OR REPLACE FUNCTION tutti.add_warrant(is_many boolean) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $tutti$
@@ -40,7 +33,7 @@ BEGIN
 END $tutti$;
 COMMENT ON FUNCTION tutti.give_warrant IS 'The same, for a gateway: a word (once, many), a number that is used once, and a seal for this backend.';
 
-CREATE OR REPLACE FUNCTION tutti.begin_change() RETURNS boolean
+CREATE OR REPLACE FUNCTION tutti.use_warrant() RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $tutti$
 DECLARE
     used tid;
@@ -51,31 +44,9 @@ BEGIN
     IF NOT lasts THEN
         DELETE FROM tutti.warrant w WHERE w.ctid = used;
     END IF;
-    INSERT INTO tutti.changing SELECT pg_current_xact_id(), 1 + count(*), used IS NOT NULL
-        FROM tutti.changing c WHERE c.transaction = pg_current_xact_id();
     RETURN used IS NOT NULL;
 END $tutti$;
-COMMENT ON FUNCTION tutti.begin_change IS 'Whether this transaction has a warrant for the change of the schema that begins, which is used up with that.';
-
-CREATE OR REPLACE FUNCTION tutti.end_change() RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $tutti$
-DECLARE
-    was_warranted boolean;
-BEGIN
-    DELETE FROM tutti.changing c WHERE c.transaction = pg_current_xact_id() AND c.depth = (
-            SELECT max(d.depth) FROM tutti.changing d WHERE d.transaction = pg_current_xact_id())
-        RETURNING c.is_warranted INTO was_warranted;
-    RETURN coalesce(was_warranted, false);
-END $tutti$;
-COMMENT ON FUNCTION tutti.end_change IS 'Whether the change of the schema that ends had a warrant.';
-
-CREATE OR REPLACE FUNCTION tutti.is_warranted() RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $tutti$
-BEGIN
-    RETURN coalesce((SELECT c.is_warranted FROM tutti.changing c
-        WHERE c.transaction = pg_current_xact_id() ORDER BY c.depth DESC LIMIT 1), false);
-END $tutti$;
-COMMENT ON FUNCTION tutti.is_warranted IS 'Whether the change of the schema that goes on has a warrant.';
+COMMENT ON FUNCTION tutti.use_warrant IS 'Whether this transaction has a warrant, which is used up with that: code that calls it takes it from the statement that it was for.';
 
 CREATE OR REPLACE FUNCTION tutti.end_warrants() RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $tutti$
@@ -84,60 +55,32 @@ BEGIN
 END $tutti$;
 COMMENT ON FUNCTION tutti.end_warrants IS 'Takes back what this transaction has not used.';
 
-CREATE OR REPLACE FUNCTION tutti.refuse_change(tag text) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $tutti$
-BEGIN
-    RAISE insufficient_privilege USING
-        MESSAGE = format('%s: code cannot change the schema of a node other than node 1', lower(tag)),
-        DETAIL = 'It ran on such a node, or somebody is connected to the node itself. Nodes have one schema, which statements of clients change.',
-        HINT = 'Send the statement through the gateway, outside of functions.';
-END $tutti$;
-
 CREATE OR REPLACE FUNCTION tutti.guard_schema() RETURNS event_trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $tutti$
 BEGIN
-    IF (SELECT r.rolsuper FROM pg_roles r WHERE r.rolname = current_user) THEN
-        RETURN;
+    -- Used up before any code of the statement runs. What runs ahead of it, where constants of users' types are read,
+    -- may have used it: then the statement has none, and nothing of all this comes to be.
+    IF NOT (SELECT r.rolsuper FROM pg_roles r WHERE r.rolname = current_user) AND NOT tutti.use_warrant() THEN
+        RAISE insufficient_privilege USING
+            MESSAGE = format('%s: code cannot change the schema of a node other than node 1', lower(tg_tag)),
+            DETAIL = 'It ran on such a node, or somebody is connected to the node itself. Nodes have one schema, which statements of clients change.',
+            HINT = 'Send the statement through the gateway, outside of functions.';
     END IF;
-    CASE tg_event
-        WHEN 'ddl_command_start' THEN
-            -- Used up before any code of the statement runs. What runs ahead of it, where constants of users' types are
-            -- read, may have used it: then the statement has none, and nothing of all this comes to be.
-            IF NOT tutti.begin_change() AND tg_tag NOT IN (
-                'CREATE TABLE', 'CREATE TABLE AS', 'SELECT INTO', 'ALTER TABLE', 'CREATE INDEX', 'DROP TABLE') THEN
-                PERFORM tutti.refuse_change(tg_tag);
-            END IF;
-        WHEN 'sql_drop' THEN
-            IF NOT tutti.is_warranted() AND EXISTS (
-                SELECT FROM pg_event_trigger_dropped_objects() d WHERE d.original AND NOT d.is_temporary) THEN
-                PERFORM tutti.refuse_change(tg_tag);
-            END IF;
-        ELSE
-            IF NOT tutti.end_change() AND EXISTS (SELECT FROM pg_event_trigger_ddl_commands() d
-                WHERE d.schema_name IS DISTINCT FROM 'pg_temp') THEN
-                PERFORM tutti.refuse_change(tg_tag);
-            END IF;
-    END CASE;
 END $tutti$;
 COMMENT ON FUNCTION tutti.guard_schema IS 'Refuses changes of the schema that the gateway does not know of.';
 
 -- Node 1 is asked what code has done there (tutti.touched), and its catalogs count.
 CREATE OR REPLACE FUNCTION tutti.set_guard() RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET row_security = on AS $tutti$
-DECLARE
-    event text;
 BEGIN
     IF NOT EXISTS (SELECT FROM tutti.cluster c WHERE c.node > 1)
+        OR EXISTS (SELECT FROM pg_event_trigger e WHERE e.evtname = 'tutti_guard')
         -- Nobody else can make one.
         OR NOT EXISTS (SELECT FROM pg_roles r WHERE r.rolname = current_user AND r.rolsuper) THEN
         RETURN;
     END IF;
-    FOREACH event IN ARRAY ARRAY['ddl_command_start', 'ddl_command_end', 'sql_drop'] LOOP
-        IF NOT EXISTS (SELECT FROM pg_event_trigger e WHERE e.evtname = 'tutti_guard_' || event) THEN
-            EXECUTE format('CREATE EVENT TRIGGER tutti_guard_%1$s ON %1$s EXECUTE FUNCTION tutti.guard_schema()', event);
-        END IF;
-        -- Also where triggers are off because rows move.
-        EXECUTE format('ALTER EVENT TRIGGER tutti_guard_%s ENABLE ALWAYS', event);
-    END LOOP;
+    CREATE EVENT TRIGGER tutti_guard ON ddl_command_start EXECUTE FUNCTION tutti.guard_schema();
+    -- Also where triggers are off because rows move.
+    ALTER EVENT TRIGGER tutti_guard ENABLE ALWAYS;
 END $tutti$;
 COMMENT ON FUNCTION tutti.set_guard IS 'Guards the schema of this node, if it is not node 1.';

@@ -36,8 +36,8 @@ pub const SHAPE: u32 = 26;
 /// - `definitions`, `make_definitions` and `spread_first` want a seal: they run as the owner, for what a table needs may
 ///   belong to others than the table (see [`share`](super::share));
 /// - `serve` wants a seal, for it says which backends belong to which gateway;
-/// - `give_warrant` wants a seal: the next change of this node's schema is a gateway's (`guard.sql`); what the
-///   guard calls tells whether it is, and uses that up;
+/// - `give_warrant` wants a seal: the next change of this node's schema is a gateway's (`guard.sql`); `use_warrant` and
+///   `end_warrants` take that away;
 /// - `note_change`, `forget_dropped`, `forget_changed` and `insert_ticket` take no arguments, and whoever
 ///   calls them without need changes nothing that anybody reads anything from.
 ///
@@ -339,8 +339,8 @@ GRANT EXECUTE ON FUNCTION tutti.record_decision, tutti.register, tutti.note_chan
     tutti.spread_first, tutti.is_code, tutti.has_code, tutti.runs_code, tutti.turn_triggers_off, tutti.store_rows,
     tutti.store_rows_as_owner, tutti.refuse_comparison, tutti.refuse_rewritten, tutti.as_owner, tutti.run_work,
     tutti.run_step, tutti.run_with_rows, tutti.changed_beside,
-    tutti.is_clients, tutti.have_run_at_home, tutti.refuse_hidden, tutti.is_forced_on_owner, tutti.query_of_rows, tutti.give_warrant, tutti.begin_change, tutti.end_change, tutti.is_warranted,
-    tutti.end_warrants, tutti.refuse_change TO PUBLIC;
+    tutti.is_clients, tutti.have_run_at_home, tutti.refuse_hidden, tutti.is_forced_on_owner, tutti.query_of_rows, tutti.give_warrant, tutti.use_warrant,
+    tutti.end_warrants TO PUBLIC;
 SELECT tutti.set_guard();
 UPDATE tutti.secret SET shape = 26;
 "

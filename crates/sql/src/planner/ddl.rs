@@ -74,10 +74,9 @@ pub(super) fn plan_ddl(statement: &Statement, context: &Context<'_>) -> Result<P
                 let name = mentions::of_relation(relation, context).distributed;
                 refuse_materialized(name.as_deref())?;
                 // It makes temporary tables, with which nothing can be prepared.
-                if refresh.concurrent
-                    && relation.placement != Placement::Home
-                    && !context.catalog.is_solo()
-                {
+                let is_home_alone =
+                    relation.placement == Placement::Home && context.catalog.home_by_default;
+                if refresh.concurrent && !is_home_alone && !context.catalog.is_solo() {
                     return Err(concurrently("REFRESH MATERIALIZED VIEW"));
                 }
             }
