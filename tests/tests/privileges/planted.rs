@@ -79,7 +79,7 @@ fn code_changes_no_schema_of_other_nodes() -> Result<()> {
                      PERFORM tutti.give_warrant('many ' || repeat('0', 97));
                      RAISE 'warranted';
                  EXCEPTION WHEN insufficient_privilege THEN NULL; END;
-                 PERFORM tutti.use_warrant(), tutti.end_warrants();
+                 PERFORM tutti.use_warrant('postgres'), tutti.end_warrants();
                  EXECUTE current_setting('moe.plants');
              END IF; RETURN $1; END $$;
          CREATE FUNCTION moe.key(int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN moe.plant($1); END'",
@@ -352,6 +352,7 @@ fn clients_change_the_schema_of_all_nodes() -> Result<()> {
 #[test]
 fn code_ahead_of_a_statement_makes_nothing_in_its_stead() -> Result<()> {
     let cluster = TestCluster::start(2)?;
+    let mut admin = Client::connect(&cluster.endpoint())?;
     let mut moe = role(&cluster, "moe")?;
     moe.query(
         "CREATE FUNCTION moe.plant(int) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN
@@ -363,32 +364,37 @@ fn code_ahead_of_a_statement_makes_nothing_in_its_stead() -> Result<()> {
     moe.query(
         "CREATE DOMAIN moe.number AS int CHECK (moe.plant(VALUE)); CREATE TYPE moe.checked AS (a moe.number)",
     )?;
-    for sql in [
-        "CREATE TABLE moe.made AS SELECT '(1)'::moe.checked AS c",
-        "CREATE TABLE moe.made AS SELECT 1 AS c WHERE '(1)'::moe.checked IS NOT NULL",
-        "SELECT '(1)'::moe.checked AS c INTO moe.made",
-        "CREATE MATERIALIZED VIEW moe.made AS SELECT '(1)'::moe.checked AS c",
-        "CREATE VIEW moe.made AS SELECT '(1)'::moe.checked AS c",
-        "CREATE TABLE moe.made (c moe.checked DEFAULT '(1)')",
-        "CREATE FUNCTION moe.made() RETURNS moe.checked RETURN '(1)'::moe.checked",
-    ] {
-        let answer = moe.simple(sql, b"")?;
-        println!("{sql}: {answer}");
-        for node in &cluster.nodes()[1..] {
-            let planted = "SELECT count(*) FROM pg_class WHERE relname = 'planted'";
-            ensure!(Client::connect(node)?.value(planted)? == "0", "{sql} has made something");
-        }
-        if answer.error().is_none() {
-            let kind = if sql.contains("MATERIALIZED VIEW") {
-                "MATERIALIZED VIEW moe.made"
-            } else if sql.contains("VIEW") {
-                "VIEW moe.made"
-            } else if sql.contains("FUNCTION") {
-                "FUNCTION moe.made()"
-            } else {
-                "TABLE moe.made"
-            };
-            moe.query(&format!("DROP {kind}"))?;
+    for (by, security) in [("moe", "INVOKER"), ("moe", "DEFINER"), ("postgres", "DEFINER")] {
+        moe.query(&format!("ALTER FUNCTION moe.plant(int) SECURITY {security}"))?;
+        moe.query("SELECT tutti_function('moe.plant', 'row')")?;
+        let client = if by == "moe" { &mut moe } else { &mut admin };
+        for sql in [
+            "CREATE TABLE moe.made AS SELECT '(1)'::moe.checked AS c",
+            "CREATE TABLE moe.made AS SELECT 1 AS c WHERE '(1)'::moe.checked IS NOT NULL",
+            "SELECT '(1)'::moe.checked AS c INTO moe.made",
+            "CREATE MATERIALIZED VIEW moe.made AS SELECT '(1)'::moe.checked AS c",
+            "CREATE VIEW moe.made AS SELECT '(1)'::moe.checked AS c",
+            "CREATE TABLE moe.made (c moe.checked DEFAULT '(1)')",
+            "CREATE FUNCTION moe.made() RETURNS moe.checked RETURN '(1)'::moe.checked",
+        ] {
+            let answer = client.simple(sql, b"")?;
+            println!("{by} {security}: {sql}: {answer}");
+            for node in &cluster.nodes()[1..] {
+                let planted = "SELECT count(*) FROM pg_class WHERE relname = 'planted'";
+                ensure!(Client::connect(node)?.value(planted)? == "0", "{sql} has made something");
+            }
+            if answer.error().is_none() {
+                let kind = if sql.contains("MATERIALIZED VIEW") {
+                    "MATERIALIZED VIEW moe.made"
+                } else if sql.contains("VIEW") {
+                    "VIEW moe.made"
+                } else if sql.contains("FUNCTION") {
+                    "FUNCTION moe.made()"
+                } else {
+                    "TABLE moe.made"
+                };
+                client.query(&format!("DROP {kind}"))?;
+            }
         }
     }
     Ok(())

@@ -10,43 +10,45 @@
 
 CREATE UNLOGGED TABLE IF NOT EXISTS tutti.warrant (
     transaction xid8 NOT NULL,
+    role name NOT NULL,
     is_many boolean NOT NULL
 );
-COMMENT ON TABLE tutti.warrant IS 'Which transactions may change the schema of this node: one row per statement, or for many. Never a committed row.';
+COMMENT ON TABLE tutti.warrant IS 'Which transactions may change the schema of this node, as which role: one row per statement, or for many. Never a committed row.';
 
-CREATE OR REPLACE FUNCTION tutti.add_warrant(is_many boolean) RETURNS void
+CREATE OR REPLACE FUNCTION tutti.add_warrant(acting name, is_many boolean) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $tutti$
 BEGIN
-    INSERT INTO tutti.warrant VALUES (pg_current_xact_id(), is_many);
+    INSERT INTO tutti.warrant VALUES (pg_current_xact_id(), acting, is_many);
 END $tutti$;
-COMMENT ON FUNCTION tutti.add_warrant IS 'Lets the next statement (or many) of this transaction change the schema of this node. For the functions of this schema.';
+COMMENT ON FUNCTION tutti.add_warrant IS 'Lets the next statement (or many) of this transaction change, as this role, the schema of this node. For the functions of this schema.';
 
 CREATE OR REPLACE FUNCTION tutti.give_warrant(given text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $tutti$
 BEGIN
     IF substr(given, length(given) - 63)
         = tutti.seal_of(concat(pg_backend_pid(), ' warrant ', left(given, -65))) THEN
-        PERFORM tutti.add_warrant(left(given, 4) = 'many');
+        PERFORM tutti.add_warrant(CASE current_setting('role') WHEN 'none' THEN session_user
+            ELSE current_setting('role') END, left(given, 4) = 'many');
     ELSE
         RAISE insufficient_privilege USING MESSAGE = 'only a gateway can let a statement change this node''s schema';
     END IF;
 END $tutti$;
-COMMENT ON FUNCTION tutti.give_warrant IS 'The same, for a gateway: a word (once, many), a number that is used once, and a seal for this backend.';
+COMMENT ON FUNCTION tutti.give_warrant IS 'The same, for a gateway, as who the session is: a word (once, many), a number that is used once, and a seal for this backend.';
 
-CREATE OR REPLACE FUNCTION tutti.use_warrant() RETURNS boolean
+CREATE OR REPLACE FUNCTION tutti.use_warrant(acting name) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $tutti$
 DECLARE
     used tid;
     lasts boolean;
 BEGIN
     SELECT w.ctid, w.is_many INTO used, lasts FROM tutti.warrant w
-        WHERE w.transaction = pg_current_xact_id() ORDER BY w.is_many LIMIT 1;
+        WHERE w.transaction = pg_current_xact_id() AND w.role = acting ORDER BY w.is_many LIMIT 1;
     IF NOT lasts THEN
         DELETE FROM tutti.warrant w WHERE w.ctid = used;
     END IF;
     RETURN used IS NOT NULL;
 END $tutti$;
-COMMENT ON FUNCTION tutti.use_warrant IS 'Whether this transaction has a warrant, which is used up with that: code that calls it takes it from the statement that it was for.';
+COMMENT ON FUNCTION tutti.use_warrant IS 'Whether this transaction has a warrant as this role, which is used up with that: code that calls it takes it from the statement that it was for.';
 
 CREATE OR REPLACE FUNCTION tutti.end_warrants() RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $tutti$
@@ -59,8 +61,9 @@ CREATE OR REPLACE FUNCTION tutti.guard_schema() RETURNS event_trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $tutti$
 BEGIN
     -- Used up before any code of the statement runs. What runs ahead of it, where constants of users' types are read,
-    -- may have used it: then the statement has none, and nothing of all this comes to be.
-    IF NOT (SELECT r.rolsuper FROM pg_roles r WHERE r.rolname = current_user) AND NOT tutti.use_warrant() THEN
+    -- may have used it: then the statement has none, and nothing of all this comes to be. Code that runs as somebody
+    -- else has no use for it.
+    IF NOT (SELECT r.rolsuper FROM pg_roles r WHERE r.rolname = current_user) AND NOT tutti.use_warrant(current_user) THEN
         RAISE insufficient_privilege USING
             MESSAGE = format('%s: code cannot change the schema of a node other than node 1', lower(tg_tag)),
             DETAIL = 'It ran on such a node, or somebody is connected to the node itself. Nodes have one schema, which statements of clients change.',

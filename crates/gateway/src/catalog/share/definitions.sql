@@ -150,7 +150,7 @@ BEGIN
         set_config('tutti.work_path', path, true), set_config('tutti.work_type', as_rows, true),
         set_config('tutti.work_makes', makes, true);
     IF makes <> '' THEN
-        PERFORM tutti.add_warrant(makes = 'anything');
+        PERFORM tutti.add_warrant(role, makes = 'anything');
     END IF;
     EXECUTE format('REFRESH MATERIALIZED VIEW %s', view);
     PERFORM set_config('tutti.work', '', true), set_config('tutti.work_rows', '', true);
