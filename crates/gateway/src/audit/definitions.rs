@@ -112,6 +112,7 @@ fn compare(all: &BTreeMap<NodeId, Definitions>) -> BTreeMap<String, Finding> {
         found.insert(finding.to_string(), finding);
     };
     let Some((reference, expected)) = all.first_key_value() else { return found };
+    let is_shared = !expected.home_by_default || !expected.spread.is_empty();
     for (node, here) in all {
         for ((kind, name), (_, text)) in &here.facts {
             match kind.as_str() {
@@ -154,6 +155,8 @@ fn compare(all: &BTreeMap<NodeId, Definitions>) -> BTreeMap<String, Finding> {
             };
             let (one, other) = (expected.facts.get(key), here.facts.get(key));
             let is_wanted = match (one, other) {
+                // Until the first table is spread, the other nodes hear nothing of these.
+                _ if !is_shared && matches!(&**kind, "role" | "schema" | "type" | "owner") => false,
                 (Some((_, one)), Some((_, other))) if one == other => false,
                 (Some(_), Some(_)) => true,
                 // Each server may have a superuser of its own.
@@ -164,12 +167,10 @@ fn compare(all: &BTreeMap<NodeId, Definitions>) -> BTreeMap<String, Finding> {
                 }
                 // Ordinary roles make nothing on other nodes that node 1 does not have.
                 (one, _) if kind == "owner" => one.is_none(),
+                (Some(_), None) | (None, Some(_)) if kind == "role" => true,
                 (Some((table, _)), None) | (None, Some((table, _))) => {
-                    let is_spread = match kind.as_str() {
-                        // With the first table come all roles.
-                        "role" => !expected.spread.is_empty(),
-                        _ => table.as_ref().is_some_and(|table| expected.spread.contains(table)),
-                    };
+                    let is_spread =
+                        table.as_ref().is_some_and(|table| expected.spread.contains(table));
                     let is_ours = matches!(kind_found, Kind::Map | Kind::Schema);
                     is_spread || is_ours || !expected.home_by_default
                 }
