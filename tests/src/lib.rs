@@ -16,6 +16,7 @@ pub mod gateway;
 pub mod history;
 pub mod interleaving;
 pub mod lahman;
+pub mod layers;
 pub mod process;
 pub mod programs;
 pub mod script;

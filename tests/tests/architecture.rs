@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+use tutti_tests::layers::{Layers, upward};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_owned()
@@ -96,5 +97,39 @@ fn every_source_file_says_what_it_is() -> Result<()> {
         .map(|path| path.display().to_string())
         .collect();
     ensure!(silent.is_empty(), "these do not begin with what they are: {silent:?}");
+    Ok(())
+}
+
+/// Uses that run up today, by crate. They may only become fewer.
+const UPWARD: [(&str, usize); 3] =
+    [("crates/link/src", 0), ("crates/cluster/src", 0), ("crates/gateway/src", 0)];
+
+/// The blocks ```` ```layers DIRECTORY ```` of the map: from the ground up, a layer a line.
+fn layered(map: &str) -> Vec<(&str, Layers)> {
+    let words = |line: &str| line.split_whitespace().map(str::to_owned).collect();
+    let blocks = map.split("```layers ").skip(1);
+    blocks
+        .filter_map(|block| {
+            let (dir, layers) = block.split("```").next()?.split_once('\n')?;
+            Some((dir, layers.lines().map(words).collect()))
+        })
+        .collect()
+}
+
+#[test]
+fn imports_run_down_the_layers() -> Result<()> {
+    let map = fs::read_to_string(root().join("ARCHITECTURE.md"))?;
+    let layered = layered(&map);
+    ensure!(layered.len() == UPWARD.len(), "the map has layers of {} crates", layered.len());
+    for (dir, layers) in layered {
+        let (_, allowed) = UPWARD
+            .iter()
+            .find(|(known, _)| *known == dir)
+            .with_context(|| format!("nobody counts the layers of {dir}"))?;
+        let found = upward(&root().join(dir), &layers)?;
+        let list = || found.iter().map(|it| format!("\n  {it}")).collect::<String>();
+        ensure!(found.len() <= *allowed, "{dir}: {} run up, {allowed} may{}", found.len(), list());
+        ensure!(found.len() == *allowed, "{dir}: only {} run up now; write that down", found.len());
+    }
     Ok(())
 }

@@ -63,7 +63,7 @@ fn names_in_source() -> Result<BTreeSet<String>> {
     }
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates");
     let mut all = String::new();
-    for dir in ["gateway/src", "sql/src"] {
+    for dir in ["link/src", "cluster/src", "gateway/src", "sql/src"] {
         read(&crates.join(dir), &mut all)?;
     }
     let words = all.split(|c: char| !(c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_'));

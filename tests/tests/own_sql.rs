@@ -12,33 +12,33 @@ use anyhow::{Context, Result, ensure};
 
 /// Where SQL runs on connections of the gateway's own only, or under a path that it has set itself.
 const OWN_CONNECTIONS: [(&str, &str); 25] = [
-    ("gateway/src/audit", "own connections"),
-    ("gateway/src/catalog/code.rs", "read by load.rs"),
-    ("gateway/src/catalog/functions.rs", "read by load.rs"),
-    ("gateway/src/catalog/load.rs", "sets search_path = pg_catalog behind a savepoint"),
-    ("gateway/src/catalog/schema.rs", "made by the gateway's role; its functions set their path"),
+    ("cluster/src/audit", "own connections"),
+    ("cluster/src/catalog/code.rs", "read by load.rs"),
+    ("cluster/src/catalog/functions.rs", "read by load.rs"),
+    ("cluster/src/catalog/load.rs", "sets search_path = pg_catalog behind a savepoint"),
+    ("cluster/src/catalog/schema.rs", "made by the gateway's role; its functions set their path"),
     (
-        "gateway/src/catalog/share/mod.rs",
+        "cluster/src/catalog/share/mod.rs",
         "own connections; else functions of the schema tutti alone",
     ),
-    ("gateway/src/catalog/seals.rs", "own connections"),
-    ("gateway/src/deadlock/look.rs", "own connections"),
+    ("cluster/src/catalog/seals.rs", "own connections"),
+    ("gateway/src/watch/wait_edges.rs", "own connections"),
     ("gateway/src/executor/many.rs", "own connections"),
-    ("gateway/src/finisher/decide.rs", "own connections"),
-    ("gateway/src/init/adopt.rs", "own connections"),
-    ("gateway/src/init/mod.rs", "own connections"),
-    ("gateway/src/node/own.rs", "own connections"),
-    ("gateway/src/nodes.rs", "a connection that nobody has used, before it has a session"),
+    ("cluster/src/commit/decision_log.rs", "own connections"),
+    ("cluster/src/setup/adopt.rs", "own connections"),
+    ("cluster/src/setup/mod.rs", "own connections"),
+    ("link/src/connection/control.rs", "own connections"),
+    ("link/src/availability.rs", "a connection that nobody has used, before it has a session"),
     ("gateway/src/plans/tests.rs", "clients' statements, of tests"),
-    ("gateway/src/recovery.rs", "own connections"),
-    ("gateway/src/recovery/driver.rs", "own connections"),
-    ("gateway/src/recovery/forget.rs", "own connections"),
-    ("gateway/src/recovery/outcome.rs", "own connections"),
-    ("gateway/src/security/role.rs", "own connections"),
-    ("gateway/src/sentinel.rs", "own connections"),
+    ("cluster/src/recovery/mod.rs", "own connections"),
+    ("cluster/src/recovery/driver.rs", "own connections"),
+    ("cluster/src/recovery/forget.rs", "own connections"),
+    ("cluster/src/recovery/outcome.rs", "own connections"),
+    ("gateway/src/registry/role.rs", "own connections"),
+    ("cluster/src/authority/sentinels.rs", "own connections"),
     ("gateway/src/session/begun_with.rs", "own connections"),
     ("gateway/src/session/placement_change.rs", "own connections"),
-    ("gateway/src/status.rs", "own connections"),
+    ("cluster/src/status.rs", "own connections"),
     ("sql/src/planner/fixture.rs", "clients' statements, of tests"),
 ];
 
@@ -386,7 +386,7 @@ fn sources(dir: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
 fn the_search_path_of_a_client_decides_nothing_in_the_gateways_own_sql() -> Result<()> {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates");
     let mut files = Vec::new();
-    for dir in ["gateway/src", "sql/src"] {
+    for dir in ["link/src", "cluster/src", "gateway/src", "sql/src"] {
         sources(&crates.join(dir), &mut files)?;
     }
     for (file, why) in OWN_CONNECTIONS {

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use tokio::runtime::Runtime;
+use tutti_cluster::authority::sentinels::{Pace, Sentinels};
 use tutti_embed::Cluster;
-use tutti_gateway::sentinel::{Pace, Sentinels};
 use tutti_gateway::{Config, NodeConfig};
+use tutti_link::Endpoints;
 use tutti_sql::catalog::NodeId;
 use tutti_tests::client::Client;
 use tutti_tests::{gateway, servers};
@@ -46,7 +47,7 @@ impl Nodes {
     /// Sentinels that already stand on every node.
     fn sentinels(&self, pace: Pace) -> Result<std::sync::Arc<Sentinels>> {
         let _entered = self.runtime.enter();
-        let sentinels = Sentinels::start_with(&self.config, pace);
+        let sentinels = Sentinels::start_with(&Endpoints::new(&self.config), pace);
         for NodeConfig { id, .. } in &self.config.nodes {
             let covered = sentinels.wait_for_coverage(NodeId(*id), PATIENCE);
             self.runtime.block_on(covered).context("no sentinel")?;
@@ -263,7 +264,8 @@ fn sentinels_stand_only_while_somebody_needs_them() -> Result<()> {
     let standing =
         "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'tutti sentinel'";
     let _entered = nodes.runtime.enter();
-    let sentinels = Sentinels::start_with(&nodes.config, Pace { idle_turns: 2, ..QUICK });
+    let sentinels =
+        Sentinels::start_with(&Endpoints::new(&nodes.config), Pace { idle_turns: 2, ..QUICK });
     ensure!(client.value(standing)? == "0", "a sentinel that nobody has asked for");
 
     let covered = sentinels.wait_for_coverage(NodeId(1), PATIENCE);

@@ -26,7 +26,7 @@ mod up;
     version,
     about,
     after_help = "Start with `tutti up --demo`; then connect with psql to the address it prints.\n\
-                  Set TUTTI_LOG to see more, e.g. TUTTI_LOG=info or TUTTI_LOG=tutti_gateway=debug."
+                  Set TUTTI_LOG to see more, e.g. TUTTI_LOG=info or TUTTI_LOG=tutti_cluster=debug."
 )]
 struct CommandLine {
     #[command(subcommand)]

@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tutti_gateway::node::{Credentials, NodeConnection};
-use tutti_gateway::recovery::{
+use tutti_cluster::recovery::{
     Recoverer, Settled, clean_decisions, forget_decisions, gateway_lock, next_incarnation,
     read_or_refuse_decision, settle, settle_in_doubt, sweep,
 };
-use tutti_gateway::status::status;
+use tutti_cluster::status;
 use tutti_gateway::{Config, GatewayError};
+use tutti_link::{Credentials, Endpoint, NodeConnection};
 use tutti_sql::catalog::NodeId;
 use tutti_txn::decision::Decision;
 use tutti_txn::gid::Gid;
@@ -32,7 +32,13 @@ async fn values(connections: &mut Connections, node: u16) -> Result<String> {
 
 async fn open(config: &Config, node: u16) -> Result<NodeConnection> {
     let place = &config.nodes[usize::from(node) - 1];
-    Ok(NodeConnection::open(place, "postgres", &Credentials::Nothing, "postgres", &[]).await?)
+    Ok(NodeConnection::open(
+        &Endpoint::new(place, "postgres"),
+        "postgres",
+        &Credentials::Nothing,
+        &[],
+    )
+    .await?)
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Tables that hold rows and get another placement.
 
-use tutti_gateway::catalog::{Redistribution, Seals, verify};
+use tutti_cluster::catalog::{self, Redistribution, verify};
+use tutti_link::seals::Seals;
 use tutti_sql::catalog::NodeId;
 use tutti_sql::hash::KeyType;
 use tutti_sql::statement::DistributeBy;
@@ -14,7 +15,7 @@ async fn redistribute(connections: &mut Connections, table: &str, to: Distribute
     let relation = catalog.relations["public"][table].clone();
     let seals = Seals::default();
     for connection in connections.values_mut() {
-        seals.learn(connection).await?;
+        catalog::learn_secret(&seals, connection).await?;
     }
     let plan = Redistribution::plan(home(connections), &catalog, &relation, &to, &seals).await?;
     let mut lent = connections.iter_mut().map(|(node, connection)| (*node, connection)).collect();
@@ -38,7 +39,7 @@ async fn assert_placed(
     key: &str,
     key_type: KeyType,
 ) -> Result {
-    let map = tutti_gateway::catalog::schema::map_of(key_type).0;
+    let map = tutti_cluster::catalog::schema::map_of(key_type).0;
     let bucket = key_type.sql_bucket(key);
     for node in 1..=3 {
         let misplaced = format!(

@@ -1,8 +1,8 @@
 //! What a distributed schema may hold, and sequences that count on node 1 only.
 
+use tutti_cluster::catalog::{disarm_sequences, rearm_sequences, verify};
 use tutti_gateway::GatewayError;
-use tutti_gateway::catalog::{disarm_sequences, rearm_sequences, verify};
-use tutti_gateway::node::NodeError;
+use tutti_link::NodeError;
 use tutti_sql::plan::CreatedTable;
 use tutti_sql::statement::DistributeBy;
 

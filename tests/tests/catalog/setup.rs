@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::time::timeout;
+use tutti_cluster::catalog::{PlacementKind, choose_placement, unregister_dropped, verify};
+use tutti_cluster::setup::{check_default, init};
+use tutti_cluster::status;
 use tutti_embed::Cluster;
-use tutti_gateway::catalog::{PlacementKind, choose_placement, unregister_dropped, verify};
-use tutti_gateway::init::{check_default, init};
-use tutti_gateway::node::NodeError;
-use tutti_gateway::status::status;
 use tutti_gateway::{Config, DefaultDistribution, GatewayError, NodeConfig, serve};
+use tutti_link::NodeError;
 use tutti_sql::catalog::{Identity, NodeId, Placement, RelationKind, Volatility};
 use tutti_sql::hash::KeyType;
 use tutti_sql::statement::DistributeBy;
@@ -239,7 +239,7 @@ async fn load_reads_what_was_created() -> Result {
     assert_eq!(kinds.columns[1].name, "Mixed \"Case");
     assert!(kinds.columns[5].not_null && kinds.columns[6].domain && kinds.columns[7].generated);
     assert_eq!(kinds.primary_key, [0]);
-    let map = tutti_gateway::catalog::schema::map_of(KeyType::Int8);
+    let map = tutti_cluster::catalog::schema::map_of(KeyType::Int8);
     assert_eq!(kinds.placement, Placement::Hash { key: 0, key_type: KeyType::Int8, map });
     assert_eq!(catalog.maps[&map].0.iter().filter(|node| **node == NodeId(2)).count(), 512);
     let odd = &catalog.relations["Odd schema"]["odd \"table\""];

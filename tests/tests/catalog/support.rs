@@ -4,11 +4,12 @@
 
 use std::collections::BTreeMap;
 
+use tutti_cluster::catalog::{self, choose_placement, note_change, register};
+use tutti_cluster::init;
 use tutti_embed::Cluster;
-use tutti_gateway::catalog::{self, Seals, choose_placement, note_change, register};
-use tutti_gateway::init::init;
-use tutti_gateway::node::{Credentials, NodeConnection, NodeError};
 use tutti_gateway::{Config, DefaultDistribution, GatewayError};
+use tutti_link::seals::Seals;
+use tutti_link::{Credentials, Endpoint, NodeConnection, NodeError};
 use tutti_sql::catalog::{Catalog, NodeId};
 use tutti_sql::plan::CreatedTable;
 use tutti_sql::statement::DistributeBy;
@@ -24,8 +25,13 @@ pub type Connections = BTreeMap<NodeId, NodeConnection>;
 pub async fn connect(config: &Config) -> Result<Connections> {
     let mut connections = Connections::new();
     for node in &config.nodes {
-        let connection =
-            NodeConnection::open(node, "postgres", &Credentials::Nothing, "postgres", &[]).await?;
+        let connection = NodeConnection::open(
+            &Endpoint::new(node, "postgres"),
+            "postgres",
+            &Credentials::Nothing,
+            &[],
+        )
+        .await?;
         connections.insert(NodeId(node.id), connection);
     }
     Ok(connections)
@@ -83,7 +89,7 @@ pub async fn create(connections: &mut Connections, sql: &str, created: &CreatedT
     let Some(registration) = chosen else { return Ok(()) };
     let seals = Seals::default();
     for connection in connections.values_mut() {
-        seals.learn(connection).await?;
+        catalog::learn_secret(&seals, connection).await?;
         // A seal is good in one transaction.
         let is_outside = connection.is_outside_transaction();
         if is_outside {

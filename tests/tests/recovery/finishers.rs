@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use tokio::task::JoinSet;
+use tutti_cluster::commit::finishers::Finishers;
 use tutti_gateway::Config;
-use tutti_gateway::finisher::Finishers;
-use tutti_gateway::node::{NodeConnection, NodeError};
+use tutti_link::Endpoints;
+use tutti_link::{NodeConnection, NodeError};
 use tutti_sql::catalog::NodeId;
 
 use crate::support::*;
@@ -36,7 +37,7 @@ async fn many_requests_share_one_connection_and_each_gets_its_own_answer() -> Re
     for number in 1..=20 {
         prepare(&mut node, &gid(1, number, 2).to_string(), number).await?;
     }
-    let finishers = Arc::new(Finishers::new(&Arc::new(config), 1));
+    let finishers = Arc::new(Finishers::new(&Endpoints::new(&config), 1));
     let mut running = JoinSet::new();
     // Those above 20 are not there: a refusal in between disturbs nobody.
     for number in 1..=40 {
@@ -71,7 +72,7 @@ async fn a_break_is_told_to_all_who_wait_and_the_next_request_opens_anew() -> Re
     let mut node = open(&config, 1).await?;
     node.query("CREATE TABLE t (x bigint)").await?;
     prepare(&mut node, "tutti_test_1_1_2", 1).await?;
-    let finishers = Arc::new(Finishers::new(&Arc::new(config), 1));
+    let finishers = Arc::new(Finishers::new(&Endpoints::new(&config), 1));
     // Waits until it is ended; the second waits behind it.
     let hanging: Vec<_> = ["SELECT pg_sleep(600)", "COMMIT PREPARED 'tutti_test_1_1_2'"]
         .into_iter()
@@ -96,7 +97,7 @@ async fn a_break_is_told_to_all_who_wait_and_the_next_request_opens_anew() -> Re
 #[tokio::test]
 async fn a_node_that_is_away_refuses_and_is_used_again_when_it_is_back() -> Result {
     let (mut servers, config) = initialised(1).await?;
-    let finishers = Finishers::new(&Arc::new(config), 2);
+    let finishers = Finishers::new(&Endpoints::new(&config), 2);
     let ask = || finishers.run(NodeId(1), "SELECT 1".to_owned());
     ask().await?;
     servers.server_mut(0).kill9()?;
@@ -120,7 +121,7 @@ async fn decisions_go_together_and_yield_to_what_recovery_wrote() -> Result {
         );
         node.query(&refusal).await?;
     }
-    let finishers = Arc::new(Finishers::new(&Arc::new(config), 1));
+    let finishers = Arc::new(Finishers::new(&Endpoints::new(&config), 1));
     let mut running = JoinSet::new();
     for number in 1..=50 {
         let finishers = finishers.clone();
@@ -157,7 +158,7 @@ async fn transfers(config: &Arc<Config>, way: Way, clients: u64, run: u64) -> Re
         Way::Session => 1,
         Way::Anchored(lanes) | Way::Apart(lanes) => lanes,
     };
-    let finishers = Arc::new(Finishers::new(config, lanes));
+    let finishers = Arc::new(Finishers::new(&Endpoints::new(config), lanes));
     let done = Arc::new(AtomicU64::new(0));
     let mut running = JoinSet::new();
     let until = Instant::now() + LASTS;

@@ -88,7 +88,7 @@ fn foreign_prepared_transactions_harm_nobody() -> Result {
     assert_eq!(client.value("SELECT count(*) FROM t")?, "200");
     let config = tutti_tests::gateway::config(cluster.servers(), String::new());
     let runtime = tokio::runtime::Runtime::new()?;
-    let shown = runtime.block_on(tutti_gateway::status::status(&config))?.to_string();
+    let shown = runtime.block_on(tutti_cluster::status(&config))?.to_string();
     for gid in &left_alone {
         ensure!(shown.contains(&format!("{gid} ")), "{gid} is not in {shown}");
     }
@@ -102,7 +102,7 @@ fn foreign_prepared_transactions_harm_nobody() -> Result {
     });
     std::thread::sleep(Duration::from_millis(300));
     let settled =
-        runtime.block_on(async { tutti_gateway::recovery::settle_in_doubt(&config).await });
+        runtime.block_on(async { tutti_cluster::recovery::settle_in_doubt(&config).await });
     ensure!(settled.is_ok(), "{settled:?}");
     let left = second.value("SELECT string_agg(gid, ' ' ORDER BY gid) FROM pg_prepared_xacts")?;
     let mut expected = left_alone.to_vec();

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use tutti_embed::Cluster;
-use tutti_gateway::node::{Credentials, NodeConnection};
 use tutti_gateway::{Config, init};
+use tutti_link::{Credentials, NodeConnection};
 use tutti_tests::client::{Client, Endpoint};
 use tutti_tests::{gateway, servers};
 use tutti_txn::gid::Gid;
@@ -27,7 +27,13 @@ pub async fn initialised(nodes: u16) -> Result<(Cluster, Config)> {
 /// A connection to a node; node 1 has number 1.
 pub async fn open(config: &Config, node: u16) -> Result<NodeConnection> {
     let place = &config.nodes[usize::from(node) - 1];
-    Ok(NodeConnection::open(place, "postgres", &Credentials::Nothing, "postgres", &[]).await?)
+    Ok(NodeConnection::open(
+        &tutti_link::Endpoint::new(place, "postgres"),
+        "postgres",
+        &Credentials::Nothing,
+        &[],
+    )
+    .await?)
 }
 
 /// The first value of an answer.

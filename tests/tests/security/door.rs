@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use tutti_gateway::Config;
-use tutti_gateway::config::Limits;
+use tutti_settings::Limits;
 use tutti_tests::client::{Client, SILENCE_LIMIT};
 use tutti_tests::gateway::{self, TestCluster};
 use tutti_tests::servers;

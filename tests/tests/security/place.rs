@@ -16,7 +16,7 @@ use rcgen::{
 use tempfile::TempDir;
 use tutti_embed::Cluster;
 use tutti_gateway::Config;
-use tutti_gateway::config::{ClientTls, NodeTls, SslMode, TlsVersion};
+use tutti_settings::{ClientTls, NodeTls, SslMode, TlsVersion};
 use tutti_tests::client::Client;
 use tutti_tests::gateway::{self, TestCluster};
 use tutti_tests::servers;

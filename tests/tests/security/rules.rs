@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use tutti_gateway::Config;
-use tutti_gateway::config::Rule;
+use tutti_settings::Rule;
 
 use crate::clients::{assert_refused, psql};
 use crate::place::{Authority, OWN_PASSWORD, Place};

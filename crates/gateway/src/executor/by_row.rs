@@ -21,10 +21,11 @@ use super::call::{Call, Rows};
 use super::gather::{read_rows, too_large};
 use super::many::Failures;
 use super::relay::{Answer, Filter, relay};
-use crate::catalog::{self, RowsOf};
-use crate::failure::Failure;
-use crate::node::ASK_MOMENT;
-use crate::session::{Link, Session};
+use crate::client::failure::Failure;
+use crate::session::Session;
+use tutti_cluster::catalog::{self, RowsOf};
+use tutti_link::Link;
+use tutti_link::connection::ASK_MOMENT;
 
 /// Rows as `tutti.row_text` writes them, with commas between.
 struct RowTexts {
@@ -219,11 +220,11 @@ ORDER BY n.nspname, c.relname",
         let kind = if is_referred_to { "all" } else { "whole" };
         let mut all = Vec::new();
         for (schema, table) in tables {
-            let shared = self.shared.clone();
+            let registry = self.registry.clone();
             let link = self.enlist(NodeId::HOME, Access::Write).await?;
             link.learn_moment().await?;
             let (sql, seal) =
-                catalog::table_rows_sql(link.connection(), schema, table, &shared.seals);
+                catalog::table_rows_sql(link.connection(), schema, table, &registry.cluster.seals);
             let call = Call::Simple
                 .carrying(Rows::Everywhere(vec![seal.into()]), self.travelling_bytes_max())?;
             let answer = self.internal_rows(NodeId::HOME, Access::Write, &sql, &call).await?;
@@ -249,7 +250,7 @@ ORDER BY n.nspname, c.relname",
         link.connection().flush().await?;
         let link = self.links.get_mut(&NodeId::HOME).expect("enlisted");
         let outer = self.client.take_capture();
-        let bytes_max = self.shared.config.switches.travelling_bytes_max;
+        let bytes_max = self.registry.cluster.config.switches.travelling_bytes_max;
         self.client.begin_capture(bytes_max);
         let relayed = relay(&mut self.client, link, Filter::rows(&call, false)).await;
         let captured = self.client.end_capture();
@@ -266,14 +267,14 @@ ORDER BY n.nspname, c.relname",
         // Whatever the statement saw on node 1 must be there on the other nodes, or what it has
         // changed is not there to be changed.
         self.wait_for_all_visible().await?;
-        let shared = self.shared.clone();
+        let registry = self.registry.clone();
         let others: Vec<_> =
             self.catalog.nodes.iter().copied().filter(|node| *node != NodeId::HOME).collect();
         self.learn_moments(&others).await?;
         for (of, rows) in all {
             for node in &others {
                 let link = self.enlist(*node, Access::Write).await?;
-                let seal = of.seal(link.connection(), &rows.text, &shared.seals);
+                let seal = of.seal(link.connection(), &rows.text, &registry.cluster.seals);
                 let values = [of.schema, of.table, of.kind, &rows.text, &seal];
                 put_store(link, &values);
                 link.connection().flush().await?;
@@ -311,7 +312,7 @@ impl Session {
             let rest = &asked[index + 1..];
             self.await_turn(*node, rest, &mut failures).await;
             let link = self.links.get_mut(node).expect("enlisted");
-            let mut told = crate::node::Rows::default();
+            let mut told = tutti_link::connection::Rows::default();
             let read = read_rows(link, |row| {
                 told.rows.push(row.to_vec());
                 Ok(())

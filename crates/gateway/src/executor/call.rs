@@ -20,9 +20,9 @@ use tutti_wire::frontend::{
 
 use super::gather::too_large;
 use super::many::Origin;
-use crate::failure::Failure;
-use crate::node::put_statement;
-use crate::session::Link;
+use crate::client::failure::Failure;
+use tutti_link::Link;
+use tutti_link::connection::put_statement;
 
 /// Most bytes of a message's values: what else is in it is little.
 const MESSAGE_BYTES_MAX: usize = FRAME_LEN_MAX - (16 << 20);

@@ -21,9 +21,10 @@ use super::placement::{bucket_of_value, node_of_bucket};
 use super::relay::COPY_FLUSH_BYTES;
 use super::{Done, TagTotal};
 use crate::client::ClientError;
-use crate::failure::Failure;
-use crate::node::told;
-use crate::session::{Link, Session};
+use crate::client::failure::Failure;
+use crate::session::Session;
+use tutti_link::Link;
+use tutti_link::connection::told;
 
 /// Rows whose missing values are drawn together, in rows.
 const FILL_CHUNK_ROWS: usize = 5_000;
@@ -431,11 +432,10 @@ impl Session {
             link.settle_early().await?;
         }
         // A COPY has a snapshot from its start; outside the room nobody needs to know since when.
-        let doors = self.shared.doors.clone();
         let inside = match self.has_snapshot_per_part() {
             true => {
-                let shared = self.shared.clone();
-                let entering = shared.nodes.enter_snapshot_room(&doors, &nodes);
+                let registry = self.registry.clone();
+                let entering = registry.cluster.enter_snapshot_room(&nodes);
                 Some(self.unless_cancelled(entering).await??)
             }
             false => None,

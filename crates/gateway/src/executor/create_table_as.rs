@@ -8,7 +8,7 @@ use tutti_sql::statement;
 
 use super::Done;
 use super::call::Call;
-use crate::failure::Failure;
+use crate::client::failure::Failure;
 use crate::session::Session;
 
 impl Session {

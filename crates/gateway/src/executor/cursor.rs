@@ -10,7 +10,7 @@ use tutti_sql::plan::{Access, Plan, Planned, RunOn};
 
 use super::Done;
 use super::call::Call;
-use crate::failure::Failure;
+use crate::client::failure::Failure;
 use crate::session::{Portal, Session};
 
 /// A cursor that SQL has declared.

@@ -17,14 +17,16 @@ use tutti_wire::error_fields::ErrorFields;
 
 use super::Done;
 use super::call::Call;
-use crate::catalog::changes::{self, RelationChanges};
-use crate::catalog::publisher::{AsOf, OwnChanges, OwnOids};
-use crate::catalog::share::{Wanted, make_definitions};
-use crate::catalog::{self, NodeOids, PlacementKind, Registration};
-use crate::error::GatewayError;
-use crate::failure::Failure;
-use crate::node::NodeError;
-use crate::session::{Link, Session, changes_search_paths, changes_what_sessions_begin_with};
+use crate::client::failure::Failure;
+use crate::session::{Session, changes_search_paths, changes_what_sessions_begin_with};
+use tutti_cluster::catalog::changes::{self, RelationChanges};
+use tutti_cluster::catalog::oids::with_own;
+use tutti_cluster::catalog::publisher::{AsOf, OwnChanges, OwnOids};
+use tutti_cluster::catalog::share::{Wanted, make_definitions};
+use tutti_cluster::catalog::{self, NodeOids, PlacementKind, Registration};
+use tutti_cluster::error::GatewayError;
+use tutti_link::Link;
+use tutti_link::connection::NodeError;
 
 impl Session {
     /// `call`: the parameters of the query that a table is made of. All else has none, and runs by the
@@ -171,21 +173,25 @@ impl Session {
     /// Makes on the other nodes what they lack of what is wanted. In the client's transaction.
     pub(super) async fn share(&mut self, wanted: Wanted<'_>) -> Result<(), Failure> {
         self.transaction.brings_more |= !matches!(wanted, Wanted::Relations(_));
-        let shared = self.shared.clone();
+        let registry = self.registry.clone();
         let home = self.enlist(NodeId::HOME, Access::Write).await?;
         home.query("SELECT 1").await?;
         let definitions =
-            catalog::share::read_definitions(home.connection(), wanted, &shared.seals).await?;
+            catalog::share::read_definitions(home.connection(), wanted, &registry.cluster.seals)
+                .await?;
         let roles = match self.transaction.sets_anything() {
             true => {
                 let home = self.link(NodeId::HOME).await?.connection();
-                Some(catalog::share::read_definitions(home, Wanted::ROLES, &shared.seals).await?)
+                Some(
+                    catalog::share::read_definitions(home, Wanted::ROLES, &registry.cluster.seals)
+                        .await?,
+                )
             }
             false => None,
         };
         // One after another: two that bring the same do not wait for each other in a circle.
         for node in self.other_nodes() {
-            let seals = &shared.seals;
+            let seals = &registry.cluster.seals;
             // It may have set a role that it has made itself, which comes before what it has set.
             let roles = roles.as_ref().filter(|_| !self.transaction.nodes.contains_key(&node));
             self.transaction.steps_come_later = roles.is_some();
@@ -226,15 +232,15 @@ impl Session {
         if self.transaction.shared_definitions.is_some() {
             return Ok(true);
         }
-        let shared = self.shared.clone();
+        let registry = self.registry.clone();
         let home = self.enlist(NodeId::HOME, Access::Write).await?;
         home.query("SELECT 1").await?;
-        if !catalog::share::spread_first(home.connection(), &shared.seals).await? {
+        if !catalog::share::spread_first(home.connection(), &registry.cluster.seals).await? {
             return Ok(false);
         }
-        self.transaction.shared_definitions = Some(shared.committed_definitions().await?);
+        self.transaction.shared_definitions = Some(registry.cluster.committed_definitions().await?);
         for node in self.other_nodes() {
-            shared.bring_roles(node).await?;
+            registry.cluster.bring_roles(node).await?;
         }
         Ok(true)
     }
@@ -335,7 +341,7 @@ impl Session {
     /// brought to the others first if it shall be there. Whether other nodes have it.
     async fn register_created(&mut self, ddl: &Ddl) -> Result<bool, Failure> {
         let Some(created) = &ddl.creates else { return Ok(false) };
-        let default = self.shared.config.default_distribution;
+        let default = self.registry.cluster.config.default_distribution;
         let catalog = self.catalog.clone();
         let home = self.link(NodeId::HOME).await?.connection();
         let Some(registration) =
@@ -343,7 +349,7 @@ impl Session {
         else {
             return Ok(false);
         };
-        let shared = self.shared.clone();
+        let registry = self.registry.clone();
         let is_at_home_first = ddl.scope != DdlScope::AllNodes;
         if is_at_home_first {
             if registration.placement == PlacementKind::Home {
@@ -352,7 +358,7 @@ impl Session {
             // Before anything that others wait for who spread the first table too.
             self.spreads_first().await?;
             let home = self.link(NodeId::HOME).await?.connection();
-            catalog::register(home, &registration, &shared.seals).await?;
+            catalog::register(home, &registration, &registry.cluster.seals).await?;
             self.verify_schema().await?;
             let relation = self.oid_of(&registration).await?;
             self.share_tables(&[relation]).await?;
@@ -360,11 +366,11 @@ impl Session {
         if !is_at_home_first {
             // Whoever needs the same bucket map waits here, and not in a circle over the others.
             let home = self.link(NodeId::HOME).await?.connection();
-            catalog::register(home, &registration, &shared.seals).await?;
+            catalog::register(home, &registration, &registry.cluster.seals).await?;
         }
         for node in self.other_nodes() {
             let connection = self.enlist(node, Access::Write).await?.connection();
-            catalog::register(connection, &registration, &shared.seals).await?;
+            catalog::register(connection, &registration, &registry.cluster.seals).await?;
         }
         Ok(true)
     }
@@ -385,13 +391,13 @@ impl Session {
 
     /// Reads the catalog as this transaction sees it: what is published, and what it has changed.
     pub(crate) async fn reload_own_catalog(&mut self) -> Result<(), Failure> {
-        if self.shared.catalog().is_solo() {
+        if self.registry.cluster.catalog().is_solo() {
             // Nobody has read what was made meanwhile.
             self.know_all_changes().await;
         }
         let before = self.catalog.clone();
-        let as_of = self.shared.publisher.as_of();
-        let published = self.shared.catalog();
+        let as_of = self.registry.cluster.publisher.as_of();
+        let published = self.registry.cluster.catalog();
         let renames = self.transaction.renames;
         let is_more = self.transaction.changes_more || renames;
         // These are queries, also where the statement is none: LOCK TABLE, say, before the transaction has a
@@ -423,11 +429,11 @@ impl Session {
     /// Ends what was said of functions (`tutti_function`) and is not true any more. Whether anything was.
     async fn end_declarations(&mut self, before: &Catalog) -> Result<bool, Failure> {
         let ended = ended(before, &self.catalog);
-        let shared = self.shared.clone();
+        let registry = self.registry.clone();
         for Ended { function, name, because } in &ended {
             let connection = self.link(NodeId::HOME).await?.connection();
             let message = format!("end declaration {function}");
-            let seal = shared.seals.seal(connection, &message).await?;
+            let seal = registry.cluster.seals.seal(connection, &message).await?;
             let sql = format!("SELECT tutti.end_declaration({function}, $1)");
             connection.query_with(&sql, vec![Some(seal.into())]).await?;
             let message = format!("what was declared of function {name} does not hold any more");
@@ -461,7 +467,11 @@ impl Session {
             let oids = OwnOids { home, others };
             let seen = match oids.others.is_empty() {
                 true => None,
-                false => Some(Arc::new(self.shared.oids().with_own(&oids.home, &oids.others))),
+                false => Some(Arc::new(with_own(
+                    &self.registry.cluster.oids(),
+                    &oids.home,
+                    &oids.others,
+                ))),
             };
             self.use_own_oids(seen);
             own.know_oids(oids);
@@ -497,14 +507,14 @@ impl Session {
                 node => others.push((node, oids)),
             }
         }
-        let own = self.shared.oids().with_own(&home, &others);
+        let own = with_own(&self.registry.cluster.oids(), &home, &others);
         self.use_own_oids(Some(Arc::new(own)));
         Ok(())
     }
 
     /// The newest catalog, with what plans of others need not know.
     pub(super) async fn know_all_changes(&mut self) {
-        let publisher = self.shared.publisher.clone();
+        let publisher = self.registry.cluster.publisher.clone();
         let change = publisher.want_all();
         // Locks, and the catalog as the transaction sees it behind them, decide.
         publisher.wait_for(change, Instant::now() + CATALOG_PATIENCE).await;
@@ -528,7 +538,7 @@ pub(crate) fn renames(text: &str) -> bool {
         || words.windows(2).any(|pair| pair[0] == "alter" && KINDS.contains(&pair[1].as_str()))
 }
 
-/// Takes back what [`Link::put_warrant`](crate::session::Link::put_warrant) has given, where nothing has used it.
+/// Takes back what [`Link::put_warrant`](tutti_link::Link::put_warrant) has given, where nothing has used it.
 const END_WARRANT: &str = "SELECT tutti.end_warrants()";
 
 /// Lets a statement change the schema of another node than node 1. One that fires no event trigger would leave what it

@@ -17,11 +17,11 @@ use tutti_wire::error_fields::ErrorFields;
 
 use super::Done;
 use super::call::Call;
-use crate::audit;
-use crate::catalog::{self, Redistribution};
-use crate::failure::Failure;
-use crate::recovery::{self, InDoubt};
+use crate::client::failure::Failure;
 use crate::session::{Level, Mode, Session};
+use tutti_cluster::audit;
+use tutti_cluster::catalog::{self, Redistribution};
+use tutti_cluster::recovery::{self, InDoubt};
 
 /// What was done, or is so already.
 fn words(relation: &Relation, by: &DistributeBy) -> String {
@@ -102,7 +102,7 @@ impl Session {
                 vec![vec![Some(self.declare_function(function, *declared).await?)]]
             }
             TuttiCall::Outcome { gid } => {
-                vec![vec![Some(recovery::outcome(&self.shared, gid).await?.to_string())]]
+                vec![vec![Some(recovery::outcome(&self.registry.cluster, gid).await?.to_string())]]
             }
             TuttiCall::Show { function } if function == "tutti_in_doubt" => self.in_doubt().await?,
             TuttiCall::Show { function } if function == "tutti_check" => {
@@ -184,10 +184,10 @@ impl Session {
         let catalog = self.catalog.clone();
         for (relation, by) in &tables {
             let redistribution = self.plan_redistribution(relation, by).await?;
-            let shared = self.shared.clone();
+            let registry = self.registry.clone();
             let links = self.links.iter_mut();
             let mut connections = links.map(|(node, link)| (*node, link.connection())).collect();
-            redistribution.perform(&mut connections, &shared.seals).await?;
+            redistribution.perform(&mut connections, &registry.cluster.seals).await?;
         }
         for (relation, by) in &tables {
             if **by != DistributeBy::Home || !catalog.home_by_default {
@@ -213,9 +213,9 @@ impl Session {
         relation: &Relation,
         wanted: &DistributeBy,
     ) -> Result<Redistribution, Failure> {
-        let (catalog, shared) = (self.catalog.clone(), self.shared.clone());
+        let (catalog, registry) = (self.catalog.clone(), self.registry.clone());
         let home = self.link(NodeId::HOME).await?.connection();
-        Ok(Redistribution::plan(home, &catalog, relation, wanted, &shared.seals).await?)
+        Ok(Redistribution::plan(home, &catalog, relation, wanted, &registry.cluster.seals).await?)
     }
 
     /// Rows that the transaction's snapshot does not see would not be moved.
@@ -281,9 +281,10 @@ impl Session {
 
     /// What is prepared somewhere and not being committed here at this moment.
     async fn in_doubt(&self) -> Result<Vec<Vec<Option<String>>>, Failure> {
-        let found = recovery::list_in_doubt(&self.shared.config).await;
+        let found = recovery::list_in_doubt(&self.registry.cluster.config).await;
         let found = found.map_err(|error| error.to_fields())?;
-        let left = found.into_iter().filter(|doubt| !self.shared.live.contains(&doubt.gid));
+        let left =
+            found.into_iter().filter(|doubt| !self.registry.cluster.live.contains(&doubt.gid));
         let row = |doubt: InDoubt| {
             let nodes = doubt.nodes_text();
             let decision = doubt.decision.map(|decision| decision.to_string());
@@ -302,19 +303,19 @@ impl Session {
         if rows.first().and_then(|rows| rows.text(0, 0)) != Some("t") {
             return Err(Failure::error("42501", "must be superuser to call tutti_check()"));
         }
-        let shared = self.shared.clone();
-        let found = audit::memory::differences(&shared).await;
+        let registry = self.registry.clone();
+        let found = audit::memory::differences(&registry.cluster).await;
         Ok(found.into_iter().map(|difference| vec![Some(difference)]).collect())
     }
 
     fn information(&self, function: &str) -> Vec<Vec<Option<String>>> {
         match function {
             "tutti_nodes" => self
-                .shared
-                .config
-                .nodes
+                .registry
+                .cluster
+                .endpoints
                 .iter()
-                .map(|node| vec![Some(format!("n{}", node.id)), Some(node.address().to_string())])
+                .map(|it| vec![Some(it.node().to_string()), Some(it.address().to_string())])
                 .collect(),
             "tutti_tables" => self.table_rows(),
             "tutti_functions" => self.function_rows(),

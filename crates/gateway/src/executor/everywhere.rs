@@ -10,7 +10,7 @@ use super::Done;
 use super::call::Call;
 use super::ddl::is_unknown_name;
 use super::relay::{Filter, relay};
-use crate::failure::Failure;
+use crate::client::failure::Failure;
 use crate::session::Session;
 
 impl Session {

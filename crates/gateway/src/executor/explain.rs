@@ -11,7 +11,7 @@ use tutti_wire::backend::{ColumnDescription, put_data_row, put_row_description};
 
 use super::Done;
 use super::call::Call;
-use crate::failure::Failure;
+use crate::client::failure::Failure;
 use crate::session::{Session, is_own_setting};
 
 /// What the gateway answers by itself: `Some(None)`: no rows; `Some(columns)`: these.

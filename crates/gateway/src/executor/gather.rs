@@ -19,9 +19,10 @@ use super::call::Call;
 use super::call::Rows;
 use super::many::{Failures, Looks, Origin};
 use super::rows::ArrayText;
-use crate::failure::Failure;
-use crate::node::told;
-use crate::session::{Link, Session};
+use crate::client::failure::Failure;
+use crate::session::Session;
+use tutti_link::Link;
+use tutti_link::connection::told;
 
 /// How the settings begin that hold rows for a command without parameters.
 const ROWS_SETTING: &str = "tutti.rows_";
@@ -95,7 +96,7 @@ impl Session {
 
     /// Most bytes that rows may take which travel with one statement.
     pub(super) fn travelling_bytes_max(&self) -> usize {
-        self.shared.config.switches.travelling_bytes_max
+        self.registry.cluster.config.switches.travelling_bytes_max
     }
 
     /// The transaction's time on node 1 if the template has a gap for it.

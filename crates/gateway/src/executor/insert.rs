@@ -20,7 +20,7 @@ use super::placement::{bucket_of_value, node_of_bucket, node_of_pin};
 use super::relay::{Filter, relay};
 use super::rows::{ArrayText, composite, split_composite};
 use super::{Done, TagTotal};
-use crate::failure::Failure;
+use crate::client::failure::Failure;
 use crate::session::Session;
 
 /// A row's values in text form.
@@ -288,7 +288,7 @@ impl Session {
     /// The next node for a row that may be anywhere.
     pub(super) fn deal_round_robin(&self) -> NodeId {
         let nodes = &self.catalog.nodes;
-        let index = usize::try_from(self.shared.deal_row()).unwrap_or(0) % nodes.len();
+        let index = usize::try_from(self.registry.deal_row()).unwrap_or(0) % nodes.len();
         nodes[index]
     }
 

@@ -28,7 +28,7 @@ use tutti_wire::frontend::{
 };
 
 use super::call::Call;
-use crate::failure::Failure;
+use crate::client::failure::Failure;
 use crate::session::Session;
 
 /// A Bind that takes longer is awaited outside the room, at the first attempt.
@@ -95,7 +95,7 @@ impl Session {
         let in_room = looks == Looks::AtRows
             && 1 < texts.len()
             && self.has_snapshot_per_part()
-            && self.shared.config.switches.rooms;
+            && self.registry.cluster.config.switches.rooms;
         if in_room {
             let mut half_way = BTreeSet::new();
             let sent = self.send_in_room(texts, access, origin, call, &mut half_way).await;
@@ -148,7 +148,7 @@ impl Session {
             self.bind_all(&nodes, &arguments).await?;
             good = self.await_all(&mut nodes.clone(), b'2').await?;
         }
-        let shared = self.shared.clone();
+        let registry = self.registry.clone();
         let mut bound = access == Access::Write;
         let mut patience = BIND_PATIENCE;
         while good {
@@ -158,7 +158,7 @@ impl Session {
                     put_close(link.connection().outgoing(), Target::Portal, "");
                 }
             }
-            let entering = shared.nodes.enter_snapshot_room(&shared.doors, &nodes);
+            let entering = registry.cluster.enter_snapshot_room(&nodes);
             let inside = self.unless_cancelled(entering).await??;
             self.bind_all(&nodes, &arguments).await?;
             bound = true;
@@ -311,10 +311,10 @@ impl Session {
         if nodes.is_empty() {
             return;
         }
-        let mut targets = self.shared.backends.of(self.process_id);
+        let mut targets = self.registry.backends.of(self.process_id);
         targets.retain(|target| nodes.contains(&target.key().node));
         for _ in 0..CANCELS_MAX {
-            self.shared.cancel(&targets).await;
+            self.registry.cancel(&targets).await;
             // One that comes before its statement hits nothing, and the statement may wait for a lock then.
             let answers = self.begin_to_answer(&nodes);
             if tokio::time::timeout(CANCEL_INTERVAL, answers).await.is_ok() {
@@ -344,12 +344,12 @@ impl Session {
             "SELECT FROM pg_catalog.pg_stat_activity WHERE pid = {process_id} \
              AND state = 'active' AND (wait_event_type = 'Lock' OR {snapshot})"
         );
-        let shared = self.shared.clone();
-        let Ok(mut connection) = shared.connections.lend(&shared.config, node).await else {
+        let registry = self.registry.clone();
+        let Ok(mut connection) = registry.cluster.connections.lend(node).await else {
             return false;
         };
         let seen = connection.rows(&sql).await.is_ok_and(|rows| !rows.rows.is_empty());
-        shared.connections.give_back(connection);
+        registry.cluster.connections.give_back(connection);
         seen
     }
 }

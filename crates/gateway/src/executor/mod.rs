@@ -37,10 +37,10 @@ use many::{Failures, Looks, Origin};
 use relay::{Answer, Filter, relay};
 pub(crate) use relay::{Refused, pump_copy_data, relay_all};
 
-use crate::catalog;
-use crate::failure::Failure;
-use crate::node::NodeError;
+use crate::client::failure::Failure;
 use crate::session::{Mode, Session, signals, takes_snapshot};
+use tutti_cluster::catalog;
+use tutti_link::connection::NodeError;
 
 /// How a statement ended, as far as the client has not been told.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -311,10 +311,11 @@ impl Session {
         if locks.is_empty() {
             return Ok(());
         }
-        let shared = self.shared.clone();
+        let registry = self.registry.clone();
         let link = self.enlist(NodeId::HOME, Access::Write).await?;
         link.learn_moment().await?;
-        let (sql, seals) = catalog::lock_tables_sql(link.connection(), locks, &shared.seals);
+        let (sql, seals) =
+            catalog::lock_tables_sql(link.connection(), locks, &registry.cluster.seals);
         let locked = link.query_with(&sql, seals).await.map_err(|error| match error {
             // Where in our function it happened is nothing to the client.
             NodeError::Refused(mut fields) => {

@@ -13,9 +13,9 @@ use tutti_wire::frontend::{put_copy_fail, put_sync};
 
 use super::call::Call;
 use crate::client::Client;
-use crate::failure::Failure;
-use crate::node::{NodeError, told, told_notice};
-use crate::session::Link;
+use crate::client::failure::Failure;
+use tutti_link::Link;
+use tutti_link::connection::{NodeError, told, told_notice};
 
 /// COPY data is sent to a node in pieces of about this size.
 pub(super) const COPY_FLUSH_BYTES: usize = 64 * 1024;
@@ -257,7 +257,7 @@ async fn relay_one(
             b'V' if filter.rows => forward(client, &frame),
             b'A' => link.put_notification(client.out(), &frame),
             b'N' if filter.rows => passage.noticed |= client.pass_notice(&told_notice(frame)?),
-            b'S' if filter.rows => link.report_to(client, &frame)?,
+            b'S' if filter.rows => client.report_setting(link, &frame)?,
             b'Z' => {
                 link.answered();
                 break;
@@ -337,7 +337,7 @@ fn pass_noise(client: &mut Client, link: &mut Link, frame: &Frame) -> Result<(),
     match frame.tag() {
         b'N' => forward(client, frame),
         b'A' => link.put_notification(client.out(), frame),
-        b'S' => link.report_to(client, frame)?,
+        b'S' => client.report_setting(link, frame)?,
         tag => {
             let message = format!("node {} sent {tag:#x} during COPY", link.node());
             return Err(Failure::error("08P01", message));

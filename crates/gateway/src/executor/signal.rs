@@ -12,23 +12,23 @@ use tutti_sql::plan::{Access, SignalTarget};
 use tutti_wire::error_fields::ErrorFields;
 
 use super::call::Call;
-use crate::deadlock::{TERMINATED, TERMINATED_MESSAGE};
-use crate::failure::Failure;
+use crate::client::failure::Failure;
+use crate::registry::Registry;
+use crate::registry::activity::{TERMINATED, TERMINATED_MESSAGE};
 use crate::session::Session;
-use crate::shared::Shared;
 
 /// Pause before a session that shall end is looked at again.
 const CANCEL_PAUSE: Duration = Duration::from_millis(100);
 
 /// A session that was about to send a statement to a node when it was told to end has not been hit by
 /// the first cancel request: there was nothing to cancel yet.
-async fn cancel_until_ended(shared: Arc<Shared>, target: i32) {
+async fn cancel_until_ended(registry: Arc<Registry>, target: i32) {
     loop {
         tokio::time::sleep(CANCEL_PAUSE).await;
-        if !shared.activities.is_ending(target) {
+        if !registry.activities.is_ending(target) {
             return;
         }
-        shared.cancel_session(target).await;
+        registry.cancel_session(target).await;
     }
 }
 
@@ -59,7 +59,7 @@ impl Session {
         terminates: bool,
     ) -> Result<Option<bool>, Failure> {
         let Some(target) = target else { return Ok(None) };
-        let Some(user) = self.shared.backends.user_of(target) else { return Ok(None) };
+        let Some(user) = self.registry.backends.user_of(target) else { return Ok(None) };
         let user = quote_literal(&user);
         let sql = format!(
             "SELECT me.rolsuper, it.rolsuper, pg_catalog.pg_has_role(it.rolname, 'USAGE'),
@@ -82,14 +82,14 @@ impl Session {
                 format!("must be a member of the role whose {what} or member of pg_signal_backend");
             return Err(Failure::error("42501", message));
         }
-        let shared = self.shared.clone();
+        let registry = self.registry.clone();
         if terminates {
-            shared.activities.terminate(target);
+            registry.activities.terminate(target);
         }
         if target != self.process_id {
-            shared.cancel_session(target).await;
+            registry.cancel_session(target).await;
             if terminates {
-                tokio::spawn(cancel_until_ended(shared, target));
+                tokio::spawn(cancel_until_ended(registry, target));
             }
             return Ok(Some(true));
         }

@@ -21,13 +21,14 @@ use tutti_wire::error_fields::ErrorFields;
 
 use super::Done;
 use super::call::Call;
-use crate::catalog::share::Wanted;
-use crate::failure::Failure;
-use crate::node::NodeError;
+use crate::client::failure::Failure;
 use crate::session::{
-    CHANGES, Level, Link, Mode, RUN_DEFERRED, Session, UNDO_DEFERRED, is_scope_setting,
-    keeps_order, may_be_mended,
+    CHANGES, Level, Mode, RUN_DEFERRED, Session, UNDO_DEFERRED, is_scope_setting, keeps_order,
+    may_be_mended,
 };
+use tutti_cluster::catalog::share::Wanted;
+use tutti_link::Link;
+use tutti_link::connection::NodeError;
 
 /// Catalogs of what other nodes have too, as far as it names no home table.
 const DEFINITIONS: [&str; 6] =
@@ -401,12 +402,12 @@ impl Session {
         self.need_transaction();
         let cast = if function.contains('(') { "regprocedure" } else { "regproc" };
         let named = format!("{}::pg_catalog.{cast}::pg_catalog.oid", quote_literal(function));
-        let shared = self.shared.clone();
+        let registry = self.registry.clone();
         let link = self.enlist(NodeId::HOME, Access::Write).await?;
         let found = link.query(&format!("SELECT {named}")).await?;
         let oid = found.first().and_then(|rows| rows.text(0, 0)).unwrap_or("0").to_owned();
         link.learn_moment().await?;
-        let seal = shared.seals.seal_now(link.connection(), &format!("declare {oid}"));
+        let seal = registry.cluster.seals.seal_now(link.connection(), &format!("declare {oid}"));
         let kind = declared.map_or("NULL".to_owned(), |kind| quote_literal(kind.as_str()));
         let sql = format!(
             "SELECT tutti.declare('{oid}', {kind}, $1), \

@@ -17,6 +17,7 @@
 //! CREATE ROLE … PASSWORD is never here (see [`Statement::may_be_kept`]).
 
 mod basis;
+mod password;
 pub mod reading;
 
 use std::hash::{Hash, Hasher};
@@ -31,8 +32,6 @@ use tutti_sql::plan::{Plan, Planned};
 use tutti_sql::planner::ShapePlan;
 use tutti_sql::refusal::Refusal;
 use tutti_sql::statement::{self, Statement};
-
-use crate::security::password;
 
 /// How many bytes each of the caches may take, roughly.
 const BYTES_MAX: u64 = 32 * 1024 * 1024;

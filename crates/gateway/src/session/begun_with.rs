@@ -6,15 +6,16 @@
 //! brought to.
 //!
 //! As long as nobody changes what sessions begin with, a session costs nothing here: servers give each
-//! connection what they gave the session. Behind a change ([`crate::pool::Pool::renew`]) the differences
+//! connection what they gave the session. Behind a change ([`tutti_link::pool::Pool::renew`]) the differences
 //! are set explicitly on whatever connection the session is lent, and RESET goes back to them.
 
 use tutti_sql::catalog::{NodeId, quote_literal};
 
 use super::Session;
 use super::settings::is_placeholder;
-use crate::failure::Failure;
-use crate::security::{RoleSettings, settings_of};
+use crate::client::failure::Failure;
+use crate::registry::role::settings_of;
+use tutti_link::pool::RoleSettings;
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -35,7 +36,7 @@ impl Session {
     /// Whether connections that are opened now are known to begin as this session did, but for what it
     /// holds.
     pub(super) fn begins_as_others_do(&self) -> bool {
-        self.begun_with.renewal == self.shared.pool.renewal()
+        self.begun_with.renewal == self.registry.pool.renewal()
     }
 
     /// Finds out what the session has to hold, if others have changed what sessions begin with.
@@ -43,8 +44,8 @@ impl Session {
         if self.begins_as_others_do() {
             return Ok(());
         }
-        let renewal = self.shared.pool.renewal();
-        let now = settings_of(&self.shared, self.role).await?;
+        let renewal = self.registry.pool.renewal();
+        let now = settings_of(&self.registry, self.role).await?;
         let then = &self.begun_with.settings;
         let has_changed = |name: &&String| now.get(*name) != then.get(*name);
         let changed: Vec<_> = now.keys().chain(then.keys()).filter(has_changed).cloned().collect();
@@ -76,10 +77,10 @@ impl Session {
             role = self.role,
             list = list.join(", "),
         );
-        let shared = &self.shared;
-        let mut connection = shared.connections.lend(&shared.config, NodeId::HOME).await?;
+        let registry = &self.registry;
+        let mut connection = registry.cluster.connections.lend(NodeId::HOME).await?;
         let answer = connection.rows(&sql).await;
-        shared.connections.give_back(connection);
+        registry.cluster.connections.give_back(connection);
         let rows = answer?;
         let value_then = |name: String| {
             let then = self.begun_with.settings.get(&name);

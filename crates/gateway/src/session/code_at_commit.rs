@@ -24,9 +24,9 @@ use tutti_wire::error_fields::ErrorFields;
 
 use super::Session;
 use super::transaction::Level;
-use crate::failure::Failure;
-use crate::node::{NodeError, Rows};
-use crate::shared::Shared;
+use crate::client::failure::Failure;
+use crate::registry::Registry;
+use tutti_link::connection::{NodeError, Rows};
 
 /// How long such code may take while others wait; then it is cancelled, and then its connection is ended.
 const MOMENT: Duration = Duration::from_secs(1);
@@ -67,7 +67,7 @@ const MAY_RUN_CODE: &str = "SELECT EXISTS (SELECT FROM pg_catalog.pg_cursors AS 
 /// Code that may run inside of a commit for which others wait.
 #[derive(Debug)]
 pub(super) struct LateCode {
-    shared: Arc<Shared>,
+    registry: Arc<Registry>,
     /// Who makes a pause behind it: everybody waits, or everybody who commits at SERIALIZABLE on the same nodes.
     pausing: Option<String>,
     process_id: i32,
@@ -94,11 +94,11 @@ impl Session {
         }
         let run = format!("{CHANGES}{RUN_DEFERRED}{CHANGES}{MAY_RUN_CODE}");
         let asked = writers.iter().map(|node| (*node, run.clone())).collect();
-        let shared = self.shared.clone();
+        let registry = self.registry.clone();
         // However long code runs there: a node that has gone will not vote.
         let mut answers = tokio::select! {
             answers = self.on_links(asked) => answers,
-            node = first_away(&shared, writers) => return Err(NodeError::Closed { node }.into()),
+            node = first_away(&registry, writers) => return Err(NodeError::Closed { node }.into()),
         };
         answers.sort_by_key(|(node, _)| *node);
         let (mut runs_code, mut refused, mut undo) = (false, None, Vec::new());
@@ -132,18 +132,18 @@ impl Session {
             return Ok(None);
         }
         self.wait_for_pause().await?;
-        let (shared, process_id) = (self.shared.clone(), self.process_id);
+        let (registry, process_id) = (self.registry.clone(), self.process_id);
         let was_ended = AtomicBool::new(false);
         let pausing = self.pausing_role();
-        Ok(Some(Arc::new(LateCode { shared, pausing, process_id, refused, was_ended })))
+        Ok(Some(Arc::new(LateCode { registry, pausing, process_id, refused, was_ended })))
     }
 }
 
 /// Waits until one of these nodes is away.
-async fn first_away(shared: &Shared, nodes: &[NodeId]) -> NodeId {
+async fn first_away(registry: &Registry, nodes: &[NodeId]) -> NodeId {
     loop {
         sleep(LOOK_INTERVAL).await;
-        if let Some(node) = nodes.iter().find(|node| !shared.nodes.is_there(**node)) {
+        if let Some(node) = nodes.iter().find(|node| !registry.cluster.nodes.is_there(**node)) {
             return *node;
         }
     }
@@ -173,16 +173,16 @@ impl LateCode {
             tokio::select! {
                 done = &mut running => {
                     if let Some(role) = &self.pausing {
-                        self.shared.pauses.note(role, begun.elapsed());
+                        self.registry.pauses.note(role, begun.elapsed());
                     }
                     return done;
                 }
                 () = sleep(MOMENT) => (),
             }
             self.was_ended.store(true, Ordering::Relaxed);
-            let mut targets = self.shared.backends.of(self.process_id);
+            let mut targets = self.registry.backends.of(self.process_id);
             targets.retain(|target| target.key().node == node);
-            self.shared.end_backends(&targets, only_cancels).await;
+            self.registry.end_backends(&targets, only_cancels).await;
             // Code can go on behind a cancellation, and does not outlive its connection.
             only_cancels = false;
         }

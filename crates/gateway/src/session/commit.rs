@@ -18,13 +18,14 @@ use tutti_wire::error_fields::ErrorFields;
 use super::code_at_commit::{LateCode, bounded};
 use super::placement_change::PUBLISH_PATIENCE;
 use super::{Characteristics, Level, Mode, Session, Transaction};
-use crate::catalog::publisher::OwnChanges;
-use crate::catalog::{Answer, check};
+use crate::client::failure::Failure;
 use crate::executor::{Call, Done};
-use crate::failure::{Failure, LOOK_THERE, UNKNOWN_OUTCOME, unknown_outcome};
-use crate::node::{NodeError, Rows};
-use crate::pool::RESET;
-use crate::shared::Shared;
+use crate::registry::Registry;
+use tutti_cluster::catalog::publisher::OwnChanges;
+use tutti_cluster::catalog::{Answer, check};
+use tutti_link::connection::{LOOK_THERE, UNKNOWN_OUTCOME, unknown_outcome};
+use tutti_link::connection::{NodeError, Rows};
+use tutti_link::pool::RESET;
 
 /// SQLSTATE invalid_savepoint_specification.
 const NO_SUCH_SAVEPOINT: &str = "3B001";
@@ -130,9 +131,9 @@ impl Session {
             self.abandon(Ended::Aborted).await;
             return Err(failure);
         }
-        let shared = self.shared.clone();
-        let preparing = shared.preparing.clone();
-        if let Err(failure) = refuse_too_many_prepared(&shared).await {
+        let registry = self.registry.clone();
+        let preparing = registry.preparing.clone();
+        if let Err(failure) = refuse_too_many_prepared(&registry).await {
             self.abandon(Ended::Aborted).await;
             return Err(failure);
         }
@@ -624,10 +625,10 @@ impl Session {
             self.listen_everywhere_or_end().await;
         }
         if changed_paths && how != Ended::Aborted {
-            self.shared.path_changes.fetch_add(1, Ordering::SeqCst);
+            self.registry.path_changes.fetch_add(1, Ordering::SeqCst);
         }
         if committed && changed_defaults {
-            self.shared.pool.renew();
+            self.registry.pool.renew();
         }
         if mode != Mode::None {
             self.portals.clear();
@@ -654,7 +655,7 @@ impl Session {
 
     /// A transaction that changed the schema has ended: everybody gets the result.
     async fn publish_change(&mut self, how: Ended, own: Option<OwnChanges>) {
-        let publisher = self.shared.publisher.clone();
+        let publisher = self.registry.cluster.publisher.clone();
         if how != Ended::Aborted {
             let change = match (how, own) {
                 (Ended::Committed, Some(own)) => publisher.need_own(&own),
@@ -667,17 +668,17 @@ impl Session {
             }
             self.check_catalog().await;
         }
-        self.catalog = self.shared.catalog();
+        self.catalog = self.registry.cluster.catalog();
     }
 
     /// The session has changed the schema by statements of which nobody knows what they change.
     pub(super) async fn publish_unseen(&mut self) {
-        let publisher = self.shared.publisher.clone();
+        let publisher = self.registry.cluster.publisher.clone();
         if std::mem::take(&mut self.renamed) {
             publisher.note_renamed();
         }
         let change = publisher.need_changed();
-        if self.shared.config.switches.check_catalog {
+        if self.registry.cluster.config.switches.check_catalog {
             publisher.wait_for(change, Instant::now() + PUBLISH_PATIENCE).await;
             self.check_catalog().await;
         }
@@ -685,11 +686,12 @@ impl Session {
 
     /// For tests: what is published must be what there is.
     async fn check_catalog(&mut self) {
-        let shared = self.shared.clone();
-        if !shared.config.switches.check_catalog || shared.catalog().is_solo() {
+        let cluster = self.registry.cluster.clone();
+        if !cluster.config.switches.check_catalog || cluster.catalog().is_solo() {
             return;
         }
-        if let Some(difference) = check::difference(&shared).await {
+        if let Some(difference) = check::difference(&cluster.publisher, &cluster.connections).await
+        {
             tracing::error!(%difference, "the published catalog is not what there is");
             let message = format!("the published catalog is not what there is: {difference}");
             self.ended_by.get_or_insert(ErrorFields::fatal("XX000", message));
@@ -719,16 +721,16 @@ impl Session {
 /// them. The caller's counts as one that is being prepared.
 ///
 /// Errors: 53200, as of a server that has no place; node 1 cannot be asked.
-async fn refuse_too_many_prepared(shared: &Shared) -> Result<(), Failure> {
+async fn refuse_too_many_prepared(registry: &Registry) -> Result<(), Failure> {
     let sql = format!(
         "SELECT pg_catalog.count(*), pg_catalog.current_setting('max_prepared_transactions')
 FROM pg_catalog.pg_prepared_xacts WHERE NOT pg_catalog.starts_with(gid, '{OWN_GIDS}')"
     );
     // Before the list: what ends between the two is in the list.
-    let at_work = Arc::strong_count(&shared.preparing) as u64 - 1;
-    let mut home = shared.connections.lend(&shared.config, NodeId::HOME).await?;
+    let at_work = Arc::strong_count(&registry.preparing) as u64 - 1;
+    let mut home = registry.cluster.connections.lend(NodeId::HOME).await?;
     let rows = home.rows(&sql).await?;
-    shared.connections.give_back(home);
+    registry.cluster.connections.give_back(home);
     let answer = Answer { node: NodeId::HOME, what: "what is prepared", rows: &rows };
     let (prepared, most): (u64, u64) = (answer.number(0, 0)?, answer.number(0, 1)?);
     if prepared + at_work <= most / 2 || most == 0 {

@@ -20,11 +20,11 @@ use tutti_wire::flight::{Execution, Flight};
 use super::prepared::Portal;
 use super::{Level, Mode, Session};
 use crate::client::ClientError;
+use crate::client::failure::Failure;
 use crate::executor::placement::{bucket_of_bound, node_of_bucket};
 use crate::executor::relay_all;
-use crate::failure::Failure;
 use crate::plans::{Basis, OfShape};
-use crate::pool::{Borrower, Lookup, put_name_of};
+use tutti_link::pool::{Borrower, Lookup, put_name_of};
 
 /// A flight that can take the short way.
 #[derive(Clone, Debug)]
@@ -52,7 +52,7 @@ impl Session {
         if !self.is_admitted_at_once() {
             // The long way would wait for the same, and cost more behind it.
             self.activity.end_plan();
-            match self.shared.pool.admit(&self.share).await {
+            match self.registry.pool.admit(&self.share).await {
                 Ok(permit) => self.permit = Some(permit),
                 Err(full) => {
                     self.take(&flight);
@@ -94,12 +94,15 @@ impl Session {
             Mode::Explicit => !self.transaction.failed && !self.transaction.doomed,
             Mode::Implicit => false,
         };
-        if !is_plain || !self.pipeline.is_at_rest() || self.shared.config.switches.check_plans {
+        if !is_plain
+            || !self.pipeline.is_at_rest()
+            || self.registry.cluster.config.switches.check_plans
+        {
             return None;
         }
         // As `begin_statement`, if it had nothing to wait for or to do.
         self.activity.begin_to_send();
-        if !self.shared.publisher.is_at_rest() {
+        if !self.registry.cluster.publisher.is_at_rest() {
             return None;
         }
         self.refresh_catalog();
@@ -111,7 +114,7 @@ impl Session {
         match Flight::look(unread)? {
             Flight::Query { text, len } => {
                 let shape = self.planning.scan(text)?;
-                let known = self.shared.plans.of_shape(basis, shape.key);
+                let known = self.registry.plans.of_shape(basis, shape.key);
                 let Some(OfShape::Plan(plan)) = known else { return None };
                 let (node, access) = plan.one_node(text, shape.literals, &self.catalog)?;
                 Some(Recognised { node, access, len, kind: Kind::Query })
@@ -197,9 +200,9 @@ impl Session {
         // The same waits as on the long way, if there were any: `wait_for_visible` and `pass_rooms`. In
         // this order: a part that is left to recovery closes its node before it ceases to be in
         // application, so whoever looks the other way round may see neither.
-        if !self.shared.applying.is_idle()
-            || !self.shared.nodes.is_open(node)
-            || (is_write && is_outside && !self.shared.doors.may_pass())
+        if !self.registry.cluster.authority.applying.is_idle()
+            || !self.registry.cluster.nodes.is_open(node)
+            || (is_write && is_outside && !self.registry.cluster.authority.doors.may_pass())
             || !self.link_at_once(node)
         {
             return None;
@@ -239,7 +242,7 @@ impl Session {
     fn take(&mut self, flight: &Recognised) {
         self.client.skip(flight.len);
         if matches!(flight.kind, Kind::Query) {
-            self.shared.plans.note_by_shape(true);
+            self.registry.plans.note_by_shape(true);
             self.portals.remove("");
             self.statements.remove("");
         }
@@ -248,7 +251,7 @@ impl Session {
     /// Whether the session may have connections.
     fn is_admitted_at_once(&mut self) -> bool {
         if self.permit.is_none() && !self.transaction.is_open() {
-            self.permit = self.shared.pool.admit_at_once(&self.share);
+            self.permit = self.registry.pool.admit_at_once(&self.share);
         }
         self.permit.is_some() || self.transaction.is_open()
     }
@@ -270,7 +273,7 @@ impl Session {
             state: self.settings.state(),
             has_placeholders: self.settings.has_placeholders,
         };
-        let Some(mut link) = self.shared.pool.lend_at_once(node, &borrower) else { return false };
+        let Some(mut link) = self.registry.pool.lend_at_once(node, &borrower) else { return false };
         link.work_for(&self.workers);
         self.links.insert(node, link);
         true

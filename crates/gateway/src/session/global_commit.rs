@@ -18,20 +18,22 @@ use tutti_txn::gid::{self, Gid};
 use tutti_txn::rooms::Room;
 use tutti_wire::error_fields::ErrorFields;
 
+use super::Session;
 use super::code_at_commit::{LateCode, bounded};
 use super::commit::Answered;
 use super::planning::canceled;
 use super::transaction::Level;
-use super::{Link, Session};
-use crate::catalog::Seals;
-use crate::failure::{Failure, UNKNOWN_OUTCOME};
-use crate::isolation::applying::Entered;
-use crate::isolation::rooms::Inside;
-use crate::isolation::turns::Turn;
-use crate::node::{NodeError, Rows};
-use crate::nodes::OPEN_PATIENCE;
-use crate::sentinel::Coverage;
-use crate::shared::Shared;
+use crate::client::failure::Failure;
+use crate::registry::Registry;
+use tutti_cluster::authority::in_application::Entered;
+use tutti_cluster::authority::rooms::Inside;
+use tutti_cluster::authority::sentinels::Coverage;
+use tutti_cluster::authority::vote_order::Turn;
+use tutti_link::Link;
+use tutti_link::availability::OPEN_PATIENCE;
+use tutti_link::connection::UNKNOWN_OUTCOME;
+use tutti_link::connection::{NodeError, Rows};
+use tutti_link::seals::Seals;
 
 /// What a node may take beyond the deadline for votes until its connection is given up.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(3);
@@ -77,7 +79,7 @@ impl Session {
             (true, _) => Form::Anchored,
             // All checks have been made when the decision is; in the commit room nobody waits for one.
             (false, true) => Form::Apart,
-            (false, false) => self.shared.config.switches.form,
+            (false, false) => self.registry.cluster.config.switches.form,
         };
         (must_anchor.unwrap_or(writers[spread]), form)
     }
@@ -96,7 +98,7 @@ impl Session {
         if serializable {
             self.commit_readers_first(&writers.iter().copied().collect()).await?;
             let nodes: BTreeSet<_> = writers.iter().map(|node| gid::NodeId(node.0)).collect();
-            let turns = self.shared.turns.clone();
+            let turns = self.registry.cluster.authority.turns.clone();
             turn = loop {
                 let turn = self.while_wanted(turns.take(nodes.clone())).await?;
                 // Others of the same role may have kept turns for long since this one came to stand in line.
@@ -107,12 +109,12 @@ impl Session {
                 self.wait_for_pause().await?;
             };
         }
-        let shared = self.shared.clone();
-        let gid = shared.next_gid(anchor);
-        let _alive = shared.live.begin(gid.clone());
+        let registry = self.registry.clone();
+        let gid = registry.cluster.next_gid(anchor);
+        let _alive = registry.cluster.live.begin(gid.clone());
         let driver = Driver {
             gid,
-            shared: self.shared.clone(),
+            registry: self.registry.clone(),
             process_id: self.process_id,
             writers: writers.iter().map(|node| gid::NodeId(node.0)).collect(),
             serializable,
@@ -128,8 +130,8 @@ impl Session {
             turn,
             place: None,
             vote_patience: match self.transaction.catalog_changed {
-                true => VOTE_PATIENCE_OF_CHANGE.min(shared.config.switches.vote_deadline),
-                false => shared.config.switches.vote_deadline,
+                true => VOTE_PATIENCE_OF_CHANGE.min(registry.cluster.config.switches.vote_deadline),
+                false => registry.cluster.config.switches.vote_deadline,
             },
             is_cancelled: false,
         };
@@ -167,7 +169,7 @@ enum Happened {
 /// Drives one [`Coordinator`].
 struct Driver {
     gid: Gid,
-    shared: Arc<Shared>,
+    registry: Arc<Registry>,
     process_id: i32,
     writers: BTreeSet<gid::NodeId>,
     /// Whether others of its kind must become visible before or after it everywhere.
@@ -281,25 +283,32 @@ impl Driver {
                 self.decide();
             }
             Effect::EnterCommitRoom => {
-                let (shared, writers) = (self.shared.clone(), self.writers.clone());
+                let (registry, writers) = (self.registry.clone(), self.writers.clone());
                 let serializable = self.serializable;
                 let decided = Instant::now();
                 self.running.spawn(async move {
                     let place = match serializable {
                         // Whoever shares nodes with it becomes visible on all of them before or after it.
-                        true => Some(shared.places.take(writers.clone()).await),
+                        true => Some(registry.cluster.authority.places.take(writers.clone()).await),
                         false => None,
                     };
                     // Whoever sees this commit on one of its nodes must see there what its client
                     // may have seen elsewhere before (docs/protocol/rooms.md, causes).
                     for node in writers {
                         let node = NodeId(node.0);
-                        shared.applying.wait(Some(node)).await;
+                        registry.cluster.authority.applying.wait(Some(node)).await;
                         // What is left to recovery there counts as applied, for nobody reads the
                         // node; but whatever is at work on it goes on.
-                        shared.nodes.wait_until_settled(node, decided, OPEN_PATIENCE).await;
+                        registry
+                            .cluster
+                            .nodes
+                            .wait_until_settled(node, decided, OPEN_PATIENCE)
+                            .await;
                     }
-                    Happened::Entered(shared.doors.enter(Room::Commit).await, place)
+                    Happened::Entered(
+                        registry.cluster.authority.doors.enter(Room::Commit).await,
+                        place,
+                    )
                 });
             }
             Effect::LeaveCommitRoom => {
@@ -309,21 +318,21 @@ impl Driver {
                 self.turn = None;
             }
             Effect::CancelPrepare(node) => {
-                let (shared, process_id) = (self.shared.clone(), self.process_id);
+                let (registry, process_id) = (self.registry.clone(), self.process_id);
                 self.cancelling.spawn(async move {
-                    shared.cancel_backend(process_id, NodeId(node.0)).await;
+                    registry.cancel_backend(process_id, NodeId(node.0)).await;
                 });
             }
             Effect::Settle => {
-                let (shared, gid) = (self.shared.clone(), self.gid.clone());
-                self.running.spawn(async move { Happened::Event(settle(&shared, &gid).await) });
+                let (registry, gid) = (self.registry.clone(), self.gid.clone());
+                self.running.spawn(async move { Happened::Event(settle(&registry, &gid).await) });
             }
             Effect::LeaveToRecovery { node, decision } => {
                 if decision.is_none() {
                     // Recovery may find it committed, and apply it on one node before another.
                     self.begin_to_apply();
                 }
-                self.shared.leave_to_recovery(&self.gid, NodeId(node.0), decision);
+                self.registry.cluster.leave_to_recovery(&self.gid, NodeId(node.0), decision);
                 if let Some(applying) = &self.applying {
                     applying.applied(node);
                 }
@@ -336,27 +345,32 @@ impl Driver {
     /// All have voted. Who votes while this one is prepared is refused if it has overwritten what this one has
     /// read; once it is visible, that is allowed. So the turn is kept as long as that delays nobody.
     fn end_turn_if_awaited(&mut self) {
-        if self.turn.as_ref().is_some_and(|turn| self.shared.turns.is_awaited(turn)) {
+        if self
+            .turn
+            .as_ref()
+            .is_some_and(|turn| self.registry.cluster.authority.turns.is_awaited(turn))
+        {
             self.turn = None;
         }
     }
 
     fn decide(&mut self) {
-        let (shared, gid) = (self.shared.clone(), self.gid.clone());
+        let (registry, gid) = (self.registry.clone(), self.gid.clone());
         let anchor = NodeId(gid.anchor.0);
-        self.running
-            .spawn(async move { Happened::Decided(shared.finishers.decide(anchor, &gid).await) });
+        self.running.spawn(async move {
+            Happened::Decided(registry.cluster.finishers.decide(anchor, &gid).await)
+        });
     }
 
     /// All have voted that can be asked before the decision. It is made only if sentinels have stood on
     /// all nodes until now.
     fn ask_sentinels(&mut self, decides: Effect) {
-        let shared = self.shared.clone();
+        let registry = self.registry.clone();
         let tickets = std::mem::take(&mut self.tickets);
         self.running.spawn(async move {
             let mut asked = JoinSet::new();
             for (node, coverage) in tickets {
-                let sentinels = shared.sentinels.clone();
+                let sentinels = registry.cluster.authority.sentinels.clone();
                 asked.spawn(async move { (node, sentinels.confirm(node, &coverage).await) });
             }
             let mut uncovered = None;
@@ -376,7 +390,8 @@ impl Driver {
     /// From now on some nodes may show the transaction and others not yet.
     fn begin_to_apply(&mut self) {
         if self.applying.is_none() {
-            self.applying = Some(self.shared.applying.begin(self.writers.iter().copied()));
+            self.applying =
+                Some(self.registry.cluster.authority.applying.begin(self.writers.iter().copied()));
         }
     }
 
@@ -399,7 +414,7 @@ impl Driver {
             effect => Some(self.sql(effect)),
         };
         let patience = self.vote_patience + ANSWER_PATIENCE;
-        let (seals, gid) = (self.shared.seals.clone(), self.gid.to_string());
+        let (seals, gid) = (self.registry.cluster.seals.clone(), self.gid.to_string());
         let runs_code = matches!(effect, Effect::Prepare(_) | Effect::CommitAnchor);
         let late = self.late.clone().filter(|_| runs_code);
         self.running.spawn(async move {
@@ -422,9 +437,10 @@ impl Driver {
     }
 
     fn on_finisher(&mut self, node: NodeId, effect: Effect) {
-        let (shared, sql) = (self.shared.clone(), self.sql(effect));
+        let (registry, sql) = (self.registry.clone(), self.sql(effect));
         self.running.spawn(async move {
-            let answered = tokio::time::timeout(FINISH_PATIENCE, shared.finishers.run(node, sql));
+            let answered =
+                tokio::time::timeout(FINISH_PATIENCE, registry.cluster.finishers.run(node, sql));
             let late = || NodeError::Lost { node, source: std::io::ErrorKind::TimedOut.into() };
             let answered = answered.await.unwrap_or_else(|_| Err(late()));
             Happened::Finished { node, effect, answered }
@@ -580,7 +596,7 @@ impl Driver {
         match outcome {
             Outcome::Committed => {
                 if all_flushed {
-                    self.shared.note_applied(self.gid);
+                    self.registry.cluster.note_applied(self.gid);
                 }
                 Ok(())
             }
@@ -643,10 +659,12 @@ async fn record(link: &mut Link, gid: &str, seals: &Seals) -> Result<Vec<Rows>, 
 }
 
 /// Asks the record, over new connections, until it answers or patience is over.
-async fn settle(shared: &Shared, gid: &Gid) -> Event {
+async fn settle(registry: &Registry, gid: &Gid) -> Event {
     let asked = tokio::time::timeout(SETTLE_PATIENCE, async {
         loop {
-            match crate::recovery::read_or_refuse_decision(&shared.config, gid).await {
+            match tutti_cluster::recovery::read_or_refuse_decision(&registry.cluster.config, gid)
+                .await
+            {
                 Ok(decision) => return decision,
                 Err(error) => {
                     tracing::warn!(%gid, %error, "cannot ask for the decision yet");

@@ -15,13 +15,14 @@ use tutti_wire::error_fields::ErrorFields;
 
 use super::planning::{GLANCE, canceled, read_duration};
 use super::transaction::{Entrance, INSERT_TICKET, Level, Mode, RENEW_TICKET};
-use super::{Characteristics, Link, Session, Transaction};
-use crate::deadlock::overtaken;
-use crate::failure::Failure;
-use crate::isolation::serial::Writer;
-use crate::isolation::snapshots::Kind;
-use crate::nodes::OPEN_PATIENCE;
-use crate::sentinel::Coverage;
+use super::{Characteristics, Session, Transaction};
+use crate::client::failure::Failure;
+use crate::registry::activity::overtaken;
+use tutti_cluster::authority::sentinels::Coverage;
+use tutti_cluster::authority::serializable_writers::Writer;
+use tutti_cluster::authority::snapshots::Kind;
+use tutti_link::Link;
+use tutti_link::availability::OPEN_PATIENCE;
 
 /// How long a SERIALIZABLE transaction waits for the first sentinel on a node.
 const SENTINEL_PATIENCE: Duration = Duration::from_secs(5);
@@ -99,7 +100,8 @@ impl Session {
     /// Whether what does `access` by its plan may write: where one node has all, its code may have changed
     /// since somebody has read it.
     pub(super) fn may_write(&self, access: Access) -> bool {
-        access == Access::Write || (self.catalog.is_solo() && self.shared.publisher.is_behind())
+        access == Access::Write
+            || (self.catalog.is_solo() && self.registry.cluster.publisher.is_behind())
     }
 
     /// Brings several nodes into the transaction before any of them is sent its part of a statement: the
@@ -167,7 +169,7 @@ impl Session {
     /// A SERIALIZABLE transaction begins that may write: READ ONLY DEFERRABLE waits for it.
     pub(crate) fn serial_writer(&self) -> Option<Writer> {
         let counts = self.level() == Level::Serializable && self.is_over_several_nodes();
-        counts.then(|| self.shared.serial_writers.begin())
+        counts.then(|| self.registry.cluster.authority.serial_writers.begin())
     }
 
     fn is_over_several_nodes(&self) -> bool {
@@ -204,7 +206,7 @@ impl Session {
             Level::RepeatableRead => Kind::RepeatableRead,
             Level::Serializable => Kind::Serializable,
         };
-        let wanted = self.is_over_several_nodes() && self.shared.config.switches.rooms;
+        let wanted = self.is_over_several_nodes() && self.registry.cluster.config.switches.rooms;
         if wanted && !self.transaction.used.is_empty() {
             // It began when node 1 had everything, and so has a snapshot of node 1 alone.
             let message = "could not serialize access due to a table that was spread over nodes";
@@ -219,11 +221,11 @@ impl Session {
             deferrable: Some(true),
         };
         // Rows that are moved later are where they were, seen by this snapshot.
-        self.transaction.snapshot_catalog = Some(self.shared.catalog());
+        self.transaction.snapshot_catalog = Some(self.registry.cluster.catalog());
         if wanted && self.transaction.characteristics == deferrable {
             self.take_safe_snapshot().await?;
         } else if wanted {
-            let snapshots = self.shared.snapshots.clone();
+            let snapshots = self.registry.cluster.authority.snapshots.clone();
             self.transaction.snapshot = Some(self.while_wanted(snapshots.take(kind)).await??);
         }
         Ok(wanted)
@@ -235,15 +237,15 @@ impl Session {
     ///
     /// Errors: 57014 when the wait is cancelled, or lasts longer than the client's `statement_timeout`.
     async fn take_safe_snapshot(&mut self) -> Result<(), Failure> {
-        let (shared, activity) = (self.shared.clone(), self.activity.clone());
+        let (registry, activity) = (self.registry.clone(), self.activity.clone());
         let cancelled = activity.cancelled();
         tokio::pin!(cancelled);
         let begun = Instant::now();
         let mut timeout = None;
         for attempt in 0..SAFE_SNAPSHOT_ATTEMPTS {
-            let before = shared.serial_writers.moment();
-            let snapshot = shared.snapshots.take(Kind::Serializable).await?;
-            let after = shared.serial_writers.moment();
+            let before = registry.cluster.authority.serial_writers.moment();
+            let snapshot = registry.cluster.authority.snapshots.take(Kind::Serializable).await?;
+            let after = registry.cluster.authority.serial_writers.moment();
             self.transaction.has_safe_snapshot = before.was_quiet_until(&after);
             self.transaction.snapshot = Some(snapshot);
             if self.transaction.has_safe_snapshot {
@@ -259,7 +261,7 @@ impl Session {
                 }
             };
             tokio::select! {
-                () = shared.serial_writers.wait_for_end(&after) => (),
+                () = registry.cluster.authority.serial_writers.wait_for_end(&after) => (),
                 () = &mut cancelled => return Err(canceled("57014", "user request")),
                 () = too_long => return Err(canceled("57014", "statement timeout")),
             }
@@ -383,7 +385,7 @@ impl Session {
     fn uses_tickets(&self) -> bool {
         self.level() == Level::Serializable
             && self.is_over_several_nodes()
-            && self.shared.config.switches.sentinels
+            && self.registry.cluster.config.switches.sentinels
             && !self.transaction.has_safe_snapshot
     }
 
@@ -407,7 +409,7 @@ impl Session {
     }
 
     async fn cover(&mut self, node: NodeId) -> Result<Coverage, Failure> {
-        let sentinels = self.shared.sentinels.clone();
+        let sentinels = self.registry.cluster.authority.sentinels.clone();
         let covered = sentinels.wait_for_coverage(node, SENTINEL_PATIENCE);
         self.while_wanted(covered).await?.ok_or_else(|| {
             let message = format!("no sentinel on node {node} watches serializable access");
@@ -470,14 +472,16 @@ impl Session {
     /// Errors: 57P03 when a transaction that its coordinator could not finish there is not settled
     /// in time; 57014 as [`Self::while_wanted`].
     pub(crate) async fn wait_for_visible(&mut self, node: NodeId) -> Result<(), Failure> {
-        if self.shared.applying.is_idle() && self.shared.nodes.is_open(node) {
+        if self.registry.cluster.authority.applying.is_idle()
+            && self.registry.cluster.nodes.is_open(node)
+        {
             return Ok(());
         }
-        let shared = self.shared.clone();
+        let registry = self.registry.clone();
         let visible = async {
-            shared.applying.wait(Some(node)).await;
+            registry.cluster.authority.applying.wait(Some(node)).await;
             // Such a transaction has closed the node before it stopped to count as being applied.
-            shared.nodes.wait_until_open(node, OPEN_PATIENCE).await
+            registry.cluster.nodes.wait_until_open(node, OPEN_PATIENCE).await
         };
         Ok(self.while_wanted(visible).await??)
     }
@@ -486,7 +490,7 @@ impl Session {
     ///
     /// Errors: as [`Self::while_wanted`].
     pub(crate) async fn pass_rooms(&mut self) -> Result<(), Failure> {
-        let doors = self.shared.doors.clone();
+        let doors = self.registry.cluster.authority.doors.clone();
         if doors.may_pass() {
             return Ok(());
         }
@@ -497,7 +501,7 @@ impl Session {
     ///
     /// Errors: as [`Self::while_wanted`].
     pub(crate) async fn wait_for_all_visible(&mut self) -> Result<(), Failure> {
-        let applying = self.shared.applying.clone();
+        let applying = self.registry.cluster.authority.applying.clone();
         if applying.is_idle() {
             return Ok(());
         }
@@ -507,7 +511,7 @@ impl Session {
     /// A read of several nodes outside any transaction gets a snapshot of all of them, as a
     /// transaction of its own. True if it was begun: [`Self::end_statement_snapshot`] ends it.
     pub(crate) fn begin_statement_snapshot(&mut self, plan: &Plan) -> bool {
-        let switches = self.shared.config.switches;
+        let switches = self.registry.cluster.config.switches;
         if self.transaction.mode != Mode::None
             || !switches.rooms
             || !self.is_over_several_nodes()

@@ -17,15 +17,16 @@ use tutti_sql::catalog::{NodeId, quote_literal};
 use tutti_sql::plan::{Leaves, Plan, Planned};
 use tutti_wire::error_fields::ErrorFields;
 
+use super::Session;
 use super::settings::is_scope_setting;
-use super::{Link, Session};
-use crate::catalog::OidMaps;
 use crate::client::ClientError;
+use crate::client::failure::Failure;
 use crate::executor::renames;
-use crate::failure::Failure;
-use crate::node::NodeError;
-use crate::nodes::OPEN_PATIENCE;
-use crate::pool::Borrower;
+use tutti_link::Link;
+use tutti_link::availability::OPEN_PATIENCE;
+use tutti_link::connection::NodeError;
+use tutti_link::pool::Borrower;
+use tutti_link::translation::OidMaps;
 
 /// Asks a server, outside of transactions, what it keeps for its session: one row, words or none.
 /// Operators are named in full, for the search path is the client's.
@@ -55,7 +56,7 @@ const UNKNOWN: &str = "unknown state";
 impl Session {
     /// This session's link to `node`, borrowed if it is not there.
     pub(crate) async fn link(&mut self, node: NodeId) -> Result<&mut Link, Failure> {
-        self.shared.nodes.wait_until_open(node, OPEN_PATIENCE).await?;
+        self.registry.cluster.nodes.wait_until_open(node, OPEN_PATIENCE).await?;
         if self.links.get(&node).is_none_or(|link| link.is_broken()) {
             self.end_if_misread();
             if let Some(why) = &self.ended_by {
@@ -79,9 +80,9 @@ impl Session {
     }
 
     async fn borrow_link(&mut self, node: NodeId) -> Result<(), Failure> {
-        let shared = self.shared.clone();
+        let registry = self.registry.clone();
         if self.permit.is_none() {
-            let admitted = shared.pool.admit(&self.share).await;
+            let admitted = registry.pool.admit(&self.share).await;
             self.permit = Some(admitted.map_err(|full| Failure::from(full.to_fields()))?);
         }
         self.hold_what_it_began_with().await?;
@@ -94,18 +95,14 @@ impl Session {
             state: &state,
             has_placeholders: self.settings.has_placeholders,
         };
-        let opened = |connection, backend, slot| {
-            shared.backends.note_open(&backend);
-            Link::new(shared.clone(), connection, backend, slot)
-        };
-        let lent = shared.pool.lend(node, &borrower, opened).await;
+        let lent = registry.pool.lend(node, &borrower).await;
         let mut link = match lent {
             // A role that was made when node 1 alone had any, or past the gateway.
             Err(NodeError::Refused(_))
-                if node != NodeId::HOME && shared.lacks_a_role(node).await? =>
+                if node != NodeId::HOME && registry.cluster.lacks_a_role(node).await? =>
             {
-                shared.bring_roles(node).await?;
-                shared.pool.lend(node, &borrower, opened).await?
+                registry.cluster.bring_roles(node).await?;
+                registry.pool.lend(node, &borrower).await?
             }
             lent => lent?,
         };
@@ -127,7 +124,7 @@ impl Session {
 
     /// How nodes number types and tables, as the session sees them.
     pub(super) fn oids(&self) -> Arc<OidMaps> {
-        self.transaction.own_oids.clone().unwrap_or_else(|| self.shared.oids())
+        self.transaction.own_oids.clone().unwrap_or_else(|| self.registry.cluster.oids())
     }
 
     /// The transaction has made or changed temporary objects, though no statement has said so.
@@ -205,22 +202,22 @@ impl Session {
         // Before the client hears of it, for it may tell others.
         if std::mem::take(&mut left.schema) {
             match self.catalog.is_solo() {
-                true => self.shared.note_changed(),
+                true => self.registry.cluster.publisher.note_changed(),
                 // What code can reach decides how statements run.
                 false => self.publish_unseen().await,
             }
         }
         if std::mem::take(&mut self.changed_defaults) {
-            self.shared.pool.renew();
+            self.registry.pool.renew();
         }
         // What code there is, is not known: it may have left anything.
-        let publisher = &self.shared.publisher;
+        let publisher = &self.registry.cluster.publisher;
         let is_behind = self.catalog.is_solo()
             && (publisher.is_behind() || !Arc::ptr_eq(&publisher.catalog(), &self.catalog));
         if is_behind {
             publisher.catch_up_at_leisure();
             // As long as there are connections for all, a session finds its own again.
-            let may_be_lent = !self.shared.pool.has_room(NodeId::HOME);
+            let may_be_lent = !self.registry.pool.has_room(NodeId::HOME);
             left.anything |= may_be_lent;
             left.values |= may_be_lent;
         }
@@ -268,7 +265,7 @@ impl Session {
             if !link.stop_work() {
                 link.wait_until_delivered().await;
             }
-            self.shared.pool.give_back(self.role, link);
+            self.registry.pool.give_back(self.role, link);
         }
         if self.links.is_empty() {
             self.permit = None;

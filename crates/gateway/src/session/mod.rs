@@ -13,8 +13,6 @@ mod fast_path;
 mod global_commit;
 mod isolation;
 mod lending;
-mod link;
-mod links;
 mod moved_rows;
 mod pause;
 mod placement_change;
@@ -33,44 +31,40 @@ use std::time::Duration;
 
 use tutti_sql::catalog::{Catalog, NameScope, NodeId};
 use tutti_sql::plan::{Access, Leaves};
-use tutti_wire::backend::{
-    put_authentication_ok, put_backend_key_data, put_negotiate_protocol_version,
-};
+use tutti_wire::backend::{put_authentication_ok, put_backend_key_data};
 use tutti_wire::error_fields::ErrorFields;
-use tutti_wire::startup::PROTOCOL_3_0;
 
 use begun_with::BegunWith;
 pub(crate) use code_at_commit::{CHANGES, RUN_DEFERRED, UNDO_DEFERRED, keeps_order, may_be_mended};
 pub(crate) use isolation::takes_snapshot;
 pub(crate) use lending::{changes_search_paths, changes_what_sessions_begin_with};
-pub use link::{Link, StatementId};
-use links::Links;
-pub(crate) use pause::Pauses;
 pub use prepared::{Portal, PreparedStatement};
 pub(crate) use processes::signals;
 pub use settings::{IdleTimeouts, Settings};
 pub(crate) use settings::{is_own_setting, is_scope_setting};
 pub(crate) use transaction::Level;
 pub use transaction::{Characteristics, Mode, Transaction};
+use tutti_link::pool::link::StatementId;
+use tutti_link::pool::links::Links;
 
-use crate::backends::Workers;
-use crate::catalog::publisher::Starving;
+use crate::client::failure::{Failure, as_fatal};
+use crate::client::identity::Identity;
 use crate::client::{Client, ClientError};
-use crate::deadlock::{Activity, TERMINATED, TERMINATED_MESSAGE};
 use crate::executor::Cursor;
-use crate::failure::Failure;
-use crate::node::{Credentials, is_refused_setting};
 use crate::plans::Turn;
-use crate::pool::{Permit, Share};
-use crate::security::authenticate;
-use crate::shared::Shared;
+use crate::registry::Registry;
+use crate::registry::activity::{Activity, TERMINATED, TERMINATED_MESSAGE};
+use tutti_cluster::catalog::publisher::Starving;
+use tutti_link::connection::Credentials;
+use tutti_link::pool::backends::Workers;
+use tutti_link::pool::{Permit, Share};
 
 const IDLE_IN_TRANSACTION: &str = "terminating connection due to idle-in-transaction timeout";
 const IDLE_SESSION: &str = "terminating connection due to idle-session timeout";
 
 /// A client's session.
 pub struct Session {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) registry: Arc<Registry>,
     pub(crate) client: Client,
     user: String,
     /// The role's number on node 1.
@@ -141,74 +135,29 @@ pub struct Session {
 }
 
 impl Session {
-    /// Answers the startup of a client: finds out who it is, checks the database, opens node 1 as the client's role, and
-    /// passes on what that says of itself. `None`: refused, and the client has been told.
-    pub async fn begin(
-        shared: Arc<Shared>,
-        mut client: Client,
-        version: i32,
-        parameters: Vec<(String, String)>,
+    /// Begins the session of a client that has logged in: opens node 1 as the client's role, and passes on what
+    /// that says of itself. `startup`: settings
+    /// of its startup packet, names and values. `renewal`: the pool's, from before the login. `None`: refused, and the client has
+    /// been told.
+    pub async fn open(
+        registry: Arc<Registry>,
+        client: Client,
+        identity: Identity,
+        startup: Vec<(String, String)>,
+        renewal: u64,
     ) -> Result<Option<Self>, ClientError> {
-        if version >> 16 != PROTOCOL_3_0 >> 16 {
-            let (major, minor) = (version >> 16, version & 0xffff);
-            let message = format!(
-                "unsupported frontend protocol {major}.{minor}: server supports 3.0 to 3.0"
-            );
-            return refuse(client, ErrorFields::fatal("0A000", message)).await;
-        }
-        let find = |name: &str| {
-            parameters.iter().find(|(found, _)| found == name).map(|(_, value)| value.clone())
-        };
-        let Some(user) = find("user").filter(|user| !user.is_empty()) else {
-            let message = "no PostgreSQL user name specified in startup packet";
-            return refuse(client, ErrorFields::fatal("28000", message)).await;
-        };
-        let database = find("database").unwrap_or_else(|| user.clone());
-        if find("replication").is_some_and(|value| !matches!(value.as_str(), "false" | "off" | "0"))
-        {
-            let message = "replication connections are not supported by Tutti";
-            let hint = "Connect to a node directly.";
-            return refuse(client, ErrorFields::fatal("0A000", message).with(b'H', hint)).await;
-        }
-        if find("client_encoding").is_some_and(|it| is_refused_setting("client_encoding", &it)) {
-            let message = "client encodings other than UTF8 are not supported";
-            let hint = "Connect with client_encoding=UTF8.";
-            return refuse(client, ErrorFields::fatal("0A000", message).with(b'H', hint)).await;
-        }
-        let (unknown_options, parameters): (Vec<_>, Vec<_>) =
-            parameters.into_iter().partition(|(name, _)| name.starts_with("_pq_."));
-        let startup = match settings::of_startup_packet(parameters) {
-            Ok(startup) => startup,
-            Err(error) => return refuse(client, error).await,
-        };
-        if version != PROTOCOL_3_0 || !unknown_options.is_empty() {
-            let names: Vec<_> = unknown_options.iter().map(|(name, _)| name.as_str()).collect();
-            put_negotiate_protocol_version(client.out(), PROTOCOL_3_0 & 0xffff, &names);
-        }
-        let renewal = shared.pool.renewal();
-        let identity = match authenticate(&shared, &mut client, &user, &database).await {
-            Ok(identity) => identity,
-            Err(Failure::Client(error)) => return Err(error),
-            Err(Failure::Statement(error)) => return refuse(client, as_fatal(*error)).await,
-        };
-        shared.pool.note_login(identity.role, &identity.settings);
-        if database != shared.config.database {
-            let message = format!("database \"{database}\" does not exist");
-            let hint = format!("This cluster serves the database \"{}\".", shared.config.database);
-            return refuse(client, ErrorFields::fatal("3D000", message).with(b'H', hint)).await;
-        }
-        let number = shared.next_session();
-        let (process_id, secret, workers) = shared.backends.register(number, &user);
+        let number = registry.next_session();
+        let (process_id, secret, workers) = registry.backends.register(number, &identity.user);
         // Names are looked up behind this.
-        let seen_path_changes = shared.path_changes.load(Ordering::SeqCst);
-        let share = shared.pool.share(identity.role, identity.is_superuser);
+        let seen_path_changes = registry.path_changes.load(Ordering::SeqCst);
+        let share = registry.pool.share(identity.role, identity.is_superuser);
         let mut session = Self {
             share,
-            activity: shared.activities.register(process_id, Arc::downgrade(client.stream())),
-            catalog: shared.catalog(),
-            shared,
+            activity: registry.activities.register(process_id, Arc::downgrade(client.stream())),
+            catalog: registry.cluster.catalog(),
+            registry,
             client,
-            user,
+            user: identity.user,
             role: identity.role,
             credentials: identity.credentials,
             begun_with: BegunWith::new(identity.settings, renewal),
@@ -261,7 +210,7 @@ impl Session {
     }
 
     async fn greet(&mut self, secret: i32) -> Result<(), Failure> {
-        let admitted = self.shared.pool.admit_login(&self.share).await;
+        let admitted = self.registry.pool.admit_login(&self.share).await;
         self.permit = Some(admitted.map_err(|full| Failure::from(full.to_fields()))?);
         self.link(NodeId::HOME).await?;
         self.refresh_scope().await?;
@@ -328,7 +277,7 @@ impl Session {
         if let Some(why) = self.ended_by.take() {
             return self.send_away(&why).await;
         }
-        if (is_outside && self.shared.is_draining()) || self.activity.is_terminated() {
+        if (is_outside && self.registry.is_draining()) || self.activity.is_terminated() {
             return self.send_away(&ErrorFields::fatal(TERMINATED, TERMINATED_MESSAGE)).await;
         }
         if self.client.has_frame() {
@@ -359,7 +308,8 @@ impl Session {
                     if let Some(why) = self.ended_by.take() {
                         return self.send_away(&why).await;
                     }
-                    if (is_outside && self.shared.is_draining()) || self.activity.is_terminated() {
+                    if (is_outside && self.registry.is_draining()) || self.activity.is_terminated()
+                    {
                         return self
                             .send_away(&ErrorFields::fatal(TERMINATED, TERMINATED_MESSAGE))
                             .await;
@@ -468,7 +418,7 @@ impl Session {
         }
         let nodes = &self.catalog.nodes;
         let index = usize::try_from(self.number).unwrap_or(0) % nodes.len();
-        let is_open = |node: &NodeId| self.shared.nodes.is_open(*node);
+        let is_open = |node: &NodeId| self.registry.cluster.nodes.is_open(*node);
         let mut in_turn = nodes[index..].iter().chain(&nodes[..index]).copied();
         in_turn.find(is_open).unwrap_or(nodes[index])
     }
@@ -557,7 +507,7 @@ impl Session {
     pub(super) async fn refresh_scope_if_possible(&mut self) {
         self.scope_is_stale = true;
         self.settings_are_stale = true;
-        if !self.shared.nodes.is_open(NodeId::HOME) {
+        if !self.registry.cluster.nodes.is_open(NodeId::HOME) {
             return;
         }
         if let Err(failure) = self.refresh_scope().await {
@@ -574,8 +524,8 @@ impl Session {
     pub(crate) fn refresh_catalog(&mut self) {
         if !self.transaction.catalog_changed {
             let was_solo = self.catalog.is_solo();
-            self.shared.refresh_catalog(&mut self.catalog);
-            let path_changes = self.shared.path_changes.load(Ordering::SeqCst);
+            self.registry.cluster.publisher.refresh(&mut self.catalog);
+            let path_changes = self.registry.path_changes.load(Ordering::SeqCst);
             // A schema of the path may have come, or may be used by now.
             self.scope_is_stale |=
                 self.seen_path_changes != path_changes || was_solo != self.catalog.is_solo();
@@ -633,24 +583,8 @@ async fn wait(
     }
 }
 
-/// Whatever goes wrong before a session has begun ends it.
-fn as_fatal(mut error: ErrorFields) -> ErrorFields {
-    for (code, text) in &mut error.fields {
-        if matches!(code, b'S' | b'V') {
-            *text = "FATAL".to_owned();
-        }
-    }
-    error
-}
-
-async fn refuse(mut client: Client, error: ErrorFields) -> Result<Option<Session>, ClientError> {
-    client.put_error(&error);
-    client.flush().await?;
-    Ok(None)
-}
-
 impl Drop for Session {
     fn drop(&mut self) {
-        self.shared.backends.unregister(self.process_id);
+        self.registry.backends.unregister(self.process_id);
     }
 }

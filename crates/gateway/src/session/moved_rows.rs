@@ -24,10 +24,10 @@ use tutti_sql::catalog::{NodeId, Relation, quote_literal};
 
 use super::Session;
 use super::planning::canceled;
-use crate::catalog::publisher::Hold;
-use crate::error::GatewayError;
-use crate::failure::Failure;
-use crate::shared::Shared;
+use crate::client::failure::Failure;
+use crate::registry::Registry;
+use tutti_cluster::catalog::publisher::Hold;
+use tutti_cluster::error::GatewayError;
 
 /// A statement that has been at work for so long has taken its locks.
 const LOCKS_TAKEN_AFTER_MS: u64 = 20;
@@ -81,14 +81,14 @@ impl Session {
             self.wait_for_pause().await?;
         }
         let begun = Instant::now();
-        let shared = self.shared.clone();
-        let hold = hold.unwrap_or_else(|| shared.publisher.hold());
-        for (_, activity) in shared.activities.with_plans(self.process_id) {
+        let registry = self.registry.clone();
+        let hold = hold.unwrap_or_else(|| registry.cluster.publisher.hold());
+        for (_, activity) in registry.activities.with_plans(self.process_id) {
             activity.overtake_unsent();
         }
         let activity = self.activity.clone();
         let ended = tokio::select! {
-            ended = end_searches(&shared, self.process_id, &self.transaction.moved) => ended,
+            ended = end_searches(&registry, self.process_id, &self.transaction.moved) => ended,
             () = activity.cancelled() => return Err(canceled("57014", "user request")),
         };
         self.note_pause(begun);
@@ -99,7 +99,7 @@ impl Session {
 
 /// Brings every statement that may look for rows of these tables to its end.
 async fn end_searches(
-    shared: &Shared,
+    registry: &Registry,
     own: i32,
     moved: &BTreeMap<u32, String>,
 ) -> Result<(), GatewayError> {
@@ -108,14 +108,14 @@ async fn end_searches(
     let mut pause = Duration::from_millis(1);
     let mut cancelled: BTreeMap<i32, Instant> = BTreeMap::new();
     while begun.elapsed() < END_PATIENCE {
-        let mut left = shared.activities.with_plans(own);
+        let mut left = registry.activities.with_plans(own);
         // What commits before it ends touches tables of node 1 only.
         left.retain(|(_, activity)| activity.unasked().is_none() && activity.may_concern(&oids));
         if left.is_empty() {
             return Ok(());
         }
         if GLANCE <= begun.elapsed() {
-            let seen = look(shared, own, moved).await?;
+            let seen = look(registry, own, moved).await?;
             let is_late = PATIENCE < begun.elapsed();
             let mut is_over = true;
             for (session, activity) in left {
@@ -129,11 +129,11 @@ async fn end_searches(
                         let since = *cancelled.entry(session).or_insert_with(Instant::now);
                         activity.mark_moved();
                         activity.overtake();
-                        let targets = shared.backends.of(session);
+                        let targets = registry.backends.of(session);
                         if STUBBORN_PATIENCE < since.elapsed() {
-                            shared.end_backends(&targets, false).await;
+                            registry.end_backends(&targets, false).await;
                         } else if !is_known || seen == Seen::WaitsForUs {
-                            shared.cancel(&targets).await;
+                            registry.cancel(&targets).await;
                         }
                     }
                     Seen::Idle | Seen::OnItsWay => (),
@@ -152,18 +152,18 @@ async fn end_searches(
 
 /// Asks the nodes what the backends of all sessions with plans are at.
 async fn look(
-    shared: &Shared,
+    registry: &Registry,
     own: i32,
     moved: &BTreeMap<u32, String>,
 ) -> Result<BTreeMap<i32, Seen>, GatewayError> {
     let mut ours: BTreeMap<NodeId, Vec<String>> = BTreeMap::new();
-    for target in shared.backends.of(own) {
+    for target in registry.backends.of(own) {
         let key = target.key();
         ours.entry(key.node).or_default().push(key.process_id.to_string());
     }
     let mut theirs: BTreeMap<NodeId, BTreeMap<i32, i32>> = BTreeMap::new();
-    for (session, _) in shared.activities.with_plans(own) {
-        for target in shared.backends.of(session) {
+    for (session, _) in registry.activities.with_plans(own) {
+        for target in registry.backends.of(session) {
             let key = target.key();
             theirs.entry(key.node).or_default().insert(key.process_id, session);
         }
@@ -190,7 +190,7 @@ FROM pg_catalog.pg_stat_activity a WHERE a.pid OPERATOR(pg_catalog.=) ANY ('{{{}
             names.join(","),
             pids.join(","),
         );
-        let rows = shared.ask_within(LOOK_PATIENCE, node, &sql).await?;
+        let rows = registry.cluster.ask_within(LOOK_PATIENCE, node, &sql).await?;
         for row in 0..rows.rows.len() {
             let pid = rows.text(row, 0).and_then(|pid| pid.parse().ok()).unwrap_or(0);
             let Some(session) = backends.get(&pid) else { continue };

@@ -36,13 +36,13 @@ use tutti_sql::statement;
 use tutti_wire::error_fields::ErrorFields;
 
 use super::Session;
-use crate::catalog::load::READS_CATALOG;
-use crate::catalog::publisher::{Hold, OwnChanges};
-use crate::deadlock::{Activity, Unasked};
-use crate::error::GatewayError;
-use crate::failure::Failure;
-use crate::node::NodeError;
-use crate::shared::Shared;
+use crate::client::failure::Failure;
+use crate::registry::Registry;
+use crate::registry::activity::{Activity, Unasked};
+use tutti_cluster::catalog::load::READS_CATALOG;
+use tutti_cluster::catalog::publisher::{Hold, OwnChanges};
+use tutti_cluster::error::GatewayError;
+use tutti_link::connection::NodeError;
 
 /// A statement that has been at work for so long has taken its locks.
 const LOCKS_TAKEN_AFTER_MS: u64 = 20;
@@ -77,13 +77,13 @@ impl Session {
         }
         self.check_participants().await?;
         if self.starving.is_none() {
-            self.shared.publisher.let_pass(Instant::now() + COURTESY).await;
+            self.registry.cluster.publisher.let_pass(Instant::now() + COURTESY).await;
         }
         // What it had to do with placements is done; two that commit do not wait for each other.
         self.activity.end_plan();
         self.wait_for_pause().await?;
         let begun = Instant::now();
-        let hold = self.shared.publisher.hold();
+        let hold = self.registry.cluster.publisher.hold();
         let held = self.meet_nobody().await;
         self.note_pause(begun);
         held?;
@@ -92,11 +92,11 @@ impl Session {
 
     /// Under the hold: from when this returns no statement with an older plan meets the change.
     async fn meet_nobody(&mut self) -> Result<(), Failure> {
-        let shared = self.shared.clone();
-        for (_, activity) in shared.activities.with_plans(self.process_id) {
+        let registry = self.registry.clone();
+        for (_, activity) in registry.activities.with_plans(self.process_id) {
             activity.overtake_unsent();
         }
-        let old = shared.catalog();
+        let old = registry.cluster.catalog();
         let is_solo = old.is_solo() && self.catalog.is_solo();
         let changes = self.transaction.own_changes.as_ref();
         let is_at_home = !self.transaction.changes_elsewhere && !old.is_solo();
@@ -136,7 +136,7 @@ impl Session {
     async fn overtake_others(&self, whom: Whom, moved: &Moved) -> Result<(), Failure> {
         let changes = self.transaction.own_changes.as_ref();
         tokio::select! {
-            done = overtake(&self.shared, self.process_id, whom, moved, changes, &self.catalog) => done,
+            done = overtake(&self.registry, self.process_id, whom, moved, changes, &self.catalog) => done,
             () = self.activity.cancelled() => {
                 Err(Failure::error("57014", "canceling statement due to user request"))
             }
@@ -149,7 +149,7 @@ impl Session {
             return Ok(());
         }
         let nodes: Vec<_> = self.transaction.nodes.keys().copied().collect();
-        let away = nodes.iter().find(|node| !self.shared.nodes.is_there(**node));
+        let away = nodes.iter().find(|node| !self.registry.cluster.nodes.is_there(**node));
         if let Some(node) = away.copied() {
             return Err(NodeError::Closed { node }.into());
         }
@@ -168,7 +168,7 @@ impl Session {
     /// COMMIT ([`Self::may_commit_alone`]).
     async fn check_shared_definitions(&self) -> Result<(), Failure> {
         let Some(shared) = &self.transaction.shared_definitions else { return Ok(()) };
-        if *shared == self.shared.committed_definitions().await? {
+        if *shared == self.registry.cluster.committed_definitions().await? {
             return Ok(());
         }
         let message = "definitions were changed while the first table was spread over nodes";
@@ -184,7 +184,7 @@ impl Session {
             return Ok(());
         }
         self.begin_commit_in_sight().await?;
-        if self.shared.catalog().is_solo() {
+        if self.registry.cluster.catalog().is_solo() {
             return Ok(());
         }
         let message = "could not serialize access due to a table that was spread over nodes";
@@ -279,7 +279,7 @@ enum Whom {
 /// Brings every statement with an older plan to its end, or to where it does not meet the change of
 /// session `own`. `changes`: what that is, if known. `new`: the catalog by them.
 async fn overtake(
-    shared: &Shared,
+    registry: &Registry,
     own: i32,
     whom: Whom,
     moved: &Moved,
@@ -293,13 +293,13 @@ async fn overtake(
     let known: Option<BTreeSet<u32>> =
         changes.filter(|it| it.is_all()).map(|it| it.touched().collect());
     loop {
-        let mut left = shared.activities.with_plans(own);
+        let mut left = registry.activities.with_plans(own);
         left.retain(|(session, activity)| match activity.unasked() {
             Some(unasked) => !*proven.entry(*session).or_insert_with(|| is_proven(&unasked, new)),
             None => moved.may_concern(activity),
         });
         if !left.is_empty() && GLANCE <= begun.elapsed() {
-            let seen = look(shared, own).await?;
+            let seen = look(registry, own).await?;
             let mut unclear = Vec::new();
             for (session, activity) in left {
                 let seen = seen.get(&session).copied().unwrap_or(Seen::Idle);
@@ -338,11 +338,11 @@ async fn overtake(
                 if seen == Seen::WaitsForUs || PATIENCE < begun.elapsed() {
                     activity.mark_overtaken();
                     activity.overtake();
-                    let targets = shared.backends.of(session);
+                    let targets = registry.backends.of(session);
                     let since = *cancelled.entry(session).or_insert_with(Instant::now);
                     match since.elapsed() < STUBBORN_PATIENCE {
-                        true => shared.cancel(&targets).await,
-                        false => shared.end_backends(&targets, false).await,
+                        true => registry.cancel(&targets).await,
+                        false => registry.end_backends(&targets, false).await,
                     }
                 }
                 unclear.push((session, activity));
@@ -384,15 +384,15 @@ fn committing() -> Failure {
 }
 
 /// Asks the nodes what the backends of all sessions with plans are at.
-async fn look(shared: &Shared, own: i32) -> Result<BTreeMap<i32, Seen>, GatewayError> {
+async fn look(registry: &Registry, own: i32) -> Result<BTreeMap<i32, Seen>, GatewayError> {
     let mut ours: BTreeMap<NodeId, Vec<String>> = BTreeMap::new();
-    for target in shared.backends.of(own) {
+    for target in registry.backends.of(own) {
         let key = target.key();
         ours.entry(key.node).or_default().push(key.process_id.to_string());
     }
     let mut theirs: BTreeMap<NodeId, BTreeMap<i32, i32>> = BTreeMap::new();
-    for (session, _) in shared.activities.with_plans(own) {
-        for target in shared.backends.of(session) {
+    for (session, _) in registry.activities.with_plans(own) {
+        for target in registry.backends.of(session) {
             let key = target.key();
             theirs.entry(key.node).or_default().insert(key.process_id, session);
         }
@@ -409,7 +409,7 @@ FROM pg_catalog.pg_stat_activity a WHERE a.pid = ANY ('{{{}}}')",
             list(ours.remove(&node).unwrap_or_default()),
             list(backends.keys().map(i32::to_string).collect()),
         );
-        let rows = shared.ask_within(LOOK_PATIENCE, node, &sql).await?;
+        let rows = registry.cluster.ask_within(LOOK_PATIENCE, node, &sql).await?;
         for row in 0..rows.rows.len() {
             let pid = rows.text(row, 0).and_then(|pid| pid.parse().ok()).unwrap_or(0);
             let Some(session) = backends.get(&pid) else { continue };

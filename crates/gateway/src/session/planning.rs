@@ -20,10 +20,10 @@ use tutti_sql::statement::{self, Statement};
 use tutti_wire::error_fields::ErrorFields;
 
 use super::Session;
-use crate::deadlock::{Unasked, overtaken};
-use crate::failure::Failure;
+use crate::client::failure::Failure;
 use crate::plans::reading::SMALL_BYTES;
 use crate::plans::{Basis, OfShape, apart};
+use crate::registry::activity::{Unasked, overtaken};
 
 /// How long a statement waits while a change of the schema is committed and read.
 const REST_PATIENCE: Duration = Duration::from_secs(15);
@@ -104,7 +104,7 @@ impl Session {
         }
         let give_up = Instant::now() + REST_PATIENCE;
         loop {
-            if !self.shared.publisher.is_at_rest() {
+            if !self.registry.cluster.publisher.is_at_rest() {
                 self.wait_for_rest(give_up).await?;
             }
             self.renew_own_catalog(text).await?;
@@ -114,7 +114,7 @@ impl Session {
                 self.refresh_scope().await?;
             }
             self.activity.begin_plan();
-            if self.shared.publisher.is_at_rest() {
+            if self.registry.cluster.publisher.is_at_rest() {
                 return Ok(());
             }
             self.activity.end_plan();
@@ -127,11 +127,11 @@ impl Session {
     pub(super) async fn begin_commit_in_sight(&mut self) -> Result<(), Failure> {
         let give_up = Instant::now() + REST_PATIENCE;
         loop {
-            if !self.shared.publisher.is_at_rest() {
+            if !self.registry.cluster.publisher.is_at_rest() {
                 self.wait_for_rest(give_up).await?;
             }
             self.activity.begin_to_send();
-            if self.shared.publisher.is_at_rest() {
+            if self.registry.cluster.publisher.is_at_rest() {
                 return Ok(());
             }
             self.activity.end_plan();
@@ -154,13 +154,13 @@ impl Session {
     /// Waits for the end of a hold as a statement waits on its node for a lock: until somebody cancels
     /// it, until the client is gone, or until the client's own timeouts have passed.
     async fn wait_for_rest(&mut self, give_up: Instant) -> Result<(), Failure> {
-        let (shared, activity) = (self.shared.clone(), self.activity.clone());
+        let (registry, activity) = (self.registry.clone(), self.activity.clone());
         let begun = Instant::now();
         let cancelled = activity.cancelled();
         tokio::pin!(cancelled);
         let soon = begun + GLANCE;
         tokio::select! {
-            is_over = shared.publisher.wait_for_rest(soon) => if is_over { return Ok(()) },
+            is_over = registry.cluster.publisher.wait_for_rest(soon) => if is_over { return Ok(()) },
             () = &mut cancelled => return Err(canceled("57014", "user request")),
         }
         let (statement, lock) = self.timeouts().await;
@@ -169,7 +169,7 @@ impl Session {
         let first = [of_statement, of_lock].into_iter().flatten().min();
         let until = first.map_or(give_up, |(until, ..)| until.min(give_up));
         tokio::select! {
-            is_over = shared.publisher.wait_for_rest(until) => match (is_over, first) {
+            is_over = registry.cluster.publisher.wait_for_rest(until) => match (is_over, first) {
                 (true, _) => Ok(()),
                 (false, Some((until, sqlstate, why))) if until < give_up => {
                     Err(canceled(sqlstate, why))
@@ -230,7 +230,7 @@ impl Session {
         if !self.transaction.catalog_changed {
             return Ok(());
         }
-        let published = self.shared.catalog();
+        let published = self.registry.cluster.catalog();
         let is_of = |of: &Arc<Catalog>| Arc::ptr_eq(of, &published);
         if self.transaction.own_catalog_of.as_ref().is_some_and(is_of) {
             return Ok(());
@@ -264,7 +264,7 @@ impl Session {
     fn refuse_moved(&self, statement: &Statement) -> Result<(), Failure> {
         let Some(old) = self.transaction.snapshot_catalog.as_ref() else { return Ok(()) };
         // What the transaction itself has moved it sees where it is now.
-        let published = self.shared.catalog();
+        let published = self.registry.cluster.catalog();
         if Arc::ptr_eq(old, &published) {
             return Ok(());
         }
@@ -305,7 +305,7 @@ impl Session {
                 *number
             }
             _ => {
-                let number = self.shared.plans.bases.number(&self.catalog, &self.scope);
+                let number = self.registry.plans.bases.number(&self.catalog, &self.scope);
                 let known = (self.catalog.clone(), self.scope_changes, number);
                 self.planning.number = Some(known);
                 number
@@ -326,7 +326,7 @@ impl Session {
         }
         let Some(basis) = self.basis() else { return Ok(ByShape::Never) };
         let Some(shape) = self.planning.scanner.scan(text) else { return Ok(ByShape::Never) };
-        let plans = &self.shared.plans;
+        let plans = &self.registry.plans;
         let known = plans.of_shape(basis, shape.key);
         let resolved = match &known {
             Some(OfShape::Plan(plan)) => plan.resolve(text, shape.literals, &self.catalog),
@@ -350,7 +350,7 @@ impl Session {
         let Some(basis) = self.basis() else { return };
         let Some(shape) = self.planning.scanner.scan(text) else { return };
         if basis.collects_to_write && planner::gathers_to_write(&planned.plan) {
-            return self.shared.plans.keep_shape(basis, shape.key, OfShape::Never);
+            return self.registry.plans.keep_shape(basis, shape.key, OfShape::Never);
         }
         let collects_replicated = basis.collects_replicated;
         let context = Context {
@@ -365,7 +365,7 @@ impl Session {
             Err(Unfit::Shape) => OfShape::Never,
             Err(Unfit::Literals) => return,
         };
-        self.shared.plans.keep_shape(basis, shape.key, known);
+        self.registry.plans.keep_shape(basis, shape.key, known);
     }
 
     /// Splits a client's text into its statements.
@@ -374,7 +374,7 @@ impl Session {
     /// what we cannot read. Our grammar is that of another version, and does not tell all.
     pub(super) async fn parse_text(&mut self, text: &str) -> Result<Parsed, Failure> {
         self.begin_reading(text).await?;
-        let parsed = self.shared.plans.parse(text);
+        let parsed = self.registry.plans.parse(text);
         if let Some(turn) = &mut self.reading {
             turn.end_reading();
         }
@@ -407,11 +407,11 @@ impl Session {
         }
         // What it has read before it does not read any more.
         self.reading = None;
-        let (shared, activity) = (self.shared.clone(), self.activity.clone());
+        let (registry, activity) = (self.registry.clone(), self.activity.clone());
         tokio::select! {
             biased;
             () = activity.cancelled() => Err(canceled("57014", "user request")),
-            turn = shared.plans.reading.begin(text) => {
+            turn = registry.plans.reading.begin(text) => {
                 self.reading = turn?;
                 Ok(())
             }
@@ -426,7 +426,7 @@ impl Session {
         }
         let basis = self.basis();
         if let Some(basis) = basis
-            && let Some(planned) = self.shared.plans.of_text(basis, statement)
+            && let Some(planned) = self.registry.plans.of_text(basis, statement)
         {
             self.check_plan(&statement.text, &planned)?;
             self.refuse_in_failed(&planned)?;
@@ -440,7 +440,7 @@ impl Session {
         }
         let planned = planned?;
         if let Some(basis) = basis {
-            self.shared.plans.keep_text(basis, statement, &planned);
+            self.registry.plans.keep_text(basis, statement, &planned);
         }
         Ok(planned)
     }
@@ -468,7 +468,7 @@ impl Session {
 
     /// For tests: a plan that was kept must be the one that the statement would get now.
     fn check_plan(&self, text: &str, kept: &Planned) -> Result<(), Failure> {
-        if !self.shared.config.switches.check_plans {
+        if !self.registry.cluster.config.switches.check_plans {
             return Ok(());
         }
         let statements = tutti_sql::statement::parse(text)?;

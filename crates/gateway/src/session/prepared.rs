@@ -17,10 +17,10 @@ use tutti_wire::backend::ColumnDescription;
 
 use super::planning::ByShape;
 use super::{Mode, Session, StatementId};
+use crate::client::failure::Failure;
 use crate::executor::{Call, Done};
-use crate::failure::Failure;
 use crate::plans::Basis;
-use crate::pool::SchemaVersion;
+use tutti_link::pool::SchemaVersion;
 
 /// A client's prepared statement, made by Parse or by PREPARE.
 #[derive(Clone, Debug)]
@@ -214,7 +214,7 @@ impl Session {
         if let ByShape::Plan { planned, statement } = by_shape {
             return self.execute(&planned, &text[statement], call).await;
         }
-        let statements = self.shared.plans.parse(text)?;
+        let statements = self.registry.plans.parse(text)?;
         let Some(statement) = statements.last() else { return Ok(Done::Empty) };
         let planned = self.plan(statement)?;
         if matches!(by_shape, ByShape::Unknown) {
@@ -255,7 +255,7 @@ impl Session {
         }
         let list = arguments.join(", ");
         let text = format!("SELECT {list}");
-        let parsed = self.shared.plans.parse(&text)?;
+        let parsed = self.registry.plans.parse(&text)?;
         let [statement] = &parsed[..] else { return Ok(None) };
         let mut access = Access::Read;
         if !planner::say_queries(arguments) {
@@ -304,7 +304,7 @@ impl Session {
             let message = format!("prepared statement \"{name}\" already exists");
             return Err(Failure::error("42P05", message));
         }
-        let statement = self.shared.plans.parse(text)?.last().cloned();
+        let statement = self.registry.plans.parse(text)?.last().cloned();
         let mut prepared = PreparedStatement::parsed(self.next_statement_id(), statement, oids);
         prepared.described = true;
         prepared.described_version = self.schema_version();

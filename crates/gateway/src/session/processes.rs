@@ -20,7 +20,7 @@ use tutti_sql::catalog::{NodeId, quote_literal};
 use tutti_sql::plan::{Access, Own, Planned, ProcessFunction};
 
 use super::{Mode, Session};
-use crate::failure::Failure;
+use crate::client::failure::Failure;
 
 /// Where a statement notes sessions that it wants to cancel or end: a setting that lasts as long as the
 /// transaction. Whatever is written there, PostgreSQL's rights are checked before anybody is signalled.
@@ -100,7 +100,7 @@ impl Session {
         let value = match function {
             ProcessFunction::Cancel | ProcessFunction::Terminate { .. } => {
                 let sessions: Vec<_> = self
-                    .shared
+                    .registry
                     .backends
                     .users()
                     .iter()
@@ -171,15 +171,15 @@ impl Session {
         // The link that will run this may not be lent yet.
         write!(map, "({}, pg_catalog.pg_backend_pid())", self.process_id)
             .expect("a String takes everything");
-        for ((on, backend), session) in self.shared.backends.sessions_by_backend() {
+        for ((on, backend), session) in self.registry.backends.sessions_by_backend() {
             if on == node && session != self.process_id {
                 write!(map, ", ({session}, {backend})").expect("a String takes everything");
             }
         }
         map.push_str(") AS m (session, backend)");
         let idle: Vec<_> =
-            self.shared.backends.idle_on(node).iter().map(ToString::to_string).collect();
-        let role = self.shared.config.nodes.iter().find(|place| NodeId(place.id) == node);
+            self.registry.backends.idle_on(node).iter().map(ToString::to_string).collect();
+        let role = self.registry.cluster.config.nodes.iter().find(|place| NodeId(place.id) == node);
         let role = quote_literal(role.map_or("", |place| place.user.as_str()));
         let idle = idle.join(",");
         // The gateway's own connections call themselves so; whoever may not see names sees no more of
@@ -257,10 +257,10 @@ impl Session {
     /// The rows of `pg_stat_activity` for sessions that have no process anywhere: they are idle.
     fn idle_sessions_sql(&self) -> String {
         let mut busy: HashSet<i32> =
-            self.shared.backends.sessions_by_backend().into_values().collect();
+            self.registry.backends.sessions_by_backend().into_values().collect();
         busy.insert(self.process_id);
         let mut rows = String::new();
-        for (session, user) in self.shared.backends.users() {
+        for (session, user) in self.registry.backends.users() {
             if !busy.contains(&session) {
                 write!(rows, ", ({session}, {})", quote_literal(&user))
                     .expect("a String takes everything");

@@ -14,13 +14,11 @@ use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::{WireError, frame_len};
 
 use super::{Characteristics, Mode, Session};
+use crate::client::failure::Failure;
 use crate::executor::{Call, Done};
-use crate::failure::Failure;
-use crate::node::is_refused_setting;
-use crate::pool::SessionState;
+use tutti_link::connection::is_refused_setting;
+use tutti_link::pool::SessionState;
 
-/// Parameters of a startup packet that are no settings.
-const NOT_SETTINGS: [&str; 4] = ["user", "database", "replication", "options"];
 /// How a RESET of ours begins.
 const RESET: &str = "RESET ";
 /// What a session has set, and is setting in its transaction, may take so much memory.
@@ -194,60 +192,6 @@ fn is_role(name: &str) -> bool {
     ["role", "session_authorization"].contains(&name)
 }
 
-/// Settings of a startup packet: its parameters but for those that are none, and what `options` says.
-///
-/// Errors: 42601 where `options` holds something else than settings.
-pub(super) fn of_startup_packet(
-    parameters: Vec<(String, String)>,
-) -> Result<Vec<(String, String)>, ErrorFields> {
-    let mut settings: Vec<(String, String)> = Vec::new();
-    let mut set = |name: &str, value: String| {
-        let name = name.to_ascii_lowercase();
-        settings.retain(|(known, _)| *known != name);
-        settings.push((name, value));
-    };
-    // As PostgreSQL: what `options` says comes first, the packet's own parameters win.
-    if let Some((_, options)) = parameters.iter().find(|(name, _)| name == "options") {
-        let mut words = split_options(options).into_iter();
-        while let Some(word) = words.next() {
-            let wrong = || {
-                let message = format!("invalid command-line argument for server process: {word}");
-                ErrorFields::fatal("42601", message)
-            };
-            let setting = match word.strip_prefix("-c") {
-                Some("") => words.next().ok_or_else(wrong)?,
-                Some(setting) => setting.to_owned(),
-                None => word.strip_prefix("--").ok_or_else(wrong)?.to_owned(),
-            };
-            let (name, value) = setting.split_once('=').ok_or_else(wrong)?;
-            set(&name.replace('-', "_"), value.to_owned());
-        }
-    }
-    for (name, value) in parameters {
-        if !NOT_SETTINGS.contains(&name.as_str()) {
-            set(&name, value);
-        }
-    }
-    Ok(settings)
-}
-
-/// Words separated by white space; a backslash keeps the character behind it.
-fn split_options(text: &str) -> Vec<String> {
-    let mut words = Vec::new();
-    let mut word: Option<String> = None;
-    let mut characters = text.chars();
-    while let Some(character) = characters.next() {
-        if character.is_ascii_whitespace() {
-            words.extend(word.take());
-            continue;
-        }
-        let kept = if character == '\\' { characters.next() } else { Some(character) };
-        word.get_or_insert_default().extend(kept);
-    }
-    words.extend(word);
-    words
-}
-
 /// Servers that are set so read other statements out of a text than the gateway.
 fn misread(name: &str) -> Failure {
     let (message, hint) = match name {
@@ -408,7 +352,7 @@ impl Session {
             Setting::Show { name } if is_own_setting(name) => {
                 let text = match name.as_str() {
                     PINNED => self.bindings_text(),
-                    _ => self.shared.pool.census(),
+                    _ => self.registry.pool.census(),
                 };
                 self.show(name, &text, call);
                 Ok(Done::Tag("SHOW".to_owned()))
@@ -784,32 +728,6 @@ impl Session {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn read(parameters: &[(&str, &str)]) -> Result<Vec<(String, String)>, String> {
-        let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
-        let parameters = parameters.iter().map(owned).collect();
-        of_startup_packet(parameters).map_err(|error| error.message().to_owned())
-    }
-
-    #[test]
-    fn the_packets_own_parameters_win_over_options() {
-        let settings = read(&[
-            ("user", "u"),
-            ("DateStyle", "ISO"),
-            ("options", r"-c geqo=off -cdatestyle=German --search-path=a\ b"),
-        ]);
-        let expected = [("geqo", "off"), ("search_path", "a b"), ("datestyle", "ISO")];
-        let expected = expected.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        assert_eq!(settings, Ok(expected.to_vec()));
-    }
-
-    #[test]
-    fn options_that_are_no_settings_are_refused() {
-        for options in ["-e", "-c", "-c geqo", "x=1"] {
-            let refused = read(&[("options", options)]).expect_err("it is none");
-            assert!(refused.starts_with("invalid command-line argument"), "{options}: {refused}");
-        }
-    }
 
     #[test]
     fn what_is_held_comes_before_the_startup_packet_and_is_replaced() {

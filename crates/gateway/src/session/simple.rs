@@ -17,11 +17,12 @@ use tutti_wire::frontend::{self, Message};
 use super::planning::{ByShape, Parsed, canceled};
 use super::{Mode, Session};
 use crate::client::ClientError;
-use crate::deadlock::says_overtaken;
+use crate::client::failure::{Failure, as_fatal};
 use crate::executor::{Call, Done, unseen};
-use crate::failure::{Failure, UNKNOWN_OUTCOME};
 use crate::plans::apart;
 use crate::plans::reading::SMALL_BYTES;
+use crate::registry::activity::says_overtaken;
+use tutti_link::connection::UNKNOWN_OUTCOME;
 
 /// Statements outside of transactions that are the victims of so many deadlocks say so.
 const DEADLOCKS_MAX: u32 = 20;
@@ -112,11 +113,11 @@ impl Session {
     pub(super) async fn put_failure(&mut self, error: ErrorFields) -> Result<(), ClientError> {
         if error.get(b'R') == Some("RevalidateCachedQuery") && self.catalog.is_solo() {
             // Code has changed the schema and nobody was told: statements have to be parsed anew.
-            self.shared.note_changed();
+            self.registry.cluster.publisher.note_changed();
         }
         let error = match self.ended_by.take() {
             // It is the last that the client hears of its transaction, and the session ends with it.
-            Some(_) if error.sqlstate() == UNKNOWN_OUTCOME => super::as_fatal(error),
+            Some(_) if error.sqlstate() == UNKNOWN_OUTCOME => as_fatal(error),
             Some(why) => why,
             None => self.activity.reword(error),
         };
@@ -173,7 +174,7 @@ impl Session {
                 self.client.take_back(start);
                 overtaken += 1;
                 if 1 < overtaken {
-                    self.starving = Some(self.shared.publisher.starve());
+                    self.starving = Some(self.registry.cluster.publisher.starve());
                 }
                 if self.transaction.is_open() {
                     self.rollback().await?;

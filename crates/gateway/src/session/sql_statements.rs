@@ -13,8 +13,8 @@ use tutti_sql::catalog::{NodeId, quote_identifier};
 use tutti_sql::plan::{Access, Plan};
 
 use super::{PreparedStatement, Session};
+use crate::client::failure::Failure;
 use crate::executor::{Call, Done};
-use crate::failure::Failure;
 
 impl Session {
     /// PREPARE, whose whole text is `source`; `None`: the gateway has to do it alone.
@@ -29,7 +29,7 @@ impl Session {
         if !self.catalog.is_solo() || call.is_extended() || self.statements.contains_key(name) {
             return Ok(None);
         }
-        let parsed = self.shared.plans.parse(text);
+        let parsed = self.registry.plans.parse(text);
         self.forget_sql_statements().await?;
         let done = self.run_on_one(NodeId::HOME, Access::Read, source, call).await?;
         let id = self.next_statement_id();

@@ -10,11 +10,11 @@ use tutti_sql::catalog::{Catalog, NodeId};
 use tutti_sql::plan::{Access, TransactionModes, Unseen};
 use tutti_wire::backend::TransactionStatus;
 
-use crate::catalog::OidMaps;
-use crate::catalog::publisher::OwnChanges;
-use crate::isolation::serial::Writer;
-use crate::isolation::snapshots::ClusterSnapshot;
-use crate::sentinel::Coverage;
+use tutti_cluster::authority::sentinels::Coverage;
+use tutti_cluster::authority::serializable_writers::Writer;
+use tutti_cluster::authority::snapshots::ClusterSnapshot;
+use tutti_cluster::catalog::publisher::OwnChanges;
+use tutti_link::translation::OidMaps;
 
 /// How a transaction came about.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

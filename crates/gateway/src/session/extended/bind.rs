@@ -15,8 +15,8 @@ use tutti_wire::frontend::{Arguments, Bind, Target, put_close};
 
 use super::pipeline::{Expect, Undo};
 use super::{PreparedStatement, Session, values};
+use crate::client::failure::Failure;
 use crate::executor::Call;
-use crate::failure::Failure;
 use crate::session::Level;
 use crate::session::prepared::{Portal, Unrun};
 

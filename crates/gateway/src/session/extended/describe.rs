@@ -13,10 +13,10 @@ use tutti_wire::frontend::{Arguments, Target, put_describe, put_parse, put_sync}
 
 use super::pipeline::{Expect, Undo};
 use super::{Session, transaction_failed};
+use crate::client::failure::Failure;
 use crate::executor::{Call, local_columns};
-use crate::failure::Failure;
-use crate::node::told;
 use crate::session::prepared::{Portal, Unrun};
+use tutti_link::connection::told;
 
 /// Columns of a statement; `None`: it gives no rows.
 type Columns = Option<Vec<ColumnDescription>>;
@@ -223,7 +223,7 @@ impl Session {
             let frame = link.connection().next_frame().await?;
             match frame.tag() {
                 // An error has undone what the transaction has set.
-                b'S' => link.report_to(&mut self.client, &frame)?,
+                b'S' => self.client.report_setting(link, &frame)?,
                 b'A' => link.put_notification(self.client.out(), &frame),
                 b't' => described.0 = backend::decode_parameter_description(&frame)?,
                 b'T' => described.1 = Some(backend::decode_row_description(&frame)?),

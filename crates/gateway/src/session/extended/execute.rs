@@ -17,8 +17,8 @@ use tutti_wire::frontend::put_execute;
 
 use super::pipeline::{Expect, Undo};
 use super::{Mode, Session, transaction_failed};
+use crate::client::failure::Failure;
 use crate::executor::Done;
-use crate::failure::Failure;
 use crate::session::isolation::reads_several_nodes;
 use crate::session::prepared::{Portal, Unrun};
 
@@ -120,7 +120,7 @@ impl Session {
             self.client.take_back(start);
             overtaken += 1;
             if 1 < overtaken {
-                self.starving = Some(self.shared.publisher.starve());
+                self.starving = Some(self.registry.cluster.publisher.starve());
             }
             if self.transaction.is_open() {
                 // It is the statement's alone: other portals of the flight outlive it.
@@ -171,7 +171,7 @@ impl Session {
             self.finish_portal(name, unrun);
             return Ok(());
         }
-        let bytes_max = self.shared.config.switches.travelling_bytes_max;
+        let bytes_max = self.registry.cluster.config.switches.travelling_bytes_max;
         self.client.begin_capture(bytes_max);
         let executed = self.execute(planned, &parsed.text, call).await;
         let frames = self.client.end_capture();

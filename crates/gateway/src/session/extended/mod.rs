@@ -29,7 +29,7 @@ use super::planning::transaction_failed;
 use super::prepared::{CachedPlan, Portal, PreparedStatement};
 use super::{Mode, Session, takes_snapshot};
 use crate::client::ClientError;
-use crate::failure::Failure;
+use crate::client::failure::Failure;
 
 impl Session {
     /// Takes one message of the extended protocol.

@@ -10,12 +10,12 @@ use tutti_wire::frontend::{Parse, Target, put_close, put_parse};
 
 use super::pipeline::{Expect, Undo};
 use super::{PreparedStatement, Session};
+use crate::client::failure::Failure;
 use crate::executor::Call;
-use crate::failure::Failure;
-use crate::node::may_mean_more;
-use crate::pool::{Lookup, SchemaVersion, StatementKey, name_of};
 use crate::session::planning::Parsed;
 use crate::session::prepared::Meaning;
+use tutti_link::connection::may_mean_more;
+use tutti_link::pool::{Lookup, SchemaVersion, StatementKey, name_of};
 
 impl Session {
     pub(super) async fn parse(&mut self, parse: Parse) -> Result<(), Failure> {
@@ -175,7 +175,7 @@ impl Session {
         match self.catalog.is_solo() {
             true => {
                 let own = u64::from(self.has_own_schema());
-                (self.catalog.version, 2 * self.shared.publisher.changes() + own)
+                (self.catalog.version, 2 * self.registry.cluster.publisher.changes() + own)
             }
             false => (self.catalog.version, 0),
         }
@@ -214,7 +214,7 @@ impl Session {
             // No other statement has this pair.
             private: if is_private { self.number << 32 | (statement.id & 0xffff_ffff) } else { 0 },
         };
-        let number = self.shared.statements.number(key);
+        let number = self.registry.statements.number(key);
         if let Some(statement) = self.statements.get_mut(name) {
             statement.number = Some((meaning, number));
         }

@@ -17,10 +17,10 @@ use tutti_wire::frontend::{
 
 use super::{Mode, PreparedStatement, Session};
 use crate::client::ClientError;
-use crate::failure::Failure;
-use crate::isolation::serial::Writer;
-use crate::node::told;
+use crate::client::failure::Failure;
 use crate::session::{Level, StatementId};
+use tutti_cluster::authority::serializable_writers::Writer;
+use tutti_link::connection::told;
 
 /// Name of the portal in which a statement of our own runs inside a client's flight.
 const OWN_PORTAL: &str = "tutti begin";
@@ -341,7 +341,7 @@ impl Session {
                 (b'E', _) => return Err(told(&frame)?.into()),
                 (b'N', _) => out.extend_from_slice(frame.as_bytes()),
                 (b'A', _) => link.put_notification(out, &frame),
-                (b'S', _) => link.report_to(&mut self.client, &frame)?,
+                (b'S', _) => self.client.report_setting(link, &frame)?,
                 (b'1', Expect::SilentParse(_)) | (b'3', Expect::SilentClose) => return Ok(true),
                 (b'1', Expect::Parse(..)) | (b'2', Expect::Bind) => {
                     out.extend_from_slice(frame.as_bytes());

@@ -12,9 +12,9 @@ use tutti_wire::frontend::{Target, put_close, put_sync};
 use super::pipeline::{Expect, Undo, put_own_statement};
 use super::{Mode, Portal, Session};
 use crate::client::ClientError;
+use crate::client::failure::Failure;
 use crate::executor::Refused;
-use crate::failure::Failure;
-use crate::node::NodeError;
+use tutti_link::connection::NodeError;
 
 impl Session {
     pub(super) async fn close(&mut self, target: Target, name: String) -> Result<(), Failure> {
@@ -172,7 +172,7 @@ impl Session {
                 b'E' => (),
                 b'N' => self.client.out().extend_from_slice(frame.as_bytes()),
                 b'A' => link.put_notification(self.client.out(), &frame),
-                b'S' => link.report_to(&mut self.client, &frame)?,
+                b'S' => self.client.report_setting(link, &frame)?,
                 _ => (),
             }
         }

@@ -1,0 +1,151 @@
+//! Waiting at the doors of the rooms.
+//!
+//! Owns: the one [`Rooms`] of this gateway, and whom to wake.
+//! Never: holds its lock across an await; keeps anybody inside whose task has ended.
+//! Start reading at [`Doors::enter`].
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::oneshot;
+use tutti_link::NodeError;
+use tutti_link::availability::{Nodes, OPEN_PATIENCE};
+use tutti_sql::catalog::NodeId;
+use tutti_txn::rooms::{Room, Rooms, Visit};
+
+/// The doors of both rooms.
+#[derive(Debug)]
+pub struct Doors {
+    /// Off only in tests and measurements.
+    rooms_are_on: bool,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    rooms: Rooms,
+    visits: u64,
+    waiting: HashMap<Visit, oneshot::Sender<()>>,
+    granted: Vec<Visit>,
+}
+
+/// A visit under way: waiting or inside. The room is left, or the wait given up, when it is dropped.
+#[derive(Debug)]
+pub struct Inside {
+    doors: Arc<Doors>,
+    visit: Visit,
+}
+
+impl Doors {
+    /// Empty rooms; with `rooms_are_on` false nobody waits for anybody.
+    pub fn new(rooms_are_on: bool) -> Arc<Self> {
+        Arc::new(Self { rooms_are_on, state: Mutex::default() })
+    }
+
+    /// Waits until `room` may be entered, and is inside until the value is dropped.
+    pub async fn enter(self: &Arc<Self>, room: Room) -> Inside {
+        let (inside, granted) = {
+            let mut state = self.state();
+            state.visits += 1;
+            let visit = Visit(state.visits);
+            let inside = Inside { doors: self.clone(), visit };
+            if !self.rooms_are_on {
+                return inside;
+            }
+            let (wake, granted) = oneshot::channel();
+            state.waiting.insert(visit, wake);
+            state.change(|rooms, granted| rooms.enter(visit, room, granted));
+            (inside, granted)
+        };
+        // The sender goes only when it has sent: it is in the map until then.
+        let _ = granted.await;
+        inside
+    }
+
+    /// Enters the snapshot room at a moment when all nodes to `read` may be read. To be used in place of
+    /// [`Self::enter`]: a coordinator closes nodes from within the commit room, so whoever looked
+    /// before it entered may have looked too early.
+    ///
+    /// Errors: [`NodeError::Closed`] when a node was not opened within [`OPEN_PATIENCE`].
+    pub async fn enter_snapshot_room(
+        self: &Arc<Self>,
+        nodes: &Nodes,
+        read: &[NodeId],
+    ) -> Result<Inside, NodeError> {
+        loop {
+            for node in read {
+                nodes.wait_until_open(*node, OPEN_PATIENCE).await?;
+            }
+            let inside = self.enter(Room::Snapshot).await;
+            if read.iter().all(|node| nodes.is_open(*node)) {
+                return Ok(inside);
+            }
+        }
+    }
+
+    /// Whether a transaction of one node may begin its commit now.
+    pub fn may_pass(&self) -> bool {
+        !self.rooms_are_on || self.state().rooms.open() != Some(Room::Snapshot)
+    }
+
+    /// Waits until a transaction of one node may begin its commit: while no snapshot is being taken.
+    pub async fn pass(self: &Arc<Self>) {
+        let (_inside, granted) = {
+            let mut state = self.state();
+            if !self.rooms_are_on || state.rooms.open() != Some(Room::Snapshot) {
+                return;
+            }
+            state.visits += 1;
+            let visit = Visit(state.visits);
+            let (wake, granted) = oneshot::channel();
+            state.waiting.insert(visit, wake);
+            state.change(|rooms, granted| rooms.pass(visit, granted));
+            (Inside { doors: self.clone(), visit }, granted)
+        };
+        let _ = granted.await;
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn change(&mut self, step: impl FnOnce(&mut Rooms, &mut Vec<Visit>)) {
+        step(&mut self.rooms, &mut self.granted);
+        for visit in self.granted.drain(..) {
+            if let Some(wake) = self.waiting.remove(&visit) {
+                // Whoever is not there any more leaves by its own drop.
+                let _ = wake.send(());
+            }
+        }
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        let mut state = self.doors.state();
+        state.waiting.remove(&self.visit);
+        state.change(|rooms, granted| rooms.leave(self.visit, granted));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn whoever_gives_up_waiting_keeps_nobody_out() {
+        let doors = Doors::new(true);
+        let reading = doors.enter(Room::Snapshot).await;
+        let impatient = tokio::time::timeout(Duration::from_millis(10), doors.enter(Room::Commit));
+        assert!(impatient.await.is_err());
+        let second = doors.enter(Room::Snapshot).await;
+        drop(reading);
+        drop(second);
+        drop(doors.enter(Room::Commit).await);
+        doors.pass().await;
+    }
+}

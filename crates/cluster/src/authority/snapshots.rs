@@ -1,0 +1,317 @@
+//! Snapshots of the whole cluster, for REPEATABLE READ, SERIALIZABLE, and single statements.
+//!
+//! Owns: the keepers: one transaction per node and visit of the snapshot room that exports its
+//! snapshot, shared by all who asked before the room was entered, and ended when the last of them
+//! has imported it or ended.
+//! Never: gives out a snapshot that was taken before it was asked for.
+//! Start reading at [`Snapshots::take`].
+//!
+//! That a keeper keeps a snapshot, and the transaction imports it where it goes, has two reasons: a
+//! transaction need not open every node at its first statement, and PREPARE TRANSACTION refuses a
+//! transaction that has exported its snapshot (one that has imported may prepare).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tutti_sql::catalog::NodeId;
+use tutti_wire::error_fields::ErrorFields;
+
+use super::rooms::Doors;
+use tutti_link::availability::Nodes;
+use tutti_link::connection::{NodeConnection, NodeError};
+use tutti_link::control_pool::OwnConnections;
+use tutti_link::{Endpoint, Endpoints};
+
+/// A node that has not said its snapshot by then holds everybody up no longer.
+const KEEPER_PATIENCE: Duration = Duration::from_secs(2);
+
+/// What the importing transactions will be.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum Kind {
+    /// REPEATABLE READ.
+    RepeatableRead,
+    /// SERIALIZABLE: imports from a SERIALIZABLE keeper only.
+    Serializable,
+}
+
+/// Gives out snapshots of all nodes at once.
+#[derive(Debug)]
+pub struct Snapshots {
+    nodes: Vec<NodeId>,
+    doors: Arc<Doors>,
+    /// Which of them may be read.
+    state: Arc<Nodes>,
+    connections: Arc<OwnConnections>,
+    asked: Mutex<Asked>,
+}
+
+#[derive(Debug, Default)]
+struct Asked {
+    requests: Vec<Request>,
+    /// Somebody is taking snapshots and will look at the requests again.
+    taking: bool,
+}
+
+#[derive(Debug)]
+struct Request {
+    kind: Kind,
+    answer: oneshot::Sender<Result<ClusterSnapshot, ErrorFields>>,
+}
+
+/// One transaction's share of a snapshot of all nodes. Dropped, it is given up everywhere.
+#[derive(Debug)]
+pub struct ClusterSnapshot {
+    kept: Arc<Kept>,
+    /// Nodes that have not imported it.
+    open: BTreeSet<NodeId>,
+}
+
+/// The snapshot of one visit of the room.
+#[derive(Debug)]
+struct Kept {
+    names: BTreeMap<NodeId, String>,
+    keepers: Mutex<BTreeMap<NodeId, Keeper>>,
+    connections: Weak<OwnConnections>,
+}
+
+#[derive(Debug)]
+struct Keeper {
+    connection: NodeConnection,
+    /// How many may still import from it.
+    users: usize,
+}
+
+impl Snapshots {
+    /// For these nodes.
+    pub fn new(
+        endpoints: &Endpoints,
+        state: Arc<Nodes>,
+        doors: Arc<Doors>,
+        connections: Arc<OwnConnections>,
+    ) -> Arc<Self> {
+        let nodes = endpoints.iter().map(Endpoint::node).collect();
+        Arc::new(Self { nodes, state, doors, connections, asked: Mutex::default() })
+    }
+
+    /// A snapshot of all nodes in which every transaction is whole, and which shows everything that
+    /// was acknowledged before this call. A node that is away, or does not answer in time, is not in it
+    /// ([`ClusterSnapshot::name`]).
+    ///
+    /// Errors: no node can be reached.
+    pub async fn take(self: &Arc<Self>, kind: Kind) -> Result<ClusterSnapshot, ErrorFields> {
+        let (answer, answered) = oneshot::channel();
+        let begin = {
+            let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+            asked.requests.push(Request { kind, answer });
+            !std::mem::replace(&mut asked.taking, true)
+        };
+        if begin {
+            // A task of its own: whoever asks may go away while others wait for the same snapshot.
+            tokio::spawn(self.clone().take_for_all());
+        }
+        answered.await.unwrap_or_else(|_| {
+            Err(ErrorFields::error("57P01", "the gateway is ending, no snapshot was taken"))
+        })
+    }
+
+    async fn take_for_all(self: Arc<Self>) {
+        loop {
+            let there = self.nodes_that_are_there();
+            let prepared = self.lend_all(&there).await;
+            let inside = self.doors.enter_snapshot_room(&self.state, &there).await;
+            if inside.is_err() && there != self.nodes_that_are_there() {
+                self.give_back_all(prepared);
+                continue;
+            }
+            // Whoever asked until now asked before any snapshot was taken.
+            let requests = {
+                let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+                if asked.requests.is_empty() {
+                    asked.taking = false;
+                    break self.give_back_all(prepared);
+                }
+                std::mem::take(&mut asked.requests)
+            };
+            let kind = requests.iter().map(|request| request.kind).max();
+            let kept = match (prepared, inside) {
+                (Ok(connections), Ok(_inside)) => {
+                    self.export(connections, kind.unwrap_or(Kind::RepeatableRead)).await
+                }
+                (prepared, Err(error)) => {
+                    self.give_back_all(prepared);
+                    Err(error)
+                }
+                (Err(error), _) => Err(error),
+            };
+            match kept {
+                Ok(kept) => hand_out(kept, requests),
+                Err(error) => {
+                    for request in requests {
+                        let _ = request.answer.send(Err(refusal(&error)));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Who is away has no part in a snapshot, and whoever needs it there is told.
+    fn nodes_that_are_there(&self) -> Vec<NodeId> {
+        let there: Vec<_> =
+            self.nodes.iter().copied().filter(|node| self.state.is_there(*node)).collect();
+        if there.is_empty() { self.nodes.clone() } else { there }
+    }
+
+    /// Opening takes its time and is done before the room is entered. A node that lets nobody in is left
+    /// out.
+    async fn lend_all(&self, nodes: &[NodeId]) -> Result<Vec<NodeConnection>, NodeError> {
+        let mut connections = Vec::with_capacity(nodes.len());
+        let mut failed = None;
+        for node in nodes {
+            let lent = self.connections.lend(*node);
+            match tokio::time::timeout(KEEPER_PATIENCE, lent).await.unwrap_or(Err(late(*node))) {
+                Ok(connection) => connections.push(connection),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        match failed {
+            Some(error) if connections.is_empty() => Err(error),
+            _ => Ok(connections),
+        }
+    }
+
+    fn give_back_all(&self, connections: Result<Vec<NodeConnection>, NodeError>) {
+        for connection in connections.into_iter().flatten() {
+            self.connections.give_back(connection);
+        }
+    }
+
+    /// Requires: inside the snapshot room.
+    async fn export(
+        &self,
+        connections: Vec<NodeConnection>,
+        kind: Kind,
+    ) -> Result<Kept, NodeError> {
+        let sql = match kind {
+            Kind::RepeatableRead => "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+            // The importing transaction may write only if the exporting one might.
+            Kind::Serializable => "BEGIN ISOLATION LEVEL SERIALIZABLE READ WRITE",
+        };
+        let sql = format!("{sql}; SELECT pg_catalog.pg_export_snapshot()");
+        let mut running = tokio::task::JoinSet::new();
+        for mut connection in connections {
+            let sql = sql.clone();
+            running.spawn(async move {
+                let node = connection.node();
+                let exported = tokio::time::timeout(KEEPER_PATIENCE, connection.rows(&sql)).await;
+                let exported = exported.unwrap_or_else(|_| Err(late(node)));
+                (connection, exported)
+            });
+        }
+        let mut names = BTreeMap::new();
+        let mut keepers = BTreeMap::new();
+        let mut failed = None;
+        while let Some(ended) = running.join_next().await {
+            let (connection, exported) = ended.expect("a query does not panic");
+            let node = connection.node();
+            match exported {
+                Ok(rows) => {
+                    names.insert(node, rows.text(0, 0).unwrap_or_default().to_owned());
+                    keepers.insert(node, Keeper { connection, users: 0 });
+                }
+                // The connection is dropped, and with it whatever it was in.
+                Err(error) => failed = Some(error),
+            }
+        }
+        let connections = Arc::downgrade(&self.connections);
+        let kept = Kept { names, keepers: Mutex::new(keepers), connections };
+        match failed {
+            Some(error) if kept.names.is_empty() => Err(error),
+            Some(error) => {
+                tracing::warn!(%error, "a node has no part in a snapshot");
+                Ok(kept)
+            }
+            None => Ok(kept),
+        }
+    }
+}
+
+fn late(node: NodeId) -> NodeError {
+    NodeError::Lost { node, source: std::io::ErrorKind::TimedOut.into() }
+}
+
+fn hand_out(kept: Kept, requests: Vec<Request>) {
+    let mut keepers = kept.keepers.lock().unwrap_or_else(PoisonError::into_inner);
+    for keeper in keepers.values_mut() {
+        keeper.users = requests.len();
+    }
+    let open: BTreeSet<_> = keepers.keys().copied().collect();
+    drop(keepers);
+    let kept = Arc::new(kept);
+    for request in requests {
+        // If nobody waits any more, the share is dropped here, and its keepers know.
+        let _ = request.answer.send(Ok(ClusterSnapshot { kept: kept.clone(), open: open.clone() }));
+    }
+}
+
+fn refusal(error: &NodeError) -> ErrorFields {
+    let mut fields = error.to_fields();
+    if fields.sqlstate().starts_with("08") {
+        fields = ErrorFields::error("08006", "no snapshot of all nodes could be taken")
+            .with(b'D', error.to_string())
+            .with(b'H', "Retrying is safe: the transaction has done nothing.");
+    }
+    fields
+}
+
+impl ClusterSnapshot {
+    /// The name by which `node` imports it. `None`: it was away.
+    pub fn name(&self, node: NodeId) -> Option<&str> {
+        self.kept.names.get(&node).map(String::as_str)
+    }
+
+    /// The transaction has imported it on `node`: the keeper there is not needed for this one.
+    pub fn imported(&mut self, node: NodeId) {
+        if self.open.remove(&node) {
+            self.kept.release(node);
+        }
+    }
+}
+
+impl Drop for ClusterSnapshot {
+    fn drop(&mut self) {
+        for node in std::mem::take(&mut self.open) {
+            self.kept.release(node);
+        }
+    }
+}
+
+impl Kept {
+    fn release(&self, node: NodeId) {
+        let is_last = {
+            let mut keepers = self.keepers.lock().unwrap_or_else(PoisonError::into_inner);
+            keepers.get_mut(&node).is_some_and(|keeper| {
+                keeper.users -= 1;
+                keeper.users == 0
+            })
+        };
+        if is_last {
+            self.end(node);
+        }
+    }
+
+    /// Ends the keeper's transaction, so that it holds back vacuum no longer.
+    fn end(&self, node: NodeId) {
+        let mut keepers = self.keepers.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(Keeper { mut connection, .. }) = keepers.remove(&node) else { return };
+        let Some(connections) = self.connections.upgrade() else { return };
+        // Without a runtime the connection is just closed, which ends the transaction too.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        runtime.spawn(async move {
+            if connection.query("ROLLBACK").await.is_ok() {
+                connections.give_back(connection);
+            }
+        });
+    }
+}

@@ -1,0 +1,79 @@
+//! Whether what is published is what there is, for tests (`Switches::check_catalog`).
+//!
+//! Owns: the comparison of the published catalog and OIDs with a reading from the start.
+//! Never: runs in a cluster that serves somebody, changes what is published, or judges while others
+//! change the schema.
+//! Start reading at [`difference`].
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tutti_sql::catalog::{Catalog, NodeId};
+use tutti_sql::closure::Code;
+
+use super::{NodeOids, Publisher, oids, reload};
+use crate::error::GatewayError;
+use tutti_link::control_pool::OwnConnections;
+use tutti_link::translation::OidMaps;
+
+/// What others have committed and not published yet is there by then.
+const PAUSE: Duration = Duration::from_millis(40);
+const ATTEMPTS: u32 = 25;
+
+/// What is published and is not there, or is there and not published, in words. `None`: nothing, or
+/// nobody can tell, for others change the schema or a node does not answer.
+pub async fn difference(publisher: &Publisher, connections: &OwnConnections) -> Option<String> {
+    let mut found = None;
+    for _ in 0..ATTEMPTS {
+        let (published, known) = (publisher.catalog(), publisher.oids());
+        let (there, numbers) = read_anew(connections, &published).await.ok()?;
+        if Arc::ptr_eq(&published, &publisher.catalog()) {
+            found = compare(&published, &there).or_else(|| {
+                let lack = known.lack_of(&numbers);
+                (!lack.is_empty()).then(|| format!("not known: {}", lack.join("; ")))
+            });
+            found.as_ref()?;
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+    found
+}
+
+fn compare(published: &Catalog, there: &Catalog) -> Option<String> {
+    let (published, there) = (published.facts(), there.facts());
+    let list = |one: &std::collections::BTreeSet<String>, other| {
+        one.difference(other).take(5).cloned().collect::<Vec<_>>().join("; ")
+    };
+    (published != there).then(|| {
+        format!(
+            "published and not there: {}; there and not published: {}",
+            list(&published, &there),
+            list(&there, &published)
+        )
+    })
+}
+
+async fn read_anew(
+    connections: &OwnConnections,
+    published: &Catalog,
+) -> Result<(Catalog, OidMaps), GatewayError> {
+    let mut connection = connections.lend(NodeId::HOME).await?;
+    // Nothing but what no client can change is taken from what is published.
+    let built_in = Arc::clone(published.code.built_in());
+    let start = Catalog {
+        builtin_functions: Arc::clone(&published.builtin_functions),
+        code: Arc::new(Code::new(built_in)),
+        home_by_default: published.home_by_default,
+        ..Catalog::default()
+    };
+    let there = reload(&mut connection, &start).await?;
+    let home = NodeOids::load(&mut connection).await?;
+    connections.give_back(connection);
+    let mut others = Vec::new();
+    for node in published.nodes.iter().copied().filter(|node| *node != NodeId::HOME) {
+        let mut connection = connections.lend(node).await?;
+        others.push((node, NodeOids::load(&mut connection).await?));
+        connections.give_back(connection);
+    }
+    Ok((there, oids::compare(&home, &others)))
+}

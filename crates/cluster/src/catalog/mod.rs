@@ -1,0 +1,35 @@
+//! The cluster's catalog, as it is stored on the nodes in the schema `tutti`.
+//!
+//! Owns: what the schema looks like, reading it into [`tutti_sql::catalog::Catalog`], changing it as
+//! part of a client's DDL, and the rules that a schema must keep to be distributable.
+//! Never: decides where a statement runs, nor begins or ends a transaction.
+//! Start reading at [`schema`], then [`load()`], then [`placement`].
+
+pub mod changes;
+pub mod check;
+mod code;
+mod functions;
+pub mod load;
+pub mod oids;
+pub mod placement;
+pub mod publisher;
+pub mod redistribute;
+mod rows;
+pub mod schema;
+pub mod seals;
+pub mod sequences;
+pub mod share;
+pub mod verify;
+
+pub use load::{load, reload, reload_own};
+pub use oids::NodeOids;
+pub use placement::{
+    PlacementKind, Registration, RowsOf, choose_placement, lock_tables_sql, note_change, register,
+    table_rows_sql, unregister_dropped,
+};
+pub use publisher::Publisher;
+pub use redistribute::Redistribution;
+pub use rows::Answer;
+pub use seals::learn_secret;
+pub use sequences::{disarm_sequences, rearm_sequences};
+pub use verify::verify;

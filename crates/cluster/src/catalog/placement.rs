@@ -1,0 +1,447 @@
+//! Registering where the rows of a table are, as part of the DDL that creates it.
+//!
+//! Owns: which placement a new table gets, and the rows of `tutti.placement`, `tutti.map`,
+//! `tutti.bucket` and `tutti.change`.
+//! Never: begins or ends a transaction: the caller is in one on every node, and gives the same
+//! registration to each.
+//! Start reading at [`choose_placement`], then [`register`].
+
+use tutti_sql::catalog::{Catalog, MapId, NodeId, Placement, quote_literal};
+use tutti_sql::hash::KeyType;
+use tutti_sql::plan::{CreatedTable, TableLock};
+use tutti_sql::refusal::Refusal;
+use tutti_sql::statement::DistributeBy;
+
+use super::rows::Answer;
+use super::schema::{even_map, map_of};
+use crate::error::GatewayError;
+use tutti_link::connection::{NodeConnection, NodeError, Rows};
+use tutti_link::seals::{Seals, digest};
+use tutti_settings::DefaultDistribution;
+
+/// Where a table's rows shall be, with the key by name: its attribute number may differ between
+/// nodes.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum PlacementKind {
+    /// Each row on the node of its key's bucket.
+    Hash {
+        /// The key column, as stored.
+        key: String,
+        /// The key's type.
+        key_type: KeyType,
+        /// The bucket map.
+        map: MapId,
+    },
+    /// Each row on some one node.
+    RoundRobin,
+    /// Every node has all rows.
+    Replicated,
+    /// On node 1 alone.
+    Home,
+}
+
+impl PlacementKind {
+    /// The text in `tutti.placement.kind`.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Hash { .. } => "hash",
+            Self::RoundRobin => "round_robin",
+            Self::Replicated => "replicated",
+            Self::Home => "home",
+        }
+    }
+
+    /// HASH by a key with the bucket map of the key type's family.
+    pub fn hash(key: String, key_type: KeyType) -> Self {
+        Self::Hash { key, key_type, map: map_of(key_type) }
+    }
+}
+
+/// A table and the placement that it shall be registered with.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Registration {
+    /// Schema, as stored.
+    pub schema: String,
+    /// Name, as stored.
+    pub table: String,
+    /// Where its rows are.
+    pub placement: PlacementKind,
+}
+
+impl Registration {
+    /// SQL for one node, for the owner of the schema `tutti`: the table's placement, and its bucket map
+    /// if the node has not got it. What clients create is registered by [`register`].
+    ///
+    /// Idempotent. `nodes`: all nodes of the cluster, over which a new map is dealt out evenly.
+    pub fn sql(&self, nodes: &[NodeId]) -> String {
+        let table_is = format!(
+            "n.nspname OPERATOR(pg_catalog.=) {} AND c.relname OPERATOR(pg_catalog.=) {}",
+            quote_literal(&self.schema),
+            quote_literal(&self.table)
+        );
+        let (mut sql, key, map) = match &self.placement {
+            PlacementKind::Hash { key, key_type, map } => {
+                (map_sql(*map, *key_type, nodes), key.as_str(), map.0.to_string())
+            }
+            _ => (String::new(), "", "NULL".to_owned()),
+        };
+        let has_key = matches!(self.placement, PlacementKind::Hash { .. });
+        // A key that is missing becomes NULL, which the table's own CHECK refuses.
+        sql.push_str(&format!(
+            "INSERT INTO tutti.placement (relation, kind, key_attnum, key_type, key_typmod, map)
+SELECT c.oid, '{}', a.attnum, a.atttypid, a.atttypmod, {map}::pg_catalog.int4
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
+LEFT JOIN pg_catalog.pg_attribute a
+    ON a.attrelid OPERATOR(pg_catalog.=) c.oid AND {has_key} AND a.attname OPERATOR(pg_catalog.=) {} AND NOT a.attisdropped
+WHERE {table_is}
+ON CONFLICT (relation) DO UPDATE SET kind = excluded.kind, key_attnum = excluded.key_attnum,
+    key_type = excluded.key_type, key_typmod = excluded.key_typmod, map = excluded.map",
+            self.placement.as_str(),
+            quote_literal(key),
+        ));
+        sql
+    }
+}
+
+/// Creates a bucket map that is missing. Whoever comes second waits for the first and finds the
+/// same map: its content depends on the nodes only.
+fn map_sql(map: MapId, key_type: KeyType, nodes: &[NodeId]) -> String {
+    let owners: Vec<_> = even_map(nodes).0.iter().map(|node| node.0.to_string()).collect();
+    format!(
+        "INSERT INTO tutti.map (id, key_family) VALUES ({0}, '{1}') ON CONFLICT DO NOTHING;
+INSERT INTO tutti.bucket (map, bucket, node)
+SELECT {0}, b.position OPERATOR(pg_catalog.-) 1, b.node
+FROM pg_catalog.unnest('{{{2}}}'::pg_catalog.int4[]) WITH ORDINALITY AS b (node, position)
+WHERE NOT EXISTS (SELECT FROM tutti.bucket WHERE map OPERATOR(pg_catalog.=) {0})
+ON CONFLICT DO NOTHING;\n",
+        map.0,
+        key_type.family(),
+        owners.join(",")
+    )
+}
+
+/// Registers a table on one node, inside the transaction that is open there, under its role.
+///
+/// Errors: [`GatewayError::Refused`] (42P01) if the table is not on this node; the node's own: 42501
+/// if the role could not ALTER it.
+pub async fn register(
+    connection: &mut NodeConnection,
+    registration: &Registration,
+    seals: &Seals,
+) -> Result<(), GatewayError> {
+    let (sql, seal) = register_sql(connection, registration, seals).await?;
+    let rows = connection.query_with(&sql, vec![Some(seal.into())]).await?;
+    check_registered(connection.node(), registration, &rows)
+}
+
+/// What [`register`] asks a node, and the seal, which is its parameter: nobody else sees it.
+async fn register_sql(
+    connection: &mut NodeConnection,
+    registration: &Registration,
+    seals: &Seals,
+) -> Result<(String, String), NodeError> {
+    let Registration { schema, table, placement } = registration;
+    let (key, map, family) = match placement {
+        PlacementKind::Hash { key, key_type, map } => (key.as_str(), map.0, key_type.family()),
+        _ => ("", 0, ""),
+    };
+    let map = map.to_string();
+    let parts = [schema, table, placement.as_str(), key, &map, family];
+    let seal = seals.seal(connection, &message_of_parts("placement", &parts)).await?;
+    let arguments: Vec<_> = [schema, table, placement.as_str(), key].map(quote_literal).into();
+    Ok((format!("SELECT tutti.register({}, {map}, '{family}', $1)", arguments.join(", ")), seal))
+}
+
+/// Whether what a node has answered says that the table was there.
+///
+/// Errors: as [`register`].
+fn check_registered(
+    node: NodeId,
+    registration: &Registration,
+    rows: &Rows,
+) -> Result<(), GatewayError> {
+    let Registration { schema, table, .. } = registration;
+    if (Answer { node, what: "a registration", rows }).boolean(0, 0)? {
+        return Ok(());
+    }
+    let message = format!("relation \"{schema}.{table}\" does not exist on node {node}");
+    Err(Refusal::postgres("42P01", message).into())
+}
+
+/// What is sealed: a word, and parts that cannot be read as others.
+pub(super) fn message_of_parts(word: &str, parts: &[&str]) -> String {
+    let parts: String = parts.iter().map(|part| format!("{}:{part}", part.len())).collect();
+    format!("{word} {parts}")
+}
+
+/// What takes locks on one node, in this order, inside the transaction that is open there; and its parameters,
+/// the seals. Requires: the connection knows its moment.
+///
+/// Its errors are the node's: 42501 if the role has no right at all on a table.
+pub fn lock_tables_sql(
+    connection: &NodeConnection,
+    locks: &[TableLock],
+    seals: &Seals,
+) -> (String, Vec<String>) {
+    let of_one = |(index, TableLock { schema, table, mode }): (usize, &TableLock)| {
+        let parts = [schema.as_str(), table.as_str(), mode.as_sql()];
+        let seal = seals.seal_now(connection, &message_of_parts("lock", &parts));
+        let [schema, table, mode] = parts.map(quote_literal);
+        (format!("tutti.lock_table({schema}, {table}, {mode}, ${})", index + 1), seal)
+    };
+    let (calls, seals): (Vec<_>, Vec<_>) = locks.iter().enumerate().map(of_one).unzip();
+    (format!("SELECT {}", calls.join(", ")), seals)
+}
+
+/// What is written on a node of a replicated table's rows.
+#[derive(Clone, Copy, Debug)]
+pub struct RowsOf<'a> {
+    /// The table's schema.
+    pub schema: &'a str,
+    /// Its name.
+    pub table: &'a str,
+    /// What was done to the rows, as `tutti.write_rows` calls it.
+    pub kind: &'a str,
+}
+
+impl RowsOf<'_> {
+    /// The seal of these rows. Requires: the connection knows its moment.
+    pub fn seal(&self, connection: &NodeConnection, rows: &str, seals: &Seals) -> String {
+        let parts = [self.schema, self.table, self.kind, &digest(rows)];
+        let message = message_of_parts("write", &parts);
+        seals.seal_now(connection, &message)
+    }
+}
+
+/// What reads all rows of a replicated table on one node, and its parameter, the seal. Requires: the
+/// connection knows its moment.
+pub fn table_rows_sql(
+    connection: &NodeConnection,
+    schema: &str,
+    table: &str,
+    seals: &Seals,
+) -> (String, String) {
+    let seal = seals.seal_now(connection, &message_of_parts("rows", &[schema, table]));
+    let [schema, table] = [schema, table].map(quote_literal);
+    (format!("SELECT tutti.table_rows({schema}, {table}, $1)"), seal)
+}
+
+/// Removes the registrations of tables that are gone from this node.
+pub async fn unregister_dropped(connection: &mut NodeConnection) -> Result<(), GatewayError> {
+    connection.rows("SELECT tutti.forget_dropped()").await?;
+    Ok(())
+}
+
+/// Makes the catalog's version grow when the transaction commits. For node 1 at least; the same on
+/// all nodes keeps them alike.
+pub async fn note_change(connection: &mut NodeConnection) -> Result<(), GatewayError> {
+    connection.rows("SELECT tutti.note_change()").await?;
+    Ok(())
+}
+
+/// What a table that a statement has just created on node 1 shall be registered as, everywhere.
+///
+/// `home` is in the transaction that created it. `None`: nothing to register (IF NOT EXISTS found
+/// a table that has its registration; or the table is temporary).
+///
+/// Errors: [`GatewayError::Refused`] if the key cannot be one.
+pub async fn choose_placement(
+    home: &mut NodeConnection,
+    default: DefaultDistribution,
+    created: &CreatedTable,
+    catalog: &Catalog,
+) -> Result<Option<Registration>, GatewayError> {
+    let Some(facts) = read_created(home, created).await? else { return Ok(None) };
+    let known = catalog
+        .relations
+        .get(&facts.schema)
+        .and_then(|tables| tables.get(&created.name))
+        .is_some_and(|relation| relation.oid == facts.oid);
+    if facts.temporary || (created.if_not_exists && known) {
+        return Ok(None);
+    }
+    let placement = match (&created.distribute_by, &created.parent) {
+        (Some(wanted), _) => placement_of(home, facts.oid, wanted).await?,
+        (None, Some((schema, parent))) => {
+            placement_of_parent(home, schema.as_deref(), parent).await?
+        }
+        (None, None) => match default {
+            DefaultDistribution::Home => PlacementKind::Home,
+            DefaultDistribution::Replicated => PlacementKind::Replicated,
+            DefaultDistribution::RoundRobin => PlacementKind::RoundRobin,
+        },
+    };
+    Ok(Some(Registration { schema: facts.schema, table: created.name.clone(), placement }))
+}
+
+/// What node 1 says about a table that was just created.
+struct CreatedFacts {
+    oid: u32,
+    schema: String,
+    temporary: bool,
+}
+
+async fn read_created(
+    home: &mut NodeConnection,
+    created: &CreatedTable,
+) -> Result<Option<CreatedFacts>, GatewayError> {
+    let schema = created.schema.as_deref().map_or_else(
+        || "pg_catalog.current_schema()".to_owned(),
+        |schema| if schema == "pg_temp" { "NULL".to_owned() } else { quote_literal(schema) },
+    );
+    let name = quote_literal(&created.name);
+    let rows = home
+        .rows(&format!(
+            "SELECT c.oid, n.nspname, c.relpersistence OPERATOR(pg_catalog.=) 't' FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
+WHERE c.relname OPERATOR(pg_catalog.=) {name}
+    AND (n.nspname OPERATOR(pg_catalog.=) {schema} OR n.oid OPERATOR(pg_catalog.=) pg_catalog.pg_my_temp_schema())
+ORDER BY n.nspname OPERATOR(pg_catalog.=) {schema} DESC NULLS LAST LIMIT 1"
+        ))
+        .await?;
+    let answer = Answer { node: home.node(), what: "a new table", rows: &rows };
+    if answer.len() == 0 {
+        return Ok(None);
+    }
+    Ok(Some(CreatedFacts {
+        oid: answer.number(0, 0)?,
+        schema: answer.text(0, 1)?.to_owned(),
+        temporary: answer.boolean(0, 2)?,
+    }))
+}
+
+/// The placement that a clause asks for, after checking the key column on node 1.
+pub(super) async fn placement_of(
+    home: &mut NodeConnection,
+    oid: u32,
+    wanted: &DistributeBy,
+) -> Result<PlacementKind, GatewayError> {
+    match wanted {
+        DistributeBy::RoundRobin => Ok(PlacementKind::RoundRobin),
+        DistributeBy::Replicated => Ok(PlacementKind::Replicated),
+        DistributeBy::Home => Ok(PlacementKind::Home),
+        DistributeBy::Hash(column) => {
+            let key_type = check_key(home, oid, column).await?;
+            Ok(PlacementKind::hash(column.clone(), key_type))
+        }
+    }
+}
+
+async fn check_key(
+    home: &mut NodeConnection,
+    oid: u32,
+    column: &str,
+) -> Result<KeyType, GatewayError> {
+    let rows = home
+        .rows(&format!(
+            "SELECT c.relname, a.atttypid, pg_catalog.format_type(a.atttypid, NULL),
+    coalesce(l.collisdeterministic, true), a.attgenerated OPERATOR(pg_catalog.<>) ''
+FROM pg_catalog.pg_class c
+LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid OPERATOR(pg_catalog.=) c.oid AND a.attname OPERATOR(pg_catalog.=) {}
+    AND a.attnum OPERATOR(pg_catalog.>) 0::pg_catalog.int2 AND NOT a.attisdropped
+LEFT JOIN pg_catalog.pg_collation l ON l.oid OPERATOR(pg_catalog.=) a.attcollation
+WHERE c.oid OPERATOR(pg_catalog.=) {oid}::pg_catalog.oid",
+            quote_literal(column)
+        ))
+        .await?;
+    let answer = Answer { node: home.node(), what: "a distribution key", rows: &rows };
+    let table = answer.text(0, 0)?;
+    if answer.optional(0, 1).is_none() {
+        let message = format!("column \"{column}\" of relation \"{table}\" does not exist");
+        return Err(Refusal::postgres("42703", message)
+            .with_hint("DISTRIBUTE BY HASH names one column of the table.")
+            .into());
+    }
+    let type_name = answer.text(0, 2)?;
+    let Some(key_type) = KeyType::from_oid(answer.number(0, 1)?) else {
+        return Err(Refusal::unsupported(
+            format!("cannot distribute \"{table}\" by column \"{column}\" of type {type_name}"),
+            "Rows are found again by a hash of their key, and values of this type do not hash \
+             alike on all nodes, or not in a way that the gateway can compute.",
+            format!("Types of a distribution key: {}.", key_type_names()),
+        )
+        .into());
+    };
+    if !answer.boolean(0, 3)? {
+        return Err(Refusal::unsupported(
+            format!("cannot distribute \"{table}\" by column \"{column}\""),
+            "Its collation is nondeterministic: values that are equal can have different hashes.",
+            "Distribute by another column, or give this one a deterministic collation.",
+        )
+        .into());
+    }
+    if answer.boolean(0, 4)? {
+        return Err(Refusal::unsupported(
+            format!("cannot distribute \"{table}\" by generated column \"{column}\""),
+            "Its value is known only after the row has reached a node.",
+            "Distribute by a column that the row brings with it.",
+        )
+        .into());
+    }
+    Ok(key_type)
+}
+
+fn key_type_names() -> String {
+    let names: Vec<_> = KeyType::ALL.iter().map(|t| format!("{t:?}").to_lowercase()).collect();
+    names.join(", ")
+}
+
+async fn placement_of_parent(
+    home: &mut NodeConnection,
+    schema: Option<&str>,
+    parent: &str,
+) -> Result<PlacementKind, GatewayError> {
+    let quote = tutti_sql::catalog::quote_identifier;
+    let name = match schema {
+        Some(schema) => format!("{}.{}", quote(schema), quote(parent)),
+        None => quote(parent),
+    };
+    let sql = format!(
+        "SELECT p.kind, a.attname, a.atttypid, p.map FROM tutti.placements p
+LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid OPERATOR(pg_catalog.=) p.relation AND a.attnum OPERATOR(pg_catalog.=) p.key_attnum
+WHERE p.relation OPERATOR(pg_catalog.=) {}::pg_catalog.regclass::pg_catalog.oid",
+        quote_literal(&name)
+    );
+    let rows = home.rows(&sql).await?;
+    let answer = Answer { node: home.node(), what: "the placement of a parent", rows: &rows };
+    if answer.len() == 0 {
+        return Ok(PlacementKind::Home);
+    }
+    stored_placement(&answer, 0, 0)
+}
+
+/// Reads kind, key's name, key's type and map from four columns.
+pub(super) fn stored_placement(
+    answer: &Answer<'_>,
+    row: usize,
+    column: usize,
+) -> Result<PlacementKind, GatewayError> {
+    Ok(match answer.optional(row, column) {
+        None | Some("home") => PlacementKind::Home,
+        Some("replicated") => PlacementKind::Replicated,
+        Some("round_robin") => PlacementKind::RoundRobin,
+        Some("hash") => {
+            let key_type = KeyType::from_oid(answer.number(row, column + 2)?);
+            PlacementKind::Hash {
+                key: answer.text(row, column + 1)?.to_owned(),
+                key_type: key_type.ok_or_else(|| answer.unreadable())?,
+                map: MapId(answer.number(row, column + 3)?),
+            }
+        }
+        Some(_) => return Err(answer.unreadable()),
+    })
+}
+
+/// The placement as the planner's catalog has it, with the key by name.
+pub fn placement_in_catalog(relation: &tutti_sql::catalog::Relation) -> PlacementKind {
+    match &relation.placement {
+        Placement::Hash { key, key_type, map } => PlacementKind::Hash {
+            key: relation.columns[*key].name.clone(),
+            key_type: *key_type,
+            map: *map,
+        },
+        Placement::RoundRobin => PlacementKind::RoundRobin,
+        Placement::Replicated => PlacementKind::Replicated,
+        Placement::Home => PlacementKind::Home,
+    }
+}

@@ -1,0 +1,235 @@
+//! A cluster, from one gateway that serves it.
+//!
+//! Owns: the source of global transaction identifiers, what is shared of the nodes, and what the cluster's
+//! roles and definitions are asked for on all of them.
+//! Never: knows a session; holds a lock across an await, but for the one that makes roles.
+//! Start reading at [`Cluster`].
+
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::time::timeout;
+use tutti_link::availability::Nodes;
+use tutti_link::control_pool::OwnConnections;
+use tutti_link::seals::Seals;
+use tutti_link::translation::OidMaps;
+use tutti_link::{Endpoints, NodeError, Rows};
+use tutti_settings::Config;
+use tutti_sql::catalog::{Catalog, NodeId};
+use tutti_txn::decision::Decision;
+use tutti_txn::gid::{ClusterTag, Gid};
+
+use crate::authority::Authority;
+use crate::authority::rooms::Inside;
+use crate::catalog::Publisher;
+use crate::catalog::share::{self, Wanted};
+use crate::commit::coordinators::Live;
+use crate::commit::finishers::{self, Finishers};
+use crate::commit::unsettled::Doubts;
+use crate::error::GatewayError;
+
+/// Of a transaction's number, so many bits are drawn by chance.
+const CHANCE_BITS: u32 = 20;
+
+/// What the cluster tells the sessions of its gateway.
+pub trait SessionsAtWork: fmt::Debug + Send + Sync {
+    /// Whoever waits for its client looks around.
+    fn wake_all(&self);
+
+    /// The schema has changed, and no session knows by whom: what was planned before and not sent is
+    /// planned again.
+    fn plan_again(&self);
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct Cluster {
+    /// As configured.
+    pub config: Config,
+    /// The nodes' servers.
+    pub endpoints: Endpoints,
+    /// Who may see and commit what, when.
+    pub authority: Authority,
+    /// The gateway's own connections.
+    pub connections: Arc<OwnConnections>,
+    /// What ends global transactions on nodes, and records decisions.
+    pub finishers: Finishers,
+    /// Which nodes may be read.
+    pub nodes: Arc<Nodes>,
+    /// The newest catalog.
+    pub publisher: Arc<Publisher>,
+    /// What tells the nodes that a statement in a client's transaction is the gateway's.
+    pub seals: Arc<Seals>,
+    /// Global transactions that are being committed here.
+    pub live: Live,
+    /// Those that recovery must finish.
+    pub doubts: Doubts,
+    /// Those who must hear of some changes.
+    pub sessions: Arc<dyn SessionsAtWork>,
+    bringing_roles: tokio::sync::Mutex<()>,
+    tag: ClusterTag,
+    incarnation: u64,
+    transactions: AtomicU64,
+    /// Of the numbers of transactions.
+    chance: RandomState,
+}
+
+impl Cluster {
+    /// For a gateway of this incarnation with this catalog.
+    ///
+    /// Requires: [`Config::check`] has passed, which makes the cluster's name a tag; a tokio runtime.
+    pub fn new(
+        config: Config,
+        incarnation: u64,
+        catalog: Catalog,
+        oids: OidMaps,
+        seals: Seals,
+        sessions: Arc<dyn SessionsAtWork>,
+    ) -> Self {
+        let tag = config.cluster.parse().expect("Config::check has passed");
+        let endpoints = Endpoints::new(&config);
+        let nodes = Arc::new(Nodes::new(&config));
+        let connections = Arc::new(OwnConnections::new(endpoints.clone(), nodes.clone()));
+        Self {
+            authority: Authority::new(&config.switches, &endpoints, &nodes, &connections),
+            finishers: Finishers::new(&endpoints, finishers::LANES_DEFAULT),
+            connections,
+            nodes,
+            publisher: Publisher::new(catalog, oids),
+            seals: Arc::new(seals),
+            live: Live::default(),
+            doubts: Doubts::default(),
+            sessions,
+            endpoints,
+            config,
+            bringing_roles: tokio::sync::Mutex::default(),
+            tag,
+            incarnation,
+            transactions: AtomicU64::new(0),
+            chance: RandomState::new(),
+        }
+    }
+
+    /// The number of this gateway's life.
+    pub fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+
+    /// The newest catalog.
+    pub fn catalog(&self) -> Arc<Catalog> {
+        self.publisher.catalog()
+    }
+
+    /// How the nodes' OIDs differ from node 1's.
+    pub fn oids(&self) -> Arc<OidMaps> {
+        self.publisher.oids()
+    }
+
+    /// Makes roles on `node` what they are on node 1, as far as that is committed.
+    pub async fn bring_roles(&self, node: NodeId) -> Result<(), GatewayError> {
+        // Two would make the same.
+        let _one = self.bringing_roles.lock().await;
+        let connections = &self.connections;
+        let mut home = connections.lend(NodeId::HOME).await?;
+        home.query("BEGIN").await?;
+        let roles = share::read_definitions(&mut home, Wanted::ROLES, &self.seals).await;
+        home.query("ROLLBACK").await?;
+        connections.give_back(home);
+        let roles = roles?;
+        let mut other = connections.lend(node).await?;
+        other.query("BEGIN").await?;
+        let made = share::make_definitions(&mut other, &roles, Wanted::ROLES, &self.seals).await;
+        // Of a transaction that has failed this is the end, too.
+        other.query("COMMIT").await?;
+        connections.give_back(other);
+        made?;
+        Ok(())
+    }
+
+    /// Whether `node` lacks a role that node 1 has, in a cluster where it may.
+    pub async fn lacks_a_role(&self, node: NodeId) -> Result<bool, GatewayError> {
+        if !self.catalog().home_by_default {
+            return Ok(false);
+        }
+        let connections = &self.connections;
+        let mut home = connections.lend(NodeId::HOME).await?;
+        let mut other = connections.lend(node).await?;
+        let lacks = share::lacks_a_role(&mut home, &mut other).await;
+        connections.give_back(home);
+        connections.give_back(other);
+        lacks
+    }
+
+    /// What is committed on node 1 of what tables that are spread may need.
+    pub async fn committed_definitions(&self) -> Result<String, GatewayError> {
+        let mut home = self.connections.lend(NodeId::HOME).await?;
+        let found = share::committed_definitions(&mut home).await;
+        self.connections.give_back(home);
+        found
+    }
+
+    /// Enters the snapshot room at a moment when all these nodes may be read.
+    ///
+    /// Errors: as [`Doors::enter_snapshot_room`](crate::authority::rooms::Doors::enter_snapshot_room).
+    pub async fn enter_snapshot_room(&self, nodes: &[NodeId]) -> Result<Inside, NodeError> {
+        self.authority.doors.enter_snapshot_room(&self.nodes, nodes).await
+    }
+
+    /// Asks a node by a connection of the gateway's own, and waits no longer than this.
+    ///
+    /// Errors: the node does not answer, or refuses.
+    pub async fn ask_within(
+        &self,
+        limit: Duration,
+        node: NodeId,
+        sql: &str,
+    ) -> Result<Rows, GatewayError> {
+        let asked = async {
+            let mut connection = self.connections.lend(node).await?;
+            let rows = connection.rows(sql).await?;
+            self.connections.give_back(connection);
+            Ok(rows)
+        };
+        // One that was given up half-way is not given back.
+        timeout(limit, asked).await.unwrap_or_else(|_| {
+            Err(NodeError::Lost { node, source: std::io::ErrorKind::TimedOut.into() }.into())
+        })
+    }
+
+    /// A fresh global transaction identifier.
+    pub fn next_gid(&self, anchor: NodeId) -> Gid {
+        Gid {
+            cluster: self.tag.clone(),
+            incarnation: self.incarnation,
+            number: self.next_number(),
+            anchor: tutti_txn::gid::NodeId(anchor.0),
+        }
+    }
+
+    /// Never the same again. Nobody can tell the next from the last: who prepares a transaction under an
+    /// identifier that is not given out yet would keep ours from it.
+    fn next_number(&self) -> u64 {
+        let count = self.transactions.fetch_add(1, Ordering::Relaxed) + 1;
+        count << CHANCE_BITS | self.chance.hash_one(count) >> (u64::BITS - CHANCE_BITS)
+    }
+
+    /// Its name as it is in gids.
+    pub fn tag(&self) -> &ClusterTag {
+        &self.tag
+    }
+
+    /// A global transaction has committed on all its nodes: its record may be forgotten.
+    pub fn note_applied(&self, gid: Gid) {
+        self.doubts.note_applied([gid]);
+    }
+
+    /// A coordinator cannot finish this node; recovery does. Unless it is certain that the
+    /// transaction is aborted, the node is closed to reads when this returns.
+    pub fn leave_to_recovery(&self, gid: &Gid, node: NodeId, decision: Option<Decision>) {
+        let closes = decision != Some(Decision::Aborted);
+        self.doubts.add(&self.nodes, gid, node, closes);
+    }
+}

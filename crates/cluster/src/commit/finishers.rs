@@ -1,0 +1,81 @@
+//! Finishers: what ends global transactions, over connections that all sessions share.
+//!
+//! Owns: a few pipelined connections per node for COMMIT PREPARED and ROLLBACK PREPARED, and the
+//! recording of decisions, many in one statement.
+//! Never: chooses what to send, tries again, or knows what an answer means to its transaction.
+//! Start reading at [`Finishers::run`] and [`Finishers::decide`]; `lane` is one connection.
+//!
+//! Why more than one connection per node: COMMIT PREPARED flushes the log before it answers, and a
+//! server does the requests of one connection one after the other. Over a single connection every
+//! transaction would wait for the flushes of all before it; over several the server flushes for
+//! them together. `docs/decisions/2026-11-21-finishers.md` has the figures.
+
+use std::collections::BTreeMap;
+
+use tutti_sql::catalog::NodeId;
+use tutti_txn::gid::Gid;
+
+use super::decision_log::Recorder;
+use super::pipelined::Lane;
+use tutti_link::connection::{Durability, Endpoint, Endpoints, NodeError, Rows};
+
+/// Connections per node for finishing, where nobody says otherwise.
+pub const LANES_DEFAULT: usize = 4;
+
+/// See the module's documentation. Dropping it closes the connections.
+#[derive(Debug)]
+pub struct Finishers {
+    nodes: BTreeMap<NodeId, Node>,
+}
+
+#[derive(Debug)]
+struct Node {
+    lanes: Vec<Lane>,
+    recorder: Recorder,
+}
+
+impl Finishers {
+    /// For the nodes of this configuration, with so many connections to each; opened when first
+    /// needed.
+    ///
+    /// Requires: a tokio runtime, and at least one lane.
+    pub fn new(endpoints: &Endpoints, lanes: usize) -> Self {
+        assert!(0 < lanes, "nothing could be finished");
+        let lane = |endpoint: &Endpoint| {
+            Lane::new(endpoint.clone(), "tutti finisher", Durability::Relaxed)
+        };
+        let node = |endpoint| Node {
+            lanes: (0..lanes).map(|_| lane(endpoint)).collect(),
+            recorder: Recorder::new(endpoint.clone()),
+        };
+        Self { nodes: endpoints.iter().map(|it| (it.node(), node(it))).collect() }
+    }
+
+    /// Runs COMMIT PREPARED or ROLLBACK PREPARED on a node, as the gateway's own role, with
+    /// `synchronous_commit = off`.
+    ///
+    /// What the caller gives up waiting for is done all the same.
+    ///
+    /// Errors: [`NodeError::Refused`] with the node's answer; [`NodeError::Connect`]: it was not sent;
+    /// [`NodeError::Lost`]: it may or may not have been done.
+    pub async fn run(&self, node: NodeId, sql: String) -> Result<Vec<Rows>, NodeError> {
+        let lanes = &self.node(node).lanes;
+        let lane = lanes.iter().min_by_key(|lane| lane.load()).expect("there is at least one");
+        lane.run(sql).await
+    }
+
+    /// Records `committed` for the transaction on its anchor, durably, unless there is a record.
+    /// False: there is one, which recovery wrote: the transaction must be aborted.
+    ///
+    /// Calls that come while a statement is out go together in the next one.
+    ///
+    /// Errors: [`NodeError::Refused`] and [`NodeError::Connect`]: it is not recorded;
+    /// [`NodeError::Lost`]: nobody knows, and recovery must be asked.
+    pub async fn decide(&self, anchor: NodeId, gid: &Gid) -> Result<bool, NodeError> {
+        self.node(anchor).recorder.record(gid).await
+    }
+
+    fn node(&self, id: NodeId) -> &Node {
+        self.nodes.get(&id).expect("nodes are those of the configuration")
+    }
+}

@@ -1,0 +1,23 @@
+//! One cluster, as a gateway sees it.
+//!
+//! Owns: the catalog as it is stored and published, who waits for whom (rooms, vote order, snapshots,
+//! sentinels), what ends global transactions, recovery, setting up, and the audit.
+//! Never: knows a client, a session or a kind of plan.
+//! Start reading at [`Cluster`].
+
+pub mod audit;
+pub mod authority;
+pub mod catalog;
+pub mod cluster;
+pub mod commit;
+pub mod error;
+pub mod housekeeping;
+pub mod recovery;
+pub mod setup;
+pub mod start;
+pub mod status;
+
+pub use cluster::{Cluster, SessionsAtWork};
+pub use error::GatewayError;
+pub use setup::init;
+pub use status::status;

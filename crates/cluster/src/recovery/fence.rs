@@ -1,0 +1,167 @@
+//! One gateway at a time: the lock, the number of a gateway's life, and that no statement of an earlier
+//! one runs when the next serves.
+//!
+//! Owns: the lock on node 1, the incarnations that nodes know, and the end of earlier gateways' backends.
+//! Never: settles what those have prepared (the rest of `recovery` does), nor ends anybody else's.
+//! Start reading at [`gateway_lock`], then [`fence`]. The reasons: docs/protocol/one-gateway.md.
+//!
+//! The lock keeps a second gateway from starting; it is not what makes a takeover safe, for whoever has
+//! lost it may not know. That is the fence: each node takes a backend into its list before a client's
+//! statement runs on it (`tutti.serve`), and refuses those of earlier incarnations; and who takes over
+//! ends those on the list before it reads the node.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use super::trespass::end_trespassers;
+use crate::catalog::schema::CREATE_SCHEMA;
+use crate::catalog::{Answer, load::not_initialised};
+use crate::error::GatewayError;
+use tutti_link::connection::{NodeConnection, NodeError};
+
+/// Of an incarnation, so many bits are drawn by chance. What is left is enough for a start in each second
+/// of eight years, in the 18 digits that fit a bigint.
+const CHANCE_BITS: u32 = 31;
+
+/// The backend of a gateway that was killed needs a moment to notice.
+const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+const RETRY: Duration = Duration::from_millis(100);
+/// How long a backend may take to end.
+const END_PATIENCE: Duration = Duration::from_secs(10);
+/// How long the fence waits for those who are being taken into the list, before it looks who keeps it.
+const LOCK_TIMEOUT_MS: u32 = 1_500;
+const LOCK_NOT_AVAILABLE: &str = "55P03";
+const UNDEFINED_TABLE: &str = "42P01";
+
+/// Who has the lock: its process, and how to tell people.
+const HOLDER: &str = "SELECT a.pid, pg_catalog.format('role %I from %s, since %s', a.usename,
+        coalesce(pg_catalog.host(a.client_addr), 'this machine'), a.backend_start)
+    FROM pg_catalog.pg_locks l
+    JOIN pg_catalog.pg_stat_activity a ON a.pid OPERATOR(pg_catalog.=) l.pid
+    WHERE l.relation OPERATOR(pg_catalog.=) pg_catalog.to_regclass('tutti.serving')::pg_catalog.oid
+        AND l.granted AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock'
+        AND l.database OPERATOR(pg_catalog.=) (SELECT oid FROM pg_catalog.pg_database
+            WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database())";
+
+/// Refuses to be the second gateway of a cluster. The lock is held as long as `home` is open, and
+/// nothing else runs over it: it stays in the transaction of the lock.
+///
+/// What is locked is a view: nothing but another gateway (VACUUM, REINDEX, pg_dump) wants such a lock on one.
+/// A client that has it all the same is ended.
+///
+/// Errors: [`GatewayError::GatewayRunning`] after a few seconds.
+pub async fn gateway_lock(home: &mut NodeConnection) -> Result<(), GatewayError> {
+    const LOCK: &str = "BEGIN; LOCK TABLE tutti.serving IN EXCLUSIVE MODE NOWAIT";
+    let give_up = Instant::now() + LOCK_PATIENCE;
+    let mut is_complete = false;
+    loop {
+        let Err(error) = home.query(LOCK).await else { return Ok(()) };
+        let NodeError::Refused(refused) = &error else { return Err(error.into()) };
+        home.query("ROLLBACK").await?;
+        match refused.sqlstate() {
+            LOCK_NOT_AVAILABLE if Instant::now() < give_up => {
+                end_trespassers(home).await?;
+                sleep(RETRY).await;
+            }
+            LOCK_NOT_AVAILABLE => return Err(holder(home).await?),
+            // A cluster that an earlier version has made.
+            UNDEFINED_TABLE if !is_complete => {
+                is_complete = true;
+                home.query(CREATE_SCHEMA).await?;
+            }
+            _ => return Err(not_initialised(home.node(), error)),
+        }
+    }
+}
+
+/// Whether a gateway has the cluster's lock.
+pub async fn is_served(home: &mut NodeConnection) -> Result<bool, GatewayError> {
+    Ok(!home.rows(HOLDER).await?.rows.is_empty())
+}
+
+/// Who has the lock.
+async fn holder(home: &mut NodeConnection) -> Result<GatewayError, GatewayError> {
+    let rows = home.rows(HOLDER).await?;
+    let pid = rows.text(0, 0).and_then(|pid| pid.parse().ok()).unwrap_or(0);
+    let who = rows.text(0, 1).unwrap_or("it has just gone").to_owned();
+    Ok(GatewayError::GatewayRunning { pid, who })
+}
+
+/// Draws the number of this life of the gateway. Never drawn twice, also across crashes of node 1:
+/// PostgreSQL makes a draw durable before it answers. Behind the draw is chance: a node 1 that comes back
+/// from a backup draws the same again, and nobody can name a life that has not begun.
+pub async fn next_incarnation(home: &mut NodeConnection) -> Result<u64, GatewayError> {
+    let node = home.node();
+    let rows = home.rows("SELECT pg_catalog.nextval('tutti.incarnation')").await;
+    let rows = rows.map_err(|error| not_initialised(node, error))?;
+    let drawn: u64 = (Answer { node, what: "the next incarnation", rows: &rows }).number(0, 0)?;
+    Ok(drawn << CHANCE_BITS | u64::from(rand::random::<u32>() >> (u32::BITS - CHANCE_BITS)))
+}
+
+/// Whether no other gateway has served since this one got its number.
+///
+/// Errors: [`GatewayError::Replaced`].
+pub async fn check_newest(home: &mut NodeConnection, incarnation: u64) -> Result<(), GatewayError> {
+    let rows = home.rows("SELECT incarnation FROM tutti.gateway").await?;
+    let newest: u64 =
+        (Answer { node: home.node(), what: "the newest gateway", rows: &rows }).number(0, 0)?;
+    match newest <= incarnation {
+        true => Ok(()),
+        false => Err(GatewayError::Replaced { incarnation, newest }),
+    }
+}
+
+/// From when this returns no statement of a client of an earlier gateway runs on the node, nor will.
+/// To be called before the node is looked through for what they have prepared.
+///
+/// Errors: [`GatewayError::Replaced`]; [`GatewayError::Unfenced`].
+pub async fn fence(connection: &mut NodeConnection, incarnation: u64) -> Result<(), GatewayError> {
+    // Whoever is just being taken into the list is waited for; who comes later is refused.
+    let raise = format!(
+        "BEGIN; SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS};
+LOCK TABLE tutti.backend IN SHARE ROW EXCLUSIVE MODE;
+UPDATE tutti.gateway SET incarnation = {incarnation}
+    WHERE incarnation OPERATOR(pg_catalog.<) {incarnation};
+COMMIT"
+    );
+    let end = format!(
+        "SELECT pg_catalog.count(*),
+    pg_catalog.count(*) FILTER (WHERE pg_catalog.pg_terminate_backend(a.pid))
+FROM tutti.backend b JOIN pg_catalog.pg_stat_activity a
+    ON a.pid OPERATOR(pg_catalog.=) b.pid AND a.backend_start OPERATOR(pg_catalog.=) b.started
+WHERE b.incarnation OPERATOR(pg_catalog.<) {incarnation}"
+    );
+    let node = connection.node();
+    let give_up = Instant::now() + END_PATIENCE;
+    while let Err(error) = connection.query(&raise).await {
+        let is_late = give_up < Instant::now();
+        match error {
+            NodeError::Refused(refused) if refused.sqlstate() == LOCK_NOT_AVAILABLE && !is_late => {
+                connection.query("ROLLBACK").await?;
+                end_trespassers(connection).await?;
+            }
+            error => return Err(error.into()),
+        }
+    }
+    check_newest(connection, incarnation).await?;
+    let give_up = Instant::now() + END_PATIENCE;
+    loop {
+        let rows = connection.rows(&end).await?;
+        let left: u64 =
+            (Answer { node, what: "backends of earlier gateways", rows: &rows }).number(0, 0)?;
+        if left == 0 {
+            break;
+        }
+        if give_up < Instant::now() {
+            return Err(GatewayError::Unfenced { node, left });
+        }
+        sleep(RETRY / 10).await;
+    }
+    connection
+        .query(&format!(
+            "DELETE FROM tutti.backend WHERE incarnation OPERATOR(pg_catalog.<) {incarnation}"
+        ))
+        .await?;
+    Ok(())
+}

@@ -1,0 +1,101 @@
+//! Settling, while the gateway serves, what is in doubt.
+//!
+//! Owns: a few workers, each with connections of its own, and when a transaction is tried again.
+//! Never: finds out what is in doubt; coordinators and `watch` do.
+//! Start reading at [`run`].
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
+use tutti_sql::catalog::NodeId;
+use tutti_txn::decision::Decision;
+use tutti_txn::gid::Gid;
+
+use super::Recoverer;
+use crate::cluster::Cluster;
+use crate::error::GatewayError;
+
+/// Transactions settled at the same time; each needs a connection per node.
+const WORKERS_MAX: usize = 4;
+/// How long one attempt may go on.
+const ATTEMPT: Duration = Duration::from_secs(2);
+/// A node that takes part in an attempt and says nothing for so long ends it.
+const SILENCE_LIMIT: Duration = Duration::from_secs(20);
+/// Between two attempts at a transaction, and between two looks whether a node is back.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Settles what is in doubt, for ever.
+pub async fn run(cluster: Arc<Cluster>) {
+    let mut idle: Vec<Recoverer> = Vec::new();
+    let mut working = JoinSet::new();
+    loop {
+        while working.len() < WORKERS_MAX
+            && let Some((gid, nodes)) = cluster.doubts.take_due(|node| cluster.nodes.is_there(node))
+        {
+            let recoverer = idle.pop().unwrap_or_else(|| Recoverer::of(&cluster));
+            working.spawn(attempt(cluster.clone(), recoverer, gid, nodes));
+        }
+        if working.is_empty() {
+            // Nobody's connections are kept for the next failure.
+            idle.clear();
+        }
+        tokio::select! {
+            () = cluster.doubts.news() => (),
+            Some(worked) = working.join_next() => match worked {
+                Ok(recoverer) => idle.extend(recoverer),
+                Err(error) => tracing::error!(%error, "recovery failed by a bug"),
+            },
+            () = tokio::time::sleep(PAUSE), if !cluster.doubts.is_empty() => (),
+        }
+    }
+}
+
+/// One attempt. Gives the connections back unless one of them hangs.
+async fn attempt(
+    cluster: Arc<Cluster>,
+    mut recoverer: Recoverer,
+    gid: Gid,
+    nodes: BTreeSet<NodeId>,
+) -> Option<Recoverer> {
+    let mut open = nodes.clone();
+    let settling = recoverer.settle_parts(&gid, &mut open, ATTEMPT);
+    let outcome = timeout(SILENCE_LIMIT, settling).await;
+    let settled: BTreeSet<_> = nodes.difference(&open).copied().collect();
+    if !settled.is_empty() && !matches!(outcome, Ok(Ok(Decision::Aborted))) {
+        // Before its nodes are opened: it may have changed the schema or a placement.
+        note_recovered(&cluster);
+    }
+    cluster.doubts.worked(&cluster.nodes, &gid, &settled, Instant::now() + PAUSE);
+    match outcome {
+        Ok(Ok(decision)) => {
+            tracing::info!(%gid, %decision, "settled a transaction that was in doubt");
+            // Its record stays until it is old: a client may have been told to ask for it.
+            Some(recoverer)
+        }
+        Ok(Err(error)) => {
+            tracing::warn!(%gid, error = %with_cause(&error), "cannot settle yet; trying again");
+            Some(recoverer)
+        }
+        Err(_) => {
+            tracing::warn!(%gid, "a node says nothing; trying again");
+            None
+        }
+    }
+}
+
+/// A transaction has been committed whose session had given it up. Whoever plans from now on knows
+/// what it has changed, and what was planned before and not sent is planned again.
+fn note_recovered(cluster: &Cluster) {
+    cluster.publisher.need_changed();
+    cluster.sessions.plan_again();
+}
+
+fn with_cause(error: &GatewayError) -> String {
+    match std::error::Error::source(error) {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
+    }
+}

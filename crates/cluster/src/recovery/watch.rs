@@ -1,0 +1,170 @@
+//! One task per node that knows whether its server is the same as before.
+//!
+//! Owns: a connection to the node that is always open, the closing of the node when that breaks,
+//! and the look through the node before it is opened again.
+//! Never: settles; it hands over what it finds.
+//! Start reading at [`run`].
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
+use tutti_sql::catalog::NodeId;
+use tutti_txn::gid::Gid;
+
+use super::trespass::end_trespassers;
+use super::{PREPARED, driver, is_of};
+use crate::catalog::Answer;
+use crate::catalog::learn_secret;
+use crate::cluster::Cluster;
+use crate::error::GatewayError;
+use crate::setup::check_identity;
+use tutti_link::availability::{Run, Why};
+use tutti_link::connection::{Durability, NodeConnection, NodeError, open_own};
+
+/// How often a node is looked at when nothing is known to be wrong.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// A node that does not answer the look for so long is taken for gone.
+const SILENCE_LIMIT: Duration = Duration::from_secs(4);
+/// Between two attempts to reach a node.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+/// Between two looks at transactions whose coordinator is about to finish them.
+const LIVE_PAUSE: Duration = Duration::from_millis(10);
+
+/// Watches one node, for ever.
+pub async fn run(cluster: Arc<Cluster>, node: NodeId) {
+    let mut is_known_away = false;
+    loop {
+        let watched = watch(&cluster, node, &mut is_known_away).await;
+        cluster.nodes.close(node, Why::Away);
+        match watched {
+            Err(error) if !is_known_away => {
+                tracing::warn!(%node, %error, "the node cannot be watched; it is closed to reads");
+                is_known_away = true;
+            }
+            Ok(()) | Err(_) => (),
+        }
+        tokio::time::sleep(RETRY_PAUSE).await;
+    }
+}
+
+/// Looks the node through, opens it, and watches until something is wrong with it.
+async fn watch(
+    cluster: &Cluster,
+    node: NodeId,
+    is_known_away: &mut bool,
+) -> Result<(), GatewayError> {
+    let mut connection =
+        open_own(cluster.endpoints.of(node), "tutti watch", Durability::Full).await?;
+    let run = Run::of(&mut connection).await?;
+    let is_new = !cluster.seals.knows(node);
+    if is_new {
+        get_to_know(cluster, &mut connection).await?;
+    }
+    super::fence(&mut connection, cluster.incarnation()).await?;
+    look_through(cluster, &mut connection).await?;
+    // Statements wait until the node's OIDs have been read, for which it must be open.
+    let hold = is_new.then(|| cluster.publisher.hold());
+    cluster.nodes.learn(node, run);
+    cluster.nodes.open(node, &Why::Away);
+    if let Some(hold) = hold {
+        cluster.publisher.need_changed();
+        drop(hold);
+    }
+    *is_known_away = false;
+
+    // Prepared, nobody's, and not handed over: seen once. A second time in a row is no accident.
+    let mut odd = BTreeSet::new();
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(INTERVAL) => (),
+            // Nothing is outstanding: this is the end of the connection, or news of no interest.
+            read = connection.read_more() => read?,
+            () = cluster.nodes.suspected(node) => return Ok(()),
+        }
+        timeout(SILENCE_LIMIT, end_trespassers(&mut connection))
+            .await
+            .map_err(|_| silent(node))??;
+        let mut still_odd = BTreeSet::new();
+        for gid in prepared(cluster, &mut connection).await? {
+            if gid.incarnation < cluster.incarnation() {
+                // A dead gateway's PREPARE that landed late. It has not been decided, so it cannot be
+                // visible elsewhere.
+                cluster.doubts.add(&cluster.nodes, &gid, node, false);
+            } else if !cluster.live.contains(&gid) && !cluster.doubts.contains(&gid) {
+                if odd.contains(&gid) {
+                    tracing::error!(%gid, %node, "nobody finishes this transaction; settling it");
+                    cluster.doubts.add(&cluster.nodes, &gid, node, true);
+                }
+                still_odd.insert(gid);
+            }
+        }
+        odd = still_odd;
+    }
+}
+
+/// What a gateway learns of its nodes when it starts, of one that was away then.
+async fn get_to_know(
+    cluster: &Cluster,
+    connection: &mut NodeConnection,
+) -> Result<(), GatewayError> {
+    let mut home = cluster.connections.lend(NodeId::HOME).await?;
+    let cluster_id = check_identity(&mut home, &cluster.config, None).await;
+    cluster.connections.give_back(home);
+    check_identity(connection, &cluster.config, Some(&cluster_id?)).await?;
+    learn_secret(&cluster.seals, connection).await
+}
+
+/// Hands over what is prepared on a node that has been away and has no coordinator. Waits for
+/// coordinators that live: one that has had its answer from the server's former run does not
+/// notice that the part is there again.
+///
+/// Returns when what was prepared at the beginning is recovery's or gone.
+async fn look_through(
+    cluster: &Cluster,
+    connection: &mut NodeConnection,
+) -> Result<(), GatewayError> {
+    let node = connection.node();
+    let mut wanted: Option<BTreeSet<Gid>> = None;
+    loop {
+        let mut found = prepared(cluster, connection).await?;
+        if let Some(wanted) = &wanted {
+            found.retain(|gid| wanted.contains(gid));
+        }
+        let (live, left): (BTreeSet<_>, BTreeSet<_>) =
+            found.into_iter().partition(|gid| cluster.live.contains(gid));
+        for gid in left {
+            cluster.doubts.add(&cluster.nodes, &gid, node, true);
+        }
+        if live.is_empty() {
+            return Ok(());
+        }
+        wanted = Some(live);
+        tokio::time::sleep(LIVE_PAUSE).await;
+    }
+}
+
+fn silent(node: NodeId) -> NodeError {
+    NodeError::Lost { node, source: std::io::ErrorKind::TimedOut.into() }
+}
+
+/// Our cluster's prepared transactions on a node, of this incarnation and earlier ones.
+async fn prepared(
+    cluster: &Cluster,
+    connection: &mut NodeConnection,
+) -> Result<BTreeSet<Gid>, GatewayError> {
+    let node = connection.node();
+    let rows =
+        timeout(SILENCE_LIMIT, connection.rows(PREPARED)).await.map_err(|_| silent(node))??;
+    let answer = Answer { node, what: "prepared transactions", rows: &rows };
+    let mut listed = Vec::new();
+    for row in 0..answer.len() {
+        listed.push((driver::txn_node(node), answer.text(row, 0)?));
+    }
+    let found = tutti_txn::recovery::in_doubt(cluster.tag(), listed);
+    // A later incarnation has taken the cluster over; this gateway is about to notice.
+    let nodes: Vec<_> = cluster.config.nodes.iter().map(|node| NodeId(node.id)).collect();
+    let is_ours = |gid: &Gid| gid.incarnation <= cluster.incarnation() && is_of(gid, &nodes);
+    Ok(found.into_keys().filter(is_ours).collect())
+}

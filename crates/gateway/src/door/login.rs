@@ -1,0 +1,184 @@
+//! One connection, from its first byte to its session.
+//!
+//! Owns: the packets before a session, cancel requests, and what no session is given for.
+//! Never: speaks for a session.
+//! Start reading at [`welcome`].
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tokio::net::TcpStream;
+use tokio::time::timeout_at;
+use tutti_link::connection::is_refused_setting;
+use tutti_link::net::stream::keep_alive;
+use tutti_wire::backend::put_negotiate_protocol_version;
+use tutti_wire::error_fields::ErrorFields;
+use tutti_wire::frame::WireError;
+use tutti_wire::startup::{PROTOCOL_3_0, Startup};
+
+use super::authenticate::authenticate;
+use super::startup_packet;
+use crate::client::failure::{Failure, as_fatal};
+use crate::client::gate::{Gate, Knock};
+use crate::client::{Client, ClientError};
+use crate::registry::Registry;
+use crate::session::Session;
+
+/// One connection, from its first byte.
+pub(super) async fn welcome(
+    registry: Arc<Registry>,
+    gate: Arc<Gate>,
+    stream: TcpStream,
+    peer: SocketAddr,
+    knocking: Knock,
+) -> Result<(), ClientError> {
+    stream.set_nodelay(true)?;
+    keep_alive(&stream, gate.keepalive());
+    let mut client = Client::new(stream, peer, gate, knocking);
+    let deadline = client.deadline();
+    match timeout_at(deadline, read_startup(&mut client)).await {
+        Ok(Ok(Some(Startup::Cancel { process_id, secret }))) => {
+            if registry.backends.is_session(process_id, secret) {
+                registry.cancel_session(process_id).await;
+            }
+            Ok(())
+        }
+        Ok(Ok(Some(Startup::Session { version, parameters }))) => {
+            match log_in(registry, client, version, parameters).await? {
+                Some(session) => session.run().await,
+                None => Ok(()),
+            }
+        }
+        // Gone, or too slow. PostgreSQL says nothing either.
+        Ok(Ok(_)) | Err(_) => Ok(()),
+        Ok(Err(error @ ClientError::Protocol(_))) => {
+            client.put_error(&ErrorFields::fatal("08P01", "invalid startup packet"));
+            client.flush().await?;
+            Err(error)
+        }
+        Ok(Err(error)) => Err(error),
+    }
+}
+
+/// Answers requests for encryption until the client says what it wants. `None` if it leaves, or has
+/// been told to.
+async fn read_startup(client: &mut Client) -> Result<Option<Startup>, ClientError> {
+    let has_tls = client.gate().tls.is_some();
+    let is_direct = has_tls && client.begins_with_tls().await?;
+    if is_direct {
+        client.encrypt().await?;
+        // As PostgreSQL: it must have been meant for this protocol.
+        if client.session().is_none_or(|session| session.alpn_protocol().is_none()) {
+            return Ok(None);
+        }
+    }
+    loop {
+        match client.startup().await? {
+            Some(Startup::SslRequest) if client.session().is_none() => {
+                // Somebody between may have put it there, to be taken for the client's own words.
+                if client.has_read_on() {
+                    let message = "received unencrypted data after SSL request";
+                    let detail = "This could be either a client-software bug or evidence of an \
+                                  attempted man-in-the-middle attack.";
+                    let error = ErrorFields::fatal("08P01", message).with(b'D', detail);
+                    client.put_error(&error);
+                    client.flush().await?;
+                    return Ok(None);
+                }
+                client.answer_encryption_request(if has_tls { b'S' } else { b'N' }).await?;
+                if has_tls {
+                    client.encrypt().await?;
+                }
+            }
+            // Never here: the client may go on without, or leave.
+            Some(Startup::GssEncRequest) if client.session().is_none() => {
+                client.answer_encryption_request(b'N').await?;
+            }
+            Some(Startup::SslRequest | Startup::GssEncRequest) => {
+                return Err(WireError::Malformed.into());
+            }
+            other => return Ok(other),
+        }
+    }
+}
+
+/// What the packet asks for, where it can be given.
+struct Wanted {
+    user: String,
+    database: String,
+    /// All of the packet's parameters.
+    parameters: Vec<(String, String)>,
+}
+
+/// Errors: what no session is given for.
+fn read_wanted(version: i32, parameters: Vec<(String, String)>) -> Result<Wanted, ErrorFields> {
+    if version >> 16 != PROTOCOL_3_0 >> 16 {
+        let (major, minor) = (version >> 16, version & 0xffff);
+        let message =
+            format!("unsupported frontend protocol {major}.{minor}: server supports 3.0 to 3.0");
+        return Err(ErrorFields::fatal("0A000", message));
+    }
+    let find = |name: &str| {
+        parameters.iter().find(|(found, _)| found == name).map(|(_, value)| value.clone())
+    };
+    let Some(user) = find("user").filter(|user| !user.is_empty()) else {
+        let message = "no PostgreSQL user name specified in startup packet";
+        return Err(ErrorFields::fatal("28000", message));
+    };
+    let database = find("database").unwrap_or_else(|| user.clone());
+    if find("replication").is_some_and(|value| !matches!(value.as_str(), "false" | "off" | "0")) {
+        let message = "replication connections are not supported by Tutti";
+        let hint = "Connect to a node directly.";
+        return Err(ErrorFields::fatal("0A000", message).with(b'H', hint));
+    }
+    if find("client_encoding").is_some_and(|it| is_refused_setting("client_encoding", &it)) {
+        let message = "client encodings other than UTF8 are not supported";
+        let hint = "Connect with client_encoding=UTF8.";
+        return Err(ErrorFields::fatal("0A000", message).with(b'H', hint));
+    }
+    Ok(Wanted { user, database, parameters })
+}
+
+/// Answers the startup of a client: finds out who it is, checks the database, and begins its session. `None`:
+/// refused, and the client has been told.
+async fn log_in(
+    registry: Arc<Registry>,
+    mut client: Client,
+    version: i32,
+    parameters: Vec<(String, String)>,
+) -> Result<Option<Session>, ClientError> {
+    let Wanted { user, database, parameters } = match read_wanted(version, parameters) {
+        Ok(wanted) => wanted,
+        Err(error) => return refuse(client, error).await,
+    };
+    let (unknown_options, parameters): (Vec<_>, Vec<_>) =
+        parameters.into_iter().partition(|(name, _)| name.starts_with("_pq_."));
+    let startup = match startup_packet::settings_of(parameters) {
+        Ok(startup) => startup,
+        Err(error) => return refuse(client, error).await,
+    };
+    if version != PROTOCOL_3_0 || !unknown_options.is_empty() {
+        let names: Vec<_> = unknown_options.iter().map(|(name, _)| name.as_str()).collect();
+        put_negotiate_protocol_version(client.out(), PROTOCOL_3_0 & 0xffff, &names);
+    }
+    let renewal = registry.pool.renewal();
+    let identity = match authenticate(&registry, &mut client, &user, &database).await {
+        Ok(identity) => identity,
+        Err(Failure::Client(error)) => return Err(error),
+        Err(Failure::Statement(error)) => return refuse(client, as_fatal(*error)).await,
+    };
+    registry.pool.note_login(identity.role, &identity.settings);
+    if database != registry.cluster.config.database {
+        let message = format!("database \"{database}\" does not exist");
+        let hint =
+            format!("This cluster serves the database \"{}\".", registry.cluster.config.database);
+        return refuse(client, ErrorFields::fatal("3D000", message).with(b'H', hint)).await;
+    }
+    Session::open(registry, client, identity, startup, renewal).await
+}
+
+async fn refuse(mut client: Client, error: ErrorFields) -> Result<Option<Session>, ClientError> {
+    client.put_error(&error);
+    client.flush().await?;
+    Ok(None)
+}

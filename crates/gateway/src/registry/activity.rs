@@ -1,0 +1,560 @@
+//! What each session is at, for whoever looks for deadlocks or changes placements, and the mark of
+//! whose statement was ended.
+//!
+//! Owns: that a mark turns no other error than that of the statement for which it was made.
+//! Never: waits; a session pays a few stores per message.
+//! Start reading at [`Activity`].
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::task::Poll;
+
+use atomic_waker::AtomicWaker;
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use tutti_cluster::SessionsAtWork;
+use tutti_sql::catalog::{NameScope, Relation};
+use tutti_wire::error_fields::ErrorFields;
+
+/// SQLSTATE query_canceled: what a node says when the victim's statement was cancelled there.
+const CANCELED: &str = "57014";
+const DEADLOCK: &str = "40P01";
+const SERIALIZATION: &str = "40001";
+/// What PostgreSQL says where a row has gone to another partition.
+const MOVED_MESSAGE: &str =
+    "tuple to be locked was already moved to another partition due to concurrent update";
+/// SQLSTATE admin_shutdown.
+pub const TERMINATED: &str = "57P01";
+/// What PostgreSQL says with it.
+pub const TERMINATED_MESSAGE: &str = "terminating connection due to administrator command";
+const HINT: &str = "The transaction is the youngest of those that waited for each other over several nodes. Retry it.";
+
+/// One session's. Only the session itself changes it, except for the mark.
+#[derive(Debug, Default)]
+pub struct Activity {
+    /// Grows; odd while the session is at a message of its client.
+    message: AtomicU64,
+    /// Its transaction is on several nodes.
+    spans: AtomicBool,
+    /// It can be ended at no cost.
+    gives_way: AtomicBool,
+    /// How far it is with a plan: one of the constants below.
+    plan: AtomicU8,
+    /// Tables that its plan writes in several steps, by their OIDs on node 1.
+    written: Mutex<Vec<u32>>,
+    /// The relations on which the plan depends, where `is_limited`; else it may be any.
+    concerns: Mutex<Option<Arc<[u32]>>>,
+    is_limited: AtomicBool,
+    /// The plan commits before it ends, and nobody asks what it has done: what was proven of it must
+    /// stay so until then.
+    unasked: Mutex<Option<Arc<Unasked>>>,
+    is_unasked: AtomicBool,
+    /// Relations whose rows its plan brings together, and that have types which may be checked when that
+    /// is done.
+    brought: Mutex<Vec<Arc<Relation>>>,
+    brings: AtomicBool,
+    mark: Mutex<Option<Mark>>,
+    /// The client's socket.
+    stream: Weak<TcpStream>,
+    /// Somebody wants the session to end.
+    terminated: AtomicBool,
+    /// Somebody wants the session to see that the gateway's state has changed.
+    asked: AtomicBool,
+    /// Wakes the session when it waits for its client.
+    waker: AtomicWaker,
+    /// The statement is to be cancelled, for when it waits in the gateway and not on a node.
+    cancelled: Notify,
+    /// At which message that was asked for last.
+    cancelled_at: AtomicU64,
+}
+
+/// A statement of which it was proven that it touches tables of node 1 only, and whose names mean so.
+#[derive(Debug)]
+pub struct Unasked {
+    /// Its text.
+    pub text: String,
+    /// How its session sees names; `None`: nobody knows, so nothing was proven.
+    pub scope: Option<NameScope>,
+}
+
+/// It depends on no placement.
+const NO_PLAN: u8 = 0;
+/// It has a plan, or is making one, and has sent nothing yet.
+const PLANNED: u8 = 1;
+/// Something of the plan may be on its way to a node.
+const SENT: u8 = 2;
+/// Placements have changed since: what has not been sent must not be.
+const OVERTAKEN: u8 = 3;
+/// The same, before anything of the plan was sent.
+const OVERTAKEN_UNSENT: u8 = 4;
+
+/// As `by_row.sql` has it.
+const REWRITTEN_MESSAGE: &str = "could not read a table that was rewritten behind the snapshot";
+const OVERTAKEN_MESSAGE: &str =
+    "could not run the statement as planned, for the placement of a table has changed meanwhile";
+
+/// What a client hears whose statement was overtaken, if it cannot be run again.
+pub fn overtaken() -> ErrorFields {
+    ErrorFields::error("40001", OVERTAKEN_MESSAGE)
+        .with(b'H', "Nothing of the statement was done. The transaction might succeed if retried.")
+}
+
+/// Whether this is what [`overtaken`] says, or a node's `tutti.refuse_rewritten`.
+pub fn says_overtaken(error: &ErrorFields) -> bool {
+    [OVERTAKEN_MESSAGE, REWRITTEN_MESSAGE].contains(&error.message())
+}
+
+/// That the session's statement was ended.
+#[derive(Debug)]
+struct Mark {
+    /// For later messages it means nothing.
+    last_message: u64,
+    why: Why,
+}
+
+#[derive(Debug)]
+enum Why {
+    /// It was the victim of a deadlock; words for the client.
+    Deadlock(String),
+    /// It waited with a plan whose placements are being changed.
+    Overtaken,
+    /// It may have waited for a row that goes to another node.
+    Moved,
+}
+
+impl Activity {
+    /// A message of the client came.
+    pub fn begin_message(&self) {
+        self.message.store(self.message.load(Ordering::Relaxed) | 1, Ordering::Relaxed);
+    }
+
+    /// The session waits for its client.
+    pub fn end_message(&self) {
+        let next = self.message.load(Ordering::Relaxed).next_multiple_of(2);
+        self.message.store(next, Ordering::Relaxed);
+    }
+
+    /// Whether somebody wants the session to end.
+    pub fn is_terminated(&self) -> bool {
+        self.terminated.load(Ordering::Acquire)
+    }
+
+    /// Waits until somebody wants the session to see that the gateway's state has changed.
+    pub async fn asked_to_look_up(&self) {
+        std::future::poll_fn(|context| {
+            // Before the look, so that nothing is missed.
+            self.waker.register(context.waker());
+            match self.asked.swap(false, Ordering::AcqRel) {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            }
+        })
+        .await;
+    }
+
+    /// Whether somebody has cancelled what the session is at: then it is not run again.
+    pub fn is_cancelled(&self) -> bool {
+        let message = self.message.load(Ordering::Relaxed);
+        message % 2 == 1 && self.cancelled_at.load(Ordering::SeqCst) == message
+    }
+
+    /// Comes back when somebody cancels what the session does from now on.
+    pub async fn cancelled(&self) {
+        self.cancelled.notified().await;
+    }
+
+    fn ask_to_look_up(&self) {
+        self.asked.store(true, Ordering::Release);
+        self.waker.wake();
+    }
+
+    /// The statement at work only reads, in a transaction of its own, and can be run again.
+    pub fn give_way(&self) {
+        self.gives_way.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it is the one to end, of several that wait for each other.
+    pub fn gives_way(&self) -> bool {
+        self.gives_way.load(Ordering::Relaxed)
+    }
+
+    /// The transaction is on so many nodes now; 0 when it has ended.
+    pub fn note_nodes(&self, count: usize) {
+        if count == 0 {
+            self.gives_way.store(false, Ordering::Relaxed);
+        }
+        self.spans.store(1 < count, Ordering::Relaxed);
+    }
+
+    /// A plan is being made. From here on a change of placements that does not see it will be seen:
+    /// the caller looks for one after this.
+    pub fn begin_plan(&self) {
+        self.is_limited.store(false, Ordering::SeqCst);
+        self.is_unasked.store(false, Ordering::SeqCst);
+        self.plan.store(PLANNED, Ordering::SeqCst);
+    }
+
+    /// The same, for what is sent without another wait.
+    pub fn begin_to_send(&self) {
+        self.is_limited.store(false, Ordering::SeqCst);
+        self.is_unasked.store(false, Ordering::SeqCst);
+        self.plan.store(SENT, Ordering::SeqCst);
+    }
+
+    /// The plan that is about to be carried out depends on these relations; `None`: on any.
+    pub fn note_concerns(&self, relations: Option<&Arc<[u32]>>) {
+        self.is_limited.store(false, Ordering::SeqCst);
+        self.is_unasked.store(false, Ordering::SeqCst);
+        if let Some(relations) = relations {
+            let mut concerns = self.concerns.lock().unwrap_or_else(PoisonError::into_inner);
+            *concerns = Some(relations.clone());
+            self.is_limited.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// Whether the plan may depend on where these relations are.
+    pub fn may_concern(&self, moved: &BTreeSet<u32>) -> bool {
+        let concerns = self.concerns.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*concerns {
+            Some(concerns) if self.is_limited.load(Ordering::SeqCst) => {
+                concerns.iter().any(|relation| moved.contains(relation))
+            }
+            _ => true,
+        }
+    }
+
+    /// Whether it is known that the plan depends on one of these relations.
+    pub fn depends_on(&self, relations: &BTreeSet<u32>) -> bool {
+        self.is_limited.load(Ordering::SeqCst) && self.may_concern(relations)
+    }
+
+    /// The plan whose relations were just noted can neither be ended nor be run again.
+    pub fn note_unasked(&self, unasked: Unasked) {
+        *self.locked_unasked() = Some(Arc::new(unasked));
+        self.is_unasked.store(true, Ordering::SeqCst);
+    }
+
+    /// The statement of such a plan.
+    pub fn unasked(&self) -> Option<Arc<Unasked>> {
+        let unasked = self.is_unasked.load(Ordering::SeqCst).then(|| self.locked_unasked().clone());
+        unasked.flatten()
+    }
+
+    fn locked_unasked(&self) -> std::sync::MutexGuard<'_, Option<Arc<Unasked>>> {
+        self.unasked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Before anything of a plan is sent: rows of these relations are brought together, and made anew.
+    pub fn note_brought(&self, relations: Vec<Arc<Relation>>) {
+        self.brings.store(!relations.is_empty(), Ordering::SeqCst);
+        *self.locked_brought() = relations;
+    }
+
+    /// Whether the plan makes rows anew of a relation of which this is so.
+    pub fn brings_any(&self, is_meant: impl FnMut(&Arc<Relation>) -> bool) -> bool {
+        self.brings.load(Ordering::SeqCst) && self.locked_brought().iter().any(is_meant)
+    }
+
+    fn locked_brought(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Relation>>> {
+        self.brought.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The plan has been carried out, or given up.
+    pub fn end_plan(&self) {
+        self.plan.store(NO_PLAN, Ordering::SeqCst);
+        if self.brings.load(Ordering::Relaxed) {
+            self.note_brought(Vec::new());
+        }
+    }
+
+    /// Whether there is a plan.
+    pub fn has_plan(&self) -> bool {
+        self.plan.load(Ordering::SeqCst) != NO_PLAN
+    }
+
+    /// Whether the plan must not be carried on.
+    pub fn is_overtaken(&self) -> bool {
+        matches!(self.plan.load(Ordering::SeqCst), OVERTAKEN | OVERTAKEN_UNSENT)
+    }
+
+    /// Whether the plan must not be carried on, and nothing of it was sent.
+    pub fn is_overtaken_unsent(&self) -> bool {
+        self.plan.load(Ordering::SeqCst) == OVERTAKEN_UNSENT
+    }
+
+    /// Before anything of a plan is sent: which tables it writes in several steps.
+    pub fn note_written(&self, tables: Vec<u32>) {
+        *self.locked_written() = tables;
+    }
+
+    /// Whether the plan writes one of these tables in several steps.
+    pub fn writes_any(&self, is_changed: impl FnMut(&u32) -> bool) -> bool {
+        self.locked_written().iter().any(is_changed)
+    }
+
+    fn locked_written(&self) -> std::sync::MutexGuard<'_, Vec<u32>> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Something of the plan is about to be sent. False: it must not be.
+    pub fn may_send(&self) -> bool {
+        let sent = self.plan.compare_exchange(PLANNED, SENT, Ordering::SeqCst, Ordering::SeqCst);
+        !matches!(sent, Err(OVERTAKEN | OVERTAKEN_UNSENT))
+    }
+
+    /// Placements change: what has a plan and has sent nothing of it will not.
+    pub fn overtake_unsent(&self) {
+        let (from, to) = (PLANNED, OVERTAKEN_UNSENT);
+        // Nothing else has become of it if it fails.
+        let _ = self.plan.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst);
+    }
+
+    /// Placements change: whatever is still to be sent will not.
+    pub fn overtake(&self) {
+        self.overtake_unsent();
+        let _ = self.plan.compare_exchange(SENT, OVERTAKEN, Ordering::SeqCst, Ordering::SeqCst);
+    }
+
+    /// The statement that runs now is being cancelled because of this deadlock.
+    pub(crate) fn mark(&self, detail: String) {
+        self.put_mark(Why::Deadlock(detail));
+    }
+
+    /// The statement that runs now is being cancelled because placements change.
+    pub fn mark_overtaken(&self) {
+        self.put_mark(Why::Overtaken);
+    }
+
+    /// The same because rows that it may wait for go to other nodes.
+    pub fn mark_moved(&self) {
+        self.put_mark(Why::Moved);
+    }
+
+    /// Whether the statement that runs now was cancelled because placements change, which this error
+    /// says. Then it may be run again: the mark is taken away.
+    pub fn take_overtaken(&self, error: &ErrorFields) -> bool {
+        self.take_mark(error, |why| matches!(why, Why::Overtaken | Why::Moved))
+    }
+
+    /// The same for the victim of a deadlock.
+    pub fn take_deadlock(&self, error: &ErrorFields) -> bool {
+        self.take_mark(error, |why| matches!(why, Why::Deadlock(_)))
+    }
+
+    fn take_mark(&self, error: &ErrorFields, is_wanted: impl Fn(&Why) -> bool) -> bool {
+        let mut mark = self.locked_mark();
+        let is_ours = error.sqlstate() == CANCELED
+            && mark.as_ref().is_some_and(|mark| {
+                is_wanted(&mark.why) && self.message.load(Ordering::Relaxed) <= mark.last_message
+            });
+        if is_ours {
+            *mark = None;
+        }
+        is_ours
+    }
+
+    fn put_mark(&self, why: Why) {
+        // A session that has not been told yet to fetch an answer does so with its next message.
+        let last_message = self.message.load(Ordering::Relaxed) | 1;
+        *self.locked_mark() = Some(Mark { last_message, why });
+    }
+
+    /// It was not cancelled after all.
+    pub(crate) fn unmark(&self) {
+        *self.locked_mark() = None;
+    }
+
+    /// An error as the client shall hear it: a cancellation that was our doing is a deadlock, or a
+    /// placement that has changed.
+    ///
+    /// To be called where a failure is reported to the client, while its message is handled.
+    #[must_use]
+    pub fn reword(&self, error: ErrorFields) -> ErrorFields {
+        if self.is_terminated() && [CANCELED, TERMINATED].contains(&error.sqlstate()) {
+            return ErrorFields::fatal(TERMINATED, TERMINATED_MESSAGE);
+        }
+        // A node has ended its connection. The session goes on, and its client must not leave.
+        let error = error.not_fatal();
+        let Some(mark) = self.locked_mark().take() else { return error };
+        if error.sqlstate() != CANCELED || mark.last_message < self.message.load(Ordering::Relaxed)
+        {
+            return error;
+        }
+        let mut fields = match mark.why {
+            Why::Deadlock(detail) => ErrorFields::error(DEADLOCK, "deadlock detected")
+                .with(b'D', detail)
+                .with(b'H', HINT),
+            Why::Overtaken => overtaken(),
+            Why::Moved => ErrorFields::error(SERIALIZATION, MOVED_MESSAGE)
+                .with(b'H', "The transaction might succeed if retried."),
+        };
+        // Where in which statement it was still holds; which line of PostgreSQL raised it does not.
+        let context = error.fields.into_iter().filter(|(code, _)| b"WPpq".contains(code));
+        fields.fields.extend(context);
+        fields
+    }
+
+    fn locked_mark(&self) -> std::sync::MutexGuard<'_, Option<Mark>> {
+        self.mark.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Those of all sessions, by process id.
+#[derive(Debug, Default)]
+pub struct Activities(Mutex<HashMap<i32, Weak<Activity>>>);
+
+impl Activities {
+    /// For a new session with a client on this socket. It is forgotten when the session lets it go.
+    pub fn register(&self, process_id: i32, stream: Weak<TcpStream>) -> Arc<Activity> {
+        let activity = Arc::new(Activity { stream, ..Activity::default() });
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.insert(process_id, Arc::downgrade(&activity));
+        activity
+    }
+
+    /// Makes this session end as soon as its statement does.
+    pub fn terminate(&self, process_id: i32) {
+        if let Some(activity) = self.of(process_id) {
+            activity.terminated.store(true, Ordering::Release);
+            activity.ask_to_look_up();
+        }
+    }
+
+    /// Ends a session's wait in the gateway, if it is at one.
+    pub fn cancel(&self, process_id: i32) {
+        if let Some(activity) = self.of(process_id) {
+            let message = activity.message.load(Ordering::Relaxed);
+            activity.cancelled_at.store(message, Ordering::SeqCst);
+            activity.cancelled.notify_waiters();
+        }
+    }
+
+    /// Whether this session was told to end and is still there.
+    pub fn is_ending(&self, process_id: i32) -> bool {
+        self.of(process_id).is_some_and(|activity| activity.is_terminated())
+    }
+
+    /// Makes every session that waits for its client look up.
+    pub fn wake_all(&self) {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for activity in all.values().filter_map(Weak::upgrade) {
+            activity.ask_to_look_up();
+        }
+    }
+
+    /// Every session that is at a message of its client: which message, and the client's socket.
+    pub fn busy(&self) -> Vec<(i32, u64, Arc<TcpStream>)> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let of = |(process_id, activity): (&i32, &Weak<Activity>)| {
+            let activity = activity.upgrade()?;
+            let message = activity.message.load(Ordering::Relaxed);
+            (message % 2 == 1).then_some((*process_id, message, activity.stream.upgrade()?))
+        };
+        all.iter().filter_map(of).collect()
+    }
+
+    /// Every session but `own` that has a plan.
+    pub fn with_plans(&self, own: i32) -> Vec<(i32, Arc<Activity>)> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let of = |(process_id, activity): (&i32, &Weak<Activity>)| {
+            let activity = activity.upgrade()?;
+            (*process_id != own && activity.has_plan()).then_some((*process_id, activity))
+        };
+        all.iter().filter_map(of).collect()
+    }
+
+    /// The message that each session is at whose transaction is on several nodes.
+    pub(crate) fn at_work(&self) -> BTreeMap<i32, u64> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut found = BTreeMap::new();
+        all.retain(|process_id, activity| {
+            let Some(activity) = activity.upgrade() else { return false };
+            let message = activity.message.load(Ordering::Relaxed);
+            if message % 2 == 1 && activity.spans.load(Ordering::Relaxed) {
+                found.insert(*process_id, message);
+            }
+            true
+        });
+        found
+    }
+
+    /// One session's, if it is still there.
+    pub(crate) fn of(&self, process_id: i32) -> Option<Arc<Activity>> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.get(&process_id).and_then(Weak::upgrade)
+    }
+}
+
+impl SessionsAtWork for Activities {
+    fn wake_all(&self) {
+        self.wake_all();
+    }
+
+    fn plan_again(&self) {
+        for (_, activity) in self.with_plans(0) {
+            activity.overtake_unsent();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn canceled() -> ErrorFields {
+        ErrorFields::error(CANCELED, "canceling statement due to user request")
+            .with(b'W', "while updating tuple (0,1) in relation \"t\"")
+            .with(b'R', "ProcessInterrupts")
+    }
+
+    #[test]
+    fn a_marked_statement_that_was_cancelled_was_in_a_deadlock() {
+        let activity = Activity::default();
+        activity.begin_message();
+        activity.mark("Process 1 waits.".to_owned());
+        let told = activity.reword(canceled());
+        assert_eq!((told.sqlstate(), told.message()), (DEADLOCK, "deadlock detected"));
+        assert_eq!(told.get(b'D'), Some("Process 1 waits."));
+        assert_eq!(told.get(b'W'), canceled().get(b'W'));
+        assert_eq!((told.get(b'H'), told.get(b'R')), (Some(HINT), None));
+        assert_eq!(activity.reword(canceled()), canceled(), "once");
+    }
+
+    #[test]
+    fn a_stale_mark_turns_nothing() {
+        let activity = Activity::default();
+        activity.begin_message();
+        activity.mark(String::new());
+        let other = ErrorFields::error("23505", "duplicate key");
+        assert_eq!(activity.reword(other.clone()), other, "it failed for another reason");
+        assert_eq!(activity.reword(canceled()), canceled());
+
+        activity.mark(String::new());
+        activity.end_message();
+        activity.begin_message();
+        assert_eq!(activity.reword(canceled()), canceled(), "of a later message");
+
+        activity.mark(String::new());
+        activity.unmark();
+        assert_eq!(activity.reword(canceled()), canceled(), "it was not cancelled by us");
+    }
+
+    #[test]
+    fn only_sessions_at_work_on_several_nodes_count() {
+        let all = Activities::default();
+        let (one, other) = (all.register(1, Weak::new()), all.register(2, Weak::new()));
+        one.begin_message();
+        other.begin_message();
+        one.note_nodes(1);
+        other.note_nodes(2);
+        assert_eq!(all.at_work(), BTreeMap::from([(2, 1)]));
+        other.end_message();
+        assert_eq!(all.at_work(), BTreeMap::new());
+        other.begin_message();
+        assert_eq!(all.at_work(), BTreeMap::from([(2, 3)]), "another message");
+        drop(other);
+        assert_eq!(all.at_work(), BTreeMap::new());
+        assert!(all.of(1).is_some() && all.of(2).is_none());
+    }
+}

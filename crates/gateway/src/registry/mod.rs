@@ -1,0 +1,165 @@
+//! What all sessions of one gateway share, beside the cluster.
+//!
+//! Owns: the pool, what is known of statements and plans, and who is at work: by which cancel requests
+//! find their session and all hear that the gateway is about to stop.
+//! Never: holds a lock across an await.
+//! Start reading at [`Registry`].
+
+pub mod activity;
+pub mod pauses;
+pub mod role;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tutti_cluster::Cluster;
+use tutti_link::NodeError;
+use tutti_link::connection::cancel;
+use tutti_link::pool::backends::{Backends, Target};
+use tutti_link::pool::link::Surroundings;
+use tutti_link::pool::{Pool, SharedStatements};
+use tutti_sql::catalog::NodeId;
+
+use self::activity::Activities;
+use self::pauses::Pauses;
+use crate::plans::Plans;
+
+/// How long a node may take to take a cancel request.
+const CANCEL_PATIENCE: Duration = Duration::from_secs(3);
+
+/// Shared by all sessions.
+#[derive(Debug)]
+pub struct Registry {
+    /// What they work on.
+    pub cluster: Arc<Cluster>,
+    /// How many changes were committed that may give a search path other schemas: schemas, rights to
+    /// use them, roles.
+    pub path_changes: AtomicU64,
+    /// The connections that clients' transactions run on.
+    pub pool: Pool,
+    /// Statements that clients have prepared.
+    pub statements: SharedStatements,
+    /// Whom cancel requests mean.
+    pub backends: Arc<Backends>,
+    /// What sessions are at, for whoever looks for deadlocks.
+    pub activities: Arc<Activities>,
+    /// Statements and plans that are known already.
+    pub plans: Plans,
+    /// When roles for which everybody has waited may do that again.
+    pub pauses: Pauses,
+    /// Cloned by each session that is preparing a transaction of its client's.
+    pub preparing: Arc<()>,
+    rows_dealt: AtomicU64,
+    sessions: AtomicU64,
+    draining: AtomicBool,
+}
+
+impl Registry {
+    /// No session yet. `activities`: those that the cluster tells of changes.
+    pub fn new(cluster: Arc<Cluster>, activities: Arc<Activities>) -> Self {
+        let backends = Arc::new(Backends::default());
+        let surroundings = Arc::new(Surroundings {
+            seals: cluster.seals.clone(),
+            backends: backends.clone(),
+            oids: cluster.publisher.clone(),
+        });
+        let pool = Pool::new(
+            cluster.config.pool.clone(),
+            cluster.endpoints.clone(),
+            cluster.nodes.clone(),
+            cluster.incarnation(),
+            surroundings,
+        );
+        Self {
+            cluster,
+            path_changes: AtomicU64::new(0),
+            pool,
+            statements: SharedStatements::default(),
+            backends,
+            activities,
+            plans: Plans::default(),
+            pauses: Pauses::default(),
+            preparing: Arc::default(),
+            rows_dealt: AtomicU64::new(0),
+            sessions: AtomicU64::new(0),
+            draining: AtomicBool::new(false),
+        }
+    }
+
+    /// Counts rows of round-robin tables, so that they are dealt out evenly.
+    pub fn deal_row(&self) -> u64 {
+        self.rows_dealt.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// From now on no transaction begins: sessions end as soon as they are in none.
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::Release);
+        self.activities.wake_all();
+    }
+
+    /// Whether the gateway is about to stop.
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
+    }
+
+    /// Numbers a new session.
+    pub fn next_session(&self) -> u64 {
+        self.sessions.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Sends cancel requests to these backends, and waits until the nodes have taken them: what is
+    /// sent to a backend afterwards is not hit any more.
+    pub async fn cancel(&self, targets: &[Target]) {
+        for backend in targets.iter().map(Target::key) {
+            let sent =
+                cancel(self.cluster.endpoints.of(backend.node), backend.process_id, backend.secret);
+            // A node that says nothing would keep whoever cancels for ever.
+            let sent = tokio::time::timeout(CANCEL_PATIENCE, sent).await;
+            if let Err(error) = sent.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into())) {
+                tracing::warn!(node = %backend.node, %error, "cannot pass a cancel request on");
+            }
+        }
+    }
+
+    /// Ends these backends, whose code goes on behind a cancellation; or with `only_cancels` what they do,
+    /// but for a wait for a standby: what waits there is committed.
+    pub async fn end_backends(&self, targets: &[Target], only_cancels: bool) {
+        let how = if only_cancels { "pg_cancel_backend" } else { "pg_terminate_backend" };
+        for backend in targets.iter().map(Target::key) {
+            let sql = format!(
+                "SELECT pg_catalog.{how}(a.pid) FROM pg_catalog.pg_stat_activity AS a \
+                 WHERE a.pid OPERATOR(pg_catalog.=) {} \
+                 AND a.state OPERATOR(pg_catalog.=) 'active' \
+                 AND coalesce(a.wait_event, '') OPERATOR(pg_catalog.<>) 'SyncRep'",
+                backend.process_id
+            );
+            let asking = async {
+                let mut connection = self.cluster.connections.lend(backend.node).await?;
+                connection.query(&sql).await?;
+                self.cluster.connections.give_back(connection);
+                Ok::<_, NodeError>(())
+            };
+            match tokio::time::timeout(CANCEL_PATIENCE, asking).await {
+                Ok(Ok(())) => (),
+                Ok(Err(error)) => {
+                    tracing::warn!(node = %backend.node, %error, "cannot end a backend");
+                }
+                Err(_) => tracing::warn!(node = %backend.node, "a node ends no backend in time"),
+            }
+        }
+    }
+
+    /// Cancels what a session does, wherever it waits.
+    pub async fn cancel_session(&self, process_id: i32) {
+        self.activities.cancel(process_id);
+        self.cancel(&self.backends.of(process_id)).await;
+    }
+
+    /// The same for the session's backend on one node.
+    pub async fn cancel_backend(&self, process_id: i32, node: NodeId) {
+        let mut targets = self.backends.of(process_id);
+        targets.retain(|target| target.key().node == node);
+        self.cancel(&targets).await;
+    }
+}

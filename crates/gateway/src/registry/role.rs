@@ -1,0 +1,145 @@
+//! What node 1 says about the role that a client wants to be.
+//!
+//! Owns: the question, and reading its answer; what the role's sessions begin with.
+//! Never: remembers one: ALTER ROLE counts from the next login on.
+
+use tutti_sql::catalog::{NodeId, quote_literal};
+use tutti_wire::error_fields::ErrorFields;
+use zeroize::Zeroizing;
+
+use crate::client::failure::Failure;
+use crate::client::gate::Gate;
+use crate::registry::Registry;
+use tutti_link::connection::{NodeError, Rows};
+use tutti_link::pool::RoleSettings;
+
+/// Longest name of a role, in bytes (NAMEDATALEN - 1).
+const NAME_LEN_MAX: usize = 63;
+
+/// A role that exists. What it holds of the password is not printed.
+pub(crate) struct Role {
+    /// Its number on node 1: names can be given anew.
+    pub(crate) oid: u32,
+    pub(crate) is_superuser: bool,
+    pub(crate) may_login: bool,
+    /// Its password, if it has one, has not expired.
+    pub(crate) is_valid: bool,
+    /// Most sessions at a time.
+    pub(crate) limit: Option<usize>,
+    /// It has the privilege CONNECT on the cluster's database.
+    pub(crate) may_connect: bool,
+    /// `rolpassword`.
+    pub(crate) verifier: Option<Zeroizing<String>>,
+    /// Roles that it is a member of, itself included; empty unless asked for.
+    pub(crate) groups: Vec<String>,
+    /// What its sessions begin with.
+    pub(crate) settings: RoleSettings,
+}
+
+/// Asks node 1. `None`: there is no such role.
+pub(crate) async fn ask(
+    registry: &Registry,
+    gate: &Gate,
+    name: &str,
+    groups: bool,
+) -> Result<Option<Role>, Failure> {
+    // PostgreSQL would cut a longer name, and rules would then be about another one.
+    if NAME_LEN_MAX < name.len() {
+        return Ok(None);
+    }
+    // As PostgreSQL's hba, which does not count superusers as members of everything.
+    let groups_sql = "WITH RECURSIVE of (role) AS (
+             SELECT r.oid
+             UNION SELECT m.roleid FROM pg_catalog.pg_auth_members AS m JOIN of ON m.member = of.role)
+         SELECT pg_catalog.array_agg(g.rolname) FROM of JOIN pg_catalog.pg_authid AS g ON g.oid = of.role";
+    let groups_sql = if groups { groups_sql } else { "SELECT NULL::pg_catalog.name[]" };
+    let sql = format!(
+        "SELECT r.rolsuper, r.rolcanlogin,
+             r.rolvaliduntil IS NULL OR pg_catalog.now() < r.rolvaliduntil,
+             r.rolconnlimit,
+             pg_catalog.has_database_privilege(r.oid, pg_catalog.current_database(), 'CONNECT'),
+             r.rolpassword, r.oid
+         FROM pg_catalog.pg_authid AS r WHERE r.rolname = {literal}::pg_catalog.name;
+         SELECT pg_catalog.unnest(groups) FROM (
+             SELECT ({groups_sql}) AS groups
+             FROM pg_catalog.pg_authid AS r WHERE r.rolname = {literal}::pg_catalog.name) AS found;
+         {settings_sql}",
+        literal = quote_literal(name),
+        settings_sql = settings_sql(&format!(
+            "(SELECT r.oid FROM pg_catalog.pg_authid AS r WHERE r.rolname = {}::pg_catalog.name)",
+            quote_literal(name)
+        )),
+    );
+    let turn = gate.lookups.acquire().await.expect("never closed");
+    let lent = registry.cluster.connections.lend(NodeId::HOME).await;
+    let mut connection = lent.map_err(without_address)?;
+    let answer = connection.query(&sql).await;
+    registry.cluster.connections.give_back(connection);
+    drop(turn);
+    let answer = answer.map_err(|error| match error {
+        NodeError::Refused(_) => unreadable(error),
+        error => without_address(error),
+    })?;
+    let role = answer.first().filter(|rows| !rows.rows.is_empty());
+    Ok(role.map(|rows| read(rows, answer.get(1), answer.get(2))))
+}
+
+/// What sessions of the role of this number would begin with now.
+pub(crate) async fn settings_of(registry: &Registry, role: u32) -> Result<RoleSettings, Failure> {
+    let mut connection = registry.cluster.connections.lend(NodeId::HOME).await?;
+    let answer = connection.rows(&settings_sql(&role.to_string())).await;
+    registry.cluster.connections.give_back(connection);
+    Ok(read_settings(&answer.map_err(unreadable)?))
+}
+
+/// Lines `name=value`; what comes later counts, as PostgreSQL's `process_settings` has it.
+fn settings_sql(role: &str) -> String {
+    format!(
+        "SELECT line FROM pg_catalog.pg_db_role_setting AS s, pg_catalog.unnest(s.setconfig) AS line
+         WHERE s.setrole IN (0, {role}) AND s.setdatabase IN (0, (
+             SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database()))
+         ORDER BY s.setrole <> 0, s.setdatabase <> 0"
+    )
+}
+
+fn read_settings(rows: &Rows) -> RoleSettings {
+    let lines = (0..rows.rows.len()).filter_map(|row| rows.text(row, 0)?.split_once('='));
+    lines.map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned())).collect()
+}
+
+fn read(rows: &Rows, groups: Option<&Rows>, settings: Option<&Rows>) -> Role {
+    let is = |column| rows.text(0, column) == Some("t");
+    let limit = rows.text(0, 3).and_then(|limit| limit.parse().ok());
+    let groups = groups.map_or_else(Vec::new, |groups| {
+        (0..groups.rows.len()).filter_map(|row| groups.text(row, 0).map(str::to_owned)).collect()
+    });
+    Role {
+        oid: rows.text(0, 6).and_then(|oid| oid.parse().ok()).unwrap_or_default(),
+        is_superuser: is(0),
+        may_login: is(1),
+        is_valid: is(2),
+        limit,
+        may_connect: is(4),
+        verifier: rows.text(0, 5).map(|verifier| Zeroizing::new(verifier.to_owned())),
+        groups,
+        settings: settings.map(read_settings).unwrap_or_default(),
+    }
+}
+
+/// Nobody knows yet who asks: where nodes are is none of their business.
+fn without_address(error: NodeError) -> Failure {
+    let sqlstate = error.to_fields().sqlstate().to_owned();
+    tracing::warn!(%error, "a login cannot be looked at");
+    ErrorFields::fatal(&sqlstate, "the cluster's node 1 cannot be asked who may log in")
+        .with(b'H', "Retrying is safe: nothing was done.")
+        .into()
+}
+
+/// The gateway's own role must be allowed to look.
+fn unreadable(error: NodeError) -> Failure {
+    let mut fields = error.to_fields();
+    if fields.sqlstate() == "42501" {
+        fields = fields.with(b'H', "The gateway's own role must be a superuser of the nodes.");
+    }
+    fields.into()
+}

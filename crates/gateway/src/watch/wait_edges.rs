@@ -1,0 +1,253 @@
+//! Asking the nodes who waits for whom, and cancelling one wait.
+//!
+//! Owns: one monitoring connection per node, and the SQL.
+//! Never: keeps anything of a look for the next one.
+//! Start reading at [`Monitors::look`].
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tutti_sql::catalog::NodeId;
+use tutti_txn::gid;
+use tutti_txn::wait_graph::Wait;
+
+use crate::registry::Registry;
+use tutti_cluster::catalog::Answer;
+use tutti_cluster::error::GatewayError;
+use tutti_link::connection::{Durability, NodeConnection, open_own};
+
+/// A node that is slower is left out of the look.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(2);
+/// When a wait began, in microseconds of the node's clock: with the waiting process, its identity.
+const SINCE_US: &str = "(EXTRACT(EPOCH FROM l.waitstart) * 1000000)::pg_catalog.int8";
+
+/// Who can wait. The order is that of the begin of transactions, those that are not ours first, so
+/// that the youngest of several is one that can be ended.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(super) enum Party {
+    /// A backend that does not work for one of our sessions.
+    Outsider {
+        /// Where.
+        node: gid::NodeId,
+        /// Its process id there.
+        pid: i32,
+    },
+    /// One of our sessions' transactions.
+    Session {
+        /// Earliest begin on any node, in microseconds since 1970; 0 if we may not know. Clocks of
+        /// nodes differ, so who is youngest is only about right; nothing else depends on it.
+        started_us: i64,
+        /// As the client knows it.
+        process_id: i32,
+        /// It reads in a transaction of its own, and is run again.
+        gives_way: bool,
+    },
+}
+
+impl Party {
+    /// Whether it is ours, and its client does not notice that it is ended.
+    pub(super) fn runs_again(&self) -> bool {
+        matches!(self, Self::Session { gives_way: true, .. })
+    }
+
+    /// Whether it is ours, and can be told why it is ended.
+    pub(super) fn is_session(&self) -> bool {
+        matches!(self, Self::Session { .. })
+    }
+}
+
+impl fmt::Display for Party {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Outsider { node, pid } => write!(f, "process {pid} of node {node}"),
+            Self::Session { process_id, .. } => write!(f, "process {process_id}"),
+        }
+    }
+}
+
+/// One backend's wait for a lock. Never comes back once it has ended: `since_us` is the clock's.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(super) struct LockWait {
+    /// The waiting process.
+    pub pid: i32,
+    /// When it began to.
+    pub since_us: i64,
+    /// Mode and object, for people.
+    pub what: String,
+}
+
+pub(super) fn sql_node(node: gid::NodeId) -> NodeId {
+    NodeId(node.0)
+}
+
+/// What one node shows.
+#[derive(Debug, Default)]
+struct NodeView {
+    /// Each wait, with the process that must end first.
+    waits: Vec<(LockWait, i32)>,
+    /// Processes with an open transaction, and when that began.
+    started_us: Vec<(i32, i64)>,
+}
+
+/// Connections to the nodes, opened when first needed.
+#[derive(Debug, Default)]
+pub(super) struct Monitors {
+    connections: BTreeMap<NodeId, NodeConnection>,
+}
+
+impl Monitors {
+    /// Asks all nodes at once. One that does not answer is left out.
+    pub(super) async fn look(
+        &mut self,
+        registry: &Arc<Registry>,
+    ) -> BTreeSet<Wait<Party, LockWait>> {
+        let mut asked = JoinSet::new();
+        for endpoint in registry.cluster.endpoints.iter().cloned() {
+            let node = endpoint.node();
+            let kept = self.connections.remove(&node);
+            asked.spawn(async move {
+                let asked = async {
+                    let mut connection = match kept {
+                        Some(connection) => connection,
+                        None => open_own(&endpoint, "tutti deadlock", Durability::Relaxed).await?,
+                    };
+                    let view = ask(&mut connection).await?;
+                    Ok::<_, GatewayError>((connection, view))
+                };
+                (node, tokio::time::timeout(ANSWER_PATIENCE, asked).await)
+            });
+        }
+        let mut views = Vec::new();
+        while let Some(answered) = asked.join_next().await {
+            match answered {
+                Ok((node, Ok(Ok((connection, view))))) => {
+                    self.connections.insert(node, connection);
+                    views.push((node, view));
+                }
+                Ok((node, Ok(Err(error)))) => {
+                    tracing::warn!(%node, %error, "cannot look for deadlocks");
+                }
+                Ok((node, Err(_))) => {
+                    tracing::warn!(%node, "no answer in time when looking for deadlocks");
+                }
+                Err(error) => tracing::error!(%error, "a look for deadlocks failed by a bug"),
+            }
+        }
+        let gives_way = |process_id| {
+            registry.activities.of(process_id).is_some_and(|activity| activity.gives_way())
+        };
+        waits_of(&registry.backends.sessions_by_backend(), views, gives_way)
+    }
+
+    /// Cancels the statement that is in this wait, if it still is. False if it is not.
+    pub(super) async fn cancel(
+        &mut self,
+        node: NodeId,
+        wait: &LockWait,
+    ) -> Result<bool, GatewayError> {
+        let Some(connection) = self.connections.get_mut(&node) else { return Ok(false) };
+        let LockWait { pid, since_us, .. } = wait;
+        let sql = format!(
+            "SELECT pg_catalog.pg_cancel_backend(pid) FROM (SELECT DISTINCT l.pid
+                FROM pg_catalog.pg_locks l
+                WHERE NOT l.granted AND l.pid = {pid} AND {SINCE_US} = {since_us}) AS waiting"
+        );
+        let rows = match tokio::time::timeout(ANSWER_PATIENCE, connection.rows(&sql)).await {
+            Ok(rows) => rows?,
+            Err(_) => {
+                // Its answer must not be taken for that of the next question.
+                self.connections.remove(&node);
+                return Ok(false);
+            }
+        };
+        let answer = Answer { node, what: "a cancelled wait", rows: &rows };
+        Ok(0 < answer.len() && answer.boolean(0, 0)?)
+    }
+
+    /// Until the next look.
+    pub(super) fn close(&mut self) {
+        for (_, connection) in std::mem::take(&mut self.connections) {
+            connection.close();
+        }
+    }
+}
+
+/// The waits and the begins of transactions. `pg_locks` and `pg_blocking_pids` are open to any role;
+/// other roles' transactions are not, without pg_read_all_stats.
+///
+/// The two are not one instant: a wait may end and another begin between the row of `pg_locks` and
+/// the call. The next look then does not find the first one any more, so the mixture is not believed.
+/// A prepared transaction is told as process 0, and left out: it is at its commit, and waits for
+/// nobody.
+async fn ask(connection: &mut NodeConnection) -> Result<NodeView, GatewayError> {
+    let node = connection.node();
+    let sql = format!(
+        "SELECT l.pid, {SINCE_US}, b.pid, l.mode || ' on ' || CASE l.locktype
+            WHEN 'transactionid' THEN 'transaction ' || l.transactionid::pg_catalog.text
+            WHEN 'virtualxid' THEN 'virtual transaction ' || l.virtualxid
+            WHEN 'relation' THEN 'relation ' || l.relation::pg_catalog.regclass::pg_catalog.text
+            WHEN 'tuple' THEN pg_catalog.format('tuple (%s,%s) of relation %s',
+                l.page, l.tuple, l.relation::pg_catalog.regclass)
+            WHEN 'advisory' THEN pg_catalog.format('advisory lock [%s,%s,%s,%s]',
+                l.database, l.classid, l.objid, l.objsubid)
+            ELSE l.locktype END
+        FROM pg_catalog.pg_locks l
+        CROSS JOIN LATERAL pg_catalog.unnest(pg_catalog.pg_blocking_pids(l.pid)) AS b (pid)
+        WHERE NOT l.granted AND l.waitstart IS NOT NULL AND b.pid <> 0;
+        SELECT pid, (EXTRACT(EPOCH FROM xact_start) * 1000000)::pg_catalog.int8
+        FROM pg_catalog.pg_stat_activity WHERE xact_start IS NOT NULL"
+    );
+    let results = connection.query(&sql).await?;
+    let [waits, started] = &results[..] else {
+        return Err(GatewayError::Unreadable { node, what: "waits" });
+    };
+    let mut view = NodeView::default();
+    let answer = Answer { node, what: "waits", rows: waits };
+    for row in 0..answer.len() {
+        let what = answer.text(row, 3)?.to_owned();
+        let wait = LockWait { pid: answer.number(row, 0)?, since_us: answer.number(row, 1)?, what };
+        view.waits.push((wait, answer.number(row, 2)?));
+    }
+    let answer = Answer { node, what: "begins of transactions", rows: started };
+    for row in 0..answer.len() {
+        view.started_us.push((answer.number(row, 0)?, answer.number(row, 1)?));
+    }
+    Ok(view)
+}
+
+/// Processes become parties: those that work for one session are one.
+fn waits_of(
+    backends: &HashMap<(NodeId, i32), i32>,
+    views: Vec<(NodeId, NodeView)>,
+    gives_way: impl Fn(i32) -> bool,
+) -> BTreeSet<Wait<Party, LockWait>> {
+    let mut started: HashMap<i32, i64> = HashMap::new();
+    for (node, view) in &views {
+        for (pid, started_us) in &view.started_us {
+            if let Some(session) = backends.get(&(*node, *pid)) {
+                let earliest = started.entry(*session).or_insert(*started_us);
+                *earliest = (*earliest).min(*started_us);
+            }
+        }
+    }
+    let party = |node: NodeId, pid: i32| match backends.get(&(node, pid)) {
+        Some(process_id) => Party::Session {
+            gives_way: gives_way(*process_id),
+            started_us: started.get(process_id).copied().unwrap_or(0),
+            process_id: *process_id,
+        },
+        None => Party::Outsider { node: gid::NodeId(node.0), pid },
+    };
+    let waits = views.into_iter().flat_map(|(node, view)| {
+        view.waits.into_iter().map(move |(identity, blocker)| Wait {
+            waiter: party(node, identity.pid),
+            blocker: party(node, blocker),
+            node: gid::NodeId(node.0),
+            identity,
+        })
+    });
+    waits.collect()
+}

@@ -1,0 +1,69 @@
+//! Connections of the gateway's own, for which no client's settings count.
+//!
+//! Owns: what such a connection is set to, and how durable its commits are.
+//! Never: runs a client's statement.
+
+use tokio::time::timeout;
+
+use super::{Credentials, Endpoint, NodeConnection, NodeError};
+
+/// Settings of the server, the database or the role that must not come between.
+const SETTINGS: [(&str, &str); 10] = [
+    ("client_encoding", "UTF8"),
+    ("standard_conforming_strings", "on"),
+    // Whoever may create functions in another schema shall not lend theirs to a superuser.
+    ("search_path", "pg_catalog, pg_temp"),
+    ("statement_timeout", "0"),
+    ("lock_timeout", "0"),
+    ("idle_session_timeout", "0"),
+    ("idle_in_transaction_session_timeout", "0"),
+    ("default_transaction_read_only", "off"),
+    ("default_transaction_isolation", "read committed"),
+    ("default_transaction_deferrable", "off"),
+];
+/// A node that has not let us in by then is away.
+const OPEN_PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
+
+/// What a commit on a connection waits for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Durability {
+    /// As durable as PostgreSQL's default: flushed here and on synchronous standbys, also where the
+    /// server, the database or the role has a weaker setting. A stronger one is kept.
+    Full,
+    /// `synchronous_commit = off`. COMMIT PREPARED is flushed all the same, but does not wait for
+    /// standbys.
+    Relaxed,
+}
+
+/// Opens a connection of the gateway's own; `name` is what `pg_stat_activity` shows.
+pub async fn open_own(
+    endpoint: &Endpoint,
+    name: &str,
+    durability: Durability,
+) -> Result<NodeConnection, NodeError> {
+    let mut settings = vec![("application_name", name)];
+    settings.extend(SETTINGS);
+    if durability == Durability::Relaxed {
+        settings.push(("synchronous_commit", "off"));
+    }
+    let own = endpoint.config();
+    let credentials = Credentials::of_gateway(own);
+    let opening = async {
+        let mut connection =
+            NodeConnection::open(endpoint, &own.user, &credentials, &settings).await?;
+        if durability == Durability::Full {
+            connection
+                .rows(
+                    "SELECT pg_catalog.set_config('synchronous_commit', 'on', false)
+                     WHERE pg_catalog.current_setting('synchronous_commit')
+                         NOT IN ('on', 'remote_apply')",
+                )
+                .await?;
+        }
+        Ok(connection)
+    };
+    match timeout(OPEN_PATIENCE, opening).await {
+        Ok(opened) => opened,
+        Err(_) => Err(NodeError::unreachable(endpoint, std::io::ErrorKind::TimedOut.into())),
+    }
+}

@@ -1,0 +1,119 @@
+//! A node's server as this process reaches it.
+//!
+//! Owns: which of the node's hosts was last found to take writes, and the certificates once they have
+//! been read. Both outlive a connection, so they are no part of the configuration, nor of a connection.
+//! Never: opens a connection ([`super::NodeConnection::open`] does).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tutti_settings::{Address, Config, NodeConfig};
+use tutti_sql::catalog::NodeId;
+
+use super::tls::Connector;
+
+/// See the module's documentation. Cheap to clone; what one clone learns, all know.
+#[derive(Clone, Debug)]
+pub struct Endpoint(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    config: NodeConfig,
+    database: String,
+    /// Position in the list of hosts.
+    writable: AtomicUsize,
+    connector: Connector,
+}
+
+impl Endpoint {
+    /// The server of this node, and the database of the cluster on it.
+    pub fn new(config: &NodeConfig, database: &str) -> Self {
+        Self(Arc::new(Inner {
+            config: config.clone(),
+            database: database.to_owned(),
+            writable: AtomicUsize::new(0),
+            connector: Connector::default(),
+        }))
+    }
+
+    /// Which node it is.
+    pub fn node(&self) -> NodeId {
+        NodeId(self.0.config.id)
+    }
+
+    /// As configured.
+    pub fn config(&self) -> &NodeConfig {
+        &self.0.config
+    }
+
+    /// The database that connections are opened to.
+    pub fn database(&self) -> &str {
+        &self.0.database
+    }
+
+    /// The address where the node was when last reached, or the first one.
+    pub fn address(&self) -> Address {
+        self.addresses().swap_remove(0).1
+    }
+
+    /// Every address where the node may be, with its position in the configuration; the one that was
+    /// last found to take writes comes first.
+    pub fn addresses(&self) -> Vec<(usize, Address)> {
+        let mut addresses: Vec<_> = self.0.config.addresses().into_iter().enumerate().collect();
+        let writable = self.0.writable.load(Ordering::Relaxed).min(addresses.len() - 1);
+        addresses[..=writable].rotate_right(1);
+        addresses
+    }
+
+    /// The host at this position of the configuration takes writes.
+    pub fn note_writable(&self, position: usize) {
+        self.0.writable.store(position, Ordering::Relaxed);
+    }
+
+    pub(super) fn connector(&self) -> &Connector {
+        &self.0.connector
+    }
+}
+
+/// Those of all nodes of a cluster.
+#[derive(Clone, Debug)]
+pub struct Endpoints(Arc<[Endpoint]>);
+
+impl Endpoints {
+    /// Of the nodes of this configuration.
+    pub fn new(config: &Config) -> Self {
+        Self(config.nodes.iter().map(|node| Endpoint::new(node, &config.database)).collect())
+    }
+
+    /// The server of this node. Panics for a node that is not configured.
+    pub fn of(&self, node: NodeId) -> &Endpoint {
+        &self.0[usize::from(node.0) - 1]
+    }
+
+    /// All, node 1 first.
+    pub fn iter(&self) -> impl Iterator<Item = &Endpoint> {
+        self.0.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_host_that_takes_writes_comes_first() {
+        let text = "[[node]]\nid = 1\nport = 6000\nhosts = ['a', 'b:5433', '[::1]:5434', 'fe80::1']\n\
+             tls = { sslmode = 'disable' }\n";
+        let config = Config::from_toml(text).unwrap();
+        let endpoint = Endpoint::new(&config.nodes[0], "postgres");
+        let shown = |endpoint: &Endpoint| {
+            let addresses = endpoint.addresses().into_iter();
+            addresses.map(|(_, address)| address.to_string()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(shown(&endpoint), "a:6000 b:5433 [::1]:5434 [fe80::1]:6000");
+        let copy = endpoint.clone();
+        endpoint.note_writable(2);
+        assert_eq!(shown(&copy), "[::1]:5434 a:6000 b:5433 [fe80::1]:6000");
+        assert_eq!(copy.address().port, 5434);
+    }
+}

@@ -1,0 +1,152 @@
+//! Why a node could not do something.
+//!
+//! Owns: one variant per way in which a connection fails, and how each looks to a client, who must be able
+//! to tell *failed*, *retry is safe* and *unknown* apart.
+//! Never: decides what happens next.
+
+use std::fmt::Display;
+use std::io;
+
+use tutti_settings::Address;
+use tutti_sql::catalog::NodeId;
+use tutti_wire::error_fields::ErrorFields;
+use tutti_wire::frame::WireError;
+
+use super::credentials::Has;
+use super::endpoint::Endpoint;
+
+/// SQLSTATE transaction_resolution_unknown.
+pub const UNKNOWN_OUTCOME: &str = "08007";
+/// What to do where nobody has a record of the outcome.
+pub const LOOK_THERE: &str = "It wrote on one node only; look there whether its rows are present.";
+
+/// The error of a transaction of which nobody knows whether its node has committed it.
+pub fn unknown_outcome(why: impl Display) -> ErrorFields {
+    let message = format!("the outcome of this transaction is not known: {why}");
+    ErrorFields::error(UNKNOWN_OUTCOME, message)
+}
+
+/// Why a node could not do something.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    /// No connection could be opened.
+    #[error("cannot connect to node {node} at {host}:{port}")]
+    Connect {
+        /// Which node.
+        node: NodeId,
+        /// Its host.
+        host: String,
+        /// Its port.
+        port: u16,
+        /// What the network said.
+        #[source]
+        source: io::Error,
+    },
+    /// The connection broke. What was sent last may or may not have been done; if it was, the node has not
+    /// committed it.
+    #[error("connection to node {node} lost")]
+    Lost {
+        /// Which node.
+        node: NodeId,
+        /// What the network said.
+        #[source]
+        source: io::Error,
+    },
+    /// The connection broke behind what may write and is committed by the node itself: it may have been.
+    #[error("connection to node {node} lost")]
+    Unresolved {
+        /// Which node.
+        node: NodeId,
+        /// What the network said.
+        #[source]
+        source: io::Error,
+    },
+    /// The node asked for a way to authenticate that does not work here.
+    #[error("node {node} asked for authentication of role \"{user}\" by {method}, which failed")]
+    Authentication {
+        /// Which node.
+        node: NodeId,
+        /// The role.
+        user: String,
+        /// Which way.
+        method: &'static str,
+        /// What there was to answer with.
+        has: Has,
+    },
+    /// The node's verifier of this role is not the one that the client's keys belong to.
+    #[error("node {node} has another password for role \"{user}\" than node n1")]
+    OtherVerifier {
+        /// Which node.
+        node: NodeId,
+        /// The role.
+        user: String,
+    },
+    /// The server would read statements otherwise than the gateway.
+    #[error("node {node} reads statements otherwise: {}", .why.message())]
+    Misreads {
+        /// Which node.
+        node: NodeId,
+        /// As a client is told.
+        why: Box<ErrorFields>,
+    },
+    /// The node has not been recovered yet, so nothing was sent to it.
+    #[error("node {node} is being recovered")]
+    Closed {
+        /// Which node.
+        node: NodeId,
+    },
+    /// The node answered with an error.
+    #[error("{}", .0.message())]
+    Refused(Box<ErrorFields>),
+    /// The node sent what the protocol does not allow.
+    #[error("a node broke the protocol: {0}")]
+    Protocol(#[from] WireError),
+}
+
+impl NodeError {
+    /// No connection to where the node is configured to be.
+    pub fn unreachable(endpoint: &Endpoint, source: io::Error) -> Self {
+        Self::unreachable_at(endpoint, &endpoint.address(), source)
+    }
+
+    pub(super) fn unreachable_at(
+        endpoint: &Endpoint,
+        address: &Address,
+        source: io::Error,
+    ) -> Self {
+        let Address { host, port } = address.clone();
+        Self::Connect { node: endpoint.node(), host, port, source }
+    }
+
+    /// The error as a client shall see it. A lost connection is 08006 where what the statement did is
+    /// undone with its transaction, which the node rolls back, and 08007 where the node may have
+    /// committed it.
+    pub fn to_fields(&self) -> ErrorFields {
+        match self {
+            Self::Refused(fields) => (**fields).clone(),
+            Self::Connect { source, .. } => ErrorFields::error("08001", self.to_string())
+                .with(b'D', source.to_string())
+                .with(b'H', "Retrying is safe: nothing was sent to the node."),
+            Self::Lost { source, .. } => {
+                ErrorFields::error("08006", self.to_string()).with(b'D', source.to_string())
+            }
+            Self::Unresolved { source, .. } => {
+                unknown_outcome(self).with(b'D', source.to_string()).with(b'H', LOOK_THERE)
+            }
+            Self::Authentication { has, .. } => {
+                ErrorFields::error("08004", self.to_string()).with(b'H', has.hint())
+            }
+            Self::OtherVerifier { user, .. } => ErrorFields::error("28P01", self.to_string())
+                .with(b'D', "Nodes must have the same verifier: PostgreSQL salts each one anew.")
+                .with(
+                    b'H',
+                    format!("Set it through the gateway: ALTER ROLE \"{user}\" PASSWORD '...'."),
+                ),
+            Self::Misreads { why, .. } => (**why).clone(),
+            Self::Closed { .. } => ErrorFields::error("57P03", self.to_string())
+                .with(b'D', "Transactions in doubt must be settled there before it may be read.")
+                .with(b'H', "Retrying is safe: nothing was sent to the node."),
+            Self::Protocol(_) => ErrorFields::error("08P01", self.to_string()),
+        }
+    }
+}

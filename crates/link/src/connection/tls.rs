@@ -1,0 +1,184 @@
+//! TLS towards nodes.
+//!
+//! Owns: whether a connection to a node is encrypted, and whose certificate is believed.
+//! Never: falls back to an unencrypted connection where encryption was asked for.
+
+use std::io;
+use std::sync::{Arc, OnceLock};
+
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme};
+use tokio::net::TcpStream;
+
+use crate::net::pem::{ALPN, TlsError, read_certificates, read_key, read_roots};
+use crate::net::stream::{Stream, TlsStream};
+use tutti_settings::{Address, NodeTls, SslMode};
+
+/// What the certificates of a node's configuration make, read once at its first use and shared by
+/// all copies of the configuration.
+#[derive(Clone, Debug, Default)]
+pub struct Connector(Arc<OnceLock<Arc<ClientConfig>>>);
+
+/// What was read while running is no part of the configuration.
+impl PartialEq for Connector {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Connector {}
+
+impl Connector {
+    fn config(&self, tls: &NodeTls, mode: SslMode) -> Result<Arc<ClientConfig>, TlsError> {
+        if let Some(config) = self.0.get() {
+            return Ok(config.clone());
+        }
+        let config = Arc::new(client_config(tls, mode)?);
+        Ok(self.0.get_or_init(|| config).clone())
+    }
+}
+
+/// Wraps a fresh connection to `address` as its configuration asks. Nothing has been sent on it yet.
+pub(super) async fn secure(
+    socket: Arc<TcpStream>,
+    address: &Address,
+    tls: &NodeTls,
+    connector: &Connector,
+) -> io::Result<Stream> {
+    let mode = tls.mode(address);
+    if mode == SslMode::Disable {
+        return Ok(Stream::Plain(socket));
+    }
+    let config = connector.config(tls, mode).map_err(io::Error::other)?;
+    let name = ServerName::try_from(address.host.clone()).map_err(io::Error::other)?;
+    request_encryption(&socket).await?;
+    let session = ClientConnection::new(config, name).map_err(io::Error::other)?;
+    Ok(Stream::Tls(Box::new(TlsStream::shake_hands(socket, session).await?)))
+}
+
+/// Sends SSLRequest and reads exactly its answer: what comes behind it belongs to TLS, whoever sent
+/// it.
+async fn request_encryption(socket: &TcpStream) -> io::Result<()> {
+    const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f];
+    let mut rest = &SSL_REQUEST[..];
+    while !rest.is_empty() {
+        socket.writable().await?;
+        match socket.try_write(rest) {
+            Ok(len) => rest = &rest[len..],
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => (),
+            Err(error) => return Err(error),
+        }
+    }
+    let mut answer = [0];
+    loop {
+        socket.readable().await?;
+        match socket.try_read(&mut answer) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) => break,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => (),
+            Err(error) => return Err(error),
+        }
+    }
+    match answer {
+        [b'S'] => Ok(()),
+        _ => Err(io::Error::other(
+            "the server does not support TLS, but the configuration requires it (sslmode)",
+        )),
+    }
+}
+
+fn client_config(tls: &NodeTls, mode: SslMode) -> Result<ClientConfig, TlsError> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let path = || tls.sslrootcert.clone().or_else(|| tls.sslcert.clone()).unwrap_or_default();
+    let unusable = |error: &dyn std::error::Error| TlsError::Unusable {
+        path: path(),
+        problem: error.to_string(),
+    };
+    let builder = ClientConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| unusable(&error))?;
+    let builder = match mode {
+        SslMode::VerifyFull => {
+            let roots = match &tls.sslrootcert {
+                Some(path) => read_roots(path)?,
+                None => {
+                    return Err(TlsError::File {
+                        what: "root certificates",
+                        path: path(),
+                        problem: "verify-full needs sslrootcert".to_owned(),
+                    });
+                }
+            };
+            let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider)
+                .build()
+                .map_err(|error| unusable(&error))?;
+            builder.with_webpki_verifier(verifier)
+        }
+        SslMode::Require | SslMode::Disable => {
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
+        }
+    };
+    let mut config = match (&tls.sslcert, &tls.sslkey) {
+        (Some(certificate), Some(key)) => builder
+            .with_client_auth_cert(
+                read_certificates("the certificate", certificate)?,
+                read_key(key)?,
+            )
+            .map_err(|error| unusable(&error))?,
+        _ => builder.with_no_client_auth(),
+    };
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    Ok(config)
+}
+
+/// `sslmode = "require"`: whoever answers. Against listeners, not against impostors.
+#[derive(Debug)]
+struct AnyCertificate(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(
+            message,
+            certificate,
+            signed,
+            &self.0.signature_verification_algorithms,
+        )
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(
+            message,
+            certificate,
+            signed,
+            &self.0.signature_verification_algorithms,
+        )
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,91 @@
+//! TLS towards clients: the gateway's certificate, and whose certificates of clients count.
+//!
+//! Owns: reading the files, also anew while running, and handing out sessions.
+//! Never: lets a file that cannot be used take the place of one that works.
+
+use std::io;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use rustls::server::WebPkiClientVerifier;
+use rustls::version::{TLS12, TLS13};
+use rustls::{ServerConfig, ServerConnection, SupportedProtocolVersion};
+use tokio::net::TcpStream;
+
+use super::certificate;
+use super::pem::{ALPN, TlsError, read_certificates, read_key, read_roots};
+use super::stream::TlsStream;
+use tutti_settings::{ClientTls, TlsVersion};
+
+/// One reading of the files.
+#[derive(Debug)]
+struct Served {
+    config: Arc<ServerConfig>,
+    end_point: Option<Vec<u8>>,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct ServerTls {
+    settings: ClientTls,
+    served: RwLock<Arc<Served>>,
+}
+
+impl ServerTls {
+    /// Reads the files.
+    pub fn new(settings: &ClientTls) -> Result<Self, TlsError> {
+        let served = RwLock::new(Arc::new(read(settings)?));
+        Ok(Self { settings: settings.clone(), served })
+    }
+
+    /// Reads the files anew. Connections that are open keep what they have.
+    pub fn reload(&self) -> Result<(), TlsError> {
+        let served = Arc::new(read(&self.settings)?);
+        *self.served.write().unwrap_or_else(PoisonError::into_inner) = served;
+        Ok(())
+    }
+
+    /// Shakes hands with a client. The second is the hash for channel binding.
+    pub async fn accept(&self, socket: Arc<TcpStream>) -> io::Result<(TlsStream, Option<Vec<u8>>)> {
+        let served = self.served.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let session = ServerConnection::new(served.config.clone()).map_err(io::Error::other)?;
+        let stream = TlsStream::shake_hands(socket, session).await?;
+        Ok((stream, served.end_point.clone()))
+    }
+}
+
+fn read(settings: &ClientTls) -> Result<Served, TlsError> {
+    let unusable = |error: &dyn std::error::Error| TlsError::Unusable {
+        path: settings.certificate.clone(),
+        problem: error.to_string(),
+    };
+    let chain = read_certificates("the certificate", &settings.certificate)?;
+    let key = read_key(&settings.key)?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(provider.clone())
+        .with_protocol_versions(versions(settings.min_version))
+        .map_err(|error| unusable(&error))?;
+    let builder = match &settings.client_ca {
+        Some(path) => {
+            let verifier = WebPkiClientVerifier::builder_with_provider(read_roots(path)?, provider)
+                // Which clients need one is for the rules to say.
+                .allow_unauthenticated()
+                .build()
+                .map_err(|error| unusable(&error))?;
+            builder.with_client_cert_verifier(verifier)
+        }
+        None => builder.with_no_client_auth(),
+    };
+    let end_point = certificate::end_point(&chain[0]);
+    let mut config = builder.with_single_cert(chain, key).map_err(|error| unusable(&error))?;
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    Ok(Served { config: Arc::new(config), end_point })
+}
+
+fn versions(min: TlsVersion) -> &'static [&'static SupportedProtocolVersion] {
+    const SINCE_1_2: &[&SupportedProtocolVersion] = &[&TLS12, &TLS13];
+    const SINCE_1_3: &[&SupportedProtocolVersion] = &[&TLS13];
+    match min {
+        TlsVersion::V1_2 => SINCE_1_2,
+        TlsVersion::V1_3 => SINCE_1_3,
+    }
+}

@@ -1,0 +1,566 @@
+//! A connection to a node, lent to one session at a time, with what sessions have left there.
+//!
+//! Owns: which prepared statements the node knows by which name, answers that nobody shall see, and
+//! what must be cleaned before another session gets it.
+//! Never: chooses what to send.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
+
+use bytes::{Bytes, BytesMut};
+use tutti_sql::catalog::NodeId;
+use tutti_sql::plan::Leaves;
+use tutti_wire::backend::{decode_parameter_description, put_parameter_description};
+use tutti_wire::error_fields::ErrorFields;
+use tutti_wire::frame::{Frame, HEADER_LEN, WireError};
+use tutti_wire::frontend::{Arguments, put_bind, put_execute, put_flush, put_parse, put_query};
+
+use super::backends::{Backend, Backends, Workers};
+use super::{Known, SessionState, Slot};
+use crate::connection::{
+    ASK_MOMENT, HIDE_PARAMETERS, Misreading, NodeConnection, NodeError, Rows, put_statement,
+};
+use crate::seals::Seals;
+use crate::translation::{FIRST_NORMAL_OID, OidMaps, PublishedOids};
+
+/// Identifies a client's prepared statement for as long as the session lives: names are reused.
+pub type StatementId = u64;
+
+/// How often something of ours is tried that cancel requests meet, or a `statement_timeout` of next to nothing.
+const ATTEMPTS: u32 = 50;
+/// SQLSTATE query_canceled.
+const CANCELED: &str = "57014";
+
+/// An answer that nobody has read.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Unread {
+    /// Of a silent query: matters if it is a refusal.
+    Silent,
+    /// Of a statement that was given up because something failed elsewhere.
+    Abandoned,
+    /// Of a BEGIN with no ReadyForQuery of its own.
+    Begun,
+    /// Of a look between the analysis of a statement and the statement, likewise.
+    Looked,
+}
+
+/// What all links of a gateway share.
+#[derive(Debug)]
+pub struct Surroundings {
+    /// By which nodes know the gateway's own statements.
+    pub seals: Arc<Seals>,
+    /// Which session each backend works for.
+    pub backends: Arc<Backends>,
+    /// How nodes number types and tables.
+    pub oids: Arc<dyn PublishedOids>,
+}
+
+/// A connection to a node that serves one session, or waits for the next.
+#[derive(Debug)]
+pub struct Link {
+    surroundings: Arc<Surroundings>,
+    connection: NodeConnection,
+    backend: Arc<Backend>,
+    /// Where it is noted that the backend works for the session.
+    workers: Option<Arc<Workers>>,
+    _slot: Slot,
+    /// Answers that stand before the next one, oldest first.
+    unread: VecDeque<Unread>,
+    /// An answer is due that somebody is about to read.
+    awaited: bool,
+    /// What a silent query was refused with, found while waiting for something else.
+    refused: Option<NodeError>,
+    /// Something silent was refused: the connection is not in the state that it should be in.
+    spoiled: bool,
+    /// Named statements that the node knows, of all clients.
+    pub known: Known,
+    /// The client's statement that is the node's unnamed one.
+    pub unnamed: Option<StatementId>,
+    /// The node has the client's unnamed portal.
+    pub unnamed_portal: bool,
+    /// What the node has prepared for the session that it serves, or served last, by PREPARE: names, and
+    /// which statements they were.
+    pub sql_statements: Vec<(String, StatementId)>,
+    /// Number of the session that it serves, or served last; 0: none yet.
+    pub owner: u64,
+    owner_lives: Weak<Workers>,
+    /// The settings that it has.
+    pub state: Arc<SessionState>,
+    /// Code there has seen a part of a table: what the server has computed from that, it may have kept in
+    /// a plan, as the value of a function that is declared IMMUTABLE.
+    pub has_seen_parts: bool,
+    /// What its owner has left there beyond these.
+    pub leaves: Leaves,
+    /// Somebody has set a name with a dot: the server never forgets such a name, but gives it an empty
+    /// value where it is set back, which is not what a session sees that has never heard of it.
+    pub has_placeholders: bool,
+    /// How the nodes number what the session's transaction has made, and all else.
+    pub own_oids: Option<Arc<OidMaps>>,
+    /// Generation of the node's connections that it belongs to; older ones are not lent.
+    pub generation: u64,
+    /// The pool's count of renewals when it was opened.
+    pub renewal: u64,
+    /// Since when it has been idle, in ticks of the pool.
+    pub idle_since_tick: u64,
+}
+
+impl Link {
+    /// Wraps a fresh connection.
+    pub fn new(
+        surroundings: Arc<Surroundings>,
+        connection: NodeConnection,
+        backend: Arc<Backend>,
+        slot: Slot,
+    ) -> Box<Self> {
+        Box::new(Self {
+            surroundings,
+            connection,
+            backend,
+            workers: None,
+            _slot: slot,
+            unread: VecDeque::new(),
+            awaited: false,
+            refused: None,
+            spoiled: false,
+            known: Known::default(),
+            unnamed: None,
+            unnamed_portal: false,
+            sql_statements: Vec::new(),
+            owner: 0,
+            owner_lives: Weak::new(),
+            state: Arc::default(),
+            has_seen_parts: false,
+            leaves: Leaves::default(),
+            has_placeholders: false,
+            own_oids: None,
+            generation: 0,
+            renewal: 0,
+            idle_since_tick: 0,
+        })
+    }
+
+    /// Which node it leads to.
+    pub fn node(&self) -> NodeId {
+        self.connection.node()
+    }
+
+    /// Whether something on it belongs to a session that may come back for it.
+    pub fn is_kept_for_somebody(&self) -> bool {
+        let Leaves { sequences, notifies, values, .. } = &self.leaves;
+        (*sequences || *notifies || *values) && self.has_living_owner()
+    }
+
+    /// Whether the session that it has served last may come back.
+    pub fn has_living_owner(&self) -> bool {
+        self.owner_lives.strong_count() != 0
+    }
+
+    /// Whether no session has used it yet.
+    pub fn is_new(&self) -> bool {
+        self.owner == 0
+    }
+
+    /// From now on its backend works for this session.
+    pub fn work_for(&mut self, workers: &Arc<Workers>) {
+        workers.add(self.backend.clone());
+        self.workers = Some(workers.clone());
+        self.owner_lives = Arc::downgrade(workers);
+        self.connection.note_own_commit(false);
+    }
+
+    /// The session has no more use for it: nobody aims at its backend from now on.
+    ///
+    /// True if it can be lent to another at once. Otherwise a cancel request is still on its way:
+    /// [`Self::wait_until_delivered`].
+    pub fn stop_work(&mut self) -> bool {
+        if let Some(workers) = self.workers.take() {
+            workers.remove(&self.backend);
+        }
+        self.unnamed = None;
+        self.unnamed_portal = false;
+        !self.backend.is_aimed_at()
+    }
+
+    /// Waits until no cancel request is on its way to the backend.
+    pub async fn wait_until_delivered(&self) {
+        self.backend.wait_until_delivered().await;
+    }
+
+    /// Appends a RowDescription or ParameterDescription of this node, in node 1's OIDs.
+    pub fn put_description(&self, out: &mut BytesMut, frame: &Frame) -> Result<(), WireError> {
+        let node = self.connection.node();
+        match frame.tag() {
+            b'T' if node != NodeId::HOME => {
+                let at = out.len();
+                out.extend_from_slice(frame.as_bytes());
+                return self.oids().description_to_home(node, &mut out[at..]);
+            }
+            b't' if node != NodeId::HOME => {
+                let types = decode_parameter_description(frame)?;
+                put_parameter_description(out, &self.oids().types_to_home(node, &types));
+                return Ok(());
+            }
+            _ => (),
+        }
+        out.extend_from_slice(frame.as_bytes());
+        Ok(())
+    }
+
+    /// Appends a NotificationResponse. Who has sent it is told by the number of its session, as far as
+    /// that is one of this gateway's.
+    pub fn put_notification(&self, out: &mut BytesMut, frame: &Frame) {
+        let at = out.len() + HEADER_LEN;
+        out.extend_from_slice(frame.as_bytes());
+        let Some(place) = out.get_mut(at..at + 4) else { return };
+        let sender = i32::from_be_bytes(place.try_into().expect("four bytes"));
+        if let Some(session) = self.surroundings.backends.session_of(self.node(), sender) {
+            place.copy_from_slice(&session.to_be_bytes());
+        }
+    }
+
+    /// Parameter types, which the client gives in node 1's OIDs, in this node's.
+    pub fn types_here(&self, types: &[u32]) -> Vec<u32> {
+        match self.connection.node() {
+            NodeId::HOME => types.to_vec(),
+            _ if types.iter().all(|oid| *oid < FIRST_NORMAL_OID) => types.to_vec(),
+            node => self.oids().types_from_home(node, types),
+        }
+    }
+
+    fn oids(&self) -> Arc<OidMaps> {
+        self.own_oids.clone().unwrap_or_else(|| self.surroundings.oids.oids())
+    }
+
+    /// The connection, for writing, and for reading once [`Self::settle`] has returned.
+    pub fn connection(&mut self) -> &mut NodeConnection {
+        &mut self.connection
+    }
+
+    /// Ends whatever transaction is open there, for one that something silent has left in it, or a ROLLBACK
+    /// that was cancelled. False: that was not possible. Requires: nothing silent sets anything outside of
+    /// transactions.
+    pub async fn mend(&mut self) -> bool {
+        let ended = self.settle().await.is_ok() && self.ask("ROLLBACK").await.is_ok();
+        self.spoiled &= !ended;
+        ended
+    }
+
+    /// Runs a query of ours behind a statement of the client's until no cancel request meets it: those are
+    /// for the statement. Requires: it is the same how often it is begun.
+    pub async fn ask(&mut self, sql: &str) -> Result<Vec<Rows>, NodeError> {
+        let is_cancelled = |asked: &Result<_, NodeError>| {
+            matches!(asked,
+            Err(NodeError::Refused(error)) if error.sqlstate() == CANCELED)
+        };
+        let mut asked = self.query(sql).await;
+        for _ in 1..ATTEMPTS {
+            if !is_cancelled(&asked) || self.is_broken() {
+                break;
+            }
+            asked = self.query(sql).await;
+        }
+        asked
+    }
+
+    /// Whether the connection cannot be used any more.
+    pub fn is_broken(&self) -> bool {
+        self.connection.is_broken() || self.connection.misreading().is_some()
+    }
+
+    /// Why the session must end, if its server reads texts otherwise than we do.
+    pub fn misread(&self) -> Option<ErrorFields> {
+        self.connection.misreading().map(Misreading::to_fields)
+    }
+
+    /// Whether its server has said, behind the last answer, that it is in no transaction.
+    pub fn is_outside_transaction(&self) -> bool {
+        self.connection.is_outside_transaction()
+    }
+
+    /// Whether something silent was refused on it: it must not serve another session.
+    pub fn is_spoiled(&self) -> bool {
+        self.spoiled
+    }
+
+    /// Appends a query whose answer only matters if it is an error. It travels with whatever is
+    /// flushed next.
+    pub fn put_silent(&mut self, sql: &str) {
+        self.begin();
+        self.awaited = false;
+        put_query(self.connection.outgoing(), sql);
+        self.unread.push_back(Unread::Silent);
+    }
+
+    /// What is sent next has values of the gateway's own, which code that it runs shall not see. In a transaction
+    /// block; see [`HIDE_PARAMETERS`].
+    pub fn put_hidden(&mut self) {
+        self.put_silent(HIDE_PARAMETERS);
+    }
+
+    /// All its prepared statements are given up: nobody knows any more what they are.
+    pub fn forget_prepared(&mut self) {
+        self.known = Known::default();
+        self.unnamed = None;
+    }
+
+    /// The same for one statement with a value that nobody else shall see: a parameter is no part of what
+    /// servers show.
+    pub fn put_silent_with(&mut self, sql: &str, value: &str) {
+        self.begin();
+        self.awaited = false;
+        let value = Some(Bytes::copy_from_slice(value.as_bytes()));
+        put_statement(self.connection.outgoing(), sql, vec![value]);
+        self.unread.push_back(Unread::Silent);
+    }
+
+    /// What is sent next may change the schema of this node, which guards it unless it is node 1: one statement,
+    /// or `many` if no code runs between them that anybody may write. In a transaction block, at the latest to
+    /// whose end it is good; see `guard.sql`.
+    pub fn put_warrant(&mut self, is_many: bool) {
+        if self.node() != NodeId::HOME {
+            let warrant = self.surroundings.seals.warrant(&self.connection, is_many);
+            self.put_silent_with("SELECT tutti.give_warrant($1)", &warrant);
+        }
+    }
+
+    /// Appends BEGIN. It travels with whatever is flushed next, and without it that is not run: a
+    /// statement that is sent behind a BEGIN of its own answer runs, and commits, also where BEGIN has
+    /// failed, as it does when somebody's cancel request comes at that moment. So BEGIN is sent by the
+    /// extended protocol without Sync: if it fails, the node skips what follows. Its answer comes at once,
+    /// for who waits for several nodes wants to know which of them is at work on the statement.
+    pub fn put_begin(&mut self, sql: &str) {
+        self.begin();
+        self.awaited = false;
+        let out = self.connection.outgoing();
+        put_parse(out, "", sql, &[]);
+        put_bind(out, "", "", &Arguments::default());
+        put_execute(out, "", 0);
+        put_flush(out);
+        self.unread.push_back(Unread::Begun);
+    }
+
+    /// Begins a transaction, and waits until it has begun: where it is refused, the connection is as before.
+    pub async fn begin_at_once(&mut self, sql: &str) -> Result<(), NodeError> {
+        let begun = self.query(sql).await;
+        let is_half_way = begun.is_err() && !self.is_broken() && !self.is_outside_transaction();
+        if is_half_way && !self.mend().await {
+            self.connection.note_end();
+        }
+        begun.map(drop)
+    }
+
+    /// Appends the analysis of a statement, which locks the tables that it names, and a look behind that at
+    /// whether the transaction's snapshot is too old for these `relations`. What is appended next is the
+    /// statement, by the extended protocol: if the look fails, the node skips it.
+    pub fn put_look(&mut self, sql: &str, types: &[u32], relations: &[u32]) {
+        self.begin();
+        self.awaited = false;
+        let oids: Vec<_> = relations.iter().map(u32::to_string).collect();
+        let oids = Some(Bytes::from(format!("{{{}}}", oids.join(","))));
+        let out = self.connection.outgoing();
+        put_parse(out, "", sql, types);
+        put_parse(out, "", "SELECT tutti.refuse_rewritten($1)", &[]);
+        put_bind(out, "", "", &Arguments { values: vec![oids], ..Arguments::default() });
+        put_execute(out, "", 0);
+        self.unread.push_back(Unread::Looked);
+    }
+
+    /// Whether such a look stands before what is appended next.
+    pub fn has_look(&self) -> bool {
+        self.unread.back() == Some(&Unread::Looked)
+    }
+
+    /// A statement is about to be written whose answer will be read to ReadyForQuery. Whoever has
+    /// read it says [`Self::answered`]; an answer that was given up half-way is skipped later.
+    pub fn begin(&mut self) {
+        self.forget_unnamed();
+        if self.awaited {
+            self.unread.push_back(Unread::Abandoned);
+        }
+        self.awaited = true;
+    }
+
+    /// The answer has been read to ReadyForQuery: what was sent is committed, or is not.
+    pub fn answered(&mut self) {
+        self.awaited = false;
+        self.connection.note_own_commit(false);
+    }
+
+    /// Reads the answers that stand before the next one. Returns the first refusal among them; whoever reads the
+    /// answer that follows must read it first, then report the refusal.
+    ///
+    /// Given up half-way, it goes on where it was.
+    ///
+    /// Errors: the connection is lost, or closed because BEGIN was refused; there is no further answer.
+    pub async fn settle(&mut self) -> Result<Option<NodeError>, NodeError> {
+        if !self.unread.is_empty() {
+            // What was to travel with a statement, which something else has kept from being sent.
+            self.connection.flush().await?;
+        }
+        while let Some(unread) = self.unread.front().copied() {
+            let read = match unread {
+                Unread::Begun => self.finish_begin().await,
+                Unread::Looked => self.connection.finish_execute().await,
+                Unread::Silent | Unread::Abandoned => {
+                    self.connection.finish_query().await.map(drop)
+                }
+            };
+            self.unread.pop_front();
+            match (read, unread) {
+                (Err(error), _) if self.connection.is_broken() => return Err(error),
+                (Err(error), Unread::Silent) => {
+                    self.spoiled = true;
+                    self.refused.get_or_insert(error);
+                }
+                (Err(error), Unread::Looked) => {
+                    self.refused.get_or_insert(error);
+                }
+                (Ok(()), _) | (Err(_), Unread::Abandoned | Unread::Begun) => (),
+            }
+        }
+        Ok(self.refused.take())
+    }
+
+    /// Where BEGIN was refused, nothing that was sent behind it has run or will, and how many answers
+    /// there will be to it, nobody has counted: the connection is closed.
+    async fn finish_begin(&mut self) -> Result<(), NodeError> {
+        let begun = self.connection.finish_execute().await;
+        if begun.is_err() {
+            self.connection.say_goodbye();
+        }
+        begun
+    }
+
+    /// Waits for a message that comes before the rows of an answer: ParseComplete (`1`) or
+    /// BindComplete (`2`), and takes it. False: there is an error instead, which whoever reads the
+    /// answer will find. Cancel-safe. Requires: what has been written is flushed.
+    pub async fn wait_for(&mut self, tag: u8) -> Result<bool, NodeError> {
+        if !self.unread.is_empty() {
+            self.settle_early().await?;
+        }
+        loop {
+            match self.connection.incoming().first().copied() {
+                Some(b'E') => return Ok(false),
+                // CloseComplete, and what may come at any time.
+                Some(found) if found == tag || matches!(found, b'3' | b'N' | b'S' | b'A') => {
+                    let frame = self.connection.next_frame().await?;
+                    if frame.tag() == tag {
+                        return Ok(true);
+                    }
+                }
+                Some(_) => return Ok(false),
+                None => self.connection.read_more().await?,
+            }
+        }
+    }
+
+    /// Reads silent answers now; a refusal among them is kept for whoever settles next.
+    pub async fn settle_early(&mut self) -> Result<(), NodeError> {
+        self.refused = self.settle().await?;
+        Ok(())
+    }
+
+    /// Reads every answer that is due, for nobody: behind this the link is quiet, or lost.
+    ///
+    /// Errors: it is lost.
+    pub async fn come_to_rest(&mut self) -> Result<(), NodeError> {
+        if self.is_broken() {
+            let source = std::io::ErrorKind::NotConnected.into();
+            return Err(NodeError::Lost { node: self.node(), source });
+        }
+        if std::mem::take(&mut self.awaited) {
+            self.unread.push_back(Unread::Abandoned);
+        }
+        self.settle_early().await
+    }
+
+    /// Waits until the node has sent something that nobody has taken. Cancel-safe.
+    pub async fn wait_for_anything(&mut self) -> Result<(), NodeError> {
+        if self.connection.incoming().is_empty() {
+            self.connection.read_more().await?;
+        }
+        Ok(())
+    }
+
+    /// Whether answers of silent queries stand before the next one.
+    pub fn has_unread(&self) -> bool {
+        !self.unread.is_empty()
+    }
+
+    /// Whether the node has answered everything.
+    pub fn is_quiet(&self) -> bool {
+        self.unread.is_empty() && !self.awaited
+    }
+
+    /// Whether the next statement can be sent, and the next answer is its own.
+    pub fn is_ready(&self) -> bool {
+        self.is_quiet() && self.refused.is_none() && !self.spoiled && !self.is_broken()
+    }
+
+    /// Runs the gateway's own query and returns all rows of all statements.
+    pub async fn query(&mut self, sql: &str) -> Result<Vec<Rows>, NodeError> {
+        self.begin();
+        put_query(self.connection.outgoing(), sql);
+        self.connection.flush().await?;
+        let refused_before = self.settle().await?;
+        let rows = self.connection.finish_query().await;
+        // (Not [`Self::answered`]: the client's statement may be still to come.)
+        self.awaited = false;
+        refused_before.map_or(rows, Err)
+    }
+
+    /// Reads a flight of ours to its end; what it says matters to nobody.
+    ///
+    /// Errors: the connection is lost.
+    pub async fn finish_flight(&mut self) -> Result<(), NodeError> {
+        self.settle_early().await?;
+        match self.connection.finish_query().await {
+            Err(error) if self.connection.is_broken() => Err(error),
+            Ok(_) | Err(_) => {
+                self.connection.take_notices();
+                self.answered();
+                Ok(())
+            }
+        }
+    }
+
+    /// The same for one statement with parameters, as texts.
+    pub async fn query_with(
+        &mut self,
+        sql: &str,
+        values: Vec<String>,
+    ) -> Result<Vec<Rows>, NodeError> {
+        self.begin();
+        let values = values.into_iter().map(|value| Some(value.into())).collect();
+        put_statement(self.connection.outgoing(), sql, values);
+        self.connection.flush().await?;
+        let refused_before = self.settle().await?;
+        let rows = self.connection.finish_query().await;
+        // (Not [`Self::answered`]: the client's statement may be still to come.)
+        self.awaited = false;
+        refused_before.map_or(rows, Err)
+    }
+
+    /// Asks when its transaction began, once in a transaction, for who must seal what it sends. Requires: one
+    /// was begun.
+    pub async fn learn_moment(&mut self) -> Result<(), NodeError> {
+        if self.connection.moment().is_empty() {
+            let answer = self.query(ASK_MOMENT).await?;
+            self.connection.note_moment(&answer);
+        }
+        Ok(())
+    }
+
+    /// A simple query destroys the node's unnamed statement and portal.
+    pub fn forget_unnamed(&mut self) {
+        self.unnamed = None;
+        self.unnamed_portal = false;
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.stop_work();
+        self.connection.say_goodbye();
+    }
+}

@@ -1,0 +1,322 @@
+//! The connections to nodes that clients' transactions run on: opened when needed, lent for one
+//! transaction, kept for the next.
+//!
+//! Owns: how many there are, who gets which, who waits, and when an idle one is closed.
+//! Never: runs a client's statement, or decides what binds a session to its connection.
+//! Start reading at [`Pool::admit`], then [`Pool::lend`].
+//!
+//! **Why nobody deadlocks here.** A transaction is admitted before it gets its first connection, and
+//! has at most one connection to each node. So with as many transactions admitted at most, as many
+//! connections per node are enough for all of them: whoever has a connection never waits for
+//! another one. (Superusers and logins come on top of `size`; they open connections of their own.)
+
+pub mod admission;
+pub mod backends;
+mod entrance;
+mod idle;
+pub mod link;
+pub mod links;
+mod state;
+mod statements;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tutti_sql::catalog::{NodeId, quote_identifier};
+use tutti_sql::plan::Leaves;
+
+pub use admission::{Full, Permit, Share};
+pub use idle::Slot;
+pub use state::SessionState;
+pub use statements::{
+    Known, Lookup, SchemaVersion, SharedStatements, StatementKey, name_of, put_name_of,
+};
+
+use crate::availability::{Nodes, OPEN_PATIENCE};
+use crate::connection::{Credentials, Endpoints, NodeConnection, NodeError, SETTINGS_OF_READING};
+use admission::Limits;
+use backends::{Backend, BackendKey};
+use idle::Shelf;
+use link::{Link, Surroundings};
+use tutti_settings::PoolConfig;
+
+/// How often idle connections are looked at.
+pub const TICK: Duration = Duration::from_secs(5);
+
+/// Takes a connection back to where a session finds it that has set nothing.
+pub const RESET: &str = "SET SESSION AUTHORIZATION DEFAULT; RESET ALL";
+/// Comes before it where unseen code may have left anything.
+/// Code may also have put a statement of its own in the place of a prepared one, which would run as whoever comes next.
+const RESET_ANYTHING: &str = "SET SESSION AUTHORIZATION DEFAULT; CLOSE ALL; UNLISTEN *; \
+     SELECT pg_catalog.pg_advisory_unlock_all(); DISCARD TEMP; DEALLOCATE ALL";
+/// Nobody's `random()` follows another session's `setseed()`. No operators: the search path is anybody's.
+const RESET_SEQUENCES: &str = "DISCARD SEQUENCES; SELECT pg_catalog.setseed(pg_catalog.float8div(\
+     pg_catalog.float8(pg_catalog.uuid_hash(pg_catalog.gen_random_uuid())), 2147483649))";
+
+/// What `ALTER ROLE … SET` and `ALTER DATABASE … SET` give a session to begin with, by name.
+pub type RoleSettings = BTreeMap<String, String>;
+
+/// Who a connection is for.
+#[derive(Debug)]
+pub struct Borrower<'a> {
+    /// The role that the client has logged in as.
+    pub user: &'a str,
+    /// Its number on node 1: a name may come to mean another role, whose connections these are not.
+    pub role: u32,
+    /// What it can log in to nodes with.
+    pub credentials: &'a Credentials,
+    /// Number of the session.
+    pub session: u64,
+    /// What it has set.
+    pub state: &'a Arc<SessionState>,
+    /// It has set names with a dot itself.
+    pub has_placeholders: bool,
+}
+
+impl Borrower<'_> {
+    /// Whether what the connection's earlier sessions have left on it can be cleaned.
+    fn may_have(&self, link: &Link) -> bool {
+        !link.has_placeholders || self.has_placeholders || link.owner == self.session
+    }
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct Pool {
+    config: PoolConfig,
+    endpoints: Endpoints,
+    nodes: Arc<Nodes>,
+    /// What nodes know this gateway's backends by.
+    incarnation: u64,
+    surroundings: Arc<Surroundings>,
+    limits: Limits,
+    shelves: Vec<Arc<Shelf>>,
+    /// How often what servers give new connections has changed.
+    renewals: AtomicU64,
+    /// What sessions of a role (by its number) began with last.
+    begun_with: Mutex<HashMap<u32, RoleSettings>>,
+}
+
+impl Pool {
+    /// Empty.
+    pub fn new(
+        config: PoolConfig,
+        endpoints: Endpoints,
+        nodes: Arc<Nodes>,
+        incarnation: u64,
+        surroundings: Arc<Surroundings>,
+    ) -> Self {
+        let shelves = endpoints.iter().map(|it| Arc::new(Shelf::new(it.node())));
+        Self {
+            limits: Limits::new(&config),
+            shelves: shelves.collect(),
+            endpoints,
+            nodes,
+            incarnation,
+            surroundings,
+            config,
+            renewals: AtomicU64::new(0),
+            begun_with: Mutex::default(),
+        }
+    }
+
+    /// Waits until one more transaction of this role may have connections.
+    ///
+    /// Errors: [`Full`] when the configured time in the queue is over.
+    pub async fn admit(&self, share: &Share) -> Result<Permit, Full> {
+        self.limits.admit(share).await
+    }
+
+    /// The same for the moment of a login, which waits for no transaction.
+    ///
+    /// Errors: as [`Self::admit`].
+    pub async fn admit_login(&self, share: &Share) -> Result<Permit, Full> {
+        self.limits.admit_login(share).await
+    }
+
+    /// What sessions of the role of this number share.
+    pub fn share(&self, role: u32, is_superuser: bool) -> Share {
+        self.limits.share(role, is_superuser)
+    }
+
+    /// The same, if there is room for it now and nobody waits.
+    pub fn admit_at_once(&self, share: &Share) -> Option<Permit> {
+        self.limits.admit_at_once(share)
+    }
+
+    /// What [`Self::lend`] gives, if that is an idle connection that needs nothing to be the session's.
+    pub fn lend_at_once(&self, node: NodeId, borrower: &Borrower<'_>) -> Option<Box<Link>> {
+        let mut link = self.shelf(node).take_ready(borrower)?;
+        // What is not taken is closed, as when it is found by the other way.
+        if link.generation != self.nodes.generation(node)
+            || !self.is_new_enough(&link, borrower)
+            || !link.connection().is_quiet()
+        {
+            return None;
+        }
+        link.owner = borrower.session;
+        Some(link)
+    }
+
+    /// A connection to `node` for an admitted transaction: the one that the session had last if it is
+    /// free, else one that needs least to be the session's, else a new one. It has the session's
+    /// settings.
+    ///
+    /// Errors: as [`NodeConnection::open`]; [`NodeError::Closed`]; [`NodeError::Refused`] where one of
+    /// the session's settings is not accepted any more.
+    pub async fn lend(
+        &self,
+        node: NodeId,
+        borrower: &Borrower<'_>,
+    ) -> Result<Box<Link>, NodeError> {
+        let shelf = self.shelf(node);
+        let generation = self.nodes.generation(node);
+        let renewal = self.renewal();
+        while let Some(mut link) = shelf.take(borrower, self.config.size) {
+            // Its server may have restarted since, or have closed it. What is not taken is closed.
+            if borrower.may_have(&link)
+                && link.generation == generation
+                && self.is_new_enough(&link, borrower)
+                && link.connection().is_quiet()
+            {
+                self.hand_over(&mut link, borrower).await?;
+                return Ok(link);
+            }
+        }
+        let slot = shelf.slot(self.config.size);
+        let Borrower { user, credentials, .. } = borrower;
+        let endpoint = self.endpoints.of(node);
+        let mut connection =
+            NodeConnection::open(endpoint, user, credentials, &SETTINGS_OF_READING).await?;
+        // Before it is recognised: what is learned meanwhile makes the connection an old one.
+        self.nodes.recognise(&mut connection, OPEN_PATIENCE).await?;
+        let Surroundings { seals, backends, .. } = &*self.surroundings;
+        entrance::enter(&mut connection, self.incarnation, seals).await?;
+        let (process_id, secret) = connection.backend_key();
+        let backend = Backend::new(BackendKey { node, process_id, secret });
+        backends.note_open(&backend);
+        let mut link = Link::new(self.surroundings.clone(), connection, backend, slot);
+        link.generation = generation;
+        link.renewal = renewal;
+        self.hand_over(&mut link, borrower).await?;
+        Ok(link)
+    }
+
+    /// Makes the connection the borrower's.
+    async fn hand_over(&self, link: &mut Link, borrower: &Borrower<'_>) -> Result<(), NodeError> {
+        // What the session itself has left there is its own.
+        let is_own = link.owner == borrower.session;
+        let left = if is_own { Leaves::default() } else { std::mem::take(&mut link.leaves) };
+        let Leaves { anything, settings, sequences, .. } = left;
+        let anything = anything || !settings.is_empty();
+        if !is_own {
+            let statements = std::mem::take(&mut link.sql_statements);
+            match anything {
+                true => link.forget_prepared(),
+                false => statements.iter().for_each(|(name, _)| {
+                    link.put_silent(&format!("DEALLOCATE {}", quote_identifier(name)));
+                }),
+            }
+        }
+        let clean_sequences = if anything || sequences { RESET_SEQUENCES } else { "" };
+        if !anything && link.state.is_like(borrower.state) {
+            if !clean_sequences.is_empty() {
+                link.put_silent(clean_sequences);
+            }
+        } else {
+            let clean = if anything { RESET_ANYTHING } else { "" };
+            let steps = match link.is_new() {
+                true => ["", "", "", borrower.state.sql()],
+                false => [clean, clean_sequences, RESET, borrower.state.sql()],
+            };
+            let steps: Vec<_> = steps.into_iter().filter(|sql| !sql.is_empty()).collect();
+            // Awaited: a statement must not run where a setting was refused.
+            if !steps.is_empty() {
+                link.query(&steps.join("; ")).await?;
+                link.connection().refuse_misreading()?;
+            }
+            link.state = borrower.state.clone();
+            // They were of its way there.
+            let _ = link.connection().take_reports();
+        }
+        link.owner = borrower.session;
+        Ok(())
+    }
+
+    /// Whether nothing has changed of what servers give new connections since it was opened. To whom had
+    /// it last it is good for any time, as a session's own is on one server: it still answers `currval`.
+    fn is_new_enough(&self, link: &Link, borrower: &Borrower<'_>) -> bool {
+        link.renewal == self.renewal() || link.owner == borrower.session
+    }
+
+    /// Takes a connection back. Requires: it is quiet, in no transaction, and nothing binds it to its
+    /// session.
+    pub fn give_back(&self, role: u32, link: Box<Link>) {
+        if !link.is_broken() && link.generation == self.nodes.generation(link.node()) {
+            self.shelf(link.node()).put(role, link);
+        }
+    }
+
+    /// What the servers give new connections has changed: those that are open are lent to no other
+    /// session any more.
+    pub fn renew(&self) {
+        self.renewals.fetch_add(1, Ordering::AcqRel);
+        for shelf in &self.shelves {
+            shelf.close_nobodys();
+        }
+    }
+
+    /// A session of this role begins, with these settings. If they are not those of the last one, whoever
+    /// has changed them, connections that are open are not for it.
+    pub fn note_login(&self, role: u32, settings: &RoleSettings) {
+        let mut begun_with = self.begun_with.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = begun_with.get(&role);
+        if known == Some(settings) {
+            return;
+        }
+        let has_changed = known.is_some();
+        begun_with.insert(role, settings.clone());
+        drop(begun_with);
+        if has_changed {
+            self.renew();
+        }
+    }
+
+    /// How often that has happened.
+    pub fn renewal(&self) -> u64 {
+        self.renewals.load(Ordering::Acquire)
+    }
+
+    /// Closes what has been idle for long. Runs as long as the gateway.
+    pub async fn tend(&self) {
+        let idle_ticks = self.config.idle_timeout().as_secs().div_ceil(TICK.as_secs()).max(1);
+        loop {
+            tokio::time::sleep(TICK).await;
+            for shelf in &self.shelves {
+                shelf.close_idle(idle_ticks);
+            }
+        }
+    }
+
+    /// Whether most of the connections that a node may have are not open: for a while nobody will be
+    /// lent one that another session wants back.
+    pub fn has_room(&self, node: NodeId) -> bool {
+        2 * self.shelf(node).open() < self.config.size
+    }
+
+    /// Lent and idle connections to each node, and how many transactions wait, for people to read.
+    pub fn census(&self) -> String {
+        let of_node = |shelf: &Arc<Shelf>| {
+            let (lent, idle) = shelf.census();
+            format!("node {}: {lent} lent, {idle} idle; ", shelf.node())
+        };
+        let nodes: String = self.shelves.iter().map(of_node).collect();
+        format!("{nodes}{} transactions waiting", self.limits.waiting())
+    }
+
+    fn shelf(&self, node: NodeId) -> &Arc<Shelf> {
+        &self.shelves[usize::from(node.0) - 1]
+    }
+}

@@ -1,0 +1,139 @@
+//! Seals: how a node knows that a statement in a client's transaction was made by the gateway.
+//!
+//! Owns: the nodes' secrets as this gateway has read them, and how a seal is made.
+//! Never: shows a secret, not even for debugging.
+//! Start reading at [`Seals::seal`].
+//!
+//! Some statements of the gateway must be part of a client's transaction, and so run under the
+//! client's role: the record of a decision, the registration of a table. The client could send the
+//! same text. So it comes with a seal, a hash over a secret that only the gateway's role can read,
+//! what the statement does, the process id of the backend that is to do it, and the moment at which
+//! the transaction began. A seal is a parameter, which no other session is shown; where somebody sees
+//! one all the same (a log may have parameters), it is of no use in any other transaction.
+//! `tutti.is_sealed` makes the same hash. The secret is hashed twice, inside and
+//! outside, so that nobody can extend a message whose seal was seen.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+
+use ring::digest::{Context, SHA256};
+use tutti_sql::catalog::NodeId;
+
+use crate::connection::{NodeConnection, NodeError};
+
+/// The secrets of all nodes.
+#[derive(Default)]
+pub struct Seals {
+    secrets: RwLock<BTreeMap<NodeId, String>>,
+}
+
+impl fmt::Debug for Seals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let secrets = self.secrets();
+        f.debug_struct("Seals").field("nodes", &secrets.keys()).finish_non_exhaustive()
+    }
+}
+
+impl Seals {
+    /// A node's secret, in hexadecimal digits, as it was read there.
+    pub fn learn(&self, node: NodeId, secret: String) {
+        self.secrets.write().unwrap_or_else(PoisonError::into_inner).insert(node, secret);
+    }
+
+    /// Whether the node's secret was learned.
+    pub fn knows(&self, node: NodeId) -> bool {
+        self.secrets().contains_key(&node)
+    }
+
+    fn secrets(&self) -> RwLockReadGuard<'_, BTreeMap<NodeId, String>> {
+        self.secrets.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The seal that `tutti.is_sealed` accepts for this message, from this backend in the transaction
+    /// that it is in alone.
+    ///
+    /// Errors and requirement: as [`NodeConnection::learn_moment`].
+    pub async fn seal(
+        &self,
+        connection: &mut NodeConnection,
+        message: &str,
+    ) -> Result<String, NodeError> {
+        connection.learn_moment().await?;
+        Ok(self.seal_now(connection, message))
+    }
+
+    /// The same, where the node has told when the transaction began.
+    ///
+    /// No node accepts it where it has not, nor for a node whose secret was not learned.
+    pub fn seal_now(&self, connection: &NodeConnection, message: &str) -> String {
+        self.seal_as_of(connection, connection.moment(), message)
+    }
+
+    /// Lets one statement (or `many`) of what is sent next over the connection change the schema of its node, which is
+    /// not node 1: what `guard.sql` asks for, a word, a number that is used once, and a seal.
+    pub fn warrant(&self, connection: &NodeConnection, is_many: bool) -> String {
+        let word = if is_many { "many" } else { "once" };
+        let warrant = format!("{word} {:032x}", rand::random::<u128>());
+        let seal = self.seal_as_of(connection, "warrant", &warrant);
+        format!("{warrant} {seal}")
+    }
+
+    fn seal_as_of(&self, connection: &NodeConnection, moment: &str, message: &str) -> String {
+        let (process_id, _) = connection.backend_key();
+        self.secrets()
+            .get(&connection.node())
+            .and_then(|secret| bytes_of_hex(secret))
+            .map_or_else(String::new, |secret| seal(&secret, process_id, moment, message))
+    }
+}
+
+fn seal(secret: &[u8], process_id: i32, moment: &str, message: &str) -> String {
+    let digest = |message: &[u8]| {
+        let mut context = Context::new(&SHA256);
+        context.update(secret);
+        context.update(message);
+        context.finish()
+    };
+    let inner = digest(format!("{process_id} {moment} {message}").as_bytes());
+    let outer = digest(inner.as_ref());
+    outer.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// What stands in a message for a text that may be long: PostgreSQL's `sha256`, in hexadecimal digits.
+pub fn digest(text: &str) -> String {
+    let digest = ring::digest::digest(&SHA256, text.as_bytes());
+    digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn bytes_of_hex(text: &str) -> Option<Vec<u8>> {
+    let digits = text.as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).ok());
+    digits.map(|digits| u8::from_str_radix(digits?, 16).ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seal_is_for_one_secret_one_backend_one_transaction_and_one_message() {
+        let all = [
+            seal(b"one", 1, "a0", "decision a"),
+            seal(b"two", 1, "a0", "decision a"),
+            seal(b"one", 2, "a0", "decision a"),
+            seal(b"one", 1, "a1", "decision a"),
+            seal(b"one", 1, "a0", "decision b"),
+        ];
+        for (index, one) in all.iter().enumerate() {
+            assert_eq!(one.len(), 64);
+            assert!(all[index + 1..].iter().all(|other| other != one));
+        }
+    }
+
+    #[test]
+    fn secrets_are_not_shown() {
+        let seals =
+            Seals { secrets: RwLock::new(BTreeMap::from([(NodeId(1), "c0ffee".to_owned())])) };
+        assert!(!format!("{seals:?}").contains("c0ffee"));
+    }
+}
