@@ -36,8 +36,8 @@ const OWN_CONNECTIONS: [(&str, &str); 25] = [
     ("cluster/src/recovery/outcome.rs", "own connections"),
     ("gateway/src/registry/role.rs", "own connections"),
     ("cluster/src/authority/sentinels.rs", "own connections"),
-    ("gateway/src/session/begun_with.rs", "own connections"),
-    ("gateway/src/session/placement_change.rs", "own connections"),
+    ("gateway/src/transaction/begun_with.rs", "own connections"),
+    ("gateway/src/transaction/placement_change.rs", "own connections"),
     ("cluster/src/status.rs", "own connections"),
     ("sql/src/planner/fixture.rs", "clients' statements, of tests"),
 ];

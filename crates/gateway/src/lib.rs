@@ -3,7 +3,7 @@
 //! Owns: clients' sockets, sessions, and the executor that obeys plans.
 //! Never: decides where a statement runs (`tutti-sql`) or what a commit does next (`tutti-txn`).
 //! Start reading at `session`, then `executor`. From the ground up: `client`, `plans`, `registry`,
-//! `executor`, `session`, `watch`, `door`.
+//! `transaction`, `executor`, `session`, `watch`, `door`.
 
 mod client;
 mod door;
@@ -11,6 +11,7 @@ mod executor;
 mod plans;
 mod registry;
 mod session;
+mod transaction;
 mod watch;
 
 pub use door::serve::{runtime, serve};

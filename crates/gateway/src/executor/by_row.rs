@@ -5,6 +5,7 @@
 //! Never: chooses between this and running the statement everywhere (the planner does).
 //! Start reading at [`Session::write_by_row`]; the protocol is `docs/protocol/replicated-tables.md`.
 
+use crate::executor::Executor;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
@@ -16,13 +17,13 @@ use tutti_wire::backend::{
 use tutti_wire::frame::{Frame, frame_len, take_frame};
 use tutti_wire::frontend::{Arguments, put_query};
 
-use super::Done;
-use super::call::{Call, Rows};
-use super::gather::{read_rows, too_large};
+use super::gather::read_rows;
 use super::many::Failures;
 use super::relay::{Answer, Filter, relay};
 use crate::client::failure::Failure;
-use crate::session::Session;
+use crate::plans::request::Done;
+use crate::plans::request::too_large;
+use crate::plans::request::{Call, Rows};
 use tutti_cluster::catalog::{self, RowsOf};
 use tutti_link::Link;
 use tutti_link::connection::ASK_MOMENT;
@@ -48,7 +49,7 @@ struct Facts {
     tables: Vec<(String, String)>,
 }
 
-impl Session {
+impl Executor<'_> {
     /// Runs `text` on node 1 and makes the copies what it has left there.
     pub(super) async fn write_by_row(
         &mut self,
@@ -70,7 +71,7 @@ impl Session {
     /// WHERE CURRENT OF: node 1 must have the cursor.
     fn refuse_cursor_elsewhere(&self, rows: &RowsWrite) -> Result<(), Failure> {
         let Some(name) = &rows.cursor else { return Ok(()) };
-        match self.cursors.get(name) {
+        match self.tx.cursors.get(name) {
             Some(cursor) if cursor.node != NodeId::HOME => Err(Failure::unsupported(
                 format!("cursor \"{name}\" cannot be used to write a replicated table"),
                 "It is not on node 1, where replicated rows are changed first.",
@@ -172,13 +173,13 @@ ORDER BY n.nspname, c.relname",
         call: &Call,
     ) -> Result<Done, Failure> {
         self.lock_compared(&tables).await?;
-        self.wait_for_visible(NodeId::HOME).await?;
+        self.tx.wait_for_visible(NodeId::HOME).await?;
         self.mark_travelling(tables.iter().cloned()).await?;
-        let link = self.enlist(NodeId::HOME, Access::Write).await?;
+        let link = self.tx.enlist(NodeId::HOME, Access::Write).await?;
         call.put(link, text);
         link.connection().flush().await?;
-        let link = self.links.get_mut(&NodeId::HOME).expect("enlisted");
-        let answer = relay(&mut self.client, link, Filter::rows(call, false)).await?;
+        let link = self.tx.links.get_mut(&NodeId::HOME).expect("enlisted");
+        let answer = relay(self.client, link, Filter::rows(call, false)).await?;
         self.copy_tables(&tables, rows.is_referred_to).await?;
         Ok(Done::Tag(answer.tag))
     }
@@ -220,8 +221,8 @@ ORDER BY n.nspname, c.relname",
         let kind = if is_referred_to { "all" } else { "whole" };
         let mut all = Vec::new();
         for (schema, table) in tables {
-            let registry = self.registry.clone();
-            let link = self.enlist(NodeId::HOME, Access::Write).await?;
+            let registry = self.tx.registry.clone();
+            let link = self.tx.enlist(NodeId::HOME, Access::Write).await?;
             link.learn_moment().await?;
             let (sql, seal) =
                 catalog::table_rows_sql(link.connection(), schema, table, &registry.cluster.seals);
@@ -243,16 +244,16 @@ ORDER BY n.nspname, c.relname",
         text: &str,
         call: &Call,
     ) -> Result<(Answer, RowTexts), Failure> {
-        self.wait_for_visible(NodeId::HOME).await?;
+        self.tx.wait_for_visible(NodeId::HOME).await?;
         let call = call.with_a_text_more();
-        let link = self.enlist(NodeId::HOME, Access::Write).await?;
+        let link = self.tx.enlist(NodeId::HOME, Access::Write).await?;
         call.put(link, text);
         link.connection().flush().await?;
-        let link = self.links.get_mut(&NodeId::HOME).expect("enlisted");
+        let link = self.tx.links.get_mut(&NodeId::HOME).expect("enlisted");
         let outer = self.client.take_capture();
-        let bytes_max = self.registry.cluster.config.switches.travelling_bytes_max;
+        let bytes_max = self.tx.registry.cluster.config.switches.travelling_bytes_max;
         self.client.begin_capture(bytes_max);
-        let relayed = relay(&mut self.client, link, Filter::rows(&call, false)).await;
+        let relayed = relay(self.client, link, Filter::rows(&call, false)).await;
         let captured = self.client.end_capture();
         self.client.resume_capture(outer);
         let mut rows = RowTexts::new(bytes_max);
@@ -266,14 +267,14 @@ ORDER BY n.nspname, c.relname",
     async fn store(&mut self, all: &[(RowsOf<'_>, RowTexts)]) -> Result<(), Failure> {
         // Whatever the statement saw on node 1 must be there on the other nodes, or what it has
         // changed is not there to be changed.
-        self.wait_for_all_visible().await?;
-        let registry = self.registry.clone();
+        self.tx.wait_for_all_visible().await?;
+        let registry = self.tx.registry.clone();
         let others: Vec<_> =
-            self.catalog.nodes.iter().copied().filter(|node| *node != NodeId::HOME).collect();
+            self.tx.catalog.nodes.iter().copied().filter(|node| *node != NodeId::HOME).collect();
         self.learn_moments(&others).await?;
         for (of, rows) in all {
             for node in &others {
-                let link = self.enlist(*node, Access::Write).await?;
+                let link = self.tx.enlist(*node, Access::Write).await?;
                 let seal = of.seal(link.connection(), &rows.text, &registry.cluster.seals);
                 let values = [of.schema, of.table, of.kind, &rows.text, &seal];
                 put_store(link, &values);
@@ -283,7 +284,7 @@ ORDER BY n.nspname, c.relname",
             for (index, node) in others.iter().enumerate() {
                 let rest = &others[index + 1..];
                 self.await_turn(*node, rest, &mut failures).await;
-                let link = self.links.get_mut(node).expect("enlisted");
+                let link = self.tx.links.get_mut(node).expect("enlisted");
                 if let Err(error) = read_rows(link, |_| Ok(())).await {
                     self.note_failure(&mut failures, *node, rest, error).await;
                 }
@@ -294,12 +295,12 @@ ORDER BY n.nspname, c.relname",
     }
 }
 
-impl Session {
+impl Executor<'_> {
     /// Asks these nodes, at once, when the transaction began on each, where they have not told yet.
     async fn learn_moments(&mut self, nodes: &[NodeId]) -> Result<(), Failure> {
         let mut asked = Vec::new();
         for node in nodes {
-            let link = self.enlist(*node, Access::Write).await?;
+            let link = self.tx.enlist(*node, Access::Write).await?;
             if link.connection().moment().is_empty() {
                 link.begin();
                 put_query(link.connection().outgoing(), ASK_MOMENT);
@@ -311,7 +312,7 @@ impl Session {
         for (index, node) in asked.iter().enumerate() {
             let rest = &asked[index + 1..];
             self.await_turn(*node, rest, &mut failures).await;
-            let link = self.links.get_mut(node).expect("enlisted");
+            let link = self.tx.links.get_mut(node).expect("enlisted");
             let mut told = tutti_link::connection::Rows::default();
             let read = read_rows(link, |row| {
                 told.rows.push(row.to_vec());

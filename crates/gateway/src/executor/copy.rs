@@ -4,6 +4,7 @@
 //! Never: parses a row itself (`tutti_wire::copy` does).
 //! Start reading at [`Session::copy_from`].
 
+use crate::executor::Executor;
 use bytes::{Bytes, BytesMut};
 use tutti_sql::catalog::{NodeId, Placement, Relation};
 use tutti_sql::hash::CannotHash;
@@ -15,14 +16,14 @@ use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::{Frame, put_frame};
 use tutti_wire::frontend::{put_copy_data, put_copy_done, put_copy_fail, put_query};
 
-use super::call::Call;
+use super::TagTotal;
 use super::many::Failures;
-use super::placement::{bucket_of_value, node_of_bucket};
 use super::relay::COPY_FLUSH_BYTES;
-use super::{Done, TagTotal};
 use crate::client::ClientError;
 use crate::client::failure::Failure;
-use crate::session::Session;
+use crate::plans::request::Call;
+use crate::plans::request::Done;
+use crate::plans::route::{bucket_of_value, node_of_bucket};
 use tutti_link::Link;
 use tutti_link::connection::told;
 
@@ -76,7 +77,7 @@ enum DataEnd {
     Failed(String),
 }
 
-impl Session {
+impl Executor<'_> {
     pub(super) async fn copy_from(
         &mut self,
         plan: &CopyFrom,
@@ -92,7 +93,7 @@ impl Session {
             let (schema, table) = (schema.clone(), table.clone());
             let lock = TableLock { schema, table, mode: LockMode::ShareRowExclusive };
             self.lock_at_home(&[lock]).await?;
-            self.wait_for_all_visible().await?;
+            self.tx.wait_for_all_visible().await?;
         }
         let mut copy = CopyIn {
             plan,
@@ -149,7 +150,7 @@ impl Session {
     /// With values to fill in, COPYs are opened per chunk: errors of the statement itself are found
     /// by an empty one before.
     async fn try_copy(&mut self, plan: &CopyFrom) -> Result<(), Failure> {
-        let link = self.enlist(NodeId::HOME, Access::Write).await?;
+        let link = self.tx.enlist(NodeId::HOME, Access::Write).await?;
         open_copy(link, &plan.statement).await?;
         if plan.options.iter().any(|(name, value)| name == "format" && value == "binary") {
             return Err(Failure::unsupported(
@@ -180,13 +181,13 @@ impl Session {
     }
 
     async fn open_copies(&mut self, copy: &mut CopyIn<'_>) -> Result<(), Failure> {
-        let nodes = self.catalog.nodes.clone();
-        self.enlist_all(&nodes, Access::Write).await?;
+        let nodes = self.tx.catalog.nodes.clone();
+        self.tx.enlist_all(&nodes, Access::Write).await?;
         for node in &nodes {
-            self.wait_for_visible(*node).await?;
+            self.tx.wait_for_visible(*node).await?;
         }
         for node in nodes {
-            let link = self.links.get_mut(&node).expect("enlisted");
+            let link = self.tx.links.get_mut(&node).expect("enlisted");
             open_copy(link, &copy.plan.statement).await?;
             copy.open.push(node);
             if let Some(header) = &copy.header {
@@ -252,7 +253,7 @@ impl Session {
             CopyPiece::Header(header) => {
                 let header = self.filled_header(copy, header)?;
                 for node in &copy.open {
-                    if let Some(link) = self.links.get_mut(node) {
+                    if let Some(link) = self.tx.links.get_mut(node) {
                         put_copy_data(link.connection().outgoing(), &header);
                     }
                 }
@@ -296,7 +297,7 @@ impl Session {
             if only.is_some_and(|only| only != *node) {
                 continue;
             }
-            let Some(link) = self.links.get_mut(node) else { continue };
+            let Some(link) = self.tx.links.get_mut(node) else { continue };
             put_copy_data(link.connection().outgoing(), row);
             if COPY_FLUSH_BYTES < link.connection().outgoing().len() {
                 link.connection().flush().await?;
@@ -337,7 +338,7 @@ impl Session {
                 ));
             }
         };
-        node_of_bucket(&self.catalog, *map, bucket)
+        node_of_bucket(&self.tx.catalog, *map, bucket)
             .ok_or_else(|| Failure::error("XX000", format!("bucket map {} is missing", map.0)))
     }
 
@@ -369,7 +370,7 @@ impl Session {
     async fn close_copies(&mut self, copy: &mut CopyIn<'_>) -> Result<(), Failure> {
         let open = std::mem::take(&mut copy.open);
         for node in &open {
-            let link = self.links.get_mut(node).expect("its COPY is open");
+            let link = self.tx.links.get_mut(node).expect("its COPY is open");
             if copy.format == CopyFormat::Binary {
                 put_copy_data(link.connection().outgoing(), &BINARY_TRAILER);
             }
@@ -382,7 +383,7 @@ impl Session {
         for (index, node) in open.iter().enumerate() {
             let rest = &open[index + 1..];
             self.await_turn(*node, rest, &mut failures).await;
-            let link = self.links.get_mut(node).expect("its COPY is open");
+            let link = self.tx.links.get_mut(node).expect("its COPY is open");
             match finish_copy(link).await {
                 Ok(tag) if !replicated || *node == NodeId::HOME => copy.total.add(&tag),
                 Ok(_) => (),
@@ -395,7 +396,7 @@ impl Session {
     /// Ends the open COPYs with a failure; an error that a node found before is the better reason.
     async fn fail_copies(&mut self, copy: &mut CopyIn<'_>, reason: &str) {
         for node in std::mem::take(&mut copy.open) {
-            let Some(link) = self.links.get_mut(&node) else { continue };
+            let Some(link) = self.tx.links.get_mut(&node) else { continue };
             put_copy_fail(link.connection().outgoing(), reason);
             // A connection that is lost has ended its COPY, and the others must be told.
             let _ = link.connection().flush().await;
@@ -425,23 +426,23 @@ impl Session {
         text: &str,
         call: &Call,
     ) -> Result<Done, Failure> {
-        let nodes = self.catalog.nodes.clone();
+        let nodes = self.tx.catalog.nodes.clone();
         for node in &nodes {
-            let link = self.enlist(*node, Access::Read).await?;
+            let link = self.tx.enlist(*node, Access::Read).await?;
             link.connection().flush().await?;
             link.settle_early().await?;
         }
         // A COPY has a snapshot from its start; outside the room nobody needs to know since when.
-        let inside = match self.has_snapshot_per_part() {
+        let inside = match self.tx.has_snapshot_per_part() {
             true => {
-                let registry = self.registry.clone();
+                let registry = self.tx.registry.clone();
                 let entering = registry.cluster.enter_snapshot_room(&nodes);
-                Some(self.unless_cancelled(entering).await??)
+                Some(self.tx.unless_cancelled(entering).await??)
             }
             false => None,
         };
         for node in &nodes {
-            let link = self.links.get_mut(node).expect("enlisted");
+            let link = self.tx.links.get_mut(node).expect("enlisted");
             link.begin();
             put_query(link.connection().outgoing(), text);
             link.connection().flush().await?;
@@ -478,7 +479,7 @@ impl Session {
     }
 
     async fn copy_out_of(&mut self, node: NodeId, part: &Part) -> Result<String, Failure> {
-        let link = self.links.get_mut(&node).expect("enlisted");
+        let link = self.tx.links.get_mut(&node).expect("enlisted");
         let refused_before = link.settle().await?;
         let mut tag = String::new();
         let mut refused = None;

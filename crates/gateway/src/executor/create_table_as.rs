@@ -3,15 +3,15 @@
 //! Owns: the two halves and their one answer.
 //! Never: copies rows itself.
 
+use crate::executor::Executor;
 use tutti_sql::plan::Ddl;
 use tutti_sql::statement;
 
-use super::Done;
-use super::call::Call;
 use crate::client::failure::Failure;
-use crate::session::Session;
+use crate::plans::request::Call;
+use crate::plans::request::Done;
 
-impl Session {
+impl Executor<'_> {
     pub(super) async fn create_table_as(
         &mut self,
         ddl: &Ddl,
@@ -22,8 +22,9 @@ impl Session {
         self.need_transaction();
         let existed = match &ddl.creates {
             Some(created) if created.if_not_exists => self
+                .tx
                 .catalog
-                .resolve(&self.scope, created.schema.as_deref(), &created.name)
+                .resolve(&self.tx.scope, created.schema.as_deref(), &created.name)
                 .is_some(),
             _ => false,
         };
@@ -31,10 +32,10 @@ impl Session {
         let (Some(insert), false) = (insert, existed) else { return Ok(created) };
         let mut statements = statement::parse(insert)?;
         let Some(statement) = statements.pop() else { return Ok(created) };
-        let planned = self.plan(&statement)?;
-        self.is_part = true;
+        let planned = self.tx.plan(&statement)?;
+        self.tx.is_part = true;
         let filled = Box::pin(self.execute(&planned, &statement.text, &internal(call))).await;
-        self.is_part = false;
+        self.tx.is_part = false;
         let filled = filled.map_err(Failure::without_position)?;
         Ok(match filled {
             Done::Tag(tag) => Done::Tag(tag.replace("INSERT 0", "SELECT")),

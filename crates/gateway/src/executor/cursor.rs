@@ -3,28 +3,19 @@
 //! Owns: which.
 //! Never: moves one.
 
+use crate::executor::Executor;
+use crate::transaction::named::Cursor;
+use crate::transaction::named::Portal;
 use std::collections::BTreeSet;
 
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{Access, Plan, Planned, RunOn};
 
-use super::Done;
-use super::call::Call;
 use crate::client::failure::Failure;
-use crate::session::{Portal, Session};
+use crate::plans::request::Call;
+use crate::plans::request::Done;
 
-/// A cursor that SQL has declared.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Cursor {
-    /// Where it is.
-    pub node: NodeId,
-    /// WITH HOLD.
-    pub holds: bool,
-    /// Behind how many steps of its transaction it was declared, as long as that may be undone.
-    pub made: Option<usize>,
-}
-
-impl Session {
+impl Executor<'_> {
     pub(super) async fn declare(
         &mut self,
         name: &str,
@@ -32,7 +23,7 @@ impl Session {
         text: &str,
         call: &Call,
     ) -> Result<Done, Failure> {
-        if self.cursors.contains_key(name) {
+        if self.tx.cursors.contains_key(name) {
             let message = format!("cursor \"{name}\" already exists");
             return Err(Failure::error("42P03", message));
         }
@@ -59,7 +50,7 @@ impl Session {
             }
         };
         if holds {
-            self.must_anchor(node)?;
+            self.tx.must_anchor(node)?;
         }
         let (text, call) = match &filled {
             Some((filled, carrying)) => (filled.as_str(), carrying),
@@ -67,8 +58,8 @@ impl Session {
         };
         let done = self.run_on_one(node, access, text, call).await?;
         // Outside of a transaction its node has committed it already.
-        let made = self.transaction.is_open().then(|| self.transaction.step_count());
-        self.cursors.insert(name.to_owned(), Cursor { node, holds, made });
+        let made = self.tx.transaction.is_open().then(|| self.tx.transaction.step_count());
+        self.tx.cursors.insert(name.to_owned(), Cursor { node, holds, made });
         Ok(done)
     }
 
@@ -80,31 +71,31 @@ impl Session {
         call: &Call,
     ) -> Result<Done, Failure> {
         let Some(name) = name else {
-            let of_portals = self.portals.values().filter_map(Portal::node);
-            let of_cursors = self.cursors.values().map(|cursor| cursor.node);
+            let of_portals = self.tx.portals.values().filter_map(Portal::node);
+            let of_cursors = self.tx.cursors.values().map(|cursor| cursor.node);
             let nodes: BTreeSet<_> = of_cursors.chain(of_portals).collect();
             for node in nodes {
                 self.internal_rows(node, Access::Read, text, call).await?;
             }
-            self.cursors.clear();
+            self.tx.cursors.clear();
             // All but the one that runs this.
-            self.portals.retain(|_, portal| portal.is_of_close_all());
+            self.tx.portals.retain(|_, portal| portal.is_of_close_all());
             return Ok(Done::Tag("CLOSE CURSOR ALL".to_owned()));
         };
-        if close && self.portals.get(name).is_some_and(|portal| portal.node().is_none()) {
+        if close && self.tx.portals.get(name).is_some_and(|portal| portal.node().is_none()) {
             // No node knows of it.
-            self.portals.remove(name);
+            self.tx.portals.remove(name);
             return Ok(Done::Tag("CLOSE CURSOR".to_owned()));
         }
-        let node = self.node_of_cursor(name);
+        let node = self.tx.node_of_cursor(name);
         // WHERE CURRENT OF writes; FETCH and MOVE may lock or call functions, but for a cursor that was held
         // beyond its transaction: its rows are there.
-        let reads = close || !self.transaction.is_open();
+        let reads = close || !self.tx.transaction.is_open();
         let access = if reads { Access::Read } else { Access::Write };
         let done = self.run_on_one(node, access, text, call).await?;
         if close {
-            self.cursors.remove(name);
-            self.portals.remove(name);
+            self.tx.cursors.remove(name);
+            self.tx.portals.remove(name);
         }
         Ok(done)
     }

@@ -4,6 +4,9 @@
 //! session's own catalog until the transaction ends.
 //! Never: half-done DDL: whatever fails here fails the transaction.
 
+use crate::executor::Executor;
+use crate::transaction::checkout::changes_search_paths;
+use crate::transaction::checkout::changes_what_sessions_begin_with;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,13 +15,12 @@ use tutti_sql::catalog::{Catalog, NodeId, quote_identifier, quote_literal};
 use tutti_sql::closure::{Ended, ended};
 use tutti_sql::plan::{Access, Ddl, DdlScope, Gather};
 use tutti_sql::planner;
-use tutti_sql::statement::{self, first_word, words};
+use tutti_sql::statement::{self, first_word};
 use tutti_wire::error_fields::ErrorFields;
 
-use super::Done;
-use super::call::Call;
 use crate::client::failure::Failure;
-use crate::session::{Session, changes_search_paths, changes_what_sessions_begin_with};
+use crate::plans::request::Call;
+use crate::plans::request::Done;
 use tutti_cluster::catalog::changes::{self, RelationChanges};
 use tutti_cluster::catalog::oids::with_own;
 use tutti_cluster::catalog::publisher::{AsOf, OwnChanges, OwnOids};
@@ -28,7 +30,7 @@ use tutti_cluster::error::GatewayError;
 use tutti_link::Link;
 use tutti_link::connection::NodeError;
 
-impl Session {
+impl Executor<'_> {
     /// `call`: the parameters of the query that a table is made of. All else has none, and runs by the
     /// simple protocol whatever the client used.
     pub(super) async fn ddl(
@@ -46,8 +48,8 @@ impl Session {
 
     async fn change_schema(&mut self, ddl: &Ddl, text: &str, call: &Call) -> Result<Done, Failure> {
         self.need_transaction();
-        self.transaction.changed_paths |= changes_search_paths(text);
-        if self.catalog.is_solo() && ddl.scope != DdlScope::AllNodes {
+        self.tx.transaction.changed_paths |= changes_search_paths(text);
+        if self.tx.catalog.is_solo() && ddl.scope != DdlScope::AllNodes {
             // What was made meanwhile is known to nobody yet.
             self.reload_own_catalog().await?;
         }
@@ -63,10 +65,10 @@ impl Session {
             DdlScope::HomeAsItIs => {
                 let answer = self.forward(NodeId::HOME, Access::Write, text, call, false).await?;
                 // Read when somebody needs to know, at the commit at the latest.
-                self.transaction.own_is_stale = true;
+                self.tx.transaction.own_is_stale = true;
                 // What goes along with relations that are dropped may be more than relations.
                 if ddl.may_drop {
-                    self.note_schema();
+                    self.tx.note_schema();
                 }
                 Ok(Done::Tag(answer.tag))
             }
@@ -81,7 +83,7 @@ impl Session {
         };
         let text_of_others = text_of_others.as_deref().unwrap_or(text);
         let answer = self.forward(NodeId::HOME, Access::Write, text, call, false).await?;
-        self.transaction.changed_defaults |= changes_what_sessions_begin_with(text);
+        self.tx.transaction.changed_defaults |= changes_what_sessions_begin_with(text);
         let others = self.other_nodes();
         if ddl.creates.is_some() {
             let made = self.register_created(ddl).await?;
@@ -112,7 +114,7 @@ impl Session {
 
     /// Whether tables on several nodes may need more than before.
     async fn need_more(&mut self, relations: &[u32]) -> Result<bool, Failure> {
-        let connection = self.link(NodeId::HOME).await?.connection();
+        let connection = self.tx.link(NodeId::HOME).await?.connection();
         Ok(catalog::share::need_more(connection, relations).await?)
     }
 
@@ -124,10 +126,10 @@ impl Session {
         call: &Call,
     ) -> Result<(), Failure> {
         for node in nodes {
-            put_warrant_for(self.enlist(*node, Access::Write).await?, text)?;
+            put_warrant_for(self.tx.enlist(*node, Access::Write).await?, text)?;
         }
         match call {
-            Call::Simple => self.on_each_link(nodes, text).await,
+            Call::Simple => self.tx.on_each_link(nodes, text).await,
             call => {
                 for node in nodes {
                     self.internal_rows(*node, Access::Write, text, call).await?;
@@ -140,9 +142,9 @@ impl Session {
     /// Statements of the gateway's own, or that it repeats, on each of these nodes at once.
     async fn on_each_of(&mut self, nodes: &[NodeId], text: &str) -> Result<(), Failure> {
         for node in nodes {
-            self.enlist(*node, Access::Write).await?;
+            self.tx.enlist(*node, Access::Write).await?;
         }
-        self.on_each_link(nodes, text).await
+        self.tx.on_each_link(nodes, text).await
     }
 
     /// Runs `text` on a node that may lack what it names: then nothing happens there.
@@ -151,7 +153,7 @@ impl Session {
         node: NodeId,
         text: &str,
     ) -> Result<(), Failure> {
-        let link = self.enlist(node, Access::Write).await?;
+        let link = self.tx.enlist(node, Access::Write).await?;
         // A function whose text names what this node lacks is made all the same: calls of it must find
         // it here as on node 1, and not another of its name.
         put_warrant_for(link, text)?;
@@ -172,16 +174,16 @@ impl Session {
 
     /// Makes on the other nodes what they lack of what is wanted. In the client's transaction.
     pub(super) async fn share(&mut self, wanted: Wanted<'_>) -> Result<(), Failure> {
-        self.transaction.brings_more |= !matches!(wanted, Wanted::Relations(_));
-        let registry = self.registry.clone();
-        let home = self.enlist(NodeId::HOME, Access::Write).await?;
+        self.tx.transaction.brings_more |= !matches!(wanted, Wanted::Relations(_));
+        let registry = self.tx.registry.clone();
+        let home = self.tx.enlist(NodeId::HOME, Access::Write).await?;
         home.query("SELECT 1").await?;
         let definitions =
             catalog::share::read_definitions(home.connection(), wanted, &registry.cluster.seals)
                 .await?;
-        let roles = match self.transaction.sets_anything() {
+        let roles = match self.tx.transaction.sets_anything() {
             true => {
-                let home = self.link(NodeId::HOME).await?.connection();
+                let home = self.tx.link(NodeId::HOME).await?.connection();
                 Some(
                     catalog::share::read_definitions(home, Wanted::ROLES, &registry.cluster.seals)
                         .await?,
@@ -193,13 +195,13 @@ impl Session {
         for node in self.other_nodes() {
             let seals = &registry.cluster.seals;
             // It may have set a role that it has made itself, which comes before what it has set.
-            let roles = roles.as_ref().filter(|_| !self.transaction.nodes.contains_key(&node));
-            self.transaction.steps_come_later = roles.is_some();
-            let enlisted = self.enlist(node, Access::Write).await.map(|_| ());
-            self.transaction.steps_come_later = false;
+            let roles = roles.as_ref().filter(|_| !self.tx.transaction.nodes.contains_key(&node));
+            self.tx.transaction.steps_come_later = roles.is_some();
+            let enlisted = self.tx.enlist(node, Access::Write).await.map(|_| ());
+            self.tx.transaction.steps_come_later = false;
             enlisted?;
-            let steps = self.transaction.steps_sql();
-            let link = self.link(node).await?;
+            let steps = self.tx.transaction.steps_sql();
+            let link = self.tx.link(node).await?;
             link.learn_moment().await?;
             let other = link.connection();
             if let Some(roles) = roles {
@@ -207,14 +209,15 @@ impl Session {
                 link.query(&steps).await?;
             }
             let made = make_definitions(link.connection(), &definitions, wanted, seals).await;
-            self.transaction.brings_more |= made.map_err(|error| without_context(error.into()))?;
+            self.tx.transaction.brings_more |=
+                made.map_err(|error| without_context(error.into()))?;
         }
         Ok(())
     }
 
     /// The same for tables that are about to be spread, the first of them perhaps.
     pub(super) async fn share_tables(&mut self, relations: &[u32]) -> Result<(), Failure> {
-        if !self.catalog.home_by_default {
+        if !self.tx.catalog.home_by_default {
             return Ok(());
         }
         if self.spreads_first().await? {
@@ -226,19 +229,20 @@ impl Session {
     /// Whether nothing is spread yet. Then the others get the roles, without which nobody could log in
     /// there, and what is committed is remembered, for it must still be so at the commit.
     async fn spreads_first(&mut self) -> Result<bool, Failure> {
-        if !self.catalog.home_by_default || self.catalog.is_spread {
+        if !self.tx.catalog.home_by_default || self.tx.catalog.is_spread {
             return Ok(false);
         }
-        if self.transaction.shared_definitions.is_some() {
+        if self.tx.transaction.shared_definitions.is_some() {
             return Ok(true);
         }
-        let registry = self.registry.clone();
-        let home = self.enlist(NodeId::HOME, Access::Write).await?;
+        let registry = self.tx.registry.clone();
+        let home = self.tx.enlist(NodeId::HOME, Access::Write).await?;
         home.query("SELECT 1").await?;
         if !catalog::share::spread_first(home.connection(), &registry.cluster.seals).await? {
             return Ok(false);
         }
-        self.transaction.shared_definitions = Some(registry.cluster.committed_definitions().await?);
+        self.tx.transaction.shared_definitions =
+            Some(registry.cluster.committed_definitions().await?);
         for node in self.other_nodes() {
             registry.cluster.bring_roles(node).await?;
         }
@@ -246,7 +250,7 @@ impl Session {
     }
 
     pub(super) fn other_nodes(&self) -> Vec<NodeId> {
-        self.catalog.nodes.iter().copied().filter(|node| *node != NodeId::HOME).collect()
+        self.tx.catalog.nodes.iter().copied().filter(|node| *node != NodeId::HOME).collect()
     }
 
     /// A copy of a sequence stands at its old bounds' end, which new bounds may leave out.
@@ -258,7 +262,7 @@ impl Session {
     ) -> Result<(), Failure> {
         let alters = first_word(text).eq_ignore_ascii_case("alter");
         if ddl.touches_sequences && alters {
-            let link = self.enlist(node, Access::Write).await?;
+            let link = self.tx.enlist(node, Access::Write).await?;
             link.put_warrant(true);
             link.query("SELECT 1").await?;
             catalog::rearm_sequences(link.connection()).await?;
@@ -276,7 +280,7 @@ impl Session {
         // A refusal can still take the place of the answer, so it is held back.
         let answer = self.forward(NodeId::HOME, Access::Write, text, call, false).await?;
         let others = self.other_nodes();
-        self.transaction.changed_defaults |= changes_what_sessions_begin_with(text);
+        self.tx.transaction.changed_defaults |= changes_what_sessions_begin_with(text);
         for node in &others {
             self.rearm_sequences_for(ddl, text, *node).await?;
         }
@@ -297,17 +301,17 @@ impl Session {
             Some(gather) => self.gather(gather, call).await?,
             None => self.run_on_one(NodeId::HOME, Access::Write, text, call).await?,
         };
-        self.must_anchor(NodeId::HOME)?;
-        self.transaction.scope_changed |= self.transaction.is_open();
-        self.renew_scope().await?;
+        self.tx.must_anchor(NodeId::HOME)?;
+        self.tx.transaction.scope_changed |= self.tx.transaction.is_open();
+        self.tx.renew_scope().await?;
         Ok(done)
     }
 
     /// Registers what was created, forgets what was dropped, checks the rules, and gives this
     /// session the catalog that results.
     pub(super) async fn after_ddl(&mut self, ddl: &Ddl, others: &[NodeId]) -> Result<(), Failure> {
-        self.transaction.changes_more |= !ddl.of_relations;
-        self.transaction.changes_elsewhere = true;
+        self.tx.transaction.changes_more |= !ddl.of_relations;
+        self.tx.transaction.changes_elsewhere = true;
         self.register_created(ddl).await?;
         let forget = match (ddl.may_drop, ddl.of_relations) {
             (false, _) => "",
@@ -323,7 +327,7 @@ impl Session {
             self.on_each_of(others, &note).await?;
         }
         for node in others.iter().filter(|_| ddl.touches_sequences) {
-            let link = self.link(*node).await?;
+            let link = self.tx.link(*node).await?;
             link.put_warrant(true);
             link.query("SELECT 1").await?;
             catalog::disarm_sequences(link.connection()).await?;
@@ -331,8 +335,8 @@ impl Session {
         }
         self.verify_schema().await?;
         self.reload_own_catalog().await?;
-        match self.transaction.may_change_scope() {
-            true => self.refresh_scope().await,
+        match self.tx.transaction.may_change_scope() {
+            true => self.tx.refresh_scope().await,
             false => Ok(()),
         }
     }
@@ -341,15 +345,15 @@ impl Session {
     /// brought to the others first if it shall be there. Whether other nodes have it.
     async fn register_created(&mut self, ddl: &Ddl) -> Result<bool, Failure> {
         let Some(created) = &ddl.creates else { return Ok(false) };
-        let default = self.registry.cluster.config.default_distribution;
-        let catalog = self.catalog.clone();
-        let home = self.link(NodeId::HOME).await?.connection();
+        let default = self.tx.registry.cluster.config.default_distribution;
+        let catalog = self.tx.catalog.clone();
+        let home = self.tx.link(NodeId::HOME).await?.connection();
         let Some(registration) =
             catalog::choose_placement(home, default, created, &catalog).await?
         else {
             return Ok(false);
         };
-        let registry = self.registry.clone();
+        let registry = self.tx.registry.clone();
         let is_at_home_first = ddl.scope != DdlScope::AllNodes;
         if is_at_home_first {
             if registration.placement == PlacementKind::Home {
@@ -357,7 +361,7 @@ impl Session {
             }
             // Before anything that others wait for who spread the first table too.
             self.spreads_first().await?;
-            let home = self.link(NodeId::HOME).await?.connection();
+            let home = self.tx.link(NodeId::HOME).await?.connection();
             catalog::register(home, &registration, &registry.cluster.seals).await?;
             self.verify_schema().await?;
             let relation = self.oid_of(&registration).await?;
@@ -365,11 +369,11 @@ impl Session {
         }
         if !is_at_home_first {
             // Whoever needs the same bucket map waits here, and not in a circle over the others.
-            let home = self.link(NodeId::HOME).await?.connection();
+            let home = self.tx.link(NodeId::HOME).await?.connection();
             catalog::register(home, &registration, &registry.cluster.seals).await?;
         }
         for node in self.other_nodes() {
-            let connection = self.enlist(node, Access::Write).await?.connection();
+            let connection = self.tx.enlist(node, Access::Write).await?.connection();
             catalog::register(connection, &registration, &registry.cluster.seals).await?;
         }
         Ok(true)
@@ -379,59 +383,59 @@ impl Session {
         let name =
             format!("{}.{}", quote_identifier(&table.schema), quote_identifier(&table.table));
         let sql = format!("SELECT {}::pg_catalog.regclass::pg_catalog.oid", quote_literal(&name));
-        let rows = self.link(NodeId::HOME).await?.query(&sql).await?;
+        let rows = self.tx.link(NodeId::HOME).await?.query(&sql).await?;
         let oid = rows.first().and_then(|rows| rows.text(0, 0)?.parse().ok());
         oid.ok_or_else(|| Failure::error("42P01", format!("relation {name} does not exist")))
     }
 
     /// The rules of distribution, checked on node 1 inside the transaction.
     pub(super) async fn verify_schema(&mut self) -> Result<(), Failure> {
-        Ok(catalog::verify(self.link(NodeId::HOME).await?.connection()).await?)
+        Ok(catalog::verify(self.tx.link(NodeId::HOME).await?.connection()).await?)
     }
 
     /// Reads the catalog as this transaction sees it: what is published, and what it has changed.
     pub(crate) async fn reload_own_catalog(&mut self) -> Result<(), Failure> {
-        if self.registry.cluster.catalog().is_solo() {
+        if self.tx.registry.cluster.catalog().is_solo() {
             // Nobody has read what was made meanwhile.
             self.know_all_changes().await;
         }
-        let before = self.catalog.clone();
-        let as_of = self.registry.cluster.publisher.as_of();
-        let published = self.registry.cluster.catalog();
-        let renames = self.transaction.renames;
-        let is_more = self.transaction.changes_more || renames;
+        let before = self.tx.catalog.clone();
+        let as_of = self.tx.registry.cluster.publisher.as_of();
+        let published = self.tx.registry.cluster.catalog();
+        let renames = self.tx.transaction.renames;
+        let is_more = self.tx.transaction.changes_more || renames;
         // These are queries, also where the statement is none: LOCK TABLE, say, before the transaction has a
         // snapshot.
-        self.takes_snapshot = true;
-        let link = self.enlist(NodeId::HOME, Access::Read).await?;
+        self.tx.takes_snapshot = true;
+        let link = self.tx.enlist(NodeId::HOME, Access::Read).await?;
         link.connection().flush().await?;
         link.settle().await?.map_or(Ok(()), Err)?;
         if is_more {
             let own = catalog::reload_own(link.connection(), &published, renames).await?;
-            self.transaction.own_changes = Some(OwnChanges::of_more(&own, renames, as_of));
-            self.catalog = Arc::new(own.catalog);
+            self.tx.transaction.own_changes = Some(OwnChanges::of_more(&own, renames, as_of));
+            self.tx.catalog = Arc::new(own.catalog);
             self.learn_own_oids().await?;
         } else {
             let read = changes::read(link.connection(), &published).await?;
             self.learn_changes(read, &published, as_of).await?;
         }
-        self.transaction.catalog_changed = true;
-        self.transaction.own_is_stale = false;
-        self.transaction.own_catalog_of = Some(published);
+        self.tx.transaction.catalog_changed = true;
+        self.tx.transaction.own_is_stale = false;
+        self.tx.transaction.own_catalog_of = Some(published);
         if self.end_declarations(&before).await? {
-            self.transaction.changes_more = true;
+            self.tx.transaction.changes_more = true;
             return Box::pin(self.reload_own_catalog()).await;
         }
-        planner::check_policies(&self.catalog)?;
+        planner::check_policies(&self.tx.catalog)?;
         Ok(())
     }
 
     /// Ends what was said of functions (`tutti_function`) and is not true any more. Whether anything was.
     async fn end_declarations(&mut self, before: &Catalog) -> Result<bool, Failure> {
-        let ended = ended(before, &self.catalog);
-        let registry = self.registry.clone();
+        let ended = ended(before, &self.tx.catalog);
+        let registry = self.tx.registry.clone();
         for Ended { function, name, because } in &ended {
-            let connection = self.link(NodeId::HOME).await?.connection();
+            let connection = self.tx.link(NodeId::HOME).await?.connection();
             let message = format!("end declaration {function}");
             let seal = registry.cluster.seals.seal(connection, &message).await?;
             let sql = format!("SELECT tutti.end_declaration({function}, $1)");
@@ -454,13 +458,13 @@ impl Session {
     ) -> Result<(), Failure> {
         if read.has_temporary {
             // Nobody else may have the connection, and their names hide others.
-            self.note_temporary();
-            self.transaction.must_anchor.get_or_insert(NodeId::HOME);
+            self.tx.note_temporary();
+            self.tx.transaction.must_anchor.get_or_insert(NodeId::HOME);
         }
         let home = std::mem::take(&mut read.oids);
         let mut own = OwnChanges::of_relations(published, read, as_of);
-        self.catalog = Arc::new(own.apply(published));
-        if self.transaction.brings_more {
+        self.tx.catalog = Arc::new(own.apply(published));
+        if self.tx.transaction.brings_more {
             self.learn_own_oids().await?;
         } else {
             let others = self.changed_oids_of_others().await?;
@@ -468,23 +472,23 @@ impl Session {
             let seen = match oids.others.is_empty() {
                 true => None,
                 false => Some(Arc::new(with_own(
-                    &self.registry.cluster.oids(),
+                    &self.tx.registry.cluster.oids(),
                     &oids.home,
                     &oids.others,
                 ))),
             };
-            self.use_own_oids(seen);
+            self.tx.use_own_oids(seen);
             own.know_oids(oids);
         }
-        self.transaction.own_changes = Some(own);
+        self.tx.transaction.own_changes = Some(own);
         Ok(())
     }
 
     async fn changed_oids_of_others(&mut self) -> Result<Vec<(NodeId, NodeOids)>, Failure> {
         let mut others = Vec::new();
-        for node in self.transaction.writers().collect::<Vec<_>>() {
+        for node in self.tx.transaction.writers().collect::<Vec<_>>() {
             if node != NodeId::HOME {
-                let link = self.link(node).await?;
+                let link = self.tx.link(node).await?;
                 link.connection().flush().await?;
                 link.settle().await?.map_or(Ok(()), Err)?;
                 others.push((node, changes::read_oids(link.connection()).await?));
@@ -497,8 +501,8 @@ impl Session {
     async fn learn_own_oids(&mut self) -> Result<(), Failure> {
         let mut home = NodeOids::default();
         let mut others = Vec::new();
-        for node in self.transaction.writers().collect::<Vec<_>>() {
-            let link = self.link(node).await?;
+        for node in self.tx.transaction.writers().collect::<Vec<_>>() {
+            let link = self.tx.link(node).await?;
             link.connection().flush().await?;
             link.settle().await?.map_or(Ok(()), Err)?;
             let oids = NodeOids::load_own(link.connection()).await?;
@@ -507,36 +511,23 @@ impl Session {
                 node => others.push((node, oids)),
             }
         }
-        let own = with_own(&self.registry.cluster.oids(), &home, &others);
-        self.use_own_oids(Some(Arc::new(own)));
+        let own = with_own(&self.tx.registry.cluster.oids(), &home, &others);
+        self.tx.use_own_oids(Some(Arc::new(own)));
         Ok(())
     }
 
     /// The newest catalog, with what plans of others need not know.
     pub(super) async fn know_all_changes(&mut self) {
-        let publisher = self.registry.cluster.publisher.clone();
+        let publisher = self.tx.registry.cluster.publisher.clone();
         let change = publisher.want_all();
         // Locks, and the catalog as the transaction sees it behind them, decide.
         publisher.wait_for(change, Instant::now() + CATALOG_PATIENCE).await;
-        self.refresh_catalog();
+        self.tx.refresh_catalog();
     }
 }
 
 /// How long a transaction waits for changes that have been committed before.
 const CATALOG_PATIENCE: Duration = Duration::from_secs(10);
-
-/// Whether a statement may change names by which other objects are known, or what types mean to the
-/// tables that use them.
-pub(crate) fn renames(text: &str) -> bool {
-    // What no scanner can read was not planned either.
-    let Some(words) = words(text) else { return true };
-    let words: Vec<_> = words.into_iter().map(str::to_ascii_lowercase).collect();
-    const KINDS: [&str; 5] = ["type", "domain", "schema", "extension", "operator"];
-    // Words that are a column's name count too: more is read then.
-    let has = |wanted: &str| words.iter().any(|word| word == wanted);
-    has("alter") && (has("rename") || has("schema"))
-        || words.windows(2).any(|pair| pair[0] == "alter" && KINDS.contains(&pair[1].as_str()))
-}
 
 /// Takes back what [`Link::put_warrant`](tutti_link::Link::put_warrant) has given, where nothing has used it.
 const END_WARRANT: &str = "SELECT tutti.end_warrants()";
@@ -570,26 +561,4 @@ fn without_context(error: GatewayError) -> Failure {
     let mut fields = error.to_fields();
     fields.fields.retain(|(code, _)| !b"Wpq".contains(code));
     fields.into()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::renames;
-
-    #[test]
-    fn what_changes_names_of_others_is_told_from_what_changes_a_table() {
-        for text in [
-            "ALTER TABLE t RENAME TO u",
-            "alter table t rename column a to b",
-            "/* x */ ALTER TYPE mood ADD VALUE 'sad'",
-            "ALTER VIEW v SET SCHEMA s",
-            "ALTER /* our */ TYPE mood ADD VALUE 'sad'",
-        ] {
-            assert!(renames(text), "{text}");
-        }
-        for text in ["ALTER TABLE t ALTER a TYPE int8", "CREATE TYPE t AS (a int)", "DROP SCHEMA s"]
-        {
-            assert!(!renames(text), "{text}");
-        }
-    }
 }

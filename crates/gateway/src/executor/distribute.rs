@@ -4,6 +4,9 @@
 //! informational ones.
 //! Never: decides what a row's node is, or what became of a transaction.
 
+use crate::executor::Executor;
+use crate::transaction::Level;
+use crate::transaction::Mode;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -15,10 +18,9 @@ use tutti_sql::statement::DistributeBy;
 use tutti_wire::backend::ColumnDescription;
 use tutti_wire::error_fields::ErrorFields;
 
-use super::Done;
-use super::call::Call;
 use crate::client::failure::Failure;
-use crate::session::{Level, Mode, Session};
+use crate::plans::request::Call;
+use crate::plans::request::Done;
 use tutti_cluster::audit;
 use tutti_cluster::catalog::{self, Redistribution};
 use tutti_cluster::recovery::{self, InDoubt};
@@ -79,7 +81,7 @@ pub(super) fn columns_of(function: &TuttiCall) -> Vec<ColumnDescription> {
     }
 }
 
-impl Session {
+impl Executor<'_> {
     pub(super) async fn tutti_function(
         &mut self,
         function: &TuttiCall,
@@ -102,7 +104,9 @@ impl Session {
                 vec![vec![Some(self.declare_function(function, *declared).await?)]]
             }
             TuttiCall::Outcome { gid } => {
-                vec![vec![Some(recovery::outcome(&self.registry.cluster, gid).await?.to_string())]]
+                vec![vec![Some(
+                    recovery::outcome(&self.tx.registry.cluster, gid).await?.to_string(),
+                )]]
             }
             TuttiCall::Show { function } if function == "tutti_in_doubt" => self.in_doubt().await?,
             TuttiCall::Show { function } if function == "tutti_check" => {
@@ -119,11 +123,11 @@ impl Session {
     /// words. What forbids a placement is looked at behind all of them.
     async fn redistribute(&mut self, wanted: &[(String, DistributeBy)]) -> Result<String, Failure> {
         self.need_newest_rows()?;
-        self.transaction.changes_more = true;
-        self.transaction.changes_elsewhere = true;
+        self.tx.transaction.changes_more = true;
+        self.tx.transaction.changes_elsewhere = true;
         self.know_all_changes().await;
         // What the transaction has done on node 1 alone is not known yet.
-        self.enlist(NodeId::HOME, Access::Write).await?.query("SELECT 1").await?;
+        self.tx.enlist(NodeId::HOME, Access::Write).await?.query("SELECT 1").await?;
         self.reload_own_catalog().await?;
         let mut done = Vec::new();
         let mut known = BTreeSet::new();
@@ -145,15 +149,15 @@ impl Session {
         for (table, by, relation) in tables {
             moving.push((table, by, self.plan_redistribution(&relation, by).await?, relation));
         }
-        let on_their_way = as_if_home(&self.catalog, moving.iter().map(|(.., moved, _)| moved));
+        let on_their_way = as_if_home(&self.tx.catalog, moving.iter().map(|(.., moved, _)| moved));
         for (_, by, redistribution, relation) in &moving {
             if **by != DistributeBy::Home || redistribution.writes_rows() {
-                planner::refuse_moving(relation, &self.scope, &on_their_way)?;
+                planner::refuse_moving(relation, &self.tx.scope, &on_their_way)?;
             }
             if **by != DistributeBy::Home {
                 self.warn_of_objections(relation).await?;
             }
-            let home = self.link(NodeId::HOME).await?;
+            let home = self.tx.link(NodeId::HOME).await?;
             home.query(&redistribution.lock_sql()).await?;
         }
         let moving: Vec<_> = moving.into_iter().map(|(table, by, ..)| (table, by)).collect();
@@ -178,14 +182,14 @@ impl Session {
         if !shared.is_empty() {
             self.share_tables(&shared).await?;
         }
-        for node in self.catalog.nodes.clone() {
-            self.enlist(node, Access::Write).await?.query("SELECT 1").await?;
+        for node in self.tx.catalog.nodes.clone() {
+            self.tx.enlist(node, Access::Write).await?.query("SELECT 1").await?;
         }
-        let catalog = self.catalog.clone();
+        let catalog = self.tx.catalog.clone();
         for (relation, by) in &tables {
             let redistribution = self.plan_redistribution(relation, by).await?;
-            let registry = self.registry.clone();
-            let links = self.links.iter_mut();
+            let registry = self.tx.registry.clone();
+            let links = self.tx.links.iter_mut();
             let mut connections = links.map(|(node, link)| (*node, link.connection())).collect();
             redistribution.perform(&mut connections, &registry.cluster.seals).await?;
         }
@@ -195,14 +199,14 @@ impl Session {
             }
             for node in self.other_nodes() {
                 let sql = format!("DROP TABLE {} CASCADE", relation.sql_name());
-                let link = self.link(node).await?;
+                let link = self.tx.link(node).await?;
                 link.put_warrant(false);
                 link.query(&sql).await?;
                 catalog::unregister_dropped(link.connection()).await?;
             }
         }
         for node in catalog.nodes.clone() {
-            catalog::note_change(self.link(node).await?.connection()).await?;
+            catalog::note_change(self.tx.link(node).await?.connection()).await?;
         }
         self.verify_schema().await?;
         self.reload_own_catalog().await
@@ -213,8 +217,8 @@ impl Session {
         relation: &Relation,
         wanted: &DistributeBy,
     ) -> Result<Redistribution, Failure> {
-        let (catalog, registry) = (self.catalog.clone(), self.registry.clone());
-        let home = self.link(NodeId::HOME).await?.connection();
+        let (catalog, registry) = (self.tx.catalog.clone(), self.tx.registry.clone());
+        let home = self.tx.link(NodeId::HOME).await?.connection();
         Ok(Redistribution::plan(home, &catalog, relation, wanted, &registry.cluster.seals).await?)
     }
 
@@ -222,11 +226,11 @@ impl Session {
     ///
     /// Errors: 0A000 where it has one snapshot for all its statements.
     fn need_newest_rows(&mut self) -> Result<(), Failure> {
-        if self.transaction.mode != Mode::Explicit {
+        if self.tx.transaction.mode != Mode::Explicit {
             self.need_transaction();
-            self.transaction.characteristics.isolation = Some("read committed".to_owned());
+            self.tx.transaction.characteristics.isolation = Some("read committed".to_owned());
         }
-        if self.level() == Level::ReadCommitted {
+        if self.tx.level() == Level::ReadCommitted {
             return Ok(());
         }
         Err(Failure::unsupported(
@@ -238,7 +242,7 @@ impl Session {
 
     /// Tells of code that sees the table, by name, before it is found out one statement at a time.
     async fn warn_of_objections(&mut self, relation: &Relation) -> Result<(), Failure> {
-        let home = self.link(NodeId::HOME).await?.connection();
+        let home = self.tx.link(NodeId::HOME).await?.connection();
         let found = catalog::share::objections(home, relation.oid).await?;
         if !found.is_empty() {
             let message = format!(
@@ -266,11 +270,11 @@ impl Session {
              WHERE c.oid OPERATOR(pg_catalog.=) {}::pg_catalog.regclass::pg_catalog.oid",
             quote_literal(name)
         );
-        let rows = self.enlist(NodeId::HOME, Access::Read).await?.query(&sql).await?;
+        let rows = self.tx.enlist(NodeId::HOME, Access::Read).await?.query(&sql).await?;
         let rows = rows.first().cloned().unwrap_or_default();
         let (schema, table) =
             (rows.text(0, 0).unwrap_or_default(), rows.text(0, 1).unwrap_or_default());
-        self.catalog.resolve(&self.scope, Some(schema), table).cloned().ok_or_else(|| {
+        self.tx.catalog.resolve(&self.tx.scope, Some(schema), table).cloned().ok_or_else(|| {
             Failure::unsupported(
                 format!("\"{table}\" cannot be distributed"),
                 "It is a system table, a temporary table, or one that was created past the gateway.",
@@ -281,10 +285,10 @@ impl Session {
 
     /// What is prepared somewhere and not being committed here at this moment.
     async fn in_doubt(&self) -> Result<Vec<Vec<Option<String>>>, Failure> {
-        let found = recovery::list_in_doubt(&self.registry.cluster.config).await;
+        let found = recovery::list_in_doubt(&self.tx.registry.cluster.config).await;
         let found = found.map_err(|error| error.to_fields())?;
         let left =
-            found.into_iter().filter(|doubt| !self.registry.cluster.live.contains(&doubt.gid));
+            found.into_iter().filter(|doubt| !self.tx.registry.cluster.live.contains(&doubt.gid));
         let row = |doubt: InDoubt| {
             let nodes = doubt.nodes_text();
             let decision = doubt.decision.map(|decision| decision.to_string());
@@ -299,11 +303,11 @@ impl Session {
     async fn check_memory(&mut self) -> Result<Vec<Vec<Option<String>>>, Failure> {
         const I_AM_SUPERUSER: &str = "SELECT rolsuper FROM pg_catalog.pg_roles \
              WHERE rolname OPERATOR(pg_catalog.=) current_user";
-        let rows = self.enlist(NodeId::HOME, Access::Read).await?.query(I_AM_SUPERUSER).await?;
+        let rows = self.tx.enlist(NodeId::HOME, Access::Read).await?.query(I_AM_SUPERUSER).await?;
         if rows.first().and_then(|rows| rows.text(0, 0)) != Some("t") {
             return Err(Failure::error("42501", "must be superuser to call tutti_check()"));
         }
-        let registry = self.registry.clone();
+        let registry = self.tx.registry.clone();
         let found = audit::memory::differences(&registry.cluster).await;
         Ok(found.into_iter().map(|difference| vec![Some(difference)]).collect())
     }
@@ -311,6 +315,7 @@ impl Session {
     fn information(&self, function: &str) -> Vec<Vec<Option<String>>> {
         match function {
             "tutti_nodes" => self
+                .tx
                 .registry
                 .cluster
                 .endpoints
@@ -328,13 +333,14 @@ impl Session {
             let name = format!("{}.{}", function.schema, function.name);
             vec![Some(name), Some(declared.as_str().to_owned())]
         };
-        let mut rows: Vec<_> = self.catalog.code.declarations().map(row).collect();
+        let mut rows: Vec<_> = self.tx.catalog.code.declarations().map(row).collect();
         rows.sort();
         rows
     }
 
     fn table_rows(&self) -> Vec<Vec<Option<String>>> {
         let mut rows: Vec<_> = self
+            .tx
             .catalog
             .relations
             .values()

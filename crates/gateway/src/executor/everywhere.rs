@@ -3,17 +3,17 @@
 //! Owns: VACUUM and its kin, DROP INDEX CONCURRENTLY, LOCK TABLE, LISTEN and NOTIFY.
 //! Never: changes the schema of several nodes.
 
+use crate::executor::Executor;
 use tutti_sql::catalog::{NodeId, quote_literal};
 use tutti_sql::plan::{Access, LockBefore};
 
-use super::Done;
-use super::call::Call;
 use super::ddl::is_unknown_name;
 use super::relay::{Filter, relay};
 use crate::client::failure::Failure;
-use crate::session::Session;
+use crate::plans::request::Call;
+use crate::plans::request::Done;
 
-impl Session {
+impl Executor<'_> {
     /// On every node, each by itself: PostgreSQL refuses most of these inside transaction blocks.
     pub(super) async fn on_every_node_alone(
         &mut self,
@@ -22,26 +22,26 @@ impl Session {
         text_of_others: &str,
         call: &Call,
     ) -> Result<Done, Failure> {
-        if refuses_transaction && self.transaction.is_open() {
+        if refuses_transaction && self.tx.transaction.is_open() {
             // Node 1 words the refusal.
             return self.run_on_one(NodeId::HOME, Access::Write, text, call).await;
         }
-        let nodes = self.catalog.nodes.clone();
+        let nodes = self.tx.catalog.nodes.clone();
         let mut tag = String::new();
         for node in nodes {
-            let link = self.enlist(node, Access::Write).await?;
+            let link = self.tx.enlist(node, Access::Write).await?;
             call.put(link, if node == NodeId::HOME { text } else { text_of_others });
             link.connection().flush().await?;
             let filter = match node {
                 NodeId::HOME => Filter::rows(call, false),
                 _ => Filter::discard(call),
             };
-            let link = self.links.get_mut(&node).expect("enlisted");
-            let answer = match relay(&mut self.client, link, filter).await {
+            let link = self.tx.links.get_mut(&node).expect("enlisted");
+            let answer = match relay(self.client, link, filter).await {
                 // An index, say, of a table that is on node 1 alone.
                 Err(Failure::Statement(error))
                     if node != NodeId::HOME
-                        && self.catalog.home_by_default
+                        && self.tx.catalog.home_by_default
                         && is_unknown_name(error.sqlstate()) =>
                 {
                     continue;
@@ -62,7 +62,7 @@ impl Session {
         text: &str,
         call: &Call,
     ) -> Result<Done, Failure> {
-        if !self.transaction.is_open() {
+        if !self.tx.transaction.is_open() {
             let found = |name: &String| format!("pg_catalog.to_regclass({})", quote_literal(name));
             let sql = format!(
                 "SELECT p.relation::pg_catalog.regclass FROM tutti.placements p \
@@ -71,7 +71,7 @@ impl Session {
                  OPERATOR(pg_catalog.=) ANY (ARRAY[{}]::pg_catalog.regclass[])",
                 names.iter().map(found).collect::<Vec<_>>().join(", ")
             );
-            let rows = self.enlist(NodeId::HOME, Access::Read).await?.query(&sql).await?;
+            let rows = self.tx.enlist(NodeId::HOME, Access::Read).await?.query(&sql).await?;
             if let Some(table) = rows.first().and_then(|rows| rows.text(0, 0)) {
                 return Err(Failure::unsupported(
                     format!("DROP INDEX CONCURRENTLY is not supported for indexes of {table}"),
@@ -93,13 +93,13 @@ impl Session {
         before: Option<&LockBefore>,
         call: &Call,
     ) -> Result<Done, Failure> {
-        if !self.transaction.is_open() {
+        if !self.tx.transaction.is_open() {
             return self.run_on_one(NodeId::HOME, Access::Read, text, call).await;
         }
-        if let Some(before) = before.filter(|_| self.will_import_snapshot()) {
+        if let Some(before) = before.filter(|_| self.tx.will_import_snapshot()) {
             self.internal_rows(NodeId::HOME, Access::Read, &before.home, &Call::Simple).await?;
             self.lock_elsewhere(&before.others, &Call::Simple).await?;
-            self.import_on_all().await?;
+            self.tx.import_on_all().await?;
         }
         let answer = self.forward(NodeId::HOME, Access::Read, text, call, false).await?;
         self.lock_elsewhere(text_of_others, call).await?;
@@ -111,7 +111,7 @@ impl Session {
         if text.is_empty() {
             return Ok(());
         }
-        let nodes = self.catalog.nodes.clone();
+        let nodes = self.tx.catalog.nodes.clone();
         for node in nodes.into_iter().filter(|node| *node != NodeId::HOME) {
             self.internal_rows(node, Access::Read, text, call).await?;
         }
@@ -127,11 +127,11 @@ impl Session {
     ) -> Result<Done, Failure> {
         let done = self.run_on_one(NodeId::HOME, Access::Write, text, call).await?;
         // PREPARE TRANSACTION refuses them, so node 1 must be the one that need not prepare.
-        self.must_anchor(NodeId::HOME)?;
-        self.listening = true;
-        match self.transaction.is_open() {
+        self.tx.must_anchor(NodeId::HOME)?;
+        self.tx.listening = true;
+        match self.tx.transaction.is_open() {
             // It listens from its commit on.
-            true => self.transaction.listens |= listens,
+            true => self.tx.transaction.listens |= listens,
             false if listens => self.listen_everywhere().await?,
             false => (),
         }
@@ -145,21 +145,21 @@ impl Session {
         const CHANNELS: &str = "SELECT pg_catalog.string_agg('LISTEN ' \
             OPERATOR(pg_catalog.||) pg_catalog.quote_ident(channel), '; ' ORDER BY channel) \
             FROM pg_catalog.pg_listening_channels() AS channels (channel)";
-        self.hears_node_1_alone = true;
-        if self.catalog.is_solo() {
+        self.tx.hears_node_1_alone = true;
+        if self.tx.catalog.is_solo() {
             return Ok(());
         }
-        let rows = self.link(NodeId::HOME).await?.query(CHANNELS).await?;
+        let rows = self.tx.link(NodeId::HOME).await?.query(CHANNELS).await?;
         let listen = rows.first().and_then(|rows| rows.text(0, 0)).unwrap_or_default().to_owned();
-        for node in self.catalog.nodes.clone() {
-            let is_silent = listen.is_empty() && !self.links.contains_key(&node);
+        for node in self.tx.catalog.nodes.clone() {
+            let is_silent = listen.is_empty() && !self.tx.links.contains_key(&node);
             if node != NodeId::HOME && !is_silent {
                 // One transaction: what it goes on listening to is not interrupted.
                 let sql = format!("UNLISTEN *; {listen}");
-                self.link(node).await?.query(&sql).await?;
+                self.tx.link(node).await?.query(&sql).await?;
             }
         }
-        self.hears_node_1_alone = false;
+        self.tx.hears_node_1_alone = false;
         Ok(())
     }
 }

@@ -4,15 +4,16 @@
 //! Owns: the answer's lines, and which statements the gateway describes itself.
 //! Never: chooses a plan.
 
+use crate::executor::Executor;
+use crate::transaction::settings::is_own_setting;
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{Access, CollectFrom, Gather, Plan, Planned, Prepared, Setting, TuttiCall};
 use tutti_sql::planner::explain_lines;
 use tutti_wire::backend::{ColumnDescription, put_data_row, put_row_description};
 
-use super::Done;
-use super::call::Call;
 use crate::client::failure::Failure;
-use crate::session::{Session, is_own_setting};
+use crate::plans::request::Call;
+use crate::plans::request::Done;
 
 /// What the gateway answers by itself: `Some(None)`: no rows; `Some(columns)`: these.
 /// `None`: a node describes the statement.
@@ -39,11 +40,7 @@ fn begins_with_explain(text: &str) -> bool {
     text.trim_start().get(..7).is_some_and(|word| word.eq_ignore_ascii_case("explain"))
 }
 
-impl Session {
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the plan's own fields, taken apart by the caller"
-    )]
+impl Executor<'_> {
     pub(super) async fn explain(
         &mut self,
         of: &Planned,
@@ -103,7 +100,7 @@ impl Session {
         match &of.plan {
             Plan::Scatter { access } => {
                 let nodes = match analyze {
-                    true => self.catalog.nodes.clone(),
+                    true => self.tx.catalog.nodes.clone(),
                     false => vec![NodeId::HOME],
                 };
                 if analyze && *access == Access::Write {

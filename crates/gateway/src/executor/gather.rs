@@ -4,6 +4,8 @@
 //! in one snapshot), and giving the rows to the final statement, as parameters.
 //! Never: looks into a row.
 
+use crate::executor::Executor;
+use crate::plans::request::too_large;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -12,22 +14,21 @@ use tutti_sql::catalog::{NodeId, Relation};
 use tutti_sql::plan::{Access, CollectFrom, Gather, Piece, RunOn, Template};
 use tutti_sql::{planner, statement};
 use tutti_wire::backend::decode_data_row;
-use tutti_wire::error_fields::ErrorFields;
 
-use super::Done;
-use super::call::Call;
-use super::call::Rows;
-use super::many::{Failures, Looks, Origin};
+use super::many::{Failures, Looks};
 use super::rows::ArrayText;
 use crate::client::failure::Failure;
-use crate::session::Session;
+use crate::plans::request::Call;
+use crate::plans::request::Done;
+use crate::plans::request::Origin;
+use crate::plans::request::Rows;
 use tutti_link::Link;
 use tutti_link::connection::told;
 
 /// How the settings begin that hold rows for a command without parameters.
 const ROWS_SETTING: &str = "tutti.rows_";
 
-impl Session {
+impl Executor<'_> {
     /// An error's position is left out: it would count in a text that the client does not know.
     pub(super) async fn gather(&mut self, gather: &Gather, call: &Call) -> Result<Done, Failure> {
         self.run_gather(gather, call).await.map_err(Failure::without_position)
@@ -57,7 +58,7 @@ impl Session {
         }
         let may_be_checked = |relation: &&Arc<Relation>| planner::may_be_checked(relation);
         let brought = gather.collects.iter().map(|collect| &collect.relation);
-        self.activity.note_brought(brought.filter(may_be_checked).cloned().collect());
+        self.tx.activity.note_brought(brought.filter(may_be_checked).cloned().collect());
         let collected = self.collect(gather, call).await?;
         let now = self.now_for(&gather.statement).await?;
         let is_settled = takes_no_parameters(&gather.statement)
@@ -96,7 +97,7 @@ impl Session {
 
     /// Most bytes that rows may take which travel with one statement.
     pub(super) fn travelling_bytes_max(&self) -> usize {
-        self.registry.cluster.config.switches.travelling_bytes_max
+        self.tx.registry.cluster.config.switches.travelling_bytes_max
     }
 
     /// The transaction's time on node 1 if the template has a gap for it.
@@ -109,7 +110,7 @@ impl Session {
 
     /// The transaction's time on node 1, as an SQL literal.
     async fn now_literal(&mut self) -> Result<String, Failure> {
-        let link = self.enlist(NodeId::HOME, Access::Read).await?;
+        let link = self.tx.enlist(NodeId::HOME, Access::Read).await?;
         let rows = link
             // As ISO 8601, which is read alike whatever the session has set.
             .query("SELECT pg_catalog.quote_literal(tutti.value_output(pg_catalog.now()))")
@@ -126,7 +127,7 @@ impl Session {
                 CollectFrom::AllNodes => None,
                 CollectFrom::One(choice) => self.choose(choice, call),
             };
-            let nodes = chosen.map_or_else(|| self.catalog.nodes.clone(), |node| vec![node]);
+            let nodes = chosen.map_or_else(|| self.tx.catalog.nodes.clone(), |node| vec![node]);
             for node in nodes {
                 wanted.entry(node).or_default().push(index);
             }
@@ -153,7 +154,7 @@ impl Session {
         for (index, node) in nodes.iter().enumerate() {
             let rest = &nodes[index + 1..];
             self.await_turn(*node, rest, &mut failures).await;
-            let link = self.links.get_mut(node).expect("enlisted");
+            let link = self.tx.links.get_mut(node).expect("enlisted");
             let read = read_rows(link, |row| {
                 let [Some(index), Some(composite)] = row else { return Ok(()) };
                 let array = std::str::from_utf8(index)
@@ -206,7 +207,7 @@ impl Session {
         for (index, node) in nodes.iter().enumerate() {
             let rest = &nodes[index + 1..];
             self.await_turn(*node, rest, &mut failures).await;
-            let link = self.links.get_mut(node).expect("enlisted");
+            let link = self.tx.links.get_mut(node).expect("enlisted");
             let mut rows = Vec::new();
             let read = read_rows(link, |row| {
                 rows.push(row.to_vec());
@@ -220,13 +221,6 @@ impl Session {
         failures.into_result()?;
         Ok(all)
     }
-}
-
-pub(super) fn too_large(bytes_max: usize) -> Failure {
-    ErrorFields::error("54000", "the statement would gather too many rows on one node")
-        .with(b'D', format!("More than {} MiB would have to travel.", bytes_max >> 20))
-        .with(b'H', "Restrict the tables by conditions, or join them by their distribution keys.")
-        .into()
 }
 
 /// `template` with its gaps filled: rows are parameters behind those of the client.

@@ -3,6 +3,7 @@
 //! Owns: dealing rows out to nodes, and putting RETURNING rows back into the source's order.
 //! Never: evaluates an expression: a node does.
 
+use crate::executor::Executor;
 use std::collections::BTreeMap;
 
 use bytes::{Bytes, BytesMut};
@@ -13,20 +14,22 @@ use tutti_sql::plan::{
 };
 use tutti_wire::frame::{frame_len, take_frame};
 
-use super::call::{Call, Rows};
-use super::gather::{fill_template, too_large};
-use super::many::{Failures, Looks, Origin};
-use super::placement::{bucket_of_value, node_of_bucket, node_of_pin};
+use super::TagTotal;
+use super::gather::fill_template;
+use super::many::{Failures, Looks};
 use super::relay::{Filter, relay};
 use super::rows::{ArrayText, composite, split_composite};
-use super::{Done, TagTotal};
 use crate::client::failure::Failure;
-use crate::session::Session;
+use crate::plans::request::Done;
+use crate::plans::request::Origin;
+use crate::plans::request::too_large;
+use crate::plans::request::{Call, Rows};
+use crate::plans::route::{bucket_of_value, node_of_bucket, node_of_pin};
 
 /// A row's values in text form.
 type Row = Vec<Option<Bytes>>;
 
-impl Session {
+impl Executor<'_> {
     pub(super) async fn insert(
         &mut self,
         insert: &Insert,
@@ -43,7 +46,7 @@ impl Session {
                     // those of the client's own statement.
                     self.describe_text(text, &[]).await?;
                 }
-                let unseen = plan.unseen.as_deref().filter(|_| !self.catalog.is_solo());
+                let unseen = plan.unseen.as_deref().filter(|_| !self.tx.catalog.is_solo());
                 if let Some(unseen) = unseen {
                     self.begin_accounting(unseen, &plan.plan, text, call);
                 }
@@ -69,7 +72,7 @@ impl Session {
         for (index, row) in rows.iter().enumerate() {
             let node = match &row.key {
                 None => self.deal_round_robin(),
-                Some(pin) => match node_of_pin(&self.catalog, pin, call) {
+                Some(pin) => match node_of_pin(&self.tx.catalog, pin, call) {
                     Some(node) => node,
                     None => self.ask_for_node(pin, &insert.relation, call).await?,
                 },
@@ -116,9 +119,9 @@ impl Session {
             self.await_turn(*node, rest, &mut failures).await;
             let filter =
                 if index == 0 { Filter::rows(call, false) } else { Filter::more_rows(call) };
-            let link = self.links.get_mut(node).expect("enlisted");
+            let link = self.tx.links.get_mut(node).expect("enlisted");
             self.client.begin_capture(left);
-            let relayed = relay(&mut self.client, link, filter).await;
+            let relayed = relay(self.client, link, filter).await;
             let kept = self.client.end_capture().ok_or_else(|| too_large(left));
             match relayed.and_then(|answer| Ok((answer, kept?))) {
                 Ok((answer, kept)) => {
@@ -149,7 +152,7 @@ impl Session {
                 (None, None) => Err(Failure::error("XX000", "the source's plan names no node")),
             },
             Plan::Scatter { access } => {
-                let nodes = self.catalog.nodes.clone();
+                let nodes = self.tx.catalog.nodes.clone();
                 let texts: Vec<_> = nodes.iter().map(|node| (*node, query)).collect();
                 let rows = self.internal_rows_of_each(&texts, *access, call).await?;
                 Ok(rows.into_iter().flatten().collect())
@@ -281,14 +284,14 @@ impl Session {
     }
 
     fn node_of(&self, map: MapId, bucket: Bucket) -> Result<NodeId, Failure> {
-        node_of_bucket(&self.catalog, map, bucket)
+        node_of_bucket(&self.tx.catalog, map, bucket)
             .ok_or_else(|| Failure::error("XX000", format!("bucket map {} is missing", map.0)))
     }
 
     /// The next node for a row that may be anywhere.
     pub(super) fn deal_round_robin(&self) -> NodeId {
-        let nodes = &self.catalog.nodes;
-        let index = usize::try_from(self.registry.deal_row()).unwrap_or(0) % nodes.len();
+        let nodes = &self.tx.catalog.nodes;
+        let index = usize::try_from(self.tx.registry.deal_row()).unwrap_or(0) % nodes.len();
         nodes[index]
     }
 
@@ -302,7 +305,7 @@ impl Session {
         let mut leaving: BTreeMap<NodeId, Places> = BTreeMap::new();
         let mut coming: BTreeMap<NodeId, ArrayText> = BTreeMap::new();
         let mut changed = 0;
-        let nodes = self.catalog.nodes.clone();
+        let nodes = self.tx.catalog.nodes.clone();
         let texts: Vec<_> = nodes.iter().map(|node| (*node, of.select.as_str())).collect();
         let found = self.internal_rows_of_each(&texts, Access::Write, call).await?;
         for (node, rows) in nodes.into_iter().zip(found) {
@@ -334,7 +337,7 @@ impl Session {
             return Err(objection);
         }
         if !leaving.is_empty() {
-            self.note_moved(relation);
+            self.tx.note_moved(relation);
         }
         let mut steps = Vec::new();
         let bytes_max = self.travelling_bytes_max();

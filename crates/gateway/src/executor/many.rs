@@ -17,6 +17,8 @@
 //! takes long, the room is left, the Bind awaited outside, and a second one is made inside, which
 //! finds its locks taken. What is measured in time here only chooses between two right ways.
 
+use crate::executor::Executor;
+use crate::plans::request::Origin;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -27,9 +29,8 @@ use tutti_wire::frontend::{
     put_sync,
 };
 
-use super::call::Call;
 use crate::client::failure::Failure;
-use crate::session::Session;
+use crate::plans::request::Call;
 
 /// A Bind that takes longer is awaited outside the room, at the first attempt.
 const BIND_PATIENCE: Duration = Duration::from_millis(20);
@@ -70,16 +71,7 @@ impl Failures {
     }
 }
 
-/// Whose statement it is.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Origin {
-    /// The client's: described and formatted as the client asked.
-    Client,
-    /// The gateway's own, with the client's parameters; rows come as text.
-    Gateway,
-}
-
-impl Session {
+impl Executor<'_> {
     /// Sends one text to each of these nodes, which may be one. Every link then has an answer to be
     /// read to ReadyForQuery, refused or not.
     pub(super) async fn send_to_many(
@@ -91,11 +83,11 @@ impl Session {
         call: &Call,
     ) -> Result<(), Failure> {
         let nodes: Vec<_> = texts.iter().map(|(node, _)| *node).collect();
-        self.enlist_all(&nodes, access).await?;
+        self.tx.enlist_all(&nodes, access).await?;
         let in_room = looks == Looks::AtRows
             && 1 < texts.len()
-            && self.has_snapshot_per_part()
-            && self.registry.cluster.config.switches.rooms;
+            && self.tx.has_snapshot_per_part()
+            && self.tx.registry.cluster.config.switches.rooms;
         if in_room {
             let mut half_way = BTreeSet::new();
             let sent = self.send_in_room(texts, access, origin, call, &mut half_way).await;
@@ -104,11 +96,11 @@ impl Session {
             return sent;
         }
         for node in nodes {
-            self.wait_for_visible(node).await?;
+            self.tx.wait_for_visible(node).await?;
         }
         for (node, text) in texts {
-            let stored_here = self.transaction.stored_on(*node);
-            let link = self.links.get_mut(node).expect("enlisted");
+            let stored_here = self.tx.transaction.stored_on(*node);
+            let link = self.tx.links.get_mut(node).expect("enlisted");
             if let Some(relations) = stored_here.filter(|_| origin == Origin::Gateway) {
                 call.put_look(link, text, &relations);
             }
@@ -132,7 +124,7 @@ impl Session {
     ) -> Result<(), Failure> {
         let (types, arguments) = call.parts(origin);
         for (node, text) in texts {
-            let link = self.links.get_mut(node).expect("enlisted");
+            let link = self.tx.links.get_mut(node).expect("enlisted");
             link.begin();
             half_way.insert(*node);
             let types = link.types_here(&types);
@@ -148,18 +140,18 @@ impl Session {
             self.bind_all(&nodes, &arguments).await?;
             good = self.await_all(&mut nodes.clone(), b'2').await?;
         }
-        let registry = self.registry.clone();
+        let registry = self.tx.registry.clone();
         let mut bound = access == Access::Write;
         let mut patience = BIND_PATIENCE;
         while good {
             if bound {
                 for node in &nodes {
-                    let link = self.links.get_mut(node).expect("enlisted");
+                    let link = self.tx.links.get_mut(node).expect("enlisted");
                     put_close(link.connection().outgoing(), Target::Portal, "");
                 }
             }
             let entering = registry.cluster.enter_snapshot_room(&nodes);
-            let inside = self.unless_cancelled(entering).await??;
+            let inside = self.tx.unless_cancelled(entering).await??;
             self.bind_all(&nodes, &arguments).await?;
             bound = true;
             let mut unbound = nodes.clone();
@@ -189,7 +181,7 @@ impl Session {
     /// Ends what was begun on nodes. What is wrong with a connection, whoever reads the answer finds out.
     async fn end_all(&mut self, nodes: BTreeSet<NodeId>) {
         for node in nodes {
-            let Some(link) = self.links.get_mut(&node) else { continue };
+            let Some(link) = self.tx.links.get_mut(&node) else { continue };
             put_sync(link.connection().outgoing());
             if let Err(error) = link.connection().flush().await {
                 tracing::debug!(%node, %error, "a connection is lost in a statement");
@@ -199,7 +191,7 @@ impl Session {
 
     async fn bind_all(&mut self, nodes: &[NodeId], arguments: &Arguments) -> Result<(), Failure> {
         for node in nodes {
-            let link = self.links.get_mut(node).expect("enlisted");
+            let link = self.tx.links.get_mut(node).expect("enlisted");
             let out = link.connection().outgoing();
             put_bind(out, "", "", arguments);
             put_flush(out);
@@ -212,7 +204,7 @@ impl Session {
     /// leaves the list, so that whoever gave up waiting can go on. False: one has refused.
     async fn await_all(&mut self, nodes: &mut Vec<NodeId>, tag: u8) -> Result<bool, Failure> {
         while let Some(node) = nodes.last() {
-            let link = self.links.get_mut(node).expect("enlisted");
+            let link = self.tx.links.get_mut(node).expect("enlisted");
             if !link.wait_for(tag).await? {
                 return Ok(false);
             }
@@ -229,7 +221,7 @@ impl Session {
         half_way: &mut BTreeSet<NodeId>,
     ) -> Result<(), Failure> {
         for node in nodes {
-            let link = self.links.get_mut(node).expect("enlisted");
+            let link = self.tx.links.get_mut(node).expect("enlisted");
             half_way.remove(node);
             let out = link.connection().outgoing();
             if origin == Origin::Client && !call.is_extended() {
@@ -247,7 +239,7 @@ impl Session {
     pub(super) async fn await_start(&mut self, nodes: &[NodeId]) -> Result<(), Failure> {
         for node in nodes {
             loop {
-                let link = self.links.get_mut(node).expect("enlisted");
+                let link = self.tx.links.get_mut(node).expect("enlisted");
                 let answered = tokio::time::timeout(LOOK_INTERVAL, link.wait_for_anything()).await;
                 if let Ok(answered) = answered {
                     answered?;
@@ -273,13 +265,13 @@ impl Session {
             return;
         }
         for node in std::iter::once(&node).chain(rest) {
-            let Some(link) = self.links.get_mut(node) else { return };
+            let Some(link) = self.tx.links.get_mut(node) else { return };
             if link.settle_early().await.is_err() {
                 // Whoever reads its answer finds the same.
                 return;
             }
         }
-        let Some(failed) = self.links.first_failed(node, rest).await else { return };
+        let Some(failed) = self.tx.links.first_failed(node, rest).await else { return };
         failures.first = Some(failed);
         failures.rest_is_ended = true;
         let others = std::iter::once(node).chain(rest.iter().copied());
@@ -311,10 +303,10 @@ impl Session {
         if nodes.is_empty() {
             return;
         }
-        let mut targets = self.registry.backends.of(self.process_id);
+        let mut targets = self.tx.registry.backends.of(self.tx.process_id);
         targets.retain(|target| nodes.contains(&target.key().node));
         for _ in 0..CANCELS_MAX {
-            self.registry.cancel(&targets).await;
+            self.tx.registry.cancel(&targets).await;
             // One that comes before its statement hits nothing, and the statement may wait for a lock then.
             let answers = self.begin_to_answer(&nodes);
             if tokio::time::timeout(CANCEL_INTERVAL, answers).await.is_ok() {
@@ -326,7 +318,7 @@ impl Session {
     /// Waits until each of these nodes has answered something, or is lost. Cancel-safe.
     async fn begin_to_answer(&mut self, nodes: &[NodeId]) {
         for node in nodes {
-            if let Some(link) = self.links.get_mut(node) {
+            if let Some(link) = self.tx.links.get_mut(node) {
                 // Whoever reads its answer finds the same.
                 _ = link.wait_for_anything().await;
             }
@@ -335,16 +327,16 @@ impl Session {
 
     /// Whether the backend at `node` is seen to run on a snapshot.
     async fn is_at_work(&mut self, node: NodeId) -> bool {
-        let link = self.links.get_mut(&node).expect("enlisted");
+        let link = self.tx.links.get_mut(&node).expect("enlisted");
         let (process_id, _) = link.connection().backend_key();
         // An open cursor has a snapshot of its own, which says nothing of the statement's.
-        let has_cursors = !self.cursors.is_empty() || !self.portals.is_empty();
+        let has_cursors = !self.tx.cursors.is_empty() || !self.tx.portals.is_empty();
         let snapshot = if has_cursors { "false" } else { "backend_xmin IS NOT NULL" };
         let sql = format!(
             "SELECT FROM pg_catalog.pg_stat_activity WHERE pid = {process_id} \
              AND state = 'active' AND (wait_event_type = 'Lock' OR {snapshot})"
         );
-        let registry = self.registry.clone();
+        let registry = self.tx.registry.clone();
         let Ok(mut connection) = registry.cluster.connections.lend(node).await else {
             return false;
         };

@@ -5,55 +5,66 @@
 //! Start reading at [`Session::execute`].
 
 mod by_row;
-mod call;
 mod copy;
 mod create_table_as;
 mod cursor;
 mod ddl;
+pub(crate) mod describe;
 mod distribute;
 mod everywhere;
 mod explain;
 mod gather;
 mod insert;
 mod many;
-pub(crate) mod placement;
-mod relay;
+pub(crate) mod relay;
 mod rows;
 mod signal;
 pub(crate) mod unseen;
 
+use crate::client::Client;
+use crate::plans::request::Call;
+use crate::plans::request::Done;
+use crate::plans::request::Origin;
+use crate::plans::route;
+use crate::transaction::Mode;
+use crate::transaction::TransactionContext;
+use crate::transaction::checkout::renames;
+use crate::transaction::enlist::takes_snapshot;
+use crate::transaction::processes::signals;
 use std::borrow::Cow;
+use tutti_sql::plan::Unseen;
 
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{Access, DdlScope, NodeChoice, Plan, Planned, RowsWrite, TableLock};
 use tutti_sql::planner;
 use tutti_wire::frame::Frame;
 
-pub use call::Call;
-pub(crate) use cursor::Cursor;
-pub(crate) use ddl::renames;
 pub(crate) use explain::local_columns;
-use many::{Failures, Looks, Origin};
+use many::{Failures, Looks};
 use relay::{Answer, Filter, relay};
 pub(crate) use relay::{Refused, pump_copy_data, relay_all};
 
 use crate::client::failure::Failure;
-use crate::session::{Mode, Session, signals, takes_snapshot};
 use tutti_cluster::catalog;
 use tutti_link::connection::NodeError;
 
-/// How a statement ended, as far as the client has not been told.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Done {
-    /// CommandComplete has been written already.
-    Told,
-    /// CommandComplete with this tag is to be written, once a commit that depends on it succeeded.
-    Tag(String),
-    /// EmptyQueryResponse is to be written.
-    Empty,
+/// A statement between [`Executor::begin`] and [`Executor::end`].
+pub(crate) struct Begun<'t> {
+    /// Its text, as nodes are to read it.
+    pub(crate) sent: Cow<'t, str>,
+    /// It runs in a transaction of its own, for its snapshot.
+    has_own_snapshot: bool,
+    /// What it runs on node 1 is accounted for.
+    unseen: Option<Unseen>,
 }
 
-impl Session {
+/// Carries out plans: over the connections of `tx`, and to `client`.
+pub(crate) struct Executor<'a> {
+    pub(crate) tx: &'a mut TransactionContext,
+    pub(crate) client: &'a mut Client,
+}
+
+impl Executor<'_> {
     /// Carries out `planned`, whose statement is `text`. Rows are written to the client as they
     /// come; the end of the statement is returned.
     ///
@@ -65,53 +76,81 @@ impl Session {
         text: &str,
         call: &Call,
     ) -> Result<Done, Failure> {
-        self.takes_snapshot = takes_snapshot(&planned.plan);
-        self.activity.note_concerns(planned.concerns.as_ref());
-        self.note_unasked(planned, text);
+        let begun = self.begin(planned, text, call).await?;
+        let ran = self.obey(planned, &begun.sent, call).await;
+        self.end(begun, planned, text, ran).await
+    }
+
+    /// What comes before a statement is carried out, by whom ever.
+    pub(crate) async fn begin<'t>(
+        &mut self,
+        planned: &Planned,
+        text: &'t str,
+        call: &Call,
+    ) -> Result<Begun<'t>, Failure> {
+        self.tx.takes_snapshot = takes_snapshot(&planned.plan);
+        self.tx.activity.note_concerns(planned.concerns.as_ref());
+        self.tx.note_unasked(planned, text);
         if matches!(planned.plan, Plan::DeclareCursor { .. })
             && planned.unasked
-            && self.transaction.is_open()
-            && !self.catalog.is_solo()
+            && self.tx.transaction.is_open()
+            && !self.tx.catalog.is_solo()
         {
             return Err(unseen::held_beyond_block());
         }
-        self.note_leaves(planned, text);
-        let sent = self.with_own_names(planned, text).await?;
-        let has_own_snapshot = self.begin_statement_snapshot(&planned.plan);
+        self.tx.note_leaves(planned, text);
+        let sent = self.tx.with_own_names(planned, text).await?;
+        let has_own_snapshot = self.tx.begin_statement_snapshot(&planned.plan);
         if has_own_snapshot {
-            self.transaction.at_one_moment.clone_from(&planned.concerns);
+            self.tx.transaction.at_one_moment.clone_from(&planned.concerns);
         }
-        if !self.catalog.is_solo() && planner::gathers_to_write(&planned.plan) {
+        if !self.tx.catalog.is_solo() && planner::gathers_to_write(&planned.plan) {
             // Before its parts are read: they are of one moment only within a transaction.
-            let is_alone = self.transaction.mode == Mode::None;
+            let is_alone = self.tx.transaction.mode == Mode::None;
             self.need_transaction();
             if is_alone && planned.one_moment {
-                self.transaction.characteristics.isolation = Some("repeatable read".to_owned());
-                self.transaction.at_one_moment.clone_from(&planned.concerns);
+                self.tx.transaction.characteristics.isolation = Some("repeatable read".to_owned());
+                self.tx.transaction.at_one_moment.clone_from(&planned.concerns);
             }
         }
         let unseen = planned.unseen.as_deref().cloned();
         let unseen = unseen.or_else(|| self.left_unseen(&planned.plan));
-        let done = match unseen.filter(|_| !self.catalog.is_solo()) {
-            Some(unseen) => self.run_accounted(&unseen, planned, &sent, call).await,
-            None => self.obey(planned, &sent, call).await,
+        let unseen = unseen.filter(|_| !self.tx.catalog.is_solo());
+        if let Some(unseen) = &unseen {
+            self.begin_accounting(unseen, &planned.plan, &sent, call);
+        }
+        Ok(Begun { sent, has_own_snapshot, unseen })
+    }
+
+    /// What comes after it.
+    pub(crate) async fn end(
+        &mut self,
+        begun: Begun<'_>,
+        planned: &Planned,
+        text: &str,
+        ran: Result<Done, Failure>,
+    ) -> Result<Done, Failure> {
+        let Begun { sent, has_own_snapshot, unseen } = begun;
+        let done = match unseen {
+            Some(unseen) => self.end_accounting(&unseen, planned, ran).await,
+            None => ran,
         };
         let mut done = done.map_err(|failure| match &sent {
             Cow::Borrowed(_) => failure,
             Cow::Owned(sent) => failure.map_position(|at| position_in(text, sent, planned, at)),
         });
-        self.takes_snapshot = true;
+        self.tx.takes_snapshot = true;
         if done.is_ok() && signals(planned) {
             done = self.send_asked_signals().await.and(done);
         }
         if has_own_snapshot && done.is_ok() {
-            self.end_statement_snapshot().await?;
+            self.tx.end_statement_snapshot().await?;
         }
         done
     }
 
     async fn obey(&mut self, planned: &Planned, text: &str, call: &Call) -> Result<Done, Failure> {
-        self.note_written(&planned.plan);
+        self.tx.note_written(&planned.plan);
         match &planned.plan {
             Plan::One { node, access, otherwise } => match (self.choose(node, call), otherwise) {
                 (Some(node), _) => self.run_on_one(node, *access, text, call).await,
@@ -133,7 +172,7 @@ impl Session {
             Plan::CopyFrom(copy) => self.copy_from(copy, call).await,
             Plan::CopyTo(copy) => self.copy_to(copy, text, call).await,
             Plan::Ddl(ddl) => {
-                self.transaction.renames |= renames(text);
+                self.tx.transaction.renames |= renames(text);
                 // The query that a home table is made of has its parameters.
                 let as_it_is = ddl.scope == DdlScope::HomeAsItIs;
                 let call = if as_it_is { create_table_as::internal(call) } else { Call::Simple };
@@ -161,9 +200,9 @@ impl Session {
                 self.explain(of, statement, prefix, *analyze, *text_format, text, call).await
             }
             Plan::Tutti(function) => self.tutti_function(function, text, call).await,
-            Plan::Setting(setting) => self.execute_setting(setting, text, call).await,
-            Plan::Prepared(prepared) => Box::pin(self.execute_prepared(prepared, text, call)).await,
-            Plan::Transaction(control) => self.transaction_control(control, text, call).await,
+            Plan::Setting(_) | Plan::Prepared(_) | Plan::Transaction(_) => {
+                Err(Failure::error("XX000", "the executor was given a plan of the session's own"))
+            }
             Plan::Refused(refusal) => Err((**refusal).clone().into()),
             Plan::Empty => Ok(Done::Empty),
         }
@@ -173,25 +212,25 @@ impl Session {
     pub(crate) fn choose(&self, choice: &NodeChoice, call: &Call) -> Option<NodeId> {
         match choice {
             NodeChoice::Home => Some(NodeId::HOME),
-            NodeChoice::Any => Some(self.any_node()),
+            NodeChoice::Any => Some(self.tx.any_node()),
             NodeChoice::Pinned(pins) => {
                 let mut chosen = None;
                 for pin in pins {
-                    let node = placement::node_of_pin(&self.catalog, pin, call)?;
+                    let node = route::node_of_pin(&self.tx.catalog, pin, call)?;
                     if chosen.is_some_and(|chosen| chosen != node) {
                         return None;
                     }
                     chosen = Some(node);
                 }
-                Some(chosen.unwrap_or_else(|| self.any_node()))
+                Some(chosen.unwrap_or_else(|| self.tx.any_node()))
             }
         }
     }
 
     /// Before a write to several nodes: outside a transaction an implicit one is opened.
     pub(crate) fn need_transaction(&mut self) {
-        if self.transaction.mode == Mode::None {
-            self.open_transaction(Mode::Implicit);
+        if self.tx.transaction.mode == Mode::None {
+            self.tx.open_transaction(Mode::Implicit);
         }
     }
 
@@ -204,9 +243,9 @@ impl Session {
         call: &Call,
     ) -> Result<Done, Failure> {
         // The client may hear of the end at once, unless a commit of ours must succeed first.
-        let complete = (self.transaction.mode != Mode::Implicit || call.is_extended())
-            && self.accounting.is_none()
-            && !self.is_part;
+        let complete = (self.tx.transaction.mode != Mode::Implicit || call.is_extended())
+            && self.tx.accounting.is_none()
+            && !self.tx.is_part;
         let answer = self.forward(node, access, text, call, complete).await?;
         Ok(match answer.tag {
             _ if answer.empty => Done::Empty,
@@ -217,17 +256,17 @@ impl Session {
 
     /// Forwards a FunctionCall message to node 1 and its answer to the client.
     pub(crate) async fn forward_function_call(&mut self, frame: &Frame) -> Result<(), Failure> {
-        if self.transaction.mode == Mode::None {
-            self.pass_rooms().await?;
+        if self.tx.transaction.mode == Mode::None {
+            self.tx.pass_rooms().await?;
         }
-        self.wait_for_visible(NodeId::HOME).await?;
+        self.tx.wait_for_visible(NodeId::HOME).await?;
         self.mark(NodeId::HOME).await?;
-        let link = self.enlist(NodeId::HOME, Access::Write).await?;
+        let link = self.tx.enlist(NodeId::HOME, Access::Write).await?;
         link.begin();
         link.connection().outgoing().extend_from_slice(frame.as_bytes());
         link.connection().flush().await?;
-        let link = self.links.get_mut(&NodeId::HOME).expect("enlisted");
-        relay(&mut self.client, link, Filter::rows(&Call::Simple, false)).await?;
+        let link = self.tx.links.get_mut(&NodeId::HOME).expect("enlisted");
+        relay(self.client, link, Filter::rows(&Call::Simple, false)).await?;
         Ok(())
     }
 
@@ -241,22 +280,22 @@ impl Session {
         complete: bool,
     ) -> Result<Answer, Failure> {
         let mut _writer = None;
-        if self.transaction.mode == Mode::None && access == Access::Write {
+        if self.tx.transaction.mode == Mode::None && access == Access::Write {
             // It commits by itself.
-            self.pass_rooms().await?;
-            _writer = self.serial_writer();
+            self.tx.pass_rooms().await?;
+            _writer = self.tx.serial_writer();
         }
-        self.wait_for_visible(node).await?;
+        self.tx.wait_for_visible(node).await?;
         self.mark(node).await?;
-        let stored_here = self.transaction.stored_on(node);
-        let link = self.enlist(node, access).await?;
+        let stored_here = self.tx.transaction.stored_on(node);
+        let link = self.tx.enlist(node, access).await?;
         if let Some(relations) = stored_here.filter(|_| !matches!(call, Call::Simple)) {
             call.put_look(link, text, &relations);
         }
         call.put(link, text);
         link.connection().flush().await?;
-        let link = self.links.get_mut(&node).expect("enlisted");
-        relay(&mut self.client, link, Filter::rows(call, complete)).await
+        let link = self.tx.links.get_mut(&node).expect("enlisted");
+        relay(self.client, link, Filter::rows(call, complete)).await
     }
 
     /// Forwards `text` to every node, concatenates rows and adds up row counts.
@@ -266,7 +305,7 @@ impl Session {
         text: &str,
         call: &Call,
     ) -> Result<Done, Failure> {
-        let nodes = self.catalog.nodes.clone();
+        let nodes = self.tx.catalog.nodes.clone();
         let texts = nodes.iter().map(|node| (*node, text)).collect::<Vec<_>>();
         self.run_texts(&texts, access, Looks::AtRows, call).await
     }
@@ -294,9 +333,9 @@ impl Session {
                 (true, 0) => Filter::rows(call, false),
                 (true, _) => Filter::more_rows(call),
             };
-            let link = self.links.get_mut(node).expect("enlisted");
+            let link = self.tx.links.get_mut(node).expect("enlisted");
             // All answers are read even after an error: links must be quiet when we return.
-            match relay(&mut self.client, link, filter).await {
+            match relay(self.client, link, filter).await {
                 Ok(answer) => total.add(&answer.tag),
                 Err(Failure::Client(error)) => return Err(error.into()),
                 Err(error) => self.note_failure(&mut failures, *node, rest, error).await,
@@ -311,8 +350,8 @@ impl Session {
         if locks.is_empty() {
             return Ok(());
         }
-        let registry = self.registry.clone();
-        let link = self.enlist(NodeId::HOME, Access::Write).await?;
+        let registry = self.tx.registry.clone();
+        let link = self.tx.enlist(NodeId::HOME, Access::Write).await?;
         link.learn_moment().await?;
         let (sql, seals) =
             catalog::lock_tables_sql(link.connection(), locks, &registry.cluster.seals);
@@ -342,8 +381,8 @@ impl Session {
         text: &str,
         call: &Call,
     ) -> Result<Done, Failure> {
-        let has_used_home = self.transaction.mode == Mode::Explicit
-            && self.transaction.nodes.contains_key(&NodeId::HOME);
+        let has_used_home = self.tx.transaction.mode == Mode::Explicit
+            && self.tx.transaction.nodes.contains_key(&NodeId::HOME);
         let avoids_locks =
             !locks.is_empty() && rows.returned.is_some() && (rows.names_some || has_used_home);
         match call.may_say_now() || avoids_locks {
@@ -360,24 +399,24 @@ impl Session {
         text: &str,
         call: &Call,
     ) -> Result<Done, Failure> {
-        let nodes = self.catalog.nodes.clone();
+        let nodes = self.tx.catalog.nodes.clone();
         if 1 < nodes.len() {
             self.need_transaction();
         }
         self.lock_at_home(locks).await?;
-        self.wait_for_visible(NodeId::HOME).await?;
-        let link = self.enlist(NodeId::HOME, Access::Write).await?;
+        self.tx.wait_for_visible(NodeId::HOME).await?;
+        let link = self.tx.enlist(NodeId::HOME, Access::Write).await?;
         call.put(link, text);
         link.connection().flush().await?;
         let filter = Filter::rows(call, false);
-        let link = self.links.get_mut(&NodeId::HOME).expect("enlisted");
-        let home = relay(&mut self.client, link, filter).await?;
+        let link = self.tx.links.get_mut(&NodeId::HOME).expect("enlisted");
+        let home = relay(self.client, link, filter).await?;
         // Whatever the statement saw on node 1 must be there on the other nodes too, or the copies
         // would part (docs/protocol/replicated-tables.md).
-        self.wait_for_all_visible().await?;
+        self.tx.wait_for_all_visible().await?;
         let others: Vec<_> = nodes.into_iter().filter(|node| *node != NodeId::HOME).collect();
         for node in &others {
-            let link = self.enlist(*node, Access::Write).await?;
+            let link = self.tx.enlist(*node, Access::Write).await?;
             call.put(link, text);
             link.connection().flush().await?;
         }
@@ -385,8 +424,8 @@ impl Session {
         for (index, node) in others.iter().enumerate() {
             let rest = &others[index + 1..];
             self.await_turn(*node, rest, &mut failures).await;
-            let link = self.links.get_mut(node).expect("enlisted");
-            let failure = match relay(&mut self.client, link, Filter::discard(call)).await {
+            let link = self.tx.links.get_mut(node).expect("enlisted");
+            let failure = match relay(self.client, link, Filter::discard(call)).await {
                 Ok(answer) if answer.tag == home.tag => continue,
                 Ok(answer) => replicas_differ(*node, &home, &answer),
                 Err(Failure::Client(error)) => return Err(error.into()),

@@ -11,9 +11,9 @@ use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::{Frame, frame_len};
 use tutti_wire::frontend::{put_copy_fail, put_sync};
 
-use super::call::Call;
 use crate::client::Client;
 use crate::client::failure::Failure;
+use crate::plans::request::Call;
 use tutti_link::Link;
 use tutti_link::connection::{NodeError, told, told_notice};
 

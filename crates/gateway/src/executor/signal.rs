@@ -3,6 +3,8 @@
 //! Owns: whose session a number is, and whether the client may end it: PostgreSQL's own rules.
 //! Never: signals a process of a node.
 
+use crate::executor::Executor;
+use crate::transaction::processes::ASKED_SIGNALS;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,11 +13,10 @@ use tutti_sql::plan::{Access, SignalTarget};
 
 use tutti_wire::error_fields::ErrorFields;
 
-use super::call::Call;
 use crate::client::failure::Failure;
+use crate::plans::request::Call;
 use crate::registry::Registry;
 use crate::registry::activity::{TERMINATED, TERMINATED_MESSAGE};
-use crate::session::Session;
 
 /// Pause before a session that shall end is looked at again.
 const CANCEL_PAUSE: Duration = Duration::from_millis(100);
@@ -32,11 +33,31 @@ async fn cancel_until_ended(registry: Arc<Registry>, target: i32) {
     }
 }
 
-impl Session {
+impl Executor<'_> {
+    /// Sends the signals that the statement has asked for.
+    ///
+    /// Errors: 42501 where PostgreSQL would refuse one; its earlier ones have been sent.
+    pub(crate) async fn send_asked_signals(&mut self) -> Result<(), Failure> {
+        let sql = format!(
+            "SELECT pg_catalog.current_setting('{ASKED_SIGNALS}', true),
+                 pg_catalog.set_config('{ASKED_SIGNALS}', '', true)"
+        );
+        let link = self.tx.enlist(NodeId::HOME, Access::Read).await?;
+        link.has_placeholders = true;
+        let rows = link.query(&sql).await?;
+        let asked = rows.first().and_then(|rows| rows.text(0, 0)).unwrap_or_default().to_owned();
+        for signal in asked.split_whitespace() {
+            let terminates = signal.starts_with('t');
+            let target = signal.get(1..).and_then(|number| number.parse().ok());
+            self.signal(target, terminates).await?;
+        }
+        Ok(())
+    }
+
     /// The number that was given; `None`: NULL, or in a form that only a node reads.
     pub(super) fn signal_target(&self, target: SignalTarget, call: &Call) -> Option<i32> {
         match (target, call.client()) {
-            (SignalTarget::Own, _) => Some(self.process_id),
+            (SignalTarget::Own, _) => Some(self.tx.process_id),
             (SignalTarget::Constant(number), _) => Some(number),
             (SignalTarget::Parameter(index), Call::Extended { arguments, .. }) => {
                 let index = usize::from(index);
@@ -59,7 +80,7 @@ impl Session {
         terminates: bool,
     ) -> Result<Option<bool>, Failure> {
         let Some(target) = target else { return Ok(None) };
-        let Some(user) = self.registry.backends.user_of(target) else { return Ok(None) };
+        let Some(user) = self.tx.registry.backends.user_of(target) else { return Ok(None) };
         let user = quote_literal(&user);
         let sql = format!(
             "SELECT me.rolsuper, it.rolsuper, pg_catalog.pg_has_role(it.rolname, 'USAGE'),
@@ -67,7 +88,7 @@ impl Session {
              FROM pg_catalog.pg_roles me, pg_catalog.pg_roles it
              WHERE me.rolname OPERATOR(pg_catalog.=) current_user AND it.rolname OPERATOR(pg_catalog.=) {user}"
         );
-        let rows = self.enlist(NodeId::HOME, Access::Read).await?.query(&sql).await?;
+        let rows = self.tx.enlist(NodeId::HOME, Access::Read).await?.query(&sql).await?;
         let is = |column| rows.first().and_then(|rows| rows.text(0, column)) == Some("t");
         let (i_am_superuser, it_is_superuser, has_role, may_signal) = (is(0), is(1), is(2), is(3));
         let what =
@@ -82,11 +103,11 @@ impl Session {
                 format!("must be a member of the role whose {what} or member of pg_signal_backend");
             return Err(Failure::error("42501", message));
         }
-        let registry = self.registry.clone();
+        let registry = self.tx.registry.clone();
         if terminates {
             registry.activities.terminate(target);
         }
-        if target != self.process_id {
+        if target != self.tx.process_id {
             registry.cancel_session(target).await;
             if terminates {
                 tokio::spawn(cancel_until_ended(registry, target));

@@ -11,6 +11,16 @@
 //! So they do of a statement that has failed, which runs behind a savepoint: an error that it raised for
 //! what it saw of a part of the rows is none that the client may hear.
 
+use crate::executor::Executor;
+use crate::transaction::Level;
+use crate::transaction::Mode;
+use crate::transaction::accounting::Accounting;
+use crate::transaction::deferred::CHANGES;
+use crate::transaction::deferred::RUN_DEFERRED;
+use crate::transaction::deferred::UNDO_DEFERRED;
+use crate::transaction::deferred::keeps_order;
+use crate::transaction::deferred::may_be_mended;
+use crate::transaction::settings::is_scope_setting;
 use std::collections::BTreeSet;
 
 use tutti_sql::catalog::{NodeId, quote_identifier, quote_literal};
@@ -19,13 +29,9 @@ use tutti_sql::plan::{Access, Ddl, DdlScope, Plan, Planned, Setting, Unseen};
 use tutti_sql::refusal::Refusal;
 use tutti_wire::error_fields::ErrorFields;
 
-use super::Done;
-use super::call::Call;
 use crate::client::failure::Failure;
-use crate::session::{
-    CHANGES, Level, Mode, RUN_DEFERRED, Session, UNDO_DEFERRED, is_scope_setting, keeps_order,
-    may_be_mended,
-};
+use crate::plans::request::Call;
+use crate::plans::request::Done;
 use tutti_cluster::catalog::share::Wanted;
 use tutti_link::Link;
 use tutti_link::connection::NodeError;
@@ -38,38 +44,18 @@ const SAVEPOINT: &str = "tutti_mark";
 /// How many names of settings a statement can bring with it.
 const CANDIDATES_MAX: usize = 200;
 
-/// What is accounted for at the moment.
-#[derive(Debug)]
-pub(crate) struct Accounting {
-    unseen: Unseen,
-    /// Names of settings that nobody lists, where settings matter.
-    names: Option<String>,
-    /// Known to nobody else: what was noted before code ran is still that if it was noted under it.
-    nonce: String,
-    /// The first question has been asked.
-    marked: bool,
-    /// The statement itself changes the schema.
-    changes_schema: bool,
-    /// Replicated tables whose rows other nodes get behind the statement, whoever has written them:
-    /// schema and name.
-    travelling: Vec<(String, String)>,
-}
-
-impl Session {
-    /// Carries out `run`, of which a part runs `unseen` on node 1.
-    pub(super) async fn run_accounted(
+impl Executor<'_> {
+    /// Settles what has been run of `unseen`, after [`Self::begin_accounting`].
+    pub(super) async fn end_accounting(
         &mut self,
         unseen: &Unseen,
         planned: &Planned,
-        text: &str,
-        call: &Call,
+        ran: Result<Done, Failure>,
     ) -> Result<Done, Failure> {
-        self.begin_accounting(unseen, &planned.plan, text, call);
-        let ran = self.obey(planned, text, call).await;
         let done = self.finish_accounting(ran).await?;
         if matches!(planned.plan, Plan::DeclareCursor { .. }) {
             // It runs when rows are fetched.
-            self.transaction.unseen = Some(Box::new(unseen.clone()));
+            self.tx.transaction.unseen = Some(Box::new(unseen.clone()));
         }
         Ok(done)
     }
@@ -82,15 +68,15 @@ impl Session {
         text: &str,
         call: &Call,
     ) {
-        if self.transaction.mode == Mode::None {
+        if self.tx.transaction.mode == Mode::None {
             self.need_transaction();
-            if matches!(plan, Plan::Gather(_)) && self.level() == Level::ReadCommitted {
+            if matches!(plan, Plan::Gather(_)) && self.tx.level() == Level::ReadCommitted {
                 // The rows that are gathered and what the code reads are of one moment.
-                self.transaction.characteristics.isolation = Some("repeatable read".to_owned());
+                self.tx.transaction.characteristics.isolation = Some("repeatable read".to_owned());
             }
         }
         let names = unseen.sets.then(|| self.setting_names(text, call));
-        self.accounting = Some(Accounting {
+        self.tx.accounting = Some(Accounting {
             unseen: unseen.clone(),
             names,
             nonce: format!("{:032x}", rand::random::<u128>()),
@@ -105,7 +91,7 @@ impl Session {
         &mut self,
         ran: Result<T, Failure>,
     ) -> Result<T, Failure> {
-        let accounting = self.accounting.take().filter(|accounting| accounting.marked);
+        let accounting = self.tx.accounting.take().filter(|accounting| accounting.marked);
         let Some(accounting) = accounting else {
             self.client.end_notices(true);
             return ran;
@@ -134,7 +120,7 @@ impl Session {
     }
 
     fn note_seen_parts(&mut self) {
-        if let Some(link) = self.links.get_mut(&NodeId::HOME) {
+        if let Some(link) = self.tx.links.get_mut(&NodeId::HOME) {
             link.has_seen_parts = true;
         }
     }
@@ -142,7 +128,7 @@ impl Session {
     /// What is to be said instead of a statement's error: it has read parts of tables, and perhaps fails
     /// because of what it has not seen.
     async fn account_for_failed(&mut self, accounting: &Accounting) -> Option<Failure> {
-        let link = self.links.get_mut(&NodeId::HOME).filter(|link| !link.is_broken())?;
+        let link = self.tx.links.get_mut(&NodeId::HOME).filter(|link| !link.is_broken())?;
         // Locks are given back; the counters know all the same.
         let sql = format!(
             "ROLLBACK TO SAVEPOINT {SAVEPOINT}; \
@@ -170,6 +156,7 @@ impl Session {
     /// Before something is sent to `node`: the first question goes ahead of the statement there.
     pub(super) async fn mark(&mut self, node: NodeId) -> Result<(), Failure> {
         let Some(accounting) = self
+            .tx
             .accounting
             .as_mut()
             .filter(|accounting| node == NodeId::HOME && !accounting.marked)
@@ -181,16 +168,16 @@ impl Session {
         let nonce = accounting.nonce.clone();
         let unseen = accounting.unseen.clone();
         // A lock that an earlier statement has taken tells nothing of this one.
-        let may_be_locked = self.transaction.mode == Mode::Explicit;
+        let may_be_locked = self.tx.transaction.mode == Mode::Explicit;
         if unseen.samples && (unseen.catches || may_be_locked) {
             self.refuse_empty_parts(&unseen).await?;
         }
         // What is refused on the way there has run no code, and has no savepoint to go back to.
-        let link = self.enlist(node, Access::Write).await?;
+        let link = self.tx.enlist(node, Access::Write).await?;
         link.put_silent_with(&sql, &nonce);
         link.put_silent(&format!("SAVEPOINT {SAVEPOINT}"));
         self.client.hold_notices();
-        if let Some(accounting) = &mut self.accounting {
+        if let Some(accounting) = &mut self.tx.accounting {
             accounting.marked = true;
         }
         Ok(())
@@ -204,7 +191,7 @@ impl Session {
              AND c.relkind OPERATOR(pg_catalog.=) ANY ('{r,m}') \
              WHERE p.kind OPERATOR(pg_catalog.=) ANY ('{hash,round_robin}') \
              AND pg_catalog.pg_relation_size(p.relation) OPERATOR(pg_catalog.=) 0 LIMIT 1";
-        let rows = self.enlist(NodeId::HOME, Access::Write).await?.query(sql).await?;
+        let rows = self.tx.enlist(NodeId::HOME, Access::Write).await?.query(sql).await?;
         let Some(table) = rows.first().and_then(|rows| rows.text(0, 0)) else { return Ok(()) };
         let code = code_of(unseen.reason.as_deref().unwrap_or("a function of this statement"));
         Err(Failure::unsupported(
@@ -222,7 +209,7 @@ impl Session {
         &mut self,
         tables: impl Iterator<Item = (String, String)>,
     ) -> Result<(), Failure> {
-        if let Some(accounting) = &mut self.accounting {
+        if let Some(accounting) = &mut self.tx.accounting {
             accounting.travelling = tables.collect();
         }
         self.mark(NodeId::HOME).await
@@ -237,7 +224,7 @@ impl Session {
             accounting.names(),
             accounting.nonce
         );
-        let rows = self.enlist(NodeId::HOME, Access::Write).await?.query(&sql).await?;
+        let rows = self.tx.enlist(NodeId::HOME, Access::Write).await?.query(&sql).await?;
         let mut settings = Vec::new();
         let (mut schema, mut temporary, mut definitions) = (false, false, false);
         let (mut shared, mut deferred) = (None, false);
@@ -263,7 +250,7 @@ impl Session {
             }
         }
         if schema && !accounting.changes_schema {
-            let shared = match self.catalog.home_by_default {
+            let shared = match self.tx.catalog.home_by_default {
                 true => shared,
                 false if temporary => None,
                 false => Some("the schema, which all nodes share".to_owned()),
@@ -272,10 +259,10 @@ impl Session {
                 return Err(accounting.schema_refusal(&changed));
             }
             if temporary {
-                self.must_anchor(NodeId::HOME)?;
-                self.transaction.scope_changed = true;
+                self.tx.must_anchor(NodeId::HOME)?;
+                self.tx.transaction.scope_changed = true;
             }
-            if definitions && !temporary && self.catalog.home_by_default {
+            if definitions && !temporary && self.tx.catalog.home_by_default {
                 // As if the client had made them: other nodes get what names no home table.
                 self.share(Wanted::Own).await?;
             }
@@ -291,7 +278,7 @@ impl Session {
             self.after_ddl(&ddl, &[]).await?;
         }
         if accounting.unseen.reason.is_some() {
-            self.transaction.note_unseen(&accounting.unseen, deferred);
+            self.tx.transaction.note_unseen(&accounting.unseen, deferred);
         }
         self.spread_settings(settings).await
     }
@@ -299,9 +286,9 @@ impl Session {
     /// What has to be accounted for of a statement that shows no code itself, but may run what an
     /// earlier one of the transaction has left: a cursor that code has opened, deferred triggers.
     pub(super) fn left_unseen(&self, plan: &Plan) -> Option<Unseen> {
-        let transaction = &self.transaction;
+        let transaction = &self.tx.transaction;
         let left = match plan {
-            Plan::Cursor { name: Some(name), close: false } => match self.cursors.get(name) {
+            Plan::Cursor { name: Some(name), close: false } => match self.tx.cursors.get(name) {
                 Some(_) => transaction.unseen.as_deref(),
                 None => transaction.unseen_ran.as_deref(),
             },
@@ -315,10 +302,10 @@ impl Session {
 
     /// Before a commit: runs the triggers that it would run where nothing is asked any more.
     pub(crate) async fn run_deferred(&mut self) -> Result<(), Failure> {
-        if !self.transaction.defers_unseen || self.catalog.is_solo() {
+        if !self.tx.transaction.defers_unseen || self.tx.catalog.is_solo() {
             return Ok(());
         }
-        let Some(unseen) = self.transaction.unseen_ran.clone() else { return Ok(()) };
+        let Some(unseen) = self.tx.transaction.unseen_ran.clone() else { return Ok(()) };
         self.begin_accounting(&unseen, &Plan::Empty, "", &Call::Simple);
         let ran = self.fire_deferred().await;
         self.finish_accounting(ran).await
@@ -326,7 +313,7 @@ impl Session {
 
     async fn fire_deferred(&mut self) -> Result<(), Failure> {
         self.mark(NodeId::HOME).await?;
-        let link = self.enlist(NodeId::HOME, Access::Write).await?;
+        let link = self.tx.enlist(NodeId::HOME, Access::Write).await?;
         let names = link.query("SELECT tutti.deferred()").await?;
         let Some(names) = names.first().and_then(|rows| rows.text(0, 0)) else { return Ok(()) };
         let named = format!("{CHANGES}SET CONSTRAINTS {names} IMMEDIATE; {CHANGES}");
@@ -380,15 +367,15 @@ impl Session {
                 quote_literal(&name),
                 quote_literal(&value)
             );
-            let others = self.transaction.nodes.keys().copied().filter(|n| *n != NodeId::HOME);
+            let others = self.tx.transaction.nodes.keys().copied().filter(|n| *n != NodeId::HOME);
             for node in others.collect::<Vec<_>>() {
-                self.link(node).await?.put_silent(&sql);
+                self.tx.link(node).await?.put_silent(&sql);
             }
-            self.transaction.push_setting(&sql, None);
+            self.tx.transaction.push_setting(&sql, None);
         }
         if names_change {
-            self.transaction.scope_changed = true;
-            self.refresh_scope().await?;
+            self.tx.transaction.scope_changed = true;
+            self.tx.refresh_scope().await?;
         }
         Ok(())
     }
@@ -402,8 +389,8 @@ impl Session {
         self.need_transaction();
         let cast = if function.contains('(') { "regprocedure" } else { "regproc" };
         let named = format!("{}::pg_catalog.{cast}::pg_catalog.oid", quote_literal(function));
-        let registry = self.registry.clone();
-        let link = self.enlist(NodeId::HOME, Access::Write).await?;
+        let registry = self.tx.registry.clone();
+        let link = self.tx.enlist(NodeId::HOME, Access::Write).await?;
         let found = link.query(&format!("SELECT {named}")).await?;
         let oid = found.first().and_then(|rows| rows.text(0, 0)).unwrap_or("0").to_owned();
         link.learn_moment().await?;
@@ -432,14 +419,14 @@ impl Session {
             self.client.put_notice(&notice);
         }
         let others = match declared {
-            Some(Declaration::Row | Declaration::Replicated) if !self.catalog.is_solo() => {
+            Some(Declaration::Row | Declaration::Replicated) if !self.tx.catalog.is_solo() => {
                 self.other_nodes()
             }
             _ => Vec::new(),
         };
         for node in others {
             let sql = format!("SELECT pg_catalog.to_regprocedure({})", quote_literal(&signature));
-            let link = self.enlist(node, Access::Write).await?;
+            let link = self.tx.enlist(node, Access::Write).await?;
             let found = link.query(&sql).await?;
             if found.first().and_then(|rows| rows.text(0, 0)).is_none() {
                 link.put_warrant(false);
@@ -456,7 +443,7 @@ impl Session {
 
     /// Settings with a dot that the statement may concern, as an SQL array.
     fn setting_names(&mut self, text: &str, call: &Call) -> String {
-        let mut names: BTreeSet<String> = self.catalog.code.setting_names();
+        let mut names: BTreeSet<String> = self.tx.catalog.code.setting_names();
         names.extend(tutti_sql::closure::dotted_names(text).take(CANDIDATES_MAX));
         if let Call::Extended { arguments, .. } = call.client() {
             let values = arguments.values.iter().flatten();
@@ -465,7 +452,7 @@ impl Session {
             names.extend(texts.flat_map(tutti_sql::closure::dotted_names).take(CANDIDATES_MAX));
         }
         // They are asked for again when the session is in no transaction any more.
-        self.note_settings(&names);
+        self.tx.note_settings(&names);
         let names: Vec<_> = names.iter().map(|name| quote_literal(name)).collect();
         format!("ARRAY[{}]::pg_catalog.text[]", names.join(", "))
     }

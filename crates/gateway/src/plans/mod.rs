@@ -19,6 +19,8 @@
 mod basis;
 mod password;
 pub mod reading;
+pub(crate) mod request;
+pub(crate) mod route;
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;

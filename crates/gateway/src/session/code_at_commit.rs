@@ -13,6 +13,12 @@
 //! - the COMMIT of an anchor that cannot prepare, inside the commit room;
 //! - the votes of a SERIALIZABLE transaction, with its turn.
 
+use crate::transaction::Level;
+use crate::transaction::deferred::CHANGES;
+use crate::transaction::deferred::RUN_DEFERRED;
+use crate::transaction::deferred::UNDO_DEFERRED;
+use crate::transaction::deferred::keeps_order;
+use crate::transaction::deferred::may_be_mended;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -23,10 +29,9 @@ use tutti_txn::coordinator::Form;
 use tutti_wire::error_fields::ErrorFields;
 
 use super::Session;
-use super::transaction::Level;
 use crate::client::failure::Failure;
 use crate::registry::Registry;
-use tutti_link::connection::{NodeError, Rows};
+use tutti_link::connection::NodeError;
 
 /// How long such code may take while others wait; then it is cancelled, and then its connection is ended.
 const MOMENT: Duration = Duration::from_secs(1);
@@ -35,20 +40,6 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 /// SQLSTATE query_canceled.
 const CANCELED: &str = "57014";
 
-/// Runs what is deferred, behind a savepoint: run early, a trigger of a trigger comes sooner than at COMMIT,
-/// and a check may find what is mended later.
-pub(crate) const RUN_DEFERRED: &str = "SAVEPOINT tutti_commit; SET CONSTRAINTS ALL IMMEDIATE; ";
-pub(crate) const UNDO_DEFERRED: &str =
-    "ROLLBACK TO SAVEPOINT tutti_commit; RELEASE SAVEPOINT tutti_commit";
-/// How many rows the transaction has changed so far in tables that have deferrable triggers of users'.
-pub(crate) const CHANGES: &str =
-    "SELECT CASE WHEN pg_catalog.current_setting('track_counts') OPERATOR(pg_catalog.=) 'on'
-    THEN (SELECT pg_catalog.concat('n', pg_catalog.sum(
-            pg_catalog.pg_stat_get_xact_tuples_inserted(t.tgrelid)
-            OPERATOR(pg_catalog.+) pg_catalog.pg_stat_get_xact_tuples_updated(t.tgrelid)
-            OPERATOR(pg_catalog.+) pg_catalog.pg_stat_get_xact_tuples_deleted(t.tgrelid)))
-        FROM pg_catalog.pg_trigger AS t
-        WHERE t.tgdeferrable AND NOT t.tgisinternal) END; ";
 /// Whether COMMIT may run code all the same: it computes cursors WITH HOLD that the transaction has declared,
 /// and a trigger that has run may have deferred itself again. (So may an exclusion constraint, whose
 /// expressions are code. Keys are checked by the server itself.)
@@ -85,25 +76,25 @@ impl Session {
         &mut self,
         writers: &[NodeId],
     ) -> Result<Option<Arc<LateCode>>, Failure> {
-        let holds = self.transaction.catalog_changed || !self.transaction.moved.is_empty();
+        let holds = self.tx.transaction.catalog_changed || !self.tx.transaction.moved.is_empty();
         let is_global = 1 < writers.len();
-        let stops_all = holds || (is_global && self.form_of_commit(writers).1 == Form::Anchored);
-        let takes_turn = is_global && self.level() == Level::Serializable;
+        let stops_all = holds || (is_global && self.tx.form_of_commit(writers).1 == Form::Anchored);
+        let takes_turn = is_global && self.tx.level() == Level::Serializable;
         if !stops_all && !takes_turn {
             return Ok(None);
         }
         let run = format!("{CHANGES}{RUN_DEFERRED}{CHANGES}{MAY_RUN_CODE}");
         let asked = writers.iter().map(|node| (*node, run.clone())).collect();
-        let registry = self.registry.clone();
+        let registry = self.tx.registry.clone();
         // However long code runs there: a node that has gone will not vote.
         let mut answers = tokio::select! {
-            answers = self.on_links(asked) => answers,
+            answers = self.tx.on_links(asked) => answers,
             node = first_away(&registry, writers) => return Err(NodeError::Closed { node }.into()),
         };
         answers.sort_by_key(|(node, _)| *node);
         let (mut runs_code, mut refused, mut undo) = (false, None, Vec::new());
         for (node, answered) in answers {
-            let link = self.links.get_mut(&node);
+            let link = self.tx.links.get_mut(&node);
             match (answered, link) {
                 (Ok(rows), Some(link)) if !keeps_order(&rows[..rows.len().saturating_sub(1)]) => {
                     // COMMIT runs it again.
@@ -125,16 +116,16 @@ impl Session {
                 (Err(error), _) => return Err(error.into()),
             }
         }
-        for (_, undone) in self.on_links(undo).await {
+        for (_, undone) in self.tx.on_links(undo).await {
             undone?;
         }
         if !runs_code && refused.is_none() {
             return Ok(None);
         }
-        self.wait_for_pause().await?;
-        let (registry, process_id) = (self.registry.clone(), self.process_id);
+        self.tx.wait_for_pause().await?;
+        let (registry, process_id) = (self.tx.registry.clone(), self.tx.process_id);
         let was_ended = AtomicBool::new(false);
-        let pausing = self.pausing_role();
+        let pausing = self.tx.pausing_role();
         Ok(Some(Arc::new(LateCode { registry, pausing, process_id, refused, was_ended })))
     }
 }
@@ -147,20 +138,6 @@ async fn first_away(registry: &Registry, nodes: &[NodeId]) -> NodeId {
             return *node;
         }
     }
-}
-
-/// Whether what was run early has queued no trigger of users', which would have run at once and not behind the
-/// others: what they see and do is what it would be at COMMIT. The first and the last answer are those of [`CHANGES`].
-pub(crate) fn keeps_order(answers: &[Rows]) -> bool {
-    let [before, .., after] = answers else { return false };
-    before.text(0, 0).is_some_and(|before| after.text(0, 0) == Some(before))
-}
-
-/// Whether what a deferred trigger says may be otherwise at COMMIT, where it runs behind others.
-pub(crate) fn may_be_mended(error: &ErrorFields) -> bool {
-    // Somebody has ended it, or the transaction cannot go on.
-    const FOR_GOOD: [&str; 7] = ["08", "40", "53", "55", "57", "58", "XX"];
-    !FOR_GOOD.iter().any(|class| error.sqlstate().starts_with(class))
 }
 
 impl LateCode {

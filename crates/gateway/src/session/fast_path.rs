@@ -9,6 +9,9 @@
 //! gateway's code and memory it touches, the less of both it pushes out of the processor's caches, in
 //! which the servers work as well (docs/measurements.md, the hot path).
 
+use crate::transaction::Level;
+use crate::transaction::Mode;
+use crate::transaction::named::Portal;
 use std::ops::Range;
 
 use bytes::{BufMut, BytesMut};
@@ -17,13 +20,12 @@ use tutti_sql::plan::{Access, KeyValue, Leaves, NodeChoice, Plan};
 use tutti_sql::planner::OneNode;
 use tutti_wire::flight::{Execution, Flight};
 
-use super::prepared::Portal;
-use super::{Level, Mode, Session};
 use crate::client::ClientError;
 use crate::client::failure::Failure;
-use crate::executor::placement::{bucket_of_bound, node_of_bucket};
 use crate::executor::relay_all;
+use crate::plans::route::{bucket_of_bound, node_of_bucket};
 use crate::plans::{Basis, OfShape};
+use crate::session::Session;
 use tutti_link::pool::{Borrower, Lookup, put_name_of};
 
 /// A flight that can take the short way.
@@ -51,9 +53,9 @@ impl Session {
         let Some(mut flight) = self.recognise() else { return Ok(false) };
         if !self.is_admitted_at_once() {
             // The long way would wait for the same, and cost more behind it.
-            self.activity.end_plan();
-            match self.registry.pool.admit(&self.share).await {
-                Ok(permit) => self.permit = Some(permit),
+            self.tx.activity.end_plan();
+            match self.tx.registry.pool.admit(&self.tx.share).await {
+                Ok(permit) => self.tx.permit = Some(permit),
                 Err(full) => {
                     self.take(&flight);
                     self.end_statement(Err(full.to_fields().into())).await?;
@@ -65,7 +67,7 @@ impl Session {
             flight = again;
         }
         let Some(node) = self.send(&flight) else { return Ok(false) };
-        let (is_outside, written) = (!self.transaction.is_open(), self.client.written());
+        let (is_outside, written) = (!self.tx.transaction.is_open(), self.client.written());
         let ran = self.finish(node).await;
         if ran.is_err()
             && is_outside
@@ -83,40 +85,37 @@ impl Session {
 
     /// What is at the front of the client's stream, if nothing but a node is needed to run it.
     fn recognise(&mut self) -> Option<Recognised> {
-        let is_plain = match self.transaction.mode {
+        let is_plain = match self.tx.transaction.mode {
             Mode::None => {
                 // A connection that is here already is bound to the session: the long way looks after it.
-                self.links.is_empty()
-                    && self.bindings.is_empty()
-                    && self.portals.is_empty()
-                    && self.level() != Level::Serializable
+                self.tx.links.is_empty()
+                    && self.tx.bindings.is_empty()
+                    && self.tx.portals.is_empty()
+                    && self.tx.level() != Level::Serializable
             }
-            Mode::Explicit => !self.transaction.failed && !self.transaction.doomed,
+            Mode::Explicit => !self.tx.transaction.failed && !self.tx.transaction.doomed,
             Mode::Implicit => false,
         };
-        if !is_plain
-            || !self.pipeline.is_at_rest()
-            || self.registry.cluster.config.switches.check_plans
-        {
+        if !is_plain || !self.is_at_rest() || self.tx.registry.cluster.config.switches.check_plans {
             return None;
         }
         // As `begin_statement`, if it had nothing to wait for or to do.
-        self.activity.begin_to_send();
-        if !self.registry.cluster.publisher.is_at_rest() {
+        self.tx.activity.begin_to_send();
+        if !self.tx.registry.cluster.publisher.is_at_rest() {
             return None;
         }
-        self.refresh_catalog();
-        if self.has_older_snapshot() || self.must_look_at_scope() {
+        self.tx.refresh_catalog();
+        if self.tx.has_older_snapshot() || self.tx.must_look_at_scope() {
             return None;
         }
-        let basis = self.basis()?;
+        let basis = self.tx.basis()?;
         let unread = self.client.unread();
         match Flight::look(unread)? {
             Flight::Query { text, len } => {
-                let shape = self.planning.scan(text)?;
-                let known = self.registry.plans.of_shape(basis, shape.key);
+                let shape = self.tx.planning.scan(text)?;
+                let known = self.tx.registry.plans.of_shape(basis, shape.key);
                 let Some(OfShape::Plan(plan)) = known else { return None };
-                let (node, access) = plan.one_node(text, shape.literals, &self.catalog)?;
+                let (node, access) = plan.one_node(text, shape.literals, &self.tx.catalog)?;
                 Some(Recognised { node, access, len, kind: Kind::Query })
             }
             Flight::Execution(execution) => {
@@ -138,7 +137,7 @@ impl Session {
         basis: Basis,
         execution: &Execution<'_>,
     ) -> Option<(OneNode, Access, u64)> {
-        let statement = self.statements.get(execution.statement)?;
+        let statement = self.tx.statements.get(execution.statement)?;
         let plan = statement.plan.as_ref().filter(|plan| plan.basis == basis)?;
         let (meaning, number) = statement.number.as_ref()?;
         let parsed = statement.statement.as_ref()?;
@@ -178,7 +177,7 @@ impl Session {
                 }
                 KeyValue::Literal(_) => return None,
             };
-            let node = OneNode::At(node_of_bucket(&self.catalog, pin.map, bucket)?);
+            let node = OneNode::At(node_of_bucket(&self.tx.catalog, pin.map, bucket)?);
             if found != OneNode::Any && found != node {
                 return None;
             }
@@ -192,23 +191,23 @@ impl Session {
     fn send(&mut self, flight: &Recognised) -> Option<NodeId> {
         let node = match flight.node {
             OneNode::At(node) => node,
-            OneNode::Any => self.any_node(),
+            OneNode::Any => self.tx.any_node(),
         };
         let is_write = flight.access == Access::Write;
-        let is_outside = self.transaction.mode == Mode::None;
-        let commits_itself = is_outside && self.may_write(flight.access);
+        let is_outside = self.tx.transaction.mode == Mode::None;
+        let commits_itself = is_outside && self.tx.may_write(flight.access);
         // The same waits as on the long way, if there were any: `wait_for_visible` and `pass_rooms`. In
         // this order: a part that is left to recovery closes its node before it ceases to be in
         // application, so whoever looks the other way round may see neither.
-        if !self.registry.cluster.authority.applying.is_idle()
-            || !self.registry.cluster.nodes.is_open(node)
-            || (is_write && is_outside && !self.registry.cluster.authority.doors.may_pass())
+        if !self.tx.registry.cluster.authority.applying.is_idle()
+            || !self.tx.registry.cluster.nodes.is_open(node)
+            || (is_write && is_outside && !self.tx.registry.cluster.authority.doors.may_pass())
             || !self.link_at_once(node)
         {
             return None;
         }
-        let may_be_replaced = self.leaves.anything;
-        let link = self.links.get_mut(&node).filter(|link| link.is_ready())?;
+        let may_be_replaced = self.tx.leaves.anything;
+        let link = self.tx.links.get_mut(&node).filter(|link| link.is_ready())?;
         if let Kind::Execution { number, .. } = &flight.kind
             && (may_be_replaced || link.known.look(*number) != Lookup::There)
         {
@@ -226,13 +225,13 @@ impl Session {
             }
         }
         if !is_outside {
-            self.transaction.queried = true;
-            self.transaction.record(node, flight.access);
+            self.tx.transaction.queried = true;
+            self.tx.transaction.record(node, flight.access);
             if matches!(flight.kind, Kind::Execution { .. }) {
                 link.unnamed_portal = true;
                 let access = flight.access;
                 let portal = Portal::Node { node, access, copies: false, parsed: None };
-                self.portals.insert(String::new(), portal);
+                self.tx.portals.insert(String::new(), portal);
             }
         }
         Some(node)
@@ -242,45 +241,47 @@ impl Session {
     fn take(&mut self, flight: &Recognised) {
         self.client.skip(flight.len);
         if matches!(flight.kind, Kind::Query) {
-            self.registry.plans.note_by_shape(true);
-            self.portals.remove("");
-            self.statements.remove("");
+            self.tx.registry.plans.note_by_shape(true);
+            self.tx.portals.remove("");
+            self.tx.statements.remove("");
         }
     }
 
     /// Whether the session may have connections.
     fn is_admitted_at_once(&mut self) -> bool {
-        if self.permit.is_none() && !self.transaction.is_open() {
-            self.permit = self.registry.pool.admit_at_once(&self.share);
+        if self.tx.permit.is_none() && !self.tx.transaction.is_open() {
+            self.tx.permit = self.tx.registry.pool.admit_at_once(&self.tx.share);
         }
-        self.permit.is_some() || self.transaction.is_open()
+        self.tx.permit.is_some() || self.tx.transaction.is_open()
     }
 
     /// Whether there is a link to `node` for the next statement, if need be lent without any wait.
     fn link_at_once(&mut self, node: NodeId) -> bool {
-        if self.transaction.is_open() {
+        if self.tx.transaction.is_open() {
             // Its first statement on a node brings the node into the transaction.
-            return self.transaction.used.contains(&node) && self.links.contains_key(&node);
+            return self.tx.transaction.used.contains(&node) && self.tx.links.contains_key(&node);
         }
-        if !self.begins_as_others_do() {
+        if !self.tx.begins_as_others_do() {
             return false;
         }
         let borrower = Borrower {
-            user: &self.user,
-            role: self.role,
-            credentials: &self.credentials,
-            session: self.number,
-            state: self.settings.state(),
-            has_placeholders: self.settings.has_placeholders,
+            user: &self.tx.user,
+            role: self.tx.role,
+            credentials: &self.tx.credentials,
+            session: self.tx.number,
+            state: self.tx.settings.state(),
+            has_placeholders: self.tx.settings.has_placeholders,
         };
-        let Some(mut link) = self.registry.pool.lend_at_once(node, &borrower) else { return false };
-        link.work_for(&self.workers);
-        self.links.insert(node, link);
+        let Some(mut link) = self.tx.registry.pool.lend_at_once(node, &borrower) else {
+            return false;
+        };
+        link.work_for(&self.tx.workers);
+        self.tx.links.insert(node, link);
         true
     }
 
     async fn finish(&mut self, node: NodeId) -> Result<(), Failure> {
-        let link = self.links.get_mut(&node).expect("just used");
+        let link = self.tx.links.get_mut(&node).expect("just used");
         link.connection().flush().await?;
         relay_all(&mut self.client, link).await
     }

@@ -5,6 +5,9 @@
 //! Never: decides what comes next (`tutti_txn::coordinator` does).
 //! Start reading at [`Session::commit_global`], then [`Driver::run`].
 
+use crate::transaction::Level;
+use crate::transaction::TransactionContext;
+use crate::transaction::planning::canceled;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,11 +23,9 @@ use tutti_wire::error_fields::ErrorFields;
 
 use super::Session;
 use super::code_at_commit::{LateCode, bounded};
-use super::commit::Answered;
-use super::planning::canceled;
-use super::transaction::Level;
 use crate::client::failure::Failure;
 use crate::registry::Registry;
+use crate::transaction::ends::{Answered, lost};
 use tutti_cluster::authority::in_application::Entered;
 use tutti_cluster::authority::rooms::Inside;
 use tutti_cluster::authority::sentinels::Coverage;
@@ -46,44 +47,6 @@ const VOTE_PATIENCE_OF_CHANGE: Duration = Duration::from_secs(9);
 const SETTLE_PATIENCE: Duration = Duration::from_secs(10);
 
 impl Session {
-    /// `node` is about to do, or has done, what it cannot prepare: if the transaction is committed on
-    /// several nodes, it is where the decision is made.
-    ///
-    /// Errors: 0A000 when another node must be that already.
-    pub(crate) fn must_anchor(&mut self, node: NodeId) -> Result<(), Failure> {
-        if !self.transaction.is_open() {
-            return Ok(());
-        }
-        let taken = *self.transaction.must_anchor.get_or_insert(node);
-        if taken == node {
-            return Ok(());
-        }
-        Err(Failure::unsupported(
-            format!("this cannot be done on node {node} in the same transaction"),
-            format!(
-                "The transaction has used temporary tables, LISTEN, NOTIFY or a cursor WITH HOLD on \
-                 node {taken}; a transaction can be committed with such things on one node only."
-            ),
-            "Use two transactions.",
-        ))
-    }
-
-    /// Where the commit of a transaction is decided that wrote on all of `writers`, and in which form.
-    pub(super) fn form_of_commit(&self, writers: &[NodeId]) -> (NodeId, Form) {
-        let spread = usize::try_from(self.number).unwrap_or(0) % writers.len();
-        // A node cannot prepare what has touched temporary tables, notifications, or cursors WITH HOLD.
-        let temporary = (!self.scope.temporary.is_empty()).then_some(NodeId::HOME);
-        let must_anchor = self.transaction.must_anchor.or(temporary);
-        let must_anchor = must_anchor.filter(|node| writers.contains(node));
-        let form = match (must_anchor.is_some(), self.level() == Level::Serializable) {
-            (true, _) => Form::Anchored,
-            // All checks have been made when the decision is; in the commit room nobody waits for one.
-            (false, true) => Form::Apart,
-            (false, false) => self.registry.cluster.config.switches.form,
-        };
-        (must_anchor.unwrap_or(writers[spread]), form)
-    }
-
     /// Commits a transaction that wrote on all of `writers`. `late`: code that may run meanwhile.
     ///
     /// Errors: it is aborted and nothing of it remains; or SQLSTATE 08007: nobody knows yet.
@@ -92,33 +55,33 @@ impl Session {
         writers: &[NodeId],
         late: Option<Arc<LateCode>>,
     ) -> Result<(), Failure> {
-        let serializable = self.level() == Level::Serializable;
-        let (anchor, form) = self.form_of_commit(writers);
+        let serializable = self.tx.level() == Level::Serializable;
+        let (anchor, form) = self.tx.form_of_commit(writers);
         let mut turn = None;
         if serializable {
             self.commit_readers_first(&writers.iter().copied().collect()).await?;
             let nodes: BTreeSet<_> = writers.iter().map(|node| gid::NodeId(node.0)).collect();
-            let turns = self.registry.cluster.authority.turns.clone();
+            let turns = self.tx.registry.cluster.authority.turns.clone();
             turn = loop {
-                let turn = self.while_wanted(turns.take(nodes.clone())).await?;
+                let turn = self.tx.while_wanted(turns.take(nodes.clone())).await?;
                 // Others of the same role may have kept turns for long since this one came to stand in line.
-                if late.is_none() || !self.is_paused() {
+                if late.is_none() || !self.tx.is_paused() {
                     break Some(turn);
                 }
                 drop(turn);
-                self.wait_for_pause().await?;
+                self.tx.wait_for_pause().await?;
             };
         }
-        let registry = self.registry.clone();
+        let registry = self.tx.registry.clone();
         let gid = registry.cluster.next_gid(anchor);
         let _alive = registry.cluster.live.begin(gid.clone());
         let driver = Driver {
             gid,
-            registry: self.registry.clone(),
-            process_id: self.process_id,
+            registry: self.tx.registry.clone(),
+            process_id: self.tx.process_id,
             writers: writers.iter().map(|node| gid::NodeId(node.0)).collect(),
             serializable,
-            tickets: std::mem::take(&mut self.transaction.tickets),
+            tickets: std::mem::take(&mut self.tx.transaction.tickets),
             is_uncovered: false,
             late,
             refusals: BTreeMap::new(),
@@ -129,23 +92,19 @@ impl Session {
             applying: None,
             turn,
             place: None,
-            vote_patience: match self.transaction.catalog_changed {
+            vote_patience: match self.tx.transaction.catalog_changed {
                 true => VOTE_PATIENCE_OF_CHANGE.min(registry.cluster.config.switches.vote_deadline),
                 false => registry.cluster.config.switches.vote_deadline,
             },
             is_cancelled: false,
         };
-        let outcome = driver.run(self, form).await;
+        let outcome = driver.run(&mut self.tx, form).await;
         if !serializable {
             // What was only read is over; no answer of it can change the outcome.
             let _ = self.commit_readers(&writers.iter().copied().collect()).await;
         }
         outcome
     }
-}
-
-pub(super) fn lost(node: NodeId) -> NodeError {
-    NodeError::Lost { node, source: std::io::ErrorKind::NotConnected.into() }
 }
 
 /// Something that was awaited has happened.
@@ -207,12 +166,12 @@ fn may_be_given_up(coordinator: &Coordinator) -> bool {
 }
 
 impl Driver {
-    async fn run(mut self, session: &mut Session, form: Form) -> Result<(), Failure> {
+    async fn run(mut self, tx: &mut TransactionContext, form: Form) -> Result<(), Failure> {
         let anchor = self.gid.anchor;
         let participants = self.writers.iter().copied().filter(|node| *node != anchor).collect();
         let deadline = Instant::now() + self.vote_patience;
         let mut deadline_is_due = true;
-        let activity = session.activity.clone();
+        let activity = tx.activity.clone();
         let cancelled = activity.cancelled();
         tokio::pin!(cancelled);
         let mut effects = Vec::new();
@@ -226,9 +185,9 @@ impl Driver {
                     Effect::Reply(told) => outcome = told,
                     Effect::LeaveToRecovery { .. } => {
                         all_flushed = false;
-                        self.perform(session, effect);
+                        self.perform(tx, effect);
                     }
-                    effect => self.perform(session, effect),
+                    effect => self.perform(tx, effect),
                 }
             }
             if coordinator.is_finished() {
@@ -249,7 +208,7 @@ impl Driver {
             };
             let happened = happened.expect("a coordinator that is not finished awaits something");
             let happened = happened.expect("what is awaited does not panic");
-            if let Some(event) = self.event(session, happened) {
+            if let Some(event) = self.event(tx, happened) {
                 coordinator.step(event, &mut effects);
             }
         }
@@ -257,17 +216,17 @@ impl Driver {
         self.conclude(outcome, all_flushed)
     }
 
-    fn perform(&mut self, session: &mut Session, effect: Effect) {
+    fn perform(&mut self, tx: &mut TransactionContext, effect: Effect) {
         let anchor = NodeId(self.gid.anchor.0);
         match effect {
-            Effect::Prepare(node) => self.on_link(session, NodeId(node.0), effect),
+            Effect::Prepare(node) => self.on_link(tx, NodeId(node.0), effect),
             Effect::RecordDecision | Effect::RollbackAnchor => {
-                self.on_link(session, anchor, effect);
+                self.on_link(tx, anchor, effect);
             }
             Effect::CommitAnchor if !self.tickets.is_empty() => self.ask_sentinels(effect),
             Effect::CommitAnchor => {
                 self.begin_to_apply();
-                self.on_link(session, anchor, effect);
+                self.on_link(tx, anchor, effect);
             }
             Effect::CommitPrepared(node) => {
                 self.begin_to_apply();
@@ -396,12 +355,12 @@ impl Driver {
     }
 
     /// Runs a statement on the session's link, behind the one that may be running there.
-    fn on_link(&mut self, session: &mut Session, node: NodeId, effect: Effect) {
+    fn on_link(&mut self, tx: &mut TransactionContext, node: NodeId, effect: Effect) {
         if let Some(queue) = self.queued.get_mut(&node) {
             queue.push_back(effect);
             return;
         }
-        let Some(mut link) = session.links.remove(&node) else {
+        let Some(mut link) = tx.links.remove(&node) else {
             let answered = Err(lost(node));
             self.running
                 .spawn(async move { Happened::OnLink { node, effect, link: None, answered } });
@@ -466,7 +425,7 @@ impl Driver {
         }
     }
 
-    fn event(&mut self, session: &mut Session, happened: Happened) -> Option<Event> {
+    fn event(&mut self, tx: &mut TransactionContext, happened: Happened) -> Option<Event> {
         Some(match happened {
             Happened::Event(event) => event,
             Happened::Entered(inside, place) => {
@@ -476,7 +435,7 @@ impl Driver {
             }
             Happened::Covered { decides } => {
                 // Nobody has any more to ask.
-                self.perform(session, decides);
+                self.perform(tx, decides);
                 return None;
             }
             Happened::Uncovered { node, decides } => {
@@ -488,7 +447,7 @@ impl Driver {
                     // Its transaction is open: it ends as if it had refused.
                     Effect::CommitAnchor => {
                         self.is_uncovered = true;
-                        self.on_link(session, NodeId(self.gid.anchor.0), decides);
+                        self.on_link(tx, NodeId(self.gid.anchor.0), decides);
                         return None;
                     }
                     _ => Event::DecisionRefused,
@@ -508,10 +467,10 @@ impl Driver {
                 let is_alive = link.is_some();
                 let queue = self.queued.remove(&node).unwrap_or_default();
                 if let Some(link) = link {
-                    session.links.insert(node, link);
+                    tx.links.insert(node, link);
                 }
                 for effect in queue {
-                    self.on_link(session, node, effect);
+                    self.on_link(tx, node, effect);
                 }
                 self.event_of_link(node, effect, answered, is_alive)
             }

@@ -1,90 +1,21 @@
-//! From a text to a plan, by what the gateway knows already wherever it can.
+//! Planning as a session does it: between messages and in the middle of a flight.
 //!
-//! Owns: when a statement may be planned, the order in which the caches are asked, and when they are
-//! passed by: while the transaction sees a catalog of its own, or has a snapshot from before the
-//! newest one. Never: keeps a plan (`plans` does) nor makes one (`tutti_sql` does).
-//! Start reading at [`Session::begin_statement`], then [`Session::plan_by_shape`].
-
-use std::collections::HashMap;
-use std::ops::Range;
-use std::sync::Arc;
-use std::time::Duration;
-
-use tokio::time::Instant;
-use tutti_sql::catalog::{Catalog, NodeId, Placement, Relation};
-use tutti_sql::plan::{Access, Plan, Planned, TransactionControl};
-use tutti_sql::planner::{self, Context, Unfit};
-use tutti_sql::refusal::Refusal;
-use tutti_sql::shape::{Scanner, Shape};
-use tutti_sql::statement::{self, Statement};
-use tutti_wire::error_fields::ErrorFields;
+//! Owns: when a statement begins, and that its text is parsed only once.
+//! Never: chooses a plan.
 
 use super::Session;
 use crate::client::failure::Failure;
-use crate::plans::reading::SMALL_BYTES;
-use crate::plans::{Basis, OfShape, apart};
-use crate::registry::activity::{Unasked, overtaken};
-
-/// How long a statement waits while a change of the schema is committed and read.
-const REST_PATIENCE: Duration = Duration::from_secs(15);
-/// What ends within that is not waited for with the client's own timeouts.
-pub(super) const GLANCE: Duration = Duration::from_millis(100);
-
-/// What a session keeps for finding plans quickly.
-#[derive(Debug, Default)]
-pub(super) struct Planning {
-    scanner: Scanner,
-    /// The number of this catalog with the scope as it was after so many changes.
-    number: Option<(Arc<Catalog>, u64, u64)>,
-}
-
-impl Planning {
-    /// The shape of a text, if it has one.
-    pub(super) fn scan<'s>(&'s mut self, text: &str) -> Option<Shape<'s>> {
-        self.scanner.scan(text)
-    }
-}
-
-/// What is known of a text by its shape.
-pub(super) enum ByShape {
-    /// How to run it.
-    Plan {
-        /// The plan.
-        planned: Arc<Planned>,
-        /// Where in the text the statement is.
-        statement: Range<usize>,
-    },
-    /// Nothing yet: it is worth finding out.
-    Unknown,
-    /// It has no shape, or none that helps.
-    Never,
-}
-
-/// A client's text as far as we can read it.
-pub(super) enum Parsed {
-    /// Its statements.
-    Statements(Arc<[Arc<Statement>]>),
-    /// One statement, which node 1 can read and we cannot, for strings are written another way in it
-    /// (`standard_conforming_strings`). Node 1 has all that there is, and may run it as it is. With
-    /// what we would say.
-    ByNodesOnly(Refusal),
-}
-
-/// Whether a text begins as statements do of which a session need not know.
-fn is_of_rows_or_objects(text: &str) -> bool {
-    let word = statement::first_word(text);
-    [
-        "select", "insert", "update", "delete", "merge", "with", "values", "create", "alter",
-        "comment",
-    ]
-    .iter()
-    .any(|known| word.eq_ignore_ascii_case(known))
-}
-
-/// Whether an SQLSTATE is one that reading and analysing a statement give.
-fn is_of_analysis(sqlstate: &str) -> bool {
-    ["42", "22", "0A", "54"].iter().any(|class| sqlstate.starts_with(class))
-}
+use crate::registry::activity::overtaken;
+use crate::transaction::planning::Parsed;
+use crate::transaction::planning::REST_PATIENCE;
+use crate::transaction::planning::is_of_analysis;
+use crate::transaction::planning::is_of_rows_or_objects;
+use crate::transaction::planning::is_setting;
+use crate::transaction::planning::is_transaction_control;
+use crate::transaction::planning::names_no_rows;
+use std::sync::Arc;
+use tokio::time::Instant;
+use tutti_sql::catalog::Catalog;
 
 impl Session {
     /// Before a statement is planned: waits while a change of the schema is being committed and
@@ -92,127 +23,45 @@ impl Session {
     ///
     /// Errors: 57P03 if that takes long; 57014 and 55P03 as on a node.
     pub(super) async fn begin_statement(&mut self, text: &str) -> Result<(), Failure> {
-        self.activity.end_plan();
+        self.tx.activity.end_plan();
         // They depend on no table; and what waits for the end of a transaction must not hold it up.
-        if self.transaction.failed || is_transaction_control(text) {
+        if self.tx.transaction.failed || is_transaction_control(text) {
             // Looked up in the transaction, names would cost it its snapshot, before a LOCK.
-            self.refresh_catalog();
-            if !self.transaction.is_open() && self.must_look_at_scope() {
-                self.refresh_scope().await?;
+            self.tx.refresh_catalog();
+            if !self.tx.transaction.is_open() && self.tx.must_look_at_scope() {
+                self.tx.refresh_scope().await?;
             }
             return Ok(());
         }
         let give_up = Instant::now() + REST_PATIENCE;
         loop {
-            if !self.registry.cluster.publisher.is_at_rest() {
-                self.wait_for_rest(give_up).await?;
+            if !self.tx.registry.cluster.publisher.is_at_rest() {
+                self.tx.wait_for_rest(give_up).await?;
             }
             self.renew_own_catalog(text).await?;
-            self.refresh_catalog();
-            let is_early = self.scope_is_due && !self.transaction.queried && is_setting(text);
-            if self.must_look_at_scope() && !is_early {
-                self.refresh_scope().await?;
+            self.tx.refresh_catalog();
+            let is_early = self.tx.scope_is_due && !self.tx.transaction.queried && is_setting(text);
+            if self.tx.must_look_at_scope() && !is_early {
+                self.tx.refresh_scope().await?;
             }
-            self.activity.begin_plan();
-            if self.registry.cluster.publisher.is_at_rest() {
+            self.tx.activity.begin_plan();
+            if self.tx.registry.cluster.publisher.is_at_rest() {
                 return Ok(());
             }
-            self.activity.end_plan();
+            self.tx.activity.end_plan();
         }
-    }
-
-    /// Before a commit that a change of the schema must see, or wait for.
-    ///
-    /// Errors: as [`Self::begin_statement`].
-    pub(super) async fn begin_commit_in_sight(&mut self) -> Result<(), Failure> {
-        let give_up = Instant::now() + REST_PATIENCE;
-        loop {
-            if !self.registry.cluster.publisher.is_at_rest() {
-                self.wait_for_rest(give_up).await?;
-            }
-            self.activity.begin_to_send();
-            if self.registry.cluster.publisher.is_at_rest() {
-                return Ok(());
-            }
-            self.activity.end_plan();
-        }
-    }
-
-    /// Before a plan is carried out: which tables must not change before it has locked them.
-    pub(crate) fn note_written(&self, plan: &Plan) {
-        self.activity.note_written(plan.written_in_steps());
-    }
-
-    /// The same of what nobody will ask about.
-    pub(crate) fn note_unasked(&self, planned: &Planned, text: &str) {
-        if planned.unasked {
-            let scope = (!self.catalog.is_solo()).then(|| self.scope.clone());
-            self.activity.note_unasked(Unasked { text: text.to_owned(), scope });
-        }
-    }
-
-    /// Waits for the end of a hold as a statement waits on its node for a lock: until somebody cancels
-    /// it, until the client is gone, or until the client's own timeouts have passed.
-    async fn wait_for_rest(&mut self, give_up: Instant) -> Result<(), Failure> {
-        let (registry, activity) = (self.registry.clone(), self.activity.clone());
-        let begun = Instant::now();
-        let cancelled = activity.cancelled();
-        tokio::pin!(cancelled);
-        let soon = begun + GLANCE;
-        tokio::select! {
-            is_over = registry.cluster.publisher.wait_for_rest(soon) => if is_over { return Ok(()) },
-            () = &mut cancelled => return Err(canceled("57014", "user request")),
-        }
-        let (statement, lock) = self.timeouts().await;
-        let of_statement = statement.map(|timeout| (begun + timeout, "57014", "statement timeout"));
-        let of_lock = lock.map(|timeout| (begun + timeout, "55P03", "lock timeout"));
-        let first = [of_statement, of_lock].into_iter().flatten().min();
-        let until = first.map_or(give_up, |(until, ..)| until.min(give_up));
-        tokio::select! {
-            is_over = registry.cluster.publisher.wait_for_rest(until) => match (is_over, first) {
-                (true, _) => Ok(()),
-                (false, Some((until, sqlstate, why))) if until < give_up => {
-                    Err(canceled(sqlstate, why))
-                }
-                (false, _) => Err(ErrorFields::error(
-                    "57P03",
-                    "a change of the schema is being committed, or the catalog is being read",
-                )
-                .with(b'H', "Nothing was done; retrying is safe.")
-                .into()),
-            },
-            () = &mut cancelled => Err(canceled("57014", "user request")),
-        }
-    }
-
-    /// The client's `statement_timeout` and `lock_timeout`, if node 1 can be asked now.
-    async fn timeouts(&mut self) -> (Option<Duration>, Option<Duration>) {
-        if !self.pipeline.is_at_rest() {
-            return (None, None);
-        }
-        // SHOW needs no snapshot, and so gives the transaction none.
-        let takes_snapshot = std::mem::replace(&mut self.takes_snapshot, false);
-        let joined = self.enlist(NodeId::HOME, Access::Read).await.is_ok();
-        self.takes_snapshot = takes_snapshot;
-        let Some(link) = self.links.get_mut(&NodeId::HOME).filter(|_| joined) else {
-            return (None, None);
-        };
-        let shown = link.query("SHOW statement_timeout; SHOW lock_timeout").await;
-        let Ok(shown) = shown else { return (None, None) };
-        let at = |index: usize| shown.get(index)?.text(0, 0).and_then(read_duration);
-        (at(0), at(1))
     }
 
     /// The same for one of several messages of a flight, whose plans may be at work already.
     pub(super) async fn begin_statement_of_flight(&mut self, text: &str) -> Result<(), Failure> {
-        if self.scope_is_due && !self.pipeline.is_at_rest() {
+        if self.tx.scope_is_due && !self.is_at_rest() {
             self.quiet_pipeline().await?;
         }
-        let looks = self.must_look_at_scope() && self.pipeline.is_at_rest();
-        if looks || self.pipeline.has_sent_nothing() || !self.activity.has_plan() {
+        let looks = self.tx.must_look_at_scope() && self.is_at_rest();
+        if looks || self.has_sent_nothing() || !self.tx.activity.has_plan() {
             return self.begin_statement(text).await;
         }
-        match self.activity.is_overtaken() {
+        match self.tx.activity.is_overtaken() {
             true => Err(overtaken().into()),
             false => Ok(()),
         }
@@ -221,151 +70,28 @@ impl Session {
     /// What a transaction sees of its own changes is what others have committed, and these. Where
     /// that has become more, it is read again.
     async fn renew_own_catalog(&mut self, text: &str) -> Result<(), Failure> {
-        if self.transaction.own_is_stale && (self.may_hide_names() || !names_no_rows(text)) {
-            Box::pin(self.reload_own_catalog()).await?;
+        if self.tx.transaction.own_is_stale && (self.tx.may_hide_names() || !names_no_rows(text)) {
+            Box::pin(self.executor().reload_own_catalog()).await?;
             // Names that came with it may hide others.
-            self.scope_is_stale |= self.transaction.may_change_scope();
+            self.tx.scope_is_stale |= self.tx.transaction.may_change_scope();
             return Ok(());
         }
-        if !self.transaction.catalog_changed {
+        if !self.tx.transaction.catalog_changed {
             return Ok(());
         }
-        let published = self.registry.cluster.catalog();
+        let published = self.tx.registry.cluster.catalog();
         let is_of = |of: &Arc<Catalog>| Arc::ptr_eq(of, &published);
-        if self.transaction.own_catalog_of.as_ref().is_some_and(is_of) {
+        if self.tx.transaction.own_catalog_of.as_ref().is_some_and(is_of) {
             return Ok(());
         }
-        match &self.transaction.own_changes {
+        match &self.tx.transaction.own_changes {
             Some(changes) if changes.is_all() => {
-                self.catalog = Arc::new(changes.apply(&published));
-                self.transaction.own_catalog_of = Some(published);
+                self.tx.catalog = Arc::new(changes.apply(&published));
+                self.tx.transaction.own_catalog_of = Some(published);
                 Ok(())
             }
-            _ => self.reload_own_catalog().await,
+            _ => self.executor().reload_own_catalog().await,
         }
-    }
-
-    /// Whether a table that is not known yet, or is gone, may stand before another of its name.
-    fn may_hide_names(&self) -> bool {
-        let is_of_users = |schema: &&String| *schema != "pg_catalog";
-        1 < self.scope.search_path.iter().filter(is_of_users).count() || self.scope_is_stale
-    }
-
-    /// Whether catalogs have been published since the transaction's snapshot.
-    pub(super) fn has_older_snapshot(&self) -> bool {
-        let Some(of) = &self.transaction.snapshot_catalog else { return false };
-        !Arc::ptr_eq(of, &self.catalog)
-    }
-
-    /// With a snapshot from before its rows were moved a table is not to be read: they are not where
-    /// the snapshot sees them.
-    ///
-    /// Errors: 40001.
-    fn refuse_moved(&self, statement: &Statement) -> Result<(), Failure> {
-        let Some(old) = self.transaction.snapshot_catalog.as_ref() else { return Ok(()) };
-        // What the transaction itself has moved it sees where it is now.
-        let published = self.registry.cluster.catalog();
-        if Arc::ptr_eq(old, &published) {
-            return Ok(());
-        }
-        let context = Context {
-            catalog: &published,
-            scope: &self.scope,
-            collects_replicated: false,
-            opaque: None,
-            views: None,
-        };
-        let moved = |relation: &Arc<Relation>| has_moved(relation, old, &published);
-        let named = planner::relations_of(statement, &context).into_iter().find(moved);
-        let moved = named.map(|relation| relation.name.clone()).or_else(|| {
-            // What functions read is not in sight: each node would give its part of it.
-            let read = planner::read_by_code(statement, &context);
-            let mut moved = published.relations.values().flat_map(HashMap::values);
-            let found = moved.find(|it| read.may_be(it) && has_moved(it, old, &published))?;
-            Some(found.name.clone())
-        });
-        let Some(name) = moved else { return Ok(()) };
-        let message =
-            format!("could not access relation \"{name}\" due to a change of its placement");
-        Err(ErrorFields::error("40001", message)
-            .with(b'D', "The transaction's snapshot is older than the placement.")
-            .with(b'H', "The transaction might succeed if retried.")
-            .into())
-    }
-
-    /// What plans depend on at the moment; `None` if nobody else can use what this session plans.
-    pub(super) fn basis(&mut self) -> Option<Basis> {
-        if self.transaction.catalog_changed || self.transaction.own_is_stale {
-            return None;
-        }
-        let number = match &self.planning.number {
-            Some((catalog, changes, number))
-                if Arc::ptr_eq(catalog, &self.catalog) && *changes == self.scope_changes =>
-            {
-                *number
-            }
-            _ => {
-                let number = self.registry.plans.bases.number(&self.catalog, &self.scope);
-                let known = (self.catalog.clone(), self.scope_changes, number);
-                self.planning.number = Some(known);
-                number
-            }
-        };
-        Some(Basis {
-            number,
-            collects_replicated: self.has_snapshot_per_part(),
-            collects_to_write: self.begins_with_snapshot_per_part(),
-        })
-    }
-
-    /// The plan of a text, if its shape is known: without parsing it.
-    pub(super) fn plan_by_shape(&mut self, text: &str) -> Result<ByShape, Failure> {
-        self.refresh_catalog();
-        if self.has_older_snapshot() {
-            return Ok(ByShape::Never);
-        }
-        let Some(basis) = self.basis() else { return Ok(ByShape::Never) };
-        let Some(shape) = self.planning.scanner.scan(text) else { return Ok(ByShape::Never) };
-        let plans = &self.registry.plans;
-        let known = plans.of_shape(basis, shape.key);
-        let resolved = match &known {
-            Some(OfShape::Plan(plan)) => plan.resolve(text, shape.literals, &self.catalog),
-            Some(OfShape::Never) | None => None,
-        };
-        plans.note_by_shape(resolved.is_some());
-        let statement = shape.start..shape.end;
-        match (resolved, known) {
-            (Some(planned), _) => {
-                self.check_plan(text, &planned)?;
-                self.refuse_in_failed(&planned)?;
-                Ok(ByShape::Plan { planned, statement })
-            }
-            (None, None) => Ok(ByShape::Unknown),
-            (None, Some(_)) => Ok(ByShape::Never),
-        }
-    }
-
-    /// Finds out about the shape of a text, which is the one statement that was just planned.
-    pub(super) fn learn_shape(&mut self, text: &str, statement: &Statement, planned: &Planned) {
-        let Some(basis) = self.basis() else { return };
-        let Some(shape) = self.planning.scanner.scan(text) else { return };
-        if basis.collects_to_write && planner::gathers_to_write(&planned.plan) {
-            return self.registry.plans.keep_shape(basis, shape.key, OfShape::Never);
-        }
-        let collects_replicated = basis.collects_replicated;
-        let context = Context {
-            catalog: &self.catalog,
-            scope: &self.scope,
-            collects_replicated,
-            opaque: None,
-            views: None,
-        };
-        let known = match planner::plan_shape(statement, text, &shape, planned, &context) {
-            Ok(plan) => OfShape::Plan(Arc::new(plan)),
-            Err(Unfit::Shape) => OfShape::Never,
-            Err(Unfit::Literals) => return,
-        };
-        self.registry.plans.keep_shape(basis, shape.key, known);
     }
 
     /// Splits a client's text into its statements.
@@ -373,9 +99,9 @@ impl Session {
     /// Errors: what PostgreSQL says of a text that is none, in its own words: node 1 is asked to analyse
     /// what we cannot read. Our grammar is that of another version, and does not tell all.
     pub(super) async fn parse_text(&mut self, text: &str) -> Result<Parsed, Failure> {
-        self.begin_reading(text).await?;
-        let parsed = self.registry.plans.parse(text);
-        if let Some(turn) = &mut self.reading {
+        self.tx.begin_reading(text).await?;
+        let parsed = self.tx.registry.plans.parse(text);
+        if let Some(turn) = &mut self.tx.reading {
             turn.end_reading();
         }
         let refusal = match parsed {
@@ -383,12 +109,12 @@ impl Session {
             Err(refusal) => refusal,
         };
         // What only we can read would be called wrong there.
-        if self.transaction.failed || text.to_ascii_lowercase().contains("distribute") {
+        if self.tx.transaction.failed || text.to_ascii_lowercase().contains("distribute") {
             return Err(refusal.into());
         }
         self.quiet_pipeline().await?;
-        match self.describe_text(text, &[]).await {
-            Ok(_) if self.catalog.is_solo() && is_of_rows_or_objects(text) => {
+        match self.executor().describe_text(text, &[]).await {
+            Ok(_) if self.tx.catalog.is_solo() && is_of_rows_or_objects(text) => {
                 Ok(Parsed::ByNodesOnly(refusal))
             }
             Err(Failure::Statement(error)) if is_of_analysis(error.sqlstate()) => {
@@ -398,174 +124,4 @@ impl Session {
             Ok(_) | Err(_) => Err(refusal.into()),
         }
     }
-
-    /// Waits until a text may be read, if it is a large one, as long as its client waits. The right to
-    /// it is the session's until it has planned the text's last statement.
-    async fn begin_reading(&mut self, text: &str) -> Result<(), Failure> {
-        if text.len() < SMALL_BYTES {
-            return Ok(());
-        }
-        // What it has read before it does not read any more.
-        self.reading = None;
-        let (registry, activity) = (self.registry.clone(), self.activity.clone());
-        tokio::select! {
-            biased;
-            () = activity.cancelled() => Err(canceled("57014", "user request")),
-            turn = registry.plans.reading.begin(text) => {
-                self.reading = turn?;
-                Ok(())
-            }
-        }
-    }
-
-    /// The plan of a statement, made now or before, unless the transaction has failed.
-    pub(crate) fn plan(&mut self, statement: &Statement) -> Result<Arc<Planned>, Failure> {
-        self.refresh_catalog();
-        if self.has_older_snapshot() {
-            self.refuse_moved(statement)?;
-        }
-        let basis = self.basis();
-        if let Some(basis) = basis
-            && let Some(planned) = self.registry.plans.of_text(basis, statement)
-        {
-            self.check_plan(&statement.text, &planned)?;
-            self.refuse_in_failed(&planned)?;
-            return Ok(planned);
-        }
-        let planned = self.plan_anew(statement).map(Arc::new);
-        match &planned {
-            Ok(planned) => self.refuse_in_failed(planned)?,
-            Err(_) if self.transaction.failed => return Err(transaction_failed()),
-            Err(_) => (),
-        }
-        let planned = planned?;
-        if let Some(basis) = basis {
-            self.registry.plans.keep_text(basis, statement, &planned);
-        }
-        Ok(planned)
-    }
-
-    fn plan_anew(&self, statement: &Statement) -> Result<Planned, Refusal> {
-        let context = Context {
-            catalog: &self.catalog,
-            scope: &self.scope,
-            collects_replicated: self.has_snapshot_per_part(),
-            opaque: None,
-            views: None,
-        };
-        apart(&statement.text, || match self.begins_with_snapshot_per_part() {
-            true => planner::plan_by_itself(statement, &context),
-            false => planner::plan(statement, &context),
-        })
-    }
-
-    fn refuse_in_failed(&self, planned: &Planned) -> Result<(), Failure> {
-        if self.transaction.failed && !ends_failed_transaction(planned) {
-            return Err(transaction_failed());
-        }
-        Ok(())
-    }
-
-    /// For tests: a plan that was kept must be the one that the statement would get now.
-    fn check_plan(&self, text: &str, kept: &Planned) -> Result<(), Failure> {
-        if !self.registry.cluster.config.switches.check_plans {
-            return Ok(());
-        }
-        let statements = tutti_sql::statement::parse(text)?;
-        let fresh = statements.first().map(|statement| self.plan_anew(statement));
-        match fresh {
-            Some(Ok(fresh)) if planner::are_alike(&fresh, kept) => Ok(()),
-            fresh => {
-                let message = format!("the plan that was kept for {text} is not its own");
-                let error = ErrorFields::error("XX000", message);
-                Err(error.with(b'D', format!("Kept: {kept:?}. Its own: {fresh:?}.")).into())
-            }
-        }
-    }
-}
-
-/// Whether a relation's rows are elsewhere than they were by `old`.
-fn has_moved(relation: &Arc<Relation>, old: &Catalog, new: &Catalog) -> bool {
-    let by_name = old.relations.get(&relation.schema).and_then(|of| of.get(&relation.name));
-    let is_it = |known: &&Arc<Relation>| known.oid == relation.oid;
-    let before = by_name.filter(is_it).or_else(|| {
-        // It may have had another name.
-        old.relations.values().flat_map(HashMap::values).find(is_it)
-    });
-    // A table that is not known was made later, or when every statement was node 1's.
-    let Some(before) = before else { return relation.placement != Placement::Home };
-    let is_mapped_anew = match relation.placement {
-        Placement::Hash { map, .. } => old.maps.get(&map) != new.maps.get(&map),
-        _ => false,
-    };
-    before.placement != relation.placement || is_mapped_anew
-}
-
-pub(super) fn canceled(sqlstate: &str, why: &str) -> Failure {
-    Failure::error(sqlstate, format!("canceling statement due to {why}"))
-}
-
-/// A setting of time as SHOW writes it; `None` for none.
-pub(super) fn read_duration(shown: &str) -> Option<Duration> {
-    let digits = shown.find(|c: char| !c.is_ascii_digit()).unwrap_or(shown.len());
-    let (number, unit) = shown.split_at(digits);
-    let milliseconds = match unit {
-        "" | "ms" => 1,
-        "s" => 1_000,
-        "min" => 60_000,
-        "h" => 3_600_000,
-        "d" => 86_400_000,
-        _ => return None,
-    };
-    let number: u64 = number.parse().ok()?;
-    (0 < number).then(|| Duration::from_millis(number.saturating_mul(milliseconds)))
-}
-
-/// Whether a text changes the schema and reads no rows: whatever it names that is not known yet is node
-/// 1's, which is what it would be if it were known. (Tables that are spread are known at once.)
-fn names_no_rows(text: &str) -> bool {
-    const COMMANDS: [&str; 6] = ["create", "alter", "drop", "comment", "grant", "revoke"];
-    // Behind these there may be a query, or a look at the rows by code that the table has got meanwhile.
-    const LOOKS: [&str; 6] = ["as", "select", "validate", "attach", "type", "partition"];
-    // Of an ALTER that writes the rows anew.
-    const WRITES: [&str; 4] = ["default", "generated", "logged", "unlogged"];
-    let is_of = |word: &str, known: &[&str]| known.iter().any(|it| word.eq_ignore_ascii_case(it));
-    let first = statement::first_word(text);
-    let alters = is_of(first, &["alter"]);
-    let looks = |word: &&str| is_of(word, &LOOKS) || alters && is_of(word, &WRITES);
-    is_of(first, &COMMANDS)
-        && statement::words(text).is_some_and(|words| !words.iter().any(|it| looks(&&**it)))
-}
-
-/// Whether a text begins with a command that begins or ends a transaction, or part of one.
-fn is_transaction_control(text: &str) -> bool {
-    const WORDS: [&str; 8] =
-        ["begin", "start", "commit", "end", "rollback", "abort", "savepoint", "release"];
-    let word = statement::first_word(text);
-    WORDS.iter().any(|known| word.eq_ignore_ascii_case(known))
-}
-
-/// Whether a text begins with a command that uses no names of tables or functions, and needs no snapshot.
-fn is_setting(text: &str) -> bool {
-    let word = statement::first_word(text);
-    ["set", "reset", "show"].iter().any(|known| word.eq_ignore_ascii_case(known))
-}
-
-/// What a failed transaction still accepts.
-pub(super) fn ends_failed_transaction(planned: &Planned) -> bool {
-    matches!(
-        planned.plan,
-        Plan::Transaction(
-            TransactionControl::Commit { .. }
-                | TransactionControl::Rollback { .. }
-                | TransactionControl::RollbackTo(_)
-                | TransactionControl::Prepare(_)
-        )
-    )
-}
-
-/// What a failed transaction says to everything else.
-pub(super) fn transaction_failed() -> Failure {
-    let message = "current transaction is aborted, commands ignored until end of transaction block";
-    Failure::error("25P02", message)
 }

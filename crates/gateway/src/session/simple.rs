@@ -4,6 +4,11 @@
 //! what happens when one fails.
 //! Never: runs a statement (the executor does).
 
+use crate::transaction::Mode;
+use crate::transaction::planning::ByShape;
+use crate::transaction::planning::Parsed;
+use crate::transaction::planning::canceled;
+use crate::transaction::planning::transaction_failed;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -14,14 +19,15 @@ use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::Frame;
 use tutti_wire::frontend::{self, Message};
 
-use super::planning::{ByShape, Parsed, canceled};
-use super::{Mode, Session};
 use crate::client::ClientError;
 use crate::client::failure::{Failure, as_fatal};
-use crate::executor::{Call, Done, unseen};
+use crate::executor::unseen;
 use crate::plans::apart;
 use crate::plans::reading::SMALL_BYTES;
+use crate::plans::request::Call;
+use crate::plans::request::Done;
 use crate::registry::activity::says_overtaken;
+use crate::session::Session;
 use tutti_link::connection::UNKNOWN_OUTCOME;
 
 /// Statements outside of transactions that are the victims of so many deadlocks say so.
@@ -37,10 +43,10 @@ impl Session {
             // The error belongs to messages of the extended protocol, which only Sync ends.
             return self.skip_on_failure(Err(failure)).await;
         }
-        if !self.transaction.failed {
-            self.portals.remove("");
+        if !self.tx.transaction.failed {
+            self.tx.portals.remove("");
         }
-        self.statements.remove("");
+        self.tx.statements.remove("");
         let ran = self.run_string(frame).await;
         self.end_statement(ran).await
     }
@@ -51,10 +57,10 @@ impl Session {
         ran: Result<(), Failure>,
     ) -> Result<(), ClientError> {
         self.report(ran).await?;
-        self.undo_failed().await;
-        self.release_keepers();
+        self.tx.undo_failed().await;
+        self.tx.release_keepers();
         self.pass_notifications();
-        self.client.put_ready(self.transaction.status());
+        self.client.put_ready(self.tx.transaction.status());
         Ok(())
     }
 
@@ -67,32 +73,32 @@ impl Session {
         if let Err(failure) = self.quiet_pipeline().await {
             return self.skip_on_failure(Err(failure)).await;
         }
-        self.leaves.anything = true;
-        self.leaves.values = true;
-        let ran = match self.transaction.failed {
-            true => Err(super::planning::transaction_failed()),
+        self.tx.leaves.anything = true;
+        self.tx.leaves.values = true;
+        let ran = match self.tx.transaction.failed {
+            true => Err(transaction_failed()),
             false => self.run_function_call(frame).await,
         };
         self.report(ran).await?;
-        self.undo_failed().await;
-        self.client.put_ready(self.transaction.status());
+        self.tx.undo_failed().await;
+        self.client.put_ready(self.tx.transaction.status());
         Ok(())
     }
 
     async fn run_function_call(&mut self, frame: &Frame) -> Result<(), Failure> {
         self.begin_statement("").await?;
-        if self.catalog.is_solo() {
-            return self.forward_function_call(frame).await;
+        if self.tx.catalog.is_solo() {
+            return self.executor().forward_function_call(frame).await;
         }
         let function = frame.body().first_chunk().copied().map(u32::from_be_bytes);
-        if function.is_some_and(|oid| self.catalog.code.built_in().touches_no_table(oid)) {
-            self.forward_function_call(frame).await?;
-            if self.transaction.mode == Mode::Implicit {
+        if function.is_some_and(|oid| self.tx.catalog.code.built_in().touches_no_table(oid)) {
+            self.executor().forward_function_call(frame).await?;
+            if self.tx.transaction.mode == Mode::Implicit {
                 self.commit().await?;
             }
             return Ok(());
         }
-        if self.catalog.code.may_hide() {
+        if self.tx.catalog.code.may_hide() {
             return Err(Failure::unsupported(
                 "a function cannot be called by a message of the protocol here",
                 "Some function sets track_counts or max_parallel_workers, and it may be this one: a \
@@ -100,10 +106,15 @@ impl Session {
                 "Call it by SELECT.",
             ));
         }
-        self.begin_accounting(&unseen::of_function_call(), &Plan::Empty, "", &Call::Simple);
-        let ran = self.forward_function_call(frame).await;
-        self.finish_accounting(ran).await?;
-        if self.transaction.mode == Mode::Implicit {
+        self.executor().begin_accounting(
+            &unseen::of_function_call(),
+            &Plan::Empty,
+            "",
+            &Call::Simple,
+        );
+        let ran = self.executor().forward_function_call(frame).await;
+        self.executor().finish_accounting(ran).await?;
+        if self.tx.transaction.mode == Mode::Implicit {
             self.commit().await?;
         }
         Ok(())
@@ -111,15 +122,15 @@ impl Session {
 
     /// Writes an error. One that ends the session is the last that the client hears.
     pub(super) async fn put_failure(&mut self, error: ErrorFields) -> Result<(), ClientError> {
-        if error.get(b'R') == Some("RevalidateCachedQuery") && self.catalog.is_solo() {
+        if error.get(b'R') == Some("RevalidateCachedQuery") && self.tx.catalog.is_solo() {
             // Code has changed the schema and nobody was told: statements have to be parsed anew.
-            self.registry.cluster.publisher.note_changed();
+            self.tx.registry.cluster.publisher.note_changed();
         }
-        let error = match self.ended_by.take() {
+        let error = match self.tx.ended_by.take() {
             // It is the last that the client hears of its transaction, and the session ends with it.
             Some(_) if error.sqlstate() == UNKNOWN_OUTCOME => as_fatal(error),
             Some(why) => why,
-            None => self.activity.reword(error),
+            None => self.tx.activity.reword(error),
         };
         self.client.put_error(&error);
         if error.is_fatal() {
@@ -136,9 +147,9 @@ impl Session {
             Err(Failure::Client(error)) => Err(error),
             Err(Failure::Statement(error)) => {
                 // If what bound the session is lost with it, this is the last that the client hears.
-                self.fail_transaction();
+                self.tx.fail_transaction();
                 self.put_failure(*error).await?;
-                if self.transaction.mode == Mode::Implicit {
+                if self.tx.transaction.mode == Mode::Implicit {
                     match self.rollback().await {
                         Ok(()) => (),
                         Err(Failure::Client(error)) => return Err(error),
@@ -159,13 +170,13 @@ impl Session {
         let Message::Query(text) = frontend::decode(frame)? else {
             unreachable!("called for Query only");
         };
-        let is_outside = self.transaction.mode == Mode::None;
+        let is_outside = self.tx.transaction.mode == Mode::None;
         let begun = Instant::now();
         let mut overtaken = 0_u32;
         loop {
             let written = self.client.written();
             let ran = self.run_text(&text).await;
-            self.starving = None;
+            self.tx.starving = None;
             let said = self.client.said_again(written);
             if is_outside
                 && let Some(start) = said
@@ -174,9 +185,9 @@ impl Session {
                 self.client.take_back(start);
                 overtaken += 1;
                 if 1 < overtaken {
-                    self.starving = Some(self.registry.cluster.publisher.starve());
+                    self.tx.starving = Some(self.tx.registry.cluster.publisher.starve());
                 }
-                if self.transaction.is_open() {
+                if self.tx.transaction.is_open() {
                     self.rollback().await?;
                 }
                 self.heed_timeout(begun).await?;
@@ -190,10 +201,10 @@ impl Session {
     ///
     /// Errors: 57014 if its time is over.
     pub(super) async fn heed_timeout(&mut self, begun: Instant) -> Result<(), Failure> {
-        if self.activity.is_cancelled() {
+        if self.tx.activity.is_cancelled() {
             return Err(canceled("57014", "user request"));
         }
-        match self.statement_timeout().await {
+        match self.tx.statement_timeout().await {
             Some(timeout) if timeout <= begun.elapsed() => {
                 Err(canceled("57014", "statement timeout"))
             }
@@ -207,27 +218,27 @@ impl Session {
     /// Requires: it is rolled back before it runs again.
     pub(super) fn is_to_run_again(&self, ran: &Result<(), Failure>, times: u32) -> bool {
         let Err(Failure::Statement(error)) = ran else { return false };
-        if self.activity.is_cancelled() {
+        if self.tx.activity.is_cancelled() {
             return false;
         }
-        let is_whole = self.transaction.mode == Mode::Implicit;
+        let is_whole = self.tx.transaction.mode == Mode::Implicit;
         says_overtaken(error)
-            || self.activity.take_overtaken(error)
-            || (is_whole && times < DEADLOCKS_MAX && self.activity.take_deadlock(error))
+            || self.tx.activity.take_overtaken(error)
+            || (is_whole && times < DEADLOCKS_MAX && self.tx.activity.take_deadlock(error))
     }
 
     /// Whether a statement was stopped by a change of placements before anything of it was sent: it may
     /// be planned again in its transaction, which has noticed nothing.
     pub(super) fn is_unsent(&self, ran: &Result<(), Failure>) -> bool {
         matches!(ran, Err(Failure::Statement(error)) if says_overtaken(error))
-            && self.activity.is_overtaken_unsent()
-            && !self.transaction.failed
-            && !self.transaction.doomed
+            && self.tx.activity.is_overtaken_unsent()
+            && !self.tx.transaction.failed
+            && !self.tx.transaction.doomed
     }
 
     async fn run_text(&mut self, text: &str) -> Result<(), Failure> {
         self.begin_statement(text).await?;
-        let by_shape = self.plan_by_shape(text)?;
+        let by_shape = self.tx.plan_by_shape(text)?;
         if let ByShape::Plan { planned, statement } = by_shape {
             let statement = if self.is_seen_whole(&planned) { 0..text.len() } else { statement };
             let offset = statement.start;
@@ -238,9 +249,9 @@ impl Session {
             Parsed::Statements(statements) => statements,
             Parsed::ByNodesOnly(_) => {
                 // Whatever it is.
-                self.leaves.anything = true;
-                self.leaves.values = true;
-                self.leaves.schema = true;
+                self.tx.leaves.anything = true;
+                self.tx.leaves.values = true;
+                self.tx.leaves.schema = true;
                 let (node, access) = (NodeChoice::Home, Access::Write);
                 let plan = Plan::One { node, access, otherwise: None };
                 let planned = Planned::new(plan, "only node 1 can read it");
@@ -256,8 +267,8 @@ impl Session {
         let all: Vec<_> = statements.iter().cloned().collect();
         drop(statements);
         for (index, statement) in all.into_iter().enumerate() {
-            if several && self.transaction.mode == Mode::None {
-                self.open_transaction(Mode::Implicit);
+            if several && self.tx.transaction.mode == Mode::None {
+                self.tx.open_transaction(Mode::Implicit);
             }
             let last = index + 1 == count;
             let mut offset = statement.offset;
@@ -265,9 +276,9 @@ impl Session {
                 if 0 < index {
                     self.begin_statement(&statement.text).await?;
                 }
-                let planned = self.plan(&statement)?;
+                let planned = self.tx.plan(&statement)?;
                 if matches!(by_shape, ByShape::Unknown) {
-                    self.learn_shape(text, &statement, &planned);
+                    self.tx.learn_shape(text, &statement, &planned);
                 }
                 let whole = !several && statement.distribute_by.is_none();
                 let (kept, without_tree);
@@ -298,7 +309,7 @@ impl Session {
         let text = statement.text.clone();
         apart(&text, || drop(statement));
         if last {
-            self.reading = None;
+            self.tx.reading = None;
         }
         text
     }
@@ -308,7 +319,7 @@ impl Session {
     fn is_seen_whole(&self, planned: &Planned) -> bool {
         let is_passed_on = matches!(planned.plan, Plan::One { .. } | Plan::DeclareCursor { .. })
             && planned.own.is_empty()
-            && self.catalog.is_solo();
+            && self.tx.catalog.is_solo();
         is_passed_on || matches!(planned.plan, Plan::Prepared(Prepared::Prepare { .. }))
     }
 
@@ -321,14 +332,14 @@ impl Session {
     ) -> Result<(), Failure> {
         // VACUUM and its kin are themselves refused by nodes inside a block; a lone one is in none.
         let ends_itself = matches!(planned.plan, Plan::Transaction(_));
-        if self.transaction.mode == Mode::Implicit && !several {
+        if self.tx.transaction.mode == Mode::Implicit && !several {
             // Behind messages of a flight, which are no block.
             for statement in tutti_sql::statement::parse(text)? {
-                self.refuse_outside_block(&statement)?;
+                self.tx.refuse_outside_block(&statement)?;
             }
         }
         let done = self.execute(planned, text, &Call::Simple).await?;
-        if self.transaction.mode == Mode::Implicit && !ends_itself && (last || !several) {
+        if self.tx.transaction.mode == Mode::Implicit && !ends_itself && (last || !several) {
             self.commit().await?;
         }
         self.tell(done);

@@ -9,12 +9,14 @@
 //! executes by a text of its own, in a function say, it finds on the connection that has it, which is
 //! the session's last one as long as there is room.
 
-use tutti_sql::catalog::{NodeId, quote_identifier};
+use crate::transaction::named::PreparedStatement;
+use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{Access, Plan};
 
-use super::{PreparedStatement, Session};
 use crate::client::failure::Failure;
-use crate::executor::{Call, Done};
+use crate::plans::request::Call;
+use crate::plans::request::Done;
+use crate::session::Session;
 
 impl Session {
     /// PREPARE, whose whole text is `source`; `None`: the gateway has to do it alone.
@@ -26,14 +28,15 @@ impl Session {
         source: &str,
         call: &Call,
     ) -> Result<Option<Done>, Failure> {
-        if !self.catalog.is_solo() || call.is_extended() || self.statements.contains_key(name) {
+        if !self.tx.catalog.is_solo() || call.is_extended() || self.tx.statements.contains_key(name)
+        {
             return Ok(None);
         }
-        let parsed = self.registry.plans.parse(text);
-        self.forget_sql_statements().await?;
-        let done = self.run_on_one(NodeId::HOME, Access::Read, source, call).await?;
+        let parsed = self.tx.registry.plans.parse(text);
+        self.tx.forget_sql_statements().await?;
+        let done = self.executor().run_on_one(NodeId::HOME, Access::Read, source, call).await?;
         let id = self.next_statement_id();
-        if let Some(link) = self.links.get_mut(&NodeId::HOME) {
+        if let Some(link) = self.tx.links.get_mut(&NodeId::HOME) {
             link.sql_statements.push((name.to_owned(), id));
         }
         // What only node 1 can read is forgotten there again.
@@ -42,7 +45,7 @@ impl Session {
         let mut prepared = PreparedStatement::parsed(id, statement, oids);
         prepared.from_sql = true;
         prepared.source = Some(source.into());
-        self.statements.insert(name.to_owned(), prepared);
+        self.tx.statements.insert(name.to_owned(), prepared);
         Ok(Some(done))
     }
 
@@ -55,42 +58,27 @@ impl Session {
         is_within: bool,
         call: &Call,
     ) -> Result<Option<Done>, Failure> {
-        let Some(statement) = self.statements.get(name) else { return Ok(None) };
-        let known = (self.catalog.is_solo(), &statement.source, &statement.statement);
+        let Some(statement) = self.tx.statements.get(name) else { return Ok(None) };
+        let known = (self.tx.catalog.is_solo(), &statement.source, &statement.statement);
         let (true, Some(_), Some(parsed)) = known else { return Ok(None) };
         let parsed = parsed.clone();
-        let planned = self.plan(&parsed)?;
+        let planned = self.tx.plan(&parsed)?;
         let Plan::One { access, .. } = planned.plan else { return Ok(None) };
         if !planned.own.is_empty() {
             return Ok(None);
         }
-        self.note_leaves(&planned, &parsed.text);
+        self.tx.note_leaves(&planned, &parsed.text);
         self.bring_sql_statement(name).await?;
         let access = if is_within { Access::Write } else { access };
-        Ok(Some(self.run_on_one(NodeId::HOME, access, text, call).await?))
-    }
-
-    /// The session's connection to node 1 forgets what the session has given up.
-    async fn forget_sql_statements(&mut self) -> Result<(), Failure> {
-        let link = self.enlist(NodeId::HOME, Access::Read).await?;
-        let known = std::mem::take(&mut link.sql_statements);
-        let (kept, given_up): (Vec<_>, Vec<_>) = known.into_iter().partition(|(name, id)| {
-            self.statements.get(name).is_some_and(|statement| statement.id == *id)
-        });
-        let Some(link) = self.links.get_mut(&NodeId::HOME) else { return Ok(()) };
-        link.sql_statements = kept;
-        for (name, _) in given_up {
-            link.query(&format!("DEALLOCATE {}", quote_identifier(&name))).await?;
-        }
-        Ok(())
+        Ok(Some(self.executor().run_on_one(NodeId::HOME, access, text, call).await?))
     }
 
     /// Makes sure that the session's connection to node 1 knows a statement.
     async fn bring_sql_statement(&mut self, name: &str) -> Result<(), Failure> {
-        self.forget_sql_statements().await?;
-        let Some(statement) = self.statements.get(name) else { return Ok(()) };
+        self.tx.forget_sql_statements().await?;
+        let Some(statement) = self.tx.statements.get(name) else { return Ok(()) };
         let (id, source) = (statement.id, statement.source.clone());
-        let (Some(source), Some(link)) = (source, self.links.get_mut(&NodeId::HOME)) else {
+        let (Some(source), Some(link)) = (source, self.tx.links.get_mut(&NodeId::HOME)) else {
             return Ok(());
         };
         if link.sql_statements.iter().all(|(_, known)| *known != id) {
@@ -98,21 +86,5 @@ impl Session {
             link.sql_statements.push((name.to_owned(), id));
         }
         Ok(())
-    }
-
-    /// The names, as SQL, of those that node 1 itself tells about. They are brought there.
-    pub(super) async fn told_by_home(&mut self) -> Result<Vec<String>, Failure> {
-        let of_home = |(name, statement): (&String, &PreparedStatement)| {
-            statement.source.is_some().then(|| name.clone())
-        };
-        let names: Vec<_> = self.statements.iter().filter_map(of_home).collect();
-        if !self.catalog.is_solo() || names.is_empty() {
-            return Ok(Vec::new());
-        }
-        self.forget_sql_statements().await?;
-        let link = self.links.get(&NodeId::HOME);
-        let known = link.map_or_else(Vec::new, |link| link.sql_statements.clone());
-        let is_known = |name: &String| known.iter().any(|(there, _)| there == name);
-        Ok(names.into_iter().filter(is_known).collect())
     }
 }

@@ -3,22 +3,25 @@
 //! Owns: choosing the portal's node by its values, and refusing wrong values where PostgreSQL does.
 //! Never: runs anything.
 
+use super::values;
+use crate::transaction::named::Portal;
+use crate::transaction::named::PreparedStatement;
+use crate::transaction::named::Unrun;
 use std::sync::Arc;
 
 use bytes::{BufMut, BytesMut};
 use tutti_sql::catalog::NodeId;
-use tutti_sql::plan::{Access, KeyValue, NodeChoice, Plan, Planned};
+use tutti_sql::plan::{Access, Plan};
 use tutti_sql::statement::Statement;
 use tutti_wire::backend::put_bare;
 use tutti_wire::frame::{Frame, HEADER_LEN};
 use tutti_wire::frontend::{Arguments, Bind, Target, put_close};
 
 use super::pipeline::{Expect, Undo};
-use super::{PreparedStatement, Session, values};
 use crate::client::failure::Failure;
-use crate::executor::Call;
-use crate::session::Level;
-use crate::session::prepared::{Portal, Unrun};
+use crate::plans::request::Call;
+use crate::session::Session;
+use crate::transaction::Level;
 
 impl Session {
     pub(super) async fn bind(&mut self, frame: &Frame, bind: Bind) -> Result<(), Failure> {
@@ -27,36 +30,36 @@ impl Session {
         check_counts(statement, &name, &arguments)?;
         let Some(parsed) = statement.statement.clone() else {
             self.refuse_second_portal(&portal)?;
-            self.portals.insert(portal, Portal::Empty);
+            self.tx.portals.insert(portal, Portal::Empty);
             self.respond(Undo::Nothing, |out| put_bare(out, b'2'));
             return Ok(());
         };
         let mut planned = self.plan_of(&name)?;
-        self.refuse_if_failed(&planned)?;
+        self.tx.refuse_if_failed(&planned)?;
         self.refuse_second_portal(&portal)?;
         self.describe_anew(&name).await?;
-        if self.pins_need_types(&planned, &name) {
+        if self.tx.pins_need_types(&planned, &name) {
             self.describe_silently(&name).await?;
         }
         let mut call = Call::Extended { types: self.statement(&name)?.types.clone(), arguments };
         while let Plan::One { node, access, otherwise } = &planned.plan
             && planned.own.is_empty()
-            && (planned.unseen.is_none() || self.catalog.is_solo())
+            && (planned.unseen.is_none() || self.tx.catalog.is_solo())
         {
-            if let Some(node) = self.choose(node, &call) {
+            if let Some(node) = self.executor().choose(node, &call) {
                 let access = *access;
-                self.note_leaves(&planned, &parsed.text);
+                self.tx.note_leaves(&planned, &parsed.text);
                 if self.is_snapshot_of_a_flight(&parsed) {
-                    self.need_transaction();
+                    self.executor().need_transaction();
                 }
                 let there = self.ensure_parsed(node, &name).await?;
                 let names = Names { portal: &portal, statement: &name, there: &there };
                 self.forward_bind(node, access, frame, names).await?;
                 // The portal must not end with a Sync of ours.
-                self.pipeline.unsynced.insert(node, true);
+                self.tx.flight.insert(node, true);
                 let copies = parsed.is_copy();
                 let parsed = Some(parsed).filter(|parsed| parsed.needs_block().is_some());
-                self.portals.insert(portal, Portal::Node { node, access, copies, parsed });
+                self.tx.portals.insert(portal, Portal::Node { node, access, copies, parsed });
                 return Ok(());
             }
             let Some(otherwise) = otherwise.clone() else { break };
@@ -75,9 +78,9 @@ impl Session {
             }
         }
         let id = self.statement(&name)?.id;
-        let catalog = self.catalog.clone();
+        let catalog = self.tx.catalog.clone();
         let unrun = Unrun { statement: name, id, planned, catalog, parsed, call };
-        self.portals.insert(portal, Portal::Plan(Arc::new(unrun)));
+        self.tx.portals.insert(portal, Portal::Plan(Arc::new(unrun)));
         if !checked_by_node {
             self.respond(Undo::Nothing, |out| put_bare(out, b'2'));
         }
@@ -87,15 +90,15 @@ impl Session {
     /// Whether a statement that one node runs outside of a transaction has its snapshot, at a level above READ
     /// COMMITTED, in common with further ones, which other nodes may run.
     fn is_snapshot_of_a_flight(&self, parsed: &Statement) -> bool {
-        self.is_autocommit()
-            && self.level() != Level::ReadCommitted
-            && !self.catalog.is_solo()
+        self.tx.is_autocommit()
+            && self.tx.level() != Level::ReadCommitted
+            && !self.tx.catalog.is_solo()
             && parsed.is_of_rows()
             && !self.client.ends_with_execution()
     }
 
     fn refuse_second_portal(&self, portal: &str) -> Result<(), Failure> {
-        let taken = self.portals.contains_key(portal) || self.cursors.contains_key(portal);
+        let taken = self.tx.portals.contains_key(portal) || self.tx.cursors.contains_key(portal);
         if taken && !portal.is_empty() {
             return Err(Failure::error("42P03", format!("cursor \"{portal}\" already exists")));
         }
@@ -110,9 +113,9 @@ impl Session {
         names: Names<'_>,
     ) -> Result<(), Failure> {
         // A SELECT's snapshot is taken when it is bound.
-        self.wait_for_visible(node).await?;
+        self.tx.wait_for_visible(node).await?;
         self.turn_to(node, access).await?;
-        let link = self.links.get_mut(&node).expect("turned to");
+        let link = self.tx.links.get_mut(&node).expect("turned to");
         link.unnamed_portal |= names.portal.is_empty();
         names.put_bind(link.connection().outgoing(), frame);
         self.pipeline.expects.push_back(Expect::Bind);
@@ -130,25 +133,11 @@ impl Session {
         let there = self.ensure_parsed(NodeId::HOME, name).await?;
         let names = Names { portal, statement: name, there: &there };
         self.forward_bind(NodeId::HOME, Access::Read, frame, names).await?;
-        let link = self.links.get_mut(&NodeId::HOME).expect("turned to");
+        let link = self.tx.links.get_mut(&NodeId::HOME).expect("turned to");
         link.unnamed_portal &= !portal.is_empty();
         put_close(link.connection().outgoing(), Target::Portal, portal);
         self.pipeline.expects.push_back(Expect::SilentClose);
         Ok(())
-    }
-
-    /// Whether a pin depends on a parameter in binary form whose type nobody has said.
-    fn pins_need_types(&self, planned: &Planned, name: &str) -> bool {
-        let Plan::One { node: NodeChoice::Pinned(pins), .. } = &planned.plan else { return false };
-        let Some(statement) = self.statements.get(name) else { return false };
-        1 < pins.len()
-            && !statement.described
-            && pins.iter().any(|pin| match pin.value {
-                KeyValue::Parameter(index) => {
-                    statement.types.get(usize::from(index)).copied().unwrap_or(0) == 0
-                }
-                KeyValue::Bucket(_) | KeyValue::Literal(_) => false,
-            })
     }
 }
 

@@ -3,23 +3,22 @@
 //! Owns: who is asked, and what is remembered of the answer.
 //! Never: runs the statement to find out.
 
-use tutti_sql::catalog::NodeId;
+use crate::transaction::named::Portal;
+use crate::transaction::named::Unrun;
+use crate::transaction::planning::transaction_failed;
 use tutti_sql::plan::{Access, Plan, Planned, Prepared};
 use tutti_wire::backend::{
-    self, ColumnDescription, put_bare, put_parameter_description, put_row_description,
+    ColumnDescription, put_bare, put_parameter_description, put_row_description,
 };
 use tutti_wire::error_fields::ErrorFields;
-use tutti_wire::frontend::{Arguments, Target, put_describe, put_parse, put_sync};
+use tutti_wire::frontend::{Arguments, Target, put_describe};
 
 use super::pipeline::{Expect, Undo};
-use super::{Session, transaction_failed};
 use crate::client::failure::Failure;
-use crate::executor::{Call, local_columns};
-use crate::session::prepared::{Portal, Unrun};
-use tutti_link::connection::told;
-
-/// Columns of a statement; `None`: it gives no rows.
-type Columns = Option<Vec<ColumnDescription>>;
+use crate::executor::describe::Columns;
+use crate::executor::local_columns;
+use crate::plans::request::Call;
+use crate::session::Session;
 
 /// Whether no node needs to see a statement at Parse or Describe.
 pub(super) fn is_answered_here(plan: &Plan) -> bool {
@@ -43,7 +42,7 @@ impl Session {
             return Ok(());
         }
         let planned = self.plan_of(&name)?;
-        self.refuse_if_failed(&planned)?;
+        self.tx.refuse_if_failed(&planned)?;
         if let Some(columns) = self.columns_known_here(&planned).await? {
             self.check_unchecked_here();
             self.respond(Undo::Nothing, |out| {
@@ -54,7 +53,7 @@ impl Session {
         }
         let node = self.describing_node(&name)?;
         let there = self.ensure_parsed(node, &name).await?;
-        let link = self.links.get_mut(&node).expect("parsed there");
+        let link = self.tx.links.get_mut(&node).expect("parsed there");
         put_describe(link.connection().outgoing(), Target::Statement, &there);
         self.pipeline.expects.push_back(Expect::DescribeStatement { name, id });
         Ok(())
@@ -65,7 +64,7 @@ impl Session {
             Portal::Node { node, .. } => {
                 self.refuse_lost_portal(node, name)?;
                 self.turn_to(node, Access::Read).await?;
-                let link = self.links.get_mut(&node).expect("turned to");
+                let link = self.tx.links.get_mut(&node).expect("turned to");
                 put_describe(link.connection().outgoing(), Target::Portal, name);
                 self.pipeline.expects.push_back(Expect::DescribePortal);
                 return Ok(());
@@ -76,7 +75,7 @@ impl Session {
             }
             Portal::Plan(unrun) | Portal::Rows { unrun, .. } | Portal::Finished(unrun) => unrun,
         };
-        self.refuse_if_failed(&unrun.planned)?;
+        self.tx.refuse_if_failed(&unrun.planned)?;
         let mut columns = self.columns_of(&unrun).await?;
         if let (Some(columns), Call::Extended { arguments, .. }) = (&mut columns, &unrun.call) {
             set_formats(columns, arguments);
@@ -93,24 +92,24 @@ impl Session {
         let name = &unrun.statement;
         if let Plan::Cursor { name: Some(cursor), close: false } = &unrun.planned.plan {
             self.quiet_pipeline().await?;
-            let node = self.node_of_cursor(cursor);
-            return Ok(self.describe_text_on(node, &unrun.parsed.text, &[]).await?.1);
+            let node = self.tx.node_of_cursor(cursor);
+            return Ok(self.executor().describe_text_on(node, &unrun.parsed.text, &[]).await?.1);
         }
-        if self.statements.get(name).is_some_and(|statement| statement.id == unrun.id) {
+        if self.tx.statements.get(name).is_some_and(|statement| statement.id == unrun.id) {
             self.describe_silently(name).await?;
             return Ok(self.statement(name)?.columns.clone());
         }
         // The statement was closed; the portal lives on.
         self.quiet_pipeline().await?;
         let Call::Extended { types, .. } = &unrun.call else { return Ok(None) };
-        Ok(self.describe_text(&unrun.parsed.text, types).await?.1)
+        Ok(self.executor().describe_text(&unrun.parsed.text, types).await?.1)
     }
 
     /// What the gateway can say itself of a statement's rows.
     async fn columns_known_here(&mut self, planned: &Planned) -> Result<Option<Columns>, Failure> {
         match &planned.plan {
             Plan::Prepared(Prepared::Execute { name, .. }) => {
-                if !self.statements.contains_key(name) {
+                if !self.tx.statements.contains_key(name) {
                     return Ok(Some(None));
                 }
                 self.describe_silently(name).await?;
@@ -121,14 +120,6 @@ impl Session {
         }
     }
 
-    /// Where a cursor is, or a portal of the extended protocol, which SQL knows as one; what nobody knows is
-    /// looked for on node 1.
-    pub(crate) fn node_of_cursor(&self, cursor: &str) -> NodeId {
-        let declared = self.cursors.get(cursor).map(|cursor| cursor.node);
-        let bound = || self.portals.get(cursor).and_then(Portal::node);
-        declared.or_else(bound).unwrap_or(NodeId::HOME)
-    }
-
     /// Asks a node what the statement's parameters and columns are, for our own use.
     pub(in crate::session) async fn describe_silently(
         &mut self,
@@ -137,7 +128,7 @@ impl Session {
         if self.statement(name)?.described {
             return Ok(());
         }
-        if self.transaction.failed {
+        if self.tx.transaction.failed {
             return Err(transaction_failed());
         }
         self.quiet_pipeline().await?;
@@ -148,9 +139,9 @@ impl Session {
         }
         let (types, parsed) = (statement.types.clone(), statement.statement.clone());
         let Some(parsed) = parsed else { return Ok(()) };
-        let (types, columns) = self.describe_text(&parsed.text, &types).await?;
+        let (types, columns) = self.executor().describe_text(&parsed.text, &types).await?;
         let version = self.schema_version();
-        if let Some(statement) = self.statements.get_mut(name) {
+        if let Some(statement) = self.tx.statements.get_mut(name) {
             statement.types = types;
             statement.columns = columns;
             statement.described = true;
@@ -170,13 +161,13 @@ impl Session {
         }
         let told = statement.columns.clone();
         let id = statement.id;
-        if let Some(statement) = self.statements.get_mut(name) {
+        if let Some(statement) = self.tx.statements.get_mut(name) {
             statement.described = false;
         }
         self.describe_silently(name).await?;
         let statement = self.statement(name)?;
         if statement.id == id && !are_alike(told.as_deref(), statement.columns.as_deref()) {
-            if let Some(statement) = self.statements.get_mut(name) {
+            if let Some(statement) = self.tx.statements.get_mut(name) {
                 // Whoever tries again hears it again.
                 (statement.columns, statement.described_version) = (told, (0, 0));
             }
@@ -188,59 +179,6 @@ impl Session {
             return Err(error.into());
         }
         Ok(())
-    }
-
-    /// Lets node 1 analyse `text`: parameter types and result columns.
-    ///
-    /// Errors: whatever PostgreSQL's analysis finds. Requires: the pipeline rests.
-    pub(crate) async fn describe_text(
-        &mut self,
-        text: &str,
-        types: &[u32],
-    ) -> Result<(Vec<u32>, Columns), Failure> {
-        self.describe_text_on(NodeId::HOME, text, types).await
-    }
-
-    async fn describe_text_on(
-        &mut self,
-        node: NodeId,
-        text: &str,
-        types: &[u32],
-    ) -> Result<(Vec<u32>, Columns), Failure> {
-        let link = self.enlist(node, Access::Read).await?;
-        link.unnamed = None;
-        let types = link.types_here(types);
-        let out = link.connection().outgoing();
-        put_parse(out, "", text, &types);
-        put_describe(out, Target::Statement, "");
-        put_sync(out);
-        link.connection().flush().await?;
-        let link = self.links.get_mut(&node).expect("enlisted");
-        let refused_before = link.settle().await?;
-        let mut described = (Vec::new(), None);
-        let mut refused = None;
-        loop {
-            let frame = link.connection().next_frame().await?;
-            match frame.tag() {
-                // An error has undone what the transaction has set.
-                b'S' => self.client.report_setting(link, &frame)?,
-                b'A' => link.put_notification(self.client.out(), &frame),
-                b't' => described.0 = backend::decode_parameter_description(&frame)?,
-                b'T' => described.1 = Some(backend::decode_row_description(&frame)?),
-                b'E' => refused = Some(told(&frame)?),
-                b'Z' => break,
-                _ => (),
-            }
-        }
-        refused_before.map_or(Ok(()), Err)?;
-        if let Some(error) = refused {
-            return Err(error.into());
-        }
-        described.0 = self.oids().types_to_home(node, &described.0);
-        if let Some(columns) = &mut described.1 {
-            self.oids().to_home(node, columns);
-        }
-        Ok(described)
     }
 }
 

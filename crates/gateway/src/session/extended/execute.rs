@@ -3,6 +3,10 @@
 //! Owns: forwarding to the node that has the portal, and handing out what the executor made.
 //! Never: chooses where a statement runs (Bind did).
 
+use crate::transaction::Mode;
+use crate::transaction::named::Portal;
+use crate::transaction::named::Unrun;
+use crate::transaction::planning::transaction_failed;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -16,11 +20,10 @@ use tutti_wire::frame::frame_len;
 use tutti_wire::frontend::put_execute;
 
 use super::pipeline::{Expect, Undo};
-use super::{Mode, Session, transaction_failed};
 use crate::client::failure::Failure;
-use crate::executor::Done;
-use crate::session::isolation::reads_several_nodes;
-use crate::session::prepared::{Portal, Unrun};
+use crate::plans::request::Done;
+use crate::session::Session;
+use crate::transaction::enlist::reads_several_nodes;
 
 /// Messages for a node are sent when this many bytes of them have gathered.
 const PIPELINE_FLUSH_BYTES: usize = 32 * 1024;
@@ -34,7 +37,7 @@ impl Session {
         match self.portal(name)? {
             Portal::Node { node, access, copies, parsed } => {
                 if let Some(parsed) = parsed {
-                    self.refuse_outside_block(&parsed)?;
+                    self.tx.refuse_outside_block(&parsed)?;
                 }
                 self.execute_on_node(name, row_limit, node, access, copies).await
             }
@@ -44,7 +47,7 @@ impl Session {
             }
             Portal::Plan(unrun) => self.execute_plan(name, &unrun, row_limit).await,
             Portal::Rows { unrun, .. } => {
-                self.refuse_if_failed(&unrun.planned)?;
+                self.tx.refuse_if_failed(&unrun.planned)?;
                 self.drain().await?;
                 self.hand_out(name, row_limit);
                 Ok(())
@@ -61,19 +64,19 @@ impl Session {
         access: Access,
         copies: bool,
     ) -> Result<(), Failure> {
-        if self.transaction.failed {
+        if self.tx.transaction.failed {
             return Err(transaction_failed());
         }
         self.refuse_lost_portal(node, name)?;
-        self.wait_for_visible(node).await?;
+        self.tx.wait_for_visible(node).await?;
         self.turn_to(node, access).await?;
         self.pipeline.wrote |= access == Access::Write;
-        if self.is_autocommit() && access == Access::Write && self.pipeline.writer.is_none() {
-            self.pipeline.writer = self.serial_writer();
+        if self.tx.is_autocommit() && access == Access::Write && self.pipeline.writer.is_none() {
+            self.pipeline.writer = self.tx.serial_writer();
         }
         self.pipeline.expects.push_back(Expect::Execute);
-        self.pipeline.unsynced.insert(node, true);
-        let link = self.links.get_mut(&node).expect("turned to");
+        self.tx.flight.insert(node, true);
+        let link = self.tx.links.get_mut(&node).expect("turned to");
         let out = link.connection().outgoing();
         put_execute(out, name, row_limit);
         if PIPELINE_FLUSH_BYTES < out.len() {
@@ -90,7 +93,7 @@ impl Session {
     /// The unnamed portal does not survive what the gateway itself sends to a node; PostgreSQL's
     /// would have, so this is told rather than passed over.
     pub(super) fn refuse_lost_portal(&self, node: NodeId, name: &str) -> Result<(), Failure> {
-        let there = self.links.get(&node).is_some_and(|link| link.unnamed_portal);
+        let there = self.tx.links.get(&node).is_some_and(|link| link.unnamed_portal);
         if name.is_empty() && !there {
             return Err(Failure::error("34000", "portal \"\" does not exist"));
         }
@@ -104,15 +107,15 @@ impl Session {
         unrun: &Arc<Unrun>,
         row_limit: i32,
     ) -> Result<(), Failure> {
-        self.refuse_if_failed(&unrun.planned)?;
+        self.tx.refuse_if_failed(&unrun.planned)?;
         self.quiet_pipeline().await?;
-        let is_outside = self.transaction.mode == Mode::None;
+        let is_outside = self.tx.transaction.mode == Mode::None;
         let begun = Instant::now();
         let mut overtaken = 0_u32;
         loop {
             let written = self.client.written();
             let ran = self.execute_plan_once(name, unrun, row_limit).await;
-            self.starving = None;
+            self.tx.starving = None;
             let said = self.client.said_again(written).filter(|_| is_outside);
             let Some(start) = said.filter(|_| self.is_to_run_again(&ran, overtaken)) else {
                 return ran;
@@ -120,13 +123,13 @@ impl Session {
             self.client.take_back(start);
             overtaken += 1;
             if 1 < overtaken {
-                self.starving = Some(self.registry.cluster.publisher.starve());
+                self.tx.starving = Some(self.tx.registry.cluster.publisher.starve());
             }
-            if self.transaction.is_open() {
+            if self.tx.transaction.is_open() {
                 // It is the statement's alone: other portals of the flight outlive it.
-                let portals = std::mem::take(&mut self.portals);
+                let portals = std::mem::take(&mut self.tx.portals);
                 self.rollback().await?;
-                self.portals = portals;
+                self.tx.portals = portals;
             }
             self.heed_timeout(begun).await?;
             self.begin_statement(&unrun.parsed.text).await?;
@@ -140,17 +143,17 @@ impl Session {
         row_limit: i32,
     ) -> Result<(), Failure> {
         let Unrun { parsed, call, .. } = &**unrun;
-        self.refresh_catalog();
-        let planned = match Arc::ptr_eq(&unrun.catalog, &self.catalog) {
+        self.tx.refresh_catalog();
+        let planned = match Arc::ptr_eq(&unrun.catalog, &self.tx.catalog) {
             true => unrun.planned.clone(),
             // It was bound before the schema or a placement changed.
-            false => self.plan(parsed)?,
+            false => self.tx.plan(parsed)?,
         };
         let planned = &planned;
         let changes_rows = match &planned.plan {
             Plan::Prepared(Prepared::Execute { name, .. } | Prepared::Within { name, .. }) => {
-                let prepared = self.statements.get(name).and_then(|it| it.statement.clone());
-                prepared.is_some_and(|it| self.plan(&it).is_ok_and(|it| writes(&it.plan)))
+                let prepared = self.tx.statements.get(name).and_then(|it| it.statement.clone());
+                prepared.is_some_and(|it| self.tx.plan(&it).is_ok_and(|it| writes(&it.plan)))
             }
             plan => (parsed.is_of_rows() || parsed.is_explain()) && writes(plan),
         };
@@ -162,16 +165,16 @@ impl Session {
         {
             // What follows until Sync may fail, and undoes this, as rows do that are too many to be kept; or it
             // reads what this has read, or begins a block, which then has had a query.
-            self.need_transaction();
+            self.executor().need_transaction();
         }
-        self.refuse_outside_block(parsed)?;
+        self.tx.refuse_outside_block(parsed)?;
         if !keeps_rows {
             let done = self.execute(planned, &parsed.text, call).await?;
             self.tell(done);
             self.finish_portal(name, unrun);
             return Ok(());
         }
-        let bytes_max = self.registry.cluster.config.switches.travelling_bytes_max;
+        let bytes_max = self.tx.registry.cluster.config.switches.travelling_bytes_max;
         self.client.begin_capture(bytes_max);
         let executed = self.execute(planned, &parsed.text, call).await;
         let frames = self.client.end_capture();
@@ -183,21 +186,23 @@ impl Session {
             Done::Empty => (frames, String::new()),
         };
         let rows = Portal::Rows { unrun: unrun.clone(), frames, tag };
-        self.portals.insert(name.to_owned(), rows);
+        self.tx.portals.insert(name.to_owned(), rows);
         self.hand_out(name, row_limit);
         Ok(())
     }
 
     /// Does nothing if the statement itself has ended the portal: COMMIT does.
     fn finish_portal(&mut self, name: &str, unrun: &Arc<Unrun>) {
-        if let Some(portal) = self.portals.get_mut(name) {
+        if let Some(portal) = self.tx.portals.get_mut(name) {
             *portal = Portal::Finished(unrun.clone());
         }
     }
 
     /// Sends up to `row_limit` of the rows that a portal has left; all if it is not positive.
     fn hand_out(&mut self, name: &str, row_limit: i32) {
-        let Some(Portal::Rows { unrun, frames, tag }) = self.portals.get_mut(name) else { return };
+        let Some(Portal::Rows { unrun, frames, tag }) = self.tx.portals.get_mut(name) else {
+            return;
+        };
         let limit =
             usize::try_from(row_limit).ok().filter(|limit| 0 < *limit).unwrap_or(usize::MAX);
         let (mut len, mut rows) = (0, 0);
@@ -226,7 +231,7 @@ impl Session {
 
     /// Another Execute of a portal that has come to its end: no more rows, or an error.
     async fn execute_again(&mut self, name: &str, unrun: &Unrun) -> Result<(), Failure> {
-        self.refuse_if_failed(&unrun.planned)?;
+        self.tx.refuse_if_failed(&unrun.planned)?;
         if self.columns_of(unrun).await?.is_none() {
             return Err(Failure::error("55000", format!("portal \"{name}\" cannot be run")));
         }

@@ -17,6 +17,9 @@ mod pipeline;
 mod sync;
 mod values;
 
+use crate::transaction::named::CachedPlan;
+use crate::transaction::named::Portal;
+use crate::transaction::named::PreparedStatement;
 use std::sync::Arc;
 
 use tutti_sql::plan::{Access, Plan, Planned};
@@ -25,11 +28,10 @@ use tutti_wire::frontend::{self, Message, Target};
 
 pub(super) use pipeline::Pipeline;
 
-use super::planning::transaction_failed;
-use super::prepared::{CachedPlan, Portal, PreparedStatement};
-use super::{Mode, Session, takes_snapshot};
+use super::Session;
 use crate::client::ClientError;
 use crate::client::failure::Failure;
+use crate::transaction::enlist::takes_snapshot;
 
 impl Session {
     /// Takes one message of the extended protocol.
@@ -62,7 +64,7 @@ impl Session {
             Err(failure) => match self.answer_earlier().await {
                 Ok(()) => failure,
                 // What failed on a node has failed the transaction there: that is no news.
-                Err(earlier) if !self.transaction.failed && is_of_failed(&earlier) => failure,
+                Err(earlier) if !self.tx.transaction.failed && is_of_failed(&earlier) => failure,
                 Err(earlier) => earlier,
             },
         };
@@ -71,7 +73,7 @@ impl Session {
             Failure::Client(error) => Err(error),
             Failure::Statement(error) => {
                 // If what bound the session is lost with it, this is the last that the client hears.
-                self.fail_transaction();
+                self.tx.fail_transaction();
                 self.put_failure(*error).await?;
                 // A client that has much more to send before its Sync may stop.
                 self.client.flush_early().await
@@ -88,7 +90,7 @@ impl Session {
         loop {
             let written = self.client.written();
             let taken = self.take_message_once(frame).await;
-            let is_untold = written == self.client.written() && self.pipeline.has_sent_nothing();
+            let is_untold = written == self.client.written() && self.has_sent_nothing();
             if !is_untold || !self.is_unsent(&taken) {
                 return taken;
             }
@@ -121,17 +123,15 @@ impl Session {
         }
     }
 
-    // Looking things up
-
     /// The statement that a message is about, if that has a text.
     fn text_of(&self, message: &Message) -> Option<Arc<str>> {
-        let of = |name: &str| self.statements.get(name)?.statement.clone();
+        let of = |name: &str| self.tx.statements.get(name)?.statement.clone();
         let statement = match message {
             Message::Parse(parse) => return Some(parse.sql.as_str().into()),
             Message::Bind(bind) => of(&bind.statement)?,
             Message::Describe(Target::Statement, name) => of(name)?,
             Message::Describe(Target::Portal, portal) | Message::Execute { portal, .. } => {
-                match self.portals.get(portal)? {
+                match self.tx.portals.get(portal)? {
                     Portal::Plan(unrun) => unrun.parsed.clone(),
                     _ => return None,
                 }
@@ -142,7 +142,7 @@ impl Session {
     }
 
     fn statement(&self, name: &str) -> Result<&PreparedStatement, Failure> {
-        self.statements.get(name).ok_or_else(|| {
+        self.tx.statements.get(name).ok_or_else(|| {
             let message = match name {
                 "" => "unnamed prepared statement does not exist".to_owned(),
                 name => format!("prepared statement \"{name}\" does not exist"),
@@ -153,11 +153,11 @@ impl Session {
 
     /// A portal of the client's; SQL cursors are portals too.
     fn portal(&self, name: &str) -> Result<Portal, Failure> {
-        if let Some(portal) = self.portals.get(name) {
+        if let Some(portal) = self.tx.portals.get(name) {
             return Ok(portal.clone());
         }
-        match self.cursors.get(name) {
-            Some(_) if self.transaction.unseen.is_some() => {
+        match self.tx.cursors.get(name) {
+            Some(_) if self.tx.transaction.unseen.is_some() => {
                 Err(crate::executor::unseen::cursor_of_unseen_code())
             }
             Some(cursor) => {
@@ -170,15 +170,15 @@ impl Session {
 
     /// The statement's plan, made anew if the catalog or the meaning of names has changed.
     fn plan_of(&mut self, name: &str) -> Result<Arc<Planned>, Failure> {
-        self.refresh_catalog();
-        let basis = self.basis();
+        self.tx.refresh_catalog();
+        let basis = self.tx.basis();
         let statement = self.statement(name)?;
         if let Some(cached) = &statement.plan
             && Some(cached.basis) == basis
-            && !self.has_older_snapshot()
+            && !self.tx.has_older_snapshot()
         {
             let planned = cached.planned.clone();
-            self.takes_snapshot = takes_snapshot(&planned.plan);
+            self.tx.takes_snapshot = takes_snapshot(&planned.plan);
             return Ok(planned);
         }
         let Some(parsed) = statement.statement.clone() else {
@@ -186,22 +186,15 @@ impl Session {
             return Ok(Arc::new(Planned::new(Plan::Empty, why)));
         };
         let types = statement.types_given.clone();
-        let planned = self.plan(&parsed)?;
+        let planned = self.tx.plan(&parsed)?;
         // A server reads parameters where it runs the statement, which may run code of their types.
-        tutti_sql::planner::refuse_types(&types, &self.catalog, &self.scope)?;
+        tutti_sql::planner::refuse_types(&types, &self.tx.catalog, &self.tx.scope)?;
         // Also its analysis by a node, which comes before it is executed.
-        self.takes_snapshot = takes_snapshot(&planned.plan);
-        if let (Some(basis), Some(statement)) = (basis, self.statements.get_mut(name)) {
+        self.tx.takes_snapshot = takes_snapshot(&planned.plan);
+        if let (Some(basis), Some(statement)) = (basis, self.tx.statements.get_mut(name)) {
             statement.plan = Some(CachedPlan { basis, planned: planned.clone() });
         }
         Ok(planned)
-    }
-
-    fn refuse_if_failed(&self, planned: &Planned) -> Result<(), Failure> {
-        if self.transaction.failed && !super::planning::ends_failed_transaction(planned) {
-            return Err(transaction_failed());
-        }
-        Ok(())
     }
 }
 

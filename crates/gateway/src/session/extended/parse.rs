@@ -3,17 +3,18 @@
 //! Owns: which node analyses it for the client, and which nodes know it by which name.
 //! Never: lets a node see a statement before it must: the Bind behind it says which node that is.
 
+use crate::transaction::named::Meaning;
+use crate::transaction::named::PreparedStatement;
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{Access, NodeChoice, Plan};
 use tutti_wire::backend::put_bare;
 use tutti_wire::frontend::{Parse, Target, put_close, put_parse};
 
 use super::pipeline::{Expect, Undo};
-use super::{PreparedStatement, Session};
 use crate::client::failure::Failure;
-use crate::executor::Call;
-use crate::session::planning::Parsed;
-use crate::session::prepared::Meaning;
+use crate::plans::request::Call;
+use crate::session::Session;
+use crate::transaction::planning::Parsed;
 use tutti_link::connection::may_mean_more;
 use tutti_link::pool::{Lookup, SchemaVersion, StatementKey, name_of};
 
@@ -22,16 +23,16 @@ impl Session {
         let Parse { name, sql, types } = parse;
         if name.is_empty() {
             // It is gone even if the new one turns out to be wrong.
-            self.statements.remove("");
-        } else if self.statements.contains_key(&name) {
+            self.tx.statements.remove("");
+        } else if self.tx.statements.contains_key(&name) {
             let message = format!("prepared statement \"{name}\" already exists");
             return Err(Failure::error("42P05", message));
         }
         // A server reports what code has set with ReadyForQuery, not before.
-        let may_have_set = self.leaves.anything || self.leaves.values;
+        let may_have_set = self.tx.leaves.anything || self.tx.leaves.values;
         if may_have_set && may_mean_more(&sql) {
             self.quiet_pipeline().await?;
-            self.end_if_misread();
+            self.tx.end_if_misread();
         }
         let statements = match self.parse_text(&sql).await? {
             Parsed::Statements(statements) => statements,
@@ -44,14 +45,14 @@ impl Session {
         let statement = statements.first().cloned();
         let empty = statement.is_none();
         let prepared = PreparedStatement::parsed(self.next_statement_id(), statement, types);
-        self.statements.insert(name.clone(), prepared);
+        self.tx.statements.insert(name.clone(), prepared);
         if empty {
             self.respond(Undo::Forget(name), |out| put_bare(out, b'1'));
             return Ok(());
         }
         // Refusals belong to Parse, as PostgreSQL's own analysis errors do.
         if let Err(failure) = self.plan_of(&name) {
-            self.statements.remove(&name);
+            self.tx.statements.remove(&name);
             return Err(failure);
         }
         self.pipeline.unchecked = Some(name);
@@ -83,16 +84,18 @@ impl Session {
         let planned = self.plan_of(name)?;
         Ok(match &planned.plan {
             Plan::One { node: NodeChoice::Any, .. } => {
-                self.pipeline.node.unwrap_or_else(|| self.any_node())
+                self.pipeline.node.unwrap_or_else(|| self.tx.any_node())
             }
-            Plan::Cursor { name: Some(cursor), close: false } => self.node_of_cursor(cursor),
+            Plan::Cursor { name: Some(cursor), close: false } => self.tx.node_of_cursor(cursor),
             // Pinned to literals: only there, for analysis may already fix a snapshot.
-            Plan::One { node: node @ NodeChoice::Pinned(_), .. } => {
-                self.choose(node, &Call::Simple).or(self.pipeline.node).unwrap_or(NodeId::HOME)
-            }
+            Plan::One { node: node @ NodeChoice::Pinned(_), .. } => self
+                .executor()
+                .choose(node, &Call::Simple)
+                .or(self.pipeline.node)
+                .unwrap_or(NodeId::HOME),
             // It may use what only node 1 has.
             Plan::Rows(_) => NodeId::HOME,
-            _ if self.catalog.home_by_default => NodeId::HOME,
+            _ if self.tx.catalog.home_by_default => NodeId::HOME,
             _ => self.pipeline.node.unwrap_or(NodeId::HOME),
         })
     }
@@ -105,8 +108,8 @@ impl Session {
         let statement = self.statement(name)?;
         let (id, types) = (statement.id, statement.types_given.clone());
         let Some(parsed) = statement.statement.clone() else { return Ok(String::new()) };
-        let may_be_replaced = self.leaves.anything;
-        let link = self.links.get_mut(&node).expect("turned to");
+        let may_be_replaced = self.tx.leaves.anything;
+        let link = self.tx.links.get_mut(&node).expect("turned to");
         let there = number.map_or_else(String::new, name_of);
         let known = match number {
             None if link.unnamed == Some(id) => Lookup::There,
@@ -165,25 +168,27 @@ impl Session {
     pub(in crate::session) fn is_meant(&self, known: &Meaning) -> bool {
         let Meaning { version, scope_changes, role, private } = known;
         *version == self.schema_version()
-            && *scope_changes == self.scope_changes
-            && role == self.settings.role()
+            && *scope_changes == self.tx.scope_changes
+            && role == self.tx.settings.role()
             && *private == self.has_own_schema()
     }
 
     /// What the schema is for this session.
     pub(in crate::session) fn schema_version(&self) -> SchemaVersion {
-        match self.catalog.is_solo() {
+        match self.tx.catalog.is_solo() {
             true => {
                 let own = u64::from(self.has_own_schema());
-                (self.catalog.version, 2 * self.registry.cluster.publisher.changes() + own)
+                (self.tx.catalog.version, 2 * self.tx.registry.cluster.publisher.changes() + own)
             }
-            false => (self.catalog.version, 0),
+            false => (self.tx.catalog.version, 0),
         }
     }
 
     /// Whether it has changed the schema, and others do not see it yet.
     fn has_own_schema(&self) -> bool {
-        self.transaction.catalog_changed || self.transaction.own_is_stale || self.leaves.schema
+        self.tx.transaction.catalog_changed
+            || self.tx.transaction.own_is_stale
+            || self.tx.leaves.schema
     }
 
     /// The number by which nodes know a named statement, as it is meant now.
@@ -196,26 +201,30 @@ impl Session {
         }
         let meaning = Meaning {
             version: self.schema_version(),
-            scope_changes: self.scope_changes,
-            role: self.settings.role().to_owned(),
+            scope_changes: self.tx.scope_changes,
+            role: self.tx.settings.role().to_owned(),
             private: self.has_own_schema(),
         };
         let parsed = statement.statement.as_ref();
         // What a FETCH gives depends on a cursor of one session, and a server that describes it to
         // another one, without such a cursor, crashes (PostgreSQL 15, FetchStatementTargetList).
         let is_for_all = parsed.is_some_and(|parsed| parsed.reads_or_writes_rows());
-        let is_private = meaning.private || !self.scope.temporary.is_empty() || !is_for_all;
+        let is_private = meaning.private || !self.tx.scope.temporary.is_empty() || !is_for_all;
         let key = StatementKey {
             text: parsed.map_or("", |parsed| &parsed.text).into(),
             types: statement.types_given.clone(),
             version: meaning.version,
-            scope: self.scope.clone(),
+            scope: self.tx.scope.clone(),
             role: meaning.role.clone(),
             // No other statement has this pair.
-            private: if is_private { self.number << 32 | (statement.id & 0xffff_ffff) } else { 0 },
+            private: if is_private {
+                self.tx.number << 32 | (statement.id & 0xffff_ffff)
+            } else {
+                0
+            },
         };
-        let number = self.registry.statements.number(key);
-        if let Some(statement) = self.statements.get_mut(name) {
+        let number = self.tx.registry.statements.number(key);
+        if let Some(statement) = self.tx.statements.get_mut(name) {
             statement.number = Some((meaning, number));
         }
         Ok(number)

@@ -5,7 +5,11 @@
 //! Never: decides what a message means.
 //! Start reading at [`Session::turn_to`] and [`Session::drain`].
 
-use std::collections::{BTreeMap, VecDeque};
+use crate::transaction::Level;
+use crate::transaction::Mode;
+use crate::transaction::named::PreparedStatement;
+use std::collections::VecDeque;
+use tutti_link::pool::link::StatementId;
 
 use bytes::BytesMut;
 use tutti_sql::catalog::NodeId;
@@ -15,10 +19,9 @@ use tutti_wire::frontend::{
     Arguments, Target, put_bind, put_close, put_execute, put_flush, put_parse, put_sync,
 };
 
-use super::{Mode, PreparedStatement, Session};
 use crate::client::ClientError;
 use crate::client::failure::Failure;
-use crate::session::{Level, StatementId};
+use crate::session::Session;
 use tutti_cluster::authority::serializable_writers::Writer;
 use tutti_link::connection::told;
 
@@ -71,8 +74,6 @@ pub(in crate::session) struct Pipeline {
     /// The node they went to.
     pub(super) node: Option<NodeId>,
     pub(super) expects: VecDeque<Expect>,
-    /// Nodes that have received messages since the last Sync, and whether something ran there.
-    pub(super) unsynced: BTreeMap<NodeId, bool>,
     /// A Parse that no node has seen yet: statement name.
     pub(super) unchecked: Option<String>,
     /// Something that may have written ran since the last Sync.
@@ -81,26 +82,6 @@ pub(in crate::session) struct Pipeline {
     pub(super) writer: Option<Writer>,
     /// An error was found: messages are skipped until Sync.
     pub(super) skipping: bool,
-}
-
-impl Pipeline {
-    /// Whether no node has been sent anything that is not over.
-    pub(in crate::session) fn has_sent_nothing(&self) -> bool {
-        self.expects.is_empty() && self.unsynced.is_empty()
-    }
-
-    /// Whether `node` has been sent something that is not over.
-    pub(in crate::session) fn has_sent_to(&self, node: NodeId) -> bool {
-        self.unsynced.contains_key(&node)
-    }
-
-    /// Whether nothing is due and no node waits for a Sync.
-    pub(in crate::session) fn is_at_rest(&self) -> bool {
-        self.expects.is_empty()
-            && self.unsynced.is_empty()
-            && self.unchecked.is_none()
-            && !self.skipping
-    }
 }
 
 /// Writes a statement of our own behind what a flight has sent so far.
@@ -113,6 +94,16 @@ pub(super) fn put_own_statement(out: &mut BytesMut, sql: &str) {
 }
 
 impl Session {
+    /// Whether no node has been sent anything that is not over.
+    pub(in crate::session) fn has_sent_nothing(&self) -> bool {
+        self.pipeline.expects.is_empty() && self.tx.flight.is_empty()
+    }
+
+    /// Whether nothing is due and no node waits for a Sync.
+    pub(in crate::session) fn is_at_rest(&self) -> bool {
+        self.has_sent_nothing() && self.pipeline.unchecked.is_none() && !self.pipeline.skipping
+    }
+
     /// Makes `node` the one whose answers come next.
     ///
     /// Turning away from a node on which something ran outside a transaction makes what ran there,
@@ -120,33 +111,32 @@ impl Session {
     pub(super) async fn turn_to(&mut self, node: NodeId, access: Access) -> Result<(), Failure> {
         if self.pipeline.node != Some(node) {
             self.drain().await?;
-            let something_ran =
-                self.pipeline.unsynced.iter().any(|(other, ran)| *ran && *other != node);
-            if something_ran && self.is_autocommit() {
+            let something_ran = self.tx.flight.iter().any(|(other, ran)| *ran && *other != node);
+            if something_ran && self.tx.is_autocommit() {
                 self.begin_behind().await?;
             }
         }
-        let joins = self.transaction.is_open() && !self.transaction.nodes.contains_key(&node);
-        if joins && self.pipeline.unsynced.contains_key(&node) {
+        let joins = self.tx.transaction.is_open() && !self.tx.transaction.nodes.contains_key(&node);
+        if joins && self.tx.flight.contains_key(&node) {
             // BEGIN is a simple query: the node's pipeline must rest before it.
             self.drain().await?;
-            let link = self.link(node).await?;
+            let link = self.tx.link(node).await?;
             put_sync(link.connection().outgoing());
             link.connection().flush().await?;
             self.read_ready(node).await?;
-            self.pipeline.unsynced.remove(&node);
+            self.tx.flight.remove(&node);
         }
-        self.enlist(node, access).await?;
+        self.tx.enlist(node, access).await?;
         self.pipeline.node = Some(node);
-        self.pipeline.unsynced.entry(node).or_insert(false);
+        self.tx.flight.entry(node).or_insert(false);
         Ok(())
     }
 
     /// BEGIN behind statements that already ran since the last Sync: PostgreSQL makes them part of
     /// the block.
     async fn begin_behind(&mut self) -> Result<(), Failure> {
-        if self.level() != Level::ReadCommitted && !self.catalog.is_solo() {
-            let level = self.settings.characteristics.isolation.clone().unwrap_or_default();
+        if self.tx.level() != Level::ReadCommitted && !self.tx.catalog.is_solo() {
+            let level = self.tx.settings.characteristics.isolation.clone().unwrap_or_default();
             return Err(Failure::unsupported(
                 format!(
                     "a pipeline over several nodes at {} needs a transaction",
@@ -156,9 +146,9 @@ impl Session {
                 "Put BEGIN and COMMIT around it, or Sync behind each statement.",
             ));
         }
-        self.open_transaction(Mode::Implicit);
+        self.tx.open_transaction(Mode::Implicit);
         for node in self.nodes_of_flight() {
-            let link = self.link(node).await?;
+            let link = self.tx.link(node).await?;
             link.unnamed = None;
             // If it is lost now, it has not been committed.
             link.connection().note_own_commit(false);
@@ -167,8 +157,8 @@ impl Session {
             put_sync(out);
             link.connection().flush().await?;
             self.read_ready(node).await?;
-            self.transaction.record(node, Access::Write);
-            self.pipeline.unsynced.remove(&node);
+            self.tx.transaction.record(node, Access::Write);
+            self.tx.flight.remove(&node);
         }
         Ok(())
     }
@@ -177,7 +167,7 @@ impl Session {
     pub(in crate::session) async fn quiet_pipeline(&mut self) -> Result<(), Failure> {
         self.check_unchecked().await?;
         self.drain().await?;
-        if self.pipeline.unsynced.values().any(|ran| *ran) && self.is_autocommit() {
+        if self.tx.flight.values().any(|ran| *ran) && self.tx.is_autocommit() {
             self.begin_behind().await?;
         }
         self.sync_nodes().await
@@ -200,7 +190,7 @@ impl Session {
             return Ok(());
         }
         if let Some(node) = self.pipeline.node
-            && let Some(link) = self.links.get_mut(&node)
+            && let Some(link) = self.tx.links.get_mut(&node)
         {
             put_flush(link.connection().outgoing());
             link.connection().flush().await?;
@@ -226,7 +216,7 @@ impl Session {
     ) -> Result<bool, ClientError> {
         loop {
             let expected = self.pipeline.node.filter(|_| !self.pipeline.expects.is_empty());
-            let Some(link) = expected.and_then(|node| self.links.get_mut(&node)) else {
+            let Some(link) = expected.and_then(|node| self.tx.links.get_mut(&node)) else {
                 return self.client.wait_for_frame().await;
             };
             tokio::select! {
@@ -266,20 +256,20 @@ impl Session {
     pub(super) fn skip_rest(&mut self) {
         self.pipeline.skipping = true;
         if let Some(name) = self.pipeline.unchecked.take() {
-            self.statements.remove(&name);
+            self.tx.statements.remove(&name);
         }
         while let Some(expect) = self.pipeline.expects.pop_back() {
             match expect {
                 Expect::Parse(name, number) => {
-                    self.statements.remove(&name);
+                    self.tx.statements.remove(&name);
                     self.distrust(number);
                 }
                 Expect::SilentParse(number) => self.distrust(number),
                 Expect::Own(_, Undo::Forget(name)) => {
-                    self.statements.remove(&name);
+                    self.tx.statements.remove(&name);
                 }
                 Expect::Own(_, Undo::Restore(name, statement)) => {
-                    self.statements.insert(name, *statement);
+                    self.tx.statements.insert(name, *statement);
                 }
                 Expect::Own(_, Undo::Nothing)
                 | Expect::SilentClose
@@ -294,7 +284,7 @@ impl Session {
     /// It is not known whether the node has seen the Parse of this statement.
     fn distrust(&mut self, number: Option<u64>) {
         if let Some(node) = self.pipeline.node
-            && let Some(link) = self.links.get_mut(&node)
+            && let Some(link) = self.tx.links.get_mut(&node)
         {
             match number {
                 Some(number) => link.known.doubt(number),
@@ -311,7 +301,7 @@ impl Session {
     ) -> Result<bool, Failure> {
         let node = self.pipeline.node.expect("answers are expected from a node");
         let version = self.schema_version();
-        let Some(link) = self.links.get_mut(&node) else {
+        let Some(link) = self.tx.links.get_mut(&node) else {
             return Err(Failure::error("08006", format!("connection to node {node} lost")));
         };
         if patience == Patience::WhatIsThere && link.has_unread() {
@@ -321,7 +311,7 @@ impl Session {
             return Err(refused.into());
         }
         loop {
-            let link = self.links.get_mut(&node).expect("there above");
+            let link = self.tx.links.get_mut(&node).expect("there above");
             let frame = match link.connection().take_frame()? {
                 Some(frame) => frame,
                 None if patience == Patience::WhatIsThere => {
@@ -350,8 +340,10 @@ impl Session {
                 (b't', Expect::DescribeStatement { name, id }) => {
                     link.put_description(out, &frame)?;
                     let types = backend::decode_parameter_description(&frame)?;
-                    let types = self.oids().types_to_home(node, &types);
-                    if let Some(statement) = self.statements.get_mut(name).filter(|s| s.id == *id) {
+                    let types = self.tx.oids().types_to_home(node, &types);
+                    if let Some(statement) =
+                        self.tx.statements.get_mut(name).filter(|s| s.id == *id)
+                    {
                         statement.types = types;
                     }
                 }
@@ -361,9 +353,11 @@ impl Session {
                         .then(|| backend::decode_row_description(&frame))
                         .transpose()?;
                     if let Some(columns) = &mut columns {
-                        self.oids().to_home(node, columns);
+                        self.tx.oids().to_home(node, columns);
                     }
-                    if let Some(statement) = self.statements.get_mut(name).filter(|s| s.id == *id) {
+                    if let Some(statement) =
+                        self.tx.statements.get_mut(name).filter(|s| s.id == *id)
+                    {
                         statement.columns = columns;
                         statement.described = true;
                         statement.described_version = version;
@@ -379,9 +373,9 @@ impl Session {
                 }
                 (b'G', Expect::Execute) => {
                     out.extend_from_slice(frame.as_bytes());
-                    let link = self.links.get_mut(&node).expect("there above");
+                    let link = self.tx.links.get_mut(&node).expect("there above");
                     crate::executor::pump_copy_data(&mut self.client, link, false).await?;
-                    let link = self.links.get_mut(&node).expect("there above");
+                    let link = self.tx.links.get_mut(&node).expect("there above");
                     put_flush(link.connection().outgoing());
                     link.connection().flush().await?;
                 }

@@ -4,16 +4,18 @@
 //! Never: decides how a transaction commits (`commit` does).
 //! Start reading at [`Session::sync`].
 
+use crate::transaction::Mode;
+use crate::transaction::named::Portal;
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::Access;
 use tutti_wire::backend::put_bare;
 use tutti_wire::frontend::{Target, put_close, put_sync};
 
 use super::pipeline::{Expect, Undo, put_own_statement};
-use super::{Mode, Portal, Session};
 use crate::client::ClientError;
 use crate::client::failure::Failure;
 use crate::executor::Refused;
+use crate::session::Session;
 use tutti_link::connection::NodeError;
 
 impl Session {
@@ -22,18 +24,18 @@ impl Session {
         match target {
             Target::Portal => {
                 let portal = self.portal(&name).ok();
-                self.portals.remove(&name);
-                self.cursors.remove(&name);
+                self.tx.portals.remove(&name);
+                self.tx.cursors.remove(&name);
                 if let Some(Portal::Node { node, .. }) = portal {
                     self.turn_to(node, Access::Read).await?;
-                    let link = self.links.get_mut(&node).expect("turned to");
+                    let link = self.tx.links.get_mut(&node).expect("turned to");
                     put_close(link.connection().outgoing(), Target::Portal, &name);
                     self.pipeline.expects.push_back(Expect::SilentClose);
                 }
             }
             // Nodes forget a statement when its name is used again.
             Target::Statement => {
-                if let Some(statement) = self.statements.remove(&name) {
+                if let Some(statement) = self.tx.statements.remove(&name) {
                     undo = Undo::Restore(name, Box::new(statement));
                 }
             }
@@ -51,11 +53,11 @@ impl Session {
             true => self.undo_flight().await,
             false => self.sync_nodes().await,
         };
-        let ended = match (quiet, self.transaction.mode, failed) {
+        let ended = match (quiet, self.tx.transaction.mode, failed) {
             // A flight has one error, and the client has it.
             (Err(Failure::Statement(error)), mode, true) => {
                 tracing::debug!(error = error.message(), "a flight that has failed fails again");
-                self.fail_transaction();
+                self.tx.fail_transaction();
                 match mode {
                     Mode::Implicit => self.rollback().await,
                     Mode::None | Mode::Explicit => Ok(()),
@@ -67,33 +69,33 @@ impl Session {
             (Ok(()), Mode::None | Mode::Explicit, _) => Ok(()),
         };
         self.report(ended).await?;
-        self.undo_failed().await;
-        self.release_keepers();
+        self.tx.undo_failed().await;
+        self.tx.release_keepers();
         self.pass_notifications();
         self.pipeline.writer = None;
-        if self.transaction.mode == Mode::None {
-            self.portals.clear();
-            self.settle_cursors(!failed);
+        if self.tx.transaction.mode == Mode::None {
+            self.tx.portals.clear();
+            self.tx.settle_cursors(!failed);
         }
-        self.client.put_ready(self.transaction.status());
+        self.client.put_ready(self.tx.transaction.status());
         self.client.flush().await
     }
 
     /// Outside a transaction, Sync commits what ran on its node: as any commit it waits for its causes,
     /// which may have come behind its statement, and passes the rooms.
     async fn pass_before_sync(&mut self) -> Result<(), Failure> {
-        if std::mem::take(&mut self.pipeline.wrote) && self.transaction.mode == Mode::None {
+        if std::mem::take(&mut self.pipeline.wrote) && self.tx.transaction.mode == Mode::None {
             for node in self.nodes_of_flight() {
-                self.wait_for_visible(node).await?;
+                self.tx.wait_for_visible(node).await?;
             }
-            self.pass_rooms().await?;
+            self.tx.pass_rooms().await?;
         }
         Ok(())
     }
 
     /// Nodes on which something of the flight ran.
     pub(super) fn nodes_of_flight(&self) -> Vec<NodeId> {
-        let unsynced = self.pipeline.unsynced.iter();
+        let unsynced = self.tx.flight.iter();
         unsynced.filter(|(_, ran)| **ran).map(|(node, _)| *node).collect()
     }
 
@@ -102,13 +104,13 @@ impl Session {
     /// what comes before that.)
     async fn undo_flight(&mut self) -> Result<(), Failure> {
         self.pipeline.wrote = false;
-        let ran = match self.transaction.mode {
+        let ran = match self.tx.transaction.mode {
             Mode::None => self.nodes_of_flight(),
             Mode::Implicit | Mode::Explicit => Vec::new(),
         };
         for node in ran {
-            self.pipeline.unsynced.remove(&node);
-            let Some(link) = self.links.get_mut(&node) else { continue };
+            self.tx.flight.remove(&node);
+            let Some(link) = self.tx.links.get_mut(&node) else { continue };
             link.unnamed = None;
             let out = link.connection().outgoing();
             put_own_statement(out, "ROLLBACK");
@@ -120,8 +122,8 @@ impl Session {
             };
             if let Err(error) = undone {
                 tracing::debug!(%node, %error, "a node is gone, and what it has not committed");
-                self.links.remove(&node);
-                self.end_if_bound(node);
+                self.tx.links.remove(&node);
+                self.tx.end_if_bound(node);
             }
         }
         self.pass_reports_on();
@@ -135,17 +137,17 @@ impl Session {
         self.check_unchecked().await?;
         self.pass_before_sync().await?;
         // The node's Sync travels with what it ends, so that one flight does for all.
-        if self.pipeline.unsynced.len() == 1
+        if self.tx.flight.len() == 1
             && let Some(node) = self.pipeline.node
-            && self.pipeline.unsynced.contains_key(&node)
-            && let Some(link) = self.links.get_mut(&node)
+            && self.tx.flight.contains_key(&node)
+            && let Some(link) = self.tx.links.get_mut(&node)
         {
             put_sync(link.connection().outgoing());
             link.connection().flush().await?;
             let drained = self.read_expected().await;
             // ReadyForQuery is read here in any case: errors are answered before it.
             let ready = self.read_ready(node).await;
-            self.pipeline.unsynced.clear();
+            self.tx.flight.clear();
             self.pipeline.node = None;
             return drained.and(ready);
         }
@@ -153,7 +155,7 @@ impl Session {
     }
 
     pub(super) async fn read_ready(&mut self, node: NodeId) -> Result<(), Failure> {
-        let Some(link) = self.links.get_mut(&node) else { return Ok(()) };
+        let Some(link) = self.tx.links.get_mut(&node) else { return Ok(()) };
         // A BEGIN that was sent silently has a ReadyForQuery of its own, which comes first.
         let mut refused = match link.settle().await? {
             Some(NodeError::Refused(fields)) => Refused(Some(*fields)),
@@ -181,11 +183,11 @@ impl Session {
 
     /// Sends Sync to every node that has received messages since the last, and waits for each.
     pub(super) async fn sync_nodes(&mut self) -> Result<(), Failure> {
-        let nodes = std::mem::take(&mut self.pipeline.unsynced);
+        let nodes = std::mem::take(&mut self.tx.flight);
         self.pipeline.node = None;
         let mut outcome = Ok(());
         for node in nodes.into_keys() {
-            if let Some(link) = self.links.get_mut(&node) {
+            if let Some(link) = self.tx.links.get_mut(&node) {
                 put_sync(link.connection().outgoing());
                 let flushed = link.connection().flush().await;
                 let ready = match flushed {

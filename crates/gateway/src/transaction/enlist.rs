@@ -6,6 +6,9 @@
 //! Start reading at [`Session::enlist`]; the protocols are `docs/protocol/rooms.md` and
 //! `docs/protocol/serializable.md`.
 
+use crate::transaction::Characteristics;
+use crate::transaction::Transaction;
+use crate::transaction::TransactionContext;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
@@ -14,8 +17,7 @@ use tutti_sql::plan::{Access, CopyToPlan, Plan, RunOn, Setting};
 use tutti_wire::error_fields::ErrorFields;
 
 use super::planning::{GLANCE, canceled, read_duration};
-use super::transaction::{Entrance, INSERT_TICKET, Level, Mode, RENEW_TICKET};
-use super::{Characteristics, Session, Transaction};
+use super::state::{Entrance, INSERT_TICKET, Level, Mode, RENEW_TICKET};
 use crate::client::failure::Failure;
 use crate::registry::activity::overtaken;
 use tutti_cluster::authority::sentinels::Coverage;
@@ -40,7 +42,7 @@ fn not_in_snapshot(node: NodeId) -> Failure {
         .into()
 }
 
-impl Session {
+impl TransactionContext {
     /// The level of the transaction, or of a statement outside of one.
     pub(crate) fn level(&self) -> Level {
         let own = self.transaction.characteristics.level();
@@ -89,7 +91,7 @@ impl Session {
         }
         let (is_open, may_write) = (self.transaction.is_open(), self.may_write(access));
         // Messages of a flight that are not answered are committed together.
-        let is_behind_others = self.pipeline.has_sent_to(node);
+        let is_behind_others = self.flight.contains_key(&node);
         let link = self.links.get_mut(&node).expect("opened above");
         let connection = link.connection();
         let goes_on = is_behind_others && connection.may_commit_itself();
@@ -99,7 +101,7 @@ impl Session {
 
     /// Whether what does `access` by its plan may write: where one node has all, its code may have changed
     /// since somebody has read it.
-    pub(super) fn may_write(&self, access: Access) -> bool {
+    pub(crate) fn may_write(&self, access: Access) -> bool {
         access == Access::Write
             || (self.catalog.is_solo() && self.registry.cluster.publisher.is_behind())
     }
@@ -319,7 +321,7 @@ impl Session {
     }
 
     /// The client's `statement_timeout`, as [`Self::timeouts_of_wait`].
-    pub(super) async fn statement_timeout(&mut self) -> Option<Duration> {
+    pub(crate) async fn statement_timeout(&mut self) -> Option<Duration> {
         self.timeouts_of_wait().await.0
     }
 
@@ -330,7 +332,7 @@ impl Session {
     }
 
     async fn shown_timeouts(&mut self) -> Option<(Option<Duration>, Option<Duration>)> {
-        if !self.pipeline.has_sent_nothing() {
+        if !self.flight.is_empty() {
             return None;
         }
         // A node of the transaction knows also what was set in it.
@@ -390,7 +392,7 @@ impl Session {
     }
 
     /// A ticket on every node that is used and has none, if it is SERIALIZABLE over several nodes.
-    pub(super) async fn insert_tickets(&mut self) -> Result<(), Failure> {
+    pub(crate) async fn insert_tickets(&mut self) -> Result<(), Failure> {
         if !self.uses_tickets() {
             return Ok(());
         }
@@ -563,7 +565,7 @@ impl Session {
 }
 
 /// Whether the plan reads rows of several nodes and does nothing else.
-pub(super) fn reads_several_nodes(plan: &Plan) -> bool {
+pub(crate) fn reads_several_nodes(plan: &Plan) -> bool {
     match plan {
         Plan::Scatter { access } => *access == Access::Read,
         Plan::Gather(gather) => {

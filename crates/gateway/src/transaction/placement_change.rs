@@ -24,6 +24,7 @@
 //! statements and leave those at work alone. Those of node 1's tables that bring no code with them
 //! (a trigger, a default, a policy) let also those go on that wait there.
 
+use crate::transaction::TransactionContext;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +36,6 @@ use tutti_sql::planner::{self, Context};
 use tutti_sql::statement;
 use tutti_wire::error_fields::ErrorFields;
 
-use super::Session;
 use crate::client::failure::Failure;
 use crate::registry::Registry;
 use crate::registry::activity::{Activity, Unasked};
@@ -64,14 +64,14 @@ const STUBBORN_PATIENCE: Duration = Duration::from_secs(2);
 /// A statement that does not end by then although it was cancelled stops the change.
 const END_PATIENCE: Duration = Duration::from_secs(10);
 /// How long a commit waits for its result to be published. It is committed all the same.
-pub(super) const PUBLISH_PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PUBLISH_PATIENCE: Duration = Duration::from_secs(10);
 
-impl Session {
+impl TransactionContext {
     /// Before the commit of a transaction that changed the schema: from here until the hold is dropped
     /// no statement begins. `None` where nothing has changed.
     ///
     /// Errors: 40001 if a statement with an older plan cannot be ended.
-    pub(super) async fn begin_change(&mut self) -> Result<Option<Hold>, Failure> {
+    pub(crate) async fn begin_change(&mut self) -> Result<Option<Hold>, Failure> {
         if !self.transaction.catalog_changed {
             return Ok(None);
         }
@@ -179,7 +179,7 @@ impl Session {
 
     /// Before the commit of what was done on node 1 alone because it had everything: whether it still
     /// has. Until the plan that begins here ends, nobody spreads the first table.
-    pub(super) async fn may_commit_alone(&mut self) -> Result<(), Failure> {
+    pub(crate) async fn may_commit_alone(&mut self) -> Result<(), Failure> {
         if !self.transaction.changed_alone {
             return Ok(());
         }

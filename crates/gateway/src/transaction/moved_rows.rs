@@ -16,13 +16,13 @@
 //! Statements that only read are left alone: what their snapshots show does not change. (Whether a
 //! statement locks rows of a table shows in its lock on the table.)
 
+use crate::transaction::TransactionContext;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 use tutti_sql::catalog::{NodeId, Relation, quote_literal};
 
-use super::Session;
 use super::planning::canceled;
 use crate::client::failure::Failure;
 use crate::registry::Registry;
@@ -58,7 +58,7 @@ enum Seen {
     WaitsForUs,
 }
 
-impl Session {
+impl TransactionContext {
     /// A row of this table has gone to another node in the transaction.
     pub(crate) fn note_moved(&mut self, relation: &Relation) {
         self.transaction.moved.insert(relation.oid, relation.sql_name());
@@ -68,7 +68,7 @@ impl Session {
     /// statement begins, and none is looking for them.
     ///
     /// Errors: 57014 if the client cancels; a node cannot be asked.
-    pub(super) async fn begin_to_move(
+    pub(crate) async fn begin_to_move(
         &mut self,
         hold: Option<Hold>,
     ) -> Result<Option<Hold>, Failure> {

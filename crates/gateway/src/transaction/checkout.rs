@@ -10,18 +10,17 @@
 //! objects, channels or cursors. As long as it does, it stays with the session, and the session stays
 //! admitted. Connections to other nodes go back as ever.
 
+use crate::transaction::TransactionContext;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use tutti_sql::statement::words;
 
 use tutti_sql::catalog::{NodeId, quote_literal};
 use tutti_sql::plan::{Leaves, Plan, Planned};
 use tutti_wire::error_fields::ErrorFields;
 
-use super::Session;
 use super::settings::is_scope_setting;
-use crate::client::ClientError;
 use crate::client::failure::Failure;
-use crate::executor::renames;
 use tutti_link::Link;
 use tutti_link::availability::OPEN_PATIENCE;
 use tutti_link::connection::NodeError;
@@ -51,9 +50,9 @@ const BINDINGS: &str = "SELECT pg_catalog.concat_ws(', ', \
         THEN 'settings of superusers' END)";
 
 /// What binds a connection that nobody could ask.
-const UNKNOWN: &str = "unknown state";
+pub(crate) const UNKNOWN: &str = "unknown state";
 
-impl Session {
+impl TransactionContext {
     /// This session's link to `node`, borrowed if it is not there.
     pub(crate) async fn link(&mut self, node: NodeId) -> Result<&mut Link, Failure> {
         self.registry.cluster.nodes.wait_until_open(node, OPEN_PATIENCE).await?;
@@ -123,7 +122,7 @@ impl Session {
     }
 
     /// How nodes number types and tables, as the session sees them.
-    pub(super) fn oids(&self) -> Arc<OidMaps> {
+    pub(crate) fn oids(&self) -> Arc<OidMaps> {
         self.transaction.own_oids.clone().unwrap_or_else(|| self.registry.cluster.oids())
     }
 
@@ -161,7 +160,7 @@ impl Session {
     }
 
     /// The session cannot go on if one of its servers reads texts otherwise than the gateway.
-    pub(super) fn end_if_misread(&mut self) {
+    pub(crate) fn end_if_misread(&mut self) {
         if self.ended_by.is_none() {
             self.ended_by = self.links.iter().find_map(|(_, link)| link.misread());
         }
@@ -169,9 +168,9 @@ impl Session {
 
     /// Between messages: whether servers are as they must be. One that is not in the transaction that it
     /// was brought into, or in one that nobody has begun, has run something that nobody knows of.
-    pub(super) fn look_at_links(&mut self) {
+    pub(crate) fn look_at_links(&mut self) {
         self.end_if_misread();
-        if !self.pipeline.is_at_rest() || self.transaction.failed || self.transaction.undone {
+        if self.transaction.failed || self.transaction.undone {
             return;
         }
         for (node, link) in self.links.iter_mut() {
@@ -186,96 +185,9 @@ impl Session {
         }
     }
 
-    /// Between messages: outside of a transaction, connections that nothing binds go back.
-    ///
-    /// Errors: the client is lost.
-    pub(super) async fn return_links(&mut self) -> Result<(), ClientError> {
-        if self.transaction.is_open() || !self.pipeline.is_at_rest() {
-            return Ok(());
-        }
-        self.bind_to_what_was_lost();
-        if self.links.is_empty() {
-            self.permit = None;
-            return Ok(());
-        }
-        let mut left = std::mem::take(&mut self.leaves);
-        // Before the client hears of it, for it may tell others.
-        if std::mem::take(&mut left.schema) {
-            match self.catalog.is_solo() {
-                true => self.registry.cluster.publisher.note_changed(),
-                // What code can reach decides how statements run.
-                false => self.publish_unseen().await,
-            }
-        }
-        if std::mem::take(&mut self.changed_defaults) {
-            self.registry.pool.renew();
-        }
-        // What code there is, is not known: it may have left anything.
-        let publisher = &self.registry.cluster.publisher;
-        let is_behind = self.catalog.is_solo()
-            && (publisher.is_behind() || !Arc::ptr_eq(&publisher.catalog(), &self.catalog));
-        if is_behind {
-            publisher.catch_up_at_leisure();
-            // As long as there are connections for all, a session finds its own again.
-            let may_be_lent = !self.registry.pool.has_room(NodeId::HOME);
-            left.anything |= may_be_lent;
-            left.values |= may_be_lent;
-        }
-        let is_unknown = self.bindings.values().any(|words| words == UNKNOWN);
-        if left.anything || !left.settings.is_empty() || is_unknown {
-            // The client need not wait for what we ask now.
-            self.client.flush().await?;
-            // First: it is about the connections that the statement has used, and not their successors.
-            self.learn_bindings().await;
-            self.learn_settings(&left, is_behind).await;
-            if std::mem::take(&mut self.scope_is_stale_by_settings) {
-                self.refresh_scope_if_possible().await;
-            }
-        }
-        if left.anything {
-            self.links.values_mut().for_each(|link| link.known.doubt_all());
-        }
-        self.mend_bound_links().await;
-        if let Err(error) = self.forget_parts().await {
-            tracing::debug!(%error, "a connection was lost when it was free");
-        }
-        loop {
-            let is_free = |node: &&NodeId| !self.bindings.contains_key(node);
-            let Some(node) = self.links.keys().find(is_free).copied() else { break };
-            let Some(mut link) = self.links.remove(&node) else { continue };
-            link.leaves.merge(left.clone());
-            link.leaves.anything |= is_behind;
-            link.leaves.values |= is_behind;
-            // What names with a dot unseen code has set, nobody may know.
-            link.has_placeholders |= self.settings.has_placeholders || left.values;
-            if link.is_broken() || link.is_spoiled() || link.has_seen_parts {
-                continue;
-            }
-            if !link.is_quiet() {
-                self.client.flush().await?;
-                // A refusal here means that the connection is not in the state we think.
-                if !matches!(link.settle().await, Ok(None)) {
-                    continue;
-                }
-            }
-            if !link.is_outside_transaction() || link.is_broken() {
-                tracing::error!(%node, "a server was left in a transaction that nobody has begun");
-                continue;
-            }
-            if !link.stop_work() {
-                link.wait_until_delivered().await;
-            }
-            self.registry.pool.give_back(self.role, link);
-        }
-        if self.links.is_empty() {
-            self.permit = None;
-        }
-        Ok(())
-    }
-
     /// What statements have left on a connection that is lost since, in the commit, say, nobody can ask any
     /// more: the next use of that node ends the session.
-    fn bind_to_what_was_lost(&mut self) {
+    pub(crate) fn bind_to_what_was_lost(&mut self) {
         for node in std::mem::take(&mut self.borrowed) {
             if self.may_leave_on(node) && !self.links.contains_key(&node) {
                 self.bindings.entry(node).or_insert_with(|| UNKNOWN.to_owned());
@@ -285,14 +197,14 @@ impl Session {
 
     /// Whether statements may have left on a connection to `node`, since somebody has asked, what the session
     /// cannot go on without.
-    pub(super) fn may_leave_on(&self, node: NodeId) -> bool {
+    pub(crate) fn may_leave_on(&self, node: NodeId) -> bool {
         let Leaves { anything, values, settings, .. } = &self.leaves;
         *anything || (node == NodeId::HOME && (*values || !settings.is_empty()))
     }
 
     /// Outside of transactions, a connection that stays with the session may still be in one: what should
     /// have ended it without anybody waiting for an answer was cancelled.
-    async fn mend_bound_links(&mut self) {
+    pub(crate) async fn mend_bound_links(&mut self) {
         let nodes: Vec<_> = self.bindings.keys().copied().collect();
         for node in nodes {
             let Some(link) = self.links.get_mut(&node) else { continue };
@@ -306,7 +218,7 @@ impl Session {
     /// the session or in a transaction that goes on. (Others are closed.)
     ///
     /// Requires: no transaction that has failed is open there.
-    pub(super) async fn forget_parts(&mut self) -> Result<(), NodeError> {
+    pub(crate) async fn forget_parts(&mut self) -> Result<(), NodeError> {
         let is_over = !self.transaction.is_open();
         for (node, link) in self.links.iter_mut() {
             let is_kept = !is_over || self.bindings.contains_key(node);
@@ -319,7 +231,7 @@ impl Session {
     }
 
     /// Asks every server that the session has a connection to what binds it.
-    async fn learn_bindings(&mut self) {
+    pub(crate) async fn learn_bindings(&mut self) {
         let nodes: Vec<_> = self.links.keys().copied().collect();
         for node in nodes {
             let Some(link) = self.links.get_mut(&node) else { continue };
@@ -350,7 +262,7 @@ impl Session {
     }
 
     /// Settings whose values only node 1 knows become the session's.
-    async fn learn_settings(&mut self, left: &Leaves, is_behind: bool) {
+    pub(crate) async fn learn_settings(&mut self, left: &Leaves, is_behind: bool) {
         if left.settings.is_empty() && !left.values {
             return;
         }
@@ -430,7 +342,7 @@ impl Session {
 
     /// The connection to `node` is lost. If something bound it, the session ends with it, as it does
     /// when it loses its server process on PostgreSQL: locks that are silently gone protect nothing.
-    pub(super) fn end_if_bound(&mut self, node: NodeId) {
+    pub(crate) fn end_if_bound(&mut self, node: NodeId) {
         if let Some(words) = self.bindings.remove(&node) {
             let message =
                 format!("connection to node {node} lost, and with it the session's {words}");
@@ -467,6 +379,19 @@ pub(crate) fn changes_search_paths(text: &str) -> bool {
     words.any(|word| WORDS.iter().any(|wanted| word.eq_ignore_ascii_case(wanted)))
 }
 
+/// Whether a statement may change names by which other objects are known, or what types mean to the
+/// tables that use them.
+pub(crate) fn renames(text: &str) -> bool {
+    // What no scanner can read was not planned either.
+    let Some(words) = words(text) else { return true };
+    let words: Vec<_> = words.into_iter().map(str::to_ascii_lowercase).collect();
+    const KINDS: [&str; 5] = ["type", "domain", "schema", "extension", "operator"];
+    // Words that are a column's name count too: more is read then.
+    let has = |wanted: &str| words.iter().any(|word| word == wanted);
+    has("alter") && (has("rename") || has("schema"))
+        || words.windows(2).any(|pair| pair[0] == "alter" && KINDS.contains(&pair[1].as_str()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -483,5 +408,22 @@ mod tests {
         }
         assert!(!changes_what_sessions_begin_with("CREATE TABLE t (role text)"));
         assert!(!changes_what_sessions_begin_with("DROP TABLE t"));
+    }
+
+    #[test]
+    fn what_changes_names_of_others_is_told_from_what_changes_a_table() {
+        for text in [
+            "ALTER TABLE t RENAME TO u",
+            "alter table t rename column a to b",
+            "/* x */ ALTER TYPE mood ADD VALUE 'sad'",
+            "ALTER VIEW v SET SCHEMA s",
+            "ALTER /* our */ TYPE mood ADD VALUE 'sad'",
+        ] {
+            assert!(renames(text), "{text}");
+        }
+        for text in ["ALTER TABLE t ALTER a TYPE int8", "CREATE TYPE t AS (a int)", "DROP SCHEMA s"]
+        {
+            assert!(!renames(text), "{text}");
+        }
     }
 }

@@ -3,14 +3,14 @@
 //! Owns: when a session waits for it, and what counts as having made everybody wait.
 //! Never: knows how long a pause is.
 
+use crate::transaction::TransactionContext;
 use tokio::time::Instant;
 
-use super::Session;
 use crate::client::failure::Failure;
 
-impl Session {
+impl TransactionContext {
     /// Whose pauses these are: a superuser stops whom he wants, and is in a hurry where others do.
-    pub(super) fn pausing_role(&self) -> Option<String> {
+    pub(crate) fn pausing_role(&self) -> Option<String> {
         let pauses = self.registry.cluster.config.switches.pauses && !self.share.is_superuser();
         pauses.then(|| self.user.clone())
     }
@@ -18,7 +18,7 @@ impl Session {
     /// Before something for which everybody waits.
     ///
     /// Errors: 57014 and 55P03, as of any wait.
-    pub(super) async fn wait_for_pause(&mut self) -> Result<(), Failure> {
+    pub(crate) async fn wait_for_pause(&mut self) -> Result<(), Failure> {
         let Some(role) = self.pausing_role() else { return Ok(()) };
         let registry = self.registry.clone();
         if registry.pauses.until(&role).is_some() {
@@ -28,12 +28,12 @@ impl Session {
     }
 
     /// Whether its role's pause lasts.
-    pub(super) fn is_paused(&self) -> bool {
+    pub(crate) fn is_paused(&self) -> bool {
         self.pausing_role().is_some_and(|role| self.registry.pauses.until(&role).is_some())
     }
 
     /// Everybody has waited for this since `begun`.
-    pub(super) fn note_pause(&self, begun: Instant) {
+    pub(crate) fn note_pause(&self, begun: Instant) {
         if let Some(role) = self.pausing_role() {
             self.registry.pauses.note(&role, begun.elapsed());
         }

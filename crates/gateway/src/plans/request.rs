@@ -18,14 +18,21 @@ use tutti_wire::frontend::{
     Arguments, Target, put_bind, put_describe, put_execute, put_parse, put_query, put_sync,
 };
 
-use super::gather::too_large;
-use super::many::Origin;
 use crate::client::failure::Failure;
 use tutti_link::Link;
 use tutti_link::connection::put_statement;
 
 /// Most bytes of a message's values: what else is in it is little.
 const MESSAGE_BYTES_MAX: usize = FRAME_LEN_MAX - (16 << 20);
+
+/// Whose statement it is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Origin {
+    /// The client's: described and formatted as the client asked.
+    Client,
+    /// The gateway's own, with the client's parameters; rows come as text.
+    Gateway,
+}
 
 /// How a statement came.
 #[derive(Clone, Debug)]
@@ -52,11 +59,22 @@ pub struct Carrying {
 
 /// Rows as texts of arrays of a table's rows, one parameter each.
 #[derive(Debug)]
-pub(super) enum Rows {
+pub(crate) enum Rows {
     /// The same for every node.
     Everywhere(Vec<Bytes>),
     /// One parameter, another for each node.
     OfNode(BTreeMap<NodeId, Bytes>),
+}
+
+/// How a statement ended, as far as the client has not been told.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Done {
+    /// CommandComplete has been written already.
+    Told,
+    /// CommandComplete with this tag is to be written, once a commit that depends on it succeeded.
+    Tag(String),
+    /// EmptyQueryResponse is to be written.
+    Empty,
 }
 
 impl Carrying {
@@ -88,7 +106,7 @@ impl Call {
     }
 
     /// As the client has made it.
-    pub(super) fn client(&self) -> &Self {
+    pub(crate) fn client(&self) -> &Self {
         match self {
             Self::Carrying(carrying) => &carrying.client,
             call => call,
@@ -98,7 +116,7 @@ impl Call {
     /// The same with rows as further parameters, of so many bytes for each node at most.
     ///
     /// Errors: 54000 if they are more, or more than a message can have together with the client's values.
-    pub(super) fn carrying(&self, rows: Rows, bytes_max: usize) -> Result<Self, Failure> {
+    pub(crate) fn carrying(&self, rows: Rows, bytes_max: usize) -> Result<Self, Failure> {
         let bytes = match &rows {
             Rows::Everywhere(rows) => rows.iter().map(Bytes::len).sum(),
             Rows::OfNode(rows) => rows.values().map(Bytes::len).max().unwrap_or_default(),
@@ -120,7 +138,7 @@ impl Call {
     }
 
     /// Whether so many parameters more are as many as the protocol can count.
-    pub(super) fn can_carry(&self, more: usize) -> bool {
+    pub(crate) fn can_carry(&self, more: usize) -> bool {
         self.parameter_count() + more <= usize::from(u16::MAX)
     }
 
@@ -128,7 +146,7 @@ impl Call {
     /// client's where they are as many as can be and the template has none of them.
     ///
     /// Errors: 54000.
-    pub(super) fn with_room(
+    pub(crate) fn with_room(
         &self,
         template: &Template,
         more: usize,
@@ -153,7 +171,7 @@ impl Call {
     }
 
     /// How many parameters are the client's: rows are numbered behind them.
-    pub(super) fn parameter_count(&self) -> usize {
+    pub(crate) fn parameter_count(&self) -> usize {
         match self.client() {
             Self::Extended { arguments, .. } => arguments.values.len(),
             _ => 0,
@@ -161,7 +179,7 @@ impl Call {
     }
 
     /// The same for a text that gives one column more than the client's, as text.
-    pub(super) fn with_a_text_more(&self) -> Self {
+    pub(crate) fn with_a_text_more(&self) -> Self {
         let mut call = self.client().clone();
         if let Self::Extended { arguments: Arguments { result_formats, .. }, .. } = &mut call
             // One format is for all columns, and a text is the same in both.
@@ -180,7 +198,7 @@ impl Call {
 
     /// Whether a value may be read as the current time: `now` for a `timestamptz`, say. Each node would
     /// take its own.
-    pub(super) fn may_say_now(&self) -> bool {
+    pub(crate) fn may_say_now(&self) -> bool {
         /// bytea, int8, int2, int4, text, json, oid, float4, float8, bpchar, varchar, numeric, uuid, jsonb.
         const TIMELESS: [u32; 14] =
             [17, 20, 21, 23, 25, 114, 26, 700, 701, 1042, 1043, 1700, 2950, 3802];
@@ -231,7 +249,7 @@ impl Call {
     }
 
     /// Before [`Self::put`] or [`Self::put_internal`], see [`Link::put_look`].
-    pub(super) fn put_look(&self, link: &mut Link, sql: &str, relations: &[u32]) {
+    pub(crate) fn put_look(&self, link: &mut Link, sql: &str, relations: &[u32]) {
         self.hide_rows(link);
         let types = match self {
             Self::Simple => Vec::new(),
@@ -243,7 +261,7 @@ impl Call {
     }
 
     /// Parameter types and arguments for a statement of this origin, the same for all nodes.
-    pub(super) fn parts(&self, origin: Origin) -> (Vec<u32>, Arguments) {
+    pub(crate) fn parts(&self, origin: Origin) -> (Vec<u32>, Arguments) {
         let (types, mut arguments) = match self {
             Self::Simple => (Vec::new(), Arguments::default()),
             Self::Extended { types, arguments } => (types.clone(), arguments.clone()),
@@ -288,4 +306,12 @@ impl Call {
             }
         }
     }
+}
+
+/// The error where more bytes than this would have to travel.
+pub(crate) fn too_large(bytes_max: usize) -> Failure {
+    ErrorFields::error("54000", "the statement would gather too many rows on one node")
+        .with(b'D', format!("More than {} MiB would have to travel.", bytes_max >> 20))
+        .with(b'H', "Restrict the tables by conditions, or join them by their distribution keys.")
+        .into()
 }

@@ -7,13 +7,13 @@ use tutti_sql::catalog::{Catalog, MapId, NodeId};
 use tutti_sql::hash::{Bucket, CannotHash, KeyType};
 use tutti_sql::plan::{KeyValue, Pin};
 
-use super::call::Call;
+use super::request::Call;
 
 /// `unknown`: a literal whose type the server has not settled yet.
 const UNKNOWN_OID: u32 = 705;
 
 /// The node on which the rows with this key value are; `None` if that cannot be told here.
-pub(super) fn node_of_pin(catalog: &Catalog, pin: &Pin, call: &Call) -> Option<NodeId> {
+pub(crate) fn node_of_pin(catalog: &Catalog, pin: &Pin, call: &Call) -> Option<NodeId> {
     let bucket = match &pin.value {
         KeyValue::Bucket(bucket) => *bucket,
         KeyValue::Parameter(index) => bucket_of_parameter(pin, *index, call)?,
@@ -63,7 +63,7 @@ pub(crate) fn bucket_of_bound(
 
 /// The bucket of a key in text form that is about to be stored in a column with this modifier; NULL
 /// has bucket 0.
-pub(super) fn bucket_of_value(
+pub(crate) fn bucket_of_value(
     key_type: KeyType,
     modifier: i32,
     value: Option<&str>,

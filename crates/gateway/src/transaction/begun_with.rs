@@ -9,9 +9,9 @@
 //! connection what they gave the session. Behind a change ([`tutti_link::pool::Pool::renew`]) the differences
 //! are set explicitly on whatever connection the session is lent, and RESET goes back to them.
 
+use crate::transaction::TransactionContext;
 use tutti_sql::catalog::{NodeId, quote_literal};
 
-use super::Session;
 use super::settings::is_placeholder;
 use crate::client::failure::Failure;
 use crate::registry::role::settings_of;
@@ -19,7 +19,7 @@ use tutti_link::pool::RoleSettings;
 
 /// See the module's documentation.
 #[derive(Debug)]
-pub(super) struct BegunWith {
+pub(crate) struct BegunWith {
     settings: RoleSettings,
     /// Of the pool: behind how many changes its differences from new sessions are known.
     renewal: u64,
@@ -27,20 +27,20 @@ pub(super) struct BegunWith {
 
 impl BegunWith {
     /// `renewal`: the pool's, from before the settings were read.
-    pub(super) fn new(settings: RoleSettings, renewal: u64) -> Self {
+    pub(crate) fn new(settings: RoleSettings, renewal: u64) -> Self {
         Self { settings, renewal }
     }
 }
 
-impl Session {
+impl TransactionContext {
     /// Whether connections that are opened now are known to begin as this session did, but for what it
     /// holds.
-    pub(super) fn begins_as_others_do(&self) -> bool {
+    pub(crate) fn begins_as_others_do(&self) -> bool {
         self.begun_with.renewal == self.registry.pool.renewal()
     }
 
     /// Finds out what the session has to hold, if others have changed what sessions begin with.
-    pub(super) async fn hold_what_it_began_with(&mut self) -> Result<(), Failure> {
+    pub(crate) async fn hold_what_it_began_with(&mut self) -> Result<(), Failure> {
         if self.begins_as_others_do() {
             return Ok(());
         }

@@ -12,6 +12,8 @@
 //! nobody sees more than his role may, and written in as well; a cluster in which only node 1 has
 //! tables saves that.
 
+use crate::transaction::Mode;
+use crate::transaction::TransactionContext;
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt::Write;
@@ -19,12 +21,11 @@ use std::fmt::Write;
 use tutti_sql::catalog::{NodeId, quote_literal};
 use tutti_sql::plan::{Access, Own, Planned, ProcessFunction};
 
-use super::{Mode, Session};
 use crate::client::failure::Failure;
 
 /// Where a statement notes sessions that it wants to cancel or end: a setting that lasts as long as the
 /// transaction. Whatever is written there, PostgreSQL's rights are checked before anybody is signalled.
-const ASKED_SIGNALS: &str = "tutti.asked_signals";
+pub(crate) const ASKED_SIGNALS: &str = "tutti.asked_signals";
 
 /// What a view of one node's processes is made of.
 struct Pieces {
@@ -41,7 +42,7 @@ pub(crate) fn signals(planned: &Planned) -> bool {
     })
 }
 
-impl Session {
+impl TransactionContext {
     /// `text` with what only the session and the gateway know in the place of the words that ask for
     /// it.
     pub(crate) async fn with_own_names<'t>(
@@ -310,25 +311,5 @@ impl Session {
             return Vec::new();
         }
         self.catalog.nodes.iter().copied().filter(|node| *node != NodeId::HOME).collect()
-    }
-
-    /// Sends the signals that the statement has asked for.
-    ///
-    /// Errors: 42501 where PostgreSQL would refuse one; its earlier ones have been sent.
-    pub(crate) async fn send_asked_signals(&mut self) -> Result<(), Failure> {
-        let sql = format!(
-            "SELECT pg_catalog.current_setting('{ASKED_SIGNALS}', true),
-                 pg_catalog.set_config('{ASKED_SIGNALS}', '', true)"
-        );
-        let link = self.enlist(NodeId::HOME, Access::Read).await?;
-        link.has_placeholders = true;
-        let rows = link.query(&sql).await?;
-        let asked = rows.first().and_then(|rows| rows.text(0, 0)).unwrap_or_default().to_owned();
-        for signal in asked.split_whitespace() {
-            let terminates = signal.starts_with('t');
-            let target = signal.get(1..).and_then(|number| number.parse().ok());
-            self.signal(target, terminates).await?;
-        }
-        Ok(())
     }
 }

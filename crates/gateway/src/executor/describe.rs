@@ -1,0 +1,72 @@
+//! What a statement's parameters and columns are, asked of a node without running it.
+//!
+//! Owns: the question and its answer. Never: keeps it (the session does).
+
+use crate::client::failure::Failure;
+use crate::executor::Executor;
+use tutti_link::connection::told;
+use tutti_sql::catalog::NodeId;
+use tutti_sql::plan::Access;
+use tutti_wire::backend;
+use tutti_wire::backend::ColumnDescription;
+use tutti_wire::frontend::Target;
+use tutti_wire::frontend::put_describe;
+use tutti_wire::frontend::put_parse;
+use tutti_wire::frontend::put_sync;
+/// Columns of a statement; `None`: it gives no rows.
+pub(crate) type Columns = Option<Vec<ColumnDescription>>;
+
+impl Executor<'_> {
+    /// Lets node 1 analyse `text`: parameter types and result columns.
+    ///
+    /// Errors: whatever PostgreSQL's analysis finds. Requires: the pipeline rests.
+    pub(crate) async fn describe_text(
+        &mut self,
+        text: &str,
+        types: &[u32],
+    ) -> Result<(Vec<u32>, Columns), Failure> {
+        self.describe_text_on(NodeId::HOME, text, types).await
+    }
+
+    pub(crate) async fn describe_text_on(
+        &mut self,
+        node: NodeId,
+        text: &str,
+        types: &[u32],
+    ) -> Result<(Vec<u32>, Columns), Failure> {
+        let link = self.tx.enlist(node, Access::Read).await?;
+        link.unnamed = None;
+        let types = link.types_here(types);
+        let out = link.connection().outgoing();
+        put_parse(out, "", text, &types);
+        put_describe(out, Target::Statement, "");
+        put_sync(out);
+        link.connection().flush().await?;
+        let link = self.tx.links.get_mut(&node).expect("enlisted");
+        let refused_before = link.settle().await?;
+        let mut described = (Vec::new(), None);
+        let mut refused = None;
+        loop {
+            let frame = link.connection().next_frame().await?;
+            match frame.tag() {
+                // An error has undone what the transaction has set.
+                b'S' => self.client.report_setting(link, &frame)?,
+                b'A' => link.put_notification(self.client.out(), &frame),
+                b't' => described.0 = backend::decode_parameter_description(&frame)?,
+                b'T' => described.1 = Some(backend::decode_row_description(&frame)?),
+                b'E' => refused = Some(told(&frame)?),
+                b'Z' => break,
+                _ => (),
+            }
+        }
+        refused_before.map_or(Ok(()), Err)?;
+        if let Some(error) = refused {
+            return Err(error.into());
+        }
+        described.0 = self.tx.oids().types_to_home(node, &described.0);
+        if let Some(columns) = &mut described.1 {
+            self.tx.oids().to_home(node, columns);
+        }
+        Ok(described)
+    }
+}

@@ -1,0 +1,98 @@
+//! Between messages: connections that nothing binds go back to the pool.
+//!
+//! Owns: what is asked of them before. Never: what binds one (`transaction::checkout` does).
+
+use super::Session;
+use crate::client::ClientError;
+use crate::transaction::checkout::UNKNOWN;
+use std::sync::Arc;
+use tutti_sql::catalog::NodeId;
+
+impl Session {
+    /// Between messages: outside of a transaction, connections that nothing binds go back.
+    ///
+    /// Errors: the client is lost.
+    pub(super) async fn return_links(&mut self) -> Result<(), ClientError> {
+        if self.tx.transaction.is_open() || !self.is_at_rest() {
+            return Ok(());
+        }
+        self.tx.bind_to_what_was_lost();
+        if self.tx.links.is_empty() {
+            self.tx.permit = None;
+            return Ok(());
+        }
+        let mut left = std::mem::take(&mut self.tx.leaves);
+        // Before the client hears of it, for it may tell others.
+        if std::mem::take(&mut left.schema) {
+            match self.tx.catalog.is_solo() {
+                true => self.tx.registry.cluster.publisher.note_changed(),
+                // What code can reach decides how statements run.
+                false => self.tx.publish_unseen().await,
+            }
+        }
+        if std::mem::take(&mut self.tx.changed_defaults) {
+            self.tx.registry.pool.renew();
+        }
+        // What code there is, is not known: it may have left anything.
+        let publisher = &self.tx.registry.cluster.publisher;
+        let is_behind = self.tx.catalog.is_solo()
+            && (publisher.is_behind() || !Arc::ptr_eq(&publisher.catalog(), &self.tx.catalog));
+        if is_behind {
+            publisher.catch_up_at_leisure();
+            // As long as there are connections for all, a session finds its own again.
+            let may_be_lent = !self.tx.registry.pool.has_room(NodeId::HOME);
+            left.anything |= may_be_lent;
+            left.values |= may_be_lent;
+        }
+        let is_unknown = self.tx.bindings.values().any(|words| words == UNKNOWN);
+        if left.anything || !left.settings.is_empty() || is_unknown {
+            // The client need not wait for what we ask now.
+            self.client.flush().await?;
+            // First: it is about the connections that the statement has used, and not their successors.
+            self.tx.learn_bindings().await;
+            self.tx.learn_settings(&left, is_behind).await;
+            if std::mem::take(&mut self.tx.scope_is_stale_by_settings) {
+                self.tx.refresh_scope_if_possible().await;
+            }
+        }
+        if left.anything {
+            self.tx.links.values_mut().for_each(|link| link.known.doubt_all());
+        }
+        self.tx.mend_bound_links().await;
+        if let Err(error) = self.tx.forget_parts().await {
+            tracing::debug!(%error, "a connection was lost when it was free");
+        }
+        loop {
+            let is_free = |node: &&NodeId| !self.tx.bindings.contains_key(node);
+            let Some(node) = self.tx.links.keys().find(is_free).copied() else { break };
+            let Some(mut link) = self.tx.links.remove(&node) else { continue };
+            link.leaves.merge(left.clone());
+            link.leaves.anything |= is_behind;
+            link.leaves.values |= is_behind;
+            // What names with a dot unseen code has set, nobody may know.
+            link.has_placeholders |= self.tx.settings.has_placeholders || left.values;
+            if link.is_broken() || link.is_spoiled() || link.has_seen_parts {
+                continue;
+            }
+            if !link.is_quiet() {
+                self.client.flush().await?;
+                // A refusal here means that the connection is not in the state we think.
+                if !matches!(link.settle().await, Ok(None)) {
+                    continue;
+                }
+            }
+            if !link.is_outside_transaction() || link.is_broken() {
+                tracing::error!(%node, "a server was left in a transaction that nobody has begun");
+                continue;
+            }
+            if !link.stop_work() {
+                link.wait_until_delivered().await;
+            }
+            self.tx.registry.pool.give_back(self.tx.role, link);
+        }
+        if self.tx.links.is_empty() {
+            self.tx.permit = None;
+        }
+        Ok(())
+    }
+}

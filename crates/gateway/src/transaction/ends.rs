@@ -1,0 +1,330 @@
+//! How a transaction begins, and what of its end needs no client.
+//!
+//! Owns: opening a transaction, which nodes vote, savepoints, and publishing what it has changed.
+//! Never: writes to a client; chooses when a transaction ends (the session does).
+
+use crate::client::failure::Failure;
+use crate::plans::request::Done;
+use crate::transaction::Characteristics;
+use crate::transaction::Level;
+use crate::transaction::Mode;
+use crate::transaction::TransactionContext;
+use crate::transaction::placement_change::PUBLISH_PATIENCE;
+use std::collections::BTreeSet;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tutti_cluster::catalog::check;
+use tutti_cluster::catalog::publisher::OwnChanges;
+use tutti_link::Rows;
+use tutti_link::connection::NodeError;
+use tutti_link::pool::RESET;
+use tutti_sql::catalog::NodeId;
+use tutti_sql::statement::Statement;
+use tutti_txn::coordinator::Form;
+use tutti_wire::error_fields::ErrorFields;
+/// SQLSTATE invalid_savepoint_specification.
+pub(crate) const NO_SUCH_SAVEPOINT: &str = "3B001";
+
+/// What became of a transaction.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Ended {
+    Committed,
+    Aborted,
+    /// Recovery finds out.
+    Unknown,
+}
+
+/// How identifiers of the gateway's own prepared transactions begin, of any cluster.
+pub(crate) const OWN_GIDS: &str = "tutti_";
+
+/// What a node answered.
+pub(crate) type Answered = Result<Vec<Rows>, NodeError>;
+
+pub(crate) fn lost(node: NodeId) -> NodeError {
+    NodeError::Lost { node, source: std::io::ErrorKind::NotConnected.into() }
+}
+
+impl TransactionContext {
+    /// Clients' own prepared transactions are node 1's business, and Tutti's are not theirs.
+    pub(crate) fn may_name_prepared(gid: &str) -> Result<(), Failure> {
+        if !gid.starts_with(OWN_GIDS) {
+            return Ok(());
+        }
+        Err(Failure::unsupported(
+            format!("a prepared transaction cannot be named \"{gid}\""),
+            "Tutti commits by prepared transactions itself, whose names begin so.",
+            "Choose another name.",
+        ))
+    }
+
+    /// From now on there is a transaction, of the kind that the session's defaults say.
+    pub(crate) fn open_transaction(&mut self, mode: Mode) {
+        if self.transaction.mode == Mode::None {
+            self.transaction.characteristics = self.settings.characteristics.clone();
+            self.transaction.began_with = self.settings.characteristics.clone();
+            self.transaction.counts_idle_time = self.settings.idle.in_transaction.is_some();
+        }
+        self.transaction.mode = mode;
+    }
+
+    pub(crate) fn begin_transaction(&mut self, given: &Characteristics) {
+        self.open_transaction(Mode::Explicit);
+        self.transaction.characteristics.update(given);
+    }
+
+    /// The transaction that AND CHAIN begins.
+    pub(crate) fn begin_chained(&mut self, handed_on: &Characteristics) {
+        self.begin_transaction(handed_on);
+        self.transaction.began_with = self.transaction.characteristics.clone();
+    }
+
+    /// A flight, or a statement in one, is no transaction block, though the gateway has made one of it.
+    ///
+    /// Errors: 25P01 for what works in blocks only.
+    pub(crate) fn refuse_outside_block(&self, statement: &Statement) -> Result<(), Failure> {
+        match (self.transaction.mode, statement.needs_block()) {
+            (Mode::Implicit, Some(what)) => self.need_block(what),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn need_block(&self, what: &str) -> Result<(), Failure> {
+        if self.transaction.mode == Mode::Explicit {
+            return Ok(());
+        }
+        Err(Failure::error("25P01", format!("{what} can only be used in transaction blocks")))
+    }
+
+    pub(crate) async fn savepoint(&mut self, name: &str) -> Result<Done, Failure> {
+        self.need_block("SAVEPOINT")?;
+        self.import_on_all().await?;
+        let sql = format!("SAVEPOINT {}", tutti_sql::catalog::quote_identifier(name));
+        self.on_all_participants(&sql).await?;
+        self.transaction.push_savepoint(name);
+        Ok(Done::Tag("SAVEPOINT".to_owned()))
+    }
+
+    pub(crate) async fn release(&mut self, name: &str) -> Result<Done, Failure> {
+        self.need_block("RELEASE SAVEPOINT")?;
+        self.need_savepoint(name)?;
+        let sql = format!("RELEASE SAVEPOINT {}", tutti_sql::catalog::quote_identifier(name));
+        self.on_all_participants(&sql).await?;
+        self.transaction.release(name);
+        // As of what its savepoint stood behind.
+        let steps = self.transaction.step_count();
+        let made = self.cursors.values_mut().filter_map(|cursor| cursor.made.as_mut());
+        made.for_each(|made| *made = (*made).min(steps));
+        Ok(Done::Tag("RELEASE".to_owned()))
+    }
+
+    pub(crate) fn need_savepoint(&self, name: &str) -> Result<(), Failure> {
+        if self.transaction.has_savepoint(name) {
+            return Ok(());
+        }
+        Err(Failure::error(NO_SUCH_SAVEPOINT, format!("savepoint \"{name}\" does not exist")))
+    }
+
+    /// Runs `sql` on every node of the transaction. One that fails there fails the transaction.
+    pub(crate) async fn on_all_participants(&mut self, sql: &str) -> Result<(), Failure> {
+        let nodes: Vec<_> = self.transaction.nodes.keys().copied().collect();
+        self.on_each_link(&nodes, sql).await
+    }
+
+    /// Runs `sql` on each of several links at once. What the client hears of several errors does not
+    /// depend on which came first.
+    pub(crate) async fn on_each_link(
+        &mut self,
+        nodes: &[NodeId],
+        sql: &str,
+    ) -> Result<(), Failure> {
+        let sent = nodes.iter().map(|node| (*node, sql.to_owned())).collect();
+        let mut answered = self.on_links(sent).await;
+        answered.sort_by_key(|(node, _)| *node);
+        for (_, answered) in answered {
+            answered?;
+        }
+        Ok(())
+    }
+
+    /// Sends one query to each of several links at once, and waits for all answers. A link that is
+    /// not there has lost its connection.
+    pub(crate) async fn on_links(
+        &mut self,
+        queries: Vec<(NodeId, String)>,
+    ) -> Vec<(NodeId, Answered)> {
+        let mut answers = Vec::new();
+        let mut running = JoinSet::new();
+        for (node, sql) in queries {
+            match self.links.remove(&node) {
+                Some(mut link) => {
+                    running.spawn(async move {
+                        let answered = link.query(&sql).await;
+                        (node, link, answered)
+                    });
+                }
+                None => answers.push((node, Err(lost(node)))),
+            }
+        }
+        while let Some(finished) = running.join_next().await {
+            let (node, mut link, answered) = finished.expect("a query does not panic");
+            // One that may not be used further is still to tell why.
+            if !link.connection().is_broken() {
+                self.links.insert(node, link);
+            }
+            answers.push((node, answered));
+        }
+        answers
+    }
+
+    /// Who has a say in whether the transaction commits: those that may have written; at SERIALIZABLE, if it
+    /// has used several nodes, all of them, for what was only read may have been overwritten.
+    pub(crate) fn voters(&self) -> BTreeSet<NodeId> {
+        let mut voters: BTreeSet<_> = self.transaction.writers().collect();
+        if self.takes_votes_of_readers() && 1 < self.transaction.used.len() {
+            voters.extend(&self.transaction.used);
+        }
+        voters
+    }
+
+    /// Whether what a node has only read matters until the end.
+    pub(crate) fn takes_votes_of_readers(&self) -> bool {
+        self.level() == Level::Serializable && !self.transaction.has_safe_snapshot
+    }
+
+    /// Brings connections to what the session has set. What a transaction sets stays on a node that has
+    /// prepared it, for that ends it like a commit, and goes on one that could not commit; whatever became of
+    /// the transaction elsewhere.
+    pub(crate) async fn set_anew(&mut self, nodes: impl IntoIterator<Item = NodeId>) {
+        let state = self.settings.state().clone();
+        let steps = [RESET, state.sql()];
+        let sql = steps.into_iter().filter(|sql| !sql.is_empty()).collect::<Vec<_>>().join("; ");
+        for node in nodes {
+            let Some(link) = self.links.get_mut(&node) else { continue };
+            match link.ask(&sql).await {
+                Ok(_) => link.state = state.clone(),
+                Err(error) => {
+                    tracing::debug!(%node, %error, "a connection is given up behind a commit");
+                    self.links.remove(&node);
+                    self.end_if_bound(node);
+                }
+            }
+        }
+    }
+
+    pub(crate) async fn roll_back_nodes(&mut self) {
+        self.activity.end_plan();
+        let nodes: Vec<_> = self
+            .transaction
+            .nodes
+            .keys()
+            .filter(|node| self.links.contains_key(node))
+            .map(|node| (*node, "ROLLBACK".to_owned()))
+            .collect();
+        // A node that cannot be told has rolled back by itself, or does so when it sees the
+        // connection gone: its link is dropped.
+        for (node, answered) in self.on_links(nodes).await {
+            let Some(link) = self.links.get_mut(&node) else { continue };
+            if answered.is_err() && !link.mend().await {
+                self.links.remove(&node);
+            }
+        }
+    }
+
+    /// What cursors were declared in the transaction, or in the flight, that has ended is for good, or undone.
+    pub(crate) fn settle_cursors(&mut self, committed: bool) {
+        self.cursors.retain(|_, cursor| cursor.holds && (committed || cursor.made.is_none()));
+        self.cursors.values_mut().for_each(|cursor| cursor.made = None);
+    }
+
+    /// A transaction that changed the schema has ended: everybody gets the result.
+    pub(crate) async fn publish_change(&mut self, how: Ended, own: Option<OwnChanges>) {
+        let publisher = self.registry.cluster.publisher.clone();
+        if how != Ended::Aborted {
+            let change = match (how, own) {
+                (Ended::Committed, Some(own)) => publisher.need_own(&own),
+                _ => publisher.need_changed(),
+            };
+            // Where it is not known, recovery will say so again.
+            let give_up = Instant::now() + PUBLISH_PATIENCE;
+            if how == Ended::Committed && !publisher.wait_for(change, give_up).await {
+                tracing::warn!("a change of the schema is committed and could not be read yet");
+            }
+            self.check_catalog().await;
+        }
+        self.catalog = self.registry.cluster.catalog();
+    }
+
+    /// The session has changed the schema by statements of which nobody knows what they change.
+    pub(crate) async fn publish_unseen(&mut self) {
+        let publisher = self.registry.cluster.publisher.clone();
+        if std::mem::take(&mut self.renamed) {
+            publisher.note_renamed();
+        }
+        let change = publisher.need_changed();
+        if self.registry.cluster.config.switches.check_catalog {
+            publisher.wait_for(change, Instant::now() + PUBLISH_PATIENCE).await;
+            self.check_catalog().await;
+        }
+    }
+
+    /// For tests: what is published must be what there is.
+    async fn check_catalog(&mut self) {
+        let cluster = self.registry.cluster.clone();
+        if !cluster.config.switches.check_catalog || cluster.catalog().is_solo() {
+            return;
+        }
+        if let Some(difference) = check::difference(&cluster.publisher, &cluster.connections).await
+        {
+            tracing::error!(%difference, "the published catalog is not what there is");
+            let message = format!("the published catalog is not what there is: {difference}");
+            self.ended_by.get_or_insert(ErrorFields::fatal("XX000", message));
+        }
+    }
+
+    pub(crate) async fn refresh_scope_if_changed(&mut self) -> Result<(), Failure> {
+        if self.transaction.scope_changed
+            || (self.transaction.catalog_changed && self.transaction.may_change_scope())
+        {
+            self.refresh_scope().await?;
+        }
+        Ok(())
+    }
+
+    /// `node` is about to do, or has done, what it cannot prepare: if the transaction is committed on
+    /// several nodes, it is where the decision is made.
+    ///
+    /// Errors: 0A000 when another node must be that already.
+    pub(crate) fn must_anchor(&mut self, node: NodeId) -> Result<(), Failure> {
+        if !self.transaction.is_open() {
+            return Ok(());
+        }
+        let taken = *self.transaction.must_anchor.get_or_insert(node);
+        if taken == node {
+            return Ok(());
+        }
+        Err(Failure::unsupported(
+            format!("this cannot be done on node {node} in the same transaction"),
+            format!(
+                "The transaction has used temporary tables, LISTEN, NOTIFY or a cursor WITH HOLD on \
+                 node {taken}; a transaction can be committed with such things on one node only."
+            ),
+            "Use two transactions.",
+        ))
+    }
+
+    /// Where the commit of a transaction is decided that wrote on all of `writers`, and in which form.
+    pub(crate) fn form_of_commit(&self, writers: &[NodeId]) -> (NodeId, Form) {
+        let spread = usize::try_from(self.number).unwrap_or(0) % writers.len();
+        // A node cannot prepare what has touched temporary tables, notifications, or cursors WITH HOLD.
+        let temporary = (!self.scope.temporary.is_empty()).then_some(NodeId::HOME);
+        let must_anchor = self.transaction.must_anchor.or(temporary);
+        let must_anchor = must_anchor.filter(|node| writers.contains(node));
+        let form = match (must_anchor.is_some(), self.level() == Level::Serializable) {
+            (true, _) => Form::Anchored,
+            // All checks have been made when the decision is; in the commit room nobody waits for one.
+            (false, true) => Form::Apart,
+            (false, false) => self.registry.cluster.config.switches.form,
+        };
+        (must_anchor.unwrap_or(writers[spread]), form)
+    }
+}

@@ -1,0 +1,199 @@
+//! What a statement needs of its session to run in a transaction.
+//!
+//! Owns: the session's connections and what binds them, the transaction's state, the catalog and the names by
+//! which it plans, and what its client has named.
+//! Never: writes to a client, or knows by which protocol it asks.
+//! Start reading at [`TransactionContext`], then `enlist` (how a node comes to take part), then `checkout`.
+
+pub(crate) mod accounting;
+pub(crate) mod begun_with;
+pub(crate) mod checkout;
+pub(crate) mod deferred;
+pub(crate) mod ends;
+pub(crate) mod enlist;
+pub(crate) mod moved_rows;
+pub(crate) mod named;
+pub(crate) mod pause;
+pub(crate) mod placement_change;
+pub(crate) mod planning;
+pub(crate) mod processes;
+mod scope;
+pub(crate) mod settings;
+pub(crate) mod state;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+
+use tokio::net::TcpStream;
+use tutti_cluster::catalog::publisher::Starving;
+use tutti_link::connection::Credentials;
+use tutti_link::pool::backends::Workers;
+use tutti_link::pool::links::Links;
+use tutti_link::pool::{Permit, Share};
+use tutti_sql::catalog::{Catalog, NameScope, NodeId};
+use tutti_sql::plan::Leaves;
+use tutti_wire::error_fields::ErrorFields;
+
+use self::accounting::Accounting;
+use self::begun_with::BegunWith;
+use self::named::{Cursor, Portal, PreparedStatement};
+use self::planning::Planning;
+use self::settings::Settings;
+pub(crate) use self::state::{Characteristics, Level, Mode, Transaction};
+use crate::client::identity::Identity;
+use crate::plans::Turn;
+use crate::registry::Registry;
+use crate::registry::activity::Activity;
+
+/// See the module's documentation.
+pub(crate) struct TransactionContext {
+    /// What all sessions share.
+    pub(crate) registry: Arc<Registry>,
+    /// The role that the client has logged in as.
+    pub(crate) user: String,
+    /// The role's number on node 1.
+    pub(crate) role: u32,
+    /// What the role and the database gave it at its login.
+    pub(crate) begun_with: BegunWith,
+    /// What connections to nodes are opened with for this session.
+    pub(crate) credentials: Credentials,
+    /// The session's.
+    pub(crate) number: u64,
+    /// By which clients know the session.
+    pub(crate) process_id: i32,
+    /// What it is at, for others to see.
+    pub(crate) activity: Arc<Activity>,
+    /// Where it is noted which backends work for it.
+    pub(crate) workers: Arc<Workers>,
+    /// What its role may have at once.
+    pub(crate) share: Share,
+    /// The right to have links.
+    pub(crate) permit: Option<Permit>,
+    /// Connections that are borrowed at the moment.
+    pub(crate) links: Links,
+    /// What binds which of them to the session beyond its transaction.
+    pub(crate) bindings: BTreeMap<NodeId, String>,
+    /// Nodes that a connection was borrowed to since the last ones went back.
+    pub(crate) borrowed: BTreeSet<NodeId>,
+    /// Why the session cannot go on, if it cannot.
+    pub(crate) ended_by: Option<ErrorFields>,
+    /// A statement that nobody has planned as one has changed names of others.
+    pub(crate) renamed: bool,
+    /// What its statements may have left there since they were borrowed.
+    pub(crate) leaves: Leaves,
+    /// By which it plans.
+    pub(crate) catalog: Arc<Catalog>,
+    /// Where names are looked up.
+    pub(crate) scope: NameScope,
+    /// How far its transaction is.
+    pub(crate) transaction: Transaction,
+    /// What it has set.
+    pub(crate) settings: Settings,
+    /// Prepared statements, by name.
+    pub(crate) statements: HashMap<String, PreparedStatement>,
+    /// Portals, by name.
+    pub(crate) portals: HashMap<String, Portal>,
+    /// SQL cursors, by name.
+    pub(crate) cursors: HashMap<String, Cursor>,
+    /// How often the name scope has changed.
+    pub(crate) scope_changes: u64,
+    /// The schema has changed since names were looked up, in a cluster of one node's tables, where they
+    /// do not matter; or node 1 could not be asked. The next statement to which they matter asks.
+    pub(crate) scope_is_stale: bool,
+    /// How long it may be idle has to be asked too, which matters also where all is on node 1.
+    pub(crate) settings_are_stale: bool,
+    /// The transaction has changed it, and must look before it uses a name.
+    pub(crate) scope_is_due: bool,
+    /// Code has set what names depend on.
+    pub(crate) scope_is_stale_by_settings: bool,
+    /// New sessions may begin with other settings or rights than the pool's connections have.
+    pub(crate) changed_defaults: bool,
+    /// What is known of the plan at hand.
+    pub(crate) planning: Planning,
+    /// Its statement has been overtaken by changes of the schema again and again.
+    pub(crate) starving: Option<Starving>,
+    /// The right to have the tree of a large text.
+    pub(crate) reading: Option<Turn>,
+    /// It has said LISTEN.
+    pub(crate) listening: bool,
+    /// It listens on node 1 only, for there was nothing on other nodes when it began to.
+    pub(crate) hears_node_1_alone: bool,
+    /// What the statement at hand runs on node 1 that the gateway does not see.
+    pub(crate) accounting: Option<Accounting>,
+    /// Of [`Registry::path_changes`], those that its names were looked up after.
+    pub(crate) seen_path_changes: u64,
+    /// The statement at hand is a part of the client's, which is not told of its end.
+    pub(crate) is_part: bool,
+    /// Whether the statement at hand takes a snapshot; LOCK TABLE and its kin do not.
+    pub(crate) takes_snapshot: bool,
+    /// Nodes that a flight of the client's has sent something since its last Sync, and whether something ran
+    /// there.
+    pub(crate) flight: BTreeMap<NodeId, bool>,
+}
+
+impl TransactionContext {
+    /// Of a session that begins: no connection yet. Returns the secret by which its client cancels, too.
+    pub(crate) fn new(
+        registry: Arc<Registry>,
+        identity: Identity,
+        startup: Vec<(String, String)>,
+        renewal: u64,
+        stream: Weak<TcpStream>,
+    ) -> (Self, i32) {
+        let number = registry.next_session();
+        let (process_id, secret, workers) = registry.backends.register(number, &identity.user);
+        // Names are looked up behind this.
+        let seen_path_changes = registry.path_changes.load(Ordering::SeqCst);
+        let share = registry.pool.share(identity.role, identity.is_superuser);
+        let context = Self {
+            share,
+            activity: registry.activities.register(process_id, stream),
+            catalog: registry.cluster.catalog(),
+            registry,
+            user: identity.user,
+            role: identity.role,
+            credentials: identity.credentials,
+            begun_with: BegunWith::new(identity.settings, renewal),
+            number,
+            process_id,
+            workers,
+            permit: None,
+            links: Links::default(),
+            bindings: BTreeMap::new(),
+            borrowed: BTreeSet::new(),
+            ended_by: None,
+            renamed: false,
+            leaves: Leaves::default(),
+            scope: NameScope::default(),
+            transaction: Transaction::default(),
+            settings: Settings::of_startup(startup),
+            statements: HashMap::new(),
+            portals: HashMap::new(),
+            cursors: HashMap::new(),
+            scope_changes: 0,
+            scope_is_stale: false,
+            settings_are_stale: false,
+            scope_is_due: false,
+            scope_is_stale_by_settings: false,
+            changed_defaults: false,
+            planning: Planning::default(),
+            starving: None,
+            reading: None,
+            listening: false,
+            hears_node_1_alone: false,
+            accounting: None,
+            is_part: false,
+            seen_path_changes,
+            takes_snapshot: true,
+            flight: BTreeMap::new(),
+        };
+        (context, secret)
+    }
+}
+
+impl Drop for TransactionContext {
+    fn drop(&mut self) {
+        self.registry.backends.unregister(self.process_id);
+    }
+}

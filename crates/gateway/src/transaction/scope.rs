@@ -1,0 +1,154 @@
+//! What the session's names mean now, and which node may be asked.
+//!
+//! Owns: looking up the name scope again when something may have changed it.
+//! Never: plans.
+
+use crate::client::failure::Failure;
+use crate::transaction::Characteristics;
+use crate::transaction::Mode;
+use crate::transaction::TransactionContext;
+use crate::transaction::settings::IdleTimeouts;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tutti_sql::catalog::NameScope;
+use tutti_sql::catalog::NodeId;
+use tutti_sql::plan::Access;
+impl TransactionContext {
+    /// Which node this session prefers where any will do: one it has used in this transaction, else
+    /// one that spreads sessions over nodes, of those that may be read.
+    pub(crate) fn any_node(&self) -> NodeId {
+        if let Some((node, _)) = self.transaction.nodes.first_key_value() {
+            return *node;
+        }
+        let nodes = &self.catalog.nodes;
+        let index = usize::try_from(self.number).unwrap_or(0) % nodes.len();
+        let is_open = |node: &NodeId| self.registry.cluster.nodes.is_open(*node);
+        let mut in_turn = nodes[index..].iter().chain(&nodes[..index]).copied();
+        in_turn.find(is_open).unwrap_or(nodes[index])
+    }
+
+    /// Asks node 1 which schemas names are looked up in, which temporary relations exist, and what
+    /// transactions are unless they say otherwise.
+    pub(crate) async fn refresh_scope(&mut self) -> Result<(), Failure> {
+        // Operators are named in full: another role's would run with the rights of whoever logs in.
+        let sql = "SELECT s FROM pg_catalog.unnest(pg_catalog.current_schemas(true)) WITH ORDINALITY AS u(s, n) \
+                   WHERE s OPERATOR(pg_catalog.!~) '^pg_temp_'::pg_catalog.text ORDER BY n; \
+                   SELECT relname FROM pg_catalog.pg_class \
+                       WHERE relnamespace OPERATOR(pg_catalog.=) pg_catalog.pg_my_temp_schema() \
+                       AND pg_catalog.pg_table_is_visible(oid); \
+                   SELECT pg_catalog.current_setting('default_transaction_isolation'), \
+                          pg_catalog.current_setting('default_transaction_read_only'), \
+                          pg_catalog.date_part('epoch', pg_catalog.current_setting('idle_in_transaction_session_timeout')::pg_catalog.interval), \
+                          pg_catalog.date_part('epoch', pg_catalog.current_setting('idle_session_timeout')::pg_catalog.interval); \
+                   SELECT * FROM tutti.temporary_code()";
+        // A transaction that has not come to any node need not be begun for this: SET TRANSACTION and LOCK
+        // may still be its first statement.
+        let link = match self.transaction.nodes.is_empty() {
+            true => self.link(NodeId::HOME).await?,
+            false => {
+                self.takes_snapshot = true;
+                self.enlist(NodeId::HOME, Access::Read).await?
+            }
+        };
+        let rows = link.query(sql).await?;
+        if let Some(defaults) = rows.get(2) {
+            self.settings.characteristics = Characteristics {
+                isolation: defaults.text(0, 0).map(str::to_owned),
+                read_only: defaults.text(0, 1).map(|value| value == "on"),
+                deferrable: None,
+            };
+            let timeout = |column| {
+                let s = defaults.text(0, column)?.parse().ok().filter(|s| 0.0 < *s)?;
+                Duration::try_from_secs_f64(s).ok()
+            };
+            self.settings.idle = IdleTimeouts { in_transaction: timeout(2), outside: timeout(3) };
+        }
+        let names = |index: usize| -> Vec<String> {
+            rows.get(index).map_or_else(Vec::new, |result| {
+                (0..result.rows.len())
+                    .filter_map(|row| result.text(row, 0).map(str::to_owned))
+                    .collect()
+            })
+        };
+        let scope =
+            NameScope { search_path: names(0), temporary: names(1), temporary_code: names(3) };
+        self.scope_is_stale = false;
+        self.settings_are_stale = false;
+        self.scope_is_due = false;
+        if scope != self.scope {
+            // Whatever undoes part of the transaction, or ends it, may undo this.
+            self.transaction.scope_changed |= self.transaction.is_open();
+            self.scope = scope;
+            self.scope_changes += 1;
+        }
+        Ok(())
+    }
+
+    /// What the last statement has done changes how names are looked up, and how long the session may be
+    /// idle. Outside of transactions it has been done, and a look that fails is not its error: the next
+    /// statement looks again.
+    pub(crate) async fn renew_scope(&mut self) -> Result<(), Failure> {
+        if self.transaction.is_open() {
+            return self.refresh_scope().await;
+        }
+        self.refresh_scope_if_possible().await;
+        Ok(())
+    }
+
+    /// The same, but not before something uses names where the transaction has no snapshot yet: one may still
+    /// say what kind of transaction it is.
+    pub(crate) async fn renew_scope_in_time(&mut self) -> Result<(), Failure> {
+        if !self.transaction.is_open() || self.transaction.queried {
+            return self.renew_scope().await;
+        }
+        self.scope_is_stale = true;
+        self.settings_are_stale = true;
+        self.scope_is_due = true;
+        Ok(())
+    }
+
+    /// Asks at once how names are seen now, if node 1 answers; else before the next statement.
+    pub(crate) async fn refresh_scope_if_possible(&mut self) {
+        self.scope_is_stale = true;
+        self.settings_are_stale = true;
+        if !self.registry.cluster.nodes.is_open(NodeId::HOME) {
+            return;
+        }
+        if let Err(failure) = self.refresh_scope().await {
+            tracing::info!(?failure, "node 1 cannot say yet how a session sees names");
+        }
+    }
+
+    /// Whether how names are looked up must be asked before the next statement.
+    pub(crate) fn must_look_at_scope(&self) -> bool {
+        self.settings_are_stale || (self.scope_is_stale && !self.catalog.is_solo())
+    }
+
+    /// Takes the newest catalog, unless the transaction has one of its own.
+    pub(crate) fn refresh_catalog(&mut self) {
+        if !self.transaction.catalog_changed {
+            let was_solo = self.catalog.is_solo();
+            self.registry.cluster.publisher.refresh(&mut self.catalog);
+            let path_changes = self.registry.path_changes.load(Ordering::SeqCst);
+            // A schema of the path may have come, or may be used by now.
+            self.scope_is_stale |=
+                self.seen_path_changes != path_changes || was_solo != self.catalog.is_solo();
+            self.seen_path_changes = path_changes;
+        }
+    }
+
+    /// A statement failed inside a transaction.
+    pub(crate) fn fail_transaction(&mut self) {
+        self.end_if_misread();
+        if self.transaction.mode == Mode::Explicit {
+            self.transaction.failed = true;
+        }
+        let broken: Vec<_> =
+            self.links.iter().filter(|(_, link)| link.is_broken()).map(|(node, _)| *node).collect();
+        for node in broken {
+            self.links.remove(&node);
+            self.end_if_bound(node);
+            self.transaction.doomed |= self.transaction.nodes.contains_key(&node);
+        }
+    }
+}
