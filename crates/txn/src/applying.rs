@@ -62,6 +62,11 @@ impl Applying {
         self.missing.is_empty()
     }
 
+    /// Whether `node` shows everything that is in application now: nobody has to wait for it.
+    pub fn is_shown_by(&self, node: NodeId) -> bool {
+        !self.missing.values().any(|missing| missing.contains(&node))
+    }
+
     /// Begins to wait for all that is in application now and still missing on `node`, or on any node
     /// if it is `None`. True: there is nothing to wait for, and no wait was begun.
     pub fn wait(&mut self, wait: Wait, node: Option<NodeId>) -> bool {
@@ -100,6 +105,7 @@ mod tests {
 
     const A: NodeId = NodeId(1);
     const B: NodeId = NodeId(2);
+    const C: NodeId = NodeId(3);
 
     #[test]
     fn a_wait_is_for_its_node_and_for_what_is_there() {
@@ -112,6 +118,7 @@ mod tests {
         let second = applying.begin([A]);
         applying.applied(first, A, &mut released);
         assert_eq!(released, [Wait(2)], "the later transaction is not waited for");
+        assert!(!applying.is_shown_by(A) && !applying.is_shown_by(B) && applying.is_shown_by(C));
         assert!(!applying.wait(Wait(4), Some(A)), "the second is still missing there");
         assert!(!applying.wait(Wait(5), Some(B)));
         applying.applied(first, B, &mut released);

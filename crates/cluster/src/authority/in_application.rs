@@ -62,6 +62,11 @@ impl Applying {
         self.count.load(Ordering::SeqCst) == 0 || !self.waits_are_on
     }
 
+    /// Whether `node` shows all that is in application now: nobody has to wait for it.
+    pub fn is_shown_by(&self, node: NodeId) -> bool {
+        self.is_idle() || self.state().applying.is_shown_by(gid::NodeId(node.0))
+    }
+
     /// Waits until all that is in application now is shown by `node`, or by every node if `None`.
     pub async fn wait(&self, node: Option<NodeId>) {
         if self.is_idle() {
@@ -138,8 +143,11 @@ mod tests {
         let early = tokio::time::timeout(Duration::from_millis(20), waiting.as_mut()).await;
         assert!(early.is_err(), "the first is still inside");
         let second = applying.begin(nodes);
+        let third = applying.begin([gid::NodeId(1)]);
+        assert!(!applying.is_shown_by(NodeId(2)) && applying.is_shown_by(NodeId(3)));
         first.applied(gid::NodeId(2));
         waiting.await;
+        drop(third);
         first.applied(gid::NodeId(1));
         drop(second);
         applying.wait(None).await;

@@ -178,7 +178,7 @@ ORDER BY n.nspname, c.relname",
         let link = self.tx.enlist(NodeId::HOME, Access::Write).await?;
         call.put(link, text);
         link.connection().flush().await?;
-        let link = self.tx.links.get_mut(&NodeId::HOME).expect("enlisted");
+        let link = self.tx.links.at(&NodeId::HOME);
         let answer = relay(self.client, link, Filter::rows(call, false)).await?;
         self.copy_tables(&tables, rows.is_referred_to).await?;
         Ok(Done::Tag(answer.tag))
@@ -249,7 +249,7 @@ ORDER BY n.nspname, c.relname",
         let link = self.tx.enlist(NodeId::HOME, Access::Write).await?;
         call.put(link, text);
         link.connection().flush().await?;
-        let link = self.tx.links.get_mut(&NodeId::HOME).expect("enlisted");
+        let link = self.tx.links.at(&NodeId::HOME);
         let outer = self.client.take_capture();
         let bytes_max = self.tx.registry.cluster.config.switches.travelling_bytes_max;
         self.client.begin_capture(bytes_max);
@@ -284,7 +284,7 @@ ORDER BY n.nspname, c.relname",
             for (index, node) in others.iter().enumerate() {
                 let rest = &others[index + 1..];
                 self.await_turn(*node, rest, &mut failures).await;
-                let link = self.tx.links.get_mut(node).expect("enlisted");
+                let link = self.tx.links.at(node);
                 if let Err(error) = read_rows(link, |_| Ok(())).await {
                     self.note_failure(&mut failures, *node, rest, error).await;
                 }
@@ -312,7 +312,7 @@ impl Executor<'_> {
         for (index, node) in asked.iter().enumerate() {
             let rest = &asked[index + 1..];
             self.await_turn(*node, rest, &mut failures).await;
-            let link = self.tx.links.get_mut(node).expect("enlisted");
+            let link = self.tx.links.at(node);
             let mut told = tutti_link::connection::Rows::default();
             let read = read_rows(link, |row| {
                 told.rows.push(row.to_vec());

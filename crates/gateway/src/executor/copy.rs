@@ -187,7 +187,7 @@ impl Executor<'_> {
             self.tx.wait_for_visible(*node).await?;
         }
         for node in nodes {
-            let link = self.tx.links.get_mut(&node).expect("enlisted");
+            let link = self.tx.links.at(&node);
             open_copy(link, &copy.plan.statement).await?;
             copy.open.push(node);
             if let Some(header) = &copy.header {
@@ -442,7 +442,7 @@ impl Executor<'_> {
             false => None,
         };
         for node in &nodes {
-            let link = self.tx.links.get_mut(node).expect("enlisted");
+            let link = self.tx.links.at(node);
             link.begin();
             put_query(link.connection().outgoing(), text);
             link.connection().flush().await?;
@@ -479,7 +479,7 @@ impl Executor<'_> {
     }
 
     async fn copy_out_of(&mut self, node: NodeId, part: &Part) -> Result<String, Failure> {
-        let link = self.tx.links.get_mut(&node).expect("enlisted");
+        let link = self.tx.links.at(&node);
         let refused_before = link.settle().await?;
         let mut tag = String::new();
         let mut refused = None;

@@ -42,7 +42,7 @@ impl Executor<'_> {
         put_describe(out, Target::Statement, "");
         put_sync(out);
         link.connection().flush().await?;
-        let link = self.tx.links.get_mut(&node).expect("enlisted");
+        let link = self.tx.links.at(&node);
         let refused_before = link.settle().await?;
         let mut described = (Vec::new(), None);
         let mut refused = None;

@@ -36,7 +36,7 @@ impl Executor<'_> {
                 NodeId::HOME => Filter::rows(call, false),
                 _ => Filter::discard(call),
             };
-            let link = self.tx.links.get_mut(&node).expect("enlisted");
+            let link = self.tx.links.at(&node);
             let answer = match relay(self.client, link, filter).await {
                 // An index, say, of a table that is on node 1 alone.
                 Err(Failure::Statement(error))

@@ -154,7 +154,7 @@ impl Executor<'_> {
         for (index, node) in nodes.iter().enumerate() {
             let rest = &nodes[index + 1..];
             self.await_turn(*node, rest, &mut failures).await;
-            let link = self.tx.links.get_mut(node).expect("enlisted");
+            let link = self.tx.links.at(node);
             let read = read_rows(link, |row| {
                 let [Some(index), Some(composite)] = row else { return Ok(()) };
                 let array = std::str::from_utf8(index)
@@ -207,7 +207,7 @@ impl Executor<'_> {
         for (index, node) in nodes.iter().enumerate() {
             let rest = &nodes[index + 1..];
             self.await_turn(*node, rest, &mut failures).await;
-            let link = self.tx.links.get_mut(node).expect("enlisted");
+            let link = self.tx.links.at(node);
             let mut rows = Vec::new();
             let read = read_rows(link, |row| {
                 rows.push(row.to_vec());

@@ -119,7 +119,7 @@ impl Executor<'_> {
             self.await_turn(*node, rest, &mut failures).await;
             let filter =
                 if index == 0 { Filter::rows(call, false) } else { Filter::more_rows(call) };
-            let link = self.tx.links.get_mut(node).expect("enlisted");
+            let link = self.tx.links.at(node);
             self.client.begin_capture(left);
             let relayed = relay(self.client, link, filter).await;
             let kept = self.client.end_capture().ok_or_else(|| too_large(left));

@@ -100,7 +100,7 @@ impl Executor<'_> {
         }
         for (node, text) in texts {
             let stored_here = self.tx.transaction.stored_on(*node);
-            let link = self.tx.links.get_mut(node).expect("enlisted");
+            let link = self.tx.links.at(node);
             if let Some(relations) = stored_here.filter(|_| origin == Origin::Gateway) {
                 call.put_look(link, text, &relations);
             }
@@ -124,7 +124,7 @@ impl Executor<'_> {
     ) -> Result<(), Failure> {
         let (types, arguments) = call.parts(origin);
         for (node, text) in texts {
-            let link = self.tx.links.get_mut(node).expect("enlisted");
+            let link = self.tx.links.at(node);
             link.begin();
             half_way.insert(*node);
             let types = link.types_here(&types);
@@ -146,7 +146,7 @@ impl Executor<'_> {
         while good {
             if bound {
                 for node in &nodes {
-                    let link = self.tx.links.get_mut(node).expect("enlisted");
+                    let link = self.tx.links.at(node);
                     put_close(link.connection().outgoing(), Target::Portal, "");
                 }
             }
@@ -191,7 +191,7 @@ impl Executor<'_> {
 
     async fn bind_all(&mut self, nodes: &[NodeId], arguments: &Arguments) -> Result<(), Failure> {
         for node in nodes {
-            let link = self.tx.links.get_mut(node).expect("enlisted");
+            let link = self.tx.links.at(node);
             let out = link.connection().outgoing();
             put_bind(out, "", "", arguments);
             put_flush(out);
@@ -204,7 +204,7 @@ impl Executor<'_> {
     /// leaves the list, so that whoever gave up waiting can go on. False: one has refused.
     async fn await_all(&mut self, nodes: &mut Vec<NodeId>, tag: u8) -> Result<bool, Failure> {
         while let Some(node) = nodes.last() {
-            let link = self.tx.links.get_mut(node).expect("enlisted");
+            let link = self.tx.links.at(node);
             if !link.wait_for(tag).await? {
                 return Ok(false);
             }
@@ -221,7 +221,7 @@ impl Executor<'_> {
         half_way: &mut BTreeSet<NodeId>,
     ) -> Result<(), Failure> {
         for node in nodes {
-            let link = self.tx.links.get_mut(node).expect("enlisted");
+            let link = self.tx.links.at(node);
             half_way.remove(node);
             let out = link.connection().outgoing();
             if origin == Origin::Client && !call.is_extended() {
@@ -239,7 +239,7 @@ impl Executor<'_> {
     pub(super) async fn await_start(&mut self, nodes: &[NodeId]) -> Result<(), Failure> {
         for node in nodes {
             loop {
-                let link = self.tx.links.get_mut(node).expect("enlisted");
+                let link = self.tx.links.at(node);
                 let answered = tokio::time::timeout(LOOK_INTERVAL, link.wait_for_anything()).await;
                 if let Ok(answered) = answered {
                     answered?;
@@ -327,7 +327,7 @@ impl Executor<'_> {
 
     /// Whether the backend at `node` is seen to run on a snapshot.
     async fn is_at_work(&mut self, node: NodeId) -> bool {
-        let link = self.tx.links.get_mut(&node).expect("enlisted");
+        let link = self.tx.links.at(&node);
         let (process_id, _) = link.connection().backend_key();
         // An open cursor has a snapshot of its own, which says nothing of the statement's.
         let has_cursors = !self.tx.cursors.is_empty() || !self.tx.portals.is_empty();

@@ -265,7 +265,7 @@ impl Executor<'_> {
         link.begin();
         link.connection().outgoing().extend_from_slice(frame.as_bytes());
         link.connection().flush().await?;
-        let link = self.tx.links.get_mut(&NodeId::HOME).expect("enlisted");
+        let link = self.tx.links.at(&NodeId::HOME);
         relay(self.client, link, Filter::rows(&Call::Simple, false)).await?;
         Ok(())
     }
@@ -294,7 +294,7 @@ impl Executor<'_> {
         }
         call.put(link, text);
         link.connection().flush().await?;
-        let link = self.tx.links.get_mut(&node).expect("enlisted");
+        let link = self.tx.links.at(&node);
         relay(self.client, link, Filter::rows(call, complete)).await
     }
 
@@ -333,7 +333,7 @@ impl Executor<'_> {
                 (true, 0) => Filter::rows(call, false),
                 (true, _) => Filter::more_rows(call),
             };
-            let link = self.tx.links.get_mut(node).expect("enlisted");
+            let link = self.tx.links.at(node);
             // All answers are read even after an error: links must be quiet when we return.
             match relay(self.client, link, filter).await {
                 Ok(answer) => total.add(&answer.tag),
@@ -409,7 +409,7 @@ impl Executor<'_> {
         call.put(link, text);
         link.connection().flush().await?;
         let filter = Filter::rows(call, false);
-        let link = self.tx.links.get_mut(&NodeId::HOME).expect("enlisted");
+        let link = self.tx.links.at(&NodeId::HOME);
         let home = relay(self.client, link, filter).await?;
         // Whatever the statement saw on node 1 must be there on the other nodes too, or the copies
         // would part (docs/protocol/replicated-tables.md).
@@ -424,7 +424,7 @@ impl Executor<'_> {
         for (index, node) in others.iter().enumerate() {
             let rest = &others[index + 1..];
             self.await_turn(*node, rest, &mut failures).await;
-            let link = self.tx.links.get_mut(node).expect("enlisted");
+            let link = self.tx.links.at(node);
             let failure = match relay(self.client, link, Filter::discard(call)).await {
                 Ok(answer) if answer.tag == home.tag => continue,
                 Ok(answer) => replicas_differ(*node, &home, &answer),

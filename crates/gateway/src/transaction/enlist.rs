@@ -474,7 +474,7 @@ impl TransactionContext {
     /// Errors: 57P03 when a transaction that its coordinator could not finish there is not settled
     /// in time; 57014 as [`Self::while_wanted`].
     pub(crate) async fn wait_for_visible(&mut self, node: NodeId) -> Result<(), Failure> {
-        if self.registry.cluster.authority.applying.is_idle()
+        if self.registry.cluster.authority.applying.is_shown_by(node)
             && self.registry.cluster.nodes.is_open(node)
         {
             return Ok(());

@@ -46,6 +46,13 @@ impl Links {
         Some(&mut *self.0[place].1)
     }
 
+    /// The link to a node that the statement at hand has been brought to.
+    ///
+    /// Panics: there is none.
+    pub fn at(&mut self, node: &NodeId) -> &mut Link {
+        self.get_mut(node).expect("the node takes part in the statement")
+    }
+
     /// Whether there is one to `node`.
     pub fn contains_key(&self, node: &NodeId) -> bool {
         self.place(node).is_ok()

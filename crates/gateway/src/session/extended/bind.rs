@@ -115,7 +115,7 @@ impl Session {
         // A SELECT's snapshot is taken when it is bound.
         self.tx.wait_for_visible(node).await?;
         self.turn_to(node, access).await?;
-        let link = self.tx.links.get_mut(&node).expect("turned to");
+        let link = self.tx.links.at(&node);
         link.unnamed_portal |= names.portal.is_empty();
         names.put_bind(link.connection().outgoing(), frame);
         self.pipeline.expects.push_back(Expect::Bind);
@@ -133,7 +133,7 @@ impl Session {
         let there = self.ensure_parsed(NodeId::HOME, name).await?;
         let names = Names { portal, statement: name, there: &there };
         self.forward_bind(NodeId::HOME, Access::Read, frame, names).await?;
-        let link = self.tx.links.get_mut(&NodeId::HOME).expect("turned to");
+        let link = self.tx.links.at(&NodeId::HOME);
         link.unnamed_portal &= !portal.is_empty();
         put_close(link.connection().outgoing(), Target::Portal, portal);
         self.pipeline.expects.push_back(Expect::SilentClose);

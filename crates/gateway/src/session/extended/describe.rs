@@ -64,7 +64,7 @@ impl Session {
             Portal::Node { node, .. } => {
                 self.refuse_lost_portal(node, name)?;
                 self.turn_to(node, Access::Read).await?;
-                let link = self.tx.links.get_mut(&node).expect("turned to");
+                let link = self.tx.links.at(&node);
                 put_describe(link.connection().outgoing(), Target::Portal, name);
                 self.pipeline.expects.push_back(Expect::DescribePortal);
                 return Ok(());

@@ -76,7 +76,7 @@ impl Session {
         }
         self.pipeline.expects.push_back(Expect::Execute);
         self.tx.flight.insert(node, true);
-        let link = self.tx.links.get_mut(&node).expect("turned to");
+        let link = self.tx.links.at(&node);
         let out = link.connection().outgoing();
         put_execute(out, name, row_limit);
         if PIPELINE_FLUSH_BYTES < out.len() {

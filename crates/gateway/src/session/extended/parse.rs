@@ -109,7 +109,7 @@ impl Session {
         let (id, types) = (statement.id, statement.types_given.clone());
         let Some(parsed) = statement.statement.clone() else { return Ok(String::new()) };
         let may_be_replaced = self.tx.leaves.anything;
-        let link = self.tx.links.get_mut(&node).expect("turned to");
+        let link = self.tx.links.at(&node);
         let there = number.map_or_else(String::new, name_of);
         let known = match number {
             None if link.unnamed == Some(id) => Lookup::There,

@@ -311,7 +311,7 @@ impl Session {
             return Err(refused.into());
         }
         loop {
-            let link = self.tx.links.get_mut(&node).expect("there above");
+            let link = self.tx.links.at(&node);
             let frame = match link.connection().take_frame()? {
                 Some(frame) => frame,
                 None if patience == Patience::WhatIsThere => {
@@ -373,9 +373,9 @@ impl Session {
                 }
                 (b'G', Expect::Execute) => {
                     out.extend_from_slice(frame.as_bytes());
-                    let link = self.tx.links.get_mut(&node).expect("there above");
+                    let link = self.tx.links.at(&node);
                     crate::executor::pump_copy_data(&mut self.client, link, false).await?;
-                    let link = self.tx.links.get_mut(&node).expect("there above");
+                    let link = self.tx.links.at(&node);
                     put_flush(link.connection().outgoing());
                     link.connection().flush().await?;
                 }

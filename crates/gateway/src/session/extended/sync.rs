@@ -28,7 +28,7 @@ impl Session {
                 self.tx.cursors.remove(&name);
                 if let Some(Portal::Node { node, .. }) = portal {
                     self.turn_to(node, Access::Read).await?;
-                    let link = self.tx.links.get_mut(&node).expect("turned to");
+                    let link = self.tx.links.at(&node);
                     put_close(link.connection().outgoing(), Target::Portal, &name);
                     self.pipeline.expects.push_back(Expect::SilentClose);
                 }
