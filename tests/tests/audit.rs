@@ -453,7 +453,7 @@ fn what_a_gateway_leaves_behind_is_found() -> Result<()> {
 
     // It must be old enough.
     let mut left = Client::connect(&nodes[1])?;
-    left.query("SET application_name = 'tutti keeper'")?;
+    left.query("SET application_name = 'tutti exporter'")?;
     sleep(Duration::from_secs(11));
     let report = cluster.audit()?;
     ensure!(report.kinds() == [Kind::Backend].into(), "{report}");

@@ -23,7 +23,7 @@ const OWN_CONNECTIONS: [(&str, &str); 25] = [
     ),
     ("cluster/src/catalog/seals.rs", "own connections"),
     ("gateway/src/watch/wait_edges.rs", "own connections"),
-    ("gateway/src/executor/many.rs", "own connections"),
+    ("gateway/src/executor/fan_out.rs", "own connections"),
     ("cluster/src/commit/decision_log.rs", "own connections"),
     ("cluster/src/setup/adopt.rs", "own connections"),
     ("cluster/src/setup/mod.rs", "own connections"),

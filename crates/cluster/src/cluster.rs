@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::time::timeout;
-use tutti_link::availability::Nodes;
-use tutti_link::control_pool::OwnConnections;
+use tutti_link::availability::Availability;
+use tutti_link::control_pool::ControlPool;
 use tutti_link::seals::Seals;
 use tutti_link::translation::OidMaps;
 use tutti_link::{Endpoints, NodeError, Rows};
@@ -26,9 +26,9 @@ use crate::authority::Authority;
 use crate::authority::rooms::Inside;
 use crate::catalog::Publisher;
 use crate::catalog::share::{self, Wanted};
-use crate::commit::coordinators::Live;
+use crate::commit::coordinators::Coordinators;
 use crate::commit::finishers::{self, Finishers};
-use crate::commit::unsettled::Doubts;
+use crate::commit::unsettled::Unsettled;
 use crate::error::GatewayError;
 
 /// Of a transaction's number, so many bits are drawn by chance.
@@ -54,19 +54,19 @@ pub struct Cluster {
     /// Who may see and commit what, when.
     pub authority: Authority,
     /// The gateway's own connections.
-    pub connections: Arc<OwnConnections>,
+    pub connections: Arc<ControlPool>,
     /// What ends global transactions on nodes, and records decisions.
     pub finishers: Finishers,
     /// Which nodes may be read.
-    pub nodes: Arc<Nodes>,
+    pub availability: Arc<Availability>,
     /// The newest catalog.
     pub publisher: Arc<Publisher>,
     /// What tells the nodes that a statement in a client's transaction is the gateway's.
     pub seals: Arc<Seals>,
     /// Global transactions that are being committed here.
-    pub live: Live,
+    pub coordinators: Coordinators,
     /// Those that recovery must finish.
-    pub doubts: Doubts,
+    pub unsettled: Unsettled,
     /// Those who must hear of some changes.
     pub sessions: Arc<dyn SessionsAtWork>,
     bringing_roles: tokio::sync::Mutex<()>,
@@ -91,17 +91,17 @@ impl Cluster {
     ) -> Self {
         let tag = config.cluster.parse().expect("Config::check has passed");
         let endpoints = Endpoints::new(&config);
-        let nodes = Arc::new(Nodes::new(&config));
-        let connections = Arc::new(OwnConnections::new(endpoints.clone(), nodes.clone()));
+        let nodes = Arc::new(Availability::new(&config));
+        let connections = Arc::new(ControlPool::new(endpoints.clone(), nodes.clone()));
         Self {
             authority: Authority::new(&config.switches, &endpoints, &nodes, &connections),
-            finishers: Finishers::new(&endpoints, finishers::LANES_DEFAULT),
+            finishers: Finishers::new(&endpoints, finishers::CONNECTIONS_DEFAULT),
             connections,
-            nodes,
+            availability: nodes,
             publisher: Publisher::new(catalog, oids),
             seals: Arc::new(seals),
-            live: Live::default(),
-            doubts: Doubts::default(),
+            coordinators: Coordinators::default(),
+            unsettled: Unsettled::default(),
             sessions,
             endpoints,
             config,
@@ -133,18 +133,18 @@ impl Cluster {
         // Two would make the same.
         let _one = self.bringing_roles.lock().await;
         let connections = &self.connections;
-        let mut home = connections.lend(NodeId::HOME).await?;
+        let mut home = connections.checkout(NodeId::HOME).await?;
         home.query("BEGIN").await?;
         let roles = share::read_definitions(&mut home, Wanted::ROLES, &self.seals).await;
         home.query("ROLLBACK").await?;
-        connections.give_back(home);
+        connections.release(home);
         let roles = roles?;
-        let mut other = connections.lend(node).await?;
+        let mut other = connections.checkout(node).await?;
         other.query("BEGIN").await?;
         let made = share::make_definitions(&mut other, &roles, Wanted::ROLES, &self.seals).await;
         // Of a transaction that has failed this is the end, too.
         other.query("COMMIT").await?;
-        connections.give_back(other);
+        connections.release(other);
         made?;
         Ok(())
     }
@@ -155,27 +155,27 @@ impl Cluster {
             return Ok(false);
         }
         let connections = &self.connections;
-        let mut home = connections.lend(NodeId::HOME).await?;
-        let mut other = connections.lend(node).await?;
+        let mut home = connections.checkout(NodeId::HOME).await?;
+        let mut other = connections.checkout(node).await?;
         let lacks = share::lacks_a_role(&mut home, &mut other).await;
-        connections.give_back(home);
-        connections.give_back(other);
+        connections.release(home);
+        connections.release(other);
         lacks
     }
 
     /// What is committed on node 1 of what tables that are spread may need.
     pub async fn committed_definitions(&self) -> Result<String, GatewayError> {
-        let mut home = self.connections.lend(NodeId::HOME).await?;
+        let mut home = self.connections.checkout(NodeId::HOME).await?;
         let found = share::committed_definitions(&mut home).await;
-        self.connections.give_back(home);
+        self.connections.release(home);
         found
     }
 
     /// Enters the snapshot room at a moment when all these nodes may be read.
     ///
-    /// Errors: as [`Doors::enter_snapshot_room`](crate::authority::rooms::Doors::enter_snapshot_room).
+    /// Errors: as [`Rooms::enter_snapshot_room`](crate::authority::rooms::Rooms::enter_snapshot_room).
     pub async fn enter_snapshot_room(&self, nodes: &[NodeId]) -> Result<Inside, NodeError> {
-        self.authority.doors.enter_snapshot_room(&self.nodes, nodes).await
+        self.authority.rooms.enter_snapshot_room(&self.availability, nodes).await
     }
 
     /// Asks a node by a connection of the gateway's own, and waits no longer than this.
@@ -188,9 +188,9 @@ impl Cluster {
         sql: &str,
     ) -> Result<Rows, GatewayError> {
         let asked = async {
-            let mut connection = self.connections.lend(node).await?;
+            let mut connection = self.connections.checkout(node).await?;
             let rows = connection.rows(sql).await?;
-            self.connections.give_back(connection);
+            self.connections.release(connection);
             Ok(rows)
         };
         // One that was given up half-way is not given back.
@@ -223,13 +223,13 @@ impl Cluster {
 
     /// A global transaction has committed on all its nodes: its record may be forgotten.
     pub fn note_applied(&self, gid: Gid) {
-        self.doubts.note_applied([gid]);
+        self.unsettled.note_applied([gid]);
     }
 
     /// A coordinator cannot finish this node; recovery does. Unless it is certain that the
     /// transaction is aborted, the node is closed to reads when this returns.
     pub fn leave_to_recovery(&self, gid: &Gid, node: NodeId, decision: Option<Decision>) {
         let closes = decision != Some(Decision::Aborted);
-        self.doubts.add(&self.nodes, gid, node, closes);
+        self.unsettled.add(&self.availability, gid, node, closes);
     }
 }

@@ -75,7 +75,7 @@ impl Housekeeper {
         let cluster = self.cluster.clone();
         let reader = Reader {
             publisher: cluster.publisher.clone(),
-            nodes: cluster.nodes.clone(),
+            nodes: cluster.availability.clone(),
             connections: cluster.connections.clone(),
         };
         // Whoever listens on node 1 alone listens on all from then on.

@@ -3,7 +3,7 @@
 //! Owns: the reasons for which a node is closed to reads, and the run of its server that has been
 //! looked through for transactions in doubt.
 //! Never: settles anything; `recovery` does, and opens the node.
-//! Start reading at [`Nodes::wait_until_open`] and [`Nodes::recognise`].
+//! Start reading at [`Availability::wait_until_open`] and [`Availability::recognise`].
 //!
 //! A node is closed while a part of a decided transaction may still be prepared on it, because
 //! elsewhere that transaction can be seen already. When a server restarts or another takes over for
@@ -55,7 +55,7 @@ impl Run {
 
 /// See the module's documentation. All nodes begin closed.
 #[derive(Debug)]
-pub struct Nodes {
+pub struct Availability {
     nodes: Vec<Node>,
 }
 
@@ -122,7 +122,7 @@ impl Node {
     }
 }
 
-impl Nodes {
+impl Availability {
     /// The nodes of this configuration.
     pub fn new(config: &Config) -> Self {
         let node = |id| Node {
@@ -262,10 +262,10 @@ mod tests {
     const NODE: NodeId = NodeId(1);
     const SHORT: Duration = Duration::from_millis(10);
 
-    fn nodes() -> Nodes {
+    fn nodes() -> Availability {
         let config =
             Config::from_toml("[[node]]\nid = 1\nhost = '127.0.0.1'\n").expect("it is right");
-        Nodes::new(&config)
+        Availability::new(&config)
     }
 
     fn unsettled(text: &str) -> Why {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tutti_sql::catalog::NodeId;
 
-use crate::availability::{Nodes, OPEN_PATIENCE};
+use crate::availability::{Availability, OPEN_PATIENCE};
 use crate::connection::{Durability, Endpoints, NodeConnection, NodeError, open_own};
 
 /// More idle connections to one node than this are closed.
@@ -16,20 +16,20 @@ const IDLE_MAX: usize = 8;
 
 /// See the module's documentation.
 #[derive(Debug)]
-pub struct OwnConnections {
+pub struct ControlPool {
     endpoints: Endpoints,
-    nodes: Arc<Nodes>,
+    nodes: Arc<Availability>,
     idle: Mutex<BTreeMap<NodeId, Vec<NodeConnection>>>,
 }
 
-impl OwnConnections {
+impl ControlPool {
     /// None yet.
-    pub fn new(endpoints: Endpoints, nodes: Arc<Nodes>) -> Self {
+    pub fn new(endpoints: Endpoints, nodes: Arc<Availability>) -> Self {
         Self { endpoints, nodes, idle: Mutex::default() }
     }
 
     /// An idle connection to `node`, or a new one.
-    pub async fn lend(&self, node: NodeId) -> Result<NodeConnection, NodeError> {
+    pub async fn checkout(&self, node: NodeId) -> Result<NodeConnection, NodeError> {
         loop {
             let idle = self.idle().get_mut(&node).and_then(Vec::pop);
             let Some(mut connection) = idle else { return self.open(node).await };
@@ -44,13 +44,13 @@ impl OwnConnections {
     async fn open(&self, node: NodeId) -> Result<NodeConnection, NodeError> {
         // Nothing is written over it.
         let mut connection =
-            open_own(self.endpoints.of(node), "tutti keeper", Durability::Relaxed).await?;
+            open_own(self.endpoints.of(node), "tutti exporter", Durability::Relaxed).await?;
         self.nodes.recognise(&mut connection, OPEN_PATIENCE).await?;
         Ok(connection)
     }
 
     /// Takes a connection back. Requires: nothing is outstanding on it, and no transaction is open.
-    pub fn give_back(&self, connection: NodeConnection) {
+    pub fn release(&self, connection: NodeConnection) {
         if connection.is_broken() {
             return;
         }

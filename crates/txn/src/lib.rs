@@ -31,7 +31,7 @@ pub mod decision;
 pub mod gid;
 pub mod recovery;
 pub mod rooms;
-pub mod turns;
+pub mod vote_order;
 pub mod wait_graph;
 
 pub use applying::Applying;
@@ -40,5 +40,5 @@ pub use decision::{Decision, UnknownDecision};
 pub use gid::{ClusterTag, Gid, GidError, NodeId};
 pub use recovery::Recovery;
 pub use rooms::{Room, Rooms};
-pub use turns::Turns;
+pub use vote_order::VoteOrder;
 pub use wait_graph::WaitGraph;

@@ -59,7 +59,7 @@ async fn keep(cluster: &Cluster, report: &Report) -> Result<(), GatewayError> {
     let findings = list(report.findings.iter().map(ToString::to_string).collect());
     let unchecked =
         list(report.unchecked.iter().map(|it| format!("{}: {}", it.what, it.why)).collect());
-    let mut home = cluster.connections.lend(NodeId::HOME).await?;
+    let mut home = cluster.connections.checkout(NodeId::HOME).await?;
     let sql = format!(
         "INSERT INTO tutti.audit (seconds, findings, unchecked) VALUES ({}, {findings}, {unchecked})
 ON CONFLICT (only_row) DO UPDATE SET at = pg_catalog.now(), seconds = excluded.seconds,
@@ -67,7 +67,7 @@ ON CONFLICT (only_row) DO UPDATE SET at = pg_catalog.now(), seconds = excluded.s
         report.seconds
     );
     home.rows(&sql).await?;
-    cluster.connections.give_back(home);
+    cluster.connections.release(home);
     Ok(())
 }
 

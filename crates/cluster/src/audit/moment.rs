@@ -1,6 +1,6 @@
 //! One moment of all nodes, taken past the gateway.
 //!
-//! Owns: the auditor's connections, two to a node: the keeper keeps the moment's snapshot, the worker
+//! Owns: the auditor's connections, two to a node: the exporter keeps the moment's snapshot, the worker
 //! reads by it, one transaction at a time.
 //! Never: needs a gateway, keeps a lock beyond one transaction of the worker.
 //! Start reading at [`Moment::take`].
@@ -145,7 +145,7 @@ impl Connections {
 /// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Moment {
-    keepers: Connections,
+    exporters: Connections,
     /// In no transaction, unless somebody is reading.
     pub workers: Connections,
     /// By which workers import.
@@ -162,7 +162,7 @@ impl Moment {
     /// Errors: nobody answers; or the fence cannot be put up, for somebody keeps `tutti.decision`.
     pub async fn take(config: &Config) -> Result<Self, GatewayError> {
         let mut away = BTreeMap::new();
-        let (mut workers, mut keepers) = (Connections::default(), Connections::default());
+        let (mut workers, mut exporters) = (Connections::default(), Connections::default());
         let mut opening = JoinSet::new();
         for node in config.nodes.iter().map(|node| NodeId(node.id)) {
             let config = config.clone();
@@ -172,9 +172,9 @@ impl Moment {
         while let Some(opened) = opening.join_next().await {
             let (node, opened) = opened.expect("opening does not panic");
             match opened {
-                Ok((worker, keeper)) => {
+                Ok((worker, exporter)) => {
                     workers.0.insert(node, worker);
-                    keepers.0.insert(node, keeper);
+                    exporters.0.insert(node, exporter);
                 }
                 Err(error) => {
                     away.insert(node, in_full(&error));
@@ -186,7 +186,7 @@ impl Moment {
             return Err(error);
         }
         let (snapshots, unapplied) = (BTreeMap::new(), BTreeMap::new());
-        let mut moment = Self { keepers, workers, snapshots, away, unapplied };
+        let mut moment = Self { exporters, workers, snapshots, away, unapplied };
         moment.retake(config).await?;
         Ok(moment)
     }
@@ -260,7 +260,7 @@ impl Moment {
         const EXPORT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
 SELECT pg_catalog.pg_export_snapshot()";
         self.snapshots.clear();
-        let exported = self.keepers.ask_fenced(EXPORT).await;
+        let exported = self.exporters.ask_fenced(EXPORT).await;
         for (node, answer) in &exported {
             let Ok(results) = answer else { continue };
             if let Some(name) = results.last().and_then(|rows| rows.text(0, 0)) {
@@ -291,11 +291,11 @@ SELECT pg_catalog.pg_export_snapshot()";
         for node in &config.nodes {
             let id = NodeId(node.id);
             if !self.workers.0.contains_key(&id)
-                && let Ok(Ok((worker, keeper))) =
+                && let Ok(Ok((worker, exporter))) =
                     timeout(Duration::from_secs(1), open_both(config, id)).await
             {
                 worker.close();
-                keeper.close();
+                exporter.close();
                 return true;
             }
         }
@@ -304,11 +304,12 @@ SELECT pg_catalog.pg_export_snapshot()";
 
     fn note_gone(&mut self, answers: &Answers) {
         for (node, answer) in answers {
-            let is_gone = !self.workers.0.contains_key(node) || !self.keepers.0.contains_key(node);
+            let is_gone =
+                !self.workers.0.contains_key(node) || !self.exporters.0.contains_key(node);
             if let (true, Err(error)) = (is_gone, answer) {
                 self.away.entry(*node).or_insert_with(|| in_full(error));
                 self.workers.0.remove(node);
-                self.keepers.0.remove(node);
+                self.exporters.0.remove(node);
                 self.snapshots.remove(node);
             }
         }
@@ -318,16 +319,16 @@ SELECT pg_catalog.pg_export_snapshot()";
     pub fn lose(&mut self, node: NodeId, why: String) {
         self.away.entry(node).or_insert(why);
         self.workers.0.remove(&node);
-        self.keepers.0.remove(&node);
+        self.exporters.0.remove(&node);
         self.snapshots.remove(&node);
     }
 
     /// Who reads on a node, and who can see that others wait for him.
-    pub fn worker_and_keeper(
+    pub fn worker_and_exporter(
         &mut self,
         node: NodeId,
     ) -> Option<(&mut NodeConnection, &mut NodeConnection)> {
-        Some((self.workers.0.get_mut(&node)?, self.keepers.0.get_mut(&node)?))
+        Some((self.workers.0.get_mut(&node)?, self.exporters.0.get_mut(&node)?))
     }
 
     /// What a worker's transaction at this moment begins with.
@@ -350,13 +351,13 @@ SELECT pg_catalog.pg_export_snapshot()";
     async fn release(&mut self) {
         if !self.snapshots.is_empty() {
             self.snapshots.clear();
-            self.keepers.ask_all("ROLLBACK").await;
+            self.exporters.ask_all("ROLLBACK").await;
         }
     }
 
     /// Ends it.
     pub fn close(mut self) {
-        self.keepers.close();
+        self.exporters.close();
         self.workers.close();
     }
 }
@@ -370,8 +371,8 @@ async fn open_both(
     let mut worker = open_own(&endpoint, NAME, Durability::Relaxed).await?;
     check_identity(&mut worker, config, None).await?;
     worker.rows(SETTINGS).await?;
-    let keeper = open_own(&endpoint, NAME, Durability::Relaxed).await?;
-    Ok((worker, keeper))
+    let exporter = open_own(&endpoint, NAME, Durability::Relaxed).await?;
+    Ok((worker, exporter))
 }
 
 /// An error with its causes, in one line.

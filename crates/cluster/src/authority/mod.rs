@@ -3,7 +3,7 @@
 //! Owns: who waits for whom inside this gateway, the exporters of snapshots, and the sentinels.
 //! Never: decides who may go on (`tutti_txn` does), or when a statement needs which snapshot (the
 //! session and the executor do).
-//! Start reading at [`Authority`], then [`rooms::Doors`], then [`snapshots::Snapshots`].
+//! Start reading at [`Authority`], then [`rooms::Rooms`], then [`snapshots::Snapshots`].
 
 pub mod in_application;
 pub mod rooms;
@@ -15,30 +15,30 @@ pub mod vote_order;
 use std::sync::Arc;
 
 use tutti_link::Endpoints;
-use tutti_link::availability::Nodes;
-use tutti_link::control_pool::OwnConnections;
+use tutti_link::availability::Availability;
+use tutti_link::control_pool::ControlPool;
 use tutti_settings::Switches;
 
 use self::in_application::Applying;
-use self::rooms::Doors;
+use self::rooms::Rooms;
 use self::sentinels::Sentinels;
-use self::serializable_writers::Writers;
+use self::serializable_writers::SerializableWriters;
 use self::snapshots::Snapshots;
-use self::vote_order::Turns;
+use self::vote_order::VoteOrder;
 
 /// All that orders what transactions of this cluster see and when they become visible.
 #[derive(Debug)]
 pub struct Authority {
     /// The commit room and the snapshot room.
-    pub doors: Arc<Doors>,
+    pub rooms: Arc<Rooms>,
     /// Transactions that are decided and not applied everywhere.
     pub applying: Arc<Applying>,
-    /// Turns for the votes of SERIALIZABLE transactions.
-    pub turns: Arc<Turns>,
-    /// Turns for their becoming visible.
-    pub places: Arc<Turns>,
+    /// VoteOrder for the votes of SERIALIZABLE transactions.
+    pub vote_order: Arc<VoteOrder>,
+    /// VoteOrder for their becoming visible.
+    pub visibility_order: Arc<VoteOrder>,
     /// SERIALIZABLE transactions that may write.
-    pub serial_writers: Arc<Writers>,
+    pub serializable_writers: Arc<SerializableWriters>,
     /// Snapshots of all nodes.
     pub snapshots: Arc<Snapshots>,
     /// What makes nodes see SERIALIZABLE transactions over several of them.
@@ -52,18 +52,18 @@ impl Authority {
     pub fn new(
         switches: &Switches,
         endpoints: &Endpoints,
-        nodes: &Arc<Nodes>,
-        connections: &Arc<OwnConnections>,
+        nodes: &Arc<Availability>,
+        connections: &Arc<ControlPool>,
     ) -> Self {
-        let doors = Doors::new(switches.rooms);
+        let rooms = Rooms::new(switches.rooms);
         let snapshots =
-            Snapshots::new(endpoints, nodes.clone(), doors.clone(), connections.clone());
+            Snapshots::new(endpoints, nodes.clone(), rooms.clone(), connections.clone());
         Self {
-            doors,
+            rooms,
             applying: Applying::new(switches.rooms),
-            turns: Arc::default(),
-            places: Arc::default(),
-            serial_writers: Arc::default(),
+            vote_order: Arc::default(),
+            visibility_order: Arc::default(),
+            serializable_writers: Arc::default(),
             snapshots,
             sentinels: Sentinels::start(endpoints),
         }

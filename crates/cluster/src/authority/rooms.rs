@@ -1,21 +1,21 @@
-//! Waiting at the doors of the rooms.
+//! Waiting at the rooms of the rooms.
 //!
-//! Owns: the one [`Rooms`] of this gateway, and whom to wake.
+//! Owns: the one [`rooms::Rooms`] of this gateway, and whom to wake.
 //! Never: holds its lock across an await; keeps anybody inside whose task has ended.
-//! Start reading at [`Doors::enter`].
+//! Start reading at [`Rooms::enter`].
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 use tutti_link::NodeError;
-use tutti_link::availability::{Nodes, OPEN_PATIENCE};
+use tutti_link::availability::{Availability, OPEN_PATIENCE};
 use tutti_sql::catalog::NodeId;
-use tutti_txn::rooms::{Room, Rooms, Visit};
+use tutti_txn::rooms::{self, Room, Visit};
 
-/// The doors of both rooms.
+/// The rooms of both rooms.
 #[derive(Debug)]
-pub struct Doors {
+pub struct Rooms {
     /// Off only in tests and measurements.
     rooms_are_on: bool,
     state: Mutex<State>,
@@ -23,7 +23,7 @@ pub struct Doors {
 
 #[derive(Debug, Default)]
 struct State {
-    rooms: Rooms,
+    rooms: rooms::Rooms,
     visits: u64,
     waiting: HashMap<Visit, oneshot::Sender<()>>,
     granted: Vec<Visit>,
@@ -32,11 +32,11 @@ struct State {
 /// A visit under way: waiting or inside. The room is left, or the wait given up, when it is dropped.
 #[derive(Debug)]
 pub struct Inside {
-    doors: Arc<Doors>,
+    rooms: Arc<Rooms>,
     visit: Visit,
 }
 
-impl Doors {
+impl Rooms {
     /// Empty rooms; with `rooms_are_on` false nobody waits for anybody.
     pub fn new(rooms_are_on: bool) -> Arc<Self> {
         Arc::new(Self { rooms_are_on, state: Mutex::default() })
@@ -48,7 +48,7 @@ impl Doors {
             let mut state = self.state();
             state.visits += 1;
             let visit = Visit(state.visits);
-            let inside = Inside { doors: self.clone(), visit };
+            let inside = Inside { rooms: self.clone(), visit };
             if !self.rooms_are_on {
                 return inside;
             }
@@ -69,7 +69,7 @@ impl Doors {
     /// Errors: [`NodeError::Closed`] when a node was not opened within [`OPEN_PATIENCE`].
     pub async fn enter_snapshot_room(
         self: &Arc<Self>,
-        nodes: &Nodes,
+        nodes: &Availability,
         read: &[NodeId],
     ) -> Result<Inside, NodeError> {
         loop {
@@ -100,7 +100,7 @@ impl Doors {
             let (wake, granted) = oneshot::channel();
             state.waiting.insert(visit, wake);
             state.change(|rooms, granted| rooms.pass(visit, granted));
-            (Inside { doors: self.clone(), visit }, granted)
+            (Inside { rooms: self.clone(), visit }, granted)
         };
         let _ = granted.await;
     }
@@ -111,7 +111,7 @@ impl Doors {
 }
 
 impl State {
-    fn change(&mut self, step: impl FnOnce(&mut Rooms, &mut Vec<Visit>)) {
+    fn change(&mut self, step: impl FnOnce(&mut rooms::Rooms, &mut Vec<Visit>)) {
         step(&mut self.rooms, &mut self.granted);
         for visit in self.granted.drain(..) {
             if let Some(wake) = self.waiting.remove(&visit) {
@@ -124,7 +124,7 @@ impl State {
 
 impl Drop for Inside {
     fn drop(&mut self) {
-        let mut state = self.doors.state();
+        let mut state = self.rooms.state();
         state.waiting.remove(&self.visit);
         state.change(|rooms, granted| rooms.leave(self.visit, granted));
     }
@@ -138,14 +138,14 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_gives_up_waiting_keeps_nobody_out() {
-        let doors = Doors::new(true);
-        let reading = doors.enter(Room::Snapshot).await;
-        let impatient = tokio::time::timeout(Duration::from_millis(10), doors.enter(Room::Commit));
+        let rooms = Rooms::new(true);
+        let reading = rooms.enter(Room::Snapshot).await;
+        let impatient = tokio::time::timeout(Duration::from_millis(10), rooms.enter(Room::Commit));
         assert!(impatient.await.is_err());
-        let second = doors.enter(Room::Snapshot).await;
+        let second = rooms.enter(Room::Snapshot).await;
         drop(reading);
         drop(second);
-        drop(doors.enter(Room::Commit).await);
-        doors.pass().await;
+        drop(rooms.enter(Room::Commit).await);
+        rooms.pass().await;
     }
 }

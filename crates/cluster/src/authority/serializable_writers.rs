@@ -2,7 +2,7 @@
 //!
 //! Owns: their count, and waiting until those of a moment have ended.
 //! Never: looks at what they do.
-//! Start reading at [`Writers::moment`].
+//! Start reading at [`SerializableWriters::moment`].
 //!
 //! A READ ONLY transaction can only be part of a dangerous structure through a writer that was at
 //! work when its snapshot was taken (Ports, Grittner, VLDB 2012, section 4.2: *safe snapshots*).
@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
-pub struct Writers {
+pub struct SerializableWriters {
     state: Mutex<State>,
     ended: Notify,
 }
@@ -30,7 +30,7 @@ struct State {
 /// One of them; it has ended when this is dropped.
 #[derive(Debug)]
 pub struct Writer {
-    writers: Arc<Writers>,
+    writers: Arc<SerializableWriters>,
     number: u64,
 }
 
@@ -41,7 +41,7 @@ pub struct Moment {
     last_at_work: Option<u64>,
 }
 
-impl Writers {
+impl SerializableWriters {
     /// A transaction begins, before it takes its snapshot.
     pub fn begin(self: &Arc<Self>) -> Writer {
         let mut state = self.state();
@@ -97,7 +97,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_moment_is_quiet_if_nobody_was_at_work_or_began() {
-        let writers = Arc::new(Writers::default());
+        let writers = Arc::new(SerializableWriters::default());
         let before = writers.moment();
         assert!(before.was_quiet_until(&writers.moment()));
         let writer = writers.begin();

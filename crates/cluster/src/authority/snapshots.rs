@@ -1,12 +1,12 @@
 //! Snapshots of the whole cluster, for REPEATABLE READ, SERIALIZABLE, and single statements.
 //!
-//! Owns: the keepers: one transaction per node and visit of the snapshot room that exports its
+//! Owns: the exporters: one transaction per node and visit of the snapshot room that exports its
 //! snapshot, shared by all who asked before the room was entered, and ended when the last of them
 //! has imported it or ended.
 //! Never: gives out a snapshot that was taken before it was asked for.
 //! Start reading at [`Snapshots::take`].
 //!
-//! That a keeper keeps a snapshot, and the transaction imports it where it goes, has two reasons: a
+//! That an exporter keeps a snapshot, and the transaction imports it where it goes, has two reasons: a
 //! transaction need not open every node at its first statement, and PREPARE TRANSACTION refuses a
 //! transaction that has exported its snapshot (one that has imported may prepare).
 
@@ -18,10 +18,10 @@ use tokio::sync::oneshot;
 use tutti_sql::catalog::NodeId;
 use tutti_wire::error_fields::ErrorFields;
 
-use super::rooms::Doors;
-use tutti_link::availability::Nodes;
+use super::rooms::Rooms;
+use tutti_link::availability::Availability;
 use tutti_link::connection::{NodeConnection, NodeError};
-use tutti_link::control_pool::OwnConnections;
+use tutti_link::control_pool::ControlPool;
 use tutti_link::{Endpoint, Endpoints};
 
 /// A node that has not said its snapshot by then holds everybody up no longer.
@@ -32,7 +32,7 @@ const KEEPER_PATIENCE: Duration = Duration::from_secs(2);
 pub enum Kind {
     /// REPEATABLE READ.
     RepeatableRead,
-    /// SERIALIZABLE: imports from a SERIALIZABLE keeper only.
+    /// SERIALIZABLE: imports from a SERIALIZABLE exporter only.
     Serializable,
 }
 
@@ -40,10 +40,10 @@ pub enum Kind {
 #[derive(Debug)]
 pub struct Snapshots {
     nodes: Vec<NodeId>,
-    doors: Arc<Doors>,
+    rooms: Arc<Rooms>,
     /// Which of them may be read.
-    state: Arc<Nodes>,
-    connections: Arc<OwnConnections>,
+    state: Arc<Availability>,
+    connections: Arc<ControlPool>,
     asked: Mutex<Asked>,
 }
 
@@ -72,12 +72,12 @@ pub struct ClusterSnapshot {
 #[derive(Debug)]
 struct Kept {
     names: BTreeMap<NodeId, String>,
-    keepers: Mutex<BTreeMap<NodeId, Keeper>>,
-    connections: Weak<OwnConnections>,
+    exporters: Mutex<BTreeMap<NodeId, Exporter>>,
+    connections: Weak<ControlPool>,
 }
 
 #[derive(Debug)]
-struct Keeper {
+struct Exporter {
     connection: NodeConnection,
     /// How many may still import from it.
     users: usize,
@@ -87,12 +87,12 @@ impl Snapshots {
     /// For these nodes.
     pub fn new(
         endpoints: &Endpoints,
-        state: Arc<Nodes>,
-        doors: Arc<Doors>,
-        connections: Arc<OwnConnections>,
+        state: Arc<Availability>,
+        rooms: Arc<Rooms>,
+        connections: Arc<ControlPool>,
     ) -> Arc<Self> {
         let nodes = endpoints.iter().map(Endpoint::node).collect();
-        Arc::new(Self { nodes, state, doors, connections, asked: Mutex::default() })
+        Arc::new(Self { nodes, state, rooms, connections, asked: Mutex::default() })
     }
 
     /// A snapshot of all nodes in which every transaction is whole, and which shows everything that
@@ -120,7 +120,7 @@ impl Snapshots {
         loop {
             let there = self.nodes_that_are_there();
             let prepared = self.lend_all(&there).await;
-            let inside = self.doors.enter_snapshot_room(&self.state, &there).await;
+            let inside = self.rooms.enter_snapshot_room(&self.state, &there).await;
             if inside.is_err() && there != self.nodes_that_are_there() {
                 self.give_back_all(prepared);
                 continue;
@@ -169,7 +169,7 @@ impl Snapshots {
         let mut connections = Vec::with_capacity(nodes.len());
         let mut failed = None;
         for node in nodes {
-            let lent = self.connections.lend(*node);
+            let lent = self.connections.checkout(*node);
             match tokio::time::timeout(KEEPER_PATIENCE, lent).await.unwrap_or(Err(late(*node))) {
                 Ok(connection) => connections.push(connection),
                 Err(error) => failed = failed.or(Some(error)),
@@ -183,7 +183,7 @@ impl Snapshots {
 
     fn give_back_all(&self, connections: Result<Vec<NodeConnection>, NodeError>) {
         for connection in connections.into_iter().flatten() {
-            self.connections.give_back(connection);
+            self.connections.release(connection);
         }
     }
 
@@ -210,7 +210,7 @@ impl Snapshots {
             });
         }
         let mut names = BTreeMap::new();
-        let mut keepers = BTreeMap::new();
+        let mut exporters = BTreeMap::new();
         let mut failed = None;
         while let Some(ended) = running.join_next().await {
             let (connection, exported) = ended.expect("a query does not panic");
@@ -218,14 +218,14 @@ impl Snapshots {
             match exported {
                 Ok(rows) => {
                     names.insert(node, rows.text(0, 0).unwrap_or_default().to_owned());
-                    keepers.insert(node, Keeper { connection, users: 0 });
+                    exporters.insert(node, Exporter { connection, users: 0 });
                 }
                 // The connection is dropped, and with it whatever it was in.
                 Err(error) => failed = Some(error),
             }
         }
         let connections = Arc::downgrade(&self.connections);
-        let kept = Kept { names, keepers: Mutex::new(keepers), connections };
+        let kept = Kept { names, exporters: Mutex::new(exporters), connections };
         match failed {
             Some(error) if kept.names.is_empty() => Err(error),
             Some(error) => {
@@ -242,15 +242,15 @@ fn late(node: NodeId) -> NodeError {
 }
 
 fn hand_out(kept: Kept, requests: Vec<Request>) {
-    let mut keepers = kept.keepers.lock().unwrap_or_else(PoisonError::into_inner);
-    for keeper in keepers.values_mut() {
-        keeper.users = requests.len();
+    let mut exporters = kept.exporters.lock().unwrap_or_else(PoisonError::into_inner);
+    for exporter in exporters.values_mut() {
+        exporter.users = requests.len();
     }
-    let open: BTreeSet<_> = keepers.keys().copied().collect();
-    drop(keepers);
+    let open: BTreeSet<_> = exporters.keys().copied().collect();
+    drop(exporters);
     let kept = Arc::new(kept);
     for request in requests {
-        // If nobody waits any more, the share is dropped here, and its keepers know.
+        // If nobody waits any more, the share is dropped here, and its exporters know.
         let _ = request.answer.send(Ok(ClusterSnapshot { kept: kept.clone(), open: open.clone() }));
     }
 }
@@ -271,7 +271,7 @@ impl ClusterSnapshot {
         self.kept.names.get(&node).map(String::as_str)
     }
 
-    /// The transaction has imported it on `node`: the keeper there is not needed for this one.
+    /// The transaction has imported it on `node`: the exporter there is not needed for this one.
     pub fn imported(&mut self, node: NodeId) {
         if self.open.remove(&node) {
             self.kept.release(node);
@@ -290,10 +290,10 @@ impl Drop for ClusterSnapshot {
 impl Kept {
     fn release(&self, node: NodeId) {
         let is_last = {
-            let mut keepers = self.keepers.lock().unwrap_or_else(PoisonError::into_inner);
-            keepers.get_mut(&node).is_some_and(|keeper| {
-                keeper.users -= 1;
-                keeper.users == 0
+            let mut exporters = self.exporters.lock().unwrap_or_else(PoisonError::into_inner);
+            exporters.get_mut(&node).is_some_and(|exporter| {
+                exporter.users -= 1;
+                exporter.users == 0
             })
         };
         if is_last {
@@ -301,16 +301,16 @@ impl Kept {
         }
     }
 
-    /// Ends the keeper's transaction, so that it holds back vacuum no longer.
+    /// Ends the exporter's transaction, so that it holds back vacuum no longer.
     fn end(&self, node: NodeId) {
-        let mut keepers = self.keepers.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(Keeper { mut connection, .. }) = keepers.remove(&node) else { return };
+        let mut exporters = self.exporters.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(Exporter { mut connection, .. }) = exporters.remove(&node) else { return };
         let Some(connections) = self.connections.upgrade() else { return };
         // Without a runtime the connection is just closed, which ends the transaction too.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         runtime.spawn(async move {
             if connection.query("ROLLBACK").await.is_ok() {
-                connections.give_back(connection);
+                connections.release(connection);
             }
         });
     }

@@ -1,6 +1,6 @@
 //! Waiting for one's turn on nodes.
 //!
-//! Owns: the one [`tutti_txn::Turns`] of this gateway, and whom to wake.
+//! Owns: the one [`tutti_txn::VoteOrder`] of this gateway, and whom to wake.
 //! Never: holds its lock across an await.
 
 use std::collections::{BTreeSet, HashMap};
@@ -12,13 +12,13 @@ use tutti_txn::rooms::Visit;
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
-pub struct Turns {
+pub struct VoteOrder {
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    turns: tutti_txn::Turns,
+    order: tutti_txn::VoteOrder,
     asked: u64,
     waiting: HashMap<Visit, oneshot::Sender<()>>,
     granted: Vec<Visit>,
@@ -26,30 +26,30 @@ struct State {
 
 /// A turn, asked for or granted. It is over when this is dropped.
 #[derive(Debug)]
-pub struct Turn {
-    turns: Arc<Turns>,
+pub struct VotePermit {
+    order: Arc<VoteOrder>,
     visit: Visit,
 }
 
-impl Turns {
+impl VoteOrder {
     /// Waits for a turn on all of `nodes`, and has it until the value is dropped.
-    pub async fn take(self: &Arc<Self>, nodes: BTreeSet<gid::NodeId>) -> Turn {
+    pub async fn take(self: &Arc<Self>, nodes: BTreeSet<gid::NodeId>) -> VotePermit {
         let (turn, granted) = {
             let mut state = self.state();
             state.asked += 1;
             let visit = Visit(state.asked);
             let (wake, granted) = oneshot::channel();
             state.waiting.insert(visit, wake);
-            state.change(|turns, granted| turns.ask(visit, nodes, granted));
-            (Turn { turns: self.clone(), visit }, granted)
+            state.change(|order, granted| order.ask(visit, nodes, granted));
+            (VotePermit { order: self.clone(), visit }, granted)
         };
         let _ = granted.await;
         turn
     }
 
     /// Whether somebody waits for this one's end.
-    pub fn is_awaited(&self, turn: &Turn) -> bool {
-        self.state().turns.is_awaited(turn.visit)
+    pub fn is_awaited(&self, turn: &VotePermit) -> bool {
+        self.state().order.is_awaited(turn.visit)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -58,8 +58,8 @@ impl Turns {
 }
 
 impl State {
-    fn change(&mut self, step: impl FnOnce(&mut tutti_txn::Turns, &mut Vec<Visit>)) {
-        step(&mut self.turns, &mut self.granted);
+    fn change(&mut self, step: impl FnOnce(&mut tutti_txn::VoteOrder, &mut Vec<Visit>)) {
+        step(&mut self.order, &mut self.granted);
         for visit in self.granted.drain(..) {
             if let Some(wake) = self.waiting.remove(&visit) {
                 let _ = wake.send(());
@@ -68,10 +68,10 @@ impl State {
     }
 }
 
-impl Drop for Turn {
+impl Drop for VotePermit {
     fn drop(&mut self) {
-        let mut state = self.turns.state();
+        let mut state = self.order.state();
         state.waiting.remove(&self.visit);
-        state.change(|turns, granted| turns.done(self.visit, granted));
+        state.change(|order, granted| order.done(self.visit, granted));
     }
 }

@@ -13,7 +13,7 @@ use tutti_sql::closure::Code;
 
 use super::{NodeOids, Publisher, oids, reload};
 use crate::error::GatewayError;
-use tutti_link::control_pool::OwnConnections;
+use tutti_link::control_pool::ControlPool;
 use tutti_link::translation::OidMaps;
 
 /// What others have committed and not published yet is there by then.
@@ -22,7 +22,7 @@ const ATTEMPTS: u32 = 25;
 
 /// What is published and is not there, or is there and not published, in words. `None`: nothing, or
 /// nobody can tell, for others change the schema or a node does not answer.
-pub async fn difference(publisher: &Publisher, connections: &OwnConnections) -> Option<String> {
+pub async fn difference(publisher: &Publisher, connections: &ControlPool) -> Option<String> {
     let mut found = None;
     for _ in 0..ATTEMPTS {
         let (published, known) = (publisher.catalog(), publisher.oids());
@@ -54,10 +54,10 @@ fn compare(published: &Catalog, there: &Catalog) -> Option<String> {
 }
 
 async fn read_anew(
-    connections: &OwnConnections,
+    connections: &ControlPool,
     published: &Catalog,
 ) -> Result<(Catalog, OidMaps), GatewayError> {
-    let mut connection = connections.lend(NodeId::HOME).await?;
+    let mut connection = connections.checkout(NodeId::HOME).await?;
     // Nothing but what no client can change is taken from what is published.
     let built_in = Arc::clone(published.code.built_in());
     let start = Catalog {
@@ -68,12 +68,12 @@ async fn read_anew(
     };
     let there = reload(&mut connection, &start).await?;
     let home = NodeOids::load(&mut connection).await?;
-    connections.give_back(connection);
+    connections.release(connection);
     let mut others = Vec::new();
     for node in published.nodes.iter().copied().filter(|node| *node != NodeId::HOME) {
-        let mut connection = connections.lend(node).await?;
+        let mut connection = connections.checkout(node).await?;
         others.push((node, NodeOids::load(&mut connection).await?));
-        connections.give_back(connection);
+        connections.release(connection);
     }
     Ok((there, oids::compare(&home, &others)))
 }

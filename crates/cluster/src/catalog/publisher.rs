@@ -45,10 +45,10 @@ use super::oids::Name;
 use super::oids::{compare_again, with_own};
 use super::{NodeOids, reload};
 use crate::error::GatewayError;
-use tutti_link::availability::Nodes;
+use tutti_link::availability::Availability;
 use tutti_link::availability::OPEN_PATIENCE;
 use tutti_link::connection::NodeError;
-use tutti_link::control_pool::OwnConnections;
+use tutti_link::control_pool::ControlPool;
 use tutti_link::translation::{OidMaps, PublishedOids};
 
 /// Between two attempts to read.
@@ -548,9 +548,9 @@ pub struct Reader {
     /// Where it is published.
     pub publisher: Arc<Publisher>,
     /// Which nodes may be read.
-    pub nodes: Arc<Nodes>,
+    pub nodes: Arc<Availability>,
     /// Over which they are read.
-    pub connections: Arc<OwnConnections>,
+    pub connections: Arc<ControlPool>,
 }
 
 /// Reads whenever something has changed that somebody needs, for ever. `became_spread`: called when tables
@@ -662,9 +662,9 @@ async fn read_all(reader: &Reader, previous: &Catalog) -> Result<Catalog, Gatewa
     }
     let reading = async {
         reader.nodes.wait_until_open(NodeId::HOME, OPEN_PATIENCE).await?;
-        let mut home = reader.connections.lend(NodeId::HOME).await?;
+        let mut home = reader.connections.checkout(NodeId::HOME).await?;
         let catalog = reload(&mut home, &previous).await?;
-        reader.connections.give_back(home);
+        reader.connections.release(home);
         Ok(catalog)
     };
     let read = reading.await;
@@ -685,9 +685,9 @@ async fn read_oids(
         return Err(NodeError::Closed { node }.into());
     }
     let reading = async {
-        let mut connection = reader.connections.lend(node).await?;
+        let mut connection = reader.connections.checkout(node).await?;
         let changed = known.update(&mut connection).await?;
-        reader.connections.give_back(connection);
+        reader.connections.release(connection);
         Ok(changed)
     };
     tokio::select! {

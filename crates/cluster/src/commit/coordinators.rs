@@ -10,23 +10,23 @@ use tutti_txn::gid::Gid;
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
-pub struct Live {
+pub struct Coordinators {
     gids: Mutex<HashSet<Gid>>,
 }
 
 /// While this value lives, so does the transaction's coordinator.
 #[derive(Debug)]
-pub struct Alive<'a> {
-    live: &'a Live,
+pub struct Coordinating<'a> {
+    coordinators: &'a Coordinators,
     gid: Gid,
 }
 
-impl Live {
+impl Coordinators {
     /// A coordinator begins. Requires: nothing of the transaction is prepared yet. What its
     /// coordinator cannot finish must be handed to recovery before the value is dropped.
-    pub fn begin(&self, gid: Gid) -> Alive<'_> {
+    pub fn begin(&self, gid: Gid) -> Coordinating<'_> {
         self.gids().insert(gid.clone());
-        Alive { live: self, gid }
+        Coordinating { coordinators: self, gid }
     }
 
     /// Whether the transaction's coordinator runs.
@@ -39,9 +39,9 @@ impl Live {
     }
 }
 
-impl Drop for Alive<'_> {
+impl Drop for Coordinating<'_> {
     fn drop(&mut self) {
-        self.live.gids().remove(&self.gid);
+        self.coordinators.gids().remove(&self.gid);
     }
 }
 
@@ -51,11 +51,11 @@ mod tests {
 
     #[test]
     fn a_transaction_lives_as_long_as_its_coordinator() {
-        let live = Live::default();
+        let coordinators = Coordinators::default();
         let gid: Gid = "tutti_main_1_1_1".parse().expect("one of ours");
-        let alive = live.begin(gid.clone());
-        assert!(live.contains(&gid));
+        let alive = coordinators.begin(gid.clone());
+        assert!(coordinators.contains(&gid));
         drop(alive);
-        assert!(!live.contains(&gid));
+        assert!(!coordinators.contains(&gid));
     }
 }

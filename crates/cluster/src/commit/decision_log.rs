@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, oneshot};
 use tutti_sql::catalog::NodeId;
 use tutti_txn::gid::Gid;
 
-use super::pipelined::Lane;
+use super::pipelined::PipelinedConnection;
 use tutti_link::connection::{Durability, Endpoint, NodeError};
 
 /// How many decisions one statement records at most: longer ones would make the first wait.
@@ -21,18 +21,18 @@ type Asked = (Gid, oneshot::Sender<Answered>);
 
 /// The way to an anchor's `tutti.decision`.
 #[derive(Debug)]
-pub(super) struct Recorder {
+pub(super) struct DecisionLog {
     node: NodeId,
     asked: mpsc::UnboundedSender<Asked>,
 }
 
-impl Recorder {
+impl DecisionLog {
     pub(super) fn new(anchor: Endpoint) -> Self {
         let node = anchor.node();
         let (asked, incoming) = mpsc::unbounded_channel();
-        let lane = Lane::new(anchor, "tutti decisions", Durability::Full);
-        // Ends by itself when the recorder is dropped.
-        tokio::spawn(record_together(lane, node, incoming));
+        let connection = PipelinedConnection::new(anchor, "tutti decisions", Durability::Full);
+        // Ends by itself when the decision_log is dropped.
+        tokio::spawn(record_together(connection, node, incoming));
         Self { node, asked }
     }
 
@@ -46,7 +46,11 @@ impl Recorder {
     }
 }
 
-async fn record_together(lane: Lane, node: NodeId, mut incoming: mpsc::UnboundedReceiver<Asked>) {
+async fn record_together(
+    connection: PipelinedConnection,
+    node: NodeId,
+    mut incoming: mpsc::UnboundedReceiver<Asked>,
+) {
     while let Some(first) = incoming.recv().await {
         let mut batch = vec![first];
         while batch.len() < BATCH_MAX
@@ -54,7 +58,7 @@ async fn record_together(lane: Lane, node: NodeId, mut incoming: mpsc::Unbounded
         {
             batch.push(asked);
         }
-        let answered = lane.run(statement(batch.iter().map(|(gid, _)| gid))).await;
+        let answered = connection.run(statement(batch.iter().map(|(gid, _)| gid))).await;
         for (gid, answer) in batch {
             // Whoever asked may have gone.
             let _ = answer.send(match &answered {

@@ -3,7 +3,7 @@
 //! Owns: a few pipelined connections per node for COMMIT PREPARED and ROLLBACK PREPARED, and the
 //! recording of decisions, many in one statement.
 //! Never: chooses what to send, tries again, or knows what an answer means to its transaction.
-//! Start reading at [`Finishers::run`] and [`Finishers::decide`]; `lane` is one connection.
+//! Start reading at [`Finishers::run`] and [`Finishers::decide`]; `connection` is one connection.
 //!
 //! Why more than one connection per node: COMMIT PREPARED flushes the log before it answers, and a
 //! server does the requests of one connection one after the other. Over a single connection every
@@ -15,12 +15,12 @@ use std::collections::BTreeMap;
 use tutti_sql::catalog::NodeId;
 use tutti_txn::gid::Gid;
 
-use super::decision_log::Recorder;
-use super::pipelined::Lane;
+use super::decision_log::DecisionLog;
+use super::pipelined::PipelinedConnection;
 use tutti_link::connection::{Durability, Endpoint, Endpoints, NodeError, Rows};
 
 /// Connections per node for finishing, where nobody says otherwise.
-pub const LANES_DEFAULT: usize = 4;
+pub const CONNECTIONS_DEFAULT: usize = 4;
 
 /// See the module's documentation. Dropping it closes the connections.
 #[derive(Debug)]
@@ -30,23 +30,23 @@ pub struct Finishers {
 
 #[derive(Debug)]
 struct Node {
-    lanes: Vec<Lane>,
-    recorder: Recorder,
+    connections: Vec<PipelinedConnection>,
+    decision_log: DecisionLog,
 }
 
 impl Finishers {
     /// For the nodes of this configuration, with so many connections to each; opened when first
     /// needed.
     ///
-    /// Requires: a tokio runtime, and at least one lane.
-    pub fn new(endpoints: &Endpoints, lanes: usize) -> Self {
-        assert!(0 < lanes, "nothing could be finished");
-        let lane = |endpoint: &Endpoint| {
-            Lane::new(endpoint.clone(), "tutti finisher", Durability::Relaxed)
+    /// Requires: a tokio runtime, and at least one connection.
+    pub fn new(endpoints: &Endpoints, connections: usize) -> Self {
+        assert!(0 < connections, "nothing could be finished");
+        let connection = |endpoint: &Endpoint| {
+            PipelinedConnection::new(endpoint.clone(), "tutti finisher", Durability::Relaxed)
         };
         let node = |endpoint| Node {
-            lanes: (0..lanes).map(|_| lane(endpoint)).collect(),
-            recorder: Recorder::new(endpoint.clone()),
+            connections: (0..connections).map(|_| connection(endpoint)).collect(),
+            decision_log: DecisionLog::new(endpoint.clone()),
         };
         Self { nodes: endpoints.iter().map(|it| (it.node(), node(it))).collect() }
     }
@@ -59,9 +59,12 @@ impl Finishers {
     /// Errors: [`NodeError::Refused`] with the node's answer; [`NodeError::Connect`]: it was not sent;
     /// [`NodeError::Lost`]: it may or may not have been done.
     pub async fn run(&self, node: NodeId, sql: String) -> Result<Vec<Rows>, NodeError> {
-        let lanes = &self.node(node).lanes;
-        let lane = lanes.iter().min_by_key(|lane| lane.load()).expect("there is at least one");
-        lane.run(sql).await
+        let connections = &self.node(node).connections;
+        let connection = connections
+            .iter()
+            .min_by_key(|connection| connection.load())
+            .expect("there is at least one");
+        connection.run(sql).await
     }
 
     /// Records `committed` for the transaction on its anchor, durably, unless there is a record.
@@ -72,7 +75,7 @@ impl Finishers {
     /// Errors: [`NodeError::Refused`] and [`NodeError::Connect`]: it is not recorded;
     /// [`NodeError::Lost`]: nobody knows, and recovery must be asked.
     pub async fn decide(&self, anchor: NodeId, gid: &Gid) -> Result<bool, NodeError> {
-        self.node(anchor).recorder.record(gid).await
+        self.node(anchor).decision_log.record(gid).await
     }
 
     fn node(&self, id: NodeId) -> &Node {

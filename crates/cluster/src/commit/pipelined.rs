@@ -33,15 +33,15 @@ struct Request {
 
 /// The way to a connection's driver.
 #[derive(Debug)]
-pub(super) struct Lane {
+pub(super) struct PipelinedConnection {
     node: NodeId,
     // Unbounded, but a session has at most one request at a node.
     requests: mpsc::UnboundedSender<Request>,
     load: Arc<AtomicUsize>,
 }
 
-impl Lane {
-    /// A lane whose connection is opened when there is something to send.
+impl PipelinedConnection {
+    /// A connection whose connection is opened when there is something to send.
     pub(super) fn new(endpoint: Endpoint, name: &'static str, durability: Durability) -> Self {
         let (requests, incoming) = mpsc::unbounded_channel();
         let (node, load) = (endpoint.node(), Arc::new(AtomicUsize::new(0)));
@@ -53,7 +53,7 @@ impl Lane {
             outstanding: VecDeque::new(),
             load: load.clone(),
         };
-        // Ends by itself when the lane is dropped.
+        // Ends by itself when the connection is dropped.
         tokio::spawn(driver.run());
         Self { node, requests, load }
     }
@@ -74,7 +74,7 @@ impl Lane {
     }
 }
 
-/// Serves one lane's requests.
+/// Serves one connection's requests.
 struct Driver {
     endpoint: Endpoint,
     name: &'static str,
@@ -116,7 +116,7 @@ impl Driver {
         }
     }
 
-    /// Sends what is asked for and gives answers out, until the connection breaks or the lane is
+    /// Sends what is asked for and gives answers out, until the connection breaks or the connection is
     /// dropped. What is outstanding then has no answer.
     async fn serve(&mut self, connection: &mut NodeConnection) -> Result<(), NodeError> {
         for request in &self.outstanding {

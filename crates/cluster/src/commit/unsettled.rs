@@ -2,7 +2,7 @@
 //!
 //! Owns: transactions that recovery must finish, by node, and with them why nodes are closed; and
 //! those whose record may go.
-//! Never: talks to a node; `settler` and `forget` do.
+//! Never: talks to a node; `resolver` and `forget` do.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,27 +12,27 @@ use tokio::time::Instant;
 use tutti_sql::catalog::NodeId;
 use tutti_txn::gid::Gid;
 
-use tutti_link::availability::{Nodes, Why};
+use tutti_link::availability::{Availability, Why};
 
 /// More transactions than this are not remembered for forgetting; their records go when they are old.
 const APPLIED_MAX: usize = 1_000_000;
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
-pub struct Doubts {
+pub struct Unsettled {
     state: Mutex<State>,
     news: Notify,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    unsettled: BTreeMap<Gid, Unsettled>,
+    unsettled: BTreeMap<Gid, Part>,
     applied: Vec<Gid>,
 }
 
 /// A transaction that must be finished.
 #[derive(Debug, Default)]
-struct Unsettled {
+struct Part {
     /// Where it may be prepared.
     nodes: BTreeSet<NodeId>,
     /// Somebody is at it.
@@ -43,10 +43,10 @@ struct Unsettled {
     not_before: Option<Instant>,
 }
 
-impl Doubts {
+impl Unsettled {
     /// The transaction may be prepared on the node, and nobody else will finish it. `closes`: until
     /// then nobody may read the node, because it may be visible on others.
-    pub fn add(&self, nodes: &Nodes, gid: &Gid, node: NodeId, closes: bool) {
+    pub fn add(&self, nodes: &Availability, gid: &Gid, node: NodeId, closes: bool) {
         let mut state = self.state();
         if closes {
             nodes.close(node, Why::Unsettled(gid.clone()));
@@ -93,7 +93,7 @@ impl Doubts {
     /// `not_before`.
     pub fn worked(
         &self,
-        nodes: &Nodes,
+        nodes: &Availability,
         gid: &Gid,
         settled: &BTreeSet<NodeId>,
         not_before: Instant,
@@ -134,10 +134,11 @@ mod tests {
 
     #[test]
     fn a_transaction_is_worked_on_once_at_a_time_until_no_node_is_left() {
-        let doubts = Doubts::default();
+        let doubts = Unsettled::default();
         let config: String =
             (1..=3).map(|id| format!("[[node]]\nid = {id}\nhost = '127.0.0.1'\n")).collect();
-        let all = Nodes::new(&tutti_settings::Config::from_toml(&config).expect("it is right"));
+        let all =
+            Availability::new(&tutti_settings::Config::from_toml(&config).expect("it is right"));
         let gid: Gid = "tutti_main_1_1_1".parse().expect("one of ours");
         let (one, two, three) = (NodeId(1), NodeId(2), NodeId(3));
         doubts.add(&all, &gid, two, true);

@@ -52,20 +52,20 @@ pub async fn run(cluster: Arc<Cluster>) {
     loop {
         tokio::time::sleep(INTERVAL).await;
         rounds += 1;
-        let applied = cluster.doubts.take_applied();
+        let applied = cluster.unsettled.take_applied();
         if !applied.is_empty() {
             let forgetting = forget(&cluster, &mut recoverer, &applied);
             match timeout(SILENCE_LIMIT, forgetting).await {
                 Ok(Ok(true)) => (),
-                Ok(Ok(false)) => cluster.doubts.note_applied(applied),
+                Ok(Ok(false)) => cluster.unsettled.note_applied(applied),
                 Ok(Err(error)) => {
                     tracing::debug!(%error, "cannot forget decisions yet");
-                    cluster.doubts.note_applied(applied);
+                    cluster.unsettled.note_applied(applied);
                 }
                 Err(_) => {
                     tracing::warn!("a node or its standbys say nothing; decisions are kept");
                     recoverer = Recoverer::of(&cluster);
-                    cluster.doubts.note_applied(applied);
+                    cluster.unsettled.note_applied(applied);
                 }
             }
         }
@@ -84,13 +84,13 @@ pub async fn run(cluster: Arc<Cluster>) {
 async fn compact_all(cluster: &Cluster) {
     for node in &cluster.config.nodes {
         let node = NodeId(node.id);
-        if !cluster.nodes.is_open(node) {
+        if !cluster.availability.is_open(node) {
             continue;
         }
         let compacting = async {
-            let mut connection = cluster.connections.lend(node).await?;
+            let mut connection = cluster.connections.checkout(node).await?;
             let compacted = connection.query(COMPACT).await;
-            cluster.connections.give_back(connection);
+            cluster.connections.release(connection);
             compacted
         };
         match timeout(SILENCE_LIMIT, compacting).await {
@@ -109,18 +109,18 @@ async fn forget(
 ) -> Result<bool, GatewayError> {
     let mut runs = BTreeMap::new();
     for node in recoverer.nodes() {
-        if !cluster.nodes.is_there(node) {
+        if !cluster.availability.is_there(node) {
             return Ok(false);
         }
         runs.insert(node, write(recoverer.connection(node).await?).await?);
     }
-    let is_current = |(node, run): (&NodeId, &Run)| cluster.nodes.is_current(*node, run);
+    let is_current = |(node, run): (&NodeId, &Run)| cluster.availability.is_current(*node, run);
     if !runs.iter().all(is_current) {
         return Ok(false);
     }
     // What a look through a new run has found again is recovery's, which will note it anew.
     let gone: Vec<_> =
-        applied.iter().filter(|gid| !cluster.doubts.contains(gid)).cloned().collect();
+        applied.iter().filter(|gid| !cluster.unsettled.contains(gid)).cloned().collect();
     recoverer.forget_decisions(&gone).await?;
     Ok(true)
 }

@@ -52,7 +52,7 @@ impl fmt::Display for Fate {
 pub async fn outcome(cluster: &Cluster, text: &str) -> Result<Fate, ErrorFields> {
     let gid = parse(cluster, text)?;
     // Looked at first: a coordinator that ends meanwhile has recorded what it decided.
-    if cluster.live.contains(&gid) {
+    if cluster.coordinators.contains(&gid) {
         return Ok(Fate::InProgress);
     }
     let mut recoverer = Recoverer::of(cluster);
@@ -99,11 +99,11 @@ async fn find_out(
             nodes.insert(node);
         }
     }
-    if cluster.live.contains(gid) {
+    if cluster.coordinators.contains(gid) {
         // A gid that was guessed before it was given out.
         return Ok(Fate::InProgress);
     }
-    if nodes.is_empty() && !cluster.doubts.contains(gid) {
+    if nodes.is_empty() && !cluster.unsettled.contains(gid) {
         // Settled between the two looks?
         let decision = recoverer.read_decision(gid).await?;
         return Ok(decision.map_or(Fate::Unknown, Fate::Decided));

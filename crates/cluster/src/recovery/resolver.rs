@@ -33,7 +33,8 @@ pub async fn run(cluster: Arc<Cluster>) {
     let mut working = JoinSet::new();
     loop {
         while working.len() < WORKERS_MAX
-            && let Some((gid, nodes)) = cluster.doubts.take_due(|node| cluster.nodes.is_there(node))
+            && let Some((gid, nodes)) =
+                cluster.unsettled.take_due(|node| cluster.availability.is_there(node))
         {
             let recoverer = idle.pop().unwrap_or_else(|| Recoverer::of(&cluster));
             working.spawn(attempt(cluster.clone(), recoverer, gid, nodes));
@@ -43,12 +44,12 @@ pub async fn run(cluster: Arc<Cluster>) {
             idle.clear();
         }
         tokio::select! {
-            () = cluster.doubts.news() => (),
+            () = cluster.unsettled.news() => (),
             Some(worked) = working.join_next() => match worked {
                 Ok(recoverer) => idle.extend(recoverer),
                 Err(error) => tracing::error!(%error, "recovery failed by a bug"),
             },
-            () = tokio::time::sleep(PAUSE), if !cluster.doubts.is_empty() => (),
+            () = tokio::time::sleep(PAUSE), if !cluster.unsettled.is_empty() => (),
         }
     }
 }
@@ -68,7 +69,7 @@ async fn attempt(
         // Before its nodes are opened: it may have changed the schema or a placement.
         note_recovered(&cluster);
     }
-    cluster.doubts.worked(&cluster.nodes, &gid, &settled, Instant::now() + PAUSE);
+    cluster.unsettled.worked(&cluster.availability, &gid, &settled, Instant::now() + PAUSE);
     match outcome {
         Ok(Ok(decision)) => {
             tracing::info!(%gid, %decision, "settled a transaction that was in doubt");

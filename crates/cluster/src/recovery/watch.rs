@@ -37,7 +37,7 @@ pub async fn run(cluster: Arc<Cluster>, node: NodeId) {
     let mut is_known_away = false;
     loop {
         let watched = watch(&cluster, node, &mut is_known_away).await;
-        cluster.nodes.close(node, Why::Away);
+        cluster.availability.close(node, Why::Away);
         match watched {
             Err(error) if !is_known_away => {
                 tracing::warn!(%node, %error, "the node cannot be watched; it is closed to reads");
@@ -66,8 +66,8 @@ async fn watch(
     look_through(cluster, &mut connection).await?;
     // Statements wait until the node's OIDs have been read, for which it must be open.
     let hold = is_new.then(|| cluster.publisher.hold());
-    cluster.nodes.learn(node, run);
-    cluster.nodes.open(node, &Why::Away);
+    cluster.availability.learn(node, run);
+    cluster.availability.open(node, &Why::Away);
     if let Some(hold) = hold {
         cluster.publisher.need_changed();
         drop(hold);
@@ -81,7 +81,7 @@ async fn watch(
             () = tokio::time::sleep(INTERVAL) => (),
             // Nothing is outstanding: this is the end of the connection, or news of no interest.
             read = connection.read_more() => read?,
-            () = cluster.nodes.suspected(node) => return Ok(()),
+            () = cluster.availability.suspected(node) => return Ok(()),
         }
         timeout(SILENCE_LIMIT, end_trespassers(&mut connection))
             .await
@@ -91,11 +91,11 @@ async fn watch(
             if gid.incarnation < cluster.incarnation() {
                 // A dead gateway's PREPARE that landed late. It has not been decided, so it cannot be
                 // visible elsewhere.
-                cluster.doubts.add(&cluster.nodes, &gid, node, false);
-            } else if !cluster.live.contains(&gid) && !cluster.doubts.contains(&gid) {
+                cluster.unsettled.add(&cluster.availability, &gid, node, false);
+            } else if !cluster.coordinators.contains(&gid) && !cluster.unsettled.contains(&gid) {
                 if odd.contains(&gid) {
                     tracing::error!(%gid, %node, "nobody finishes this transaction; settling it");
-                    cluster.doubts.add(&cluster.nodes, &gid, node, true);
+                    cluster.unsettled.add(&cluster.availability, &gid, node, true);
                 }
                 still_odd.insert(gid);
             }
@@ -109,9 +109,9 @@ async fn get_to_know(
     cluster: &Cluster,
     connection: &mut NodeConnection,
 ) -> Result<(), GatewayError> {
-    let mut home = cluster.connections.lend(NodeId::HOME).await?;
+    let mut home = cluster.connections.checkout(NodeId::HOME).await?;
     let cluster_id = check_identity(&mut home, &cluster.config, None).await;
-    cluster.connections.give_back(home);
+    cluster.connections.release(home);
     check_identity(connection, &cluster.config, Some(&cluster_id?)).await?;
     learn_secret(&cluster.seals, connection).await
 }
@@ -133,9 +133,9 @@ async fn look_through(
             found.retain(|gid| wanted.contains(gid));
         }
         let (live, left): (BTreeSet<_>, BTreeSet<_>) =
-            found.into_iter().partition(|gid| cluster.live.contains(gid));
+            found.into_iter().partition(|gid| cluster.coordinators.contains(gid));
         for gid in left {
-            cluster.doubts.add(&cluster.nodes, &gid, node, true);
+            cluster.unsettled.add(&cluster.availability, &gid, node, true);
         }
         if live.is_empty() {
             return Ok(());

@@ -101,7 +101,7 @@ pub(crate) fn as_fatal(mut error: ErrorFields) -> ErrorFields {
     error
 }
 
-/// Whether a node could not import a snapshot: its keeper has gone, with its node or by somebody's
+/// Whether a node could not import a snapshot: its exporter has gone, with its node or by somebody's
 /// hand. Clients cannot import snapshots themselves, so it can be none of theirs.
 fn is_lost_snapshot(error: &ErrorFields) -> bool {
     let message = error.message();

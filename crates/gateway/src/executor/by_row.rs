@@ -17,8 +17,8 @@ use tutti_wire::backend::{
 use tutti_wire::frame::{Frame, frame_len, take_frame};
 use tutti_wire::frontend::{Arguments, put_query};
 
+use super::fan_out::Failures;
 use super::gather::read_rows;
-use super::many::Failures;
 use super::relay::{Answer, Filter, relay};
 use crate::client::failure::Failure;
 use crate::plans::request::Done;

@@ -17,7 +17,7 @@ use tutti_wire::frame::{Frame, put_frame};
 use tutti_wire::frontend::{put_copy_data, put_copy_done, put_copy_fail, put_query};
 
 use super::TagTotal;
-use super::many::Failures;
+use super::fan_out::Failures;
 use super::relay::COPY_FLUSH_BYTES;
 use crate::client::ClientError;
 use crate::client::failure::Failure;

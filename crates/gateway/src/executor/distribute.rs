@@ -287,8 +287,9 @@ impl Executor<'_> {
     async fn in_doubt(&self) -> Result<Vec<Vec<Option<String>>>, Failure> {
         let found = recovery::list_in_doubt(&self.tx.registry.cluster.config).await;
         let found = found.map_err(|error| error.to_fields())?;
-        let left =
-            found.into_iter().filter(|doubt| !self.tx.registry.cluster.live.contains(&doubt.gid));
+        let left = found
+            .into_iter()
+            .filter(|doubt| !self.tx.registry.cluster.coordinators.contains(&doubt.gid));
         let row = |doubt: InDoubt| {
             let nodes = doubt.nodes_text();
             let decision = doubt.decision.map(|decision| decision.to_string());

@@ -15,8 +15,8 @@ use tutti_sql::plan::{Access, CollectFrom, Gather, Piece, RunOn, Template};
 use tutti_sql::{planner, statement};
 use tutti_wire::backend::decode_data_row;
 
-use super::many::{Failures, Looks};
-use super::rows::ArrayText;
+use super::array_literal::ArrayText;
+use super::fan_out::{Failures, SnapshotNeed};
 use crate::client::failure::Failure;
 use crate::plans::request::Call;
 use crate::plans::request::Done;
@@ -146,7 +146,7 @@ impl Executor<'_> {
             })
             .collect();
         let texts: Vec<_> = texts.iter().map(|(node, text)| (*node, text.as_str())).collect();
-        self.send_to_many(&texts, Access::Read, Looks::AtRows, Origin::Gateway, call).await?;
+        self.send_to_many(&texts, Access::Read, SnapshotNeed::Rows, Origin::Gateway, call).await?;
         let mut arrays: Vec<_> = gather.collects.iter().map(|_| ArrayText::default()).collect();
         let (mut gathered, bytes_max) = (0, self.travelling_bytes_max());
         let nodes: Vec<_> = wanted.into_keys().collect();
@@ -200,7 +200,7 @@ impl Executor<'_> {
         if let [(node, _)] = texts {
             self.mark(*node).await?;
         }
-        self.send_to_many(texts, access, Looks::AtRows, Origin::Gateway, call).await?;
+        self.send_to_many(texts, access, SnapshotNeed::Rows, Origin::Gateway, call).await?;
         let nodes: Vec<_> = texts.iter().map(|(node, _)| *node).collect();
         let mut all = Vec::with_capacity(texts.len());
         let mut failures = Failures::default();

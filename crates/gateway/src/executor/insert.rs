@@ -15,10 +15,10 @@ use tutti_sql::plan::{
 use tutti_wire::frame::{frame_len, take_frame};
 
 use super::TagTotal;
+use super::array_literal::{ArrayText, composite, split_composite};
+use super::fan_out::{Failures, SnapshotNeed};
 use super::gather::fill_template;
-use super::many::{Failures, Looks};
 use super::relay::{Filter, relay};
-use super::rows::{ArrayText, composite, split_composite};
 use crate::client::failure::Failure;
 use crate::plans::request::Done;
 use crate::plans::request::Origin;
@@ -105,10 +105,10 @@ impl Executor<'_> {
     ) -> Result<Done, Failure> {
         let borrowed: Vec<_> = texts.iter().map(|(node, text)| (*node, text.as_str())).collect();
         if !(insert.returning && insert.one_row_each && 1 < texts.len()) {
-            return self.run_texts(&borrowed, Access::Write, Looks::AtNothing, call).await;
+            return self.run_texts(&borrowed, Access::Write, SnapshotNeed::Nothing, call).await;
         }
         self.need_transaction();
-        let looks = Looks::AtNothing;
+        let looks = SnapshotNeed::Nothing;
         self.send_to_many(&borrowed, Access::Write, looks, Origin::Client, call).await?;
         let nodes: Vec<_> = texts.iter().map(|(node, _)| *node).collect();
         let (mut answers, mut left) = (Vec::new(), self.travelling_bytes_max());

@@ -4,6 +4,7 @@
 //! Never: chooses a plan, parses SQL, or decides a commit.
 //! Start reading at [`Session::execute`].
 
+mod array_literal;
 mod by_row;
 mod copy;
 mod create_table_as;
@@ -11,15 +12,14 @@ mod cursor;
 mod ddl;
 pub(crate) mod describe;
 mod distribute;
-mod everywhere;
 mod explain;
+mod fan_out;
 mod gather;
 mod insert;
-mod many;
 pub(crate) mod relay;
-mod rows;
 mod signal;
 pub(crate) mod unseen;
+mod utility;
 
 use crate::client::Client;
 use crate::plans::request::Call;
@@ -40,7 +40,7 @@ use tutti_sql::planner;
 use tutti_wire::frame::Frame;
 
 pub(crate) use explain::local_columns;
-use many::{Failures, Looks};
+use fan_out::{Failures, SnapshotNeed};
 use relay::{Answer, Filter, relay};
 pub(crate) use relay::{Refused, pump_copy_data, relay_all};
 
@@ -307,7 +307,7 @@ impl Executor<'_> {
     ) -> Result<Done, Failure> {
         let nodes = self.tx.catalog.nodes.clone();
         let texts = nodes.iter().map(|node| (*node, text)).collect::<Vec<_>>();
-        self.run_texts(&texts, access, Looks::AtRows, call).await
+        self.run_texts(&texts, access, SnapshotNeed::Rows, call).await
     }
 
     /// Runs one text per node, at once, and makes one answer of theirs, in the given order.
@@ -315,13 +315,13 @@ impl Executor<'_> {
         &mut self,
         texts: &[(NodeId, &str)],
         access: Access,
-        looks: Looks,
+        need: SnapshotNeed,
         call: &Call,
     ) -> Result<Done, Failure> {
         if access == Access::Write && 1 < texts.len() {
             self.need_transaction();
         }
-        self.send_to_many(texts, access, looks, Origin::Client, call).await?;
+        self.send_to_many(texts, access, need, Origin::Client, call).await?;
         let nodes: Vec<_> = texts.iter().map(|(node, _)| *node).collect();
         let mut total = TagTotal::default();
         let mut failures = Failures::default();

@@ -81,15 +81,15 @@ pub(super) async fn relay(
 /// Errors: as [`relay`]; [`Failure::Client`] if the node is lost behind the beginning of a row that the
 /// client has already.
 pub(crate) async fn relay_all(client: &mut Client, link: &mut Link) -> Result<(), Failure> {
-    let mut passage = Passage::new(link.node() == NodeId::HOME);
+    let mut forwarder = Forwarder::new(link.node() == NodeId::HOME);
     let mut refused = Refused::default();
     loop {
-        let frame = match passage.pass(client, link)? {
+        let frame = match forwarder.pass(client, link)? {
             true => link.connection().take_frame()?,
             false => None,
         };
         let Some(frame) = frame else {
-            passage.wait_for_more(client, link).await?;
+            forwarder.wait_for_more(client, link).await?;
             continue;
         };
         match frame.tag() {
@@ -100,7 +100,7 @@ pub(crate) async fn relay_all(client: &mut Client, link: &mut Link) -> Result<()
                 link.answered();
                 break;
             }
-            b'A' | b'S' => pass_noise(client, link, &frame)?,
+            b'A' | b'S' => pass_async_message(client, link, &frame)?,
             tag => {
                 let message = format!("node {} sent {tag:#x} in an answer", link.node());
                 return Err(Failure::error("08P01", message));
@@ -132,7 +132,7 @@ impl Refused {
 }
 
 /// Bytes on their way from a node to a client, in as few copies as there are reads.
-struct Passage {
+struct Forwarder {
     is_home: bool,
     /// Bytes of a row that has been passed on in part.
     due: usize,
@@ -141,7 +141,7 @@ struct Passage {
     noticed: bool,
 }
 
-impl Passage {
+impl Forwarder {
     /// Rows of so many bytes do not wait in memory until they are whole.
     const PIECES_FROM_BYTES: usize = 1 << 20;
 
@@ -223,13 +223,13 @@ async fn relay_one(
 ) -> Result<Answer, Failure> {
     let mut answer = Answer::default();
     let mut refused = Refused::default();
-    let mut passage = Passage::new(false);
+    let mut forwarder = Forwarder::new(false);
     loop {
         if filter.rows {
-            passage.pass_rows(client, link)?;
+            forwarder.pass_rows(client, link)?;
         }
         let Some(frame) = link.connection().take_frame()? else {
-            passage.wait_for_more(client, link).await?;
+            forwarder.wait_for_more(client, link).await?;
             continue;
         };
         match frame.tag() {
@@ -256,7 +256,7 @@ async fn relay_one(
             // The answer to a function call.
             b'V' if filter.rows => forward(client, &frame),
             b'A' => link.put_notification(client.out(), &frame),
-            b'N' if filter.rows => passage.noticed |= client.pass_notice(&told_notice(frame)?),
+            b'N' if filter.rows => forwarder.noticed |= client.pass_notice(&told_notice(frame)?),
             b'S' if filter.rows => client.report_setting(link, &frame)?,
             b'Z' => {
                 link.answered();
@@ -294,7 +294,7 @@ pub(crate) async fn pump_copy_data(
                         return if extended { end_copy(link, extended).await } else { Ok(()) };
                     }
                     let noise = link.connection().next_frame().await?;
-                    pass_noise(client, link, &noise)?;
+                    pass_async_message(client, link, &noise)?;
                     continue;
                 }
             }
@@ -333,7 +333,7 @@ fn is_refused(link: &mut Link) -> bool {
 }
 
 /// What a node may say at any time.
-fn pass_noise(client: &mut Client, link: &mut Link, frame: &Frame) -> Result<(), Failure> {
+fn pass_async_message(client: &mut Client, link: &mut Link, frame: &Frame) -> Result<(), Failure> {
     match frame.tag() {
         b'N' => forward(client, frame),
         b'A' => link.put_notification(client.out(), frame),

@@ -50,7 +50,7 @@ const ENTRY_BYTES: u64 = 256;
 
 /// What is known of a shape.
 #[derive(Clone, Debug)]
-pub enum OfShape {
+pub enum ShapeEntry {
     /// How to run its statements.
     Plan(Arc<ShapePlan>),
     /// Its statements have to be planned one by one.
@@ -62,7 +62,7 @@ pub enum OfShape {
 pub struct Plans {
     statements: Cache<Box<str>, Arc<[Arc<Statement>]>, Weights>,
     texts: Cache<Key, Arc<Planned>, Weights>,
-    shapes: Cache<Key, OfShape, Weights>,
+    shapes: Cache<Key, ShapeEntry, Weights>,
     /// The numbers of what plans depend on.
     pub bases: Bases,
     /// How often the caches were of use.
@@ -157,12 +157,12 @@ impl Plans {
     }
 
     /// What is known of the shape with this key.
-    pub fn of_shape(&self, basis: Basis, key: &[u8]) -> Option<OfShape> {
+    pub fn of_shape(&self, basis: Basis, key: &[u8]) -> Option<ShapeEntry> {
         self.shapes.get(&KeyRef { basis, text: key })
     }
 
     /// Keeps what has been found out about a shape.
-    pub fn keep_shape(&self, basis: Basis, key: &[u8], known: OfShape) {
+    pub fn keep_shape(&self, basis: Basis, key: &[u8], known: ShapeEntry) {
         self.shapes.insert(Key { basis, text: key.into() }, known);
     }
 
@@ -218,11 +218,11 @@ impl Weighter<Key, Arc<Planned>> for Weights {
     }
 }
 
-impl Weighter<Key, OfShape> for Weights {
-    fn weight(&self, key: &Key, known: &OfShape) -> u64 {
+impl Weighter<Key, ShapeEntry> for Weights {
+    fn weight(&self, key: &Key, known: &ShapeEntry) -> u64 {
         let own = match known {
-            OfShape::Plan(plan) => plan.size() as u64,
-            OfShape::Never => 0,
+            ShapeEntry::Plan(plan) => plan.size() as u64,
+            ShapeEntry::Never => 0,
         };
         ENTRY_BYTES + own + key.text.len() as u64
     }

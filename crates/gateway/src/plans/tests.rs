@@ -78,9 +78,9 @@ fn a_clause_that_is_not_in_the_text_does_not_mislead() {
 fn shapes_and_texts_are_not_mixed() {
     let plans = Plans::default();
     let (statement, _) = plan("SELECT 1");
-    plans.keep_shape(BASIS, statement.text.as_bytes(), OfShape::Never);
+    plans.keep_shape(BASIS, statement.text.as_bytes(), ShapeEntry::Never);
     assert!(plans.of_text(BASIS, &statement).is_none());
-    assert!(matches!(plans.of_shape(BASIS, b"SELECT 1"), Some(OfShape::Never)));
+    assert!(matches!(plans.of_shape(BASIS, b"SELECT 1"), Some(ShapeEntry::Never)));
     assert!(plans.of_shape(BASIS, b"SELECT 2").is_none());
 }
 
@@ -90,7 +90,7 @@ fn the_caches_are_bounded() {
     for number in 0..10_000 {
         let text = format!("SELECT {number}");
         plans.parse(&text).expect("a statement");
-        plans.keep_shape(BASIS, text.as_bytes(), OfShape::Never);
+        plans.keep_shape(BASIS, text.as_bytes(), ShapeEntry::Never);
     }
     assert!(plans.statements.weight() <= 256 * 1024);
     assert!(plans.shapes.weight() <= 256 * 1024);

@@ -67,7 +67,7 @@ impl Registry {
         let pool = Pool::new(
             cluster.config.pool.clone(),
             cluster.endpoints.clone(),
-            cluster.nodes.clone(),
+            cluster.availability.clone(),
             cluster.incarnation(),
             surroundings,
         );
@@ -135,9 +135,9 @@ impl Registry {
                 backend.process_id
             );
             let asking = async {
-                let mut connection = self.cluster.connections.lend(backend.node).await?;
+                let mut connection = self.cluster.connections.checkout(backend.node).await?;
                 connection.query(&sql).await?;
-                self.cluster.connections.give_back(connection);
+                self.cluster.connections.release(connection);
                 Ok::<_, NodeError>(())
             };
             match tokio::time::timeout(CANCEL_PATIENCE, asking).await {

@@ -71,10 +71,10 @@ pub(crate) async fn ask(
         )),
     );
     let turn = gate.lookups.acquire().await.expect("never closed");
-    let lent = registry.cluster.connections.lend(NodeId::HOME).await;
+    let lent = registry.cluster.connections.checkout(NodeId::HOME).await;
     let mut connection = lent.map_err(without_address)?;
     let answer = connection.query(&sql).await;
-    registry.cluster.connections.give_back(connection);
+    registry.cluster.connections.release(connection);
     drop(turn);
     let answer = answer.map_err(|error| match error {
         NodeError::Refused(_) => unreadable(error),
@@ -86,9 +86,9 @@ pub(crate) async fn ask(
 
 /// What sessions of the role of this number would begin with now.
 pub(crate) async fn settings_of(registry: &Registry, role: u32) -> Result<RoleSettings, Failure> {
-    let mut connection = registry.cluster.connections.lend(NodeId::HOME).await?;
+    let mut connection = registry.cluster.connections.checkout(NodeId::HOME).await?;
     let answer = connection.rows(&settings_sql(&role.to_string())).await;
-    registry.cluster.connections.give_back(connection);
+    registry.cluster.connections.release(connection);
     Ok(read_settings(&answer.map_err(unreadable)?))
 }
 

@@ -134,7 +134,9 @@ impl Session {
 async fn first_away(registry: &Registry, nodes: &[NodeId]) -> NodeId {
     loop {
         sleep(LOOK_INTERVAL).await;
-        if let Some(node) = nodes.iter().find(|node| !registry.cluster.nodes.is_there(**node)) {
+        if let Some(node) =
+            nodes.iter().find(|node| !registry.cluster.availability.is_there(**node))
+        {
             return *node;
         }
     }

@@ -468,9 +468,9 @@ FROM pg_catalog.pg_prepared_xacts WHERE NOT pg_catalog.starts_with(gid, '{OWN_GI
     );
     // Before the list: what ends between the two is in the list.
     let at_work = Arc::strong_count(&registry.preparing) as u64 - 1;
-    let mut home = registry.cluster.connections.lend(NodeId::HOME).await?;
+    let mut home = registry.cluster.connections.checkout(NodeId::HOME).await?;
     let rows = home.rows(&sql).await?;
-    registry.cluster.connections.give_back(home);
+    registry.cluster.connections.release(home);
     let answer = Answer { node: NodeId::HOME, what: "what is prepared", rows: &rows };
     let (prepared, most): (u64, u64) = (answer.number(0, 0)?, answer.number(0, 1)?);
     if prepared + at_work <= most / 2 || most == 0 {

@@ -24,9 +24,9 @@ use crate::client::ClientError;
 use crate::client::failure::Failure;
 use crate::executor::relay_all;
 use crate::plans::route::{bucket_of_bound, node_of_bucket};
-use crate::plans::{Basis, OfShape};
+use crate::plans::{Basis, ShapeEntry};
 use crate::session::Session;
-use tutti_link::pool::{Borrower, Lookup, put_name_of};
+use tutti_link::pool::{CheckoutRequest, Lookup, put_name_of};
 
 /// A flight that can take the short way.
 #[derive(Clone, Debug)]
@@ -114,7 +114,7 @@ impl Session {
             Flight::Query { text, len } => {
                 let shape = self.tx.planning.scan(text)?;
                 let known = self.tx.registry.plans.of_shape(basis, shape.key);
-                let Some(OfShape::Plan(plan)) = known else { return None };
+                let Some(ShapeEntry::Plan(plan)) = known else { return None };
                 let (node, access) = plan.one_node(text, shape.literals, &self.tx.catalog)?;
                 Some(Recognised { node, access, len, kind: Kind::Query })
             }
@@ -200,8 +200,8 @@ impl Session {
         // this order: a part that is left to recovery closes its node before it ceases to be in
         // application, so whoever looks the other way round may see neither.
         if !self.tx.registry.cluster.authority.applying.is_shown_by(node)
-            || !self.tx.registry.cluster.nodes.is_open(node)
-            || (is_write && is_outside && !self.tx.registry.cluster.authority.doors.may_pass())
+            || !self.tx.registry.cluster.availability.is_open(node)
+            || (is_write && is_outside && !self.tx.registry.cluster.authority.rooms.may_pass())
             || !self.link_at_once(node)
         {
             return None;
@@ -264,7 +264,7 @@ impl Session {
         if !self.tx.begins_as_others_do() {
             return false;
         }
-        let borrower = Borrower {
+        let borrower = CheckoutRequest {
             user: &self.tx.user,
             role: self.tx.role,
             credentials: &self.tx.credentials,
@@ -272,7 +272,7 @@ impl Session {
             state: self.tx.settings.state(),
             has_placeholders: self.tx.settings.has_placeholders,
         };
-        let Some(mut link) = self.tx.registry.pool.lend_at_once(node, &borrower) else {
+        let Some(mut link) = self.tx.registry.pool.try_checkout(node, &borrower) else {
             return false;
         };
         link.work_for(&self.tx.workers);

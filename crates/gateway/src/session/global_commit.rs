@@ -29,7 +29,7 @@ use crate::transaction::ends::{Answered, lost};
 use tutti_cluster::authority::in_application::Entered;
 use tutti_cluster::authority::rooms::Inside;
 use tutti_cluster::authority::sentinels::Coverage;
-use tutti_cluster::authority::vote_order::Turn;
+use tutti_cluster::authority::vote_order::VotePermit;
 use tutti_link::Link;
 use tutti_link::availability::OPEN_PATIENCE;
 use tutti_link::connection::UNKNOWN_OUTCOME;
@@ -61,7 +61,7 @@ impl Session {
         if serializable {
             self.commit_readers_first(&writers.iter().copied().collect()).await?;
             let nodes: BTreeSet<_> = writers.iter().map(|node| gid::NodeId(node.0)).collect();
-            let turns = self.tx.registry.cluster.authority.turns.clone();
+            let turns = self.tx.registry.cluster.authority.vote_order.clone();
             turn = loop {
                 let turn = self.tx.while_wanted(turns.take(nodes.clone())).await?;
                 // Others of the same role may have kept turns for long since this one came to stand in line.
@@ -74,7 +74,7 @@ impl Session {
         }
         let registry = self.tx.registry.clone();
         let gid = registry.cluster.next_gid(anchor);
-        let _alive = registry.cluster.live.begin(gid.clone());
+        let _alive = registry.cluster.coordinators.begin(gid.clone());
         let driver = Driver {
             gid,
             registry: self.tx.registry.clone(),
@@ -116,7 +116,7 @@ enum Happened {
     /// The record was asked for.
     Decided(Result<bool, NodeError>),
     /// The commit room is ours, and our place in the order of application, if there must be one.
-    Entered(Inside, Option<Turn>),
+    Entered(Inside, Option<VotePermit>),
     /// Sentinels have stood on all nodes.
     Covered { decides: Effect },
     /// On this node there was none for a moment.
@@ -149,9 +149,9 @@ struct Driver {
     inside: Option<Inside>,
     applying: Option<Entered>,
     /// Its turn to vote.
-    turn: Option<Turn>,
+    turn: Option<VotePermit>,
     /// Its turn to become visible.
-    place: Option<Turn>,
+    place: Option<VotePermit>,
     vote_patience: Duration,
     /// The client has given up, in time.
     is_cancelled: bool,
@@ -248,7 +248,9 @@ impl Driver {
                 self.running.spawn(async move {
                     let place = match serializable {
                         // Whoever shares nodes with it becomes visible on all of them before or after it.
-                        true => Some(registry.cluster.authority.places.take(writers.clone()).await),
+                        true => Some(
+                            registry.cluster.authority.visibility_order.take(writers.clone()).await,
+                        ),
                         false => None,
                     };
                     // Whoever sees this commit on one of its nodes must see there what its client
@@ -260,12 +262,12 @@ impl Driver {
                         // node; but whatever is at work on it goes on.
                         registry
                             .cluster
-                            .nodes
+                            .availability
                             .wait_until_settled(node, decided, OPEN_PATIENCE)
                             .await;
                     }
                     Happened::Entered(
-                        registry.cluster.authority.doors.enter(Room::Commit).await,
+                        registry.cluster.authority.rooms.enter(Room::Commit).await,
                         place,
                     )
                 });
@@ -307,7 +309,7 @@ impl Driver {
         if self
             .turn
             .as_ref()
-            .is_some_and(|turn| self.registry.cluster.authority.turns.is_awaited(turn))
+            .is_some_and(|turn| self.registry.cluster.authority.vote_order.is_awaited(turn))
         {
             self.turn = None;
         }

@@ -88,7 +88,7 @@ impl Session {
             if !link.stop_work() {
                 link.wait_until_delivered().await;
             }
-            self.tx.registry.pool.give_back(self.tx.role, link);
+            self.tx.registry.pool.release(self.tx.role, link);
         }
         if self.tx.links.is_empty() {
             self.tx.permit = None;

@@ -58,7 +58,7 @@ impl Session {
     ) -> Result<(), ClientError> {
         self.report(ran).await?;
         self.tx.undo_failed().await;
-        self.tx.release_keepers();
+        self.tx.release_exporters();
         self.pass_notifications();
         self.client.put_ready(self.tx.transaction.status());
         Ok(())

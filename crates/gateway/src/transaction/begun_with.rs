@@ -78,9 +78,9 @@ impl TransactionContext {
             list = list.join(", "),
         );
         let registry = &self.registry;
-        let mut connection = registry.cluster.connections.lend(NodeId::HOME).await?;
+        let mut connection = registry.cluster.connections.checkout(NodeId::HOME).await?;
         let answer = connection.rows(&sql).await;
-        registry.cluster.connections.give_back(connection);
+        registry.cluster.connections.release(connection);
         let rows = answer?;
         let value_then = |name: String| {
             let then = self.begun_with.settings.get(&name);

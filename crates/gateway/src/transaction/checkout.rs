@@ -24,7 +24,7 @@ use crate::client::failure::Failure;
 use tutti_link::Link;
 use tutti_link::availability::OPEN_PATIENCE;
 use tutti_link::connection::NodeError;
-use tutti_link::pool::Borrower;
+use tutti_link::pool::CheckoutRequest;
 use tutti_link::translation::OidMaps;
 
 /// Asks a server, outside of transactions, what it keeps for its session: one row, words or none.
@@ -55,7 +55,7 @@ pub(crate) const UNKNOWN: &str = "unknown state";
 impl TransactionContext {
     /// This session's link to `node`, borrowed if it is not there.
     pub(crate) async fn link(&mut self, node: NodeId) -> Result<&mut Link, Failure> {
-        self.registry.cluster.nodes.wait_until_open(node, OPEN_PATIENCE).await?;
+        self.registry.cluster.availability.wait_until_open(node, OPEN_PATIENCE).await?;
         if self.links.get(&node).is_none_or(|link| link.is_broken()) {
             self.end_if_misread();
             if let Some(why) = &self.ended_by {
@@ -86,7 +86,7 @@ impl TransactionContext {
         }
         self.hold_what_it_began_with().await?;
         let state = self.settings.state().clone();
-        let borrower = Borrower {
+        let borrower = CheckoutRequest {
             user: &self.user,
             role: self.role,
             credentials: &self.credentials,
@@ -94,14 +94,14 @@ impl TransactionContext {
             state: &state,
             has_placeholders: self.settings.has_placeholders,
         };
-        let lent = registry.pool.lend(node, &borrower).await;
+        let lent = registry.pool.checkout(node, &borrower).await;
         let mut link = match lent {
             // A role that was made when node 1 alone had any, or past the gateway.
             Err(NodeError::Refused(_))
                 if node != NodeId::HOME && registry.cluster.lacks_a_role(node).await? =>
             {
                 registry.cluster.bring_roles(node).await?;
-                registry.pool.lend(node, &borrower).await?
+                registry.pool.checkout(node, &borrower).await?
             }
             lent => lent?,
         };

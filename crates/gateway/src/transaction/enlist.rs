@@ -171,7 +171,7 @@ impl TransactionContext {
     /// A SERIALIZABLE transaction begins that may write: READ ONLY DEFERRABLE waits for it.
     pub(crate) fn serial_writer(&self) -> Option<Writer> {
         let counts = self.level() == Level::Serializable && self.is_over_several_nodes();
-        counts.then(|| self.registry.cluster.authority.serial_writers.begin())
+        counts.then(|| self.registry.cluster.authority.serializable_writers.begin())
     }
 
     fn is_over_several_nodes(&self) -> bool {
@@ -245,9 +245,9 @@ impl TransactionContext {
         let begun = Instant::now();
         let mut timeout = None;
         for attempt in 0..SAFE_SNAPSHOT_ATTEMPTS {
-            let before = registry.cluster.authority.serial_writers.moment();
+            let before = registry.cluster.authority.serializable_writers.moment();
             let snapshot = registry.cluster.authority.snapshots.take(Kind::Serializable).await?;
-            let after = registry.cluster.authority.serial_writers.moment();
+            let after = registry.cluster.authority.serializable_writers.moment();
             self.transaction.has_safe_snapshot = before.was_quiet_until(&after);
             self.transaction.snapshot = Some(snapshot);
             if self.transaction.has_safe_snapshot {
@@ -263,7 +263,7 @@ impl TransactionContext {
                 }
             };
             tokio::select! {
-                () = registry.cluster.authority.serial_writers.wait_for_end(&after) => (),
+                () = registry.cluster.authority.serializable_writers.wait_for_end(&after) => (),
                 () = &mut cancelled => return Err(canceled("57014", "user request")),
                 () = too_long => return Err(canceled("57014", "statement timeout")),
             }
@@ -458,8 +458,8 @@ impl TransactionContext {
             && self.is_over_several_nodes()
     }
 
-    /// Between statements: nodes that have imported the snapshot need its keeper no longer.
-    pub(crate) fn release_keepers(&mut self) {
+    /// Between statements: nodes that have imported the snapshot need its exporter no longer.
+    pub(crate) fn release_exporters(&mut self) {
         let Some(snapshot) = &mut self.transaction.snapshot else { return };
         for node in &self.transaction.used {
             if self.links.get(node).is_some_and(|link| link.is_quiet()) {
@@ -475,7 +475,7 @@ impl TransactionContext {
     /// in time; 57014 as [`Self::while_wanted`].
     pub(crate) async fn wait_for_visible(&mut self, node: NodeId) -> Result<(), Failure> {
         if self.registry.cluster.authority.applying.is_shown_by(node)
-            && self.registry.cluster.nodes.is_open(node)
+            && self.registry.cluster.availability.is_open(node)
         {
             return Ok(());
         }
@@ -483,7 +483,7 @@ impl TransactionContext {
         let visible = async {
             registry.cluster.authority.applying.wait(Some(node)).await;
             // Such a transaction has closed the node before it stopped to count as being applied.
-            registry.cluster.nodes.wait_until_open(node, OPEN_PATIENCE).await
+            registry.cluster.availability.wait_until_open(node, OPEN_PATIENCE).await
         };
         Ok(self.while_wanted(visible).await??)
     }
@@ -492,11 +492,11 @@ impl TransactionContext {
     ///
     /// Errors: as [`Self::while_wanted`].
     pub(crate) async fn pass_rooms(&mut self) -> Result<(), Failure> {
-        let doors = self.registry.cluster.authority.doors.clone();
-        if doors.may_pass() {
+        let rooms = self.registry.cluster.authority.rooms.clone();
+        if rooms.may_pass() {
             return Ok(());
         }
-        self.while_wanted(doors.pass()).await
+        self.while_wanted(rooms.pass()).await
     }
 
     /// Waits until every node shows what is in application now.

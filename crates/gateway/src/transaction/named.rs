@@ -114,18 +114,18 @@ pub enum Portal {
         parsed: Option<Arc<Statement>>,
     },
     /// The executor runs the plan at Execute.
-    Plan(Arc<Unrun>),
+    Plan(Arc<PendingPortal>),
     /// The executor has run it; this is what is left to hand out.
     Rows {
         /// What it was made from.
-        unrun: Arc<Unrun>,
+        pending: Arc<PendingPortal>,
         /// Whole frames: DataRow.
         frames: Bytes,
         /// Command tag of the whole.
         tag: String,
     },
     /// The executor has run it, and the client has everything.
-    Finished(Arc<Unrun>),
+    Finished(Arc<PendingPortal>),
     /// Nothing to do: the statement is empty.
     Empty,
 }
@@ -141,15 +141,15 @@ impl Portal {
 
     /// Whether it runs CLOSE ALL.
     pub(crate) fn is_of_close_all(&self) -> bool {
-        let Self::Plan(unrun) = self else { return false };
-        matches!(unrun.planned.plan, Plan::Cursor { name: None, .. })
+        let Self::Plan(pending) = self else { return false };
+        matches!(pending.planned.plan, Plan::Cursor { name: None, .. })
     }
 }
 
 /// What the executor needs to run a portal. Independent of the statement, which may be closed or
 /// replaced meanwhile.
 #[derive(Clone, Debug)]
-pub struct Unrun {
+pub struct PendingPortal {
     /// Name of the prepared statement it was made from.
     pub statement: String,
     /// Which statement had that name.

@@ -149,7 +149,7 @@ impl TransactionContext {
             return Ok(());
         }
         let nodes: Vec<_> = self.transaction.nodes.keys().copied().collect();
-        let away = nodes.iter().find(|node| !self.registry.cluster.nodes.is_there(**node));
+        let away = nodes.iter().find(|node| !self.registry.cluster.availability.is_there(**node));
         if let Some(node) = away.copied() {
             return Err(NodeError::Closed { node }.into());
         }

@@ -22,7 +22,7 @@ use tutti_wire::error_fields::ErrorFields;
 
 use crate::client::failure::Failure;
 use crate::plans::reading::SMALL_BYTES;
-use crate::plans::{Basis, OfShape, apart};
+use crate::plans::{Basis, ShapeEntry, apart};
 use crate::registry::activity::Unasked;
 
 /// How long a statement waits while a change of the schema is committed and read.
@@ -253,8 +253,8 @@ impl TransactionContext {
         let plans = &self.registry.plans;
         let known = plans.of_shape(basis, shape.key);
         let resolved = match &known {
-            Some(OfShape::Plan(plan)) => plan.resolve(text, shape.literals, &self.catalog),
-            Some(OfShape::Never) | None => None,
+            Some(ShapeEntry::Plan(plan)) => plan.resolve(text, shape.literals, &self.catalog),
+            Some(ShapeEntry::Never) | None => None,
         };
         plans.note_by_shape(resolved.is_some());
         let statement = shape.start..shape.end;
@@ -274,7 +274,7 @@ impl TransactionContext {
         let Some(basis) = self.basis() else { return };
         let Some(shape) = self.planning.scanner.scan(text) else { return };
         if basis.collects_to_write && planner::gathers_to_write(&planned.plan) {
-            return self.registry.plans.keep_shape(basis, shape.key, OfShape::Never);
+            return self.registry.plans.keep_shape(basis, shape.key, ShapeEntry::Never);
         }
         let collects_replicated = basis.collects_replicated;
         let context = Context {
@@ -285,8 +285,8 @@ impl TransactionContext {
             views: None,
         };
         let known = match planner::plan_shape(statement, text, &shape, planned, &context) {
-            Ok(plan) => OfShape::Plan(Arc::new(plan)),
-            Err(Unfit::Shape) => OfShape::Never,
+            Ok(plan) => ShapeEntry::Plan(Arc::new(plan)),
+            Err(Unfit::Shape) => ShapeEntry::Never,
             Err(Unfit::Literals) => return,
         };
         self.registry.plans.keep_shape(basis, shape.key, known);

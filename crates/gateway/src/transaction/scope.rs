@@ -22,7 +22,7 @@ impl TransactionContext {
         }
         let nodes = &self.catalog.nodes;
         let index = usize::try_from(self.number).unwrap_or(0) % nodes.len();
-        let is_open = |node: &NodeId| self.registry.cluster.nodes.is_open(*node);
+        let is_open = |node: &NodeId| self.registry.cluster.availability.is_open(*node);
         let mut in_turn = nodes[index..].iter().chain(&nodes[..index]).copied();
         in_turn.find(is_open).unwrap_or(nodes[index])
     }
@@ -111,7 +111,7 @@ impl TransactionContext {
     pub(crate) async fn refresh_scope_if_possible(&mut self) {
         self.scope_is_stale = true;
         self.settings_are_stale = true;
-        if !self.registry.cluster.nodes.is_open(NodeId::HOME) {
+        if !self.registry.cluster.availability.is_open(NodeId::HOME) {
             return;
         }
         if let Err(failure) = self.refresh_scope().await {

@@ -137,7 +137,10 @@ impl NodeError {
                 ErrorFields::error("08004", self.to_string()).with(b'H', has.hint())
             }
             Self::OtherVerifier { user, .. } => ErrorFields::error("28P01", self.to_string())
-                .with(b'D', "Nodes must have the same verifier: PostgreSQL salts each one anew.")
+                .with(
+                    b'D',
+                    "Availability must have the same verifier: PostgreSQL salts each one anew.",
+                )
                 .with(
                     b'H',
                     format!("Set it through the gateway: ALTER ROLE \"{user}\" PASSWORD '...'."),

@@ -3,7 +3,7 @@
 //! Owns: the queue of those that wait, its deadline, and the error that it ends with; what is kept for
 //! superusers, for logins, and for roles other than the one that asks.
 //! Never: knows of connections.
-//! Start reading at [`Limits::admit`].
+//! Start reading at [`Admission::admit`].
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -74,7 +74,7 @@ const LOGINS: usize = 4;
 
 /// Who is at work, and who waits.
 #[derive(Debug)]
-pub(super) struct Limits {
+pub(super) struct Admission {
     config: PoolConfig,
     cluster: Arc<Semaphore>,
     reserved: Arc<Semaphore>,
@@ -83,7 +83,7 @@ pub(super) struct Limits {
     waiting: AtomicUsize,
 }
 
-impl Limits {
+impl Admission {
     pub(super) fn new(config: &PoolConfig) -> Self {
         Self {
             cluster: Arc::new(Semaphore::new(config.size)),
@@ -198,16 +198,21 @@ mod tests {
     const BOB: u32 = 2;
     const ROOT: u32 = 10;
 
-    fn limits(size: usize, size_per_user: usize, queue_timeout_s: u64) -> Limits {
-        Limits::new(&PoolConfig { size, size_per_user, queue_timeout_s, ..PoolConfig::default() })
+    fn admission(size: usize, size_per_user: usize, queue_timeout_s: u64) -> Admission {
+        Admission::new(&PoolConfig {
+            size,
+            size_per_user,
+            queue_timeout_s,
+            ..PoolConfig::default()
+        })
     }
 
     #[tokio::test]
     async fn whoever_waits_in_vain_is_told_what_to_do() {
-        let limits = limits(1, 0, 0);
-        let (ann, bob) = (limits.share(ANN, false), limits.share(BOB, false));
-        let first = limits.admit(&ann).await.expect("there is room");
-        let full = limits.admit(&bob).await.expect_err("there is none");
+        let admission = admission(1, 0, 0);
+        let (ann, bob) = (admission.share(ANN, false), admission.share(BOB, false));
+        let first = admission.admit(&ann).await.expect("there is room");
+        let full = admission.admit(&bob).await.expect_err("there is none");
         let fields = full.to_fields();
         assert_eq!(fields.sqlstate(), "53300");
         assert_eq!(
@@ -215,61 +220,62 @@ mod tests {
             Some("1 transactions are at work, as many as [pool] size allows; 0 more wait.")
         );
         drop(first);
-        limits.admit(&bob).await.expect("there is room again");
-        assert_eq!(limits.waiting(), 0);
+        admission.admit(&bob).await.expect("there is room again");
+        assert_eq!(admission.waiting(), 0);
     }
 
     #[tokio::test]
     async fn one_role_leaves_room_for_others() {
-        let limits = limits(2, 1, 0);
-        let ann = limits.share(ANN, false);
-        let _first = limits.admit(&ann).await.expect("there is room");
-        let full = limits.admit(&limits.share(ANN, false)).await.expect_err("not for this role");
+        let admission = admission(2, 1, 0);
+        let ann = admission.share(ANN, false);
+        let _first = admission.admit(&ann).await.expect("there is room");
+        let full =
+            admission.admit(&admission.share(ANN, false)).await.expect_err("not for this role");
         assert!(full.of_user);
-        limits.admit(&limits.share(BOB, false)).await.expect("for another one");
+        admission.admit(&admission.share(BOB, false)).await.expect("for another one");
     }
 
     #[tokio::test]
     async fn nothing_said_one_role_cannot_take_all_and_superusers_get_in_all_the_same() {
-        let limits = limits(10, 0, 0);
-        let (ann, bob) = (limits.share(ANN, false), limits.share(BOB, false));
+        let admission = admission(10, 0, 0);
+        let (ann, bob) = (admission.share(ANN, false), admission.share(BOB, false));
         let mut taken = Vec::new();
-        while let Some(permit) = limits.admit_at_once(&ann) {
+        while let Some(permit) = admission.admit_at_once(&ann) {
             taken.push(permit);
         }
         assert_eq!(taken.len(), 8);
-        while let Some(permit) = limits.admit_at_once(&bob) {
+        while let Some(permit) = admission.admit_at_once(&bob) {
             taken.push(permit);
         }
         assert_eq!(taken.len(), 10);
-        let root = limits.share(ROOT, true);
-        taken.push(limits.admit(&root).await.expect("one is reserved"));
-        taken.push(limits.admit(&root).await.expect("and another"));
-        limits.admit(&root).await.expect_err("no more than a quarter");
-        limits.admit_login(&bob).await.expect("a login waits for no transaction");
+        let root = admission.share(ROOT, true);
+        taken.push(admission.admit(&root).await.expect("one is reserved"));
+        taken.push(admission.admit(&root).await.expect("and another"));
+        admission.admit(&root).await.expect_err("no more than a quarter");
+        admission.admit_login(&bob).await.expect("a login waits for no transaction");
     }
 
     #[tokio::test]
     async fn a_share_lives_as_long_as_somebody_has_it() {
-        let limits = limits(2, 1, 0);
-        let ann = limits.share(ANN, false);
-        let permit = limits.admit(&ann).await.expect("there is room");
+        let admission = admission(2, 1, 0);
+        let ann = admission.share(ANN, false);
+        let permit = admission.admit(&ann).await.expect("there is room");
         drop(ann);
-        let again = limits.share(ANN, false);
+        let again = admission.share(ANN, false);
         drop(permit);
-        limits.admit(&again).await.expect("it has left");
+        admission.admit(&again).await.expect("it has left");
     }
 
     #[tokio::test]
     async fn whoever_waits_gets_what_becomes_free() {
         for (role, is_superuser) in [(BOB, false), (ROOT, true)] {
-            let limits = limits(1, 0, 60);
-            let (ann, other) = (limits.share(ANN, false), limits.share(role, is_superuser));
-            let first = limits.admit(&ann).await.expect("there is room");
-            let waiting = limits.admit(&other);
+            let admission = admission(1, 0, 60);
+            let (ann, other) = (admission.share(ANN, false), admission.share(role, is_superuser));
+            let first = admission.admit(&ann).await.expect("there is room");
+            let waiting = admission.admit(&other);
             let leaving = async {
                 tokio::task::yield_now().await;
-                assert_eq!(limits.waiting(), 1);
+                assert_eq!(admission.waiting(), 1);
                 drop(first);
             };
             let (admitted, ()) = tokio::join!(waiting, leaving);

@@ -1,6 +1,6 @@
 //! The connections to one node that nobody uses at the moment.
 //!
-//! Owns: which of them a borrower gets, and the count of all connections to the node.
+//! Owns: which of them a request gets, and the count of all connections to the node.
 //! Never: opens or cleans one.
 
 use std::collections::HashMap;
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::Leaves;
 
-use super::Borrower;
+use super::CheckoutRequest;
 use crate::pool::link::Link;
 
 type Idle = HashMap<u32, Vec<Kept>>;
@@ -25,7 +25,7 @@ struct Kept {
 
 /// See the module's documentation.
 #[derive(Debug)]
-pub(super) struct Shelf {
+pub(super) struct IdleList {
     node: NodeId,
     /// By role, as node 1 numbers them; last used last.
     idle: Mutex<Idle>,
@@ -43,7 +43,7 @@ impl Drop for Slot {
     }
 }
 
-impl Shelf {
+impl IdleList {
     pub(super) fn new(node: NodeId) -> Self {
         Self { node, idle: Mutex::default(), open: Arc::default(), tick: AtomicU64::new(0) }
     }
@@ -52,41 +52,41 @@ impl Shelf {
         self.node
     }
 
-    /// An idle connection of the borrower's role: its own last one, else one with its settings, else
+    /// An idle connection of the request's role: its own last one, else one with its settings, else
     /// the one used last. One that still answers `currval` for another session, or is known
     /// as the sender of another's notifications, or cannot be cleaned, is taken only if `size` leaves no room for a new one.
-    pub(super) fn take(&self, borrower: &Borrower<'_>, size: usize) -> Option<Box<Link>> {
+    pub(super) fn take(&self, request: &CheckoutRequest<'_>, size: usize) -> Option<Box<Link>> {
         let has_room = self.open.load(Ordering::Relaxed) < size;
         let mut idle = self.idle();
-        let links = idle.get_mut(&borrower.role)?;
+        let links = idle.get_mut(&request.role)?;
         let (mut alike, mut any) = (None, None);
         for (index, Kept { owner, link }) in links.iter().enumerate().rev() {
-            if *owner == borrower.session {
+            if *owner == request.session {
                 return Some(links.remove(index).link);
             }
-            if has_room && (link.is_kept_for_somebody() || !borrower.may_have(link)) {
+            if has_room && (link.is_kept_for_somebody() || !request.may_have(link)) {
                 continue;
             }
             any = any.or(Some(index));
-            if alike.is_none() && link.state.is_like(borrower.state) {
+            if alike.is_none() && link.state.is_like(request.state) {
                 alike = Some(index);
             }
         }
         Some(links.remove(alike.or(any)?).link)
     }
 
-    /// What [`Self::take`] would give, if nothing has to be sent over it before the borrower's own
+    /// What [`Self::take`] would give, if nothing has to be sent over it before the request's own
     /// statements.
-    pub(super) fn take_ready(&self, borrower: &Borrower<'_>) -> Option<Box<Link>> {
+    pub(super) fn take_ready(&self, request: &CheckoutRequest<'_>) -> Option<Box<Link>> {
         let mut idle = self.idle();
-        let links = idle.get_mut(&borrower.role)?;
-        let own = links.iter().rposition(|kept| kept.owner == borrower.session);
-        let is_like = |link: &Link| link.state.is_like(borrower.state);
+        let links = idle.get_mut(&request.role)?;
+        let own = links.iter().rposition(|kept| kept.owner == request.session);
+        let is_like = |link: &Link| link.state.is_like(request.state);
         let ready = match own {
             Some(index) => Some(index).filter(|index| is_like(&links[*index].link)),
             None => links.iter().rposition(|Kept { link, .. }| {
                 is_like(link)
-                    && borrower.may_have(link)
+                    && request.may_have(link)
                     && link.leaves == Leaves::default()
                     && link.sql_statements.is_empty()
             }),

@@ -3,7 +3,7 @@
 //!
 //! Owns: how many there are, who gets which, who waits, and when an idle one is closed.
 //! Never: runs a client's statement, or decides what binds a session to its connection.
-//! Start reading at [`Pool::admit`], then [`Pool::lend`].
+//! Start reading at [`Pool::admit`], then [`Pool::checkout`].
 //!
 //! **Why nobody deadlocks here.** A transaction is admitted before it gets its first connection, and
 //! has at most one connection to each node. So with as many transactions admitted at most, as many
@@ -34,11 +34,11 @@ pub use statements::{
     Known, Lookup, SchemaVersion, SharedStatements, StatementKey, name_of, put_name_of,
 };
 
-use crate::availability::{Nodes, OPEN_PATIENCE};
+use crate::availability::{Availability, OPEN_PATIENCE};
 use crate::connection::{Credentials, Endpoints, NodeConnection, NodeError, SETTINGS_OF_READING};
-use admission::Limits;
+use admission::Admission;
 use backends::{Backend, BackendKey};
-use idle::Shelf;
+use idle::IdleList;
 use link::{Link, Surroundings};
 use tutti_settings::PoolConfig;
 
@@ -60,7 +60,7 @@ pub type RoleSettings = BTreeMap<String, String>;
 
 /// Who a connection is for.
 #[derive(Debug)]
-pub struct Borrower<'a> {
+pub struct CheckoutRequest<'a> {
     /// The role that the client has logged in as.
     pub user: &'a str,
     /// Its number on node 1: a name may come to mean another role, whose connections these are not.
@@ -75,7 +75,7 @@ pub struct Borrower<'a> {
     pub has_placeholders: bool,
 }
 
-impl Borrower<'_> {
+impl CheckoutRequest<'_> {
     /// Whether what the connection's earlier sessions have left on it can be cleaned.
     fn may_have(&self, link: &Link) -> bool {
         !link.has_placeholders || self.has_placeholders || link.owner == self.session
@@ -87,12 +87,12 @@ impl Borrower<'_> {
 pub struct Pool {
     config: PoolConfig,
     endpoints: Endpoints,
-    nodes: Arc<Nodes>,
+    nodes: Arc<Availability>,
     /// What nodes know this gateway's backends by.
     incarnation: u64,
     surroundings: Arc<Surroundings>,
-    limits: Limits,
-    shelves: Vec<Arc<Shelf>>,
+    admission: Admission,
+    idle_lists: Vec<Arc<IdleList>>,
     /// How often what servers give new connections has changed.
     renewals: AtomicU64,
     /// What sessions of a role (by its number) began with last.
@@ -104,14 +104,14 @@ impl Pool {
     pub fn new(
         config: PoolConfig,
         endpoints: Endpoints,
-        nodes: Arc<Nodes>,
+        nodes: Arc<Availability>,
         incarnation: u64,
         surroundings: Arc<Surroundings>,
     ) -> Self {
-        let shelves = endpoints.iter().map(|it| Arc::new(Shelf::new(it.node())));
+        let idle_lists = endpoints.iter().map(|it| Arc::new(IdleList::new(it.node())));
         Self {
-            limits: Limits::new(&config),
-            shelves: shelves.collect(),
+            admission: Admission::new(&config),
+            idle_lists: idle_lists.collect(),
             endpoints,
             nodes,
             incarnation,
@@ -126,37 +126,37 @@ impl Pool {
     ///
     /// Errors: [`Full`] when the configured time in the queue is over.
     pub async fn admit(&self, share: &Share) -> Result<Permit, Full> {
-        self.limits.admit(share).await
+        self.admission.admit(share).await
     }
 
     /// The same for the moment of a login, which waits for no transaction.
     ///
     /// Errors: as [`Self::admit`].
     pub async fn admit_login(&self, share: &Share) -> Result<Permit, Full> {
-        self.limits.admit_login(share).await
+        self.admission.admit_login(share).await
     }
 
     /// What sessions of the role of this number share.
     pub fn share(&self, role: u32, is_superuser: bool) -> Share {
-        self.limits.share(role, is_superuser)
+        self.admission.share(role, is_superuser)
     }
 
     /// The same, if there is room for it now and nobody waits.
     pub fn admit_at_once(&self, share: &Share) -> Option<Permit> {
-        self.limits.admit_at_once(share)
+        self.admission.admit_at_once(share)
     }
 
-    /// What [`Self::lend`] gives, if that is an idle connection that needs nothing to be the session's.
-    pub fn lend_at_once(&self, node: NodeId, borrower: &Borrower<'_>) -> Option<Box<Link>> {
-        let mut link = self.shelf(node).take_ready(borrower)?;
+    /// What [`Self::checkout`] gives, if that is an idle connection that needs nothing to be the session's.
+    pub fn try_checkout(&self, node: NodeId, request: &CheckoutRequest<'_>) -> Option<Box<Link>> {
+        let mut link = self.idle_list(node).take_ready(request)?;
         // What is not taken is closed, as when it is found by the other way.
         if link.generation != self.nodes.generation(node)
-            || !self.is_new_enough(&link, borrower)
+            || !self.is_new_enough(&link, request)
             || !link.connection().is_quiet()
         {
             return None;
         }
-        link.owner = borrower.session;
+        link.owner = request.session;
         Some(link)
     }
 
@@ -166,27 +166,27 @@ impl Pool {
     ///
     /// Errors: as [`NodeConnection::open`]; [`NodeError::Closed`]; [`NodeError::Refused`] where one of
     /// the session's settings is not accepted any more.
-    pub async fn lend(
+    pub async fn checkout(
         &self,
         node: NodeId,
-        borrower: &Borrower<'_>,
+        request: &CheckoutRequest<'_>,
     ) -> Result<Box<Link>, NodeError> {
-        let shelf = self.shelf(node);
+        let idle_list = self.idle_list(node);
         let generation = self.nodes.generation(node);
         let renewal = self.renewal();
-        while let Some(mut link) = shelf.take(borrower, self.config.size) {
+        while let Some(mut link) = idle_list.take(request, self.config.size) {
             // Its server may have restarted since, or have closed it. What is not taken is closed.
-            if borrower.may_have(&link)
+            if request.may_have(&link)
                 && link.generation == generation
-                && self.is_new_enough(&link, borrower)
+                && self.is_new_enough(&link, request)
                 && link.connection().is_quiet()
             {
-                self.hand_over(&mut link, borrower).await?;
+                self.hand_over(&mut link, request).await?;
                 return Ok(link);
             }
         }
-        let slot = shelf.slot(self.config.size);
-        let Borrower { user, credentials, .. } = borrower;
+        let slot = idle_list.slot(self.config.size);
+        let CheckoutRequest { user, credentials, .. } = request;
         let endpoint = self.endpoints.of(node);
         let mut connection =
             NodeConnection::open(endpoint, user, credentials, &SETTINGS_OF_READING).await?;
@@ -200,14 +200,18 @@ impl Pool {
         let mut link = Link::new(self.surroundings.clone(), connection, backend, slot);
         link.generation = generation;
         link.renewal = renewal;
-        self.hand_over(&mut link, borrower).await?;
+        self.hand_over(&mut link, request).await?;
         Ok(link)
     }
 
-    /// Makes the connection the borrower's.
-    async fn hand_over(&self, link: &mut Link, borrower: &Borrower<'_>) -> Result<(), NodeError> {
+    /// Makes the connection the request's.
+    async fn hand_over(
+        &self,
+        link: &mut Link,
+        request: &CheckoutRequest<'_>,
+    ) -> Result<(), NodeError> {
         // What the session itself has left there is its own.
-        let is_own = link.owner == borrower.session;
+        let is_own = link.owner == request.session;
         let left = if is_own { Leaves::default() } else { std::mem::take(&mut link.leaves) };
         let Leaves { anything, settings, sequences, .. } = left;
         let anything = anything || !settings.is_empty();
@@ -221,15 +225,15 @@ impl Pool {
             }
         }
         let clean_sequences = if anything || sequences { RESET_SEQUENCES } else { "" };
-        if !anything && link.state.is_like(borrower.state) {
+        if !anything && link.state.is_like(request.state) {
             if !clean_sequences.is_empty() {
                 link.put_silent(clean_sequences);
             }
         } else {
             let clean = if anything { RESET_ANYTHING } else { "" };
             let steps = match link.is_new() {
-                true => ["", "", "", borrower.state.sql()],
-                false => [clean, clean_sequences, RESET, borrower.state.sql()],
+                true => ["", "", "", request.state.sql()],
+                false => [clean, clean_sequences, RESET, request.state.sql()],
             };
             let steps: Vec<_> = steps.into_iter().filter(|sql| !sql.is_empty()).collect();
             // Awaited: a statement must not run where a setting was refused.
@@ -237,25 +241,25 @@ impl Pool {
                 link.query(&steps.join("; ")).await?;
                 link.connection().refuse_misreading()?;
             }
-            link.state = borrower.state.clone();
+            link.state = request.state.clone();
             // They were of its way there.
             let _ = link.connection().take_reports();
         }
-        link.owner = borrower.session;
+        link.owner = request.session;
         Ok(())
     }
 
     /// Whether nothing has changed of what servers give new connections since it was opened. To whom had
     /// it last it is good for any time, as a session's own is on one server: it still answers `currval`.
-    fn is_new_enough(&self, link: &Link, borrower: &Borrower<'_>) -> bool {
-        link.renewal == self.renewal() || link.owner == borrower.session
+    fn is_new_enough(&self, link: &Link, request: &CheckoutRequest<'_>) -> bool {
+        link.renewal == self.renewal() || link.owner == request.session
     }
 
     /// Takes a connection back. Requires: it is quiet, in no transaction, and nothing binds it to its
     /// session.
-    pub fn give_back(&self, role: u32, link: Box<Link>) {
+    pub fn release(&self, role: u32, link: Box<Link>) {
         if !link.is_broken() && link.generation == self.nodes.generation(link.node()) {
-            self.shelf(link.node()).put(role, link);
+            self.idle_list(link.node()).put(role, link);
         }
     }
 
@@ -263,8 +267,8 @@ impl Pool {
     /// session any more.
     pub fn renew(&self) {
         self.renewals.fetch_add(1, Ordering::AcqRel);
-        for shelf in &self.shelves {
-            shelf.close_nobodys();
+        for idle_list in &self.idle_lists {
+            idle_list.close_nobodys();
         }
     }
 
@@ -294,8 +298,8 @@ impl Pool {
         let idle_ticks = self.config.idle_timeout().as_secs().div_ceil(TICK.as_secs()).max(1);
         loop {
             tokio::time::sleep(TICK).await;
-            for shelf in &self.shelves {
-                shelf.close_idle(idle_ticks);
+            for idle_list in &self.idle_lists {
+                idle_list.close_idle(idle_ticks);
             }
         }
     }
@@ -303,20 +307,20 @@ impl Pool {
     /// Whether most of the connections that a node may have are not open: for a while nobody will be
     /// lent one that another session wants back.
     pub fn has_room(&self, node: NodeId) -> bool {
-        2 * self.shelf(node).open() < self.config.size
+        2 * self.idle_list(node).open() < self.config.size
     }
 
     /// Lent and idle connections to each node, and how many transactions wait, for people to read.
     pub fn census(&self) -> String {
-        let of_node = |shelf: &Arc<Shelf>| {
-            let (lent, idle) = shelf.census();
-            format!("node {}: {lent} lent, {idle} idle; ", shelf.node())
+        let of_node = |idle_list: &Arc<IdleList>| {
+            let (lent, idle) = idle_list.census();
+            format!("node {}: {lent} lent, {idle} idle; ", idle_list.node())
         };
-        let nodes: String = self.shelves.iter().map(of_node).collect();
-        format!("{nodes}{} transactions waiting", self.limits.waiting())
+        let nodes: String = self.idle_lists.iter().map(of_node).collect();
+        format!("{nodes}{} transactions waiting", self.admission.waiting())
     }
 
-    fn shelf(&self, node: NodeId) -> &Arc<Shelf> {
-        &self.shelves[usize::from(node.0) - 1]
+    fn idle_list(&self, node: NodeId) -> &Arc<IdleList> {
+        &self.idle_lists[usize::from(node.0) - 1]
     }
 }

@@ -14,7 +14,7 @@ use tutti_txn::{Coordinator, Decision, Gid, NodeId};
 
 use super::doors::Visiting;
 use super::recovery::Finished;
-use super::turns::Turn;
+use super::vote_order::VotePermit;
 use super::{Gateway, RETRY_PAUSE};
 use crate::bugs::Bug;
 use crate::history::Told;
@@ -36,7 +36,7 @@ struct Driver {
     links: Rc<Links>,
     events: Mailbox<Event>,
     told: Slot<Told>,
-    turn: Option<Turn>,
+    turn: Option<VotePermit>,
     visiting: Option<Visiting>,
     entry: Option<Entry>,
     /// Nodes that have answered COMMIT PREPARED, with the start of the node that did.

@@ -13,7 +13,7 @@ mod nodes;
 mod operations;
 mod recovery;
 mod snapshots;
-mod turns;
+mod vote_order;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -46,7 +46,7 @@ struct Inner {
     is_serving: Cell<bool>,
     doors: RefCell<doors::Doors>,
     applying: RefCell<applying::Waits>,
-    turns: RefCell<turns::Queue>,
+    turns: RefCell<vote_order::Queue>,
     nodes: RefCell<BTreeMap<NodeId, nodes::NodeState>>,
     /// Transactions that a coordinator of this gateway is at work on, and who waits for its end.
     active: RefCell<BTreeMap<Gid, Vec<Slot<()>>>>,

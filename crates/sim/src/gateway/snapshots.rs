@@ -1,4 +1,4 @@
-//! Snapshots of the whole cluster: keepers that export them, and transactions that share them.
+//! Snapshots of the whole cluster: exporters that export them, and transactions that share them.
 //!
 //! Owns: that a transaction gets only a snapshot whose room opened after it had asked.
 //! Start reading at [`Gateway::snapshot`].
@@ -20,17 +20,17 @@ const TRIES: u32 = 20;
 
 #[derive(Default)]
 pub struct Snapshots {
-    asks: Vec<Slot<Option<Rc<Keepers>>>>,
+    asks: Vec<Slot<Option<Rc<Exporters>>>>,
     /// Whether somebody is on the way into the room who will take the asks along.
     is_being_taken: bool,
     /// Only with [`Bug::OldSnapshotIsReused`].
-    pub last: Option<Rc<Keepers>>,
+    pub last: Option<Rc<Exporters>>,
 }
 
 /// One snapshot: a transaction on every node keeps its part until the last user is gone.
-pub struct Keepers(BTreeMap<NodeId, (Link, ExportId)>);
+pub struct Exporters(BTreeMap<NodeId, (Link, ExportId)>);
 
-impl Keepers {
+impl Exporters {
     /// The name of the node's part, and the start of the node that it belongs to.
     pub fn part(&self, node: NodeId) -> Option<(ExportId, u64)> {
         self.0.get(&node).map(|(link, export)| (*export, link.epoch))
@@ -39,7 +39,7 @@ impl Keepers {
 
 impl Gateway {
     /// A snapshot of all nodes, taken after this was called.
-    pub(super) async fn snapshot(&self) -> Option<Rc<Keepers>> {
+    pub(super) async fn snapshot(&self) -> Option<Rc<Exporters>> {
         if self.sim().has(Bug::OldSnapshotIsReused)
             && let Some(last) = self.0.snapshots.borrow().last.clone()
         {
@@ -104,7 +104,7 @@ impl Gateway {
         Ok(())
     }
 
-    async fn export(&self, links: Vec<Link>) -> Option<Keepers> {
+    async fn export(&self, links: Vec<Link>) -> Option<Exporters> {
         let answers: Vec<_> = links
             .iter()
             .map(|link| {
@@ -112,13 +112,13 @@ impl Gateway {
                 link.send(Statement::Export)
             })
             .collect();
-        let mut keepers = BTreeMap::new();
+        let mut exporters = BTreeMap::new();
         for (link, answer) in links.into_iter().zip(answers) {
             match answer.take().await {
-                Ok(Answer::Exported(export)) => keepers.insert(link.node, (link, export)),
+                Ok(Answer::Exported(export)) => exporters.insert(link.node, (link, export)),
                 _ => return None,
             };
         }
-        Some(Keepers(keepers))
+        Some(Exporters(exporters))
     }
 }

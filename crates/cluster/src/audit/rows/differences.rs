@@ -131,11 +131,11 @@ impl Look<'_> {
         let begin = self.moment.begin(node).ok_or_else(lost)?;
         let file = self.file_sql(name, node);
         let oid = self.tables[&node][name].oid;
-        let (connection, keeper) = self.moment.worker_and_keeper(node).ok_or_else(lost)?;
+        let (connection, exporter) = self.moment.worker_and_exporter(node).ok_or_else(lost)?;
         connection.query(&begin).await?;
         let columns = if columns.is_empty() { String::new() } else { format!("({columns})") };
         let copy = format!("COPY {} {columns} TO STDOUT", sql_name(name));
-        let yields = Yields { keeper, oid, reader: connection.backend_key().0 };
+        let yields = Yields { exporter, oid, reader: connection.backend_key().0 };
         copy_out(connection, &copy, yields, &mut line).await?;
         let rows = connection.rows(&file).await?;
         connection.query("COMMIT").await?;
@@ -269,7 +269,7 @@ fn unescape(field: &[u8]) -> Vec<u8> {
 
 /// A table that is read for long is left to who waits for a lock on it: others wait behind him.
 struct Yields<'a> {
-    keeper: &'a mut NodeConnection,
+    exporter: &'a mut NodeConnection,
     oid: u32,
     /// Process of the backend that reads.
     reader: i32,
@@ -283,7 +283,7 @@ impl Yields<'_> {
     WHERE NOT granted AND locktype = 'relation' AND relation = {oid}
         AND database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()))"
         );
-        self.keeper.rows(&sql).await.map(drop)
+        self.exporter.rows(&sql).await.map(drop)
     }
 }
 

@@ -4,9 +4,9 @@
 //! Never: runs anything.
 
 use super::values;
+use crate::transaction::named::PendingPortal;
 use crate::transaction::named::Portal;
 use crate::transaction::named::PreparedStatement;
-use crate::transaction::named::Unrun;
 use std::sync::Arc;
 
 use bytes::{BufMut, BytesMut};
@@ -79,8 +79,8 @@ impl Session {
         }
         let id = self.statement(&name)?.id;
         let catalog = self.tx.catalog.clone();
-        let unrun = Unrun { statement: name, id, planned, catalog, parsed, call };
-        self.tx.portals.insert(portal, Portal::Plan(Arc::new(unrun)));
+        let pending = PendingPortal { statement: name, id, planned, catalog, parsed, call };
+        self.tx.portals.insert(portal, Portal::Plan(Arc::new(pending)));
         if !checked_by_node {
             self.respond(Undo::Nothing, |out| put_bare(out, b'2'));
         }

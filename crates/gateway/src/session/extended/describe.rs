@@ -3,8 +3,8 @@
 //! Owns: who is asked, and what is remembered of the answer.
 //! Never: runs the statement to find out.
 
+use crate::transaction::named::PendingPortal;
 use crate::transaction::named::Portal;
-use crate::transaction::named::Unrun;
 use crate::transaction::planning::transaction_failed;
 use tutti_sql::plan::{Access, Plan, Planned, Prepared};
 use tutti_wire::backend::{
@@ -60,7 +60,7 @@ impl Session {
     }
 
     pub(super) async fn describe_portal(&mut self, name: &str) -> Result<(), Failure> {
-        let unrun = match self.portal(name)? {
+        let pending = match self.portal(name)? {
             Portal::Node { node, .. } => {
                 self.refuse_lost_portal(node, name)?;
                 self.turn_to(node, Access::Read).await?;
@@ -73,11 +73,13 @@ impl Session {
                 self.respond(Undo::Nothing, |out| put_bare(out, b'n'));
                 return Ok(());
             }
-            Portal::Plan(unrun) | Portal::Rows { unrun, .. } | Portal::Finished(unrun) => unrun,
+            Portal::Plan(pending) | Portal::Rows { pending, .. } | Portal::Finished(pending) => {
+                pending
+            }
         };
-        self.tx.refuse_if_failed(&unrun.planned)?;
-        let mut columns = self.columns_of(&unrun).await?;
-        if let (Some(columns), Call::Extended { arguments, .. }) = (&mut columns, &unrun.call) {
+        self.tx.refuse_if_failed(&pending.planned)?;
+        let mut columns = self.columns_of(&pending).await?;
+        if let (Some(columns), Call::Extended { arguments, .. }) = (&mut columns, &pending.call) {
             set_formats(columns, arguments);
         }
         self.respond(Undo::Nothing, |out| put_columns(out, columns.as_deref()));
@@ -85,24 +87,24 @@ impl Session {
     }
 
     /// The columns of a portal that the executor runs.
-    pub(super) async fn columns_of(&mut self, unrun: &Unrun) -> Result<Columns, Failure> {
-        if let Some(columns) = self.columns_known_here(&unrun.planned).await? {
+    pub(super) async fn columns_of(&mut self, pending: &PendingPortal) -> Result<Columns, Failure> {
+        if let Some(columns) = self.columns_known_here(&pending.planned).await? {
             return Ok(columns);
         }
-        let name = &unrun.statement;
-        if let Plan::Cursor { name: Some(cursor), close: false } = &unrun.planned.plan {
+        let name = &pending.statement;
+        if let Plan::Cursor { name: Some(cursor), close: false } = &pending.planned.plan {
             self.quiet_pipeline().await?;
             let node = self.tx.node_of_cursor(cursor);
-            return Ok(self.executor().describe_text_on(node, &unrun.parsed.text, &[]).await?.1);
+            return Ok(self.executor().describe_text_on(node, &pending.parsed.text, &[]).await?.1);
         }
-        if self.tx.statements.get(name).is_some_and(|statement| statement.id == unrun.id) {
+        if self.tx.statements.get(name).is_some_and(|statement| statement.id == pending.id) {
             self.describe_silently(name).await?;
             return Ok(self.statement(name)?.columns.clone());
         }
         // The statement was closed; the portal lives on.
         self.quiet_pipeline().await?;
-        let Call::Extended { types, .. } = &unrun.call else { return Ok(None) };
-        Ok(self.executor().describe_text(&unrun.parsed.text, types).await?.1)
+        let Call::Extended { types, .. } = &pending.call else { return Ok(None) };
+        Ok(self.executor().describe_text(&pending.parsed.text, types).await?.1)
     }
 
     /// What the gateway can say itself of a statement's rows.

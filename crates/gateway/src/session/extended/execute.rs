@@ -4,8 +4,8 @@
 //! Never: chooses where a statement runs (Bind did).
 
 use crate::transaction::Mode;
+use crate::transaction::named::PendingPortal;
 use crate::transaction::named::Portal;
-use crate::transaction::named::Unrun;
 use crate::transaction::planning::transaction_failed;
 use std::sync::Arc;
 use std::time::Instant;
@@ -45,14 +45,14 @@ impl Session {
                 self.respond(Undo::Nothing, |out| put_bare(out, b'I'));
                 Ok(())
             }
-            Portal::Plan(unrun) => self.execute_plan(name, &unrun, row_limit).await,
-            Portal::Rows { unrun, .. } => {
-                self.tx.refuse_if_failed(&unrun.planned)?;
+            Portal::Plan(pending) => self.execute_plan(name, &pending, row_limit).await,
+            Portal::Rows { pending, .. } => {
+                self.tx.refuse_if_failed(&pending.planned)?;
                 self.drain().await?;
                 self.hand_out(name, row_limit);
                 Ok(())
             }
-            Portal::Finished(unrun) => self.execute_again(name, &unrun).await,
+            Portal::Finished(pending) => self.execute_again(name, &pending).await,
         }
     }
 
@@ -104,17 +104,17 @@ impl Session {
     async fn execute_plan(
         &mut self,
         name: &str,
-        unrun: &Arc<Unrun>,
+        pending: &Arc<PendingPortal>,
         row_limit: i32,
     ) -> Result<(), Failure> {
-        self.tx.refuse_if_failed(&unrun.planned)?;
+        self.tx.refuse_if_failed(&pending.planned)?;
         self.quiet_pipeline().await?;
         let is_outside = self.tx.transaction.mode == Mode::None;
         let begun = Instant::now();
         let mut overtaken = 0_u32;
         loop {
             let written = self.client.written();
-            let ran = self.execute_plan_once(name, unrun, row_limit).await;
+            let ran = self.execute_plan_once(name, pending, row_limit).await;
             self.tx.starving = None;
             let said = self.client.said_again(written).filter(|_| is_outside);
             let Some(start) = said.filter(|_| self.is_to_run_again(&ran, overtaken)) else {
@@ -132,20 +132,20 @@ impl Session {
                 self.tx.portals = portals;
             }
             self.heed_timeout(begun).await?;
-            self.begin_statement(&unrun.parsed.text).await?;
+            self.begin_statement(&pending.parsed.text).await?;
         }
     }
 
     async fn execute_plan_once(
         &mut self,
         name: &str,
-        unrun: &Arc<Unrun>,
+        pending: &Arc<PendingPortal>,
         row_limit: i32,
     ) -> Result<(), Failure> {
-        let Unrun { parsed, call, .. } = &**unrun;
+        let PendingPortal { parsed, call, .. } = &**pending;
         self.tx.refresh_catalog();
-        let planned = match Arc::ptr_eq(&unrun.catalog, &self.tx.catalog) {
-            true => unrun.planned.clone(),
+        let planned = match Arc::ptr_eq(&pending.catalog, &self.tx.catalog) {
+            true => pending.planned.clone(),
             // It was bound before the schema or a placement changed.
             false => self.tx.plan(parsed)?,
         };
@@ -171,7 +171,7 @@ impl Session {
         if !keeps_rows {
             let done = self.execute(planned, &parsed.text, call).await?;
             self.tell(done);
-            self.finish_portal(name, unrun);
+            self.finish_portal(name, pending);
             return Ok(());
         }
         let bytes_max = self.tx.registry.cluster.config.switches.travelling_bytes_max;
@@ -185,22 +185,22 @@ impl Session {
             Done::Told => split_off_tag(frames)?,
             Done::Empty => (frames, String::new()),
         };
-        let rows = Portal::Rows { unrun: unrun.clone(), frames, tag };
+        let rows = Portal::Rows { pending: pending.clone(), frames, tag };
         self.tx.portals.insert(name.to_owned(), rows);
         self.hand_out(name, row_limit);
         Ok(())
     }
 
     /// Does nothing if the statement itself has ended the portal: COMMIT does.
-    fn finish_portal(&mut self, name: &str, unrun: &Arc<Unrun>) {
+    fn finish_portal(&mut self, name: &str, pending: &Arc<PendingPortal>) {
         if let Some(portal) = self.tx.portals.get_mut(name) {
-            *portal = Portal::Finished(unrun.clone());
+            *portal = Portal::Finished(pending.clone());
         }
     }
 
     /// Sends up to `row_limit` of the rows that a portal has left; all if it is not positive.
     fn hand_out(&mut self, name: &str, row_limit: i32) {
-        let Some(Portal::Rows { unrun, frames, tag }) = self.tx.portals.get_mut(name) else {
+        let Some(Portal::Rows { pending, frames, tag }) = self.tx.portals.get_mut(name) else {
             return;
         };
         let limit =
@@ -225,17 +225,17 @@ impl Session {
             }
             _ => put_command_complete(out, tag),
         }
-        let unrun = unrun.clone();
-        self.finish_portal(name, &unrun);
+        let pending = pending.clone();
+        self.finish_portal(name, &pending);
     }
 
     /// Another Execute of a portal that has come to its end: no more rows, or an error.
-    async fn execute_again(&mut self, name: &str, unrun: &Unrun) -> Result<(), Failure> {
-        self.tx.refuse_if_failed(&unrun.planned)?;
-        if self.columns_of(unrun).await?.is_none() {
+    async fn execute_again(&mut self, name: &str, pending: &PendingPortal) -> Result<(), Failure> {
+        self.tx.refuse_if_failed(&pending.planned)?;
+        if self.columns_of(pending).await?.is_none() {
             return Err(Failure::error("55000", format!("portal \"{name}\" cannot be run")));
         }
-        let word = unrun.parsed.text.split_whitespace().next().unwrap_or_default();
+        let word = pending.parsed.text.split_whitespace().next().unwrap_or_default();
         let tag = match word.to_ascii_uppercase().as_str() {
             "INSERT" => "INSERT 0 0".to_owned(),
             tag @ ("EXPLAIN" | "SHOW") => tag.to_owned(),

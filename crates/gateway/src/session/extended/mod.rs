@@ -132,7 +132,7 @@ impl Session {
             Message::Describe(Target::Statement, name) => of(name)?,
             Message::Describe(Target::Portal, portal) | Message::Execute { portal, .. } => {
                 match self.tx.portals.get(portal)? {
-                    Portal::Plan(unrun) => unrun.parsed.clone(),
+                    Portal::Plan(pending) => pending.parsed.clone(),
                     _ => return None,
                 }
             }

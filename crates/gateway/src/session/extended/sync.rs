@@ -70,7 +70,7 @@ impl Session {
         };
         self.report(ended).await?;
         self.tx.undo_failed().await;
-        self.tx.release_keepers();
+        self.tx.release_exporters();
         self.pass_notifications();
         self.pipeline.writer = None;
         if self.tx.transaction.mode == Mode::None {

@@ -42,11 +42,11 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// What a statement looks at on the nodes it goes to.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Looks {
+pub(super) enum SnapshotNeed {
     /// At rows: all nodes must show the same transactions.
-    AtRows,
+    Rows,
     /// At nothing but itself: rows to insert.
-    AtNothing,
+    Nothing,
 }
 
 /// Errors of one statement on several nodes. What its client hears is the first of them, and never
@@ -78,13 +78,13 @@ impl Executor<'_> {
         &mut self,
         texts: &[(NodeId, &str)],
         access: Access,
-        looks: Looks,
+        need: SnapshotNeed,
         origin: Origin,
         call: &Call,
     ) -> Result<(), Failure> {
         let nodes: Vec<_> = texts.iter().map(|(node, _)| *node).collect();
         self.tx.enlist_all(&nodes, access).await?;
-        let in_room = looks == Looks::AtRows
+        let in_room = need == SnapshotNeed::Rows
             && 1 < texts.len()
             && self.tx.has_snapshot_per_part()
             && self.tx.registry.cluster.config.switches.rooms;
@@ -337,11 +337,11 @@ impl Executor<'_> {
              AND state = 'active' AND (wait_event_type = 'Lock' OR {snapshot})"
         );
         let registry = self.tx.registry.clone();
-        let Ok(mut connection) = registry.cluster.connections.lend(node).await else {
+        let Ok(mut connection) = registry.cluster.connections.checkout(node).await else {
             return false;
         };
         let seen = connection.rows(&sql).await.is_ok_and(|rows| !rows.rows.is_empty());
-        registry.cluster.connections.give_back(connection);
+        registry.cluster.connections.release(connection);
         seen
     }
 }

@@ -1,8 +1,8 @@
-//! Turns on nodes: SERIALIZABLE transactions over several nodes vote in one order on all they share.
+//! VoteOrder on nodes: SERIALIZABLE transactions over several nodes vote in one order on all they share.
 //!
 //! Owns: who has its turn and who is behind whom.
 //! Never: knows what a turn is used for.
-//! Start reading at [`Turns::ask`]; what it is for is in `docs/protocol/serializable.md`.
+//! Start reading at [`VoteOrder::ask`]; what it is for is in `docs/protocol/serializable.md`.
 //!
 //! A transaction asks for all its nodes at once and gets them at once, when everybody who asked
 //! before for any of them is through. So there is one order, the order of asking; nobody waits in a
@@ -15,7 +15,7 @@ use crate::rooms::Visit;
 
 /// Who has its turn, who waits.
 #[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
-pub struct Turns {
+pub struct VoteOrder {
     /// In the order of asking.
     asked: Vec<Asked>,
 }
@@ -27,7 +27,7 @@ struct Asked {
     has_turn: bool,
 }
 
-impl Turns {
+impl VoteOrder {
     /// Asks for a turn on all of `nodes`. Whoever has its turn now is appended to `granted`.
     pub fn ask(&mut self, visit: Visit, nodes: BTreeSet<NodeId>, granted: &mut Vec<Visit>) {
         self.asked.push(Asked { visit, nodes, has_turn: false });
@@ -71,20 +71,20 @@ mod tests {
 
     #[test]
     fn turns_come_in_the_order_of_asking_where_nodes_are_shared() {
-        let mut turns = Turns::default();
+        let mut order = VoteOrder::default();
         let mut granted = Vec::new();
-        turns.ask(Visit(1), nodes(&[1, 2]), &mut granted);
-        turns.ask(Visit(2), nodes(&[2, 3]), &mut granted);
-        turns.ask(Visit(3), nodes(&[3, 4]), &mut granted);
-        turns.ask(Visit(4), nodes(&[5, 6]), &mut granted);
+        order.ask(Visit(1), nodes(&[1, 2]), &mut granted);
+        order.ask(Visit(2), nodes(&[2, 3]), &mut granted);
+        order.ask(Visit(3), nodes(&[3, 4]), &mut granted);
+        order.ask(Visit(4), nodes(&[5, 6]), &mut granted);
         assert_eq!(granted, [Visit(1), Visit(4)], "3 shares node 3 with 2, who was there before");
-        assert!(turns.is_awaited(Visit(1)), "by 2");
-        assert!(!turns.is_awaited(Visit(4)), "nobody else wants its nodes");
-        turns.done(Visit(2), &mut granted);
+        assert!(order.is_awaited(Visit(1)), "by 2");
+        assert!(!order.is_awaited(Visit(4)), "nobody else wants its nodes");
+        order.done(Visit(2), &mut granted);
         assert_eq!(granted, [Visit(1), Visit(4), Visit(3)]);
-        turns.done(Visit(1), &mut granted);
-        turns.done(Visit(3), &mut granted);
-        turns.done(Visit(4), &mut granted);
-        assert_eq!(turns, Turns::default());
+        order.done(Visit(1), &mut granted);
+        order.done(Visit(3), &mut granted);
+        order.done(Visit(4), &mut granted);
+        assert_eq!(order, VoteOrder::default());
     }
 }

@@ -1,4 +1,4 @@
-//! Driving [`Turns`]: one order of votes on nodes that transactions share.
+//! Driving [`VoteOrder`]: one order of votes on nodes that transactions share.
 //!
 //! Owns: who is told that it has its turn.
 //! Start reading at [`Gateway::take_turn`].
@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tutti_txn::rooms::Visit;
-use tutti_txn::{NodeId, Turns};
+use tutti_txn::{NodeId, VoteOrder};
 
 use super::Gateway;
 use crate::bugs::Bug;
@@ -14,13 +14,13 @@ use crate::tasks::Slot;
 
 #[derive(Default)]
 pub struct Queue {
-    machine: Turns,
+    machine: VoteOrder,
     begun: u64,
     waiting: BTreeMap<Visit, Slot<()>>,
 }
 
 impl Queue {
-    fn change(&mut self, step: impl FnOnce(&mut Turns, &mut Vec<Visit>)) {
+    fn change(&mut self, step: impl FnOnce(&mut VoteOrder, &mut Vec<Visit>)) {
         let mut granted = Vec::new();
         step(&mut self.machine, &mut granted);
         for visit in granted {
@@ -32,12 +32,12 @@ impl Queue {
 }
 
 /// A turn. Over when dropped.
-pub struct Turn {
+pub struct VotePermit {
     gateway: Gateway,
     visit: Visit,
 }
 
-impl Drop for Turn {
+impl Drop for VotePermit {
     fn drop(&mut self) {
         self.gateway.0.turns.borrow_mut().change(|machine, out| machine.done(self.visit, out));
     }
@@ -45,7 +45,7 @@ impl Drop for Turn {
 
 impl Gateway {
     /// Waits for a turn on all these nodes.
-    pub(super) async fn take_turn(&self, nodes: BTreeSet<NodeId>) -> Option<Turn> {
+    pub(super) async fn take_turn(&self, nodes: BTreeSet<NodeId>) -> Option<VotePermit> {
         if self.sim().has(Bug::TurnsAreSkipped) {
             return None;
         }
@@ -56,7 +56,7 @@ impl Gateway {
             let visit = Visit(queue.begun);
             queue.waiting.insert(visit, slot.clone());
             queue.change(|machine, out| machine.ask(visit, nodes, out));
-            Turn { gateway: self.clone(), visit }
+            VotePermit { gateway: self.clone(), visit }
         };
         slot.take().await;
         Some(turn)
