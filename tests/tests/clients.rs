@@ -13,6 +13,7 @@ use tutti_tests::programs;
 const ATTEMPTS: usize = 2;
 
 #[test]
+#[ignore = "a suite that others wrote: ./dev foreign"]
 fn foreign_suites_find_what_is_listed() -> Result<()> {
     let runner = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/run.py");
     for _ in 0..ATTEMPTS {

@@ -13,6 +13,7 @@ use tutti_tests::programs;
 const ATTEMPTS: usize = 2;
 
 #[test]
+#[ignore = "a suite that others wrote: ./dev foreign"]
 fn postgresqls_own_regression_suite_passes_but_for_what_is_listed() -> Result<()> {
     let runner = Path::new(env!("CARGO_MANIFEST_DIR")).join("regress/run.py");
     for _ in 0..ATTEMPTS {
