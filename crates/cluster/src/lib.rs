@@ -21,3 +21,6 @@ pub use cluster::{Cluster, SessionsAtWork};
 pub use error::GatewayError;
 pub use setup::init;
 pub use status::status;
+
+/// What a program waits for.
+pub type Boxed<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + Send + 'a>>;

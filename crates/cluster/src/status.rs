@@ -4,6 +4,7 @@
 //! Never: changes anything.
 //! Start reading at [`status`].
 
+use crate::Boxed;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
@@ -84,7 +85,13 @@ pub struct TableStatus {
 /// Asks all nodes. A node that does not answer is part of the status, not an error.
 ///
 /// Errors: node 1 answers, but its catalog cannot be read.
-pub async fn status(config: &Config) -> Result<Status, GatewayError> {
+///
+/// A box, so that not every program that calls it compiles it anew.
+pub fn status(config: &Config) -> Boxed<'_, Result<Status, GatewayError>> {
+    Box::pin(ask_all(config))
+}
+
+async fn ask_all(config: &Config) -> Result<Status, GatewayError> {
     let mut asked = Vec::with_capacity(config.nodes.len());
     let endpoints = Endpoints::new(config);
     for endpoint in endpoints.iter() {

@@ -14,6 +14,7 @@ pub mod memory;
 mod moment;
 mod rows;
 
+use crate::Boxed;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
@@ -146,16 +147,18 @@ impl fmt::Debug for Progress<'_> {
 ///
 /// Errors: no node answers; no moment of the cluster could be taken. A node that does not answer is part
 /// of the report.
-pub async fn check(
-    config: &Config,
-    gateway: &Gateway,
-    progress: &Progress<'_>,
-) -> Result<Report, GatewayError> {
+///
+/// A box, so that not every program that calls it compiles it anew.
+pub fn check<'a>(
+    config: &'a Config,
+    gateway: &'a Gateway,
+    progress: &'a Progress<'a>,
+) -> Boxed<'a, Result<Report, GatewayError>> {
     let asked = match gateway {
         Gateway::Unasked => Memory::Unasked,
         Gateway::At(place) => Memory::At(place),
     };
-    look(config, asked, progress).await
+    Box::pin(look(config, asked, progress))
 }
 
 /// Who knows what the gateway has in memory.

@@ -13,6 +13,7 @@
 
 mod adopt;
 
+use crate::Boxed;
 use tutti_sql::catalog::{NodeId, quote_literal};
 
 use self::adopt::Adopted;
@@ -36,7 +37,13 @@ const INIT_LOCK: &str = "BEGIN; LOCK TABLE pg_catalog.pg_extension IN SHARE UPDA
 ///
 /// Errors: what a server lacks, or that it belongs to another cluster or is another node; nothing is
 /// written then.
-pub async fn init(config: &Config, adopt: bool) -> Result<(), GatewayError> {
+///
+/// A box, so that not every program that calls it compiles it anew.
+pub fn init(config: &Config, adopt: bool) -> Boxed<'_, Result<(), GatewayError>> {
+    Box::pin(make_cluster(config, adopt))
+}
+
+async fn make_cluster(config: &Config, adopt: bool) -> Result<(), GatewayError> {
     let mut connections = Vec::with_capacity(config.nodes.len());
     let endpoints = Endpoints::new(config);
     for endpoint in endpoints.iter() {

@@ -6,6 +6,7 @@
 
 use std::future::Future;
 use std::io::Write;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,10 +48,32 @@ pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
 ///
 /// Errors: node 1 cannot be reached; nodes are somebody else's, are served by another gateway, or hold
 /// transactions that cannot be settled.
-pub async fn serve(
+///
+/// A box, and not an `async fn`: else every program that serves, each of the tests among them, would compile
+/// all sessions anew.
+pub fn serve(
     config: Config,
     listener: TcpListener,
-    shutdown: impl Future<Output = ()>,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) -> Serving {
+    serve_until(config, listener, Box::pin(shutdown))
+}
+
+/// A gateway at work.
+pub type Serving = Pin<Box<dyn Future<Output = Result<(), GatewayError>> + Send>>;
+
+fn serve_until(
+    config: Config,
+    listener: TcpListener,
+    shutdown: Pin<Box<dyn Future<Output = ()> + Send>>,
+) -> Serving {
+    Box::pin(run(config, listener, shutdown))
+}
+
+async fn run(
+    config: Config,
+    listener: TcpListener,
+    shutdown: Pin<Box<dyn Future<Output = ()> + Send>>,
 ) -> Result<(), GatewayError> {
     config.check()?;
     let gate = Gate::new(&config)?;

@@ -7,6 +7,7 @@
 use crate::executor::Executor;
 use crate::transaction::Level;
 use crate::transaction::Mode;
+use crate::transaction::state::Isolation;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -228,7 +229,7 @@ impl Executor<'_> {
     fn need_newest_rows(&mut self) -> Result<(), Failure> {
         if self.tx.transaction.mode != Mode::Explicit {
             self.need_transaction();
-            self.tx.transaction.characteristics.isolation = Some("read committed".to_owned());
+            self.tx.transaction.characteristics.isolation = Some(Isolation::ReadCommitted);
         }
         if self.tx.level() == Level::ReadCommitted {
             return Ok(());

@@ -31,6 +31,7 @@ use crate::transaction::TransactionContext;
 use crate::transaction::checkout::renames;
 use crate::transaction::enlist::takes_snapshot;
 use crate::transaction::processes::signals;
+use crate::transaction::state::Isolation;
 use std::borrow::Cow;
 use tutti_sql::plan::Unseen;
 
@@ -109,7 +110,7 @@ impl Executor<'_> {
             let is_alone = self.tx.transaction.mode == Mode::None;
             self.need_transaction();
             if is_alone && planned.one_moment {
-                self.tx.transaction.characteristics.isolation = Some("repeatable read".to_owned());
+                self.tx.transaction.characteristics.isolation = Some(Isolation::RepeatableRead);
                 self.tx.transaction.at_one_moment.clone_from(&planned.concerns);
             }
         }

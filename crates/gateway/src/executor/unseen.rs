@@ -21,6 +21,7 @@ use crate::transaction::deferred::UNDO_DEFERRED;
 use crate::transaction::deferred::keeps_order;
 use crate::transaction::deferred::may_be_mended;
 use crate::transaction::settings::is_scope_setting;
+use crate::transaction::state::Isolation;
 use std::collections::BTreeSet;
 
 use tutti_sql::catalog::{NodeId, quote_identifier, quote_literal};
@@ -72,7 +73,7 @@ impl Executor<'_> {
             self.need_transaction();
             if matches!(plan, Plan::Gather(_)) && self.tx.level() == Level::ReadCommitted {
                 // The rows that are gathered and what the code reads are of one moment.
-                self.tx.transaction.characteristics.isolation = Some("repeatable read".to_owned());
+                self.tx.transaction.characteristics.isolation = Some(Isolation::RepeatableRead);
             }
         }
         let names = unseen.sets.then(|| self.setting_names(text, call));

@@ -39,7 +39,7 @@ impl Session {
     ) -> Result<Done, Failure> {
         match control {
             TransactionControl::Begin { modes, start } => {
-                self.begin_block(&Characteristics::from(modes)).await?;
+                self.begin_block(&Characteristics::try_from(modes)?).await?;
                 let tag = if *start { "START TRANSACTION" } else { "BEGIN" };
                 Ok(Done::Tag(tag.to_owned()))
             }

@@ -139,7 +139,7 @@ impl Session {
                 Ok(done)
             }
             Setting::SetTransaction { modes, session, snapshot } => {
-                let given = Characteristics::from(modes);
+                let given = Characteristics::try_from(modes)?;
                 self.set_transaction(&given, *session, *snapshot, text, call).await
             }
             Setting::ResetAll if self.tx.transaction.is_open() => {
@@ -338,8 +338,8 @@ impl Session {
     ) -> Result<Done, Failure> {
         let has_savepoint = self.tx.transaction.last_savepoint().is_some();
         let now = self.tx.transaction.characteristics_now();
-        let now = now.isolation.or_else(|| self.tx.settings.characteristics.isolation.clone());
-        let changes_level = isolation_differs(now.as_deref(), given);
+        let now = now.isolation.or_else(|| self.tx.settings.characteristics.isolation);
+        let changes_level = isolation_differs(now, given);
         if has_savepoint && !self.tx.transaction.queried && changes_level {
             let message = "SET TRANSACTION ISOLATION LEVEL must not be called in a subtransaction";
             return Err(ErrorFields::error("25001", message).into());

@@ -9,6 +9,7 @@
 use crate::transaction::Characteristics;
 use crate::transaction::Transaction;
 use crate::transaction::TransactionContext;
+use crate::transaction::state::Isolation;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
@@ -218,7 +219,7 @@ impl TransactionContext {
                 .into());
         }
         let deferrable = Characteristics {
-            isolation: Some("serializable".to_owned()),
+            isolation: Some(Isolation::Serializable),
             read_only: Some(true),
             deferrable: Some(true),
         };
@@ -527,7 +528,7 @@ impl TransactionContext {
             // It takes part in serialization as any other, and is committed as any other.
             return false;
         }
-        self.transaction.characteristics.isolation = Some("repeatable read".to_owned());
+        self.transaction.characteristics.isolation = Some(Isolation::RepeatableRead);
         true
     }
 

@@ -8,6 +8,7 @@ use crate::transaction::Characteristics;
 use crate::transaction::Mode;
 use crate::transaction::TransactionContext;
 use crate::transaction::settings::IdleTimeouts;
+use crate::transaction::state::Isolation;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tutti_sql::catalog::NameScope;
@@ -53,7 +54,7 @@ impl TransactionContext {
         let rows = link.query(sql).await?;
         if let Some(defaults) = rows.get(2) {
             self.settings.characteristics = Characteristics {
-                isolation: defaults.text(0, 0).map(str::to_owned),
+                isolation: defaults.text(0, 0).and_then(Isolation::named),
                 read_only: defaults.text(0, 1).map(|value| value == "on"),
                 deferrable: None,
             };

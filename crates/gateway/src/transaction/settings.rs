@@ -4,6 +4,7 @@
 //! Never: interprets a value, but for what names and isolation depend on.
 
 use crate::transaction::Characteristics;
+use crate::transaction::state::Isolation;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -278,9 +279,9 @@ pub(crate) fn set_constraints_elsewhere(names: &[String], deferred: bool, text: 
 }
 
 /// Whether `given` asks for another level than the transaction has.
-pub(crate) fn isolation_differs(now: Option<&str>, given: &Characteristics) -> bool {
-    let now = now.unwrap_or("read committed");
-    given.isolation.as_deref().is_some_and(|wanted| wanted != now)
+pub(crate) fn isolation_differs(now: Option<Isolation>, given: &Characteristics) -> bool {
+    let now = now.unwrap_or(Isolation::ReadCommitted);
+    given.isolation.is_some_and(|wanted| wanted != now)
 }
 
 /// Of these messages, the notices.

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use tutti_wire::error_fields::ErrorFields;
 
 use tutti_sql::catalog::{Catalog, NodeId};
 use tutti_sql::plan::{Access, TransactionModes, Unseen};
@@ -29,21 +30,76 @@ pub enum Mode {
     Explicit,
 }
 
-/// Isolation level as the client asked for it.
+/// An isolation level by PostgreSQL's name for it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Isolation {
+    /// The same as READ COMMITTED, under a name that SHOW tells.
+    ReadUncommitted,
+    /// Each statement has a snapshot of its own.
+    ReadCommitted,
+    /// One snapshot for the transaction.
+    RepeatableRead,
+    /// That, and as if transactions had run one after the other.
+    Serializable,
+}
+
+impl Isolation {
+    /// By the name that the server shows; `None`: there is none of it.
+    pub fn named(name: &str) -> Option<Self> {
+        const ALL: [Isolation; 4] = [
+            Isolation::ReadUncommitted,
+            Isolation::ReadCommitted,
+            Isolation::RepeatableRead,
+            Isolation::Serializable,
+        ];
+        ALL.into_iter().find(|level| level.name() == name)
+    }
+
+    /// As the server shows it, and SQL spells it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ReadUncommitted => "read uncommitted",
+            Self::ReadCommitted => "read committed",
+            Self::RepeatableRead => "repeatable read",
+            Self::Serializable => "serializable",
+        }
+    }
+
+    /// What it isolates from.
+    pub fn level(self) -> Level {
+        match self {
+            Self::ReadUncommitted | Self::ReadCommitted => Level::ReadCommitted,
+            Self::RepeatableRead => Level::RepeatableRead,
+            Self::Serializable => Level::Serializable,
+        }
+    }
+}
+
+/// What a transaction is, as the client asked for it.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Characteristics {
-    /// `repeatable read`…; `None`: the session's default.
-    pub isolation: Option<String>,
+    /// `None`: the session's default.
+    pub isolation: Option<Isolation>,
     /// READ ONLY or READ WRITE; `None`: the session's default.
     pub read_only: Option<bool>,
     /// DEFERRABLE or NOT DEFERRABLE; `None`: the session's default.
     pub deferrable: Option<bool>,
 }
 
-impl From<&TransactionModes> for Characteristics {
-    fn from(modes: &TransactionModes) -> Self {
+impl TryFrom<&TransactionModes> for Characteristics {
+    type Error = ErrorFields;
+
+    /// Errors: 22023 where an isolation level is named that there is none of.
+    fn try_from(modes: &TransactionModes) -> Result<Self, ErrorFields> {
         let TransactionModes { isolation, read_only, deferrable } = modes.clone();
-        Self { isolation, read_only, deferrable }
+        let unknown = |name: &str| {
+            let message =
+                format!("invalid value for parameter \"transaction_isolation\": \"{name}\"");
+            let hint = "Available values: serializable, repeatable read, read committed, read uncommitted.";
+            ErrorFields::error("22023", message).with(b'H', hint)
+        };
+        let read = |name: String| Isolation::named(&name).ok_or_else(|| unknown(&name));
+        Ok(Self { isolation: isolation.map(read).transpose()?, read_only, deferrable })
     }
 }
 
@@ -62,18 +118,14 @@ pub enum Level {
 impl Characteristics {
     /// The level, if one is given.
     pub fn level(&self) -> Option<Level> {
-        Some(match self.isolation.as_deref()? {
-            "serializable" => Level::Serializable,
-            "repeatable read" => Level::RepeatableRead,
-            _ => Level::ReadCommitted,
-        })
+        self.isolation.map(Isolation::level)
     }
 
     /// What is given, as settings of a session that say what its transactions are.
     pub fn as_defaults(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let on_off = |is_on: bool| if is_on { "on" } else { "off" };
         let given = [
-            ("default_transaction_isolation", self.isolation.as_deref()),
+            ("default_transaction_isolation", self.isolation.map(Isolation::name)),
             ("default_transaction_read_only", self.read_only.map(on_off)),
             ("default_transaction_deferrable", self.deferrable.map(on_off)),
         ];
@@ -83,7 +135,7 @@ impl Characteristics {
     /// What is given in `later` wins.
     pub fn update(&mut self, later: &Self) {
         if later.isolation.is_some() {
-            self.isolation.clone_from(&later.isolation);
+            self.isolation = later.isolation;
         }
         if later.read_only.is_some() {
             self.read_only = later.read_only;
@@ -95,7 +147,7 @@ impl Characteristics {
 
     /// As SQL behind BEGIN or SET TRANSACTION; may be empty.
     pub fn to_sql(&self) -> String {
-        let isolation = self.isolation.as_deref().map(|level| format!(" ISOLATION LEVEL {level}"));
+        let isolation = self.isolation.map(|level| format!(" ISOLATION LEVEL {}", level.name()));
         let access = self.read_only.map(|only| if only { " READ ONLY" } else { " READ WRITE" });
         let deferrable =
             self.deferrable.map(|is| if is { " DEFERRABLE" } else { " NOT DEFERRABLE" });
@@ -505,7 +557,7 @@ mod tests {
     #[test]
     fn a_node_that_joins_late_repeats_what_still_holds() {
         let mut transaction = Transaction::default();
-        transaction.characteristics.isolation = Some("repeatable read".into());
+        transaction.characteristics.isolation = Some(Isolation::RepeatableRead);
         transaction.push_setting("SET LOCAL a = 1", None);
         transaction.push_savepoint("s");
         transaction.push_setting("SET b = 2", Some("b".into()));
@@ -545,7 +597,7 @@ mod tests {
     #[test]
     fn a_ticket_comes_behind_the_snapshot_and_before_read_only() {
         let mut transaction = Transaction::default();
-        transaction.characteristics.isolation = Some("serializable".into());
+        transaction.characteristics.isolation = Some(Isolation::Serializable);
         transaction.characteristics.read_only = Some(true);
         transaction.push_savepoint("s");
         let entrance = Entrance {

@@ -8,6 +8,7 @@
 use crate::transaction::Level;
 use crate::transaction::Mode;
 use crate::transaction::named::PreparedStatement;
+use crate::transaction::state::Isolation;
 use std::collections::VecDeque;
 use tutti_link::pool::link::StatementId;
 
@@ -136,7 +137,7 @@ impl Session {
     /// the block.
     async fn begin_behind(&mut self) -> Result<(), Failure> {
         if self.tx.level() != Level::ReadCommitted && !self.tx.catalog.is_solo() {
-            let level = self.tx.settings.characteristics.isolation.clone().unwrap_or_default();
+            let level = self.tx.settings.characteristics.isolation.map_or("", Isolation::name);
             return Err(Failure::unsupported(
                 format!(
                     "a pipeline over several nodes at {} needs a transaction",
