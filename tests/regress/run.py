@@ -56,7 +56,7 @@ def main():
     given = arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target"))
-    tutti = given.tutti or target / ("release" if given.release else "debug") / "tutti"
+    tutti = given.tutti or target / ("dist" if given.release else "debug") / "tutti"
     suite = suites.Isolation() if given.isolation else suites.Regression()
     if not (DEPS / "fetched").exists():
         if MAY_SKIP in os.environ:

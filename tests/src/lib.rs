@@ -22,3 +22,4 @@ pub mod programs;
 pub mod script;
 pub mod servers;
 pub mod suite;
+pub mod workload;

@@ -1,23 +1,22 @@
 //! The program `tutti`: its commands and their options.
 //!
-//! Owns: the command line, the log, the exit status. Never: does the work; that is `up`, `operate`,
-//! `demo` and `bench` here, and the crates `tutti-gateway` and `tutti-embed`.
+//! Owns: the command line, the log, the exit status. Never: does the work; that is `up`, `operate`
+//! and `check` here, and the crates `tutti-gateway`, `tutti-embed` and `tutti-lab` (the demo).
 //! Start reading at [`Command`].
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
+use tutti_lab::demo;
 
-mod accounts;
 mod bench;
 mod check;
-mod demo;
 mod operate;
-mod session;
 mod shutdown;
-mod table;
 mod up;
 
 /// One PostgreSQL made of many.
@@ -102,10 +101,12 @@ enum Command {
     )]
     Check(CheckArgs),
 
-    /// Measure on this machine, with servers of its own, what consistency and the gateway cost.
+    /// Measure what consistency and the gateway cost: runs `tutti-lab bench`, a program of its own.
+    #[command(disable_help_flag = true)]
     Bench {
-        #[command(subcommand)]
-        command: bench::BenchCommand,
+        /// What `tutti-lab bench` is given
+        #[arg(value_name = "ARGUMENTS", trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
     },
 }
 
@@ -142,6 +143,12 @@ struct DemoOptions {
     /// End after the demo, instead of running on
     #[arg(long, requires = "demo")]
     demo_exit: bool,
+}
+
+impl DemoOptions {
+    fn chosen(self) -> demo::Options {
+        demo::Options { clients: self.clients, lasts: Duration::from_secs(self.demo_seconds) }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -207,7 +214,7 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Serve { config } => operate::serve(&config.path).await,
         Command::Init { config, adopt } => operate::init(&config.path, adopt).await,
         Command::Status(args) => operate::status(args).await,
-        Command::Bench { command } => bench::run(command).await,
+        Command::Bench { arguments } => bench::run(&arguments),
     }
     .map(|()| ExitCode::SUCCESS)
 }
@@ -224,25 +231,13 @@ mod tests {
     }
 
     #[test]
-    fn a_benchmark_takes_lists_and_knows_its_variants() {
-        let bench = |option, value| {
-            CommandLine::try_parse_from(["tutti", "bench", "commit", option, value]).is_ok()
-        };
-        assert!(bench("--clients", "1,8,32"));
-        assert!(!bench("--clients", "0"));
-        assert!(bench("--variants", "rooms-off,rooms-on"));
-        assert!(!bench("--variants", "no-such"));
-        // A transaction over two nodes needs two.
-        assert!(!bench("--nodes", "1"));
-
-        let pool = |option, value| {
-            CommandLine::try_parse_from(["tutti", "bench", "pool", option, value]).is_ok()
-        };
-        assert!(pool("--targets", "direct,pgbouncer,tutti-2"));
-        assert!(!pool("--targets", "no-such"));
-        assert!(pool("--scripts", "select,tpcb,tpcb-local"));
-        assert!(pool("--protocols", "simple,extended,prepared"));
-        assert!(!pool("--protocols", "binary"));
+    fn a_benchmark_is_given_its_arguments_as_they_are() {
+        let line = ["tutti", "bench", "pool", "--quick", "--help"];
+        let parsed = CommandLine::try_parse_from(line).unwrap().command;
+        let Command::Bench { arguments } = parsed else { panic!("{parsed:?}") };
+        assert_eq!(arguments, ["pool", "--quick", "--help"]);
+        let none = CommandLine::try_parse_from(["tutti", "bench"]).unwrap().command;
+        assert!(matches!(none, Command::Bench { arguments } if arguments.is_empty()));
     }
 
     #[test]

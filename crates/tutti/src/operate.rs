@@ -9,6 +9,7 @@ use anyhow::Context;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tutti_gateway::Config;
+use tutti_lab::client;
 
 use crate::StatusArgs;
 use crate::shutdown::Shutdown;
@@ -26,7 +27,7 @@ pub(crate) async fn serve(config_path: &Path) -> anyhow::Result<()> {
     let listener = TcpListener::bind(&config.listen)
         .await
         .with_context(|| format!("cannot listen on {}", config.listen))?;
-    println!("psql {}", up::client_url(listener.local_addr()?, &config.database));
+    println!("psql {}", client::url(listener.local_addr()?, &config.database));
     tutti_gateway::serve(config, listener, async move { shutdown.asked().await })
         .await
         .context("the gateway ended")

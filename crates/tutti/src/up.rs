@@ -5,19 +5,20 @@
 //! the same directory stops them. Start reading at [`up`].
 
 use std::io::Write;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, spawn_blocking};
-use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 use tutti_embed::{Cluster, ClusterOptions, ServerAccount, ServerOptions};
 use tutti_gateway::{Config, GatewayError, NodeConfig, Rule};
+use tutti_lab::{client, demo};
 
+use crate::UpArgs;
 use crate::shutdown::Shutdown;
-use crate::{UpArgs, demo, session};
 
 /// Where the data goes when nobody says.
 const DATA_DEFAULT: &str = "data/tutti";
@@ -27,8 +28,6 @@ const DATA_DEFAULT_OF_ROOT: &str = "/var/lib/tutti";
 const DATABASE: &str = "postgres";
 const USER: &str = "postgres";
 
-/// The gateway settles what a predecessor left in doubt before it serves.
-const READY_LIMIT: Duration = Duration::from_secs(120);
 /// What sessions may need to end once the gateway is asked to.
 const GATEWAY_STOP_LIMIT: Duration = Duration::from_secs(20);
 /// How often we look whether every server still runs.
@@ -65,16 +64,6 @@ pub(crate) async fn up(args: UpArgs) -> anyhow::Result<()> {
     let stopped = spawn_blocking(move || cluster.stop()).await?;
     // What went wrong first is what the user must hear.
     ran.and(stopped.context("cannot stop the servers"))
-}
-
-/// The URL that clients connect to.
-pub(crate) fn client_url(listens_on: SocketAddr, database: &str) -> String {
-    // Nobody can connect to "any address".
-    let host = match listens_on.ip() {
-        ip if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
-        ip => ip,
-    };
-    format!("postgres://{USER}@{}/{database}", SocketAddr::new(host, listens_on.port()))
 }
 
 /// The configuration of a gateway in front of the cluster in this directory, running or not.
@@ -134,7 +123,7 @@ async fn run_gateway(
         let _ = end_asked.await;
     }));
 
-    let url = client_url(address, DATABASE);
+    let url = client::url(address, DATABASE);
     let ran = serve_until_the_end(args, cluster, &url, &mut gateway, shutdown).await;
     let _ = end_gateway.send(());
     if !gateway.is_finished() {
@@ -156,7 +145,7 @@ async fn serve_until_the_end(
     mut shutdown: Shutdown,
 ) -> anyhow::Result<()> {
     tokio::select! {
-        answered = first_answer(url) => answered?,
+        answered = client::first_answer(url) => answered?,
         ended = &mut *gateway => return Err(why_ended(ended)),
         () = shutdown.asked() => return Ok(()),
     }
@@ -167,7 +156,7 @@ async fn serve_until_the_end(
     if args.demo {
         let node_urls: Vec<String> = cluster.servers().iter().map(|server| server.url()).collect();
         let shown = tokio::select! {
-            shown = demo::run(url, &node_urls, args.demo_options) => shown,
+            shown = demo::run(url, &node_urls, args.demo_options.chosen()) => shown,
             ended = &mut *gateway => return Err(why_ended(ended)),
             () = shutdown.asked() => return Ok(()),
         };
@@ -205,23 +194,6 @@ fn start_ended_servers(cluster: &mut Cluster) -> anyhow::Result<()> {
         }
     }
     Ok(())
-}
-
-/// Waits until a statement works through the gateway.
-pub(crate) async fn first_answer(url: &str) -> anyhow::Result<()> {
-    let deadline = Instant::now() + READY_LIMIT;
-    loop {
-        let ask = async {
-            let client = session::connect(url).await?;
-            client.query_one("SELECT 1", &[]).await.context("a first statement failed")?;
-            anyhow::Ok(())
-        };
-        match ask.await {
-            Ok(()) => return Ok(()),
-            Err(error) if deadline < Instant::now() => return Err(error),
-            Err(_) => sleep(Duration::from_millis(50)).await,
-        }
-    }
 }
 
 /// The gateway ended although nobody asked.
@@ -293,14 +265,6 @@ fn say(message: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_url_names_an_address_one_can_connect_to() {
-        let url = |address: &str| client_url(address.parse().unwrap(), "postgres");
-        assert_eq!(url("127.0.0.1:7432"), "postgres://postgres@127.0.0.1:7432/postgres");
-        assert_eq!(url("0.0.0.0:7000"), "postgres://postgres@127.0.0.1:7000/postgres");
-        assert_eq!(url("[::1]:7000"), "postgres://postgres@[::1]:7000/postgres");
-    }
 
     #[test]
     fn the_configuration_counts_nodes_from_one() {

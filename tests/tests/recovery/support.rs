@@ -1,16 +1,19 @@
 //! A cluster for one test, and what tests do to it.
 //!
-//! Owns: connections to the nodes past the gateway; accounts, transfers between them, what their
-//! client believes, and what must hold when all has come to rest.
+//! Owns: connections to the nodes past the gateway, and the lab's workload of transfers as these tests
+//! run it: between chosen accounts, with entries, checked when all has come to rest.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use tutti_embed::Cluster;
 use tutti_gateway::{Config, init};
+use tutti_lab::workload::Workload;
+use tutti_lab::workload::transfers::{Books, Transfers};
+pub use tutti_lab::workload::{Asked, Believed};
 use tutti_link::{Credentials, NodeConnection};
 use tutti_tests::client::{Client, Endpoint};
+use tutti_tests::workload::{at_once, sessions};
 use tutti_tests::{gateway, servers};
 use tutti_txn::gid::Gid;
 
@@ -51,29 +54,14 @@ pub const OPENING_BALANCE: i64 = 1_000;
 /// How long everything may take to come to rest.
 pub const REST_LIMIT: Duration = Duration::from_secs(60);
 
-/// What a client may believe about a transfer.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Believed {
-    Acknowledged,
-    Refused,
-    /// 08007, or nothing at all; with the gid to ask about if there was one.
-    Unknown(Option<String>),
+/// What is moved, and what must hold of it.
+fn transfers() -> Transfers {
+    Transfers::new(ACCOUNTS, OPENING_BALANCE, Books::Entries)
 }
 
 /// Makes accounts and entries, one entry per transfer and account.
 pub fn make_accounts(gateway: &Endpoint) -> Result {
-    let mut client = Client::connect(gateway)?;
-    for statement in [
-        "CREATE TABLE account (id bigint PRIMARY KEY, balance bigint NOT NULL) DISTRIBUTE BY HASH (id)",
-        "CREATE TABLE entry (account bigint, transfer bigint, PRIMARY KEY (account, transfer)) \
-         DISTRIBUTE BY HASH (account)",
-    ] {
-        client.query(statement)?;
-    }
-    client.query(&format!(
-        "INSERT INTO account SELECT n, {OPENING_BALANCE} FROM generate_series(1, {ACCOUNTS}) n"
-    ))?;
-    Ok(())
+    at_once(transfers().setup(&mut Client::connect(gateway)?))
 }
 
 /// One account on each of the first two nodes.
@@ -86,28 +74,8 @@ pub fn accounts_on_two_nodes(nodes: &[Endpoint]) -> Result<(i64, i64)> {
 
 /// Moves 1 from one account to another. Refused: the session may be in a failed transaction.
 pub fn transfer(client: &mut Client, number: i64, from: i64, to: i64) -> Believed {
-    let work = [
-        "BEGIN".to_owned(),
-        format!("UPDATE account SET balance = balance - 1 WHERE id = {from}"),
-        format!("UPDATE account SET balance = balance + 1 WHERE id = {to}"),
-        format!("INSERT INTO entry VALUES ({from}, {number}), ({to}, {number})"),
-    ];
-    for statement in &work {
-        match client.simple(statement, &[]) {
-            Ok(answer) if answer.error().is_none() => (),
-            // Nobody asked for COMMIT, so nobody may have done it.
-            Ok(_) | Err(_) => return Believed::Refused,
-        }
-    }
-    let Ok(answer) = client.simple("COMMIT", &[]) else { return Believed::Unknown(None) };
-    match answer.error() {
-        None => Believed::Acknowledged,
-        Some(error) if error.sqlstate() == "08007" => {
-            let hint = error.get(b'H').unwrap_or_default();
-            Believed::Unknown(hint.split('\'').nth(1).map(str::to_owned))
-        }
-        Some(_) => Believed::Refused,
-    }
+    let outcome = at_once(transfers().transfer(client, number, [(from, -1), (to, 1)]));
+    outcome.expect("an account is one row").believed
 }
 
 /// Tries until it works, at most [`REST_LIMIT`].
@@ -139,40 +107,12 @@ pub fn come_to_rest(nodes: &[Endpoint]) -> Result {
 /// Looks at nodes that have come to rest: each transfer is there whole or not at all, as its client
 /// believes, and so is the money. Through the gateway the same is seen, and what was unknown is
 /// told.
-pub fn check(nodes: &[Endpoint], gateway: &Endpoint, asked: &BTreeMap<i64, Believed>) -> Result {
-    let mut entries: BTreeMap<i64, usize> = BTreeMap::new();
-    let mut total = 0;
-    for node in nodes {
-        let mut node = Client::connect(node)?;
-        total += node.value("SELECT coalesce(sum(balance), 0) FROM account")?.parse::<i64>()?;
-        for row in node.query("SELECT transfer FROM entry")? {
-            *entries.entry(row[0].as_deref().unwrap_or_default().parse()?).or_default() += 1;
-        }
-    }
-    ensure!(total == ACCOUNTS * OPENING_BALANCE, "the total is {total}");
-    let seen = eventually("the gateway reads all nodes", || {
-        Client::connect(gateway)?.value("SELECT sum(balance) FROM account")
+pub fn check(nodes: &[Endpoint], gateway: &Endpoint, asked: &Asked) -> Result {
+    let mut client = eventually("the gateway reads all nodes", || {
+        let mut client = Client::connect(gateway)?;
+        client.value(transfers().sum_sql())?;
+        Ok(client)
     })?;
-    ensure!(seen == total.to_string(), "the gateway sees a total of {seen}");
-    for (number, count) in &entries {
-        ensure!(*count == 2, "transfer {number} is half done");
-        ensure!(asked.contains_key(number), "nobody asked for transfer {number}");
-    }
-    let mut client = Client::connect(gateway)?;
-    for (number, believed) in asked {
-        let is_there = entries.contains_key(number);
-        match believed {
-            Believed::Acknowledged => ensure!(is_there, "{number} was acknowledged and is gone"),
-            Believed::Refused => ensure!(!is_there, "{number} was refused and is there"),
-            Believed::Unknown(None) => (),
-            Believed::Unknown(Some(gid)) => {
-                let told = client
-                    .value(&format!("SELECT tutti_outcome('{gid}')"))
-                    .with_context(|| format!("ask for {gid}"))?;
-                let expected = if is_there { "committed" } else { "aborted" };
-                ensure!(told == expected, "{gid}, transfer {number}: told {told}, is {expected}");
-            }
-        }
-    }
+    at_once(transfers().check(&mut sessions(nodes)?, Some(&mut client), asked))?;
     Ok(())
 }

@@ -1,3 +1,8 @@
+//! SET, SHOW, RESET and DISCARD: what changes the session's own settings.
+//!
+//! Owns: carrying them out, on the nodes that must hear of them.
+//! Never: keeps what is set (`transaction::settings` does).
+
 use crate::client::failure::Failure;
 use crate::plans::request::Call;
 use crate::plans::request::Done;

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use tutti_embed::Cluster;
 
 use super::process::Process;
-use crate::up;
+use tutti_lab::client;
 
 /// What a gateway may need until it listens.
 const LISTEN_LIMIT: Duration = Duration::from_secs(60);
@@ -62,8 +62,8 @@ pub(super) async fn serve(
     let port = line.as_deref().and_then(port_of);
     let port = port
         .with_context(|| format!("{name} does not say where it listens{}", process.last_words()))?;
-    let url = up::client_url(([127, 0, 0, 1], port).into(), "postgres");
-    up::first_answer(&url)
+    let url = client::url(([127, 0, 0, 1], port).into(), "postgres");
+    client::first_answer(&url)
         .await
         .with_context(|| format!("{name} does not answer{}", process.last_words()))?;
     Ok((process, port))
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn the_port_is_read_from_what_the_gateway_prints() {
-        let line = format!("psql {}", up::client_url(([127, 0, 0, 1], 7432).into(), "postgres"));
+        let line = format!("psql {}", client::url(([127, 0, 0, 1], 7432).into(), "postgres"));
         assert_eq!(port_of(&line), Some(7432));
         assert_eq!(port_of("ready"), None);
     }

@@ -14,7 +14,7 @@ use tokio_postgres::Client;
 use super::figures::Idle;
 use super::place::Front;
 use super::target::Protocol;
-use crate::session;
+use tutti_lab::client;
 
 /// Connections that are opened at the same time.
 const AT_ONCE: u32 = 50;
@@ -86,7 +86,7 @@ pub(super) async fn measure(front: &Front, clients: u32) -> anyhow::Result<Optio
 /// A client that has run one query. By the simple protocol, so that whoever pools by transaction
 /// serves it too; each with another account, as clients have.
 async fn one_query(url: String, account: u32) -> anyhow::Result<Client> {
-    let client = session::connect(&url).await?;
+    let client = client::connect(&url).await?;
     let query = format!("SELECT abalance FROM pgbench_accounts WHERE aid = {account}");
     client.simple_query(&query).await.context("an idle client's query")?;
     Ok(client)

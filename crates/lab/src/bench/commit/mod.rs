@@ -1,4 +1,4 @@
-//! `tutti bench commit`: what consistency costs, measured on servers of its own.
+//! `tutti-lab bench commit`: what consistency costs, measured on servers of its own.
 //!
 //! Owns: the order of measurements: rounds, in them the workloads, in these all variants one behind
 //! another, so that what disturbs the machine disturbs all alike. Never: measures by itself.
@@ -13,17 +13,17 @@ use anyhow::Context;
 use clap::Args;
 
 use self::figures::{Figures, Measured, Record, Who};
+use self::load::{Load, measure};
 use self::place::Place;
 use self::variant::Variant;
-use self::workload::{Workload, measure};
 use super::{json_file, progress_bar};
-use crate::shutdown::Shutdown;
+use crate::interrupt::Interrupt;
 
 mod figures;
+mod load;
 mod place;
 mod report;
 mod variant;
-mod workload;
 
 /// The way without a gateway: clients of each node itself.
 const DIRECT: &str = "direct";
@@ -63,19 +63,19 @@ pub(crate) struct CommitArgs {
 
 /// Runs the benchmark and prints what came of it.
 pub(super) async fn commit(args: CommitArgs) -> anyhow::Result<()> {
-    let mut shutdown = Shutdown::on_signals()?;
+    let mut interrupt = Interrupt::listen()?;
     // First what fails fastest.
     let mut json = args.json.as_deref().map(json_file).transpose()?;
 
     let clients_max = args.clients.iter().copied().max().context("no number of clients")?;
-    eprintln!("tutti: making {} nodes and their accounts", args.nodes);
+    eprintln!("tutti-lab: making {} nodes and their accounts", args.nodes);
     let place = Place::make(args.nodes, clients_max, args.flush_us).await?;
     print!("{}", report::about(&args, &place));
 
     let mut figures = Figures::default();
     let measured = tokio::select! {
         measured = measure_all(&args, &place, &mut figures, json.as_mut()) => measured,
-        () = shutdown.asked() => Err(anyhow::anyhow!("ended before all was measured")),
+        () = interrupt.came() => Err(anyhow::anyhow!("ended before all was measured")),
     };
     place.remove().await?;
     measured?;
@@ -96,14 +96,13 @@ async fn measure_all(
 ) -> anyhow::Result<()> {
     let lasts = Duration::from_secs(args.seconds);
     // Files are grown and code is read before anything is counted.
-    measure_one(place, Workload::Global, args.clients[0], FIRST_RUN, Some(args.variants[0]))
-        .await?;
+    measure_one(place, Load::Global, args.clients[0], FIRST_RUN, Some(args.variants[0])).await?;
 
     let bar = progress_bar(measurements(args));
     for round in 1..=args.rounds {
         for &clients in &args.clients {
             place.tidy().await?;
-            for workload in Workload::ALL {
+            for workload in Load::ALL {
                 for way in ways(args, workload, round) {
                     let way_name = way.map_or(DIRECT, |variant| variant.name);
                     bar.set_message(format!(
@@ -130,7 +129,7 @@ async fn measure_all(
 
 /// The ways of a workload; `None` is direct. Every other round goes backwards, so that none is
 /// always the first.
-fn ways(args: &CommitArgs, workload: Workload, round: u32) -> Vec<Option<Variant>> {
+fn ways(args: &CommitArgs, workload: Load, round: u32) -> Vec<Option<Variant>> {
     let direct = workload.runs_on_one_node().then_some(None);
     let mut ways: Vec<_> =
         direct.into_iter().chain(args.variants.iter().copied().map(Some)).collect();
@@ -143,18 +142,18 @@ fn ways(args: &CommitArgs, workload: Workload, round: u32) -> Vec<Option<Variant
 /// Measures a workload through a gateway of its own, or directly on the nodes.
 async fn measure_one(
     place: &Place,
-    workload: Workload,
+    workload: Load,
     clients: u16,
     lasts: Duration,
     way: Option<Variant>,
 ) -> anyhow::Result<Vec<(Who, Measured)>> {
-    let accounts = place.accounts();
+    let money = place.money();
     let Some(variant) = way else {
-        return measure(workload, clients, lasts, &place.node_urls(), accounts).await;
+        return measure(workload, clients, lasts, &place.node_urls(), money).await;
     };
     let gateway = place.start_gateway(variant.switches).await?;
     let urls = [gateway.url.clone()];
-    let measured = measure(workload, clients, lasts, &urls, accounts).await;
+    let measured = measure(workload, clients, lasts, &urls, money).await;
     let stopped = gateway.stop().await;
     // What went wrong first is what the user must hear.
     let measured = measured.with_context(|| format!("the gateway's variant {}", variant.name))?;
@@ -164,7 +163,6 @@ async fn measure_one(
 
 /// How many measurements all rounds have together.
 fn measurements(args: &CommitArgs) -> u64 {
-    let of_a_round: usize =
-        Workload::ALL.iter().map(|workload| ways(args, *workload, 1).len()).sum();
+    let of_a_round: usize = Load::ALL.iter().map(|workload| ways(args, *workload, 1).len()).sum();
     of_a_round as u64 * args.clients.len() as u64 * u64::from(args.rounds)
 }

@@ -86,7 +86,7 @@ fn rows() -> Vec<Rows> {
             order_lines.push(line);
         }
     }
-    let account = |id: i32| format!("{id}\t{OPENING_BALANCE}\n");
+    let account = |id: i64| format!("{id}\t{OPENING_BALANCE}\n");
     let table = |target, lines| Rows { target, lines };
     vec![
         table("shop.items", (1..=ITEMS).map(item).collect()),

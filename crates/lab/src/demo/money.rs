@@ -9,18 +9,19 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep};
-use tokio_postgres::{Client, Statement};
 
-use super::MONEY;
 use super::readings::{self, Readings};
-use crate::accounts::{Accounts, Transfer};
-use crate::{DemoOptions, session};
+use super::{ACCOUNTS, MONEY, OPENING_BALANCE, Options};
+use crate::accounts::Accounts;
+use crate::workload::session::PreparingSession;
+use crate::workload::transfers::Transfers;
+use crate::workload::{Asked, Failure, Session, Workload};
 
 /// Where there is no terminal, a line now and then is enough.
 const LINE_INTERVAL_S: u64 = 5;
@@ -37,9 +38,9 @@ struct Figures {
 }
 
 impl Figures {
-    fn count_failure(&self, error: &tokio_postgres::Error) {
+    fn count_failure(&self, failure: &Failure) {
         let mut failures = self.failures.lock().expect("no holder panics");
-        *failures.entry(super::reason(error)).or_default() += 1;
+        *failures.entry(failure.to_string()).or_default() += 1;
     }
 
     fn failure_count(&self) -> u64 {
@@ -63,18 +64,18 @@ impl Figures {
 pub(super) async fn move_and_watch(
     url: &str,
     node_urls: &[String],
-    options: DemoOptions,
+    options: Options,
 ) -> anyhow::Result<()> {
-    let accounts = Accounts::ask_nodes(node_urls, "shop.accounts").await?;
+    let accounts = Accounts::ask_nodes(node_urls, "shop.accounts", "account_id").await?;
     println!(
         "\n== {} clients move money between nodes for {} s; {} readers sum all accounts ==",
         options.clients,
-        options.demo_seconds,
+        options.lasts.as_secs(),
         readings::ALL.len()
     );
     let figures = std::sync::Arc::new(Figures::default());
     let started = Instant::now();
-    let end = started + Duration::from_secs(options.demo_seconds);
+    let end = started + options.lasts;
 
     let mut tasks = JoinSet::new();
     for seed in 0..u64::from(options.clients) {
@@ -94,14 +95,9 @@ pub(super) async fn move_and_watch(
     }
     print_summary(&figures, started.elapsed());
 
-    let client = session::connect(url).await?;
-    let at_rest = readings::sum(&client, readings::SUM_SQL)
-        .await
-        .context("cannot sum the accounts at rest")?;
-    ensure!(at_rest == MONEY, "at rest the accounts hold {at_rest}, not {MONEY}");
-    println!(
-        "at rest the accounts hold {at_rest}, as in the beginning: nothing lost, nothing made"
-    );
+    let mut gateway = [PreparingSession::connect(url).await?];
+    transfers().check(&mut gateway, None, &Asked::new()).await.context("the last check")?;
+    println!("at rest the accounts hold {MONEY}, as in the beginning: nothing lost, nothing made");
     figures.readings.check()
 }
 
@@ -114,40 +110,30 @@ async fn move_money(
     end: Instant,
 ) -> anyhow::Result<()> {
     let mut random = StdRng::seed_from_u64(seed);
-    let mut client = session::connect(url).await?;
-    let mut update = prepare(&client).await?;
+    let transfers = transfers();
+    let mut session = PreparingSession::connect(url).await?;
+    session.prepare(transfers.update_sql()).await?;
     while Instant::now() < end {
         let moves = accounts.transfer_between_nodes(&mut random);
-        let Err(error) = transfer(&client, &update, moves).await else {
+        // No books are kept of single transfers, so they need no numbers.
+        let Some(failure) = transfers.transfer(&mut session, 0, moves).await?.failure else {
             figures.transfers.fetch_add(1, Relaxed);
             continue;
         };
-        figures.count_failure(&error);
+        figures.count_failure(&failure);
         // Without a transaction this only gives a warning.
-        let _ = client.batch_execute("ROLLBACK").await;
+        let _ = session.query("ROLLBACK").await;
         sleep(PAUSE_AFTER_FAILURE).await;
-        if client.is_closed() {
-            client = session::connect(url).await?;
-            update = prepare(&client).await?;
+        if session.client().is_closed() {
+            session = PreparingSession::connect(url).await?;
         }
     }
     Ok(())
 }
 
-async fn prepare(client: &Client) -> Result<Statement, tokio_postgres::Error> {
-    client.prepare("UPDATE shop.accounts SET balance = balance + $1 WHERE account_id = $2").await
-}
-
-async fn transfer(
-    client: &Client,
-    update: &Statement,
-    moves: Transfer,
-) -> Result<(), tokio_postgres::Error> {
-    client.batch_execute("BEGIN").await?;
-    for (account_id, amount) in moves {
-        client.execute(update, &[&amount, &account_id]).await?;
-    }
-    client.batch_execute("COMMIT").await
+/// Between the shop's accounts, which [`fill`](super::fill) makes.
+fn transfers() -> Transfers {
+    Transfers::without_books(ACCOUNTS, OPENING_BALANCE, "shop.accounts", "account_id")
 }
 
 /// Prints the figures every second on a terminal (in place), or else every few seconds.

@@ -1,4 +1,4 @@
-//! `tutti bench pool`: the gateway beside PgBouncer and beside PostgreSQL itself, by pgbench.
+//! `tutti-lab bench pool`: the gateway beside PgBouncer and beside PostgreSQL itself, by pgbench.
 //!
 //! Owns: the order of measurements: rounds, in them the loads, in these all targets one behind
 //! another, so that what disturbs the machine disturbs all alike. Never: measures by itself.
@@ -19,8 +19,9 @@ use self::pgbench::Ran;
 use self::place::{Front, Place};
 use self::target::{Build, Load, Protocol, Script, Target, name};
 use super::{json_file, progress_bar};
-use crate::shutdown::Shutdown;
+use crate::interrupt::Interrupt;
 
+mod beside;
 mod bouncer;
 mod figures;
 mod gateway;
@@ -170,7 +171,7 @@ fn with_builds(targets: Vec<Target>, builds: &[Build]) -> Vec<Target> {
 
 /// Runs the benchmark and prints what came of it.
 pub(super) async fn pool(args: PoolArgs) -> anyhow::Result<()> {
-    let mut shutdown = Shutdown::on_signals()?;
+    let mut interrupt = Interrupt::listen()?;
     let plan = Plan::of(&args);
     // First what fails fastest.
     let distinct: BTreeSet<&Target> = plan.targets.iter().collect();
@@ -186,18 +187,18 @@ pub(super) async fn pool(args: PoolArgs) -> anyhow::Result<()> {
         None
     };
 
-    eprintln!("tutti: making the servers and their tables");
+    eprintln!("tutti-lab: making the servers and their tables");
     let about_bouncer = bouncer.clone();
     let place = tokio::select! {
         place = Place::make(&plan, &args.gateway_binary, bouncer) => place?,
-        () = shutdown.asked() => anyhow::bail!("ended before anything was measured"),
+        () = interrupt.came() => anyhow::bail!("ended before anything was measured"),
     };
     print!("{}", report::about(&plan, &place, about_bouncer.as_ref()));
 
     let mut figures = Figures::default();
     let measured = tokio::select! {
         measured = measure_all(&plan, &place, &mut figures, json.as_mut()) => measured,
-        () = shutdown.asked() => Err(anyhow::anyhow!("ended before all was measured")),
+        () = interrupt.came() => Err(anyhow::anyhow!("ended before all was measured")),
     };
     place.remove().await?;
     if let Some(mut json) = json {
@@ -235,7 +236,7 @@ async fn measure_idle(
     mut json: Option<&mut LineWriter<File>>,
 ) -> anyhow::Result<()> {
     for target in plan.targets.iter().filter(|target| **target != Target::Direct) {
-        eprintln!("tutti: {} idle clients, {target}", plan.idle);
+        eprintln!("tutti-lab: {} idle clients, {target}", plan.idle);
         let front = place.start(target, plan).await?;
         if let Some(idle) = idle::measure(&front, plan.idle).await? {
             if let Some(json) = &mut json {
@@ -264,7 +265,7 @@ async fn measure_loads(
     let bar = progress_bar(all);
     for round in 1..=plan.rounds {
         if bar.is_hidden() {
-            eprintln!("tutti: round {round} of {}", plan.rounds);
+            eprintln!("tutti-lab: round {round} of {}", plan.rounds);
         }
         place.tidy().await?;
         for &load in &loads {

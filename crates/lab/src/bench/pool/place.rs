@@ -18,8 +18,8 @@ use super::bouncer::{Bouncer, Serves};
 use super::pgbench::{Pgbench, Ran};
 use super::process::Process;
 use super::target::{Build, Load, Protocol, Target};
-use super::{Plan, gateway, tables};
-use crate::{session, up};
+use super::{Plan, beside, gateway, tables};
+use tutti_lab::client;
 
 /// The database on every server.
 const DATABASE: &str = "postgres";
@@ -79,7 +79,7 @@ impl Place {
             let named = builds.iter().find(|of| Some(&of.name) == build.as_ref());
             let binary = match named {
                 Some(build) => build.binary.clone(),
-                None => std::env::current_exe().context("where this program is")?,
+                None => beside::tutti()?,
             };
             let cluster = servers(*nodes, plan).await?;
             gateways.insert(target.clone(), Behind { binary, cluster });
@@ -96,14 +96,14 @@ impl Place {
     async fn fill(&self, plan: &Plan) -> anyhow::Result<()> {
         if let Some(plain) = &self.plain {
             let server = plain.server(0);
-            let client = session::connect(&server.url()).await?;
+            let client = client::connect(&server.url()).await?;
             let made = tables::make(&self.pgbench, server.port(), &client, false, plan.scale).await;
             made.context("cannot make the tables of the server without a gateway")?;
         }
         for (target, Behind { binary, cluster }) in &self.gateways {
             gateway::init(binary, self.dir.path(), cluster, plan.pool).await?;
             let front = self.start(target, plan).await?;
-            let client = session::connect(&front.url(Protocol::Simple)).await?;
+            let client = client::connect(&front.url(Protocol::Simple)).await?;
             let made = tables::make(&self.pgbench, front.port, &client, true, plan.scale).await;
             made.with_context(|| format!("cannot make the tables of {target}"))?;
             drop(client);
@@ -141,7 +141,7 @@ impl Place {
             }
         };
         let front = Front { target: target.clone(), port, process, bouncer };
-        let answered = up::first_answer(&front.url(Protocol::Simple)).await;
+        let answered = client::first_answer(&front.url(Protocol::Simple)).await;
         answered.with_context(|| format!("{target} does not answer{}", front.last_words()))?;
         Ok(front)
     }
@@ -150,7 +150,7 @@ impl Place {
     pub(super) async fn tidy(&self) -> anyhow::Result<()> {
         for cluster in self.clusters() {
             for server in cluster.servers() {
-                tables::tidy(&session::connect(&server.url()).await?).await?;
+                tables::tidy(&client::connect(&server.url()).await?).await?;
             }
         }
         Ok(())
@@ -180,7 +180,7 @@ impl Front {
     /// What clients of this protocol connect to.
     pub(super) fn url(&self, protocol: Protocol) -> String {
         let address = ([127, 0, 0, 1], self.port).into();
-        up::client_url(address, self.database(protocol))
+        client::url(address, self.database(protocol))
     }
 
     fn database(&self, protocol: Protocol) -> &'static str {
@@ -215,7 +215,7 @@ impl Front {
 
     /// What its clients have done agrees with itself.
     pub(super) async fn check(&self) -> anyhow::Result<()> {
-        let client = session::connect(&self.url(Protocol::Simple)).await?;
+        let client = client::connect(&self.url(Protocol::Simple)).await?;
         tables::check(&client).await.with_context(|| format!("{} is wrong", self.target))
     }
 

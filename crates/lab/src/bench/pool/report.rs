@@ -10,7 +10,7 @@ use super::place::Place;
 use super::target::{Load, Protocol, Script, Target, name};
 use crate::bench::aim::{Aim, Limit};
 use crate::bench::spread::Spread;
-use crate::table::layout;
+use tutti_lab::table::layout;
 
 /// From so many clients on, the gateway is to do what PgBouncer does.
 const AIM_CLIENTS_MIN: u16 = 8;

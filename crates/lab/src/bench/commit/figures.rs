@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use serde::{Serialize, Serializer};
 
-use super::workload::Workload;
+use super::load::Load;
 use crate::bench::spread::Spread;
 
 /// Of the clients that run at the same time, those whose figures these are.
@@ -42,7 +42,7 @@ pub(super) struct Record {
     pub round: u32,
     pub clients: u16,
     #[serde(serialize_with = "name_of")]
-    pub workload: Workload,
+    pub workload: Load,
     pub who: Who,
     /// The variant's name, or [`DIRECT`](super::DIRECT).
     pub way: &'static str,
@@ -50,7 +50,7 @@ pub(super) struct Record {
     pub measured: Measured,
 }
 
-fn name_of<S: Serializer>(workload: &Workload, serializer: S) -> Result<S::Ok, S::Error> {
+fn name_of<S: Serializer>(workload: &Load, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(workload.name())
 }
 
@@ -58,7 +58,7 @@ fn name_of<S: Serializer>(workload: &Workload, serializer: S) -> Result<S::Ok, S
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Which {
     pub clients: u16,
-    pub workload: Workload,
+    pub workload: Load,
     pub who: Who,
     pub way: &'static str,
 }
@@ -112,7 +112,7 @@ mod tests {
 
     fn record(round: u32, way: &'static str, per_s: f64) -> Record {
         let measured = Measured { per_s, p50_us: 1.0, p99_us: 2.0, count: 15, wrong: 0 };
-        let (workload, who) = (Workload::Global, Who::Clients);
+        let (workload, who) = (Load::Global, Who::Clients);
         Record { round, clients: 1, workload, who, way, measured }
     }
 
@@ -125,7 +125,7 @@ mod tests {
         {
             figures.push(record(round, way, per_s));
         }
-        let which = |way| Which { clients: 1, workload: Workload::Global, who: Who::Clients, way };
+        let which = |way| Which { clients: 1, workload: Load::Global, who: Who::Clients, way };
         let ratio = figures.ratio(which("a"), which("b")).unwrap();
         assert_eq!((ratio.low, ratio.high), (0.8, 0.9));
     }

@@ -1,13 +1,13 @@
 //! Accounts that are spread over the nodes, and transfers between two of them.
 //!
 //! Owns: the choice of the two accounts and of the amount, from a seed. Never: sends a transfer.
-//! Used by the demo and by `bench`. Start reading at [`Accounts`].
+//! Used by the demo and by the benchmarks. Start reading at [`Accounts`].
 
 use anyhow::ensure;
 use rand::Rng;
 use rand::rngs::StdRng;
 
-use crate::session;
+use crate::client;
 
 const AMOUNT_MAX: i64 = 50;
 
@@ -15,25 +15,25 @@ const AMOUNT_MAX: i64 = 50;
 ///
 /// The accounts are in the order of their numbers. Everybody locks in this order, so nobody waits
 /// in a circle.
-pub(crate) type Transfer = [(i32, i64); 2];
+pub type Transfer = [(i64, i64); 2];
 
 /// Account numbers by node: the first list is node 1's. Only tools need to know; a client never
 /// does.
 #[derive(Clone, Debug)]
-pub(crate) struct Accounts {
-    by_node: Vec<Vec<i32>>,
+pub struct Accounts {
+    by_node: Vec<Vec<i64>>,
 }
 
 impl Accounts {
-    /// Asks each node itself which accounts it has in `table`, whose key is `account_id`.
+    /// Asks each node itself which accounts it has in `table`, by the column `key`.
     ///
     /// Nodes without accounts are left out. Errors: a node cannot be asked; no node has any.
-    pub(crate) async fn ask_nodes(node_urls: &[String], table: &str) -> anyhow::Result<Self> {
+    pub async fn ask_nodes(node_urls: &[String], table: &str, key: &str) -> anyhow::Result<Self> {
         let mut by_node = Vec::new();
         for url in node_urls {
-            let client = session::connect(url).await?;
-            let rows = client.query(&format!("SELECT account_id FROM {table}"), &[]).await?;
-            by_node.push(rows.iter().map(|row| row.get(0)).collect::<Vec<i32>>());
+            let client = client::connect(url).await?;
+            let rows = client.query(&format!("SELECT {key}::bigint FROM {table}"), &[]).await?;
+            by_node.push(rows.iter().map(|row| row.get(0)).collect::<Vec<i64>>());
         }
         by_node.retain(|on_node| !on_node.is_empty());
         ensure!(!by_node.is_empty(), "no node has an account");
@@ -41,18 +41,18 @@ impl Accounts {
     }
 
     /// The accounts of each node.
-    pub(crate) fn by_node(&self) -> &[Vec<i32>] {
+    pub fn by_node(&self) -> &[Vec<i64>] {
         &self.by_node
     }
 
     /// An account on the node at `index`, counted round the nodes.
-    pub(crate) fn any_on(&self, index: usize, random: &mut StdRng) -> i32 {
+    pub fn any_on(&self, index: usize, random: &mut StdRng) -> i64 {
         let on_node = &self.by_node[index % self.by_node.len()];
         on_node[random.random_range(0..on_node.len())]
     }
 
     /// A transfer between two nodes, where there are two.
-    pub(crate) fn transfer_between_nodes(&self, random: &mut StdRng) -> Transfer {
+    pub fn transfer_between_nodes(&self, random: &mut StdRng) -> Transfer {
         let from = random.random_range(0..self.by_node.len());
         let to = match self.by_node.len() {
             1 => 0,
@@ -62,7 +62,7 @@ impl Accounts {
     }
 
     /// A transfer between two accounts of the node at `index`, counted round the nodes.
-    pub(crate) fn transfer_on(&self, index: usize, random: &mut StdRng) -> Transfer {
+    pub fn transfer_on(&self, index: usize, random: &mut StdRng) -> Transfer {
         self.transfer(index, index, random)
     }
 
@@ -84,7 +84,7 @@ mod tests {
         Accounts { by_node: vec![vec![1, 4, 7], vec![2, 5], vec![3]] }
     }
 
-    fn node_of(id: i32) -> usize {
+    fn node_of(id: i64) -> usize {
         accounts().by_node.iter().position(|on_node| on_node.contains(&id)).unwrap()
     }
 

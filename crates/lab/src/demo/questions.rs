@@ -5,7 +5,7 @@
 use anyhow::Context;
 use tokio_postgres::{Client, SimpleQueryMessage, SimpleQueryRow};
 
-use crate::session;
+use crate::client;
 use crate::table::layout;
 
 /// A question: what it shows, and the SQL.
@@ -50,7 +50,7 @@ ORDER BY c.city",
 pub(super) async fn ask(client: &Client, node_urls: &[String]) -> anyhow::Result<()> {
     println!("\n== Where the rows are (asked of each node itself) ==");
     for (node, url) in (1..).zip(node_urls) {
-        let counts = session::connect(url)
+        let counts = client::connect(url)
             .await?
             .query_one(
                 "SELECT (SELECT count(*) FROM shop.customers), (SELECT count(*) FROM shop.orders),

@@ -1,4 +1,4 @@
-//! `tutti bench pool`, as small as it can be: that every target answers and every file is written.
+//! `tutti-lab bench pool`, as small as it can be: that every target answers and every file is written.
 //!
 //! How fast anything is, is not tested. Needs PostgreSQL 15 or newer with pgbench, and pgbouncer;
 //! where `TUTTI_TESTS_MAY_SKIP` is set, pgbouncer may be missing and is left out.
@@ -23,7 +23,7 @@ fn every_target_answers() {
     } else {
         eprintln!("left out: pgbouncer is not installed");
     }
-    let output = Command::new(env!("CARGO_BIN_EXE_tutti"))
+    let output = Command::new(env!("CARGO_BIN_EXE_tutti-lab"))
         .args([
             "bench",
             "pool",

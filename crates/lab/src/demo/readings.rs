@@ -16,7 +16,7 @@ use tokio_postgres::error::SqlState;
 
 use super::MONEY;
 use crate::accounts::Accounts;
-use crate::session;
+use crate::client;
 use crate::table::layout;
 
 /// A reader is one more client, not a flood.
@@ -136,7 +136,7 @@ pub(super) async fn read_until(
 ) -> anyhow::Result<()> {
     let (way, seen) = (ALL[index], &readings.seen[index]);
     let parts = parts(way, accounts);
-    let mut client = session::connect(url).await?;
+    let mut client = client::connect(url).await?;
     while Instant::now() < end {
         match read(&client, way, &parts).await {
             Ok(true) => _ = seen.right.fetch_add(1, Relaxed),
@@ -151,7 +151,7 @@ pub(super) async fn read_until(
                 // Without a transaction this only gives a warning.
                 let _ = client.batch_execute("ROLLBACK").await;
                 if client.is_closed() {
-                    client = session::connect(url).await?;
+                    client = client::connect(url).await?;
                 }
             }
         }
@@ -165,8 +165,8 @@ fn parts(way: Way, accounts: &Accounts) -> Vec<String> {
     if !way.node_by_node {
         return vec![SUM_SQL.to_owned()];
     }
-    let of_node = |ids: &Vec<i32>| {
-        let ids: Vec<String> = ids.iter().map(i32::to_string).collect();
+    let of_node = |ids: &Vec<i64>| {
+        let ids: Vec<String> = ids.iter().map(i64::to_string).collect();
         format!("{SUM_SQL} WHERE account_id IN ({})", ids.join(", "))
     };
     accounts.by_node().iter().map(of_node).collect()

@@ -4,6 +4,7 @@
 //! Start reading at [`Place::make`].
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -12,19 +13,23 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::timeout;
-use tokio_postgres::Client;
-use tutti_embed::{Cluster, ServerOptions};
-use tutti_gateway::{Config, GatewayError, Switches};
+use tutti_embed::{Cluster, Server, ServerOptions};
+use tutti_gateway::{Config, GatewayError, NodeConfig, Rule, Switches};
 
-use crate::accounts::Accounts;
-use crate::{session, up};
+use tutti_lab::accounts::Accounts;
+use tutti_lab::client;
+use tutti_lab::workload::session::PreparingSession;
+use tutti_lab::workload::transfers::Transfers;
+use tutti_lab::workload::{Session, Workload};
 
 /// So many that clients seldom meet on one account, so few that a sum of all is quick.
-const ACCOUNTS: i32 = 4_000;
+const ACCOUNTS: i64 = 4_000;
 const OPENING_BALANCE: i64 = 1_000;
-/// All the money there is; no workload changes it.
-pub(super) const MONEY: i64 = ACCOUNTS as i64 * OPENING_BALANCE;
-pub(super) const SUM_SQL: &str = "SELECT sum(balance)::bigint FROM bench.accounts";
+const TABLE: &str = "bench.accounts";
+const KEY: &str = "account_id";
+/// Room on each page, so that updates stay there, as in a table that is tuned for them.
+const TABLE_MADE_BY: &str = "CREATE TABLE bench.accounts (account_id int PRIMARY KEY, balance bigint NOT NULL) \
+     WITH (fillfactor = 50) DISTRIBUTE BY HASH (account_id)";
 
 /// What sessions may need to end once the gateway is asked to.
 const GATEWAY_STOP_LIMIT: Duration = Duration::from_secs(20);
@@ -37,7 +42,15 @@ const CONNECTIONS_BESIDES: u32 = 50;
 #[derive(Debug)]
 pub(super) struct Place {
     cluster: Cluster,
-    accounts: Accounts,
+    money: Money,
+}
+
+/// The accounts, and what is done to them.
+#[derive(Clone, Debug)]
+pub(super) struct Money {
+    pub transfers: Transfers,
+    /// Which node has which.
+    pub accounts: Accounts,
 }
 
 /// A gateway in front of the servers, in this process.
@@ -73,15 +86,17 @@ impl Place {
             .await
             .context("cannot write the catalog into the nodes")?;
         let gateway = start_gateway(&cluster, Switches::default()).await?;
-        fill(&session::connect(&gateway.url).await?).await.context("cannot make the accounts")?;
+        let transfers =
+            Transfers::without_books(ACCOUNTS, OPENING_BALANCE, TABLE, KEY).made_by(TABLE_MADE_BY);
+        fill(&gateway.url, &transfers).await.context("cannot make the accounts")?;
         gateway.stop().await?;
-        let accounts = Accounts::ask_nodes(&node_urls(&cluster), "bench.accounts").await?;
+        let accounts = Accounts::ask_nodes(&node_urls(&cluster), TABLE, KEY).await?;
         ensure!(accounts.by_node().len() == usize::from(nodes), "a node has no account");
-        Ok(Self { cluster, accounts })
+        Ok(Self { cluster, money: Money { transfers, accounts } })
     }
 
-    pub(super) fn accounts(&self) -> &Accounts {
-        &self.accounts
+    pub(super) fn money(&self) -> &Money {
+        &self.money
     }
 
     pub(super) fn dir(&self) -> &Path {
@@ -106,7 +121,7 @@ impl Place {
     /// Lets no measurement pay for what the ones before it left.
     pub(super) async fn tidy(&self) -> anyhow::Result<()> {
         for url in self.node_urls() {
-            let node = session::connect(&url).await?;
+            let node = client::connect(&url).await?;
             node.batch_execute("VACUUM bench.accounts").await?;
             node.batch_execute("CHECKPOINT").await?;
         }
@@ -135,7 +150,7 @@ async fn start_gateway(cluster: &Cluster, switches: Switches) -> anyhow::Result<
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
     let config = config(cluster, switches, address.to_string());
-    let url = up::client_url(address, &config.database);
+    let url = client::url(address, &config.database);
     let (end, asked_to_end) = oneshot::channel();
     let mut serving = tokio::spawn(tutti_gateway::serve(config, listener, async move {
         // Dropping the sender asks as well.
@@ -143,7 +158,7 @@ async fn start_gateway(cluster: &Cluster, switches: Switches) -> anyhow::Result<
     }));
     tokio::select! {
         // Answered as soon as the gateway has settled what it must; until then the client waits.
-        client = session::connect(&url) => { client?; }
+        client = client::connect(&url) => { client?; }
         ended = &mut serving => {
             ended?.context("the gateway cannot start")?;
             anyhow::bail!("the gateway ended unasked");
@@ -152,29 +167,31 @@ async fn start_gateway(cluster: &Cluster, switches: Switches) -> anyhow::Result<
     Ok(Gateway { url, end, serving })
 }
 
+/// Whoever is on this machine is let in, as by `tutti up`.
 fn config(cluster: &Cluster, switches: Switches, listen: String) -> Config {
-    let ports: Vec<u16> = cluster.servers().iter().map(|server| server.port()).collect();
-    Config { switches, ..up::config(cluster.name(), &ports, listen) }
+    let node = |(id, server): (u16, &Server)| NodeConfig {
+        id,
+        host: Ipv4Addr::LOCALHOST.to_string(),
+        port: server.port(),
+        user: "postgres".to_owned(),
+        ..NodeConfig::default()
+    };
+    Config {
+        listen,
+        switches,
+        cluster: cluster.name().to_owned(),
+        rules: vec![Rule::trust_loopback()],
+        nodes: (1..).zip(cluster.servers()).map(node).collect(),
+        ..Config::default()
+    }
 }
 
 fn node_urls(cluster: &Cluster) -> Vec<String> {
     cluster.servers().iter().map(|server| server.url()).collect()
 }
 
-async fn fill(client: &Client) -> anyhow::Result<()> {
-    let statements = [
-        "CREATE SCHEMA bench".to_owned(),
-        // Room on each page, so that updates stay there, as in a table that is tuned for them.
-        "CREATE TABLE bench.accounts (account_id int PRIMARY KEY, balance bigint NOT NULL) \
-         WITH (fillfactor = 50) DISTRIBUTE BY HASH (account_id)"
-            .to_owned(),
-        format!(
-            "INSERT INTO bench.accounts (account_id, balance) \
-             SELECT n, {OPENING_BALANCE} FROM generate_series(1, {ACCOUNTS}) n"
-        ),
-    ];
-    for statement in statements {
-        client.execute(&statement, &[]).await?;
-    }
-    Ok(())
+async fn fill(url: &str, transfers: &Transfers) -> anyhow::Result<()> {
+    let mut session = PreparingSession::connect(url).await?;
+    session.query("CREATE SCHEMA bench").await?;
+    transfers.setup(&mut session).await
 }

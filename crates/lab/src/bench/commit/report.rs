@@ -6,12 +6,12 @@
 use std::iter::once;
 
 use super::figures::{Figures, Measured, Which, Who};
+use super::load::Load;
 use super::place::Place;
 use super::variant::{ROOMS_OFF, ROOMS_ON};
-use super::workload::Workload;
 use super::{CommitArgs, DIRECT};
 use crate::bench::aim::{Aim, Limit};
-use crate::table::layout;
+use tutti_lab::table::layout;
 
 /// What the rooms may cost of the transfers per second, with a reader.
 const TRANSFERS_LEFT_MIN: f64 = 0.85;
@@ -43,19 +43,19 @@ pub(super) fn about(args: &CommitArgs, place: &Place) -> String {
 #[derive(Clone, Copy, Debug)]
 struct Row {
     name: &'static str,
-    workload: Workload,
+    workload: Load,
     who: Who,
 }
 
 /// All workloads, and in between what others did beside them.
 fn rows() -> Vec<Row> {
     let mut rows = Vec::new();
-    for workload in Workload::ALL {
+    for workload in Load::ALL {
         rows.push(Row { name: workload.name(), workload, who: Who::Clients });
-        if workload == Workload::LocalBesideGlobal {
+        if workload == Load::LocalBesideGlobal {
             rows.push(Row { name: "  (the global beside)", workload, who: Who::Neighbours });
         }
-        if workload == Workload::GlobalAndReader {
+        if workload == Load::GlobalAndReader {
             rows.push(Row { name: "  (the reader)", workload, who: Who::Reader });
         }
     }
@@ -118,7 +118,7 @@ pub(super) fn aims(args: &CommitArgs, figures: &Figures) -> String {
     }
     let mut control = vec![format!("SELECT 1, {ROOMS_ON} : {ROOMS_OFF}"), "the noise".to_owned()];
     control.extend(args.clients.iter().map(|&clients| {
-        let (workload, who) = (Workload::RoundTrip, Who::Clients);
+        let (workload, who) = (Load::RoundTrip, Who::Clients);
         let which = |way| Which { clients, workload, who, way };
         let ratio = figures.ratio(which(ROOMS_ON), which(ROOMS_OFF));
         ratio.map_or_else(String::new, |ratio| ratio.to_string())
@@ -130,8 +130,8 @@ pub(super) fn aims(args: &CommitArgs, figures: &Figures) -> String {
         line.extend(args.clients.iter().map(|&clients| {
             let which =
                 |workload| Which { clients, workload, who: Who::Clients, way: variant.name };
-            let ratio = figures
-                .ratio(which(Workload::LocalBesideGlobal), which(Workload::LocalBesideLocal));
+            let ratio =
+                figures.ratio(which(Load::LocalBesideGlobal), which(Load::LocalBesideLocal));
             ratio.map_or_else(String::new, |ratio| ratio.to_string())
         }));
         lines.push(line);
@@ -153,15 +153,15 @@ fn aims_with(clients: u16, figures: &Figures) -> Vec<Aim> {
     let commit_share = |local_way| {
         figures.over_rounds(|round| {
             let p50_us = |workload, way| Some(figures.at(round, which(workload, way))?.p50_us);
-            let local = p50_us(Workload::Local, local_way)?;
-            let round_trip = p50_us(Workload::RoundTrip, local_way)?;
-            Some(p50_us(Workload::Global, ROOMS_ON)? / (2.0 * local + 2.0 * round_trip))
+            let local = p50_us(Load::Local, local_way)?;
+            let round_trip = p50_us(Load::RoundTrip, local_way)?;
+            Some(p50_us(Load::Global, ROOMS_ON)? / (2.0 * local + 2.0 * round_trip))
         })
     };
     let mut aims = vec![Aim {
         says: format!("global transfers with a reader, {ROOMS_ON} : {ROOMS_OFF}"),
         limit: Limit::AtLeast(TRANSFERS_LEFT_MIN),
-        found: left(Workload::GlobalAndReader),
+        found: left(Load::GlobalAndReader),
     }];
     for (local_way, of) in [(ROOMS_ON, "of the gateway's"), (DIRECT, "of a plain node's")] {
         aims.push(Aim {
@@ -170,7 +170,7 @@ fn aims_with(clients: u16, figures: &Figures) -> Vec<Aim> {
             found: commit_share(local_way),
         });
     }
-    for workload in [Workload::Select, Workload::Update, Workload::Local] {
+    for workload in [Load::Select, Load::Update, Load::Local] {
         aims.push(Aim {
             says: format!("{}, {ROOMS_ON} : {ROOMS_OFF}", workload.name()),
             limit: Limit::AtLeast(LOCAL_LEFT_MIN),
@@ -185,7 +185,7 @@ mod tests {
     use super::super::figures::Record;
     use super::*;
 
-    fn figures(of: &[(Workload, Who, &'static str, f64, f64)]) -> Figures {
+    fn figures(of: &[(Load, Who, &'static str, f64, f64)]) -> Figures {
         let mut figures = Figures::default();
         for &(workload, who, way, per_s, p50_us) in of {
             let measured = Measured { per_s, p50_us, p99_us: p50_us, count: 9, wrong: 0 };
@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn an_aim_is_met_up_to_its_limit_and_not_beyond() {
         let with = |on| {
-            let (workload, who) = (Workload::GlobalAndReader, Who::Clients);
+            let (workload, who) = (Load::GlobalAndReader, Who::Clients);
             verdicts(&figures(&[
                 (workload, who, ROOMS_ON, on, 1.0),
                 (workload, who, ROOMS_OFF, 100.0, 1.0),
@@ -217,9 +217,9 @@ mod tests {
         let with = |global_us| {
             let clients = Who::Clients;
             verdicts(&figures(&[
-                (Workload::Global, clients, ROOMS_ON, 1.0, global_us),
-                (Workload::Local, clients, DIRECT, 1.0, 900.0),
-                (Workload::RoundTrip, clients, DIRECT, 1.0, 100.0),
+                (Load::Global, clients, ROOMS_ON, 1.0, global_us),
+                (Load::Local, clients, DIRECT, 1.0, 900.0),
+                (Load::RoundTrip, clients, DIRECT, 1.0, 100.0),
             ]))
         };
         assert_eq!(with(2_000.0), "met 1.00 (1.00-1.00)");

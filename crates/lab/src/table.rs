@@ -3,7 +3,7 @@
 //! Owns: the widths of columns. Never: knows what is in it.
 
 /// Lays out `lines`, the first being the names of the columns; all have equally many fields.
-pub(crate) fn layout(lines: &[Vec<String>]) -> String {
+pub fn layout(lines: &[Vec<String>]) -> String {
     let columns = lines.first().map_or(0, Vec::len);
     let width = |column: usize| {
         lines.iter().map(|line| line[column].chars().count()).max().unwrap_or_default()

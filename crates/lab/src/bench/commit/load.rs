@@ -1,21 +1,23 @@
-//! What is measured: a workload, run for a moment by some clients in one way.
+//! What is measured: a load, run for a moment by some clients in one way.
 //!
-//! Owns: the clients' loops, the clock, and the check that no money was lost or made.
+//! Owns: the clients' loops and the clock. What a transfer is and what must hold afterwards is the
+//! workload `transfers`.
 //! Never: starts a gateway, compares figures. Start reading at [`measure`].
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use hdrhistogram::Histogram;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use tokio::task::JoinSet;
-use tokio_postgres::{Client, Statement};
+use tokio_postgres::Statement;
 
 use super::figures::{Measured, Who};
-use super::place::{MONEY, SUM_SQL};
-use crate::accounts::{Accounts, Transfer};
-use crate::session;
+use super::place::Money;
+use tutti_lab::accounts::Transfer;
+use tutti_lab::workload::session::PreparingSession;
+use tutti_lab::workload::{Asked, Workload};
 
 /// The part of a measurement that is not counted, because caches and plans are still made.
 const WARM_UP: Duration = Duration::from_millis(500);
@@ -24,7 +26,7 @@ const DIGITS: u8 = 3;
 
 /// A kind of load. All loops are closed: a client sends when it has its last answer.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub(super) enum Workload {
+pub(super) enum Load {
     /// `SELECT 1`: the round trip.
     RoundTrip,
     /// One row by its key, autocommit.
@@ -43,7 +45,7 @@ pub(super) enum Workload {
     GlobalAndReader,
 }
 
-impl Workload {
+impl Load {
     pub(super) const ALL: [Self; 8] = [
         Self::RoundTrip,
         Self::Select,
@@ -165,11 +167,11 @@ impl Tally {
 ///
 /// Errors: a client is told one; afterwards the accounts do not hold what they did.
 pub(super) async fn measure(
-    workload: Workload,
+    workload: Load,
     clients: u16,
     lasts: Duration,
     urls: &[String],
-    accounts: &Accounts,
+    money: &Money,
 ) -> anyhow::Result<Vec<(Who, Measured)>> {
     let crews = workload.crews(clients);
     // All are there before the first begins.
@@ -178,7 +180,7 @@ pub(super) async fn measure(
         for number in 0..usize::from(count) {
             let seed = (crew * usize::from(count) + number) as u64;
             let url = &urls[number % urls.len()];
-            ready.push((crew, Worker::connect(url, work, number, seed, accounts).await?));
+            ready.push((crew, Worker::connect(url, work, number, seed, money).await?));
         }
     }
 
@@ -193,17 +195,17 @@ pub(super) async fn measure(
         let (crew, tally) = ended?;
         tallies[crew].add(&tally.with_context(|| format!("a client of “{}”", workload.name()))?);
     }
-    check_money(urls).await?;
+    check_money(urls, money).await?;
     Ok(crews.iter().zip(&tallies).map(|(crew, tally)| (crew.who, tally.measured(lasts))).collect())
 }
 
 /// At rest the accounts hold what they did; the gateway sees all of them, each node its own.
-async fn check_money(urls: &[String]) -> anyhow::Result<()> {
-    let mut at_rest = 0;
+async fn check_money(urls: &[String], money: &Money) -> anyhow::Result<()> {
+    let mut parts = Vec::new();
     for url in urls {
-        at_rest += session::connect(url).await?.query_one(SUM_SQL, &[]).await?.get::<_, i64>(0);
+        parts.push(PreparingSession::connect(url).await?);
     }
-    ensure!(at_rest == MONEY, "at rest the accounts hold {at_rest}, not {MONEY}");
+    money.transfers.check(&mut parts, None, &Asked::new()).await?;
     Ok(())
 }
 
@@ -211,12 +213,12 @@ async fn check_money(urls: &[String]) -> anyhow::Result<()> {
 #[derive(Debug)]
 struct Worker {
     work: Work,
-    client: Client,
+    session: PreparingSession,
     statement: Statement,
     /// Its place in the crew, which decides on which node its local work is.
     number: usize,
     random: StdRng,
-    accounts: Accounts,
+    money: Money,
 }
 
 impl Worker {
@@ -225,20 +227,18 @@ impl Worker {
         work: Work,
         number: usize,
         seed: u64,
-        accounts: &Accounts,
+        money: &Money,
     ) -> anyhow::Result<Self> {
-        let client = session::connect(url).await?;
+        let mut session = PreparingSession::connect(url).await?;
         let sql = match work {
             Work::RoundTrip => "SELECT 1",
             Work::Select => "SELECT balance FROM bench.accounts WHERE account_id = $1",
-            Work::Update | Work::Local | Work::Global => {
-                "UPDATE bench.accounts SET balance = balance + $1 WHERE account_id = $2"
-            }
-            Work::Reader => SUM_SQL,
+            Work::Update | Work::Local | Work::Global => money.transfers.update_sql(),
+            Work::Reader => money.transfers.sum_sql(),
         };
-        let statement = client.prepare(sql).await?;
+        let statement = session.prepare(sql).await?;
         let random = StdRng::seed_from_u64(seed);
-        Ok(Self { work, client, statement, number, random, accounts: accounts.clone() })
+        Ok(Self { work, session, statement, number, random, money: money.clone() })
     }
 
     async fn run(mut self, window: Window) -> anyhow::Result<Tally> {
@@ -259,37 +259,37 @@ impl Worker {
 
     /// Does it once: how long what is timed took, and whether the answer can be.
     async fn once(&mut self) -> anyhow::Result<(Duration, bool)> {
-        let account = self.accounts.any_on(self.number, &mut self.random);
-        let begun = Instant::now();
-        let is_right = match self.work {
-            Work::RoundTrip => self.client.query(&self.statement, &[]).await?.len() == 1,
-            Work::Select => self.client.query(&self.statement, &[&account]).await?.len() == 1,
-            // By nothing, so that the sum stays; to PostgreSQL a new version of the row all the same.
-            Work::Update => self.client.execute(&self.statement, &[&0_i64, &account]).await? == 1,
-            Work::Reader => {
-                self.client.query_one(&self.statement, &[]).await?.get::<_, i64>(0) == MONEY
-            }
+        let Money { accounts, transfers } = &self.money;
+        match self.work {
             Work::Local => {
-                let transfer = self.accounts.transfer_on(self.number, &mut self.random);
+                let transfer = accounts.transfer_on(self.number, &mut self.random);
                 return Ok((self.transfer(transfer).await?, true));
             }
             Work::Global => {
-                let transfer = self.accounts.transfer_between_nodes(&mut self.random);
+                let transfer = accounts.transfer_between_nodes(&mut self.random);
                 return Ok((self.transfer(transfer).await?, true));
             }
+            Work::RoundTrip | Work::Select | Work::Update | Work::Reader => (),
+        }
+        let account = i32::try_from(accounts.any_on(self.number, &mut self.random))?;
+        let (client, statement) = (self.session.client(), &self.statement);
+        let begun = Instant::now();
+        let is_right = match self.work {
+            Work::Select => client.query(statement, &[&account]).await?.len() == 1,
+            // By nothing, so that the sum stays; to PostgreSQL a new version of the row all the same.
+            Work::Update => client.execute(statement, &[&0_i64, &account]).await? == 1,
+            Work::Reader => {
+                client.query_one(statement, &[]).await?.get::<_, i64>(0) == transfers.money()
+            }
+            _ => client.query(statement, &[]).await?.len() == 1,
         };
         Ok((begun.elapsed(), is_right))
     }
 
-    /// Moves money and says how long the COMMIT took.
-    async fn transfer(&self, transfer: Transfer) -> anyhow::Result<Duration> {
-        self.client.batch_execute("BEGIN").await?;
-        for (account, amount) in transfer {
-            let updated = self.client.execute(&self.statement, &[&amount, &account]).await?;
-            ensure!(updated == 1, "account {account} is {updated} rows");
-        }
-        let begun = Instant::now();
-        self.client.batch_execute("COMMIT").await?;
-        Ok(begun.elapsed())
+    /// Moves money and says how long the COMMIT took. Here every transfer must succeed, so what was
+    /// believed need not be kept.
+    async fn transfer(&mut self, transfer: Transfer) -> anyhow::Result<Duration> {
+        let outcome = self.money.transfers.transfer(&mut self.session, 0, transfer).await?;
+        outcome.failure.map_or(Ok(outcome.decided_in), |failure| Err(failure.into()))
     }
 }

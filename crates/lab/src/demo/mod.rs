@@ -4,7 +4,9 @@
 //! client of the gateway could, except that it asks the nodes themselves where rows are.
 //! Start reading at [`run`].
 
-use crate::{DemoOptions, session};
+use std::time::Duration;
+
+use crate::client;
 
 mod fill;
 mod money;
@@ -15,21 +17,26 @@ mod readings;
 const CUSTOMERS: i32 = 2_000;
 const ITEMS: i32 = 200;
 const ORDERS: i32 = 10_000;
-const ACCOUNTS: i32 = 600;
+const ACCOUNTS: i64 = 600;
 const OPENING_BALANCE: i64 = 1_000;
 /// All the money there is; no transfer changes it.
-const MONEY: i64 = ACCOUNTS as i64 * OPENING_BALANCE;
+const MONEY: i64 = ACCOUNTS * OPENING_BALANCE;
+
+/// What a user may choose.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// How many clients move money.
+    pub clients: u16,
+    /// How long they move it.
+    pub lasts: Duration,
+}
 
 /// Shows what a cluster does, through the gateway at `url`.
 ///
 /// Makes its schema `shop` anew each time. Fails if money was lost or made, or if a reading was
 /// wrong while money moved.
-pub(crate) async fn run(
-    url: &str,
-    node_urls: &[String],
-    options: DemoOptions,
-) -> anyhow::Result<()> {
-    let client = session::connect(url).await?;
+pub async fn run(url: &str, node_urls: &[String], options: Options) -> anyhow::Result<()> {
+    let client = client::connect(url).await?;
     println!("\n== A shop (nodes: {}) ==", node_urls.len());
     fill::make_and_fill(&client).await?;
     questions::ask(&client, node_urls).await?;

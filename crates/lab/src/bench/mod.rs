@@ -1,4 +1,4 @@
-//! `tutti bench`: measurements on servers of its own.
+//! `tutti-lab bench`: measurements on servers of its own.
 //!
 //! Owns: the benchmarks' names, and what they share: medians, aims, files of measurements, bars.
 //! Never: measures; each benchmark has its own directory.
@@ -42,12 +42,12 @@ pub(crate) enum BenchCommand {
     ///
     /// After each measurement the accounts must hold what they did, or the command fails.
     #[command(after_help = "Examples:\n  \
-        tutti bench commit                            about a quarter of an hour\n  \
-        tutti bench commit --rounds 1 --seconds 1     a first look\n  \
-        tutti bench commit --clients 8 --rounds 15    for a noisy machine\n  \
-        tutti bench commit --variants apart,anchored  which form of the decision is faster\n  \
-        tutti bench commit --flush-us 1000            as if the disk needed 1 ms more\n  \
-        tutti bench commit --json run.jsonl           every measurement, one line of JSON each")]
+        tutti-lab bench commit                            about a quarter of an hour\n  \
+        tutti-lab bench commit --rounds 1 --seconds 1     a first look\n  \
+        tutti-lab bench commit --clients 8 --rounds 15    for a noisy machine\n  \
+        tutti-lab bench commit --variants apart,anchored  which form of the decision is faster\n  \
+        tutti-lab bench commit --flush-us 1000            as if the disk needed 1 ms more\n  \
+        tutti-lab bench commit --json run.jsonl           every measurement, one line of JSON each")]
     Commit(commit::CommitArgs),
 
     /// Compare the gateway with PgBouncer and with PostgreSQL itself, by pgbench.
@@ -74,11 +74,11 @@ pub(crate) enum BenchCommand {
     ///
     /// Idle clients: so many connections that each ran one query, and what the process grew by.
     #[command(after_help = "Examples:\n  \
-        tutti bench pool                              about ten minutes\n  \
-        tutti bench pool --quick                      about one minute\n  \
-        tutti bench pool --idle 5000 --rounds 0       memory of idle clients only\n  \
-        tutti bench pool --gateway-binary old=/tmp/tutti --targets direct,tutti-1 --idle 0\n  \
-        tutti bench pool --json run.jsonl --plot run.svg")]
+        tutti-lab bench pool                              about ten minutes\n  \
+        tutti-lab bench pool --quick                      about one minute\n  \
+        tutti-lab bench pool --idle 5000 --rounds 0       memory of idle clients only\n  \
+        tutti-lab bench pool --gateway-binary old=/tmp/tutti --targets direct,tutti-1 --idle 0\n  \
+        tutti-lab bench pool --json run.jsonl --plot run.svg")]
     Pool(pool::PoolArgs),
 }
 

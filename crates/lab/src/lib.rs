@@ -1,0 +1,13 @@
+//! What is tried on clusters, and what must hold afterwards.
+//!
+//! Owns: workloads (a setup, a transaction, a check, figures), which the tests that kill and cut use
+//! as the demo and the benchmarks do; and the demo. The benchmarks are the program `tutti-lab`.
+//! Never: starts a server or a gateway; that is for whoever runs a workload.
+//! Start reading at [`workload`].
+
+pub mod accounts;
+pub mod client;
+#[cfg(feature = "demo")]
+pub mod demo;
+pub mod table;
+pub mod workload;
