@@ -89,7 +89,7 @@ UNION ALL SELECT 'finding', f FROM tutti.audit, pg_catalog.unnest(findings) AS f
 UNION ALL SELECT 'unchecked', u FROM tutti.audit, pg_catalog.unnest(unchecked) AS u";
     let rows = home.rows(LAST).await?;
     let answer = Answer { node: home.node(), what: "the last audit", rows: &rows };
-    if answer.len() == 0 {
+    if answer.is_empty() {
         return Ok(None);
     }
     let mut last = LastAudit::default();

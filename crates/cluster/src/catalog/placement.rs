@@ -300,7 +300,7 @@ ORDER BY n.nspname OPERATOR(pg_catalog.=) {schema} DESC NULLS LAST LIMIT 1"
         ))
         .await?;
     let answer = Answer { node: home.node(), what: "a new table", rows: &rows };
-    if answer.len() == 0 {
+    if answer.is_empty() {
         return Ok(None);
     }
     Ok(Some(CreatedFacts {
@@ -404,7 +404,7 @@ WHERE p.relation OPERATOR(pg_catalog.=) {}::pg_catalog.regclass::pg_catalog.oid"
     );
     let rows = home.rows(&sql).await?;
     let answer = Answer { node: home.node(), what: "the placement of a parent", rows: &rows };
-    if answer.len() == 0 {
+    if answer.is_empty() {
         return Ok(PlacementKind::Home);
     }
     stored_placement(&answer, 0, 0)

@@ -640,7 +640,7 @@ WHERE r.ev_type OPERATOR(pg_catalog.<>) '1' AND r.ev_enabled OPERATOR(pg_catalog
     );
     let rows = home.rows(&sql).await?;
     let answer = Answer { node: home.node(), what: "triggers that fire always", rows: &rows };
-    if answer.len() == 0 {
+    if answer.is_empty() {
         return Ok(None);
     }
     let (what, of, when) = (answer.text(0, 0)?, answer.text(0, 1)?, answer.text(0, 2)?);

@@ -26,6 +26,11 @@ impl<'a> Answer<'a> {
         self.rows.rows.len()
     }
 
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.rows.rows.is_empty()
+    }
+
     /// Text that cannot be NULL.
     pub fn text(&self, row: usize, column: usize) -> Result<&'a str, GatewayError> {
         self.rows.text(row, column).ok_or_else(|| self.unreadable())

@@ -287,7 +287,7 @@ fn describe(placement: &PlacementKind) -> String {
 }
 
 fn check_numbers(answer: &Answer<'_>) -> Result<(), GatewayError> {
-    if answer.len() == 0 {
+    if answer.is_empty() {
         return Ok(());
     }
     let table = qualified(answer.text(0, 0)?, answer.text(0, 1)?);
@@ -304,7 +304,7 @@ fn check_numbers(answer: &Answer<'_>) -> Result<(), GatewayError> {
 }
 
 fn check_materialized(answer: &Answer<'_>) -> Result<(), GatewayError> {
-    if answer.len() == 0 {
+    if answer.is_empty() {
         return Ok(());
     }
     let view = qualified(answer.text(0, 0)?, answer.text(0, 1)?);

@@ -144,7 +144,7 @@ pub async fn read_identity(
         Err(error) => return Err(error.into()),
     };
     let answer = Answer { node, what: "its identity", rows: &rows };
-    if answer.len() == 0 {
+    if answer.is_empty() {
         return Ok(None);
     }
     Ok(Some(Identity {

@@ -41,6 +41,10 @@ fn begins_with_explain(text: &str) -> bool {
 }
 
 impl Executor<'_> {
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the plan's own fields, taken apart by the caller"
+    )]
     pub(super) async fn explain(
         &mut self,
         of: &Planned,

@@ -343,7 +343,7 @@ impl Session {
     ) -> Result<Done, Failure> {
         let has_savepoint = self.tx.transaction.last_savepoint().is_some();
         let now = self.tx.transaction.characteristics_now();
-        let now = now.isolation.or_else(|| self.tx.settings.characteristics.isolation);
+        let now = now.isolation.or(self.tx.settings.characteristics.isolation);
         let changes_level = isolation_differs(now, given);
         if has_savepoint && !self.tx.transaction.queried && changes_level {
             let message = "SET TRANSACTION ISOLATION LEVEL must not be called in a subtransaction";

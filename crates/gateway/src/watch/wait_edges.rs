@@ -105,8 +105,8 @@ impl Monitors {
         registry: &Arc<Registry>,
     ) -> BTreeSet<Wait<Party, LockWait>> {
         let mut asked = JoinSet::new();
-        for endpoint in registry.cluster.endpoints.iter().cloned() {
-            let node = endpoint.node();
+        for endpoint in registry.cluster.endpoints.iter() {
+            let (endpoint, node) = (endpoint.clone(), endpoint.node());
             let kept = self.connections.remove(&node);
             asked.spawn(async move {
                 let asked = async {
@@ -164,7 +164,7 @@ impl Monitors {
             }
         };
         let answer = Answer { node, what: "a cancelled wait", rows: &rows };
-        Ok(0 < answer.len() && answer.boolean(0, 0)?)
+        Ok(!answer.is_empty() && answer.boolean(0, 0)?)
     }
 
     /// Until the next look.
