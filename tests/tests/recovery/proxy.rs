@@ -192,6 +192,8 @@ impl State {
     }
 
     fn cut(&self, one: &TcpStream, other: &TcpStream, rule: Rule) {
+        // First: whoever hears of the cut may ask for this at once.
+        self.has_cut.store(true, Ordering::SeqCst);
         let mut all = Vec::new();
         let strike = self.strike().take();
         if let Some(strike) = strike {
@@ -205,6 +207,5 @@ impl State {
             // Some are closed already.
             let _ = stream.shutdown(Shutdown::Both);
         }
-        self.has_cut.store(true, Ordering::SeqCst);
     }
 }
