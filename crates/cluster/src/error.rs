@@ -6,13 +6,12 @@
 use std::io;
 use std::path::PathBuf;
 
-use tutti_sql::catalog::NodeId;
-use tutti_sql::refusal::Refusal;
-use tutti_wire::error_fields::ErrorFields;
-
 use tutti_link::connection::NodeError;
 use tutti_link::net::pem::TlsError;
 use tutti_settings::ConfigError;
+use tutti_sql::catalog::NodeId;
+use tutti_sql::refusal::Refusal;
+use tutti_wire::error_fields::ErrorFields;
 
 /// What went wrong, sorted by who can act: the client, the operator, a node.
 #[derive(Debug, thiserror::Error)]

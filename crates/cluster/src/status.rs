@@ -4,22 +4,22 @@
 //! Never: changes anything.
 //! Start reading at [`status`].
 
-use crate::Boxed;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
 use tokio::time::timeout;
+use tutti_link::connection::{Credentials, NodeConnection};
+use tutti_link::{Endpoint, Endpoints};
+use tutti_settings::Config;
 use tutti_sql::catalog::{MapId, NodeId, Placement, Relation, RelationKind};
 
+use crate::Boxed;
 use crate::audit::background::{self, LastAudit};
 use crate::catalog::{self, Answer};
 use crate::error::GatewayError;
 use crate::recovery::{self, Foreign, InDoubt};
 use crate::setup::check_identity;
-use tutti_link::connection::{Credentials, NodeConnection};
-use tutti_link::{Endpoint, Endpoints};
-use tutti_settings::Config;
 
 /// A node that has said nothing by then is down.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(5);

@@ -114,7 +114,7 @@ impl World {
         }
     }
 
-    /// A backend ended: its connection closes behind what it has sent.
+    /// A backend ended: its connection closes after what it has sent.
     pub fn backend_ended(&mut self, node: NodeId, backend: BackendId) {
         let epoch = self.server(node).epoch;
         if let Some(id) = self.network.of_backend.remove(&(node, epoch, backend))

@@ -33,7 +33,7 @@ pub struct Planned {
     pub unseen: Option<Box<Unseen>>,
     /// The relations on which it depends, by OID, if that is known: for plans of several steps.
     pub concerns: Option<Arc<[u32]>>,
-    /// It may commit before it ends, or run behind its own end, and was proven to touch tables of node 1
+    /// It may commit before it ends, or run after its own end, and was proven to touch tables of node 1
     /// only: these must stay there meanwhile.
     pub unasked: bool,
     /// What it runs at its end reads tables, beside rows that were gathered before: one snapshot for all.
@@ -91,12 +91,12 @@ pub enum Own {
         /// See above.
         unnamed: bool,
     },
-    /// The view `pg_prepared_statements`, with or without an alias behind it.
+    /// The view `pg_prepared_statements`, with or without an alias after it.
     PreparedStatements {
         /// See above.
         aliased: bool,
     },
-    /// A view with a column `pid`, with or without an alias behind it.
+    /// A view with a column `pid`, with or without an alias after it.
     Processes {
         /// Its name.
         view: &'static str,
@@ -398,7 +398,7 @@ impl std::fmt::Debug for RowsWrite {
 pub struct ReturnedRows {
     /// What was done to them.
     pub kind: RowKind,
-    /// What is to be put behind the statement, so that the row is one more column of what it returns.
+    /// What is to be put after the statement, so that the row is one more column of what it returns.
     pub returning: String,
 }
 
@@ -567,7 +567,7 @@ pub struct CopyFrom {
     /// Positions in the data of columns where a text may mean the current time (replicated targets):
     /// each node reads it for itself.
     pub timed: Vec<usize>,
-    /// What travels behind the data if it does.
+    /// What travels after the data if it does.
     pub rows: Option<RowsWrite>,
 }
 
@@ -624,7 +624,7 @@ pub enum DdlScope {
     AllNodes,
     /// Node 1 alone.
     Home,
-    /// Node 1 alone, and no rule of placement can be broken by it: nothing is asked behind it until the
+    /// Node 1 alone, and no rule of placement can be broken by it: nothing is asked after it until the
     /// transaction needs to know what it has changed.
     HomeAsItIs,
     /// Node 1, and the others as far as they have what it concerns.
@@ -777,7 +777,7 @@ pub enum Prepared {
         name: String,
         /// Declared types, as written.
         types: Vec<String>,
-        /// The statement behind AS.
+        /// The statement after AS.
         text: String,
     },
     /// `EXECUTE name (arguments)`.
@@ -795,7 +795,7 @@ pub enum Prepared {
         name: String,
         /// Arguments as SQL expressions.
         arguments: Vec<String>,
-        /// The text behind the arguments.
+        /// The text after the arguments.
         after: String,
     },
     /// `DEALLOCATE name`; `None` for ALL.

@@ -104,7 +104,7 @@ impl Statement {
         matches!(self.tree, pg_query::NodeEnum::ExplainStmt(_))
     }
 
-    /// Whether it reads or changes rows, and can be undone with what is sent behind it.
+    /// Whether it reads or changes rows, and can be undone with what is sent after it.
     pub fn is_of_rows(&self) -> bool {
         use pg_query::NodeEnum;
         matches!(

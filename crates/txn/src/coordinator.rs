@@ -25,7 +25,7 @@ pub enum Form {
     /// commit room, is the decision.
     Anchored,
     /// Every writer prepares, the anchor too: the record is a transaction of its own, whose commit is
-    /// the decision. The commit room is entered only behind it.
+    /// the decision. The commit room is entered only after it.
     Apart,
 }
 
@@ -174,7 +174,7 @@ pub enum Effect {
     /// [`Event::AnchorLost`], for a backend told to end may have committed before. A cancellation
     /// that the anchor heeds is an ERROR like others; none may break off a wait for a standby.
     CommitAnchor,
-    /// Anchored only. On the anchor's session connection, behind whatever is running there:
+    /// Anchored only. On the anchor's session connection, after whatever is running there:
     /// `ROLLBACK`.
     ///
     /// Answered: [`Event::AnchorRolledBack`]. Connection gone: [`Event::AnchorLost`].

@@ -92,7 +92,7 @@ impl FromStr for Gid {
             number: field()?.parse().map_err(|_| foreign())?,
             anchor: NodeId(field()?.parse().map_err(|_| foreign())?),
         };
-        // One spelling only: no sign, no leading zero, nothing behind, and nodes count from 1.
+        // One spelling only: no sign, no leading zero, nothing after, and nodes count from 1.
         if gid.anchor.0 == 0 || gid.to_string() != text { Err(foreign()) } else { Ok(gid) }
     }
 }

@@ -260,7 +260,7 @@ fn finish(node: NodeId, decision: Decision) -> Effect {
 /// and left out.
 ///
 /// For a sweep that misses nothing, fence each node first as for [`Effect::ListPrepared`]: a PREPARE
-/// that lands behind the listing is not in it. The gids of transactions whose coordinator runs in
+/// that lands after the listing is not in it. The gids of transactions whose coordinator runs in
 /// this very gateway should be taken out by the caller: settling them is safe, but aborts them.
 ///
 /// A transaction whose coordinator may live elsewhere with its decision apart must be settled on all

@@ -37,9 +37,9 @@ pub enum Flight<'a> {
 pub struct Execution<'a> {
     /// Name of the statement; not empty.
     pub statement: &'a str,
-    /// What stands behind the names in the Bind: formats and values.
+    /// What stands after the names in the Bind: formats and values.
     pub arguments: &'a [u8],
-    /// The messages behind the Bind.
+    /// The messages after the Bind.
     pub rest: &'a [u8],
     /// Bytes of all messages.
     pub len: usize,
@@ -65,7 +65,7 @@ impl<'a> Flight<'a> {
 }
 
 impl<'a> Execution<'a> {
-    /// A Bind's body, and what stands behind it.
+    /// A Bind's body, and what stands after it.
     fn look(bind: &'a [u8], behind: &'a [u8], bind_len: usize) -> Option<Self> {
         let ("", names) = string(bind)? else { return None };
         let (statement, arguments) = string(names).filter(|(name, _)| !name.is_empty())?;
@@ -134,14 +134,14 @@ impl<'a> Iterator for Values<'a> {
 }
 
 impl<'a> Values<'a> {
-    /// What stands behind them; `None` if they are not whole.
+    /// What stands after them; `None` if they are not whole.
     fn behind(mut self) -> Option<&'a [u8]> {
         while self.next().is_some() {}
         (self.count == 0).then_some(self.bytes)
     }
 }
 
-/// A string and what stands behind its zero byte.
+/// A string and what stands after its zero byte.
 fn string(bytes: &[u8]) -> Option<(&str, &[u8])> {
     let end = memchr::memchr(0, bytes)?;
     Some((std::str::from_utf8(&bytes[..end]).ok()?, &bytes[end + 1..]))

@@ -20,7 +20,7 @@ pub enum WireError {
         /// As it was in the frame.
         length: i64,
     },
-    /// A body that ends before its fields do, or has something behind them.
+    /// A body that ends before its fields do, or has something after them.
     #[error("invalid message format")]
     Malformed,
     /// A string that is not UTF-8.
@@ -46,7 +46,7 @@ impl Frame {
         self.bytes[0]
     }
 
-    /// Everything behind the length.
+    /// Everything after the length.
     pub fn body(&self) -> &[u8] {
         &self.bytes[HEADER_LEN..]
     }

@@ -47,7 +47,7 @@ pub struct Bind {
     pub arguments: Arguments,
 }
 
-/// Parameter values and formats: the part of a `Bind` behind its names.
+/// Parameter values and formats: the part of a `Bind` after its names.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Arguments {
     /// 0 text, 1 binary; none: all text; one: for all; else one per value.

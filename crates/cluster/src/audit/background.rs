@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{MissedTickBehavior, interval};
+use tutti_link::connection::NodeConnection;
 use tutti_sql::catalog::{NodeId, quote_literal};
 
 use super::{Memory, Progress, Report, look};
 use crate::catalog::Answer;
 use crate::cluster::Cluster;
 use crate::error::GatewayError;
-use tutti_link::connection::NodeConnection;
 
 /// Audits, for ever; never, if no interval is configured.
 pub async fn run(cluster: Arc<Cluster>) {

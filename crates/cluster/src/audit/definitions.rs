@@ -7,13 +7,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use tutti_link::connection::Rows;
 use tutti_sql::catalog::NodeId;
 
 use super::moment::{Moment, in_full};
 use super::{Finding, Kind, Report};
 use crate::catalog::{Answer, schema};
 use crate::error::GatewayError;
-use tutti_link::connection::Rows;
 
 const DEFINITIONS: &str = include_str!("definitions.sql");
 const SPREAD: &str = "SELECT format('%I.%I', n.nspname, c.relname)

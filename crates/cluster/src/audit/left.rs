@@ -8,6 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
+use tutti_link::connection::{NodeConnection, Rows};
+use tutti_settings::Config;
 use tutti_sql::catalog::NodeId;
 use tutti_txn::gid::Gid;
 
@@ -16,8 +18,6 @@ use super::{Finding, Kind, Report};
 use crate::catalog::Answer;
 use crate::error::GatewayError;
 use crate::recovery;
-use tutti_link::connection::{NodeConnection, Rows};
-use tutti_settings::Config;
 
 /// A gateway settles sooner.
 const SETTLED_WITHIN_S: f64 = 60.0;

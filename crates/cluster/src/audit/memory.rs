@@ -9,15 +9,15 @@
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
+use tutti_link::Endpoint;
+use tutti_link::connection::{Credentials, NodeConnection};
+use tutti_settings::{Address, Config, NodeConfig, NodeTls, SslMode};
 
 use super::moment::in_full;
 use super::{Finding, Kind, Report};
 use crate::catalog;
 use crate::cluster::Cluster;
 use crate::error::GatewayError;
-use tutti_link::Endpoint;
-use tutti_link::connection::{Credentials, NodeConnection};
-use tutti_settings::{Address, Config, NodeConfig, NodeTls, SslMode};
 
 const PATIENCE: Duration = Duration::from_secs(40);
 /// A reading of the catalog takes less.

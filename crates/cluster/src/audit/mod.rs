@@ -14,19 +14,19 @@ pub mod memory;
 mod moment;
 mod rows;
 
-use crate::Boxed;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
 use serde::Serialize;
+use tutti_settings::{Address, Config};
 use tutti_sql::catalog::NodeId;
 
 use self::moment::Moment;
+use crate::Boxed;
 use crate::cluster::Cluster;
 use crate::error::GatewayError;
-use tutti_settings::{Address, Config};
 
 /// What an audit has found.
 #[derive(Clone, Debug, Default, Serialize)]

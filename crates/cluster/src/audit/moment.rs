@@ -21,15 +21,15 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
+use tutti_link::Endpoint;
+use tutti_link::connection::{Durability, NodeConnection, NodeError, Rows, open_own};
+use tutti_settings::Config;
 use tutti_sql::catalog::NodeId;
 use tutti_txn::gid::Gid;
 
 use crate::catalog::Answer;
 use crate::error::GatewayError;
 use crate::setup::check_identity;
-use tutti_link::Endpoint;
-use tutti_link::connection::{Durability, NodeConnection, NodeError, Rows, open_own};
-use tutti_settings::Config;
 
 /// How a node's backends of the auditor are called.
 pub(super) const NAME: &str = "tutti check";
@@ -37,7 +37,7 @@ pub(super) const NAME: &str = "tutti check";
 const PATIENCE: Duration = Duration::from_secs(20);
 /// The same while the fence stands.
 const FENCED_PATIENCE: Duration = Duration::from_secs(2);
-/// How long the fence waits for writers of `tutti.decision`, who wait behind it.
+/// How long the fence waits for writers of `tutti.decision`, who wait after it.
 const FENCE_PATIENCE_MS: u32 = 300;
 /// How long what was decided may take to be applied while nothing else is decided.
 const APPLICATION_PATIENCE: Duration = Duration::from_millis(700);

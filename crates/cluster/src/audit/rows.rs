@@ -19,7 +19,7 @@
 //!
 //! Each portion of a table that is asked by queries is a transaction of its own at the moment's snapshot, so that a
 //! schema change waits for a portion at most. Whether the table was rewritten since (TRUNCATE and rewriting forms of
-//! ALTER TABLE show to older snapshots what was not) is asked behind each portion; then it is looked at
+//! ALTER TABLE show to older snapshots what was not) is asked after each portion; then it is looked at
 //! again at another moment.
 
 mod differences;
@@ -27,6 +27,8 @@ mod strays;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tutti_link::connection::{NodeError, Rows};
+use tutti_settings::Config;
 use tutti_sql::catalog::{NodeId, quote_identifier};
 use tutti_sql::hash::KeyType;
 use tutti_wire::error_fields::ErrorFields;
@@ -35,8 +37,6 @@ use super::moment::{Moment, Name, in_full};
 use super::{Finding, Kind, Progress, Report};
 use crate::catalog::Answer;
 use crate::error::GatewayError;
-use tutti_link::connection::{NodeError, Rows};
-use tutti_settings::Config;
 
 /// Blocks of a table that are read in one transaction: 128 MiB.
 const PORTION_BLOCKS: u64 = 16_384;
@@ -564,7 +564,7 @@ FROM pg_catalog.unnest('{{{}}}'::pg_catalog.oid[]) AS o",
         )
     }
 
-    /// That the table's file is the one that the snapshot sees, asked behind the scan.
+    /// That the table's file is the one that the snapshot sees, asked after the scan.
     fn file_sql(&self, name: &Name, node: NodeId) -> String {
         let Table { oid, file, .. } = self.tables[&node][name];
         format!(

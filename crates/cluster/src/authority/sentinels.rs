@@ -39,11 +39,10 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use tutti_sql::catalog::NodeId;
-use tutti_wire::error_fields::ErrorFields;
-
 use tutti_link::connection::{Durability, NodeConnection, NodeError, open_own};
 use tutti_link::{Endpoint, Endpoints};
+use tutti_sql::catalog::NodeId;
+use tutti_wire::error_fields::ErrorFields;
 
 /// PostgreSQL 17 has one more timeout, which older servers do not know.
 const NO_TRANSACTION_TIMEOUT: &str = "SELECT pg_catalog.set_config(name, '0', false)

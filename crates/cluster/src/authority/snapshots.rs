@@ -15,14 +15,14 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use tutti_sql::catalog::NodeId;
-use tutti_wire::error_fields::ErrorFields;
-
-use super::rooms::Rooms;
 use tutti_link::availability::Availability;
 use tutti_link::connection::{NodeConnection, NodeError};
 use tutti_link::control_pool::ControlPool;
 use tutti_link::{Endpoint, Endpoints};
+use tutti_sql::catalog::NodeId;
+use tutti_wire::error_fields::ErrorFields;
+
+use super::rooms::Rooms;
 
 /// A node that has not said its snapshot by then holds everybody up no longer.
 const KEEPER_PATIENCE: Duration = Duration::from_secs(2);

@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use tutti_link::connection::{NodeConnection, Rows};
 use tutti_sql::catalog::{BucketMap, Catalog, MapId, Relation, RelationKind};
 use tutti_sql::closure::Code;
 
@@ -19,7 +20,6 @@ use super::load::{
 use super::oids::NodeOids;
 use super::rows::Answer;
 use crate::error::GatewayError;
-use tutti_link::connection::{NodeConnection, Rows};
 
 /// Relations that a transaction has changed, as it sees them.
 #[derive(Debug)]

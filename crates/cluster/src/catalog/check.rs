@@ -8,13 +8,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tutti_link::control_pool::ControlPool;
+use tutti_link::translation::OidMaps;
 use tutti_sql::catalog::{Catalog, NodeId};
 use tutti_sql::closure::Code;
 
 use super::{NodeOids, Publisher, oids, reload};
 use crate::error::GatewayError;
-use tutti_link::control_pool::ControlPool;
-use tutti_link::translation::OidMaps;
 
 /// What others have committed and not published yet is there by then.
 const PAUSE: Duration = Duration::from_millis(40);

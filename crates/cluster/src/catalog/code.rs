@@ -62,7 +62,7 @@ UNION ALL SELECT p.oid, m[1]::oid
 FROM pg_proc p, regexp_matches(p.proargdefaults::text, ':funcid (\\d+)', 'g') AS m
 WHERE p.oid >= 16384 AND p.proargdefaults IS NOT NULL AND m[1]::oid < 16384;";
 
-/// What an operator calls, or another that a server may put in its place: its negator behind NOT, its
+/// What an operator calls, or another that a server may put in its place: its negator after NOT, its
 /// commutator, or that one's; ORDER BY … USING it, what its operator class compares with.
 const OPERATORS: &str = "SELECT o.oid, n.nspname, o.oprname,
     concat_ws(' ', o.oprcode::oid, o.oprrest::oid, o.oprjoin::oid,

@@ -6,12 +6,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use tutti_link::connection::NodeConnection;
 use tutti_sql::catalog::{Function, Volatility};
 use tutti_sql::closure::{BuiltInCode, classify};
 
 use super::rows::Answer;
 use crate::error::GatewayError;
-use tutti_link::connection::NodeConnection;
 
 /// Columns 0 to 3 are what [`fold`] reads.
 const BUILTINS: &str = "SELECT p.proname, p.provolatile, p.prokind, p.proretset, p.oid

@@ -3,12 +3,13 @@
 //! Owns: the queries and how their answers become a [`Catalog`]; what of an earlier catalog still holds.
 //! Never: caches; the caller keeps what it gets until the version grows. Never keeps a lock on a
 //! client's table: printing a view's definition takes some, so that is done for views whose rule is not
-//! known, by themselves, and in a client's transaction behind a savepoint.
+//! known, by themselves, and in a client's transaction after a savepoint.
 //! Start reading at [`load()`], then [`reload_own`].
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use tutti_link::connection::{NodeConnection, NodeError, Rows};
 use tutti_sql::catalog::{
     BucketMap, Catalog, Column, Function, Identity, MapId, NodeId, Placement, Relation,
     RelationKind,
@@ -20,7 +21,6 @@ use super::code;
 use super::functions::{BuiltIns, fold, function_at, load_builtin_functions};
 use super::rows::Answer;
 use crate::error::GatewayError;
-use tutti_link::connection::{NodeConnection, NodeError, Rows};
 
 /// With no schema but its own in search_path PostgreSQL writes every name qualified when it prints
 /// expressions. Temporary tables come last, for a client can give them any name.

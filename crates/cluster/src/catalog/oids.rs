@@ -5,12 +5,12 @@
 
 use std::collections::HashMap;
 
+use tutti_link::translation::{Numbered, OidMaps};
+use tutti_link::{NodeConnection, Rows};
 use tutti_sql::catalog::NodeId;
 
 use super::rows::Answer;
 use crate::error::GatewayError;
-use tutti_link::translation::{Numbered, OidMaps};
-use tutti_link::{NodeConnection, Rows};
 
 /// Kind, OID, schema and name; `{}` is the condition on a row's transaction. Exact, for it is asked on
 /// clients' connections too.

@@ -6,6 +6,9 @@
 //! registration to each.
 //! Start reading at [`choose_placement`], then [`register`].
 
+use tutti_link::connection::{NodeConnection, NodeError, Rows};
+use tutti_link::seals::{Seals, digest};
+use tutti_settings::DefaultDistribution;
 use tutti_sql::catalog::{Catalog, MapId, NodeId, Placement, quote_literal};
 use tutti_sql::hash::KeyType;
 use tutti_sql::plan::{CreatedTable, TableLock};
@@ -15,9 +18,6 @@ use tutti_sql::statement::DistributeBy;
 use super::rows::Answer;
 use super::schema::{even_map, map_of};
 use crate::error::GatewayError;
-use tutti_link::connection::{NodeConnection, NodeError, Rows};
-use tutti_link::seals::{Seals, digest};
-use tutti_settings::DefaultDistribution;
 
 /// Where a table's rows shall be, with the key by name: its attribute number may differ between
 /// nodes.

@@ -35,21 +35,19 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout, timeout_at};
+use tutti_link::availability::{Availability, OPEN_PATIENCE};
+use tutti_link::connection::NodeError;
+use tutti_link::control_pool::ControlPool;
+use tutti_link::translation::{OidMaps, PublishedOids};
 use tutti_sql::catalog::{BucketMap, Catalog, MapId, NodeId, Placement, Relation, RelationKind};
 use tutti_sql::closure::Code;
 
 use super::changes::RelationChanges;
 use super::code::UNREAD_BODY;
 use super::load::OwnCatalog;
-use super::oids::Name;
-use super::oids::{compare_again, with_own};
+use super::oids::{Name, compare_again, with_own};
 use super::{NodeOids, reload};
 use crate::error::GatewayError;
-use tutti_link::availability::Availability;
-use tutti_link::availability::OPEN_PATIENCE;
-use tutti_link::connection::NodeError;
-use tutti_link::control_pool::ControlPool;
-use tutti_link::translation::{OidMaps, PublishedOids};
 
 /// Between two attempts to read.
 const RETRY: Duration = Duration::from_millis(200);

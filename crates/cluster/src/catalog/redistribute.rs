@@ -14,6 +14,8 @@
 
 use std::collections::BTreeMap;
 
+use tutti_link::connection::{NodeConnection, NodeError};
+use tutti_link::seals::{Seals, digest};
 use tutti_sql::catalog::{
     Catalog, NodeId, Relation, RelationKind, quote_identifier, quote_literal,
 };
@@ -26,8 +28,6 @@ use super::placement::{
 };
 use super::rows::Answer;
 use crate::error::GatewayError;
-use tutti_link::connection::{NodeConnection, NodeError};
-use tutti_link::seals::{Seals, digest};
 
 /// The open connections, each inside a transaction.
 pub type Connections<'a> = BTreeMap<NodeId, &'a mut NodeConnection>;

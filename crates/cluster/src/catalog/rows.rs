@@ -5,10 +5,10 @@
 
 use std::str::FromStr;
 
+use tutti_link::connection::Rows;
 use tutti_sql::catalog::NodeId;
 
 use crate::error::GatewayError;
-use tutti_link::connection::Rows;
 
 /// One statement's rows, with what is needed to say what cannot be read.
 pub struct Answer<'a> {

@@ -8,8 +8,9 @@
 //! `setval` is not undone by ROLLBACK. That does no harm: on a copy a sequence shall be disarmed
 //! anyway, and one that a transaction has just created or reset goes with that transaction.
 
-use crate::error::GatewayError;
 use tutti_link::connection::NodeConnection;
+
+use crate::error::GatewayError;
 
 /// `setval` and `pg_sequence_last_value` need privileges that a client may not have on the sequences
 /// of others; those it did not touch, so they are disarmed already.

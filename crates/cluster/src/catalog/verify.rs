@@ -11,6 +11,7 @@
 
 use std::collections::BTreeMap;
 
+use tutti_link::connection::{NodeConnection, Rows};
 use tutti_sql::hash::KeyType;
 use tutti_sql::refusal::Refusal;
 
@@ -19,7 +20,6 @@ use super::load::{END_INSIDE, READS_CATALOG, query_past_drops};
 use super::placement::{PlacementKind, stored_placement};
 use super::rows::Answer;
 use crate::error::GatewayError;
-use tutti_link::connection::{NodeConnection, Rows};
 
 /// What a rule needs to know of a registered table.
 struct Table {

@@ -5,11 +5,11 @@
 use std::io;
 
 use tokio::sync::{mpsc, oneshot};
+use tutti_link::connection::{Durability, Endpoint, NodeError};
 use tutti_sql::catalog::NodeId;
 use tutti_txn::gid::Gid;
 
 use super::pipelined::PipelinedConnection;
-use tutti_link::connection::{Durability, Endpoint, NodeError};
 
 /// How many decisions one statement records at most: longer ones would make the first wait.
 const BATCH_MAX: usize = 256;

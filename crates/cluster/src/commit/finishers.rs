@@ -12,12 +12,12 @@
 
 use std::collections::BTreeMap;
 
+use tutti_link::connection::{Durability, Endpoint, Endpoints, NodeError, Rows};
 use tutti_sql::catalog::NodeId;
 use tutti_txn::gid::Gid;
 
 use super::decision_log::DecisionLog;
 use super::pipelined::PipelinedConnection;
-use tutti_link::connection::{Durability, Endpoint, Endpoints, NodeError, Rows};
 
 /// Connections per node for finishing, where nobody says otherwise.
 pub const CONNECTIONS_DEFAULT: usize = 4;

@@ -11,13 +11,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
-use tutti_sql::catalog::NodeId;
-use tutti_wire::frontend::put_query;
-
 use tutti_link::Endpoint;
 use tutti_link::connection::{
     Durability, NodeConnection, NodeError, PartialAnswer, Progress, Rows, open_own,
 };
+use tutti_sql::catalog::NodeId;
+use tutti_wire::frontend::put_query;
 
 /// A connection with requests out and no answer for so long is given up.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(30);

@@ -9,10 +9,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
+use tutti_link::availability::{Availability, Why};
 use tutti_sql::catalog::NodeId;
 use tutti_txn::gid::Gid;
-
-use tutti_link::availability::{Availability, Why};
 
 /// More transactions than this are not remembered for forgetting; their records go when they are old.
 const APPLIED_MAX: usize = 1_000_000;

@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use tutti_link::connection::{Durability, NodeConnection, NodeError, open_own};
 use tutti_sql::catalog::NodeId;
 use tutti_txn::Recovery;
 use tutti_txn::decision::Decision;
@@ -16,7 +17,6 @@ use tutti_txn::recovery::{Effect, Event, Phase};
 use super::Recoverer;
 use crate::catalog::Answer;
 use crate::error::GatewayError;
-use tutti_link::connection::{Durability, NodeConnection, NodeError, open_own};
 
 /// Between two attempts at a node that did not do what it was told.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);

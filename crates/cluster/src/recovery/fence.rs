@@ -13,12 +13,13 @@
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
+use tutti_link::connection::{NodeConnection, NodeError};
 
 use super::trespass::end_trespassers;
+use crate::catalog::Answer;
+use crate::catalog::load::not_initialised;
 use crate::catalog::schema::CREATE_SCHEMA;
-use crate::catalog::{Answer, load::not_initialised};
 use crate::error::GatewayError;
-use tutti_link::connection::{NodeConnection, NodeError};
 
 /// Of an incarnation, so many bits are drawn by chance. What is left is enough for a start in each second
 /// of eight years, in the 18 digits that fit a bigint.

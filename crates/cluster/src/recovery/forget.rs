@@ -17,14 +17,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::timeout;
+use tutti_link::availability::Run;
+use tutti_link::connection::NodeConnection;
 use tutti_sql::catalog::NodeId;
 use tutti_txn::gid::Gid;
 
 use super::Recoverer;
 use crate::cluster::Cluster;
 use crate::error::GatewayError;
-use tutti_link::availability::Run;
-use tutti_link::connection::NodeConnection;
 
 const INTERVAL: Duration = Duration::from_secs(1);
 /// A node whose standbys do not answer for so long is asked again later.

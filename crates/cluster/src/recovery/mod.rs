@@ -22,21 +22,22 @@ pub mod watch;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use tutti_link::connection::NodeConnection;
+use tutti_link::{Endpoint, Endpoints};
+use tutti_settings::Config;
 use tutti_sql::catalog::{NodeId, quote_literal};
 use tutti_txn::decision::Decision;
 use tutti_txn::gid::{ClusterTag, Gid};
 use tutti_txn::recovery::in_doubt;
 
+use crate::catalog::Answer;
+use crate::cluster::Cluster;
+use crate::error::GatewayError;
+
 pub use self::fence::is_served;
 pub use self::fence::{check_newest, fence, gateway_lock, next_incarnation};
 pub use self::outcome::{Foreign, InDoubt};
 pub use self::outcome::{list_foreign, list_in_doubt, outcome};
-use crate::catalog::Answer;
-use crate::cluster::Cluster;
-use crate::error::GatewayError;
-use tutti_link::connection::NodeConnection;
-use tutti_link::{Endpoint, Endpoints};
-use tutti_settings::Config;
 
 /// How often the nodes are listed before somebody must look at them.
 const ROUNDS_MAX: u32 = 100;
@@ -220,7 +221,7 @@ WHERE datname = pg_catalog.current_database() AND state = 'active'
     /// Lists what incarnations before `incarnation` have prepared, or are preparing, on all nodes.
     async fn list(&mut self, incarnation: u64) -> Result<Listing, GatewayError> {
         // The statement is asked for before the list: what ends between the two is in the list. A gateway's is
-        // the whole text; one with more behind it may run for long after it has prepared.
+        // the whole text; one with more after it may run for long after it has prepared.
         const PREPARING: &str = "SELECT query FROM pg_catalog.pg_stat_activity
             WHERE datname = pg_catalog.current_database() AND state = 'active'
                 AND query ~* '^\\s*PREPARE\\s+TRANSACTION\\s+''[^'']*''\\s*$'";

@@ -9,6 +9,7 @@ use std::fmt;
 use std::time::Duration;
 
 use tokio::time::timeout;
+use tutti_settings::Config;
 use tutti_sql::catalog::{NodeId, quote_literal};
 use tutti_txn::decision::Decision;
 use tutti_txn::gid::Gid;
@@ -18,7 +19,6 @@ use super::{Recoverer, driver, is_of};
 use crate::catalog::Answer;
 use crate::cluster::Cluster;
 use crate::error::GatewayError;
-use tutti_settings::Config;
 
 /// How long the nodes may take to answer.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -8,10 +8,10 @@
 //! Clients' roles have no right to such a lock, but for members of `pg_write_all_data`, whom nothing can be
 //! refused on a node: LOCK TABLE asks for a right that they have on every relation.
 
+use tutti_link::connection::NodeConnection;
 use tutti_sql::catalog::quote_literal;
 
 use crate::error::GatewayError;
-use tutti_link::connection::NodeConnection;
 
 /// Who does: what to tell people, and of a prepared transaction its identifier. Others are ended by the
 /// asking. Statements of a client's lock in modes that are in nobody's way, by functions of ours too; those of

@@ -10,18 +10,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::timeout;
+use tutti_link::availability::{Run, Why};
+use tutti_link::connection::{Durability, NodeConnection, NodeError, open_own};
 use tutti_sql::catalog::NodeId;
 use tutti_txn::gid::Gid;
 
 use super::trespass::end_trespassers;
 use super::{PREPARED, driver, is_of};
-use crate::catalog::Answer;
-use crate::catalog::learn_secret;
+use crate::catalog::{Answer, learn_secret};
 use crate::cluster::Cluster;
 use crate::error::GatewayError;
 use crate::setup::check_identity;
-use tutti_link::availability::{Run, Why};
-use tutti_link::connection::{Durability, NodeConnection, NodeError, open_own};
 
 /// How often a node is looked at when nothing is known to be wrong.
 const INTERVAL: Duration = Duration::from_secs(1);

@@ -9,13 +9,13 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use tokio::process::Command;
+use tutti_link::Endpoint;
+use tutti_link::connection::NodeConnection;
+use tutti_settings::{Config, SslMode};
 use tutti_sql::catalog::NodeId;
 
 use crate::catalog::{Answer, PlacementKind, Registration};
 use crate::error::GatewayError;
-use tutti_link::Endpoint;
-use tutti_link::connection::NodeConnection;
-use tutti_settings::{Config, SslMode};
 
 /// What the nodes receive beyond the schema `tutti`.
 #[derive(Debug, Default)]

@@ -13,15 +13,15 @@
 
 mod adopt;
 
-use crate::Boxed;
-use tutti_sql::catalog::{NodeId, quote_literal};
-
-use self::adopt::Adopted;
-use crate::catalog::{Answer, schema, sequences};
-use crate::error::GatewayError;
 use tutti_link::connection::{Credentials, NodeConnection, NodeError};
 use tutti_link::{Endpoint, Endpoints};
 use tutti_settings::{Config, DefaultDistribution};
+use tutti_sql::catalog::{NodeId, quote_literal};
+
+use self::adopt::Adopted;
+use crate::Boxed;
+use crate::catalog::{Answer, schema, sequences};
+use crate::error::GatewayError;
 
 /// Oldest major version, times 10000 as in `server_version_num`.
 const VERSION_MIN: u32 = 150_000;

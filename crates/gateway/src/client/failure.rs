@@ -3,12 +3,12 @@
 //! Owns: the one error type of sessions and the executor.
 //! Never: is shown to a client as it is (see [`tutti_wire::error_fields`]).
 
+use tutti_link::connection::NodeError;
 use tutti_sql::refusal::Refusal;
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::WireError;
 
 use crate::client::ClientError;
-use tutti_link::connection::NodeError;
 
 /// Why a statement or a session cannot go on.
 #[derive(Debug, thiserror::Error)]

@@ -9,12 +9,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
-use tutti_wire::error_fields::ErrorFields;
-
 use tutti_link::net::pem::TlsError;
 use tutti_link::net::random;
 use tutti_link::net::server_tls::ServerTls;
 use tutti_settings::{Config, Keepalive, Limits, Rule};
+use tutti_wire::error_fields::ErrorFields;
 
 /// Most questions about roles that are put to node 1 at a time; further logins wait for their turn.
 const LOOKUPS_MAX: usize = 16;

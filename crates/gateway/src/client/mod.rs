@@ -17,6 +17,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tutti_link::Link;
+use tutti_link::net::stream::Stream;
 use tutti_wire::backend::{
     TransactionStatus, decode_parameter_status, put_parameter_status, put_ready_for_query,
 };
@@ -25,7 +26,6 @@ use tutti_wire::frame::{Frame, WireError, frame_len, take_frame};
 use tutti_wire::startup::{self, Startup};
 
 use self::gate::{Gate, Knock, Place};
-use tutti_link::net::stream::Stream;
 
 /// Answers are sent when this many bytes have gathered, or when the client is waited for.
 const FLUSH_BYTES: usize = 64 * 1024;

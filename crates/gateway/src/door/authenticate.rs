@@ -9,6 +9,11 @@ use std::sync::Arc;
 use bytes::BufMut;
 use rustls::Connection;
 use tokio::time::timeout_at;
+use tutti_link::connection::{Credentials, refused_default};
+use tutti_link::net::scram::{SCRAM_SHA_256, SCRAM_SHA_256_PLUS, ScramKeys, Verifier};
+use tutti_link::net::scram_server::{Refused, challenge};
+use tutti_link::net::{certificate, nonce};
+use tutti_settings::{Arrival, Method, decide, need_groups};
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::{Fields, Frame, put_frame, put_string};
 
@@ -18,11 +23,6 @@ use crate::client::identity::Identity;
 use crate::client::{Client, ClientError};
 use crate::registry::Registry;
 use crate::registry::role::{self, Role};
-use tutti_link::connection::{Credentials, refused_default};
-use tutti_link::net::scram::{SCRAM_SHA_256, SCRAM_SHA_256_PLUS, ScramKeys, Verifier};
-use tutti_link::net::scram_server::{Refused, challenge};
-use tutti_link::net::{certificate, nonce};
-use tutti_settings::{Arrival, Method, decide, need_groups};
 
 /// Longest message that a client may send before it is known, in bytes; PostgreSQL's limit.
 const TOKEN_LEN_MAX: usize = 65_535;

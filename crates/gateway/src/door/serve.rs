@@ -14,13 +14,12 @@ use bytes::BytesMut;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
-use tutti_wire::error_fields::ErrorFields;
-
 use tutti_cluster::audit;
 use tutti_cluster::error::GatewayError;
 use tutti_cluster::housekeeping::Housekeeper;
 use tutti_cluster::start::start;
 use tutti_settings::Config;
+use tutti_wire::error_fields::ErrorFields;
 
 use super::login::welcome;
 use crate::client::gate::Gate;

@@ -46,7 +46,7 @@ pub(super) fn settings_of(
     Ok(settings)
 }
 
-/// Words separated by white space; a backslash keeps the character behind it.
+/// Words separated by white space; a backslash keeps the character after it.
 fn split_options(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;

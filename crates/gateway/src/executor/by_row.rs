@@ -3,12 +3,14 @@
 //! Owns: how the rows are learned (the statement returns them, or the tables are compared), and that
 //! the client sees nothing of that.
 //! Never: chooses between this and running the statement everywhere (the planner does).
-//! Start reading at [`Session::write_by_row`]; the protocol is `docs/protocol/replicated-tables.md`.
+//! Start reading at [`Executor::write_by_row`]; the protocol is `docs/protocol/replicated-tables.md`.
 
-use crate::executor::Executor;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use tutti_cluster::catalog::{self, RowsOf};
+use tutti_link::Link;
+use tutti_link::connection::ASK_MOMENT;
 use tutti_sql::catalog::{NodeId, Relation};
 use tutti_sql::plan::{Access, LockMode, ReturnedRows, RowKind, RowsWrite, TableLock};
 use tutti_wire::backend::{
@@ -21,12 +23,8 @@ use super::fan_out::Failures;
 use super::gather::read_rows;
 use super::relay::{Answer, Filter, relay};
 use crate::client::failure::Failure;
-use crate::plans::request::Done;
-use crate::plans::request::too_large;
-use crate::plans::request::{Call, Rows};
-use tutti_cluster::catalog::{self, RowsOf};
-use tutti_link::Link;
-use tutti_link::connection::ASK_MOMENT;
+use crate::executor::Executor;
+use crate::plans::request::{Call, Done, Rows, too_large};
 
 /// Rows as `tutti.row_text` writes them, with commas between.
 struct RowTexts {

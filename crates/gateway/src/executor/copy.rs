@@ -2,10 +2,11 @@
 //!
 //! Owns: the copy streams to and from several nodes at once.
 //! Never: parses a row itself (`tutti_wire::copy` does).
-//! Start reading at [`Session::copy_from`].
+//! Start reading at [`Executor::copy_from`].
 
-use crate::executor::Executor;
 use bytes::{Bytes, BytesMut};
+use tutti_link::Link;
+use tutti_link::connection::told;
 use tutti_sql::catalog::{NodeId, Placement, Relation};
 use tutti_sql::hash::CannotHash;
 use tutti_sql::plan::{Access, CopyFrom, CopyTo, CopyToPlan, LockMode, TableLock};
@@ -21,11 +22,9 @@ use super::fan_out::Failures;
 use super::relay::COPY_FLUSH_BYTES;
 use crate::client::ClientError;
 use crate::client::failure::Failure;
-use crate::plans::request::Call;
-use crate::plans::request::Done;
+use crate::executor::Executor;
+use crate::plans::request::{Call, Done};
 use crate::plans::route::{bucket_of_value, node_of_bucket};
-use tutti_link::Link;
-use tutti_link::connection::told;
 
 /// Rows whose missing values are drawn together, in rows.
 const FILL_CHUNK_ROWS: usize = 5_000;
@@ -531,7 +530,7 @@ impl Part {
                 data = data.get(BINARY_HEADER_LEN..).unwrap_or_default();
             }
             if !self.last {
-                // PostgreSQL sends the trailer as a message of its own, or right behind the header.
+                // PostgreSQL sends the trailer as a message of its own, or right after the header.
                 data = match data.strip_suffix(&BINARY_TRAILER) {
                     Some(rest)
                         if rest.is_empty() || rest.len() == BINARY_HEADER_LEN && index == 0 =>

@@ -3,13 +3,12 @@
 //! Owns: the two halves and their one answer.
 //! Never: copies rows itself.
 
-use crate::executor::Executor;
 use tutti_sql::plan::Ddl;
 use tutti_sql::statement;
 
 use crate::client::failure::Failure;
-use crate::plans::request::Call;
-use crate::plans::request::Done;
+use crate::executor::Executor;
+use crate::plans::request::{Call, Done};
 
 impl Executor<'_> {
     pub(super) async fn create_table_as(

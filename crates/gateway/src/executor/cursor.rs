@@ -3,17 +3,15 @@
 //! Owns: which.
 //! Never: moves one.
 
-use crate::executor::Executor;
-use crate::transaction::named::Cursor;
-use crate::transaction::named::Portal;
 use std::collections::BTreeSet;
 
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{Access, Plan, Planned, RunOn};
 
 use crate::client::failure::Failure;
-use crate::plans::request::Call;
-use crate::plans::request::Done;
+use crate::executor::Executor;
+use crate::plans::request::{Call, Done};
+use crate::transaction::named::{Cursor, Portal};
 
 impl Executor<'_> {
     pub(super) async fn declare(

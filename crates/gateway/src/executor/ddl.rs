@@ -4,23 +4,10 @@
 //! session's own catalog until the transaction ends.
 //! Never: half-done DDL: whatever fails here fails the transaction.
 
-use crate::executor::Executor;
-use crate::transaction::checkout::changes_search_paths;
-use crate::transaction::checkout::changes_what_sessions_begin_with;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tutti_sql::catalog::{Catalog, NodeId, quote_identifier, quote_literal};
-use tutti_sql::closure::{Ended, ended};
-use tutti_sql::plan::{Access, Ddl, DdlScope, Gather};
-use tutti_sql::planner;
-use tutti_sql::statement::{self, first_word};
-use tutti_wire::error_fields::ErrorFields;
-
-use crate::client::failure::Failure;
-use crate::plans::request::Call;
-use crate::plans::request::Done;
 use tutti_cluster::catalog::changes::{self, RelationChanges};
 use tutti_cluster::catalog::oids::with_own;
 use tutti_cluster::catalog::publisher::{AsOf, OwnChanges, OwnOids};
@@ -29,6 +16,17 @@ use tutti_cluster::catalog::{self, NodeOids, PlacementKind, Registration};
 use tutti_cluster::error::GatewayError;
 use tutti_link::Link;
 use tutti_link::connection::NodeError;
+use tutti_sql::catalog::{Catalog, NodeId, quote_identifier, quote_literal};
+use tutti_sql::closure::{Ended, ended};
+use tutti_sql::plan::{Access, Ddl, DdlScope, Gather};
+use tutti_sql::planner;
+use tutti_sql::statement::{self, first_word};
+use tutti_wire::error_fields::ErrorFields;
+
+use crate::client::failure::Failure;
+use crate::executor::Executor;
+use crate::plans::request::{Call, Done};
+use crate::transaction::checkout::{changes_search_paths, changes_what_sessions_begin_with};
 
 impl Executor<'_> {
     /// `call`: the parameters of the query that a table is made of. All else has none, and runs by the
@@ -520,7 +518,7 @@ impl Executor<'_> {
     pub(super) async fn know_all_changes(&mut self) {
         let publisher = self.tx.registry.cluster.publisher.clone();
         let change = publisher.want_all();
-        // Locks, and the catalog as the transaction sees it behind them, decide.
+        // Locks, and the catalog as the transaction sees it after them, decide.
         publisher.wait_for(change, Instant::now() + CATALOG_PATIENCE).await;
         self.tx.refresh_catalog();
     }

@@ -2,17 +2,15 @@
 //!
 //! Owns: the question and its answer. Never: keeps it (the session does).
 
-use crate::client::failure::Failure;
-use crate::executor::Executor;
 use tutti_link::connection::told;
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::Access;
-use tutti_wire::backend;
-use tutti_wire::backend::ColumnDescription;
-use tutti_wire::frontend::Target;
-use tutti_wire::frontend::put_describe;
-use tutti_wire::frontend::put_parse;
-use tutti_wire::frontend::put_sync;
+use tutti_wire::backend::{self, ColumnDescription};
+use tutti_wire::frontend::{Target, put_describe, put_parse, put_sync};
+
+use crate::client::failure::Failure;
+use crate::executor::Executor;
+
 /// Columns of a statement; `None`: it gives no rows.
 pub(crate) type Columns = Option<Vec<ColumnDescription>>;
 

@@ -4,13 +4,12 @@
 //! informational ones.
 //! Never: decides what a row's node is, or what became of a transaction.
 
-use crate::executor::Executor;
-use crate::transaction::Level;
-use crate::transaction::Mode;
-use crate::transaction::state::Isolation;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use tutti_cluster::audit;
+use tutti_cluster::catalog::{self, Redistribution};
+use tutti_cluster::recovery::{self, InDoubt};
 use tutti_sql::catalog::{Catalog, NodeId, Placement, Relation, RelationKind, quote_literal};
 use tutti_sql::closure::{Declaration, FunctionCode};
 use tutti_sql::plan::{Access, TuttiCall};
@@ -20,11 +19,10 @@ use tutti_wire::backend::ColumnDescription;
 use tutti_wire::error_fields::ErrorFields;
 
 use crate::client::failure::Failure;
-use crate::plans::request::Call;
-use crate::plans::request::Done;
-use tutti_cluster::audit;
-use tutti_cluster::catalog::{self, Redistribution};
-use tutti_cluster::recovery::{self, InDoubt};
+use crate::executor::Executor;
+use crate::plans::request::{Call, Done};
+use crate::transaction::state::Isolation;
+use crate::transaction::{Level, Mode};
 
 /// What was done, or is so already.
 fn words(relation: &Relation, by: &DistributeBy) -> String {
@@ -121,7 +119,7 @@ impl Executor<'_> {
     }
 
     /// Moves rows of tables to where is said, in a transaction over all nodes. Returns what was done, in
-    /// words. What forbids a placement is looked at behind all of them.
+    /// words. What forbids a placement is looked at after all of them.
     async fn redistribute(&mut self, wanted: &[(String, DistributeBy)]) -> Result<String, Failure> {
         self.need_newest_rows()?;
         self.tx.transaction.changes_more = true;

@@ -1,19 +1,18 @@
-//! EXPLAIN: of what one node runs PostgreSQL's own output with a line of ours behind it, else Tutti's
+//! EXPLAIN: of what one node runs PostgreSQL's own output with a line of ours after it, else Tutti's
 //! plan with what the nodes say of their parts.
 //!
 //! Owns: the answer's lines, and which statements the gateway describes itself.
 //! Never: chooses a plan.
 
-use crate::executor::Executor;
-use crate::transaction::settings::is_own_setting;
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{Access, CollectFrom, Gather, Plan, Planned, Prepared, Setting, TuttiCall};
 use tutti_sql::planner::explain_lines;
 use tutti_wire::backend::{ColumnDescription, put_data_row, put_row_description};
 
 use crate::client::failure::Failure;
-use crate::plans::request::Call;
-use crate::plans::request::Done;
+use crate::executor::Executor;
+use crate::plans::request::{Call, Done};
+use crate::transaction::settings::is_own_setting;
 
 /// What the gateway answers by itself: `Some(None)`: no rows; `Some(columns)`: these.
 /// `None`: a node describes the statement.

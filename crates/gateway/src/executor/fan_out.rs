@@ -3,7 +3,7 @@
 //! Owns: the visit of the snapshot room of a READ COMMITTED statement inside a transaction, whose
 //! snapshot cannot be imported.
 //! Never: reads the statement's answers.
-//! Start reading at [`Session::send_to_many`]; the protocol is `docs/protocol/rooms.md`.
+//! Start reading at [`Executor::send_to_many`]; the protocol is `docs/protocol/rooms.md`.
 //!
 //! **Reads.** PostgreSQL fixes the snapshot of a SELECT when it is bound (`PortalStart`). So: Parse
 //! outside the room, which waits for locks on the tables and keeps them; Bind inside; as soon as all
@@ -11,14 +11,12 @@
 //!
 //! **Writes** take their snapshot when they are executed. So Execute is sent inside the room, and it
 //! is left when each node has either answered or is known to be at work: it has a snapshot, or it
-//! waits for a lock, which it does behind its snapshot.
+//! waits for a lock, which it does after its snapshot.
 //!
 //! **Nobody waits in the room for a lock.** Its holder may be waiting for the commit room. If a Bind
 //! takes long, the room is left, the Bind awaited outside, and a second one is made inside, which
 //! finds its locks taken. What is measured in time here only chooses between two right ways.
 
-use crate::executor::Executor;
-use crate::plans::request::Origin;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -30,7 +28,8 @@ use tutti_wire::frontend::{
 };
 
 use crate::client::failure::Failure;
-use crate::plans::request::Call;
+use crate::executor::Executor;
+use crate::plans::request::{Call, Origin};
 
 /// A Bind that takes longer is awaited outside the room, at the first attempt.
 const BIND_PATIENCE: Duration = Duration::from_millis(20);
@@ -113,7 +112,7 @@ impl Executor<'_> {
         Ok(())
     }
 
-    /// In `half_way` are the nodes that were sent something and no Sync behind it.
+    /// In `half_way` are the nodes that were sent something and no Sync after it.
     async fn send_in_room(
         &mut self,
         texts: &[(NodeId, &str)],

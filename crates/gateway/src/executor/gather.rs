@@ -4,12 +4,12 @@
 //! in one snapshot), and giving the rows to the final statement, as parameters.
 //! Never: looks into a row.
 
-use crate::executor::Executor;
-use crate::plans::request::too_large;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tutti_link::Link;
+use tutti_link::connection::told;
 use tutti_sql::catalog::{NodeId, Relation};
 use tutti_sql::plan::{Access, CollectFrom, Gather, Piece, RunOn, Template};
 use tutti_sql::{planner, statement};
@@ -18,12 +18,8 @@ use tutti_wire::backend::decode_data_row;
 use super::array_literal::ArrayText;
 use super::fan_out::{Failures, SnapshotNeed};
 use crate::client::failure::Failure;
-use crate::plans::request::Call;
-use crate::plans::request::Done;
-use crate::plans::request::Origin;
-use crate::plans::request::Rows;
-use tutti_link::Link;
-use tutti_link::connection::told;
+use crate::executor::Executor;
+use crate::plans::request::{Call, Done, Origin, Rows, too_large};
 
 /// How the settings begin that hold rows for a command without parameters.
 const ROWS_SETTING: &str = "tutti.rows_";
@@ -223,7 +219,7 @@ impl Executor<'_> {
     }
 }
 
-/// `template` with its gaps filled: rows are parameters behind those of the client.
+/// `template` with its gaps filled: rows are parameters after those of the client.
 pub(super) fn fill_template(template: &Template, call: &Call, now: Option<&str>) -> String {
     let before = call.parameter_count();
     let mut text = String::new();

@@ -3,7 +3,6 @@
 //! Owns: dealing rows out to nodes, and putting RETURNING rows back into the source's order.
 //! Never: evaluates an expression: a node does.
 
-use crate::executor::Executor;
 use std::collections::BTreeMap;
 
 use bytes::{Bytes, BytesMut};
@@ -20,10 +19,8 @@ use super::fan_out::{Failures, SnapshotNeed};
 use super::gather::fill_template;
 use super::relay::{Filter, relay};
 use crate::client::failure::Failure;
-use crate::plans::request::Done;
-use crate::plans::request::Origin;
-use crate::plans::request::too_large;
-use crate::plans::request::{Call, Rows};
+use crate::executor::Executor;
+use crate::plans::request::{Call, Done, Origin, Rows, too_large};
 use crate::plans::route::{bucket_of_value, node_of_bucket, node_of_pin};
 
 /// A row's values in text form.

@@ -2,7 +2,7 @@
 //!
 //! Owns: how each kind of plan is carried out on links, and how answers become one answer.
 //! Never: chooses a plan, parses SQL, or decides a commit.
-//! Start reading at [`Session::execute`].
+//! Start reading at [`Executor::execute`].
 
 mod array_literal;
 mod by_row;
@@ -21,33 +21,29 @@ mod signal;
 pub(crate) mod unseen;
 mod utility;
 
+use std::borrow::Cow;
+
+use tutti_cluster::catalog;
+use tutti_link::connection::NodeError;
+use tutti_sql::catalog::NodeId;
+use tutti_sql::plan::{Access, DdlScope, NodeChoice, Plan, Planned, RowsWrite, TableLock, Unseen};
+use tutti_sql::planner;
+use tutti_wire::frame::Frame;
+
 use crate::client::Client;
-use crate::plans::request::Call;
-use crate::plans::request::Done;
-use crate::plans::request::Origin;
+use crate::client::failure::Failure;
+use crate::plans::request::{Call, Done, Origin};
 use crate::plans::route;
-use crate::transaction::Mode;
-use crate::transaction::TransactionContext;
 use crate::transaction::checkout::renames;
 use crate::transaction::enlist::takes_snapshot;
 use crate::transaction::processes::signals;
 use crate::transaction::state::Isolation;
-use std::borrow::Cow;
-use tutti_sql::plan::Unseen;
-
-use tutti_sql::catalog::NodeId;
-use tutti_sql::plan::{Access, DdlScope, NodeChoice, Plan, Planned, RowsWrite, TableLock};
-use tutti_sql::planner;
-use tutti_wire::frame::Frame;
-
-pub(crate) use explain::local_columns;
+use crate::transaction::{Mode, TransactionContext};
 use fan_out::{Failures, SnapshotNeed};
 use relay::{Answer, Filter, relay};
-pub(crate) use relay::{Refused, pump_copy_data, relay_all};
 
-use crate::client::failure::Failure;
-use tutti_cluster::catalog;
-use tutti_link::connection::NodeError;
+pub(crate) use explain::local_columns;
+pub(crate) use relay::{Refused, pump_copy_data, relay_all};
 
 /// A statement between [`Executor::begin`] and [`Executor::end`].
 pub(crate) struct Begun<'t> {
@@ -450,7 +446,7 @@ fn position_in(text: &str, sent: &str, planned: &Planned, at: usize) -> Option<u
     if at <= before {
         return Some(at);
     }
-    // Counted from the end, what stands behind the last word is where it was.
+    // Counted from the end, what stands after the last word is where it was.
     let to_end = all_sent.checked_sub(at)?;
     (to_end < behind(text, last)?).then(|| all - to_end)
 }

@@ -5,6 +5,8 @@
 //! Start reading at [`relay`].
 
 use bytes::Buf;
+use tutti_link::Link;
+use tutti_link::connection::{NodeError, told, told_notice};
 use tutti_sql::catalog::NodeId;
 use tutti_wire::backend::{decode_command_complete, put_command_complete};
 use tutti_wire::error_fields::ErrorFields;
@@ -14,8 +16,6 @@ use tutti_wire::frontend::{put_copy_fail, put_sync};
 use crate::client::Client;
 use crate::client::failure::Failure;
 use crate::plans::request::Call;
-use tutti_link::Link;
-use tutti_link::connection::{NodeError, told, told_notice};
 
 /// COPY data is sent to a node in pieces of about this size.
 pub(super) const COPY_FLUSH_BYTES: usize = 64 * 1024;
@@ -29,7 +29,7 @@ pub struct Filter {
     pub rows: bool,
     /// CommandComplete.
     pub complete: bool,
-    /// The statement was sent by the extended protocol: the node swallows the Sync behind a COPY's
+    /// The statement was sent by the extended protocol: the node swallows the Sync after a COPY's
     /// Execute, so its data must be followed by another.
     pub extended: bool,
 }
@@ -78,7 +78,7 @@ pub(super) async fn relay(
 
 /// Reads one answer, to ReadyForQuery, and passes on all of it but ReadyForQuery, as it is.
 ///
-/// Errors: as [`relay`]; [`Failure::Client`] if the node is lost behind the beginning of a row that the
+/// Errors: as [`relay`]; [`Failure::Client`] if the node is lost after the beginning of a row that the
 /// client has already.
 pub(crate) async fn relay_all(client: &mut Client, link: &mut Link) -> Result<(), Failure> {
     let mut forwarder = Forwarder::new(link.node() == NodeId::HOME);
@@ -115,7 +115,7 @@ pub(crate) async fn relay_all(client: &mut Client, link: &mut Link) -> Result<()
 pub(crate) struct Refused(pub Option<ErrorFields>);
 
 impl Refused {
-    /// Takes an ErrorResponse. Whether nothing comes behind it: the node ends the connection.
+    /// Takes an ErrorResponse. Whether nothing comes after it: the node ends the connection.
     pub(crate) fn is_end(&mut self, link: &mut Link, frame: &Frame) -> Result<bool, Failure> {
         let error = told(frame)?;
         let is_end = error.is_fatal();

@@ -3,20 +3,19 @@
 //! Owns: whose session a number is, and whether the client may end it: PostgreSQL's own rules.
 //! Never: signals a process of a node.
 
-use crate::executor::Executor;
-use crate::transaction::processes::ASKED_SIGNALS;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tutti_sql::catalog::{NodeId, quote_literal};
 use tutti_sql::plan::{Access, SignalTarget};
-
 use tutti_wire::error_fields::ErrorFields;
 
 use crate::client::failure::Failure;
+use crate::executor::Executor;
 use crate::plans::request::Call;
 use crate::registry::Registry;
 use crate::registry::activity::{TERMINATED, TERMINATED_MESSAGE};
+use crate::transaction::processes::ASKED_SIGNALS;
 
 /// Pause before a session that shall end is looked at again.
 const CANCEL_PAUSE: Duration = Duration::from_millis(100);

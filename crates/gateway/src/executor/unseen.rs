@@ -3,27 +3,19 @@
 //! Owns: the two questions around such a statement, and what follows from the answer: nothing, a
 //! refusal of the whole statement, or settings and definitions that the rest of the cluster must learn.
 //! Never: decides which statements these are (the planner does).
-//! Start reading at [`Session::run_accounted`]; the questions are functions of the schema `tutti`.
+//! Start reading at [`Executor::begin_accounting`]; the questions are functions of the schema `tutti`.
 //!
 //! A transaction's locks on tables stay until its end, whatever took them: functions, dynamic SQL,
-//! checks. So what is locked behind the statement and was not before it, the statement has touched;
+//! checks. So what is locked after the statement and was not before it, the statement has touched;
 //! for tables that were locked before, and for what was undone inside, the transaction's counters tell.
-//! So they do of a statement that has failed, which runs behind a savepoint: an error that it raised for
+//! So they do of a statement that has failed, which runs after a savepoint: an error that it raised for
 //! what it saw of a part of the rows is none that the client may hear.
 
-use crate::executor::Executor;
-use crate::transaction::Level;
-use crate::transaction::Mode;
-use crate::transaction::accounting::Accounting;
-use crate::transaction::deferred::CHANGES;
-use crate::transaction::deferred::RUN_DEFERRED;
-use crate::transaction::deferred::UNDO_DEFERRED;
-use crate::transaction::deferred::keeps_order;
-use crate::transaction::deferred::may_be_mended;
-use crate::transaction::settings::is_scope_setting;
-use crate::transaction::state::Isolation;
 use std::collections::BTreeSet;
 
+use tutti_cluster::catalog::share::Wanted;
+use tutti_link::Link;
+use tutti_link::connection::NodeError;
 use tutti_sql::catalog::{NodeId, quote_identifier, quote_literal};
 use tutti_sql::closure::Declaration;
 use tutti_sql::plan::{Access, Ddl, DdlScope, Plan, Planned, Setting, Unseen};
@@ -31,11 +23,15 @@ use tutti_sql::refusal::Refusal;
 use tutti_wire::error_fields::ErrorFields;
 
 use crate::client::failure::Failure;
-use crate::plans::request::Call;
-use crate::plans::request::Done;
-use tutti_cluster::catalog::share::Wanted;
-use tutti_link::Link;
-use tutti_link::connection::NodeError;
+use crate::executor::Executor;
+use crate::plans::request::{Call, Done};
+use crate::transaction::accounting::Accounting;
+use crate::transaction::deferred::{
+    CHANGES, RUN_DEFERRED, UNDO_DEFERRED, keeps_order, may_be_mended,
+};
+use crate::transaction::settings::is_scope_setting;
+use crate::transaction::state::Isolation;
+use crate::transaction::{Level, Mode};
 
 /// Catalogs of what other nodes have too, as far as it names no home table.
 const DEFINITIONS: [&str; 6] =
@@ -87,7 +83,7 @@ impl Executor<'_> {
         });
     }
 
-    /// Asks what was touched, behind a statement that ended so.
+    /// Asks what was touched, after a statement that ended so.
     pub(crate) async fn finish_accounting<T>(
         &mut self,
         ran: Result<T, Failure>,
@@ -205,7 +201,7 @@ impl Executor<'_> {
         ))
     }
 
-    /// The same where the rows of these replicated tables travel behind the statement.
+    /// The same where the rows of these replicated tables travel after the statement.
     pub(super) async fn mark_travelling(
         &mut self,
         tables: impl Iterator<Item = (String, String)>,
@@ -326,7 +322,7 @@ impl Executor<'_> {
             Err(NodeError::Refused(fields)) => may_be_mended(fields),
             Err(_) => false,
         };
-        // A check of what a trigger has done comes behind all triggers at COMMIT. One that fails without any
+        // A check of what a trigger has done comes after all triggers at COMMIT. One that fails without any
         // fails there too.
         if is_otherwise_at_commit {
             notices = link.connection().take_notices();
@@ -354,7 +350,7 @@ impl Executor<'_> {
     }
 
     /// What code has set on node 1 holds on the transaction's other nodes too. How long it lasts, is
-    /// asked behind the transaction.
+    /// asked after the transaction.
     async fn spread_settings(
         &mut self,
         settings: Vec<(String, Option<String>)>,
@@ -583,7 +579,7 @@ pub(crate) fn cursor_of_unseen_code() -> Failure {
 }
 
 /// Whether all keys and foreign keys hold that the transaction has left to be checked at COMMIT. Requires: it
-/// is not over behind this.
+/// is not over after this.
 async fn checks_hold(home: &mut Link) -> Result<bool, Failure> {
     let checks = home.query("SELECT tutti.deferred_checks()").await?;
     let Some(checks) = checks.first().and_then(|rows| rows.text(0, 0)) else { return Ok(true) };

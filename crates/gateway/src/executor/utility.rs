@@ -3,15 +3,14 @@
 //! Owns: VACUUM and its kin, DROP INDEX CONCURRENTLY, LOCK TABLE, LISTEN and NOTIFY.
 //! Never: changes the schema of several nodes.
 
-use crate::executor::Executor;
 use tutti_sql::catalog::{NodeId, quote_literal};
 use tutti_sql::plan::{Access, LockBefore};
 
 use super::ddl::is_unknown_name;
 use super::relay::{Filter, relay};
 use crate::client::failure::Failure;
-use crate::plans::request::Call;
-use crate::plans::request::Done;
+use crate::executor::Executor;
+use crate::plans::request::{Call, Done};
 
 impl Executor<'_> {
     /// On every node, each by itself: PostgreSQL refuses most of these inside transaction blocks.
@@ -106,7 +105,7 @@ impl Executor<'_> {
         Ok(Done::Tag(answer.tag))
     }
 
-    /// On the nodes behind node 1; empty: they have none of the tables.
+    /// On the nodes after node 1; empty: they have none of the tables.
     async fn lock_elsewhere(&mut self, text: &str, call: &Call) -> Result<(), Failure> {
         if text.is_empty() {
             return Ok(());

@@ -26,14 +26,15 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-pub use basis::{Bases, Basis};
 use quick_cache::sync::Cache;
 use quick_cache::{Equivalent, Weighter};
-pub use reading::{Reading, Turn, apart};
 use tutti_sql::plan::{Plan, Planned};
 use tutti_sql::planner::ShapePlan;
 use tutti_sql::refusal::Refusal;
 use tutti_sql::statement::{self, Statement};
+
+pub use basis::{Bases, Basis};
+pub use reading::{Reading, Turn, apart};
 
 /// How many bytes each of the caches may take, roughly.
 const BYTES_MAX: u64 = 32 * 1024 * 1024;

@@ -5,10 +5,9 @@
 //! Never: touches what is a verifier already, or how long a password is valid.
 
 use postgres_protocol::password::scram_sha_256;
+use tutti_link::net::scram::Verifier;
 use tutti_sql::refusal::Refusal;
 use tutti_sql::statement::{self, Statement};
-
-use tutti_link::net::scram::Verifier;
 
 /// Replaces the passwords in these statements by verifiers: once, here, so that every node gets the
 /// same.

@@ -7,7 +7,7 @@
 //!
 //! One PostgreSQL gives every client a process, of which only that client's statements die. Here all
 //! share one. So what a text will cost is estimated first ([`cost`]); small ones are read where they
-//! are, the others one behind another, as far as there is memory.
+//! are, the others one after another, as far as there is memory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub struct Reading {
     /// Memory, in units.
     memory: Arc<Semaphore>,
     units: usize,
-    /// One behind another: they take a processor each.
+    /// One after another: they take a processor each.
     turns: Arc<Semaphore>,
 }
 

@@ -1,7 +1,7 @@
 //! By which protocol the client asked, and so by which the nodes are asked.
 //!
 //! Owns: writing a statement to a node in the client's protocol, with the client's parameters, and with rows
-//! that travel behind them: parameters, never part of a text, which servers show to others and write to logs.
+//! that travel after them: parameters, never part of a text, which servers show to others and write to logs.
 //! Never: reads answers.
 
 use std::borrow::Cow;
@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tutti_link::Link;
+use tutti_link::connection::put_statement;
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{Piece, Template};
 use tutti_sql::planner::names_current_time;
@@ -19,8 +21,6 @@ use tutti_wire::frontend::{
 };
 
 use crate::client::failure::Failure;
-use tutti_link::Link;
-use tutti_link::connection::put_statement;
 
 /// Most bytes of a message's values: what else is in it is little.
 const MESSAGE_BYTES_MAX: usize = FRAME_LEN_MAX - (16 << 20);
@@ -170,7 +170,7 @@ impl Call {
         }
     }
 
-    /// How many parameters are the client's: rows are numbered behind them.
+    /// How many parameters are the client's: rows are numbered after them.
     pub(crate) fn parameter_count(&self) -> usize {
         match self.client() {
             Self::Extended { arguments, .. } => arguments.values.len(),

@@ -122,7 +122,7 @@ impl Registry {
         }
     }
 
-    /// Ends these backends, whose code goes on behind a cancellation; or with `only_cancels` what they do,
+    /// Ends these backends, whose code goes on after a cancellation; or with `only_cancels` what they do,
     /// but for a wait for a standby: what waits there is committed.
     pub async fn end_backends(&self, targets: &[Target], only_cancels: bool) {
         let how = if only_cancels { "pg_cancel_backend" } else { "pg_terminate_backend" };

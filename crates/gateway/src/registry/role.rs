@@ -3,6 +3,8 @@
 //! Owns: the question, and reading its answer; what the role's sessions begin with.
 //! Never: remembers one: ALTER ROLE counts from the next login on.
 
+use tutti_link::connection::{NodeError, Rows};
+use tutti_link::pool::RoleSettings;
 use tutti_sql::catalog::{NodeId, quote_literal};
 use tutti_wire::error_fields::ErrorFields;
 use zeroize::Zeroizing;
@@ -10,8 +12,6 @@ use zeroize::Zeroizing;
 use crate::client::failure::Failure;
 use crate::client::gate::Gate;
 use crate::registry::Registry;
-use tutti_link::connection::{NodeError, Rows};
-use tutti_link::pool::RoleSettings;
 
 /// Longest name of a role, in bytes (NAMEDATALEN - 1).
 const NAME_LEN_MAX: usize = 63;

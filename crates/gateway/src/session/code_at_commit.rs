@@ -13,17 +13,12 @@
 //! - the COMMIT of an anchor that cannot prepare, inside the commit room;
 //! - the votes of a SERIALIZABLE transaction, with its turn.
 
-use crate::transaction::Level;
-use crate::transaction::deferred::CHANGES;
-use crate::transaction::deferred::RUN_DEFERRED;
-use crate::transaction::deferred::UNDO_DEFERRED;
-use crate::transaction::deferred::keeps_order;
-use crate::transaction::deferred::may_be_mended;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
+use tutti_link::connection::NodeError;
 use tutti_sql::catalog::NodeId;
 use tutti_txn::coordinator::Form;
 use tutti_wire::error_fields::ErrorFields;
@@ -31,7 +26,10 @@ use tutti_wire::error_fields::ErrorFields;
 use super::Session;
 use crate::client::failure::Failure;
 use crate::registry::Registry;
-use tutti_link::connection::NodeError;
+use crate::transaction::Level;
+use crate::transaction::deferred::{
+    CHANGES, RUN_DEFERRED, UNDO_DEFERRED, keeps_order, may_be_mended,
+};
 
 /// How long such code may take while others wait; then it is cancelled, and then its connection is ended.
 const MOMENT: Duration = Duration::from_secs(1);
@@ -59,7 +57,7 @@ const MAY_RUN_CODE: &str = "SELECT EXISTS (SELECT FROM pg_catalog.pg_cursors AS 
 #[derive(Debug)]
 pub(super) struct LateCode {
     registry: Arc<Registry>,
-    /// Who makes a pause behind it: everybody waits, or everybody who commits at SERIALIZABLE on the same nodes.
+    /// Who makes a pause after it: everybody waits, or everybody who commits at SERIALIZABLE on the same nodes.
     pausing: Option<String>,
     process_id: i32,
     /// What deferred triggers have said when they were run early.
@@ -162,7 +160,7 @@ impl LateCode {
             let mut targets = self.registry.backends.of(self.process_id);
             targets.retain(|target| target.key().node == node);
             self.registry.end_backends(&targets, only_cancels).await;
-            // Code can go on behind a cancellation, and does not outlive its connection.
+            // Code can go on after a cancellation, and does not outlive its connection.
             only_cancels = false;
         }
     }

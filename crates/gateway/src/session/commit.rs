@@ -4,30 +4,23 @@
 //! Never: commits several writers itself (`global_commit` does).
 //! Start reading at [`Session::commit`].
 
-use crate::transaction::Characteristics;
-use crate::transaction::Level;
-use crate::transaction::Mode;
-use crate::transaction::Transaction;
-use crate::transaction::TransactionContext;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use tutti_cluster::catalog::Answer;
+use tutti_link::connection::{LOOK_THERE, NodeError, UNKNOWN_OUTCOME, unknown_outcome};
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{Access, TransactionControl};
 use tutti_wire::error_fields::ErrorFields;
 
 use super::code_at_commit::{LateCode, bounded};
 use crate::client::failure::Failure;
-use crate::plans::request::Call;
-use crate::plans::request::Done;
+use crate::plans::request::{Call, Done};
 use crate::registry::Registry;
 use crate::session::Session;
-use tutti_cluster::catalog::Answer;
-use tutti_link::connection::NodeError;
-use tutti_link::connection::{LOOK_THERE, UNKNOWN_OUTCOME, unknown_outcome};
-
 use crate::transaction::ends::{Ended, NO_SUCH_SAVEPOINT, OWN_GIDS};
+use crate::transaction::{Characteristics, Level, Mode, Transaction, TransactionContext};
 
 impl Session {
     /// BEGIN, COMMIT, SAVEPOINT and their kin.
@@ -230,7 +223,7 @@ impl Session {
         self.tx.transaction.undone = false;
         self.tx.forget_parts().await?;
         self.tx.renew_tickets().await?;
-        // What node 1 shows behind the savepoint is what the transaction sees.
+        // What node 1 shows after the savepoint is what the transaction sees.
         if self.tx.transaction.catalog_changed {
             self.executor().reload_own_catalog().await?;
         }

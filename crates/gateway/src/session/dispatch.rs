@@ -6,8 +6,7 @@ use tutti_sql::plan::{Plan, Planned};
 
 use super::Session;
 use crate::client::failure::Failure;
-use crate::plans::request::Call;
-use crate::plans::request::Done;
+use crate::plans::request::{Call, Done};
 
 impl Session {
     /// Carries out `planned`, whose statement is `text`: what changes the session itself here, all else by the

@@ -9,12 +9,10 @@
 //! gateway's code and memory it touches, the less of both it pushes out of the processor's caches, in
 //! which the servers work as well (docs/measurements.md, the hot path).
 
-use crate::transaction::Level;
-use crate::transaction::Mode;
-use crate::transaction::named::Portal;
 use std::ops::Range;
 
 use bytes::{BufMut, BytesMut};
+use tutti_link::pool::{CheckoutRequest, Lookup, put_name_of};
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{Access, KeyValue, Leaves, NodeChoice, Plan};
 use tutti_sql::planner::OneNode;
@@ -26,7 +24,8 @@ use crate::executor::relay_all;
 use crate::plans::route::{bucket_of_bound, node_of_bucket};
 use crate::plans::{Basis, ShapeEntry};
 use crate::session::Session;
-use tutti_link::pool::{CheckoutRequest, Lookup, put_name_of};
+use crate::transaction::named::Portal;
+use crate::transaction::{Level, Mode};
 
 /// A flight that can take the short way.
 #[derive(Clone, Debug)]
@@ -42,8 +41,8 @@ struct Recognised {
 enum Kind {
     /// A Query.
     Query,
-    /// A prepared statement, which nodes know by this number; where its Bind goes on behind the names,
-    /// and where the messages behind the Bind are.
+    /// A prepared statement, which nodes know by this number; where its Bind goes on after the names,
+    /// and where the messages after the Bind are.
     Execution { number: u64, arguments: Range<usize>, rest: Range<usize> },
 }
 
@@ -52,7 +51,7 @@ impl Session {
     pub(super) async fn take_fast_path(&mut self) -> Result<bool, ClientError> {
         let Some(mut flight) = self.recognise() else { return Ok(false) };
         if !self.is_admitted_at_once() {
-            // The long way would wait for the same, and cost more behind it.
+            // The long way would wait for the same, and cost more after it.
             self.tx.activity.end_plan();
             match self.tx.registry.pool.admit(&self.tx.share).await {
                 Ok(permit) => self.tx.permit = Some(permit),

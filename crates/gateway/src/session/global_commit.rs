@@ -5,15 +5,20 @@
 //! Never: decides what comes next (`tutti_txn::coordinator` does).
 //! Start reading at [`Session::commit_global`], then [`Driver::run`].
 
-use crate::transaction::Level;
-use crate::transaction::TransactionContext;
-use crate::transaction::planning::canceled;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
+use tutti_cluster::authority::in_application::Entered;
+use tutti_cluster::authority::rooms::Inside;
+use tutti_cluster::authority::sentinels::Coverage;
+use tutti_cluster::authority::vote_order::VotePermit;
+use tutti_link::Link;
+use tutti_link::availability::OPEN_PATIENCE;
+use tutti_link::connection::{NodeError, Rows, UNKNOWN_OUTCOME};
+use tutti_link::seals::Seals;
 use tutti_sql::catalog::NodeId;
 use tutti_txn::Coordinator;
 use tutti_txn::coordinator::{AbortCause, Effect, Event, Form, Outcome, Phase, Purpose};
@@ -26,15 +31,8 @@ use super::code_at_commit::{LateCode, bounded};
 use crate::client::failure::Failure;
 use crate::registry::Registry;
 use crate::transaction::ends::{Answered, lost};
-use tutti_cluster::authority::in_application::Entered;
-use tutti_cluster::authority::rooms::Inside;
-use tutti_cluster::authority::sentinels::Coverage;
-use tutti_cluster::authority::vote_order::VotePermit;
-use tutti_link::Link;
-use tutti_link::availability::OPEN_PATIENCE;
-use tutti_link::connection::UNKNOWN_OUTCOME;
-use tutti_link::connection::{NodeError, Rows};
-use tutti_link::seals::Seals;
+use crate::transaction::planning::canceled;
+use crate::transaction::{Level, TransactionContext};
 
 /// What a node may take beyond the deadline for votes until its connection is given up.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(3);
@@ -356,7 +354,7 @@ impl Driver {
         }
     }
 
-    /// Runs a statement on the session's link, behind the one that may be running there.
+    /// Runs a statement on the session's link, after the one that may be running there.
     fn on_link(&mut self, tx: &mut TransactionContext, node: NodeId, effect: Effect) {
         if let Some(queue) = self.queued.get_mut(&node) {
             queue.push_back(effect);

@@ -18,23 +18,21 @@ mod settings;
 mod simple;
 mod sql_statements;
 
-use crate::executor::Executor;
-use crate::transaction::Mode;
-use crate::transaction::TransactionContext;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tutti_link::pool::link::StatementId;
 use tutti_sql::catalog::NodeId;
 use tutti_wire::backend::{put_authentication_ok, put_backend_key_data};
 use tutti_wire::error_fields::ErrorFields;
 
-use tutti_link::pool::link::StatementId;
-
 use crate::client::failure::{Failure, as_fatal};
 use crate::client::identity::Identity;
 use crate::client::{Client, ClientError};
+use crate::executor::Executor;
 use crate::registry::Registry;
 use crate::registry::activity::{Activity, TERMINATED, TERMINATED_MESSAGE};
+use crate::transaction::{Mode, TransactionContext};
 
 const IDLE_IN_TRANSACTION: &str = "terminating connection due to idle-in-transaction timeout";
 const IDLE_SESSION: &str = "terminating connection due to idle-session timeout";
@@ -129,7 +127,7 @@ impl Session {
                     self.extended_message(&frame).await?;
                 }
                 b'X' => {
-                    // A client that says goodbye behind its questions still reads the answers.
+                    // A client that says goodbye after its questions still reads the answers.
                     self.client.flush().await?;
                     break;
                 }
@@ -230,7 +228,7 @@ impl Session {
     /// The same; passes on notifications meanwhile.
     async fn wait_for_client_or_notification(&mut self) -> Result<bool, ClientError> {
         loop {
-            // What came while the gateway asked something of its own, behind the last answer too.
+            // What came while the gateway asked something of its own, after the last answer too.
             self.pass_notifications();
             self.client.flush().await?;
             // Answers that nobody has read yet must not be taken for something else.

@@ -3,19 +3,18 @@
 //! Owns: when a statement begins, and that its text is parsed only once.
 //! Never: chooses a plan.
 
+use std::sync::Arc;
+
+use tokio::time::Instant;
+use tutti_sql::catalog::Catalog;
+
 use super::Session;
 use crate::client::failure::Failure;
 use crate::registry::activity::overtaken;
-use crate::transaction::planning::Parsed;
-use crate::transaction::planning::REST_PATIENCE;
-use crate::transaction::planning::is_of_analysis;
-use crate::transaction::planning::is_of_rows_or_objects;
-use crate::transaction::planning::is_setting;
-use crate::transaction::planning::is_transaction_control;
-use crate::transaction::planning::names_no_rows;
-use std::sync::Arc;
-use tokio::time::Instant;
-use tutti_sql::catalog::Catalog;
+use crate::transaction::planning::{
+    Parsed, REST_PATIENCE, is_of_analysis, is_of_rows_or_objects, is_setting,
+    is_transaction_control, names_no_rows,
+};
 
 impl Session {
     /// Before a statement is planned: waits while a change of the schema is being committed and

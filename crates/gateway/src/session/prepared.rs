@@ -4,17 +4,15 @@
 //! space with Parse and Close.
 //! Never: sends protocol messages for them (see `extended`).
 
-use crate::transaction::named::PreparedStatement;
-use crate::transaction::planning::ByShape;
-
 use tutti_sql::catalog::{NodeId, quote_literal};
 use tutti_sql::plan::{Access, Plan, Prepared};
 use tutti_sql::planner;
 
 use crate::client::failure::Failure;
-use crate::plans::request::Call;
-use crate::plans::request::Done;
+use crate::plans::request::{Call, Done};
 use crate::session::Session;
+use crate::transaction::named::PreparedStatement;
+use crate::transaction::planning::ByShape;
 
 impl Session {
     /// Runs PREPARE, EXECUTE and DEALLOCATE.

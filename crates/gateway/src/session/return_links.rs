@@ -2,11 +2,13 @@
 //!
 //! Owns: what is asked of them before. Never: what binds one (`transaction::checkout` does).
 
+use std::sync::Arc;
+
+use tutti_sql::catalog::NodeId;
+
 use super::Session;
 use crate::client::ClientError;
 use crate::transaction::checkout::UNKNOWN;
-use std::sync::Arc;
-use tutti_sql::catalog::NodeId;
 
 impl Session {
     /// Between messages: outside of a transaction, connections that nothing binds go back.

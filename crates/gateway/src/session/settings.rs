@@ -3,32 +3,22 @@
 //! Owns: carrying them out, on the nodes that must hear of them.
 //! Never: keeps what is set (`transaction::settings` does).
 
-use crate::client::failure::Failure;
-use crate::plans::request::Call;
-use crate::plans::request::Done;
-use crate::session::Session;
-use crate::transaction::Characteristics;
-use crate::transaction::Mode;
-use crate::transaction::settings::IDLE_SETTINGS;
-use crate::transaction::settings::PINNED;
-use crate::transaction::settings::RESET;
-use crate::transaction::settings::SCOPE_SETTINGS;
-use crate::transaction::settings::SETTINGS_BYTES_MAX;
-use crate::transaction::settings::is_own_setting;
-use crate::transaction::settings::is_placeholder;
-use crate::transaction::settings::isolation_differs;
-use crate::transaction::settings::misread;
-use crate::transaction::settings::put_notices;
-use crate::transaction::settings::set_constraints_elsewhere;
-use crate::transaction::settings::set_sql;
 use tutti_link::connection::is_refused_setting;
-use tutti_sql::catalog::NodeId;
-use tutti_sql::catalog::quote_identifier;
-use tutti_sql::plan::Access;
-use tutti_sql::plan::Setting;
+use tutti_sql::catalog::{NodeId, quote_identifier};
+use tutti_sql::plan::{Access, Setting};
 use tutti_wire::error_fields::ErrorFields;
+
+use crate::client::failure::Failure;
+use crate::plans::request::{Call, Done};
+use crate::session::Session;
+use crate::transaction::settings::{
+    IDLE_SETTINGS, PINNED, RESET, SCOPE_SETTINGS, SETTINGS_BYTES_MAX, is_own_setting,
+    is_placeholder, isolation_differs, misread, put_notices, set_constraints_elsewhere, set_sql,
+};
+use crate::transaction::{Characteristics, Mode};
+
 impl Session {
-    /// Runs SET, RESET, SHOW, DISCARD… What fails behind node 1's answer fails the statement, whose tag the
+    /// Runs SET, RESET, SHOW, DISCARD… What fails after node 1's answer fails the statement, whose tag the
     /// client does not get then.
     pub(crate) async fn execute_setting(
         &mut self,
@@ -199,7 +189,7 @@ impl Session {
         Ok(Done::Tag(if is_reset { "RESET" } else { "SET" }.to_owned()))
     }
 
-    /// RESET ALL went to all links; what the startup packet said goes behind it.
+    /// RESET ALL went to all links; what the startup packet said goes after it.
     async fn reset_all(&mut self, role_too: bool) {
         self.tx.settings.clear(role_too);
         let state = self.tx.settings.state().clone();
@@ -215,7 +205,7 @@ impl Session {
         self.pass_reports_on();
     }
 
-    /// RESET ALL in a transaction, which is a step of it and undone with it: on each node, behind it, what
+    /// RESET ALL in a transaction, which is a step of it and undone with it: on each node, after it, what
     /// the startup packet said.
     async fn reset_all_if_committed(&mut self) -> Result<(), Failure> {
         let startup = self.tx.settings.startup.iter().map(|(name, value)| set_sql(name, value));

@@ -4,14 +4,10 @@
 //! what happens when one fails.
 //! Never: runs a statement (the executor does).
 
-use crate::transaction::Mode;
-use crate::transaction::planning::ByShape;
-use crate::transaction::planning::Parsed;
-use crate::transaction::planning::canceled;
-use crate::transaction::planning::transaction_failed;
 use std::sync::Arc;
 use std::time::Instant;
 
+use tutti_link::connection::UNKNOWN_OUTCOME;
 use tutti_sql::plan::{Access, NodeChoice, Plan, Planned, Prepared};
 use tutti_sql::statement::Statement;
 use tutti_wire::backend::{put_bare, put_command_complete};
@@ -24,11 +20,11 @@ use crate::client::failure::{Failure, as_fatal};
 use crate::executor::unseen;
 use crate::plans::apart;
 use crate::plans::reading::SMALL_BYTES;
-use crate::plans::request::Call;
-use crate::plans::request::Done;
+use crate::plans::request::{Call, Done};
 use crate::registry::activity::says_overtaken;
 use crate::session::Session;
-use tutti_link::connection::UNKNOWN_OUTCOME;
+use crate::transaction::Mode;
+use crate::transaction::planning::{ByShape, Parsed, canceled, transaction_failed};
 
 /// Statements outside of transactions that are the victims of so many deadlocks say so.
 const DEADLOCKS_MAX: u32 = 20;

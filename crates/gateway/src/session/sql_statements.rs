@@ -9,14 +9,13 @@
 //! executes by a text of its own, in a function say, it finds on the connection that has it, which is
 //! the session's last one as long as there is room.
 
-use crate::transaction::named::PreparedStatement;
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{Access, Plan};
 
 use crate::client::failure::Failure;
-use crate::plans::request::Call;
-use crate::plans::request::Done;
+use crate::plans::request::{Call, Done};
 use crate::session::Session;
+use crate::transaction::named::PreparedStatement;
 
 impl Session {
     /// PREPARE, whose whole text is `source`; `None`: the gateway has to do it alone.

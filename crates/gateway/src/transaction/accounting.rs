@@ -16,7 +16,7 @@ pub(crate) struct Accounting {
     pub(crate) marked: bool,
     /// The statement itself changes the schema.
     pub(crate) changes_schema: bool,
-    /// Replicated tables whose rows other nodes get behind the statement, whoever has written them:
+    /// Replicated tables whose rows other nodes get after the statement, whoever has written them:
     /// schema and name.
     pub(crate) travelling: Vec<(String, String)>,
 }

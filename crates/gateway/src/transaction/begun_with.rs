@@ -9,19 +9,19 @@
 //! connection what they gave the session. Behind a change ([`tutti_link::pool::Pool::renew`]) the differences
 //! are set explicitly on whatever connection the session is lent, and RESET goes back to them.
 
-use crate::transaction::TransactionContext;
+use tutti_link::pool::RoleSettings;
 use tutti_sql::catalog::{NodeId, quote_literal};
 
 use super::settings::is_placeholder;
 use crate::client::failure::Failure;
 use crate::registry::role::settings_of;
-use tutti_link::pool::RoleSettings;
+use crate::transaction::TransactionContext;
 
 /// See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct BegunWith {
     settings: RoleSettings,
-    /// Of the pool: behind how many changes its differences from new sessions are known.
+    /// Of the pool: after how many changes its differences from new sessions are known.
     renewal: u64,
 }
 

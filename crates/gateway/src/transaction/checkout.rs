@@ -1,31 +1,31 @@
-//! The session's connections to nodes: borrowed for a transaction, given back behind it.
+//! The session's connections to nodes: borrowed for a transaction, given back after it.
 //!
 //! Owns: when the session is admitted, when a link goes back, and what binds one to the session
 //! beyond its transaction.
 //! Never: chooses among the pool's connections (`pool` does).
-//! Start reading at [`Session::link`] and [`Session::return_links`].
+//! Start reading at [`TransactionContext::link`]; what goes back is in `session::return_links`.
 //!
-//! What binds is asked of the server, not guessed: behind a statement that may have left something
+//! What binds is asked of the server, not guessed: after a statement that may have left something
 //! ([`tutti_sql::plan::Leaves`]), the node says whether the connection holds session locks, temporary
 //! objects, channels or cursors. As long as it does, it stays with the session, and the session stays
 //! admitted. Connections to other nodes go back as ever.
 
-use crate::transaction::TransactionContext;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use tutti_sql::statement::words;
 
-use tutti_sql::catalog::{NodeId, quote_literal};
-use tutti_sql::plan::{Leaves, Plan, Planned};
-use tutti_wire::error_fields::ErrorFields;
-
-use super::settings::is_scope_setting;
-use crate::client::failure::Failure;
 use tutti_link::Link;
 use tutti_link::availability::OPEN_PATIENCE;
 use tutti_link::connection::NodeError;
 use tutti_link::pool::CheckoutRequest;
 use tutti_link::translation::OidMaps;
+use tutti_sql::catalog::{NodeId, quote_literal};
+use tutti_sql::plan::{Leaves, Plan, Planned};
+use tutti_sql::statement::words;
+use tutti_wire::error_fields::ErrorFields;
+
+use super::settings::is_scope_setting;
+use crate::client::failure::Failure;
+use crate::transaction::TransactionContext;
 
 /// Asks a server, outside of transactions, what it keeps for its session: one row, words or none.
 /// Operators are named in full, for the search path is the client's.
@@ -317,7 +317,7 @@ impl TransactionContext {
                 found.push((name, value));
             }
         }
-        // The role depends on who the session is, so it comes behind.
+        // The role depends on who the session is, so it comes after.
         found.sort_by_key(|(name, _)| match name.as_str() {
             "session_authorization" => 1,
             "role" => 2,

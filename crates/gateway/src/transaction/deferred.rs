@@ -5,7 +5,7 @@
 use tutti_link::Rows;
 use tutti_wire::error_fields::ErrorFields;
 
-/// Runs what is deferred, behind a savepoint: run early, a trigger of a trigger comes sooner than at COMMIT,
+/// Runs what is deferred, after a savepoint: run early, a trigger of a trigger comes sooner than at COMMIT,
 /// and a check may find what is mended later.
 pub(crate) const RUN_DEFERRED: &str = "SAVEPOINT tutti_commit; SET CONSTRAINTS ALL IMMEDIATE; ";
 pub(crate) const UNDO_DEFERRED: &str =
@@ -19,14 +19,14 @@ pub(crate) const CHANGES: &str =
             OPERATOR(pg_catalog.+) pg_catalog.pg_stat_get_xact_tuples_deleted(t.tgrelid)))
         FROM pg_catalog.pg_trigger AS t
         WHERE t.tgdeferrable AND NOT t.tgisinternal) END; ";
-/// Whether what was run early has queued no trigger of users', which would have run at once and not behind the
+/// Whether what was run early has queued no trigger of users', which would have run at once and not after the
 /// others: what they see and do is what it would be at COMMIT. The first and the last answer are those of [`CHANGES`].
 pub(crate) fn keeps_order(answers: &[Rows]) -> bool {
     let [before, .., after] = answers else { return false };
     before.text(0, 0).is_some_and(|before| after.text(0, 0) == Some(before))
 }
 
-/// Whether what a deferred trigger says may be otherwise at COMMIT, where it runs behind others.
+/// Whether what a deferred trigger says may be otherwise at COMMIT, where it runs after others.
 pub(crate) fn may_be_mended(error: &ErrorFields) -> bool {
     // Somebody has ended it, or the transaction cannot go on.
     const FOR_GOOD: [&str; 7] = ["08", "40", "53", "55", "57", "58", "XX"];

@@ -3,14 +3,8 @@
 //! Owns: opening a transaction, which nodes vote, savepoints, and publishing what it has changed.
 //! Never: writes to a client; chooses when a transaction ends (the session does).
 
-use crate::client::failure::Failure;
-use crate::plans::request::Done;
-use crate::transaction::Characteristics;
-use crate::transaction::Level;
-use crate::transaction::Mode;
-use crate::transaction::TransactionContext;
-use crate::transaction::placement_change::PUBLISH_PATIENCE;
 use std::collections::BTreeSet;
+
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tutti_cluster::catalog::check;
@@ -22,6 +16,12 @@ use tutti_sql::catalog::NodeId;
 use tutti_sql::statement::Statement;
 use tutti_txn::coordinator::Form;
 use tutti_wire::error_fields::ErrorFields;
+
+use crate::client::failure::Failure;
+use crate::plans::request::Done;
+use crate::transaction::placement_change::PUBLISH_PATIENCE;
+use crate::transaction::{Characteristics, Level, Mode, TransactionContext};
+
 /// SQLSTATE invalid_savepoint_specification.
 pub(crate) const NO_SUCH_SAVEPOINT: &str = "3B001";
 
@@ -110,7 +110,7 @@ impl TransactionContext {
         let sql = format!("RELEASE SAVEPOINT {}", tutti_sql::catalog::quote_identifier(name));
         self.on_all_participants(&sql).await?;
         self.transaction.release(name);
-        // As of what its savepoint stood behind.
+        // As of what its savepoint stood after.
         let steps = self.transaction.step_count();
         let made = self.cursors.values_mut().filter_map(|cursor| cursor.made.as_mut());
         made.for_each(|made| *made = (*made).min(steps));

@@ -3,16 +3,17 @@
 //! Owns: when a transaction takes its snapshot of all nodes and when it gives it back, when it
 //! becomes a SERIALIZABLE transaction over several nodes, and the snapshot of a single statement.
 //! Never: runs a statement of the client's.
-//! Start reading at [`Session::enlist`]; the protocols are `docs/protocol/rooms.md` and
+//! Start reading at [`TransactionContext::enlist`]; the protocols are `docs/protocol/rooms.md` and
 //! `docs/protocol/serializable.md`.
 
-use crate::transaction::Characteristics;
-use crate::transaction::Transaction;
-use crate::transaction::TransactionContext;
-use crate::transaction::state::Isolation;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
+use tutti_cluster::authority::sentinels::Coverage;
+use tutti_cluster::authority::serializable_writers::Writer;
+use tutti_cluster::authority::snapshots::Kind;
+use tutti_link::Link;
+use tutti_link::availability::OPEN_PATIENCE;
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{Access, CopyToPlan, Plan, RunOn, Setting};
 use tutti_wire::error_fields::ErrorFields;
@@ -21,11 +22,8 @@ use super::planning::{GLANCE, canceled, read_duration};
 use super::state::{Entrance, INSERT_TICKET, Level, Mode, RENEW_TICKET};
 use crate::client::failure::Failure;
 use crate::registry::activity::overtaken;
-use tutti_cluster::authority::sentinels::Coverage;
-use tutti_cluster::authority::serializable_writers::Writer;
-use tutti_cluster::authority::snapshots::Kind;
-use tutti_link::Link;
-use tutti_link::availability::OPEN_PATIENCE;
+use crate::transaction::state::Isolation;
+use crate::transaction::{Characteristics, Transaction, TransactionContext};
 
 /// How long a SERIALIZABLE transaction waits for the first sentinel on a node.
 const SENTINEL_PATIENCE: Duration = Duration::from_secs(5);
@@ -60,7 +58,7 @@ impl TransactionContext {
         if self.transaction.is_open() {
             self.transaction.queried |= self.takes_snapshot;
             let joins = !self.transaction.nodes.contains_key(&node);
-            // SHOW, LOCK TABLE and their kin take part without a snapshot; but behind a savepoint none
+            // SHOW, LOCK TABLE and their kin take part without a snapshot; but after a savepoint none
             // can be imported any more.
             let catches_up_behind_it = self.transaction.catches_up_by_query()
                 || self.transaction.last_savepoint().is_some()
@@ -423,7 +421,7 @@ impl TransactionContext {
         })
     }
 
-    /// After ROLLBACK TO: tickets that were inserted behind the savepoint are gone.
+    /// After ROLLBACK TO: tickets that were inserted after the savepoint are gone.
     pub(crate) async fn renew_tickets(&mut self) -> Result<(), Failure> {
         let nodes: Vec<_> = self.transaction.tickets.keys().copied().collect();
         self.tell_silently(nodes, RENEW_TICKET).await

@@ -40,11 +40,12 @@ use self::begun_with::BegunWith;
 use self::named::{Cursor, Portal, PreparedStatement};
 use self::planning::Planning;
 use self::settings::Settings;
-pub(crate) use self::state::{Characteristics, Level, Mode, Transaction};
 use crate::client::identity::Identity;
 use crate::plans::Turn;
 use crate::registry::Registry;
 use crate::registry::activity::Activity;
+
+pub(crate) use self::state::{Characteristics, Level, Mode, Transaction};
 
 /// See the module's documentation.
 pub(crate) struct TransactionContext {
@@ -143,7 +144,7 @@ impl TransactionContext {
     ) -> (Self, i32) {
         let number = registry.next_session();
         let (process_id, secret, workers) = registry.backends.register(number, &identity.user);
-        // Names are looked up behind this.
+        // Names are looked up after this.
         let seen_path_changes = registry.path_changes.load(Ordering::SeqCst);
         let share = registry.pool.share(identity.role, identity.is_superuser);
         let context = Self {

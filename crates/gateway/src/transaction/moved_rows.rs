@@ -2,7 +2,7 @@
 //!
 //! Owns: that whoever waits for such a row looks for it again, or is told to retry.
 //! Never: moves a row (`executor::insert` does), commits (`commit` does).
-//! Start reading at [`Session::begin_to_move`].
+//! Start reading at [`TransactionContext::begin_to_move`].
 //!
 //! On its old node such a row is deleted. A statement at READ COMMITTED that waits for it there finds
 //! nothing when the wait is over, and has no reason to look elsewhere: its update would be lost. One
@@ -11,23 +11,23 @@
 //! 1. new statements are held, as for a change of a placement (`placement_change`),
 //! 2. statements that may be looking for rows of the table come to their end; one that waits for us is
 //!    cancelled. It has done nothing, so it runs again when the hold ends, and finds the row where it is
-//!    now; in a transaction of its client's, or behind what it has told already, it is told 40001.
+//!    now; in a transaction of its client's, or after what it has told already, it is told 40001.
 //!
 //! Statements that only read are left alone: what their snapshots show does not change. (Whether a
 //! statement locks rows of a table shows in its lock on the table.)
 
-use crate::transaction::TransactionContext;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
+use tutti_cluster::catalog::publisher::Hold;
+use tutti_cluster::error::GatewayError;
 use tutti_sql::catalog::{NodeId, Relation, quote_literal};
 
 use super::planning::canceled;
 use crate::client::failure::Failure;
 use crate::registry::Registry;
-use tutti_cluster::catalog::publisher::Hold;
-use tutti_cluster::error::GatewayError;
+use crate::transaction::TransactionContext;
 
 /// A statement that has been at work for so long has taken its locks.
 const LOCKS_TAKEN_AFTER_MS: u64 = 20;
@@ -38,7 +38,7 @@ const LOOK_PATIENCE: Duration = Duration::from_secs(2);
 const PAUSE_MAX: Duration = Duration::from_millis(20);
 /// A statement that may still come to a row that is moved is cancelled then.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// One whose code goes on behind a cancellation (it can) is ended with its connection then.
+/// One whose code goes on after a cancellation (it can) is ended with its connection then.
 const STUBBORN_PATIENCE: Duration = Duration::from_secs(2);
 /// Nobody is waited for longer; a statement that was cancelled does nothing more.
 const END_PATIENCE: Duration = Duration::from_secs(10);

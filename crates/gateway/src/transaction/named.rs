@@ -4,19 +4,15 @@
 //! Never: makes or executes one; sends protocol messages for them.
 //! Start reading at [`PreparedStatement`], then [`Portal`].
 
-use crate::transaction::planning::transaction_failed;
 use std::fmt::Write;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
-use tutti_sql::catalog::quote_identifier;
-use tutti_sql::plan::KeyValue;
-use tutti_sql::plan::NodeChoice;
 
 use bytes::Bytes;
 use tutti_link::pool::SchemaVersion;
 use tutti_link::pool::link::StatementId;
-use tutti_sql::catalog::{Catalog, NodeId, quote_literal};
-use tutti_sql::plan::{Access, Plan, Planned};
+use tutti_sql::catalog::{Catalog, NodeId, quote_identifier, quote_literal};
+use tutti_sql::plan::{Access, KeyValue, NodeChoice, Plan, Planned};
 use tutti_sql::statement::Statement;
 use tutti_wire::backend::ColumnDescription;
 
@@ -24,6 +20,7 @@ use super::{Mode, TransactionContext};
 use crate::client::failure::Failure;
 use crate::plans::Basis;
 use crate::plans::request::Call;
+use crate::transaction::planning::transaction_failed;
 
 /// A client's prepared statement, made by Parse or by PREPARE.
 #[derive(Clone, Debug)]

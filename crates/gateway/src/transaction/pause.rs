@@ -3,10 +3,10 @@
 //! Owns: when a session waits for it, and what counts as having made everybody wait.
 //! Never: knows how long a pause is.
 
-use crate::transaction::TransactionContext;
 use tokio::time::Instant;
 
 use crate::client::failure::Failure;
+use crate::transaction::TransactionContext;
 
 impl TransactionContext {
     /// Whose pauses these are: a superuser stops whom he wants, and is in a hurry where others do.

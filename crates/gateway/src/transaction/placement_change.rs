@@ -3,7 +3,7 @@
 //! Owns: that no statement runs with a plan whose placements are being replaced, and that the result is
 //! published before anybody plans again.
 //! Never: commits (`commit` does), reads the catalog (`catalog::publisher` does).
-//! Start reading at [`Session::begin_change`].
+//! Start reading at [`TransactionContext::begin_change`].
 //!
 //! PostgreSQL's own lock does the half of it: the change holds ACCESS EXCLUSIVE on its tables on every
 //! node, so whoever used one of them before has ended, and whoever comes waits on its node for the
@@ -24,12 +24,15 @@
 //! statements and leave those at work alone. Those of node 1's tables that bring no code with them
 //! (a trigger, a default, a policy) let also those go on that wait there.
 
-use crate::transaction::TransactionContext;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
+use tutti_cluster::catalog::load::READS_CATALOG;
+use tutti_cluster::catalog::publisher::{Hold, OwnChanges};
+use tutti_cluster::error::GatewayError;
+use tutti_link::connection::NodeError;
 use tutti_sql::catalog::{Catalog, NodeId};
 use tutti_sql::closure::adds_code;
 use tutti_sql::planner::{self, Context};
@@ -39,10 +42,7 @@ use tutti_wire::error_fields::ErrorFields;
 use crate::client::failure::Failure;
 use crate::registry::Registry;
 use crate::registry::activity::{Activity, Unasked};
-use tutti_cluster::catalog::load::READS_CATALOG;
-use tutti_cluster::catalog::publisher::{Hold, OwnChanges};
-use tutti_cluster::error::GatewayError;
-use tutti_link::connection::NodeError;
+use crate::transaction::TransactionContext;
 
 /// A statement that has been at work for so long has taken its locks.
 const LOCKS_TAKEN_AFTER_MS: u64 = 20;
@@ -59,7 +59,7 @@ const VOTER_PATIENCE: Duration = Duration::from_secs(3);
 const PATIENCE: Duration = Duration::from_secs(1);
 /// One that was cancelled and of which no node knows anything any more will do nothing more.
 const IDLE_PATIENCE: Duration = Duration::from_secs(2);
-/// One whose code goes on behind a cancellation (it can) is ended with its connection then.
+/// One whose code goes on after a cancellation (it can) is ended with its connection then.
 const STUBBORN_PATIENCE: Duration = Duration::from_secs(2);
 /// A statement that does not end by then although it was cancelled stops the change.
 const END_PATIENCE: Duration = Duration::from_secs(10);

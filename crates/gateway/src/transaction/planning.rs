@@ -3,9 +3,8 @@
 //! Owns: when a statement may be planned, the order in which the caches are asked, and when they are
 //! passed by: while the transaction sees a catalog of its own, or has a snapshot from before the
 //! newest one. Never: keeps a plan (`plans` does) nor makes one (`tutti_sql` does).
-//! Start reading at [`Session::begin_statement`], then [`Session::plan_by_shape`].
+//! Start reading at [`TransactionContext::plan`], then [`TransactionContext::plan_by_shape`].
 
-use crate::transaction::TransactionContext;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,6 +23,7 @@ use crate::client::failure::Failure;
 use crate::plans::reading::SMALL_BYTES;
 use crate::plans::{Basis, ShapeEntry, apart};
 use crate::registry::activity::Unasked;
+use crate::transaction::TransactionContext;
 
 /// How long a statement waits while a change of the schema is committed and read.
 pub(crate) const REST_PATIENCE: Duration = Duration::from_secs(15);

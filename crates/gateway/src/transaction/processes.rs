@@ -4,7 +4,7 @@
 //! that show processes, functions that are told of one, over all nodes; and sessions that a query
 //! over such views wants to cancel or end.
 //! Never: finds the words (the planner does), judges who may signal whom.
-//! Start reading at [`Session::with_own_names`].
+//! Start reading at [`TransactionContext::with_own_names`].
 //!
 //! Clients are told session numbers; a node knows the processes of links, which are lent to one session
 //! after another. At the moment of the statement it is known who has which, and that is written
@@ -12,8 +12,6 @@
 //! nobody sees more than his role may, and written in as well; a cluster in which only node 1 has
 //! tables saves that.
 
-use crate::transaction::Mode;
-use crate::transaction::TransactionContext;
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt::Write;
@@ -22,6 +20,7 @@ use tutti_sql::catalog::{NodeId, quote_literal};
 use tutti_sql::plan::{Access, Own, Planned, ProcessFunction};
 
 use crate::client::failure::Failure;
+use crate::transaction::{Mode, TransactionContext};
 
 /// Where a statement notes sessions that it wants to cancel or end: a setting that lasts as long as the
 /// transaction. Whatever is written there, PostgreSQL's rights are checked before anybody is signalled.

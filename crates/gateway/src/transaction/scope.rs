@@ -3,17 +3,17 @@
 //! Owns: looking up the name scope again when something may have changed it.
 //! Never: plans.
 
-use crate::client::failure::Failure;
-use crate::transaction::Characteristics;
-use crate::transaction::Mode;
-use crate::transaction::TransactionContext;
-use crate::transaction::settings::IdleTimeouts;
-use crate::transaction::state::Isolation;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tutti_sql::catalog::NameScope;
-use tutti_sql::catalog::NodeId;
+
+use tutti_sql::catalog::{NameScope, NodeId};
 use tutti_sql::plan::Access;
+
+use crate::client::failure::Failure;
+use crate::transaction::settings::IdleTimeouts;
+use crate::transaction::state::Isolation;
+use crate::transaction::{Characteristics, Mode, TransactionContext};
+
 impl TransactionContext {
     /// Which node this session prefers where any will do: one it has used in this transaction, else
     /// one that spreads sessions over nodes, of those that may be read.

@@ -3,18 +3,18 @@
 //! Owns: the settings that outlive transactions, which every connection gets that the session borrows.
 //! Never: interprets a value, but for what names and isolation depend on.
 
-use crate::transaction::Characteristics;
-use crate::transaction::state::Isolation;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::BytesMut;
+use tutti_link::pool::SessionState;
 use tutti_sql::catalog::{quote_identifier, quote_literal};
 use tutti_wire::frame::{WireError, frame_len};
 
 use crate::client::failure::Failure;
-use tutti_link::pool::SessionState;
+use crate::transaction::Characteristics;
+use crate::transaction::state::Isolation;
 
 /// How a RESET of ours begins.
 pub(crate) const RESET: &str = "RESET ";

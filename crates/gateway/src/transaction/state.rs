@@ -5,17 +5,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use tutti_wire::error_fields::ErrorFields;
-
-use tutti_sql::catalog::{Catalog, NodeId};
-use tutti_sql::plan::{Access, TransactionModes, Unseen};
-use tutti_wire::backend::TransactionStatus;
 
 use tutti_cluster::authority::sentinels::Coverage;
 use tutti_cluster::authority::serializable_writers::Writer;
 use tutti_cluster::authority::snapshots::ClusterSnapshot;
 use tutti_cluster::catalog::publisher::OwnChanges;
 use tutti_link::translation::OidMaps;
+use tutti_sql::catalog::{Catalog, NodeId};
+use tutti_sql::plan::{Access, TransactionModes, Unseen};
+use tutti_wire::backend::TransactionStatus;
+use tutti_wire::error_fields::ErrorFields;
 
 /// How a transaction came about.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -145,7 +144,7 @@ impl Characteristics {
         }
     }
 
-    /// As SQL behind BEGIN or SET TRANSACTION; may be empty.
+    /// As SQL after BEGIN or SET TRANSACTION; may be empty.
     pub fn to_sql(&self) -> String {
         let isolation = self.isolation.map(|level| format!(" ISOLATION LEVEL {}", level.name()));
         let access = self.read_only.map(|only| if only { " READ ONLY" } else { " READ WRITE" });
@@ -159,7 +158,7 @@ impl Characteristics {
 #[derive(Clone, Debug, Eq, PartialEq)]
 enum Step {
     Savepoint(String),
-    /// SET TRANSACTION behind a savepoint or a query.
+    /// SET TRANSACTION after a savepoint or a query.
     Modes {
         sql: String,
         given: Characteristics,
@@ -307,7 +306,7 @@ impl Entrance<'_> {
 
 /// What makes a transaction visible to the sentinels of a node.
 pub const INSERT_TICKET: &str = "SELECT tutti.insert_ticket()";
-/// The same behind ROLLBACK TO. What is READ ONLY there got its ticket before it became so, and so before
+/// The same after ROLLBACK TO. What is READ ONLY there got its ticket before it became so, and so before
 /// the savepoint; and it cannot insert one now.
 pub const RENEW_TICKET: &str = "SELECT tutti.insert_ticket() \
     WHERE pg_catalog.current_setting('transaction_read_only') OPERATOR(pg_catalog.=) 'off'";
@@ -398,7 +397,7 @@ impl Transaction {
         };
         steps.extend(before.iter().map(Step::to_sql));
         if ticket {
-            // ROLLBACK TO takes it away where it stands behind a savepoint; then it is renewed.
+            // ROLLBACK TO takes it away where it stands after a savepoint; then it is renewed.
             steps.push(INSERT_TICKET.to_owned());
         }
         if read_only_later {
@@ -479,7 +478,7 @@ impl Transaction {
     }
 
     /// What AND CHAIN hands on to the next one. PostgreSQL saves it when the subtransactions have been undone
-    /// that are to be, and nothing else: modes are settings, and go with what undoes these. So behind ROLLBACK
+    /// that are to be, and nothing else: modes are settings, and go with what undoes these. So after ROLLBACK
     /// it is what held before the first savepoint that is open; and if the whole transaction is undone by then,
     /// because it has failed outside of any savepoint, what held before anything was said of it.
     pub fn characteristics_to_chain(&self, rolls_back: bool) -> Characteristics {

@@ -10,14 +10,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
+use tutti_cluster::catalog::Answer;
+use tutti_cluster::error::GatewayError;
+use tutti_link::connection::{Durability, NodeConnection, open_own};
 use tutti_sql::catalog::NodeId;
 use tutti_txn::gid;
 use tutti_txn::wait_graph::Wait;
 
 use crate::registry::Registry;
-use tutti_cluster::catalog::Answer;
-use tutti_cluster::error::GatewayError;
-use tutti_link::connection::{Durability, NodeConnection, open_own};
 
 /// A node that is slower is left out of the look.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(2);

@@ -33,7 +33,7 @@ pub(crate) enum BenchCommand {
     /// Ways: `direct` (clients of each PostgreSQL node itself) and the gateway's variants:
     /// `rooms-on` (as it is shipped), `rooms-off` (nobody waits for anybody; readings may be wrong),
     /// and, if asked for, `apart` and `anchored` (where the decision of a transaction is made). In
-    /// each round every workload runs in all ways, one right behind another; ratios are taken within
+    /// each round every workload runs in all ways, one right after another; ratios are taken within
     /// a round, and shown with the lowest and the highest of all rounds.
     ///
     /// Per second: transactions, or statements, of all measured clients together. Durations (p50,
@@ -67,7 +67,7 @@ pub(crate) enum BenchCommand {
     /// branch, and whose tables are distributed by the branch, so that a transaction is on one node;
     /// `tpcb` is pgbench's own, whose three rows are on two or three nodes of `tutti-3`.
     ///
-    /// In each round every load runs on all targets, one right behind another; ratios are taken
+    /// In each round every load runs on all targets, one right after another; ratios are taken
     /// within a round, and shown with the lowest and the highest of all rounds. The first half
     /// second of each measurement is not counted. At the end the sums of the accounts, tellers,
     /// branches and histories must agree, or the command fails.

@@ -5,10 +5,8 @@
 //! Never: stores or logs a password.
 
 use bytes::{BufMut, BytesMut};
-use postgres_protocol::authentication::{
-    md5_hash,
-    sasl::{ChannelBinding, ScramSha256},
-};
+use postgres_protocol::authentication::md5_hash;
+use postgres_protocol::authentication::sasl::{ChannelBinding, ScramSha256};
 use tutti_sql::catalog::NodeId;
 use tutti_wire::frame::{Fields, Frame, put_frame, put_string};
 

@@ -52,7 +52,7 @@ pub enum NodeError {
         #[source]
         source: io::Error,
     },
-    /// The connection broke behind what may write and is committed by the node itself: it may have been.
+    /// The connection broke after what may write and is committed by the node itself: it may have been.
     #[error("connection to node {node} lost")]
     Unresolved {
         /// Which node.

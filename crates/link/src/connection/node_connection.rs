@@ -58,7 +58,7 @@ impl Rows {
 pub const ASK_MOMENT: &str =
     "SELECT pg_catalog.encode(pg_catalog.timestamptz_send(pg_catalog.now()), 'hex')";
 
-/// Up to the end of the transaction, errors do not tell the parameters of statements that are bound behind it: code
+/// Up to the end of the transaction, errors do not tell the parameters of statements that are bound after it: code
 /// that a statement runs may catch an error of its own and read its context.
 pub const HIDE_PARAMETERS: &str =
     "SELECT pg_catalog.set_config('log_parameter_max_length_on_error', '0', true)";

@@ -7,7 +7,7 @@
 //! a view, the role's defaults, its configuration. So its report is decisive: a connection that has reported
 //! one of them to be otherwise is not used any more ([`super::NodeConnection`]), and the session that it
 //! worked for ends. The report comes with ReadyForQuery, so nothing that may mean more to one than to the
-//! other ([`may_mean_more`]) goes to a node behind code that may have set something, and before that.
+//! other ([`may_mean_more`]) goes to a node after code that may have set something, and before that.
 //!
 //! What all other settings do to a text is in `tutti_sql::settings`.
 

@@ -12,10 +12,10 @@ use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signat
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme};
 use tokio::net::TcpStream;
+use tutti_settings::{Address, NodeTls, SslMode};
 
 use crate::net::pem::{ALPN, TlsError, read_certificates, read_key, read_roots};
 use crate::net::stream::{Stream, TlsStream};
-use tutti_settings::{Address, NodeTls, SslMode};
 
 /// What the certificates of a node's configuration make, read once at its first use and shared by
 /// all copies of the configuration.
@@ -59,7 +59,7 @@ pub(super) async fn secure(
     Ok(Stream::Tls(Box::new(TlsStream::shake_hands(socket, session).await?)))
 }
 
-/// Sends SSLRequest and reads exactly its answer: what comes behind it belongs to TLS, whoever sent
+/// Sends SSLRequest and reads exactly its answer: what comes after it belongs to TLS, whoever sent
 /// it.
 async fn request_encryption(socket: &TcpStream) -> io::Result<()> {
     const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f];

@@ -151,7 +151,7 @@ pub(super) fn decode(text: &str) -> Option<Vec<u8>> {
     BASE64.decode(text).ok()
 }
 
-/// The value of attribute `name` at the beginning of `rest`, which moves behind it.
+/// The value of attribute `name` at the beginning of `rest`, which moves after it.
 pub(super) fn attribute<'a>(rest: &mut &'a str, name: char) -> Option<&'a str> {
     let value = rest.strip_prefix(name)?.strip_prefix('=')?;
     let (value, behind) = value.split_once(',').unwrap_or((value, ""));

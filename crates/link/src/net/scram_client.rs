@@ -5,8 +5,9 @@
 //! Never: chooses its own nonce; it is given.
 //! Source: RFC 5802, section 5; PostgreSQL, `src/interfaces/libpq/fe-auth-scram.c`.
 
-use super::scram::{END_POINT, SCRAM_SHA_256, SCRAM_SHA_256_PLUS, ScramKeys};
-use super::scram::{attribute, decode, encode};
+use super::scram::{
+    END_POINT, SCRAM_SHA_256, SCRAM_SHA_256_PLUS, ScramKeys, attribute, decode, encode,
+};
 
 /// What binds an exchange to its connection.
 #[derive(Clone, Debug)]

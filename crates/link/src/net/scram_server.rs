@@ -7,8 +7,10 @@
 
 use tutti_wire::error_fields::ErrorFields;
 
-use super::scram::{END_POINT, SCRAM_SHA_256, SCRAM_SHA_256_PLUS, ScramKeys, Verifier};
-use super::scram::{attribute, decode, encode, sign};
+use super::scram::{
+    END_POINT, SCRAM_SHA_256, SCRAM_SHA_256_PLUS, ScramKeys, Verifier, attribute, decode, encode,
+    sign,
+};
 
 /// Why an exchange ends.
 #[derive(Debug)]

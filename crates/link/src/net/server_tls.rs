@@ -10,11 +10,11 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::version::{TLS12, TLS13};
 use rustls::{ServerConfig, ServerConnection, SupportedProtocolVersion};
 use tokio::net::TcpStream;
+use tutti_settings::{ClientTls, TlsVersion};
 
 use super::certificate;
 use super::pem::{ALPN, TlsError, read_certificates, read_key, read_roots};
 use super::stream::TlsStream;
-use tutti_settings::{ClientTls, TlsVersion};
 
 /// One reading of the files.
 #[derive(Debug)]

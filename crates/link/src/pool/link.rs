@@ -245,7 +245,7 @@ impl Link {
         ended
     }
 
-    /// Runs a query of ours behind a statement of the client's until no cancel request meets it: those are
+    /// Runs a query of ours after a statement of the client's until no cancel request meets it: those are
     /// for the statement. Requires: it is the same how often it is begun.
     pub async fn ask(&mut self, sql: &str) -> Result<Vec<Rows>, NodeError> {
         let is_cancelled = |asked: &Result<_, NodeError>| {
@@ -272,7 +272,7 @@ impl Link {
         self.connection.misreading().map(Misreading::to_fields)
     }
 
-    /// Whether its server has said, behind the last answer, that it is in no transaction.
+    /// Whether its server has said, after the last answer, that it is in no transaction.
     pub fn is_outside_transaction(&self) -> bool {
         self.connection.is_outside_transaction()
     }
@@ -324,7 +324,7 @@ impl Link {
     }
 
     /// Appends BEGIN. It travels with whatever is flushed next, and without it that is not run: a
-    /// statement that is sent behind a BEGIN of its own answer runs, and commits, also where BEGIN has
+    /// statement that is sent after a BEGIN of its own answer runs, and commits, also where BEGIN has
     /// failed, as it does when somebody's cancel request comes at that moment. So BEGIN is sent by the
     /// extended protocol without Sync: if it fails, the node skips what follows. Its answer comes at once,
     /// for who waits for several nodes wants to know which of them is at work on the statement.
@@ -349,7 +349,7 @@ impl Link {
         begun.map(drop)
     }
 
-    /// Appends the analysis of a statement, which locks the tables that it names, and a look behind that at
+    /// Appends the analysis of a statement, which locks the tables that it names, and a look after that at
     /// whether the transaction's snapshot is too old for these `relations`. What is appended next is the
     /// statement, by the extended protocol: if the look fails, the node skips it.
     pub fn put_look(&mut self, sql: &str, types: &[u32], relations: &[u32]) {
@@ -421,7 +421,7 @@ impl Link {
         Ok(self.refused.take())
     }
 
-    /// Where BEGIN was refused, nothing that was sent behind it has run or will, and how many answers
+    /// Where BEGIN was refused, nothing that was sent after it has run or will, and how many answers
     /// there will be to it, nobody has counted: the connection is closed.
     async fn finish_begin(&mut self) -> Result<(), NodeError> {
         let begun = self.connection.finish_execute().await;
@@ -460,7 +460,7 @@ impl Link {
         Ok(())
     }
 
-    /// Reads every answer that is due, for nobody: behind this the link is quiet, or lost.
+    /// Reads every answer that is due, for nobody: after this the link is quiet, or lost.
     ///
     /// Errors: it is lost.
     pub async fn come_to_rest(&mut self) -> Result<(), NodeError> {

@@ -24,15 +24,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tutti_settings::PoolConfig;
 use tutti_sql::catalog::{NodeId, quote_identifier};
 use tutti_sql::plan::Leaves;
-
-pub use admission::{Full, Permit, Share};
-pub use idle::Slot;
-pub use state::SessionState;
-pub use statements::{
-    Known, Lookup, SchemaVersion, SharedStatements, StatementKey, name_of, put_name_of,
-};
 
 use crate::availability::{Availability, OPEN_PATIENCE};
 use crate::connection::{Credentials, Endpoints, NodeConnection, NodeError, SETTINGS_OF_READING};
@@ -40,7 +34,13 @@ use admission::Admission;
 use backends::{Backend, BackendKey};
 use idle::IdleList;
 use link::{Link, Surroundings};
-use tutti_settings::PoolConfig;
+
+pub use admission::{Full, Permit, Share};
+pub use idle::Slot;
+pub use state::SessionState;
+pub use statements::{
+    Known, Lookup, SchemaVersion, SharedStatements, StatementKey, name_of, put_name_of,
+};
 
 /// How often idle connections are looked at.
 pub const TICK: Duration = Duration::from_secs(5);

@@ -46,7 +46,7 @@ struct Driver {
 
 impl Gateway {
     /// Commits a transaction that wrote on several nodes. Returns when the client may hear; what is
-    /// left to do goes on behind it.
+    /// left to do goes on after it.
     pub(super) async fn commit_global(&self, txn: TxnNo, links: Links, takes_turns: bool) -> Told {
         let nodes: BTreeSet<NodeId> = links.keys().copied().collect();
         let anchor = {

@@ -34,7 +34,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// Adds a record. Returns the position behind it.
+    /// Adds a record. Returns the position after it.
     pub fn append(&mut self, record: Record) -> usize {
         self.records.push(record);
         self.records.len()

@@ -694,7 +694,7 @@ impl Node {
         let mut all_gone = true;
         for (other, is_flushing) in fenced {
             if is_flushing {
-                // Nothing interrupts a commit; the backend ends behind it.
+                // Nothing interrupts a commit; the backend ends after it.
                 all_gone = false;
                 if let Some(backend) = self.backends.get_mut(&other) {
                     backend.must_end = true;

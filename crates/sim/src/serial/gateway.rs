@@ -27,7 +27,7 @@ pub enum Action {
     TicketFails(usize),
     /// The sentinel is ended by force.
     Kill(usize),
-    /// A first sentinel, behind a gap.
+    /// A first sentinel, after a gap.
     Stand(usize),
     /// The next sentinel has searched the tickets.
     Relief(usize),
@@ -408,7 +408,7 @@ impl State {
                     if me.lost & bit(*node) != 0 {
                         return Err(Stop::Refused);
                     }
-                    // What is READ ONLY becomes so behind its ticket.
+                    // What is READ ONLY becomes so after its ticket.
                     self.join(client, *node, false);
                     if has_ticket {
                         if bug != Some(Bug::ReaderIsIgnored) {
@@ -435,7 +435,7 @@ impl State {
             Statement::RollbackTo => {
                 let savepoint = self.clients[client].savepoint.unwrap_or_default();
                 for node in nodes_of(self.clients[client].used) {
-                    // READ ONLY that came later repeated the savepoint behind its ticket.
+                    // READ ONLY that came later repeated the savepoint after its ticket.
                     let came_later = savepoint.used & bit(node) == 0;
                     let is_before = came_later && self.clients[client].is_read_only;
                     let kept = is_before || savepoint.tickets & bit(node) != 0;
@@ -461,7 +461,7 @@ impl State {
         Ok(())
     }
 
-    /// The first node's, or that of one that joins, with the statement behind it.
+    /// The first node's, or that of one that joins, with the statement after it.
     fn ticket_fails(&mut self, client: usize, world: &World, bug: Option<Bug>) -> bool {
         let me = &self.clients[client];
         let script = &world.scripts[client];
@@ -476,7 +476,7 @@ impl State {
             return false;
         }
         if me.tickets[other].is_some() {
-            // It counts upon the sentinel, and gets a ticket behind ROLLBACK TO, or is rolled back.
+            // It counts upon the sentinel, and gets a ticket after ROLLBACK TO, or is rolled back.
             let may_join = (self.closed | me.lost) & bit(*node) == 0;
             if !may_join || self.posts[*node].on_duty.is_none() {
                 return false;

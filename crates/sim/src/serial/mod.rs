@@ -168,7 +168,7 @@ fn fingerprint(state: &State) -> u64 {
 }
 
 /// A circle of dependencies among those who have committed, if there is one: then no order of them
-/// explains what they have read and written. Who began behind another's answer comes behind it.
+/// explains what they have read and written. Who began after another's answer comes after it.
 fn circle(state: &State, world: &World) -> Option<String> {
     let committed: Vec<_> = state.committed().map(|(sx, _, _)| sx).collect();
     let mut edges: Vec<(Sx, Sx, String)> = Vec::new();

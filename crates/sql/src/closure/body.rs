@@ -102,7 +102,7 @@ pub(crate) struct Name {
     pub(crate) name: String,
     /// A parenthesis follows.
     pub(crate) called: bool,
-    /// It stands where a type may, and a table may not: behind `::`, AS, or another name.
+    /// It stands where a type may, and a table may not: after `::`, AS, or another name.
     pub(crate) typed: bool,
 }
 
@@ -353,7 +353,7 @@ impl Body {
         body
     }
 
-    /// What stands behind each FROM.
+    /// What stands after each FROM.
     fn read_sources(&mut self, tokens: &[Lexeme<'_>], words: &[String]) {
         /// In these calls FROM is a comma.
         const WITH_FROM: [&str; 4] = ["extract", "substring", "trim", "overlay"];
@@ -457,7 +457,7 @@ impl Body {
         Some(())
     }
 
-    /// Settings with a dot in its literals and behind SET.
+    /// Settings with a dot in its literals and after SET.
     fn note_settings(&mut self, tokens: &[Lexeme<'_>]) {
         for (index, token) in tokens.iter().enumerate() {
             if token.token == Token::Sconst {
@@ -720,7 +720,7 @@ fn is_in_call(index: usize, words: &[String], tokens: &[Lexeme<'_>]) -> bool {
     statement.into_iter().any(|at| words[at] == "call")
 }
 
-/// Whether the token stands in the list behind an INTO, or of what a FOR gives values to.
+/// Whether the token stands in the list after an INTO, or of what a FOR gives values to.
 fn is_in_into(index: usize, words: &[String], tokens: &[Lexeme<'_>]) -> bool {
     // Brackets hold expressions.
     let mut depth = 0_usize;

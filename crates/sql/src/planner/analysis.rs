@@ -74,7 +74,7 @@ pub(super) struct Item<'a> {
     pub(super) linear: bool,
     /// Read through TABLESAMPLE.
     pub(super) sampled: bool,
-    /// Hidden behind the alias of a join.
+    /// Hidden after the alias of a join.
     pub(super) hidden: bool,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Owns: from where the search through such code begins for each kind of statement, and the rule that
 //! opaque code runs on node 1, accounted for, or not at all. Enforced in one place, [`settle`],
-//! behind whatever the planner has chosen.
+//! after whatever the planner has chosen.
 //! Never: reads a body (`closure` does).
 //! Start reading at [`of_statement`], then [`settle`].
 
@@ -401,7 +401,7 @@ fn add_indexes_that(
         .for_each(|index| search.attached(index));
 }
 
-/// Whether a statement rebuilds tables or indexes, where nothing can be asked behind it: many of these
+/// Whether a statement rebuilds tables or indexes, where nothing can be asked after it: many of these
 /// take no transaction.
 fn rebuilds(tree: &NodeEnum) -> bool {
     matches!(tree, NodeEnum::ReindexStmt(_) | NodeEnum::ClusterStmt(_) | NodeEnum::VacuumStmt(_))
@@ -632,7 +632,7 @@ fn settle_event_triggers(
 }
 
 impl Planned {
-    /// Nothing can be asked behind it: what it does is proven to concern node 1 alone, as long as these
+    /// Nothing can be asked after it: what it does is proven to concern node 1 alone, as long as these
     /// tables are there.
     fn rest_on_home(&mut self, reach: &Reach) {
         self.concerns = Some(reach.home_tables.iter().copied().collect());
@@ -749,7 +749,7 @@ fn account_for(planned: &mut Planned, unseen: &Unseen) -> bool {
         | Plan::Cursor { .. } => (),
         Plan::Ddl(ddl) if ddl.scope == DdlScope::Home => (),
         Plan::Gather(gather) if is_home(&gather.run_on) => (),
-        // Whatever it does to the tables that travel, it is their rows behind it that do.
+        // Whatever it does to the tables that travel, it is their rows after it that do.
         Plan::Rows(rows) if rows.cursor.is_none() => {
             if unseen.reason.is_some() {
                 rows.returned = None;

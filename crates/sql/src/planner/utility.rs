@@ -87,7 +87,7 @@ pub(super) fn plan_utility(
             if reindex.relation.as_ref().is_some_and(|range| ddl::is_temporary(range, context)) {
                 return Ok(at_home("temporary tables are on node 1"));
             }
-            // Nothing is another thing behind it, so nodes need not do it together.
+            // Nothing is another thing after it, so nodes need not do it together.
             let concurrently = reindex.params.iter().any(|option| flag(option, "concurrently"));
             let alone = !matches!(
                 reindex.kind(),

@@ -32,7 +32,7 @@ impl LiteralKind {
 pub struct Literal {
     /// Its first byte.
     pub start: usize,
-    /// The first byte behind it.
+    /// The first byte after it.
     pub end: usize,
     /// What it is.
     pub kind: LiteralKind,

@@ -37,7 +37,7 @@ pub struct Shape<'s> {
     pub literals: &'s [Literal],
     /// The statement's first byte in the text.
     pub start: usize,
-    /// The first byte behind its last token, the semicolon left out.
+    /// The first byte after its last token, the semicolon left out.
     pub end: usize,
 }
 
@@ -46,7 +46,7 @@ impl Scanner {
     ///
     /// `None` for all else, and for what is not worth the care or cannot be told apart without
     /// more of PostgreSQL's scanner: parameters and dollar quotes, strings with a prefix (`E''`, `B''`,
-    /// `X''`, `N''`, `U&''`) or continued on another line, numbers with anything unusual behind them
+    /// `X''`, `N''`, `U&''`) or continued on another line, numbers with anything unusual after them
     /// (`1_000`, `0x1f`, `1..2`), vertical tabs, and whatever does not end.
     pub fn scan(&mut self, text: &str) -> Option<Shape<'_>> {
         let bytes = text.as_bytes();
@@ -118,7 +118,7 @@ impl Scanner {
         is_all.then_some(Shape { key: &self.key, literals: &self.literals, start, end })
     }
 
-    /// Notes a literal; returns the first byte behind it twice.
+    /// Notes a literal; returns the first byte after it twice.
     fn literal(
         &mut self,
         start: usize,

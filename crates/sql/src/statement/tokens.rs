@@ -11,7 +11,7 @@ use pg_query::protobuf::{KeywordKind, Token};
 pub(crate) struct Lexeme<'a> {
     /// First byte in the text.
     pub start: usize,
-    /// First byte behind it.
+    /// First byte after it.
     pub end: usize,
     /// As written.
     pub text: &'a str,
@@ -91,7 +91,7 @@ pub(crate) fn with_depth<'a>(
 }
 
 /// The items of the parenthesised list that begins at `tokens[open]`, as written, and the index of
-/// the token behind the closing parenthesis. `None` if no list begins there.
+/// the token after the closing parenthesis. `None` if no list begins there.
 pub(crate) fn list<'a>(
     text: &'a str,
     tokens: &[Lexeme<'_>],

@@ -91,7 +91,7 @@ fn read_field<'r>(format: &CsvFormat, fields: &'r [u8]) -> Result<Raw<'r>, CopyE
     }
 }
 
-/// Appends what stands before the closing quote; returns what stands behind it.
+/// Appends what stands before the closing quote; returns what stands after it.
 fn read_quoted<'r>(
     format: &CsvFormat,
     mut rest: &'r [u8],

@@ -19,7 +19,7 @@ pub enum CopyError {
         /// Whether the format is CSV.
         csv: bool,
     },
-    /// `\.` with something behind it.
+    /// `\.` with something after it.
     #[error("end-of-copy marker corrupt")]
     EndMarkerCorrupt,
     /// `\.` with something before it. (PostgreSQL 16 and older took that something as a row.)

@@ -42,7 +42,7 @@ pub(super) fn append_fields(
     for field in fields {
         longer.push(format.delimiter);
         match field {
-            // Such a NULL string would escape the delimiter or line end behind it.
+            // Such a NULL string would escape the delimiter or line end after it.
             None if ends_with_escape(&format.null) => return Err(CopyError::NotRepresentable),
             None => longer.extend_from_slice(&format.null),
             Some(value) => escape_onto(&mut longer, format, value)?,

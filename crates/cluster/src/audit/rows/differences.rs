@@ -9,6 +9,7 @@ use std::hash::{DefaultHasher, Hasher};
 use std::time::Duration;
 
 use tokio::time::Instant;
+use tutti_link::connection::{NodeConnection, NodeError};
 use tutti_sql::catalog::{NodeId, quote_identifier};
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::Frame;
@@ -17,7 +18,6 @@ use tutti_wire::frontend::put_query;
 use super::{Look, NAMED, Question, Sums, Table, Uncounted, shown, sql_name};
 use crate::audit::moment::{Name, in_full};
 use crate::audit::{Finding, Kind, Report};
-use tutti_link::connection::{NodeConnection, NodeError};
 
 /// How often it is looked whether somebody waits for what is being read.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
@@ -267,7 +267,7 @@ fn unescape(field: &[u8]) -> Vec<u8> {
     text
 }
 
-/// A table that is read for long is left to who waits for a lock on it: others wait behind him.
+/// A table that is read for long is left to who waits for a lock on it: others wait after him.
 struct Yields<'a> {
     exporter: &'a mut NodeConnection,
     oid: u32,

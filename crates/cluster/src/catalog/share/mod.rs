@@ -5,12 +5,12 @@
 //! Never: moves a row, registers a placement, or changes what is there already.
 //! Start reading at [`read_definitions`].
 
+use tutti_link::connection::{NodeConnection, NodeError};
+use tutti_link::seals::Seals;
 use tutti_sql::catalog::quote_literal;
 
 use super::Answer;
 use crate::error::GatewayError;
-use tutti_link::connection::{NodeConnection, NodeError};
-use tutti_link::seals::Seals;
 
 /// What shall be on other nodes too.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -3,10 +3,6 @@
 //! Owns: choosing the portal's node by its values, and refusing wrong values where PostgreSQL does.
 //! Never: runs anything.
 
-use super::values;
-use crate::transaction::named::PendingPortal;
-use crate::transaction::named::Portal;
-use crate::transaction::named::PreparedStatement;
 use std::sync::Arc;
 
 use bytes::{BufMut, BytesMut};
@@ -18,10 +14,12 @@ use tutti_wire::frame::{Frame, HEADER_LEN};
 use tutti_wire::frontend::{Arguments, Bind, Target, put_close};
 
 use super::pipeline::{Expect, Undo};
+use super::values;
 use crate::client::failure::Failure;
 use crate::plans::request::Call;
 use crate::session::Session;
 use crate::transaction::Level;
+use crate::transaction::named::{PendingPortal, Portal, PreparedStatement};
 
 impl Session {
     pub(super) async fn bind(&mut self, frame: &Frame, bind: Bind) -> Result<(), Failure> {

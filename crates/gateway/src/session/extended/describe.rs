@@ -3,9 +3,6 @@
 //! Owns: who is asked, and what is remembered of the answer.
 //! Never: runs the statement to find out.
 
-use crate::transaction::named::PendingPortal;
-use crate::transaction::named::Portal;
-use crate::transaction::planning::transaction_failed;
 use tutti_sql::plan::{Access, Plan, Planned, Prepared};
 use tutti_wire::backend::{
     ColumnDescription, put_bare, put_parameter_description, put_row_description,
@@ -19,6 +16,8 @@ use crate::executor::describe::Columns;
 use crate::executor::local_columns;
 use crate::plans::request::Call;
 use crate::session::Session;
+use crate::transaction::named::{PendingPortal, Portal};
+use crate::transaction::planning::transaction_failed;
 
 /// Whether no node needs to see a statement at Parse or Describe.
 pub(super) fn is_answered_here(plan: &Plan) -> bool {

@@ -3,10 +3,6 @@
 //! Owns: forwarding to the node that has the portal, and handing out what the executor made.
 //! Never: chooses where a statement runs (Bind did).
 
-use crate::transaction::Mode;
-use crate::transaction::named::PendingPortal;
-use crate::transaction::named::Portal;
-use crate::transaction::planning::transaction_failed;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -23,7 +19,10 @@ use super::pipeline::{Expect, Undo};
 use crate::client::failure::Failure;
 use crate::plans::request::Done;
 use crate::session::Session;
+use crate::transaction::Mode;
 use crate::transaction::enlist::reads_several_nodes;
+use crate::transaction::named::{PendingPortal, Portal};
+use crate::transaction::planning::transaction_failed;
 
 /// Messages for a node are sent when this many bytes of them have gathered.
 const PIPELINE_FLUSH_BYTES: usize = 32 * 1024;

@@ -17,21 +17,19 @@ mod pipeline;
 mod sync;
 mod values;
 
-use crate::transaction::named::CachedPlan;
-use crate::transaction::named::Portal;
-use crate::transaction::named::PreparedStatement;
 use std::sync::Arc;
 
 use tutti_sql::plan::{Access, Plan, Planned};
 use tutti_wire::frame::Frame;
 use tutti_wire::frontend::{self, Message, Target};
 
-pub(super) use pipeline::Pipeline;
-
 use super::Session;
 use crate::client::ClientError;
 use crate::client::failure::Failure;
 use crate::transaction::enlist::takes_snapshot;
+use crate::transaction::named::{CachedPlan, Portal, PreparedStatement};
+
+pub(super) use pipeline::Pipeline;
 
 impl Session {
     /// Takes one message of the extended protocol.
@@ -51,7 +49,7 @@ impl Session {
         self.pipeline.skipping
     }
 
-    /// After a failure: tells the client, behind the answers to earlier messages, and skips what
+    /// After a failure: tells the client, after the answers to earlier messages, and skips what
     /// comes until Sync.
     pub(super) async fn skip_on_failure(
         &mut self,

@@ -1,10 +1,10 @@
 //! Parse: a text becomes a prepared statement.
 //!
 //! Owns: which node analyses it for the client, and which nodes know it by which name.
-//! Never: lets a node see a statement before it must: the Bind behind it says which node that is.
+//! Never: lets a node see a statement before it must: the Bind after it says which node that is.
 
-use crate::transaction::named::Meaning;
-use crate::transaction::named::PreparedStatement;
+use tutti_link::connection::may_mean_more;
+use tutti_link::pool::{Lookup, SchemaVersion, StatementKey, name_of};
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{Access, NodeChoice, Plan};
 use tutti_wire::backend::put_bare;
@@ -14,9 +14,8 @@ use super::pipeline::{Expect, Undo};
 use crate::client::failure::Failure;
 use crate::plans::request::Call;
 use crate::session::Session;
+use crate::transaction::named::{Meaning, PreparedStatement};
 use crate::transaction::planning::Parsed;
-use tutti_link::connection::may_mean_more;
-use tutti_link::pool::{Lookup, SchemaVersion, StatementKey, name_of};
 
 impl Session {
     pub(super) async fn parse(&mut self, parse: Parse) -> Result<(), Failure> {

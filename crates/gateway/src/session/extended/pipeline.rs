@@ -1,18 +1,16 @@
 //! The pipeline: messages that went to one node unread, and whose answers come back in order.
 //!
 //! Owns: which answers are due to the client ([`Expect`]), turning from one node to another, and
-//! undoing what was noted for messages that a node skipped behind an error.
+//! undoing what was noted for messages that a node skipped after an error.
 //! Never: decides what a message means.
 //! Start reading at [`Session::turn_to`] and [`Session::drain`].
 
-use crate::transaction::Level;
-use crate::transaction::Mode;
-use crate::transaction::named::PreparedStatement;
-use crate::transaction::state::Isolation;
 use std::collections::VecDeque;
-use tutti_link::pool::link::StatementId;
 
 use bytes::BytesMut;
+use tutti_cluster::authority::serializable_writers::Writer;
+use tutti_link::connection::told;
+use tutti_link::pool::link::StatementId;
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::Access;
 use tutti_wire::backend;
@@ -23,8 +21,9 @@ use tutti_wire::frontend::{
 use crate::client::ClientError;
 use crate::client::failure::Failure;
 use crate::session::Session;
-use tutti_cluster::authority::serializable_writers::Writer;
-use tutti_link::connection::told;
+use crate::transaction::named::PreparedStatement;
+use crate::transaction::state::Isolation;
+use crate::transaction::{Level, Mode};
 
 /// Name of the portal in which a statement of our own runs inside a client's flight.
 const OWN_PORTAL: &str = "tutti begin";
@@ -85,7 +84,7 @@ pub(in crate::session) struct Pipeline {
     pub(super) skipping: bool,
 }
 
-/// Writes a statement of our own behind what a flight has sent so far.
+/// Writes a statement of our own after what a flight has sent so far.
 pub(super) fn put_own_statement(out: &mut BytesMut, sql: &str) {
     put_parse(out, "", sql, &[]);
     // Not the unnamed portal: the client may still use its own.
@@ -133,7 +132,7 @@ impl Session {
         Ok(())
     }
 
-    /// BEGIN behind statements that already ran since the last Sync: PostgreSQL makes them part of
+    /// BEGIN after statements that already ran since the last Sync: PostgreSQL makes them part of
     /// the block.
     async fn begin_behind(&mut self) -> Result<(), Failure> {
         if self.tx.level() != Level::ReadCommitted && !self.tx.catalog.is_solo() {
@@ -204,7 +203,7 @@ impl Session {
         self.read_answers(Patience::Waits).await
     }
 
-    /// Passes on what the node has said so far, while the client sends on: it may be an error, behind
+    /// Passes on what the node has said so far, while the client sends on: it may be an error, after
     /// which all the rest would be sent in vain.
     pub(super) async fn pass_early_answers(&mut self) -> Result<(), Failure> {
         self.read_answers(Patience::WhatIsThere).await?;

@@ -4,8 +4,7 @@
 //! Never: decides how a transaction commits (`commit` does).
 //! Start reading at [`Session::sync`].
 
-use crate::transaction::Mode;
-use crate::transaction::named::Portal;
+use tutti_link::connection::NodeError;
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::Access;
 use tutti_wire::backend::put_bare;
@@ -16,7 +15,8 @@ use crate::client::ClientError;
 use crate::client::failure::Failure;
 use crate::executor::Refused;
 use crate::session::Session;
-use tutti_link::connection::NodeError;
+use crate::transaction::Mode;
+use crate::transaction::named::Portal;
 
 impl Session {
     pub(super) async fn close(&mut self, target: Target, name: String) -> Result<(), Failure> {
@@ -82,7 +82,7 @@ impl Session {
     }
 
     /// Outside a transaction, Sync commits what ran on its node: as any commit it waits for its causes,
-    /// which may have come behind its statement, and passes the rooms.
+    /// which may have come after its statement, and passes the rooms.
     async fn pass_before_sync(&mut self) -> Result<(), Failure> {
         if std::mem::take(&mut self.pipeline.wrote) && self.tx.transaction.mode == Mode::None {
             for node in self.nodes_of_flight() {

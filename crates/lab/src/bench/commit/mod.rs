@@ -1,6 +1,6 @@
 //! `tutti-lab bench commit`: what consistency costs, measured on servers of its own.
 //!
-//! Owns: the order of measurements: rounds, in them the workloads, in these all variants one behind
+//! Owns: the order of measurements: rounds, in them the workloads, in these all variants one after
 //! another, so that what disturbs the machine disturbs all alike. Never: measures by itself.
 //! Start reading at [`commit`].
 

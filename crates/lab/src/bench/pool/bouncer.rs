@@ -14,7 +14,7 @@ use tutti_embed::ServerAccount;
 use super::process::Process;
 use super::target::Protocol;
 
-/// The databases that its clients name: the same one behind it, pooled by transaction or by session.
+/// The databases that its clients name: the same one after it, pooled by transaction or by session.
 const BY_TRANSACTION: &str = "transaction";
 const BY_SESSION: &str = "session";
 /// Where Debian and others put it, which is on the search path of administrators only.

@@ -1,6 +1,6 @@
 //! `tutti-lab bench pool`: the gateway beside PgBouncer and beside PostgreSQL itself, by pgbench.
 //!
-//! Owns: the order of measurements: rounds, in them the loads, in these all targets one behind
+//! Owns: the order of measurements: rounds, in them the loads, in these all targets one after
 //! another, so that what disturbs the machine disturbs all alike. Never: measures by itself.
 //! Start reading at [`pool`]; what is compared is in `target`, where it runs in `place`.
 
@@ -153,7 +153,7 @@ impl Plan {
     }
 }
 
-/// Every gateway once more for each other build, right behind its own.
+/// Every gateway once more for each other build, right after its own.
 fn with_builds(targets: Vec<Target>, builds: &[Build]) -> Vec<Target> {
     let mut all = Vec::new();
     for target in targets {

@@ -167,7 +167,7 @@ impl Pgbench {
 
 /// How many transactions a report tells of, and how many failed ones.
 fn parse_report(report: &str) -> Option<(u64, u64)> {
-    // `number of transactions actually processed: 1234`, also with `/2000` behind it;
+    // `number of transactions actually processed: 1234`, also with `/2000` after it;
     // `number of failed transactions: 0 (0.000%)`, which older versions leave out.
     let number_after = |label: &str| {
         let rest = report.lines().find_map(|line| line.strip_prefix(label))?;

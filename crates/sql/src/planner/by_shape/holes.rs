@@ -61,7 +61,7 @@ impl Digger<'_> {
         };
         let bytes = self.text.as_bytes();
         let at = usize::try_from(constant.location).ok()?;
-        // The grammar makes one constant of a minus sign and the number behind it.
+        // The grammar makes one constant of a minus sign and the number after it.
         let negative = bytes.get(at) == Some(&b'-');
         let start = if negative { blank_end(bytes, at + 1)? } else { at };
         let index = self.literals.binary_search_by_key(&start, |literal| literal.start).ok()?;

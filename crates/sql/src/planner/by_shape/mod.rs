@@ -218,7 +218,7 @@ fn pins(plan: &Plan) -> Option<&[Pin]> {
     }
 }
 
-/// Whether two plans do the same and leave the same behind; why they were chosen makes no
+/// Whether two plans do the same and leave the same after; why they were chosen makes no
 /// difference, nor how often one value is named as a pin.
 pub fn are_alike(one: &Planned, other: &Planned) -> bool {
     let does_the_same = match (pins(&one.plan), pins(&other.plan)) {

@@ -83,7 +83,7 @@ pub(in crate::planner) fn check_all_values(text: &str, context: &Context<'_>) {
     }
 }
 
-/// The one node that a plan means, if it means one and leaves nothing behind.
+/// The one node that a plan means, if it means one and leaves nothing after.
 fn one_node(planned: &Planned, context: &Context<'_>) -> Option<(OneNode, Access)> {
     let Plan::One { node, access, otherwise: None } = &planned.plan else { return None };
     let leaves_nothing = planned.leaves == Leaves::default() && planned.own.is_empty();
@@ -173,7 +173,7 @@ fn what_a_literal_may_decide_is_planned_anew() {
         "SELECT name::varchar(10) FROM customers WHERE id = 5",
         "SELECT 1::float(24)",
         "SELECT current_timestamp(3)",
-        // A constant that is not the literal behind the minus sign.
+        // A constant that is not the literal after the minus sign.
         "SELECT name FROM customers WHERE id = -(5)",
         "SELECT name FROM customers WHERE id = - - 5",
     ] {

@@ -149,7 +149,7 @@ fn dropped_from<'a>(
 }
 
 /// The plan of a schema change that is node 1's business alone, as it is. `None`: it may be another
-/// node's as well, or the rules of placement have to be looked at behind it.
+/// node's as well, or the rules of placement have to be looked at after it.
 pub(super) fn on_node_1_alone(statement: &Statement, context: &Context<'_>) -> Option<Planned> {
     if !context.catalog.home_by_default {
         return None;
@@ -234,7 +234,7 @@ pub(super) fn select_into_on_node_1_alone(
     is_home.then(|| at_home("it concerns node 1 alone"))
 }
 
-/// Whether names of relations mean something else, or nothing, behind a statement that is not of
+/// Whether names of relations mean something else, or nothing, after a statement that is not of
 /// relations alone ([`super::is_of_relations`]).
 fn gives_other_names(tree: &NodeEnum) -> bool {
     match tree {

@@ -21,7 +21,7 @@ fn whole(insert: &InsertStmt) -> NodeEnum {
     NodeEnum::InsertStmt(Box::new(insert.clone()))
 }
 
-/// INSERT behind WITH queries that change data; `None` if there are none.
+/// INSERT after WITH queries that change data; `None` if there are none.
 pub(super) fn plan_changing_with(
     insert: &InsertStmt,
     context: &Context<'_>,
@@ -86,7 +86,7 @@ pub(super) fn plan_home(insert: &InsertStmt, context: &Context<'_>) -> Result<Pl
     let Some(select) = with_ctes(insert)? else {
         return Ok(at_home("the target is on node 1"));
     };
-    // The query's text goes between what stands before and behind it: the statement is written
+    // The query's text goes between what stands before and after it: the statement is written
     // out with a mark in its place.
     const MARK: &str = "SELECT 'tutti: the query'";
     others.select_stmt =
