@@ -10,6 +10,7 @@ pub mod authority;
 pub mod catalog;
 pub mod cluster;
 pub mod commit;
+pub mod commit_driver;
 pub mod error;
 pub mod housekeeping;
 pub mod recovery;

@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
+use tutti_cluster::commit_driver::{Bound, within};
 use tutti_link::connection::NodeError;
 use tutti_sql::catalog::NodeId;
 use tutti_txn::coordinator::Form;
@@ -141,28 +142,28 @@ async fn first_away(registry: &Registry, nodes: &[NodeId]) -> NodeId {
 }
 
 impl LateCode {
-    /// Waits for the answer to what runs such code on `node`, which ends soon, one way or the other.
-    pub(super) async fn bound<T>(&self, node: NodeId, running: impl Future<Output = T>) -> T {
-        tokio::pin!(running);
-        let begun = Instant::now();
-        let mut only_cancels = true;
-        loop {
-            tokio::select! {
-                done = &mut running => {
-                    if let Some(role) = &self.pausing {
-                        self.registry.pauses.note(role, begun.elapsed());
-                    }
-                    return done;
-                }
-                () = sleep(MOMENT) => (),
+    /// For what runs such code on `node`, which ends soon, one way or the other.
+    pub(super) fn bound(self: &Arc<Self>, node: NodeId) -> Bound {
+        let (late, begun) = (self.clone(), Instant::now());
+        let done = Box::new(move || {
+            if let Some(role) = &late.pausing {
+                late.registry.pauses.note(role, begun.elapsed());
             }
-            self.was_ended.store(true, Ordering::Relaxed);
-            let mut targets = self.registry.backends.of(self.process_id);
-            targets.retain(|target| target.key().node == node);
-            self.registry.end_backends(&targets, only_cancels).await;
-            // Code can go on after a cancellation, and does not outlive its connection.
-            only_cancels = false;
-        }
+        });
+        let late = self.clone();
+        let ending = Box::pin(async move {
+            let mut only_cancels = true;
+            loop {
+                sleep(MOMENT).await;
+                late.was_ended.store(true, Ordering::Relaxed);
+                let mut targets = late.registry.backends.of(late.process_id);
+                targets.retain(|target| target.key().node == node);
+                late.registry.end_backends(&targets, only_cancels).await;
+                // Code can go on after a cancellation, and does not outlive its connection.
+                only_cancels = false;
+            }
+        });
+        Bound { ending, done }
     }
 
     /// What the client hears of a commit that has failed so.
@@ -186,14 +187,11 @@ impl LateCode {
     }
 }
 
-/// What [`LateCode::bound`] does, if there is such code.
+/// Waits for the answer to what may run such code on `node`.
 pub(super) async fn bounded<T>(
-    late: Option<&LateCode>,
+    late: Option<&Arc<LateCode>>,
     node: NodeId,
     running: impl Future<Output = T>,
 ) -> T {
-    match late {
-        Some(late) => late.bound(node, running).await,
-        None => running.await,
-    }
+    within(late.map(|late| late.bound(node)), running).await
 }

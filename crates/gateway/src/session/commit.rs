@@ -283,7 +283,7 @@ impl Session {
         };
         let committed = match writers[..] {
             [] => self.commit_readers(&BTreeSet::new()).await,
-            [writer] => self.commit_one_writer(writer, late.as_deref()).await,
+            [writer] => self.commit_one_writer(writer, late.as_ref()).await,
             _ => self.commit_global(&writers, late.clone()).await,
         };
         let committed = match late {
@@ -357,7 +357,7 @@ impl Session {
     async fn commit_one_writer(
         &mut self,
         writer: NodeId,
-        late: Option<&LateCode>,
+        late: Option<&Arc<LateCode>>,
     ) -> Result<(), Failure> {
         // Whoever sees this commit must see what its client may have seen elsewhere.
         self.tx.wait_for_visible(writer).await?;
