@@ -19,7 +19,7 @@ use tutti_wire::backend::{
 use tutti_wire::frame::{Frame, frame_len, take_frame};
 use tutti_wire::frontend::{Arguments, put_query};
 
-use super::fan_out::Failures;
+use super::fan_out::Answers;
 use super::gather::read_rows;
 use super::relay::{Answer, Filter, relay};
 use crate::client::failure::Failure;
@@ -278,16 +278,14 @@ ORDER BY n.nspname, c.relname",
                 put_store(link, &values);
                 link.connection().flush().await?;
             }
-            let mut failures = Failures::default();
-            for (index, node) in others.iter().enumerate() {
-                let rest = &others[index + 1..];
-                self.await_turn(*node, rest, &mut failures).await;
-                let link = self.tx.links.at(node);
+            let mut awaited = Answers::of(&others);
+            while let Some(node) = awaited.next(self).await {
+                let link = self.tx.links.at(&node);
                 if let Err(error) = read_rows(link, |_| Ok(())).await {
-                    self.note_failure(&mut failures, *node, rest, error).await;
+                    awaited.note(self, error).await?;
                 }
             }
-            failures.into_result()?;
+            awaited.end()?;
         }
         Ok(())
     }
@@ -306,11 +304,9 @@ impl Executor<'_> {
                 asked.push(*node);
             }
         }
-        let mut failures = Failures::default();
-        for (index, node) in asked.iter().enumerate() {
-            let rest = &asked[index + 1..];
-            self.await_turn(*node, rest, &mut failures).await;
-            let link = self.tx.links.at(node);
+        let mut awaited = Answers::of(&asked);
+        while let Some(node) = awaited.next(self).await {
+            let link = self.tx.links.at(&node);
             let mut told = tutti_link::connection::Rows::default();
             let read = read_rows(link, |row| {
                 told.rows.push(row.to_vec());
@@ -318,10 +314,10 @@ impl Executor<'_> {
             });
             match read.await {
                 Ok(()) => link.connection().note_moment(&[told]),
-                Err(error) => self.note_failure(&mut failures, *node, rest, error).await,
+                Err(error) => awaited.note(self, error).await?,
             }
         }
-        failures.into_result()
+        awaited.end()
     }
 }
 

@@ -18,7 +18,7 @@ use tutti_wire::frame::{Frame, put_frame};
 use tutti_wire::frontend::{put_copy_data, put_copy_done, put_copy_fail, put_query};
 
 use super::TagTotal;
-use super::fan_out::Failures;
+use super::fan_out::Answers;
 use super::relay::COPY_FLUSH_BYTES;
 use crate::client::ClientError;
 use crate::client::failure::Failure;
@@ -378,18 +378,16 @@ impl Executor<'_> {
             let _ = link.connection().flush().await;
         }
         let replicated = copy.plan.relation.placement == Placement::Replicated;
-        let mut failures = Failures::default();
-        for (index, node) in open.iter().enumerate() {
-            let rest = &open[index + 1..];
-            self.await_turn(*node, rest, &mut failures).await;
-            let link = self.tx.links.get_mut(node).expect("its COPY is open");
+        let mut awaited = Answers::of(&open);
+        while let Some(node) = awaited.next(self).await {
+            let link = self.tx.links.get_mut(&node).expect("its COPY is open");
             match finish_copy(link).await {
-                Ok(tag) if !replicated || *node == NodeId::HOME => copy.total.add(&tag),
+                Ok(tag) if !replicated || node == NodeId::HOME => copy.total.add(&tag),
                 Ok(_) => (),
-                Err(error) => self.note_failure(&mut failures, *node, rest, error).await,
+                Err(error) => awaited.note(self, error).await?,
             }
         }
-        failures.into_result()
+        awaited.end()
     }
 
     /// Ends the open COPYs with a failure; an error that a node found before is the better reason.

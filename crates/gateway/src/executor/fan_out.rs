@@ -48,25 +48,89 @@ pub(super) enum SnapshotNeed {
     Nothing,
 }
 
-/// Errors of one statement on several nodes. What its client hears is the first of them, and never
-/// that the others were ended for it.
-#[derive(Debug, Default)]
-pub(super) struct Failures {
+/// The answers of several nodes to one statement: all are read, in the order of the nodes, whatever becomes of
+/// any. As soon as one has failed the others are ended, for they may wait for locks. What the client hears is
+/// the first failure, and never that the others were ended for it.
+///
+/// Use: [`Self::next`] until there is none, reading each node's answer to its end; [`Self::note`] each failure;
+/// then [`Self::end`].
+#[derive(Debug)]
+pub(super) struct Answers<'n> {
+    nodes: &'n [NodeId],
+    /// How many of them have been handed out.
+    read: usize,
     told: Option<Failure>,
     /// Who failed before its answer was due.
     first: Option<NodeId>,
     rest_is_ended: bool,
 }
 
-impl Failures {
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
+impl<'n> Answers<'n> {
+    /// None is read yet. Requires: each of these nodes was sent its part of the statement.
+    pub(super) fn of(nodes: &'n [NodeId]) -> Self {
+        Self { nodes, read: 0, told: None, first: None, rest_is_ended: false }
+    }
+
+    /// Whether none has failed so far.
+    pub(super) fn are_good(&self) -> bool {
         self.told.is_none()
     }
 
-    /// What the client hears, if there is one.
-    pub fn into_result(self) -> Result<(), Failure> {
+    /// The next node: it answers now, or is lost, or has been ended.
+    pub(super) async fn next(&mut self, executor: &mut Executor<'_>) -> Option<NodeId> {
+        let node = *self.nodes.get(self.read)?;
+        self.read += 1;
+        self.await_turn(node, executor).await;
+        Some(node)
+    }
+
+    /// The node that was handed out last has failed.
+    ///
+    /// Errors: it is the client that is lost; no further answer is to be read for it.
+    pub(super) async fn note(
+        &mut self,
+        executor: &mut Executor<'_>,
+        failure: Failure,
+    ) -> Result<(), Failure> {
+        if let Failure::Client(error) = failure {
+            return Err(error.into());
+        }
+        if self.told.is_none() || self.first == self.nodes[..self.read].last().copied() {
+            self.told = Some(failure);
+        }
+        if !self.rest_is_ended {
+            self.rest_is_ended = true;
+            executor.end_on_the_rest(self.nodes[self.read..].iter().copied()).await;
+        }
+        Ok(())
+    }
+
+    /// All have been read.
+    ///
+    /// Errors: what the client hears, if one has failed.
+    pub(super) fn end(self) -> Result<(), Failure> {
         self.told.map_or(Ok(()), Err)
+    }
+
+    /// Waits until `node` answers. If one of those after it fails before that, whoever is still at work is ended:
+    /// it may be waiting for a lock.
+    async fn await_turn(&mut self, node: NodeId, executor: &mut Executor<'_>) {
+        let rest = &self.nodes[self.read..];
+        if self.rest_is_ended || rest.is_empty() {
+            return;
+        }
+        for node in std::iter::once(&node).chain(rest) {
+            let Some(link) = executor.tx.links.get_mut(node) else { return };
+            if link.settle_early().await.is_err() {
+                // Whoever reads its answer finds the same.
+                return;
+            }
+        }
+        let Some(failed) = executor.tx.links.first_failed(node, rest).await else { return };
+        self.first = Some(failed);
+        self.rest_is_ended = true;
+        let others = std::iter::once(node).chain(rest.iter().copied());
+        executor.end_on_the_rest(others.filter(|node| *node != failed)).await;
     }
 }
 
@@ -252,52 +316,10 @@ impl Executor<'_> {
         Ok(())
     }
 
-    /// Waits until `node` answers, whose answer is read next. If one of the `rest` fails before that,
-    /// whoever is still at work is ended: it may be waiting for a lock.
-    pub(super) async fn await_turn(
-        &mut self,
-        node: NodeId,
-        rest: &[NodeId],
-        failures: &mut Failures,
-    ) {
-        if failures.rest_is_ended || rest.is_empty() {
-            return;
-        }
-        for node in std::iter::once(&node).chain(rest) {
-            let Some(link) = self.tx.links.get_mut(node) else { return };
-            if link.settle_early().await.is_err() {
-                // Whoever reads its answer finds the same.
-                return;
-            }
-        }
-        let Some(failed) = self.tx.links.first_failed(node, rest).await else { return };
-        failures.first = Some(failed);
-        failures.rest_is_ended = true;
-        let others = std::iter::once(node).chain(rest.iter().copied());
-        self.end_on_the_rest(others.filter(|node| *node != failed)).await;
-    }
-
-    /// `node` has failed, and the answers of the `rest` are still to be read.
-    pub(super) async fn note_failure(
-        &mut self,
-        failures: &mut Failures,
-        node: NodeId,
-        rest: &[NodeId],
-        failure: Failure,
-    ) {
-        if failures.told.is_none() || failures.first == Some(node) {
-            failures.told = Some(failure);
-        }
-        if !failures.rest_is_ended {
-            failures.rest_is_ended = true;
-            self.end_on_the_rest(rest.iter().copied()).await;
-        }
-    }
-
     /// A statement has failed on one node (a timeout, a cancellation, a lock that is not to be had):
     /// what the other nodes still do of it is for nothing, and is ended. Their answers are still to
     /// be read.
-    pub(super) async fn end_on_the_rest(&mut self, nodes: impl Iterator<Item = NodeId>) {
+    async fn end_on_the_rest(&mut self, nodes: impl Iterator<Item = NodeId>) {
         let nodes: Vec<_> = nodes.collect();
         if nodes.is_empty() {
             return;

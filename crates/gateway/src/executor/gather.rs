@@ -16,7 +16,7 @@ use tutti_sql::{planner, statement};
 use tutti_wire::backend::decode_data_row;
 
 use super::array_literal::ArrayText;
-use super::fan_out::{Failures, SnapshotNeed};
+use super::fan_out::{Answers, SnapshotNeed};
 use crate::client::failure::Failure;
 use crate::executor::Executor;
 use crate::plans::request::{Call, Done, Origin, Rows, too_large};
@@ -146,11 +146,9 @@ impl Executor<'_> {
         let mut arrays: Vec<_> = gather.collects.iter().map(|_| ArrayText::default()).collect();
         let (mut gathered, bytes_max) = (0, self.travelling_bytes_max());
         let nodes: Vec<_> = wanted.into_keys().collect();
-        let mut failures = Failures::default();
-        for (index, node) in nodes.iter().enumerate() {
-            let rest = &nodes[index + 1..];
-            self.await_turn(*node, rest, &mut failures).await;
-            let link = self.tx.links.at(node);
+        let mut awaited = Answers::of(&nodes);
+        while let Some(node) = awaited.next(self).await {
+            let link = self.tx.links.at(&node);
             let read = read_rows(link, |row| {
                 let [Some(index), Some(composite)] = row else { return Ok(()) };
                 let array = std::str::from_utf8(index)
@@ -166,10 +164,10 @@ impl Executor<'_> {
                 Ok(())
             });
             if let Err(error) = read.await {
-                self.note_failure(&mut failures, *node, rest, error).await;
+                awaited.note(self, error).await?;
             }
         }
-        failures.into_result()?;
+        awaited.end()?;
         Ok(arrays.into_iter().map(ArrayText::into_bytes).collect())
     }
 
@@ -199,22 +197,20 @@ impl Executor<'_> {
         self.send_to_many(texts, access, SnapshotNeed::Rows, Origin::Gateway, call).await?;
         let nodes: Vec<_> = texts.iter().map(|(node, _)| *node).collect();
         let mut all = Vec::with_capacity(texts.len());
-        let mut failures = Failures::default();
-        for (index, node) in nodes.iter().enumerate() {
-            let rest = &nodes[index + 1..];
-            self.await_turn(*node, rest, &mut failures).await;
-            let link = self.tx.links.at(node);
+        let mut awaited = Answers::of(&nodes);
+        while let Some(node) = awaited.next(self).await {
+            let link = self.tx.links.at(&node);
             let mut rows = Vec::new();
             let read = read_rows(link, |row| {
                 rows.push(row.to_vec());
                 Ok(())
             });
             if let Err(error) = read.await {
-                self.note_failure(&mut failures, *node, rest, error).await;
+                awaited.note(self, error).await?;
             }
             all.push(rows);
         }
-        failures.into_result()?;
+        awaited.end()?;
         Ok(all)
     }
 }

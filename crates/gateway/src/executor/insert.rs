@@ -15,7 +15,7 @@ use tutti_wire::frame::{frame_len, take_frame};
 
 use super::TagTotal;
 use super::array_literal::{ArrayText, composite, split_composite};
-use super::fan_out::{Failures, SnapshotNeed};
+use super::fan_out::{Answers, SnapshotNeed};
 use super::gather::fill_template;
 use super::relay::{Filter, relay};
 use crate::client::failure::Failure;
@@ -110,13 +110,13 @@ impl Executor<'_> {
         let nodes: Vec<_> = texts.iter().map(|(node, _)| *node).collect();
         let (mut answers, mut left) = (Vec::new(), self.travelling_bytes_max());
         let mut total = TagTotal::default();
-        let mut failures = Failures::default();
-        for (index, node) in nodes.iter().enumerate() {
-            let rest = &nodes[index + 1..];
-            self.await_turn(*node, rest, &mut failures).await;
-            let filter =
-                if index == 0 { Filter::rows(call, false) } else { Filter::more_rows(call) };
-            let link = self.tx.links.at(node);
+        let mut awaited = Answers::of(&nodes);
+        while let Some(node) = awaited.next(self).await {
+            let filter = match node == nodes[0] {
+                true => Filter::rows(call, false),
+                false => Filter::more_rows(call),
+            };
+            let link = self.tx.links.at(&node);
             self.client.begin_capture(left);
             let relayed = relay(self.client, link, filter).await;
             let kept = self.client.end_capture().ok_or_else(|| too_large(left));
@@ -126,11 +126,10 @@ impl Executor<'_> {
                     left -= kept.len();
                     answers.push(kept);
                 }
-                Err(Failure::Client(error)) => return Err(error.into()),
-                Err(error) => self.note_failure(&mut failures, *node, rest, error).await,
+                Err(error) => awaited.note(self, error).await?,
             }
         }
-        failures.into_result()?;
+        awaited.end()?;
         merge_in_order(self.client.out(), &answers, &order)?;
         Ok(Done::Tag(total.tag()))
     }

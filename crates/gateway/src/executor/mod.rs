@@ -39,7 +39,7 @@ use crate::transaction::enlist::takes_snapshot;
 use crate::transaction::processes::signals;
 use crate::transaction::state::Isolation;
 use crate::transaction::{Mode, TransactionContext};
-use fan_out::{Failures, SnapshotNeed};
+use fan_out::{Answers, SnapshotNeed};
 use relay::{Answer, Filter, relay};
 
 pub(crate) use explain::local_columns;
@@ -321,24 +321,21 @@ impl Executor<'_> {
         self.send_to_many(texts, access, need, Origin::Client, call).await?;
         let nodes: Vec<_> = texts.iter().map(|(node, _)| *node).collect();
         let mut total = TagTotal::default();
-        let mut failures = Failures::default();
-        for (index, node) in nodes.iter().enumerate() {
-            let rest = &nodes[index + 1..];
-            self.await_turn(*node, rest, &mut failures).await;
-            let filter = match (failures.is_empty(), index) {
+        let mut awaited = Answers::of(&nodes);
+        while let Some(node) = awaited.next(self).await {
+            let filter = match (awaited.are_good(), node == nodes[0]) {
                 (false, _) => Filter::discard(call),
-                (true, 0) => Filter::rows(call, false),
-                (true, _) => Filter::more_rows(call),
+                (true, true) => Filter::rows(call, false),
+                (true, false) => Filter::more_rows(call),
             };
-            let link = self.tx.links.at(node);
+            let link = self.tx.links.at(&node);
             // All answers are read even after an error: links must be quiet when we return.
             match relay(self.client, link, filter).await {
                 Ok(answer) => total.add(&answer.tag),
-                Err(Failure::Client(error)) => return Err(error.into()),
-                Err(error) => self.note_failure(&mut failures, *node, rest, error).await,
+                Err(error) => awaited.note(self, error).await?,
             }
         }
-        failures.into_result()?;
+        awaited.end()?;
         Ok(Done::Tag(total.tag()))
     }
 
@@ -417,20 +414,17 @@ impl Executor<'_> {
             call.put(link, text);
             link.connection().flush().await?;
         }
-        let mut failures = Failures::default();
-        for (index, node) in others.iter().enumerate() {
-            let rest = &others[index + 1..];
-            self.await_turn(*node, rest, &mut failures).await;
-            let link = self.tx.links.at(node);
+        let mut awaited = Answers::of(&others);
+        while let Some(node) = awaited.next(self).await {
+            let link = self.tx.links.at(&node);
             let failure = match relay(self.client, link, Filter::discard(call)).await {
                 Ok(answer) if answer.tag == home.tag => continue,
-                Ok(answer) => replicas_differ(*node, &home, &answer),
-                Err(Failure::Client(error)) => return Err(error.into()),
+                Ok(answer) => replicas_differ(node, &home, &answer),
                 Err(error) => error,
             };
-            self.note_failure(&mut failures, *node, rest, failure).await;
+            awaited.note(self, failure).await?;
         }
-        failures.into_result()?;
+        awaited.end()?;
         Ok(Done::Tag(home.tag))
     }
 }
