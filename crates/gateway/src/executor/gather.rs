@@ -197,11 +197,16 @@ impl Executor<'_> {
         self.send_to_many(texts, access, SnapshotNeed::Rows, Origin::Gateway, call).await?;
         let nodes: Vec<_> = texts.iter().map(|(node, _)| *node).collect();
         let mut all = Vec::with_capacity(texts.len());
+        let bytes_max = self.travelling_bytes_max();
         let mut awaited = Answers::of(&nodes);
         while let Some(node) = awaited.next(self).await {
             let link = self.tx.links.at(&node);
-            let mut rows = Vec::new();
+            let (mut rows, mut gathered) = (Vec::new(), 0);
             let read = read_rows(link, |row| {
+                gathered += row.iter().flatten().map(|value| value.len()).sum::<usize>();
+                if bytes_max < gathered {
+                    return Err(too_large(bytes_max));
+                }
                 rows.push(row.to_vec());
                 Ok(())
             });
