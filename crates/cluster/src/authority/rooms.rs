@@ -1,4 +1,4 @@
-//! Waiting at the rooms of the rooms.
+//! Waiting to enter the commit room and the snapshot room.
 //!
 //! Owns: the one [`rooms::Rooms`] of this gateway, and whom to wake.
 //! Never: holds its lock across an await; keeps anybody inside whose task has ended.
@@ -13,7 +13,7 @@ use tutti_link::availability::{Availability, OPEN_PATIENCE};
 use tutti_sql::catalog::NodeId;
 use tutti_txn::rooms::{self, Room, Visit};
 
-/// The rooms of both rooms.
+/// Both rooms, and who waits for them.
 #[derive(Debug)]
 pub struct Rooms {
     /// Off only in tests and measurements.
