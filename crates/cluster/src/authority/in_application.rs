@@ -4,14 +4,14 @@
 //! Never: holds its lock across an await.
 //! Start reading at [`Applying::wait`].
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::oneshot;
 use tutti_sql::catalog::NodeId;
 use tutti_txn::applying::{Entry, Wait};
 use tutti_txn::gid;
+
+use super::waiters::Waiters;
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -22,13 +22,7 @@ pub struct Applying {
     state: Mutex<State>,
 }
 
-#[derive(Debug, Default)]
-struct State {
-    applying: tutti_txn::Applying,
-    begun: u64,
-    waiting: HashMap<Wait, oneshot::Sender<()>>,
-    released: Vec<Wait>,
-}
+type State = Waiters<tutti_txn::Applying, Wait>;
 
 /// A transaction in application; it is through on all nodes when this is dropped.
 #[derive(Debug)]
@@ -52,7 +46,7 @@ impl Applying {
     /// From now on a transaction that wrote on `nodes` may be visible on some and not on others.
     pub fn begin(self: &Arc<Self>, nodes: impl IntoIterator<Item = gid::NodeId>) -> Entered {
         let mut state = self.state();
-        let entry = state.applying.begin(nodes);
+        let entry = state.machine.begin(nodes);
         self.count.fetch_add(1, Ordering::SeqCst);
         Entered { applying: self.clone(), entry }
     }
@@ -64,7 +58,7 @@ impl Applying {
 
     /// Whether `node` shows all that is in application now: nobody has to wait for it.
     pub fn is_shown_by(&self, node: NodeId) -> bool {
-        self.is_idle() || self.state().applying.is_shown_by(gid::NodeId(node.0))
+        self.is_idle() || self.state().machine.is_shown_by(gid::NodeId(node.0))
     }
 
     /// Waits until all that is in application now is shown by `node`, or by every node if `None`.
@@ -74,13 +68,11 @@ impl Applying {
         }
         let (_waiting, released) = {
             let mut state = self.state();
-            state.begun += 1;
-            let wait = Wait(state.begun);
-            if state.applying.wait(wait, node.map(|node| gid::NodeId(node.0))) {
+            let wait = Wait(state.next_number());
+            if state.machine.wait(wait, node.map(|node| gid::NodeId(node.0))) {
                 return;
             }
-            let (wake, released) = oneshot::channel();
-            state.waiting.insert(wait, wake);
+            let released = state.wait(wait);
             (Waiting { applying: self, wait }, released)
         };
         let _ = released.await;
@@ -88,17 +80,6 @@ impl Applying {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl State {
-    fn change(&mut self, step: impl FnOnce(&mut tutti_txn::Applying, &mut Vec<Wait>)) {
-        step(&mut self.applying, &mut self.released);
-        for wait in self.released.drain(..) {
-            if let Some(wake) = self.waiting.remove(&wait) {
-                let _ = wake.send(());
-            }
-        }
     }
 }
 
@@ -121,8 +102,8 @@ impl Drop for Entered {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         let mut state = self.applying.state();
-        state.waiting.remove(&self.wait);
-        state.applying.withdraw(self.wait);
+        state.give_up(self.wait);
+        state.machine.withdraw(self.wait);
     }
 }
 

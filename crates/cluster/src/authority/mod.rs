@@ -11,6 +11,7 @@ pub mod sentinels;
 pub mod serializable_writers;
 pub mod snapshots;
 pub mod vote_order;
+mod waiters;
 
 use std::sync::Arc;
 

@@ -4,14 +4,14 @@
 //! Never: holds its lock across an await; keeps anybody inside whose task has ended.
 //! Start reading at [`Rooms::enter`].
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::oneshot;
 use tutti_link::NodeError;
 use tutti_link::availability::{Availability, OPEN_PATIENCE};
 use tutti_sql::catalog::NodeId;
 use tutti_txn::rooms::{self, Room, Visit};
+
+use super::waiters::Waiters;
 
 /// Both rooms, and who waits for them.
 #[derive(Debug)]
@@ -21,13 +21,7 @@ pub struct Rooms {
     state: Mutex<State>,
 }
 
-#[derive(Debug, Default)]
-struct State {
-    rooms: rooms::Rooms,
-    visits: u64,
-    waiting: HashMap<Visit, oneshot::Sender<()>>,
-    granted: Vec<Visit>,
-}
+type State = Waiters<rooms::Rooms, Visit>;
 
 /// A visit under way: waiting or inside. The room is left, or the wait given up, when it is dropped.
 #[derive(Debug)]
@@ -46,18 +40,15 @@ impl Rooms {
     pub async fn enter(self: &Arc<Self>, room: Room) -> Inside {
         let (inside, granted) = {
             let mut state = self.state();
-            state.visits += 1;
-            let visit = Visit(state.visits);
+            let visit = Visit(state.next_number());
             let inside = Inside { rooms: self.clone(), visit };
             if !self.rooms_are_on {
                 return inside;
             }
-            let (wake, granted) = oneshot::channel();
-            state.waiting.insert(visit, wake);
+            let granted = state.wait(visit);
             state.change(|rooms, granted| rooms.enter(visit, room, granted));
             (inside, granted)
         };
-        // The sender goes only when it has sent: it is in the map until then.
         let _ = granted.await;
         inside
     }
@@ -85,20 +76,18 @@ impl Rooms {
 
     /// Whether a transaction of one node may begin its commit now.
     pub fn may_pass(&self) -> bool {
-        !self.rooms_are_on || self.state().rooms.open() != Some(Room::Snapshot)
+        !self.rooms_are_on || self.state().machine.open() != Some(Room::Snapshot)
     }
 
     /// Waits until a transaction of one node may begin its commit: while no snapshot is being taken.
     pub async fn pass(self: &Arc<Self>) {
         let (_inside, granted) = {
             let mut state = self.state();
-            if !self.rooms_are_on || state.rooms.open() != Some(Room::Snapshot) {
+            if !self.rooms_are_on || state.machine.open() != Some(Room::Snapshot) {
                 return;
             }
-            state.visits += 1;
-            let visit = Visit(state.visits);
-            let (wake, granted) = oneshot::channel();
-            state.waiting.insert(visit, wake);
+            let visit = Visit(state.next_number());
+            let granted = state.wait(visit);
             state.change(|rooms, granted| rooms.pass(visit, granted));
             (Inside { rooms: self.clone(), visit }, granted)
         };
@@ -110,22 +99,10 @@ impl Rooms {
     }
 }
 
-impl State {
-    fn change(&mut self, step: impl FnOnce(&mut rooms::Rooms, &mut Vec<Visit>)) {
-        step(&mut self.rooms, &mut self.granted);
-        for visit in self.granted.drain(..) {
-            if let Some(wake) = self.waiting.remove(&visit) {
-                // Whoever is not there any more leaves by its own drop.
-                let _ = wake.send(());
-            }
-        }
-    }
-}
-
 impl Drop for Inside {
     fn drop(&mut self) {
         let mut state = self.rooms.state();
-        state.waiting.remove(&self.visit);
+        state.give_up(self.visit);
         state.change(|rooms, granted| rooms.leave(self.visit, granted));
     }
 }

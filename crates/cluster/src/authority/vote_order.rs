@@ -3,12 +3,13 @@
 //! Owns: the one [`tutti_txn::VoteOrder`] of this gateway, and whom to wake.
 //! Never: holds its lock across an await.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::oneshot;
 use tutti_txn::gid;
 use tutti_txn::rooms::Visit;
+
+use super::waiters::Waiters;
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
@@ -16,13 +17,7 @@ pub struct VoteOrder {
     state: Mutex<State>,
 }
 
-#[derive(Debug, Default)]
-struct State {
-    order: tutti_txn::VoteOrder,
-    asked: u64,
-    waiting: HashMap<Visit, oneshot::Sender<()>>,
-    granted: Vec<Visit>,
-}
+type State = Waiters<tutti_txn::VoteOrder, Visit>;
 
 /// A turn, asked for or granted. It is over when this is dropped.
 #[derive(Debug)]
@@ -36,10 +31,8 @@ impl VoteOrder {
     pub async fn take(self: &Arc<Self>, nodes: BTreeSet<gid::NodeId>) -> VotePermit {
         let (turn, granted) = {
             let mut state = self.state();
-            state.asked += 1;
-            let visit = Visit(state.asked);
-            let (wake, granted) = oneshot::channel();
-            state.waiting.insert(visit, wake);
+            let visit = Visit(state.next_number());
+            let granted = state.wait(visit);
             state.change(|order, granted| order.ask(visit, nodes, granted));
             (VotePermit { order: self.clone(), visit }, granted)
         };
@@ -49,7 +42,7 @@ impl VoteOrder {
 
     /// Whether somebody waits for this one's end.
     pub fn is_awaited(&self, turn: &VotePermit) -> bool {
-        self.state().order.is_awaited(turn.visit)
+        self.state().machine.is_awaited(turn.visit)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -57,21 +50,10 @@ impl VoteOrder {
     }
 }
 
-impl State {
-    fn change(&mut self, step: impl FnOnce(&mut tutti_txn::VoteOrder, &mut Vec<Visit>)) {
-        step(&mut self.order, &mut self.granted);
-        for visit in self.granted.drain(..) {
-            if let Some(wake) = self.waiting.remove(&visit) {
-                let _ = wake.send(());
-            }
-        }
-    }
-}
-
 impl Drop for VotePermit {
     fn drop(&mut self) {
         let mut state = self.order.state();
-        state.waiting.remove(&self.visit);
+        state.give_up(self.visit);
         state.change(|order, granted| order.done(self.visit, granted));
     }
 }
