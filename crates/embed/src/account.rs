@@ -49,6 +49,14 @@ impl ServerAccount {
         Err(EmbedError::NoAccount)
     }
 
+    /// Its user id.
+    pub(crate) fn uid(&self) -> u32 {
+        match self {
+            Self::Own => geteuid().as_raw(),
+            Self::Other { uid, .. } => *uid,
+        }
+    }
+
     /// A command that will run as this account, with a neutral locale and working directory.
     ///
     /// The standard library drops the supplementary groups of root when it changes the user.

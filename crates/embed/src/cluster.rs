@@ -16,6 +16,7 @@ use crate::account::ServerAccount;
 use crate::binaries::Binaries;
 use crate::error::EmbedError;
 use crate::port;
+use crate::segment;
 use crate::server::Server;
 use crate::settings::ServerOptions;
 use crate::state::ClusterState;
@@ -78,10 +79,12 @@ impl Cluster {
 
     /// Like [`Self::create_temp`], with other options.
     ///
-    /// Also removes what tests that were killed have left behind.
+    /// Also removes what tests that were killed have left behind, and the shared memory of all killed
+    /// servers of the account.
     pub fn create_temp_with(nodes: u16, server: ServerOptions) -> Result<Self, EmbedError> {
         let parent = std::env::temp_dir();
         sweep_temp(&parent);
+        segment::sweep(ServerAccount::choose()?.uid());
         let temp = tempfile::Builder::new()
             .prefix(TEMP_PREFIX)
             .permissions(fs::Permissions::from_mode(0o711))

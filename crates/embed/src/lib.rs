@@ -27,6 +27,7 @@ mod place;
 mod port;
 mod probe;
 mod process;
+mod segment;
 mod server;
 mod settings;
 mod state;

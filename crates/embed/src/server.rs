@@ -18,6 +18,7 @@ use nix::sys::signal::Signal;
 use crate::account::ServerAccount;
 use crate::binaries::Binaries;
 use crate::error::EmbedError;
+use crate::segment::{self, Segment};
 use crate::settings::{self, SETTINGS_FILE, ServerOptions};
 use crate::{initdb, port, probe, process};
 
@@ -148,6 +149,8 @@ impl Server {
         let Some(mut postmaster) = self.postmaster.take() else { return Ok(()) };
         let pid = postmaster.id();
         if postmaster.try_wait().is_ok_and(|status| status.is_some()) {
+            // Killed by another process, perhaps.
+            remove_segment(&self.data_dir());
             return Ok(());
         }
         let killed = kill_tree(pid, &self.dir);
@@ -342,13 +345,24 @@ pub(crate) fn kill_left_behind(dir: &Path) -> Result<(), EmbedError> {
     let data_dir = dir.join("data");
     match PidFile::read(&data_dir) {
         Some(PidFile { pid, .. }) if is_postmaster_of(pid, &data_dir) => kill_tree(pid, dir),
-        _ => Ok(()),
+        _ => {
+            remove_segment(&data_dir);
+            Ok(())
+        }
+    }
+}
+
+/// Removes the shared memory of a server that was killed; one that ended by itself leaves none.
+fn remove_segment(data_dir: &Path) {
+    if let Some(segment) = PidFile::read(data_dir).and_then(|file| file.segment) {
+        segment::remove(segment);
     }
 }
 
 /// What PostgreSQL's `postmaster.pid` says (its lines: `src/include/utils/pidfile.h`).
 struct PidFile {
     pid: u32,
+    segment: Option<Segment>,
     ready: bool,
 }
 
@@ -358,8 +372,9 @@ impl PidFile {
         let mut lines = text.lines();
         // Below 2 a signal would reach other things than one server; it is no postmaster's.
         let pid = lines.next()?.trim().parse::<i32>().ok().filter(|pid| *pid > 1)?;
-        let ready = lines.nth(6).is_some_and(|status| status.trim() == "ready");
-        Some(Self { pid: pid.unsigned_abs(), ready })
+        let segment = lines.nth(5).and_then(Segment::parse);
+        let ready = lines.next().is_some_and(|status| status.trim() == "ready");
+        Some(Self { pid: pid.unsigned_abs(), segment, ready })
     }
 }
 
@@ -375,7 +390,8 @@ fn is_postmaster_of(pid: u32, data_dir: &Path) -> bool {
     }
 }
 
-/// SIGKILL to a postmaster and its children, and waits until the children are gone.
+/// SIGKILL to a postmaster and its children, waits until they are gone, and removes what is left of
+/// them.
 fn kill_tree(pid: u32, dir: &Path) -> Result<(), EmbedError> {
     // A stopped postmaster starts no further child and does not clean up after the first dead one.
     process::signal(pid, Signal::SIGSTOP, dir)?;
@@ -386,7 +402,10 @@ fn kill_tree(pid: u32, dir: &Path) -> Result<(), EmbedError> {
     match children.iter().chain([&pid]).find(|pid| !process::wait_until_gone(&[**pid], KILL_LIMIT))
     {
         Some(pid) => Err(EmbedError::ProcessSurvives { pid: *pid, dir: dir.to_owned() }),
-        None => Ok(()),
+        None => {
+            remove_segment(&dir.join("data"));
+            Ok(())
+        }
     }
 }
 

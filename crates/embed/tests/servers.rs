@@ -64,6 +64,52 @@ fn a_temporary_cluster_works_and_leaves_nothing_behind() {
     assert!(ports.into_iter().all(|port| !is_listening(port)));
 }
 
+/// The segment of System V shared memory that the server in a directory has, by its number.
+#[cfg(target_os = "linux")]
+fn segment_of(server: &Path) -> u64 {
+    let pid_file = fs::read_to_string(server.join("data/postmaster.pid")).unwrap();
+    pid_file.lines().nth(6).unwrap().split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// How many processes have the segment; `None` if the system has no such segment.
+#[cfg(target_os = "linux")]
+fn attached(segment: u64) -> Option<u64> {
+    let list = fs::read_to_string("/proc/sysvipc/shm").unwrap();
+    let column = |line: &str, index| line.split_whitespace().nth(index)?.parse::<u64>().ok();
+    let line = list.lines().find(|line| column(line, 1) == Some(segment))?;
+    column(line, 6)
+}
+
+#[cfg(target_os = "linux")]
+fn is_there(segment: u64) -> bool {
+    attached(segment).is_some()
+}
+
+// The system has few of them; when all are taken no server starts, ours or another's.
+#[test]
+#[cfg(target_os = "linux")]
+fn however_a_server_ends_its_shared_memory_goes() {
+    let mut cluster = Cluster::create_temp(3).unwrap();
+    let segments: Vec<u64> =
+        cluster.servers().iter().map(|server| segment_of(server.dir())).collect();
+    assert!(segments.iter().all(|segment| is_there(*segment)));
+
+    cluster.server_mut(0).kill9().unwrap();
+    assert!(!is_there(segments[0]));
+    cluster.server_mut(0).start().unwrap();
+    let restarted = segment_of(cluster.server(0).dir());
+    // Another process kills node 2's postmaster, as the system does when memory is short.
+    let postmaster = cluster.server(1).pid().unwrap();
+    let killed = Command::new("kill").args(["-9", &postmaster.to_string()]).status();
+    assert!(killed.unwrap().success());
+    // Its children notice.
+    while attached(segments[1]) != Some(0) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    drop(cluster);
+    assert!(![restarted, segments[1], segments[2]].into_iter().any(is_there));
+}
+
 #[test]
 fn a_killed_server_comes_back_on_its_port_with_what_was_durable() {
     let mut cluster = Cluster::create_temp(1).unwrap();
@@ -195,6 +241,8 @@ fn a_killed_tests_temporary_cluster_is_removed_by_the_next() {
     let (_, url, mut other) = start_other_process(Path::new(""));
     let data_dir = psql(&url, "SHOW data_directory");
     let dir = Path::new(&data_dir).ancestors().nth(2).unwrap();
+    #[cfg(target_os = "linux")]
+    let segment = segment_of(&dir.join("node1"));
     other.kill().unwrap();
     other.wait().unwrap();
     // Young ones are spared, because they may be in the making.
@@ -205,6 +253,8 @@ fn a_killed_tests_temporary_cluster_is_removed_by_the_next() {
     fs::File::open(dir).unwrap().set_modified(long_ago).unwrap();
     drop(Cluster::create_temp(1).unwrap());
     assert!(!dir.exists());
+    #[cfg(target_os = "linux")]
+    assert!(!is_there(segment));
     let port = url.rsplit([':', '/']).nth(1).unwrap().parse().unwrap();
     assert!(!is_listening(port));
 }
