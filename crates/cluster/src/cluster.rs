@@ -78,11 +78,13 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// For a gateway of this incarnation with this catalog.
+    /// For a gateway of this incarnation with this catalog. `endpoints`: those of the configuration, with what
+    /// starting has learnt of them.
     ///
     /// Requires: [`Config::check`] has passed, which makes the cluster's name a tag; a tokio runtime.
     pub fn new(
         config: Config,
+        endpoints: Endpoints,
         incarnation: u64,
         catalog: Catalog,
         oids: OidMaps,
@@ -90,7 +92,6 @@ impl Cluster {
         sessions: Arc<dyn SessionsAtWork>,
     ) -> Self {
         let tag = config.cluster.parse().expect("Config::check has passed");
-        let endpoints = Endpoints::new(&config);
         let nodes = Arc::new(Availability::new(&config));
         let connections = Arc::new(ControlPool::new(endpoints.clone(), nodes.clone()));
         Self {

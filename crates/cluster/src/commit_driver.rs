@@ -30,6 +30,7 @@ use crate::authority::rooms::Inside;
 use crate::authority::sentinels::Coverage;
 use crate::authority::vote_order::VotePermit;
 use crate::cluster::Cluster;
+use crate::recovery::Recoverer;
 
 /// What a node may take beyond the deadline for votes until its connection is given up.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(3);
@@ -363,7 +364,7 @@ impl Driver {
             return;
         }
         let Some(mut link) = links.remove(&node) else {
-            let answered = Err(lost(node));
+            let answered = Err(NodeError::not_connected(node));
             self.running
                 .spawn(async move { Happened::OnLink { node, effect, link: None, answered } });
             return;
@@ -390,7 +391,7 @@ impl Driver {
                 Ok(answered) if !link.connection().is_broken() => (Some(link), answered),
                 Ok(answered) => (None, answered),
                 // Whatever it does now, nobody listens any more.
-                Err(_) => (None, Err(lost(node))),
+                Err(_) => (None, Err(NodeError::not_connected(node))),
             };
             Happened::OnLink { node, effect, link, answered }
         });
@@ -584,7 +585,7 @@ async fn record(link: &mut Link, gid: &str, seals: &Seals) -> Result<Vec<Rows>, 
 async fn settle(cluster: &Cluster, gid: &Gid) -> Event {
     let asked = tokio::time::timeout(SETTLE_PATIENCE, async {
         loop {
-            match crate::recovery::read_or_refuse_decision(&cluster.config, gid).await {
+            match Recoverer::of(cluster).read_or_refuse_decision(gid).await {
                 Ok(decision) => return decision,
                 Err(error) => {
                     tracing::warn!(%gid, %error, "cannot ask for the decision yet");
@@ -609,9 +610,4 @@ pub async fn within<T>(bound: Option<Bound>, running: impl Future<Output = T>) -
     };
     done();
     answered
-}
-
-/// The error where there is no link to a node that was written.
-fn lost(node: NodeId) -> NodeError {
-    NodeError::Lost { node, source: std::io::ErrorKind::NotConnected.into() }
 }

@@ -38,13 +38,13 @@ pub async fn start(
     gateway_lock(&mut lock).await?;
     let seals = learn_seals(&there).await?;
     let incarnation = next_incarnation(&mut home).await?;
-    take_over(&config, &there, incarnation).await?;
+    take_over(&config, &endpoints, &there, incarnation).await?;
     check_default(&mut home, &config).await?;
     let mut catalog = catalog::load(&mut home).await?;
     catalog.home_by_default = config.default_distribution == DefaultDistribution::Home;
     let oids = read_oids(&there, &mut home).await?;
     home.close();
-    let cluster = Cluster::new(config, incarnation, catalog, oids, seals, sessions);
+    let cluster = Cluster::new(config, endpoints, incarnation, catalog, oids, seals, sessions);
     Ok((Arc::new(cluster), lock))
 }
 
@@ -95,6 +95,7 @@ async fn learn_seals(there: &[Endpoint]) -> Result<Seals, GatewayError> {
 /// are there. For the others their watch does the same when they come.
 async fn take_over(
     config: &Config,
+    endpoints: &Endpoints,
     there: &[Endpoint],
     incarnation: u64,
 ) -> Result<(), GatewayError> {
@@ -113,7 +114,7 @@ async fn take_over(
     if fenced < config.nodes.len() {
         return Ok(());
     }
-    let mut recoverer = Recoverer::new(config)?;
+    let mut recoverer = Recoverer::by(config, endpoints)?;
     let settled = recoverer.settle_in_doubt().await?;
     let forgotten = recoverer.clean_decisions(incarnation).await?;
     tracing::info!(?settled, forgotten, incarnation, "settled what was in doubt");

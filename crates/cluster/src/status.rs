@@ -17,8 +17,8 @@ use tutti_sql::catalog::{MapId, NodeId, Placement, Relation, RelationKind};
 use crate::Boxed;
 use crate::audit::background::{self, LastAudit};
 use crate::catalog::{self, Answer};
-use crate::error::GatewayError;
-use crate::recovery::{self, Foreign, InDoubt};
+use crate::error::{GatewayError, in_full};
+use crate::recovery::{self, Foreign, InDoubt, Recoverer};
 use crate::setup::check_identity;
 
 /// A node that has said nothing by then is down.
@@ -139,22 +139,11 @@ async fn ask_all(config: &Config) -> Result<Status, GatewayError> {
         .map(|relation| table_status(relation, &nodes))
         .collect();
     tables.sort_by(|a, b| a.name.cmp(&b.name));
-    let in_doubt = recovery::list_in_doubt(config).await?;
-    let foreign = recovery::list_foreign(config).await?;
+    let mut recoverer = Recoverer::by(config, &endpoints)?;
+    let in_doubt = recovery::list_in_doubt(&mut recoverer).await?;
+    let foreign = recovery::list_foreign(&mut recoverer).await?;
     let cluster = config.cluster.clone();
     Ok(Status { cluster, nodes, tables, buckets, in_doubt, foreign, audit })
-}
-
-/// An error with its causes, in one line.
-fn in_full(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }
 
 async fn ask(

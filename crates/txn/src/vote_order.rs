@@ -1,4 +1,4 @@
-//! VoteOrder on nodes: SERIALIZABLE transactions over several nodes vote in one order on all they share.
+//! The order of votes on nodes: SERIALIZABLE transactions over several nodes vote in one order on all they share.
 //!
 //! Owns: who has its turn and who is behind whom.
 //! Never: knows what a turn is used for.

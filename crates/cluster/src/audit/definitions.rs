@@ -10,10 +10,10 @@ use std::time::Duration;
 use tutti_link::connection::Rows;
 use tutti_sql::catalog::NodeId;
 
-use super::moment::{Moment, in_full};
+use super::moment::Moment;
 use super::{Finding, Kind, Report};
 use crate::catalog::{Answer, schema};
-use crate::error::GatewayError;
+use crate::error::{GatewayError, in_full};
 
 const DEFINITIONS: &str = include_str!("definitions.sql");
 const SPREAD: &str = "SELECT format('%I.%I', n.nspname, c.relname)

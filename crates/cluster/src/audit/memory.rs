@@ -13,11 +13,10 @@ use tutti_link::Endpoint;
 use tutti_link::connection::{Credentials, NodeConnection};
 use tutti_settings::{Address, Config, NodeConfig, NodeTls, SslMode};
 
-use super::moment::in_full;
 use super::{Finding, Kind, Report};
 use crate::catalog;
 use crate::cluster::Cluster;
-use crate::error::GatewayError;
+use crate::error::{GatewayError, in_full};
 
 const PATIENCE: Duration = Duration::from_secs(40);
 /// A reading of the catalog takes less.

@@ -28,7 +28,7 @@ use tutti_sql::catalog::NodeId;
 use tutti_txn::gid::Gid;
 
 use crate::catalog::Answer;
-use crate::error::GatewayError;
+use crate::error::{GatewayError, in_full};
 use crate::setup::check_identity;
 
 /// How a node's backends of the auditor are called.
@@ -373,16 +373,4 @@ async fn open_both(
     worker.rows(SETTINGS).await?;
     let exporter = open_own(&endpoint, NAME, Durability::Relaxed).await?;
     Ok((worker, exporter))
-}
-
-/// An error with its causes, in one line.
-pub(super) fn in_full(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }

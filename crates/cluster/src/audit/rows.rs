@@ -33,10 +33,10 @@ use tutti_sql::catalog::{NodeId, quote_identifier};
 use tutti_sql::hash::KeyType;
 use tutti_wire::error_fields::ErrorFields;
 
-use super::moment::{Moment, Name, in_full};
+use super::moment::{Moment, Name};
 use super::{Finding, Kind, Progress, Report};
 use crate::catalog::Answer;
-use crate::error::GatewayError;
+use crate::error::{GatewayError, in_full};
 
 /// Blocks of a table that are read in one transaction: 128 MiB.
 const PORTION_BLOCKS: u64 = 16_384;
@@ -619,7 +619,7 @@ FROM pg_catalog.unnest('{{{}}}'::pg_catalog.oid[]) AS o",
     }
 
     async fn ask_at_moment(&mut self, node: NodeId, sql: &str) -> Result<Rows, NodeError> {
-        let lost = || NodeError::Lost { node, source: std::io::ErrorKind::NotConnected.into() };
+        let lost = || NodeError::not_connected(node);
         let sql = format!("{} {sql} COMMIT", self.moment.begin(node).ok_or_else(lost)?);
         let mut answers =
             self.moment.workers.ask(None, |it| (it == node).then(|| sql.clone())).await;

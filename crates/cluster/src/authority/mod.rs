@@ -34,9 +34,9 @@ pub struct Authority {
     pub rooms: Arc<Rooms>,
     /// Transactions that are decided and not applied everywhere.
     pub applying: Arc<Applying>,
-    /// VoteOrder for the votes of SERIALIZABLE transactions.
+    /// The order of the votes of SERIALIZABLE transactions.
     pub vote_order: Arc<VoteOrder>,
-    /// VoteOrder for their becoming visible.
+    /// The order in which they become visible.
     pub visibility_order: Arc<VoteOrder>,
     /// SERIALIZABLE transactions that may write.
     pub serializable_writers: Arc<SerializableWriters>,

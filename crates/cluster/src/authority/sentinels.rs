@@ -57,7 +57,7 @@ WHERE mode = 'SIReadLock' AND locktype = 'relation' AND pid = pg_catalog.pg_back
 const STAND_UP: &str = "SHOW transaction_isolation";
 /// Tickets of transactions that have ended say nothing any more.
 const REMOVE_TICKETS: &str = "DELETE FROM tutti.ticket";
-/// VoteOrder between two removals of old tickets.
+/// Turns between two removals of old tickets.
 const REMOVAL_TURNS: u64 = 5;
 /// How long a relief may take to connect and scan, or a relieved sentinel to end.
 const RELIEF_PATIENCE: Duration = Duration::from_secs(5);

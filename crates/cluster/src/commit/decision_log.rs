@@ -31,7 +31,7 @@ impl DecisionLog {
         let node = anchor.node();
         let (asked, incoming) = mpsc::unbounded_channel();
         let connection = PipelinedConnection::new(anchor, "tutti decisions", Durability::Full);
-        // Ends by itself when the decision_log is dropped.
+        // Ends by itself when the decision log is dropped.
         tokio::spawn(record_together(connection, node, incoming));
         Self { node, asked }
     }
@@ -39,8 +39,7 @@ impl DecisionLog {
     /// See [`super::finishers::Finishers::decide`].
     pub(super) async fn record(&self, gid: &Gid) -> Answered {
         let (answer, answered) = oneshot::channel();
-        let gone =
-            || NodeError::Lost { node: self.node, source: io::ErrorKind::NotConnected.into() };
+        let gone = || NodeError::not_connected(self.node);
         self.asked.send((gid.clone(), answer)).map_err(|_| gone())?;
         answered.await.unwrap_or_else(|_| Err(gone()))
     }

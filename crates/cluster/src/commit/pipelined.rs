@@ -40,7 +40,7 @@ pub(super) struct PipelinedConnection {
 }
 
 impl PipelinedConnection {
-    /// A connection whose connection is opened when there is something to send.
+    /// Opened when there is something to send.
     pub(super) fn new(endpoint: Endpoint, name: &'static str, durability: Durability) -> Self {
         let (requests, incoming) = mpsc::unbounded_channel();
         let (node, load) = (endpoint.node(), Arc::new(AtomicUsize::new(0)));
@@ -52,7 +52,7 @@ impl PipelinedConnection {
             outstanding: VecDeque::new(),
             load: load.clone(),
         };
-        // Ends by itself when the connection is dropped.
+        // Ends by itself when the value is dropped.
         tokio::spawn(driver.run());
         Self { node, requests, load }
     }
@@ -66,8 +66,7 @@ impl PipelinedConnection {
     pub(super) async fn run(&self, sql: String) -> Answered {
         let (answer, answered) = oneshot::channel();
         self.load.fetch_add(1, Ordering::Relaxed);
-        let gone =
-            || NodeError::Lost { node: self.node, source: io::ErrorKind::NotConnected.into() };
+        let gone = || NodeError::not_connected(self.node);
         self.requests.send(Request { sql, answer }).map_err(|_| gone())?;
         answered.await.unwrap_or_else(|_| Err(gone()))
     }
@@ -115,8 +114,8 @@ impl Driver {
         }
     }
 
-    /// Sends what is asked for and gives answers out, until the connection breaks or the connection is
-    /// dropped. What is outstanding then has no answer.
+    /// Sends what is asked for and gives answers out, until the connection breaks or
+    /// nobody can ask any more. What is outstanding then has no answer.
     async fn serve(&mut self, connection: &mut NodeConnection) -> Result<(), NodeError> {
         for request in &self.outstanding {
             put_query(connection.outgoing(), &request.sql);

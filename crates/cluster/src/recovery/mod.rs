@@ -132,11 +132,16 @@ impl Recoverer {
     ///
     /// Errors: [`GatewayError::ClusterName`].
     pub fn new(config: &Config) -> Result<Self, GatewayError> {
+        Self::by(config, &Endpoints::new(config))
+    }
+
+    /// The same over endpoints of this configuration that have learnt something already.
+    pub fn by(config: &Config, endpoints: &Endpoints) -> Result<Self, GatewayError> {
         let cluster = config
             .cluster
             .parse()
             .map_err(|_| GatewayError::ClusterName { name: config.cluster.clone() })?;
-        Ok(Self { endpoints: Endpoints::new(config), cluster, connections: BTreeMap::new() })
+        Ok(Self { endpoints: endpoints.clone(), cluster, connections: BTreeMap::new() })
     }
 
     /// For a cluster that is served.

@@ -9,7 +9,6 @@ use std::fmt;
 use std::time::Duration;
 
 use tokio::time::timeout;
-use tutti_settings::Config;
 use tutti_sql::catalog::{NodeId, quote_literal};
 use tutti_txn::decision::Decision;
 use tutti_txn::gid::Gid;
@@ -132,8 +131,7 @@ impl InDoubt {
 }
 
 /// What is prepared on the nodes that answer: in doubt, or just being committed.
-pub async fn list_in_doubt(config: &Config) -> Result<Vec<InDoubt>, GatewayError> {
-    let mut recoverer = Recoverer::new(config)?;
+pub async fn list_in_doubt(recoverer: &mut Recoverer) -> Result<Vec<InDoubt>, GatewayError> {
     let mut found: BTreeMap<Gid, InDoubt> = BTreeMap::new();
     for node in recoverer.nodes() {
         let listed = match timeout(SETTLE_PATIENCE, recoverer.list_prepared_on(node)).await {
@@ -168,8 +166,7 @@ pub struct Foreign {
 }
 
 /// What others have prepared on the nodes that answer: it is left alone, but holds locks and places.
-pub async fn list_foreign(config: &Config) -> Result<Vec<Foreign>, GatewayError> {
-    let mut recoverer = Recoverer::new(config)?;
+pub async fn list_foreign(recoverer: &mut Recoverer) -> Result<Vec<Foreign>, GatewayError> {
     let mut found = Vec::new();
     for node in recoverer.nodes() {
         match timeout(SETTLE_PATIENCE, recoverer.list_foreign_on(node)).await {

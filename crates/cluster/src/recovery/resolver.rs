@@ -16,7 +16,7 @@ use tutti_txn::gid::Gid;
 
 use super::Recoverer;
 use crate::cluster::Cluster;
-use crate::error::GatewayError;
+use crate::error::in_full;
 
 /// Transactions settled at the same time; each needs a connection per node.
 const WORKERS_MAX: usize = 4;
@@ -77,7 +77,7 @@ async fn attempt(
             Some(recoverer)
         }
         Ok(Err(error)) => {
-            tracing::warn!(%gid, error = %with_cause(&error), "cannot settle yet; trying again");
+            tracing::warn!(%gid, error = %in_full(&error), "cannot settle yet; trying again");
             Some(recoverer)
         }
         Err(_) => {
@@ -92,11 +92,4 @@ async fn attempt(
 fn note_recovered(cluster: &Cluster) {
     cluster.publisher.need_changed();
     cluster.sessions.plan_again();
-}
-
-fn with_cause(error: &GatewayError) -> String {
-    match std::error::Error::source(error) {
-        Some(cause) => format!("{error}: {cause}"),
-        None => error.to_string(),
-    }
 }

@@ -6,7 +6,6 @@
 
 use std::future::Future;
 use std::io::Write;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,10 +13,10 @@ use bytes::BytesMut;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
-use tutti_cluster::audit;
 use tutti_cluster::error::GatewayError;
 use tutti_cluster::housekeeping::Housekeeper;
 use tutti_cluster::start::start;
+use tutti_cluster::{Boxed, audit};
 use tutti_settings::Config;
 use tutti_wire::error_fields::ErrorFields;
 
@@ -54,25 +53,22 @@ pub fn serve(
     config: Config,
     listener: TcpListener,
     shutdown: impl Future<Output = ()> + Send + 'static,
-) -> Serving {
+) -> Boxed<'static, Result<(), GatewayError>> {
     serve_until(config, listener, Box::pin(shutdown))
 }
-
-/// A gateway at work.
-pub type Serving = Pin<Box<dyn Future<Output = Result<(), GatewayError>> + Send>>;
 
 fn serve_until(
     config: Config,
     listener: TcpListener,
-    shutdown: Pin<Box<dyn Future<Output = ()> + Send>>,
-) -> Serving {
+    shutdown: Boxed<'static, ()>,
+) -> Boxed<'static, Result<(), GatewayError>> {
     Box::pin(run(config, listener, shutdown))
 }
 
 async fn run(
     config: Config,
     listener: TcpListener,
-    shutdown: Pin<Box<dyn Future<Output = ()> + Send>>,
+    shutdown: Boxed<'static, ()>,
 ) -> Result<(), GatewayError> {
     config.check()?;
     let gate = Gate::new(&config)?;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use tutti_cluster::audit;
 use tutti_cluster::catalog::{self, Redistribution};
-use tutti_cluster::recovery::{self, InDoubt};
+use tutti_cluster::recovery::{self, InDoubt, Recoverer};
 use tutti_sql::catalog::{Catalog, NodeId, Placement, Relation, RelationKind, quote_literal};
 use tutti_sql::closure::{Declaration, FunctionCode};
 use tutti_sql::plan::{Access, TuttiCall};
@@ -284,7 +284,7 @@ impl Executor<'_> {
 
     /// What is prepared somewhere and not being committed here at this moment.
     async fn in_doubt(&self) -> Result<Vec<Vec<Option<String>>>, Failure> {
-        let found = recovery::list_in_doubt(&self.tx.registry.cluster.config).await;
+        let found = recovery::list_in_doubt(&mut Recoverer::of(&self.tx.registry.cluster)).await;
         let found = found.map_err(|error| error.to_fields())?;
         let left = found
             .into_iter()

@@ -116,6 +116,7 @@ impl Executor<'_> {
         if let Some(unseen) = &unseen {
             self.begin_accounting(unseen, &planned.plan, &sent, call);
         }
+        self.tx.note_written(&planned.plan);
         Ok(Begun { sent, has_own_snapshot, unseen })
     }
 
@@ -147,7 +148,6 @@ impl Executor<'_> {
     }
 
     async fn obey(&mut self, planned: &Planned, text: &str, call: &Call) -> Result<Done, Failure> {
-        self.tx.note_written(&planned.plan);
         match &planned.plan {
             Plan::One { node, access, otherwise } => match (self.choose(node, call), otherwise) {
                 (Some(node), _) => self.run_on_one(node, *access, text, call).await,

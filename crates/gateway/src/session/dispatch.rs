@@ -21,7 +21,6 @@ impl Session {
             return self.executor().execute(planned, text, call).await;
         }
         let begun = self.executor().begin(planned, text, call).await?;
-        self.tx.note_written(&planned.plan);
         let sent = &begun.sent;
         let ran = match &planned.plan {
             Plan::Setting(setting) => self.execute_setting(setting, sent, call).await,

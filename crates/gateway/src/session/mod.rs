@@ -101,10 +101,9 @@ impl Session {
     /// Serves the client until it leaves.
     pub async fn run(mut self) -> Result<(), ClientError> {
         loop {
+            self.tx.end_if_misread();
             if self.is_at_rest() {
                 self.tx.activity.end_plan();
-            }
-            if self.is_at_rest() {
                 self.tx.look_at_links();
             }
             self.return_links().await?;
@@ -209,7 +208,7 @@ impl Session {
         let has_home = self.tx.links.get(&NodeId::HOME).is_some_and(|home| !home.is_broken());
         let listens = match has_home {
             true => self.executor().listen_everywhere().await,
-            false => Err(Failure::error("08006", "connection to node n1 lost behind the commit")),
+            false => Err(Failure::error("08006", "connection to node n1 lost after the commit")),
         };
         if let Err(failure) = listens {
             tracing::info!(?failure, "a client listens, and cannot on every node");

@@ -169,7 +169,6 @@ impl TransactionContext {
     /// Between messages: whether servers are as they must be. One that is not in the transaction that it
     /// was brought into, or in one that nobody has begun, has run something that nobody knows of.
     pub(crate) fn look_at_links(&mut self) {
-        self.end_if_misread();
         if self.transaction.failed || self.transaction.undone {
             return;
         }

@@ -40,10 +40,6 @@ pub(crate) const OWN_GIDS: &str = "tutti_";
 /// What a node answered.
 pub(crate) type Answered = Result<Vec<Rows>, NodeError>;
 
-pub(crate) fn lost(node: NodeId) -> NodeError {
-    NodeError::Lost { node, source: std::io::ErrorKind::NotConnected.into() }
-}
-
 impl TransactionContext {
     /// Clients' own prepared transactions are node 1's business, and Tutti's are not theirs.
     pub(crate) fn may_name_prepared(gid: &str) -> Result<(), Failure> {
@@ -162,7 +158,7 @@ impl TransactionContext {
                         (node, link, answered)
                     });
                 }
-                None => answers.push((node, Err(lost(node)))),
+                None => answers.push((node, Err(NodeError::not_connected(node)))),
             }
         }
         while let Some(finished) = running.join_next().await {

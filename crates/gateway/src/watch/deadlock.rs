@@ -28,7 +28,7 @@ const CONFIRM_PAUSE: Duration = Duration::from_millis(100);
 /// So many intervals without need for a look, and the connections are closed.
 const IDLE_INTERVALS: u32 = 120;
 
-/// SnapshotNeed for deadlocks for as long as it is polled.
+/// Looks for deadlocks for as long as it is polled.
 pub async fn watch(registry: Arc<Registry>) {
     let mut monitors = Monitors::default();
     let mut graph = WaitGraph::default();

@@ -118,6 +118,11 @@ impl NodeError {
         Self::Connect { node: endpoint.node(), host, port, source }
     }
 
+    /// There is no connection to the node any more.
+    pub fn not_connected(node: NodeId) -> Self {
+        Self::Lost { node, source: io::ErrorKind::NotConnected.into() }
+    }
+
     /// The error as a client shall see it. A lost connection is 08006 where what the statement did is
     /// undone with its transaction, which the node rolls back, and 08007 where the node may have
     /// committed it.
@@ -137,10 +142,7 @@ impl NodeError {
                 ErrorFields::error("08004", self.to_string()).with(b'H', has.hint())
             }
             Self::OtherVerifier { user, .. } => ErrorFields::error("28P01", self.to_string())
-                .with(
-                    b'D',
-                    "Availability must have the same verifier: PostgreSQL salts each one anew.",
-                )
+                .with(b'D', "Nodes must have the same verifier: PostgreSQL salts each one anew.")
                 .with(
                     b'H',
                     format!("Set it through the gateway: ALTER ROLE \"{user}\" PASSWORD '...'."),

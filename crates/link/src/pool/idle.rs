@@ -52,7 +52,7 @@ impl IdleList {
         self.node
     }
 
-    /// An idle connection of the request's role: its own last one, else one with its settings, else
+    /// An idle connection of the role that asks for one: its own last one, else one with its settings, else
     /// the one used last. One that still answers `currval` for another session, or is known
     /// as the sender of another's notifications, or cannot be cleaned, is taken only if `size` leaves no room for a new one.
     pub(super) fn take(&self, request: &CheckoutRequest<'_>, size: usize) -> Option<Box<Link>> {

@@ -465,8 +465,7 @@ impl Link {
     /// Errors: it is lost.
     pub async fn come_to_rest(&mut self) -> Result<(), NodeError> {
         if self.is_broken() {
-            let source = std::io::ErrorKind::NotConnected.into();
-            return Err(NodeError::Lost { node: self.node(), source });
+            return Err(NodeError::not_connected(self.node()));
         }
         if std::mem::take(&mut self.awaited) {
             self.unread.push_back(Unread::Abandoned);

@@ -204,7 +204,7 @@ impl Pool {
         Ok(link)
     }
 
-    /// Makes the connection the request's.
+    /// Makes the connection the session's that asks for one.
     async fn hand_over(
         &self,
         link: &mut Link,

@@ -16,8 +16,9 @@ use tutti_wire::frame::Frame;
 use tutti_wire::frontend::put_query;
 
 use super::{Look, NAMED, Question, Sums, Table, Uncounted, shown, sql_name};
-use crate::audit::moment::{Name, in_full};
+use crate::audit::moment::Name;
 use crate::audit::{Finding, Kind, Report};
+use crate::error::in_full;
 
 /// How often it is looked whether somebody waits for what is being read.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
@@ -127,7 +128,7 @@ impl Look<'_> {
         columns: &str,
         mut line: impl FnMut(&[u8]),
     ) -> Result<bool, NodeError> {
-        let lost = || NodeError::Lost { node, source: std::io::ErrorKind::NotConnected.into() };
+        let lost = || NodeError::not_connected(node);
         let begin = self.moment.begin(node).ok_or_else(lost)?;
         let file = self.file_sql(name, node);
         let oid = self.tables[&node][name].oid;
