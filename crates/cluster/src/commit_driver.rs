@@ -1,16 +1,18 @@
 //! Committing a transaction that wrote on several nodes: drives one coordinator.
 //!
-//! Owns: turning the coordinator's effects into statements on links and finishers, and their answers
-//! into events; the commit room, the vote order and the sentinels of this commit.
-//! Never: decides what comes next (`tutti_txn::coordinator` does), or words what a client is told.
+//! Owns: turning the coordinator's effects into statements on links and finishers and into requests to
+//! the authority, and their answers into events; and what the authority has granted.
+//! Never: decides what comes next, what is waited for or when something is let go of
+//! (`tutti_txn::coordinator` does), or words what a client is told.
 //! Start reading at [`Driver::run`].
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
 use tutti_link::Link;
 use tutti_link::availability::OPEN_PATIENCE;
@@ -19,7 +21,7 @@ use tutti_link::pool::links::Links;
 use tutti_link::seals::Seals;
 use tutti_sql::catalog::NodeId;
 use tutti_txn::Coordinator;
-use tutti_txn::coordinator::{AbortCause, Effect, Event, Form, Outcome, Phase, Purpose};
+use tutti_txn::coordinator::{AbortCause, Effect, Event, Form, Outcome, Terms};
 use tutti_txn::gid::{self, Gid};
 use tutti_txn::rooms::Room;
 use tutti_wire::error_fields::ErrorFields;
@@ -80,12 +82,12 @@ pub struct Commission {
     pub gid: Gid,
     /// Nodes that hold a part of it.
     pub writers: BTreeSet<gid::NodeId>,
-    /// Whether others of its kind must become visible before or after it everywhere.
-    pub serializable: bool,
+    /// Where it is decided.
+    pub form: Form,
     /// SERIALIZABLE: which sentinels must have stood until all nodes have voted.
     pub tickets: BTreeMap<NodeId, Coverage>,
-    /// SERIALIZABLE: its permit to vote.
-    pub permit: Option<VotePermit>,
+    /// SERIALIZABLE, and no other: its permit to vote.
+    pub vote_permit: Option<VotePermit>,
     /// How long nodes may take to vote.
     pub vote_patience: Duration,
 }
@@ -98,12 +100,10 @@ enum Happened {
     Finished { node: NodeId, effect: Effect, answered: Answered },
     /// The record was asked for.
     Decided(Result<bool, NodeError>),
-    /// The commit room is ours, and our place in the order of application, if there must be one.
-    Entered(Inside, Option<VotePermit>),
-    /// Sentinels have stood on all nodes.
-    Covered { decides: Effect },
-    /// On this node there was none for a moment.
-    Uncovered { node: NodeId, decides: Effect },
+    /// The turn to become visible is ours.
+    TookTurn(VotePermit),
+    /// The commit room is ours.
+    Entered(Inside),
     /// An event that needs no more thought.
     Event(Event),
 }
@@ -111,39 +111,53 @@ enum Happened {
 /// Drives one [`Coordinator`].
 pub struct Driver {
     gid: Gid,
+    form: Form,
     cluster: Arc<Cluster>,
     session: Arc<dyn CommittingSession>,
     writers: BTreeSet<gid::NodeId>,
-    /// Whether others of its kind must become visible before or after it everywhere.
-    serializable: bool,
-    /// SERIALIZABLE: which sentinels must have stood until all nodes have voted.
     tickets: BTreeMap<NodeId, Coverage>,
-    /// SERIALIZABLE: they have not; the anchor's transaction is rolled back where it would commit.
-    is_uncovered: bool,
     /// What nodes refused with, to be told if it is the cause.
     refusals: BTreeMap<NodeId, ErrorFields>,
     /// Statements for links on which another one is still running.
     queued: BTreeMap<NodeId, VecDeque<Effect>>,
+    /// What has happened already: it needed no waiting.
+    happened: VecDeque<Happened>,
     running: JoinSet<Happened>,
     /// Cancel requests on their way: one that comes late must not meet the session's next statement.
     cancelling: JoinSet<()>,
-    inside: Option<Inside>,
-    applying: Option<Entered>,
-    /// Its turn to vote.
-    turn: Option<VotePermit>,
-    /// Its turn to become visible.
-    place: Option<VotePermit>,
+    vote_permit: Option<VotePermit>,
+    visibility_turn: Granted<VotePermit>,
+    room: Granted<Inside>,
+    application: Option<Entered>,
     vote_patience: Duration,
     /// The client has given up, in time.
     is_cancelled: bool,
 }
 
-/// Whether nothing is decided, nor may be by what is under way.
-fn may_be_given_up(coordinator: &Coordinator) -> bool {
-    matches!(
-        coordinator.phase(),
-        Phase::Voting { .. } | Phase::Entering { purpose: Purpose::Decide }
-    )
+/// What the authority is asked for, grants, and is given back when it is dropped.
+#[derive(Debug, Default)]
+enum Granted<T> {
+    #[default]
+    Unwanted,
+    /// The request, where it has to wait.
+    Asked(Option<AbortHandle>),
+    Held(T),
+}
+
+impl<T> Granted<T> {
+    /// What was granted after the request had been withdrawn is given back.
+    fn hold(&mut self, granted: T) {
+        if let Self::Asked(_) = self {
+            *self = Self::Held(granted);
+        }
+    }
+
+    /// Gives it back, or withdraws the request for it.
+    fn release(&mut self) {
+        if let Self::Asked(Some(request)) = std::mem::take(self) {
+            request.abort();
+        }
+    }
 }
 
 impl Driver {
@@ -153,23 +167,23 @@ impl Driver {
         session: Arc<dyn CommittingSession>,
         commission: Commission,
     ) -> Self {
-        let Commission { gid, writers, serializable, tickets, permit, vote_patience } = commission;
+        let Commission { gid, writers, form, tickets, vote_permit, vote_patience } = commission;
         Self {
             gid,
+            form,
             cluster,
             session,
             writers,
-            serializable,
             tickets,
-            is_uncovered: false,
             refusals: BTreeMap::new(),
             queued: BTreeMap::new(),
+            happened: VecDeque::new(),
             running: JoinSet::new(),
             cancelling: JoinSet::new(),
-            inside: None,
-            applying: None,
-            turn: permit,
-            place: None,
+            vote_permit,
+            visibility_turn: Granted::default(),
+            room: Granted::default(),
+            application: None,
             vote_patience,
             is_cancelled: false,
         }
@@ -180,7 +194,6 @@ impl Driver {
     pub async fn run(
         mut self,
         links: &mut Links,
-        form: Form,
         cancelled: impl Future<Output = ()>,
     ) -> CommitOutcome {
         let anchor = self.gid.anchor;
@@ -188,103 +201,119 @@ impl Driver {
         let deadline = Instant::now() + self.vote_patience;
         let mut deadline_is_due = true;
         tokio::pin!(cancelled);
+        let terms = Terms {
+            form: self.form,
+            serializable: self.vote_permit.is_some(),
+            watched: !self.tickets.is_empty(),
+        };
         let mut effects = Vec::new();
         let mut coordinator =
-            Coordinator::begin(self.gid.clone(), form, participants, &mut effects);
+            Coordinator::begin(self.gid.clone(), terms, participants, &mut effects);
         let mut outcome = Outcome::Unknown;
-        let mut all_flushed = true;
         loop {
-            for effect in std::mem::take(&mut effects) {
+            for effect in effects.drain(..) {
                 match effect {
                     Effect::Reply(told) => outcome = told,
-                    Effect::LeaveToRecovery { .. } => {
-                        all_flushed = false;
-                        self.perform(links, effect);
-                    }
                     effect => self.perform(links, effect),
                 }
             }
             if coordinator.is_finished() {
                 break;
             }
-            let happened = tokio::select! {
-                happened = self.running.join_next() => happened,
+            if let Some(happened) = self.happened.pop_front() {
+                self.step(links, &mut coordinator, happened, &mut effects);
+                continue;
+            }
+            tokio::select! {
+                happened = self.running.join_next() => {
+                    let happened =
+                        happened.expect("a coordinator that is not finished awaits something");
+                    if let Some(happened) = unless_withdrawn(happened) {
+                        self.step(links, &mut coordinator, happened, &mut effects);
+                    }
+                }
                 () = sleep_until(deadline), if deadline_is_due => {
                     deadline_is_due = false;
                     coordinator.step(Event::DeadlineReached, &mut effects);
-                    continue;
                 }
-                () = &mut cancelled, if !self.is_cancelled && may_be_given_up(&coordinator) => {
+                () = &mut cancelled, if !self.is_cancelled && coordinator.may_be_given_up() => {
                     self.is_cancelled = true;
                     coordinator.step(Event::DeadlineReached, &mut effects);
-                    continue;
                 }
-            };
-            let happened = happened.expect("a coordinator that is not finished awaits something");
-            let happened = happened.expect("what is awaited does not panic");
-            if let Some(event) = self.event(links, happened) {
-                coordinator.step(event, &mut effects);
             }
         }
         while self.cancelling.join_next().await.is_some() {}
-        self.conclude(outcome, all_flushed)
+        self.conclude(outcome)
+    }
+
+    fn step(
+        &mut self,
+        links: &mut Links,
+        coordinator: &mut Coordinator,
+        happened: Happened,
+        effects: &mut Vec<Effect>,
+    ) {
+        let event = self.event(links, happened);
+        coordinator.step(event, effects);
     }
 
     fn perform(&mut self, links: &mut Links, effect: Effect) {
         let anchor = NodeId(self.gid.anchor.0);
         match effect {
             Effect::Prepare(node) => self.on_link(links, NodeId(node.0), effect),
-            Effect::RecordDecision | Effect::RollbackAnchor => {
+            Effect::RecordDecision | Effect::CommitAnchor | Effect::RollbackAnchor => {
                 self.on_link(links, anchor, effect);
             }
-            Effect::CommitAnchor if !self.tickets.is_empty() => self.ask_sentinels(effect),
-            Effect::CommitAnchor => {
-                self.begin_to_apply();
-                self.on_link(links, anchor, effect);
-            }
-            Effect::CommitPrepared(node) => {
-                self.begin_to_apply();
+            Effect::CommitPrepared(node) | Effect::RollbackPrepared(node) => {
                 self.on_finisher(NodeId(node.0), effect);
             }
-            Effect::RollbackPrepared(node) => self.on_finisher(NodeId(node.0), effect),
-            Effect::Decide if !self.tickets.is_empty() => {
-                self.end_turn_if_awaited();
-                self.ask_sentinels(effect);
-            }
             Effect::Decide => {
-                self.end_turn_if_awaited();
-                self.decide();
-            }
-            Effect::EnterCommitRoom => {
-                let (cluster, writers) = (self.cluster.clone(), self.writers.clone());
-                let serializable = self.serializable;
-                let decided = Instant::now();
+                let (cluster, gid) = (self.cluster.clone(), self.gid.clone());
                 self.running.spawn(async move {
-                    let place = match serializable {
-                        // Whoever shares nodes with it becomes visible on all of them before or after it.
-                        true => {
-                            Some(cluster.authority.visibility_order.take(writers.clone()).await)
-                        }
-                        false => None,
-                    };
-                    // Whoever sees this commit on one of its nodes must see there what its client
-                    // may have seen elsewhere before (docs/protocol/rooms.md, causes).
-                    for node in writers {
-                        let node = NodeId(node.0);
-                        cluster.authority.applying.wait(Some(node)).await;
-                        // What is left to recovery there counts as applied, for nobody reads the
-                        // node; but whatever is at work on it goes on.
-                        cluster.availability.wait_until_settled(node, decided, OPEN_PATIENCE).await;
-                    }
-                    Happened::Entered(cluster.authority.rooms.enter(Room::Commit).await, place)
+                    Happened::Decided(cluster.finishers.decide(anchor, &gid).await)
                 });
             }
-            Effect::LeaveCommitRoom => {
-                self.applying = None;
-                self.inside = None;
-                self.place = None;
-                self.turn = None;
+            Effect::YieldVoteOrder => {
+                let order = &self.cluster.authority.vote_order;
+                self.vote_permit.take_if(|permit| order.is_awaited(permit));
             }
+            Effect::LeaveVoteOrder => self.vote_permit = None,
+            Effect::ConfirmSentinels => {
+                let (cluster, tickets) = (self.cluster.clone(), std::mem::take(&mut self.tickets));
+                self.running
+                    .spawn(async move { Happened::Event(confirm(&cluster, tickets).await) });
+            }
+            Effect::TakeVisibilityTurn => {
+                let order = self.cluster.authority.visibility_order.clone();
+                let writers = self.writers.clone();
+                let taking = async move { Happened::TookTurn(order.take(writers).await) };
+                self.visibility_turn = Granted::Asked(self.begin(taking));
+            }
+            Effect::LeaveVisibilityTurn => self.visibility_turn.release(),
+            Effect::WaitForCauses => {
+                let (cluster, writers) = (self.cluster.clone(), self.writers.clone());
+                self.begin(async move {
+                    wait_for_causes(&cluster, &writers).await;
+                    Happened::Event(Event::CausesShown)
+                });
+            }
+            Effect::EnterCommitRoom => {
+                let rooms = self.cluster.authority.rooms.clone();
+                let entering = async move { Happened::Entered(rooms.enter(Room::Commit).await) };
+                self.room = Granted::Asked(self.begin(entering));
+            }
+            Effect::LeaveCommitRoom => self.room.release(),
+            Effect::BeginApplication => {
+                let writers = self.writers.iter().copied();
+                self.application = Some(self.cluster.authority.applying.begin(writers));
+            }
+            Effect::NoteApplied(node) => {
+                if let Some(application) = &self.application {
+                    application.applied(node);
+                }
+            }
+            Effect::EndApplication => self.application = None,
+            Effect::ForgetDecision => self.cluster.note_applied(self.gid.clone()),
             Effect::CancelPrepare(node) => {
                 let cancelling = self.session.cancel(NodeId(node.0));
                 self.cancelling.spawn(cancelling);
@@ -294,66 +323,26 @@ impl Driver {
                 self.running.spawn(async move { Happened::Event(settle(&cluster, &gid).await) });
             }
             Effect::LeaveToRecovery { node, decision } => {
-                if decision.is_none() {
-                    // Recovery may find it committed, and apply it on one node before another.
-                    self.begin_to_apply();
-                }
                 self.cluster.leave_to_recovery(&self.gid, NodeId(node.0), decision);
-                if let Some(applying) = &self.applying {
-                    applying.applied(node);
-                }
-                self.running.spawn(async move { Happened::Event(Event::HandedOver(node)) });
+                self.happened.push_back(Happened::Event(Event::HandedOver(node)));
             }
             Effect::Reply(_) => unreachable!("the caller takes replies"),
         }
     }
 
-    /// All have voted. Who votes while this one is prepared is refused if it has overwritten what this one has
-    /// read; once it is visible, that is allowed. So the turn is kept as long as that delays nobody.
-    fn end_turn_if_awaited(&mut self) {
-        if self.turn.as_ref().is_some_and(|turn| self.cluster.authority.vote_order.is_awaited(turn))
-        {
-            self.turn = None;
-        }
-    }
-
-    fn decide(&mut self) {
-        let (cluster, gid) = (self.cluster.clone(), self.gid.clone());
-        let anchor = NodeId(gid.anchor.0);
-        self.running
-            .spawn(async move { Happened::Decided(cluster.finishers.decide(anchor, &gid).await) });
-    }
-
-    /// All have voted that can be asked before the decision. It is made only if sentinels have stood on
-    /// all nodes until now.
-    fn ask_sentinels(&mut self, decides: Effect) {
-        let cluster = self.cluster.clone();
-        let tickets = std::mem::take(&mut self.tickets);
-        self.running.spawn(async move {
-            let mut asked = JoinSet::new();
-            for (node, coverage) in tickets {
-                let sentinels = cluster.authority.sentinels.clone();
-                asked.spawn(async move { (node, sentinels.confirm(node, &coverage).await) });
+    /// Begins what may have to wait for others. What need not has happened without a task of its own.
+    fn begin(
+        &mut self,
+        happening: impl Future<Output = Happened> + Send + 'static,
+    ) -> Option<AbortHandle> {
+        let mut happening = Box::pin(happening);
+        // Nobody is woken by this look: the task looks again when it starts.
+        match happening.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(happened) => {
+                self.happened.push_back(happened);
+                None
             }
-            let mut uncovered = None;
-            while let Some(answered) = asked.join_next().await {
-                let (node, is_covered) = answered.expect("a question does not panic");
-                if !is_covered {
-                    uncovered = Some(uncovered.map_or(node, |other: NodeId| other.min(node)));
-                }
-            }
-            match uncovered {
-                Some(node) => Happened::Uncovered { node, decides },
-                None => Happened::Covered { decides },
-            }
-        });
-    }
-
-    /// From now on some nodes may show the transaction and others not yet.
-    fn begin_to_apply(&mut self) {
-        if self.applying.is_none() {
-            self.applying =
-                Some(self.cluster.authority.applying.begin(self.writers.iter().copied()));
+            Poll::Pending => Some(self.running.spawn(happening)),
         }
     }
 
@@ -372,7 +361,6 @@ impl Driver {
         self.queued.insert(node, VecDeque::new());
         let sql = match effect {
             Effect::RecordDecision => None,
-            Effect::CommitAnchor if self.is_uncovered => Some(self.sql(Effect::RollbackAnchor)),
             effect => Some(self.sql(effect)),
         };
         let patience = self.vote_patience + ANSWER_PATIENCE;
@@ -415,44 +403,20 @@ impl Driver {
             Effect::RollbackAnchor => "ROLLBACK".to_owned(),
             Effect::CommitPrepared(_) => format!("COMMIT PREPARED '{gid}'"),
             Effect::RollbackPrepared(_) => format!("ROLLBACK PREPARED '{gid}'"),
-            Effect::CancelPrepare(_)
-            | Effect::Decide
-            | Effect::RecordDecision
-            | Effect::EnterCommitRoom
-            | Effect::LeaveCommitRoom
-            | Effect::Settle
-            | Effect::LeaveToRecovery { .. }
-            | Effect::Reply(_) => unreachable!("{effect:?} is not a statement of this driver"),
+            _ => unreachable!("{effect:?} is not a statement of this driver"),
         }
     }
 
-    fn event(&mut self, links: &mut Links, happened: Happened) -> Option<Event> {
-        Some(match happened {
+    fn event(&mut self, links: &mut Links, happened: Happened) -> Event {
+        match happened {
             Happened::Event(event) => event,
-            Happened::Entered(inside, place) => {
-                self.inside = Some(inside);
-                self.place = place;
+            Happened::TookTurn(turn) => {
+                self.visibility_turn.hold(turn);
+                Event::VisibilityTurnTaken
+            }
+            Happened::Entered(inside) => {
+                self.room.hold(inside);
                 Event::CommitRoomEntered
-            }
-            Happened::Covered { decides } => {
-                // Nobody has any more to ask.
-                self.perform(links, decides);
-                return None;
-            }
-            Happened::Uncovered { node, decides } => {
-                let message = format!("no sentinel has watched node {node} for a moment");
-                let refusal = ErrorFields::error("40001", message)
-                    .with(b'H', "The transaction might succeed if retried.");
-                self.refusals.insert(NodeId(self.gid.anchor.0), refusal);
-                match decides {
-                    // Its transaction is open: it ends as if it had refused.
-                    Effect::CommitAnchor => {
-                        self.is_uncovered = true;
-                        self.on_link(links, NodeId(self.gid.anchor.0), decides);
-                        return None;
-                    }
-                    _ => Event::DecisionRefused,
-                }
             }
             Happened::Decided(Ok(true)) => Event::DecisionRecorded,
             Happened::Decided(Ok(false)) => Event::DecisionRefused,
@@ -478,7 +442,7 @@ impl Driver {
             Happened::Finished { node, effect, answered } => {
                 self.event_of_finisher(node, effect, &answered)
             }
-        })
+        }
     }
 
     fn event_of_link(
@@ -505,12 +469,7 @@ impl Driver {
             (Effect::Prepare(_), false, false) => Event::VoteLost(at),
             (Effect::RecordDecision, true, _) => Event::DecisionRecorded,
             (Effect::RecordDecision, false, true) => Event::DecisionRefused,
-            (Effect::CommitAnchor, true, _) if !rolled_back => {
-                if let Some(applying) = &self.applying {
-                    applying.applied(at);
-                }
-                Event::AnchorCommitted
-            }
+            (Effect::CommitAnchor, true, _) if !rolled_back => Event::AnchorCommitted,
             (Effect::CommitAnchor, true, _) | (Effect::CommitAnchor, false, true) => {
                 Event::AnchorRefused
             }
@@ -526,15 +485,10 @@ impl Driver {
         }
     }
 
-    fn event_of_finisher(&mut self, node: NodeId, effect: Effect, answered: &Answered) -> Event {
+    fn event_of_finisher(&self, node: NodeId, effect: Effect, answered: &Answered) -> Event {
         let at = gid::NodeId(node.0);
         match (effect, answered) {
-            (Effect::CommitPrepared(_), Ok(_)) => {
-                if let Some(applying) = &self.applying {
-                    applying.applied(at);
-                }
-                Event::ParticipantCommitted(at)
-            }
+            (Effect::CommitPrepared(_), Ok(_)) => Event::ParticipantCommitted(at),
             (Effect::RollbackPrepared(_), Ok(_)) => Event::ParticipantRolledBack(at),
             (_, Err(NodeError::Refused(fields))) if fields.sqlstate() == "42704" => {
                 Event::ParticipantUnknown(at)
@@ -547,7 +501,7 @@ impl Driver {
         }
     }
 
-    fn conclude(mut self, outcome: Outcome, all_flushed: bool) -> CommitOutcome {
+    fn conclude(mut self, outcome: Outcome) -> CommitOutcome {
         let anchor = NodeId(self.gid.anchor.0);
         let refusal = match outcome {
             Outcome::Committed | Outcome::Unknown => None,
@@ -558,15 +512,55 @@ impl Driver {
                 AbortCause::DecisionRefused | AbortCause::AnchorRefused => {
                     self.refusals.remove(&anchor)
                 }
-                AbortCause::AnchorLost | AbortCause::FoundAborted | AbortCause::DeadlineReached => {
-                    None
-                }
+                AbortCause::AnchorLost
+                | AbortCause::FoundAborted
+                | AbortCause::DeadlineReached
+                | AbortCause::SentinelMissing(_) => None,
             },
         };
-        if outcome == Outcome::Committed && all_flushed {
-            self.cluster.note_applied(self.gid.clone());
-        }
         CommitOutcome { gid: self.gid, outcome, refusal, is_cancelled: self.is_cancelled }
+    }
+}
+
+/// What a task has found; `None` if its request was withdrawn.
+fn unless_withdrawn(happened: Result<Happened, JoinError>) -> Option<Happened> {
+    match happened {
+        Ok(happened) => Some(happened),
+        Err(error) if error.is_cancelled() => None,
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
+    }
+}
+
+/// Whoever sees a commit on one of its nodes must see there what its client may have seen elsewhere before
+/// (docs/protocol/rooms.md, causes).
+async fn wait_for_causes(cluster: &Cluster, writers: &BTreeSet<gid::NodeId>) {
+    let since = Instant::now();
+    for node in writers {
+        let node = NodeId(node.0);
+        cluster.authority.applying.wait(Some(node)).await;
+        // What is left to recovery there counts as applied, for nobody reads the node; but whatever is at
+        // work on it goes on.
+        cluster.availability.wait_until_settled(node, since, OPEN_PATIENCE).await;
+    }
+}
+
+/// Asks the sentinels of all nodes whether they have stood until now. Names the first node where one has not.
+async fn confirm(cluster: &Cluster, tickets: BTreeMap<NodeId, Coverage>) -> Event {
+    let mut asked = JoinSet::new();
+    for (node, coverage) in tickets {
+        let sentinels = cluster.authority.sentinels.clone();
+        asked.spawn(async move { (node, sentinels.confirm(node, &coverage).await) });
+    }
+    let mut uncovered = None;
+    while let Some(answered) = asked.join_next().await {
+        let (node, is_covered) = answered.expect("a question does not panic");
+        if !is_covered {
+            uncovered = Some(uncovered.map_or(node, |other: NodeId| other.min(node)));
+        }
+    }
+    match uncovered {
+        Some(node) => Event::SentinelMissing(gid::NodeId(node.0)),
+        None => Event::SentinelsConfirmed,
     }
 }
 

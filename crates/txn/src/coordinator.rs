@@ -1,9 +1,11 @@
 //! The commit of one global transaction, in either form of the decision, as a pure state machine.
 //!
-//! Owns: which phase the transaction is in, what each node has answered, what the client may hear.
+//! Owns: which phase the transaction is in, what each node has answered, what the client may hear; and
+//! the order of all that a commit waits for and holds: its permit to vote, sentinels, its place in the order of
+//! becoming visible, its causes, the commit room, its entry in application, the record.
 //! Never: reads a clock, touches a socket, awaits, settles what is in doubt (that is
 //! [`crate::recovery`]).
-//! Start reading at [`Form`] and [`Phase`], then [`Coordinator::step`]. Who calls it needs [`Effect`]
+//! Start reading at [`Terms`] and [`Phase`], then [`Coordinator::step`]. Who calls it needs [`Effect`]
 //! most.
 //!
 //! Algorithm of the anchored form: two-phase commit with the "last agent" optimisation (Samaras, Britton, Citron, Mohan,
@@ -29,24 +31,44 @@ pub enum Form {
     Apart,
 }
 
+/// What a commit is asked to keep to.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Terms {
+    /// Where it is decided.
+    pub form: Form,
+    /// SERIALIZABLE. It votes with a permit that it had before this began, and becomes visible before or
+    /// after any other of its kind on all the nodes that they share (`docs/protocol/serializable.md`).
+    pub serializable: bool,
+    /// Sentinels must have stood on its nodes until all had voted; else it must not commit.
+    pub watched: bool,
+}
+
+impl Terms {
+    /// READ COMMITTED or REPEATABLE READ.
+    pub fn of(form: Form) -> Self {
+        Self { form, serializable: false, watched: false }
+    }
+}
+
 /// The life of a global transaction at its coordinator, in order. Where the forms differ, the line
 /// says so:
 ///
 /// 1. `Voting`: PREPARE TRANSACTION is out on every voter; anchored, also the decision's INSERT on
 ///    the anchor. Any failure, or the deadline, aborts.
-/// 2. `Entering`, anchored: all voted yes; waiting for the commit room, to decide in it. The deadline
-///    still aborts.
-/// 3. `Deciding`: the decision is out: the anchor's COMMIT, or apart, the record's INSERT. From here
+/// 2. `Entering`, anchored: all voted yes; waiting for the commit room and what comes before it
+///    ([`Door`]), to decide in it. The deadline still aborts.
+/// 3. `Confirming`, where sentinels are wanted: they are asked whether they have stood; the deadline still
+///    aborts.
+/// 4. `Deciding`: the decision is out: the anchor's COMMIT, or apart, the record's INSERT. From here
 ///    we may not abort: it may have happened.
-/// 4. `Settling`: the answer to that was lost; the record is being asked. From here too only an
+/// 5. `Settling`: the answer to that was lost; the record is being asked. From here too only an
 ///    answer may end it.
-/// 5. `Entering`, apart: waiting for the commit room, to apply what is decided, or to surrender. No
-///    deadline counts.
-/// 6. `Finishing`: decided, committed; the voters are being told, inside the commit room.
-/// 7. `Aborting`: decided, aborted; the client has heard; the parts are being undone.
-/// 8. `Surrendering`: the record could not be asked in time; every node is being handed to
+/// 6. `Entering`, apart: as 2, to apply what is decided, or to surrender. No deadline counts.
+/// 7. `Finishing`: decided, committed; the voters are being told, inside the commit room.
+/// 8. `Aborting`: decided, aborted; the client has heard; the parts are being undone.
+/// 9. `Surrendering`: the record could not be asked in time; every node is being handed to
 ///    recovery, inside the commit room, and then the client hears that nobody knows.
-/// 9. `Finished`: the client has heard, and each node has answered or is recovery's.
+/// 10. `Finished`: the client has heard, and each node has answered or is recovery's.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum Phase {
     /// Life cycle, 1.
@@ -57,32 +79,49 @@ pub enum Phase {
         /// none.
         record_missing: bool,
     },
-    /// Life cycle, 2 and 5.
+    /// Life cycle, 2 and 6.
     Entering {
         /// What the room is wanted for.
         purpose: Purpose,
+        /// What is waited for now.
+        door: Door,
     },
     /// Life cycle, 3.
-    Deciding,
+    Confirming,
     /// Life cycle, 4.
+    Deciding,
+    /// Life cycle, 5.
     Settling,
-    /// Life cycle, 6.
+    /// Life cycle, 7.
     Finishing {
         /// What is still to come, per node.
         open: BTreeMap<NodeId, Awaited>,
     },
-    /// Life cycle, 7.
+    /// Life cycle, 8.
     Aborting {
         /// What is still to come, per node; the anchor is among them.
         open: BTreeMap<NodeId, Awaited>,
     },
-    /// Life cycle, 8.
+    /// Life cycle, 9.
     Surrendering {
         /// Nodes that recovery has not taken yet.
         open: BTreeSet<NodeId>,
     },
-    /// Life cycle, 9.
+    /// Life cycle, 10.
     Finished,
+}
+
+/// What comes before a transaction may become visible, in this order.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Door {
+    /// SERIALIZABLE only: its place in the order of becoming visible. Before the room, so that nobody
+    /// inside waits for a place.
+    VisibilityTurn,
+    /// What its session may have seen elsewhere must be shown by its nodes: after all votes, because
+    /// code that runs at PREPARE may see something too, and before the room, which others wait for.
+    Causes,
+    /// The commit room.
+    Room,
 }
 
 /// What the commit room is wanted for.
@@ -108,8 +147,9 @@ pub enum Awaited {
     HandOver,
 }
 
-/// Something to do. Imperative. The order of effects in one batch carries no meaning: what must
-/// happen after something else waits for that something's [`Event`].
+/// Something to do. Imperative. Effects that are not answered are done when they are performed, in the
+/// order of their batch. For the others that order carries no meaning: what must happen after one of them
+/// waits for its [`Event`].
 ///
 /// Two connections per node matter. The **session's connection** is the one on which the
 /// transaction's statements ran. The **finisher** is any other connection to the same database as
@@ -160,12 +200,47 @@ pub enum Effect {
     /// a FATAL before the connection closes and impatience too: [`Event::DecisionLost`]. Never send
     /// it twice: the second would find the row of the first, and that is not a refusal.
     Decide,
-    /// Ask for a place in the commit room (`docs/protocol`; where there are no rooms yet, answer at
-    /// once). Granted: [`Event::CommitRoomEntered`].
+    /// SERIALIZABLE only. All have voted: let go of the permit to vote if another transaction waits for it,
+    /// else keep it. Whoever votes while this one is prepared is refused if it has overwritten what this one
+    /// has read, and once this one is visible is not; so the permit is kept as long as that delays nobody.
+    /// Not answered.
+    YieldVoteOrder,
+    /// SERIALIZABLE only. Let go of the permit to vote, if it is still held. Not answered. The last of
+    /// what is let go of.
+    LeaveVoteOrder,
+    /// Ask the sentinels of all nodes whether they have stood until now, when all have voted.
+    ///
+    /// All have: [`Event::SentinelsConfirmed`]. One has not, or does not answer:
+    /// [`Event::SentinelMissing`].
+    ConfirmSentinels,
+    /// SERIALIZABLE only. Ask for the turn to become visible on all the transaction's nodes, in the order of
+    /// asking. Granted: [`Event::VisibilityTurnTaken`].
+    TakeVisibilityTurn,
+    /// The turn is over, or the request for it withdrawn. Not answered. Comes once after each
+    /// [`Effect::TakeVisibilityTurn`].
+    LeaveVisibilityTurn,
+    /// Wait until each of the transaction's nodes shows all that is in application there now, and what
+    /// recovery has to settle there (`docs/protocol/rooms.md`, causes).
+    ///
+    /// Done: [`Event::CausesShown`].
+    WaitForCauses,
+    /// Ask for a place in the commit room. Granted: [`Event::CommitRoomEntered`].
     EnterCommitRoom,
     /// Leave the commit room, or withdraw a request for it that was not granted. Not answered. Comes
     /// once after each [`Effect::EnterCommitRoom`], and never without one.
     LeaveCommitRoom,
+    /// From now on some of the transaction's nodes may show it and others not: whoever reads one of these
+    /// must wait for it. Not answered; done before any effect after it.
+    BeginApplication,
+    /// The node shows the transaction, or nobody reads the node before it does. Not answered. Only
+    /// between [`Effect::BeginApplication`] and [`Effect::EndApplication`].
+    NoteApplied(NodeId),
+    /// Nobody need wait for the transaction any more. Not answered. Comes once after each
+    /// [`Effect::BeginApplication`].
+    EndApplication,
+    /// Every node has answered its commit: nobody will ask the record once these answers are durable,
+    /// and then it may be deleted. Not answered.
+    ForgetDecision,
     /// Anchored only. On the anchor's session connection: `COMMIT`. **This is the decision.**
     ///
     /// Command tag `COMMIT`: [`Event::AnchorCommitted`]. An ERROR followed by ReadyForQuery (a
@@ -250,6 +325,8 @@ pub enum AbortCause {
     FoundAborted,
     /// Not all votes in time, or anchored, not the room.
     DeadlineReached,
+    /// No sentinel has watched the node for a moment: 40001.
+    SentinelMissing(NodeId),
 }
 
 /// Something that happened. Past tense. See [`Effect`] for what each of them answers.
@@ -267,6 +344,14 @@ pub enum Event {
     DecisionRefused,
     /// Nobody knows whether the decision's row was written, or will be. Apart only.
     DecisionLost,
+    /// Sentinels have stood on all nodes.
+    SentinelsConfirmed,
+    /// On this node there was none for a moment, as far as is known.
+    SentinelMissing(NodeId),
+    /// It is this transaction's turn to become visible.
+    VisibilityTurnTaken,
+    /// Its nodes show what its session may have seen.
+    CausesShown,
     /// This transaction is in the commit room.
     CommitRoomEntered,
     /// The anchor's COMMIT succeeded.
@@ -292,18 +377,30 @@ pub enum Event {
     ParticipantLost(NodeId),
     /// Recovery has taken the node over.
     HandedOver(NodeId),
-    /// The deadline for the votes, and anchored for the commit room, passed.
+    /// The deadline for the votes, and anchored for the commit room, passed; or the client gave up.
     DeadlineReached,
+}
+
+/// What must be let go of.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+struct Held {
+    vote_order: bool,
+    visibility_turn: bool,
+    room: bool,
+    application: bool,
 }
 
 /// Commits one global transaction, or aborts it. See the module's documentation.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Coordinator {
     gid: Gid,
-    form: Form,
+    terms: Terms,
     /// Those that prepare: the participants, and apart, the anchor.
     voters: BTreeSet<NodeId>,
     phase: Phase,
+    held: Held,
+    /// Whether recovery has a node: then the record is recovery's to delete.
+    is_handed_over: bool,
 }
 
 /// What remains of the anchor's part when the transaction aborts.
@@ -326,10 +423,11 @@ impl Coordinator {
     /// read are not participants either: they get a plain COMMIT, at any time.
     pub fn begin(
         gid: Gid,
-        form: Form,
+        terms: Terms,
         participants: BTreeSet<NodeId>,
         effects: &mut Vec<Effect>,
     ) -> Self {
+        let form = terms.form;
         assert!(!participants.is_empty(), "{gid}: one writer needs no global transaction");
         assert!(!participants.contains(&gid.anchor), "{gid}: the anchor is no participant");
         let mut voters = participants;
@@ -342,7 +440,8 @@ impl Coordinator {
         }
         let votes_missing = voters.clone();
         let phase = Phase::Voting { votes_missing, record_missing: form == Form::Anchored };
-        Self { gid, form, voters, phase }
+        let held = Held { vote_order: terms.serializable, ..Held::default() };
+        Self { gid, terms, voters, phase, held, is_handed_over: false }
     }
 
     /// The transaction's identifier; names the anchor.
@@ -355,6 +454,16 @@ impl Coordinator {
         &self.phase
     }
 
+    /// Whether nothing is decided, nor may be by what is under way: [`Event::DeadlineReached`] aborts.
+    pub fn may_be_given_up(&self) -> bool {
+        matches!(
+            self.phase,
+            Phase::Voting { .. }
+                | Phase::Confirming
+                | Phase::Entering { purpose: Purpose::Decide, .. }
+        )
+    }
+
     /// Whether everything is over: the client has heard and no further event matters.
     pub fn is_finished(&self) -> bool {
         self.phase == Phase::Finished
@@ -365,7 +474,7 @@ impl Coordinator {
     /// Total: every event is legal in every phase, because the network repeats and delays answers.
     /// An event that is late or repeated changes nothing.
     pub fn step(&mut self, event: Event, effects: &mut Vec<Effect>) {
-        let (anchor, form) = (self.gid.anchor, self.form);
+        let (anchor, form) = (self.gid.anchor, self.terms.form);
         let unended = match form {
             Form::Anchored => AnchorPart::Open,
             Form::Apart => AnchorPart::Voter,
@@ -393,28 +502,49 @@ impl Coordinator {
                 self.abort(AbortCause::DecisionRefused, AnchorPart::Open, effects);
             }
             (
-                Phase::Voting { .. } | Phase::Entering { purpose: Purpose::Decide },
+                Phase::Voting { .. }
+                | Phase::Entering { purpose: Purpose::Decide, .. }
+                | Phase::Confirming,
                 Event::AnchorLost,
             ) if form == Form::Anchored => {
                 self.abort(AbortCause::AnchorLost, AnchorPart::Lost, effects);
             }
             (
-                Phase::Voting { .. } | Phase::Entering { purpose: Purpose::Decide },
+                Phase::Voting { .. }
+                | Phase::Entering { purpose: Purpose::Decide, .. }
+                | Phase::Confirming,
                 Event::DeadlineReached,
             ) => {
                 self.abort(AbortCause::DeadlineReached, unended, effects);
             }
 
-            (Phase::Entering { purpose }, Event::CommitRoomEntered) => match purpose {
-                Purpose::Decide => {
-                    self.phase = Phase::Deciding;
-                    effects.push(Effect::CommitAnchor);
+            (
+                Phase::Entering { door: door @ Door::VisibilityTurn, .. },
+                Event::VisibilityTurnTaken,
+            ) => {
+                *door = Door::Causes;
+                effects.push(Effect::WaitForCauses);
+            }
+            (Phase::Entering { door: door @ Door::Causes, .. }, Event::CausesShown) => {
+                *door = Door::Room;
+                self.held.room = true;
+                effects.push(Effect::EnterCommitRoom);
+            }
+            (Phase::Entering { purpose, door: Door::Room }, Event::CommitRoomEntered) => {
+                match purpose {
+                    Purpose::Decide => self.decide_if_watched(effects),
+                    Purpose::Apply => self.apply(effects),
+                    Purpose::Surrender => self.surrender(effects),
                 }
-                Purpose::Apply => self.apply(effects),
-                Purpose::Surrender => self.surrender(effects),
-            },
+            }
+
+            (Phase::Confirming, Event::SentinelsConfirmed) => self.decide(effects),
+            (Phase::Confirming, Event::SentinelMissing(node)) => {
+                self.abort(AbortCause::SentinelMissing(node), unended, effects);
+            }
 
             (Phase::Deciding, Event::AnchorCommitted) if form == Form::Anchored => {
+                effects.push(Effect::NoteApplied(anchor));
                 self.apply(effects);
             }
             (Phase::Deciding, Event::AnchorRefused) if form == Form::Anchored => {
@@ -438,7 +568,10 @@ impl Coordinator {
             }
 
             (Phase::Settling, Event::Settled(Decision::Committed)) => match form {
-                Form::Anchored => self.apply(effects),
+                Form::Anchored => {
+                    effects.push(Effect::NoteApplied(anchor));
+                    self.apply(effects);
+                }
                 Form::Apart => self.enter_room(Purpose::Apply, effects),
             },
             (Phase::Settling, Event::Settled(Decision::Aborted)) => {
@@ -459,6 +592,7 @@ impl Coordinator {
                 if open.get(&node) == Some(&Awaited::Answer) =>
             {
                 open.remove(&node);
+                effects.push(Effect::NoteApplied(node));
                 self.finish_if_nothing_is_open(effects);
             }
             (
@@ -466,6 +600,7 @@ impl Coordinator {
                 Event::ParticipantUnknown(node) | Event::ParticipantLost(node),
             ) if open.get(&node) == Some(&Awaited::Answer) => {
                 leave_to_recovery(open, node, Decision::Committed, effects);
+                self.is_handed_over = true;
             }
 
             (Phase::Aborting { open }, Event::VotedYes(node) | Event::VoteLost(node))
@@ -504,15 +639,24 @@ impl Coordinator {
                 leave_to_recovery(open, anchor, Decision::Aborted, effects);
             }
 
-            (Phase::Finishing { open } | Phase::Aborting { open }, Event::HandedOver(node))
+            (Phase::Finishing { open }, Event::HandedOver(node))
+                if open.get(&node) == Some(&Awaited::HandOver) =>
+            {
+                open.remove(&node);
+                effects.push(Effect::NoteApplied(node));
+                self.finish_if_nothing_is_open(effects);
+            }
+            (Phase::Aborting { open }, Event::HandedOver(node))
                 if open.get(&node) == Some(&Awaited::HandOver) =>
             {
                 open.remove(&node);
                 self.finish_if_nothing_is_open(effects);
             }
             (Phase::Surrendering { open }, Event::HandedOver(node)) => {
-                open.remove(&node);
-                self.finish_if_nothing_is_open(effects);
+                if open.remove(&node) {
+                    effects.push(Effect::NoteApplied(node));
+                    self.finish_if_nothing_is_open(effects);
+                }
             }
 
             // Late or repeated. Listed, so that a new event does not compile until placed.
@@ -524,6 +668,10 @@ impl Coordinator {
                 | Event::DecisionRecorded
                 | Event::DecisionRefused
                 | Event::DecisionLost
+                | Event::SentinelsConfirmed
+                | Event::SentinelMissing(_)
+                | Event::VisibilityTurnTaken
+                | Event::CausesShown
                 | Event::CommitRoomEntered
                 | Event::AnchorCommitted
                 | Event::AnchorRefused
@@ -545,24 +693,69 @@ impl Coordinator {
         if let Phase::Voting { votes_missing, record_missing: false } = &self.phase
             && votes_missing.is_empty()
         {
-            match self.form {
+            match self.terms.form {
                 Form::Anchored => self.enter_room(Purpose::Decide, effects),
                 Form::Apart => {
-                    self.phase = Phase::Deciding;
-                    effects.push(Effect::Decide);
+                    if self.terms.serializable {
+                        effects.push(Effect::YieldVoteOrder);
+                    }
+                    self.decide_if_watched(effects);
                 }
             }
         }
     }
 
+    /// Requires: all have voted yes; anchored, inside the commit room, where the decision makes it
+    /// visible.
+    fn decide_if_watched(&mut self, effects: &mut Vec<Effect>) {
+        if self.terms.watched {
+            self.phase = Phase::Confirming;
+            effects.push(Effect::ConfirmSentinels);
+        } else {
+            self.decide(effects);
+        }
+    }
+
+    fn decide(&mut self, effects: &mut Vec<Effect>) {
+        self.phase = Phase::Deciding;
+        match self.terms.form {
+            Form::Anchored => {
+                self.begin_application(effects);
+                effects.push(Effect::CommitAnchor);
+            }
+            Form::Apart => effects.push(Effect::Decide),
+        }
+    }
+
     fn enter_room(&mut self, purpose: Purpose, effects: &mut Vec<Effect>) {
-        self.phase = Phase::Entering { purpose };
-        effects.push(Effect::EnterCommitRoom);
+        let (door, effect) = match self.terms.serializable {
+            true => (Door::VisibilityTurn, Effect::TakeVisibilityTurn),
+            false => (Door::Causes, Effect::WaitForCauses),
+        };
+        self.held.visibility_turn = self.terms.serializable;
+        self.phase = Phase::Entering { purpose, door };
+        effects.push(effect);
+    }
+
+    fn begin_application(&mut self, effects: &mut Vec<Effect>) {
+        if !std::mem::replace(&mut self.held.application, true) {
+            effects.push(Effect::BeginApplication);
+        }
+    }
+
+    /// Lets go of what keeps others waiting, but for the permit to vote.
+    fn let_others_go_on(&mut self, effects: &mut Vec<Effect>) {
+        let held = std::mem::take(&mut self.held);
+        self.held.vote_order = held.vote_order;
+        effects.extend(held.application.then_some(Effect::EndApplication));
+        effects.extend(held.room.then_some(Effect::LeaveCommitRoom));
+        effects.extend(held.visibility_turn.then_some(Effect::LeaveVisibilityTurn));
     }
 
     /// Tells the voters to commit. Requires: the decision is durable, and this transaction is in the
     /// commit room.
     fn apply(&mut self, effects: &mut Vec<Effect>) {
+        self.begin_application(effects);
         let open = self.voters.iter().map(|node| (*node, Awaited::Answer)).collect();
         self.phase = Phase::Finishing { open };
         effects.extend(self.voters.iter().copied().map(Effect::CommitPrepared));
@@ -570,6 +763,8 @@ impl Coordinator {
 
     /// Gives everything to recovery, undecided. Requires: this transaction is in the commit room.
     fn surrender(&mut self, effects: &mut Vec<Effect>) {
+        // Recovery may find it committed, and apply it on one node before another.
+        self.begin_application(effects);
         let open: BTreeSet<_> = self.voters.iter().copied().chain([self.gid.anchor]).collect();
         effects.extend(
             open.iter().map(|node| Effect::LeaveToRecovery { node: *node, decision: None }),
@@ -608,10 +803,7 @@ impl Coordinator {
                 leave_to_recovery(&mut open, self.gid.anchor, Decision::Aborted, effects);
             }
         }
-        // Apart, what asks for the room does not abort any more.
-        if self.form == Form::Anchored && !matches!(self.phase, Phase::Voting { .. }) {
-            effects.push(Effect::LeaveCommitRoom);
-        }
+        self.let_others_go_on(effects);
         effects.push(Effect::Reply(Outcome::Aborted { cause }));
         self.phase = Phase::Aborting { open };
         self.finish_if_nothing_is_open(effects);
@@ -625,9 +817,14 @@ impl Coordinator {
             Phase::Aborting { open } if open.is_empty() => None,
             _ => return,
         };
-        if let Some(outcome) = outcome {
-            effects.extend([Effect::LeaveCommitRoom, Effect::Reply(outcome)]);
+        self.let_others_go_on(effects);
+        if std::mem::take(&mut self.held.vote_order) {
+            effects.push(Effect::LeaveVoteOrder);
         }
+        if outcome == Some(Outcome::Committed) && !self.is_handed_over {
+            effects.push(Effect::ForgetDecision);
+        }
+        effects.extend(outcome.map(Effect::Reply));
         self.phase = Phase::Finished;
     }
 }

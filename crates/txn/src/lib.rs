@@ -10,18 +10,19 @@
 //! table of failures, is `docs/protocol/anchored-commit.md`.
 //!
 //! ```
-//! use tutti_txn::{ClusterTag, Coordinator, Effect, Event, Form, Gid, NodeId};
+//! use tutti_txn::{ClusterTag, Coordinator, Effect, Event, Form, Gid, NodeId, Terms};
 //!
 //! let cluster: ClusterTag = "shop".parse()?;
 //! let gid = Gid { cluster, incarnation: 4, number: 17, anchor: NodeId(1) };
 //! let mut effects = Vec::new();
-//! let mut coordinator = Coordinator::begin(gid, Form::Anchored, [NodeId(2)].into(), &mut effects);
+//! let terms = Terms::of(Form::Anchored);
+//! let mut coordinator = Coordinator::begin(gid, terms, [NodeId(2)].into(), &mut effects);
 //! assert_eq!(effects, [Effect::Prepare(NodeId(2)), Effect::RecordDecision]);
 //!
 //! effects.clear(); // The driver performs them; their answers come back as events:
 //! coordinator.step(Event::VotedYes(NodeId(2)), &mut effects);
 //! coordinator.step(Event::DecisionRecorded, &mut effects);
-//! assert_eq!(effects, [Effect::EnterCommitRoom]);
+//! assert_eq!(effects, [Effect::WaitForCauses]);
 //! # Ok::<(), tutti_txn::GidError>(())
 //! ```
 
@@ -35,7 +36,7 @@ pub mod vote_order;
 pub mod wait_graph;
 
 pub use applying::Applying;
-pub use coordinator::{AbortCause, Coordinator, Effect, Event, Form, Outcome};
+pub use coordinator::{AbortCause, Coordinator, Effect, Event, Form, Outcome, Terms};
 pub use decision::{Decision, UnknownDecision};
 pub use gid::{ClusterTag, Gid, GidError, NodeId};
 pub use recovery::Recovery;

@@ -7,7 +7,7 @@
 use std::fmt::{Debug, Write};
 
 use expect_test::{Expect, expect};
-use tutti_txn::{Coordinator, Decision, Event, Form, Gid, NodeId, Recovery, recovery};
+use tutti_txn::{Coordinator, Decision, Event, Form, Gid, NodeId, Recovery, Terms, recovery};
 
 const N1: NodeId = NodeId(1);
 const N2: NodeId = NodeId(2);
@@ -37,9 +37,13 @@ fn check_commit_apart(events: &[Event], expected: Expect) {
 }
 
 fn check_form(form: Form, title: &str, events: &[Event], expected: Expect) {
+    check_terms(Terms::of(form), title, events, expected);
+}
+
+fn check_terms(terms: Terms, title: &str, events: &[Event], expected: Expect) {
     let mut transcript = title.to_owned();
     let mut effects = Vec::new();
-    let mut coordinator = Coordinator::begin(gid(), form, [N2, N3].into(), &mut effects);
+    let mut coordinator = Coordinator::begin(gid(), terms, [N2, N3].into(), &mut effects);
     lines(&mut transcript, "  ", &effects);
     for event in events {
         effects.clear();
@@ -78,6 +82,7 @@ fn after_all_voted(events: &[Event]) -> Vec<Event> {
 fn commit() {
     check_commit(
         &after_all_voted(&[
+            Event::CausesShown,
             Event::CommitRoomEntered,
             Event::DeadlineReached,
             Event::AnchorCommitted,
@@ -92,16 +97,24 @@ fn commit() {
             VotedYes(n2)
             DecisionRecorded
             VotedYes(n3)
+              WaitForCauses
+            CausesShown
               EnterCommitRoom
             CommitRoomEntered
+              BeginApplication
               CommitAnchor
             DeadlineReached
             AnchorCommitted
+              NoteApplied(n1)
               CommitPrepared(n2)
               CommitPrepared(n3)
             ParticipantCommitted(n3)
+              NoteApplied(n3)
             ParticipantCommitted(n2)
+              NoteApplied(n2)
+              EndApplication
               LeaveCommitRoom
+              ForgetDecision
               Reply(Committed)
             = Finished
         "#]],
@@ -175,24 +188,26 @@ fn a_lost_vote_that_cannot_be_undone_is_left_to_recovery() {
 #[test]
 fn deadline_before_the_room() {
     check_commit(
-        &after_all_voted(&[Event::DeadlineReached]),
+        &after_all_voted(&[Event::CausesShown, Event::DeadlineReached]),
         expect![[r#"
-        begin n2 n3, anchor n1
-          Prepare(n2)
-          Prepare(n3)
-          RecordDecision
-        VotedYes(n2)
-        DecisionRecorded
-        VotedYes(n3)
-          EnterCommitRoom
-        DeadlineReached
-          RollbackPrepared(n2)
-          RollbackPrepared(n3)
-          RollbackAnchor
-          LeaveCommitRoom
-          Reply(Aborted { cause: DeadlineReached })
-        = Aborting { open: {n1: Answer, n2: Answer, n3: Answer} }
-    "#]],
+            begin n2 n3, anchor n1
+              Prepare(n2)
+              Prepare(n3)
+              RecordDecision
+            VotedYes(n2)
+            DecisionRecorded
+            VotedYes(n3)
+              WaitForCauses
+            CausesShown
+              EnterCommitRoom
+            DeadlineReached
+              RollbackPrepared(n2)
+              RollbackPrepared(n3)
+              RollbackAnchor
+              LeaveCommitRoom
+              Reply(Aborted { cause: DeadlineReached })
+            = Aborting { open: {n1: Answer, n2: Answer, n3: Answer} }
+        "#]],
     );
 }
 
@@ -201,6 +216,7 @@ fn deadline_before_the_room() {
 fn lost_anchor_settled_as_committed() {
     check_commit(
         &after_all_voted(&[
+            Event::CausesShown,
             Event::CommitRoomEntered,
             Event::AnchorLost,
             Event::Settled(Decision::Committed),
@@ -216,18 +232,25 @@ fn lost_anchor_settled_as_committed() {
             VotedYes(n2)
             DecisionRecorded
             VotedYes(n3)
+              WaitForCauses
+            CausesShown
               EnterCommitRoom
             CommitRoomEntered
+              BeginApplication
               CommitAnchor
             AnchorLost
               Settle
             Settled(Committed)
+              NoteApplied(n1)
               CommitPrepared(n2)
               CommitPrepared(n3)
             ParticipantCommitted(n2)
+              NoteApplied(n2)
             ParticipantLost(n3)
               LeaveToRecovery { node: n3, decision: Some(Committed) }
             HandedOver(n3)
+              NoteApplied(n3)
+              EndApplication
               LeaveCommitRoom
               Reply(Committed)
             = Finished
@@ -241,6 +264,7 @@ fn lost_anchor_settled_as_committed() {
 fn lost_anchor_and_nobody_knows() {
     check_commit(
         &after_all_voted(&[
+            Event::CausesShown,
             Event::CommitRoomEntered,
             Event::AnchorLost,
             Event::SettleTimedOut,
@@ -256,8 +280,11 @@ fn lost_anchor_and_nobody_knows() {
             VotedYes(n2)
             DecisionRecorded
             VotedYes(n3)
+              WaitForCauses
+            CausesShown
               EnterCommitRoom
             CommitRoomEntered
+              BeginApplication
               CommitAnchor
             AnchorLost
               Settle
@@ -266,8 +293,12 @@ fn lost_anchor_and_nobody_knows() {
               LeaveToRecovery { node: n2, decision: None }
               LeaveToRecovery { node: n3, decision: None }
             HandedOver(n1)
+              NoteApplied(n1)
             HandedOver(n2)
+              NoteApplied(n2)
             HandedOver(n3)
+              NoteApplied(n3)
+              EndApplication
               LeaveCommitRoom
               Reply(Unknown)
             = Finished
@@ -290,6 +321,7 @@ fn commit_apart() {
             Event::DeadlineReached,
             Event::DecisionRecorded,
             Event::DeadlineReached,
+            Event::CausesShown,
             Event::CommitRoomEntered,
             Event::ParticipantCommitted(N3),
             Event::ParticipantCommitted(N1),
@@ -306,17 +338,132 @@ fn commit_apart() {
               Decide
             DeadlineReached
             DecisionRecorded
-              EnterCommitRoom
+              WaitForCauses
             DeadlineReached
+            CausesShown
+              EnterCommitRoom
             CommitRoomEntered
+              BeginApplication
               CommitPrepared(n1)
               CommitPrepared(n2)
               CommitPrepared(n3)
             ParticipantCommitted(n3)
+              NoteApplied(n3)
             ParticipantCommitted(n1)
+              NoteApplied(n1)
             ParticipantCommitted(n2)
+              NoteApplied(n2)
+              EndApplication
               LeaveCommitRoom
+              ForgetDecision
               Reply(Committed)
+            = Finished
+        "#]],
+    );
+}
+
+const SERIALIZABLE: Terms = Terms { form: Form::Apart, serializable: true, watched: true };
+
+/// SERIALIZABLE, decision apart: the permit to vote is offered to others when all have voted, the sentinels
+/// are asked before the decision, and the turn to become visible comes before the causes and the room.
+#[test]
+fn commit_serializable() {
+    check_terms(
+        SERIALIZABLE,
+        "begin n2 n3, anchor n1, decision apart, serializable\n",
+        &after_all_voted_apart(&[
+            Event::SentinelsConfirmed,
+            Event::DecisionRecorded,
+            Event::VisibilityTurnTaken,
+            Event::CausesShown,
+            Event::CommitRoomEntered,
+            Event::ParticipantCommitted(N3),
+            Event::ParticipantCommitted(N1),
+            Event::ParticipantCommitted(N2),
+        ]),
+        expect![[r#"
+            begin n2 n3, anchor n1, decision apart, serializable
+              Prepare(n1)
+              Prepare(n2)
+              Prepare(n3)
+            VotedYes(n2)
+            VotedYes(n1)
+            VotedYes(n3)
+              YieldVoteOrder
+              ConfirmSentinels
+            SentinelsConfirmed
+              Decide
+            DecisionRecorded
+              TakeVisibilityTurn
+            VisibilityTurnTaken
+              WaitForCauses
+            CausesShown
+              EnterCommitRoom
+            CommitRoomEntered
+              BeginApplication
+              CommitPrepared(n1)
+              CommitPrepared(n2)
+              CommitPrepared(n3)
+            ParticipantCommitted(n3)
+              NoteApplied(n3)
+            ParticipantCommitted(n1)
+              NoteApplied(n1)
+            ParticipantCommitted(n2)
+              NoteApplied(n2)
+              EndApplication
+              LeaveCommitRoom
+              LeaveVisibilityTurn
+              LeaveVoteOrder
+              ForgetDecision
+              Reply(Committed)
+            = Finished
+        "#]],
+    );
+}
+
+/// SERIALIZABLE, anchored: the sentinels are asked inside the room, and one was missing. Nothing has been
+/// decided, and all that others wait for is let go of before the parts are undone, but for the permit to
+/// vote.
+#[test]
+fn a_sentinel_was_missing() {
+    check_terms(
+        Terms { form: Form::Anchored, ..SERIALIZABLE },
+        "begin n2 n3, anchor n1, serializable\n",
+        &after_all_voted(&[
+            Event::VisibilityTurnTaken,
+            Event::CausesShown,
+            Event::CommitRoomEntered,
+            Event::SentinelMissing(N3),
+            Event::AnchorRolledBack,
+            Event::ParticipantRolledBack(N2),
+            Event::ParticipantRolledBack(N3),
+        ]),
+        expect![[r#"
+            begin n2 n3, anchor n1, serializable
+              Prepare(n2)
+              Prepare(n3)
+              RecordDecision
+            VotedYes(n2)
+            DecisionRecorded
+            VotedYes(n3)
+              TakeVisibilityTurn
+            VisibilityTurnTaken
+              WaitForCauses
+            CausesShown
+              EnterCommitRoom
+            CommitRoomEntered
+              ConfirmSentinels
+            SentinelMissing(n3)
+              RollbackPrepared(n2)
+              RollbackPrepared(n3)
+              RollbackAnchor
+              LeaveCommitRoom
+              LeaveVisibilityTurn
+              Reply(Aborted { cause: SentinelMissing(n3) })
+            AnchorRolledBack
+            ParticipantRolledBack(n2)
+            ParticipantRolledBack(n3)
+              LeaveVoteOrder
             = Finished
         "#]],
     );
@@ -453,6 +600,7 @@ fn lost_decision_apart_settled_as_committed() {
         &after_all_voted_apart(&[
             Event::DecisionLost,
             Event::Settled(Decision::Committed),
+            Event::CausesShown,
             Event::CommitRoomEntered,
             Event::ParticipantCommitted(N1),
             Event::ParticipantCommitted(N2),
@@ -471,16 +619,23 @@ fn lost_decision_apart_settled_as_committed() {
             DecisionLost
               Settle
             Settled(Committed)
+              WaitForCauses
+            CausesShown
               EnterCommitRoom
             CommitRoomEntered
+              BeginApplication
               CommitPrepared(n1)
               CommitPrepared(n2)
               CommitPrepared(n3)
             ParticipantCommitted(n1)
+              NoteApplied(n1)
             ParticipantCommitted(n2)
+              NoteApplied(n2)
             ParticipantLost(n3)
               LeaveToRecovery { node: n3, decision: Some(Committed) }
             HandedOver(n3)
+              NoteApplied(n3)
+              EndApplication
               LeaveCommitRoom
               Reply(Committed)
             = Finished
@@ -531,6 +686,7 @@ fn lost_decision_apart_and_nobody_knows() {
         &after_all_voted_apart(&[
             Event::DecisionLost,
             Event::SettleTimedOut,
+            Event::CausesShown,
             Event::CommitRoomEntered,
             Event::HandedOver(N1),
             Event::HandedOver(N2),
@@ -548,14 +704,21 @@ fn lost_decision_apart_and_nobody_knows() {
             DecisionLost
               Settle
             SettleTimedOut
+              WaitForCauses
+            CausesShown
               EnterCommitRoom
             CommitRoomEntered
+              BeginApplication
               LeaveToRecovery { node: n1, decision: None }
               LeaveToRecovery { node: n2, decision: None }
               LeaveToRecovery { node: n3, decision: None }
             HandedOver(n1)
+              NoteApplied(n1)
             HandedOver(n2)
+              NoteApplied(n2)
             HandedOver(n3)
+              NoteApplied(n3)
+              EndApplication
               LeaveCommitRoom
               Reply(Unknown)
             = Finished

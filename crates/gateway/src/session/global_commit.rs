@@ -59,9 +59,9 @@ impl Session {
         let commission = Commission {
             gid,
             writers: writers.iter().map(|node| gid::NodeId(node.0)).collect(),
-            serializable,
+            form,
             tickets: std::mem::take(&mut self.tx.transaction.tickets),
-            permit: turn,
+            vote_permit: turn,
             vote_patience: match self.tx.transaction.catalog_changed {
                 true => VOTE_PATIENCE_OF_CHANGE.min(deadline),
                 false => deadline,
@@ -71,7 +71,7 @@ impl Session {
         let committing = Arc::new(Committing { registry, process_id, late });
         let driver = Driver::new(cluster.clone(), committing, commission);
         let activity = self.tx.activity.clone();
-        let ended = driver.run(&mut self.tx.links, form, activity.cancelled()).await;
+        let ended = driver.run(&mut self.tx.links, activity.cancelled()).await;
         let outcome = told(ended);
         if !serializable {
             // What was only read is over; no answer of it can change the outcome.
@@ -140,6 +140,12 @@ fn told(ended: CommitOutcome) -> Result<(), Failure> {
         (AbortCause::DeadlineReached, None) if is_cancelled => {
             Err(canceled("57014", "user request"))
         }
+        (AbortCause::SentinelMissing(node), None) => Err(ErrorFields::error(
+            "40001",
+            format!("no sentinel has watched node {node} for a moment"),
+        )
+        .with(b'H', "The transaction might succeed if retried.")
+        .into()),
         (AbortCause::DeadlineReached, None) => {
             plain("40000", "not all nodes voted in time".to_owned())
         }

@@ -1,20 +1,20 @@
 //! Driving [`Coordinator`]: its effects become statements and visits, their answers events.
 //!
-//! Owns: what a commit holds: its links, its place in the room, its turn, its entry in application.
-//! Never: decides what comes next.
+//! Owns: what a commit holds: its links, its place in the room, its permits, its entry in application.
+//! Never: decides what comes next, what is waited for or when something is let go of.
 //! Start reading at [`Gateway::commit_global`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use tutti_txn::applying::Entry;
-use tutti_txn::coordinator::{Effect, Event, Form, Outcome};
+use tutti_txn::coordinator::{Effect, Event, Outcome};
 use tutti_txn::rooms::Room;
-use tutti_txn::{Coordinator, Decision, Gid, NodeId};
+use tutti_txn::{Coordinator, Decision, Gid, NodeId, Terms};
 
 use super::doors::Visiting;
 use super::recovery::Finished;
-use super::vote_order::VotePermit;
+use super::vote_order::{Order, VotePermit};
 use super::{Gateway, RETRY_PAUSE};
 use crate::bugs::Bug;
 use crate::history::Told;
@@ -36,7 +36,8 @@ struct Driver {
     links: Rc<Links>,
     events: Mailbox<Event>,
     told: Slot<Told>,
-    turn: Option<VotePermit>,
+    vote_permit: Option<VotePermit>,
+    visibility_turn: Option<VotePermit>,
     visiting: Option<Visiting>,
     entry: Option<Entry>,
     /// Nodes that have answered COMMIT PREPARED, with the start of the node that did.
@@ -56,7 +57,11 @@ impl Gateway {
         };
         let gid = self.gid(txn, anchor);
         self.0.active.borrow_mut().insert(gid.clone(), Vec::new());
-        let turn = if takes_turns { self.take_turn(nodes.clone()).await } else { None };
+        let vote_permit = match takes_turns {
+            true => self.take_turn(Order::OfVotes, nodes.clone()).await,
+            false => None,
+        };
+        let terms = Terms { form: self.0.form, serializable: takes_turns, watched: false };
         let told = Slot::default();
         let driver = Driver {
             gateway: self.clone(),
@@ -64,13 +69,14 @@ impl Gateway {
             links: Rc::new(links),
             events: Mailbox::default(),
             told: told.clone(),
-            turn,
+            vote_permit,
+            visibility_turn: None,
             visiting: None,
             entry: None,
             acknowledged: BTreeMap::new(),
             acknowledgements: Mailbox::default(),
         };
-        self.sim().spawn(Owner::Gateway, async move { driver.run().await });
+        self.sim().spawn(Owner::Gateway, async move { driver.run(terms).await });
         told.take().await
     }
 
@@ -82,11 +88,15 @@ impl Gateway {
             done.set(());
             return done;
         }
-        let waits: Vec<_> = nodes.into_iter().map(|node| self.begin_wait(node)).collect();
-        let ringing = done.clone();
+        let waits: Vec<_> = nodes.into_iter().map(|node| (node, self.begin_wait(node))).collect();
+        let (gateway, ringing) = (self.clone(), done.clone());
         self.sim().spawn(Owner::Gateway, async move {
-            for wait in waits {
+            for (node, wait) in waits {
                 wait.take().await;
+                // What is left to recovery counts as applied, but what is at work on the node goes on.
+                if gateway.with_node(node, |state| !state.closed_by.is_empty()) {
+                    let _ = gateway.wait_until_open(node).await;
+                }
             }
             ringing.set(());
         });
@@ -115,46 +125,24 @@ impl Driver {
         self.gateway.sim()
     }
 
-    async fn run(mut self) {
+    async fn run(mut self, terms: Terms) {
         let anchor = self.gid.anchor;
         let participants: BTreeSet<_> =
             self.links.keys().copied().filter(|node| *node != anchor).collect();
-        let causes = self.gateway.wait_for_causes(self.links.keys().copied());
-        let mut causes = Some(causes);
         self.deadline();
-        let form = self.gateway.0.form;
         let mut effects = Vec::new();
-        let mut machine =
-            Coordinator::begin(self.gid.clone(), form, participants.clone(), &mut effects);
+        let mut machine = Coordinator::begin(self.gid.clone(), terms, participants, &mut effects);
         loop {
             for effect in std::mem::take(&mut effects) {
-                if effect == Effect::EnterCommitRoom
-                    && let Some(causes) = causes.take()
-                {
-                    causes.take().await;
-                }
                 self.perform(effect);
             }
             if machine.is_finished() {
                 break;
             }
             let event = self.events.next().await;
-            self.note(event);
             machine.step(event, &mut effects);
         }
-        while let Some((node, epoch)) = self.acknowledgements.try_next() {
-            self.acknowledged.insert(node, epoch);
-        }
         let (gateway, gid) = (self.gateway.clone(), self.gid.clone());
-        let mut to_forget = participants;
-        if form == Form::Apart {
-            to_forget.insert(anchor);
-        }
-        if to_forget == self.acknowledged.keys().copied().collect() {
-            let acknowledged = std::mem::take(&mut self.acknowledged);
-            let (forgetting, gid) = (gateway.clone(), gid.clone());
-            gateway.sim().spawn(Owner::Gateway, forgetting.forget_decision(gid, acknowledged));
-        }
         let waiting = gateway.0.active.borrow_mut().remove(&gid);
         for slot in waiting.into_iter().flatten() {
             slot.set(());
@@ -170,43 +158,42 @@ impl Driver {
         });
     }
 
-    /// What an event means for what the driver itself holds.
-    fn note(&mut self, event: Event) {
-        let applied = match event {
-            Event::AnchorCommitted | Event::Settled(Decision::Committed) => Some(self.gid.anchor),
-            Event::ParticipantCommitted(node) | Event::HandedOver(node) => Some(node),
-            _ => None,
-        };
-        let is_anchored = self.gateway.0.form == Form::Anchored;
-        if let (Some(entry), Some(node)) = (self.entry, applied)
-            && (is_anchored || !matches!(event, Event::Settled(_)))
-        {
-            self.gateway.is_applied(entry, node);
-        }
-        if matches!(event, Event::ParticipantCommitted(_))
-            && self.sim().has(Bug::CommitterLeavesTheRoomEarly)
-        {
-            self.visiting = None;
-        }
-    }
-
     /// Begins what is to be done; its answer arrives as an event.
     fn perform(&mut self, effect: Effect) {
         match effect {
             Effect::Reply(outcome) => {
-                self.turn = None;
                 self.told.set(match outcome {
                     Outcome::Committed => Told::Committed,
                     Outcome::Aborted { .. } => Told::Aborted,
                     Outcome::Unknown => Told::Unknown,
                 });
             }
+            Effect::YieldVoteOrder => {
+                self.vote_permit.take_if(|permit| permit.is_awaited());
+            }
+            Effect::LeaveVoteOrder => self.vote_permit = None,
+            Effect::ConfirmSentinels => unreachable!("`serial` has the world with sentinels"),
+            Effect::TakeVisibilityTurn => self.take_visibility_turn(),
+            Effect::LeaveVisibilityTurn => self.visibility_turn = None,
+            Effect::WaitForCauses => self.wait_for_causes(),
             Effect::EnterCommitRoom => self.enter_room(),
-            Effect::LeaveCommitRoom => {
-                self.visiting = None;
+            Effect::LeaveCommitRoom => self.visiting = None,
+            Effect::BeginApplication => {
+                self.entry = Some(self.gateway.begin_applying(self.links.keys().copied()));
+            }
+            Effect::NoteApplied(node) => self.note_applied(node),
+            Effect::EndApplication => {
                 if let Some(entry) = self.entry.take() {
                     self.gateway.end_applying(entry);
                 }
+            }
+            Effect::ForgetDecision => {
+                while let Some((node, epoch)) = self.acknowledgements.try_next() {
+                    self.acknowledged.insert(node, epoch);
+                }
+                let acknowledged = std::mem::take(&mut self.acknowledged);
+                let (forgetting, gid) = (self.gateway.clone(), self.gid.clone());
+                self.sim().spawn(Owner::Gateway, forgetting.forget_decision(gid, acknowledged));
             }
             Effect::LeaveToRecovery { node, decision } => self.hand_over(node, decision),
             Effect::Prepare(node) => self.ask(node, Statement::Prepare(self.gid.clone())),
@@ -221,20 +208,16 @@ impl Driver {
                 self.ask(self.gid.anchor, Statement::RecordDecision(self.gid.clone()));
             }
             Effect::CommitAnchor => {
-                self.begin_entry();
                 self.commit_prepared_early();
                 self.ask(self.gid.anchor, Statement::Commit);
             }
             Effect::RollbackAnchor => self.ask(self.gid.anchor, Statement::Rollback),
             Effect::Decide => {
-                self.turn = None;
                 self.commit_prepared_early();
                 self.decide();
             }
             Effect::Settle => self.settle(),
             Effect::CommitPrepared(node) => {
-                self.turn = None;
-                self.begin_entry();
                 self.finish(node, Statement::CommitPrepared(self.gid.clone()));
             }
             Effect::RollbackPrepared(node) => {
@@ -329,11 +312,34 @@ impl Driver {
         });
     }
 
-    /// From before the first statement that may make it visible somewhere.
-    fn begin_entry(&mut self) {
-        if self.entry.is_none() {
-            self.entry = Some(self.gateway.begin_applying(self.links.keys().copied()));
+    fn note_applied(&mut self, node: NodeId) {
+        if let Some(entry) = self.entry {
+            self.gateway.is_applied(entry, node);
         }
+        // Of the first node but one: when the anchor decides, it is the only one.
+        if node != self.gid.anchor && self.sim().has(Bug::CommitterLeavesTheRoomEarly) {
+            self.visiting = None;
+        }
+    }
+
+    fn take_visibility_turn(&mut self) {
+        let (gateway, nodes) = (self.gateway.clone(), self.links.keys().copied().collect());
+        let (permit, granted) = gateway.ask_for_turn(Order::OfVisibility, nodes);
+        self.visibility_turn = Some(permit);
+        self.tell_when(granted, Event::VisibilityTurnTaken);
+    }
+
+    fn wait_for_causes(&self) {
+        let shown = self.gateway.wait_for_causes(self.links.keys().copied());
+        self.tell_when(shown, Event::CausesShown);
+    }
+
+    fn tell_when(&self, done: Slot<()>, event: Event) {
+        let (gateway, events) = (self.gateway.clone(), self.events.clone());
+        self.sim().spawn(Owner::Gateway, async move {
+            done.take().await;
+            gateway.tell_machine(&events, event);
+        });
     }
 
     fn enter_room(&mut self) {
@@ -343,20 +349,12 @@ impl Driver {
         }
         let (visiting, granted) = self.gateway.enter(Room::Commit);
         self.visiting = Some(visiting);
-        let (gateway, events) = (self.gateway.clone(), self.events.clone());
-        self.sim().spawn(Owner::Gateway, async move {
-            granted.take().await;
-            gateway.tell_machine(&events, Event::CommitRoomEntered);
-        });
+        self.tell_when(granted, Event::CommitRoomEntered);
     }
 
-    fn hand_over(&mut self, node: NodeId, decision: Option<Decision>) {
-        if decision != Some(Decision::Aborted) {
-            // Recovery may make it visible on one node before the next one is closed.
-            self.begin_entry();
-            if !self.sim().has(Bug::HandedOverNodeIsRead) {
-                self.gateway.with_node(node, |state| state.closed_by.insert(self.gid.clone()));
-            }
+    fn hand_over(&self, node: NodeId, decision: Option<Decision>) {
+        if decision != Some(Decision::Aborted) && !self.sim().has(Bug::HandedOverNodeIsRead) {
+            self.gateway.with_node(node, |state| state.closed_by.insert(self.gid.clone()));
         }
         let (gateway, gid) = (self.gateway.clone(), self.gid.clone());
         self.sim().note(|| format!("{gid} on {node} is left to recovery"));

@@ -1,8 +1,9 @@
-//! Driving [`VoteOrder`]: one order of votes on nodes that transactions share.
+//! Driving [`VoteOrder`]: one order of votes, and one of becoming visible, on nodes that transactions share.
 //!
 //! Owns: who is told that it has its turn.
 //! Start reading at [`Gateway::take_turn`].
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use tutti_txn::rooms::Visit;
@@ -31,34 +32,69 @@ impl Queue {
     }
 }
 
-/// A turn. Over when dropped.
+/// Which of the two orders.
+#[derive(Clone, Copy)]
+pub enum Order {
+    OfVotes,
+    OfVisibility,
+}
+
+/// A turn, asked for or granted. Over when dropped.
 pub struct VotePermit {
     gateway: Gateway,
+    order: Order,
     visit: Visit,
+}
+
+impl VotePermit {
+    /// Whether somebody waits for this one's end.
+    pub fn is_awaited(&self) -> bool {
+        self.gateway.order(self.order).borrow().machine.is_awaited(self.visit)
+    }
 }
 
 impl Drop for VotePermit {
     fn drop(&mut self) {
-        self.gateway.0.turns.borrow_mut().change(|machine, out| machine.done(self.visit, out));
+        let mut queue = self.gateway.order(self.order).borrow_mut();
+        queue.waiting.remove(&self.visit);
+        queue.change(|machine, out| machine.done(self.visit, out));
     }
 }
 
 impl Gateway {
+    fn order(&self, order: Order) -> &RefCell<Queue> {
+        match order {
+            Order::OfVotes => &self.0.votes,
+            Order::OfVisibility => &self.0.visibility,
+        }
+    }
+
     /// Waits for a turn on all these nodes.
-    pub(super) async fn take_turn(&self, nodes: BTreeSet<NodeId>) -> Option<VotePermit> {
+    pub(super) async fn take_turn(
+        &self,
+        order: Order,
+        nodes: BTreeSet<NodeId>,
+    ) -> Option<VotePermit> {
         if self.sim().has(Bug::TurnsAreSkipped) {
             return None;
         }
-        let slot = Slot::default();
-        let turn = {
-            let mut queue = self.0.turns.borrow_mut();
-            queue.begun += 1;
-            let visit = Visit(queue.begun);
-            queue.waiting.insert(visit, slot.clone());
-            queue.change(|machine, out| machine.ask(visit, nodes, out));
-            VotePermit { gateway: self.clone(), visit }
-        };
-        slot.take().await;
+        let (turn, granted) = self.ask_for_turn(order, nodes);
+        granted.take().await;
         Some(turn)
+    }
+
+    /// Asks for a turn. The slot tells when it comes.
+    pub(super) fn ask_for_turn(
+        &self,
+        order: Order,
+        nodes: BTreeSet<NodeId>,
+    ) -> (VotePermit, Slot<()>) {
+        let slot = Slot::default();
+        let mut queue = self.order(order).borrow_mut();
+        queue.begun += 1;
+        let visit = Visit(queue.begun);
+        queue.waiting.insert(visit, slot.clone());
+        queue.change(|machine, out| machine.ask(visit, nodes, out));
+        (VotePermit { gateway: self.clone(), order, visit }, slot)
     }
 }

@@ -16,6 +16,9 @@ pub const ALWAYS: &[Invariant] = &[
     ("no_rollback_behind_the_decision", no_rollback_behind_the_decision),
     ("committed_is_applied_or_handed_over", committed_is_applied_or_handed_over),
     ("half_applied_only_in_the_room", half_applied_only_in_the_room),
+    ("half_applied_only_in_application", half_applied_only_in_application),
+    ("unwatched_is_not_committed", unwatched_is_not_committed),
+    ("record_outlives_what_may_ask", record_outlives_what_may_ask),
     ("apart_in_the_room_only_when_decided", apart_in_the_room_only_when_decided),
     ("told_at_most_once", told_at_most_once),
 ];
@@ -63,6 +66,27 @@ fn half_applied_only_in_the_room(world: &World) -> bool {
         || !(visible(Part::Committed) && visible(Part::Prepared))
 }
 
+/// While the gateway lives, whoever has seen the transaction on one node waits for it on another that does
+/// not show it yet.
+fn half_applied_only_in_application(world: &World) -> bool {
+    let readable = || world.nodes.iter().filter(|(id, _)| !world.is_closed_to_reads(**id));
+    world.coordinator.is_none()
+        || !readable().any(|(_, node)| node.part == Part::Committed)
+        || readable()
+            .filter(|(_, node)| node.part == Part::Prepared)
+            .all(|(id, _)| world.is_waited_for_on(*id))
+}
+
+/// A transaction that no sentinel has watched for a moment does not commit anywhere.
+fn unwatched_is_not_committed(world: &World) -> bool {
+    !world.is_unwatched || world.nodes.values().all(|node| node.part != Part::Committed)
+}
+
+/// The record may be forgotten only once no node can hold a part that is prepared.
+fn record_outlives_what_may_ask(world: &World) -> bool {
+    !world.was_forgotten_early
+}
+
 /// With the decision apart, readers do not wait for a decision: the room is held only to apply one,
 /// or to give up.
 fn apart_in_the_room_only_when_decided(world: &World) -> bool {
@@ -98,11 +122,12 @@ fn no_orphan_after_quiet(world: &World) -> bool {
         && world.nodes.values().all(|node| matches!(node.part, Part::Committed | Part::RolledBack))
 }
 
-/// No machine waits for something that never comes, and a client whose gateway lives has heard.
+/// No machine waits for something that never comes, a client whose gateway lives has heard, and nothing is
+/// held that others wait for.
 fn everybody_is_answered(world: &World) -> bool {
     let coordinator_is_done = world
         .coordinator
         .as_ref()
         .is_none_or(|coordinator| coordinator.is_finished() && world.told.len() == 1);
-    coordinator_is_done && world.recovery.is_none() && !world.in_commit_room
+    coordinator_is_done && world.recovery.is_none() && !world.holds_anything()
 }

@@ -14,28 +14,35 @@ mod world;
 
 use std::collections::BTreeSet;
 
-use tutti_txn::{AbortCause, Form, Outcome};
+use tutti_txn::{AbortCause, Form, Outcome, Terms};
 
 use explore::{Seen, explore};
 use invariants::{AFTER_QUIET, ALWAYS};
 use mutation::Mutation;
 use world::{Limits, World};
 
-fn explore_all(form: Form, explorations: &[(u16, Limits)]) -> Seen {
+fn explore_all(terms: Terms, explorations: &[(u16, Limits)]) -> Seen {
     let mut all = Seen::default();
     for &(participants, limits) in explorations {
-        match explore(World::begin(form, participants, limits), None, |_| true) {
+        match explore(World::begin(terms, participants, limits), None, |_| true) {
             Ok(seen) => {
                 println!(
-                    "{form:?}, {participants} participants, {limits:?}: {} states",
+                    "{terms:?}, {participants} participants, {limits:?}: {} states",
                     seen.states
                 );
                 all.extend(seen);
             }
-            Err(failure) => panic!("{form:?}, {participants} participants, {limits:?}\n{failure}"),
+            Err(failure) => {
+                panic!("{terms:?}, {participants} participants, {limits:?}\n{failure}")
+            }
         }
     }
     all
+}
+
+/// With everything that a commit may have to wait for.
+fn serializable(form: Form) -> Terms {
+    Terms { form, serializable: true, watched: true }
 }
 
 const NONE: Limits =
@@ -81,10 +88,22 @@ const SMALL_APART: &[(u16, Limits)] = &[
     (3, Limits { breaks: 1, ..NONE }),
 ];
 
+/// Limits of SERIALIZABLE transactions, which ask sentinels and wait for their turn as well.
+const SMALL_SERIALIZABLE: &[(u16, Limits)] = &[
+    (1, Limits { breaks: 2, ..NONE }),
+    (1, Limits { breaks: 1, crashes: 1, ..NONE }),
+    (1, Limits { repeats: 1, deadlines: 1, ..NONE }),
+    (1, Limits { crashes: 1, sweeps: 1, ..NONE }),
+    (1, Limits { breaks: 1, deadlines: 1, forgets: 1, ..NONE }),
+    (2, Limits { breaks: 1, ..NONE }),
+    (2, Limits { deadlines: 1, ..NONE }),
+    (2, Limits { crashes: 1, ..NONE }),
+];
+
 /// Goal: no run within the limits breaks an invariant. Method: visit every reachable state.
 #[test]
 fn every_small_world_keeps_its_promises_anchored() {
-    let seen = explore_all(Form::Anchored, SMALL_ANCHORED);
+    let seen = explore_all(Terms::of(Form::Anchored), SMALL_ANCHORED);
     check_reached(
         &seen,
         [
@@ -103,11 +122,24 @@ fn every_small_world_keeps_its_promises_anchored() {
 /// The same with the decision apart: one voter more.
 #[test]
 fn every_small_world_keeps_its_promises_apart() {
-    let seen = explore_all(Form::Apart, SMALL_APART);
+    let seen = explore_all(Terms::of(Form::Apart), SMALL_APART);
     check_reached(
         &seen,
         ["deadline reached", "decision refused", "found aborted", "vote lost", "voted no"].into(),
     );
+}
+
+/// The same of SERIALIZABLE transactions, in both forms.
+#[test]
+fn every_small_world_of_serializable_transactions_keeps_its_promises() {
+    let both = BTreeSet::from(["deadline reached", "found aborted", "sentinel missing"]);
+    let both: BTreeSet<_> =
+        both.into_iter().chain(["vote lost", "voted no", "decision refused"]).collect();
+    let anchored = explore_all(serializable(Form::Anchored), SMALL_SERIALIZABLE);
+    let further = ["anchor lost", "anchor refused"];
+    check_reached(&anchored, both.iter().copied().chain(further).collect());
+    let apart = explore_all(serializable(Form::Apart), SMALL_SERIALIZABLE);
+    check_reached(&apart, both);
 }
 
 /// An exploration that never reaches an outcome proves nothing about it.
@@ -130,7 +162,7 @@ fn check_reached(seen: &Seen, causes: BTreeSet<&str>) {
 fn every_larger_world_keeps_its_promises() {
     for form in [Form::Anchored, Form::Apart] {
         explore_all(
-            form,
+            Terms::of(form),
             &[
                 (
                     1,
@@ -163,6 +195,7 @@ fn name_of_abort(outcome: Outcome) -> Option<&'static str> {
             AbortCause::AnchorLost => "anchor lost",
             AbortCause::FoundAborted => "found aborted",
             AbortCause::DeadlineReached => "deadline reached",
+            AbortCause::SentinelMissing(_) => "sentinel missing",
         }),
     }
 }
@@ -213,6 +246,10 @@ const PLANTED: &[Planted] = &[
         &["half_applied_only_in_the_room", "committed_is_applied_or_handed_over"],
     ),
     (Mutation::LossIsNotReported, ONE_BREAK, &["everybody_is_answered"]),
+    (Mutation::ApplicationIsNotBegun, NONE, &["half_applied_only_in_application"]),
+    (Mutation::TurnIsKept, NONE, &["everybody_is_answered"]),
+    (Mutation::MissingSentinelIsOverlooked, NONE, &["unwatched_is_not_committed"]),
+    (Mutation::RecordOfHandedOverIsForgotten, ONE_BREAK, &["record_outlives_what_may_ask"]),
 ];
 
 /// Bugs that only the decision apart could have.
@@ -236,8 +273,8 @@ fn every_planted_bug_is_found() {
     let mut noticed = BTreeSet::new();
     for (form, (mutation, limits, names)) in planted {
         for &name in names {
-            match explore(World::begin(form, 2, limits), Some(mutation), |watched| watched == name)
-            {
+            let world = World::begin(serializable(form), 2, limits);
+            match explore(world, Some(mutation), |watched| watched == name) {
                 Ok(seen) => {
                     panic!("{form:?}: {name} missed {mutation:?} in {} states", seen.states)
                 }

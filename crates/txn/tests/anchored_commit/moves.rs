@@ -43,9 +43,14 @@ impl Order {
     /// Whether it is sent to a node: what happens inside the gateway dies with it.
     pub fn leaves_the_gateway(self) -> bool {
         match self {
-            Self::Coordinator(effect) => {
-                !matches!(effect, Effect::EnterCommitRoom | Effect::LeaveToRecovery { .. })
-            }
+            Self::Coordinator(effect) => !matches!(
+                effect,
+                Effect::ConfirmSentinels
+                    | Effect::TakeVisibilityTurn
+                    | Effect::WaitForCauses
+                    | Effect::EnterCommitRoom
+                    | Effect::LeaveToRecovery { .. }
+            ),
             Self::Recovery(effect) => !matches!(effect, recovery::Effect::RetryLater(_)),
         }
     }
@@ -57,7 +62,7 @@ pub enum Move {
     /// An order happens, and is answered if somebody waits.
     Run(Flight),
     /// A PREPARE or the anchor's COMMIT fails: a constraint, a serialization failure. Or the record's
-    /// own transaction: a full disk.
+    /// own transaction: a full disk. Or a sentinel has not stood.
     Refuse(Flight),
     Deliver(Flight),
     BackendEnds(NodeId),

@@ -35,6 +35,14 @@ pub enum Mutation {
     LostParticipantIsNotClosed,
     /// A driver that gives up waiting for an answer does not say so to its machine.
     LossIsNotReported,
+    /// The driver tells nobody that the transaction comes into application.
+    ApplicationIsNotBegun,
+    /// The driver keeps its turn to become visible.
+    TurnIsKept,
+    /// A missing sentinel is taken for one that stood.
+    MissingSentinelIsOverlooked,
+    /// Committed is taken for applied everywhere: the record may go.
+    RecordOfHandedOverIsForgotten,
     /// Apart: a record that is refused is taken for one that is written.
     RefusedDecisionMeansRecorded,
     /// Apart: the room is asked for at once with the decision, not behind it.

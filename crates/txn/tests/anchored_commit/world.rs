@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tutti_txn::coordinator::{Phase, Purpose};
 use tutti_txn::{
-    Coordinator, Decision, Effect, Event, Form, Gid, NodeId, Outcome, Recovery, recovery,
+    Coordinator, Decision, Effect, Event, Form, Gid, NodeId, Outcome, Recovery, Terms, recovery,
 };
 
 use crate::moves::{Flight, Move, Order};
@@ -81,6 +81,14 @@ pub struct World {
     pub nodes: BTreeMap<NodeId, Node>,
     pub row: Row,
     pub in_commit_room: bool,
+    /// In application: the nodes that do not show it yet.
+    applying: Option<BTreeSet<NodeId>>,
+    has_permit_to_vote: bool,
+    has_visibility_turn: bool,
+    /// A sentinel has not stood.
+    pub is_unwatched: bool,
+    /// The record was to be forgotten while a node could still ask for it.
+    pub was_forgotten_early: bool,
     pub told: Vec<Outcome>,
     /// Nodes that nobody reads before they are settled: handed over, or being recovered. Opened when
     /// the recovery announces that they are.
@@ -100,18 +108,23 @@ pub struct World {
 
 impl World {
     /// A transaction that has written on the anchor and `participants` other nodes, at its COMMIT.
-    pub fn begin(form: Form, participants: u16, limits: Limits) -> Self {
+    pub fn begin(terms: Terms, participants: u16, limits: Limits) -> Self {
         let participants: BTreeSet<_> = (2..2 + participants).map(NodeId).collect();
         let working = Node { part: Part::Working, connected: true };
         let mut effects = Vec::new();
-        let coordinator = Coordinator::begin(gid(), form, participants.clone(), &mut effects);
+        let coordinator = Coordinator::begin(gid(), terms, participants.clone(), &mut effects);
         let mut world = Self {
-            form,
+            form: terms.form,
             coordinator: Some(coordinator),
             recovery: None,
             nodes: participants.into_iter().chain([ANCHOR]).map(|id| (id, working)).collect(),
             row: Row::Absent,
             in_commit_room: false,
+            applying: None,
+            has_permit_to_vote: terms.serializable,
+            has_visibility_turn: false,
+            is_unwatched: false,
+            was_forgotten_early: false,
             told: Vec::new(),
             closed_to_reads: BTreeSet::new(),
             restarted: BTreeSet::new(),
@@ -134,12 +147,25 @@ impl World {
         self.closed_to_reads.contains(&id) || self.restarted.contains(&id)
     }
 
+    /// Whether readers of the node wait for the transaction.
+    pub fn is_waited_for_on(&self, id: NodeId) -> bool {
+        self.applying.as_ref().is_some_and(|missing| missing.contains(&id))
+    }
+
+    /// Whether the gateway has anything for this transaction that others wait for.
+    pub fn holds_anything(&self) -> bool {
+        self.in_commit_room
+            || self.applying.is_some()
+            || self.has_permit_to_vote
+            || self.has_visibility_turn
+    }
+
     /// Whether the coordinator is on its way to leave everything to recovery, undecided.
     pub fn is_surrendering(&self) -> bool {
         self.coordinator.as_ref().is_some_and(|coordinator| {
             matches!(
                 coordinator.phase(),
-                Phase::Entering { purpose: Purpose::Surrender } | Phase::Surrendering { .. }
+                Phase::Entering { purpose: Purpose::Surrender, .. } | Phase::Surrendering { .. }
             )
         })
     }
@@ -245,7 +271,12 @@ impl World {
         }
         if matches!(
             order,
-            Order::Coordinator(Effect::Prepare(_) | Effect::CommitAnchor | Effect::Decide)
+            Order::Coordinator(
+                Effect::Prepare(_)
+                    | Effect::CommitAnchor
+                    | Effect::Decide
+                    | Effect::ConfirmSentinels
+            )
         ) {
             moves.push(Move::Refuse(flight));
         }
@@ -278,6 +309,10 @@ impl World {
                     Order::Coordinator(Effect::Prepare(id)) => Event::VotedNo(id),
                     Order::Coordinator(Effect::CommitAnchor) => Event::AnchorRefused,
                     Order::Coordinator(Effect::Decide) => Event::DecisionRefused,
+                    Order::Coordinator(Effect::ConfirmSentinels) => {
+                        self.is_unwatched = true;
+                        Event::SentinelMissing(ANCHOR)
+                    }
                     Order::Coordinator(_) | Order::Recovery(_) => unreachable!("never refused"),
                 };
                 self.answer_coordinator(awaited, refusal);
@@ -397,6 +432,12 @@ impl World {
                 true => Event::ParticipantRolledBack(id),
                 false => Event::ParticipantUnknown(id),
             },
+            Effect::ConfirmSentinels => Event::SentinelsConfirmed,
+            Effect::TakeVisibilityTurn => {
+                self.has_visibility_turn = true;
+                Event::VisibilityTurnTaken
+            }
+            Effect::WaitForCauses => Event::CausesShown,
             Effect::EnterCommitRoom => {
                 self.in_commit_room = mutation != Some(Mutation::RoomIsNotEntered);
                 Event::CommitRoomEntered
@@ -408,9 +449,16 @@ impl World {
                 }
                 Event::HandedOver(node)
             }
-            Effect::CancelPrepare(_) | Effect::LeaveCommitRoom | Effect::Reply(_) => {
-                unreachable!("performed at once")
-            }
+            Effect::CancelPrepare(_)
+            | Effect::YieldVoteOrder
+            | Effect::LeaveVoteOrder
+            | Effect::LeaveVisibilityTurn
+            | Effect::LeaveCommitRoom
+            | Effect::BeginApplication
+            | Effect::NoteApplied(_)
+            | Effect::EndApplication
+            | Effect::ForgetDecision
+            | Effect::Reply(_) => unreachable!("performed at once"),
         })
     }
 
@@ -549,6 +597,9 @@ impl World {
         self.sweep = None;
         self.handed_over.clear();
         self.in_commit_room = false;
+        self.applying = None;
+        self.has_permit_to_vote = false;
+        self.has_visibility_turn = false;
         self.sweep_owed = true;
     }
 
@@ -633,6 +684,9 @@ impl World {
             (Some(Mutation::RefusedDecisionMeansRecorded), Event::DecisionRefused) if deciding => {
                 events = vec![decided];
             }
+            (Some(Mutation::MissingSentinelIsOverlooked), Event::SentinelMissing(_)) => {
+                events = vec![Event::SentinelsConfirmed];
+            }
             (Some(Mutation::UnknownMeansDone), Event::ParticipantUnknown(id)) => {
                 events = vec![match finishing {
                     true => Event::ParticipantCommitted(id),
@@ -662,14 +716,40 @@ impl World {
                         self.deliver_to_coordinator(Event::VotedNo(id), mutation);
                     }
                 }
+                Effect::YieldVoteOrder => {
+                    assert!(self.has_permit_to_vote, "it has none");
+                }
+                Effect::LeaveVoteOrder => self.has_permit_to_vote = false,
+                Effect::LeaveVisibilityTurn => {
+                    let withdrawn = self.withdraw(Effect::TakeVisibilityTurn);
+                    assert!(self.has_visibility_turn || withdrawn, "it has none");
+                    self.has_visibility_turn = mutation == Some(Mutation::TurnIsKept);
+                }
                 Effect::LeaveCommitRoom => {
-                    let request = Order::Coordinator(Effect::EnterCommitRoom);
-                    let withdrawn =
-                        self.flights.remove(&Flight::Order { order: request, awaited: true });
+                    let withdrawn = self.withdraw(Effect::EnterCommitRoom);
                     assert!(self.in_commit_room || withdrawn || mutation.is_some(), "not in it");
                     self.in_commit_room = false;
                 }
-                Effect::Reply(outcome) => self.told.push(outcome),
+                Effect::BeginApplication => {
+                    assert!(self.applying.is_none(), "begun twice");
+                    if mutation != Some(Mutation::ApplicationIsNotBegun) {
+                        self.applying = Some(self.nodes.keys().copied().collect());
+                    }
+                }
+                Effect::NoteApplied(id) => {
+                    if let Some(missing) = &mut self.applying {
+                        missing.remove(&id);
+                    }
+                }
+                Effect::EndApplication => self.applying = None,
+                Effect::ForgetDecision => self.forget_record(),
+                Effect::Reply(outcome) => {
+                    self.told.push(outcome);
+                    let committed = outcome == Outcome::Committed;
+                    if committed && mutation == Some(Mutation::RecordOfHandedOverIsForgotten) {
+                        self.forget_record();
+                    }
+                }
                 _ => {
                     // On a connection that broke, and whose loss is about to be told, nothing is sent.
                     if order.session().is_none_or(|id| self.nodes[&id].connected) {
@@ -689,6 +769,21 @@ impl World {
                 self.flights.insert(Flight::Order { order, awaited: true });
             }
         }
+    }
+
+    /// Takes back what was asked for and not yet given.
+    fn withdraw(&mut self, request: Effect) -> bool {
+        let order = Order::Coordinator(request);
+        self.flights.remove(&Flight::Order { order, awaited: true })
+    }
+
+    /// Deleted when what the nodes have answered is durable. A node that loses an answer all the same
+    /// (a failover) has restarted; that the record outlives this is the driver's business.
+    fn forget_record(&mut self) {
+        let asks = |(id, node): (&NodeId, &Node)| {
+            node.part != Part::Committed && !self.restarted.contains(id)
+        };
+        self.was_forgotten_early |= self.nodes.iter().any(asks);
     }
 
     fn deliver_to_recovery(&mut self, event: recovery::Event, mutation: Option<Mutation>) {
