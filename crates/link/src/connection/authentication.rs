@@ -6,7 +6,6 @@
 
 use bytes::{BufMut, BytesMut};
 use postgres_protocol::authentication::md5_hash;
-use postgres_protocol::authentication::sasl::{ChannelBinding, ScramSha256};
 use tutti_sql::catalog::NodeId;
 use tutti_wire::frame::{Fields, Frame, put_frame, put_string};
 
@@ -14,7 +13,7 @@ use super::credentials::{Credentials, Has};
 use super::error::NodeError;
 use crate::net::nonce;
 use crate::net::scram::{SCRAM_SHA_256, SCRAM_SHA_256_PLUS};
-use crate::net::scram_client::{Answered, Binding, Opened, ServerRefused};
+use crate::net::scram_client::{Answered, Binding, Opened, Proof, ServerRefused};
 
 /// What to do after an authentication message.
 pub(super) enum Step {
@@ -29,8 +28,6 @@ pub(super) enum Step {
 /// How far SCRAM has come.
 enum Scram {
     Not,
-    /// With a password: the library derives the keys.
-    Password(Box<ScramSha256>),
     Opened(Opened),
     Answered(Answered),
 }
@@ -100,9 +97,6 @@ impl<'a> Exchange<'a> {
             12 => {
                 let message = fields.rest();
                 match std::mem::replace(&mut self.scram, Scram::Not) {
-                    Scram::Password(mut scram) => {
-                        scram.finish(&message).map_err(|_| self.refused(SCRAM_SHA_256))?;
-                    }
                     Scram::Answered(answered) => {
                         answered.check(&message).map_err(|_| self.refused(SCRAM_SHA_256))?;
                     }
@@ -127,36 +121,19 @@ impl<'a> Exchange<'a> {
         if !offers(mechanism) {
             return Err(self.refused("an unknown method of SASL"));
         }
-        match self.credentials {
-            Credentials::Keys(keys) => {
-                let opened = Opened::new((**keys).clone(), binding, nonce());
-                let message = opened.message().into_bytes();
-                self.scram = Scram::Opened(opened);
-                Ok((mechanism, message))
-            }
-            Credentials::Password(password) => {
-                let binding = match binding {
-                    Binding::None => ChannelBinding::unsupported(),
-                    Binding::NotOffered => ChannelBinding::unrequested(),
-                    Binding::EndPoint(hash) => ChannelBinding::tls_server_end_point(hash),
-                };
-                let scram = ScramSha256::new(password.reveal().as_bytes(), binding);
-                let message = scram.message().to_vec();
-                self.scram = Scram::Password(Box::new(scram));
-                Ok((mechanism, message))
-            }
-            Credentials::Nothing => Err(self.refused(SCRAM_SHA_256)),
-        }
+        let proof = match self.credentials {
+            Credentials::Keys(keys) => Proof::Keys((**keys).clone()),
+            Credentials::Password(password) => Proof::Password(password.clone()),
+            Credentials::Nothing => return Err(self.refused(SCRAM_SHA_256)),
+        };
+        let opened = Opened::new(proof, binding, nonce());
+        let message = opened.message().into_bytes();
+        self.scram = Scram::Opened(opened);
+        Ok((mechanism, message))
     }
 
     fn answer(&mut self, server_first: &[u8]) -> Result<Vec<u8>, NodeError> {
         match std::mem::replace(&mut self.scram, Scram::Not) {
-            Scram::Password(mut scram) => {
-                scram.update(server_first).map_err(|_| self.refused(SCRAM_SHA_256))?;
-                let message = scram.message().to_vec();
-                self.scram = Scram::Password(scram);
-                Ok(message)
-            }
             Scram::Opened(opened) => match opened.answer(server_first) {
                 Ok((message, answered)) => {
                     self.scram = Scram::Answered(answered);

@@ -5,11 +5,13 @@
 //! Start reading at [`Verifier`]; the exchanges are in `scram_server` and `scram_client`.
 //! Source: RFC 5802 and RFC 7677; PostgreSQL, `src/common/scram-common.c`.
 
+use std::borrow::Cow;
 use std::fmt;
+use std::num::NonZeroU32;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use ring::{digest, hmac};
+use ring::{digest, hmac, pbkdf2};
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
@@ -99,6 +101,21 @@ impl ScramKeys {
             salt: verifier.salt.clone(),
             client_key,
             server_key: verifier.server_key.clone(),
+        }
+    }
+
+    /// The keys of a password, at the salt and the rounds that a server names.
+    pub(super) fn derive(password: &str, salt: &[u8], iterations: NonZeroU32) -> Self {
+        // PostgreSQL takes a password that cannot be prepared as it is (`scram_build_secret`).
+        let prepared = stringprep::saslprep(password).unwrap_or(Cow::Borrowed(password));
+        let mut salted: Key = Zeroizing::new([0; KEY_LEN]);
+        let secret = prepared.as_bytes();
+        pbkdf2::derive(pbkdf2::PBKDF2_HMAC_SHA256, iterations, salt, secret, &mut salted[..]);
+        Self {
+            iterations: iterations.get(),
+            salt: salt.to_vec(),
+            client_key: sign(&salted, b"Client Key"),
+            server_key: sign(&salted, b"Server Key"),
         }
     }
 

@@ -1,9 +1,13 @@
-//! The client's side of SCRAM, with keys in the place of a password.
+//! The client's side of SCRAM, with a password, or with keys in the place of one.
 //!
-//! Owns: logging in to a node as a role whose client has proved itself to us: the keys fit every
-//! node that has the same verifier.
+//! Owns: logging in to a node as the gateway's own role, and as a role whose client has proved itself to
+//! us: the keys that this left fit every node that has the same verifier.
 //! Never: chooses its own nonce; it is given.
 //! Source: RFC 5802, section 5; PostgreSQL, `src/interfaces/libpq/fe-auth-scram.c`.
+
+use std::num::NonZeroU32;
+
+use tutti_settings::Secret;
 
 use super::scram::{
     END_POINT, SCRAM_SHA_256, SCRAM_SHA_256_PLUS, ScramKeys, attribute, decode, encode,
@@ -47,9 +51,32 @@ pub enum ServerRefused {
     NotProved,
 }
 
+/// By what the client proves itself.
+#[derive(Clone, Debug)]
+pub enum Proof {
+    /// What an earlier login left.
+    Keys(ScramKeys),
+    /// The password, of which the keys are derived that the server asks for.
+    Password(Secret),
+}
+
+impl Proof {
+    /// The keys for the server's salt and rounds.
+    fn keys(self, salt: &[u8], iterations: u32) -> Result<ScramKeys, ServerRefused> {
+        match self {
+            Self::Keys(keys) if keys.salt == salt && keys.iterations == iterations => Ok(keys),
+            Self::Keys(_) => Err(ServerRefused::OtherVerifier),
+            Self::Password(password) => {
+                let iterations = NonZeroU32::new(iterations).ok_or(ServerRefused::NotProved)?;
+                Ok(ScramKeys::derive(password.reveal(), salt, iterations))
+            }
+        }
+    }
+}
+
 /// After our first message.
 pub struct Opened {
-    keys: ScramKeys,
+    proof: Proof,
     binding: Binding,
     first_bare: String,
     nonce: String,
@@ -57,8 +84,8 @@ pub struct Opened {
 
 impl Opened {
     /// `nonce` is printable.
-    pub fn new(keys: ScramKeys, binding: Binding, nonce: String) -> Self {
-        Self { keys, binding, first_bare: format!("n=,r={nonce}"), nonce }
+    pub fn new(proof: Proof, binding: Binding, nonce: String) -> Self {
+        Self { proof, binding, first_bare: format!("n=,r={nonce}"), nonce }
     }
 
     /// Our first message.
@@ -75,20 +102,18 @@ impl Opened {
         if nonce.len() <= self.nonce.len() || !nonce.starts_with(&self.nonce) {
             return Err(ServerRefused::NotProved);
         }
-        if decode(salt).as_ref() != Some(&self.keys.salt)
-            || iterations.parse() != Ok(self.keys.iterations)
-        {
-            return Err(ServerRefused::OtherVerifier);
-        }
+        let salt = decode(salt).ok_or(ServerRefused::NotProved)?;
+        let iterations = iterations.parse().map_err(|_| ServerRefused::NotProved)?;
+        let keys = self.proof.keys(&salt, iterations)?;
         let mut bound = self.binding.header().into_bytes();
         if let Binding::EndPoint(hash) = &self.binding {
             bound.extend_from_slice(hash);
         }
         let without_proof = format!("c={},r={nonce}", encode(&bound));
         let auth_message = format!("{},{message},{without_proof}", self.first_bare).into_bytes();
-        let proof = self.keys.proof(&auth_message);
+        let proof = keys.proof(&auth_message);
         let answer = format!("{without_proof},p={}", encode(&proof[..]));
-        Ok((answer, Answered { keys: self.keys, auth_message }))
+        Ok((answer, Answered { keys, auth_message }))
     }
 }
 

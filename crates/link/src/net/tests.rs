@@ -1,11 +1,14 @@
 //! SCRAM by the example of RFC 7677, and both sides of ours with each other.
 
+use std::num::NonZeroU32;
+
 use postgres_protocol::password::scram_sha_256;
+use tutti_settings::Secret;
 use tutti_wire::error_fields::ErrorFields;
 
 use super::nonce;
 use super::scram::{SCRAM_SHA_256, SCRAM_SHA_256_PLUS, ScramKeys, Verifier};
-use super::scram_client::{Binding, Opened, ServerRefused};
+use super::scram_client::{Binding, Opened, Proof, ServerRefused};
 use super::scram_server::{Challenged, Refused, challenge};
 
 /// The verifier of the password "pencil" in RFC 7677, section 3. Its StoredKey and ServerKey are
@@ -62,13 +65,20 @@ fn rfc_keys() -> ScramKeys {
 
 /// A login with these keys where this verifier is stored.
 fn log_in(keys: ScramKeys, verifier: Verifier, binding: Binding) -> Result<(), String> {
+    let client_key = keys.client_key.clone();
+    let again = log_in_by(Proof::Keys(keys), verifier, binding)?;
+    assert!(again.client_key == client_key);
+    Ok(())
+}
+
+/// A login by this where this verifier is stored. Returns the keys that it leaves.
+fn log_in_by(proof: Proof, verifier: Verifier, binding: Binding) -> Result<ScramKeys, String> {
     let end_point = match &binding {
         Binding::EndPoint(hash) => Some(hash.clone()),
         Binding::None | Binding::NotOffered => None,
     };
     let mechanism = binding.mechanism();
-    let client_key = keys.client_key.clone();
-    let opened = Opened::new(keys, binding, nonce());
+    let opened = Opened::new(proof, binding, nonce());
     let first = opened.message();
     let challenged =
         challenge(verifier, mechanism, end_point.as_deref(), first.as_bytes(), &nonce());
@@ -77,8 +87,38 @@ fn log_in(keys: ScramKeys, verifier: Verifier, binding: Binding) -> Result<(), S
         opened.answer(challenged.message().as_bytes()).map_err(|refused| format!("{refused:?}"))?;
     let (proof, again) =
         challenged.check(last.as_bytes()).map_err(|refused| protocol::<()>(Err(refused)))?;
-    assert!(again.client_key == client_key);
-    answered.check(proof.as_bytes()).map_err(|refused| format!("{refused:?}"))
+    answered.check(proof.as_bytes()).map_err(|refused| format!("{refused:?}"))?;
+    Ok(again)
+}
+
+#[test]
+fn the_keys_of_a_password_prove_what_rfc_7677_says() {
+    let salt = Verifier::parse(RFC_VERIFIER).unwrap().salt;
+    let keys = ScramKeys::derive("pencil", &salt, NonZeroU32::new(4096).unwrap());
+    let (without_proof, proof) = RFC_CLIENT_FINAL.split_once(",p=").unwrap();
+    let first_bare = RFC_CLIENT_FIRST.strip_prefix("n,,").unwrap();
+    let auth_message = format!("{first_bare},{RFC_SERVER_FIRST},{without_proof}");
+    assert_eq!(super::scram::encode(&keys.proof(auth_message.as_bytes())[..]), proof);
+    let signature = super::scram::decode(RFC_SERVER_FINAL.strip_prefix("v=").unwrap()).unwrap();
+    assert!(keys.is_servers(auth_message.as_bytes(), &signature));
+}
+
+/// The verifiers are the library's, which drivers use: they agree with ours on what is done to a
+/// password before it is hashed.
+#[test]
+fn a_password_logs_in_where_its_verifier_is_and_no_other_does() {
+    let by = |password: &str| Proof::Password(Secret::from(password.to_owned()));
+    // SASLprep makes one letter of IX (U+2168), takes the soft hyphen out, and cannot prepare a tab.
+    for password in ["pencil", "\u{2168}", "I\u{ad}X", "\u{e9}t\u{e9}", "a\tb", " "] {
+        let verifier = || Verifier::parse(&scram_sha_256(password.as_bytes())).unwrap();
+        for binding in [Binding::None, Binding::NotOffered, Binding::EndPoint(vec![7; 32])] {
+            assert!(log_in_by(by(password), verifier(), binding).is_ok(), "{password:?}");
+        }
+        let refused = log_in_by(by("pencil2"), verifier(), Binding::None);
+        assert_eq!(refused.unwrap_err(), "wrong proof");
+    }
+    let verifier = Verifier::parse(&scram_sha_256(b"IX")).unwrap();
+    assert!(log_in_by(by("\u{2168}"), verifier, Binding::None).is_ok());
 }
 
 #[test]
