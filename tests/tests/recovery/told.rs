@@ -251,7 +251,8 @@ impl Place {
     }
 
     fn strike(&self, case: Case, index: usize) -> Strike {
-        let (servers, gateway) = (self.servers.clone(), self.gateway.clone());
+        // A proxy's threads keep the strike beyond the test: servers and gateway must end with it.
+        let (servers, gateway) = (Arc::downgrade(&self.servers), Arc::downgrade(&self.gateway));
         let node = self.nodes()[index].clone();
         Arc::new(move || match case.victim {
             Victim::Connection => (),
@@ -261,17 +262,19 @@ impl Place {
                 let _ = Client::connect(&node).and_then(|mut node| node.query(end));
             }
             Victim::Node => {
-                let _ = locked(&servers).server_mut(index).kill9();
+                let Some(there) = servers.upgrade() else { return };
+                let _ = locked(&there).server_mut(index).kill9();
                 let servers = servers.clone();
                 thread::spawn(move || {
                     thread::sleep(case.away);
-                    let _ = locked(&servers).server_mut(index).start();
+                    if let Some(there) = servers.upgrade() {
+                        let _ = locked(&there).server_mut(index).start();
+                    }
                 });
             }
             Victim::Gateway => {
-                if let Some(gateway) = locked(&gateway).take() {
-                    let _ = gateway.kill9();
-                }
+                let killed = gateway.upgrade().and_then(|gateway| locked(&gateway).take());
+                let _ = killed.map(GatewayProcess::kill9);
             }
         })
     }
