@@ -804,9 +804,19 @@ impl World {
         for effect in effects {
             match effect {
                 recovery::Effect::Announce(_) => {
-                    // Its driver ends with it, and whatever was still said to it.
+                    // Its driver ends with it, and whatever was still said to it: what it has asked for may
+                    // still happen, but its answer is not the next recovery's.
                     self.recovery = None;
-                    self.flights.retain(|flight| !matches!(flight, Flight::ToRecovery(_)));
+                    self.flights = std::mem::take(&mut self.flights)
+                        .into_iter()
+                        .filter_map(|flight| match flight {
+                            Flight::ToRecovery(_) => None,
+                            Flight::Order { order: order @ Order::Recovery(_), .. } => order
+                                .leaves_the_gateway()
+                                .then_some(Flight::Order { order, awaited: false }),
+                            other => Some(other),
+                        })
+                        .collect();
                     for id in std::mem::take(&mut self.recovering) {
                         self.closed_to_reads.remove(&id);
                     }
