@@ -15,6 +15,7 @@ use tempfile::TempDir;
 use crate::account::ServerAccount;
 use crate::binaries::Binaries;
 use crate::error::EmbedError;
+use crate::place;
 use crate::port;
 use crate::segment;
 use crate::server::Server;
@@ -72,9 +73,9 @@ impl Cluster {
     }
 
     /// A started cluster of `nodes` servers for a test: made from the template, in the system's
-    /// temporary directory, which goes when the value is dropped.
+    /// temporary directory (or in memory), which goes when the value is dropped.
     pub fn create_temp(nodes: u16) -> Result<Self, EmbedError> {
-        Self::create_temp_with(nodes, ServerOptions::for_tests())
+        Self::create_temp_with(nodes, ServerOptions::for_tests_in_memory())
     }
 
     /// Like [`Self::create_temp`], with other options.
@@ -82,8 +83,12 @@ impl Cluster {
     /// Also removes what tests that were killed have left behind, and the shared memory of all killed
     /// servers of the account.
     pub fn create_temp_with(nodes: u16, server: ServerOptions) -> Result<Self, EmbedError> {
+        let memory = place::memory_dir();
         let parent = std::env::temp_dir();
-        sweep_temp(&parent);
+        for parent in memory.iter().chain([&parent]) {
+            sweep_temp(parent);
+        }
+        let parent = memory.filter(|_| server.in_memory).unwrap_or(parent);
         segment::sweep(ServerAccount::choose()?.uid());
         let temp = tempfile::Builder::new()
             .prefix(TEMP_PREFIX)
@@ -205,8 +210,7 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         if self.temp.is_some() {
-            // Nothing will be read again, so no checkpoint is worth its time.
-            let stopped = each_at_once(self.servers.iter_mut(), Server::kill9);
+            let stopped = each_at_once(self.servers.iter_mut(), Server::discard);
             if let Err(error) = stopped {
                 tracing::error!(%error, "a temporary server could not be stopped");
             }

@@ -1,10 +1,12 @@
-//! Where things that outlive a cluster are kept: fetched binaries, initdb templates.
+//! Where things are kept: what outlives a cluster (fetched binaries, initdb templates) and what does not.
 //!
-//! Owns: the cache directory's place. Never: holds anything that cannot be made again.
+//! Owns: the cache directory's place, and whether there is one in memory. Never: holds anything that cannot
+//! be made again.
 
-use std::env;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::{env, fs};
 
+use nix::sys::statvfs::statvfs;
 use nix::unistd::geteuid;
 
 /// The directory for what can be fetched or made again.
@@ -27,4 +29,22 @@ pub fn cache_dir() -> PathBuf {
         Some(home) => home.join(".cache/tutti"),
         None => env::temp_dir().join(format!("tutti-cache-{}", geteuid())),
     }
+}
+
+/// What a few clusters at once may grow to.
+const ROOM_MIN_BYTES: u64 = 3 << 30;
+
+/// A directory in memory with room for temporary clusters, if there is one.
+pub(crate) fn memory_dir() -> Option<PathBuf> {
+    let dir = Path::new("/dev/shm");
+    let room = statvfs(dir).ok()?;
+    let room = u64::from(room.blocks_available()) * u64::from(room.fragment_size());
+    // What is in it must fit into the machine's memory as well.
+    (ROOM_MIN_BYTES <= room.min(available_memory_bytes()?)).then(|| dir.to_owned())
+}
+
+fn available_memory_bytes() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let kib = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    Some(kib.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
 }

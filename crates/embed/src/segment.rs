@@ -44,8 +44,6 @@ impl Segment {
 }
 
 /// Removes the segment of a server whose processes are gone, if it is still there.
-///
-/// As a power cut would: after it, PostgreSQL finds no segment either.
 pub(crate) fn remove(segment: Segment) {
     match list() {
         // The number may be another server's by now.

@@ -149,14 +149,20 @@ impl Server {
         let Some(mut postmaster) = self.postmaster.take() else { return Ok(()) };
         let pid = postmaster.id();
         if postmaster.try_wait().is_ok_and(|status| status.is_some()) {
-            // Killed by another process, perhaps.
-            remove_segment(&self.data_dir());
             return Ok(());
         }
         let killed = kill_tree(pid, &self.dir);
         // Our child: must be waited for, or it stays as a zombie.
         let _ = postmaster.wait();
         killed
+    }
+
+    /// Stops the server at once, and whatever of it the system would keep: its directory is going too.
+    pub(crate) fn discard(&mut self) -> Result<(), EmbedError> {
+        let stopped = self.stop_immediately();
+        // One that was killed, now or earlier, has left it.
+        remove_segment(&self.data_dir());
+        stopped
     }
 
     /// Stops (fast) and starts again, on the same port unless that was taken meanwhile.
@@ -344,15 +350,15 @@ impl Drop for Server {
 pub(crate) fn kill_left_behind(dir: &Path) -> Result<(), EmbedError> {
     let data_dir = dir.join("data");
     match PidFile::read(&data_dir) {
-        Some(PidFile { pid, .. }) if is_postmaster_of(pid, &data_dir) => kill_tree(pid, dir),
-        _ => {
-            remove_segment(&data_dir);
-            Ok(())
-        }
+        Some(PidFile { pid, .. }) if is_postmaster_of(pid, &data_dir) => kill_tree(pid, dir)?,
+        _ => (),
     }
+    remove_segment(&data_dir);
+    Ok(())
 }
 
-/// Removes the shared memory of a server that was killed; one that ended by itself leaves none.
+/// Removes the shared memory of a server that was killed and is not to be started again: else its next start
+/// finds by it what else there is to remove. One that ended by itself leaves none.
 fn remove_segment(data_dir: &Path) {
     if let Some(segment) = PidFile::read(data_dir).and_then(|file| file.segment) {
         segment::remove(segment);
@@ -390,8 +396,7 @@ fn is_postmaster_of(pid: u32, data_dir: &Path) -> bool {
     }
 }
 
-/// SIGKILL to a postmaster and its children, waits until they are gone, and removes what is left of
-/// them.
+/// SIGKILL to a postmaster and its children, and waits until the children are gone.
 fn kill_tree(pid: u32, dir: &Path) -> Result<(), EmbedError> {
     // A stopped postmaster starts no further child and does not clean up after the first dead one.
     process::signal(pid, Signal::SIGSTOP, dir)?;
@@ -402,10 +407,7 @@ fn kill_tree(pid: u32, dir: &Path) -> Result<(), EmbedError> {
     match children.iter().chain([&pid]).find(|pid| !process::wait_until_gone(&[**pid], KILL_LIMIT))
     {
         Some(pid) => Err(EmbedError::ProcessSurvives { pid: *pid, dir: dir.to_owned() }),
-        None => {
-            remove_segment(&dir.join("data"));
-            Ok(())
-        }
+        None => Ok(()),
     }
 }
 

@@ -26,6 +26,9 @@ pub struct ServerOptions {
     ///
     /// Much faster, but servers then share their system identifier: for tests only.
     pub from_template: bool,
+    /// Whether a temporary cluster may have its directory in memory, where there is room: a power cut of
+    /// the machine would take it, a SIGKILL of a server takes nothing.
+    pub in_memory: bool,
     /// Further settings, by name; they win over ours.
     pub settings: BTreeMap<String, String>,
 }
@@ -33,15 +36,30 @@ pub struct ServerOptions {
 impl Default for ServerOptions {
     /// Durable servers, each made by initdb.
     fn default() -> Self {
-        Self { fsync: true, data_checksums: false, from_template: false, settings: BTreeMap::new() }
+        Self {
+            fsync: true,
+            data_checksums: false,
+            from_template: false,
+            in_memory: false,
+            settings: BTreeMap::new(),
+        }
     }
 }
 
 impl ServerOptions {
-    /// For tests: made from the template, which saves the time of initdb; durable all the same, for
-    /// tests of crashes must mean something.
+    /// For tests that kill servers or judge what survives: made from the template, which saves the time of
+    /// initdb, on the system's disk, with fsync on.
     pub fn for_tests() -> Self {
-        Self { from_template: true, ..Self::default() }
+        // As files in the data directory, which go with it: segments of POSIX shared memory outlive a
+        // server that is killed.
+        let settings = [("dynamic_shared_memory_type".to_owned(), "mmap".to_owned())];
+        Self { from_template: true, settings: settings.into(), ..Self::default() }
+    }
+
+    /// For all other tests: the same in memory, if there is room. Making and removing thousands of files on
+    /// a disk took more than half of the processor's time.
+    pub fn for_tests_in_memory() -> Self {
+        Self { in_memory: true, ..Self::for_tests() }
     }
 
     /// The text of the settings file of a server on `port` with its data in `data_dir`.
