@@ -6,7 +6,7 @@ use tutti_link::NodeError;
 use tutti_sql::plan::CreatedTable;
 use tutti_sql::statement::DistributeBy;
 
-use crate::support::*;
+use super::support::*;
 
 /// A statement, and the table that it creates, if it does.
 type Step<'a> = (&'a str, Option<CreatedTable>);

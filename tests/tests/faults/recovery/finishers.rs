@@ -14,7 +14,7 @@ use tutti_link::Endpoints;
 use tutti_link::{NodeConnection, NodeError};
 use tutti_sql::catalog::NodeId;
 
-use crate::support::*;
+use super::support::*;
 
 async fn prepare(connection: &mut NodeConnection, gid: &str, value: u64) -> Result {
     let sql = format!("BEGIN; INSERT INTO t VALUES ({value}); PREPARE TRANSACTION '{gid}'");
@@ -222,7 +222,7 @@ async fn transfers(config: &Arc<Config>, way: Way, clients: u64, run: u64) -> Re
     Ok(done.load(Ordering::Relaxed) as f64 / started.elapsed().as_secs_f64())
 }
 
-/// `cargo test -p tutti-tests --test recovery measure -- --ignored --nocapture`
+/// `./dev test --test faults recovery::finishers::measure -- --ignored --nocapture`
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "a measurement"]
 async fn measure_connections_per_node() -> Result {

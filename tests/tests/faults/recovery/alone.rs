@@ -13,8 +13,8 @@ use tutti_tests::conversation;
 use tutti_tests::gateway::{self, TestCluster};
 use tutti_tests::servers;
 
-use crate::proxy::{Proxy, Rule, When};
-use crate::support::*;
+use super::proxy::{Proxy, Rule, When};
+use super::support::*;
 
 /// A statement, in the language of conversations. `#` stands for a number that no other case has; the connection
 /// is cut at the message in which it stands.

@@ -16,8 +16,8 @@ use tutti_tests::client::{Client, Endpoint};
 use tutti_tests::gateway::{self, TestCluster};
 use tutti_tests::{programs, servers};
 
-use crate::restarts::under_load;
-use crate::support::*;
+use super::restarts::under_load;
+use super::support::*;
 
 /// A streaming standby of one of the servers.
 struct Standby {

@@ -6,7 +6,7 @@ use tutti_sql::catalog::NodeId;
 use tutti_sql::hash::KeyType;
 use tutti_sql::statement::DistributeBy;
 
-use crate::support::*;
+use super::support::*;
 
 /// What `SELECT tutti_distribute(…)` and its kin do.
 async fn redistribute(connections: &mut Connections, table: &str, to: DistributeBy) -> Result {

@@ -4,8 +4,8 @@
 use anyhow::{Result, ensure};
 use tokio_postgres::NoTls;
 
-use crate::clients::{assert_refused, psql, psycopg};
-use crate::place::{OWN_PASSWORD, Place};
+use super::clients::{assert_refused, psql, psycopg};
+use super::place::{OWN_PASSWORD, Place};
 
 const ROLES: &str = "
     CREATE ROLE ann LOGIN PASSWORD 'ann''s';

@@ -13,8 +13,8 @@ use tutti_tests::gateway::{self, TestCluster};
 use tutti_tests::servers;
 use tutti_txn::coordinator::Form;
 
-use crate::proxy::{Proxy, Rule, When};
-use crate::support::*;
+use super::proxy::{Proxy, Rule, When};
+use super::support::*;
 
 /// Two nodes behind proxies, and accounts on them.
 struct Proxied {

@@ -14,7 +14,7 @@ use tutti_sql::catalog::NodeId;
 use tutti_txn::decision::Decision;
 use tutti_txn::gid::Gid;
 
-use crate::support::*;
+use super::support::*;
 
 fn gid(text: &str) -> Gid {
     text.parse().expect("one of ours")

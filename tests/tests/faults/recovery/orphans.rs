@@ -7,7 +7,7 @@ use anyhow::ensure;
 use tutti_tests::client::Client;
 use tutti_tests::gateway::TestCluster;
 
-use crate::support::*;
+use super::support::*;
 
 #[test]
 fn what_nobody_coordinates_is_settled_by_its_record_or_refused() -> Result {

@@ -13,7 +13,7 @@ use rand::{Rng, SeedableRng};
 use tutti_tests::client::{Client, Endpoint};
 use tutti_tests::gateway::TestCluster;
 
-use crate::support::*;
+use super::support::*;
 
 const MOVERS: u64 = 6;
 /// How many times to kill; more finds more.

@@ -4,8 +4,8 @@ use anyhow::Result;
 use tutti_gateway::Config;
 use tutti_settings::Rule;
 
-use crate::clients::{assert_refused, psql};
-use crate::place::{Authority, OWN_PASSWORD, Place};
+use super::clients::{assert_refused, psql};
+use super::place::{Authority, OWN_PASSWORD, Place};
 
 #[derive(serde::Deserialize)]
 struct Rules {

@@ -10,7 +10,7 @@ use tutti_tests::client::Client;
 use tutti_tests::gateway::{TestCluster, config};
 use tutti_tests::servers;
 
-const STATEMENTS: &str = include_str!("../home/statements.sql");
+const STATEMENTS: &str = include_str!("../../home/statements.sql");
 
 /// A line of the file.
 struct Line<'a> {

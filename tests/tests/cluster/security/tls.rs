@@ -11,8 +11,8 @@ use tutti_settings::SslMode;
 use tutti_tests::client::SILENCE_LIMIT;
 use tutti_tests::process::{self, GatewayProcess};
 
-use crate::clients::{Knock, assert_refused, psql, psycopg};
-use crate::place::{Authority, OWN_PASSWORD, Place, closed_servers, configured};
+use super::clients::{Knock, assert_refused, psql, psycopg};
+use super::place::{Authority, OWN_PASSWORD, Place, closed_servers, configured};
 
 /// SSLRequest.
 const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f];

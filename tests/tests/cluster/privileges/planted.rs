@@ -5,7 +5,7 @@ use anyhow::{Context, Result, ensure};
 use tutti_tests::client::{Client, Endpoint, Flight, Request, text_arguments};
 use tutti_tests::gateway::TestCluster;
 
-use crate::owners_code::{cluster, is_superuser};
+use super::owners_code::{cluster, is_superuser};
 
 /// A role with a schema of its name, in which it may do what it likes.
 fn role(cluster: &TestCluster, name: &str) -> Result<Client> {

@@ -5,8 +5,8 @@ use std::fs;
 use anyhow::{Result, ensure};
 use tutti_tests::process::{self, GatewayProcess};
 
-use crate::clients::{Knock, assert_refused, psql};
-use crate::place::{OWN_PASSWORD, closed_servers, configured};
+use super::clients::{Knock, assert_refused, psql};
+use super::place::{OWN_PASSWORD, closed_servers, configured};
 
 #[test]
 fn no_log_holds_a_password() -> Result<()> {

@@ -10,7 +10,7 @@ use std::thread;
 
 use tutti_gateway::NodeConfig;
 
-use crate::support::Result;
+use super::support::Result;
 
 /// Whether the node gets the message at which its connection is cut.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -15,7 +15,7 @@ use tutti_sql::catalog::{Identity, NodeId, Placement, RelationKind, Volatility};
 use tutti_sql::hash::KeyType;
 use tutti_sql::statement::DistributeBy;
 
-use crate::support::*;
+use super::support::*;
 
 #[tokio::test]
 async fn init_can_be_repeated_and_refuses_strangers() -> Result {

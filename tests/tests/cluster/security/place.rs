@@ -21,7 +21,7 @@ use tutti_tests::client::Client;
 use tutti_tests::gateway::{self, TestCluster};
 use tutti_tests::servers;
 
-use crate::clients::{Knock, psql};
+use super::clients::{Knock, psql};
 
 /// The password of role `postgres` on the nodes.
 pub const OWN_PASSWORD: &str = "the-gateways-own";
