@@ -1,7 +1,9 @@
 //! Plain PostgreSQL servers for tests: one alone, or the nodes of a cluster.
 //!
-//! Owns: how test servers are set. They are durable (fsync on), as the product's are: tests of
-//! commits mean little without. Never: starts a gateway.
+//! Owns: how test servers are set. Those of [`durable`] flush what they commit, as the product's do: for
+//! tests that kill servers or gateways, or judge what commits have left. The others do not wait for disks:
+//! what they answer is the same.
+//! Never: starts a gateway.
 
 use std::collections::BTreeMap;
 
@@ -10,16 +12,30 @@ use tutti_embed::{Cluster, ServerOptions};
 
 use crate::client::Endpoint;
 
-/// Servers that go when the value is dropped.
+/// Servers that go when the value is dropped, and do not flush (fsync off).
 pub fn start(nodes: u16) -> Result<Cluster> {
     start_with(nodes, &[])
 }
 
 /// Like [`start`], with settings.
 pub fn start_with(nodes: u16, settings: &[(&str, &str)]) -> Result<Cluster> {
+    create(nodes, settings, false)
+}
+
+/// Like [`start`], with fsync on.
+pub fn durable(nodes: u16) -> Result<Cluster> {
+    durable_with(nodes, &[])
+}
+
+/// Like [`durable`], with settings.
+pub fn durable_with(nodes: u16, settings: &[(&str, &str)]) -> Result<Cluster> {
+    create(nodes, settings, true)
+}
+
+fn create(nodes: u16, settings: &[(&str, &str)], fsync: bool) -> Result<Cluster> {
     let own = settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-    let options =
-        ServerOptions { settings: own.collect::<BTreeMap<_, _>>(), ..ServerOptions::for_tests() };
+    let settings = own.collect::<BTreeMap<_, _>>();
+    let options = ServerOptions { settings, fsync, ..ServerOptions::for_tests() };
     Ok(Cluster::create_temp_with(nodes, options)?)
 }
 

@@ -10,7 +10,7 @@ use tutti_embed::{Cluster, ClusterOptions, ServerOptions};
 use tutti_tests::client::Client;
 use tutti_tests::gateway::{self, TestCluster};
 
-const ROUNDS: usize = 7;
+const ROUNDS: usize = 5;
 const PARTS: [&str; 6] = ["copy", "start", "init", "gateway", "audit", "end"];
 
 /// What `work` gives, and how long it took.

@@ -329,7 +329,7 @@ impl Pair {
 /// Method: scripts of four sessions drawn from seeds, with prepared transactions and savepoints.
 #[test]
 fn the_model_refuses_what_a_server_refuses() -> Result<()> {
-    let servers = servers::start_with(1, &[("autovacuum", "off")])?;
+    let servers = servers::durable_with(1, &[("autovacuum", "off")])?;
     let endpoint = servers::endpoint(&servers, 0);
     let mut refusals = 0;
     for seed in 0..SCRIPTS {
@@ -351,7 +351,7 @@ fn the_model_refuses_what_a_server_refuses() -> Result<()> {
 /// Method: the same, with a restart in the middle of each script.
 #[test]
 fn the_model_knows_what_a_restart_leaves() -> Result<()> {
-    let mut servers = servers::start_with(1, &[("autovacuum", "off")])?;
+    let mut servers = servers::durable_with(1, &[("autovacuum", "off")])?;
     let mut refusals = 0;
     for seed in 0..RESTARTS {
         let mut rng = ChaCha8Rng::seed_from_u64(10_000 + seed);

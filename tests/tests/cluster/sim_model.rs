@@ -170,7 +170,7 @@ impl Session {
 impl Pair {
     fn start() -> Result<Self> {
         // The model finds no deadlocks; a script that makes one waits until the next crash.
-        let servers = servers::start_with(1, &[("deadlock_timeout", "2147483647")])?;
+        let servers = servers::durable_with(1, &[("deadlock_timeout", "2147483647")])?;
         let mut admin = Client::connect(&servers::endpoint(&servers, 0))?;
         admin.query("CREATE TABLE register (key int PRIMARY KEY, value int[] NOT NULL)")?;
         admin.query("CREATE TABLE decision (gid text PRIMARY KEY, decision text NOT NULL)")?;

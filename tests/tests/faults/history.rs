@@ -60,7 +60,7 @@ fn no_fault(_: u32) -> Result<()> {
 /// Runs against one server without a gateway.
 fn on_plain_postgresql(levels: Levels, test: &str) -> Result<()> {
     let load = load(levels);
-    let servers = servers::start(1)?;
+    let servers = servers::durable(1)?;
     let endpoint = servers::endpoint(&servers, 0);
     load.create_tables(&endpoint, "")?;
     judge(&run::run(&load, &Mutex::new(endpoint), no_fault)?, &load, test)
@@ -84,7 +84,7 @@ fn plain_postgresql_keeps_levels_that_mix() -> Result<()> {
 #[test]
 fn plain_postgresql_keeps_its_word_when_killed() -> Result<()> {
     let load = Load { faults: 3, ..load(ANY) };
-    let mut servers = servers::start(1)?;
+    let mut servers = servers::durable(1)?;
     let endpoint = servers::endpoint(&servers, 0);
     load.create_tables(&endpoint, "")?;
     let history = run::run(&load, &Mutex::new(endpoint), |_| {
@@ -108,7 +108,7 @@ fn ensure_rows_are_spread(servers: &Cluster) -> Result<()> {
 
 /// Runs against a cluster whose gateway is in this process.
 fn recorded_on_cluster(load: &Load, switches: Switches) -> Result<History> {
-    let cluster = TestCluster::start_with(servers::start(NODES)?, switches)?;
+    let cluster = TestCluster::start_with(servers::durable(NODES)?, switches)?;
     load.create_tables(&cluster.endpoint(), DISTRIBUTION)?;
     ensure_rows_are_spread(cluster.servers())?;
     run::run(load, &Mutex::new(cluster.endpoint()), no_fault)
@@ -161,7 +161,7 @@ fn every_level_holds_when_anything_is_cancelled() -> Result<()> {
     // The last of them is the end of all cancellations: what is read at rest is not cancelled.
     const FAULTS: u32 = 20;
     let load = Load { faults: FAULTS, ..load(ANY) };
-    let cluster = TestCluster::start_with(servers::start(NODES)?, Switches::default())?;
+    let cluster = TestCluster::start_with(servers::durable(NODES)?, Switches::default())?;
     load.create_tables(&cluster.endpoint(), DISTRIBUTION)?;
     let stop = AtomicBool::new(false);
     let nodes = cluster.nodes();
@@ -213,7 +213,7 @@ fn kill(
 /// Runs against a cluster whose gateway is a process, and kills it or nodes on the way.
 fn with_kills(levels: Levels, victims: &[Victim], test: &str) -> Result<()> {
     let load = Load { faults: u32::try_from(victims.len())?, ..load(levels) };
-    let mut servers = servers::start(NODES)?;
+    let mut servers = servers::durable(NODES)?;
     process::init(&servers)?;
     let mut gateway = Some(GatewayProcess::start(&servers)?);
     let endpoint = gateway.as_ref().map(GatewayProcess::endpoint).context("just started")?;
@@ -258,7 +258,7 @@ fn every_level_holds_when_all_kinds_are_killed() -> Result<()> {
 /// Runs against a cluster in which everything is moved and changed meanwhile, and things are killed.
 fn with_changes(levels: Levels, victims: &[Victim], test: &str) -> Result<()> {
     let load = Load { faults: u32::try_from(victims.len())?, ..load(levels) };
-    let mut servers = servers::start(NODES)?;
+    let mut servers = servers::durable(NODES)?;
     process::init(&servers)?;
     let mut gateway = Some(GatewayProcess::start(&servers)?);
     let endpoint = gateway.as_ref().map(GatewayProcess::endpoint).context("just started")?;

@@ -58,7 +58,7 @@ fn a_killed_gateway_leaves_nothing_half_done() -> Result<()> {
     println!("{SEED}={seed} {ROUNDS}={rounds}");
     let mut rng = StdRng::seed_from_u64(seed);
 
-    let servers = servers::start(NODES)?;
+    let servers = servers::durable(NODES)?;
     process::init(&servers)?;
     make_tables(&GatewayProcess::start(&servers)?.endpoint())?;
     let mut asked = AllAsked::default();

@@ -16,7 +16,7 @@ use tutti_tests::process::{self, GatewayProcess};
 use tutti_tests::{programs, servers};
 
 fn start(nodes: u16, pool: PoolConfig) -> Result<TestCluster> {
-    let servers = servers::start(nodes)?;
+    let servers = servers::durable(nodes)?;
     let config = Config { pool, ..config(&servers, String::new()) };
     TestCluster::start_configured(servers, config)
 }
@@ -70,8 +70,8 @@ fn long_statements() -> Vec<String> {
 
 #[test]
 fn statements_nest_as_deeply_as_on_one_server() -> Result<()> {
-    let cluster = TestCluster::start(2)?;
-    let plain = servers::start(1)?;
+    let cluster = TestCluster::start_on(servers::durable(2)?)?;
+    let plain = servers::durable(1)?;
     let mut one = Client::connect(&servers::endpoint(&plain, 0))?;
     let mut many = Client::connect(&cluster.endpoint())?;
     one.query("CREATE TABLE t (id int PRIMARY KEY)")?;
@@ -124,7 +124,7 @@ fn meanwhile(
 
 #[test]
 fn reading_large_texts_stops_nobody_else() -> Result<()> {
-    let cluster = TestCluster::start(2)?;
+    let cluster = TestCluster::start_on(servers::durable(2)?)?;
     let endpoint = cluster.endpoint();
     let mut client = Client::connect(&endpoint)?;
     client.query("CREATE TABLE t (id int PRIMARY KEY) DISTRIBUTE BY HASH (id)")?;
@@ -212,7 +212,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
 
 #[test]
 fn the_gateways_lock_is_out_of_clients_reach_and_taken_again_when_it_is_lost() -> Result<()> {
-    let cluster = TestCluster::start(2)?;
+    let cluster = TestCluster::start_on(servers::durable(2)?)?;
     let mut admin = Client::connect(&cluster.endpoint())?;
     admin.query(
         "CREATE ROLE ann LOGIN; CREATE TABLE t (id int PRIMARY KEY) DISTRIBUTE BY HASH (id)",
@@ -260,7 +260,7 @@ fn the_gateways_lock_is_out_of_clients_reach_and_taken_again_when_it_is_lost() -
 #[test]
 fn nobody_keeps_the_tables_of_the_gateway() -> Result<()> {
     const TABLES: [&str; 5] = ["serving", "backend", "decision", "ticket", "gateway"];
-    let cluster = TestCluster::start(2)?;
+    let cluster = TestCluster::start_on(servers::durable(2)?)?;
     let endpoint = cluster.endpoint();
     let mut admin = Client::connect(&endpoint)?;
     admin.query(
@@ -361,7 +361,7 @@ fn nobody_keeps_the_tables_of_the_gateway() -> Result<()> {
 /// taken over. Its clients' statements do nothing any more, whether it has noticed or not.
 #[test]
 fn a_gateway_that_was_taken_for_dead_serves_nobody() -> Result<()> {
-    let servers = servers::start(2)?;
+    let servers = servers::durable(2)?;
     process::init(&servers)?;
     let mut first = GatewayProcess::start(&servers)?;
     let mut client = Client::connect(&first.endpoint())?;
@@ -401,7 +401,7 @@ fn a_gateway_that_was_taken_for_dead_serves_nobody() -> Result<()> {
 
 #[test]
 fn a_gateway_starts_while_a_node_is_away_and_takes_it_in_later() -> Result<()> {
-    let mut servers = servers::start(3)?;
+    let mut servers = servers::durable(3)?;
     process::init(&servers)?;
     let gateway = GatewayProcess::start(&servers)?;
     Client::connect(&gateway.endpoint())?.query(
@@ -455,7 +455,7 @@ fn freeze(server: &tutti_embed::Server, signal: &str) -> Result<()> {
 
 #[test]
 fn a_node_that_hangs_delays_only_those_who_need_it() -> Result<()> {
-    let servers = servers::start(3)?;
+    let servers = servers::durable(3)?;
     process::init(&servers)?;
     let gateway = GatewayProcess::start(&servers)?;
     let endpoint = gateway.endpoint();
@@ -565,7 +565,7 @@ fn answers(endpoint: &Endpoint, sql: &'static str) -> Result<bool> {
 /// A backend that ends while the gateway asks it what it keeps for a session that listens.
 #[test]
 fn backends_that_end_under_listeners_stop_nobody() -> Result<()> {
-    let servers = servers::start(2)?;
+    let servers = servers::durable(2)?;
     process::init(&servers)?;
     let gateway = GatewayProcess::start(&servers)?;
     let endpoint = gateway.endpoint();
@@ -735,7 +735,7 @@ fn clients_prepared_transactions_leave_room_for_commits() -> Result<()> {
 /// A node does not answer the gateway's own connections any more while a change looks who is at work.
 #[test]
 fn a_node_that_hangs_under_a_change_stops_nobody_elsewhere() -> Result<()> {
-    let servers = servers::start(2)?;
+    let servers = servers::durable(2)?;
     process::init(&servers)?;
     let gateway = GatewayProcess::start(&servers)?;
     let endpoint = gateway.endpoint();

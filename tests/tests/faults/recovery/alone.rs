@@ -114,7 +114,7 @@ static EITHER: [Case; 1] = [case("P |COPY home FROM STDIN\nB |\nE |0\nd #\nc\nS"
 const LEISURE: Duration = Duration::from_secs(3);
 
 fn lose(default: DefaultDistribution, more: &[Case], by_view: &[Case]) -> Result {
-    let servers = servers::start(2)?;
+    let servers = servers::durable(2)?;
     let mut config = gateway::config(&servers, String::new());
     config.switches = Switches::default();
     config.default_distribution = default;
@@ -200,7 +200,7 @@ fn what_node_1_commits_by_itself_is_told_as_unknown() -> Result {
 /// A client's own PREPARE TRANSACTION that may have been done keeps its locks: the error names it.
 #[test]
 fn a_lost_prepare_transaction_is_named() -> Result {
-    let servers = servers::start(2)?;
+    let servers = servers::durable(2)?;
     let mut config = gateway::config(&servers, String::new());
     let proxy = Proxy::before(&mut config.nodes[0])?;
     let cluster = TestCluster::start_configured(servers, config)?;

@@ -24,7 +24,7 @@ struct Proxied {
 }
 
 fn proxied(switches: Switches) -> Result<Proxied> {
-    let servers = servers::start(2)?;
+    let servers = servers::durable(2)?;
     let mut config = gateway::config(&servers, String::new());
     config.switches = switches;
     let proxies = config.nodes.iter_mut().map(Proxy::before).collect::<Result<Vec<_>>>()?;

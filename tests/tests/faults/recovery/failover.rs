@@ -97,7 +97,7 @@ impl Drop for Standby {
 
 #[test]
 fn a_promoted_standby_takes_over_with_every_transaction_whole() -> Result {
-    let servers = servers::start(2)?;
+    let servers = servers::durable(2)?;
     let beside = servers.binaries().dir().join("pg_basebackup");
     let Some(basebackup) = Some(beside)
         .filter(|path| path.exists())

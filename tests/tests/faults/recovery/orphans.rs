@@ -6,12 +6,13 @@ use std::time::Duration;
 use anyhow::ensure;
 use tutti_tests::client::Client;
 use tutti_tests::gateway::TestCluster;
+use tutti_tests::servers;
 
 use super::support::*;
 
 #[test]
 fn what_nobody_coordinates_is_settled_by_its_record_or_refused() -> Result {
-    let cluster = TestCluster::start(2)?;
+    let cluster = TestCluster::start_on(servers::durable(2)?)?;
     let (gateway, nodes) = (cluster.endpoint(), cluster.nodes());
     let mut client = Client::connect(&gateway)?;
     client.query("CREATE TABLE t (x bigint) DISTRIBUTE BY ROUND ROBIN")?;
@@ -58,7 +59,7 @@ fn what_nobody_coordinates_is_settled_by_its_record_or_refused() -> Result {
 /// stopped, and what is not ours is shown and left alone.
 #[test]
 fn foreign_prepared_transactions_harm_nobody() -> Result {
-    let mut cluster = TestCluster::start(2)?;
+    let mut cluster = TestCluster::start_on(servers::durable(2)?)?;
     let nodes = cluster.nodes();
     let mut client = Client::connect(&cluster.endpoint())?;
     client.query("CREATE TABLE t (x bigint PRIMARY KEY) DISTRIBUTE BY HASH (x)")?;
@@ -120,7 +121,7 @@ fn foreign_prepared_transactions_harm_nobody() -> Result {
 
 #[test]
 fn records_go_when_everybody_has_applied_them() -> Result {
-    let cluster = TestCluster::start(2)?;
+    let cluster = TestCluster::start_on(servers::durable(2)?)?;
     let (gateway, nodes) = (cluster.endpoint(), cluster.nodes());
     make_accounts(&gateway)?;
     let (from, to) = accounts_on_two_nodes(&nodes)?;
@@ -139,7 +140,7 @@ fn records_go_when_everybody_has_applied_them() -> Result {
 
 #[test]
 fn a_watch_that_is_ended_is_replaced_and_the_node_opened_again() -> Result {
-    let cluster = TestCluster::start(2)?;
+    let cluster = TestCluster::start_on(servers::durable(2)?)?;
     let (gateway, nodes) = (cluster.endpoint(), cluster.nodes());
     make_accounts(&gateway)?;
     let mut client = Client::connect(&gateway)?;

@@ -12,6 +12,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tutti_tests::client::{Client, Endpoint};
 use tutti_tests::gateway::TestCluster;
+use tutti_tests::servers;
 
 use super::support::*;
 
@@ -111,7 +112,7 @@ fn a_node_killed_under_load_comes_back_with_every_transaction_whole() -> Result 
     let seed: u64 = rand::random();
     println!("seed {seed}");
     let mut rng = StdRng::seed_from_u64(seed);
-    let mut cluster = TestCluster::start(3)?;
+    let mut cluster = TestCluster::start_on(servers::durable(3)?)?;
     let (gateway, nodes) = (cluster.endpoint(), cluster.nodes());
     make_accounts(&gateway)?;
     let mut left_prepared = 0;

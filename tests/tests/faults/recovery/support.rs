@@ -21,7 +21,7 @@ pub type Result<T = (), E = anyhow::Error> = std::result::Result<T, E>;
 
 /// Servers with the catalog on them, and no gateway.
 pub async fn initialised(nodes: u16) -> Result<(Cluster, Config)> {
-    let servers = servers::start(nodes)?;
+    let servers = servers::durable(nodes)?;
     let config = gateway::config(&servers, "127.0.0.1:0".to_owned());
     init(&config, false).await?;
     Ok((servers, config))

@@ -181,7 +181,7 @@ fn locked<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 impl Place {
     fn start() -> Result<Self> {
-        let servers = servers::start(u16::try_from(NODES)?)?;
+        let servers = servers::durable(u16::try_from(NODES)?)?;
         process::init(&servers)?;
         let mut config = gateway::config(&servers, String::new());
         config.switches = tutti_gateway::Switches::default();
