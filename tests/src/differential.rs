@@ -112,7 +112,7 @@ impl fmt::Display for Difference {
         writeln!(
             f,
             "  again: TUTTI_DIFFERENTIAL='{file} {} {} {protocol}' \
-             cargo test -p tutti-tests --test differential",
+             ./dev test --test answers differential::",
             self.distribution, self.nodes
         )
     }

@@ -2,7 +2,7 @@
 //!
 //! Owns: what holds for every stream in every format: its pieces are the stream, however it
 //! arrives; a field that was appended to a row is read back.
-//! Never: compares with a server; `tests/tests/copy.rs` does.
+//! Never: compares with a server; `tests/tests/answers/copy.rs` does.
 
 use bytes::Bytes;
 use tutti_wire::copy::{

@@ -191,7 +191,7 @@ pub fn judge(history: &History, load: &Load, test: &str, directory: &Path) -> Re
         fs::write(&kept, history.to_string()).with_context(|| kept.display().to_string())?;
         anyhow::bail!(
             "{report}the history is in {}; run again with\n  \
-             {SEED}={seed} {TRANSACTIONS}={transactions} cargo test -p tutti-tests --test history {test}",
+             {SEED}={seed} {TRANSACTIONS}={transactions} ./dev test --test faults history::{test}",
             kept.display()
         );
     }

@@ -140,7 +140,7 @@ fn broken_recordings_harm_nobody() -> Result<()> {
     let mut neighbour = Neighbour::of(&cluster)?;
     for seed in seeds {
         hold(seed, &cluster, &mut neighbour).with_context(|| {
-            format!("{SEED}={seed} cargo test -p tutti-tests --test bad_input broken_recordings")
+            format!("{SEED}={seed} ./dev test --test bad_input broken_recordings")
         })?;
     }
     neighbour.see_all_quiet(&cluster)

@@ -1,0 +1,32 @@
+//! What is answered: the same statements on one PostgreSQL and on clusters, by every way in which a client
+//! may ask.
+//!
+//! Owns: the tests whose question is an answer, a module per subject. One program for them all: each
+//! program of tests links the whole gateway with the grammar, and runs after the others, never beside them.
+//! Never: kills a gateway or judges what is left of it; that is `faults`.
+//! Start reading at [`differential`], or in ARCHITECTURE.md at the table of tests.
+
+mod code_at_commit;
+mod copies;
+mod copy;
+mod differential;
+mod execute_arguments;
+mod hash;
+mod hears;
+mod home;
+mod home_sessions;
+mod home_statements;
+mod hostile;
+mod one_meaning;
+mod own_sql;
+mod pg_dump;
+mod pgbench;
+mod plans;
+mod printed;
+mod protocol;
+mod psql;
+mod psycopg;
+mod scripts;
+mod transit;
+mod unseen;
+mod unseen_errors;

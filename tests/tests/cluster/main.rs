@@ -1,0 +1,25 @@
+//! What several nodes are to several sessions: isolation, the schema and its changes, who may do what, and
+//! what the auditor finds.
+//!
+//! Owns: the tests whose question is a state that sessions or nodes share, a module per subject.
+//! Never: kills a gateway or judges what is left of it; that is `faults`. Compares single answers; that is
+//! `answers`.
+//! Start reading at [`anomalies`], or in ARCHITECTURE.md at the table of tests.
+
+mod anomalies;
+mod audit;
+mod catalog;
+mod cost_of_a_cluster;
+mod deadlock;
+mod default_isolation;
+mod privileges;
+mod processes;
+mod published_catalog;
+mod reach;
+mod schema_changes;
+mod security;
+mod sentinel;
+mod serial_model;
+mod serializable;
+mod sessions;
+mod sim_model;
