@@ -17,9 +17,10 @@ use super::analysis::{
     QueryId, SetOperation, Source, Spread,
 };
 use super::names::{Found, Meaning, string};
-use super::{Context, functions, oids, output_names, views, walk};
+use super::{Context, functions, oids, output_names, views};
 use crate::catalog::RelationKind;
 use crate::refusal::Refusal;
+use crate::walk;
 
 /// Finds out everything about `statement`: SELECT, UPDATE, DELETE, MERGE or INSERT.
 ///

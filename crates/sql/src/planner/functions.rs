@@ -7,10 +7,11 @@
 use pg_query::NodeEnum;
 use pg_query::protobuf::{FuncCall, Node, SqlValueFunction, SqlValueFunctionOp};
 
+use super::Context;
 use super::names::string;
-use super::{Context, walk};
 use crate::catalog::{Function, Volatility};
 use crate::closure::BuiltIn;
+use crate::walk;
 
 /// The stable functions of `pg_catalog` that give the transaction's or the statement's time.
 const TIME_FUNCTIONS: [&str; 3] = ["now", "transaction_timestamp", "statement_timestamp"];

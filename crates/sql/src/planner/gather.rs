@@ -17,11 +17,12 @@ use super::analysis::{Analysis, ColumnUse, ItemId};
 use super::functions::{is_time, is_time_call, volatility};
 use super::names::string;
 use super::pins::Facts;
-use super::{Context, deparse, deparse_expression, output_names, walk};
+use super::{Context, deparse, deparse_expression, output_names};
 use crate::catalog::{Relation, RelationKind, Volatility, quote_identifier};
 use crate::closure::{Search, Writing};
 use crate::plan::{Collect, CollectFrom, NodeChoice, Piece, Template};
 use crate::refusal::Refusal;
+use crate::walk;
 
 /// Stands for a gap until the final statement is text. No statement that holds it is gathered.
 const MARKER: &str = "tutti:gap:";

@@ -10,10 +10,11 @@ use pg_query::protobuf::{FuncCall, Node, RangeVar};
 
 use super::functions::{is_built_in, name_of};
 use super::names::string;
-use super::{Context, unseen, walk};
+use super::{Context, unseen};
 use crate::catalog::Volatility;
 use crate::closure::Reach;
 use crate::plan::Leaves;
+use crate::walk;
 
 /// Built-in functions that draw from a sequence for the session.
 const SEQUENCE_FUNCTIONS: [&str; 2] = ["nextval", "setval"];

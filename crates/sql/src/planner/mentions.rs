@@ -10,8 +10,9 @@ use std::sync::Arc;
 use pg_query::NodeEnum;
 use pg_query::protobuf::RangeVar;
 
-use super::{Context, ddl, walk};
+use super::{Context, ddl};
 use crate::catalog::{NameScope, Placement, Relation, RelationKind};
+use crate::walk;
 
 /// What relations a tree names.
 #[derive(Debug, Default)]

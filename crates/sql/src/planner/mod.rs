@@ -37,7 +37,6 @@ mod statements_tests;
 mod unseen;
 mod utility;
 mod views;
-pub(crate) mod walk;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -9,7 +9,7 @@ use pg_query::protobuf::{ColumnRef, Node, TypeCast};
 
 use super::functions::name_of;
 use super::names::string;
-use super::walk;
+use crate::walk;
 
 /// Whether a value that the statement returns, stores or hands on is an OID, or a name of one: in
 /// binary form that is its number. `tableoid::regclass` is taken for a name; it cannot be brought

@@ -12,10 +12,10 @@ use pg_query::NodeEnum;
 use pg_query::protobuf::{FuncCall, Node, ObjectType, RangeVar};
 
 use super::names::string;
-use super::walk;
 use crate::catalog::OUTPUT_FUNCTIONS;
 use crate::refusal::Refusal;
 use crate::statement::Statement;
+use crate::walk;
 
 const SCHEMA: &str = "tutti";
 /// As `LockStmt` has it.

@@ -11,9 +11,9 @@
 use pg_query::NodeEnum;
 use pg_query::protobuf::{self, AExprKind, Node, TypeName};
 
-use super::walk;
 use crate::catalog::NameScope;
 use crate::refusal::Refusal;
+use crate::walk;
 
 const BUILT_IN: &str = "pg_catalog";
 

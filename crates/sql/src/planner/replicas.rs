@@ -23,9 +23,10 @@ use pg_query::protobuf::{
 use super::functions::{is_built_in, name_of};
 use super::insert::defaults::{Evaluation, has_time_of_making, names_current_time};
 use super::names::string;
-use super::{Context, ddl, walk};
+use super::{Context, ddl};
 use crate::catalog::{Placement, Relation, RelationKind, Volatility, quote_identifier};
 use crate::plan::{ReturnedRows, RowKind, RowsWrite};
+use crate::walk;
 pub(super) use actions::Effect;
 
 /// Columns that say where a row lies, or who wrote it.

@@ -10,11 +10,12 @@ use pg_query::NodeEnum;
 use pg_query::protobuf::{ExplainStmt, Node, SelectStmt};
 
 use super::utility::{is_on, option, planned, prepared};
-use super::{Context, functions, utility, walk};
+use super::{Context, functions, utility};
 use crate::catalog::Volatility;
 use crate::plan::{Access, NodeChoice, Plan, Planned};
 use crate::refusal::Refusal;
 use crate::statement::Statement;
+use crate::walk;
 
 /// The plan of `statement` if node 1 runs it as it is; `None` if the session has a part in it.
 pub(super) fn plan_solo(

@@ -8,8 +8,8 @@ use pg_query::NodeEnum;
 use pg_query::protobuf::{Node, TypeName};
 
 use super::names::string;
-use super::walk;
 use crate::refusal::Refusal;
+use crate::walk;
 
 /// The SQL text of a whole statement's tree.
 pub(crate) fn deparse(statement: &NodeEnum) -> Result<String, Refusal> {

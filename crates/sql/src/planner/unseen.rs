@@ -14,18 +14,18 @@ use pg_query::protobuf::{
     AlterTableType, DropBehavior, Node, ObjectType, RangeVar, ReindexObjectType,
 };
 
+use super::Context;
 use super::utility::{option, option_text};
-use super::{Context, walk};
 use crate::catalog::{Catalog, NameScope, Placement, Relation, RelationKind, quote_identifier};
-use crate::closure::{
-    Attached, AttachedKind, FIRST_USER_OID, Reach, Reason, Search, Writing, events,
-};
+use crate::closure::{Reach, Reason, Search, Writing};
+use crate::code::{Attached, AttachedKind, FIRST_USER_OID, events};
 use crate::plan::{
     Access, Collect, CopyToPlan, Ddl, DdlScope, Gather, InsertSource, NodeChoice, Plan, Planned,
     RowsWrite, RunOn, Unseen,
 };
 use crate::refusal::Refusal;
 use crate::statement::{Statement, holds};
+use crate::walk;
 
 /// What code the statement itself can reach, on whatever node: its expressions, and what belongs to
 /// the tables that it names. What belongs to rows that are written on several nodes is not here

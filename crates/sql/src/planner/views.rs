@@ -16,9 +16,10 @@ use pg_query::protobuf::{Alias, Node, RangeSubselect, RangeVar, SelectStmt};
 
 use super::analyse::analyse;
 use super::functions::FunctionUse;
-use super::{Context, printed, scatter, walk};
+use super::{Context, printed, scatter};
 use crate::catalog::{NameScope, Relation, RelationKind};
 use crate::refusal::Refusal;
+use crate::walk;
 
 /// What a view reads.
 #[derive(Debug)]

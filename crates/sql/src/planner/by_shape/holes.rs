@@ -9,8 +9,8 @@
 use pg_query::NodeEnum;
 use pg_query::protobuf::{AConst, ParamRef, a_const};
 
-use super::super::walk;
 use crate::shape::{Hole, Literal, LiteralKind, blank_end};
+use crate::walk;
 
 const KINDS: [LiteralKind; 3] = [LiteralKind::Integer, LiteralKind::Number, LiteralKind::String];
 

@@ -9,12 +9,13 @@ use pg_query::protobuf::{
 };
 
 use super::super::utility::planned;
-use super::super::{Context, deparse, names::string, query, walk};
+use super::super::{Context, deparse, names::string, query};
 use super::{everywhere, is_temporary, plan_materialized_view, refused};
 use crate::catalog::quote_identifier;
 use crate::plan::{CreatedTable, Ddl, NodeChoice, Plan, Planned, RunOn};
 use crate::refusal::Refusal;
 use crate::statement::Statement;
+use crate::walk;
 
 pub(super) fn plan(create: &CreateStmt, statement: &Statement) -> Result<Planned, Refusal> {
     let Some(relation) = &create.relation else {

@@ -6,10 +6,11 @@ use pg_query::NodeEnum;
 use pg_query::protobuf::{InsertStmt, Node, SqlValueFunctionOp};
 
 use super::super::functions::is_time_call;
-use super::super::{Context, mentions, replicas, walk};
+use super::super::{Context, mentions, replicas};
 use super::defaults::{Evaluation, expression, is_fixed, needs_one_place};
 use crate::catalog::{Placement, Relation};
 use crate::refusal::Refusal;
+use crate::walk;
 
 /// RETURNING is present.
 pub(super) fn returns_rows(insert: &InsertStmt) -> bool {

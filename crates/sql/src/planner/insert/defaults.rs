@@ -7,9 +7,10 @@ use pg_query::protobuf::Node;
 
 use super::super::functions::{FunctionUse, name_of};
 use super::super::unseen::default_is_opaque;
-use super::super::{Context, oids, printed, replicas, walk};
+use super::super::{Context, oids, printed, replicas};
 use crate::catalog::{Placement, Relation};
 use crate::refusal::Refusal;
+use crate::walk;
 
 /// The rule, worked out for one table.
 pub(in crate::planner) struct Evaluation<'a> {

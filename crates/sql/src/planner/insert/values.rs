@@ -10,7 +10,6 @@ use super::super::analysis::Value;
 use super::super::filters::value;
 use super::super::pins::{Landing, bucket_of_stored_literal, landing, pin};
 use super::super::utility::planned;
-use super::super::walk;
 use super::defaults::{is_fixed, needs_one_place, reads_time};
 use super::target::row_items;
 use super::{Inserting, clauses, on_every_node, source};
@@ -19,6 +18,7 @@ use crate::hash::Bucket;
 use crate::plan::{Access, InsertSource, KeyValue, NodeChoice, Pin, Plan, Planned, ValuesRow};
 use crate::refusal::Refusal;
 use crate::statement::tokens::{Lexeme, list, scan, with_depth};
+use crate::walk;
 
 /// The plan that sends rows as written; `None` if something has to be evaluated first.
 pub(super) fn plan(
