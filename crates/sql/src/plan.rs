@@ -69,6 +69,11 @@ impl Planned {
             one_moment: false,
         }
     }
+
+    /// The statement unchanged on node 1, which it may write.
+    pub(crate) fn at_home(why: impl Into<String>) -> Self {
+        Self::new(Plan::One { node: NodeChoice::Home, access: Access::Write, otherwise: None }, why)
+    }
 }
 
 /// Words in a statement's text that the session answers.

@@ -16,8 +16,10 @@ use super::analysis::{
     Analysis, ColumnUse, Constraint, Item, ItemId, Modification, ModificationKind, Output, Query,
     QueryId, SetOperation, Source, Spread,
 };
-use super::names::{Found, Meaning, string};
-use super::{Context, functions, oids, output_names, views};
+use super::context::Context;
+use super::names::{Found, Meaning};
+use super::syntax::{name_of, string};
+use super::{functions, oids, output_names, views};
 use crate::catalog::RelationKind;
 use crate::refusal::Refusal;
 use crate::walk;
@@ -518,7 +520,7 @@ impl<'a> Analyser<'a> {
                 self.analysis.functions.merge(contents.functions.clone());
                 // With one node nothing is expanded, for nothing needs to be.
                 let expands = contents.distributed && !self.context.catalog.is_solo();
-                if expands && !contents.is_apart(&self.context) {
+                if expands && !contents.is_apart(self.context.opaque.is_some()) {
                     return Err(Refusal::postgres(
                         "XX000",
                         format!("view \"{}\" was not expanded", relation.name),
@@ -865,7 +867,7 @@ impl<'a> Analyser<'a> {
                 || function.is_some_and(|function| function.aggregate));
         let level = self.scopes.last().copied();
         if let Some(level) = level {
-            let (_, name) = functions::name_of(call);
+            let (_, name) = name_of(call);
             let level = &mut self.analysis.queries[level];
             level.has_windows |= is_window;
             level.has_aggregates |= is_aggregate;

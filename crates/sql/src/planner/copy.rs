@@ -9,12 +9,13 @@ use std::sync::Arc;
 use pg_query::NodeEnum;
 use pg_query::protobuf::{CopyStmt, Node, SelectStmt};
 
+use super::context::Context;
 use super::gather::is_read_alike;
 use super::insert::defaults::Evaluation;
 use super::insert::source::travelling;
-use super::names::string;
-use super::utility::{at_home, is_on, option, option_text, planned};
-use super::{Context, deparse, mentions, query, replicas};
+use super::sql_text::deparse;
+use super::syntax::{is_on, option, option_text, string};
+use super::{mentions, query, replicas};
 use crate::catalog::{Placement, Relation, RelationKind};
 use crate::closure::events;
 use crate::plan::{Access, CopyFrom, CopyTo, CopyToPlan, NodeChoice, Plan, Planned};
@@ -29,7 +30,7 @@ pub(super) fn plan_copy(
     context: &Context<'_>,
 ) -> Result<Planned, Refusal> {
     if !copy.filename.is_empty() && is_home_alone(copy, context) {
-        return Ok(at_home("only node 1 has it"));
+        return Ok(Planned::at_home("only node 1 has it"));
     }
     if !copy.filename.is_empty() {
         let what = if copy.is_program { "a program" } else { "a file" };
@@ -84,7 +85,7 @@ fn plan_to(
     let format = option(&copy.options, "format").and_then(option_text);
     let binary = format.is_some_and(|format| format.eq_ignore_ascii_case("binary"));
     let header = option(&copy.options, "header").is_some_and(is_on);
-    Ok(planned(Plan::CopyTo(CopyTo { plan, binary, header }), why))
+    Ok(Planned::new(Plan::CopyTo(CopyTo { plan, binary, header }), why))
 }
 
 /// COPY (query) TO STDOUT.
@@ -146,10 +147,10 @@ fn plan_from(
 ) -> Result<Planned, Refusal> {
     let relation = copy.relation.as_ref().and_then(|range| context.relation(range));
     if context.catalog.is_solo() {
-        return Ok(at_home("no table is on other nodes"));
+        return Ok(Planned::at_home("no table is on other nodes"));
     }
     let Some(relation) = relation else {
-        return Ok(at_home("only node 1 has it"));
+        return Ok(Planned::at_home("only node 1 has it"));
     };
     if let RelationKind::View { .. } = relation.kind {
         let tables = mentions::of_relation(relation, context);
@@ -160,10 +161,10 @@ fn plan_from(
                 "Copy into the table itself.",
             ));
         }
-        return Ok(at_home("only node 1 has it"));
+        return Ok(Planned::at_home("only node 1 has it"));
     }
     if relation.placement == Placement::Home {
-        return Ok(at_home("only node 1 has it"));
+        return Ok(Planned::at_home("only node 1 has it"));
     }
     super::unseen::refuse_unsafe_code(relation, events::INSERT, context)?;
     let columns = data_columns(copy, relation)?;
@@ -172,7 +173,7 @@ fn plan_from(
         let effect = replicas::Effect::inserted();
         let rows = replicas::rows_of_tables([relation].into_iter(), &effect, context);
         let why = format!("node 1 computes the rows for all copies: {why}");
-        return Ok(planned(Plan::Rows(rows), why));
+        return Ok(Planned::new(Plan::Rows(rows), why));
     }
     check_options(copy, relation, &columns, &evaluation)?;
     let fill: Vec<(usize, String)> = (0..relation.columns.len())
@@ -229,7 +230,7 @@ fn plan_from(
         timed,
         rows,
     };
-    Ok(planned(Plan::CopyFrom(copy_from), why))
+    Ok(Planned::new(Plan::CopyFrom(copy_from), why))
 }
 
 /// Why node 1 alone must take data for a replicated table, and the other nodes what has become of it.

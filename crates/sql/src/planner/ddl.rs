@@ -20,10 +20,10 @@ pub(super) use create_table::plan_select_into;
 pub(super) use extent::is_of_relations;
 pub(super) use refused::{concurrently, refuse_cast};
 pub(super) use scope::at_home_if_all;
-pub(super) use temporary::{all_temporary, is_temporary};
 
-use super::utility::{planned, prepared};
-use super::{Context, mentions, query};
+use super::context::Context;
+use super::utility::prepared;
+use super::{mentions, query};
 use crate::catalog::Placement;
 use crate::plan::{Ddl, NodeChoice, Plan, Planned};
 use crate::refusal::Refusal;
@@ -63,7 +63,7 @@ pub(super) fn plan_ddl(statement: &Statement, context: &Context<'_>) -> Result<P
             ));
         }
         let plan = Plan::TemporaryDdl { gather: None };
-        return Ok(planned(plan, "temporary objects are on node 1"));
+        return Ok(Planned::new(plan, "temporary objects are on node 1"));
     }
     let planned = match tree {
         NodeEnum::CreateStmt(create) => create_table::plan(create, statement),
@@ -100,7 +100,7 @@ pub(super) fn plan_ddl(statement: &Statement, context: &Context<'_>) -> Result<P
 
 /// The statement on all nodes, in one global transaction.
 fn everywhere(ddl: Ddl) -> Planned {
-    planned(Plan::Ddl(ddl), "every node has the whole schema")
+    Planned::new(Plan::Ddl(ddl), "every node has the whole schema")
 }
 
 fn may_drop(tree: &NodeEnum) -> bool {

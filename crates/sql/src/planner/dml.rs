@@ -13,14 +13,15 @@ use pg_query::protobuf::{Node, RangeVar, UpdateStmt};
 
 use super::analyse::analyse;
 use super::analysis::{Analysis, Constraint, ItemId, Source, Value};
+use super::context::Context;
 use super::filters::value;
-use super::gather::{self, Order};
+use super::gather::Order;
 use super::insert::defaults::Evaluation;
 use super::pins::{Facts, Landing, landing, pin};
 use super::query::{all_pins, home_reason, modifying, not_pinned, pinned_reason};
-use super::unseen::{self, refuse_unsafe_code};
-use super::utility::{at_home, planned};
-use super::{Context, replicas, scatter, views};
+use super::sql_text::deparse_expression;
+use super::unseen::refuse_unsafe_code;
+use super::{gather, replicas, scatter, unseen, views};
 use crate::catalog::{Column, Placement, Relation, RelationKind, quote_identifier};
 use crate::closure::events;
 use crate::plan::{
@@ -35,7 +36,7 @@ pub(super) fn plan_modification(
     context: &Context<'_>,
 ) -> Result<Planned, Refusal> {
     if context.catalog.is_solo() {
-        return Ok(at_home("no table is on other nodes"));
+        return Ok(Planned::at_home("no table is on other nodes"));
     }
     let expanded = views::expanded_tree(tree, context)?;
     let tree = expanded.as_ref().unwrap_or(tree);
@@ -89,11 +90,11 @@ fn on_home(
     context: &Context<'_>,
 ) -> Result<Planned, Refusal> {
     if analysis.distributed().next().is_none() {
-        return Ok(at_home("its table is on node 1 only"));
+        return Ok(Planned::at_home("its table is on node 1 only"));
     }
     let run_on = RunOn::One(NodeChoice::Home);
     let plan = gathered(tree, analysis, None, run_on, false, context)?;
-    Ok(planned(plan, "its table is on node 1 only, and it reads distributed tables"))
+    Ok(Planned::new(plan, "its table is on node 1 only, and it reads distributed tables"))
 }
 
 fn on_view(
@@ -131,11 +132,11 @@ fn at_cursor(
     let cursor = cursor.to_owned();
     let why = "the cursor's row is where the cursor is";
     match relation.filter(|relation| relation.placement == Placement::Replicated) {
-        None => Ok(planned(Plan::Cursor { name: Some(cursor), close: false }, why)),
+        None => Ok(Planned::new(Plan::Cursor { name: Some(cursor), close: false }, why)),
         Some(relation) => {
             refuse_unsafe_code(relation, fired(tree), context)?;
             let rows = replicas::rows_of(tree, relation, context);
-            Ok(planned(Plan::Rows(RowsWrite { cursor: Some(cursor), ..rows }), why))
+            Ok(Planned::new(Plan::Rows(RowsWrite { cursor: Some(cursor), ..rows }), why))
         }
     }
 }
@@ -161,7 +162,7 @@ fn on_replicated(
         (Some(_), None) => Plan::Rows(rows),
         (Some(_), Some(_)) => gathered(tree, analysis, None, RunOn::Rows(rows), false, context)?,
     };
-    Ok(planned(plan, why_replicated(obstacle, reads)))
+    Ok(Planned::new(plan, why_replicated(obstacle, reads)))
 }
 
 fn why_replicated(obstacle: Option<String>, reads: Option<&Arc<Relation>>) -> String {
@@ -259,12 +260,12 @@ fn on_distributed(
             Landing::Several => (),
             Landing::Certain => {
                 let plan = Plan::One { node, access: Access::Write, otherwise: None };
-                return Ok(planned(plan, why));
+                return Ok(Planned::new(plan, why));
             }
             Landing::Open => {
                 let otherwise = Box::new(spread(tree, relation, analysis, context)?);
                 let plan = Plan::One { node, access: Access::Write, otherwise: Some(otherwise) };
-                return Ok(planned(plan, why));
+                return Ok(Planned::new(plan, why));
             }
         }
     }
@@ -308,7 +309,7 @@ fn spread(
     let obstacle = scatter::write_obstacle(analysis, target);
     if obstacle.is_none() && !analysis.functions.reads_time {
         let why = format!("{not_pinned}; each node changes its own rows");
-        return Ok(planned(Plan::Scatter { access: Access::Write }, why));
+        return Ok(Planned::new(Plan::Scatter { access: Access::Write }, why));
     }
     let differs = scatter::unstable_subquery(analysis).or_else(|| analysis.time_in_view.clone());
     if let Some(obstacle) = differs {
@@ -323,7 +324,7 @@ fn spread(
         None => format!("{not_pinned}; all nodes must get the same time"),
     };
     let plan = gathered(tree, analysis, Some(target), RunOn::EachNode, true, context)?;
-    Ok(planned(plan, why))
+    Ok(Planned::new(plan, why))
 }
 
 /// The statement with every distributed table but the target collected.
@@ -453,7 +454,7 @@ fn move_rows(
                     Some(Node { node: Some(NodeEnum::MultiAssignRef(_)) }) | None => {
                         return Err(refuse("Several columns are assigned from one row."));
                     }
-                    Some(value) if plain => super::deparse_expression(value)?,
+                    Some(value) if plain => deparse_expression(value)?,
                     Some(_) => return Err(refuse("A part of a column is assigned.")),
                 }
             }
@@ -462,7 +463,7 @@ fn move_rows(
     }
     let name = relation.sql_name();
     let condition = match &update.where_clause {
-        Some(condition) => format!(" WHERE {}", super::deparse_expression(condition)?),
+        Some(condition) => format!(" WHERE {}", deparse_expression(condition)?),
         None => String::new(),
     };
     let are_written_alike =
@@ -523,7 +524,7 @@ fn move_rows(
     );
     let delete = of_places(format!("DELETE FROM {name} AS tutti_target USING"), Vec::new());
     let of = Move { relation: relation.clone(), select, update, delete, insert };
-    Ok(planned(
+    Ok(Planned::new(
         Plan::Move(Box::new(of)),
         "its distribution key changes, so rows may belong to another node",
     ))

@@ -14,10 +14,12 @@ use pg_query::NodeEnum;
 use pg_query::protobuf::{Alias, ColumnRef, Node, RangeVar, ResTarget, SelectStmt};
 
 use super::analysis::{Analysis, ColumnUse, ItemId};
+use super::context::Context;
 use super::functions::{is_time, is_time_call, volatility};
-use super::names::string;
+use super::output_names;
 use super::pins::Facts;
-use super::{Context, deparse, deparse_expression, output_names};
+use super::sql_text::{deparse, deparse_expression};
+use super::syntax::string;
 use crate::catalog::{Relation, RelationKind, Volatility, quote_identifier};
 use crate::closure::{Search, Writing};
 use crate::plan::{Collect, CollectFrom, NodeChoice, Piece, Template};
@@ -357,7 +359,7 @@ fn concerns_only(
 
 /// Whether no code that the condition reaches, by functions, operators, casts or types, is opaque.
 fn is_transparent(node: &Node, context: &Context<'_>) -> bool {
-    let Ok(text) = super::deparse_expression(node) else { return false };
+    let Ok(text) = deparse_expression(node) else { return false };
     let mut search = Search::new(context.catalog, context.scope, Writing::Statement);
     search.text(&text);
     search.finish().opaque.is_none()

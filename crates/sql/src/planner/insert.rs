@@ -20,9 +20,10 @@ use std::sync::Arc;
 use pg_query::NodeEnum;
 use pg_query::protobuf::{InsertStmt, Node, OnConflictAction};
 
+use super::context::Context;
+use super::sql_text::deparse;
 use super::unseen::refuse_unsafe_code;
-use super::utility::{at_home, planned};
-use super::{Context, deparse, mentions, replicas};
+use super::{mentions, replicas};
 use crate::catalog::{Placement, Relation, RelationKind};
 use crate::closure::events;
 use crate::plan::{Insert, Plan, Planned};
@@ -47,7 +48,7 @@ pub(super) fn plan_insert(
     context: &Context<'_>,
 ) -> Result<Planned, Refusal> {
     if context.catalog.is_solo() {
-        return Ok(at_home("no table is on other nodes"));
+        return Ok(Planned::at_home("no table is on other nodes"));
     }
     if let Some(plan) = elsewhere::plan_changing_with(insert, context)? {
         return Ok(plan);
@@ -99,7 +100,7 @@ fn plan_by_row(
     let rows = replicas::rows_of(&tree, relation, context);
     let why = format!("node 1 computes the rows for all copies: {why}");
     if mentions::of(&tree, context).distributed.is_none() {
-        return Ok(planned(Plan::Rows(rows), why));
+        return Ok(Planned::new(Plan::Rows(rows), why));
     }
     clauses::check_reads_of_all(insert, context)?;
     let mut plan = plan_rows(insert, relation, &statement.text, context)?;
@@ -144,7 +145,7 @@ fn on_every_node(insert: &InsertStmt, relation: &Arc<Relation>, context: &Contex
     let tree = NodeEnum::InsertStmt(Box::new(insert.clone()));
     let rows = replicas::rows_of(&tree, relation, context);
     let plan = Plan::Replicas { locks: Vec::new(), rows };
-    planned(plan, "every node has all rows, and no value can differ")
+    Planned::new(plan, "every node has all rows, and no value can differ")
 }
 
 /// Plans an INSERT with VALUES or a query; `text` is its text.

@@ -8,9 +8,10 @@
 use pg_query::NodeEnum;
 use pg_query::protobuf::{FuncCall, Node, RangeVar};
 
-use super::functions::{is_built_in, name_of};
-use super::names::string;
-use super::{Context, unseen};
+use super::context::Context;
+use super::functions::is_built_in;
+use super::syntax::{name_of, string};
+use super::unseen;
 use crate::catalog::Volatility;
 use crate::closure::Reach;
 use crate::plan::Leaves;

@@ -8,16 +8,21 @@
 mod analyse;
 mod analysis;
 mod by_shape;
+mod context;
 mod copy;
+mod current_time;
 mod ddl;
 mod dml;
 mod explain;
 mod filters;
 #[cfg(test)]
 mod fixture;
+mod function_use;
 mod functions;
 mod gather;
+mod holes;
 mod insert;
+mod known_views;
 mod leaves;
 mod mentions;
 mod names;
@@ -34,6 +39,8 @@ mod solo;
 mod sql_text;
 #[cfg(test)]
 mod statements_tests;
+mod syntax;
+mod temporary;
 mod unseen;
 mod utility;
 mod views;
@@ -42,49 +49,25 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::{RangeVar, SelectStmt};
+use pg_query::protobuf::SelectStmt;
 
 pub use by_shape::{OneNode, ShapePlan, Unfit, are_alike, plan_shape};
+pub use context::Context;
+pub use current_time::names_current_time;
 pub use explain::explain_lines;
 pub use gather::is_read_alike;
-pub use insert::defaults::names_current_time;
-use sql_text::{deparse, deparse_expression};
+use known_views::Known;
 pub use unseen::{
     check_policies, fires_event_triggers, gathers_to_write, may_be_checked, refuse_moving,
     refuse_transit, refuse_types, runs_script,
 };
 pub use utility::{are_constants, bind_arguments, name_parameters, say_queries};
 
-use crate::catalog::{Catalog, NameScope, Placement, Relation};
-use crate::closure::{Reach, Reason};
+use crate::catalog::{Placement, Relation};
+use crate::closure::Reach;
 use crate::plan::{Access, Ddl, DdlScope, Leaves, NodeChoice, Plan, Planned};
 use crate::refusal::Refusal;
 use crate::statement::Statement;
-
-/// What a statement is planned against.
-#[derive(Clone, Copy, Debug)]
-pub struct Context<'a> {
-    /// The cluster's relations, functions and bucket maps.
-    pub catalog: &'a Catalog,
-    /// How the session sees names.
-    pub scope: &'a NameScope,
-    /// Each part of a gathered read will run on a snapshot of its own: replicated and home tables
-    /// are collected together with the distributed ones, not read later by the final statement.
-    pub collects_replicated: bool,
-    /// Why nobody can tell what the statement touches, if so: it must run on node 1. Found by
-    /// [`plan`].
-    pub opaque: Option<&'a Reason>,
-    /// What is known of views already. Given by [`plan`].
-    pub views: Option<&'a views::Known>,
-}
-
-impl<'a> Context<'a> {
-    /// The relation that `range` means; `None` for what only node 1 knows.
-    pub(crate) fn relation(&self, range: &RangeVar) -> Option<&'a Arc<Relation>> {
-        let schema = Some(range.schemaname.as_str()).filter(|schema| !schema.is_empty());
-        self.catalog.resolve(self.scope, schema, &range.relname)
-    }
-}
 
 /// Chooses how to run `statement`.
 ///
@@ -97,7 +80,7 @@ pub fn plan(statement: &Statement, context: &Context<'_>) -> Result<Planned, Ref
     }
     let is_one = matches!(planned.plan, Plan::One { otherwise: None, .. });
     if !is_one && !planned.unasked && !context.catalog.is_solo() {
-        let views = views::Known::default();
+        let views = Known::default();
         let context = &Context { views: Some(&views), ..*context };
         planned.concerns = concerns(statement, &reach, context);
     }
@@ -111,7 +94,7 @@ fn plan_with_reach(
 ) -> Result<(Planned, Reach), Refusal> {
     let reach = unseen::of_statement(statement, context);
     let opaque = reach.opaque.as_ref().filter(|_| !context.catalog.is_solo());
-    let views = views::Known::default();
+    let views = Known::default();
     let context = &Context { opaque, views: Some(&views), ..*context };
     let mut planned = choose(statement, context)?;
     unseen::settle(&mut planned, statement, &reach, context)?;

@@ -7,8 +7,7 @@
 use pg_query::NodeEnum;
 use pg_query::protobuf::{ColumnRef, Node, TypeCast};
 
-use super::functions::name_of;
-use super::names::string;
+use super::syntax::{name_of, string};
 use crate::walk;
 
 /// Whether a value that the statement returns, stores or hands on is an OID, or a name of one: in

@@ -11,7 +11,7 @@ use std::slice;
 use pg_query::NodeEnum;
 use pg_query::protobuf::{FuncCall, Node, ObjectType, RangeVar};
 
-use super::names::string;
+use super::syntax::string;
 use crate::catalog::OUTPUT_FUNCTIONS;
 use crate::refusal::Refusal;
 use crate::statement::Statement;

@@ -9,11 +9,12 @@ use pg_query::protobuf::SelectStmt;
 
 use super::analyse::{analyse, analyse_select};
 use super::analysis::{Analysis, ItemId, ModificationKind, Source, Spread};
-use super::gather::{self, Order};
+use super::context::Context;
+use super::gather::Order;
 use super::pins::{Facts, Landing, landing};
 use super::unseen::refuse_unsafe_code;
 use super::views::Views;
-use super::{Context, dml, replicas, scatter, views};
+use super::{dml, gather, replicas, scatter, views};
 use crate::catalog::RelationKind;
 use crate::closure::events;
 use crate::plan::{Access, Gather, NodeChoice, Pin, Plan, Planned, RunOn};

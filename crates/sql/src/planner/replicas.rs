@@ -20,10 +20,12 @@ use pg_query::protobuf::{
     SetOperation, SqlValueFunctionOp, SubLinkType, TypeCast, TypeName,
 };
 
-use super::functions::{is_built_in, name_of};
-use super::insert::defaults::{Evaluation, has_time_of_making, names_current_time};
-use super::names::string;
-use super::{Context, ddl};
+use super::context::Context;
+use super::current_time::{has_time_of_making, names_current_time};
+use super::functions::is_built_in;
+use super::insert::defaults::Evaluation;
+use super::syntax::{name_of, string};
+use super::temporary::is_temporary;
 use crate::catalog::{Placement, Relation, RelationKind, Volatility, quote_identifier};
 use crate::plan::{ReturnedRows, RowKind, RowsWrite};
 use crate::walk;
@@ -300,7 +302,7 @@ impl<'a> Proof<'a> {
 
     fn relation(&self, range: &RangeVar) -> Proven {
         let name = &range.relname;
-        if ddl::is_temporary(range, self.context) {
+        if is_temporary(range, self.context) {
             return Err(format!("{name} is on node 1 only"));
         }
         // A name that nobody knows is one of WITH, or an error that every node finds.

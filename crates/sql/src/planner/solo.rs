@@ -9,8 +9,10 @@
 use pg_query::NodeEnum;
 use pg_query::protobuf::{ExplainStmt, Node, SelectStmt};
 
-use super::utility::{is_on, option, planned, prepared};
-use super::{Context, functions, utility};
+use super::context::Context;
+use super::syntax::{is_on, name_of, option};
+use super::utility::prepared;
+use super::{functions, utility};
 use crate::catalog::Volatility;
 use crate::plan::{Access, NodeChoice, Plan, Planned};
 use crate::refusal::Refusal;
@@ -58,7 +60,7 @@ pub(super) fn plan_solo(
         _ => Access::Write,
     };
     let plan = Plan::One { node: NodeChoice::Home, access, otherwise: None };
-    Ok(Some(planned(plan, "no table is on other nodes")))
+    Ok(Some(Planned::new(plan, "no table is on other nodes")))
 }
 
 /// What is explained; of a table that is made of a query, the query.
@@ -91,7 +93,7 @@ fn may_write(node: &NodeEnum, context: &Context<'_>) -> bool {
         | NodeEnum::IntoClause(_) => true,
         NodeEnum::SelectStmt(select) => !select.locking_clause.is_empty(),
         NodeEnum::FuncCall(call) => {
-            let (schema, name) = functions::name_of(call);
+            let (schema, name) = name_of(call);
             !functions::is_built_in(schema, name, context)
                 || context
                     .catalog

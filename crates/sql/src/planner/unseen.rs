@@ -14,8 +14,8 @@ use pg_query::protobuf::{
     AlterTableType, DropBehavior, Node, ObjectType, RangeVar, ReindexObjectType,
 };
 
-use super::Context;
-use super::utility::{option, option_text};
+use super::context::Context;
+use super::syntax::{option, option_text};
 use crate::catalog::{Catalog, NameScope, Placement, Relation, RelationKind, quote_identifier};
 use crate::closure::{Reach, Reason, Search, Writing};
 use crate::code::{Attached, AttachedKind, FIRST_USER_OID, events};

@@ -8,63 +8,24 @@
 //! Never: touches a view over replicated tables only, which every node can answer by itself.
 //! Start reading at [`expand`].
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use pg_query::NodeEnum;
 use pg_query::protobuf::{Alias, Node, RangeSubselect, RangeVar, SelectStmt};
 
 use super::analyse::analyse;
-use super::functions::FunctionUse;
-use super::{Context, printed, scatter};
+use super::context::Context;
+use super::known_views::{Contents, Known};
+use super::{printed, scatter};
 use crate::catalog::{NameScope, Relation, RelationKind};
 use crate::refusal::Refusal;
 use crate::walk;
-
-/// What a view reads.
-#[derive(Debug)]
-pub(super) struct Contents {
-    /// A distributed table, perhaps through other views.
-    pub(super) distributed: bool,
-    /// Something that only node 1 has.
-    pub(super) home: bool,
-    /// Its rows are those that each node finds for itself, put together, whatever code there is beside it.
-    apart: bool,
-    pub(super) functions: FunctionUse,
-    /// Its query, with the views in it written out.
-    query: NodeEnum,
-    /// How many views that is, itself included.
-    written_out: usize,
-    /// How many of them lie over one another.
-    depth: usize,
-}
-
-impl Contents {
-    /// Whether each node can say its own part of it in this statement.
-    pub(super) fn is_apart(&self, context: &Context<'_>) -> bool {
-        // What the statement's own code does is not the view's doing, but it must run on one node.
-        self.apart && context.opaque.is_none()
-    }
-}
 
 /// So many views are written out in place of one at most: views that read others twice each, ten
 /// deep.
 const WRITTEN_OUT_MAX: usize = 1024;
 /// So many views may lie over one another: what walks the written-out tree goes as deep.
 const DEPTH_MAX: usize = 64;
-
-/// What has been found out of views while a statement is planned, by qualified name: each is looked
-/// into once, however often others read it. `None`: it is being looked into.
-#[derive(Debug, Default)]
-pub struct Known(Mutex<KnownViews>);
-
-type KnownViews = HashMap<String, Option<Result<Arc<Contents>, Refusal>>>;
-
-impl Known {
-    fn lock(&self) -> MutexGuard<'_, KnownViews> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 /// What the view reads, other views looked through.
 ///
@@ -323,7 +284,9 @@ fn replace_child(
     }
     let Some((relation, definition)) = view(range, context) else { return nothing };
     let contents = contents(relation, definition, context)?;
-    if !contents.distributed || (staying == Views::Apart && contents.is_apart(context)) {
+    if !contents.distributed
+        || (staying == Views::Apart && contents.is_apart(context.opaque.is_some()))
+    {
         return nothing;
     }
     // What it reads is read with its rights, so nothing in it stays by itself.

@@ -8,12 +8,13 @@ use pg_query::protobuf::{
     AlterTableCmd, AlterTableStmt, AlterTableType, ColumnDef, ConstrType, Node,
 };
 
-use super::super::functions::volatility;
-use super::super::{Context, replicas};
 use super::create_table::column_makes_sequence;
 use super::everywhere;
 use crate::catalog::{Placement, Relation, Volatility};
 use crate::plan::{Ddl, Planned};
+use crate::planner::context::Context;
+use crate::planner::functions::volatility;
+use crate::planner::replicas;
 use crate::refusal::Refusal;
 
 pub(super) fn plan(alter: &AlterTableStmt, context: &Context<'_>) -> Result<Planned, Refusal> {

@@ -5,8 +5,8 @@
 use pg_query::NodeEnum;
 use pg_query::protobuf::{CoercionContext, CreateCastStmt, TypeName};
 
-use super::super::Context;
-use super::super::names::string;
+use crate::planner::context::Context;
+use crate::planner::syntax::string;
 use crate::refusal::Refusal;
 
 /// The refusal of statements that are refused whatever they are about.

@@ -19,11 +19,13 @@ use pg_query::protobuf::{
     RangeVar,
 };
 
-use super::super::names::string;
-use super::super::utility::{at_home, is_on, option, planned};
-use super::super::{Context, deparse, mentions};
 use crate::catalog::{Placement, Relation, RelationKind, quote_identifier};
 use crate::plan::{Ddl, DdlScope, Plan, Planned};
+use crate::planner::context::Context;
+use crate::planner::mentions;
+use crate::planner::sql_text::deparse;
+use crate::planner::syntax::{is_on, option, string};
+use crate::planner::temporary::is_temporary;
 use crate::refusal::Refusal;
 use crate::statement::Statement;
 
@@ -57,7 +59,7 @@ impl Named {
             return;
         };
         match context.relation(range) {
-            None if !super::is_temporary(range, context) => self.home = true,
+            None if !is_temporary(range, context) => self.home = true,
             relation => self.add(relation),
         }
     }
@@ -201,7 +203,7 @@ pub(super) fn on_node_1_alone(statement: &Statement, context: &Context<'_>) -> O
     const WHY: &str = "it concerns node 1 alone";
     is_home.then(|| match gives_other_names(&statement.tree) {
         // What its transaction says next may mean something else.
-        true => planned(
+        true => Planned::new(
             Plan::Ddl(Ddl {
                 scope: DdlScope::HomeAsItIs,
                 of_relations: true,
@@ -210,7 +212,7 @@ pub(super) fn on_node_1_alone(statement: &Statement, context: &Context<'_>) -> O
             }),
             WHY,
         ),
-        false => at_home(WHY),
+        false => Planned::at_home(WHY),
     })
 }
 
@@ -219,7 +221,7 @@ fn is_filled_at_home(create: &CreateTableAsStmt, context: &Context<'_>) -> bool 
     let query = create.query.as_ref().and_then(|query| query.node.as_ref());
     let range = create.into.as_ref().and_then(|into| into.rel.as_ref());
     query.is_some_and(|query| mentions::of(query, context).distributed.is_none())
-        && !range.is_some_and(|range| super::is_temporary(range, context))
+        && !range.is_some_and(|range| is_temporary(range, context))
 }
 
 /// SELECT … INTO, said as CREATE TABLE … AS, if it is node 1's alone.
@@ -231,7 +233,7 @@ pub(super) fn select_into_on_node_1_alone(
     let is_home = context.catalog.home_by_default
         && !statement.spreads()
         && is_filled_at_home(create, context);
-    is_home.then(|| at_home("it concerns node 1 alone"))
+    is_home.then(|| Planned::at_home("it concerns node 1 alone"))
 }
 
 /// Whether names of relations mean something else, or nothing, after a statement that is not of
@@ -454,7 +456,7 @@ pub(super) fn drop_concurrently(drop: &DropStmt) -> Planned {
         _ => String::new(),
     };
     let names = drop.objects.iter().map(name).collect();
-    planned(Plan::DropHomeIndexes(names), "indexes of tables on node 1 are its own business")
+    Planned::new(Plan::DropHomeIndexes(names), "indexes of tables on node 1 are its own business")
 }
 
 /// A statement about tables that are all on node 1, or are not known: LOCK, VACUUM and their kin.
@@ -465,5 +467,5 @@ pub(in crate::planner) fn at_home_if_all<'n>(
     let mut named = Named::default();
     ranges.for_each(|range| named.add_range(range, context));
     (context.catalog.home_by_default && named.is_home_alone())
-        .then(|| planned(at_home("").plan, "its tables are on node 1 alone"))
+        .then(|| Planned::new(Planned::at_home("").plan, "its tables are on node 1 alone"))
 }

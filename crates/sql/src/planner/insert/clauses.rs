@@ -5,10 +5,12 @@
 use pg_query::NodeEnum;
 use pg_query::protobuf::{InsertStmt, Node, SqlValueFunctionOp};
 
-use super::super::functions::is_time_call;
-use super::super::{Context, mentions, replicas};
-use super::defaults::{Evaluation, expression, is_fixed, needs_one_place};
+use super::defaults::{Evaluation, is_fixed, needs_one_place};
 use crate::catalog::{Placement, Relation};
+use crate::planner::context::Context;
+use crate::planner::functions::is_time_call;
+use crate::planner::sql_text::parse_expression;
+use crate::planner::{mentions, replicas};
 use crate::refusal::Refusal;
 use crate::walk;
 
@@ -104,7 +106,7 @@ fn freeze(node: &mut Node, context: &Context<'_>) {
     };
     if gives_time {
         // With the cast the type is known wherever it stands.
-        if let Some(time) = expression(&format!("{TIME}::pg_catalog.timestamptz")) {
+        if let Some(time) = parse_expression(&format!("{TIME}::pg_catalog.timestamptz")) {
             *node = time;
         }
     } else if let Some(inner) = &mut node.node {

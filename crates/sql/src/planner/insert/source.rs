@@ -13,14 +13,13 @@ use std::collections::BTreeSet;
 use pg_query::NodeEnum;
 use pg_query::protobuf::{InsertStmt, List, Node, OverridingKind, SelectStmt, WithClause};
 
-use super::super::gather::{self, value_text};
-use super::super::utility::planned;
-use super::super::{deparse, query};
-use super::defaults::expression;
 use super::target::{column_node, put_source, row_items};
 use super::{Inserting, clauses};
 use crate::catalog::{Column, Identity, Placement, quote_identifier};
 use crate::plan::{InsertSource, Piece, Plan, Planned, RunOn, Template};
+use crate::planner::gather::value_text;
+use crate::planner::sql_text::{deparse, parse_expression};
+use crate::planner::{gather, query};
 use crate::refusal::Refusal;
 
 /// Plans the query and the INSERT over its rows.
@@ -56,7 +55,7 @@ pub(super) fn plan(select: &SelectStmt, inserting: &Inserting<'_>) -> Result<Pla
     };
     let insert = template(&columns, inserting)?;
     let source = InsertSource::Select { query, plan, columns, key, insert };
-    Ok(planned(inserting.plan_of(source), why))
+    Ok(Planned::new(inserting.plan_of(source), why))
 }
 
 /// The executor reads a source's rows from the nodes as they are or gathered on one node; a query
@@ -131,7 +130,7 @@ fn default(inserting: &Inserting<'_>, index: usize) -> Result<Node, Refusal> {
 }
 
 fn read_expression(text: &str) -> Result<Node, Refusal> {
-    expression(text).ok_or_else(|| {
+    parse_expression(text).ok_or_else(|| {
         Refusal::postgres("XX000", format!("the expression {text} could not be read"))
     })
 }

@@ -7,9 +7,10 @@ use std::collections::HashSet;
 use pg_query::NodeEnum;
 use pg_query::protobuf::{InsertStmt, List, Node, ResTarget, SelectStmt};
 
-use super::super::analysis::{Analysis, Query, Source};
-use super::super::{Context, analyse, views};
 use crate::catalog::Relation;
+use crate::planner::analysis::{Analysis, Query, Source};
+use crate::planner::context::Context;
+use crate::planner::{analyse, views};
 use crate::refusal::Refusal;
 
 /// Which columns receive the source's values.

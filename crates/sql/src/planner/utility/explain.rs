@@ -4,9 +4,10 @@
 
 use pg_query::protobuf::ExplainStmt;
 
-use super::super::{Context, plan_with_reach};
-use super::{is_on, option, option_text, planned};
 use crate::plan::{Plan, Planned};
+use crate::planner::context::Context;
+use crate::planner::plan_with_reach;
+use crate::planner::syntax::{is_on, option, option_text};
 use crate::refusal::Refusal;
 use crate::statement::Statement;
 use crate::statement::tokens::{list, scan};
@@ -40,7 +41,7 @@ pub(super) fn plan(
         analyze: option(&explain.options, "analyze").is_some_and(is_on),
         text_format: format.is_none_or(|format| format.eq_ignore_ascii_case("text")),
     };
-    Ok(planned(explain, why))
+    Ok(Planned::new(explain, why))
 }
 
 /// The byte at which the explained statement begins.
