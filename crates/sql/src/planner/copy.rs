@@ -10,11 +10,12 @@ use pg_query::NodeEnum;
 use pg_query::protobuf::{CopyStmt, Node, SelectStmt};
 
 use super::context::Context;
-use super::gather::is_read_alike;
-use super::insert::defaults::Evaluation;
-use super::insert::source::travelling;
+use super::defaults::Evaluation;
+use super::determinism::expression_obstacle;
+use super::gather::{is_read_alike, travelling};
 use super::sql_text::deparse;
 use super::syntax::{is_on, option, option_text, string};
+use super::unseen::{refuse_opaque_default, refuse_unsafe_code};
 use super::{mentions, query, replicas};
 use crate::catalog::{Placement, Relation, RelationKind};
 use crate::closure::events;
@@ -166,7 +167,7 @@ fn plan_from(
     if relation.placement == Placement::Home {
         return Ok(Planned::at_home("only node 1 has it"));
     }
-    super::unseen::refuse_unsafe_code(relation, events::INSERT, context)?;
+    refuse_unsafe_code(relation, events::INSERT, context)?;
     let columns = data_columns(copy, relation)?;
     let evaluation = Evaluation::of(relation, context);
     if let Some(why) = by_row(copy, relation, &columns, &evaluation, context) {
@@ -184,7 +185,7 @@ fn plan_from(
         })
         .collect::<Result<_, Refusal>>()?;
     for (column, _) in &fill {
-        super::unseen::refuse_opaque_default(relation, *column, context)?;
+        refuse_opaque_default(relation, *column, context)?;
     }
     let key = match relation.placement {
         Placement::Hash { key, .. } => columns
@@ -252,8 +253,7 @@ fn by_row(
         return Some(obstacle);
     }
     let filter = copy.where_clause.as_ref();
-    if let Some(obstacle) = filter.and_then(|filter| replicas::expression_obstacle(filter, context))
-    {
+    if let Some(obstacle) = filter.and_then(|filter| expression_obstacle(filter, context)) {
         return Some(obstacle);
     }
     let once = |column: &usize| evaluation.once_for_several_nodes(*column);

@@ -20,7 +20,7 @@ use super::output_names;
 use super::pins::Facts;
 use super::sql_text::{deparse, deparse_expression};
 use super::syntax::string;
-use crate::catalog::{Relation, RelationKind, Volatility, quote_identifier};
+use crate::catalog::{Column, Relation, RelationKind, Volatility, quote_identifier};
 use crate::closure::{Search, Writing};
 use crate::plan::{Collect, CollectFrom, NodeChoice, Piece, Template};
 use crate::refusal::Refusal;
@@ -238,6 +238,11 @@ pub(super) fn row_text(values: &str, are_written_alike: bool) -> String {
         true => format!("ROW({values})::pg_catalog.text"),
         false => format!("tutti.row_output(ROW({values}))"),
     }
+}
+
+/// `CAST(expression AS type of the column)`, as text that travels.
+pub(super) fn travelling(value: &str, of: &Column) -> String {
+    value_text(&format!("CAST({value} AS {})", of.type_name), of.type_oid)
 }
 
 /// The same for one value.

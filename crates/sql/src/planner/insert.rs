@@ -8,10 +8,9 @@
 //! that could differ); the client's VALUES rows per node; a query whose rows are then inserted.
 
 mod clauses;
-pub(super) mod defaults;
 mod elsewhere;
 mod push_down;
-pub(super) mod source;
+mod source;
 mod target;
 mod values;
 
@@ -21,6 +20,7 @@ use pg_query::NodeEnum;
 use pg_query::protobuf::{InsertStmt, Node, OnConflictAction};
 
 use super::context::Context;
+use super::defaults::Evaluation;
 use super::sql_text::deparse;
 use super::unseen::refuse_unsafe_code;
 use super::{mentions, replicas};
@@ -29,7 +29,6 @@ use crate::closure::events;
 use crate::plan::{Insert, Plan, Planned};
 use crate::refusal::Refusal;
 use crate::statement::Statement;
-use defaults::Evaluation;
 use target::Target;
 
 /// What all steps of planning one INSERT look at.

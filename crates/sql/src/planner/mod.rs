@@ -12,6 +12,8 @@ mod context;
 mod copy;
 mod current_time;
 mod ddl;
+mod defaults;
+mod determinism;
 mod dml;
 mod explain;
 mod filters;
@@ -49,7 +51,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::SelectStmt;
 
 pub use by_shape::{OneNode, ShapePlan, Unfit, are_alike, plan_shape};
 pub use context::Context;
@@ -68,6 +69,7 @@ use crate::closure::Reach;
 use crate::plan::{Access, Ddl, DdlScope, Leaves, NodeChoice, Plan, Planned};
 use crate::refusal::Refusal;
 use crate::statement::Statement;
+use syntax::has_into;
 
 /// Chooses how to run `statement`.
 ///
@@ -254,9 +256,4 @@ fn concerns(statement: &Statement, reach: &Reach, context: &Context<'_>) -> Opti
         next.extend(others.filter(|other| oids.insert(*other)));
     }
     Some(oids.into_iter().collect())
-}
-
-/// SELECT … INTO, which in a set operation is written in the leftmost query.
-fn has_into(select: &SelectStmt) -> bool {
-    select.into_clause.is_some() || select.larg.as_deref().is_some_and(has_into)
 }

@@ -1,10 +1,10 @@
-//! What single nodes of a syntax tree say: a name, a called function, an option and its value.
+//! What single nodes of a syntax tree say: a name, a called function, an option and its value, INTO.
 //!
-//! Owns: reading them as PostgreSQL does. Never: looks a name up, or goes down a tree.
+//! Owns: reading them as PostgreSQL does. Never: looks a name up, or goes down into expressions.
 //! Start reading at [`string`] and [`option`].
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::{self, DefElem, FuncCall, Node, a_const};
+use pg_query::protobuf::{self, DefElem, FuncCall, Node, SelectStmt, a_const};
 
 /// The text of a `String` node.
 pub(super) fn string(node: &Node) -> Option<&str> {
@@ -69,4 +69,9 @@ pub(super) fn is_set(option: &Node, name: &str) -> bool {
         Some(NodeEnum::DefElem(element)) => element.defname == name && is_on(element),
         _ => false,
     }
+}
+
+/// SELECT … INTO, which in a set operation is written in the leftmost query.
+pub(super) fn has_into(select: &SelectStmt) -> bool {
+    select.into_clause.is_some() || select.larg.as_deref().is_some_and(has_into)
 }

@@ -13,6 +13,7 @@ use super::everywhere;
 use crate::catalog::{Placement, Relation, Volatility};
 use crate::plan::{Ddl, Planned};
 use crate::planner::context::Context;
+use crate::planner::determinism::expression_obstacle;
 use crate::planner::functions::volatility;
 use crate::planner::replicas;
 use crate::refusal::Refusal;
@@ -166,7 +167,7 @@ fn computed(
 ) -> Result<bool, Refusal> {
     match relation.placement {
         Placement::Home => Ok(false),
-        Placement::Replicated => Ok(replicas::expression_obstacle(value, context).is_some()),
+        Placement::Replicated => Ok(expression_obstacle(value, context).is_some()),
         _ if volatility(value, context) != Volatility::Immutable => Err(not_immutable(column)),
         _ => Ok(false),
     }

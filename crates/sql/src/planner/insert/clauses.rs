@@ -5,12 +5,13 @@
 use pg_query::NodeEnum;
 use pg_query::protobuf::{InsertStmt, Node, SqlValueFunctionOp};
 
-use super::defaults::{Evaluation, is_fixed, needs_one_place};
 use crate::catalog::{Placement, Relation};
 use crate::planner::context::Context;
+use crate::planner::defaults::{Evaluation, needs_one_place};
+use crate::planner::determinism::{expression_obstacle, is_fixed};
 use crate::planner::functions::is_time_call;
+use crate::planner::mentions;
 use crate::planner::sql_text::parse_expression;
-use crate::planner::{mentions, replicas};
 use crate::refusal::Refusal;
 use crate::walk;
 
@@ -62,7 +63,7 @@ pub(super) fn obstacle(insert: &InsertStmt, context: &Context<'_>) -> Option<Str
     expressions.find_map(|expression| {
         let mut frozen = expression.clone();
         freeze(&mut frozen, context);
-        replicas::expression_obstacle(&frozen, context).or_else(|| {
+        expression_obstacle(&frozen, context).or_else(|| {
             let reads = frozen.node.as_ref().is_some_and(has_subquery);
             reads.then(|| "a subquery is in ON CONFLICT or RETURNING".to_owned())
         })

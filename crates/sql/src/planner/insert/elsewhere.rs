@@ -7,12 +7,12 @@ use pg_query::NodeEnum;
 use pg_query::protobuf::{InsertStmt, Node};
 
 use super::clauses;
-use super::defaults::Evaluation;
 use super::source::with_ctes;
 use crate::catalog::{Placement, Relation, RelationKind};
 use crate::plan::{Access, NodeChoice, Plan, Planned, RunOn};
 use crate::planner::analyse::analyse;
 use crate::planner::context::Context;
+use crate::planner::defaults::Evaluation;
 use crate::planner::sql_text::deparse;
 use crate::planner::{mentions, query, replicas};
 use crate::refusal::Refusal;

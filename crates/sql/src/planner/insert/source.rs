@@ -17,7 +17,7 @@ use super::target::{column_node, put_source, row_items};
 use super::{Inserting, clauses};
 use crate::catalog::{Column, Identity, Placement, quote_identifier};
 use crate::plan::{InsertSource, Piece, Plan, Planned, RunOn, Template};
-use crate::planner::gather::value_text;
+use crate::planner::gather::travelling;
 use crate::planner::sql_text::{deparse, parse_expression};
 use crate::planner::{gather, query};
 use crate::refusal::Refusal;
@@ -116,11 +116,6 @@ fn cast(value: Node, of: &Column) -> Result<Node, Refusal> {
         cast.arg = Some(Box::new(value));
     }
     Ok(node)
-}
-
-/// The same for an expression's text.
-pub(in crate::planner) fn travelling(value: &str, of: &Column) -> String {
-    value_text(&format!("CAST({value} AS {})", of.type_name), of.type_oid)
 }
 
 /// The column's default, cast to its type.

@@ -6,13 +6,14 @@
 use pg_query::NodeEnum;
 use pg_query::protobuf::{AConst, Node, OverridingKind, SelectStmt, Token};
 
-use super::defaults::{is_fixed, needs_one_place, reads_time};
 use super::target::row_items;
 use super::{Inserting, clauses, on_every_node, source};
 use crate::catalog::{Placement, Relation};
 use crate::hash::Bucket;
 use crate::plan::{Access, InsertSource, KeyValue, NodeChoice, Pin, Plan, Planned, ValuesRow};
 use crate::planner::analysis::Value;
+use crate::planner::defaults::{needs_one_place, reads_time};
+use crate::planner::determinism::is_fixed;
 use crate::planner::filters::value;
 use crate::planner::pins::{Landing, bucket_of_stored_literal, landing, pin};
 use crate::refusal::Refusal;

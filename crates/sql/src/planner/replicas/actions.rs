@@ -19,7 +19,7 @@ use crate::catalog::{Column, Placement, Relation};
 use crate::closure::{Attached, AttachedKind, WrittenWith, events};
 use crate::planner::context::Context;
 use crate::planner::current_time::has_time_of_making;
-use crate::planner::insert::defaults::is_fixed;
+use crate::planner::determinism::is_fixed;
 use crate::planner::sql_text::parse_expression;
 use crate::planner::unseen::default_is_opaque;
 

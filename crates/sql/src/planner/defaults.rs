@@ -5,19 +5,20 @@
 use pg_query::NodeEnum;
 use pg_query::protobuf::Node;
 
+use super::context::Context;
+use super::current_time::{has_time_of_making, says_now};
+use super::determinism::is_fixed;
+use super::function_use::FunctionUse;
+use super::sql_text::parse_expression;
+use super::syntax::name_of;
+use super::unseen::default_is_opaque;
+use super::{oids, printed};
 use crate::catalog::{Placement, Relation};
-use crate::planner::context::Context;
-use crate::planner::current_time::{has_time_of_making, says_now};
-use crate::planner::function_use::FunctionUse;
-use crate::planner::sql_text::parse_expression;
-use crate::planner::syntax::name_of;
-use crate::planner::unseen::default_is_opaque;
-use crate::planner::{oids, printed, replicas};
 use crate::refusal::Refusal;
 use crate::walk;
 
 /// The rule, worked out for one table.
-pub(in crate::planner) struct Evaluation<'a> {
+pub(super) struct Evaluation<'a> {
     relation: &'a Relation,
     /// Per column.
     once: Vec<bool>,
@@ -115,11 +116,6 @@ pub(super) fn add_calls(node: &Node, context: &Context<'_>, calls: &mut Function
         _ => (),
     }
     walk::read::children(node, &mut |child| add_calls(child, context, calls));
-}
-
-/// Whether an expression provably has the same value on every node, whenever it is evaluated.
-pub(in crate::planner) fn is_fixed(expression: &Node, context: &Context<'_>) -> bool {
-    replicas::expression_obstacle(expression, context).is_none()
 }
 
 /// Whether an expression's value depends on when it is evaluated, though not on where.
