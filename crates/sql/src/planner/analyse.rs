@@ -19,13 +19,14 @@ use super::analysis::{
 use super::context::Context;
 use super::names::{Found, Meaning};
 use super::syntax::{name_of, string};
-use super::{functions, oids, output_names, views};
-use crate::catalog::RelationKind;
+use super::{functions, oids, output_names};
+use crate::catalog::{Relation, RelationKind};
 use crate::refusal::Refusal;
 use crate::walk;
 
 /// Finds out everything about `statement`: SELECT, UPDATE, DELETE, MERGE or INSERT.
 ///
+/// Requires: its views were looked into (`views.rs` does that, and then calls this).
 /// Every `RangeVar` and `ColumnRef` must have a location of its own (as the parser gives them).
 /// The statement itself is query 0.
 pub(super) fn analyse<'a>(
@@ -51,6 +52,10 @@ pub(super) fn analyse_select<'a>(
     });
     analyser.show_oids_of_home(shows);
     Ok(analyser.finish())
+}
+
+fn not_looked_into(view: &Relation) -> Refusal {
+    Refusal::postgres("XX000", format!("view \"{}\" was not looked into", view.name))
 }
 
 /// The column that an output is, where GROUP BY says the output's name or number.
@@ -511,8 +516,9 @@ impl<'a> Analyser<'a> {
             ));
         };
         let spread = match &relation.kind {
-            RelationKind::View { definition } => {
-                let contents = views::contents(relation, definition, &self.context)?;
+            RelationKind::View { .. } => {
+                let Some(known) = self.context.views else { return Err(not_looked_into(relation)) };
+                let contents = known.contents(relation)?;
                 if contents.functions.reads_time {
                     let why = || format!("view {} reads the current time", relation.name);
                     self.analysis.time_in_view.get_or_insert_with(why);

@@ -24,10 +24,11 @@ use crate::refusal::Refusal;
 use crate::statement::Statement;
 use crate::statement::tokens::{list, scan};
 
-/// Plans COPY in both directions.
+/// Plans COPY in both directions; `inner` is the plan of [`changing`].
 pub(super) fn plan_copy(
     copy: &CopyStmt,
     statement: &Statement,
+    inner: Option<Planned>,
     context: &Context<'_>,
 ) -> Result<Planned, Refusal> {
     if !copy.filename.is_empty() && is_home_alone(copy, context) {
@@ -44,7 +45,7 @@ pub(super) fn plan_copy(
     if copy.is_from {
         plan_from(copy, statement, context)
     } else {
-        plan_to(copy, statement, context)
+        plan_to(copy, statement, inner, context)
     }
 }
 
@@ -64,6 +65,7 @@ fn is_home_alone(copy: &CopyStmt, context: &Context<'_>) -> bool {
 fn plan_to(
     copy: &CopyStmt,
     statement: &Statement,
+    inner: Option<Planned>,
     context: &Context<'_>,
 ) -> Result<Planned, Refusal> {
     let (plan, why) = match (&copy.relation, copy.query.as_ref().and_then(|it| it.node.as_ref())) {
@@ -80,8 +82,8 @@ fn plan_to(
             }
         },
         (None, Some(NodeEnum::SelectStmt(select))) => query_to(select, statement, context)?,
-        (None, Some(tree)) => changing_to(tree, statement, context)?,
-        (None, None) => return Err(Refusal::postgres("42601", "syntax error at end of input")),
+        (None, _) if let Some(inner) = inner => changing_to(inner)?,
+        (None, _) => return Err(Refusal::postgres("42601", "syntax error at end of input")),
     };
     let format = option(&copy.options, "format").and_then(option_text);
     let binary = format.is_some_and(|format| format.eq_ignore_ascii_case("binary"));
@@ -116,20 +118,30 @@ fn query_to(
     Ok((plan, why))
 }
 
-/// COPY (INSERT … RETURNING) TO STDOUT and its kin.
-fn changing_to(
-    tree: &NodeEnum,
+/// The statement of COPY (INSERT … RETURNING) TO STDOUT and its kin, which is planned before.
+pub(super) fn changing(
+    copy: &CopyStmt,
     statement: &Statement,
-    context: &Context<'_>,
-) -> Result<(CopyToPlan, String), Refusal> {
-    let inner = Statement {
+) -> Result<Option<Statement>, Refusal> {
+    let tree = match copy.query.as_ref().and_then(|query| query.node.as_ref()) {
+        None | Some(NodeEnum::SelectStmt(_)) => return Ok(None),
+        Some(_) if copy.is_from || copy.relation.is_some() || !copy.filename.is_empty() => {
+            return Ok(None);
+        }
+        Some(tree) => tree,
+    };
+    Ok(Some(Statement {
         text: deparse(tree)?,
         offset: 0,
         tree: tree.clone(),
         distribute_by: None,
         parameter_count: statement.parameter_count,
-    };
-    match super::plan(&inner, context)? {
+    }))
+}
+
+/// COPY of what a changing statement with this plan returns.
+fn changing_to(changing: Planned) -> Result<(CopyToPlan, String), Refusal> {
+    match changing {
         Planned { plan: Plan::One { node, access, otherwise: None }, why, .. } => {
             Ok((CopyToPlan::One(node, access), why))
         }

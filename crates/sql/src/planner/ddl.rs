@@ -19,10 +19,8 @@ use pg_query::protobuf::ObjectType;
 pub(super) use create_table::plan_select_into;
 pub(super) use extent::is_of_relations;
 pub(super) use refused::{concurrently, refuse_cast};
-pub(super) use scope::at_home_if_all;
 
 use super::context::Context;
-use super::utility::prepared;
 use super::{mentions, query};
 use crate::catalog::Placement;
 use crate::plan::{Ddl, NodeChoice, Plan, Planned};
@@ -32,13 +30,6 @@ use crate::statement::Statement;
 /// Plans every statement that changes the schema.
 pub(super) fn plan_ddl(statement: &Statement, context: &Context<'_>) -> Result<Planned, Refusal> {
     let tree = &statement.tree;
-    if let NodeEnum::CreateTableAsStmt(create) = tree
-        && statement.distribute_by.is_none()
-        && let Some(planned) =
-            prepared::plan_within(create.query.as_ref().and_then(|it| it.node.as_ref()), statement)?
-    {
-        return Ok(planned);
-    }
     // What is temporary may hide other tables from the next statement on, which is told before.
     let is_temporary = temporary::concerns_only_temporary(tree, context);
     if !matches!(is_temporary, Ok(true))

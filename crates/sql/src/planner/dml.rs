@@ -11,22 +11,22 @@ use std::sync::Arc;
 use pg_query::NodeEnum;
 use pg_query::protobuf::{Node, RangeVar, UpdateStmt};
 
-use super::analyse::analyse;
-use super::analysis::{Analysis, Constraint, ItemId, Source, Value};
+use super::analysis::{Analysis, ItemId, Source, Value};
 use super::context::Context;
 use super::defaults::Evaluation;
 use super::filters::value;
 use super::gather::Order;
+use super::locality::{all_pins, home_reason, not_pinned, pinned_reason};
+use super::modifying_with::modifying;
 use super::pins::{Facts, Landing, landing, pin};
-use super::query::{all_pins, home_reason, modifying, not_pinned, pinned_reason};
 use super::sql_text::deparse_expression;
 use super::unseen::refuse_unsafe_code;
+use super::views::analyse;
 use super::{gather, replicas, scatter, unseen, views};
 use crate::catalog::{Column, Placement, Relation, RelationKind, quote_identifier};
 use crate::closure::events;
 use crate::plan::{
-    Access, Gather, LockMode, Move, NodeChoice, Piece, Plan, Planned, RowsWrite, RunOn, TableLock,
-    Template,
+    Access, Gather, Move, NodeChoice, Piece, Plan, Planned, RowsWrite, RunOn, Template,
 };
 use crate::refusal::Refusal;
 
@@ -106,20 +106,12 @@ fn on_view(
 ) -> Result<Planned, Refusal> {
     let contents = views::contents(view, definition, context)?;
     if contents.distributed {
-        return Err(refuse_view(view));
+        return Err(views::refuse_write(view));
     }
     if contents.home {
         return on_home(tree, analysis, context);
     }
     on_replicated(tree, view, analysis, context)
-}
-
-pub(super) fn refuse_view(view: &Relation) -> Refusal {
-    Refusal::unsupported(
-        format!("view \"{}\" cannot be written", view.name),
-        "It reads a distributed table, whose rows are on several nodes.",
-        "Write to the table itself.",
-    )
 }
 
 /// WHERE CURRENT OF: the row is where the cursor is, its copies are everywhere.
@@ -154,9 +146,9 @@ fn on_replicated(
         || analysis.home_relation.as_ref().map(|name| format!("{name} is on node 1 only"));
     let obstacle = on_home().or_else(|| replicas::obstacle(tree, context));
     let plan = match (&obstacle, reads) {
-        (None, None) => Plan::Replicas { locks: replica_locks(analysis), rows },
+        (None, None) => Plan::Replicas { locks: replicas::replica_locks(analysis), rows },
         (None, Some(_)) => {
-            let run_on = RunOn::Replicas { locks: replica_locks(analysis), rows };
+            let run_on = RunOn::Replicas { locks: replicas::replica_locks(analysis), rows };
             gathered(tree, analysis, None, run_on, false, context)?
         }
         (Some(_), None) => Plan::Rows(rows),
@@ -171,55 +163,6 @@ fn why_replicated(obstacle: Option<String>, reads: Option<&Arc<Relation>>) -> St
         (None, Some(read)) => format!("a replicated table is changed by {}", read.name),
         (Some(obstacle), _) => format!("node 1 computes the rows for all copies: {obstacle}"),
     }
-}
-
-/// What must be locked on node 1 so that the statement finds the same on every node: nothing if it
-/// changes rows that it names by primary key and looks at nothing else.
-pub(super) fn replica_locks(analysis: &Analysis<'_>) -> Vec<TableLock> {
-    let is_target = |item: ItemId| {
-        analysis.target == Some(item)
-            || analysis.modifications.iter().any(|of| of.target == Some(item))
-    };
-    if let ([_], Some(target)) = (&analysis.items[..], analysis.target)
-        && names_rows_by_key(analysis, target)
-    {
-        return Vec::new();
-    }
-    let mut locks: Vec<TableLock> = Vec::new();
-    for (item, of) in analysis.items.iter().enumerate() {
-        // Locking a view locks what it reads.
-        let relation = match of.source {
-            Source::Table { relation, .. }
-                if matches!(relation.kind, RelationKind::View { .. })
-                    || of.replicated().is_some() =>
-            {
-                relation
-            }
-            _ => continue,
-        };
-        let mode = if is_target(item) { LockMode::ShareRowExclusive } else { LockMode::Share };
-        let (schema, table) = (&relation.schema, &relation.name);
-        match locks.iter_mut().find(|known| known.schema == *schema && known.table == *table) {
-            Some(known) => known.mode = known.mode.max(mode),
-            None => {
-                locks.push(TableLock { schema: schema.clone(), table: table.clone(), mode });
-            }
-        }
-    }
-    // One order for all, so that two statements never hold a part each.
-    locks.sort_by(|one, other| (&one.schema, &one.table).cmp(&(&other.schema, &other.table)));
-    locks
-}
-
-fn names_rows_by_key(analysis: &Analysis<'_>, target: ItemId) -> bool {
-    let Some(relation) = analysis.items[target].replicated() else { return false };
-    let is_named = |column: &usize| {
-        analysis.constraints.iter().any(|constraint| match constraint {
-            Constraint::OneOf { column: of, .. } => of.item == target && of.column == *column,
-            Constraint::Equal { .. } => false,
-        })
-    };
-    !relation.primary_key.is_empty() && relation.primary_key.iter().all(is_named)
 }
 
 fn refuse_home_relation(relation: &str) -> Refusal {

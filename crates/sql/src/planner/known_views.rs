@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use pg_query::NodeEnum;
 
 use super::function_use::FunctionUse;
+use crate::catalog::Relation;
 use crate::refusal::Refusal;
 
 /// What a view reads.
@@ -46,7 +47,21 @@ pub struct Known(Mutex<KnownViews>);
 type KnownViews = HashMap<String, Option<Result<Arc<Contents>, Refusal>>>;
 
 impl Known {
+    /// What the view reads, other views looked through.
+    ///
+    /// Requires: it was looked into. Errors: what was wrong with it; 42P17 for one that is being looked into,
+    /// and so reads itself, which PostgreSQL says as late.
+    pub(super) fn contents(&self, view: &Relation) -> Result<Arc<Contents>, Refusal> {
+        let found = self.lock().get(&view.sql_name()).cloned().flatten();
+        found.unwrap_or_else(|| Err(infinite_recursion(view)))
+    }
+
     pub(super) fn lock(&self) -> MutexGuard<'_, KnownViews> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+pub(super) fn infinite_recursion(view: &Relation) -> Refusal {
+    let message = format!("infinite recursion detected in rules for relation \"{}\"", view.name);
+    Refusal::postgres("42P17", message)
 }

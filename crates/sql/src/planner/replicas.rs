@@ -7,6 +7,7 @@
 //! What a statement evaluates is proven in `determinism.rs`; here, what it writes.
 
 mod actions;
+mod locks;
 
 use std::sync::Arc;
 
@@ -20,6 +21,7 @@ use crate::catalog::{Placement, Relation, RelationKind, quote_identifier};
 use crate::plan::{ReturnedRows, RowKind, RowsWrite};
 use crate::walk;
 pub(super) use actions::Effect;
+pub(super) use locks::replica_locks;
 
 /// Why the statement need not do the same on every node that has the same rows, as a clause; `None`
 /// if it provably does.

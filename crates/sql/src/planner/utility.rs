@@ -1,4 +1,4 @@
-//! Plans of everything that is neither a query nor a change of rows nor a schema change.
+//! Plans of everything that is neither a query nor a change of rows nor a schema change nor COPY.
 //!
 //! Owns: the dispatch of utility statements; transactions, settings, cursors, prepared statements
 //! and the like are planned in the modules below.
@@ -7,7 +7,7 @@
 
 mod cursor;
 mod explain;
-pub(super) mod prepared;
+mod prepared;
 mod routine;
 mod setting;
 mod special;
@@ -16,25 +16,29 @@ mod transaction;
 use pg_query::NodeEnum;
 use pg_query::protobuf::{LockStmt, Node, RangeVar, ReindexObjectType};
 
+pub(super) use explain::{explained, plan_explain};
+pub(super) use prepared::plan_within;
 pub use prepared::{are_constants, bind_arguments, name_parameters, say_queries};
 pub(super) use special::{reads_literals, special_select};
 
 use super::context::Context;
+use super::mentions;
+use super::named::at_home_if_all;
 use super::sql_text::deparse;
 use super::syntax::is_set;
 use super::temporary::{all_temporary, is_temporary};
-use super::{copy, ddl, mentions};
 use crate::catalog::{Placement, RelationKind};
 use crate::plan::{LockBefore, Plan, Planned};
 use crate::refusal::Refusal;
 use crate::statement::Statement;
 
-/// Plans every statement that is not SELECT, INSERT, UPDATE, DELETE or MERGE.
+/// Plans every statement that is neither a query nor a change of rows nor of the schema, and has no other
+/// statement in it that is planned before; `None` for those.
 pub(super) fn plan_utility(
     statement: &Statement,
     context: &Context<'_>,
-) -> Result<Planned, Refusal> {
-    match &statement.tree {
+) -> Result<Option<Planned>, Refusal> {
+    let planned: Result<Planned, Refusal> = match &statement.tree {
         NodeEnum::TransactionStmt(control) => Ok(transaction::plan(control)),
         NodeEnum::VariableSetStmt(set) => Ok(setting::plan_set(set)),
         NodeEnum::VariableShowStmt(show) => Ok(setting::plan_show(show)),
@@ -89,7 +93,7 @@ pub(super) fn plan_utility(
         },
         NodeEnum::ReindexStmt(reindex) => {
             if reindex.relation.as_ref().is_some_and(|range| is_temporary(range, context)) {
-                return Ok(Planned::at_home("temporary tables are on node 1"));
+                return Ok(Some(Planned::at_home("temporary tables are on node 1")));
             }
             // Nothing is another thing after it, so nodes need not do it together.
             let concurrently = reindex.params.iter().any(|option| is_set(option, "concurrently"));
@@ -100,18 +104,11 @@ pub(super) fn plan_utility(
             Ok(every_node_alone(alone || concurrently))
         }
         NodeEnum::CheckPointStmt(_) => Ok(every_node_alone(false)),
-        NodeEnum::ExplainStmt(explain) => {
-            let explained = explain.query.as_ref().and_then(|query| query.node.as_ref());
-            match prepared::plan_within(explained, statement)? {
-                Some(planned) => Ok(planned),
-                None => explain::plan(explain, statement, context),
-            }
-        }
         NodeEnum::DoStmt(_) => Ok(routine::plan_do()),
         NodeEnum::CallStmt(_) => Ok(routine::plan_call()),
-        NodeEnum::CopyStmt(copy) => copy::plan_copy(copy, statement, context),
-        _ => ddl::plan_ddl(statement, context),
-    }
+        _ => return Ok(None),
+    };
+    planned.map(Some)
 }
 
 /// What other nodes are told of a LOCK or VACUUM.
@@ -189,7 +186,7 @@ fn refuse_mixed_views(relations: &[Node], context: &Context<'_>) -> Result<(), R
 /// LOCK, VACUUM and their kin, if all their tables are on node 1 alone.
 fn on_home_tables(tree: &NodeEnum, context: &Context<'_>) -> Option<Planned> {
     match tree {
-        NodeEnum::LockStmt(lock) => ddl::at_home_if_all(
+        NodeEnum::LockStmt(lock) => at_home_if_all(
             lock.relations.iter().map(|node| match &node.node {
                 Some(NodeEnum::RangeVar(range)) => Some(range),
                 _ => None,
@@ -197,7 +194,7 @@ fn on_home_tables(tree: &NodeEnum, context: &Context<'_>) -> Option<Planned> {
             context,
         )
         .map(|planned| lock_at_home(tree, &planned.why)),
-        NodeEnum::VacuumStmt(vacuum) => ddl::at_home_if_all(
+        NodeEnum::VacuumStmt(vacuum) => at_home_if_all(
             vacuum.rels.iter().map(|node| match &node.node {
                 Some(NodeEnum::VacuumRelation(table)) => table.relation.as_ref(),
                 _ => None,
@@ -205,10 +202,10 @@ fn on_home_tables(tree: &NodeEnum, context: &Context<'_>) -> Option<Planned> {
             context,
         ),
         NodeEnum::ClusterStmt(cluster) => {
-            ddl::at_home_if_all(cluster.relation.iter().map(Some), context)
+            at_home_if_all(cluster.relation.iter().map(Some), context)
         }
         NodeEnum::ReindexStmt(reindex) => {
-            ddl::at_home_if_all(reindex.relation.iter().map(Some), context)
+            at_home_if_all(reindex.relation.iter().map(Some), context)
         }
         _ => None,
     }

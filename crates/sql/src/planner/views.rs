@@ -13,10 +13,10 @@ use std::sync::Arc;
 use pg_query::NodeEnum;
 use pg_query::protobuf::{Alias, Node, RangeSubselect, RangeVar, SelectStmt};
 
-use super::analyse::analyse;
+use super::analysis::Analysis;
 use super::context::Context;
-use super::known_views::{Contents, Known};
-use super::{printed, scatter};
+use super::known_views::{Contents, Known, infinite_recursion};
+use super::{analyse, printed, scatter};
 use crate::catalog::{NameScope, Relation, RelationKind};
 use crate::refusal::Refusal;
 use crate::walk;
@@ -61,6 +61,42 @@ pub(super) fn contents(
         found = Some(contents);
     }
     found.unwrap_or_else(|| Err(infinite_recursion(view)))
+}
+
+/// Finds out everything about `statement`, its views looked into: SELECT, UPDATE, DELETE, MERGE or INSERT.
+///
+/// Every `RangeVar` and `ColumnRef` must have a location of its own (as the parser gives them).
+/// The statement itself is query 0.
+pub(super) fn analyse<'a>(
+    statement: &'a NodeEnum,
+    context: &Context<'a>,
+) -> Result<Analysis<'a>, Refusal> {
+    walk::read::children(statement, &mut |child| look_into_named(child, context));
+    analyse::analyse(statement, context)
+}
+
+/// The same for a SELECT.
+pub(super) fn analyse_select<'a>(
+    select: &'a SelectStmt,
+    context: &Context<'a>,
+) -> Result<Analysis<'a>, Refusal> {
+    walk::read::select(select, &mut |child| look_into_named(child, context));
+    analyse::analyse_select(select, context)
+}
+
+/// Looks into all views that are named below a node. What is wrong with one is said when it is read.
+fn look_into_named(node: &Node, context: &Context<'_>) {
+    match &node.node {
+        Some(NodeEnum::RangeVar(range)) => {
+            if let Some((relation, definition)) = view(range, context) {
+                let _ = contents(relation, definition, context);
+            }
+        }
+        Some(tree) => {
+            walk::read::children(tree, &mut |child| look_into_named(child, context));
+        }
+        None => (),
+    }
 }
 
 /// A view that is being looked into.
@@ -112,7 +148,7 @@ fn look_into(
     if WRITTEN_OUT_MAX <= expanded.views || DEPTH_MAX <= expanded.depth {
         return Err(too_deep(view));
     }
-    let analysis = analyse(&query, context)?;
+    let analysis = analyse::analyse(&query, context)?;
     let distributed = analysis.distributed().next().is_some();
     let home = analysis.home_relation.is_some() || analysis.functions.home.is_some();
     let apart = distributed
@@ -134,11 +170,6 @@ fn look_into(
     })
 }
 
-fn infinite_recursion(view: &Relation) -> Refusal {
-    let message = format!("infinite recursion detected in rules for relation \"{}\"", view.name);
-    Refusal::postgres("42P17", message)
-}
-
 fn too_deep(view: &Relation) -> Refusal {
     Refusal::postgres("54001", format!("view \"{}\" is too complex", view.name))
         .with_detail(format!(
@@ -146,6 +177,15 @@ fn too_deep(view: &Relation) -> Refusal {
              {WRITTEN_OUT_MAX} queries, or more than {DEPTH_MAX} inside one another."
         ))
         .with_hint("Let its query name the tables themselves.")
+}
+
+/// What is said of a write to a view that contains a distributed table.
+pub(super) fn refuse_write(view: &Relation) -> Refusal {
+    Refusal::unsupported(
+        format!("view \"{}\" cannot be written", view.name),
+        "It reads a distributed table, whose rows are on several nodes.",
+        "Write to the table itself.",
+    )
 }
 
 /// The tree with its views over distributed tables written out, if it has any.

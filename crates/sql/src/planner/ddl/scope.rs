@@ -16,78 +16,18 @@ use pg_query::NodeEnum;
 use pg_query::protobuf::{
     AlterSubscriptionStmt, AlterSubscriptionType, AlterTableCmd, AlterTableType, ConstrType,
     CreateStmt, CreateTableAsStmt, DropBehavior, DropStmt, GrantTargetType, Node, ObjectType,
-    RangeVar,
 };
 
 use crate::catalog::{Placement, Relation, RelationKind, quote_identifier};
 use crate::plan::{Ddl, DdlScope, Plan, Planned};
 use crate::planner::context::Context;
 use crate::planner::mentions;
+use crate::planner::named::{Named, has_rows};
 use crate::planner::sql_text::deparse;
 use crate::planner::syntax::{is_on, option, string};
 use crate::planner::temporary::is_temporary;
 use crate::refusal::Refusal;
 use crate::statement::Statement;
-
-/// The tables that a statement names.
-#[derive(Debug, Default)]
-struct Named {
-    /// OIDs of those that are on several nodes.
-    spread: Vec<u32>,
-    /// Some are on node 1 alone.
-    home: bool,
-    /// Some names mean no table that the catalog knows: indexes, views, sequences, types …
-    other: bool,
-}
-
-impl Named {
-    fn add(&mut self, relation: Option<&Arc<Relation>>) {
-        match relation {
-            Some(relation) if has_rows(&relation.kind) => match relation.placement {
-                Placement::Home => self.home = true,
-                _ => self.spread.push(relation.oid),
-            },
-            _ => self.other = true,
-        }
-    }
-
-    /// A name that must be a table's. One that the catalog does not know yet is one of node 1: a
-    /// table that is spread is known before anybody hears of it.
-    fn add_table(&mut self, range: Option<&RangeVar>, context: &Context<'_>) {
-        let Some(range) = range else {
-            self.other = true;
-            return;
-        };
-        match context.relation(range) {
-            None if !is_temporary(range, context) => self.home = true,
-            relation => self.add(relation),
-        }
-    }
-
-    fn add_range(&mut self, range: Option<&RangeVar>, context: &Context<'_>) {
-        match range {
-            Some(range) => self.add(context.relation(range)),
-            None => self.other = true,
-        }
-    }
-
-    fn add_ranges(&mut self, ranges: &[Node], context: &Context<'_>) {
-        for range in ranges {
-            match &range.node {
-                Some(NodeEnum::RangeVar(range)) => self.add(context.relation(range)),
-                _ => self.other = true,
-            }
-        }
-    }
-
-    fn is_home_alone(&self) -> bool {
-        self.home && self.spread.is_empty() && !self.other
-    }
-}
-
-fn has_rows(kind: &RelationKind) -> bool {
-    matches!(kind, RelationKind::Table | RelationKind::MaterializedView | RelationKind::Other)
-}
 
 /// The tables that `tree` changes, or makes something on.
 fn named(tree: &NodeEnum, context: &Context<'_>) -> Named {
@@ -457,15 +397,4 @@ pub(super) fn drop_concurrently(drop: &DropStmt) -> Planned {
     };
     let names = drop.objects.iter().map(name).collect();
     Planned::new(Plan::DropHomeIndexes(names), "indexes of tables on node 1 are its own business")
-}
-
-/// A statement about tables that are all on node 1, or are not known: LOCK, VACUUM and their kin.
-pub(in crate::planner) fn at_home_if_all<'n>(
-    ranges: impl Iterator<Item = Option<&'n RangeVar>>,
-    context: &Context<'_>,
-) -> Option<Planned> {
-    let mut named = Named::default();
-    ranges.for_each(|range| named.add_range(range, context));
-    (context.catalog.home_by_default && named.is_home_alone())
-        .then(|| Planned::new(Planned::at_home("").plan, "its tables are on node 1 alone"))
 }

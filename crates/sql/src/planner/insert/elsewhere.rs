@@ -10,10 +10,11 @@ use super::clauses;
 use super::source::with_ctes;
 use crate::catalog::{Placement, Relation, RelationKind};
 use crate::plan::{Access, NodeChoice, Plan, Planned, RunOn};
-use crate::planner::analyse::analyse;
 use crate::planner::context::Context;
 use crate::planner::defaults::Evaluation;
+use crate::planner::modifying_with::modifying;
 use crate::planner::sql_text::deparse;
+use crate::planner::views::analyse;
 use crate::planner::{mentions, query, replicas};
 use crate::refusal::Refusal;
 
@@ -58,7 +59,7 @@ pub(super) fn plan_changing_with(
     });
     if mentioned.distributed.is_none() && !writes_distributed {
         let tree = whole(insert);
-        return Ok(Some(query::modifying(&tree, &analyse(&tree, context)?, context)?));
+        return Ok(Some(modifying(&tree, &analyse(&tree, context)?, context)?));
     }
     Err(Refusal::unsupported(
         "INSERT behind a WITH query that changes data is not supported here",

@@ -12,7 +12,7 @@ use crate::catalog::{Placement, Volatility};
 use crate::plan::{Access, NodeChoice, Plan, Planned};
 use crate::planner::analysis::{Source, Spread};
 use crate::planner::functions::volatility;
-use crate::planner::{analyse, query, views};
+use crate::planner::{query, views};
 use crate::refusal::Refusal;
 
 /// The plan that runs the statement unchanged where the source's rows are; `None` if rows could
@@ -65,7 +65,7 @@ fn feeds_key_by_key(select: &SelectStmt, inserting: &Inserting<'_>) -> Result<bo
         return Ok(false);
     }
     let wrapper = around(select)?;
-    let analysis = analyse::analyse_select(&wrapper, inserting.context)?;
+    let analysis = views::analyse_select(&wrapper, inserting.context)?;
     let Some(query) = source_of(&analysis) else { return Ok(false) };
     if query.set.is_some() || query.has_grouping_sets {
         return Ok(false);

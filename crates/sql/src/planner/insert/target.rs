@@ -10,7 +10,7 @@ use pg_query::protobuf::{InsertStmt, List, Node, ResTarget, SelectStmt};
 use crate::catalog::Relation;
 use crate::planner::analysis::{Analysis, Query, Source};
 use crate::planner::context::Context;
-use crate::planner::{analyse, views};
+use crate::planner::views;
 use crate::refusal::Refusal;
 
 /// Which columns receive the source's values.
@@ -91,7 +91,7 @@ fn source_width(select: &SelectStmt, context: &Context<'_>) -> Result<Option<usi
     }
     let wrapper = NodeEnum::SelectStmt(Box::new(around(select)?));
     let expanded = views::expanded_tree(&wrapper, context)?;
-    let analysis = analyse::analyse(expanded.as_ref().unwrap_or(&wrapper), context)?;
+    let analysis = views::analyse(expanded.as_ref().unwrap_or(&wrapper), context)?;
     Ok(source_of(&analysis).and_then(|query| Some(query.outputs.as_ref()?.len())))
 }
 
