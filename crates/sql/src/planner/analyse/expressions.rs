@@ -63,11 +63,7 @@ impl<'a> Analyser<'a> {
         Some(outputs)
     }
 
-    pub(in crate::planner) fn all_columns(
-        &self,
-        item: ItemId,
-        outputs: &mut Vec<Output<'a>>,
-    ) -> Option<()> {
+    fn all_columns(&self, item: ItemId, outputs: &mut Vec<Output<'a>>) -> Option<()> {
         for column in 0..self.analysis.width(item)? {
             let name = self.analysis.column_name(item, column)?;
             let column = Some(ColumnId { item, column });
@@ -112,7 +108,7 @@ impl<'a> Analyser<'a> {
         self.children(node)
     }
 
-    pub(in crate::planner) fn children(&mut self, node: &'a NodeEnum) -> Result<(), Refusal> {
+    fn children(&mut self, node: &'a NodeEnum) -> Result<(), Refusal> {
         let mut result = Ok(());
         walk::read::children(node, &mut |child| {
             if result.is_ok() {
@@ -122,7 +118,7 @@ impl<'a> Analyser<'a> {
         result
     }
 
-    pub(in crate::planner) fn sublink(&mut self, link: &'a SubLink) -> Result<(), Refusal> {
+    fn sublink(&mut self, link: &'a SubLink) -> Result<(), Refusal> {
         if let Some(test) = &link.testexpr {
             self.expression(test)?;
         }
@@ -132,7 +128,7 @@ impl<'a> Analyser<'a> {
         Ok(())
     }
 
-    pub(in crate::planner) fn column_ref(&mut self, reference: &'a ColumnRef) {
+    fn column_ref(&mut self, reference: &'a ColumnRef) {
         match self.analysis.meaning(reference, &self.scopes) {
             Meaning::Column(column) => self.used(column.item, Some(column.column), reference),
             Meaning::Row(item) => self.used(item, None, reference),
@@ -149,12 +145,7 @@ impl<'a> Analyser<'a> {
         }
     }
 
-    pub(in crate::planner) fn used(
-        &mut self,
-        item: ItemId,
-        column: Option<usize>,
-        reference: &ColumnRef,
-    ) {
+    fn used(&mut self, item: ItemId, column: Option<usize>, reference: &ColumnRef) {
         let is_filtered =
             self.filtering.iter().any(|query| self.analysis.queries[*query].items.contains(&item));
         let before_grouping = self.in_aggregate || is_filtered;
@@ -162,7 +153,7 @@ impl<'a> Analyser<'a> {
         self.analysis.uses.push(ColumnUse { item, column, location, before_grouping });
     }
 
-    pub(in crate::planner) fn call(&mut self, call: &'a FuncCall) -> Result<(), Refusal> {
+    fn call(&mut self, call: &'a FuncCall) -> Result<(), Refusal> {
         let function = self.analysis.functions.add(call, &self.context);
         let is_window = call.over.is_some();
         let is_aggregate = !is_window

@@ -90,11 +90,7 @@ impl<'a> Analyser<'a> {
         }
     }
 
-    pub(in crate::planner) fn range_var(
-        &mut self,
-        range: &'a RangeVar,
-        linear: bool,
-    ) -> Result<ItemId, Refusal> {
+    fn range_var(&mut self, range: &'a RangeVar, linear: bool) -> Result<ItemId, Refusal> {
         let alias = range.alias.as_ref();
         if range.schemaname.is_empty()
             && let Some(cte) = self.ctes.iter_mut().rev().find(|cte| cte.name == range.relname)
@@ -151,7 +147,7 @@ impl<'a> Analyser<'a> {
         Ok(self.add_item(source, &range.relname, alias, range.location, linear))
     }
 
-    pub(in crate::planner) fn add_item(
+    fn add_item(
         &mut self,
         source: Source<'a>,
         name: &'a str,
@@ -191,11 +187,7 @@ impl<'a> Analyser<'a> {
         self.analysis.items.len() - 1
     }
 
-    pub(in crate::planner) fn join(
-        &mut self,
-        join: &'a JoinExpr,
-        linear: bool,
-    ) -> Result<Vec<ItemId>, Refusal> {
+    fn join(&mut self, join: &'a JoinExpr, linear: bool) -> Result<Vec<ItemId>, Refusal> {
         let kind = join.jointype();
         let start = self.analysis.items.len();
         let side = |node: &'a Option<Box<Node>>, this: &mut Self, linear| match node {
@@ -241,7 +233,7 @@ impl<'a> Analyser<'a> {
         Ok(items)
     }
 
-    pub(in crate::planner) fn natural(
+    fn natural(
         &mut self,
         left: &[ItemId],
         right: &[ItemId],
@@ -273,7 +265,7 @@ impl<'a> Analyser<'a> {
     }
 
     /// One column of USING or NATURAL.
-    pub(in crate::planner) fn merge_column(
+    fn merge_column(
         &mut self,
         name: &'a str,
         left: &[ItemId],
@@ -323,7 +315,7 @@ impl<'a> Analyser<'a> {
         }
     }
 
-    pub(in crate::planner) fn lock_item(&mut self, item: ItemId) {
+    fn lock_item(&mut self, item: ItemId) {
         match self.analysis.items[item].source {
             Source::Table { .. } => self.analysis.locked.push(item),
             Source::Query(query) => {

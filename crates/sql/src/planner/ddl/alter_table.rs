@@ -9,7 +9,8 @@ use pg_query::protobuf::{
 };
 
 use super::create_table::column_makes_sequence;
-use super::everywhere;
+use super::refused;
+use super::scope::everywhere;
 use crate::catalog::{Placement, Relation, Volatility};
 use crate::plan::{Ddl, Planned};
 use crate::planner::context::Context;
@@ -79,7 +80,7 @@ fn check(
                 return Ok(false);
             };
             if partition.concurrent {
-                return Err(super::concurrently("DETACH PARTITION"));
+                return Err(refused::concurrently("DETACH PARTITION"));
             }
             let other = partition.name.as_ref().and_then(|name| context.relation(name));
             match (command.subtype(), other) {

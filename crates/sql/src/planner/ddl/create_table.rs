@@ -8,7 +8,9 @@ use pg_query::protobuf::{
     ColumnDef, CreateStmt, CreateTableAsStmt, IntoClause, Node, ObjectType, SelectStmt,
 };
 
-use super::{everywhere, plan_materialized_view, refused};
+use super::materialized_view::plan_materialized_view;
+use super::refused;
+use super::scope::everywhere;
 use crate::catalog::quote_identifier;
 use crate::plan::{CreatedTable, Ddl, NodeChoice, Plan, Planned, RunOn};
 use crate::planner::context::Context;

@@ -118,7 +118,7 @@ fn is_built_in(name: &TypeName) -> bool {
 }
 
 /// The refusal of `command … CONCURRENTLY`.
-pub(in crate::planner) fn concurrently(command: &str) -> Refusal {
+pub(super) fn concurrently(command: &str) -> Refusal {
     Refusal::unsupported(
         format!("{command} CONCURRENTLY is not supported"),
         "It cannot run inside the one global transaction that makes schema changes all-or-nothing.",

@@ -258,6 +258,11 @@ fn changes_tie(command: &AlterTableCmd) -> bool {
     }
 }
 
+/// The statement on all nodes, in one global transaction.
+pub(super) fn everywhere(ddl: Ddl) -> Planned {
+    Planned::new(Plan::Ddl(ddl), "every node has the whole schema")
+}
+
 /// Says of a planned schema change which nodes it is for.
 pub(super) fn with_scope(
     mut plan: Planned,

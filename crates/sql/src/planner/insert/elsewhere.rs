@@ -7,7 +7,7 @@ use pg_query::NodeEnum;
 use pg_query::protobuf::{InsertStmt, Node};
 
 use super::clauses;
-use super::source::with_ctes;
+use super::ctes::with_ctes;
 use crate::catalog::{Placement, Relation, RelationKind};
 use crate::plan::{Access, NodeChoice, Plan, Planned, RunOn};
 use crate::planner::context::Context;

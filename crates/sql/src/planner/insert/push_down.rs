@@ -6,8 +6,9 @@
 use pg_query::NodeEnum;
 use pg_query::protobuf::{Node, SelectStmt};
 
+use super::inserting::Inserting;
+use super::source;
 use super::target::{around, source_of};
-use super::{Inserting, source};
 use crate::catalog::{Placement, Volatility};
 use crate::plan::{Access, NodeChoice, Plan, Planned};
 use crate::planner::analysis::{Source, Spread};

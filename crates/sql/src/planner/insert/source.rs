@@ -11,10 +11,12 @@
 use std::collections::BTreeSet;
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::{InsertStmt, List, Node, OverridingKind, SelectStmt, WithClause};
+use pg_query::protobuf::{InsertStmt, List, Node, OverridingKind, SelectStmt};
 
+use super::clauses;
+use super::ctes::{merge_with, with_ctes};
+use super::inserting::Inserting;
 use super::target::{column_node, put_source, row_items};
-use super::{Inserting, clauses};
 use crate::catalog::{Column, Identity, Placement, quote_identifier};
 use crate::plan::{InsertSource, Piece, Plan, Planned, RunOn, Template};
 use crate::planner::gather::travelling;
@@ -212,50 +214,6 @@ fn from_query(inserting: &Inserting<'_>) -> Result<(Vec<usize>, SelectStmt), Ref
     };
     put_source(&mut wrapper, NodeEnum::SelectStmt(Box::new(source)));
     Ok((columns, *wrapper))
-}
-
-/// The source query with the INSERT's WITH queries as its own; `None` for DEFAULT VALUES.
-pub(super) fn with_ctes(insert: &InsertStmt) -> Result<Option<SelectStmt>, Refusal> {
-    let Some(NodeEnum::SelectStmt(select)) =
-        insert.select_stmt.as_ref().and_then(|source| source.node.as_ref())
-    else {
-        return Ok(None);
-    };
-    let mut select = (**select).clone();
-    merge_with(insert.with_clause.as_ref(), &mut select)?;
-    Ok(Some(select))
-}
-
-fn merge_with(outer: Option<&WithClause>, select: &mut SelectStmt) -> Result<(), Refusal> {
-    let Some(outer) = outer else { return Ok(()) };
-    let names = |with: &WithClause| -> BTreeSet<String> {
-        with.ctes
-            .iter()
-            .filter_map(|cte| match &cte.node {
-                Some(NodeEnum::CommonTableExpr(cte)) => Some(cte.ctename.clone()),
-                _ => None,
-            })
-            .collect()
-    };
-    let merged = match select.with_clause.take() {
-        None => outer.clone(),
-        // With RECURSIVE names would be in sight that were not before.
-        Some(inner)
-            if !inner.recursive && !outer.recursive && names(outer).is_disjoint(&names(&inner)) =>
-        {
-            let ctes = outer.ctes.iter().cloned().chain(inner.ctes).collect();
-            WithClause { ctes, ..outer.clone() }
-        }
-        Some(_) => {
-            return Err(Refusal::unsupported(
-                "WITH before INSERT and WITH in its query are not supported together here",
-                "Their names collide, or one of them is recursive.",
-                "Write all queries into the WITH before INSERT.",
-            ));
-        }
-    };
-    select.with_clause = Some(merged);
-    Ok(())
 }
 
 /// The INSERT per node: the client's statement, its source replaced by the collected rows.

@@ -7,6 +7,7 @@ use std::collections::HashSet;
 use pg_query::NodeEnum;
 use pg_query::protobuf::{InsertStmt, List, Node, ResTarget, SelectStmt};
 
+use super::ctes::with_ctes;
 use crate::catalog::Relation;
 use crate::planner::analysis::{Analysis, Query, Source};
 use crate::planner::context::Context;
@@ -31,7 +32,7 @@ impl Target {
         relation: &Relation,
         context: &Context<'_>,
     ) -> Result<Self, Refusal> {
-        let width = match super::source::with_ctes(insert)? {
+        let width = match with_ctes(insert)? {
             Some(select) => source_width(&select, context)?,
             None => None,
         };

@@ -6,8 +6,9 @@
 use pg_query::NodeEnum;
 use pg_query::protobuf::{AConst, Node, OverridingKind, SelectStmt, Token};
 
+use super::inserting::{Inserting, on_every_node};
 use super::target::row_items;
-use super::{Inserting, clauses, on_every_node, source};
+use super::{clauses, source};
 use crate::catalog::{Placement, Relation};
 use crate::hash::Bucket;
 use crate::plan::{Access, InsertSource, KeyValue, NodeChoice, Pin, Plan, Planned, ValuesRow};
