@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
-use syn::{Attribute, ItemMod, ItemUse, UseTree};
+use syn::{Attribute, ItemMod, ItemUse, UseTree, Visibility};
 
 /// Layers from the ground up; each a set of rooms: files without `.rs`, or folders, by their path below the
 /// crate's `src`. A room may use those of lower layers, and itself.
@@ -148,6 +148,9 @@ impl<'ast> Visit<'ast> for Paths<'_> {
         }
     }
 
+    /// `pub(super)` and `pub(in crate::room)` say who may use an item, and use nothing.
+    fn visit_visibility(&mut self, _: &'ast Visibility) {}
+
     fn visit_path(&mut self, path: &'ast syn::Path) {
         let names: Vec<_> = path.segments.iter().map(|it| it.ident.to_string()).collect();
         self.note(&names, path.span().start().line);
@@ -225,6 +228,7 @@ mod tests {
         let files = [
             ("lib.rs", "mod ground; mod middle; mod top;"),
             ("ground.rs", "use crate::{middle::{inner::Thing, Other}, ground::Own};\n"),
+            ("middle/visible.rs", "pub(in crate::top) fn f() {}\npub(super) struct S;"),
             ("middle/mod.rs", "mod inner;\nfn f() {\n    crate::top::call();\n}\n"),
             (
                 "middle/inner.rs",

@@ -7,7 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::closure::Code;
+use crate::code::Code;
+pub use crate::code::Volatility;
 use crate::hash::{BUCKET_COUNT, Bucket, KeyType};
 
 /// A PostgreSQL server of the cluster, counted from 1. Node 1 is [`NodeId::HOME`].
@@ -86,17 +87,6 @@ pub enum RelationKind {
     Sequence,
     /// Foreign tables and whatever else has a row in `pg_class`.
     Other,
-}
-
-/// PostgreSQL's `provolatile`.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub enum Volatility {
-    /// Same arguments, same result, for ever.
-    Immutable,
-    /// Same result within one statement on one node (`now()`).
-    Stable,
-    /// A new result at every call, or a side effect (`random()`, `nextval()`).
-    Volatile,
 }
 
 /// One column of a relation, in `attnum` order, dropped columns left out.

@@ -7,6 +7,7 @@
 
 pub mod catalog;
 pub mod closure;
+mod code;
 pub mod hash;
 pub mod plan;
 pub mod planner;
@@ -14,3 +15,4 @@ pub mod refusal;
 pub mod settings;
 pub mod shape;
 pub mod statement;
+mod walk;

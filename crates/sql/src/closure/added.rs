@@ -9,9 +9,9 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::search::{FIRST_USER_OID, Search, Writing};
-use super::{Attached, Code, WrittenWith, events};
+use super::search::{Search, Writing};
 use crate::catalog::{Catalog, NameScope, Relation, RelationKind};
+use crate::code::{Attached, Code, FIRST_USER_OID, WrittenWith, events};
 
 /// Whether by `new` one of these relations has code that it has not by `old` and that nobody has
 /// proven to look at its arguments only, or whether the name of one may have meant another.

@@ -7,8 +7,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::{Code, Declaration, FunctionCode};
 use crate::catalog::{Catalog, Placement, RelationKind};
+use crate::code::{Code, Declaration, FunctionCode};
 
 /// A declaration that does not hold any more.
 #[derive(Clone, Debug, Eq, PartialEq)]

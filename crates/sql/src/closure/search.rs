@@ -13,15 +13,12 @@ use std::sync::Arc;
 
 use pg_query::protobuf::Token;
 
-use super::body::{Body, Name, Words, certain_tokens, names_accounting, reads_uncounted, words_of};
-use super::{
-    Attached, AttachedKind, BuiltIn, Code, DECLARED_HOME, Declaration, FunctionCode, Reach, Reason,
-    Use,
-};
+use super::reach::{DECLARED_HOME, Reach, Reason};
 use crate::catalog::{Catalog, NameScope, Placement, Relation, RelationKind};
-
-/// The first OID that a user's object can have.
-pub(crate) const FIRST_USER_OID: u32 = 16384;
+use crate::code::{
+    Attached, AttachedKind, Body, BuiltIn, Code, Declaration, FIRST_USER_OID, FunctionCode, Name,
+    Use, Words, certain_tokens, events, names_accounting, reads_uncounted, words_of,
+};
 
 /// Whose code is searched.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -437,7 +434,7 @@ impl<'a> Search<'a> {
             if !writes {
                 continue;
             }
-            self.push(Item::Written(relation.oid, super::events::ALL), path);
+            self.push(Item::Written(relation.oid, events::ALL), path);
             for column in &relation.columns {
                 self.push(Item::Made(column.type_oid), path);
             }

@@ -6,11 +6,11 @@
 
 use std::sync::Arc;
 
+use super::function_use::FunctionUse;
+use super::syntax::string;
 use crate::catalog::{MapId, Placement, Relation};
-use pg_query::protobuf::{Alias, Node};
-
-use super::functions::FunctionUse;
 use crate::shape::Hole;
+use pg_query::protobuf::{Alias, Node};
 
 /// Index in [`Analysis::items`].
 pub(super) type ItemId = usize;
@@ -293,7 +293,7 @@ impl<'a> Analysis<'a> {
     pub(super) fn column_name(&self, item: ItemId, column: usize) -> Option<&'a str> {
         let of = &self.items[item];
         if let Some(name) = of.alias.and_then(|alias| alias.colnames.get(column)) {
-            return super::names::string(name);
+            return string(name);
         }
         match of.source {
             Source::Table { relation, .. } => Some(&relation.columns.get(column)?.name),

@@ -9,12 +9,14 @@ use std::sync::Arc;
 use pg_query::NodeEnum;
 use pg_query::protobuf::{CopyStmt, Node, SelectStmt};
 
-use super::gather::is_read_alike;
-use super::insert::defaults::Evaluation;
-use super::insert::source::travelling;
-use super::names::string;
-use super::utility::{at_home, is_on, option, option_text, planned};
-use super::{Context, deparse, mentions, query, replicas};
+use super::context::Context;
+use super::defaults::Evaluation;
+use super::determinism::expression_obstacle;
+use super::gather::{is_read_alike, travelling};
+use super::sql_text::deparse;
+use super::syntax::{is_on, option, option_text, string};
+use super::unseen::{refuse_opaque_default, refuse_unsafe_code};
+use super::{mentions, query, replicas};
 use crate::catalog::{Placement, Relation, RelationKind};
 use crate::closure::events;
 use crate::plan::{Access, CopyFrom, CopyTo, CopyToPlan, NodeChoice, Plan, Planned};
@@ -22,14 +24,15 @@ use crate::refusal::Refusal;
 use crate::statement::Statement;
 use crate::statement::tokens::{list, scan};
 
-/// Plans COPY in both directions.
+/// Plans COPY in both directions; `inner` is the plan of [`changing`].
 pub(super) fn plan_copy(
     copy: &CopyStmt,
     statement: &Statement,
+    inner: Option<Planned>,
     context: &Context<'_>,
 ) -> Result<Planned, Refusal> {
     if !copy.filename.is_empty() && is_home_alone(copy, context) {
-        return Ok(at_home("only node 1 has it"));
+        return Ok(Planned::at_home("only node 1 has it"));
     }
     if !copy.filename.is_empty() {
         let what = if copy.is_program { "a program" } else { "a file" };
@@ -42,7 +45,7 @@ pub(super) fn plan_copy(
     if copy.is_from {
         plan_from(copy, statement, context)
     } else {
-        plan_to(copy, statement, context)
+        plan_to(copy, statement, inner, context)
     }
 }
 
@@ -62,6 +65,7 @@ fn is_home_alone(copy: &CopyStmt, context: &Context<'_>) -> bool {
 fn plan_to(
     copy: &CopyStmt,
     statement: &Statement,
+    inner: Option<Planned>,
     context: &Context<'_>,
 ) -> Result<Planned, Refusal> {
     let (plan, why) = match (&copy.relation, copy.query.as_ref().and_then(|it| it.node.as_ref())) {
@@ -78,13 +82,13 @@ fn plan_to(
             }
         },
         (None, Some(NodeEnum::SelectStmt(select))) => query_to(select, statement, context)?,
-        (None, Some(tree)) => changing_to(tree, statement, context)?,
-        (None, None) => return Err(Refusal::postgres("42601", "syntax error at end of input")),
+        (None, _) if let Some(inner) = inner => changing_to(inner)?,
+        (None, _) => return Err(Refusal::postgres("42601", "syntax error at end of input")),
     };
     let format = option(&copy.options, "format").and_then(option_text);
     let binary = format.is_some_and(|format| format.eq_ignore_ascii_case("binary"));
     let header = option(&copy.options, "header").is_some_and(is_on);
-    Ok(planned(Plan::CopyTo(CopyTo { plan, binary, header }), why))
+    Ok(Planned::new(Plan::CopyTo(CopyTo { plan, binary, header }), why))
 }
 
 /// COPY (query) TO STDOUT.
@@ -114,20 +118,30 @@ fn query_to(
     Ok((plan, why))
 }
 
-/// COPY (INSERT … RETURNING) TO STDOUT and its kin.
-fn changing_to(
-    tree: &NodeEnum,
+/// The statement of COPY (INSERT … RETURNING) TO STDOUT and its kin, which is planned before.
+pub(super) fn changing(
+    copy: &CopyStmt,
     statement: &Statement,
-    context: &Context<'_>,
-) -> Result<(CopyToPlan, String), Refusal> {
-    let inner = Statement {
+) -> Result<Option<Statement>, Refusal> {
+    let tree = match copy.query.as_ref().and_then(|query| query.node.as_ref()) {
+        None | Some(NodeEnum::SelectStmt(_)) => return Ok(None),
+        Some(_) if copy.is_from || copy.relation.is_some() || !copy.filename.is_empty() => {
+            return Ok(None);
+        }
+        Some(tree) => tree,
+    };
+    Ok(Some(Statement {
         text: deparse(tree)?,
         offset: 0,
         tree: tree.clone(),
         distribute_by: None,
         parameter_count: statement.parameter_count,
-    };
-    match super::plan(&inner, context)? {
+    }))
+}
+
+/// COPY of what a changing statement with this plan returns.
+fn changing_to(changing: Planned) -> Result<(CopyToPlan, String), Refusal> {
+    match changing {
         Planned { plan: Plan::One { node, access, otherwise: None }, why, .. } => {
             Ok((CopyToPlan::One(node, access), why))
         }
@@ -146,10 +160,10 @@ fn plan_from(
 ) -> Result<Planned, Refusal> {
     let relation = copy.relation.as_ref().and_then(|range| context.relation(range));
     if context.catalog.is_solo() {
-        return Ok(at_home("no table is on other nodes"));
+        return Ok(Planned::at_home("no table is on other nodes"));
     }
     let Some(relation) = relation else {
-        return Ok(at_home("only node 1 has it"));
+        return Ok(Planned::at_home("only node 1 has it"));
     };
     if let RelationKind::View { .. } = relation.kind {
         let tables = mentions::of_relation(relation, context);
@@ -160,19 +174,19 @@ fn plan_from(
                 "Copy into the table itself.",
             ));
         }
-        return Ok(at_home("only node 1 has it"));
+        return Ok(Planned::at_home("only node 1 has it"));
     }
     if relation.placement == Placement::Home {
-        return Ok(at_home("only node 1 has it"));
+        return Ok(Planned::at_home("only node 1 has it"));
     }
-    super::unseen::refuse_unsafe_code(relation, events::INSERT, context)?;
+    refuse_unsafe_code(relation, events::INSERT, context)?;
     let columns = data_columns(copy, relation)?;
     let evaluation = Evaluation::of(relation, context);
     if let Some(why) = by_row(copy, relation, &columns, &evaluation, context) {
         let effect = replicas::Effect::inserted();
         let rows = replicas::rows_of_tables([relation].into_iter(), &effect, context);
         let why = format!("node 1 computes the rows for all copies: {why}");
-        return Ok(planned(Plan::Rows(rows), why));
+        return Ok(Planned::new(Plan::Rows(rows), why));
     }
     check_options(copy, relation, &columns, &evaluation)?;
     let fill: Vec<(usize, String)> = (0..relation.columns.len())
@@ -183,7 +197,7 @@ fn plan_from(
         })
         .collect::<Result<_, Refusal>>()?;
     for (column, _) in &fill {
-        super::unseen::refuse_opaque_default(relation, *column, context)?;
+        refuse_opaque_default(relation, *column, context)?;
     }
     let key = match relation.placement {
         Placement::Hash { key, .. } => columns
@@ -229,7 +243,7 @@ fn plan_from(
         timed,
         rows,
     };
-    Ok(planned(Plan::CopyFrom(copy_from), why))
+    Ok(Planned::new(Plan::CopyFrom(copy_from), why))
 }
 
 /// Why node 1 alone must take data for a replicated table, and the other nodes what has become of it.
@@ -251,8 +265,7 @@ fn by_row(
         return Some(obstacle);
     }
     let filter = copy.where_clause.as_ref();
-    if let Some(obstacle) = filter.and_then(|filter| replicas::expression_obstacle(filter, context))
-    {
+    if let Some(obstacle) = filter.and_then(|filter| expression_obstacle(filter, context)) {
         return Some(obstacle);
     }
     let once = |column: &usize| evaluation.once_for_several_nodes(*column);

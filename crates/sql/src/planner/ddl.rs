@@ -9,6 +9,7 @@
 mod alter_table;
 mod create_table;
 mod extent;
+mod materialized_view;
 mod refused;
 mod scope;
 mod temporary;
@@ -18,27 +19,17 @@ use pg_query::protobuf::ObjectType;
 
 pub(super) use create_table::plan_select_into;
 pub(super) use extent::is_of_relations;
-pub(super) use refused::{concurrently, refuse_cast};
-pub(super) use scope::at_home_if_all;
-pub(super) use temporary::{all_temporary, is_temporary};
+pub(super) use refused::refuse_cast;
 
-use super::utility::{planned, prepared};
-use super::{Context, mentions, query};
-use crate::catalog::Placement;
-use crate::plan::{Ddl, NodeChoice, Plan, Planned};
+use super::context::Context;
+use crate::plan::{Ddl, Plan, Planned};
 use crate::refusal::Refusal;
 use crate::statement::Statement;
+use scope::everywhere;
 
 /// Plans every statement that changes the schema.
 pub(super) fn plan_ddl(statement: &Statement, context: &Context<'_>) -> Result<Planned, Refusal> {
     let tree = &statement.tree;
-    if let NodeEnum::CreateTableAsStmt(create) = tree
-        && statement.distribute_by.is_none()
-        && let Some(planned) =
-            prepared::plan_within(create.query.as_ref().and_then(|it| it.node.as_ref()), statement)?
-    {
-        return Ok(planned);
-    }
     // What is temporary may hide other tables from the next statement on, which is told before.
     let is_temporary = temporary::concerns_only_temporary(tree, context);
     if !matches!(is_temporary, Ok(true))
@@ -63,23 +54,14 @@ pub(super) fn plan_ddl(statement: &Statement, context: &Context<'_>) -> Result<P
             ));
         }
         let plan = Plan::TemporaryDdl { gather: None };
-        return Ok(planned(plan, "temporary objects are on node 1"));
+        return Ok(Planned::new(plan, "temporary objects are on node 1"));
     }
     let planned = match tree {
         NodeEnum::CreateStmt(create) => create_table::plan(create, statement),
         NodeEnum::CreateTableAsStmt(create) => create_table::plan_as(create, statement, context),
         NodeEnum::AlterTableStmt(alter) => alter_table::plan(alter, context),
         NodeEnum::RefreshMatViewStmt(refresh) => {
-            if let Some(relation) = refresh.relation.as_ref().and_then(|it| context.relation(it)) {
-                let name = mentions::of_relation(relation, context).distributed;
-                refuse_materialized(name.as_deref())?;
-                // It makes temporary tables, with which nothing can be prepared.
-                let is_home_alone =
-                    relation.placement == Placement::Home && context.catalog.home_by_default;
-                if refresh.concurrent && !is_home_alone && !context.catalog.is_solo() {
-                    return Err(concurrently("REFRESH MATERIALIZED VIEW"));
-                }
-            }
+            materialized_view::check_refresh(refresh, context)?;
             Ok(everywhere(Ddl {
                 creates: None,
                 may_drop: false,
@@ -96,11 +78,6 @@ pub(super) fn plan_ddl(statement: &Statement, context: &Context<'_>) -> Result<P
         })),
     }?;
     scope::with_scope(planned, statement, context)
-}
-
-/// The statement on all nodes, in one global transaction.
-fn everywhere(ddl: Ddl) -> Planned {
-    planned(Plan::Ddl(ddl), "every node has the whole schema")
 }
 
 fn may_drop(tree: &NodeEnum) -> bool {
@@ -135,32 +112,5 @@ fn touches_sequences(tree: &NodeEnum) -> bool {
         | NodeEnum::AlterExtensionStmt(_) => true,
         NodeEnum::TruncateStmt(truncate) => truncate.restart_seqs,
         _ => false,
-    }
-}
-
-/// CREATE MATERIALIZED VIEW: each node fills its own copy, so all must read the same rows.
-fn plan_materialized_view(
-    query_tree: &NodeEnum,
-    context: &Context<'_>,
-) -> Result<Planned, Refusal> {
-    refuse_materialized(mentions::of(query_tree, context).distributed.as_deref())?;
-    let NodeEnum::SelectStmt(select) = query_tree else {
-        return Err(refused::execute());
-    };
-    match query::plan_select(select, context)?.plan {
-        Plan::One { node: NodeChoice::Home | NodeChoice::Any, .. } => Ok(everywhere(Ddl {
-            creates: None,
-            may_drop: false,
-            touches_sequences: false,
-            ..Ddl::default()
-        })),
-        _ => Err(refused::materialized("its query")),
-    }
-}
-
-fn refuse_materialized(distributed: Option<&str>) -> Result<(), Refusal> {
-    match distributed {
-        Some(name) => Err(refused::materialized(name)),
-        None => Ok(()),
     }
 }

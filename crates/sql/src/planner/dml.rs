@@ -11,21 +11,22 @@ use std::sync::Arc;
 use pg_query::NodeEnum;
 use pg_query::protobuf::{Node, RangeVar, UpdateStmt};
 
-use super::analyse::analyse;
-use super::analysis::{Analysis, Constraint, ItemId, Source, Value};
+use super::analysis::{Analysis, ItemId, Source, Value};
+use super::context::Context;
+use super::defaults::Evaluation;
 use super::filters::value;
-use super::gather::{self, Order};
-use super::insert::defaults::Evaluation;
+use super::gather::Order;
+use super::locality::{all_pins, home_reason, not_pinned, pinned_reason};
+use super::modifying_with::modifying;
 use super::pins::{Facts, Landing, landing, pin};
-use super::query::{all_pins, home_reason, modifying, not_pinned, pinned_reason};
-use super::unseen::{self, refuse_unsafe_code};
-use super::utility::{at_home, planned};
-use super::{Context, replicas, scatter, views};
+use super::sql_text::deparse_expression;
+use super::unseen::refuse_unsafe_code;
+use super::views::analyse;
+use super::{gather, replicas, scatter, unseen, views};
 use crate::catalog::{Column, Placement, Relation, RelationKind, quote_identifier};
 use crate::closure::events;
 use crate::plan::{
-    Access, Gather, LockMode, Move, NodeChoice, Piece, Plan, Planned, RowsWrite, RunOn, TableLock,
-    Template,
+    Access, Gather, Move, NodeChoice, Piece, Plan, Planned, RowsWrite, RunOn, Template,
 };
 use crate::refusal::Refusal;
 
@@ -35,7 +36,7 @@ pub(super) fn plan_modification(
     context: &Context<'_>,
 ) -> Result<Planned, Refusal> {
     if context.catalog.is_solo() {
-        return Ok(at_home("no table is on other nodes"));
+        return Ok(Planned::at_home("no table is on other nodes"));
     }
     let expanded = views::expanded_tree(tree, context)?;
     let tree = expanded.as_ref().unwrap_or(tree);
@@ -89,11 +90,11 @@ fn on_home(
     context: &Context<'_>,
 ) -> Result<Planned, Refusal> {
     if analysis.distributed().next().is_none() {
-        return Ok(at_home("its table is on node 1 only"));
+        return Ok(Planned::at_home("its table is on node 1 only"));
     }
     let run_on = RunOn::One(NodeChoice::Home);
     let plan = gathered(tree, analysis, None, run_on, false, context)?;
-    Ok(planned(plan, "its table is on node 1 only, and it reads distributed tables"))
+    Ok(Planned::new(plan, "its table is on node 1 only, and it reads distributed tables"))
 }
 
 fn on_view(
@@ -105,20 +106,12 @@ fn on_view(
 ) -> Result<Planned, Refusal> {
     let contents = views::contents(view, definition, context)?;
     if contents.distributed {
-        return Err(refuse_view(view));
+        return Err(views::refuse_write(view));
     }
     if contents.home {
         return on_home(tree, analysis, context);
     }
     on_replicated(tree, view, analysis, context)
-}
-
-pub(super) fn refuse_view(view: &Relation) -> Refusal {
-    Refusal::unsupported(
-        format!("view \"{}\" cannot be written", view.name),
-        "It reads a distributed table, whose rows are on several nodes.",
-        "Write to the table itself.",
-    )
 }
 
 /// WHERE CURRENT OF: the row is where the cursor is, its copies are everywhere.
@@ -131,11 +124,11 @@ fn at_cursor(
     let cursor = cursor.to_owned();
     let why = "the cursor's row is where the cursor is";
     match relation.filter(|relation| relation.placement == Placement::Replicated) {
-        None => Ok(planned(Plan::Cursor { name: Some(cursor), close: false }, why)),
+        None => Ok(Planned::new(Plan::Cursor { name: Some(cursor), close: false }, why)),
         Some(relation) => {
             refuse_unsafe_code(relation, fired(tree), context)?;
             let rows = replicas::rows_of(tree, relation, context);
-            Ok(planned(Plan::Rows(RowsWrite { cursor: Some(cursor), ..rows }), why))
+            Ok(Planned::new(Plan::Rows(RowsWrite { cursor: Some(cursor), ..rows }), why))
         }
     }
 }
@@ -153,15 +146,15 @@ fn on_replicated(
         || analysis.home_relation.as_ref().map(|name| format!("{name} is on node 1 only"));
     let obstacle = on_home().or_else(|| replicas::obstacle(tree, context));
     let plan = match (&obstacle, reads) {
-        (None, None) => Plan::Replicas { locks: replica_locks(analysis), rows },
+        (None, None) => Plan::Replicas { locks: replicas::replica_locks(analysis), rows },
         (None, Some(_)) => {
-            let run_on = RunOn::Replicas { locks: replica_locks(analysis), rows };
+            let run_on = RunOn::Replicas { locks: replicas::replica_locks(analysis), rows };
             gathered(tree, analysis, None, run_on, false, context)?
         }
         (Some(_), None) => Plan::Rows(rows),
         (Some(_), Some(_)) => gathered(tree, analysis, None, RunOn::Rows(rows), false, context)?,
     };
-    Ok(planned(plan, why_replicated(obstacle, reads)))
+    Ok(Planned::new(plan, why_replicated(obstacle, reads)))
 }
 
 fn why_replicated(obstacle: Option<String>, reads: Option<&Arc<Relation>>) -> String {
@@ -170,55 +163,6 @@ fn why_replicated(obstacle: Option<String>, reads: Option<&Arc<Relation>>) -> St
         (None, Some(read)) => format!("a replicated table is changed by {}", read.name),
         (Some(obstacle), _) => format!("node 1 computes the rows for all copies: {obstacle}"),
     }
-}
-
-/// What must be locked on node 1 so that the statement finds the same on every node: nothing if it
-/// changes rows that it names by primary key and looks at nothing else.
-pub(super) fn replica_locks(analysis: &Analysis<'_>) -> Vec<TableLock> {
-    let is_target = |item: ItemId| {
-        analysis.target == Some(item)
-            || analysis.modifications.iter().any(|of| of.target == Some(item))
-    };
-    if let ([_], Some(target)) = (&analysis.items[..], analysis.target)
-        && names_rows_by_key(analysis, target)
-    {
-        return Vec::new();
-    }
-    let mut locks: Vec<TableLock> = Vec::new();
-    for (item, of) in analysis.items.iter().enumerate() {
-        // Locking a view locks what it reads.
-        let relation = match of.source {
-            Source::Table { relation, .. }
-                if matches!(relation.kind, RelationKind::View { .. })
-                    || of.replicated().is_some() =>
-            {
-                relation
-            }
-            _ => continue,
-        };
-        let mode = if is_target(item) { LockMode::ShareRowExclusive } else { LockMode::Share };
-        let (schema, table) = (&relation.schema, &relation.name);
-        match locks.iter_mut().find(|known| known.schema == *schema && known.table == *table) {
-            Some(known) => known.mode = known.mode.max(mode),
-            None => {
-                locks.push(TableLock { schema: schema.clone(), table: table.clone(), mode });
-            }
-        }
-    }
-    // One order for all, so that two statements never hold a part each.
-    locks.sort_by(|one, other| (&one.schema, &one.table).cmp(&(&other.schema, &other.table)));
-    locks
-}
-
-fn names_rows_by_key(analysis: &Analysis<'_>, target: ItemId) -> bool {
-    let Some(relation) = analysis.items[target].replicated() else { return false };
-    let is_named = |column: &usize| {
-        analysis.constraints.iter().any(|constraint| match constraint {
-            Constraint::OneOf { column: of, .. } => of.item == target && of.column == *column,
-            Constraint::Equal { .. } => false,
-        })
-    };
-    !relation.primary_key.is_empty() && relation.primary_key.iter().all(is_named)
 }
 
 fn refuse_home_relation(relation: &str) -> Refusal {
@@ -259,12 +203,12 @@ fn on_distributed(
             Landing::Several => (),
             Landing::Certain => {
                 let plan = Plan::One { node, access: Access::Write, otherwise: None };
-                return Ok(planned(plan, why));
+                return Ok(Planned::new(plan, why));
             }
             Landing::Open => {
                 let otherwise = Box::new(spread(tree, relation, analysis, context)?);
                 let plan = Plan::One { node, access: Access::Write, otherwise: Some(otherwise) };
-                return Ok(planned(plan, why));
+                return Ok(Planned::new(plan, why));
             }
         }
     }
@@ -308,7 +252,7 @@ fn spread(
     let obstacle = scatter::write_obstacle(analysis, target);
     if obstacle.is_none() && !analysis.functions.reads_time {
         let why = format!("{not_pinned}; each node changes its own rows");
-        return Ok(planned(Plan::Scatter { access: Access::Write }, why));
+        return Ok(Planned::new(Plan::Scatter { access: Access::Write }, why));
     }
     let differs = scatter::unstable_subquery(analysis).or_else(|| analysis.time_in_view.clone());
     if let Some(obstacle) = differs {
@@ -323,7 +267,7 @@ fn spread(
         None => format!("{not_pinned}; all nodes must get the same time"),
     };
     let plan = gathered(tree, analysis, Some(target), RunOn::EachNode, true, context)?;
-    Ok(planned(plan, why))
+    Ok(Planned::new(plan, why))
 }
 
 /// The statement with every distributed table but the target collected.
@@ -453,7 +397,7 @@ fn move_rows(
                     Some(Node { node: Some(NodeEnum::MultiAssignRef(_)) }) | None => {
                         return Err(refuse("Several columns are assigned from one row."));
                     }
-                    Some(value) if plain => super::deparse_expression(value)?,
+                    Some(value) if plain => deparse_expression(value)?,
                     Some(_) => return Err(refuse("A part of a column is assigned.")),
                 }
             }
@@ -462,7 +406,7 @@ fn move_rows(
     }
     let name = relation.sql_name();
     let condition = match &update.where_clause {
-        Some(condition) => format!(" WHERE {}", super::deparse_expression(condition)?),
+        Some(condition) => format!(" WHERE {}", deparse_expression(condition)?),
         None => String::new(),
     };
     let are_written_alike =
@@ -523,7 +467,7 @@ fn move_rows(
     );
     let delete = of_places(format!("DELETE FROM {name} AS tutti_target USING"), Vec::new());
     let of = Move { relation: relation.clone(), select, update, delete, insert };
-    Ok(planned(
+    Ok(Planned::new(
         Plan::Move(Box::new(of)),
         "its distribution key changes, so rows may belong to another node",
     ))

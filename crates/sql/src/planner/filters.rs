@@ -13,8 +13,9 @@ use pg_query::protobuf::{
 
 use super::analyse::Analyser;
 use super::analysis::{ColumnId, Constraint, ItemId, Value};
-use super::by_shape::holes;
-use super::names::{Meaning, string};
+use super::holes;
+use super::names::Meaning;
+use super::syntax::string;
 use crate::hash::KeyType;
 use crate::refusal::Refusal;
 use crate::shape::{Hole, LiteralKind};

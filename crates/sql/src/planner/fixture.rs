@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use super::{Context, plan};
+use super::context::Context;
+use super::plan;
 use crate::catalog::{
     BucketMap, Catalog, Column, Function, Identity, MapId, NameScope, NodeId, Placement, Relation,
     RelationKind, Volatility,

@@ -2,15 +2,17 @@
 //!
 //! Owns: volatility, and the functions whose effect or answer belongs to node 1.
 //! Never: looks into function bodies; the catalog's loader does.
-//! Start reading at [`FunctionUse`].
+//! Start reading at [`FunctionUse::add`].
 
 use pg_query::NodeEnum;
 use pg_query::protobuf::{FuncCall, Node, SqlValueFunction, SqlValueFunctionOp};
 
-use super::names::string;
-use super::{Context, walk};
+use super::context::Context;
+use super::function_use::FunctionUse;
+use super::syntax::name_of;
 use crate::catalog::{Function, Volatility};
 use crate::closure::BuiltIn;
+use crate::walk;
 
 /// The stable functions of `pg_catalog` that give the transaction's or the statement's time.
 const TIME_FUNCTIONS: [&str; 3] = ["now", "transaction_timestamp", "statement_timestamp"];
@@ -46,21 +48,6 @@ const ORDERLESS_AGGREGATES: [&str; 13] = [
     "regr_count",
 ];
 
-/// What a statement's function calls amount to. Names are kept for messages.
-#[derive(Clone, Debug, Default)]
-pub(super) struct FunctionUse {
-    /// Must be called on node 1, once (sequences, advisory locks, notifications).
-    pub(super) home: Option<String>,
-    /// `nextval` and its kin among [`Self::home`].
-    pub(super) sequence: bool,
-    /// Volatile.
-    pub(super) volatile: Option<String>,
-    /// Volatile and not built in: may write.
-    pub(super) may_write: Option<String>,
-    /// The current time or date.
-    pub(super) reads_time: bool,
-}
-
 impl FunctionUse {
     /// Opaque code in the statement is called on node 1, and may do anything there.
     pub(super) fn add_opaque(&mut self, context: &Context<'_>) {
@@ -72,15 +59,6 @@ impl FunctionUse {
         self.home.get_or_insert_with(name);
         self.volatile.get_or_insert_with(name);
         self.may_write.get_or_insert_with(name);
-    }
-
-    /// Adds what `other` found.
-    pub(super) fn merge(&mut self, other: Self) {
-        self.home = self.home.take().or(other.home);
-        self.sequence |= other.sequence;
-        self.volatile = self.volatile.take().or(other.volatile);
-        self.may_write = self.may_write.take().or(other.may_write);
-        self.reads_time |= other.reads_time;
     }
 
     /// Adds one call; returns what the catalog knows of the function.
@@ -113,15 +91,6 @@ impl FunctionUse {
     /// Adds `CURRENT_TIMESTAMP` and its kin.
     pub(super) fn add_value_function(&mut self, function: &SqlValueFunction) {
         self.reads_time |= is_time(function);
-    }
-}
-
-/// Schema as written and name of a called function.
-pub(super) fn name_of(call: &FuncCall) -> (Option<&str>, &str) {
-    match &call.funcname[..] {
-        [name] => (None, string(name).unwrap_or_default()),
-        [.., schema, name] => (string(schema), string(name).unwrap_or_default()),
-        [] => (None, ""),
     }
 }
 

@@ -14,14 +14,17 @@ use pg_query::NodeEnum;
 use pg_query::protobuf::{Alias, ColumnRef, Node, RangeVar, ResTarget, SelectStmt};
 
 use super::analysis::{Analysis, ColumnUse, ItemId};
+use super::context::Context;
 use super::functions::{is_time, is_time_call, volatility};
-use super::names::string;
+use super::output_names;
 use super::pins::Facts;
-use super::{Context, deparse, deparse_expression, output_names, walk};
-use crate::catalog::{Relation, RelationKind, Volatility, quote_identifier};
+use super::sql_text::{deparse, deparse_expression};
+use super::syntax::string;
+use crate::catalog::{Column, Relation, RelationKind, Volatility, quote_identifier};
 use crate::closure::{Search, Writing};
 use crate::plan::{Collect, CollectFrom, NodeChoice, Piece, Template};
 use crate::refusal::Refusal;
+use crate::walk;
 
 /// Stands for a gap until the final statement is text. No statement that holds it is gathered.
 const MARKER: &str = "tutti:gap:";
@@ -237,6 +240,11 @@ pub(super) fn row_text(values: &str, are_written_alike: bool) -> String {
     }
 }
 
+/// `CAST(expression AS type of the column)`, as text that travels.
+pub(super) fn travelling(value: &str, of: &Column) -> String {
+    value_text(&format!("CAST({value} AS {})", of.type_name), of.type_oid)
+}
+
 /// The same for one value.
 pub(super) fn value_text(value: &str, type_oid: u32) -> String {
     match is_written_alike(type_oid) {
@@ -356,7 +364,7 @@ fn concerns_only(
 
 /// Whether no code that the condition reaches, by functions, operators, casts or types, is opaque.
 fn is_transparent(node: &Node, context: &Context<'_>) -> bool {
-    let Ok(text) = super::deparse_expression(node) else { return false };
+    let Ok(text) = deparse_expression(node) else { return false };
     let mut search = Search::new(context.catalog, context.scope, Writing::Statement);
     search.text(&text);
     search.finish().opaque.is_none()

@@ -8,37 +8,31 @@
 //! that could differ); the client's VALUES rows per node; a query whose rows are then inserted.
 
 mod clauses;
-pub(super) mod defaults;
+mod ctes;
 mod elsewhere;
+mod inserting;
 mod push_down;
-pub(super) mod source;
+mod source;
 mod target;
 mod values;
 
 use std::sync::Arc;
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::{InsertStmt, Node, OnConflictAction};
+use pg_query::protobuf::{InsertStmt, Node};
 
+use super::context::Context;
+use super::defaults::Evaluation;
+use super::sql_text::deparse;
 use super::unseen::refuse_unsafe_code;
-use super::utility::{at_home, planned};
-use super::{Context, deparse, mentions, replicas};
+use super::{mentions, replicas};
 use crate::catalog::{Placement, Relation, RelationKind};
 use crate::closure::events;
-use crate::plan::{Insert, Plan, Planned};
+use crate::plan::{Plan, Planned};
 use crate::refusal::Refusal;
 use crate::statement::Statement;
-use defaults::Evaluation;
+use inserting::{Inserting, on_conflict, on_every_node};
 use target::Target;
-
-/// What all steps of planning one INSERT look at.
-struct Inserting<'a> {
-    insert: &'a InsertStmt,
-    relation: &'a Arc<Relation>,
-    target: Target,
-    evaluation: Evaluation<'a>,
-    context: &'a Context<'a>,
-}
 
 /// Plans an INSERT.
 pub(super) fn plan_insert(
@@ -47,7 +41,7 @@ pub(super) fn plan_insert(
     context: &Context<'_>,
 ) -> Result<Planned, Refusal> {
     if context.catalog.is_solo() {
-        return Ok(at_home("no table is on other nodes"));
+        return Ok(Planned::at_home("no table is on other nodes"));
     }
     if let Some(plan) = elsewhere::plan_changing_with(insert, context)? {
         return Ok(plan);
@@ -99,7 +93,7 @@ fn plan_by_row(
     let rows = replicas::rows_of(&tree, relation, context);
     let why = format!("node 1 computes the rows for all copies: {why}");
     if mentions::of(&tree, context).distributed.is_none() {
-        return Ok(planned(Plan::Rows(rows), why));
+        return Ok(Planned::new(Plan::Rows(rows), why));
     }
     clauses::check_reads_of_all(insert, context)?;
     let mut plan = plan_rows(insert, relation, &statement.text, context)?;
@@ -139,14 +133,6 @@ fn plan_default_values(
     plan_rows(&explicit, relation, &text, context)
 }
 
-/// The INSERT as it is written, on all nodes.
-fn on_every_node(insert: &InsertStmt, relation: &Arc<Relation>, context: &Context<'_>) -> Planned {
-    let tree = NodeEnum::InsertStmt(Box::new(insert.clone()));
-    let rows = replicas::rows_of(&tree, relation, context);
-    let plan = Plan::Replicas { locks: Vec::new(), rows };
-    planned(plan, "every node has all rows, and no value can differ")
-}
-
 /// Plans an INSERT with VALUES or a query; `text` is its text.
 fn plan_rows(
     insert: &InsertStmt,
@@ -175,62 +161,6 @@ fn plan_rows(
         return Ok(plan);
     }
     source::plan(select, &inserting)
-}
-
-impl Inserting<'_> {
-    /// The table's placement.
-    fn placement(&self) -> &Placement {
-        &self.relation.placement
-    }
-
-    /// The plan around rows that come from `source`.
-    fn plan_of(&self, source: crate::plan::InsertSource) -> Plan {
-        Plan::Insert(Insert {
-            relation: self.relation.clone(),
-            source,
-            returning: clauses::returns_rows(self.insert),
-            one_row_each: !on_conflict(self.insert),
-            rows: None,
-        })
-    }
-
-    /// Columns that the client's list leaves out and whose defaults are not left to the node that
-    /// receives the row: they are evaluated once, before.
-    fn omitted_once(&self) -> impl Iterator<Item = usize> {
-        self.omitted().filter(|column| self.evaluation.once(*column))
-    }
-
-    /// The same for rows that go to several nodes.
-    fn omitted_for_several_nodes(&self) -> impl Iterator<Item = usize> {
-        self.omitted().filter(|column| self.evaluation.once_for_several_nodes(*column))
-    }
-
-    /// The same of columns that are left out of rows which travel: a NULL in place of a domain's default
-    /// might be none of the domain.
-    fn omitted_in_rows(&self) -> impl Iterator<Item = usize> {
-        self.omitted().filter(|column| self.is_computed(*column))
-    }
-
-    /// Whether rows that travel have this column's default.
-    fn is_computed(&self, column: usize) -> bool {
-        let of = &self.relation.columns[column];
-        self.evaluation.once_for_several_nodes(column)
-            || of.domain && of.default.is_some() && !of.generated
-    }
-
-    fn omitted(&self) -> impl Iterator<Item = usize> {
-        (0..self.relation.columns.len()).filter(|column| !self.target.columns.contains(column))
-    }
-}
-
-/// ON CONFLICT is present.
-fn on_conflict(insert: &InsertStmt) -> bool {
-    insert.on_conflict_clause.as_ref().is_some_and(|clause| {
-        matches!(
-            clause.action(),
-            OnConflictAction::OnconflictNothing | OnConflictAction::OnconflictUpdate
-        )
-    })
 }
 
 /// What an INSERT fires.

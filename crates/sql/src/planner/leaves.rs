@@ -8,12 +8,14 @@
 use pg_query::NodeEnum;
 use pg_query::protobuf::{FuncCall, Node, RangeVar};
 
-use super::functions::{is_built_in, name_of};
-use super::names::string;
-use super::{Context, unseen, walk};
+use super::context::Context;
+use super::functions::is_built_in;
+use super::syntax::{name_of, string};
+use super::unseen;
 use crate::catalog::Volatility;
 use crate::closure::Reach;
 use crate::plan::Leaves;
+use crate::walk;
 
 /// Built-in functions that draw from a sequence for the session.
 const SEQUENCE_FUNCTIONS: [&str; 2] = ["nextval", "setval"];

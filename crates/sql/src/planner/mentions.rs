@@ -10,8 +10,10 @@ use std::sync::Arc;
 use pg_query::NodeEnum;
 use pg_query::protobuf::RangeVar;
 
-use super::{Context, ddl, walk};
+use super::context::Context;
+use super::temporary::is_temporary;
 use crate::catalog::{NameScope, Placement, Relation, RelationKind};
+use crate::walk;
 
 /// What relations a tree names.
 #[derive(Debug, Default)]
@@ -95,7 +97,7 @@ impl Mentions {
     }
 
     fn add_range(&mut self, range: &RangeVar, context: &Context<'_>, depth: usize) {
-        if ddl::is_temporary(range, context) {
+        if is_temporary(range, context) {
             self.temporary.get_or_insert_with(|| range.relname.clone());
         } else if let Some(relation) = context.relation(range) {
             self.add_relation(relation, context, depth);

@@ -5,10 +5,11 @@
 //! and the planner then takes a plan that is right whatever the name means.
 //! Start reading at [`Analysis::meaning`].
 
-use pg_query::protobuf::{ColumnRef, Node};
-use pg_query::{NodeEnum, protobuf};
+use pg_query::NodeEnum;
+use pg_query::protobuf::ColumnRef;
 
 use super::analysis::{Analysis, ColumnId, ItemId, QueryId, Source};
+use super::syntax::string;
 
 /// Columns that every table has.
 const SYSTEM_COLUMNS: [&str; 6] = ["ctid", "xmin", "xmax", "cmin", "cmax", "tableoid"];
@@ -26,14 +27,6 @@ pub(super) enum Meaning {
     System(ItemId),
     /// Not certain, or nothing.
     Unknown,
-}
-
-/// The text of a `String` node.
-pub(super) fn string(node: &Node) -> Option<&str> {
-    match node.node.as_ref()? {
-        NodeEnum::String(protobuf::String { sval }) => Some(sval),
-        _ => None,
-    }
 }
 
 /// Whether `name` is a system column's.

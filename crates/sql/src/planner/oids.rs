@@ -7,9 +7,8 @@
 use pg_query::NodeEnum;
 use pg_query::protobuf::{ColumnRef, Node, TypeCast};
 
-use super::functions::name_of;
-use super::names::string;
-use super::walk;
+use super::syntax::{name_of, string};
+use crate::walk;
 
 /// Whether a value that the statement returns, stores or hands on is an OID, or a name of one: in
 /// binary form that is its number. `tableoid::regclass` is taken for a name; it cannot be brought

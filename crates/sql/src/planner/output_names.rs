@@ -8,7 +8,7 @@ use pg_query::protobuf::{
     JsonExprOp, MinMaxOp, Node, SqlValueFunctionOp, SubLink, SubLinkType, XmlExprOp,
 };
 
-use super::names::string;
+use super::syntax::string;
 
 /// The name of an expression's column.
 pub(super) fn figure(expression: &NodeEnum) -> &str {

@@ -11,11 +11,11 @@ use std::slice;
 use pg_query::NodeEnum;
 use pg_query::protobuf::{FuncCall, Node, ObjectType, RangeVar};
 
-use super::names::string;
-use super::walk;
+use super::syntax::string;
 use crate::catalog::OUTPUT_FUNCTIONS;
 use crate::refusal::Refusal;
 use crate::statement::Statement;
+use crate::walk;
 
 const SCHEMA: &str = "tutti";
 /// As `LockStmt` has it.

@@ -11,9 +11,10 @@
 use pg_query::NodeEnum;
 use pg_query::protobuf::{self, AExprKind, Node, TypeName};
 
-use super::walk;
+use super::sql_text::{deparse_expression, parse_expression};
 use crate::catalog::NameScope;
 use crate::refusal::Refusal;
+use crate::walk;
 
 const BUILT_IN: &str = "pg_catalog";
 
@@ -33,13 +34,13 @@ pub(super) fn qualify(tree: &mut NodeEnum) -> Result<(), Refusal> {
 
 /// The same for an expression's text.
 pub(super) fn qualified(text: &str) -> Result<String, Refusal> {
-    let Some(mut expression) = super::insert::defaults::expression(text) else {
+    let Some(mut expression) = parse_expression(text) else {
         return Err(unreadable("Its text cannot be read."));
     };
     if let Some(node) = &mut expression.node {
         qualify(node)?;
     }
-    super::deparse_expression(&expression)
+    deparse_expression(&expression)
 }
 
 /// Names that WITH gives.

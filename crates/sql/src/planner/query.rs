@@ -7,16 +7,15 @@
 use pg_query::NodeEnum;
 use pg_query::protobuf::SelectStmt;
 
-use super::analyse::{analyse, analyse_select};
-use super::analysis::{Analysis, ItemId, ModificationKind, Source, Spread};
-use super::gather::{self, Order};
+use super::analysis::Analysis;
+use super::context::Context;
+use super::gather::Order;
+use super::locality::{access, all_pins, home_reason, not_pinned, pinned_reason};
+use super::modifying_with::{modifying, modifying_refusal};
 use super::pins::{Facts, Landing, landing};
-use super::unseen::refuse_unsafe_code;
-use super::views::Views;
-use super::{Context, dml, replicas, scatter, views};
-use crate::catalog::RelationKind;
-use crate::closure::events;
-use crate::plan::{Access, Gather, NodeChoice, Pin, Plan, Planned, RunOn};
+use super::views::{Views, analyse, analyse_select};
+use super::{gather, scatter, views};
+use crate::plan::{Access, Gather, NodeChoice, Plan, Planned, RunOn};
 use crate::refusal::Refusal;
 
 /// Plans a query (SELECT, VALUES, TABLE).
@@ -191,23 +190,6 @@ fn gather_all(
     Ok(Gather { collects, statement, run_on: RunOn::One(node), access, writes: None })
 }
 
-/// What the statement does to the nodes it runs on.
-pub(super) fn access(analysis: &Analysis<'_>) -> Access {
-    let writes = !analysis.locked.is_empty()
-        || analysis.functions.may_write.is_some()
-        || analysis.functions.sequence
-        || !analysis.modifications.is_empty();
-    if writes { Access::Write } else { Access::Read }
-}
-
-/// Why node 1 must take part, if it must.
-pub(super) fn home_reason(analysis: &Analysis<'_>) -> Option<String> {
-    if let Some(relation) = &analysis.home_relation {
-        return Some(format!("{relation} is on node 1 only"));
-    }
-    analysis.functions.home.as_ref().map(|name| format!("{name}() must be called on node 1"))
-}
-
 /// Row locks on replicated rows must be taken on node 1, those on distributed rows elsewhere.
 fn refuse_spread_locks(analysis: &Analysis<'_>) -> Result<(), Refusal> {
     let replicated = analysis.locked.iter().find_map(|item| analysis.items[*item].replicated());
@@ -220,121 +202,6 @@ fn refuse_spread_locks(analysis: &Analysis<'_>) -> Result<(), Refusal> {
         )),
         _ => Ok(()),
     }
-}
-
-/// The pins of all distributed tables together, if all are pinned.
-pub(super) fn all_pins(analysis: &Analysis<'_>, facts: &Facts<'_, '_>) -> Option<Vec<Pin>> {
-    let mut pins = Vec::new();
-    for (item, ..) in analysis.distributed() {
-        for pin in facts.pins_of(item)? {
-            if !pins.contains(&pin) {
-                pins.push(pin);
-            }
-        }
-    }
-    Some(pins)
-}
-
-pub(super) fn pinned_reason(analysis: &Analysis<'_>, values: usize) -> String {
-    let mut keys = Vec::new();
-    let mut tables = 0;
-    for (_, relation, spread) in analysis.distributed() {
-        tables += 1;
-        if let Spread::Hash { key, .. } = spread {
-            let key = relation.columns[key].name.as_str();
-            if !keys.contains(&key) {
-                keys.push(key);
-            }
-        }
-    }
-    let keys = keys.join(", ");
-    let by = if values == 1 { "one value" } else { "values" };
-    match tables {
-        1 => format!("its distributed table is pinned to {by} of {keys}"),
-        _ => format!("all its distributed tables are pinned to {by} of {keys}"),
-    }
-}
-
-/// The first table that is not pinned, and why, as a clause.
-pub(super) fn not_pinned(analysis: &Analysis<'_>) -> Option<String> {
-    let facts = Facts::from_values(analysis);
-    analysis.distributed().find(|(item, ..)| facts.pins_of(*item).is_none()).map(
-        |(_, relation, spread)| match spread {
-            Spread::Hash { key, .. } => format!(
-                "{} is not pinned: no usable equality on its distribution key {}",
-                relation.name, relation.columns[key].name
-            ),
-            _ => format!("{} has no distribution key", relation.name),
-        },
-    )
-}
-
-/// Statements with INSERT, UPDATE, DELETE or MERGE in WITH.
-pub(super) fn modifying(
-    tree: &NodeEnum,
-    analysis: &Analysis<'_>,
-    context: &Context<'_>,
-) -> Result<Planned, Refusal> {
-    let main = analysis.target.and_then(|target| match analysis.items[target].source {
-        Source::Table { relation, .. } => Some(relation),
-        _ => None,
-    });
-    let relations = || analysis.modifications.iter().filter_map(|of| of.relation).chain(main);
-    relations().try_for_each(|relation| refuse_unsafe_code(relation, events::ALL, context))?;
-    for relation in relations() {
-        if let RelationKind::View { definition } = &relation.kind
-            && views::contents(relation, definition, context)?.distributed
-        {
-            return Err(dml::refuse_view(relation));
-        }
-    }
-    let why = "a statement in WITH changes data".to_owned();
-    if analysis.distributed().next().is_none() {
-        let rows = replicas::rows_of_tables(relations(), &replicas::Effect::any(), context);
-        let is_proven =
-            || analysis.home_relation.is_none() && replicas::obstacle(tree, context).is_none();
-        let plan = if rows.tables.is_empty() {
-            Plan::One { node: NodeChoice::Home, access: Access::Write, otherwise: None }
-        } else if is_proven() {
-            Plan::Replicas { locks: dml::replica_locks(analysis), rows }
-        } else {
-            Plan::Rows(rows)
-        };
-        return Ok(Planned::new(plan, why));
-    }
-    let targets = || analysis.modifications.iter().filter_map(|of| of.target);
-    let spread = |item: ItemId| analysis.items[item].distributed().is_some();
-    let inserts_spread = analysis.modifications.iter().any(|of| {
-        matches!(of.kind, ModificationKind::Insert | ModificationKind::Merge)
-            && of.target.is_some_and(spread)
-    });
-    let replicated_target = targets().any(|item| analysis.items[item].replicated().is_some());
-    let home = home_reason(analysis).is_some();
-    let facts = Facts::from_values(analysis);
-    let is_select = analysis.target.is_none();
-    match all_pins(analysis, &facts) {
-        Some(pins)
-            if is_select
-                && !home
-                && !inserts_spread
-                && !replicated_target
-                && !analysis.moves_key
-                && landing(&pins, context.catalog) != Landing::Several =>
-        {
-            let node = NodeChoice::Pinned(pins);
-            Ok(Planned::new(Plan::One { node, access: Access::Write, otherwise: None }, why))
-        }
-        _ => Err(modifying_refusal()),
-    }
-}
-
-fn modifying_refusal() -> Refusal {
-    Refusal::unsupported(
-        "a statement in WITH that changes data must concern one node or replicated tables only",
-        "All its parts see one snapshot, which Tutti cannot give to parts on several nodes.",
-        "Pin every distributed table by its distribution key, or send the parts as statements of \
-         their own in one transaction.",
-    )
 }
 
 #[cfg(test)]

@@ -1,51 +1,31 @@
 //! Plans in a cluster of which node 1 has all: every statement is node 1's, as the client wrote it.
 //!
-//! Owns: telling statements that the gateway itself must know of, whatever the tables (transactions,
-//! settings, prepared statements, cursors, channels, Tutti's own functions, a table that is spread)
-//! from all others.
+//! Owns: what such a statement does to node 1. Statements that the gateway itself must know of, whatever the
+//! tables (transactions, settings, prepared statements, cursors, channels, Tutti's own functions, a table that
+//! is spread), are told from all others by the dispatch.
 //! Never: refuses or changes a statement: what PostgreSQL takes for one server is taken here.
 //! Start reading at [`plan_solo`]; why is docs/decisions/2026-11-22-home-tables.md.
 
 use pg_query::NodeEnum;
 use pg_query::protobuf::{ExplainStmt, Node, SelectStmt};
 
-use super::utility::{is_on, option, planned, prepared};
-use super::{Context, functions, utility, walk};
+use super::context::Context;
+use super::functions;
+use super::syntax::{is_on, name_of, option};
 use crate::catalog::Volatility;
 use crate::plan::{Access, NodeChoice, Plan, Planned};
-use crate::refusal::Refusal;
 use crate::statement::Statement;
+use crate::walk;
 
-/// The plan of `statement` if node 1 runs it as it is; `None` if the session has a part in it.
-pub(super) fn plan_solo(
-    statement: &Statement,
-    context: &Context<'_>,
-) -> Result<Option<Planned>, Refusal> {
-    if statement.spreads() || statement.is_of_session() {
-        return Ok(None);
-    }
+/// The plan of a statement that node 1 runs as it is.
+pub(super) fn plan_solo(statement: &Statement, context: &Context<'_>) -> Planned {
     let access = match &statement.tree {
-        NodeEnum::SelectStmt(select) => {
-            if let Some(planned) = utility::special_select(select, context)? {
-                return Ok(Some(planned));
-            }
-            access(select, &statement.tree, context)
-        }
+        NodeEnum::SelectStmt(select) => access(select, &statement.tree, context),
         NodeEnum::ExplainStmt(explain) => {
-            if let Some(planned) = prepared::plan_within(explained(explain), statement)? {
-                return Ok(Some(planned));
-            }
             match option(&explain.options, "analyze").is_some_and(is_on) {
                 true => Access::Write,
                 false => Access::Read,
             }
-        }
-        NodeEnum::CreateTableAsStmt(create) => {
-            let query = create.query.as_ref().and_then(|query| query.node.as_ref());
-            if let Some(planned) = prepared::plan_within(query, statement)? {
-                return Ok(Some(planned));
-            }
-            Access::Write
         }
         NodeEnum::CopyStmt(copy) if !copy.is_from && !copy.is_program => {
             match copy.query.as_ref().and_then(|query| query.node.as_ref()) {
@@ -57,7 +37,18 @@ pub(super) fn plan_solo(
         _ => Access::Write,
     };
     let plan = Plan::One { node: NodeChoice::Home, access, otherwise: None };
-    Ok(Some(planned(plan, "no table is on other nodes")))
+    Planned::new(plan, "no table is on other nodes")
+}
+
+/// What an EXPLAIN or a CREATE TABLE … AS runs, which may be an EXECUTE that only the session knows.
+pub(super) fn run_within(tree: &NodeEnum) -> Option<&NodeEnum> {
+    match tree {
+        NodeEnum::ExplainStmt(explain) => explained(explain),
+        NodeEnum::CreateTableAsStmt(create) => {
+            create.query.as_ref().and_then(|query| query.node.as_ref())
+        }
+        _ => None,
+    }
 }
 
 /// What is explained; of a table that is made of a query, the query.
@@ -90,7 +81,7 @@ fn may_write(node: &NodeEnum, context: &Context<'_>) -> bool {
         | NodeEnum::IntoClause(_) => true,
         NodeEnum::SelectStmt(select) => !select.locking_clause.is_empty(),
         NodeEnum::FuncCall(call) => {
-            let (schema, name) = functions::name_of(call);
+            let (schema, name) = name_of(call);
             !functions::is_built_in(schema, name, context)
                 || context
                     .catalog

@@ -1,15 +1,15 @@
-//! SQL text of rewritten trees.
+//! SQL text of rewritten trees, and the trees of expressions' texts.
 //!
-//! Owns: writing trees out, and the places where the library's writer would change their meaning.
+//! Owns: writing trees out and reading expressions, and the places where the library's writer would change their meaning.
 //! Never: rewrites anything else.
 //! Start reading at [`deparse`].
 
 use pg_query::NodeEnum;
 use pg_query::protobuf::{Node, TypeName};
 
-use super::names::string;
-use super::walk;
+use super::syntax::string;
 use crate::refusal::Refusal;
+use crate::walk;
 
 /// The SQL text of a whole statement's tree.
 pub(crate) fn deparse(statement: &NodeEnum) -> Result<String, Refusal> {
@@ -43,6 +43,18 @@ pub(crate) fn deparse_expression(expression: &Node) -> Result<String, Refusal> {
     }
     let text = deparse(&NodeEnum::SelectStmt(select))?;
     Ok(text.trim_start_matches("SELECT ").to_owned())
+}
+
+/// The tree of an expression's text.
+pub(super) fn parse_expression(text: &str) -> Option<Node> {
+    let statement = crate::statement::parse(&format!("SELECT {text}")).ok()?.pop()?;
+    let NodeEnum::SelectStmt(mut select) = statement.tree else { return None };
+    match select.target_list.pop()?.node? {
+        NodeEnum::ResTarget(target) if select.target_list.is_empty() => {
+            target.val.map(|value| *value)
+        }
+        _ => None,
+    }
 }
 
 /// Whether a type is `pg_catalog.bpchar` without a length. The library writes it as `char`, which

@@ -3,9 +3,10 @@
 //!
 //! Owns: the list. Never: says which plan is right; the tests of each part do.
 
+use super::context::Context;
 use super::fixture::{shop, texts_of};
+use super::plan;
 use super::sql_text::deparse;
-use super::{Context, plan};
 use crate::catalog::NameScope;
 use crate::statement::parse;
 

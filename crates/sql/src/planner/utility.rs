@@ -1,4 +1,4 @@
-//! Plans of everything that is neither a query nor a change of rows nor a schema change.
+//! Plans of everything that is neither a query nor a change of rows nor a schema change nor COPY.
 //!
 //! Owns: the dispatch of utility statements; transactions, settings, cursors, prepared statements
 //! and the like are planned in the modules below.
@@ -7,30 +7,38 @@
 
 mod cursor;
 mod explain;
-pub(super) mod prepared;
+mod prepared;
 mod routine;
 mod setting;
 mod special;
 mod transaction;
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::{DefElem, LockStmt, Node, RangeVar, ReindexObjectType, a_const};
+use pg_query::protobuf::{LockStmt, Node, RangeVar, ReindexObjectType};
 
+pub(super) use explain::{explained, plan_explain};
+pub(super) use prepared::plan_within;
 pub use prepared::{are_constants, bind_arguments, name_parameters, say_queries};
 pub(super) use special::{reads_literals, special_select};
 
-use super::{Context, copy, ddl, deparse, mentions};
+use super::context::Context;
+use super::mentions;
+use super::named::at_home_if_all;
+use super::sql_text::deparse;
+use super::syntax::is_set;
+use super::temporary::{all_temporary, is_temporary};
 use crate::catalog::{Placement, RelationKind};
-use crate::plan::{Access, LockBefore, NodeChoice, Plan, Planned};
+use crate::plan::{LockBefore, Plan, Planned};
 use crate::refusal::Refusal;
 use crate::statement::Statement;
 
-/// Plans every statement that is not SELECT, INSERT, UPDATE, DELETE or MERGE.
+/// Plans every statement that is neither a query nor a change of rows nor of the schema, and has no other
+/// statement in it that is planned before; `None` for those.
 pub(super) fn plan_utility(
     statement: &Statement,
     context: &Context<'_>,
-) -> Result<Planned, Refusal> {
-    match &statement.tree {
+) -> Result<Option<Planned>, Refusal> {
+    let planned: Result<Planned, Refusal> = match &statement.tree {
         NodeEnum::TransactionStmt(control) => Ok(transaction::plan(control)),
         NodeEnum::VariableSetStmt(set) => Ok(setting::plan_set(set)),
         NodeEnum::VariableShowStmt(show) => Ok(setting::plan_show(show)),
@@ -44,31 +52,31 @@ pub(super) fn plan_utility(
         NodeEnum::ClosePortalStmt(close) => Ok(cursor::plan_close(close)),
         NodeEnum::ListenStmt(_) | NodeEnum::UnlistenStmt(_) => {
             let why = "triggers may notify on any node: whoever listens, listens on all";
-            Ok(planned(Plan::Notification { listens: true }, why))
+            Ok(Planned::new(Plan::Notification { listens: true }, why))
         }
         NodeEnum::NotifyStmt(_) => {
             let why = "a client's notifications go through node 1";
-            Ok(planned(Plan::Notification { listens: false }, why))
+            Ok(Planned::new(Plan::Notification { listens: false }, why))
         }
         tree if let Some(planned) = on_home_tables(tree, context) => Ok(planned),
-        NodeEnum::LockStmt(lock) if ddl::all_temporary(&lock.relations, context) => {
-            Ok(at_home("temporary tables are on node 1"))
+        NodeEnum::LockStmt(lock) if all_temporary(&lock.relations, context) => {
+            Ok(Planned::at_home("temporary tables are on node 1"))
         }
         tree @ NodeEnum::LockStmt(_) => match of_others(tree, context)? {
             Others::Nothing => Ok(lock_at_home(tree, "other nodes have none of the tables")),
             Others::Text(others) => {
                 let why = "a table is locked where its rows are: on every node";
                 let before = lock_before(tree, Some(context))?;
-                Ok(planned(Plan::LockEverywhere { others, before }, why))
+                Ok(Planned::new(Plan::LockEverywhere { others, before }, why))
             }
         },
         NodeEnum::VacuumStmt(vacuum)
             if !vacuum.rels.is_empty() && temporary_vacuum(&vacuum.rels, context) =>
         {
-            Ok(at_home("temporary tables are on node 1"))
+            Ok(Planned::at_home("temporary tables are on node 1"))
         }
         tree @ NodeEnum::VacuumStmt(vacuum) => match of_others(tree, context)? {
-            Others::Nothing => Ok(at_home("other nodes have none of the tables")),
+            Others::Nothing => Ok(Planned::at_home("other nodes have none of the tables")),
             Others::Text(text) => {
                 let mut planned = every_node_alone(vacuum.is_vacuumcmd);
                 if let Plan::EveryNodeAlone { others, .. } = &mut planned.plan {
@@ -78,17 +86,17 @@ pub(super) fn plan_utility(
             }
         },
         NodeEnum::ClusterStmt(cluster) => match &cluster.relation {
-            Some(range) if ddl::is_temporary(range, context) => {
-                Ok(at_home("temporary tables are on node 1"))
+            Some(range) if is_temporary(range, context) => {
+                Ok(Planned::at_home("temporary tables are on node 1"))
             }
             relation => Ok(every_node_alone(relation.is_none())),
         },
         NodeEnum::ReindexStmt(reindex) => {
-            if reindex.relation.as_ref().is_some_and(|range| ddl::is_temporary(range, context)) {
-                return Ok(at_home("temporary tables are on node 1"));
+            if reindex.relation.as_ref().is_some_and(|range| is_temporary(range, context)) {
+                return Ok(Some(Planned::at_home("temporary tables are on node 1")));
             }
             // Nothing is another thing after it, so nodes need not do it together.
-            let concurrently = reindex.params.iter().any(|option| flag(option, "concurrently"));
+            let concurrently = reindex.params.iter().any(|option| is_set(option, "concurrently"));
             let alone = !matches!(
                 reindex.kind(),
                 ReindexObjectType::ReindexObjectIndex | ReindexObjectType::ReindexObjectTable
@@ -96,18 +104,11 @@ pub(super) fn plan_utility(
             Ok(every_node_alone(alone || concurrently))
         }
         NodeEnum::CheckPointStmt(_) => Ok(every_node_alone(false)),
-        NodeEnum::ExplainStmt(explain) => {
-            let explained = explain.query.as_ref().and_then(|query| query.node.as_ref());
-            match prepared::plan_within(explained, statement)? {
-                Some(planned) => Ok(planned),
-                None => explain::plan(explain, statement, context),
-            }
-        }
         NodeEnum::DoStmt(_) => Ok(routine::plan_do()),
         NodeEnum::CallStmt(_) => Ok(routine::plan_call()),
-        NodeEnum::CopyStmt(copy) => copy::plan_copy(copy, statement, context),
-        _ => ddl::plan_ddl(statement, context),
-    }
+        _ => return Ok(None),
+    };
+    planned.map(Some)
 }
 
 /// What other nodes are told of a LOCK or VACUUM.
@@ -185,7 +186,7 @@ fn refuse_mixed_views(relations: &[Node], context: &Context<'_>) -> Result<(), R
 /// LOCK, VACUUM and their kin, if all their tables are on node 1 alone.
 fn on_home_tables(tree: &NodeEnum, context: &Context<'_>) -> Option<Planned> {
     match tree {
-        NodeEnum::LockStmt(lock) => ddl::at_home_if_all(
+        NodeEnum::LockStmt(lock) => at_home_if_all(
             lock.relations.iter().map(|node| match &node.node {
                 Some(NodeEnum::RangeVar(range)) => Some(range),
                 _ => None,
@@ -193,7 +194,7 @@ fn on_home_tables(tree: &NodeEnum, context: &Context<'_>) -> Option<Planned> {
             context,
         )
         .map(|planned| lock_at_home(tree, &planned.why)),
-        NodeEnum::VacuumStmt(vacuum) => ddl::at_home_if_all(
+        NodeEnum::VacuumStmt(vacuum) => at_home_if_all(
             vacuum.rels.iter().map(|node| match &node.node {
                 Some(NodeEnum::VacuumRelation(table)) => table.relation.as_ref(),
                 _ => None,
@@ -201,30 +202,20 @@ fn on_home_tables(tree: &NodeEnum, context: &Context<'_>) -> Option<Planned> {
             context,
         ),
         NodeEnum::ClusterStmt(cluster) => {
-            ddl::at_home_if_all(cluster.relation.iter().map(Some), context)
+            at_home_if_all(cluster.relation.iter().map(Some), context)
         }
         NodeEnum::ReindexStmt(reindex) => {
-            ddl::at_home_if_all(reindex.relation.iter().map(Some), context)
+            at_home_if_all(reindex.relation.iter().map(Some), context)
         }
         _ => None,
     }
-}
-
-/// A plan and its reason.
-pub(super) fn planned(plan: Plan, why: impl Into<String>) -> Planned {
-    Planned::new(plan, why)
-}
-
-/// The statement unchanged on node 1, which it may write.
-pub(super) fn at_home(why: impl Into<String>) -> Planned {
-    planned(Plan::One { node: NodeChoice::Home, access: Access::Write, otherwise: None }, why)
 }
 
 /// A LOCK on node 1 alone. As one on several nodes, it comes before the transaction's snapshot.
 fn lock_at_home(tree: &NodeEnum, why: &str) -> Planned {
     // What cannot be printed is what PostgreSQL refuses.
     let before = lock_before(tree, None).ok().flatten();
-    planned(Plan::LockEverywhere { others: Some(String::new()), before }, why)
+    Planned::new(Plan::LockEverywhere { others: Some(String::new()), before }, why)
 }
 
 /// What comes before a LOCK in ACCESS EXCLUSIVE mode; `context`: other nodes have some of its tables.
@@ -249,7 +240,7 @@ fn lock_before(
 }
 
 fn every_node_alone(refuses_transaction: bool) -> Planned {
-    planned(
+    Planned::new(
         Plan::EveryNodeAlone { refuses_transaction, others: None },
         "every node looks after its own share of the tables",
     )
@@ -258,58 +249,10 @@ fn every_node_alone(refuses_transaction: bool) -> Planned {
 fn temporary_vacuum(tables: &[Node], context: &Context<'_>) -> bool {
     tables.iter().all(|table| match &table.node {
         Some(NodeEnum::VacuumRelation(table)) => {
-            table.relation.as_ref().is_some_and(|range| ddl::is_temporary(range, context))
+            table.relation.as_ref().is_some_and(|range| is_temporary(range, context))
         }
         _ => false,
     })
-}
-
-/// The option with this name in a statement's list of options.
-pub(super) fn option<'a>(options: &'a [Node], name: &str) -> Option<&'a DefElem> {
-    options.iter().find_map(|option| match &option.node {
-        Some(NodeEnum::DefElem(element)) if element.defname == name => Some(&**element),
-        _ => None,
-    })
-}
-
-/// An option's value as text: what was written, without quotes. `None` if it has no value.
-pub(super) fn option_text(element: &DefElem) -> Option<String> {
-    match element.arg.as_ref()?.node.as_ref()? {
-        NodeEnum::String(text) => Some(text.sval.clone()),
-        NodeEnum::Integer(number) => Some(number.ival.to_string()),
-        NodeEnum::Float(number) => Some(number.fval.clone()),
-        NodeEnum::Boolean(value) => Some(value.boolval.to_string()),
-        NodeEnum::AStar(_) => Some("*".to_owned()),
-        NodeEnum::AConst(constant) => match constant.val.as_ref()? {
-            a_const::Val::Sval(text) => Some(text.sval.clone()),
-            a_const::Val::Ival(number) => Some(number.ival.to_string()),
-            a_const::Val::Fval(number) => Some(number.fval.clone()),
-            a_const::Val::Boolval(value) => Some(value.boolval.to_string()),
-            a_const::Val::Bsval(_) => None,
-        },
-        NodeEnum::TypeName(name) => match name.names.last()?.node.as_ref()? {
-            NodeEnum::String(text) => Some(text.sval.clone()),
-            _ => None,
-        },
-        _ => None,
-    }
-}
-
-/// Whether an option is on, as PostgreSQL's `defGetBoolean` reads it.
-pub(super) fn is_on(element: &DefElem) -> bool {
-    if element.arg.is_none() {
-        return true;
-    }
-    option_text(element)
-        .is_some_and(|value| ["true", "on", "1"].contains(&value.to_ascii_lowercase().as_str()))
-}
-
-/// Whether `option` is the option `name` and on.
-fn flag(option: &Node, name: &str) -> bool {
-    match &option.node {
-        Some(NodeEnum::DefElem(element)) => element.defname == name && is_on(element),
-        _ => false,
-    }
 }
 
 #[cfg(test)]

@@ -8,62 +8,24 @@
 //! Never: touches a view over replicated tables only, which every node can answer by itself.
 //! Start reading at [`expand`].
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use pg_query::NodeEnum;
 use pg_query::protobuf::{Alias, Node, RangeSubselect, RangeVar, SelectStmt};
 
-use super::analyse::analyse;
-use super::functions::FunctionUse;
-use super::{Context, printed, scatter, walk};
+use super::analysis::Analysis;
+use super::context::Context;
+use super::known_views::{Contents, Known, infinite_recursion};
+use super::{analyse, printed, scatter};
 use crate::catalog::{NameScope, Relation, RelationKind};
 use crate::refusal::Refusal;
-
-/// What a view reads.
-#[derive(Debug)]
-pub(super) struct Contents {
-    /// A distributed table, perhaps through other views.
-    pub(super) distributed: bool,
-    /// Something that only node 1 has.
-    pub(super) home: bool,
-    /// Its rows are those that each node finds for itself, put together, whatever code there is beside it.
-    apart: bool,
-    pub(super) functions: FunctionUse,
-    /// Its query, with the views in it written out.
-    query: NodeEnum,
-    /// How many views that is, itself included.
-    written_out: usize,
-    /// How many of them lie over one another.
-    depth: usize,
-}
-
-impl Contents {
-    /// Whether each node can say its own part of it in this statement.
-    pub(super) fn is_apart(&self, context: &Context<'_>) -> bool {
-        // What the statement's own code does is not the view's doing, but it must run on one node.
-        self.apart && context.opaque.is_none()
-    }
-}
+use crate::walk;
 
 /// So many views are written out in place of one at most: views that read others twice each, ten
 /// deep.
 const WRITTEN_OUT_MAX: usize = 1024;
 /// So many views may lie over one another: what walks the written-out tree goes as deep.
 const DEPTH_MAX: usize = 64;
-
-/// What has been found out of views while a statement is planned, by qualified name: each is looked
-/// into once, however often others read it. `None`: it is being looked into.
-#[derive(Debug, Default)]
-pub struct Known(Mutex<KnownViews>);
-
-type KnownViews = HashMap<String, Option<Result<Arc<Contents>, Refusal>>>;
-
-impl Known {
-    fn lock(&self) -> MutexGuard<'_, KnownViews> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 /// What the view reads, other views looked through.
 ///
@@ -99,6 +61,42 @@ pub(super) fn contents(
         found = Some(contents);
     }
     found.unwrap_or_else(|| Err(infinite_recursion(view)))
+}
+
+/// Finds out everything about `statement`, its views looked into: SELECT, UPDATE, DELETE, MERGE or INSERT.
+///
+/// Every `RangeVar` and `ColumnRef` must have a location of its own (as the parser gives them).
+/// The statement itself is query 0.
+pub(super) fn analyse<'a>(
+    statement: &'a NodeEnum,
+    context: &Context<'a>,
+) -> Result<Analysis<'a>, Refusal> {
+    walk::read::children(statement, &mut |child| look_into_named(child, context));
+    analyse::analyse(statement, context)
+}
+
+/// The same for a SELECT.
+pub(super) fn analyse_select<'a>(
+    select: &'a SelectStmt,
+    context: &Context<'a>,
+) -> Result<Analysis<'a>, Refusal> {
+    walk::read::select(select, &mut |child| look_into_named(child, context));
+    analyse::analyse_select(select, context)
+}
+
+/// Looks into all views that are named below a node. What is wrong with one is said when it is read.
+fn look_into_named(node: &Node, context: &Context<'_>) {
+    match &node.node {
+        Some(NodeEnum::RangeVar(range)) => {
+            if let Some((relation, definition)) = view(range, context) {
+                let _ = contents(relation, definition, context);
+            }
+        }
+        Some(tree) => {
+            walk::read::children(tree, &mut |child| look_into_named(child, context));
+        }
+        None => (),
+    }
 }
 
 /// A view that is being looked into.
@@ -150,7 +148,7 @@ fn look_into(
     if WRITTEN_OUT_MAX <= expanded.views || DEPTH_MAX <= expanded.depth {
         return Err(too_deep(view));
     }
-    let analysis = analyse(&query, context)?;
+    let analysis = analyse::analyse(&query, context)?;
     let distributed = analysis.distributed().next().is_some();
     let home = analysis.home_relation.is_some() || analysis.functions.home.is_some();
     let apart = distributed
@@ -172,11 +170,6 @@ fn look_into(
     })
 }
 
-fn infinite_recursion(view: &Relation) -> Refusal {
-    let message = format!("infinite recursion detected in rules for relation \"{}\"", view.name);
-    Refusal::postgres("42P17", message)
-}
-
 fn too_deep(view: &Relation) -> Refusal {
     Refusal::postgres("54001", format!("view \"{}\" is too complex", view.name))
         .with_detail(format!(
@@ -184,6 +177,15 @@ fn too_deep(view: &Relation) -> Refusal {
              {WRITTEN_OUT_MAX} queries, or more than {DEPTH_MAX} inside one another."
         ))
         .with_hint("Let its query name the tables themselves.")
+}
+
+/// What is said of a write to a view that contains a distributed table.
+pub(super) fn refuse_write(view: &Relation) -> Refusal {
+    Refusal::unsupported(
+        format!("view \"{}\" cannot be written", view.name),
+        "It reads a distributed table, whose rows are on several nodes.",
+        "Write to the table itself.",
+    )
 }
 
 /// The tree with its views over distributed tables written out, if it has any.
@@ -322,7 +324,9 @@ fn replace_child(
     }
     let Some((relation, definition)) = view(range, context) else { return nothing };
     let contents = contents(relation, definition, context)?;
-    if !contents.distributed || (staying == Views::Apart && contents.is_apart(context)) {
+    if !contents.distributed
+        || (staying == Views::Apart && contents.is_apart(context.opaque.is_some()))
+    {
         return nothing;
     }
     // What it reads is read with its rights, so nothing in it stays by itself.

@@ -5,14 +5,14 @@
 //! Never: keeps plans; the gateway's cache does.
 //! Start reading at [`plan_shape`]. The argument in full is docs/decisions/2026-11-21-plans-by-shape.md.
 
-pub(super) mod holes;
-
 use std::sync::Arc;
 
 use super::analysis::Value;
-use super::insert::defaults::names_current_time;
+use super::context::Context;
+use super::current_time::names_current_time;
+use super::dispatch::plan;
 use super::pins::{Landing, bucket_of_literal, bucket_of_stored_literal, landing};
-use super::{Context, plan, utility};
+use super::{holes, utility};
 use crate::catalog::{Catalog, NodeId};
 use crate::hash::Bucket;
 use crate::plan::{Access, KeyValue, Leaves, NodeChoice, Pin, Plan, Planned};

@@ -8,12 +8,15 @@ use pg_query::protobuf::{
     AlterTableCmd, AlterTableStmt, AlterTableType, ColumnDef, ConstrType, Node,
 };
 
-use super::super::functions::volatility;
-use super::super::{Context, replicas};
 use super::create_table::column_makes_sequence;
-use super::everywhere;
+use super::refused;
+use super::scope::everywhere;
 use crate::catalog::{Placement, Relation, Volatility};
 use crate::plan::{Ddl, Planned};
+use crate::planner::context::Context;
+use crate::planner::determinism::expression_obstacle;
+use crate::planner::functions::volatility;
+use crate::planner::replicas;
 use crate::refusal::Refusal;
 
 pub(super) fn plan(alter: &AlterTableStmt, context: &Context<'_>) -> Result<Planned, Refusal> {
@@ -77,7 +80,7 @@ fn check(
                 return Ok(false);
             };
             if partition.concurrent {
-                return Err(super::concurrently("DETACH PARTITION"));
+                return Err(refused::concurrently("DETACH PARTITION"));
             }
             let other = partition.name.as_ref().and_then(|name| context.relation(name));
             match (command.subtype(), other) {
@@ -165,7 +168,7 @@ fn computed(
 ) -> Result<bool, Refusal> {
     match relation.placement {
         Placement::Home => Ok(false),
-        Placement::Replicated => Ok(replicas::expression_obstacle(value, context).is_some()),
+        Placement::Replicated => Ok(expression_obstacle(value, context).is_some()),
         _ if volatility(value, context) != Volatility::Immutable => Err(not_immutable(column)),
         _ => Ok(false),
     }

@@ -8,13 +8,19 @@ use pg_query::protobuf::{
     ColumnDef, CreateStmt, CreateTableAsStmt, IntoClause, Node, ObjectType, SelectStmt,
 };
 
-use super::super::utility::planned;
-use super::super::{Context, deparse, names::string, query, walk};
-use super::{everywhere, is_temporary, plan_materialized_view, refused};
+use super::materialized_view::plan_materialized_view;
+use super::refused;
+use super::scope::everywhere;
 use crate::catalog::quote_identifier;
 use crate::plan::{CreatedTable, Ddl, NodeChoice, Plan, Planned, RunOn};
+use crate::planner::context::Context;
+use crate::planner::query;
+use crate::planner::sql_text::deparse;
+use crate::planner::syntax::string;
+use crate::planner::temporary::is_temporary;
 use crate::refusal::Refusal;
 use crate::statement::Statement;
+use crate::walk;
 
 pub(super) fn plan(create: &CreateStmt, statement: &Statement) -> Result<Planned, Refusal> {
     let Some(relation) = &create.relation else {
@@ -115,7 +121,7 @@ pub(super) fn plan_as(
         ..Ddl::default()
     };
     let create = deparse(&NodeEnum::CreateTableAsStmt(Box::new(empty)))?;
-    Ok(planned(
+    Ok(Planned::new(
         Plan::CreateTableAs { ddl, create, insert },
         "the table is created everywhere, then filled by its placement",
     ))
@@ -194,7 +200,7 @@ fn plan_temporary(
     let source = query::plan_select(select, context)?;
     if let Plan::One { node: NodeChoice::Home | NodeChoice::Any, .. } = source.plan {
         let why = "temporary tables are on node 1, which has all that the query reads";
-        return Ok(planned(Plan::TemporaryDdl { gather: None }, why));
+        return Ok(Planned::new(Plan::TemporaryDdl { gather: None }, why));
     }
     // The query's text is put between what stands before and after it, so the statement is
     // written out with an empty query in its place, and cut there.
@@ -214,7 +220,7 @@ fn plan_temporary(
     let mut gather = query::gather_query(select, before, after, context)?;
     gather.run_on = RunOn::One(NodeChoice::Home);
     gather.access = crate::plan::Access::Write;
-    Ok(planned(
+    Ok(Planned::new(
         Plan::TemporaryDdl { gather: Some(gather) },
         "temporary tables are on node 1, so the rows are brought there",
     ))

@@ -9,9 +9,9 @@
 use pg_query::NodeEnum;
 use pg_query::protobuf::{AlterTableType, DropBehavior, GrantTargetType, Node, ObjectType};
 
-use super::super::Context;
 use super::temporary;
 use crate::closure::Reach;
+use crate::planner::context::Context;
 
 /// Whether a statement makes, changes and drops nothing but relations that are not temporary, and what
 /// belongs to them: columns, constraints, indexes, triggers, rules, policies, statistics, comments.

@@ -5,8 +5,8 @@
 use pg_query::NodeEnum;
 use pg_query::protobuf::{CoercionContext, CreateCastStmt, TypeName};
 
-use super::super::Context;
-use super::super::names::string;
+use crate::planner::context::Context;
+use crate::planner::syntax::string;
 use crate::refusal::Refusal;
 
 /// The refusal of statements that are refused whatever they are about.
@@ -118,7 +118,7 @@ fn is_built_in(name: &TypeName) -> bool {
 }
 
 /// The refusal of `command … CONCURRENTLY`.
-pub(in crate::planner) fn concurrently(command: &str) -> Refusal {
+pub(super) fn concurrently(command: &str) -> Refusal {
     Refusal::unsupported(
         format!("{command} CONCURRENTLY is not supported"),
         "It cannot run inside the one global transaction that makes schema changes all-or-nothing.",

@@ -16,76 +16,18 @@ use pg_query::NodeEnum;
 use pg_query::protobuf::{
     AlterSubscriptionStmt, AlterSubscriptionType, AlterTableCmd, AlterTableType, ConstrType,
     CreateStmt, CreateTableAsStmt, DropBehavior, DropStmt, GrantTargetType, Node, ObjectType,
-    RangeVar,
 };
 
-use super::super::names::string;
-use super::super::utility::{at_home, is_on, option, planned};
-use super::super::{Context, deparse, mentions};
 use crate::catalog::{Placement, Relation, RelationKind, quote_identifier};
 use crate::plan::{Ddl, DdlScope, Plan, Planned};
+use crate::planner::context::Context;
+use crate::planner::mentions;
+use crate::planner::named::{Named, has_rows};
+use crate::planner::sql_text::deparse;
+use crate::planner::syntax::{is_on, option, string};
+use crate::planner::temporary::is_temporary;
 use crate::refusal::Refusal;
 use crate::statement::Statement;
-
-/// The tables that a statement names.
-#[derive(Debug, Default)]
-struct Named {
-    /// OIDs of those that are on several nodes.
-    spread: Vec<u32>,
-    /// Some are on node 1 alone.
-    home: bool,
-    /// Some names mean no table that the catalog knows: indexes, views, sequences, types …
-    other: bool,
-}
-
-impl Named {
-    fn add(&mut self, relation: Option<&Arc<Relation>>) {
-        match relation {
-            Some(relation) if has_rows(&relation.kind) => match relation.placement {
-                Placement::Home => self.home = true,
-                _ => self.spread.push(relation.oid),
-            },
-            _ => self.other = true,
-        }
-    }
-
-    /// A name that must be a table's. One that the catalog does not know yet is one of node 1: a
-    /// table that is spread is known before anybody hears of it.
-    fn add_table(&mut self, range: Option<&RangeVar>, context: &Context<'_>) {
-        let Some(range) = range else {
-            self.other = true;
-            return;
-        };
-        match context.relation(range) {
-            None if !super::is_temporary(range, context) => self.home = true,
-            relation => self.add(relation),
-        }
-    }
-
-    fn add_range(&mut self, range: Option<&RangeVar>, context: &Context<'_>) {
-        match range {
-            Some(range) => self.add(context.relation(range)),
-            None => self.other = true,
-        }
-    }
-
-    fn add_ranges(&mut self, ranges: &[Node], context: &Context<'_>) {
-        for range in ranges {
-            match &range.node {
-                Some(NodeEnum::RangeVar(range)) => self.add(context.relation(range)),
-                _ => self.other = true,
-            }
-        }
-    }
-
-    fn is_home_alone(&self) -> bool {
-        self.home && self.spread.is_empty() && !self.other
-    }
-}
-
-fn has_rows(kind: &RelationKind) -> bool {
-    matches!(kind, RelationKind::Table | RelationKind::MaterializedView | RelationKind::Other)
-}
 
 /// The tables that `tree` changes, or makes something on.
 fn named(tree: &NodeEnum, context: &Context<'_>) -> Named {
@@ -201,7 +143,7 @@ pub(super) fn on_node_1_alone(statement: &Statement, context: &Context<'_>) -> O
     const WHY: &str = "it concerns node 1 alone";
     is_home.then(|| match gives_other_names(&statement.tree) {
         // What its transaction says next may mean something else.
-        true => planned(
+        true => Planned::new(
             Plan::Ddl(Ddl {
                 scope: DdlScope::HomeAsItIs,
                 of_relations: true,
@@ -210,7 +152,7 @@ pub(super) fn on_node_1_alone(statement: &Statement, context: &Context<'_>) -> O
             }),
             WHY,
         ),
-        false => at_home(WHY),
+        false => Planned::at_home(WHY),
     })
 }
 
@@ -219,7 +161,7 @@ fn is_filled_at_home(create: &CreateTableAsStmt, context: &Context<'_>) -> bool 
     let query = create.query.as_ref().and_then(|query| query.node.as_ref());
     let range = create.into.as_ref().and_then(|into| into.rel.as_ref());
     query.is_some_and(|query| mentions::of(query, context).distributed.is_none())
-        && !range.is_some_and(|range| super::is_temporary(range, context))
+        && !range.is_some_and(|range| is_temporary(range, context))
 }
 
 /// SELECT … INTO, said as CREATE TABLE … AS, if it is node 1's alone.
@@ -231,7 +173,7 @@ pub(super) fn select_into_on_node_1_alone(
     let is_home = context.catalog.home_by_default
         && !statement.spreads()
         && is_filled_at_home(create, context);
-    is_home.then(|| at_home("it concerns node 1 alone"))
+    is_home.then(|| Planned::at_home("it concerns node 1 alone"))
 }
 
 /// Whether names of relations mean something else, or nothing, after a statement that is not of
@@ -314,6 +256,11 @@ fn changes_tie(command: &AlterTableCmd) -> bool {
             .is_some_and(|definition| ties_tables(std::slice::from_ref(definition))),
         _ => false,
     }
+}
+
+/// The statement on all nodes, in one global transaction.
+pub(super) fn everywhere(ddl: Ddl) -> Planned {
+    Planned::new(Plan::Ddl(ddl), "every node has the whole schema")
 }
 
 /// Says of a planned schema change which nodes it is for.
@@ -454,16 +401,5 @@ pub(super) fn drop_concurrently(drop: &DropStmt) -> Planned {
         _ => String::new(),
     };
     let names = drop.objects.iter().map(name).collect();
-    planned(Plan::DropHomeIndexes(names), "indexes of tables on node 1 are its own business")
-}
-
-/// A statement about tables that are all on node 1, or are not known: LOCK, VACUUM and their kin.
-pub(in crate::planner) fn at_home_if_all<'n>(
-    ranges: impl Iterator<Item = Option<&'n RangeVar>>,
-    context: &Context<'_>,
-) -> Option<Planned> {
-    let mut named = Named::default();
-    ranges.for_each(|range| named.add_range(range, context));
-    (context.catalog.home_by_default && named.is_home_alone())
-        .then(|| planned(at_home("").plan, "its tables are on node 1 alone"))
+    Planned::new(Plan::DropHomeIndexes(names), "indexes of tables on node 1 are its own business")
 }

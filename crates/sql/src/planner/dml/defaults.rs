@@ -6,8 +6,9 @@
 use pg_query::NodeEnum;
 use pg_query::protobuf::Node;
 
-use super::super::insert::defaults::expression;
-use super::super::{Context, printed};
+use crate::planner::context::Context;
+use crate::planner::printed;
+use crate::planner::sql_text::parse_expression;
 
 /// The UPDATE with the columns' defaults in place of DEFAULT; `None` if it says DEFAULT nowhere, or
 /// is another statement.
@@ -24,7 +25,7 @@ pub(super) fn written_out(tree: &NodeEnum, context: &Context<'_>) -> Option<Node
         let column = relation.column(&target.name).map(|column| &relation.columns[column]);
         // What generates a column, PostgreSQL alone knows.
         let Some(column) = column.filter(|column| !column.generated) else { continue };
-        if let Some(mut default) = column.default.as_deref().and_then(expression) {
+        if let Some(mut default) = column.default.as_deref().and_then(parse_expression) {
             if let Some(node) = default.node.as_mut().filter(|_| printed::is_hidden(context.scope))
             {
                 // What cannot be said exactly must still be seen by the planner.

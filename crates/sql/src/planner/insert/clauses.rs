@@ -5,11 +5,15 @@
 use pg_query::NodeEnum;
 use pg_query::protobuf::{InsertStmt, Node, SqlValueFunctionOp};
 
-use super::super::functions::is_time_call;
-use super::super::{Context, mentions, replicas, walk};
-use super::defaults::{Evaluation, expression, is_fixed, needs_one_place};
 use crate::catalog::{Placement, Relation};
+use crate::planner::context::Context;
+use crate::planner::defaults::{Evaluation, needs_one_place};
+use crate::planner::determinism::{expression_obstacle, is_fixed};
+use crate::planner::functions::is_time_call;
+use crate::planner::mentions;
+use crate::planner::sql_text::parse_expression;
 use crate::refusal::Refusal;
+use crate::walk;
 
 /// RETURNING is present.
 pub(super) fn returns_rows(insert: &InsertStmt) -> bool {
@@ -59,7 +63,7 @@ pub(super) fn obstacle(insert: &InsertStmt, context: &Context<'_>) -> Option<Str
     expressions.find_map(|expression| {
         let mut frozen = expression.clone();
         freeze(&mut frozen, context);
-        replicas::expression_obstacle(&frozen, context).or_else(|| {
+        expression_obstacle(&frozen, context).or_else(|| {
             let reads = frozen.node.as_ref().is_some_and(has_subquery);
             reads.then(|| "a subquery is in ON CONFLICT or RETURNING".to_owned())
         })
@@ -103,7 +107,7 @@ fn freeze(node: &mut Node, context: &Context<'_>) {
     };
     if gives_time {
         // With the cast the type is known wherever it stands.
-        if let Some(time) = expression(&format!("{TIME}::pg_catalog.timestamptz")) {
+        if let Some(time) = parse_expression(&format!("{TIME}::pg_catalog.timestamptz")) {
             *node = time;
         }
     } else if let Some(inner) = &mut node.node {

@@ -6,14 +6,16 @@
 use pg_query::NodeEnum;
 use pg_query::protobuf::{InsertStmt, Node};
 
-use super::super::analyse::analyse;
-use super::super::utility::{at_home, planned};
-use super::super::{Context, deparse, mentions, query, replicas};
 use super::clauses;
-use super::defaults::Evaluation;
-use super::source::with_ctes;
+use super::ctes::with_ctes;
 use crate::catalog::{Placement, Relation, RelationKind};
 use crate::plan::{Access, NodeChoice, Plan, Planned, RunOn};
+use crate::planner::context::Context;
+use crate::planner::defaults::Evaluation;
+use crate::planner::modifying_with::modifying;
+use crate::planner::sql_text::deparse;
+use crate::planner::views::analyse;
+use crate::planner::{mentions, query, replicas};
 use crate::refusal::Refusal;
 
 /// The whole statement as a node.
@@ -49,7 +51,7 @@ pub(super) fn plan_changing_with(
         of.distributed.is_none() && of.replicated.is_none()
     });
     if all_home && mentioned.distributed.is_none() {
-        return Ok(Some(at_home("all it reads and writes is on node 1")));
+        return Ok(Some(Planned::at_home("all it reads and writes is on node 1")));
     }
     let writes_distributed = targets.iter().any(|range| {
         let relation = context.relation(range);
@@ -57,7 +59,7 @@ pub(super) fn plan_changing_with(
     });
     if mentioned.distributed.is_none() && !writes_distributed {
         let tree = whole(insert);
-        return Ok(Some(query::modifying(&tree, &analyse(&tree, context)?, context)?));
+        return Ok(Some(modifying(&tree, &analyse(&tree, context)?, context)?));
     }
     Err(Refusal::unsupported(
         "INSERT behind a WITH query that changes data is not supported here",
@@ -71,7 +73,9 @@ pub(super) fn plan_changing_with(
 pub(super) fn plan_home(insert: &InsertStmt, context: &Context<'_>) -> Result<Planned, Refusal> {
     let tree = whole(insert);
     if mentions::of(&tree, context).distributed.is_none() {
-        return Ok(at_home("the target is on node 1, which has all that the statement reads"));
+        return Ok(Planned::at_home(
+            "the target is on node 1, which has all that the statement reads",
+        ));
     }
     let mut others = insert.clone();
     others.select_stmt = None;
@@ -84,7 +88,7 @@ pub(super) fn plan_home(insert: &InsertStmt, context: &Context<'_>) -> Result<Pl
         ));
     }
     let Some(select) = with_ctes(insert)? else {
-        return Ok(at_home("the target is on node 1"));
+        return Ok(Planned::at_home("the target is on node 1"));
     };
     // The query's text goes between what stands before and after it: the statement is written
     // out with a mark in its place.
@@ -96,7 +100,7 @@ pub(super) fn plan_home(insert: &InsertStmt, context: &Context<'_>) -> Result<Pl
     let mut gather = query::gather_query(&select, before, after, context)?;
     gather.run_on = RunOn::One(NodeChoice::Home);
     gather.access = Access::Write;
-    Ok(planned(Plan::Gather(gather), "the target is on node 1, so the rows are brought there"))
+    Ok(Planned::new(Plan::Gather(gather), "the target is on node 1, so the rows are brought there"))
 }
 
 /// INSERT into a view that PostgreSQL rewrites to its table.
@@ -134,13 +138,14 @@ pub(super) fn plan_view(
             (!is_fixed).then(|| "a default may be evaluated".to_owned())
         });
     Ok(match obstacle {
-        None => planned(
+        None => Planned::new(
             Plan::Replicas { locks: Vec::new(), rows },
             "every node has all rows, and no value can differ",
         ),
-        Some(why) => {
-            planned(Plan::Rows(rows), format!("node 1 computes the rows for all copies: {why}"))
-        }
+        Some(why) => Planned::new(
+            Plan::Rows(rows),
+            format!("node 1 computes the rows for all copies: {why}"),
+        ),
     })
 }
 

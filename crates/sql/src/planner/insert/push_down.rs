@@ -6,14 +6,14 @@
 use pg_query::NodeEnum;
 use pg_query::protobuf::{Node, SelectStmt};
 
-use super::super::analysis::{Source, Spread};
-use super::super::functions::volatility;
-use super::super::utility::planned;
-use super::super::{analyse, query, views};
+use super::inserting::Inserting;
+use super::source;
 use super::target::{around, source_of};
-use super::{Inserting, source};
 use crate::catalog::{Placement, Volatility};
 use crate::plan::{Access, NodeChoice, Plan, Planned};
+use crate::planner::analysis::{Source, Spread};
+use crate::planner::functions::volatility;
+use crate::planner::{query, views};
 use crate::refusal::Refusal;
 
 /// The plan that runs the statement unchanged where the source's rows are; `None` if rows could
@@ -37,14 +37,14 @@ pub(super) fn plan(
     let why = "each node inserts rows that it has, and their keys belong to it";
     Ok(match query::plan_select(select, inserting.context)?.plan {
         Plan::Scatter { .. } if inserting.omitted_for_several_nodes().next().is_none() => {
-            Some(planned(Plan::Scatter { access: Access::Write }, why))
+            Some(Planned::new(Plan::Scatter { access: Access::Write }, why))
         }
         Plan::One { node: node @ NodeChoice::Pinned(_), otherwise, .. } => {
             let otherwise = match otherwise {
                 Some(_) => Some(Box::new(source::plan(select, inserting)?)),
                 None => None,
             };
-            Some(planned(Plan::One { node, access: Access::Write, otherwise }, why))
+            Some(Planned::new(Plan::One { node, access: Access::Write, otherwise }, why))
         }
         _ => None,
     })
@@ -66,7 +66,7 @@ fn feeds_key_by_key(select: &SelectStmt, inserting: &Inserting<'_>) -> Result<bo
         return Ok(false);
     }
     let wrapper = around(select)?;
-    let analysis = analyse::analyse_select(&wrapper, inserting.context)?;
+    let analysis = views::analyse_select(&wrapper, inserting.context)?;
     let Some(query) = source_of(&analysis) else { return Ok(false) };
     if query.set.is_some() || query.has_grouping_sets {
         return Ok(false);

@@ -11,16 +11,17 @@
 use std::collections::BTreeSet;
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::{InsertStmt, List, Node, OverridingKind, SelectStmt, WithClause};
+use pg_query::protobuf::{InsertStmt, List, Node, OverridingKind, SelectStmt};
 
-use super::super::gather::{self, value_text};
-use super::super::utility::planned;
-use super::super::{deparse, query};
-use super::defaults::expression;
+use super::clauses;
+use super::ctes::{merge_with, with_ctes};
+use super::inserting::Inserting;
 use super::target::{column_node, put_source, row_items};
-use super::{Inserting, clauses};
 use crate::catalog::{Column, Identity, Placement, quote_identifier};
 use crate::plan::{InsertSource, Piece, Plan, Planned, RunOn, Template};
+use crate::planner::gather::travelling;
+use crate::planner::sql_text::{deparse, parse_expression};
+use crate::planner::{gather, query};
 use crate::refusal::Refusal;
 
 /// Plans the query and the INSERT over its rows.
@@ -56,7 +57,7 @@ pub(super) fn plan(select: &SelectStmt, inserting: &Inserting<'_>) -> Result<Pla
     };
     let insert = template(&columns, inserting)?;
     let source = InsertSource::Select { query, plan, columns, key, insert };
-    Ok(planned(inserting.plan_of(source), why))
+    Ok(Planned::new(inserting.plan_of(source), why))
 }
 
 /// The executor reads a source's rows from the nodes as they are or gathered on one node; a query
@@ -119,11 +120,6 @@ fn cast(value: Node, of: &Column) -> Result<Node, Refusal> {
     Ok(node)
 }
 
-/// The same for an expression's text.
-pub(in crate::planner) fn travelling(value: &str, of: &Column) -> String {
-    value_text(&format!("CAST({value} AS {})", of.type_name), of.type_oid)
-}
-
 /// The column's default, cast to its type.
 fn default(inserting: &Inserting<'_>, index: usize) -> Result<Node, Refusal> {
     let of = column(inserting, index);
@@ -131,7 +127,7 @@ fn default(inserting: &Inserting<'_>, index: usize) -> Result<Node, Refusal> {
 }
 
 fn read_expression(text: &str) -> Result<Node, Refusal> {
-    expression(text).ok_or_else(|| {
+    parse_expression(text).ok_or_else(|| {
         Refusal::postgres("XX000", format!("the expression {text} could not be read"))
     })
 }
@@ -218,50 +214,6 @@ fn from_query(inserting: &Inserting<'_>) -> Result<(Vec<usize>, SelectStmt), Ref
     };
     put_source(&mut wrapper, NodeEnum::SelectStmt(Box::new(source)));
     Ok((columns, *wrapper))
-}
-
-/// The source query with the INSERT's WITH queries as its own; `None` for DEFAULT VALUES.
-pub(super) fn with_ctes(insert: &InsertStmt) -> Result<Option<SelectStmt>, Refusal> {
-    let Some(NodeEnum::SelectStmt(select)) =
-        insert.select_stmt.as_ref().and_then(|source| source.node.as_ref())
-    else {
-        return Ok(None);
-    };
-    let mut select = (**select).clone();
-    merge_with(insert.with_clause.as_ref(), &mut select)?;
-    Ok(Some(select))
-}
-
-fn merge_with(outer: Option<&WithClause>, select: &mut SelectStmt) -> Result<(), Refusal> {
-    let Some(outer) = outer else { return Ok(()) };
-    let names = |with: &WithClause| -> BTreeSet<String> {
-        with.ctes
-            .iter()
-            .filter_map(|cte| match &cte.node {
-                Some(NodeEnum::CommonTableExpr(cte)) => Some(cte.ctename.clone()),
-                _ => None,
-            })
-            .collect()
-    };
-    let merged = match select.with_clause.take() {
-        None => outer.clone(),
-        // With RECURSIVE names would be in sight that were not before.
-        Some(inner)
-            if !inner.recursive && !outer.recursive && names(outer).is_disjoint(&names(&inner)) =>
-        {
-            let ctes = outer.ctes.iter().cloned().chain(inner.ctes).collect();
-            WithClause { ctes, ..outer.clone() }
-        }
-        Some(_) => {
-            return Err(Refusal::unsupported(
-                "WITH before INSERT and WITH in its query are not supported together here",
-                "Their names collide, or one of them is recursive.",
-                "Write all queries into the WITH before INSERT.",
-            ));
-        }
-    };
-    select.with_clause = Some(merged);
-    Ok(())
 }
 
 /// The INSERT per node: the client's statement, its source replaced by the collected rows.

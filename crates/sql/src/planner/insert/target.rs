@@ -7,9 +7,11 @@ use std::collections::HashSet;
 use pg_query::NodeEnum;
 use pg_query::protobuf::{InsertStmt, List, Node, ResTarget, SelectStmt};
 
-use super::super::analysis::{Analysis, Query, Source};
-use super::super::{Context, analyse, views};
+use super::ctes::with_ctes;
 use crate::catalog::Relation;
+use crate::planner::analysis::{Analysis, Query, Source};
+use crate::planner::context::Context;
+use crate::planner::views;
 use crate::refusal::Refusal;
 
 /// Which columns receive the source's values.
@@ -30,7 +32,7 @@ impl Target {
         relation: &Relation,
         context: &Context<'_>,
     ) -> Result<Self, Refusal> {
-        let width = match super::source::with_ctes(insert)? {
+        let width = match with_ctes(insert)? {
             Some(select) => source_width(&select, context)?,
             None => None,
         };
@@ -90,7 +92,7 @@ fn source_width(select: &SelectStmt, context: &Context<'_>) -> Result<Option<usi
     }
     let wrapper = NodeEnum::SelectStmt(Box::new(around(select)?));
     let expanded = views::expanded_tree(&wrapper, context)?;
-    let analysis = analyse::analyse(expanded.as_ref().unwrap_or(&wrapper), context)?;
+    let analysis = views::analyse(expanded.as_ref().unwrap_or(&wrapper), context)?;
     Ok(source_of(&analysis).and_then(|query| Some(query.outputs.as_ref()?.len())))
 }
 

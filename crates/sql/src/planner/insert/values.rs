@@ -6,19 +6,20 @@
 use pg_query::NodeEnum;
 use pg_query::protobuf::{AConst, Node, OverridingKind, SelectStmt, Token};
 
-use super::super::analysis::Value;
-use super::super::filters::value;
-use super::super::pins::{Landing, bucket_of_stored_literal, landing, pin};
-use super::super::utility::planned;
-use super::super::walk;
-use super::defaults::{is_fixed, needs_one_place, reads_time};
+use super::inserting::{Inserting, on_every_node};
 use super::target::row_items;
-use super::{Inserting, clauses, on_every_node, source};
+use super::{clauses, source};
 use crate::catalog::{Placement, Relation};
 use crate::hash::Bucket;
 use crate::plan::{Access, InsertSource, KeyValue, NodeChoice, Pin, Plan, Planned, ValuesRow};
+use crate::planner::analysis::Value;
+use crate::planner::defaults::{needs_one_place, reads_time};
+use crate::planner::determinism::is_fixed;
+use crate::planner::filters::value;
+use crate::planner::pins::{Landing, bucket_of_stored_literal, landing, pin};
 use crate::refusal::Refusal;
 use crate::statement::tokens::{Lexeme, list, scan, with_depth};
+use crate::walk;
 
 /// The plan that sends rows as written; `None` if something has to be evaluated first.
 pub(super) fn plan(
@@ -59,7 +60,7 @@ pub(super) fn plan(
             let keys = vec![None; rows.len()];
             let Some(source) = cut(text, keys) else { return Ok(None) };
             let why = "rows of a round robin table go to the nodes in turn";
-            Ok(Some(planned(inserting.plan_of(source), why)))
+            Ok(Some(Planned::new(inserting.plan_of(source), why)))
         }
         Placement::Home => Ok(None),
     }
@@ -135,7 +136,7 @@ fn plan_pinned(
         }
         let source = cut(text, pins.iter().cloned().map(Some).collect()).ok_or_else(not_cut)?;
         let why = "each row goes to the node of its distribution key";
-        Ok(planned(inserting.plan_of(source), why))
+        Ok(Planned::new(inserting.plan_of(source), why))
     };
     let otherwise = match landing {
         Landing::Certain => None,
@@ -147,7 +148,7 @@ fn plan_pinned(
         _ => "all rows belong on one node",
     };
     let node = NodeChoice::Pinned(pins);
-    Ok(planned(Plan::One { node, access: Access::Write, otherwise }, why))
+    Ok(Planned::new(Plan::One { node, access: Access::Write, otherwise }, why))
 }
 
 fn not_cut() -> Refusal {

@@ -15,11 +15,13 @@ use std::sync::Arc;
 use pg_query::NodeEnum;
 use pg_query::protobuf::{CmdType, Node};
 
-use super::super::Context;
-use super::super::insert::defaults::{expression, has_time_of_making, is_fixed};
-use super::super::unseen::default_is_opaque;
 use crate::catalog::{Column, Placement, Relation};
 use crate::closure::{Attached, AttachedKind, WrittenWith, events};
+use crate::planner::context::Context;
+use crate::planner::current_time::has_time_of_making;
+use crate::planner::determinism::is_fixed;
+use crate::planner::sql_text::parse_expression;
+use crate::planner::unseen::default_is_opaque;
 
 /// What a statement does to the rows of a table.
 #[derive(Clone, Debug)]
@@ -196,7 +198,7 @@ impl Walk<'_> {
     /// Whether a default, or what computes a column, is the same on every node.
     fn is_same(&self, relation: &Relation, column: &Column) -> bool {
         let Some(text) = &column.default else { return true };
-        expression(text).is_some_and(|tree| is_fixed(&tree, self.context))
+        parse_expression(text).is_some_and(|tree| is_fixed(&tree, self.context))
             && !has_time_of_making(text)
             && !default_is_opaque(relation, &column.name, self.context)
     }

@@ -5,9 +5,9 @@
 use pg_query::NodeEnum;
 use pg_query::protobuf::{ClosePortalStmt, DeclareCursorStmt, FetchStmt, Token};
 
-use super::super::{Context, query};
-use super::planned;
 use crate::plan::{Access, Plan, Planned};
+use crate::planner::context::Context;
+use crate::planner::query;
 use crate::refusal::Refusal;
 use crate::statement::Statement;
 use crate::statement::tokens::{scan, with_depth};
@@ -32,7 +32,7 @@ pub(super) fn plan_declare(
     let plan = match planned_query.plan {
         Plan::One { node, access: Access::Read, otherwise } => {
             let otherwise = match otherwise {
-                Some(other) => Some(Box::new(planned(gathered()?, other.why))),
+                Some(other) => Some(Box::new(Planned::new(gathered()?, other.why))),
                 None => None,
             };
             Plan::One { node, access: Access::Read, otherwise }
@@ -42,7 +42,7 @@ pub(super) fn plan_declare(
     };
     let query = Box::new(Planned::new(plan, planned_query.why.clone()));
     let name = declare.portalname.clone();
-    Ok(planned(Plan::DeclareCursor { name, query }, planned_query.why))
+    Ok(Planned::new(Plan::DeclareCursor { name, query }, planned_query.why))
 }
 
 /// `DECLARE … FOR` as written.
@@ -56,10 +56,10 @@ fn declaration(text: &str) -> Result<&str, Refusal> {
 
 pub(super) fn plan_fetch(fetch: &FetchStmt) -> Planned {
     let name = Some(fetch.portalname.clone());
-    planned(Plan::Cursor { name, close: false }, "the cursor lives on one node")
+    Planned::new(Plan::Cursor { name, close: false }, "the cursor lives on one node")
 }
 
 pub(super) fn plan_close(close: &ClosePortalStmt) -> Planned {
     let name = Some(close.portalname.clone()).filter(|name| !name.is_empty());
-    planned(Plan::Cursor { name, close: true }, "the cursor lives on one node")
+    Planned::new(Plan::Cursor { name, close: true }, "the cursor lives on one node")
 }

@@ -4,18 +4,17 @@
 
 use pg_query::protobuf::ExplainStmt;
 
-use super::super::{Context, plan_with_reach};
-use super::{is_on, option, option_text, planned};
 use crate::plan::{Plan, Planned};
+use crate::planner::syntax::{is_on, option, option_text};
 use crate::refusal::Refusal;
 use crate::statement::Statement;
 use crate::statement::tokens::{list, scan};
 
-pub(super) fn plan(
+/// The statement that is explained, and the text before it.
+pub(in crate::planner) fn explained<'s>(
     explain: &ExplainStmt,
-    statement: &Statement,
-    context: &Context<'_>,
-) -> Result<Planned, Refusal> {
+    statement: &'s Statement,
+) -> Result<(&'s str, Statement), Refusal> {
     let (Some(tree), Some(start)) = (
         explain.query.as_ref().and_then(|query| query.node.clone()),
         explained_from(explain, &statement.text)?,
@@ -30,17 +29,26 @@ pub(super) fn plan(
         distribute_by: statement.distribute_by.clone(),
         parameter_count: statement.parameter_count,
     };
-    let of = Box::new(plan_with_reach(&explained, context)?.0);
+    Ok((prefix, explained))
+}
+
+/// EXPLAIN of a statement with this text and this plan.
+pub(in crate::planner) fn plan_explain(
+    explain: &ExplainStmt,
+    prefix: &str,
+    text: String,
+    of: Planned,
+) -> Planned {
     let why = of.why.clone();
     let format = option(&explain.options, "format").and_then(option_text);
     let explain = Plan::Explain {
-        of,
-        statement: explained.text,
+        of: Box::new(of),
+        statement: text,
         prefix: prefix.to_owned(),
         analyze: option(&explain.options, "analyze").is_some_and(is_on),
         text_format: format.is_none_or(|format| format.eq_ignore_ascii_case("text")),
     };
-    Ok(planned(explain, why))
+    Planned::new(explain, why)
 }
 
 /// The byte at which the explained statement begins.

@@ -3,13 +3,12 @@
 //! Owns: that it runs on node 1, where what it touches is asked for ([`super::super::unseen`]).
 //! Never: runs a piece of it elsewhere, or looks into it.
 
-use super::at_home;
 use crate::plan::Planned;
 
 pub(super) fn plan_do() -> Planned {
-    at_home("the block's code runs inside node 1")
+    Planned::at_home("the block's code runs inside node 1")
 }
 
 pub(super) fn plan_call() -> Planned {
-    at_home("the procedure's code runs inside node 1")
+    Planned::at_home("the procedure's code runs inside node 1")
 }

@@ -8,9 +8,10 @@ use pg_query::protobuf::{
     VariableShowStmt,
 };
 
-use super::{option_text, planned, transaction};
+use super::transaction;
 use crate::catalog::quote_identifier;
 use crate::plan::{Plan, Planned, Setting, TransactionModes};
+use crate::planner::syntax::option_text;
 
 pub(super) fn plan_set(set: &VariableSetStmt) -> Planned {
     // The grammar folds the special forms already: `SET NAMES` is client_encoding, `SET TIME ZONE`
@@ -42,7 +43,7 @@ pub(super) fn plan_set(set: &VariableSetStmt) -> Planned {
         }
         _ => Setting::Set { name },
     };
-    planned(Plan::Setting(setting), "the session's settings hold on every node it uses")
+    Planned::new(Plan::Setting(setting), "the session's settings hold on every node it uses")
 }
 
 fn quoted_name(range: &RangeVar) -> String {
@@ -73,7 +74,7 @@ fn first_value(set: &VariableSetStmt) -> Option<String> {
 
 pub(super) fn plan_show(show: &VariableShowStmt) -> Planned {
     let name = show.name.to_ascii_lowercase();
-    planned(Plan::Setting(Setting::Show { name }), "settings are shown by the session's node")
+    Planned::new(Plan::Setting(Setting::Show { name }), "settings are shown by the session's node")
 }
 
 pub(super) fn plan_discard(discard: &DiscardStmt) -> Planned {
@@ -83,7 +84,7 @@ pub(super) fn plan_discard(discard: &DiscardStmt) -> Planned {
         DiscardMode::DiscardTemp => "temp",
         DiscardMode::DiscardAll | DiscardMode::Undefined => "all",
     };
-    planned(
+    Planned::new(
         Plan::Setting(Setting::Discard { what: what.to_owned() }),
         "the session's state goes on every node it uses",
     )
@@ -95,7 +96,7 @@ pub(super) fn plan_constraints(set: &ConstraintsSetStmt) -> Planned {
         _ => None,
     });
     let names = named.collect();
-    planned(
+    Planned::new(
         Plan::Setting(Setting::SetConstraints { names, deferred: set.deferred }),
         "constraints are checked on every node the transaction uses",
     )

@@ -5,10 +5,10 @@
 use pg_query::NodeEnum;
 use pg_query::protobuf::{FuncCall, Node, SelectStmt, a_const};
 
-use super::super::{Context, names::string};
-use super::planned;
 use crate::closure::Declaration;
 use crate::plan::{Plan, Planned, Setting, SignalTarget, TuttiCall};
+use crate::planner::context::Context;
+use crate::planner::syntax::string;
 use crate::refusal::Refusal;
 use crate::statement::DistributeBy;
 
@@ -110,7 +110,7 @@ fn set_config(call: &FuncCall) -> Option<Planned> {
         Constant::Null => return None,
     };
     let setting = Setting::SetConfig { name: name.to_ascii_lowercase(), value, local };
-    Some(planned(Plan::Setting(setting), "the session's settings hold on every node it uses"))
+    Some(Planned::new(Plan::Setting(setting), "the session's settings hold on every node it uses"))
 }
 
 fn signal(name: &str, call: &FuncCall) -> Option<Planned> {
@@ -132,7 +132,7 @@ fn signal(name: &str, call: &FuncCall) -> Option<Planned> {
     };
     let function = name.to_owned();
     let why = "sessions are the gateway's, other processes node 1's";
-    Some(planned(Plan::Tutti(TuttiCall::Signal { function, target }), why))
+    Some(Planned::new(Plan::Tutti(TuttiCall::Signal { function, target }), why))
 }
 
 fn tutti_call(name: &str, call: &FuncCall, in_from: bool) -> Result<Option<Planned>, Refusal> {
@@ -199,7 +199,7 @@ fn tutti_call(name: &str, call: &FuncCall, in_from: bool) -> Result<Option<Plann
             ));
         }
     };
-    Ok(Some(planned(Plan::Tutti(tutti_call), "the gateway answers this itself")))
+    Ok(Some(Planned::new(Plan::Tutti(tutti_call), "the gateway answers this itself")))
 }
 
 /// A literal, perhaps with casts around it.

@@ -4,8 +4,8 @@
 
 use pg_query::protobuf::{Node, TransactionStmt, TransactionStmtKind};
 
-use super::{option, option_text, planned};
 use crate::plan::{Plan, Planned, TransactionControl, TransactionModes};
+use crate::planner::syntax::{option, option_text};
 
 pub(super) fn plan(control: &TransactionStmt) -> Planned {
     let name = || control.savepoint_name.clone();
@@ -27,7 +27,7 @@ pub(super) fn plan(control: &TransactionStmt) -> Planned {
         | TransactionStmtKind::TransStmtRollbackPrepared
         | TransactionStmtKind::Undefined => TransactionControl::EndPrepared(control.gid.clone()),
     };
-    planned(Plan::Transaction(control), "the gateway keeps the transaction")
+    Planned::new(Plan::Transaction(control), "the gateway keeps the transaction")
 }
 
 /// The last one of a kind counts.

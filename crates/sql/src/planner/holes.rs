@@ -9,8 +9,8 @@
 use pg_query::NodeEnum;
 use pg_query::protobuf::{AConst, ParamRef, a_const};
 
-use super::super::walk;
 use crate::shape::{Hole, Literal, LiteralKind, blank_end};
+use crate::walk;
 
 const KINDS: [LiteralKind; 3] = [LiteralKind::Integer, LiteralKind::Number, LiteralKind::String];
 
@@ -82,7 +82,7 @@ fn number_of(hole: Hole) -> i32 {
 }
 
 /// The hole that a parameter of the tree stands for; `None` for the client's parameters.
-pub(in crate::planner) fn hole_of(parameter: &ParamRef) -> Option<Hole> {
+pub(super) fn hole_of(parameter: &ParamRef) -> Option<Hole> {
     let number = -1 - parameter.number;
     if number < 0 {
         return None;

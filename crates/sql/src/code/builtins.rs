@@ -4,7 +4,7 @@
 //! Never: looks at functions of users'.
 //! Start reading at [`classify`].
 
-use crate::catalog::Volatility;
+use super::volatility::Volatility;
 
 /// What a built-in function does beside giving a value.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]

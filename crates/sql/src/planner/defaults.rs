@@ -5,14 +5,20 @@
 use pg_query::NodeEnum;
 use pg_query::protobuf::Node;
 
-use super::super::functions::{FunctionUse, name_of};
-use super::super::unseen::default_is_opaque;
-use super::super::{Context, oids, printed, replicas, walk};
+use super::context::Context;
+use super::current_time::{has_time_of_making, says_now};
+use super::determinism::is_fixed;
+use super::function_use::FunctionUse;
+use super::sql_text::parse_expression;
+use super::syntax::name_of;
+use super::unseen::default_is_opaque;
+use super::{oids, printed};
 use crate::catalog::{Placement, Relation};
 use crate::refusal::Refusal;
+use crate::walk;
 
 /// The rule, worked out for one table.
-pub(in crate::planner) struct Evaluation<'a> {
+pub(super) struct Evaluation<'a> {
     relation: &'a Relation,
     /// Per column.
     once: Vec<bool>,
@@ -27,7 +33,8 @@ impl<'a> Evaluation<'a> {
     pub fn of(relation: &'a Relation, context: &Context<'_>) -> Self {
         let (mut once, mut time) = (Vec::new(), Vec::new());
         for (index, column) in relation.columns.iter().enumerate() {
-            let default = column.default.as_deref().filter(|_| !column.generated).map(expression);
+            let default =
+                column.default.as_deref().filter(|_| !column.generated).map(parse_expression);
             // A default that cannot be read is taken for the worst.
             let from_cluster = match &default {
                 Some(Some(default)) => needs_one_place(default, context),
@@ -76,18 +83,6 @@ impl<'a> Evaluation<'a> {
     }
 }
 
-/// The tree of an expression's text.
-pub(in crate::planner) fn expression(text: &str) -> Option<Node> {
-    let statement = crate::statement::parse(&format!("SELECT {text}")).ok()?.pop()?;
-    let NodeEnum::SelectStmt(mut select) = statement.tree else { return None };
-    match select.target_list.pop()?.node? {
-        NodeEnum::ResTarget(target) if select.target_list.is_empty() => {
-            target.val.map(|value| *value)
-        }
-        _ => None,
-    }
-}
-
 /// Whether an expression is for one place in the cluster to answer: it draws from a sequence, or is an
 /// OID of node 1.
 pub(super) fn needs_one_place(expression: &Node, context: &Context<'_>) -> bool {
@@ -123,42 +118,9 @@ pub(super) fn add_calls(node: &Node, context: &Context<'_>, calls: &mut Function
     walk::read::children(node, &mut |child| add_calls(child, context, calls));
 }
 
-/// Whether an expression provably has the same value on every node, whenever it is evaluated.
-pub(in crate::planner) fn is_fixed(expression: &Node, context: &Context<'_>) -> bool {
-    replicas::expression_obstacle(expression, context).is_none()
-}
-
-/// Whether an expression, as a node prints it, has a constant of a date or time. Each node has read it
-/// when the object was made, and it may have said `now`.
-pub(in crate::planner) fn has_time_of_making(printed: &str) -> bool {
-    ["::date", "::time"].iter().any(|of| printed.contains(of))
-}
-
 /// Whether an expression's value depends on when it is evaluated, though not on where.
 pub(super) fn reads_time(expression: &Node, context: &Context<'_>) -> bool {
     let mut calls = FunctionUse::default();
     add_calls(expression, context, &mut calls);
     calls.reads_time || says_now(expression)
-}
-
-/// Whether a literal below is one that the input functions of dates and times read as the current
-/// time: `'now'::timestamptz` is a literal to the grammar, and another value on each node.
-fn says_now(node: &Node) -> bool {
-    use pg_query::protobuf::a_const::Val;
-    let Some(node) = &node.node else { return false };
-    if let NodeEnum::AConst(constant) = node
-        && let Some(Val::Sval(text)) = &constant.val
-    {
-        return names_current_time(&text.sval);
-    }
-    let mut found = false;
-    walk::read::children(node, &mut |child| found |= says_now(child));
-    found
-}
-
-/// Whether the input functions of dates and times may read this text as the current time.
-pub fn names_current_time(text: &str) -> bool {
-    const WORDS: [&str; 4] = ["now", "today", "tomorrow", "yesterday"];
-    text.split(|character: char| !character.is_ascii_alphabetic())
-        .any(|word| WORDS.iter().any(|current| word.eq_ignore_ascii_case(current)))
 }

@@ -12,8 +12,8 @@ use std::collections::BTreeSet;
 use pg_query::NodeEnum;
 use pg_query::protobuf::{Node, SelectStmt, Token};
 
-use crate::planner::walk;
 use crate::statement::tokens::{Lexeme, scan};
+use crate::walk;
 
 /// What PostgreSQL makes for each range type, under the type's name: it puts arguments together.
 const RANGE_CONSTRUCTORS: [&str; 2] = ["range_constructor", "multirange_constructor"];
@@ -108,11 +108,11 @@ pub(crate) struct Name {
 
 /// A relation that a text reads.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct Read {
-    pub(super) schema: Option<String>,
-    pub(super) name: String,
+pub(crate) struct Read {
+    pub(crate) schema: Option<String>,
+    pub(crate) name: String,
     /// A WITH query of the same text has the name.
-    pub(super) may_be_with: bool,
+    pub(crate) may_be_with: bool,
 }
 
 /// Names and operators of a text, each once.
@@ -137,21 +137,21 @@ pub struct Body {
     language: String,
     text: String,
     /// What makes it opaque by itself, as the rest of a sentence.
-    pub(super) opaque: Option<String>,
-    pub(super) words: Words,
-    pub(super) reads: Vec<Read>,
-    pub(super) sets: bool,
-    pub(super) catches: bool,
-    pub(super) samples: bool,
+    pub(crate) opaque: Option<String>,
+    pub(crate) words: Words,
+    pub(crate) reads: Vec<Read>,
+    pub(crate) sets: bool,
+    pub(crate) catches: bool,
+    pub(crate) samples: bool,
     /// It may turn off what its accounting rests on.
-    pub(super) hides: bool,
+    pub(crate) hides: bool,
     /// Any of its words may be a relation that it reads: where a clause ends cannot be told.
-    pub(super) reads_by_word: bool,
-    pub(super) commits: bool,
+    pub(crate) reads_by_word: bool,
+    pub(crate) commits: bool,
     /// It may write or lock relations that its words mean.
-    pub(super) writes: bool,
+    pub(crate) writes: bool,
     /// What makes its words not tell what it touches, as the rest of a sentence.
-    pub(super) beyond: Option<String>,
+    pub(crate) beyond: Option<String>,
     settings: BTreeSet<String>,
     assigned: Assigned,
 }
@@ -194,7 +194,7 @@ impl Body {
     }
 
     /// Code that a statement brings with it.
-    pub(super) fn of_block(language: &str, text: &str) -> Self {
+    pub(crate) fn of_block(language: &str, text: &str) -> Self {
         let body = match language {
             "plpgsql" => Self::of_plpgsql(text),
             other => Self::unreadable(&format!("is written in {other}")),
@@ -203,7 +203,7 @@ impl Body {
     }
 
     /// Code that nobody can read.
-    pub(super) fn unreadable(does: &str) -> Self {
+    pub(crate) fn unreadable(does: &str) -> Self {
         let does = Some(does.to_owned());
         let assigned = Assigned { whole: true, ..Assigned::default() };
         Self {
@@ -217,7 +217,7 @@ impl Body {
     }
 
     /// Whether only a superuser can have written it.
-    pub(super) fn is_of_superusers(&self) -> bool {
+    pub(crate) fn is_of_superusers(&self) -> bool {
         matches!(self.language.as_str(), "c" | "internal")
     }
 
@@ -227,7 +227,7 @@ impl Body {
     }
 
     /// What was read.
-    pub(super) fn text(&self) -> &str {
+    pub(crate) fn text(&self) -> &str {
         &self.text
     }
 
@@ -237,7 +237,7 @@ impl Body {
     }
 
     /// Whether a BEFORE trigger with this body may give the row another value of this column.
-    pub(super) fn may_assign(&self, column: &str) -> bool {
+    pub(crate) fn may_assign(&self, column: &str) -> bool {
         self.assigned.whole || self.assigned.columns.contains(column)
     }
 
@@ -324,7 +324,7 @@ impl Body {
     }
 
     /// A body in PL/pgSQL, also that of a DO.
-    pub(super) fn of_plpgsql(text: &str) -> Self {
+    pub(crate) fn of_plpgsql(text: &str) -> Self {
         let Some(tokens) = certain_tokens(text) else { return uncertain() };
         let mut body = Self { words: words_of(&tokens), reads_by_word: true, ..Self::default() };
         body.note_settings(&tokens);

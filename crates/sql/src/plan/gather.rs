@@ -1,0 +1,100 @@
+//! Statements over rows that were brought together.
+//!
+//! Owns: what is collected, the statement that runs over it, and where.
+//! Never: says how rows travel; the executor does.
+//! Start reading at [`Gather`].
+
+use std::sync::Arc;
+
+use super::place::{Access, NodeChoice};
+use super::rows::{RowsWrite, TableLock};
+use crate::catalog::Relation;
+
+/// SQL text with gaps that gathered rows fill.
+///
+/// A gap stands inside `unnest(GAP::schema.table[])`: the executor puts a string literal with the
+/// array of the collected rows there.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Template(pub Vec<Piece>);
+
+impl Template {
+    /// The same with text before and after.
+    #[must_use]
+    pub fn wrap(mut self, before: &str, after: &str) -> Self {
+        self.0.insert(0, Piece::Sql(before.to_owned()));
+        self.0.push(Piece::Sql(after.to_owned()));
+        self
+    }
+}
+
+/// A part of a [`Template`].
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Piece {
+    /// Text as it is.
+    Sql(String),
+    /// The rows of [`Gather::collects`] with this index (or, in [`InsertSource::Select`], the
+    /// source's rows for the node: index 0), as a parameter that is the text of an array of composite
+    /// values.
+    Rows(usize),
+    /// The transaction's timestamp, as a `timestamptz` literal that the executor read from node 1:
+    /// what `now()` must be on all nodes alike.
+    Now,
+}
+
+/// What to bring together of one table before a final statement can run.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Collect {
+    /// Whose rows.
+    pub relation: Arc<Relation>,
+    /// A SELECT with exactly one output column: the row as the table's own composite type, cast to
+    /// text: `SELECT ROW(a, NULL, c)::public.t::text FROM public.t AS alias WHERE …`. Columns that
+    /// the statement cannot need are NULL.
+    pub select: String,
+    /// From which nodes.
+    pub from: CollectFrom,
+}
+
+/// Where a [`Collect`] runs.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum CollectFrom {
+    /// On all nodes: each has its share.
+    AllNodes,
+    /// On one node, which has all that matters (pinned, or a replicated table).
+    One(NodeChoice),
+}
+
+/// Gather: collect, then run a final statement over the collected rows.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Gather {
+    /// What to collect; tables that the final statement can read in place are not here.
+    pub collects: Vec<Collect>,
+    /// The final statement.
+    pub statement: Template,
+    /// Where the final statement runs.
+    pub run_on: RunOn,
+    /// What the final statement does.
+    pub access: Access,
+    /// The distributed or home table that it writes: its OID on node 1.
+    pub writes: Option<u32>,
+}
+
+/// Where a final statement runs.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum RunOn {
+    /// On one node; its answer is the answer.
+    One(NodeChoice),
+    /// On every node, over the rows each has; answers are concatenated, row counts added.
+    EachNode,
+    /// On every node, node 1 first and alone; all must report the same row count; node 1's answer
+    /// is the answer.
+    Replicas {
+        /// Locks on node 1, to be taken before the statement, in this order. Needed where what the
+        /// statement writes depends on more than the rows it names by primary key
+        /// (docs/protocol/replicated-tables.md).
+        locks: Vec<TableLock>,
+        /// How to do the same by row, where a parameter's value makes that necessary.
+        rows: RowsWrite,
+    },
+    /// On node 1; the rows that it wrote go to the other nodes.
+    Rows(RowsWrite),
+}

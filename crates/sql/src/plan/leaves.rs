@@ -1,0 +1,34 @@
+//! What a statement may leave behind in the server session it runs in.
+//!
+//! Owns: its kinds. Never: says what is done about it; the gateway does.
+//! Start reading at [`Leaves`].
+
+/// What a statement may leave behind in the server session it runs in, beyond its transaction.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Leaves {
+    /// What `currval` and `lastval` answer, or `random` goes on with.
+    pub sequences: bool,
+    /// Notifications, whose sender is told by the connection, to some of those who listen later.
+    pub notifies: bool,
+    /// Values of any settings, which code that nobody has seen may have set.
+    pub values: bool,
+    /// Values of these settings (lower-case names) that only the server knows.
+    pub settings: Vec<String>,
+    /// Anything: session locks, temporary tables, channels, cursors, or what unseen code has set.
+    pub anything: bool,
+    /// The schema may be another one: the catalog has to be read again, once the transaction has
+    /// ended.
+    pub schema: bool,
+}
+
+impl Leaves {
+    /// Adds what `other` leaves.
+    pub fn merge(&mut self, other: Self) {
+        self.sequences |= other.sequences;
+        self.notifies |= other.notifies;
+        self.anything |= other.anything;
+        self.values |= other.values;
+        self.schema |= other.schema;
+        self.settings.extend(other.settings);
+    }
+}

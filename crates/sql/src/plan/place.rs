@@ -1,0 +1,57 @@
+//! On which single node something runs, and whether it may write there.
+//!
+//! Owns: pins, of which the last are decided at Bind. Never: hashes a value.
+//! Start reading at [`NodeChoice`].
+
+use crate::catalog::MapId;
+use crate::hash::{Bucket, KeyType};
+use crate::shape::Hole;
+
+/// What the statement does to the data of the nodes it runs on.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum Access {
+    /// Reads only; its transaction needs no vote from the node.
+    Read,
+    /// May write (also: calls volatile functions that are not built in).
+    Write,
+}
+
+/// A value that the distribution key is pinned to.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum KeyValue {
+    /// A literal, hashed at plan time (NULL too).
+    Bucket(Bucket),
+    /// The client's parameter with this index, counted from 0.
+    Parameter(u16),
+    /// The literal in this hole of the statement's shape. Only plans of shapes have it; what is
+    /// executed comes from [`ShapePlan::resolve`](crate::planner::ShapePlan::resolve), which has put
+    /// buckets there.
+    Literal(Hole),
+}
+
+/// One value of one pinned distribution key.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Pin {
+    /// The bucket map of the table it pins.
+    pub map: MapId,
+    /// How the value hashes; a parameter must have a type of the same family (or be text that is
+    /// not typed yet), else the pin does not hold.
+    pub key_type: KeyType,
+    /// The value.
+    pub value: KeyValue,
+    /// The value will be stored in a column with this type modifier (-1: none), which may change
+    /// it; `None`: it is compared with the key.
+    pub stored: Option<i32>,
+}
+
+/// Which single node.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum NodeChoice {
+    /// Node 1 (catalogs, sequences, temporary tables, volatile things, locks on replicated rows).
+    Home,
+    /// Any node will do; the executor prefers one that the transaction already uses.
+    Any,
+    /// The node on which all these values land. If they land on several, or one cannot be hashed,
+    /// the plan's `otherwise` is taken.
+    Pinned(Vec<Pin>),
+}

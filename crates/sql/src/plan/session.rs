@@ -1,0 +1,194 @@
+//! What a session itself does: transactions, settings, prepared statements, and Tutti's own functions.
+//!
+//! Owns: what was asked for. Never: remembers anything of a session.
+//! Start reading at [`TransactionControl`], [`Setting`] and [`Prepared`].
+
+use crate::closure::Declaration;
+use crate::statement::DistributeBy;
+
+/// Whom a signal is for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum SignalTarget {
+    /// The session itself: `pg_backend_pid()`.
+    Own,
+    /// A literal.
+    Constant(i32),
+    /// The client's parameter with this index, counted from 0.
+    Parameter(u16),
+}
+
+/// Transaction modes, as far as they are given.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct TransactionModes {
+    /// Isolation level: `read committed`, `repeatable read`, `serializable`, `read uncommitted`.
+    pub isolation: Option<String>,
+    /// READ ONLY / READ WRITE.
+    pub read_only: Option<bool>,
+    /// DEFERRABLE / NOT DEFERRABLE.
+    pub deferrable: Option<bool>,
+}
+
+/// Statements about transactions.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum TransactionControl {
+    /// BEGIN / START TRANSACTION.
+    Begin {
+        /// What is given.
+        modes: TransactionModes,
+        /// START TRANSACTION, whose command tag says so.
+        start: bool,
+    },
+    /// COMMIT / END, with AND CHAIN.
+    Commit {
+        /// AND CHAIN.
+        chain: bool,
+    },
+    /// ROLLBACK / ABORT, with AND CHAIN.
+    Rollback {
+        /// AND CHAIN.
+        chain: bool,
+    },
+    /// SAVEPOINT name.
+    Savepoint(String),
+    /// RELEASE name.
+    Release(String),
+    /// ROLLBACK TO name.
+    RollbackTo(String),
+    /// PREPARE TRANSACTION with this identifier.
+    Prepare(String),
+    /// COMMIT PREPARED or ROLLBACK PREPARED with this identifier.
+    EndPrepared(String),
+}
+
+/// SET and its kin.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Setting {
+    /// `SET [SESSION] name …`, also `SET TIME ZONE`, `SET ROLE`, `SET SESSION AUTHORIZATION`.
+    Set {
+        /// Lower-case name (`role`, `session_authorization`, `timezone` for the special forms).
+        name: String,
+    },
+    /// `SET LOCAL name …`.
+    SetLocal {
+        /// Lower-case name.
+        name: String,
+        /// `SET LOCAL name TO DEFAULT`.
+        to_default: bool,
+    },
+    /// `SET TRANSACTION …`.
+    SetTransaction {
+        /// What is given.
+        modes: TransactionModes,
+        /// SET SESSION CHARACTERISTICS AS TRANSACTION.
+        session: bool,
+        /// `SET TRANSACTION SNAPSHOT` was used.
+        snapshot: bool,
+    },
+    /// SET CONSTRAINTS: for this transaction, on every node.
+    SetConstraints {
+        /// As SQL; empty for ALL.
+        names: Vec<String>,
+        /// DEFERRED or IMMEDIATE.
+        deferred: bool,
+    },
+    /// `RESET name`.
+    Reset {
+        /// Lower-case name.
+        name: String,
+    },
+    /// RESET ALL.
+    ResetAll,
+    /// `SHOW name` / SHOW ALL.
+    Show {
+        /// Lower-case name, `all` for all.
+        name: String,
+    },
+    /// DISCARD ALL / PLANS / SEQUENCES / TEMP.
+    Discard {
+        /// Lower-case word.
+        what: String,
+    },
+    /// `SELECT set_config('name', 'value', is_local)` with constant arguments: run on node 1 for its
+    /// answer, remembered as SET.
+    SetConfig {
+        /// Lower-case name.
+        name: String,
+        /// The value; `None` for NULL.
+        value: Option<String>,
+        /// Third argument.
+        local: bool,
+    },
+}
+
+/// SQL-level prepared statements.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Prepared {
+    /// `PREPARE name (types) AS text`.
+    Prepare {
+        /// Name.
+        name: String,
+        /// Declared types, as written.
+        types: Vec<String>,
+        /// The statement after AS.
+        text: String,
+    },
+    /// `EXECUTE name (arguments)`.
+    Execute {
+        /// Name.
+        name: String,
+        /// Arguments as SQL expressions.
+        arguments: Vec<String>,
+    },
+    /// A statement around EXECUTE: `EXPLAIN EXECUTE name (arguments)`, `CREATE TABLE … AS EXECUTE …`.
+    Within {
+        /// The text before EXECUTE.
+        before: String,
+        /// Name.
+        name: String,
+        /// Arguments as SQL expressions.
+        arguments: Vec<String>,
+        /// The text after the arguments.
+        after: String,
+    },
+    /// `DEALLOCATE name`; `None` for ALL.
+    Deallocate(Option<String>),
+}
+
+/// Functions that the gateway answers itself.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum TuttiCall {
+    /// `tutti_distribute('table', 'column', …)`: HASH by that column;
+    /// `tutti_replicate('table', …)`; `tutti_round_robin('table', …)`; `tutti_home('table', …)`.
+    Distribute {
+        /// The function's name (the answer's column name).
+        function: String,
+        /// Table names as given (may be qualified; parsed as regclass does), and to what. They go
+        /// together: what may be when all are there, may be.
+        tables: Vec<(String, DistributeBy)>,
+    },
+    /// `tutti_function('f', 'row')`: says where a function may run; NULL or `none` takes it back.
+    Declare {
+        /// The function, perhaps with the types of its arguments.
+        function: String,
+        /// What is said of it.
+        declared: Option<Declaration>,
+    },
+    /// `tutti_outcome('gid')`: what became of a transaction.
+    Outcome {
+        /// Its identifier, as given.
+        gid: String,
+    },
+    /// `pg_cancel_backend(n)`, `pg_terminate_backend(n)`: where n is a session of the gateway's, the
+    /// gateway obeys; else it is a process of node 1.
+    Signal {
+        /// `pg_cancel_backend` or `pg_terminate_backend`.
+        function: String,
+        /// The session or process.
+        target: SignalTarget,
+    },
+    /// `tutti_version()`, `tutti_nodes()`, `tutti_tables()`, `tutti_in_doubt()`, `tutti_check()`: information.
+    Show {
+        /// The function's name.
+        function: String,
+    },
+}

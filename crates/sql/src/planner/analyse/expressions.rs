@@ -1,0 +1,212 @@
+//! Expressions: which columns they use, what they call, and the columns that a query has for others.
+//!
+//! Owns: that walk. Never: reads conditions (`filters.rs` does) or decides what a name means.
+//! Start reading at [`Analyser::expression`].
+
+use pg_query::NodeEnum;
+use pg_query::protobuf::{ColumnRef, FuncCall, Node, SubLink};
+
+use super::Analyser;
+use crate::planner::analysis::{ColumnId, ColumnUse, ItemId, Output, QueryId};
+use crate::planner::names::Meaning;
+use crate::planner::syntax::{name_of, string};
+use crate::planner::{functions, output_names};
+use crate::refusal::Refusal;
+use crate::walk;
+
+impl<'a> Analyser<'a> {
+    /// The output columns of a target list; `None` if they cannot be known.
+    pub(in crate::planner) fn outputs(
+        &self,
+        targets: &'a [Node],
+        query: QueryId,
+    ) -> Option<Vec<Output<'a>>> {
+        let mut outputs = Vec::with_capacity(targets.len());
+        for target in targets {
+            let Some(NodeEnum::ResTarget(target)) = &target.node else { return None };
+            let value = target.val.as_ref()?.node.as_ref()?;
+            if let NodeEnum::ColumnRef(reference) = value {
+                match self.analysis.meaning(reference, &self.scopes) {
+                    Meaning::Star(_) => {
+                        let level = &self.analysis.queries[query];
+                        if !level.merged.is_empty() || level.names_unknown {
+                            return None;
+                        }
+                        for &item in &level.items {
+                            if self.analysis.items[item].hidden {
+                                return None;
+                            }
+                            self.all_columns(item, &mut outputs)?;
+                        }
+                        continue;
+                    }
+                    Meaning::Row(item) if is_star(reference) => {
+                        self.all_columns(item, &mut outputs)?;
+                        continue;
+                    }
+                    Meaning::Column(column) => {
+                        let name = reference.fields.last().and_then(string)?;
+                        let name = if target.name.is_empty() { name } else { &target.name };
+                        outputs.push(Output { name, column: Some(column) });
+                        continue;
+                    }
+                    Meaning::Unknown if is_star(reference) => return None,
+                    Meaning::Row(_) | Meaning::System(_) | Meaning::Unknown => (),
+                }
+            }
+            let name = match target.name.as_str() {
+                "" => output_names::figure(value),
+                name => name,
+            };
+            outputs.push(Output { name, column: None });
+        }
+        Some(outputs)
+    }
+
+    fn all_columns(&self, item: ItemId, outputs: &mut Vec<Output<'a>>) -> Option<()> {
+        for column in 0..self.analysis.width(item)? {
+            let name = self.analysis.column_name(item, column)?;
+            let column = Some(ColumnId { item, column });
+            outputs.push(Output { name, column });
+        }
+        Some(())
+    }
+
+    pub(in crate::planner) fn expressions(&mut self, nodes: &'a [Node]) -> Result<(), Refusal> {
+        nodes.iter().try_for_each(|node| self.expression(node))
+    }
+
+    /// Any expression, and whatever holds expressions.
+    pub(in crate::planner) fn expression(&mut self, node: &'a Node) -> Result<(), Refusal> {
+        let Some(node) = &node.node else { return Ok(()) };
+        match node {
+            NodeEnum::ColumnRef(reference) => self.column_ref(reference),
+            NodeEnum::SelectStmt(select) => {
+                let query = self.query(select)?;
+                self.analysis.queries[query].references += 1;
+                return Ok(());
+            }
+            NodeEnum::SubLink(link) => return self.sublink(link),
+            NodeEnum::FuncCall(call) => return self.call(call),
+            NodeEnum::JsonArrayAgg(_) | NodeEnum::JsonObjectAgg(_) => {
+                if let Some(&level) = self.scopes.last() {
+                    let level = &mut self.analysis.queries[level];
+                    level.has_aggregates = true;
+                    level.unstable = true;
+                }
+            }
+            NodeEnum::GroupingFunc(_) => {
+                if let Some(&level) = self.scopes.last() {
+                    self.analysis.queries[level].has_aggregates = true;
+                }
+            }
+            NodeEnum::SqlvalueFunction(function) => {
+                self.analysis.functions.add_value_function(function);
+            }
+            _ => (),
+        }
+        self.children(node)
+    }
+
+    fn children(&mut self, node: &'a NodeEnum) -> Result<(), Refusal> {
+        let mut result = Ok(());
+        walk::read::children(node, &mut |child| {
+            if result.is_ok() {
+                result = self.expression(child);
+            }
+        });
+        result
+    }
+
+    fn sublink(&mut self, link: &'a SubLink) -> Result<(), Refusal> {
+        if let Some(test) = &link.testexpr {
+            self.expression(test)?;
+        }
+        if let Some(subselect) = &link.subselect {
+            self.expression(subselect)?;
+        }
+        Ok(())
+    }
+
+    fn column_ref(&mut self, reference: &'a ColumnRef) {
+        match self.analysis.meaning(reference, &self.scopes) {
+            Meaning::Column(column) => self.used(column.item, Some(column.column), reference),
+            Meaning::Row(item) => self.used(item, None, reference),
+            Meaning::Star(query) => {
+                for item in self.analysis.queries[query].items.clone() {
+                    self.used(item, None, reference);
+                }
+            }
+            Meaning::System(item) => self.analysis.system_columns.push(item),
+            Meaning::Unknown => {
+                self.analysis.loose_star |= is_star(reference);
+                self.analysis.loose_names.extend(reference.fields.iter().filter_map(string));
+            }
+        }
+    }
+
+    fn used(&mut self, item: ItemId, column: Option<usize>, reference: &ColumnRef) {
+        let is_filtered =
+            self.filtering.iter().any(|query| self.analysis.queries[*query].items.contains(&item));
+        let before_grouping = self.in_aggregate || is_filtered;
+        let location = reference.location;
+        self.analysis.uses.push(ColumnUse { item, column, location, before_grouping });
+    }
+
+    fn call(&mut self, call: &'a FuncCall) -> Result<(), Refusal> {
+        let function = self.analysis.functions.add(call, &self.context);
+        let is_window = call.over.is_some();
+        let is_aggregate = !is_window
+            && (call.agg_star
+                || call.agg_distinct
+                || call.agg_within_group
+                || call.agg_filter.is_some()
+                || !call.agg_order.is_empty()
+                || function.is_some_and(|function| function.aggregate));
+        let level = self.scopes.last().copied();
+        if let Some(level) = level {
+            let (_, name) = name_of(call);
+            let level = &mut self.analysis.queries[level];
+            level.has_windows |= is_window;
+            level.has_aggregates |= is_aggregate;
+            level.unstable |= is_aggregate && !functions::is_orderless(name);
+            level.has_row_makers |= function.is_some_and(|function| function.returns_set);
+        }
+        let used_before = self.analysis.uses.len();
+        let was_in_aggregate = self.in_aggregate;
+        self.in_aggregate |= is_aggregate;
+        let mut result = Ok(());
+        visit_call(call, &mut |child| {
+            if result.is_ok() {
+                result = self.expression(child);
+            }
+        });
+        self.in_aggregate = was_in_aggregate;
+        let used = &self.analysis.uses[used_before..];
+        if is_aggregate
+            && !used.is_empty()
+            && let Some(level) = level
+            && !used.iter().any(|used| self.analysis.queries[level].items.contains(&used.item))
+        {
+            self.analysis.outer_aggregate = true;
+        }
+        result
+    }
+}
+
+/// The arguments of a call, its ORDER BY, FILTER and OVER.
+fn visit_call<'a>(call: &'a FuncCall, visit: &mut dyn FnMut(&'a Node)) {
+    call.args.iter().for_each(&mut *visit);
+    call.agg_order.iter().for_each(&mut *visit);
+    call.agg_filter.as_deref().into_iter().for_each(&mut *visit);
+    if let Some(over) = &call.over {
+        over.partition_clause.iter().for_each(&mut *visit);
+        over.order_clause.iter().for_each(&mut *visit);
+        over.start_offset.as_deref().into_iter().for_each(&mut *visit);
+        over.end_offset.as_deref().into_iter().for_each(&mut *visit);
+    }
+}
+
+fn is_star(reference: &ColumnRef) -> bool {
+    reference.fields.last().is_some_and(|node| matches!(node.node, Some(NodeEnum::AStar(_))))
+}

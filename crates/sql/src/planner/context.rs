@@ -1,0 +1,37 @@
+//! What a statement is planned against: the catalog, the session's names, and what was found out on the way.
+//!
+//! Owns: looking a relation up as the session names it. Never: changes while a statement is planned.
+//! Start reading at [`Context`].
+
+use std::sync::Arc;
+
+use pg_query::protobuf::RangeVar;
+
+use super::known_views::Known;
+use crate::catalog::{Catalog, NameScope, Relation};
+use crate::closure::Reason;
+
+/// What a statement is planned against.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    /// The cluster's relations, functions and bucket maps.
+    pub catalog: &'a Catalog,
+    /// How the session sees names.
+    pub scope: &'a NameScope,
+    /// Each part of a gathered read will run on a snapshot of its own: replicated and home tables
+    /// are collected together with the distributed ones, not read later by the final statement.
+    pub collects_replicated: bool,
+    /// Why nobody can tell what the statement touches, if so: it must run on node 1. Found by
+    /// [`super::plan`].
+    pub opaque: Option<&'a Reason>,
+    /// What is known of views already. Given by [`super::plan`].
+    pub views: Option<&'a Known>,
+}
+
+impl<'a> Context<'a> {
+    /// The relation that `range` means; `None` for what only node 1 knows.
+    pub(crate) fn relation(&self, range: &RangeVar) -> Option<&'a Arc<Relation>> {
+        let schema = Some(range.schemaname.as_str()).filter(|schema| !schema.is_empty());
+        self.catalog.resolve(self.scope, schema, &range.relname)
+    }
+}

@@ -1,0 +1,182 @@
+//! Which planner a statement is for, and what holds for all plans.
+//!
+//! Owns: the dispatch, and the order of statements within statements: what is explained, or copied from,
+//! is planned before, and its plan handed to whoever plans the statement around it.
+//! Never: plans anything itself.
+//! Start reading at [`plan`].
+
+use pg_query::NodeEnum;
+use pg_query::protobuf::{CopyStmt, ExplainStmt};
+
+use super::context::Context;
+use super::dependencies::concerns;
+use super::known_views::Known;
+use super::syntax::has_into;
+use super::unseen::gathers_to_write;
+use super::{copy, ddl, dml, insert, leaves, own, own_schema, query, solo, unseen, utility};
+use crate::closure::Reach;
+use crate::plan::{Access, Ddl, DdlScope, Leaves, NodeChoice, Plan, Planned};
+use crate::refusal::Refusal;
+use crate::statement::Statement;
+
+/// Chooses how to run `statement`.
+///
+/// Errors: a [`Refusal`] when no plan would give PostgreSQL's answer; the client is told.
+pub fn plan(statement: &Statement, context: &Context<'_>) -> Result<Planned, Refusal> {
+    own_schema::refuse_changes(statement)?;
+    let (mut planned, reach) = plan_with_reach(statement, context)?;
+    if !planned.unasked && ddl::is_of_relations(&statement.tree, &reach, context) {
+        settle_relations(&mut planned, statement, context);
+    }
+    let is_one = matches!(planned.plan, Plan::One { otherwise: None, .. });
+    if !is_one && !planned.unasked && !context.catalog.is_solo() {
+        let views = Known::default();
+        let context = &Context { views: Some(&views), ..*context };
+        planned.concerns = concerns(statement, &reach, context);
+    }
+    Ok(planned)
+}
+
+/// The plan of a statement within another, and what code it can reach.
+fn plan_with_reach(
+    statement: &Statement,
+    context: &Context<'_>,
+) -> Result<(Planned, Reach), Refusal> {
+    let reach = unseen::of_statement(statement, context);
+    let opaque = reach.opaque.as_ref().filter(|_| !context.catalog.is_solo());
+    let views = Known::default();
+    let context = &Context { opaque, views: Some(&views), ..*context };
+    let mut planned = choose(statement, context)?;
+    unseen::settle(&mut planned, statement, &reach, context)?;
+    planned.leaves = leaves::leaves(&statement.tree, &reach, context);
+    planned.own = own::own_names(statement);
+    if context.catalog.is_solo() {
+        planned.unasked = reach.commits.is_some();
+        // What a view calls, say, may write.
+        if reach.opaque.is_some()
+            && let Plan::One { access, .. } = &mut planned.plan
+        {
+            *access = Access::Write;
+        }
+    }
+    Ok((planned, reach))
+}
+
+/// The plan of a schema change of relations alone: the executor asks what these have become.
+fn settle_relations(planned: &mut Planned, statement: &Statement, context: &Context<'_>) {
+    match &mut planned.plan {
+        Plan::Ddl(ddl) => ddl.of_relations = true,
+        Plan::CreateTableAs { ddl, .. } => {
+            ddl.of_relations = true;
+            return;
+        }
+        Plan::One { node: NodeChoice::Home, access: Access::Write, otherwise: None }
+            if !context.catalog.is_solo() =>
+        {
+            let scope = DdlScope::HomeAsItIs;
+            planned.plan = Plan::Ddl(Ddl { of_relations: true, scope, ..Ddl::default() });
+        }
+        _ => return,
+    }
+    // A column that is added may have a default that draws; and a table may be made of anything.
+    let query = leaves::of_made_table(&statement.tree, context);
+    planned.leaves = Leaves { sequences: true, ..query };
+}
+
+/// The same for a statement outside a transaction at READ COMMITTED. What only reads gets one snapshot
+/// for all its parts; what writes begins a transaction, whose parts have one each, unless code that it runs
+/// at its end reads tables.
+pub fn plan_by_itself(statement: &Statement, context: &Context<'_>) -> Result<Planned, Refusal> {
+    let planned = plan(statement, context)?;
+    if !gathers_to_write(&planned.plan) {
+        return Ok(planned);
+    }
+    let collected = plan(statement, &Context { collects_replicated: true, ..*context });
+    let wants_one_moment = match &collected {
+        Ok(collected) => collected.unseen.as_ref().is_some_and(|unseen| unseen.one_snapshot),
+        Err(_) => true,
+    };
+    if !wants_one_moment {
+        return collected;
+    }
+    // A query that writes by what it calls: VOLATILE code sees moments of its own anyway.
+    let one_moment = !matches!(statement.tree, NodeEnum::SelectStmt(_));
+    Ok(Planned { one_moment, ..planned })
+}
+
+fn choose(statement: &Statement, context: &Context<'_>) -> Result<Planned, Refusal> {
+    if let NodeEnum::CreateCastStmt(cast) = &statement.tree {
+        ddl::refuse_cast(cast)?;
+    }
+    let is_of_session = statement.spreads() || statement.is_of_session();
+    if context.catalog.is_solo() && !is_of_session {
+        return choose_solo(statement, context);
+    }
+    match &statement.tree {
+        NodeEnum::SelectStmt(select) => {
+            if let Some(planned) = utility::special_select(select, context)? {
+                return Ok(planned);
+            }
+            if has_into(select) {
+                return ddl::plan_select_into(select, statement, context);
+            }
+            query::plan_select(select, context)
+        }
+        NodeEnum::InsertStmt(insert) => insert::plan_insert(insert, statement, context),
+        tree @ (NodeEnum::UpdateStmt(_) | NodeEnum::DeleteStmt(_) | NodeEnum::MergeStmt(_)) => {
+            dml::plan_modification(tree, context)
+        }
+        NodeEnum::ExplainStmt(explain) => explain_plan(explain, statement, context),
+        NodeEnum::CopyStmt(copy) => copy_plan(copy, statement, context),
+        _ => match utility::plan_utility(statement, context)? {
+            Some(planned) => Ok(planned),
+            None => schema_plan(statement, context),
+        },
+    }
+}
+
+/// In a cluster of which node 1 has all: its plan, unless only the session knows what is run.
+fn choose_solo(statement: &Statement, context: &Context<'_>) -> Result<Planned, Refusal> {
+    let of_session = match &statement.tree {
+        NodeEnum::SelectStmt(select) => utility::special_select(select, context)?,
+        tree => utility::plan_within(solo::run_within(tree), statement)?,
+    };
+    Ok(of_session.unwrap_or_else(|| solo::plan_solo(statement, context)))
+}
+
+fn explain_plan(
+    explain: &ExplainStmt,
+    statement: &Statement,
+    context: &Context<'_>,
+) -> Result<Planned, Refusal> {
+    let of = explain.query.as_ref().and_then(|query| query.node.as_ref());
+    if let Some(planned) = utility::plan_within(of, statement)? {
+        return Ok(planned);
+    }
+    let (prefix, explained) = utility::explained(explain, statement)?;
+    let (planned, _) = plan_with_reach(&explained, context)?;
+    Ok(utility::plan_explain(explain, prefix, explained.text, planned))
+}
+
+fn copy_plan(
+    copy: &CopyStmt,
+    statement: &Statement,
+    context: &Context<'_>,
+) -> Result<Planned, Refusal> {
+    let changing = copy::changing(copy, statement)?;
+    let inner = changing.map(|changing| plan(&changing, context)).transpose()?;
+    copy::plan_copy(copy, statement, inner, context)
+}
+
+fn schema_plan(statement: &Statement, context: &Context<'_>) -> Result<Planned, Refusal> {
+    if let NodeEnum::CreateTableAsStmt(create) = &statement.tree
+        && statement.distribute_by.is_none()
+        && let Some(planned) = utility::plan_within(
+            create.query.as_ref().and_then(|query| query.node.as_ref()),
+            statement,
+        )?
+    {
+        return Ok(planned);
+    }
+    ddl::plan_ddl(statement, context)
+}

@@ -1,0 +1,95 @@
+//! What all steps of planning one INSERT look at.
+//!
+//! Owns: which columns the client's list leaves out, and which of these are computed before rows travel.
+//! Never: chooses where the rows go.
+//! Start reading at [`Inserting`].
+
+use std::sync::Arc;
+
+use pg_query::NodeEnum;
+use pg_query::protobuf::{InsertStmt, OnConflictAction};
+
+use super::clauses;
+use super::target::Target;
+use crate::catalog::{Placement, Relation};
+use crate::plan::{Insert, InsertSource, Plan, Planned};
+use crate::planner::context::Context;
+use crate::planner::defaults::Evaluation;
+use crate::planner::replicas;
+
+/// What all steps of planning one INSERT look at.
+pub(super) struct Inserting<'a> {
+    pub(super) insert: &'a InsertStmt,
+    pub(super) relation: &'a Arc<Relation>,
+    pub(super) target: Target,
+    pub(super) evaluation: Evaluation<'a>,
+    pub(super) context: &'a Context<'a>,
+}
+
+impl Inserting<'_> {
+    /// The table's placement.
+    pub(super) fn placement(&self) -> &Placement {
+        &self.relation.placement
+    }
+
+    /// The plan around rows that come from `source`.
+    pub(super) fn plan_of(&self, source: InsertSource) -> Plan {
+        Plan::Insert(Insert {
+            relation: self.relation.clone(),
+            source,
+            returning: clauses::returns_rows(self.insert),
+            one_row_each: !on_conflict(self.insert),
+            rows: None,
+        })
+    }
+
+    /// Columns that the client's list leaves out and whose defaults are not left to the node that
+    /// receives the row: they are evaluated once, before.
+    pub(super) fn omitted_once(&self) -> impl Iterator<Item = usize> {
+        self.omitted().filter(|column| self.evaluation.once(*column))
+    }
+
+    /// The same for rows that go to several nodes.
+    pub(super) fn omitted_for_several_nodes(&self) -> impl Iterator<Item = usize> {
+        self.omitted().filter(|column| self.evaluation.once_for_several_nodes(*column))
+    }
+
+    /// The same of columns that are left out of rows which travel: a NULL in place of a domain's default
+    /// might be none of the domain.
+    pub(super) fn omitted_in_rows(&self) -> impl Iterator<Item = usize> {
+        self.omitted().filter(|column| self.is_computed(*column))
+    }
+
+    /// Whether rows that travel have this column's default.
+    pub(super) fn is_computed(&self, column: usize) -> bool {
+        let of = &self.relation.columns[column];
+        self.evaluation.once_for_several_nodes(column)
+            || of.domain && of.default.is_some() && !of.generated
+    }
+
+    fn omitted(&self) -> impl Iterator<Item = usize> {
+        (0..self.relation.columns.len()).filter(|column| !self.target.columns.contains(column))
+    }
+}
+
+/// ON CONFLICT is present.
+pub(super) fn on_conflict(insert: &InsertStmt) -> bool {
+    insert.on_conflict_clause.as_ref().is_some_and(|clause| {
+        matches!(
+            clause.action(),
+            OnConflictAction::OnconflictNothing | OnConflictAction::OnconflictUpdate
+        )
+    })
+}
+
+/// The INSERT as it is written, on all nodes.
+pub(super) fn on_every_node(
+    insert: &InsertStmt,
+    relation: &Arc<Relation>,
+    context: &Context<'_>,
+) -> Planned {
+    let tree = NodeEnum::InsertStmt(Box::new(insert.clone()));
+    let rows = replicas::rows_of(&tree, relation, context);
+    let plan = Plan::Replicas { locks: Vec::new(), rows };
+    Planned::new(plan, "every node has all rows, and no value can differ")
+}

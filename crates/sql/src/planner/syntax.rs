@@ -1,0 +1,77 @@
+//! What single nodes of a syntax tree say: a name, a called function, an option and its value, INTO.
+//!
+//! Owns: reading them as PostgreSQL does. Never: looks a name up, or goes down into expressions.
+//! Start reading at [`string`] and [`option`].
+
+use pg_query::NodeEnum;
+use pg_query::protobuf::{self, DefElem, FuncCall, Node, SelectStmt, a_const};
+
+/// The text of a `String` node.
+pub(super) fn string(node: &Node) -> Option<&str> {
+    match node.node.as_ref()? {
+        NodeEnum::String(protobuf::String { sval }) => Some(sval),
+        _ => None,
+    }
+}
+
+/// Schema as written and name of a called function.
+pub(super) fn name_of(call: &FuncCall) -> (Option<&str>, &str) {
+    match &call.funcname[..] {
+        [name] => (None, string(name).unwrap_or_default()),
+        [.., schema, name] => (string(schema), string(name).unwrap_or_default()),
+        [] => (None, ""),
+    }
+}
+
+/// The option with this name in a statement's list of options.
+pub(super) fn option<'a>(options: &'a [Node], name: &str) -> Option<&'a DefElem> {
+    options.iter().find_map(|option| match &option.node {
+        Some(NodeEnum::DefElem(element)) if element.defname == name => Some(&**element),
+        _ => None,
+    })
+}
+
+/// An option's value as text: what was written, without quotes. `None` if it has no value.
+pub(super) fn option_text(element: &DefElem) -> Option<String> {
+    match element.arg.as_ref()?.node.as_ref()? {
+        NodeEnum::String(text) => Some(text.sval.clone()),
+        NodeEnum::Integer(number) => Some(number.ival.to_string()),
+        NodeEnum::Float(number) => Some(number.fval.clone()),
+        NodeEnum::Boolean(value) => Some(value.boolval.to_string()),
+        NodeEnum::AStar(_) => Some("*".to_owned()),
+        NodeEnum::AConst(constant) => match constant.val.as_ref()? {
+            a_const::Val::Sval(text) => Some(text.sval.clone()),
+            a_const::Val::Ival(number) => Some(number.ival.to_string()),
+            a_const::Val::Fval(number) => Some(number.fval.clone()),
+            a_const::Val::Boolval(value) => Some(value.boolval.to_string()),
+            a_const::Val::Bsval(_) => None,
+        },
+        NodeEnum::TypeName(name) => match name.names.last()?.node.as_ref()? {
+            NodeEnum::String(text) => Some(text.sval.clone()),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Whether an option is on, as PostgreSQL's `defGetBoolean` reads it.
+pub(super) fn is_on(element: &DefElem) -> bool {
+    if element.arg.is_none() {
+        return true;
+    }
+    option_text(element)
+        .is_some_and(|value| ["true", "on", "1"].contains(&value.to_ascii_lowercase().as_str()))
+}
+
+/// Whether `option` is the option `name` and on.
+pub(super) fn is_set(option: &Node, name: &str) -> bool {
+    match &option.node {
+        Some(NodeEnum::DefElem(element)) => element.defname == name && is_on(element),
+        _ => false,
+    }
+}
+
+/// SELECT … INTO, which in a set operation is written in the leftmost query.
+pub(super) fn has_into(select: &SelectStmt) -> bool {
+    select.into_clause.is_some() || select.larg.as_deref().is_some_and(has_into)
+}

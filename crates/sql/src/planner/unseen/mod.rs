@@ -1,0 +1,21 @@
+//! Code that a statement may run and does not show: what it means for the statement's plan.
+//!
+//! Owns: three rooms: what code a statement can reach (`reach`), what may run with rows where they are
+//! written (`rows`), and what both mean for a plan that was chosen (`settle`).
+//! Never: reads a body (`closure` does).
+//! Start reading at [`of_statement`], then [`settle`].
+
+mod reach;
+mod rows;
+mod settle;
+mod wording;
+
+pub(super) use reach::of_statement;
+pub use reach::{fires_event_triggers, runs_script};
+pub use rows::{check_policies, may_be_checked, refuse_moving, refuse_transit, refuse_types};
+pub(super) use rows::{
+    default_is_opaque, leaves_anything, refuse_opaque_default, refuse_unsafe_code,
+};
+pub use settle::gathers_to_write;
+pub(super) use settle::settle;
+pub(super) use wording::refusal;

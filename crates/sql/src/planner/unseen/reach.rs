@@ -1,0 +1,456 @@
+//! What code a statement can reach: where the search begins for each kind of statement.
+//!
+//! Owns: that nothing which a statement evaluates, reads or fires is left out of the search.
+//! Never: reads a body (`closure` does), or says what follows from what was found.
+//! Start reading at [`of_statement`].
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use pg_query::NodeEnum;
+use pg_query::protobuf::{
+    AlterTableType, DropBehavior, Node, ObjectType, RangeVar, ReindexObjectType,
+};
+
+use crate::catalog::{Placement, Relation, RelationKind, quote_identifier};
+use crate::closure::{Reach, Search, Writing};
+use crate::code::{Attached, AttachedKind, events};
+use crate::planner::context::Context;
+use crate::planner::syntax::{has_into, option, option_text};
+use crate::statement::{Statement, holds};
+use crate::walk;
+
+/// What code the statement itself can reach, on whatever node: its expressions, and what belongs to
+/// the tables that it names. What belongs to rows that are written on several nodes is not here
+/// ([`refuse_unsafe_code`]).
+pub(crate) fn of_statement(statement: &Statement, context: &Context<'_>) -> Reach {
+    let mut search = Search::new(context.catalog, context.scope, Writing::Statement);
+    let fires = context.catalog.code.has_event_triggers() && fires_event_triggers(statement);
+    if fires {
+        search.event_triggers();
+    }
+    if runs_nothing(&statement.tree) {
+        return if fires { search.finish() } else { Reach::default() };
+    }
+    if cannot_be_asked(&statement.tree) {
+        search.prove_home(&statement.text);
+    }
+    add_statement(&statement.tree, &statement.text, context, &mut search);
+    if names_things(&statement.tree) {
+        search.temporary_code(&statement.text);
+    }
+    search.finish()
+}
+
+/// Whether it may do what can only be proven, for nobody can be asked before it counts: commit inside, or
+/// compute rows at COMMIT.
+fn cannot_be_asked(tree: &NodeEnum) -> bool {
+    match tree {
+        NodeEnum::CallStmt(_) | NodeEnum::DoStmt(_) => true,
+        NodeEnum::DeclareCursorStmt(declare) => holds(declare),
+        _ => false,
+    }
+}
+
+/// Whether it runs no code whatever there is, but for event triggers: it must work for whoever wants to get
+/// rid of some.
+fn runs_nothing(tree: &NodeEnum) -> bool {
+    matches!(
+        tree,
+        NodeEnum::TransactionStmt(_)
+            | NodeEnum::VariableSetStmt(_)
+            | NodeEnum::VariableShowStmt(_)
+            | NodeEnum::DiscardStmt(_)
+            | NodeEnum::DeallocateStmt(_)
+            | NodeEnum::ListenStmt(_)
+            | NodeEnum::UnlistenStmt(_)
+            | NodeEnum::NotifyStmt(_)
+            | NodeEnum::ClosePortalStmt(_)
+            | NodeEnum::LockStmt(_)
+            | NodeEnum::CheckPointStmt(_)
+            | NodeEnum::DropStmt(_)
+            | NodeEnum::DropRoleStmt(_)
+            | NodeEnum::DropOwnedStmt(_)
+            | NodeEnum::GrantStmt(_)
+            | NodeEnum::GrantRoleStmt(_)
+    )
+}
+
+/// Whether it may name a table, a type or a function, and then runs what they have.
+fn names_things(tree: &NodeEnum) -> bool {
+    match tree {
+        NodeEnum::SelectStmt(_)
+        | NodeEnum::InsertStmt(_)
+        | NodeEnum::UpdateStmt(_)
+        | NodeEnum::DeleteStmt(_)
+        | NodeEnum::MergeStmt(_)
+        | NodeEnum::CopyStmt(_)
+        | NodeEnum::CallStmt(_) => true,
+        NodeEnum::ExplainStmt(explain) => inner(explain.query.as_deref()).is_some_and(names_things),
+        NodeEnum::DeclareCursorStmt(_) | NodeEnum::CreateTableAsStmt(_) => true,
+        _ => false,
+    }
+}
+
+fn add_statement(tree: &NodeEnum, text: &str, context: &Context<'_>, search: &mut Search<'_>) {
+    let inner = match tree {
+        NodeEnum::SelectStmt(_)
+        | NodeEnum::InsertStmt(_)
+        | NodeEnum::UpdateStmt(_)
+        | NodeEnum::DeleteStmt(_)
+        | NodeEnum::MergeStmt(_) => Some(tree),
+        NodeEnum::ExplainStmt(explain) => inner(explain.query.as_deref()),
+        NodeEnum::DeclareCursorStmt(declare) => inner(declare.query.as_deref()),
+        NodeEnum::CreateTableAsStmt(create) => inner(create.query.as_deref()),
+        NodeEnum::CopyStmt(copy) => {
+            search.text(text);
+            if let Some(relation) = copy.relation.as_ref().and_then(|it| context.relation(it)) {
+                search.read(relation);
+                if copy.is_from && stays_home(relation) {
+                    search.write(relation, events::INSERT);
+                    add_defaults(relation, search);
+                }
+            }
+            inner(copy.query.as_deref())
+        }
+        NodeEnum::CallStmt(_) => {
+            search.text(text);
+            None
+        }
+        NodeEnum::DoStmt(code) => {
+            let body = option(&code.args, "as").and_then(option_text).unwrap_or_default();
+            let language = option(&code.args, "language").and_then(option_text);
+            search.block(language.as_deref().unwrap_or("plpgsql"), &body);
+            None
+        }
+        NodeEnum::AlterTableStmt(alter) => {
+            let has = |kinds: &[AlterTableType]| {
+                alter.cmds.iter().any(|command| match &command.node {
+                    Some(NodeEnum::AlterTableCmd(command)) => kinds.contains(&command.subtype()),
+                    _ => false,
+                })
+            };
+            // A default by itself runs nothing yet; the rest looks at the rows that are there.
+            if has(&[
+                AlterTableType::AtAddColumn,
+                AlterTableType::AtAddConstraint,
+                AlterTableType::AtAlterColumnType,
+                AlterTableType::AtSetExpression,
+                // The bounds may be anything.
+                AlterTableType::AtAttachPartition,
+            ]) {
+                search.text(text);
+            }
+            let Some(table) = alter.relation.as_ref().and_then(|it| context.relation(it)) else {
+                return;
+            };
+            // The checks that the table has are asked of its rows again.
+            if has(&[
+                AlterTableType::AtValidateConstraint,
+                AlterTableType::AtAlterColumnType,
+                AlterTableType::AtAddColumn,
+                AlterTableType::AtSetLogged,
+                AlterTableType::AtSetUnLogged,
+                AlterTableType::AtSetAccessMethod,
+            ]) {
+                add_checks(table, context, search);
+            }
+            // Rows are asked which partition they belong to, and those that no other has taken.
+            if has(&[AlterTableType::AtAttachPartition]) {
+                add_partitioning(table, context, search);
+            }
+            None
+        }
+        NodeEnum::CreateStmt(create) if create.partbound.is_some() => {
+            search.text(text);
+            for parent in &create.inh_relations {
+                if let Some(NodeEnum::RangeVar(range)) = &parent.node
+                    && let Some(parent) = context.relation(range)
+                {
+                    add_partitioning(parent, context, search);
+                }
+            }
+            None
+        }
+        // A constraint that is added, or asked of the values that there are.
+        NodeEnum::AlterDomainStmt(alter) if matches!(&*alter.subtype, "C" | "V") => {
+            search.text(text);
+            None
+        }
+        NodeEnum::TruncateStmt(truncate) => {
+            for relation in &truncate.relations {
+                if let Some(NodeEnum::RangeVar(range)) = &relation.node
+                    && let Some(relation) = context.relation(range)
+                {
+                    let cascades = truncate.behavior() == DropBehavior::DropCascade;
+                    add_truncate(relation.oid, cascades, context, search);
+                }
+            }
+            None
+        }
+        NodeEnum::IndexStmt(_) => {
+            search.text(text);
+            None
+        }
+        NodeEnum::ReindexStmt(reindex) => {
+            match reindex.kind() {
+                ReindexObjectType::ReindexObjectIndex => {
+                    let range = reindex.relation.as_ref();
+                    add_index(range.map_or("", |range| &range.relname), context, search);
+                }
+                ReindexObjectType::ReindexObjectSchema => {
+                    add_indexes_of_schema(&reindex.name, context, search);
+                }
+                // Those of PostgreSQL's own tables.
+                ReindexObjectType::ReindexObjectSystem => (),
+                _ => add_indexes(reindex.relation.as_ref(), context, search),
+            }
+            None
+        }
+        NodeEnum::ClusterStmt(cluster) => {
+            add_indexes(cluster.relation.as_ref(), context, search);
+            None
+        }
+        NodeEnum::VacuumStmt(vacuum) if option(&vacuum.options, "full").is_some() => {
+            for table in &vacuum.rels {
+                if let Some(NodeEnum::VacuumRelation(table)) = &table.node {
+                    add_indexes(table.relation.as_ref(), context, search);
+                }
+            }
+            if vacuum.rels.is_empty() {
+                add_indexes(None, context, search);
+            }
+            None
+        }
+        NodeEnum::RefreshMatViewStmt(refresh) => {
+            if let Some(view) = refresh.relation.as_ref().and_then(|it| context.relation(it)) {
+                search.read(view);
+                // Where tables are on all nodes unless they say otherwise, so are its rows.
+                if stays_home(view) && context.catalog.home_by_default {
+                    // What its query names is not known.
+                    let code = format!("materialized view {}", view.sql_name());
+                    search.opaque(&code, "runs its query");
+                }
+            }
+            None
+        }
+        _ => None,
+    };
+    if let Some(tree) = inner {
+        search.text(text);
+        add_tree(tree, context, search);
+    }
+}
+
+fn inner(node: Option<&Node>) -> Option<&NodeEnum> {
+    node.and_then(|node| node.node.as_ref())
+}
+
+/// Adds the relations of a query or a change of rows, and what belongs to them.
+fn add_tree(tree: &NodeEnum, context: &Context<'_>, search: &mut Search<'_>) {
+    match tree {
+        NodeEnum::RangeVar(range) => {
+            if let Some(relation) = context.relation(range) {
+                search.read(relation);
+            }
+        }
+        NodeEnum::InsertStmt(insert) => {
+            let mut fired = events::INSERT;
+            if insert.on_conflict_clause.is_some() {
+                fired |= events::UPDATE;
+            }
+            add_target(insert.relation.as_ref(), fired, context, search);
+        }
+        NodeEnum::UpdateStmt(update) => {
+            add_target(update.relation.as_ref(), events::UPDATE, context, search);
+        }
+        NodeEnum::DeleteStmt(delete) => {
+            add_target(delete.relation.as_ref(), events::DELETE, context, search);
+        }
+        NodeEnum::MergeStmt(merge) => {
+            add_target(merge.relation.as_ref(), events::ALL, context, search);
+        }
+        _ => (),
+    }
+    walk::read::children(tree, &mut |child: &Node| {
+        if let Some(child) = &child.node {
+            add_tree(child, context, search);
+        }
+    });
+}
+
+fn add_target(range: Option<&RangeVar>, fired: u8, context: &Context<'_>, search: &mut Search<'_>) {
+    let Some(range) = range else { return };
+    let Some(relation) = context.relation(range) else {
+        let is_settings =
+            range.relname == "pg_settings" && matches!(&*range.schemaname, "" | "pg_catalog");
+        if is_settings {
+            search.note_sets();
+        }
+        return;
+    };
+    search.read(relation);
+    if fired & events::INSERT != 0 {
+        add_defaults(relation, search);
+    }
+    if stays_home(relation) {
+        add_writes(relation, fired, context, search);
+    }
+}
+
+/// Adds what a write to a relation of node 1 runs; that to a view is one to what it reads.
+fn add_writes(relation: &Arc<Relation>, fired: u8, context: &Context<'_>, search: &mut Search<'_>) {
+    let mut found = vec![relation];
+    let mut at = 0;
+    while let Some(relation) = found.get(at).copied() {
+        at += 1;
+        search.write(relation, fired);
+        if !matches!(relation.kind, RelationKind::View { .. }) {
+            continue;
+        }
+        for (schema, name) in context.catalog.code.read_by_view(relation.oid) {
+            let table = context.catalog.relations.get(schema).and_then(|all| all.get(name));
+            // Views may read others many times, and in a circle.
+            if let Some(table) = table.filter(|it| !found.iter().any(|known| known.oid == it.oid)) {
+                found.push(table);
+            }
+        }
+    }
+}
+
+/// Defaults are computed before the rows are placed where they cannot be computed anywhere.
+fn add_defaults(relation: &Arc<Relation>, search: &mut Search<'_>) {
+    for column in &relation.columns {
+        if column.default.is_some() && !column.generated {
+            search.default(relation, &column.name);
+        }
+    }
+}
+
+/// Adds the constraints of a table and of its partitions.
+fn add_checks(relation: &Relation, context: &Context<'_>, search: &mut Search<'_>) {
+    let code = &context.catalog.code;
+    for table in code.with_children(relation.oid) {
+        let attached = code.attached_to(table).iter();
+        attached
+            .filter(|it| matches!(it.kind, AttachedKind::Check | AttachedKind::Index))
+            .for_each(|check| search.attached(check));
+    }
+}
+
+/// Adds what tells which partition of a table, or of those that it is a partition of, a row belongs to.
+fn add_partitioning(parent: &Relation, context: &Context<'_>, search: &mut Search<'_>) {
+    add_checks(parent, context, search);
+    for above in context.catalog.code.above(parent.oid) {
+        add_indexes_that(|_| true, above, context, search);
+    }
+}
+
+/// Adds what computes indexes of this name, in whichever schema.
+fn add_index(name: &str, context: &Context<'_>, search: &mut Search<'_>) {
+    let name = quote_identifier(name);
+    let unquoted = name.trim_matches('"');
+    let is_it = |found: &str| {
+        [&*name, unquoted].iter().any(|name| {
+            found.strip_suffix(name).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+        })
+    };
+    for table in context.catalog.code.attached_relations() {
+        add_indexes_that(|index| is_it(&index.name), table, context, search);
+    }
+}
+
+/// Adds what computes the indexes of a schema's tables.
+fn add_indexes_of_schema(schema: &str, context: &Context<'_>, search: &mut Search<'_>) {
+    for table in context.catalog.relations.get(schema).into_iter().flat_map(HashMap::values) {
+        add_indexes_that(|_| true, table.oid, context, search);
+    }
+}
+
+/// Adds what computes the indexes of a table, or of the table whose index has the name, or of all.
+fn add_indexes(named: Option<&RangeVar>, context: &Context<'_>, search: &mut Search<'_>) {
+    let code = &context.catalog.code;
+    let mut tables: Vec<u32> = match named.map(|range| context.relation(range)) {
+        Some(Some(table)) => code.with_children(table.oid),
+        _ => code.attached_relations().collect(),
+    };
+    // The first reason that is found is told.
+    tables.sort_unstable();
+    for table in tables {
+        add_indexes_that(|_| true, table, context, search);
+    }
+}
+
+/// Adds those indexes of a table that are meant; its partition key is one.
+fn add_indexes_that(
+    is_meant: impl Fn(&Attached) -> bool,
+    table: u32,
+    context: &Context<'_>,
+    search: &mut Search<'_>,
+) {
+    let attached = context.catalog.code.attached_to(table).iter();
+    attached
+        .filter(|it| it.kind == AttachedKind::Index && is_meant(it))
+        .for_each(|index| search.attached(index));
+}
+
+/// Adds the triggers that TRUNCATE fires on a table, its partitions and, if it `cascades`, on those that
+/// refer to it.
+fn add_truncate(table: u32, cascades: bool, context: &Context<'_>, search: &mut Search<'_>) {
+    let code = &context.catalog.code;
+    let (mut found, mut next) = (vec![table], 0);
+    while let Some(table) = found.get(next).copied() {
+        next += 1;
+        let triggers = code.attached_to(table).iter();
+        triggers
+            .filter(|it| it.kind == AttachedKind::Trigger && it.runs_for(events::TRUNCATE))
+            .for_each(|trigger| search.attached(trigger));
+        for other in code.written_with(table) {
+            if (other.is_child() || cascades) && !found.contains(&other.relation) {
+                found.push(other.relation);
+            }
+        }
+    }
+}
+
+/// Whether what a write to it runs is run on node 1 alone. (A view's own rows are nowhere.)
+fn stays_home(relation: &Relation) -> bool {
+    relation.placement == Placement::Home
+}
+
+/// Whether it changes the schema. Roles, databases and event triggers themselves fire none.
+pub fn fires_event_triggers(statement: &Statement) -> bool {
+    let is_event_trigger = |object: ObjectType| object == ObjectType::ObjectEventTrigger;
+    match &statement.tree {
+        NodeEnum::SelectStmt(select) => has_into(select),
+        _ if statement.is_of_rows() || statement.is_of_session() => false,
+        NodeEnum::CopyStmt(_)
+        | NodeEnum::LockStmt(_)
+        | NodeEnum::CheckPointStmt(_)
+        | NodeEnum::ExplainStmt(_)
+        | NodeEnum::DoStmt(_)
+        | NodeEnum::CallStmt(_)
+        | NodeEnum::LoadStmt(_)
+        | NodeEnum::TruncateStmt(_)
+        | NodeEnum::VacuumStmt(_)
+        | NodeEnum::ClusterStmt(_)
+        | NodeEnum::ReindexStmt(_) => false,
+        NodeEnum::CreateEventTrigStmt(_)
+        | NodeEnum::AlterEventTrigStmt(_)
+        | NodeEnum::CreateRoleStmt(_)
+        | NodeEnum::AlterRoleStmt(_)
+        | NodeEnum::AlterRoleSetStmt(_)
+        | NodeEnum::DropRoleStmt(_)
+        | NodeEnum::GrantRoleStmt(_)
+        | NodeEnum::AlterDatabaseStmt(_)
+        | NodeEnum::AlterDatabaseSetStmt(_)
+        | NodeEnum::AlterSystemStmt(_) => false,
+        NodeEnum::DropStmt(drop) => !is_event_trigger(drop.remove_type()),
+        _ => true,
+    }
+}
+
+/// Whether it runs the script of an extension, which changes the schema by many statements.
+pub fn runs_script(statement: &Statement) -> bool {
+    matches!(statement.tree, NodeEnum::CreateExtensionStmt(_) | NodeEnum::AlterExtensionStmt(_))
+}

@@ -1,0 +1,326 @@
+//! What unseen code means for a plan that was chosen: put in what is to be accounted for, or refuse.
+//!
+//! Owns: the rule that opaque code runs on node 1, accounted for, or not at all. Enforced in one place,
+//! [`settle`], after whatever the planner has chosen.
+//! Never: chooses another plan.
+//! Start reading at [`settle`].
+
+use pg_query::NodeEnum;
+use pg_query::protobuf::Node;
+
+use super::reach::fires_event_triggers;
+use super::rows::refuse_transit;
+use super::wording::{hint, refusal};
+use crate::closure::{Reach, Search, Writing};
+use crate::plan::{
+    Access, Collect, CopyToPlan, Ddl, DdlScope, Gather, InsertSource, NodeChoice, Plan, Planned,
+    RowsWrite, RunOn, Unseen,
+};
+use crate::planner::context::Context;
+use crate::refusal::Refusal;
+use crate::statement::{Statement, holds};
+use crate::walk;
+
+/// Whether a statement rebuilds tables or indexes, where nothing can be asked after it: many of these
+/// take no transaction.
+fn rebuilds(tree: &NodeEnum) -> bool {
+    matches!(tree, NodeEnum::ReindexStmt(_) | NodeEnum::ClusterStmt(_) | NodeEnum::VacuumStmt(_))
+}
+
+/// Puts into the plan what has to be accounted for when it runs, and refuses what no plan can run rightly.
+///
+/// Requires: `context.opaque` is the reason in `reach`.
+pub(crate) fn settle(
+    planned: &mut Planned,
+    statement: &Statement,
+    reach: &Reach,
+    context: &Context<'_>,
+) -> Result<(), Refusal> {
+    if context.catalog.is_solo() {
+        return Ok(());
+    }
+    refuse_gathering_types(&planned.plan, context)?;
+    refuse_only(&statement.tree, &planned.plan, context)?;
+    settle_event_triggers(planned, statement, context)?;
+    let is_call = matches!(statement.tree, NodeEnum::CallStmt(_));
+    // In other statements PostgreSQL lets nothing commit.
+    let may_commit = is_call || matches!(statement.tree, NodeEnum::DoStmt(_));
+    if let (Some(code), Some(reason), true) = (&reach.commits, &reach.opaque, may_commit) {
+        if is_call && reason.is_declared_home() {
+            // What it commits cannot be taken back: nothing is asked.
+            return Ok(());
+        }
+        let Some(beyond) = &reach.beyond_home else {
+            planned.rest_on_home(reach);
+            return Ok(());
+        };
+        return Err(Refusal::unsupported(
+            format!("{code} cannot commit here"),
+            format!(
+                "What it has done until then could not be taken back, and nobody can tell what that is: {beyond}."
+            ),
+            "Let it end without COMMIT; or, if it touches tables of node 1 only, declare the \
+             procedure: SELECT tutti_function('procedure', 'home').",
+        ));
+    }
+    let gathers = context.collects_replicated && gathers(&planned.plan);
+    if gathers && let Some(read) = reach.reads.first() {
+        return Err(two_snapshots(read));
+    }
+    if reach.opaque.is_none() && !reach.sets {
+        return Ok(());
+    }
+    if let (true, Some(reason)) = (reach.hides, &reach.opaque) {
+        return Err(Refusal::unsupported(
+            format!("{} cannot be accounted for", reason.code),
+            "Something that the statement runs names track_counts or max_parallel_workers: with \
+             these a server can be kept from telling what code has touched.",
+            "Leave these settings alone in functions and beside them.",
+        ));
+    }
+    let unseen = Unseen {
+        reason: reach.opaque.as_ref().map(ToString::to_string),
+        sets: reach.sets,
+        catches: reach.catches,
+        samples: reach.samples,
+        one_snapshot: gathers,
+    };
+    if let (Some(reason), Plan::Insert(_)) = (&reach.opaque, &planned.plan)
+        && says_more_than_rows(&statement.tree)
+    {
+        // ON CONFLICT and RETURNING run where the rows go.
+        return Err(refusal(reason));
+    }
+    if let (true, Some(reason)) = (rebuilds(&statement.tree), &reach.opaque) {
+        return Err(refusal(reason));
+    }
+    let holds = matches!(&statement.tree, NodeEnum::DeclareCursorStmt(it) if holds(it));
+    if holds && reach.beyond_home.is_none() && is_cursor_of_home(&planned.plan) {
+        planned.rest_on_home(reach);
+        return Ok(());
+    }
+    let is_accounted_for = !holds && account_for(planned, &unseen);
+    match &reach.opaque {
+        Some(reason) if !is_accounted_for => Err(refusal(reason)),
+        _ => Ok(()),
+    }
+}
+
+/// Of what is node 1's alone, what event triggers do is asked there like other code. Otherwise nobody could
+/// tell it from what the change itself does to tables that are spread.
+fn settle_event_triggers(
+    planned: &mut Planned,
+    statement: &Statement,
+    context: &Context<'_>,
+) -> Result<(), Refusal> {
+    if !context.catalog.code.has_event_triggers() || !fires_event_triggers(statement) {
+        return Ok(());
+    }
+    let mut search = Search::new(context.catalog, context.scope, Writing::Row);
+    search.event_triggers();
+    let Some(reason) = search.finish().opaque else { return Ok(()) };
+    match &mut planned.plan {
+        // What it does is to be known before the next statement.
+        Plan::Ddl(ddl) if ddl.scope == DdlScope::HomeAsItIs => ddl.scope = DdlScope::Home,
+        Plan::Ddl(Ddl { scope: DdlScope::AllNodes | DdlScope::Shared { .. }, .. })
+        | Plan::CreateTableAs { .. } => {
+            return Err(Refusal::unsupported(
+                "this change of the schema would fire an event trigger, and is not node 1's alone",
+                format!(
+                    "What the trigger does could not be told from what the change does: {reason}."
+                ),
+                hint(&reason, "row"),
+            ));
+        }
+        _ => (),
+    }
+    Ok(())
+}
+
+impl Planned {
+    /// Nothing can be asked after it: what it does is proven to concern node 1 alone, as long as these
+    /// tables are there.
+    fn rest_on_home(&mut self, reach: &Reach) {
+        self.concerns = Some(reach.home_tables.iter().copied().collect());
+        self.unasked = true;
+    }
+}
+
+fn is_cursor_of_home(plan: &Plan) -> bool {
+    match plan {
+        Plan::DeclareCursor { query, .. } => {
+            matches!(query.plan, Plan::One { node: NodeChoice::Home, otherwise: None, .. })
+        }
+        _ => false,
+    }
+}
+
+/// Whether an INSERT has a part that runs on the nodes of its rows.
+fn says_more_than_rows(tree: &NodeEnum) -> bool {
+    match tree {
+        NodeEnum::InsertStmt(insert) => {
+            insert.on_conflict_clause.is_some()
+                || insert.returning_clause.as_ref().is_some_and(|it| !it.exprs.is_empty())
+        }
+        _ => false,
+    }
+}
+
+/// Rows that are brought together are those of a table with its children.
+fn refuse_only(tree: &NodeEnum, plan: &Plan, context: &Context<'_>) -> Result<(), Refusal> {
+    if matches!(
+        plan,
+        Plan::One { otherwise: None, .. }
+            | Plan::Scatter { .. }
+            | Plan::Ddl(_)
+            | Plan::Replicas { .. }
+            | Plan::LockEverywhere { .. }
+            | Plan::EveryNodeAlone { .. }
+            | Plan::DropHomeIndexes(_)
+    ) {
+        return Ok(());
+    }
+    match only(tree, context) {
+        Some(table) => Err(Refusal::unsupported(
+            format!("FROM ONLY {table} is not supported here"),
+            "The statement brings rows of several nodes together, and would bring those of the \
+             table's children as well.",
+            "Read the table by itself, or without ONLY.",
+        )),
+        None => Ok(()),
+    }
+}
+
+/// A table on several nodes that is named with ONLY, and has children.
+fn only(tree: &NodeEnum, context: &Context<'_>) -> Option<String> {
+    let mut found = match tree {
+        NodeEnum::RangeVar(range) if !range.inh => context
+            .relation(range)
+            .filter(|relation| relation.placement.is_distributed())
+            .filter(|relation| 1 < context.catalog.code.with_children(relation.oid).len())
+            .map(|relation| relation.name.clone()),
+        _ => None,
+    };
+    walk::read::children(tree, &mut |child: &Node| {
+        if found.is_none() {
+            found = child.node.as_ref().and_then(|child| only(child, context));
+        }
+    });
+    found
+}
+
+/// A gathered statement at READ COMMITTED whose last step would read more, later.
+fn two_snapshots(read: &str) -> Refusal {
+    Refusal::unsupported(
+        "this statement would see two moments of the cluster",
+        format!(
+            "It brings rows of distributed tables together, and code that it calls then reads \
+             {read}: at READ COMMITTED that is a later snapshot."
+        ),
+        "Run it in a transaction with ISOLATION LEVEL REPEATABLE READ.",
+    )
+}
+
+/// Notes where in the plan the code runs; false if that is not on node 1 alone.
+fn account_for(planned: &mut Planned, unseen: &Unseen) -> bool {
+    let is_home = |run_on: &RunOn| matches!(run_on, RunOn::One(NodeChoice::Home));
+    match &mut planned.plan {
+        Plan::One { node: NodeChoice::Home, otherwise: None, .. }
+        | Plan::TemporaryDdl { .. }
+        | Plan::Explain { .. }
+        | Plan::Cursor { .. } => (),
+        Plan::Ddl(ddl) if ddl.scope == DdlScope::Home => (),
+        Plan::Gather(gather) if is_home(&gather.run_on) => (),
+        // Whatever it does to the tables that travel, it is their rows after it that do.
+        Plan::Rows(rows) if rows.cursor.is_none() => {
+            if unseen.reason.is_some() {
+                rows.returned = None;
+            }
+        }
+        Plan::Replicas { rows, .. } if unseen.reason.is_some() => {
+            let rows = RowsWrite { returned: None, ..rows.clone() };
+            planned.plan = Plan::Rows(rows);
+        }
+        Plan::CopyTo(copy) => match &copy.plan {
+            CopyToPlan::One(NodeChoice::Home, _) => (),
+            CopyToPlan::Gather(gather) if is_home(&gather.run_on) => (),
+            _ => return false,
+        },
+        Plan::DeclareCursor { query, .. } => {
+            let mut query = (**query).clone();
+            if !account_for(&mut query, unseen) {
+                return false;
+            }
+        }
+        Plan::Insert(insert) => match &mut insert.source {
+            InsertSource::Select { plan, .. } => return account_for(plan, unseen),
+            InsertSource::Values { .. } => return false,
+        },
+        // Its query is planned again when it is run.
+        Plan::CreateTableAs { .. } => return true,
+        _ => return false,
+    }
+    planned.unseen = Some(Box::new(unseen.clone()));
+    true
+}
+
+/// Rows that are gathered are made anew, which checks the domains of their columns again.
+fn refuse_gathering_types(plan: &Plan, context: &Context<'_>) -> Result<(), Refusal> {
+    for collect in collects(plan) {
+        refuse_transit(&collect.relation, context.catalog)?;
+        let mut search = Search::new(context.catalog, context.scope, Writing::Row);
+        search.make_rows(&collect.relation);
+        if let Some(reason) = search.finish().opaque {
+            return Err(Refusal::unsupported(
+                format!("rows of {} cannot be brought to one node", collect.relation.sql_name()),
+                format!("The type of a column would be checked anew there: {reason}."),
+                hint(&reason, "replicated"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn collects(plan: &Plan) -> &[Collect] {
+    gather_of(plan).map_or(&[], |gather| &gather.collects)
+}
+
+fn gather_of(plan: &Plan) -> Option<&Gather> {
+    match plan {
+        Plan::Gather(gather) | Plan::TemporaryDdl { gather: Some(gather) } => Some(gather),
+        Plan::CopyTo(copy) => match &copy.plan {
+            CopyToPlan::Gather(gather) => Some(gather),
+            _ => None,
+        },
+        Plan::One { otherwise: Some(of), .. }
+        | Plan::DeclareCursor { query: of, .. }
+        | Plan::Explain { of, .. } => gather_of(&of.plan),
+        Plan::Insert(insert) => match &insert.source {
+            InsertSource::Select { plan, .. } => gather_of(&plan.plan),
+            InsertSource::Values { .. } => None,
+        },
+        _ => None,
+    }
+}
+
+/// Whether the plan brings rows together for what it writes: outside a transaction it begins one, and at
+/// READ COMMITTED its parts have snapshots of their own.
+pub fn gathers_to_write(plan: &Plan) -> bool {
+    match plan {
+        Plan::Gather(gather) => gather.access == Access::Write,
+        Plan::One { otherwise: Some(of), .. } => gathers_to_write(&of.plan),
+        Plan::Explain { of, analyze, .. } => *analyze && gathers_to_write(&of.plan),
+        Plan::Insert(insert) => match &insert.source {
+            InsertSource::Select { plan, .. } => {
+                matches!(plan.plan, Plan::Scatter { .. }) || gather_of(&plan.plan).is_some()
+            }
+            InsertSource::Values { .. } => false,
+        },
+        _ => false,
+    }
+}
+
+/// Whether rows come from several snapshots at READ COMMITTED.
+fn gathers(plan: &Plan) -> bool {
+    !collects(plan).is_empty()
+}
