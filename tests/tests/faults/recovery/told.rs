@@ -23,8 +23,8 @@ use tutti_tests::{agreement, conversation, gateway, servers};
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frontend;
 
-use crate::proxy::{Proxy, Rule, Strike, When};
-use crate::support::*;
+use super::proxy::{Proxy, Rule, Strike, When};
+use super::support::*;
 
 const CASES: &str = "TUTTI_TOLD_CASES";
 const SEED: &str = "TUTTI_TOLD_SEED";
