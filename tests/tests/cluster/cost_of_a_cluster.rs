@@ -22,7 +22,7 @@ fn timed<T>(work: impl FnOnce() -> Result<T>) -> Result<(T, Duration)> {
 
 /// One life: each of [`PARTS`].
 fn live(nodes: u16, fsync: bool) -> Result<[Duration; PARTS.len()]> {
-    let place = tempfile::Builder::new().prefix("tutti-cost-").tempdir()?;
+    let place = tempfile::Builder::new().prefix("tutti-temp-").tempdir()?;
     let server = ServerOptions { fsync, ..ServerOptions::for_tests() };
     let options = ClusterOptions { nodes: Some(nodes), server };
     let (mut servers, copy) = timed(|| Ok(Cluster::open(place.path(), &options)?))?;
