@@ -3,7 +3,7 @@
 //! Owns: which settings may make a statement mean something else, and what the planner relies on.
 //! Never: knows a session's values: plans do not depend on them. Where one could matter, what is planned
 //! is what all values have in common.
-//! Start reading at [`TABLE`]. `tests/tests/one_meaning.rs` asks a server for all of its settings, and
+//! Start reading at [`TABLE`]. `tests/tests/answers/one_meaning.rs` asks a server for all of its settings, and
 //! compares keyed statements under each of their values with one PostgreSQL.
 
 /// What a setting does to a statement that the gateway has read.

@@ -4,7 +4,7 @@
 //! Never: knows of time, networks or gateways. A flush that takes time ends when [`Node::flush`] is
 //! called, a wait that has a limit when [`Node::lock_timeout`] is.
 //! Start reading at [`Node::submit`], then [`Node::execute`]. It is compared with a real server by
-//! `tests/tests/sim_model.rs`.
+//! `tests/tests/cluster/sim_model.rs`.
 //!
 //! What is modelled, from PostgreSQL's documentation and source: a commit is visible at one instant,
 //! after its record is flushed, and only then answered; a backend whose client has gone does what it

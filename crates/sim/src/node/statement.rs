@@ -1,7 +1,7 @@
 //! What can be asked of a node, and what it answers.
 //!
 //! Owns: the statements that the protocol and its clients need, in the model's own words; each one's
-//! documentation says which SQL it stands for, and `tests/tests/sim_model.rs` runs that SQL.
+//! documentation says which SQL it stands for, and `tests/tests/cluster/sim_model.rs` runs that SQL.
 //! Start reading at [`Statement`].
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -6,7 +6,7 @@
 //! Start reading at [`Node::flag`], then [`Node::prepare`].
 //!
 //! Names are PostgreSQL's where it has one: *doomed*, *prepared*, *summary* … Every row is a table of its
-//! own, so a lock of a row is a relation's. `tests/tests/serial_model.rs` compares it with a server, in both
+//! own, so a lock of a row is a relation's. `tests/tests/cluster/serial_model.rs` compares it with a server, in both
 //! directions. Left out, because nothing here needs it: conflicts summarised for lack of memory (it is enough
 //! for 3,000 transactions, and here are four; those of a restart are here), and the removal of what nobody
 //! can meet any more.
