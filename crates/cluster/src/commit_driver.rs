@@ -129,6 +129,9 @@ pub struct Driver {
     visibility_turn: Granted<VotePermit>,
     room: Granted<Inside>,
     application: Option<Entered>,
+    /// When it first had to wait for what is before it: its patience counts from here, for those who queue for
+    /// their turn shall not each have it anew.
+    waits_since: Option<Instant>,
     vote_patience: Duration,
     /// The client has given up, in time.
     is_cancelled: bool,
@@ -184,6 +187,7 @@ impl Driver {
             visibility_turn: Granted::default(),
             room: Granted::default(),
             application: None,
+            waits_since: None,
             vote_patience,
             is_cancelled: false,
         }
@@ -284,6 +288,7 @@ impl Driver {
                     .spawn(async move { Happened::Event(confirm(&cluster, tickets).await) });
             }
             Effect::TakeVisibilityTurn => {
+                self.waits_since.get_or_insert_with(Instant::now);
                 let order = self.cluster.authority.visibility_order.clone();
                 let writers = self.writers.clone();
                 let taking = async move { Happened::TookTurn(order.take(writers).await) };
@@ -292,8 +297,9 @@ impl Driver {
             Effect::LeaveVisibilityTurn => self.visibility_turn.release(),
             Effect::WaitForCauses => {
                 let (cluster, writers) = (self.cluster.clone(), self.writers.clone());
+                let since = *self.waits_since.get_or_insert_with(Instant::now);
                 self.begin(async move {
-                    wait_for_causes(&cluster, &writers).await;
+                    wait_for_causes(&cluster, &writers, since).await;
                     Happened::Event(Event::CausesShown)
                 });
             }
@@ -532,9 +538,9 @@ fn unless_withdrawn(happened: Result<Happened, JoinError>) -> Option<Happened> {
 }
 
 /// Whoever sees a commit on one of its nodes must see there what its client may have seen elsewhere before
-/// (docs/protocol/rooms.md, causes).
-async fn wait_for_causes(cluster: &Cluster, writers: &BTreeSet<gid::NodeId>) {
-    let since = Instant::now();
+/// (docs/protocol/rooms.md, causes). What is left to recovery is waited for as long from `since` as a statement
+/// would wait for its node.
+async fn wait_for_causes(cluster: &Cluster, writers: &BTreeSet<gid::NodeId>, since: Instant) {
     for node in writers {
         let node = NodeId(node.0);
         cluster.authority.applying.wait(Some(node)).await;

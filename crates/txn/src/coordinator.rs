@@ -220,7 +220,9 @@ pub enum Effect {
     /// [`Effect::TakeVisibilityTurn`].
     LeaveVisibilityTurn,
     /// Wait until each of the transaction's nodes shows all that is in application there now, and what
-    /// recovery has to settle there (`docs/protocol/rooms.md`, causes).
+    /// recovery has to settle there (`docs/protocol/rooms.md`, causes). Patience with recovery counts from when the
+    /// first [`Effect::TakeVisibilityTurn`] or [`Effect::WaitForCauses`] was performed, so that those who queue
+    /// for their turn do not have it one after another.
     ///
     /// Done: [`Event::CausesShown`].
     WaitForCauses,
