@@ -38,9 +38,14 @@ const ROOM_MIN_BYTES: u64 = 3 << 30;
 pub(crate) fn memory_dir() -> Option<PathBuf> {
     let dir = Path::new("/dev/shm");
     let room = statvfs(dir).ok()?;
-    let room = u64::from(room.blocks_available()) * u64::from(room.fragment_size());
+    let room = blocks_bytes(room.blocks_available(), room.fragment_size())?;
     // What is in it must fit into the machine's memory as well.
     (ROOM_MIN_BYTES <= room.min(available_memory_bytes()?)).then(|| dir.to_owned())
+}
+
+/// Their types differ from system to system.
+fn blocks_bytes(blocks: impl TryInto<u64>, block_bytes: impl TryInto<u64>) -> Option<u64> {
+    blocks.try_into().ok()?.checked_mul(block_bytes.try_into().ok()?)
 }
 
 fn available_memory_bytes() -> Option<u64> {
