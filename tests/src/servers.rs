@@ -10,7 +10,7 @@ use tutti_embed::{Cluster, ServerOptions};
 
 use crate::client::Endpoint;
 
-/// Servers that go when the value is dropped, and do not flush (fsync off).
+/// Servers that go when the value is dropped: in memory, where there is room, and they do not flush.
 pub fn start(nodes: u16) -> Result<Cluster> {
     start_with(nodes, &[])
 }
@@ -20,7 +20,7 @@ pub fn start_with(nodes: u16, settings: &[(&str, &str)]) -> Result<Cluster> {
     create(nodes, settings, false)
 }
 
-/// Like [`start`], with fsync on.
+/// Like [`start`], on the system's disk, with fsync on.
 pub fn durable(nodes: u16) -> Result<Cluster> {
     durable_with(nodes, &[])
 }

@@ -1,10 +1,11 @@
 //! The System V shared memory segments of servers: one of 56 bytes each, by which PostgreSQL notices
 //! processes of a predecessor (`src/backend/port/sysv_shmem.c`).
 //!
-//! Owns: removing what a killed server left of them, because the system has few (4,096 on Linux, 32 on
-//! macOS), keeps them until it is restarted, and no server starts when all are taken.
-//! Never: removes one that a process has, or of whose maker a process is left. Errors are told in
-//! the log only: a segment that stays is found by the next sweep.
+//! Owns: removing what a killed server left of them, because the system has few (4,096 on Linux), keeps
+//! them until it is restarted, and no server starts when all are taken.
+//! Never: removes one that a process has, or of whose maker a process is left; where the system has no list
+//! of them (macOS), removes none. Errors are told in the log only: a segment that stays is found by the
+//! next sweep.
 //! Start reading at [`remove`].
 
 use std::fs;
@@ -45,21 +46,15 @@ impl Segment {
 
 /// Removes the segment of a server whose processes are gone, if it is still there.
 pub(crate) fn remove(segment: Segment) {
-    match list() {
-        // The number may be another server's by now.
-        Some(listed) => end(listed
-            .into_iter()
-            .filter(|listed| listed.segment == segment && listed.attached == 0)),
-        None => ipcrm(&[segment]),
-    }
+    // The number alone may be another server's by now.
+    let is_it = |listed: &Listed| listed.segment == segment && listed.attached == 0;
+    end(list().into_iter().filter(is_it));
 }
 
 /// Removes what killed servers of an account left, wherever their directories were.
 pub(crate) fn sweep(owner_uid: u32) {
-    end(list()
-        .unwrap_or_default()
-        .into_iter()
-        .filter(|listed| listed.owner_uid == owner_uid && listed.is_left_behind()));
+    let is_its = |listed: &Listed| listed.owner_uid == owner_uid && listed.is_left_behind();
+    end(list().into_iter().filter(is_its));
 }
 
 impl Listed {
@@ -82,9 +77,9 @@ impl Listed {
     }
 }
 
-fn list() -> Option<Vec<Listed>> {
-    let text = fs::read_to_string(LIST).ok()?;
-    Some(text.lines().skip(1).filter_map(Listed::parse).collect())
+fn list() -> Vec<Listed> {
+    let text = fs::read_to_string(LIST).unwrap_or_default();
+    text.lines().skip(1).filter_map(Listed::parse).collect()
 }
 
 fn end(listed: impl Iterator<Item = Listed>) {

@@ -51,7 +51,8 @@ impl Recoverer {
         Ok(open_own(self.endpoints.of(node), "tutti recovery", Durability::Full).await?)
     }
 
-    /// Settles one transaction on the nodes that may hold a part of it. See [`super::settle`].
+    /// Settles one transaction whose coordinator gave it up, on the nodes that may hold a part of it.
+    /// Tries again until `patience` is over.
     ///
     /// Errors: [`GatewayError::Settle`] with the last failure when `patience` is over; what was done
     /// by then stays done, and settling again goes on from there.
@@ -130,7 +131,10 @@ impl Recoverer {
         unreachable!("a recovery that is not finished always has something to do")
     }
 
-    /// See [`super::read_or_refuse_decision`].
+    /// What the record says about one transaction; without a record, aborts it for good. Waits for an
+    /// old backend of the anchor that is still deciding, and ends it if that takes long.
+    ///
+    /// For a coordinator that lost the anchor during its COMMIT.
     pub async fn read_or_refuse_decision(&mut self, gid: &Gid) -> Result<Decision, GatewayError> {
         let anchor = sql_node(gid.anchor);
         if !self.nodes().contains(&anchor) {

@@ -63,48 +63,6 @@ pub struct Settled {
     pub aborted: u64,
 }
 
-/// See [`Recoverer::settle_in_doubt`].
-pub async fn settle_in_doubt(config: &Config) -> Result<Settled, GatewayError> {
-    Recoverer::new(config)?.settle_in_doubt().await
-}
-
-/// See [`Recoverer::sweep`].
-pub async fn sweep(config: &Config, incarnation: u64) -> Result<Settled, GatewayError> {
-    Recoverer::new(config)?.sweep(incarnation).await
-}
-
-/// See [`Recoverer::forget_decisions`].
-pub async fn forget_decisions(config: &Config, applied: &[Gid]) -> Result<(), GatewayError> {
-    if applied.is_empty() {
-        return Ok(());
-    }
-    Recoverer::new(config)?.forget_decisions(applied).await
-}
-
-/// See [`Recoverer::clean_decisions`].
-pub async fn clean_decisions(config: &Config, incarnation: u64) -> Result<u64, GatewayError> {
-    Recoverer::new(config)?.clean_decisions(incarnation).await
-}
-
-/// What the record says about one transaction; without a record, aborts it for good. Waits for an
-/// old backend of the anchor that is still deciding, and ends it if that takes long.
-///
-/// For a coordinator that lost the anchor during its COMMIT.
-pub async fn read_or_refuse_decision(config: &Config, gid: &Gid) -> Result<Decision, GatewayError> {
-    Recoverer::new(config)?.read_or_refuse_decision(gid).await
-}
-
-/// Settles one transaction of this very gateway whose coordinator gave it up, on the nodes that may
-/// hold a part of it. Tries again until `patience` is over.
-pub async fn settle(
-    config: &Config,
-    gid: &Gid,
-    nodes: &BTreeSet<NodeId>,
-    patience: Duration,
-) -> Result<Decision, GatewayError> {
-    Recoverer::new(config)?.settle(gid, nodes, patience).await
-}
-
 /// Whether the transaction can be one of a cluster of these nodes: nobody else's is settled.
 fn is_of(gid: &Gid, nodes: &[NodeId]) -> bool {
     nodes.contains(&driver::sql_node(gid.anchor))
@@ -112,7 +70,7 @@ fn is_of(gid: &Gid, nodes: &[NodeId]) -> bool {
 
 /// Connections to the nodes, opened when first needed, and what recovery does with them.
 ///
-/// Worth keeping for repeated sweeps; the free functions of this module make one for each call.
+/// Worth keeping for repeated sweeps.
 #[derive(Debug)]
 pub struct Recoverer {
     endpoints: Endpoints,

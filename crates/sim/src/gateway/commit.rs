@@ -41,7 +41,6 @@ struct Driver {
     visiting: Option<Visiting>,
     entry: Option<Entry>,
     /// Nodes that have answered COMMIT PREPARED, with the start of the node that did.
-    acknowledged: BTreeMap<NodeId, u64>,
     acknowledgements: Mailbox<(NodeId, u64)>,
 }
 
@@ -58,7 +57,7 @@ impl Gateway {
         let gid = self.gid(txn, anchor);
         self.0.active.borrow_mut().insert(gid.clone(), Vec::new());
         let vote_permit = match takes_turns {
-            true => self.take_turn(Order::OfVotes, nodes.clone()).await,
+            true => self.take_vote_permit(nodes.clone()).await,
             false => None,
         };
         let terms = Terms { form: self.0.form, serializable: takes_turns, watched: false };
@@ -73,7 +72,6 @@ impl Gateway {
             visibility_turn: None,
             visiting: None,
             entry: None,
-            acknowledged: BTreeMap::new(),
             acknowledgements: Mailbox::default(),
         };
         self.sim().spawn(Owner::Gateway, async move { driver.run(terms).await });
@@ -188,10 +186,8 @@ impl Driver {
                 }
             }
             Effect::ForgetDecision => {
-                while let Some((node, epoch)) = self.acknowledgements.try_next() {
-                    self.acknowledged.insert(node, epoch);
-                }
-                let acknowledged = std::mem::take(&mut self.acknowledged);
+                let acknowledged =
+                    std::iter::from_fn(|| self.acknowledgements.try_next()).collect();
                 let (forgetting, gid) = (self.gateway.clone(), self.gid.clone());
                 self.sim().spawn(Owner::Gateway, forgetting.forget_decision(gid, acknowledged));
             }

@@ -1,7 +1,7 @@
 //! Driving [`VoteOrder`]: one order of votes, and one of becoming visible, on nodes that transactions share.
 //!
 //! Owns: who is told that it has its turn.
-//! Start reading at [`Gateway::take_turn`].
+//! Start reading at [`Gateway::ask_for_turn`].
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -69,16 +69,12 @@ impl Gateway {
         }
     }
 
-    /// Waits for a turn on all these nodes.
-    pub(super) async fn take_turn(
-        &self,
-        order: Order,
-        nodes: BTreeSet<NodeId>,
-    ) -> Option<VotePermit> {
+    /// Waits for a turn to vote on all these nodes.
+    pub(super) async fn take_vote_permit(&self, nodes: BTreeSet<NodeId>) -> Option<VotePermit> {
         if self.sim().has(Bug::TurnsAreSkipped) {
             return None;
         }
-        let (turn, granted) = self.ask_for_turn(order, nodes);
+        let (turn, granted) = self.ask_for_turn(Order::OfVotes, nodes);
         granted.take().await;
         Some(turn)
     }

@@ -71,7 +71,9 @@ pub(super) fn analyse<'a>(
     statement: &'a NodeEnum,
     context: &Context<'a>,
 ) -> Result<Analysis<'a>, Refusal> {
-    walk::read::children(statement, &mut |child| look_into_named(child, context));
+    let mut views = Vec::new();
+    walk::read::children(statement, &mut |child| add_views(child, context, &mut views));
+    look_into_all(&views, context);
     analyse::analyse(statement, context)
 }
 
@@ -80,22 +82,16 @@ pub(super) fn analyse_select<'a>(
     select: &'a SelectStmt,
     context: &Context<'a>,
 ) -> Result<Analysis<'a>, Refusal> {
-    walk::read::select(select, &mut |child| look_into_named(child, context));
+    let mut views = Vec::new();
+    walk::read::select(select, &mut |child| add_views(child, context, &mut views));
+    look_into_all(&views, context);
     analyse::analyse_select(select, context)
 }
 
-/// Looks into all views that are named below a node. What is wrong with one is said when it is read.
-fn look_into_named(node: &Node, context: &Context<'_>) {
-    match &node.node {
-        Some(NodeEnum::RangeVar(range)) => {
-            if let Some((relation, definition)) = view(range, context) {
-                let _ = contents(relation, definition, context);
-            }
-        }
-        Some(tree) => {
-            walk::read::children(tree, &mut |child| look_into_named(child, context));
-        }
-        None => (),
+/// What is wrong with a view is said when it is read.
+fn look_into_all(views: &[(&Relation, &str)], context: &Context<'_>) {
+    for (relation, definition) in views {
+        let _ = contents(relation, definition, context);
     }
 }
 
@@ -125,18 +121,19 @@ impl<'a> Pending<'a> {
         });
         let mut below = Vec::new();
         if let Ok(query) = &query {
-            add_views(query, context, &mut below);
+            walk::read::children(query, &mut |child| add_views(child, context, &mut below));
         }
         Self { view: relation, query, below }
     }
 }
 
-fn add_views<'a>(tree: &NodeEnum, context: &Context<'a>, views: &mut Vec<(&'a Relation, &'a str)>) {
-    walk::read::children(tree, &mut |child| match &child.node {
+/// The views that are named at a node and below it.
+fn add_views<'a>(node: &Node, context: &Context<'a>, views: &mut Vec<(&'a Relation, &'a str)>) {
+    match &node.node {
         Some(NodeEnum::RangeVar(range)) => views.extend(view(range, context)),
-        Some(child) => add_views(child, context, views),
+        Some(tree) => walk::read::children(tree, &mut |child| add_views(child, context, views)),
         None => (),
-    });
+    }
 }
 
 fn look_into(

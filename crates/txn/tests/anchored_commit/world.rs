@@ -576,21 +576,27 @@ impl World {
         });
     }
 
-    /// Everything in memory is gone; what was sent may still happen; the next start sweeps.
-    fn crash(&mut self) {
-        self.limits.crashes -= 1;
-        for id in self.nodes.keys().copied().collect::<Vec<_>>() {
-            self.disconnect(id);
-        }
+    /// Nobody waits for these flights any more: what was sent to a node may still happen, the rest is gone.
+    fn abandon(&mut self, is_abandoned: impl Fn(&Flight) -> bool) {
         self.flights = std::mem::take(&mut self.flights)
             .into_iter()
             .filter_map(|flight| match flight {
+                kept if !is_abandoned(&kept) => Some(kept),
                 Flight::Order { order, .. } if order.leaves_the_gateway() => {
                     Some(Flight::Order { order, awaited: false })
                 }
                 Flight::Order { .. } | Flight::ToCoordinator(_) | Flight::ToRecovery(_) => None,
             })
             .collect();
+    }
+
+    /// Everything in memory is gone; what was sent may still happen; the next start sweeps.
+    fn crash(&mut self) {
+        self.limits.crashes -= 1;
+        for id in self.nodes.keys().copied().collect::<Vec<_>>() {
+            self.disconnect(id);
+        }
+        self.abandon(|_| true);
         self.coordinator = None;
         self.recovery = None;
         self.recovering.clear();
@@ -807,16 +813,11 @@ impl World {
                     // Its driver ends with it, and whatever was still said to it: what it has asked for may
                     // still happen, but its answer is not the next recovery's.
                     self.recovery = None;
-                    self.flights = std::mem::take(&mut self.flights)
-                        .into_iter()
-                        .filter_map(|flight| match flight {
-                            Flight::ToRecovery(_) => None,
-                            Flight::Order { order: order @ Order::Recovery(_), .. } => order
-                                .leaves_the_gateway()
-                                .then_some(Flight::Order { order, awaited: false }),
-                            other => Some(other),
-                        })
-                        .collect();
+                    self.abandon(|flight| match flight {
+                        Flight::Order { order, .. } => matches!(order, Order::Recovery(_)),
+                        Flight::ToRecovery(_) => true,
+                        Flight::ToCoordinator(_) => false,
+                    });
                     for id in std::mem::take(&mut self.recovering) {
                         self.closed_to_reads.remove(&id);
                     }

@@ -3,10 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tutti_cluster::recovery::{
-    Recoverer, Settled, clean_decisions, forget_decisions, gateway_lock, next_incarnation,
-    read_or_refuse_decision, settle, settle_in_doubt, sweep,
-};
+use tutti_cluster::recovery::{Recoverer, Settled, gateway_lock, next_incarnation};
 use tutti_cluster::status;
 use tutti_gateway::{Config, GatewayError};
 use tutti_link::{Credentials, Endpoint, NodeConnection};
@@ -58,8 +55,11 @@ async fn the_record_decides_and_its_absence_becomes_a_refusal() -> Result {
     let shown = status(&config).await?.to_string();
     assert_eq!(shown.matches("1 (oldest ").count(), 3, "one of ours on each node:\n{shown}");
 
-    assert_eq!(settle_in_doubt(&config).await?, Settled { committed: 1, aborted: 1 });
-    assert_eq!(settle_in_doubt(&config).await?, Settled::default());
+    assert_eq!(
+        Recoverer::new(&config)?.settle_in_doubt().await?,
+        Settled { committed: 1, aborted: 1 }
+    );
+    assert_eq!(Recoverer::new(&config)?.settle_in_doubt().await?, Settled::default());
     for (node, expected) in [(1, "NULL"), (2, "NULL"), (3, "1")] {
         assert_eq!(values(&mut connections, node).await?, expected, "node {node}");
     }
@@ -68,19 +68,19 @@ async fn the_record_decides_and_its_absence_becomes_a_refusal() -> Result {
     let refused = "SELECT decision FROM tutti.decision WHERE gid = 'tutti_test_1_2_3'";
     assert_eq!(text(at(&mut connections, 3), refused).await?, "aborted");
     assert_eq!(
-        read_or_refuse_decision(&config, &gid("tutti_test_1_2_3")).await?,
+        Recoverer::new(&config)?.read_or_refuse_decision(&gid("tutti_test_1_2_3")).await?,
         Decision::Aborted
     );
 
     // Old records go, young ones stay.
-    assert_eq!(clean_decisions(&config, 2).await?, 0);
+    assert_eq!(Recoverer::new(&config)?.clean_decisions(2).await?, 0);
     let age = "UPDATE tutti.decision SET at = now() - interval '8 days'";
     at(&mut connections, 1).query(age).await?;
-    assert_eq!(clean_decisions(&config, 2).await?, 1);
+    assert_eq!(Recoverer::new(&config)?.clean_decisions(2).await?, 1);
     let count = "SELECT count(*) FROM tutti.decision";
     assert_eq!(text(at(&mut connections, 1), count).await?, "0");
     assert_eq!(text(at(&mut connections, 3), count).await?, "1");
-    forget_decisions(&config, &[gid("tutti_test_1_2_3")]).await?;
+    Recoverer::new(&config)?.forget_decisions(&[gid("tutti_test_1_2_3")]).await?;
     assert_eq!(text(at(&mut connections, 3), count).await?, "0");
     for other in ["1_pgjdbc", "tutti_other_1_1_1"] {
         at(&mut connections, 2).query(&format!("ROLLBACK PREPARED '{other}'")).await?;
@@ -94,15 +94,16 @@ async fn a_sweep_leaves_the_living_incarnation_alone() -> Result {
     everywhere(&mut connections, "CREATE TABLE t (x int)").await?;
     prepare(at(&mut connections, 2), "tutti_test_4_1_1", 1).await?;
     prepare(at(&mut connections, 2), "tutti_test_5_1_1", 2).await?;
-    let settled = sweep(&config, 5).await?;
+    let settled = Recoverer::new(&config)?.sweep(5).await?;
     assert_eq!(settled, Settled { committed: 0, aborted: 1 });
     let left = "SELECT string_agg(gid, ' ') FROM pg_prepared_xacts";
     assert_eq!(text(at(&mut connections, 2), left).await?, "tutti_test_5_1_1");
 
     // Its own coordinator gave it up: settled by name.
     let nodes = BTreeSet::from([NodeId(1), NodeId(2)]);
-    let decision =
-        settle(&config, &gid("tutti_test_5_1_1"), &nodes, Duration::from_secs(5)).await?;
+    let decision = Recoverer::new(&config)?
+        .settle(&gid("tutti_test_5_1_1"), &nodes, Duration::from_secs(5))
+        .await?;
     assert_eq!(decision, Decision::Aborted);
     assert_eq!(text(at(&mut connections, 2), left).await?, "NULL");
     Ok(())

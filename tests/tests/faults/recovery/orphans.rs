@@ -102,8 +102,8 @@ fn foreign_prepared_transactions_harm_nobody() -> Result {
         Ok(())
     });
     std::thread::sleep(Duration::from_millis(300));
-    let settled =
-        runtime.block_on(async { tutti_cluster::recovery::settle_in_doubt(&config).await });
+    let mut recoverer = tutti_cluster::recovery::Recoverer::new(&config)?;
+    let settled = runtime.block_on(recoverer.settle_in_doubt());
     ensure!(settled.is_ok(), "{settled:?}");
     let left = second.value("SELECT string_agg(gid, ' ' ORDER BY gid) FROM pg_prepared_xacts")?;
     let mut expected = left_alone.to_vec();
