@@ -21,7 +21,7 @@ use super::relay::{Filter, relay};
 use crate::client::failure::Failure;
 use crate::executor::Executor;
 use crate::plans::request::{Call, Done, Origin, Rows, too_large};
-use crate::plans::route::{bucket_of_value, node_of_bucket, node_of_pin};
+use crate::plans::route::{self, bucket_of_value, node_of_bucket, node_of_pin};
 
 /// A row's values in text form.
 type Row = Vec<Option<Bytes>>;
@@ -69,10 +69,12 @@ impl Executor<'_> {
         for (index, row) in rows.iter().enumerate() {
             let node = match &row.key {
                 None => self.deal_round_robin(),
-                Some(pin) => match node_of_pin(&self.tx.catalog, pin, call) {
-                    Some(node) => node,
-                    None => self.ask_for_node(pin, &insert.relation, call).await?,
-                },
+                Some(pin) => {
+                    match node_of_pin(&self.tx.catalog, pin, |at| route::parameter(call, at)) {
+                        Some(node) => node,
+                        None => self.ask_for_node(pin, &insert.relation, call).await?,
+                    }
+                }
             };
             dealt.entry(node).or_default().push(index);
         }

@@ -27,7 +27,7 @@ use tutti_cluster::catalog;
 use tutti_link::connection::NodeError;
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{Access, DdlScope, NodeChoice, Plan, Planned, RowsWrite, TableLock, Unseen};
-use tutti_sql::planner;
+use tutti_sql::planner::{self, OneNode};
 use tutti_wire::frame::Frame;
 
 use crate::client::Client;
@@ -207,21 +207,11 @@ impl Executor<'_> {
 
     /// The node that `choice` means for these parameters; `None` if the pins do not agree.
     pub(crate) fn choose(&self, choice: &NodeChoice, call: &Call) -> Option<NodeId> {
-        match choice {
-            NodeChoice::Home => Some(NodeId::HOME),
-            NodeChoice::Any => Some(self.tx.any_node()),
-            NodeChoice::Pinned(pins) => {
-                let mut chosen = None;
-                for pin in pins {
-                    let node = route::node_of_pin(&self.tx.catalog, pin, call)?;
-                    if chosen.is_some_and(|chosen| chosen != node) {
-                        return None;
-                    }
-                    chosen = Some(node);
-                }
-                Some(chosen.unwrap_or_else(|| self.tx.any_node()))
-            }
-        }
+        let parameter = |index| route::parameter(call, index);
+        Some(match route::one_node(&self.tx.catalog, choice, parameter)? {
+            OneNode::At(node) => node,
+            OneNode::Any => self.tx.any_node(),
+        })
     }
 
     /// Before a write to several nodes: outside a transaction an implicit one is opened.

@@ -1,22 +1,62 @@
 //! From key values to nodes.
 //!
-//! Owns: hashing bound parameters and rows' keys by the catalog's maps.
+//! Owns: hashing bound parameters and rows' keys by the catalog's maps, and that several keys must agree on
+//! one node.
 //! Never: guesses: a value that cannot be hashed here has no node here.
 
 use tutti_sql::catalog::{Catalog, MapId, NodeId};
 use tutti_sql::hash::{Bucket, CannotHash, KeyType};
-use tutti_sql::plan::{KeyValue, Pin};
+use tutti_sql::plan::{KeyValue, NodeChoice, Pin};
+use tutti_sql::planner::OneNode;
 
 use super::request::Call;
 
 /// `unknown`: a literal whose type the server has not settled yet.
 const UNKNOWN_OID: u32 = 705;
 
+/// What a client has bound to a parameter.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bound<'a> {
+    /// 0 or none: nobody has said one.
+    pub(crate) type_oid: Option<u32>,
+    /// 0: text; 1: binary.
+    pub(crate) format: i16,
+    /// None: NULL.
+    pub(crate) value: Option<&'a [u8]>,
+}
+
+/// The node that a statement of one node runs on; `None` if its pins do not agree, or if one cannot be told
+/// here. `bound`: the parameter at a position.
+pub(crate) fn one_node<'a>(
+    catalog: &Catalog,
+    choice: &NodeChoice,
+    bound: impl Fn(usize) -> Option<Bound<'a>>,
+) -> Option<OneNode> {
+    let pins = match choice {
+        NodeChoice::Home => return Some(OneNode::At(NodeId::HOME)),
+        NodeChoice::Any => return Some(OneNode::Any),
+        NodeChoice::Pinned(pins) => pins,
+    };
+    let mut agreed = OneNode::Any;
+    for pin in pins {
+        let node = OneNode::At(node_of_pin(catalog, pin, &bound)?);
+        if agreed != OneNode::Any && agreed != node {
+            return None;
+        }
+        agreed = node;
+    }
+    Some(agreed)
+}
+
 /// The node on which the rows with this key value are; `None` if that cannot be told here.
-pub(crate) fn node_of_pin(catalog: &Catalog, pin: &Pin, call: &Call) -> Option<NodeId> {
+pub(crate) fn node_of_pin<'a>(
+    catalog: &Catalog,
+    pin: &Pin,
+    bound: impl Fn(usize) -> Option<Bound<'a>>,
+) -> Option<NodeId> {
     let bucket = match &pin.value {
         KeyValue::Bucket(bucket) => *bucket,
-        KeyValue::Parameter(index) => bucket_of_parameter(pin, *index, call)?,
+        KeyValue::Parameter(index) => bucket_of_bound(pin, bound(usize::from(*index))?)?,
         // Only in plans of shapes, which are not executed themselves.
         KeyValue::Literal(_) => return None,
     };
@@ -28,20 +68,16 @@ pub(crate) fn node_of_bucket(catalog: &Catalog, map: MapId, bucket: Bucket) -> O
     Some(catalog.maps.get(&map)?.node(bucket))
 }
 
-fn bucket_of_parameter(pin: &Pin, index: u16, call: &Call) -> Option<Bucket> {
+/// The parameter at a position of what a client has sent.
+pub(crate) fn parameter(call: &Call, index: usize) -> Option<Bound<'_>> {
     let Call::Extended { types, arguments } = call.client() else { return None };
-    let index = usize::from(index);
     let value = arguments.values.get(index)?.as_deref();
-    bucket_of_bound(pin, types.get(index).copied(), arguments.format(index), value)
+    Some(Bound { type_oid: types.get(index).copied(), format: arguments.format(index), value })
 }
 
-/// The bucket of a bound value; `None` if it cannot be told here. Type 0 or none: nobody has said one.
-pub(crate) fn bucket_of_bound(
-    pin: &Pin,
-    type_oid: Option<u32>,
-    format: i16,
-    value: Option<&[u8]>,
-) -> Option<Bucket> {
+/// The bucket of a bound value; `None` if it cannot be told here.
+fn bucket_of_bound(pin: &Pin, bound: Bound<'_>) -> Option<Bucket> {
+    let Bound { type_oid, format, value } = bound;
     let key_type = pin.key_type;
     let Some(value) = value else { return Some(Bucket::OF_NULL) };
     // An open type is inferred by the server from the comparison with the key: it is the key's.

@@ -14,14 +14,14 @@ use std::ops::Range;
 use bytes::{BufMut, BytesMut};
 use tutti_link::pool::{CheckoutRequest, Lookup, put_name_of};
 use tutti_sql::catalog::NodeId;
-use tutti_sql::plan::{Access, KeyValue, Leaves, NodeChoice, Plan};
+use tutti_sql::plan::{Access, Leaves, NodeChoice, Plan};
 use tutti_sql::planner::OneNode;
 use tutti_wire::flight::{Execution, Flight};
 
 use crate::client::ClientError;
 use crate::client::failure::Failure;
 use crate::executor::relay_all;
-use crate::plans::route::{bucket_of_bound, node_of_bucket};
+use crate::plans::route::{Bound, one_node};
 use crate::plans::{Basis, ShapeEntry};
 use crate::session::Session;
 use crate::transaction::named::Portal;
@@ -156,32 +156,15 @@ impl Session {
             return None;
         }
         let Plan::One { node, access, .. } = &plan.planned.plan else { return None };
-        let pins = match node {
-            NodeChoice::Home => return Some((OneNode::At(NodeId::HOME), *access, *number)),
-            NodeChoice::Any => return Some((OneNode::Any, *access, *number)),
-            NodeChoice::Pinned(pins) => pins,
-        };
         // Of several parameters the types have to be known before they can be compared.
-        if 1 < pins.len() && !statement.described {
+        if matches!(node, NodeChoice::Pinned(pins) if 1 < pins.len()) && !statement.described {
             return None;
         }
-        let mut found = OneNode::Any;
-        for pin in pins {
-            let bucket = match pin.value {
-                KeyValue::Bucket(bucket) => bucket,
-                KeyValue::Parameter(index) => {
-                    let index = usize::from(index);
-                    let (format, value) = execution.value(index)?;
-                    bucket_of_bound(pin, statement.types.get(index).copied(), format, value)?
-                }
-                KeyValue::Literal(_) => return None,
-            };
-            let node = OneNode::At(node_of_bucket(&self.tx.catalog, pin.map, bucket)?);
-            if found != OneNode::Any && found != node {
-                return None;
-            }
-            found = node;
-        }
+        let parameter = |index| {
+            let (format, value) = execution.value(index)?;
+            Some(Bound { type_oid: statement.types.get(index).copied(), format, value })
+        };
+        let found = one_node(&self.tx.catalog, node, parameter)?;
         Some((found, *access, *number))
     }
 
