@@ -7,9 +7,9 @@
 use bytes::{Bytes, BytesMut};
 use tutti_wire::backend as said_by_server;
 use tutti_wire::error_fields::ErrorFields;
-use tutti_wire::flight::Flight;
+use tutti_wire::flight::{Execution, Flight};
 use tutti_wire::frame::{Frame, HEADER_LEN, WireError, frame_len, take_frame};
-use tutti_wire::frontend::{self as said_by_client, Arguments, Message, Target};
+use tutti_wire::frontend::{self as said_by_client, Arguments, Message, Parse, Target};
 use tutti_wire::startup::{self as opening, PROTOCOL_3_0, STARTUP_LEN_MAX, Startup};
 
 /// Frames that a stream begins with, and why it cannot be followed further, if that is so.
@@ -55,38 +55,54 @@ pub fn frames(data: &[u8]) {
 pub fn flights(data: &[u8]) {
     let Some(flight) = Flight::look(data) else { return };
     let len = match &flight {
-        Flight::Query { len, .. } => *len,
+        Flight::Query { len, .. } | Flight::Unnamed { len, .. } => *len,
         Flight::Execution(execution) => execution.len,
     };
     let (frames, error) = cut(&data[..len], len);
     assert_eq!(error, None, "it is whole messages");
-    let decode = |frame| said_by_client::decode(frame).expect("they are right");
-    let messages: Vec<_> = frames.iter().map(decode).collect();
     match flight {
-        Flight::Query { text, .. } => assert_eq!(messages, [Message::Query(text.to_owned())]),
-        Flight::Execution(execution) => {
-            let [Message::Bind(bind), behind @ ..] = &messages[..] else {
-                panic!("{messages:?} begins with no Bind");
-            };
-            assert_eq!((&*bind.portal, &*bind.statement), ("", execution.statement));
-            let Arguments { formats, values, .. } = &bind.arguments;
-            assert_eq!(execution.value_count(), values.len());
-            let fits = formats.len() <= 1 || formats.len() == values.len();
-            assert_eq!(execution.has_formats_for_values(), fits);
-            for (index, value) in values.iter().enumerate() {
-                let (format, found) = execution.value(index).expect("it was counted");
-                assert_eq!(found, value.as_deref());
-                assert!(!fits || format == bind.arguments.format(index));
-            }
-            assert_eq!(execution.value(values.len()), None);
-            assert!(frames[0].as_bytes().ends_with(execution.arguments));
-            let unnamed = Message::Describe(Target::Portal, String::new());
-            let behind = behind.strip_prefix(&[unnamed]).unwrap_or(behind);
-            let is_run =
-                |it: &Message| matches!(it, Message::Execute { portal, .. } if portal.is_empty());
-            assert!(matches!(behind, [run, Message::Sync] if is_run(run)), "{behind:?}");
+        Flight::Query { text, .. } => {
+            assert_eq!(decode_all(&frames), [Message::Query(text.to_owned())]);
+        }
+        Flight::Execution(execution) => check_execution(&execution, &frames),
+        Flight::Unnamed { text, types, execution, .. } => {
+            let types: Vec<u32> = types
+                .chunks_exact(4)
+                .map(|it| u32::from_be_bytes(it.try_into().expect("four bytes")))
+                .collect();
+            let parse = Parse { name: String::new(), sql: text.to_owned(), types };
+            assert_eq!(decode_all(&frames[..1]), [Message::Parse(parse)]);
+            assert_eq!(execution.statement, "");
+            check_execution(&execution, &frames[1..]);
         }
     }
+}
+
+fn decode_all(frames: &[Frame]) -> Vec<Message> {
+    frames.iter().map(|it| said_by_client::decode(it).expect("they are right")).collect()
+}
+
+fn check_execution(execution: &Execution<'_>, frames: &[Frame]) {
+    let messages = decode_all(frames);
+    let [Message::Bind(bind), behind @ ..] = &messages[..] else {
+        panic!("{messages:?} begins with no Bind");
+    };
+    assert_eq!((&*bind.portal, &*bind.statement), ("", execution.statement));
+    let Arguments { formats, values, .. } = &bind.arguments;
+    assert_eq!(execution.value_count(), values.len());
+    let fits = formats.len() <= 1 || formats.len() == values.len();
+    assert_eq!(execution.has_formats_for_values(), fits);
+    for (index, value) in values.iter().enumerate() {
+        let (format, found) = execution.value(index).expect("it was counted");
+        assert_eq!(found, value.as_deref());
+        assert!(!fits || format == bind.arguments.format(index));
+    }
+    assert_eq!(execution.value(values.len()), None);
+    assert!(frames[0].as_bytes().ends_with(execution.arguments));
+    let unnamed = Message::Describe(Target::Portal, String::new());
+    let behind = behind.strip_prefix(&[unnamed]).unwrap_or(behind);
+    let is_run = |it: &Message| matches!(it, Message::Execute { portal, .. } if portal.is_empty());
+    assert!(matches!(behind, [run, Message::Sync] if is_run(run)), "{behind:?}");
 }
 
 /// A client's messages.

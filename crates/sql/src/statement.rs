@@ -65,19 +65,6 @@ impl Statement {
         self.distribute_by.as_ref().is_some_and(|wanted| *wanted != DistributeBy::Home)
     }
 
-    /// Whether it is a query, or changes rows: what PostgreSQL plans.
-    pub fn reads_or_writes_rows(&self) -> bool {
-        use pg_query::NodeEnum;
-        matches!(
-            self.tree,
-            NodeEnum::SelectStmt(_)
-                | NodeEnum::InsertStmt(_)
-                | NodeEnum::UpdateStmt(_)
-                | NodeEnum::DeleteStmt(_)
-                | NodeEnum::MergeStmt(_)
-        )
-    }
-
     /// Whether it is a COPY, in whose middle data flows.
     pub fn is_copy(&self) -> bool {
         matches!(self.tree, pg_query::NodeEnum::CopyStmt(_))

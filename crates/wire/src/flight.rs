@@ -1,11 +1,12 @@
 //! A look at what a client has sent, where it lies: nothing is copied, nothing is taken.
 //!
-//! Owns: recognising the two usual ways to have one statement run: a Query, and the execution of a
-//! prepared statement from its Bind to its Sync. Never: says what is wrong with what it does not
-//! recognise; whoever reads message by message does.
+//! Owns: recognising the three usual ways to have one statement run: a Query, the execution of a
+//! prepared statement from its Bind to its Sync, and all of the extended protocol in one, from the Parse of the
+//! unnamed statement to its Sync. Never: says what is wrong with what it does not recognise; whoever
+//! reads message by message does.
 //! Start reading at [`Flight::look`].
 //!
-//! Source: PostgreSQL manual, "Message Formats"; Bind, Describe, Execute, Sync.
+//! Source: PostgreSQL manual, "Message Formats"; Parse, Bind, Describe, Execute, Sync.
 
 use crate::frame::{HEADER_LEN, frame_len};
 
@@ -30,12 +31,23 @@ pub enum Flight<'a> {
     },
     /// Bind of a named statement to the unnamed portal, perhaps Describe of it, Execute, Sync.
     Execution(Execution<'a>),
+    /// Parse of the unnamed statement, and the same of that.
+    Unnamed {
+        /// The statement's text.
+        text: &'a str,
+        /// Four bytes for each parameter type that the client has fixed.
+        types: &'a [u8],
+        /// The messages after the Parse.
+        execution: Execution<'a>,
+        /// Bytes of all messages.
+        len: usize,
+    },
 }
 
 /// See [`Flight::Execution`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Execution<'a> {
-    /// Name of the statement; not empty.
+    /// Name of the statement.
     pub statement: &'a str,
     /// What stands after the names in the Bind: formats and values.
     pub arguments: &'a [u8],
@@ -58,7 +70,21 @@ impl<'a> Flight<'a> {
                 let (text, []) = string(body)? else { return None };
                 Some(Self::Query { text, len })
             }
-            b'B' => Execution::look(body, bytes.get(len..)?, len).map(Self::Execution),
+            b'B' => Execution::look(body, bytes.get(len..)?, len)
+                .filter(|execution| !execution.statement.is_empty())
+                .map(Self::Execution),
+            b'P' => {
+                let ("", body) = string(body)? else { return None };
+                let (text, types) = string(body)?;
+                let (count, types) = int16(types)?;
+                let (types, []) = types.split_at_checked(4 * count)? else { return None };
+                let behind = bytes.get(len..)?;
+                let bind_len = frame_len(behind).ok()??;
+                let bind = behind.get(HEADER_LEN..bind_len).filter(|_| behind[0] == b'B')?;
+                let execution = Execution::look(bind, &behind[bind_len..], bind_len)
+                    .filter(|execution| execution.statement.is_empty())?;
+                Some(Self::Unnamed { text, types, execution, len: len + execution.len })
+            }
             _ => None,
         }
     }
@@ -68,7 +94,7 @@ impl<'a> Execution<'a> {
     /// A Bind's body, and what stands after it.
     fn look(bind: &'a [u8], behind: &'a [u8], bind_len: usize) -> Option<Self> {
         let ("", names) = string(bind)? else { return None };
-        let (statement, arguments) = string(names).filter(|(name, _)| !name.is_empty())?;
+        let (statement, arguments) = string(names)?;
         let (formats, left) = int16s(arguments)?;
         let (count, left) = int16(left)?;
         let values = Values { count, bytes: left };
@@ -164,7 +190,8 @@ mod tests {
 
     use super::*;
     use crate::frontend::{
-        Arguments, Target, put_bind, put_describe, put_execute, put_flush, put_query, put_sync,
+        Arguments, Target, put_bind, put_describe, put_execute, put_flush, put_parse, put_query,
+        put_sync,
     };
 
     fn arguments() -> Arguments {
@@ -221,20 +248,49 @@ mod tests {
         }
     }
 
+    fn parsed(name: &str, execution: &BytesMut) -> BytesMut {
+        let mut bytes = BytesMut::new();
+        put_parse(&mut bytes, name, "SELECT $1", &[23, 0]);
+        bytes.extend_from_slice(execution);
+        bytes
+    }
+
+    #[test]
+    fn all_of_the_extended_protocol_is_looked_at_where_it_lies() {
+        for describe in [false, true] {
+            let execution = execution("", "", describe);
+            let mut bytes = parsed("", &execution);
+            let whole = bytes.len();
+            bytes.extend_from_slice(b"more");
+            let Some(Flight::Unnamed { text, types, execution: found, len }) = Flight::look(&bytes)
+            else {
+                panic!("it is one");
+            };
+            assert_eq!((text, types, len), ("SELECT $1", &[0, 0, 0, 23, 0, 0, 0, 0][..], whole));
+            assert_eq!((found.statement, found.len, found.value_count()), ("", execution.len(), 2));
+            for end in 0..whole {
+                assert_eq!(Flight::look(&bytes[..end]), None, "only {end} bytes");
+            }
+        }
+    }
+
     #[test]
     fn what_is_unusual_goes_the_long_way() {
         let named = (execution("p", "s", true), "a named portal");
-        let unnamed = (execution("", "", false), "the unnamed statement");
+        let unnamed = (execution("", "", false), "the unnamed statement, parsed before");
+        let prepared = (parsed("s", &execution("", "s", false)), "a Parse of a named statement");
+        let other = (parsed("", &execution("", "s", false)), "a Bind of another statement");
         let mut flushed = execution("", "s", false);
         flushed.truncate(flushed.len() - SYNC.len());
         put_flush(&mut flushed);
-        let mut other = BytesMut::new();
-        put_bind(&mut other, "", "s", &arguments());
-        put_describe(&mut other, Target::Statement, "s");
-        put_execute(&mut other, "", 0);
-        put_sync(&mut other);
+        let mut described = BytesMut::new();
+        put_bind(&mut described, "", "s", &arguments());
+        put_describe(&mut described, Target::Statement, "s");
+        put_execute(&mut described, "", 0);
+        put_sync(&mut described);
+        let described = (described, "Describe of the statement");
         let flushed = (flushed, "Flush instead of Sync");
-        for (bytes, what) in [named, unnamed, flushed, (other, "Describe of the statement")] {
+        for (bytes, what) in [named, unnamed, prepared, other, flushed, described] {
             assert_eq!(Flight::look(&bytes), None, "{what}");
         }
     }

@@ -388,6 +388,258 @@ const CONVERSATIONS: &[(&str, &str)] = &[
          --
          Q DISCARD ALL",
     ),
+    (
+        // From the second on each goes the short way.
+        "whole flights of the unnamed statement",
+        "P |SELECT name FROM person WHERE id = $1
+         B ||1
+         D P
+         E |0
+         S
+         --
+         P |SELECT name FROM person WHERE id = $1
+         B ||2
+         D P
+         E |0
+         S
+         --
+         P |SELECT name FROM person WHERE id = $1
+         B ||NULL
+         E |0
+         S
+         P |SELECT name FROM person WHERE id = $1
+         B ||77
+         E |1
+         S
+         P |SELECT name FROM person WHERE id = $1
+         B ||3
+         D P
+         E |1
+         S
+         --
+         B ||4
+         E |0
+         S
+         --
+         P |SELECT name FROM person WHERE id = $1
+         B |
+         E |0
+         S
+         --
+         P |SELECT name FROM person WHERE id = $1
+         B ||5|6
+         E |0
+         S
+         --
+         B ||7
+         E |0
+         S
+         --
+         Q SELECT 1
+         --
+         B ||1
+         E |0
+         S",
+    ),
+    (
+        "what is left of a whole flight that has failed",
+        "P |SELECT 10 / (id - 1) FROM person WHERE id = $1
+         B ||2
+         E |0
+         S
+         --
+         P |SELECT 10 / (id - 1) FROM person WHERE id = $1
+         B ||1
+         D P
+         E |0
+         S
+         --
+         B ||3
+         E |0
+         S
+         --
+         P |SELECT 10 / (id - 1) FROM person WHERE id = $1
+         B ||x
+         E |0
+         S
+         --
+         B ||6
+         E |0
+         S
+         --
+         E |0
+         S
+         --
+         P |INSERT INTO person VALUES ($1, 'twice')
+         B ||50
+         E |0
+         S
+         --
+         P |INSERT INTO person VALUES ($1, 'twice')
+         B ||50
+         E |0
+         S
+         --
+         P |INSERT INTO person VALUES ($1, 'twice')
+         B ||51
+         E |0
+         S
+         --
+         Q SELECT count(*) FROM person WHERE name = 'twice'",
+    ),
+    (
+        "a statement that is wrong by now leaves nothing behind",
+        "P |SELECT code FROM country WHERE code = $1
+         B ||fr
+         E |0
+         S
+         --
+         P |SELECT code FROM country WHERE code = $1
+         B ||jp
+         E |0
+         S
+         --
+         Q ALTER TABLE country RENAME code TO letters
+         --
+         P |SELECT code FROM country WHERE code = $1
+         B ||jp
+         E |0
+         S
+         --
+         B ||fr
+         E |0
+         S
+         --
+         Q ALTER TABLE country RENAME letters TO code
+         --
+         P |SELECT code FROM country WHERE code = $1
+         B ||jp
+         E |0
+         S",
+    ),
+    (
+        "whole flights in transaction blocks, from their first statement on each node",
+        "P |UPDATE person SET name = concat(name, '!') WHERE id = $1 RETURNING name
+         B ||1
+         E |0
+         S
+         --
+         Q BEGIN
+         --
+         P |UPDATE person SET name = concat(name, '!') WHERE id = $1 RETURNING name
+         B ||1
+         D P
+         E |0
+         S
+         --
+         E |0
+         S
+         --
+         P |UPDATE person SET name = concat(name, '!') WHERE id = $1 RETURNING name
+         B ||2
+         E |0
+         S
+         P |UPDATE person SET name = concat(name, '!') WHERE id = $1 RETURNING name
+         B ||3
+         E |0
+         S
+         --
+         B ||4
+         E |0
+         S
+         --
+         Q ROLLBACK
+         --
+         Q SELECT name FROM person WHERE id = 3
+         --
+         Q BEGIN
+         --
+         P |UPDATE person SET name = concat(name, '!') WHERE id = $1 RETURNING name
+         B ||x
+         E |0
+         S
+         --
+         P |UPDATE person SET name = concat(name, '!') WHERE id = $1 RETURNING name
+         B ||4
+         E |0
+         S
+         --
+         Q COMMIT
+         --
+         Q BEGIN
+         --
+         P |UPDATE person SET name = concat(name, '!') WHERE id = $1 RETURNING name
+         B ||5
+         E |0
+         S
+         --
+         P |UPDATE person SET name = concat(name, '!') WHERE id = $1 RETURNING name
+         B ||6
+         E |0
+         S
+         --
+         Q COMMIT
+         --
+         Q SELECT count(*) FROM person WHERE name LIKE '%!'",
+    ),
+    (
+        "first statements of transaction blocks",
+        "Q SELECT name FROM person WHERE id = 1
+         --
+         Q UPDATE person SET name = 'x' WHERE id = 2
+         --
+         Q SELECT 1 / (id - 3) FROM person WHERE id = 2
+         --
+         Q BEGIN
+         --
+         Q SELECT name FROM person WHERE id = 2
+         --
+         Q UPDATE person SET name = 'y' WHERE id = 3
+         --
+         Q COMMIT
+         --
+         Q BEGIN
+         --
+         Q SELECT 1 / (id - 3) FROM person WHERE id = 3
+         --
+         Q SELECT name FROM person WHERE id = 3
+         --
+         Q ROLLBACK
+         --
+         Q BEGIN READ ONLY
+         --
+         Q UPDATE person SET name = 'z' WHERE id = 4
+         --
+         Q ROLLBACK
+         --
+         Q BEGIN
+         --
+         Q SAVEPOINT a
+         --
+         Q UPDATE person SET name = 'z' WHERE id = 5
+         --
+         Q SELECT 1 / (id - 3) FROM person WHERE id = 3
+         --
+         Q ROLLBACK TO a
+         --
+         Q SELECT name FROM person WHERE id = 5
+         --
+         Q UPDATE person SET name = 'u' WHERE id = 6
+         --
+         Q COMMIT
+         --
+         Q BEGIN
+         --
+         Q SET LOCAL statement_timeout = '5min'
+         --
+         Q SELECT name FROM person WHERE id = 6
+         --
+         Q COMMIT AND CHAIN
+         --
+         Q SELECT name FROM person WHERE id = 3
+         --
+         Q COMMIT",
+    ),
 ];
 
 fn hold(endpoint: &Endpoint, with_distribution: bool, text: &str) -> Result<Vec<String>> {

@@ -76,15 +76,20 @@ pub(super) async fn relay(
     answer
 }
 
-/// Reads one answer, to ReadyForQuery, and passes on all of it but ReadyForQuery, as it is.
+/// Reads one answer, to ReadyForQuery, and passes on all of it but ReadyForQuery, as it is. `parsed`: whether
+/// ParseComplete was in it.
 ///
 /// Errors: as [`relay`]; [`Failure::Client`] if the node is lost after the beginning of a row that the
 /// client has already.
-pub(crate) async fn relay_all(client: &mut Client, link: &mut Link) -> Result<(), Failure> {
+pub(crate) async fn relay_all(
+    client: &mut Client,
+    link: &mut Link,
+    parsed: &mut bool,
+) -> Result<(), Failure> {
     let mut forwarder = Forwarder::new(link.node() == NodeId::HOME);
     let mut refused = Refused::default();
     loop {
-        let frame = match forwarder.pass(client, link)? {
+        let frame = match forwarder.pass(client, link, parsed)? {
             true => link.connection().take_frame()?,
             false => None,
         };
@@ -159,7 +164,12 @@ impl Forwarder {
     }
 
     /// Passes on what the client gets as it is. True if something else comes next.
-    fn pass(&mut self, client: &mut Client, link: &mut Link) -> Result<bool, Failure> {
+    fn pass(
+        &mut self,
+        client: &mut Client,
+        link: &mut Link,
+        parsed: &mut bool,
+    ) -> Result<bool, Failure> {
         let incoming = link.connection().incoming();
         let mut len = self.due.min(incoming.len());
         self.due -= len;
@@ -168,6 +178,7 @@ impl Forwarder {
             let there = incoming.len() - len;
             match incoming[len] {
                 b'D' | b'C' | b'2' | b'n' | b'I' | b's' => (),
+                b'1' => *parsed |= frame <= there,
                 b'N' => self.noticed = true,
                 b'T' if self.is_home => (),
                 _ => break true,

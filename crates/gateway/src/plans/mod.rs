@@ -145,6 +145,20 @@ impl Plans {
         self.counts.note(found, &self.counts.plan_hits, &self.counts.plan_misses)
     }
 
+    /// What is known of a text that is one statement: that, and its plan on this basis.
+    pub fn of_one(&self, basis: Basis, text: &str) -> Option<(Arc<Statement>, Arc<Planned>)> {
+        let statements = self.statements.get(text)?;
+        let [statement] = &*statements else { return None };
+        if statement.distribute_by.is_some() {
+            return None;
+        }
+        let key = KeyRef { basis, text: statement.text.as_bytes() };
+        let planned = self.texts.get(&key)?;
+        self.counts.parse_hits.fetch_add(1, Ordering::Relaxed);
+        self.counts.plan_hits.fetch_add(1, Ordering::Relaxed);
+        Some((statement.clone(), planned))
+    }
+
     /// Keeps a plan, if it is worth keeping.
     pub fn keep_text(&self, basis: Basis, statement: &Statement, planned: &Arc<Planned>) {
         if statement.distribute_by.is_none()

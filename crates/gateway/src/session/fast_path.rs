@@ -10,12 +10,14 @@
 //! which the servers work as well (docs/measurements.md, the hot path).
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use bytes::{BufMut, BytesMut};
 use tutti_link::pool::{CheckoutRequest, Lookup, put_name_of};
 use tutti_sql::catalog::NodeId;
-use tutti_sql::plan::{Access, Leaves, NodeChoice, Plan};
+use tutti_sql::plan::{Access, Leaves, NodeChoice, Plan, Planned};
 use tutti_sql::planner::OneNode;
+use tutti_sql::statement::Statement;
 use tutti_wire::flight::{Execution, Flight};
 
 use crate::client::ClientError;
@@ -24,8 +26,13 @@ use crate::executor::relay_all;
 use crate::plans::route::{Bound, one_node};
 use crate::plans::{Basis, ShapeEntry};
 use crate::session::Session;
-use crate::transaction::named::Portal;
+use crate::transaction::named::{Portal, PreparedStatement};
+use crate::transaction::state::Entrance;
 use crate::transaction::{Level, Mode};
+
+/// Types with smaller numbers are the same on every server, and made of code that is built in
+/// (`FirstGenbkiObjectId` in PostgreSQL's transam.h).
+const TYPE_OIDS_OF_OWN: u32 = 10_000;
 
 /// A flight that can take the short way.
 #[derive(Clone, Debug)]
@@ -44,6 +51,17 @@ enum Kind {
     /// A prepared statement, which nodes know by this number; where its Bind goes on after the names,
     /// and where the messages after the Bind are.
     Execution { number: u64, arguments: Range<usize>, rest: Range<usize> },
+    /// The unnamed statement, parsed and executed.
+    Unnamed { statement: Arc<Statement>, types: Vec<u32> },
+}
+
+/// What a client has bound.
+struct Values<'a> {
+    execution: &'a Execution<'a>,
+    /// 0: nobody has said one.
+    types: &'a [u32],
+    /// A node has said them.
+    are_described: bool,
 }
 
 impl Session {
@@ -67,7 +85,8 @@ impl Session {
         }
         let Some(node) = self.send(&flight) else { return Ok(false) };
         let (is_outside, written) = (!self.tx.transaction.is_open(), self.client.written());
-        let ran = self.finish(node).await;
+        let mut parsed = false;
+        let ran = self.finish(node, &mut parsed).await;
         if ran.is_err()
             && is_outside
             && let Some(start) = self.client.said_again(written)
@@ -78,6 +97,9 @@ impl Session {
             return Ok(false);
         }
         self.take(&flight);
+        if parsed {
+            self.keep_unnamed(flight, node);
+        }
         self.end_statement(ran).await?;
         Ok(true)
     }
@@ -127,6 +149,20 @@ impl Session {
                 let kind = Kind::Execution { number, arguments, rest };
                 Some(Recognised { node, access, len: execution.len, kind })
             }
+            Flight::Unnamed { text, types, execution, len } => {
+                let types: Vec<u32> =
+                    types.as_chunks().0.iter().map(|it| u32::from_be_bytes(*it)).collect();
+                if types.iter().any(|oid| TYPE_OIDS_OF_OWN <= *oid) {
+                    return None;
+                }
+                let (statement, planned) = self.tx.registry.plans.of_one(basis, text)?;
+                if !statement.is_of_rows() {
+                    return None;
+                }
+                let values = Values { execution: &execution, types: &types, are_described: false };
+                let (node, access) = self.one_node(&statement, &planned, &values)?;
+                Some(Recognised { node, access, len, kind: Kind::Unnamed { statement, types } })
+            }
         }
     }
 
@@ -143,29 +179,43 @@ impl Session {
         // After DDL its columns must be looked at again.
         let is_described_anew =
             statement.described && statement.described_version != self.schema_version();
-        let count = statement.types.len().max(usize::from(parsed.parameter_count));
-        if is_described_anew
-            || !self.is_meant(meaning)
-            || execution.value_count() != count
+        if is_described_anew || !self.is_meant(meaning) || parsed.is_copy() {
+            return None;
+        }
+        let (types, are_described) = (&*statement.types, statement.described);
+        let values = Values { execution, types, are_described };
+        let (node, access) = self.one_node(parsed, &plan.planned, &values)?;
+        Some((node, access, *number))
+    }
+
+    /// Where a statement runs with these values, if that is one node and nothing is left behind, and what it
+    /// does there.
+    fn one_node(
+        &self,
+        statement: &Statement,
+        planned: &Planned,
+        values: &Values<'_>,
+    ) -> Option<(OneNode, Access)> {
+        let Values { execution, types, are_described } = values;
+        let count = types.len().max(usize::from(statement.parameter_count));
+        if execution.value_count() != count
             || !execution.has_formats_for_values()
-            || parsed.is_copy()
-            || plan.planned.leaves != Leaves::default()
-            || plan.planned.unseen.is_some()
-            || !plan.planned.own.is_empty()
+            || planned.leaves != Leaves::default()
+            || planned.unseen.is_some()
+            || !planned.own.is_empty()
         {
             return None;
         }
-        let Plan::One { node, access, .. } = &plan.planned.plan else { return None };
+        let Plan::One { node, access, .. } = &planned.plan else { return None };
         // Of several parameters the types have to be known before they can be compared.
-        if matches!(node, NodeChoice::Pinned(pins) if 1 < pins.len()) && !statement.described {
+        if matches!(node, NodeChoice::Pinned(pins) if 1 < pins.len()) && !are_described {
             return None;
         }
         let parameter = |index| {
             let (format, value) = execution.value(index)?;
-            Some(Bound { type_oid: statement.types.get(index).copied(), format, value })
+            Some(Bound { type_oid: types.get(index).copied(), format, value })
         };
-        let found = one_node(&self.tx.catalog, node, parameter)?;
-        Some((found, *access, *number))
+        Some((one_node(&self.tx.catalog, node, parameter)?, *access))
     }
 
     /// Writes the flight to its node, if there is a connection to it that is ready. From here on it is
@@ -195,12 +245,16 @@ impl Session {
         {
             return None;
         }
+        if !is_outside && !self.tx.transaction.used.contains(&node) {
+            link.put_begin(&self.tx.transaction.begin_sql(Entrance::default()));
+            self.tx.transaction.used.insert(node);
+        }
         link.begin();
         link.connection().note_own_commit(commits_itself);
         let unread = self.client.unread();
         let out = link.connection().outgoing();
         match &flight.kind {
-            Kind::Query => out.extend_from_slice(&unread[..flight.len]),
+            Kind::Query | Kind::Unnamed { .. } => out.extend_from_slice(&unread[..flight.len]),
             Kind::Execution { number, arguments, rest } => {
                 put_bind(out, *number, &unread[arguments.clone()]);
                 out.extend_from_slice(&unread[rest.clone()]);
@@ -209,7 +263,8 @@ impl Session {
         if !is_outside {
             self.tx.transaction.queried = true;
             self.tx.transaction.record(node, flight.access);
-            if matches!(flight.kind, Kind::Execution { .. }) {
+            self.tx.activity.note_nodes(self.tx.transaction.nodes.len());
+            if !matches!(flight.kind, Kind::Query) {
                 link.unnamed_portal = true;
                 let access = flight.access;
                 let portal = Portal::Node { node, access, copies: false, parsed: None };
@@ -222,27 +277,72 @@ impl Session {
     /// The flight has been read.
     fn take(&mut self, flight: &Recognised) {
         self.client.skip(flight.len);
-        if matches!(flight.kind, Kind::Query) {
-            self.tx.registry.plans.note_by_shape(true);
-            self.tx.portals.remove("");
-            self.tx.statements.remove("");
+        match flight.kind {
+            Kind::Query => {
+                self.tx.registry.plans.note_by_shape(true);
+                self.tx.portals.remove("");
+                self.tx.statements.remove("");
+            }
+            Kind::Execution { .. } => (),
+            Kind::Unnamed { .. } => {
+                self.tx.statements.remove("");
+            }
         }
+    }
+
+    /// The unnamed statement that the node has parsed stays until another takes its place.
+    fn keep_unnamed(&mut self, flight: Recognised, node: NodeId) {
+        let Kind::Unnamed { statement, types } = flight.kind else { return };
+        let id = self.next_statement_id();
+        if let Some(link) = self.tx.links.get_mut(&node) {
+            link.unnamed = Some(id);
+        }
+        let statement = PreparedStatement::parsed(id, Some(statement), types);
+        self.tx.statements.insert(String::new(), statement);
     }
 
     /// Whether the session may have connections.
     fn is_admitted_at_once(&mut self) -> bool {
-        if self.tx.permit.is_none() && !self.tx.transaction.is_open() {
+        if self.tx.permit.is_none() {
             self.tx.permit = self.tx.registry.pool.admit_at_once(&self.tx.share);
         }
-        self.tx.permit.is_some() || self.tx.transaction.is_open()
+        self.tx.permit.is_some()
     }
 
     /// Whether there is a link to `node` for the next statement, if need be lent without any wait.
     fn link_at_once(&mut self, node: NodeId) -> bool {
-        if self.tx.transaction.is_open() {
-            // Its first statement on a node brings the node into the transaction.
-            return self.tx.transaction.used.contains(&node) && self.tx.links.contains_key(&node);
+        if !self.tx.transaction.is_open() {
+            return self.borrow_at_once(node);
         }
+        if self.tx.transaction.used.contains(&node) {
+            return self.tx.links.contains_key(&node);
+        }
+        if !self.joins_at_once(node) {
+            return false;
+        }
+        if !self.tx.links.contains_key(&node) {
+            if !self.borrow_at_once(node) {
+                return false;
+            }
+            self.tx.borrowed.insert(node);
+        }
+        true
+    }
+
+    /// Whether all that a node needs to take part in the transaction is a BEGIN before its first statement: as
+    /// `enlist`, where that has nothing to ask, to wait for or to make up for.
+    fn joins_at_once(&self, node: NodeId) -> bool {
+        let transaction = &self.tx.transaction;
+        !transaction.nodes.contains_key(&node)
+            && self.tx.level() == Level::ReadCommitted
+            && transaction.step_count() == 0
+            && !transaction.counts_idle_time
+            && transaction.own_oids.is_none()
+            && !self.tx.bindings.contains_key(&node)
+            && !self.tx.may_leave_on(node)
+    }
+
+    fn borrow_at_once(&mut self, node: NodeId) -> bool {
         if !self.tx.begins_as_others_do() {
             return false;
         }
@@ -262,10 +362,13 @@ impl Session {
         true
     }
 
-    async fn finish(&mut self, node: NodeId) -> Result<(), Failure> {
+    async fn finish(&mut self, node: NodeId, parsed: &mut bool) -> Result<(), Failure> {
         let link = self.tx.links.get_mut(&node).expect("just used");
         link.connection().flush().await?;
-        relay_all(&mut self.client, link).await
+        // A BEGIN has an answer of its own.
+        let refused_before = link.settle().await?;
+        let relayed = relay_all(&mut self.client, link, parsed).await;
+        refused_before.map_or(relayed, |error| Err(error.into()))
     }
 }
 

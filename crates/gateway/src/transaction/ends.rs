@@ -148,6 +148,9 @@ impl TransactionContext {
         &mut self,
         queries: Vec<(NodeId, String)>,
     ) -> Vec<(NodeId, Answered)> {
+        if let [(node, sql)] = &queries[..] {
+            return vec![(*node, self.on_link(*node, sql).await)];
+        }
         let mut answers = Vec::new();
         let mut running = JoinSet::new();
         for (node, sql) in queries {
@@ -170,6 +173,19 @@ impl TransactionContext {
             answers.push((node, answered));
         }
         answers
+    }
+
+    /// The same for one of them, for which no task is made. Given up half-way, it gives up the connection, as
+    /// there: nobody would know what it is in the middle of.
+    async fn on_link(&mut self, node: NodeId, sql: &str) -> Answered {
+        let Some(mut link) = self.links.remove(&node) else {
+            return Err(NodeError::not_connected(node));
+        };
+        let answered = link.query(sql).await;
+        if !link.connection().is_broken() {
+            self.links.insert(node, link);
+        }
+        answered
     }
 
     /// Who has a say in whether the transaction commits: those that may have written; at SERIALIZABLE, if it

@@ -207,7 +207,7 @@ impl Session {
         let parsed = statement.statement.as_ref();
         // What a FETCH gives depends on a cursor of one session, and a server that describes it to
         // another one, without such a cursor, crashes (PostgreSQL 15, FetchStatementTargetList).
-        let is_for_all = parsed.is_some_and(|parsed| parsed.reads_or_writes_rows());
+        let is_for_all = parsed.is_some_and(|parsed| parsed.is_of_rows());
         let is_private = meaning.private || !self.tx.scope.temporary.is_empty() || !is_for_all;
         let key = StatementKey {
             text: parsed.map_or("", |parsed| &parsed.text).into(),
