@@ -110,6 +110,11 @@ impl<'a> Execution<'a> {
         is_whole.then_some(Self { statement, arguments, rest, len, formats, values })
     }
 
+    /// Whether the portal is described before it is executed.
+    pub fn describes(&self) -> bool {
+        self.rest.starts_with(&DESCRIBE)
+    }
+
     /// How many values are bound.
     pub fn value_count(&self) -> usize {
         self.values.count

@@ -11,7 +11,8 @@ use tutti_tests::servers;
 
 /// Run before each conversation, in a session of its own.
 const TABLES: &str = "
-    DROP TABLE IF EXISTS person, country, ticket;
+    DROP TABLE IF EXISTS person, country, ticket, late;
+    CREATE TABLE late (id int, UNIQUE (id) DEFERRABLE INITIALLY DEFERRED) DISTRIBUTE BY HASH (id);
     CREATE TABLE ticket (id serial PRIMARY KEY, n int) DISTRIBUTE BY HASH (id);
     CREATE TABLE person (id int PRIMARY KEY, name text) DISTRIBUTE BY HASH (id);
     CREATE TABLE country (code text PRIMARY KEY);
@@ -639,6 +640,134 @@ const CONVERSATIONS: &[(&str, &str)] = &[
          Q SELECT name FROM person WHERE id = 3
          --
          Q COMMIT",
+    ),
+    (
+        "BEGIN, COMMIT and ROLLBACK again and again, prepared and not",
+        "P begin|BEGIN
+         P commit|COMMIT
+         P back|ROLLBACK
+         P late|INSERT INTO late VALUES ($1)
+         S
+         --
+         B |begin
+         E |0
+         S
+         --
+         B |late|1
+         E |0
+         S
+         --
+         B |commit
+         E |0
+         S
+         --
+         B |begin
+         D P
+         E |0
+         S
+         --
+         B |late|1
+         E |0
+         S
+         --
+         B |commit
+         D P
+         E |0
+         S
+         --
+         B |begin
+         E |0
+         S
+         --
+         B |late|2
+         E |0
+         S
+         B |back
+         D P
+         E |0
+         S
+         B |commit
+         E |0
+         S
+         B |begin|1
+         E |0
+         S
+         --
+         B |begin
+         E |0
+         S
+         B |begin
+         E |0
+         S
+         --
+         Q SELECT 1 / 0
+         --
+         B |commit
+         E |0
+         S
+         --
+         P |BEGIN
+         B |
+         D P
+         E |0
+         S
+         --
+         P |ROLLBACK
+         B |
+         E |0
+         S
+         --
+         P |BEGIN
+         B |
+         D P
+         E |0
+         S
+         --
+         P |INSERT INTO late VALUES ($1)
+         B ||1
+         E |0
+         S
+         --
+         P |COMMIT
+         B |
+         D P
+         E |0
+         S
+         --
+         B |
+         E |0
+         S
+         --
+         P |BEGIN
+         B |
+         E |0
+         S
+         --
+         Q INSERT INTO late VALUES (3)
+         --
+         P |COMMIT
+         B |
+         D P
+         E |0
+         S
+         --
+         Q BEGIN
+         --
+         Q INSERT INTO late VALUES (3)
+         --
+         Q COMMIT
+         --
+         Q COMMIT
+         --
+         Q BEGIN
+         --
+         B |
+         E |0
+         S
+         --
+         Q ROLLBACK
+         --
+         Q SELECT id FROM late ORDER BY id",
     ),
 ];
 

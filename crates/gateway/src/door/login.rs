@@ -34,23 +34,32 @@ pub(super) async fn welcome(
 ) -> Result<(), ClientError> {
     stream.set_nodelay(true)?;
     keep_alive(&stream, gate.keepalive());
-    let mut client = Client::new(stream, peer, gate, knocking);
+    let client = Client::new(stream, peer, gate, knocking);
+    // Apart: a session keeps its task's memory, and what opens one takes more than what it needs itself.
+    match Box::pin(open(registry, client)).await? {
+        Some(mut session) => session.run().await,
+        None => Ok(()),
+    }
+}
+
+/// The session that a client comes for. `None`: it came for something else, or is sent away.
+async fn open(
+    registry: Arc<Registry>,
+    mut client: Client,
+) -> Result<Option<Box<Session>>, ClientError> {
     let deadline = client.deadline();
     match timeout_at(deadline, read_startup(&mut client)).await {
         Ok(Ok(Some(Startup::Cancel { process_id, secret }))) => {
             if registry.backends.is_session(process_id, secret) {
                 registry.cancel_session(process_id).await;
             }
-            Ok(())
+            Ok(None)
         }
         Ok(Ok(Some(Startup::Session { version, parameters }))) => {
-            match log_in(registry, client, version, parameters).await? {
-                Some(session) => session.run().await,
-                None => Ok(()),
-            }
+            Ok(log_in(registry, client, version, parameters).await?.map(Box::new))
         }
         // Gone, or too slow. PostgreSQL says nothing either.
-        Ok(Ok(_)) | Err(_) => Ok(()),
+        Ok(Ok(_)) | Err(_) => Ok(None),
         Ok(Err(error @ ClientError::Protocol(_))) => {
             client.put_error(&ErrorFields::fatal("08P01", "invalid startup packet"));
             client.flush().await?;

@@ -26,6 +26,7 @@ use crate::executor::relay_all;
 use crate::plans::route::{Bound, one_node};
 use crate::plans::{Basis, ShapeEntry};
 use crate::session::Session;
+use crate::session::fast_control::{Control, Told};
 use crate::transaction::named::{Portal, PreparedStatement};
 use crate::transaction::state::Entrance;
 use crate::transaction::{Level, Mode};
@@ -36,7 +37,16 @@ const TYPE_OIDS_OF_OWN: u32 = 10_000;
 
 /// A flight that can take the short way.
 #[derive(Clone, Debug)]
-struct Recognised {
+enum Recognised {
+    /// A node runs it.
+    Statement(OnNode),
+    /// BEGIN, COMMIT and their kin.
+    Control(Control),
+}
+
+/// A statement that a node runs by itself.
+#[derive(Clone, Debug)]
+struct OnNode {
     node: OneNode,
     access: Access,
     /// Bytes of its messages.
@@ -67,7 +77,13 @@ struct Values<'a> {
 impl Session {
     /// Answers what the client has sent, if that can be done the short way. False: nothing was done.
     pub(super) async fn take_fast_path(&mut self) -> Result<bool, ClientError> {
-        let Some(mut flight) = self.recognise() else { return Ok(false) };
+        let mut flight = match self.recognise() {
+            Some(Recognised::Statement(flight)) => flight,
+            Some(Recognised::Control(control)) => {
+                return Box::pin(self.take_control(control)).await;
+            }
+            None => return Ok(false),
+        };
         if !self.is_admitted_at_once() {
             // The long way would wait for the same, and cost more after it.
             self.tx.activity.end_plan();
@@ -80,7 +96,7 @@ impl Session {
                 }
             }
             // The schema may have changed meanwhile.
-            let Some(again) = self.recognise() else { return Ok(false) };
+            let Some(Recognised::Statement(again)) = self.recognise() else { return Ok(false) };
             flight = again;
         }
         let Some(node) = self.send(&flight) else { return Ok(false) };
@@ -133,13 +149,22 @@ impl Session {
         let unread = self.client.unread();
         match Flight::look(unread)? {
             Flight::Query { text, len } => {
-                let shape = self.tx.planning.scan(text)?;
+                let Some(shape) = self.tx.planning.scan(text) else {
+                    let (statement, planned) = self.tx.registry.plans.of_one(basis, text)?;
+                    let control = Control { statement, planned, len, told: Told::Query };
+                    return control
+                        .is_plain(&self.tx.transaction)
+                        .then_some(Recognised::Control(control));
+                };
                 let known = self.tx.registry.plans.of_shape(basis, shape.key);
                 let Some(ShapeEntry::Plan(plan)) = known else { return None };
                 let (node, access) = plan.one_node(text, shape.literals, &self.tx.catalog)?;
-                Some(Recognised { node, access, len, kind: Kind::Query })
+                Some(Recognised::Statement(OnNode { node, access, len, kind: Kind::Query }))
             }
             Flight::Execution(execution) => {
+                if let Some(control) = self.control_of_prepared(basis, &execution) {
+                    return Some(Recognised::Control(control));
+                }
                 let (node, access, number) = self.of_prepared(basis, &execution)?;
                 let place = |part: &[u8]| {
                     let start = part.as_ptr() as usize - unread.as_ptr() as usize;
@@ -147,7 +172,7 @@ impl Session {
                 };
                 let (arguments, rest) = (place(execution.arguments), place(execution.rest));
                 let kind = Kind::Execution { number, arguments, rest };
-                Some(Recognised { node, access, len: execution.len, kind })
+                Some(Recognised::Statement(OnNode { node, access, len: execution.len, kind }))
             }
             Flight::Unnamed { text, types, execution, len } => {
                 let types: Vec<u32> =
@@ -157,13 +182,35 @@ impl Session {
                 }
                 let (statement, planned) = self.tx.registry.plans.of_one(basis, text)?;
                 if !statement.is_of_rows() {
-                    return None;
+                    let is_bound = types.is_empty() && execution.value_count() == 0;
+                    let told = Told::Unnamed { describes: execution.describes() };
+                    let control = Control { statement, planned, len, told };
+                    let is_plain = is_bound && control.is_plain(&self.tx.transaction);
+                    return is_plain.then_some(Recognised::Control(control));
                 }
                 let values = Values { execution: &execution, types: &types, are_described: false };
                 let (node, access) = self.one_node(&statement, &planned, &values)?;
-                Some(Recognised { node, access, len, kind: Kind::Unnamed { statement, types } })
+                let kind = Kind::Unnamed { statement, types };
+                Some(Recognised::Statement(OnNode { node, access, len, kind }))
             }
         }
+    }
+
+    /// A prepared BEGIN, COMMIT or ROLLBACK.
+    fn control_of_prepared(&self, basis: Basis, execution: &Execution<'_>) -> Option<Control> {
+        let prepared = self.tx.statements.get(execution.statement)?;
+        let plan = prepared.plan.as_ref().filter(|plan| plan.basis == basis)?;
+        let is_bound = prepared.types.is_empty() && execution.value_count() == 0;
+        if !is_bound || !matches!(plan.planned.plan, Plan::Transaction(_)) {
+            return None;
+        }
+        let control = Control {
+            statement: prepared.statement.clone()?,
+            planned: plan.planned.clone(),
+            len: execution.len,
+            told: Told::Prepared { describes: execution.describes() },
+        };
+        control.is_plain(&self.tx.transaction).then_some(control)
     }
 
     /// Where a prepared statement runs with these values, what it does there, and its number.
@@ -220,7 +267,7 @@ impl Session {
 
     /// Writes the flight to its node, if there is a connection to it that is ready. From here on it is
     /// the client's no more, and the node's answer is awaited.
-    fn send(&mut self, flight: &Recognised) -> Option<NodeId> {
+    fn send(&mut self, flight: &OnNode) -> Option<NodeId> {
         let node = match flight.node {
             OneNode::At(node) => node,
             OneNode::Any => self.tx.any_node(),
@@ -246,7 +293,7 @@ impl Session {
             return None;
         }
         if !is_outside && !self.tx.transaction.used.contains(&node) {
-            link.put_begin(&self.tx.transaction.begin_sql(Entrance::default()));
+            link.put_begin_before(&self.tx.transaction.begin_sql(Entrance::default()));
             self.tx.transaction.used.insert(node);
         }
         link.begin();
@@ -275,7 +322,7 @@ impl Session {
     }
 
     /// The flight has been read.
-    fn take(&mut self, flight: &Recognised) {
+    fn take(&mut self, flight: &OnNode) {
         self.client.skip(flight.len);
         match flight.kind {
             Kind::Query => {
@@ -291,7 +338,7 @@ impl Session {
     }
 
     /// The unnamed statement that the node has parsed stays until another takes its place.
-    fn keep_unnamed(&mut self, flight: Recognised, node: NodeId) {
+    fn keep_unnamed(&mut self, flight: OnNode, node: NodeId) {
         let Kind::Unnamed { statement, types } = flight.kind else { return };
         let id = self.next_statement_id();
         if let Some(link) = self.tx.links.get_mut(&node) {

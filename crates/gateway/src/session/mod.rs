@@ -9,6 +9,7 @@ mod code_at_commit;
 mod commit;
 mod dispatch;
 mod extended;
+mod fast_control;
 mod fast_path;
 mod global_commit;
 mod planning;
@@ -99,7 +100,10 @@ impl Session {
     }
 
     /// Serves the client until it leaves.
-    pub async fn run(mut self) -> Result<(), ClientError> {
+    ///
+    /// An idle session keeps the memory of this future, and there may be thousands: what is large, or rare, and
+    /// not of the short way is apart (`Box::pin`) and gone when it is over.
+    pub async fn run(&mut self) -> Result<(), ClientError> {
         loop {
             self.tx.end_if_misread();
             if self.is_at_rest() {
@@ -114,16 +118,16 @@ impl Session {
             }
             self.tx.activity.begin_message();
             if self.tx.hears_node_1_alone {
-                self.listen_further().await;
+                Box::pin(self.listen_further()).await;
             }
             if self.take_fast_path().await? {
                 continue;
             }
             let Some(frame) = self.client.next_frame().await? else { break };
             match frame.tag() {
-                b'Q' => self.simple_query(&frame).await?,
+                b'Q' => Box::pin(self.simple_query(&frame)).await?,
                 b'P' | b'B' | b'D' | b'E' | b'C' | b'H' | b'S' => {
-                    self.extended_message(&frame).await?;
+                    Box::pin(self.extended_message(&frame)).await?;
                 }
                 b'X' => {
                     // A client that says goodbye after its questions still reads the answers.
@@ -132,7 +136,7 @@ impl Session {
                 }
                 // Left over from a COPY that failed: the protocol says to ignore them.
                 b'd' | b'c' | b'f' => (),
-                b'F' => self.function_call(&frame).await?,
+                b'F' => Box::pin(self.function_call(&frame)).await?,
                 tag => {
                     let message = format!("invalid frontend message type {tag}");
                     self.client.put_error(&ErrorFields::fatal("08P01", message));
@@ -164,10 +168,10 @@ impl Session {
         loop {
             let waited = if !self.is_at_rest() {
                 let activity = self.tx.activity.clone();
-                wait(self.wait_for_client_or_answer(), &activity, timeout).await
+                Box::pin(wait(self.wait_for_client_or_answer(), &activity, timeout)).await
             } else if self.tx.listening {
                 let activity = self.tx.activity.clone();
-                wait(self.wait_for_client_or_notification(), &activity, timeout).await
+                Box::pin(wait(self.wait_for_client_or_notification(), &activity, timeout)).await
             } else {
                 wait(self.client.wait_for_frame(), &self.tx.activity, timeout).await
             };
@@ -176,7 +180,7 @@ impl Session {
                 Waited::TooLong => return self.send_away(&ErrorFields::fatal(sqlstate, why)).await,
                 Waited::LookUp => {
                     if is_outside && self.tx.hears_node_1_alone {
-                        self.listen_further().await;
+                        Box::pin(self.listen_further()).await;
                     }
                     if let Some(why) = self.tx.ended_by.take() {
                         return self.send_away(&why).await;

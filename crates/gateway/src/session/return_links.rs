@@ -29,7 +29,7 @@ impl Session {
             match self.tx.catalog.is_solo() {
                 true => self.tx.registry.cluster.publisher.note_changed(),
                 // What code can reach decides how statements run.
-                false => self.tx.publish_unseen().await,
+                false => Box::pin(self.tx.publish_unseen()).await,
             }
         }
         if std::mem::take(&mut self.tx.changed_defaults) {
@@ -50,12 +50,7 @@ impl Session {
         if left.anything || !left.settings.is_empty() || is_unknown {
             // The client need not wait for what we ask now.
             self.client.flush().await?;
-            // First: it is about the connections that the statement has used, and not their successors.
-            self.tx.learn_bindings().await;
-            self.tx.learn_settings(&left, is_behind).await;
-            if std::mem::take(&mut self.tx.scope_is_stale_by_settings) {
-                self.tx.refresh_scope_if_possible().await;
-            }
+            Box::pin(self.tx.learn_what_is_left(&left, is_behind)).await;
         }
         if left.anything {
             self.tx.links.values_mut().for_each(|link| link.known.doubt_all());

@@ -52,7 +52,9 @@ impl Session {
         &mut self,
         ran: Result<(), Failure>,
     ) -> Result<(), ClientError> {
-        self.report(ran).await?;
+        if ran.is_err() {
+            Box::pin(self.report(ran)).await?;
+        }
         self.tx.undo_failed().await;
         self.tx.release_exporters();
         self.pass_notifications();
@@ -225,7 +227,7 @@ impl Session {
 
     /// Whether a statement was stopped by a change of placements before anything of it was sent: it may
     /// be planned again in its transaction, which has noticed nothing.
-    pub(super) fn is_unsent(&self, ran: &Result<(), Failure>) -> bool {
+    pub(super) fn is_unsent<T>(&self, ran: &Result<T, Failure>) -> bool {
         matches!(ran, Err(Failure::Statement(error)) if says_overtaken(error))
             && self.tx.activity.is_overtaken_unsent()
             && !self.tx.transaction.failed

@@ -229,6 +229,16 @@ impl TransactionContext {
         Ok(())
     }
 
+    /// Asks what statements have left of which nobody knows.
+    pub(crate) async fn learn_what_is_left(&mut self, left: &Leaves, is_behind: bool) {
+        // First: it is about the connections that the statement has used, and not their successors.
+        self.learn_bindings().await;
+        self.learn_settings(left, is_behind).await;
+        if std::mem::take(&mut self.scope_is_stale_by_settings) {
+            self.refresh_scope_if_possible().await;
+        }
+    }
+
     /// Asks every server that the session has a connection to what binds it.
     pub(crate) async fn learn_bindings(&mut self) {
         let nodes: Vec<_> = self.links.keys().copied().collect();

@@ -329,13 +329,18 @@ impl Link {
     /// extended protocol without Sync: if it fails, the node skips what follows. Its answer comes at once,
     /// for who waits for several nodes wants to know which of them is at work on the statement.
     pub fn put_begin(&mut self, sql: &str) {
+        self.put_begin_before(sql);
+        put_flush(self.connection.outgoing());
+    }
+
+    /// The same before a statement of this node alone: the answer comes with the statement's.
+    pub fn put_begin_before(&mut self, sql: &str) {
         self.begin();
         self.awaited = false;
         let out = self.connection.outgoing();
         put_parse(out, "", sql, &[]);
         put_bind(out, "", "", &Arguments::default());
         put_execute(out, "", 0);
-        put_flush(out);
         self.unread.push_back(Unread::Begun);
     }
 
