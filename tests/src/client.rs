@@ -19,7 +19,7 @@ use tutti_wire::startup;
 use crate::answer::{Answer, Column, Outcome, Row};
 
 /// How long a server may say nothing before a test gives it up.
-pub const SILENCE_LIMIT: Duration = Duration::from_secs(40);
+pub const SILENCE_LIMIT: Duration = Duration::from_secs(120);
 /// OIDs from here on are given out by each server as it likes.
 const FIRST_USER_OID: u32 = 16_384;
 

@@ -767,6 +767,31 @@ const CONVERSATIONS: &[(&str, &str)] = &[
          --
          Q ROLLBACK
          --
+         P |BEGIN
+         B |
+         E |0
+         S
+         --
+         E |0
+         S
+         --
+         D P
+         S
+         --
+         Q ROLLBACK
+         --
+         B |begin
+         E |0
+         S
+         --
+         D P
+         S
+         --
+         E |0
+         S
+         --
+         Q ROLLBACK
+         --
          Q SELECT id FROM late ORDER BY id",
     ),
 ];

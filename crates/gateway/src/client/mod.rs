@@ -33,8 +33,12 @@ const FLUSH_BYTES: usize = 64 * 1024;
 const HELD_BYTES_MAX: usize = 8 << 20;
 /// Notices that are held back and come to more than this are passed on.
 const HELD_NOTICES_BYTES_MAX: usize = 64 * 1024;
-/// How much one read may bring, in bytes.
-const READ_CHUNK_BYTES: usize = 8 * 1024;
+/// How much one read may bring, in bytes: most messages are short.
+const READ_CHUNK_BYTES: usize = 1024;
+/// The same behind one that was full.
+const READ_CHUNK_BYTES_MAX: usize = 8 * 1024;
+/// What each of its buffers may keep while a client is waited for, in bytes.
+const IDLE_BUFFER_BYTES_MAX: usize = 2 * READ_CHUNK_BYTES;
 /// So much room is made for the rest of a message at once.
 const ROOM_BYTES_MAX: usize = 1 << 20;
 
@@ -57,6 +61,8 @@ pub enum ClientError {
 pub struct Client {
     stream: Stream,
     incoming: BytesMut,
+    /// The last read was full.
+    sends_much: bool,
     outgoing: BytesMut,
     captured: Option<Capture>,
     /// Notices of a statement that may come to be as if it had not run.
@@ -107,6 +113,7 @@ impl Client {
         Self {
             stream: Stream::Plain(Arc::new(stream)),
             incoming: BytesMut::new(),
+            sends_much: false,
             outgoing: BytesMut::new(),
             captured: None,
             held_notices: None,
@@ -263,20 +270,23 @@ impl Client {
 
     /// Reads what is there, at least one byte; 0 at the end of the stream. Cancel-safe.
     ///
-    /// While there is nothing, an idle client costs no buffer.
+    /// While there is nothing, an idle client costs no large buffer.
     async fn read_more(&mut self) -> io::Result<usize> {
+        for buffer in [&mut self.incoming, &mut self.outgoing] {
+            // (Its capacity alone does not count what has been taken from its front.)
+            if buffer.is_empty() && buffer.try_reclaim(IDLE_BUFFER_BYTES_MAX + 1) {
+                *buffer = BytesMut::new();
+            }
+        }
         loop {
             self.stream.readable().await?;
-            match self.stream.try_read(&mut self.incoming, READ_CHUNK_BYTES) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if self.incoming.is_empty() {
-                        self.incoming = BytesMut::new();
-                    }
-                    if self.outgoing.is_empty() {
-                        self.outgoing = BytesMut::new();
-                    }
+            let chunk = if self.sends_much { READ_CHUNK_BYTES_MAX } else { READ_CHUNK_BYTES };
+            match self.stream.try_read(&mut self.incoming, chunk) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => (),
+                read => {
+                    self.sends_much = self.incoming.len() == self.incoming.capacity();
+                    return read;
                 }
-                read => return read,
             }
         }
     }

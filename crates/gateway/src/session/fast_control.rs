@@ -6,14 +6,16 @@
 
 use std::sync::Arc;
 
+use tutti_link::pool::link::StatementId;
 use tutti_sql::plan::{Leaves, Plan, Planned, TransactionControl};
 use tutti_sql::statement::Statement;
 use tutti_wire::backend::put_bare;
+use tutti_wire::frontend::Arguments;
 
 use super::Session;
 use crate::client::ClientError;
 use crate::plans::request::Call;
-use crate::transaction::named::PreparedStatement;
+use crate::transaction::named::{PendingPortal, Portal, PreparedStatement};
 use crate::transaction::{Mode, Transaction};
 
 /// One of these statements, as the client has sent it.
@@ -27,14 +29,18 @@ pub(super) struct Control {
 }
 
 /// By which messages.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug)]
 pub(super) enum Told {
     /// A Query.
     Query,
-    /// The execution of a prepared statement; whether its portal is described.
-    Prepared { describes: bool },
-    /// The same from its Parse on.
-    Unnamed { describes: bool },
+    /// The execution of a statement from its Bind on.
+    Execution {
+        /// The prepared statement's name and which one it is; `None`: its Parse comes first, and it is the
+        /// unnamed one.
+        prepared: Option<(String, StatementId)>,
+        /// Its portal is described.
+        describes: bool,
+    },
 }
 
 impl Control {
@@ -62,13 +68,13 @@ impl Session {
         let Control { statement, planned, len, told } = control;
         self.tx.activity.end_plan();
         let written = self.client.written();
-        if told != Told::Query {
+        if let Told::Execution { prepared, describes } = &told {
             let out = self.client.out();
-            if matches!(told, Told::Unnamed { .. }) {
+            if prepared.is_none() {
                 put_bare(out, b'1');
             }
             put_bare(out, b'2');
-            if let Told::Prepared { describes: true } | Told::Unnamed { describes: true } = told {
+            if *describes {
                 put_bare(out, b'n');
             }
         }
@@ -85,11 +91,28 @@ impl Session {
                 self.tx.portals.remove("");
                 self.tx.statements.remove("");
             }
-            Told::Prepared { .. } => (),
-            Told::Unnamed { .. } => {
-                let id = self.next_statement_id();
-                let parsed = PreparedStatement::parsed(id, Some(statement), Vec::new());
-                self.tx.statements.insert(String::new(), parsed);
+            Told::Execution { prepared, .. } => {
+                let (name, id) = prepared.unwrap_or_else(|| {
+                    let id = self.next_statement_id();
+                    let parsed = PreparedStatement::parsed(id, Some(statement.clone()), Vec::new());
+                    self.tx.statements.insert(String::new(), parsed);
+                    (String::new(), id)
+                });
+                if ran.is_ok() && self.tx.transaction.is_open() {
+                    // The portal of BEGIN is the transaction's, and has run.
+                    let catalog = self.tx.catalog.clone();
+                    let call =
+                        Call::Extended { types: Vec::new(), arguments: Arguments::default() };
+                    let pending = PendingPortal {
+                        statement: name,
+                        id,
+                        planned,
+                        catalog,
+                        parsed: statement,
+                        call,
+                    };
+                    self.tx.portals.insert(String::new(), Portal::Finished(Arc::new(pending)));
+                }
             }
         }
         let ran = ran.map(|done| self.tell(done));

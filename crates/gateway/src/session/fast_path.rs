@@ -182,8 +182,8 @@ impl Session {
                 }
                 let (statement, planned) = self.tx.registry.plans.of_one(basis, text)?;
                 if !statement.is_of_rows() {
-                    let is_bound = types.is_empty() && execution.value_count() == 0;
-                    let told = Told::Unnamed { describes: execution.describes() };
+                    let is_bound = types.is_empty() && binds_nothing(&execution);
+                    let told = Told::Execution { prepared: None, describes: execution.describes() };
                     let control = Control { statement, planned, len, told };
                     let is_plain = is_bound && control.is_plain(&self.tx.transaction);
                     return is_plain.then_some(Recognised::Control(control));
@@ -200,7 +200,7 @@ impl Session {
     fn control_of_prepared(&self, basis: Basis, execution: &Execution<'_>) -> Option<Control> {
         let prepared = self.tx.statements.get(execution.statement)?;
         let plan = prepared.plan.as_ref().filter(|plan| plan.basis == basis)?;
-        let is_bound = prepared.types.is_empty() && execution.value_count() == 0;
+        let is_bound = prepared.types.is_empty() && binds_nothing(execution);
         if !is_bound || !matches!(plan.planned.plan, Plan::Transaction(_)) {
             return None;
         }
@@ -208,7 +208,10 @@ impl Session {
             statement: prepared.statement.clone()?,
             planned: plan.planned.clone(),
             len: execution.len,
-            told: Told::Prepared { describes: execution.describes() },
+            told: Told::Execution {
+                prepared: Some((execution.statement.to_owned(), prepared.id)),
+                describes: execution.describes(),
+            },
         };
         control.is_plain(&self.tx.transaction).then_some(control)
     }
@@ -417,6 +420,11 @@ impl Session {
         let relayed = relay_all(&mut self.client, link, parsed).await;
         refused_before.map_or(relayed, |error| Err(error.into()))
     }
+}
+
+/// Whether it is right for a statement without parameters.
+fn binds_nothing(execution: &Execution<'_>) -> bool {
+    execution.value_count() == 0 && execution.has_formats_for_values()
 }
 
 /// Appends a Bind of the statement that nodes know by this number to the unnamed portal.

@@ -41,7 +41,7 @@ impl Session {
             return Ok(());
         }
         let planned = self.plan_of(&name)?;
-        self.tx.refuse_if_failed(&planned)?;
+        self.refuse_rows_if_failed(&planned)?;
         if let Some(columns) = self.columns_known_here(&planned).await? {
             self.check_unchecked_here();
             self.respond(Undo::Nothing, |out| {
@@ -76,13 +76,20 @@ impl Session {
                 pending
             }
         };
-        self.tx.refuse_if_failed(&pending.planned)?;
+        self.refuse_rows_if_failed(&pending.planned)?;
         let mut columns = self.columns_of(&pending).await?;
         if let (Some(columns), Call::Extended { arguments, .. }) = (&mut columns, &pending.call) {
             set_formats(columns, arguments);
         }
         self.respond(Undo::Nothing, |out| put_columns(out, columns.as_deref()));
         Ok(())
+    }
+
+    /// A transaction that has failed describes no rows. (What has none is no look at a catalog.)
+    fn refuse_rows_if_failed(&self, planned: &Planned) -> Result<(), Failure> {
+        let has_none = is_answered_here(&planned.plan)
+            && local_columns(&planned.plan).is_some_and(|columns| columns.is_none());
+        if has_none { Ok(()) } else { self.tx.refuse_if_failed(planned) }
     }
 
     /// The columns of a portal that the executor runs.
