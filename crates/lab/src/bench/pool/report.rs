@@ -18,7 +18,7 @@ const AIM_CLIENTS_MIN: u16 = 8;
 const PREPARED_SHARE_MIN: f64 = 1.0;
 const SIMPLE_SHARE_MIN: f64 = 0.9;
 /// What an idle client may cost, in thousands of bytes.
-const IDLE_KB_MAX: f64 = 50.0;
+const IDLE_KB_MAX: f64 = 10.0;
 
 /// On what is measured.
 pub(super) fn about(plan: &Plan, place: &Place, bouncer: Option<&Bouncer>) -> String {
@@ -256,12 +256,12 @@ mod tests {
                 opened,
                 refusal: refusal.map(str::to_owned),
                 before_bytes: 1_000_000,
-                with_bytes: 1_000_000 + u64::from(opened) * 50_000,
+                with_bytes: 1_000_000 + u64::from(opened) * 10_000,
                 after_bytes: 1_000_000,
             });
             tables(&plan(), &figures) + &aims(&plan(), &figures)
         };
-        assert!(with(10, None).contains("| met 50.00 (50.00-50.00)"));
+        assert!(with(10, None).contains("| met 10.00 (10.00-10.00)"));
         let refused = with(4, Some("too many"));
         assert!(refused.contains("tutti-1: no more than 4 of 10: too many\n"), "{refused}");
         assert!(!refused.contains("| met"), "{refused}");
