@@ -495,7 +495,7 @@ async fn stored_values_agree(
         let bucket_sql = key_type.sql_bucket("k");
         let sql = format!("insert into t values ({}) returning {bucket_sql}", literal(text));
         let on_server = bucket_on_server(client, &sql).await?;
-        match (key_type.bucket_of_stored_text(text, typmod), on_server) {
+        match (key_type.bucket_of_stored_text(text, key_type, typmod), on_server) {
             // A value may still be out of the column's range.
             (Ok(_), None) => (),
             (Ok(bucket), Some(stored)) => {

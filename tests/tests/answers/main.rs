@@ -9,6 +9,7 @@
 mod code_at_commit;
 mod copies;
 mod copy;
+mod declared_types;
 mod differential;
 mod execute_arguments;
 mod hash;

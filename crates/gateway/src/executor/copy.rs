@@ -318,7 +318,9 @@ impl Executor<'_> {
             Err(_) => return Ok(NodeId::HOME),
         };
         let hashed = match (&value, &copy.format) {
-            (Some(value), CopyFormat::Binary) => key_type.bucket_of_stored_binary(value, modifier),
+            (Some(value), CopyFormat::Binary) => {
+                key_type.bucket_of_stored_binary(value, *key_type, modifier)
+            }
             (Some(value), _) => match std::str::from_utf8(value) {
                 Ok(text) => bucket_of_value(*key_type, modifier, Some(text)),
                 Err(_) => return Ok(NodeId::HOME),

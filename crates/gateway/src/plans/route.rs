@@ -88,10 +88,10 @@ fn bucket_of_bound(pin: &Pin, bound: Bound<'_>) -> Option<Bucket> {
     let hashed = match (format == 1, pin.stored) {
         (true, None) => given.bucket_of_binary(value),
         (false, None) => given.bucket_of_text(std::str::from_utf8(value).ok()?),
-        // The value becomes the column's: an int8 stored in an int4 column, say.
-        (true, Some(modifier)) => given.bucket_of_stored_binary(value, modifier),
+        // The value becomes the column's: a text stored in a varchar(3) column, say.
+        (true, Some(modifier)) => given.bucket_of_stored_binary(value, key_type, modifier),
         (false, Some(modifier)) => {
-            given.bucket_of_stored_text(std::str::from_utf8(value).ok()?, modifier)
+            given.bucket_of_stored_text(std::str::from_utf8(value).ok()?, key_type, modifier)
         }
     };
     hashed.ok()
@@ -104,5 +104,6 @@ pub(crate) fn bucket_of_value(
     modifier: i32,
     value: Option<&str>,
 ) -> Result<Bucket, CannotHash> {
-    value.map_or(Ok(Bucket::OF_NULL), |value| key_type.bucket_of_stored_text(value, modifier))
+    let bucket = |value| key_type.bucket_of_stored_text(value, key_type, modifier);
+    value.map_or(Ok(Bucket::OF_NULL), bucket)
 }

@@ -186,22 +186,31 @@ impl KeyType {
         Ok(self.key_of_binary(bytes)?.bucket())
     }
 
-    /// The bucket of a row whose key column, with type modifier `typmod`, is given this text by
-    /// INSERT, UPDATE or COPY.
+    /// The bucket of a row whose key column of type `column`, with type modifier `typmod`, is given this text
+    /// of type `self`, of the same family, by INSERT, UPDATE or COPY.
     ///
     /// `typmod` is the column's `atttypmod`, -1 for none. Storing into `varchar(3)` may cut
-    /// trailing spaces, into `numeric(8,2)` rounds, into `timestamp(0)` too.
+    /// trailing spaces, into `name` what is too long, into `numeric(8,2)` rounds, into `timestamp(0)` and
+    /// `float4` too.
     ///
     /// Errors: as [`Self::bucket_of_text`]; `NotCanonical` also where storing would change the key.
-    pub fn bucket_of_stored_text(self, text: &str, typmod: i32) -> Result<Bucket, CannotHash> {
-        let key = self.key_of_text(text)?;
-        if self.keeps(&key, typmod) { Ok(key.bucket()) } else { Err(CannotHash::NotCanonical) }
+    pub fn bucket_of_stored_text(
+        self,
+        text: &str,
+        column: Self,
+        typmod: i32,
+    ) -> Result<Bucket, CannotHash> {
+        stored(&self.key_of_text(text)?, column, typmod)
     }
 
     /// As [`Self::bucket_of_stored_text`], from the type's binary send format.
-    pub fn bucket_of_stored_binary(self, bytes: &[u8], typmod: i32) -> Result<Bucket, CannotHash> {
-        let key = self.key_of_binary(bytes)?;
-        if self.keeps(&key, typmod) { Ok(key.bucket()) } else { Err(CannotHash::NotCanonical) }
+    pub fn bucket_of_stored_binary(
+        self,
+        bytes: &[u8],
+        column: Self,
+        typmod: i32,
+    ) -> Result<Bucket, CannotHash> {
+        stored(&self.key_of_binary(bytes)?, column, typmod)
     }
 
     /// An SQL expression of type bigint that computes the bucket on a node; never NULL.
@@ -302,10 +311,13 @@ impl KeyType {
 
     /// Whether a column of this type with this type modifier stores the key as it is.
     fn keeps(self, key: &Key<'_>, typmod: i32) -> bool {
-        if typmod < 0 {
-            return true;
-        }
         match (self, key) {
+            // What has another type of the family when it comes.
+            (Self::Name, Key::Bytes(bytes)) => bytes.len() <= NAME_BYTES_MAX,
+            (Self::Float4, Key::Float(float)) => {
+                float.is_nan() || f64::from(*float as f32) == *float
+            }
+            (_, _) if typmod < 0 => true,
             (Self::Varchar | Self::Bpchar, Key::Bytes(bytes)) => {
                 // Text keys are UTF-8, where each character has one byte that is no continuation.
                 let char_count = bytes.iter().filter(|byte| **byte & 0xC0 != 0x80).count();
@@ -325,6 +337,10 @@ impl KeyType {
             (_, _) => true,
         }
     }
+}
+
+fn stored(key: &Key<'_>, column: KeyType, typmod: i32) -> Result<Bucket, CannotHash> {
+    if column.keeps(key, typmod) { Ok(key.bucket()) } else { Err(CannotHash::NotCanonical) }
 }
 
 impl Key<'_> {
@@ -422,14 +438,41 @@ mod tests {
         for (key_type, typmod, kept, changed) in cases {
             let compared = key_type.bucket_of_text(kept);
             assert!(compared.is_ok(), "{key_type:?}");
-            assert_eq!(key_type.bucket_of_stored_text(kept, typmod), compared, "{key_type:?}");
             assert_eq!(
-                key_type.bucket_of_stored_text(changed, typmod),
+                key_type.bucket_of_stored_text(kept, key_type, typmod),
+                compared,
+                "{key_type:?}"
+            );
+            assert_eq!(
+                key_type.bucket_of_stored_text(changed, key_type, typmod),
                 Err(CannotHash::NotCanonical),
                 "{key_type:?}"
             );
-            assert!(key_type.bucket_of_stored_text(changed, -1).is_ok(), "{key_type:?}");
+            assert!(key_type.bucket_of_stored_text(changed, key_type, -1).is_ok(), "{key_type:?}");
         }
+    }
+
+    /// The column's type and modifier count, whatever type the value has until it is stored.
+    #[test]
+    fn what_comes_as_another_type_is_as_it_will_be_stored() {
+        let long = "n".repeat(64);
+        let cases = [
+            (KeyType::Text, KeyType::Varchar, 3 + TYPMOD_OFFSET, "abc", "abc "),
+            (KeyType::Name, KeyType::Varchar, 3 + TYPMOD_OFFSET, "abc", "abc "),
+            (KeyType::Varchar, KeyType::Name, -1, &long[..63], &long),
+            (KeyType::Text, KeyType::Name, -1, &long[..63], &long),
+            (KeyType::Float8, KeyType::Float4, -1, "0.5", "0.1"),
+        ];
+        for (given, column, typmod, kept, changed) in cases {
+            let case = format!("{given:?} in {column:?}");
+            let kept_bucket = column.bucket_of_text(kept);
+            assert!(kept_bucket.is_ok(), "{case}");
+            assert_eq!(given.bucket_of_stored_text(kept, column, typmod), kept_bucket, "{case}");
+            let changed = given.bucket_of_stored_text(changed, column, typmod);
+            assert_eq!(changed, Err(CannotHash::NotCanonical), "{case}");
+        }
+        let nan = KeyType::Float8.bucket_of_stored_text("nan", KeyType::Float4, -1);
+        assert_eq!(nan, KeyType::Float4.bucket_of_text("nan"));
     }
 
     #[test]
@@ -464,7 +507,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_panics(key_type in any_key_type(), text in ".{0,40}", typmod in -1..40_i32) {
-            let _ = key_type.bucket_of_stored_text(&text, typmod);
+            let _ = key_type.bucket_of_stored_text(&text, key_type, typmod);
         }
 
         #[test]
@@ -473,7 +516,7 @@ mod tests {
             text in "[-+0-9eExX.:_ Tnaif{}\\\\]{0,30}",
             typmod in any::<i32>(),
         ) {
-            let _ = key_type.bucket_of_stored_text(&text, typmod);
+            let _ = key_type.bucket_of_stored_text(&text, key_type, typmod);
         }
 
         #[test]
@@ -482,7 +525,7 @@ mod tests {
             bytes in prop::collection::vec(any::<u8>(), 0..24),
             typmod in any::<i32>(),
         ) {
-            let _ = key_type.bucket_of_stored_binary(&bytes, typmod);
+            let _ = key_type.bucket_of_stored_binary(&bytes, key_type, typmod);
         }
 
         #[test]

@@ -242,7 +242,8 @@ fn bucket_of_line(table: &Table, line: &[u8]) -> Option<usize> {
         return Some(0);
     }
     let text = String::from_utf8(unescape(line)).ok()?;
-    let bucket = table.key_type?.bucket_of_stored_text(&text, table.key_modifier).ok()?;
+    let key_type = table.key_type?;
+    let bucket = key_type.bucket_of_stored_text(&text, key_type, table.key_modifier).ok()?;
     Some(usize::from(bucket.0))
 }
 
