@@ -15,7 +15,7 @@ use tutti_wire::frontend::Arguments;
 use super::Session;
 use crate::client::ClientError;
 use crate::plans::request::Call;
-use crate::transaction::named::{PendingPortal, Portal, PreparedStatement};
+use crate::transaction::named::{PendingPortal, Portal};
 use crate::transaction::{Mode, Transaction};
 
 /// One of these statements, as the client has sent it.
@@ -93,10 +93,7 @@ impl Session {
             }
             Told::Execution { prepared, .. } => {
                 let (name, id) = prepared.unwrap_or_else(|| {
-                    let id = self.next_statement_id();
-                    let parsed = PreparedStatement::parsed(id, Some(statement.clone()), Vec::new());
-                    self.tx.statements.insert(String::new(), parsed);
-                    (String::new(), id)
+                    (String::new(), self.put_unnamed(statement.clone(), Vec::new()))
                 });
                 if ran.is_ok() && self.tx.transaction.is_open() {
                     // The portal of BEGIN is the transaction's, and has run.

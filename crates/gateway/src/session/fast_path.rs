@@ -13,6 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::{BufMut, BytesMut};
+use tutti_link::pool::link::StatementId;
 use tutti_link::pool::{CheckoutRequest, Lookup, put_name_of};
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{Access, Leaves, NodeChoice, Plan, Planned};
@@ -23,8 +24,8 @@ use tutti_wire::flight::{Execution, Flight};
 use crate::client::ClientError;
 use crate::client::failure::Failure;
 use crate::executor::relay_all;
+use crate::plans::ShapeEntry;
 use crate::plans::route::{Bound, one_node};
-use crate::plans::{Basis, ShapeEntry};
 use crate::session::Session;
 use crate::session::fast_control::{Control, Told};
 use crate::transaction::named::{Portal, PreparedStatement};
@@ -162,10 +163,15 @@ impl Session {
                 Some(Recognised::Statement(OnNode { node, access, len, kind: Kind::Query }))
             }
             Flight::Execution(execution) => {
-                if let Some(control) = self.control_of_prepared(basis, &execution) {
-                    return Some(Recognised::Control(control));
+                let statement = self.tx.statements.get(execution.statement)?;
+                let plan = statement.plan.as_ref().filter(|plan| plan.basis == basis)?;
+                if matches!(plan.planned.plan, Plan::Transaction(_)) {
+                    let control = control_of_prepared(statement, &plan.planned, &execution)?;
+                    let is_plain = control.is_plain(&self.tx.transaction);
+                    return is_plain.then_some(Recognised::Control(control));
                 }
-                let (node, access, number) = self.of_prepared(basis, &execution)?;
+                let (node, access, number) =
+                    self.of_prepared(statement, &plan.planned, &execution)?;
                 let place = |part: &[u8]| {
                     let start = part.as_ptr() as usize - unread.as_ptr() as usize;
                     start..start + part.len()
@@ -196,34 +202,13 @@ impl Session {
         }
     }
 
-    /// A prepared BEGIN, COMMIT or ROLLBACK.
-    fn control_of_prepared(&self, basis: Basis, execution: &Execution<'_>) -> Option<Control> {
-        let prepared = self.tx.statements.get(execution.statement)?;
-        let plan = prepared.plan.as_ref().filter(|plan| plan.basis == basis)?;
-        let is_bound = prepared.types.is_empty() && binds_nothing(execution);
-        if !is_bound || !matches!(plan.planned.plan, Plan::Transaction(_)) {
-            return None;
-        }
-        let control = Control {
-            statement: prepared.statement.clone()?,
-            planned: plan.planned.clone(),
-            len: execution.len,
-            told: Told::Execution {
-                prepared: Some((execution.statement.to_owned(), prepared.id)),
-                describes: execution.describes(),
-            },
-        };
-        control.is_plain(&self.tx.transaction).then_some(control)
-    }
-
     /// Where a prepared statement runs with these values, what it does there, and its number.
     fn of_prepared(
         &self,
-        basis: Basis,
+        statement: &PreparedStatement,
+        planned: &Planned,
         execution: &Execution<'_>,
     ) -> Option<(OneNode, Access, u64)> {
-        let statement = self.tx.statements.get(execution.statement)?;
-        let plan = statement.plan.as_ref().filter(|plan| plan.basis == basis)?;
         let (meaning, number) = statement.number.as_ref()?;
         let parsed = statement.statement.as_ref()?;
         // After DDL its columns must be looked at again.
@@ -234,7 +219,7 @@ impl Session {
         }
         let (types, are_described) = (&*statement.types, statement.described);
         let values = Values { execution, types, are_described };
-        let (node, access) = self.one_node(parsed, &plan.planned, &values)?;
+        let (node, access) = self.one_node(parsed, planned, &values)?;
         Some((node, access, *number))
     }
 
@@ -298,6 +283,8 @@ impl Session {
         if !is_outside && !self.tx.transaction.used.contains(&node) {
             link.put_begin_before(&self.tx.transaction.begin_sql(Entrance::default()));
             self.tx.transaction.used.insert(node);
+            self.tx.transaction.record(node, flight.access);
+            self.tx.activity.note_nodes(self.tx.transaction.nodes.len());
         }
         link.begin();
         link.connection().note_own_commit(commits_itself);
@@ -313,7 +300,6 @@ impl Session {
         if !is_outside {
             self.tx.transaction.queried = true;
             self.tx.transaction.record(node, flight.access);
-            self.tx.activity.note_nodes(self.tx.transaction.nodes.len());
             if !matches!(flight.kind, Kind::Query) {
                 link.unnamed_portal = true;
                 let access = flight.access;
@@ -343,12 +329,22 @@ impl Session {
     /// The unnamed statement that the node has parsed stays until another takes its place.
     fn keep_unnamed(&mut self, flight: OnNode, node: NodeId) {
         let Kind::Unnamed { statement, types } = flight.kind else { return };
-        let id = self.next_statement_id();
+        let id = self.put_unnamed(statement, types);
         if let Some(link) = self.tx.links.get_mut(&node) {
             link.unnamed = Some(id);
         }
+    }
+
+    /// Makes it the client's unnamed statement.
+    pub(super) fn put_unnamed(
+        &mut self,
+        statement: Arc<Statement>,
+        types: Vec<u32>,
+    ) -> StatementId {
+        let id = self.next_statement_id();
         let statement = PreparedStatement::parsed(id, Some(statement), types);
         self.tx.statements.insert(String::new(), statement);
+        id
     }
 
     /// Whether the session may have connections.
@@ -420,6 +416,23 @@ impl Session {
         let relayed = relay_all(&mut self.client, link, parsed).await;
         refused_before.map_or(relayed, |error| Err(error.into()))
     }
+}
+
+/// A prepared BEGIN, COMMIT or ROLLBACK.
+fn control_of_prepared(
+    prepared: &PreparedStatement,
+    planned: &Arc<Planned>,
+    execution: &Execution<'_>,
+) -> Option<Control> {
+    if !prepared.types.is_empty() || !binds_nothing(execution) {
+        return None;
+    }
+    let told = Told::Execution {
+        prepared: Some((execution.statement.to_owned(), prepared.id)),
+        describes: execution.describes(),
+    };
+    let statement = prepared.statement.clone()?;
+    Some(Control { statement, planned: planned.clone(), len: execution.len, told })
 }
 
 /// Whether it is right for a statement without parameters.

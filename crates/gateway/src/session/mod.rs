@@ -118,7 +118,7 @@ impl Session {
             }
             self.tx.activity.begin_message();
             if self.tx.hears_node_1_alone {
-                Box::pin(self.listen_further()).await;
+                self.listen_further().await;
             }
             if self.take_fast_path().await? {
                 continue;
@@ -180,7 +180,7 @@ impl Session {
                 Waited::TooLong => return self.send_away(&ErrorFields::fatal(sqlstate, why)).await,
                 Waited::LookUp => {
                     if is_outside && self.tx.hears_node_1_alone {
-                        Box::pin(self.listen_further()).await;
+                        self.listen_further().await;
                     }
                     if let Some(why) = self.tx.ended_by.take() {
                         return self.send_away(&why).await;
@@ -202,7 +202,7 @@ impl Session {
         self.tx.refresh_catalog();
         if !self.tx.catalog.is_solo() && self.tx.transaction.mode == Mode::None && self.is_at_rest()
         {
-            self.listen_everywhere_or_end().await;
+            Box::pin(self.listen_everywhere_or_end()).await;
         }
     }
 
