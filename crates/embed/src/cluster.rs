@@ -50,7 +50,7 @@ pub struct Cluster {
     // Fields drop in this order: the servers stop, the directory goes, the lock last.
     servers: Vec<Server>,
     temp: Option<TempDir>,
-    _lock: File,
+    _lock: DirLock,
 }
 
 impl Cluster {
@@ -157,7 +157,7 @@ impl Cluster {
 
     fn open_locked(
         dir: PathBuf,
-        lock: File,
+        lock: DirLock,
         account: ServerAccount,
         options: &ClusterOptions,
     ) -> Result<Self, EmbedError> {
@@ -256,9 +256,20 @@ fn refuse_foreign(dir: &Path) -> Result<(), EmbedError> {
     Ok(())
 }
 
-/// Locks the directory for as long as the file is open. A killed process's lock is free at once;
+/// The lock of a directory, held while this value lives. A killed process's lock is free at once;
 /// servers do not inherit it, because the standard library opens files close-on-exec.
-fn lock(dir: &Path) -> Result<File, EmbedError> {
+#[derive(Debug)]
+struct DirLock(File);
+
+impl Drop for DirLock {
+    /// Says so, instead of only closing the file: a child that another thread is starting has a copy of it
+    /// between its fork and its exec, and the lock would be held until then.
+    fn drop(&mut self) {
+        let _ = self.0.unlock();
+    }
+}
+
+fn lock(dir: &Path) -> Result<DirLock, EmbedError> {
     let path = dir.join(LOCK_FILE);
     let mut file = OpenOptions::new()
         .create(true)
@@ -278,7 +289,7 @@ fn lock(dir: &Path) -> Result<File, EmbedError> {
     }
     file.set_len(0).map_err(EmbedError::write(&path))?;
     write!(file, "{}", std::process::id()).map_err(EmbedError::write(&path))?;
-    Ok(file)
+    Ok(DirLock(file))
 }
 
 /// Removes temporary clusters whose process was killed, with the servers that still run in them.
@@ -298,7 +309,7 @@ fn sweep_temp(parent: &Path) {
 /// A temporary cluster that nobody has, locked by us.
 struct LeftBehind {
     dir: PathBuf,
-    _lock: File,
+    _lock: DirLock,
 }
 
 fn open_left_behind(dir: &Path) -> Option<LeftBehind> {
