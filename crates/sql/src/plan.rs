@@ -72,9 +72,9 @@ pub struct Unseen {
 
 impl Planned {
     /// A plan and its reason; nothing stays behind.
-    pub fn new(plan: Plan, why: impl Into<String>) -> Self {
+    pub fn new(plan: impl Into<Plan>, why: impl Into<String>) -> Self {
         Self {
-            plan,
+            plan: plan.into(),
             why: why.into(),
             leaves: Leaves::default(),
             own: Vec::new(),
@@ -87,7 +87,10 @@ impl Planned {
 
     /// The statement unchanged on node 1, which it may write.
     pub(crate) fn at_home(why: impl Into<String>) -> Self {
-        Self::new(Plan::One { node: NodeChoice::Home, access: Access::Write, otherwise: None }, why)
+        Self::new(
+            DataPlan::One { node: NodeChoice::Home, access: Access::Write, otherwise: None },
+            why,
+        )
     }
 }
 
@@ -95,22 +98,26 @@ impl Plan {
     /// The tables that are written by a plan of several steps, by their OIDs on node 1: what they
     /// have of defaults and triggers has made the plan, and must not change before they are locked.
     pub fn written_in_steps(&self) -> Vec<u32> {
-        match self {
-            Self::Replicas { rows, .. } | Self::Rows(rows) => rows.written().collect(),
-            Self::Gather(gather) => {
+        let Self::Data(plan) = self else { return Vec::new() };
+        match plan {
+            DataPlan::Replicas { rows, .. } | DataPlan::Rows(rows) => rows.written().collect(),
+            DataPlan::Gather(gather) => {
                 let rows = match &gather.run_on {
                     RunOn::Replicas { rows, .. } | RunOn::Rows(rows) => Some(rows),
                     RunOn::One(_) | RunOn::EachNode => None,
                 };
                 rows.into_iter().flat_map(RowsWrite::written).chain(gather.writes).collect()
             }
-            Self::Insert(insert) => {
+            DataPlan::Insert(insert) => {
                 let rows = insert.rows.iter().flat_map(RowsWrite::written);
                 rows.chain([insert.relation.oid]).collect()
             }
-            Self::Move(of) => vec![of.relation.oid],
-            Self::CopyFrom(copy) => vec![copy.relation.oid],
-            _ => Vec::new(),
+            DataPlan::Move(of) => vec![of.relation.oid],
+            DataPlan::CopyFrom(copy) => vec![copy.relation.oid],
+            DataPlan::One { .. }
+            | DataPlan::Scatter { .. }
+            | DataPlan::CopyTo(_)
+            | DataPlan::Refused(_) => Vec::new(),
         }
     }
 }
@@ -188,6 +195,21 @@ pub struct ValuesRow {
     pub key: Option<Pin>,
 }
 
+/// EXPLAIN [ANALYZE] of a statement.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Explain {
+    /// The statement's own plan.
+    pub of: Box<Planned>,
+    /// Text of the explained statement.
+    pub statement: String,
+    /// `EXPLAIN (options) ` with which to ask a node about a statement.
+    pub prefix: String,
+    /// ANALYZE was asked for (it really runs the statement).
+    pub analyze: bool,
+    /// FORMAT TEXT (or none given).
+    pub text_format: bool,
+}
+
 /// The same locks in EXCLUSIVE mode, which keeps out everybody but who only reads.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct LockBefore {
@@ -197,9 +219,38 @@ pub struct LockBefore {
     pub others: String,
 }
 
-/// What to do for one statement.
+/// What to do for one statement, by who can carry it out.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Plan {
+    /// Reads or writes rows.
+    Data(DataPlan),
+    /// Changes definitions, or deals with tables as a whole.
+    Schema(SchemaPlan),
+    /// Is the session's own, or answered by the gateway.
+    Session(SessionPlan),
+}
+
+impl From<DataPlan> for Plan {
+    fn from(plan: DataPlan) -> Self {
+        Self::Data(plan)
+    }
+}
+
+impl From<SchemaPlan> for Plan {
+    fn from(plan: SchemaPlan) -> Self {
+        Self::Schema(plan)
+    }
+}
+
+impl From<SessionPlan> for Plan {
+    fn from(plan: SessionPlan) -> Self {
+        Self::Session(plan)
+    }
+}
+
+/// What to do for a statement over rows: on which nodes, and how their answers become one.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum DataPlan {
     /// Forward the statement as the client wrote it to one node.
     One {
         /// Which.
@@ -236,6 +287,14 @@ pub enum Plan {
     CopyFrom(CopyFrom),
     /// COPY … TO STDOUT.
     CopyTo(CopyTo),
+    /// Nothing: what the client is told instead. Only where a plan could not be carried out as hoped.
+    Refused(Box<Refusal>),
+}
+
+/// What to do for a statement about definitions, or about tables as a whole: on which nodes, and in which
+/// order and transaction.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum SchemaPlan {
     /// Schema change: the statement on all nodes, node 1 first, in one global transaction.
     Ddl(Ddl),
     /// `CREATE TABLE … AS` / `SELECT INTO`: `create` on all nodes (WITH NO DATA), registered, then
@@ -266,6 +325,20 @@ pub enum Plan {
     /// DROP INDEX CONCURRENTLY: on node 1, outside any transaction block, if no table of these indexes
     /// (as SQL names) is on other nodes.
     DropHomeIndexes(Vec<String>),
+    /// LOCK TABLE: on every node, node 1 first.
+    LockEverywhere {
+        /// What other nodes are told, if it is not the client's text: what they have.
+        others: Option<String>,
+        /// ACCESS EXCLUSIVE, the mode of LOCK TABLE without one, gives a transaction a number, and then
+        /// no snapshot can be imported any more. So where the transaction needs one, this comes first.
+        before: Option<LockBefore>,
+    },
+}
+
+/// What to do for a statement about what is the session's own: its transaction, settings, prepared
+/// statements, cursors and channels; and for what the gateway itself is asked.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum SessionPlan {
     /// BEGIN, COMMIT and their kin.
     Transaction(TransactionControl),
     /// SET, SHOW and their kin.
@@ -292,31 +365,10 @@ pub enum Plan {
         /// Not NOTIFY.
         listens: bool,
     },
-    /// LOCK TABLE: on every node, node 1 first.
-    LockEverywhere {
-        /// What other nodes are told, if it is not the client's text: what they have.
-        others: Option<String>,
-        /// ACCESS EXCLUSIVE, the mode of LOCK TABLE without one, gives a transaction a number, and then
-        /// no snapshot can be imported any more. So where the transaction needs one, this comes first.
-        before: Option<LockBefore>,
-    },
     /// EXPLAIN [ANALYZE] of a statement.
-    Explain {
-        /// The statement's own plan.
-        of: Box<Planned>,
-        /// Text of the explained statement.
-        statement: String,
-        /// `EXPLAIN (options) ` with which to ask a node about a statement.
-        prefix: String,
-        /// ANALYZE was asked for (it really runs the statement).
-        analyze: bool,
-        /// FORMAT TEXT (or none given).
-        text_format: bool,
-    },
+    Explain(Explain),
     /// A function of Tutti itself: `SELECT tutti_distribute('orders', 'customer_id')` and the like.
     Tutti(TuttiCall),
-    /// Nothing: what the client is told instead. Only where a plan could not be carried out as hoped.
-    Refused(Box<Refusal>),
     /// An empty statement.
     Empty,
 }

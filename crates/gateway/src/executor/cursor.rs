@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use tutti_sql::catalog::NodeId;
-use tutti_sql::plan::{Access, Plan, Planned, RunOn};
+use tutti_sql::plan::{Access, DataPlan, Plan, Planned, RunOn};
 
 use crate::client::failure::Failure;
 use crate::executor::Executor;
@@ -14,7 +14,7 @@ use crate::plans::request::{Call, Done};
 use crate::transaction::named::{Cursor, Portal};
 
 impl Executor<'_> {
-    pub(super) async fn declare(
+    pub(crate) async fn declare(
         &mut self,
         name: &str,
         planned: &Planned,
@@ -27,14 +27,16 @@ impl Executor<'_> {
         }
         let holds = text.to_ascii_lowercase().contains("with hold");
         let (node, access, filled) = match &planned.plan {
-            Plan::One { node, access, otherwise } => match (self.choose(node, call), otherwise) {
-                (Some(node), _) => (node, *access, None),
-                (None, Some(otherwise)) => {
-                    return Box::pin(self.declare(name, otherwise, text, call)).await;
+            Plan::Data(DataPlan::One { node, access, otherwise }) => {
+                match (self.choose(node, call), otherwise) {
+                    (Some(node), _) => (node, *access, None),
+                    (None, Some(otherwise)) => {
+                        return Box::pin(self.declare(name, otherwise, text, call)).await;
+                    }
+                    (None, None) => return Err(Failure::error("XX000", "the cursor has no node")),
                 }
-                (None, None) => return Err(Failure::error("XX000", "the cursor has no node")),
-            },
-            Plan::Gather(gather) => {
+            }
+            Plan::Data(DataPlan::Gather(gather)) => {
                 let RunOn::One(choice) = &gather.run_on else {
                     return Err(Failure::error("XX000", "a cursor cannot be on several nodes"));
                 };
@@ -61,7 +63,7 @@ impl Executor<'_> {
         Ok(done)
     }
 
-    pub(super) async fn use_cursor(
+    pub(crate) async fn use_cursor(
         &mut self,
         name: Option<&str>,
         close: bool,

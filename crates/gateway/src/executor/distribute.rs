@@ -81,7 +81,7 @@ pub(super) fn columns_of(function: &TuttiCall) -> Vec<ColumnDescription> {
 }
 
 impl Executor<'_> {
-    pub(super) async fn tutti_function(
+    pub(crate) async fn tutti_function(
         &mut self,
         function: &TuttiCall,
         text: &str,

@@ -5,7 +5,10 @@
 //! Never: chooses a plan.
 
 use tutti_sql::catalog::NodeId;
-use tutti_sql::plan::{Access, CollectFrom, Gather, Plan, Planned, Prepared, Setting, TuttiCall};
+use tutti_sql::plan::{
+    Access, CollectFrom, DataPlan, Explain, Gather, Plan, Planned, Prepared, SessionPlan, Setting,
+    TuttiCall,
+};
 use tutti_sql::planner::explain_lines;
 use tutti_wire::backend::{ColumnDescription, put_data_row, put_row_description};
 
@@ -17,22 +20,28 @@ use crate::transaction::settings::is_own_setting;
 /// What the gateway answers by itself: `Some(None)`: no rows; `Some(columns)`: these.
 /// `None`: a node describes the statement.
 pub(crate) fn local_columns(plan: &Plan) -> Option<Option<Vec<ColumnDescription>>> {
-    match plan {
-        Plan::Explain { text_format: true, .. } => {
-            Some(Some(vec![ColumnDescription::text("QUERY PLAN")]))
-        }
+    let Plan::Session(plan) = plan else { return None };
+    let columns = match plan {
+        SessionPlan::Explain(explain) if explain.text_format => query_plan(),
         // It may have a parameter.
-        Plan::Tutti(TuttiCall::Signal { .. }) => None,
-        Plan::Tutti(function) => Some(Some(super::distribute::columns_of(function))),
-        Plan::Setting(Setting::Show { name }) if is_own_setting(name) => {
-            Some(Some(vec![ColumnDescription::text(name)]))
+        SessionPlan::Tutti(TuttiCall::Signal { .. }) => return None,
+        SessionPlan::Tutti(function) => super::distribute::columns_of(function),
+        SessionPlan::Setting(Setting::Show { name }) if is_own_setting(name) => {
+            vec![ColumnDescription::text(name)]
         }
-        Plan::Prepared(Prepared::Within { before, .. }) if begins_with_explain(before) => {
-            Some(Some(vec![ColumnDescription::text("QUERY PLAN")]))
+        SessionPlan::Prepared(Prepared::Within { before, .. }) if begins_with_explain(before) => {
+            query_plan()
         }
-        Plan::Transaction(_) | Plan::Prepared(_) | Plan::Empty => Some(None),
-        _ => None,
-    }
+        SessionPlan::Transaction(_) | SessionPlan::Prepared(_) | SessionPlan::Empty => {
+            return Some(None);
+        }
+        _ => return None,
+    };
+    Some(Some(columns))
+}
+
+fn query_plan() -> Vec<ColumnDescription> {
+    vec![ColumnDescription::text("QUERY PLAN")]
 }
 
 fn begins_with_explain(text: &str) -> bool {
@@ -40,35 +49,27 @@ fn begins_with_explain(text: &str) -> bool {
 }
 
 impl Executor<'_> {
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the plan's own fields, taken apart by the caller"
-    )]
-    pub(super) async fn explain(
+    pub(crate) async fn explain(
         &mut self,
-        of: &Planned,
-        statement: &str,
-        prefix: &str,
-        analyze: bool,
-        text_format: bool,
+        explain: &Explain,
         text: &str,
         call: &Call,
     ) -> Result<Done, Failure> {
-        if !text_format {
+        let of = &*explain.of;
+        if !explain.text_format {
             // A machine reads it: one document, of one node.
             let node = self.explained_node(of, call);
             return self.run_on_one(node, Access::Write, text, call).await;
         }
         // A cursor's query is explained, wherever it would be.
         let of_one = match &of.plan {
-            Plan::DeclareCursor { query, .. } => &query.plan,
+            Plan::Session(SessionPlan::DeclareCursor { query, .. }) => &query.plan,
             plan => plan,
         };
-        if let Plan::One { node, access, otherwise } = of_one {
+        if let Plan::Data(DataPlan::One { node, access, otherwise }) = of_one {
             return match (self.choose(node, call), otherwise) {
                 (None, Some(otherwise)) => {
-                    let of = (&**otherwise, statement, prefix, analyze);
-                    self.explain_several(of, text, call).await
+                    self.explain_several(otherwise, explain, text, call).await
                 }
                 (node, _) => {
                     let node = node.unwrap_or(NodeId::HOME);
@@ -76,7 +77,7 @@ impl Executor<'_> {
                 }
             };
         }
-        self.explain_several((of, statement, prefix, analyze), text, call).await
+        self.explain_several(of, explain, text, call).await
     }
 
     /// What PostgreSQL says, as it says it: tools read it. Ours is one more line at its end.
@@ -93,20 +94,22 @@ impl Executor<'_> {
         self.put_plan(lines, call)
     }
 
+    /// `of`: the plan to show, which is that of the statement or what takes its place.
     async fn explain_several(
         &mut self,
-        (of, statement, prefix, analyze): (&Planned, &str, &str, bool),
+        of: &Planned,
+        Explain { statement, prefix, analyze, .. }: &Explain,
         text: &str,
         call: &Call,
     ) -> Result<Done, Failure> {
         let mut lines = explain_lines(of);
         match &of.plan {
-            Plan::Scatter { access } => {
-                let nodes = match analyze {
+            Plan::Data(DataPlan::Scatter { access }) => {
+                let nodes = match *analyze {
                     true => self.tx.catalog.nodes.clone(),
                     false => vec![NodeId::HOME],
                 };
-                if analyze && *access == Access::Write {
+                if *analyze && *access == Access::Write {
                     self.need_transaction();
                 }
                 for node in nodes {
@@ -114,13 +117,13 @@ impl Executor<'_> {
                     lines.extend(indented(self.ask_explain(node, *access, text, call).await?));
                 }
             }
-            Plan::Gather(gather) => {
-                if analyze && gather.access == Access::Write {
+            Plan::Data(DataPlan::Gather(gather)) => {
+                if *analyze && gather.access == Access::Write {
                     return Err(explain_analyze_refused());
                 }
                 self.explain_collects(gather, prefix, call, &mut lines).await?;
             }
-            _ if analyze => return Err(explain_analyze_refused()),
+            _ if *analyze => return Err(explain_analyze_refused()),
             _ => {
                 lines.push(format!("Node {}:", NodeId::HOME));
                 let sql = format!("{prefix}{statement}");
@@ -133,13 +136,15 @@ impl Executor<'_> {
 
     fn put_plan(&mut self, lines: Vec<String>, call: &Call) -> Result<Done, Failure> {
         let rows = lines.into_iter().map(|line| vec![Some(line)]).collect::<Vec<_>>();
-        self.put_rows(&[ColumnDescription::text("QUERY PLAN")], &rows, call);
+        self.put_rows(&query_plan(), &rows, call);
         Ok(Done::Tag("EXPLAIN".to_owned()))
     }
 
     fn explained_node(&self, of: &Planned, call: &Call) -> NodeId {
         match &of.plan {
-            Plan::One { node, .. } => self.choose(node, call).unwrap_or(NodeId::HOME),
+            Plan::Data(DataPlan::One { node, .. }) => {
+                self.choose(node, call).unwrap_or(NodeId::HOME)
+            }
             _ => NodeId::HOME,
         }
     }
@@ -180,13 +185,13 @@ impl Executor<'_> {
         Ok(rows.iter().filter_map(line).collect())
     }
 
-    /// Writes rows that the gateway has made itself.
     /// Answers SHOW of a setting that only the gateway knows.
     pub(crate) fn show(&mut self, name: &str, value: &str, call: &Call) {
         let rows = [vec![Some(value.to_owned())]];
         self.put_rows(&[ColumnDescription::text(name)], &rows, call);
     }
 
+    /// Writes rows that the gateway has made itself.
     pub(super) fn put_rows(
         &mut self,
         columns: &[ColumnDescription],

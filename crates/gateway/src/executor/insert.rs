@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 use tutti_sql::catalog::{MapId, NodeId, Placement, Relation, quote_literal};
 use tutti_sql::hash::{Bucket, KeyType};
 use tutti_sql::plan::{
-    Access, Insert, InsertSource, KeyValue, Move, Pin, Plan, Planned, Template, ValuesRow,
+    Access, DataPlan, Insert, InsertSource, KeyValue, Move, Pin, Plan, Planned, Template, ValuesRow,
 };
 use tutti_wire::frame::{frame_len, take_frame};
 
@@ -144,18 +144,22 @@ impl Executor<'_> {
         call: &Call,
     ) -> Result<Vec<Row>, Failure> {
         match &planned.plan {
-            Plan::One { node, access, otherwise } => match (self.choose(node, call), otherwise) {
-                (Some(node), _) => self.internal_rows(node, *access, query, call).await,
-                (None, Some(otherwise)) => Box::pin(self.query_rows(otherwise, query, call)).await,
-                (None, None) => Err(Failure::error("XX000", "the source's plan names no node")),
-            },
-            Plan::Scatter { access } => {
+            Plan::Data(DataPlan::One { node, access, otherwise }) => {
+                match (self.choose(node, call), otherwise) {
+                    (Some(node), _) => self.internal_rows(node, *access, query, call).await,
+                    (None, Some(otherwise)) => {
+                        Box::pin(self.query_rows(otherwise, query, call)).await
+                    }
+                    (None, None) => Err(Failure::error("XX000", "the source's plan names no node")),
+                }
+            }
+            Plan::Data(DataPlan::Scatter { access }) => {
                 let nodes = self.tx.catalog.nodes.clone();
                 let texts: Vec<_> = nodes.iter().map(|node| (*node, query)).collect();
                 let rows = self.internal_rows_of_each(&texts, *access, call).await?;
                 Ok(rows.into_iter().flatten().collect())
             }
-            Plan::Gather(gather) => {
+            Plan::Data(DataPlan::Gather(gather)) => {
                 let (text, call) = &self.fill(gather, call).await?;
                 let node = match &gather.run_on {
                     tutti_sql::plan::RunOn::One(choice) => {

@@ -26,7 +26,10 @@ use std::borrow::Cow;
 use tutti_cluster::catalog;
 use tutti_link::connection::NodeError;
 use tutti_sql::catalog::NodeId;
-use tutti_sql::plan::{Access, DdlScope, NodeChoice, Plan, Planned, RowsWrite, TableLock, Unseen};
+use tutti_sql::plan::{
+    Access, DataPlan, DdlScope, NodeChoice, Plan, Planned, RowsWrite, SchemaPlan, SessionPlan,
+    TableLock, Unseen,
+};
 use tutti_sql::planner::{self, OneNode};
 use tutti_wire::frame::Frame;
 
@@ -88,7 +91,7 @@ impl Executor<'_> {
         self.tx.takes_snapshot = takes_snapshot(&planned.plan);
         self.tx.activity.note_concerns(planned.concerns.as_ref());
         self.tx.note_unasked(planned, text);
-        if matches!(planned.plan, Plan::DeclareCursor { .. })
+        if matches!(planned.plan, Plan::Session(SessionPlan::DeclareCursor { .. }))
             && planned.unasked
             && self.tx.transaction.is_open()
             && !self.tx.catalog.is_solo()
@@ -149,59 +152,77 @@ impl Executor<'_> {
 
     async fn obey(&mut self, planned: &Planned, text: &str, call: &Call) -> Result<Done, Failure> {
         match &planned.plan {
-            Plan::One { node, access, otherwise } => match (self.choose(node, call), otherwise) {
-                (Some(node), _) => self.run_on_one(node, *access, text, call).await,
-                (None, Some(otherwise)) => Box::pin(self.execute(otherwise, text, call)).await,
-                (None, None) => Err(Failure::error(
-                    "XX000",
-                    "the plan names no node although its keys need one",
-                )),
-            },
-            Plan::Scatter { access } => self.run_on_each(*access, text, call).await,
-            Plan::Replicas { locks, rows } => self.write_replicas(locks, rows, text, call).await,
-            Plan::Rows(rows) => self.write_by_row(rows, text, call).await,
-            Plan::Gather(gather) => self.gather(gather, call).await,
-            Plan::Insert(insert) => self.insert(insert, text, call).await,
-            Plan::Move(of) => {
+            Plan::Data(plan) => self.obey_data(plan, text, call).await,
+            Plan::Schema(plan) => self.obey_schema(plan, text, call).await,
+            Plan::Session(_) => {
+                Err(Failure::error("XX000", "the executor was given a plan of the session's own"))
+            }
+        }
+    }
+
+    async fn obey_data(
+        &mut self,
+        plan: &DataPlan,
+        text: &str,
+        call: &Call,
+    ) -> Result<Done, Failure> {
+        match plan {
+            DataPlan::One { node, access, otherwise } => {
+                match (self.choose(node, call), otherwise) {
+                    (Some(node), _) => self.run_on_one(node, *access, text, call).await,
+                    (None, Some(otherwise)) => Box::pin(self.execute(otherwise, text, call)).await,
+                    (None, None) => Err(Failure::error(
+                        "XX000",
+                        "the plan names no node although its keys need one",
+                    )),
+                }
+            }
+            DataPlan::Scatter { access } => self.run_on_each(*access, text, call).await,
+            DataPlan::Replicas { locks, rows } => {
+                self.write_replicas(locks, rows, text, call).await
+            }
+            DataPlan::Rows(rows) => self.write_by_row(rows, text, call).await,
+            DataPlan::Gather(gather) => self.gather(gather, call).await,
+            DataPlan::Insert(insert) => self.insert(insert, text, call).await,
+            DataPlan::Move(of) => {
                 let moved = self.move_rows(of, call).await;
                 moved.map_err(Failure::without_position)
             }
-            Plan::CopyFrom(copy) => self.copy_from(copy, call).await,
-            Plan::CopyTo(copy) => self.copy_to(copy, text, call).await,
-            Plan::Ddl(ddl) => {
+            DataPlan::CopyFrom(copy) => self.copy_from(copy, call).await,
+            DataPlan::CopyTo(copy) => self.copy_to(copy, text, call).await,
+            DataPlan::Refused(refusal) => Err((**refusal).clone().into()),
+        }
+    }
+
+    async fn obey_schema(
+        &mut self,
+        plan: &SchemaPlan,
+        text: &str,
+        call: &Call,
+    ) -> Result<Done, Failure> {
+        match plan {
+            SchemaPlan::Ddl(ddl) => {
                 self.tx.transaction.renames |= renames(text);
                 // The query that a home table is made of has its parameters.
                 let as_it_is = ddl.scope == DdlScope::HomeAsItIs;
                 let call = if as_it_is { create_table_as::internal(call) } else { Call::Simple };
                 self.ddl(ddl, text, &call).await
             }
-            Plan::TemporaryDdl { gather } => self.temporary_ddl(gather.as_ref(), text, call).await,
-            Plan::CreateTableAs { ddl, create, insert } => {
+            SchemaPlan::CreateTableAs { ddl, create, insert } => {
                 self.create_table_as(ddl, create, insert.as_deref(), call).await
             }
-            Plan::EveryNodeAlone { refuses_transaction, others } => {
+            SchemaPlan::TemporaryDdl { gather } => {
+                self.temporary_ddl(gather.as_ref(), text, call).await
+            }
+            SchemaPlan::EveryNodeAlone { refuses_transaction, others } => {
                 let others = others.as_deref().unwrap_or(text);
                 self.on_every_node_alone(*refuses_transaction, text, others, call).await
             }
-            Plan::DropHomeIndexes(names) => self.drop_home_indexes(names, text, call).await,
-            Plan::LockEverywhere { others, before } => {
+            SchemaPlan::DropHomeIndexes(names) => self.drop_home_indexes(names, text, call).await,
+            SchemaPlan::LockEverywhere { others, before } => {
                 let others = others.as_deref().unwrap_or(text);
                 self.lock_everywhere(text, others, before.as_ref(), call).await
             }
-            Plan::Notification { listens } => self.notification(*listens, text, call).await,
-            Plan::DeclareCursor { name, query } => self.declare(name, query, text, call).await,
-            Plan::Cursor { name, close } => {
-                self.use_cursor(name.as_deref(), *close, text, call).await
-            }
-            Plan::Explain { of, statement, prefix, analyze, text_format } => {
-                self.explain(of, statement, prefix, *analyze, *text_format, text, call).await
-            }
-            Plan::Tutti(function) => self.tutti_function(function, text, call).await,
-            Plan::Setting(_) | Plan::Prepared(_) | Plan::Transaction(_) => {
-                Err(Failure::error("XX000", "the executor was given a plan of the session's own"))
-            }
-            Plan::Refused(refusal) => Err((**refusal).clone().into()),
-            Plan::Empty => Ok(Done::Empty),
         }
     }
 

@@ -18,7 +18,9 @@ use tutti_link::Link;
 use tutti_link::connection::NodeError;
 use tutti_sql::catalog::{NodeId, quote_identifier, quote_literal};
 use tutti_sql::closure::Declaration;
-use tutti_sql::plan::{Access, Ddl, DdlScope, Plan, Planned, Setting, Unseen};
+use tutti_sql::plan::{
+    Access, DataPlan, Ddl, DdlScope, Plan, Planned, SchemaPlan, SessionPlan, Setting, Unseen,
+};
 use tutti_sql::refusal::Refusal;
 use tutti_wire::error_fields::ErrorFields;
 
@@ -50,7 +52,7 @@ impl Executor<'_> {
         ran: Result<Done, Failure>,
     ) -> Result<Done, Failure> {
         let done = self.finish_accounting(ran).await?;
-        if matches!(planned.plan, Plan::DeclareCursor { .. }) {
+        if matches!(planned.plan, Plan::Session(SessionPlan::DeclareCursor { .. })) {
             // It runs when rows are fetched.
             self.tx.transaction.unseen = Some(Box::new(unseen.clone()));
         }
@@ -67,7 +69,9 @@ impl Executor<'_> {
     ) {
         if self.tx.transaction.mode == Mode::None {
             self.need_transaction();
-            if matches!(plan, Plan::Gather(_)) && self.tx.level() == Level::ReadCommitted {
+            if matches!(plan, Plan::Data(DataPlan::Gather(_)))
+                && self.tx.level() == Level::ReadCommitted
+            {
                 // The rows that are gathered and what the code reads are of one moment.
                 self.tx.transaction.characteristics.isolation = Some(Isolation::RepeatableRead);
             }
@@ -78,7 +82,10 @@ impl Executor<'_> {
             names,
             nonce: format!("{:032x}", rand::random::<u128>()),
             marked: false,
-            changes_schema: matches!(plan, Plan::TemporaryDdl { .. } | Plan::Ddl(_)),
+            changes_schema: matches!(
+                plan,
+                Plan::Schema(SchemaPlan::TemporaryDdl { .. } | SchemaPlan::Ddl(_))
+            ),
             travelling: Vec::new(),
         });
     }
@@ -285,11 +292,15 @@ impl Executor<'_> {
     pub(super) fn left_unseen(&self, plan: &Plan) -> Option<Unseen> {
         let transaction = &self.tx.transaction;
         let left = match plan {
-            Plan::Cursor { name: Some(name), close: false } => match self.tx.cursors.get(name) {
-                Some(_) => transaction.unseen.as_deref(),
-                None => transaction.unseen_ran.as_deref(),
-            },
-            Plan::Setting(Setting::SetConstraints { .. }) if transaction.defers_unseen => {
+            Plan::Session(SessionPlan::Cursor { name: Some(name), close: false }) => {
+                match self.tx.cursors.get(name) {
+                    Some(_) => transaction.unseen.as_deref(),
+                    None => transaction.unseen_ran.as_deref(),
+                }
+            }
+            Plan::Session(SessionPlan::Setting(Setting::SetConstraints { .. }))
+                if transaction.defers_unseen =>
+            {
                 transaction.unseen_ran.as_deref()
             }
             _ => None,
@@ -303,7 +314,7 @@ impl Executor<'_> {
             return Ok(());
         }
         let Some(unseen) = self.tx.transaction.unseen_ran.clone() else { return Ok(()) };
-        self.begin_accounting(&unseen, &Plan::Empty, "", &Call::Simple);
+        self.begin_accounting(&unseen, &Plan::Session(SessionPlan::Empty), "", &Call::Simple);
         let ran = self.fire_deferred().await;
         self.finish_accounting(ran).await
     }

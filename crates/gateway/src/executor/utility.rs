@@ -118,7 +118,7 @@ impl Executor<'_> {
     }
 
     /// LISTEN, UNLISTEN, NOTIFY. A client's own notifications are node 1's.
-    pub(super) async fn notification(
+    pub(crate) async fn notification(
         &mut self,
         listens: bool,
         text: &str,

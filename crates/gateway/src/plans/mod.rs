@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use quick_cache::sync::Cache;
 use quick_cache::{Equivalent, Weighter};
-use tutti_sql::plan::{Plan, Planned};
+use tutti_sql::plan::{Plan, Planned, SchemaPlan};
 use tutti_sql::planner::ShapePlan;
 use tutti_sql::refusal::Refusal;
 use tutti_sql::statement::{self, Statement};
@@ -164,7 +164,10 @@ impl Plans {
         if statement.distribute_by.is_none()
             && statement.text.len() <= TEXT_BYTES_MAX
             && statement.may_be_kept()
-            && !matches!(planned.plan, Plan::Ddl(_) | Plan::CreateTableAs { .. })
+            && !matches!(
+                planned.plan,
+                Plan::Schema(SchemaPlan::Ddl(_) | SchemaPlan::CreateTableAs { .. })
+            )
         {
             let key = Key { basis, text: statement.text.as_bytes().into() };
             self.texts.insert(key, planned.clone());

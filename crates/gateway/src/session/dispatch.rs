@@ -1,15 +1,15 @@
 //! Which plans the session carries out itself.
 //!
-//! Owns: the way from a plan to whoever carries it out. Never: carries one out.
+//! Owns: the way from a plan to what carries it out. Never: carries one out.
 
-use tutti_sql::plan::{Plan, Planned};
+use tutti_sql::plan::{Plan, Planned, SessionPlan};
 
 use super::Session;
 use crate::client::failure::Failure;
 use crate::plans::request::{Call, Done};
 
 impl Session {
-    /// Carries out `planned`, whose statement is `text`: what changes the session itself here, all else by the
+    /// Carries out `planned`, whose statement is `text`: what is the session's own here, all else by the
     /// executor.
     pub(crate) async fn execute(
         &mut self,
@@ -17,17 +17,37 @@ impl Session {
         text: &str,
         call: &Call,
     ) -> Result<Done, Failure> {
-        if !matches!(planned.plan, Plan::Setting(_) | Plan::Prepared(_) | Plan::Transaction(_)) {
+        let Plan::Session(plan) = &planned.plan else {
             return self.executor().execute(planned, text, call).await;
-        }
-        let begun = self.executor().begin(planned, text, call).await?;
-        let sent = &begun.sent;
-        let ran = match &planned.plan {
-            Plan::Setting(setting) => self.execute_setting(setting, sent, call).await,
-            Plan::Prepared(prepared) => Box::pin(self.execute_prepared(prepared, sent, call)).await,
-            Plan::Transaction(control) => self.transaction_control(control, sent, call).await,
-            _ => unreachable!("the executor has carried it out"),
         };
+        let begun = self.executor().begin(planned, text, call).await?;
+        let ran = self.obey(plan, &begun.sent, call).await;
         self.executor().end(begun, planned, text, ran).await
+    }
+
+    async fn obey(&mut self, plan: &SessionPlan, text: &str, call: &Call) -> Result<Done, Failure> {
+        match plan {
+            SessionPlan::Transaction(control) => {
+                self.transaction_control(control, text, call).await
+            }
+            SessionPlan::Setting(setting) => self.execute_setting(setting, text, call).await,
+            SessionPlan::Prepared(prepared) => {
+                Box::pin(self.execute_prepared(prepared, text, call)).await
+            }
+            SessionPlan::DeclareCursor { name, query } => {
+                self.executor().declare(name, query, text, call).await
+            }
+            SessionPlan::Cursor { name, close } => {
+                self.executor().use_cursor(name.as_deref(), *close, text, call).await
+            }
+            SessionPlan::Notification { listens } => {
+                self.executor().notification(*listens, text, call).await
+            }
+            SessionPlan::Explain(explain) => self.executor().explain(explain, text, call).await,
+            SessionPlan::Tutti(function) => {
+                self.executor().tutti_function(function, text, call).await
+            }
+            SessionPlan::Empty => Ok(Done::Empty),
+        }
     }
 }

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use tutti_link::pool::link::StatementId;
-use tutti_sql::plan::{Leaves, Plan, Planned, TransactionControl};
+use tutti_sql::plan::{Leaves, Plan, Planned, SessionPlan, TransactionControl};
 use tutti_sql::statement::Statement;
 use tutti_wire::backend::put_bare;
 use tutti_wire::frontend::Arguments;
@@ -46,7 +46,9 @@ pub(super) enum Told {
 impl Control {
     /// Whether it begins a transaction where there is none, or ends one that goes on.
     pub(super) fn is_plain(&self, transaction: &Transaction) -> bool {
-        let Plan::Transaction(control) = &self.planned.plan else { return false };
+        let Plan::Session(SessionPlan::Transaction(control)) = &self.planned.plan else {
+            return false;
+        };
         let is_expected = match control {
             TransactionControl::Begin { .. } => transaction.mode == Mode::None,
             TransactionControl::Commit { chain } | TransactionControl::Rollback { chain } => {

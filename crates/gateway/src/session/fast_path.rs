@@ -16,7 +16,7 @@ use bytes::{BufMut, BytesMut};
 use tutti_link::pool::link::StatementId;
 use tutti_link::pool::{CheckoutRequest, Lookup, put_name_of};
 use tutti_sql::catalog::NodeId;
-use tutti_sql::plan::{Access, Leaves, NodeChoice, Plan, Planned};
+use tutti_sql::plan::{Access, DataPlan, Leaves, NodeChoice, Plan, Planned, SessionPlan};
 use tutti_sql::planner::OneNode;
 use tutti_sql::statement::Statement;
 use tutti_wire::flight::{Execution, Flight};
@@ -165,7 +165,7 @@ impl Session {
             Flight::Execution(execution) => {
                 let statement = self.tx.statements.get(execution.statement)?;
                 let plan = statement.plan.as_ref().filter(|plan| plan.basis == basis)?;
-                if matches!(plan.planned.plan, Plan::Transaction(_)) {
+                if matches!(plan.planned.plan, Plan::Session(SessionPlan::Transaction(_))) {
                     let control = control_of_prepared(statement, &plan.planned, &execution)?;
                     let is_plain = control.is_plain(&self.tx.transaction);
                     return is_plain.then_some(Recognised::Control(control));
@@ -241,7 +241,7 @@ impl Session {
         {
             return None;
         }
-        let Plan::One { node, access, .. } = &planned.plan else { return None };
+        let Plan::Data(DataPlan::One { node, access, .. }) = &planned.plan else { return None };
         // Of several parameters the types have to be known before they can be compared.
         if matches!(node, NodeChoice::Pinned(pins) if 1 < pins.len()) && !are_described {
             return None;

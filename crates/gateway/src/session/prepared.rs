@@ -5,7 +5,7 @@
 //! Never: sends protocol messages for them (see `extended`).
 
 use tutti_sql::catalog::{NodeId, quote_literal};
-use tutti_sql::plan::{Access, Plan, Prepared};
+use tutti_sql::plan::{Access, DataPlan, Plan, Prepared};
 use tutti_sql::planner;
 
 use crate::client::failure::Failure;
@@ -113,7 +113,9 @@ impl Session {
         let mut access = Access::Read;
         if !planner::say_queries(arguments) {
             let planned = self.tx.plan(statement)?;
-            let Plan::One { access: of_plan, .. } = &planned.plan else { return Ok(None) };
+            let Plan::Data(DataPlan::One { access: of_plan, .. }) = &planned.plan else {
+                return Ok(None);
+            };
             if planned.unseen.is_some() || !planned.own.is_empty() {
                 return Ok(None);
             }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tutti_link::connection::UNKNOWN_OUTCOME;
-use tutti_sql::plan::{Access, NodeChoice, Plan, Planned, Prepared};
+use tutti_sql::plan::{Access, DataPlan, NodeChoice, Plan, Planned, Prepared, SessionPlan};
 use tutti_sql::statement::Statement;
 use tutti_wire::backend::{put_bare, put_command_complete};
 use tutti_wire::error_fields::ErrorFields;
@@ -106,7 +106,7 @@ impl Session {
         }
         self.executor().begin_accounting(
             &unseen::of_function_call(),
-            &Plan::Empty,
+            &Plan::Session(SessionPlan::Empty),
             "",
             &Call::Simple,
         );
@@ -251,7 +251,7 @@ impl Session {
                 self.tx.leaves.values = true;
                 self.tx.leaves.schema = true;
                 let (node, access) = (NodeChoice::Home, Access::Write);
-                let plan = Plan::One { node, access, otherwise: None };
+                let plan = Plan::Data(DataPlan::One { node, access, otherwise: None });
                 let planned = Planned::new(plan, "only node 1 can read it");
                 return self.run_planned(&planned, text, false, true).await;
             }
@@ -315,10 +315,16 @@ impl Session {
     /// Whether the client's whole string, with semicolon and comments, is what a node or the session
     /// is given of a lone statement: views show it so.
     fn is_seen_whole(&self, planned: &Planned) -> bool {
-        let is_passed_on = matches!(planned.plan, Plan::One { .. } | Plan::DeclareCursor { .. })
-            && planned.own.is_empty()
+        let is_passed_on = matches!(
+            planned.plan,
+            Plan::Data(DataPlan::One { .. }) | Plan::Session(SessionPlan::DeclareCursor { .. })
+        ) && planned.own.is_empty()
             && self.tx.catalog.is_solo();
-        is_passed_on || matches!(planned.plan, Plan::Prepared(Prepared::Prepare { .. }))
+        is_passed_on
+            || matches!(
+                planned.plan,
+                Plan::Session(SessionPlan::Prepared(Prepared::Prepare { .. }))
+            )
     }
 
     async fn run_planned(
@@ -329,7 +335,7 @@ impl Session {
         last: bool,
     ) -> Result<(), Failure> {
         // VACUUM and its kin are themselves refused by nodes inside a block; a lone one is in none.
-        let ends_itself = matches!(planned.plan, Plan::Transaction(_));
+        let ends_itself = matches!(planned.plan, Plan::Session(SessionPlan::Transaction(_)));
         if self.tx.transaction.mode == Mode::Implicit && !several {
             // Behind messages of a flight, which are no block.
             for statement in tutti_sql::statement::parse(text)? {

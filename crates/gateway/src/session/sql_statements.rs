@@ -10,7 +10,7 @@
 //! the session's last one as long as there is room.
 
 use tutti_sql::catalog::NodeId;
-use tutti_sql::plan::{Access, Plan};
+use tutti_sql::plan::{Access, DataPlan, Plan};
 
 use crate::client::failure::Failure;
 use crate::plans::request::{Call, Done};
@@ -62,7 +62,7 @@ impl Session {
         let (true, Some(_), Some(parsed)) = known else { return Ok(None) };
         let parsed = parsed.clone();
         let planned = self.tx.plan(&parsed)?;
-        let Plan::One { access, .. } = planned.plan else { return Ok(None) };
+        let Plan::Data(DataPlan::One { access, .. }) = planned.plan else { return Ok(None) };
         if !planned.own.is_empty() {
             return Ok(None);
         }

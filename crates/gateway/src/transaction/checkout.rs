@@ -19,7 +19,7 @@ use tutti_link::connection::NodeError;
 use tutti_link::pool::CheckoutRequest;
 use tutti_link::translation::OidMaps;
 use tutti_sql::catalog::{NodeId, quote_literal};
-use tutti_sql::plan::{Leaves, Plan, Planned};
+use tutti_sql::plan::{Leaves, Plan, Planned, SchemaPlan};
 use tutti_sql::statement::words;
 use tutti_wire::error_fields::ErrorFields;
 
@@ -146,7 +146,10 @@ impl TransactionContext {
         self.leaves.sequences |= sequences;
         self.leaves.anything |= anything;
         // A transaction that changes the schema by a plan for it says itself what it has changed.
-        let is_planned = matches!(planned.plan, Plan::Ddl(_) | Plan::CreateTableAs { .. });
+        let is_planned = matches!(
+            planned.plan,
+            Plan::Schema(SchemaPlan::Ddl(_) | SchemaPlan::CreateTableAs { .. })
+        );
         if *schema && !is_planned {
             self.leaves.schema = true;
             self.transaction.changed_alone |= self.transaction.is_open() && self.catalog.is_solo();

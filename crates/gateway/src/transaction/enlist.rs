@@ -15,7 +15,9 @@ use tutti_cluster::authority::snapshots::Kind;
 use tutti_link::Link;
 use tutti_link::availability::OPEN_PATIENCE;
 use tutti_sql::catalog::NodeId;
-use tutti_sql::plan::{Access, CopyToPlan, Plan, RunOn, Setting};
+use tutti_sql::plan::{
+    Access, CopyToPlan, DataPlan, Plan, RunOn, SchemaPlan, SessionPlan, Setting,
+};
 use tutti_wire::error_fields::ErrorFields;
 
 use super::planning::{GLANCE, canceled, read_duration};
@@ -566,12 +568,12 @@ impl TransactionContext {
 /// Whether the plan reads rows of several nodes and does nothing else.
 pub(crate) fn reads_several_nodes(plan: &Plan) -> bool {
     match plan {
-        Plan::Scatter { access } => *access == Access::Read,
-        Plan::Gather(gather) => {
+        Plan::Data(DataPlan::Scatter { access }) => *access == Access::Read,
+        Plan::Data(DataPlan::Gather(gather)) => {
             gather.access == Access::Read
                 && matches!(gather.run_on, RunOn::One(_) | RunOn::EachNode)
         }
-        Plan::CopyTo(copy) => !matches!(copy.plan, CopyToPlan::One(..)),
+        Plan::Data(DataPlan::CopyTo(copy)) => !matches!(copy.plan, CopyToPlan::One(..)),
         _ => false,
     }
 }
@@ -580,18 +582,20 @@ pub(crate) fn reads_several_nodes(plan: &Plan) -> bool {
 pub(crate) fn takes_snapshot(plan: &Plan) -> bool {
     !matches!(
         plan,
-        Plan::LockEverywhere { .. }
-            | Plan::Notification { .. }
-            | Plan::Transaction(_)
-            | Plan::Empty
-            | Plan::Setting(
-                Setting::Show { .. }
-                    | Setting::Set { .. }
-                    | Setting::SetLocal { .. }
-                    | Setting::Reset { .. }
-                    | Setting::ResetAll
-                    | Setting::SetConstraints { .. }
-                    | Setting::SetTransaction { .. }
+        Plan::Schema(SchemaPlan::LockEverywhere { .. })
+            | Plan::Session(
+                SessionPlan::Notification { .. }
+                    | SessionPlan::Transaction(_)
+                    | SessionPlan::Empty
+                    | SessionPlan::Setting(
+                        Setting::Show { .. }
+                            | Setting::Set { .. }
+                            | Setting::SetLocal { .. }
+                            | Setting::Reset { .. }
+                            | Setting::ResetAll
+                            | Setting::SetConstraints { .. }
+                            | Setting::SetTransaction { .. }
+                    )
             )
     )
 }

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use tutti_link::pool::SchemaVersion;
 use tutti_link::pool::link::StatementId;
 use tutti_sql::catalog::{Catalog, NodeId, quote_identifier, quote_literal};
-use tutti_sql::plan::{Access, KeyValue, NodeChoice, Plan, Planned};
+use tutti_sql::plan::{Access, DataPlan, KeyValue, NodeChoice, Plan, Planned, SessionPlan};
 use tutti_sql::statement::Statement;
 use tutti_wire::backend::ColumnDescription;
 
@@ -139,7 +139,7 @@ impl Portal {
     /// Whether it runs CLOSE ALL.
     pub(crate) fn is_of_close_all(&self) -> bool {
         let Self::Plan(pending) = self else { return false };
-        matches!(pending.planned.plan, Plan::Cursor { name: None, .. })
+        matches!(pending.planned.plan, Plan::Session(SessionPlan::Cursor { name: None, .. }))
     }
 }
 
@@ -252,7 +252,9 @@ impl TransactionContext {
 
     /// Whether a pin depends on a parameter in binary form whose type nobody has said.
     pub(crate) fn pins_need_types(&self, planned: &Planned, name: &str) -> bool {
-        let Plan::One { node: NodeChoice::Pinned(pins), .. } = &planned.plan else { return false };
+        let Plan::Data(DataPlan::One { node: NodeChoice::Pinned(pins), .. }) = &planned.plan else {
+            return false;
+        };
         let Some(statement) = self.statements.get(name) else { return false };
         1 < pins.len()
             && !statement.described

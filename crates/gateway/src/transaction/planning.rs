@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tutti_sql::catalog::{Catalog, NodeId, Placement, Relation};
-use tutti_sql::plan::{Access, Plan, Planned, TransactionControl};
+use tutti_sql::plan::{Access, Plan, Planned, SessionPlan, TransactionControl};
 use tutti_sql::planner::{self, Context, Unfit};
 use tutti_sql::refusal::Refusal;
 use tutti_sql::shape::{Scanner, Shape};
@@ -448,12 +448,12 @@ pub(crate) fn is_setting(text: &str) -> bool {
 pub(crate) fn ends_failed_transaction(planned: &Planned) -> bool {
     matches!(
         planned.plan,
-        Plan::Transaction(
+        Plan::Session(SessionPlan::Transaction(
             TransactionControl::Commit { .. }
                 | TransactionControl::Rollback { .. }
                 | TransactionControl::RollbackTo(_)
                 | TransactionControl::Prepare(_)
-        )
+        ))
     )
 }
 

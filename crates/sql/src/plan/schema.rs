@@ -66,6 +66,6 @@ pub struct CreatedTable {
     pub parent: Option<(Option<String>, String)>,
     /// IF NOT EXISTS: an existing table keeps its registration.
     pub if_not_exists: bool,
-    /// `CREATE TABLE … AS` / `SELECT INTO`: the nodes create it empty (`Plan::CreateTableAs`).
+    /// `CREATE TABLE … AS` / `SELECT INTO`: the nodes create it empty (`SchemaPlan::CreateTableAs`).
     pub filled_by: Option<String>,
 }

@@ -19,7 +19,7 @@ use super::unseen::{refuse_opaque_default, refuse_unsafe_code};
 use super::{mentions, query, replicas};
 use crate::catalog::{Placement, Relation, RelationKind};
 use crate::closure::events;
-use crate::plan::{Access, CopyFrom, CopyTo, CopyToPlan, NodeChoice, Plan, Planned};
+use crate::plan::{Access, CopyFrom, CopyTo, CopyToPlan, DataPlan, NodeChoice, Plan, Planned};
 use crate::refusal::Refusal;
 use crate::statement::Statement;
 use crate::statement::tokens::{list, scan};
@@ -88,7 +88,7 @@ fn plan_to(
     let format = option(&copy.options, "format").and_then(option_text);
     let binary = format.is_some_and(|format| format.eq_ignore_ascii_case("binary"));
     let header = option(&copy.options, "header").is_some_and(is_on);
-    Ok(Planned::new(Plan::CopyTo(CopyTo { plan, binary, header }), why))
+    Ok(Planned::new(DataPlan::CopyTo(CopyTo { plan, binary, header }), why))
 }
 
 /// COPY (query) TO STDOUT.
@@ -99,8 +99,10 @@ fn query_to(
 ) -> Result<(CopyToPlan, String), Refusal> {
     let Planned { plan, why, .. } = query::plan_select(select, context)?;
     let plan = match plan {
-        Plan::One { node, access, otherwise: None } => CopyToPlan::One(node, access),
-        Plan::Scatter { access: Access::Read } => CopyToPlan::Scatter,
+        Plan::Data(DataPlan::One { node, access, otherwise: None }) => {
+            CopyToPlan::One(node, access)
+        }
+        Plan::Data(DataPlan::Scatter { access: Access::Read }) => CopyToPlan::Scatter,
         _ => {
             let text = statement.text.as_str();
             let tokens =
@@ -142,9 +144,9 @@ pub(super) fn changing(
 /// COPY of what a changing statement with this plan returns.
 fn changing_to(changing: Planned) -> Result<(CopyToPlan, String), Refusal> {
     match changing {
-        Planned { plan: Plan::One { node, access, otherwise: None }, why, .. } => {
-            Ok((CopyToPlan::One(node, access), why))
-        }
+        Planned {
+            plan: Plan::Data(DataPlan::One { node, access, otherwise: None }), why, ..
+        } => Ok((CopyToPlan::One(node, access), why)),
         _ => Err(Refusal::unsupported(
             "COPY of a statement that changes rows on several nodes is not supported",
             "Its rows would have to be brought together from several writes.",
@@ -186,7 +188,7 @@ fn plan_from(
         let effect = replicas::Effect::inserted();
         let rows = replicas::rows_of_tables([relation].into_iter(), &effect, context);
         let why = format!("node 1 computes the rows for all copies: {why}");
-        return Ok(Planned::new(Plan::Rows(rows), why));
+        return Ok(Planned::new(DataPlan::Rows(rows), why));
     }
     check_options(copy, relation, &columns, &evaluation)?;
     let fill: Vec<(usize, String)> = (0..relation.columns.len())
@@ -243,7 +245,7 @@ fn plan_from(
         timed,
         rows,
     };
-    Ok(Planned::new(Plan::CopyFrom(copy_from), why))
+    Ok(Planned::new(DataPlan::CopyFrom(copy_from), why))
 }
 
 /// Why node 1 alone must take data for a replicated table, and the other nodes what has become of it.

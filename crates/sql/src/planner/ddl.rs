@@ -22,7 +22,7 @@ pub(super) use extent::is_of_relations;
 pub(super) use refused::refuse_cast;
 
 use super::context::Context;
-use crate::plan::{Ddl, Plan, Planned};
+use crate::plan::{Ddl, Plan, Planned, SchemaPlan};
 use crate::refusal::Refusal;
 use crate::statement::Statement;
 use scope::everywhere;
@@ -53,7 +53,7 @@ pub(super) fn plan_ddl(statement: &Statement, context: &Context<'_>) -> Result<P
                 "Leave out TEMPORARY or DISTRIBUTE BY.",
             ));
         }
-        let plan = Plan::TemporaryDdl { gather: None };
+        let plan = Plan::Schema(SchemaPlan::TemporaryDdl { gather: None });
         return Ok(Planned::new(plan, "temporary objects are on node 1"));
     }
     let planned = match tree {

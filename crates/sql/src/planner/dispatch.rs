@@ -15,7 +15,7 @@ use super::syntax::has_into;
 use super::unseen::gathers_to_write;
 use super::{copy, ddl, dml, insert, leaves, own, own_schema, query, solo, unseen, utility};
 use crate::closure::Reach;
-use crate::plan::{Access, Ddl, DdlScope, Leaves, NodeChoice, Plan, Planned};
+use crate::plan::{Access, DataPlan, Ddl, DdlScope, Leaves, NodeChoice, Plan, Planned, SchemaPlan};
 use crate::refusal::Refusal;
 use crate::statement::Statement;
 
@@ -28,7 +28,7 @@ pub fn plan(statement: &Statement, context: &Context<'_>) -> Result<Planned, Ref
     if !planned.unasked && ddl::is_of_relations(&statement.tree, &reach, context) {
         settle_relations(&mut planned, statement, context);
     }
-    let is_one = matches!(planned.plan, Plan::One { otherwise: None, .. });
+    let is_one = matches!(planned.plan, Plan::Data(DataPlan::One { otherwise: None, .. }));
     if !is_one && !planned.unasked && !context.catalog.is_solo() {
         let views = Known::default();
         let context = &Context { views: Some(&views), ..*context };
@@ -54,7 +54,7 @@ fn plan_with_reach(
         planned.unasked = reach.commits.is_some();
         // What a view calls, say, may write.
         if reach.opaque.is_some()
-            && let Plan::One { access, .. } = &mut planned.plan
+            && let Plan::Data(DataPlan::One { access, .. }) = &mut planned.plan
         {
             *access = Access::Write;
         }
@@ -65,16 +65,19 @@ fn plan_with_reach(
 /// The plan of a schema change of relations alone: the executor asks what these have become.
 fn settle_relations(planned: &mut Planned, statement: &Statement, context: &Context<'_>) {
     match &mut planned.plan {
-        Plan::Ddl(ddl) => ddl.of_relations = true,
-        Plan::CreateTableAs { ddl, .. } => {
+        Plan::Schema(SchemaPlan::Ddl(ddl)) => ddl.of_relations = true,
+        Plan::Schema(SchemaPlan::CreateTableAs { ddl, .. }) => {
             ddl.of_relations = true;
             return;
         }
-        Plan::One { node: NodeChoice::Home, access: Access::Write, otherwise: None }
-            if !context.catalog.is_solo() =>
-        {
+        Plan::Data(DataPlan::One {
+            node: NodeChoice::Home,
+            access: Access::Write,
+            otherwise: None,
+        }) if !context.catalog.is_solo() => {
             let scope = DdlScope::HomeAsItIs;
-            planned.plan = Plan::Ddl(Ddl { of_relations: true, scope, ..Ddl::default() });
+            planned.plan =
+                Plan::Schema(SchemaPlan::Ddl(Ddl { of_relations: true, scope, ..Ddl::default() }));
         }
         _ => return,
     }

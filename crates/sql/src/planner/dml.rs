@@ -26,7 +26,8 @@ use super::{gather, replicas, scatter, unseen, views};
 use crate::catalog::{Column, Placement, Relation, RelationKind, quote_identifier};
 use crate::closure::events;
 use crate::plan::{
-    Access, Gather, Move, NodeChoice, Piece, Plan, Planned, RowsWrite, RunOn, Template,
+    Access, DataPlan, Gather, Move, NodeChoice, Piece, Plan, Planned, RowsWrite, RunOn,
+    SessionPlan, Template,
 };
 use crate::refusal::Refusal;
 
@@ -124,11 +125,11 @@ fn at_cursor(
     let cursor = cursor.to_owned();
     let why = "the cursor's row is where the cursor is";
     match relation.filter(|relation| relation.placement == Placement::Replicated) {
-        None => Ok(Planned::new(Plan::Cursor { name: Some(cursor), close: false }, why)),
+        None => Ok(Planned::new(SessionPlan::Cursor { name: Some(cursor), close: false }, why)),
         Some(relation) => {
             refuse_unsafe_code(relation, fired(tree), context)?;
             let rows = replicas::rows_of(tree, relation, context);
-            Ok(Planned::new(Plan::Rows(RowsWrite { cursor: Some(cursor), ..rows }), why))
+            Ok(Planned::new(DataPlan::Rows(RowsWrite { cursor: Some(cursor), ..rows }), why))
         }
     }
 }
@@ -146,12 +147,14 @@ fn on_replicated(
         || analysis.home_relation.as_ref().map(|name| format!("{name} is on node 1 only"));
     let obstacle = on_home().or_else(|| replicas::obstacle(tree, context));
     let plan = match (&obstacle, reads) {
-        (None, None) => Plan::Replicas { locks: replicas::replica_locks(analysis), rows },
+        (None, None) => {
+            Plan::Data(DataPlan::Replicas { locks: replicas::replica_locks(analysis), rows })
+        }
         (None, Some(_)) => {
             let run_on = RunOn::Replicas { locks: replicas::replica_locks(analysis), rows };
             gathered(tree, analysis, None, run_on, false, context)?
         }
-        (Some(_), None) => Plan::Rows(rows),
+        (Some(_), None) => Plan::Data(DataPlan::Rows(rows)),
         (Some(_), Some(_)) => gathered(tree, analysis, None, RunOn::Rows(rows), false, context)?,
     };
     Ok(Planned::new(plan, why_replicated(obstacle, reads)))
@@ -202,12 +205,17 @@ fn on_distributed(
         match landing(pins, context.catalog) {
             Landing::Several => (),
             Landing::Certain => {
-                let plan = Plan::One { node, access: Access::Write, otherwise: None };
+                let plan =
+                    Plan::Data(DataPlan::One { node, access: Access::Write, otherwise: None });
                 return Ok(Planned::new(plan, why));
             }
             Landing::Open => {
                 let otherwise = Box::new(spread(tree, relation, analysis, context)?);
-                let plan = Plan::One { node, access: Access::Write, otherwise: Some(otherwise) };
+                let plan = Plan::Data(DataPlan::One {
+                    node,
+                    access: Access::Write,
+                    otherwise: Some(otherwise),
+                });
                 return Ok(Planned::new(plan, why));
             }
         }
@@ -252,7 +260,7 @@ fn spread(
     let obstacle = scatter::write_obstacle(analysis, target);
     if obstacle.is_none() && !analysis.functions.reads_time {
         let why = format!("{not_pinned}; each node changes its own rows");
-        return Ok(Planned::new(Plan::Scatter { access: Access::Write }, why));
+        return Ok(Planned::new(DataPlan::Scatter { access: Access::Write }, why));
     }
     let differs = scatter::unstable_subquery(analysis).or_else(|| analysis.time_in_view.clone());
     if let Some(obstacle) = differs {
@@ -293,7 +301,13 @@ fn gathered(
         Source::Table { relation, .. } => Some(relation.oid),
         _ => None,
     });
-    Ok(Plan::Gather(Gather { collects, statement, run_on, access: Access::Write, writes }))
+    Ok(Plan::Data(DataPlan::Gather(Gather {
+        collects,
+        statement,
+        run_on,
+        access: Access::Write,
+        writes,
+    })))
 }
 
 /// What an UPDATE does to distribution keys.
@@ -468,7 +482,7 @@ fn move_rows(
     let delete = of_places(format!("DELETE FROM {name} AS tutti_target USING"), Vec::new());
     let of = Move { relation: relation.clone(), select, update, delete, insert };
     Ok(Planned::new(
-        Plan::Move(Box::new(of)),
+        DataPlan::Move(Box::new(of)),
         "its distribution key changes, so rows may belong to another node",
     ))
 }

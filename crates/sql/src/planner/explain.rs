@@ -4,8 +4,9 @@
 //! Never: knows what a plan costs.
 
 use crate::plan::{
-    Access, Collect, CollectFrom, CopyToPlan, Gather, Insert, InsertSource, KeyValue, NodeChoice,
-    Piece, Pin, Plan, Planned, RowsWrite, RunOn, TableLock, Template,
+    Access, Collect, CollectFrom, CopyToPlan, DataPlan, Gather, Insert, InsertSource, KeyValue,
+    NodeChoice, Piece, Pin, Plan, Planned, RowsWrite, RunOn, SchemaPlan, SessionPlan, TableLock,
+    Template,
 };
 
 /// The plan, one line per step, details indented by two spaces; the last line says why.
@@ -13,7 +14,7 @@ pub fn explain_lines(planned: &Planned) -> Vec<String> {
     let mut lines = Vec::new();
     describe(&planned.plan, &mut lines);
     lines.push(format!("  Why: {}", planned.why));
-    if let Plan::One { otherwise: Some(otherwise), .. } = &planned.plan {
+    if let Plan::Data(DataPlan::One { otherwise: Some(otherwise), .. }) = &planned.plan {
         lines.push("  If the values land on several nodes:".to_owned());
         lines.extend(explain_lines(otherwise).into_iter().map(|line| format!("    {line}")));
     }
@@ -22,60 +23,70 @@ pub fn explain_lines(planned: &Planned) -> Vec<String> {
 
 fn describe(plan: &Plan, lines: &mut Vec<String>) {
     match plan {
-        Plan::One { node, access, .. } => {
+        Plan::Data(plan) => describe_data(plan, lines),
+        Plan::Schema(plan) => describe_schema(plan, lines),
+        Plan::Session(SessionPlan::DeclareCursor { query, .. }) => {
+            lines.push("Tutti: a cursor on one node".to_owned());
+            lines.extend(explain_lines(query).into_iter().map(|line| format!("  {line}")));
+        }
+        Plan::Session(SessionPlan::Explain(explain)) => lines.extend(explain_lines(&explain.of)),
+        Plan::Session(_) => lines.push("Tutti: answered by the gateway's session".to_owned()),
+    }
+}
+
+fn describe_data(plan: &DataPlan, lines: &mut Vec<String>) {
+    match plan {
+        DataPlan::One { node, access, .. } => {
             lines.push(format!("Tutti: {} on {}", verb(*access), choice(node)));
         }
-        Plan::Scatter { access } => {
+        DataPlan::Scatter { access } => {
             lines.push(format!("Tutti: {} on every node, answers concatenated", verb(*access)));
         }
-        Plan::Replicas { locks, .. } => {
+        DataPlan::Replicas { locks, .. } => {
             lines.push("Tutti: write on every node, node 1 first".to_owned());
             describe_locks(locks, lines);
         }
-        Plan::Rows(rows) => {
+        DataPlan::Rows(rows) => {
             lines.push("Tutti: write on node 1, then its rows on the other nodes".to_owned());
             describe_rows(rows, lines);
         }
-        Plan::Gather(gather) => describe_gather(gather, lines),
-        Plan::Insert(insert) => describe_insert(insert, lines),
-        Plan::Move(of) => {
+        DataPlan::Gather(gather) => describe_gather(gather, lines),
+        DataPlan::Insert(insert) => describe_insert(insert, lines),
+        DataPlan::Move(of) => {
             lines.push(format!("Tutti: update {} on every node", of.relation.name));
             lines.push("  rows that belong to another node by their new key move there".to_owned());
         }
-        Plan::CopyFrom(copy) => {
-            lines.push(format!("Tutti: split the data of {}", copy.relation.name))
+        DataPlan::CopyFrom(copy) => {
+            lines.push(format!("Tutti: split the data of {}", copy.relation.name));
         }
-        Plan::CopyTo(copy) => match &copy.plan {
+        DataPlan::CopyTo(copy) => match &copy.plan {
             CopyToPlan::One(node, _) => lines.push(format!("Tutti: copy from {}", choice(node))),
             CopyToPlan::Scatter => lines.push("Tutti: copy from every node".to_owned()),
             CopyToPlan::Gather(gather) => describe_gather(gather, lines),
         },
-        Plan::Ddl(_) | Plan::LockEverywhere { .. } => {
-            lines.push("Tutti: on every node, node 1 first, in one transaction".to_owned());
-        }
-        Plan::TemporaryDdl { gather: None } => lines.push("Tutti: write on node 1".to_owned()),
-        Plan::TemporaryDdl { gather: Some(gather) } => describe_gather(gather, lines),
-        Plan::CreateTableAs { .. } => {
-            lines.push("Tutti: create on every node, then insert the query's rows".to_owned());
-        }
-        Plan::EveryNodeAlone { .. } => {
-            lines.push("Tutti: on every node, each by itself".to_owned())
-        }
-        Plan::Refused(refusal) => lines.push(format!("Tutti: refused: {}", refusal.message)),
-        Plan::DropHomeIndexes(_) => lines.push("Tutti: write on node 1".to_owned()),
-        Plan::DeclareCursor { query, .. } => {
-            lines.push("Tutti: a cursor on one node".to_owned());
-            lines.extend(explain_lines(query).into_iter().map(|line| format!("  {line}")));
-        }
-        Plan::Explain { of, .. } => lines.extend(explain_lines(of)),
-        Plan::Transaction(_)
-        | Plan::Setting(_)
-        | Plan::Prepared(_)
-        | Plan::Cursor { .. }
-        | Plan::Notification { .. }
-        | Plan::Tutti(_)
-        | Plan::Empty => lines.push("Tutti: answered by the gateway's session".to_owned()),
+        DataPlan::Refused(refusal) => lines.push(format!("Tutti: refused: {}", refusal.message)),
     }
+}
+
+fn describe_schema(plan: &SchemaPlan, lines: &mut Vec<String>) {
+    lines.push(
+        match plan {
+            SchemaPlan::Ddl(_) | SchemaPlan::LockEverywhere { .. } => {
+                "Tutti: on every node, node 1 first, in one transaction"
+            }
+            SchemaPlan::TemporaryDdl { gather: Some(gather) } => {
+                return describe_gather(gather, lines);
+            }
+            SchemaPlan::TemporaryDdl { gather: None } | SchemaPlan::DropHomeIndexes(_) => {
+                "Tutti: write on node 1"
+            }
+            SchemaPlan::CreateTableAs { .. } => {
+                "Tutti: create on every node, then insert the query's rows"
+            }
+            SchemaPlan::EveryNodeAlone { .. } => "Tutti: on every node, each by itself",
+        }
+        .to_owned(),
+    );
 }
 
 fn verb(access: Access) -> &'static str {

@@ -17,7 +17,8 @@ use crate::closure::{
 };
 use crate::hash::{BUCKET_COUNT, KeyType};
 use crate::plan::{
-    CopyTo, CopyToPlan, Gather, InsertSource, KeyValue, NodeChoice, Piece, Plan, Planned, Template,
+    CopyTo, CopyToPlan, DataPlan, Explain, Gather, InsertSource, KeyValue, NodeChoice, Piece, Plan,
+    Planned, SchemaPlan, SessionPlan, Template,
 };
 
 const INT4: (u32, &str) = (23, "pg_catalog.int4");
@@ -267,13 +268,15 @@ pub(super) fn texts_of(planned: &Planned) -> Vec<String> {
         collects.chain([filled(&gather.statement)]).collect()
     };
     match &planned.plan {
-        Plan::One { otherwise: Some(planned), .. }
-        | Plan::DeclareCursor { query: planned, .. }
-        | Plan::Explain { of: planned, .. } => texts_of(planned),
-        Plan::Gather(gather)
-        | Plan::TemporaryDdl { gather: Some(gather) }
-        | Plan::CopyTo(CopyTo { plan: CopyToPlan::Gather(gather), .. }) => gathered(gather),
-        Plan::Insert(insert) => match &insert.source {
+        Plan::Data(DataPlan::One { otherwise: Some(planned), .. })
+        | Plan::Session(SessionPlan::DeclareCursor { query: planned, .. })
+        | Plan::Session(SessionPlan::Explain(Explain { of: planned, .. })) => texts_of(planned),
+        Plan::Data(DataPlan::Gather(gather))
+        | Plan::Schema(SchemaPlan::TemporaryDdl { gather: Some(gather) })
+        | Plan::Data(DataPlan::CopyTo(CopyTo { plan: CopyToPlan::Gather(gather), .. })) => {
+            gathered(gather)
+        }
+        Plan::Data(DataPlan::Insert(insert)) => match &insert.source {
             InsertSource::Values { prefix, rows, suffix } => {
                 rows.iter().map(|row| format!("{prefix}{}{suffix}", row.sql)).collect()
             }
@@ -283,7 +286,7 @@ pub(super) fn texts_of(planned: &Planned) -> Vec<String> {
                 texts
             }
         },
-        Plan::Move(of) => {
+        Plan::Data(DataPlan::Move(of)) => {
             vec![of.select.clone(), filled(&of.update), filled(&of.delete), filled(&of.insert)]
         }
         _ => Vec::new(),
@@ -293,14 +296,14 @@ pub(super) fn texts_of(planned: &Planned) -> Vec<String> {
 fn show(planned: &Planned, out: &mut String, depth: usize) {
     let pad = "  ".repeat(depth);
     match &planned.plan {
-        Plan::One { node, access, otherwise } => {
+        Plan::Data(DataPlan::One { node, access, otherwise }) => {
             writeln!(out, "{pad}one {} {access:?}", show_node(node)).unwrap();
             if let Some(otherwise) = otherwise {
                 writeln!(out, "{pad}otherwise").unwrap();
                 show(otherwise, out, depth + 1);
             }
         }
-        Plan::Insert(insert) => {
+        Plan::Data(DataPlan::Insert(insert)) => {
             let flags = [("returning", insert.returning), ("one row each", insert.one_row_each)];
             let flags: Vec<&str> =
                 flags.iter().filter(|(_, on)| *on).map(|(name, _)| *name).collect();
@@ -323,8 +326,8 @@ fn show(planned: &Planned, out: &mut String, depth: usize) {
                 }
             }
         }
-        Plan::Gather(gather) => show_gather(gather, out, &pad),
-        Plan::CopyTo(copy) => {
+        Plan::Data(DataPlan::Gather(gather)) => show_gather(gather, out, &pad),
+        Plan::Data(DataPlan::CopyTo(copy)) => {
             writeln!(out, "{pad}copy to, binary {}, header {}", copy.binary, copy.header).unwrap();
             match &copy.plan {
                 CopyToPlan::One(node, _) => {
@@ -334,29 +337,35 @@ fn show(planned: &Planned, out: &mut String, depth: usize) {
                 CopyToPlan::Gather(gather) => show_gather(gather, out, &format!("{pad}  ")),
             }
         }
-        Plan::CopyFrom(copy) => {
+        Plan::Data(DataPlan::CopyFrom(copy)) => {
             writeln!(out, "{pad}copy from {}", copy.statement).unwrap();
             writeln!(out, "{pad}  columns {:?} key {:?}", copy.columns, copy.key).unwrap();
             writeln!(out, "{pad}  fill {:?} options {:?}", copy.fill, copy.options).unwrap();
         }
-        Plan::Move(of) => {
+        Plan::Data(DataPlan::Move(of)) => {
             writeln!(out, "{pad}move rows of {}", of.relation.name).unwrap();
             writeln!(out, "{pad}  {}", of.select).unwrap();
             for template in [&of.update, &of.delete, &of.insert] {
                 writeln!(out, "{pad}  {}", show_template(template)).unwrap();
             }
         }
-        Plan::TemporaryDdl { gather } => {
+        Plan::Schema(SchemaPlan::TemporaryDdl { gather }) => {
             writeln!(out, "{pad}temporary").unwrap();
             if let Some(gather) = gather {
                 show_gather(gather, out, &format!("{pad}  "));
             }
         }
-        Plan::DeclareCursor { name, query } => {
+        Plan::Session(SessionPlan::DeclareCursor { name, query }) => {
             writeln!(out, "{pad}declare {name}").unwrap();
             show(query, out, depth + 1);
         }
-        Plan::Explain { of, statement, prefix, analyze, text_format } => {
+        Plan::Session(SessionPlan::Explain(Explain {
+            of,
+            statement,
+            prefix,
+            analyze,
+            text_format,
+        })) => {
             writeln!(
                 out,
                 "{pad}explain {prefix:?} {statement:?} analyze {analyze} text {text_format}"
@@ -364,7 +373,9 @@ fn show(planned: &Planned, out: &mut String, depth: usize) {
             .unwrap();
             show(of, out, depth + 1);
         }
-        other => writeln!(out, "{pad}{other:?}").unwrap(),
+        Plan::Data(other) => writeln!(out, "{pad}{other:?}").unwrap(),
+        Plan::Schema(other) => writeln!(out, "{pad}{other:?}").unwrap(),
+        Plan::Session(other) => writeln!(out, "{pad}{other:?}").unwrap(),
     }
 }
 

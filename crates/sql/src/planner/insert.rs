@@ -28,7 +28,7 @@ use super::unseen::refuse_unsafe_code;
 use super::{mentions, replicas};
 use crate::catalog::{Placement, Relation, RelationKind};
 use crate::closure::events;
-use crate::plan::{Plan, Planned};
+use crate::plan::{DataPlan, Plan, Planned};
 use crate::refusal::Refusal;
 use crate::statement::Statement;
 use inserting::{Inserting, on_conflict, on_every_node};
@@ -93,11 +93,11 @@ fn plan_by_row(
     let rows = replicas::rows_of(&tree, relation, context);
     let why = format!("node 1 computes the rows for all copies: {why}");
     if mentions::of(&tree, context).distributed.is_none() {
-        return Ok(Planned::new(Plan::Rows(rows), why));
+        return Ok(Planned::new(DataPlan::Rows(rows), why));
     }
     clauses::check_reads_of_all(insert, context)?;
     let mut plan = plan_rows(insert, relation, &statement.text, context)?;
-    if let Plan::Insert(insert) = &mut plan.plan {
+    if let Plan::Data(DataPlan::Insert(insert)) = &mut plan.plan {
         insert.rows = Some(rows);
     }
     plan.why = why;

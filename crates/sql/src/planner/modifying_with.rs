@@ -14,7 +14,7 @@ use super::unseen::refuse_unsafe_code;
 use super::{replicas, views};
 use crate::catalog::RelationKind;
 use crate::code::events;
-use crate::plan::{Access, NodeChoice, Plan, Planned};
+use crate::plan::{Access, DataPlan, NodeChoice, Plan, Planned};
 use crate::refusal::Refusal;
 
 /// Statements with INSERT, UPDATE, DELETE or MERGE in WITH.
@@ -42,11 +42,15 @@ pub(super) fn modifying(
         let is_proven =
             || analysis.home_relation.is_none() && replicas::obstacle(tree, context).is_none();
         let plan = if rows.tables.is_empty() {
-            Plan::One { node: NodeChoice::Home, access: Access::Write, otherwise: None }
+            Plan::Data(DataPlan::One {
+                node: NodeChoice::Home,
+                access: Access::Write,
+                otherwise: None,
+            })
         } else if is_proven() {
-            Plan::Replicas { locks: replicas::replica_locks(analysis), rows }
+            Plan::Data(DataPlan::Replicas { locks: replicas::replica_locks(analysis), rows })
         } else {
-            Plan::Rows(rows)
+            Plan::Data(DataPlan::Rows(rows))
         };
         return Ok(Planned::new(plan, why));
     }
@@ -70,7 +74,7 @@ pub(super) fn modifying(
                 && landing(&pins, context.catalog) != Landing::Several =>
         {
             let node = NodeChoice::Pinned(pins);
-            Ok(Planned::new(Plan::One { node, access: Access::Write, otherwise: None }, why))
+            Ok(Planned::new(DataPlan::One { node, access: Access::Write, otherwise: None }, why))
         }
         _ => Err(modifying_refusal()),
     }

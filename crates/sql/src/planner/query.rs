@@ -15,7 +15,7 @@ use super::modifying_with::{modifying, modifying_refusal};
 use super::pins::{Facts, Landing, landing};
 use super::views::{Views, analyse, analyse_select};
 use super::{gather, scatter, views};
-use crate::plan::{Access, Gather, NodeChoice, Plan, Planned, RunOn};
+use crate::plan::{Access, DataPlan, Gather, NodeChoice, Plan, Planned, RunOn};
 use crate::refusal::Refusal;
 
 /// Plans a query (SELECT, VALUES, TABLE).
@@ -25,7 +25,7 @@ pub(crate) fn plan_select(select: &SelectStmt, context: &Context<'_>) -> Result<
     if let Some(expanded) = expanded(select, context)? {
         let analysis = analyse(&expanded, context)?;
         let planned = decide(&analysis, || expanded.clone(), context)?;
-        if matches!(planned.plan, Plan::Gather(_))
+        if matches!(planned.plan, Plan::Data(DataPlan::Gather(_)))
             && analysis.locked.is_empty()
             && let Some(tree) = with_views(select, context)?
         {
@@ -82,7 +82,7 @@ fn decide(
 ) -> Result<Planned, Refusal> {
     let access = access(analysis);
     let one = |node, access, why: String| {
-        Ok(Planned::new(Plan::One { node, access, otherwise: None }, why))
+        Ok(Planned::new(DataPlan::One { node, access, otherwise: None }, why))
     };
     if context.catalog.is_solo() {
         return one(NodeChoice::Home, access, "no table is on other nodes".to_owned());
@@ -115,10 +115,17 @@ fn decide(
                     // If the values are one node's, what several could not do does not matter.
                     let otherwise =
                         several_nodes(analysis, &tree, None, context).unwrap_or_else(|refusal| {
-                            Planned::new(Plan::Refused(Box::new(refusal)), "it cannot be planned")
+                            Planned::new(
+                                DataPlan::Refused(Box::new(refusal)),
+                                "it cannot be planned",
+                            )
                         });
                     let node = NodeChoice::Pinned(pins);
-                    let plan = Plan::One { node, access, otherwise: Some(Box::new(otherwise)) };
+                    let plan = Plan::Data(DataPlan::One {
+                        node,
+                        access,
+                        otherwise: Some(Box::new(otherwise)),
+                    });
                     return Ok(Planned::new(plan, why));
                 }
                 Landing::Several => (),
@@ -148,19 +155,19 @@ fn several_nodes(
         };
         let access = access(analysis);
         if !analysis.functions.reads_time {
-            return Ok(Planned::new(Plan::Scatter { access }, why));
+            return Ok(Planned::new(DataPlan::Scatter { access }, why));
         }
         let order = Order { collect: &[], literal_time: true };
         let (collects, statement) = gather::build(tree(), analysis, &order, context)?;
         let gather = Gather { collects, statement, run_on: RunOn::EachNode, access, writes: None };
-        return Ok(Planned::new(Plan::Gather(gather), why));
+        return Ok(Planned::new(DataPlan::Gather(gather), why));
     };
     let gather = gather_all(analysis, tree(), context)?;
     let why = match not_pinned(analysis) {
         Some(not_pinned) => format!("{not_pinned}; {obstacle}"),
         None => obstacle,
     };
-    Ok(Planned::new(Plan::Gather(gather), why))
+    Ok(Planned::new(DataPlan::Gather(gather), why))
 }
 
 fn gather_all(

@@ -13,7 +13,7 @@ use super::context::Context;
 use super::functions;
 use super::syntax::{is_on, name_of, option};
 use crate::catalog::Volatility;
-use crate::plan::{Access, NodeChoice, Plan, Planned};
+use crate::plan::{Access, DataPlan, NodeChoice, Plan, Planned};
 use crate::statement::Statement;
 use crate::walk;
 
@@ -36,7 +36,7 @@ pub(super) fn plan_solo(statement: &Statement, context: &Context<'_>) -> Planned
         }
         _ => Access::Write,
     };
-    let plan = Plan::One { node: NodeChoice::Home, access, otherwise: None };
+    let plan = Plan::Data(DataPlan::One { node: NodeChoice::Home, access, otherwise: None });
     Planned::new(plan, "no table is on other nodes")
 }
 

@@ -28,7 +28,7 @@ use super::sql_text::deparse;
 use super::syntax::is_set;
 use super::temporary::{all_temporary, is_temporary};
 use crate::catalog::{Placement, RelationKind};
-use crate::plan::{LockBefore, Plan, Planned};
+use crate::plan::{LockBefore, Plan, Planned, SchemaPlan, SessionPlan};
 use crate::refusal::Refusal;
 use crate::statement::Statement;
 
@@ -52,11 +52,11 @@ pub(super) fn plan_utility(
         NodeEnum::ClosePortalStmt(close) => Ok(cursor::plan_close(close)),
         NodeEnum::ListenStmt(_) | NodeEnum::UnlistenStmt(_) => {
             let why = "triggers may notify on any node: whoever listens, listens on all";
-            Ok(Planned::new(Plan::Notification { listens: true }, why))
+            Ok(Planned::new(SessionPlan::Notification { listens: true }, why))
         }
         NodeEnum::NotifyStmt(_) => {
             let why = "a client's notifications go through node 1";
-            Ok(Planned::new(Plan::Notification { listens: false }, why))
+            Ok(Planned::new(SessionPlan::Notification { listens: false }, why))
         }
         tree if let Some(planned) = on_home_tables(tree, context) => Ok(planned),
         NodeEnum::LockStmt(lock) if all_temporary(&lock.relations, context) => {
@@ -67,7 +67,7 @@ pub(super) fn plan_utility(
             Others::Text(others) => {
                 let why = "a table is locked where its rows are: on every node";
                 let before = lock_before(tree, Some(context))?;
-                Ok(Planned::new(Plan::LockEverywhere { others, before }, why))
+                Ok(Planned::new(SchemaPlan::LockEverywhere { others, before }, why))
             }
         },
         NodeEnum::VacuumStmt(vacuum)
@@ -79,7 +79,7 @@ pub(super) fn plan_utility(
             Others::Nothing => Ok(Planned::at_home("other nodes have none of the tables")),
             Others::Text(text) => {
                 let mut planned = every_node_alone(vacuum.is_vacuumcmd);
-                if let Plan::EveryNodeAlone { others, .. } = &mut planned.plan {
+                if let Plan::Schema(SchemaPlan::EveryNodeAlone { others, .. }) = &mut planned.plan {
                     *others = text;
                 }
                 Ok(planned)
@@ -215,7 +215,7 @@ fn on_home_tables(tree: &NodeEnum, context: &Context<'_>) -> Option<Planned> {
 fn lock_at_home(tree: &NodeEnum, why: &str) -> Planned {
     // What cannot be printed is what PostgreSQL refuses.
     let before = lock_before(tree, None).ok().flatten();
-    Planned::new(Plan::LockEverywhere { others: Some(String::new()), before }, why)
+    Planned::new(SchemaPlan::LockEverywhere { others: Some(String::new()), before }, why)
 }
 
 /// What comes before a LOCK in ACCESS EXCLUSIVE mode; `context`: other nodes have some of its tables.
@@ -241,7 +241,7 @@ fn lock_before(
 
 fn every_node_alone(refuses_transaction: bool) -> Planned {
     Planned::new(
-        Plan::EveryNodeAlone { refuses_transaction, others: None },
+        SchemaPlan::EveryNodeAlone { refuses_transaction, others: None },
         "every node looks after its own share of the tables",
     )
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::{BufMut, BytesMut};
 use tutti_sql::catalog::NodeId;
-use tutti_sql::plan::{Access, Plan};
+use tutti_sql::plan::{Access, DataPlan, Plan};
 use tutti_sql::statement::Statement;
 use tutti_wire::backend::put_bare;
 use tutti_wire::frame::{Frame, HEADER_LEN};
@@ -40,7 +40,7 @@ impl Session {
             self.describe_silently(&name).await?;
         }
         let mut call = Call::Extended { types: self.statement(&name)?.types.clone(), arguments };
-        while let Plan::One { node, access, otherwise } = &planned.plan
+        while let Plan::Data(DataPlan::One { node, access, otherwise }) = &planned.plan
             && planned.own.is_empty()
             && (planned.unseen.is_none() || self.tx.catalog.is_solo())
         {

@@ -3,7 +3,7 @@
 //! Owns: who is asked, and what is remembered of the answer.
 //! Never: runs the statement to find out.
 
-use tutti_sql::plan::{Access, Plan, Planned, Prepared};
+use tutti_sql::plan::{Access, Plan, Planned, Prepared, SessionPlan};
 use tutti_wire::backend::{
     ColumnDescription, put_bare, put_parameter_description, put_row_description,
 };
@@ -23,7 +23,7 @@ use crate::transaction::planning::transaction_failed;
 pub(super) fn is_answered_here(plan: &Plan) -> bool {
     match plan {
         // Nodes find at Parse what is wrong with the statement that is explained.
-        Plan::Explain { .. } => false,
+        Plan::Session(SessionPlan::Explain(_)) => false,
         plan => local_columns(plan).is_some(),
     }
 }
@@ -98,7 +98,9 @@ impl Session {
             return Ok(columns);
         }
         let name = &pending.statement;
-        if let Plan::Cursor { name: Some(cursor), close: false } = &pending.planned.plan {
+        if let Plan::Session(SessionPlan::Cursor { name: Some(cursor), close: false }) =
+            &pending.planned.plan
+        {
             self.quiet_pipeline().await?;
             let node = self.tx.node_of_cursor(cursor);
             return Ok(self.executor().describe_text_on(node, &pending.parsed.text, &[]).await?.1);
@@ -116,7 +118,7 @@ impl Session {
     /// What the gateway can say itself of a statement's rows.
     async fn columns_known_here(&mut self, planned: &Planned) -> Result<Option<Columns>, Failure> {
         match &planned.plan {
-            Plan::Prepared(Prepared::Execute { name, .. }) => {
+            Plan::Session(SessionPlan::Prepared(Prepared::Execute { name, .. })) => {
                 if !self.tx.statements.contains_key(name) {
                     return Ok(Some(None));
                 }

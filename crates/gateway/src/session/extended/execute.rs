@@ -8,7 +8,9 @@ use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use tutti_sql::catalog::NodeId;
-use tutti_sql::plan::{Access, Plan, Prepared, Setting};
+use tutti_sql::plan::{
+    Access, DataPlan, Explain, Plan, Prepared, SchemaPlan, SessionPlan, Setting,
+};
 use tutti_sql::statement::Statement;
 use tutti_wire::backend::{self, put_bare, put_command_complete};
 use tutti_wire::error_fields::ErrorFields;
@@ -150,7 +152,9 @@ impl Session {
         };
         let planned = &planned;
         let changes_rows = match &planned.plan {
-            Plan::Prepared(Prepared::Execute { name, .. } | Prepared::Within { name, .. }) => {
+            Plan::Session(SessionPlan::Prepared(
+                Prepared::Execute { name, .. } | Prepared::Within { name, .. },
+            )) => {
                 let prepared = self.tx.statements.get(name).and_then(|it| it.statement.clone());
                 prepared.is_some_and(|it| self.tx.plan(&it).is_ok_and(|it| writes(&it.plan)))
             }
@@ -287,8 +291,8 @@ fn split_off_tag(mut frames: Bytes) -> Result<(Bytes, String), Failure> {
 /// Whether it changes rows, itself or what it explains.
 fn writes(plan: &Plan) -> bool {
     match plan {
-        Plan::Insert(_) | Plan::One { access: Access::Write, .. } => true,
-        Plan::Explain { analyze: true, of, .. } => writes(&of.plan),
+        Plan::Data(DataPlan::Insert(_) | DataPlan::One { access: Access::Write, .. }) => true,
+        Plan::Session(SessionPlan::Explain(Explain { analyze: true, of, .. })) => writes(&of.plan),
         _ => false,
     }
 }
@@ -296,9 +300,10 @@ fn writes(plan: &Plan) -> bool {
 /// Whether it changes the session, and is undone with a transaction in which it has done so.
 fn changes_session(statement: &Statement, plan: &Plan) -> bool {
     match plan {
-        Plan::TemporaryDdl { .. } | Plan::Notification { .. } => true,
-        Plan::DeclareCursor { .. } => statement.is_held_cursor(),
-        Plan::Setting(setting) => match setting {
+        Plan::Schema(SchemaPlan::TemporaryDdl { .. })
+        | Plan::Session(SessionPlan::Notification { .. }) => true,
+        Plan::Session(SessionPlan::DeclareCursor { .. }) => statement.is_held_cursor(),
+        Plan::Session(SessionPlan::Setting(setting)) => match setting {
             // A local set_config() holds up to Sync.
             Setting::Set { .. }
             | Setting::Reset { .. }

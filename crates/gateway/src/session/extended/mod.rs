@@ -19,7 +19,7 @@ mod values;
 
 use std::sync::Arc;
 
-use tutti_sql::plan::{Access, Plan, Planned};
+use tutti_sql::plan::{Access, Planned, SessionPlan};
 use tutti_wire::frame::Frame;
 use tutti_wire::frontend::{self, Message, Target};
 
@@ -181,7 +181,7 @@ impl Session {
         }
         let Some(parsed) = statement.statement.clone() else {
             let why = "the statement is empty".to_owned();
-            return Ok(Arc::new(Planned::new(Plan::Empty, why)));
+            return Ok(Arc::new(Planned::new(SessionPlan::Empty, why)));
         };
         let types = statement.types_given.clone();
         let planned = self.tx.plan(&parsed)?;

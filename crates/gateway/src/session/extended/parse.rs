@@ -6,7 +6,7 @@
 use tutti_link::connection::may_mean_more;
 use tutti_link::pool::{Lookup, SchemaVersion, StatementKey, name_of};
 use tutti_sql::catalog::NodeId;
-use tutti_sql::plan::{Access, NodeChoice, Plan};
+use tutti_sql::plan::{Access, DataPlan, NodeChoice, Plan, SessionPlan};
 use tutti_wire::backend::put_bare;
 use tutti_wire::frontend::{Parse, Target, put_close, put_parse};
 
@@ -82,18 +82,20 @@ impl Session {
     pub(super) fn describing_node(&mut self, name: &str) -> Result<NodeId, Failure> {
         let planned = self.plan_of(name)?;
         Ok(match &planned.plan {
-            Plan::One { node: NodeChoice::Any, .. } => {
+            Plan::Data(DataPlan::One { node: NodeChoice::Any, .. }) => {
                 self.pipeline.node.unwrap_or_else(|| self.tx.any_node())
             }
-            Plan::Cursor { name: Some(cursor), close: false } => self.tx.node_of_cursor(cursor),
+            Plan::Session(SessionPlan::Cursor { name: Some(cursor), close: false }) => {
+                self.tx.node_of_cursor(cursor)
+            }
             // Pinned to literals: only there, for analysis may already fix a snapshot.
-            Plan::One { node: node @ NodeChoice::Pinned(_), .. } => self
+            Plan::Data(DataPlan::One { node: node @ NodeChoice::Pinned(_), .. }) => self
                 .executor()
                 .choose(node, &Call::Simple)
                 .or(self.pipeline.node)
                 .unwrap_or(NodeId::HOME),
             // It may use what only node 1 has.
-            Plan::Rows(_) => NodeId::HOME,
+            Plan::Data(DataPlan::Rows(_)) => NodeId::HOME,
             _ if self.tx.catalog.home_by_default => NodeId::HOME,
             _ => self.pipeline.node.unwrap_or(NodeId::HOME),
         })

@@ -15,7 +15,7 @@ use super::pins::{Landing, bucket_of_literal, bucket_of_stored_literal, landing}
 use super::{holes, utility};
 use crate::catalog::{Catalog, NodeId};
 use crate::hash::Bucket;
-use crate::plan::{Access, KeyValue, Leaves, NodeChoice, Pin, Plan, Planned};
+use crate::plan::{Access, DataPlan, KeyValue, Leaves, NodeChoice, Pin, Plan, Planned};
 use crate::shape::{Hole, Literal, LiteralKind, Shape};
 use crate::statement::Statement;
 use pg_query::NodeEnum;
@@ -114,7 +114,9 @@ impl ShapePlan {
         if literals.iter().any(|literal| is_time(literal, text)) {
             return None;
         }
-        let Plan::One { node: NodeChoice::Pinned(pins), access, .. } = &self.together.plan else {
+        let Plan::Data(DataPlan::One { node: NodeChoice::Pinned(pins), access, .. }) =
+            &self.together.plan
+        else {
             return Some(self.together.clone());
         };
         let resolved = pins.iter().map(|pin| {
@@ -129,7 +131,7 @@ impl ShapePlan {
         match landing(&resolved, catalog) {
             Landing::Certain => {
                 let node = NodeChoice::Pinned(resolved);
-                let plan = Plan::One { node, access: *access, otherwise: None };
+                let plan = Plan::Data(DataPlan::One { node, access: *access, otherwise: None });
                 Some(Arc::new(Planned {
                     plan,
                     why: self.together.why.clone(),
@@ -156,8 +158,13 @@ impl ShapePlan {
         literals: &[Literal],
         catalog: &Catalog,
     ) -> Option<(OneNode, Access)> {
-        let Planned { plan: Plan::One { node, access, .. }, leaves, own, unseen, .. } =
-            &*self.together
+        let Planned {
+            plan: Plan::Data(DataPlan::One { node, access, .. }),
+            leaves,
+            own,
+            unseen,
+            ..
+        } = &*self.together
         else {
             return None;
         };
@@ -205,15 +212,17 @@ fn is_time(literal: &Literal, text: &str) -> bool {
 /// Whether nothing of the statement's text is in its plan: all nodes get what the client wrote.
 fn holds_no_text(plan: &Plan) -> bool {
     match plan {
-        Plan::One { otherwise, .. } => otherwise.is_none(),
-        Plan::Scatter { .. } | Plan::Replicas { .. } | Plan::Rows(_) => true,
+        Plan::Data(DataPlan::One { otherwise, .. }) => otherwise.is_none(),
+        Plan::Data(DataPlan::Scatter { .. } | DataPlan::Replicas { .. } | DataPlan::Rows(_)) => {
+            true
+        }
         _ => false,
     }
 }
 
 fn pins(plan: &Plan) -> Option<&[Pin]> {
     match plan {
-        Plan::One { node: NodeChoice::Pinned(pins), .. } => Some(pins),
+        Plan::Data(DataPlan::One { node: NodeChoice::Pinned(pins), .. }) => Some(pins),
         _ => None,
     }
 }
@@ -237,7 +246,7 @@ pub fn are_alike(one: &Planned, other: &Planned) -> bool {
 
 fn without_pins(plan: &Plan) -> Plan {
     let mut plan = plan.clone();
-    if let Plan::One { node, .. } = &mut plan {
+    if let Plan::Data(DataPlan::One { node, .. }) = &mut plan {
         *node = NodeChoice::Any;
     }
     plan

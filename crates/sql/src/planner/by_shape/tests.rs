@@ -85,7 +85,9 @@ pub(in crate::planner) fn check_all_values(text: &str, context: &Context<'_>) {
 
 /// The one node that a plan means, if it means one and leaves nothing after.
 fn one_node(planned: &Planned, context: &Context<'_>) -> Option<(OneNode, Access)> {
-    let Plan::One { node, access, otherwise: None } = &planned.plan else { return None };
+    let Plan::Data(DataPlan::One { node, access, otherwise: None }) = &planned.plan else {
+        return None;
+    };
     let leaves_nothing = planned.leaves == Leaves::default() && planned.own.is_empty();
     let node = match node {
         NodeChoice::Home => OneNode::At(NodeId::HOME),
@@ -203,7 +205,7 @@ fn by_shape_of(first: &str, second: &str) -> Option<Plan> {
 
 fn bucket_of(plan: Option<Plan>) -> Option<Bucket> {
     match plan? {
-        Plan::One { node: NodeChoice::Pinned(pins), .. } => match pins.as_slice() {
+        Plan::Data(DataPlan::One { node: NodeChoice::Pinned(pins), .. }) => match pins.as_slice() {
             [Pin { value: KeyValue::Bucket(bucket), .. }] => Some(*bucket),
             _ => None,
         },
@@ -236,9 +238,12 @@ fn strings_are_read_without_their_quotes() {
 fn lists_that_spread_have_a_plan_of_their_own() {
     let text = |values: &str| format!("SELECT name FROM customers WHERE id IN ({values})");
     let together = by_shape_of(&text("1, 2"), &text("7, 7"));
-    assert!(matches!(together, Some(Plan::One { node: NodeChoice::Pinned(_), .. })));
+    assert!(matches!(
+        together,
+        Some(Plan::Data(DataPlan::One { node: NodeChoice::Pinned(_), .. }))
+    ));
     let apart = by_shape_of(&text("7, 7"), &text("1, 2"));
-    assert!(matches!(apart, Some(Plan::Scatter { .. })), "{apart:?}");
+    assert!(matches!(apart, Some(Plan::Data(DataPlan::Scatter { .. }))), "{apart:?}");
     assert_eq!(by_shape_of(&text("1, 2"), &text("1, 2, 3")), None, "the number is in the shape");
 }
 

@@ -12,7 +12,7 @@ use super::materialized_view::plan_materialized_view;
 use super::refused;
 use super::scope::everywhere;
 use crate::catalog::quote_identifier;
-use crate::plan::{CreatedTable, Ddl, NodeChoice, Plan, Planned, RunOn};
+use crate::plan::{CreatedTable, DataPlan, Ddl, NodeChoice, Plan, Planned, RunOn, SchemaPlan};
 use crate::planner::context::Context;
 use crate::planner::query;
 use crate::planner::sql_text::deparse;
@@ -122,7 +122,7 @@ pub(super) fn plan_as(
     };
     let create = deparse(&NodeEnum::CreateTableAsStmt(Box::new(empty)))?;
     Ok(Planned::new(
-        Plan::CreateTableAs { ddl, create, insert },
+        SchemaPlan::CreateTableAs { ddl, create, insert },
         "the table is created everywhere, then filled by its placement",
     ))
 }
@@ -198,9 +198,10 @@ fn plan_temporary(
         ));
     }
     let source = query::plan_select(select, context)?;
-    if let Plan::One { node: NodeChoice::Home | NodeChoice::Any, .. } = source.plan {
+    if let Plan::Data(DataPlan::One { node: NodeChoice::Home | NodeChoice::Any, .. }) = source.plan
+    {
         let why = "temporary tables are on node 1, which has all that the query reads";
-        return Ok(Planned::new(Plan::TemporaryDdl { gather: None }, why));
+        return Ok(Planned::new(SchemaPlan::TemporaryDdl { gather: None }, why));
     }
     // The query's text is put between what stands before and after it, so the statement is
     // written out with an empty query in its place, and cut there.
@@ -221,7 +222,7 @@ fn plan_temporary(
     gather.run_on = RunOn::One(NodeChoice::Home);
     gather.access = crate::plan::Access::Write;
     Ok(Planned::new(
-        Plan::TemporaryDdl { gather: Some(gather) },
+        SchemaPlan::TemporaryDdl { gather: Some(gather) },
         "temporary tables are on node 1, so the rows are brought there",
     ))
 }

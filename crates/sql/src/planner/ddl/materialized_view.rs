@@ -9,7 +9,7 @@ use pg_query::protobuf::RefreshMatViewStmt;
 use super::refused;
 use super::scope::everywhere;
 use crate::catalog::Placement;
-use crate::plan::{Ddl, NodeChoice, Plan, Planned};
+use crate::plan::{DataPlan, Ddl, NodeChoice, Plan, Planned};
 use crate::planner::context::Context;
 use crate::planner::{mentions, query};
 use crate::refusal::Refusal;
@@ -24,12 +24,14 @@ pub(super) fn plan_materialized_view(
         return Err(refused::execute());
     };
     match query::plan_select(select, context)?.plan {
-        Plan::One { node: NodeChoice::Home | NodeChoice::Any, .. } => Ok(everywhere(Ddl {
-            creates: None,
-            may_drop: false,
-            touches_sequences: false,
-            ..Ddl::default()
-        })),
+        Plan::Data(DataPlan::One { node: NodeChoice::Home | NodeChoice::Any, .. }) => {
+            Ok(everywhere(Ddl {
+                creates: None,
+                may_drop: false,
+                touches_sequences: false,
+                ..Ddl::default()
+            }))
+        }
         _ => Err(refused::materialized("its query")),
     }
 }

@@ -19,7 +19,7 @@ use pg_query::protobuf::{
 };
 
 use crate::catalog::{Placement, Relation, RelationKind, quote_identifier};
-use crate::plan::{Ddl, DdlScope, Plan, Planned};
+use crate::plan::{Ddl, DdlScope, Plan, Planned, SchemaPlan};
 use crate::planner::context::Context;
 use crate::planner::mentions;
 use crate::planner::named::{Named, has_rows};
@@ -144,7 +144,7 @@ pub(super) fn on_node_1_alone(statement: &Statement, context: &Context<'_>) -> O
     is_home.then(|| match gives_other_names(&statement.tree) {
         // What its transaction says next may mean something else.
         true => Planned::new(
-            Plan::Ddl(Ddl {
+            SchemaPlan::Ddl(Ddl {
                 scope: DdlScope::HomeAsItIs,
                 of_relations: true,
                 may_drop: matches!(statement.tree, NodeEnum::DropStmt(_)),
@@ -260,7 +260,7 @@ fn changes_tie(command: &AlterTableCmd) -> bool {
 
 /// The statement on all nodes, in one global transaction.
 pub(super) fn everywhere(ddl: Ddl) -> Planned {
-    Planned::new(Plan::Ddl(ddl), "every node has the whole schema")
+    Planned::new(SchemaPlan::Ddl(ddl), "every node has the whole schema")
 }
 
 /// Says of a planned schema change which nodes it is for.
@@ -273,7 +273,8 @@ pub(super) fn with_scope(
         return Ok(plan);
     }
     let tree = &statement.tree;
-    let (Plan::Ddl(ddl) | Plan::CreateTableAs { ddl, .. }) = &mut plan.plan else {
+    let Plan::Schema(SchemaPlan::Ddl(ddl) | SchemaPlan::CreateTableAs { ddl, .. }) = &mut plan.plan
+    else {
         return Ok(plan);
     };
     ddl.scope = match tree {
@@ -401,5 +402,8 @@ pub(super) fn drop_concurrently(drop: &DropStmt) -> Planned {
         _ => String::new(),
     };
     let names = drop.objects.iter().map(name).collect();
-    Planned::new(Plan::DropHomeIndexes(names), "indexes of tables on node 1 are its own business")
+    Planned::new(
+        SchemaPlan::DropHomeIndexes(names),
+        "indexes of tables on node 1 are its own business",
+    )
 }

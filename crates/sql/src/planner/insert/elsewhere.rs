@@ -9,7 +9,7 @@ use pg_query::protobuf::{InsertStmt, Node};
 use super::clauses;
 use super::ctes::with_ctes;
 use crate::catalog::{Placement, Relation, RelationKind};
-use crate::plan::{Access, NodeChoice, Plan, Planned, RunOn};
+use crate::plan::{Access, DataPlan, NodeChoice, Planned, RunOn};
 use crate::planner::context::Context;
 use crate::planner::defaults::Evaluation;
 use crate::planner::modifying_with::modifying;
@@ -100,7 +100,10 @@ pub(super) fn plan_home(insert: &InsertStmt, context: &Context<'_>) -> Result<Pl
     let mut gather = query::gather_query(&select, before, after, context)?;
     gather.run_on = RunOn::One(NodeChoice::Home);
     gather.access = Access::Write;
-    Ok(Planned::new(Plan::Gather(gather), "the target is on node 1, so the rows are brought there"))
+    Ok(Planned::new(
+        DataPlan::Gather(gather),
+        "the target is on node 1, so the rows are brought there",
+    ))
 }
 
 /// INSERT into a view that PostgreSQL rewrites to its table.
@@ -139,11 +142,11 @@ pub(super) fn plan_view(
         });
     Ok(match obstacle {
         None => Planned::new(
-            Plan::Replicas { locks: Vec::new(), rows },
+            DataPlan::Replicas { locks: Vec::new(), rows },
             "every node has all rows, and no value can differ",
         ),
         Some(why) => Planned::new(
-            Plan::Rows(rows),
+            DataPlan::Rows(rows),
             format!("node 1 computes the rows for all copies: {why}"),
         ),
     })

@@ -12,7 +12,7 @@ use pg_query::protobuf::{InsertStmt, OnConflictAction};
 use super::clauses;
 use super::target::Target;
 use crate::catalog::{Placement, Relation};
-use crate::plan::{Insert, InsertSource, Plan, Planned};
+use crate::plan::{DataPlan, Insert, InsertSource, Plan, Planned};
 use crate::planner::context::Context;
 use crate::planner::defaults::Evaluation;
 use crate::planner::replicas;
@@ -34,13 +34,13 @@ impl Inserting<'_> {
 
     /// The plan around rows that come from `source`.
     pub(super) fn plan_of(&self, source: InsertSource) -> Plan {
-        Plan::Insert(Insert {
+        Plan::Data(DataPlan::Insert(Insert {
             relation: self.relation.clone(),
             source,
             returning: clauses::returns_rows(self.insert),
             one_row_each: !on_conflict(self.insert),
             rows: None,
-        })
+        }))
     }
 
     /// Columns that the client's list leaves out and whose defaults are not left to the node that
@@ -90,6 +90,6 @@ pub(super) fn on_every_node(
 ) -> Planned {
     let tree = NodeEnum::InsertStmt(Box::new(insert.clone()));
     let rows = replicas::rows_of(&tree, relation, context);
-    let plan = Plan::Replicas { locks: Vec::new(), rows };
+    let plan = Plan::Data(DataPlan::Replicas { locks: Vec::new(), rows });
     Planned::new(plan, "every node has all rows, and no value can differ")
 }

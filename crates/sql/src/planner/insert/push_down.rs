@@ -10,7 +10,7 @@ use super::inserting::Inserting;
 use super::source;
 use super::target::{around, source_of};
 use crate::catalog::{Placement, Volatility};
-use crate::plan::{Access, NodeChoice, Plan, Planned};
+use crate::plan::{Access, DataPlan, NodeChoice, Plan, Planned};
 use crate::planner::analysis::{Source, Spread};
 use crate::planner::functions::volatility;
 use crate::planner::{query, views};
@@ -36,15 +36,17 @@ pub(super) fn plan(
     }
     let why = "each node inserts rows that it has, and their keys belong to it";
     Ok(match query::plan_select(select, inserting.context)?.plan {
-        Plan::Scatter { .. } if inserting.omitted_for_several_nodes().next().is_none() => {
-            Some(Planned::new(Plan::Scatter { access: Access::Write }, why))
+        Plan::Data(DataPlan::Scatter { .. })
+            if inserting.omitted_for_several_nodes().next().is_none() =>
+        {
+            Some(Planned::new(DataPlan::Scatter { access: Access::Write }, why))
         }
-        Plan::One { node: node @ NodeChoice::Pinned(_), otherwise, .. } => {
+        Plan::Data(DataPlan::One { node: node @ NodeChoice::Pinned(_), otherwise, .. }) => {
             let otherwise = match otherwise {
                 Some(_) => Some(Box::new(source::plan(select, inserting)?)),
                 None => None,
             };
-            Some(Planned::new(Plan::One { node, access: Access::Write, otherwise }, why))
+            Some(Planned::new(DataPlan::One { node, access: Access::Write, otherwise }, why))
         }
         _ => None,
     })

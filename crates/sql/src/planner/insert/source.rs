@@ -18,7 +18,7 @@ use super::ctes::{merge_with, with_ctes};
 use super::inserting::Inserting;
 use super::target::{column_node, put_source, row_items};
 use crate::catalog::{Column, Identity, Placement, quote_identifier};
-use crate::plan::{InsertSource, Piece, Plan, Planned, RunOn, Template};
+use crate::plan::{DataPlan, InsertSource, Piece, Plan, Planned, RunOn, Template};
 use crate::planner::gather::travelling;
 use crate::planner::sql_text::{deparse, parse_expression};
 use crate::planner::{gather, query};
@@ -68,10 +68,10 @@ fn read_on_one_node(
     inserting: &Inserting<'_>,
 ) -> Result<(), Refusal> {
     match &mut planned.plan {
-        Plan::One { otherwise: Some(otherwise), .. } => {
+        Plan::Data(DataPlan::One { otherwise: Some(otherwise), .. }) => {
             read_on_one_node(otherwise, tree, inserting)
         }
-        Plan::Gather(gather) if gather.run_on == RunOn::EachNode => {
+        Plan::Data(DataPlan::Gather(gather)) if gather.run_on == RunOn::EachNode => {
             *gather = query::gather_query(tree, "", "", inserting.context)?;
             Ok(())
         }

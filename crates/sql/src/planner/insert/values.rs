@@ -11,7 +11,7 @@ use super::target::row_items;
 use super::{clauses, source};
 use crate::catalog::{Placement, Relation};
 use crate::hash::Bucket;
-use crate::plan::{Access, InsertSource, KeyValue, NodeChoice, Pin, Plan, Planned, ValuesRow};
+use crate::plan::{Access, DataPlan, InsertSource, KeyValue, NodeChoice, Pin, Planned, ValuesRow};
 use crate::planner::analysis::Value;
 use crate::planner::defaults::{needs_one_place, reads_time};
 use crate::planner::determinism::is_fixed;
@@ -148,7 +148,7 @@ fn plan_pinned(
         _ => "all rows belong on one node",
     };
     let node = NodeChoice::Pinned(pins);
-    Ok(Planned::new(Plan::One { node, access: Access::Write, otherwise }, why))
+    Ok(Planned::new(DataPlan::One { node, access: Access::Write, otherwise }, why))
 }
 
 fn not_cut() -> Refusal {

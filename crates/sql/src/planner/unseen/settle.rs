@@ -13,8 +13,8 @@ use super::rows::refuse_transit;
 use super::wording::{hint, refusal};
 use crate::closure::{Reach, Search, Writing};
 use crate::plan::{
-    Access, Collect, CopyToPlan, Ddl, DdlScope, Gather, InsertSource, NodeChoice, Plan, Planned,
-    RowsWrite, RunOn, Unseen,
+    Access, Collect, CopyToPlan, DataPlan, Ddl, DdlScope, Explain, Gather, InsertSource,
+    NodeChoice, Plan, Planned, RowsWrite, RunOn, SchemaPlan, SessionPlan, Unseen,
 };
 use crate::planner::context::Context;
 use crate::refusal::Refusal;
@@ -85,7 +85,7 @@ pub(crate) fn settle(
         samples: reach.samples,
         one_snapshot: gathers,
     };
-    if let (Some(reason), Plan::Insert(_)) = (&reach.opaque, &planned.plan)
+    if let (Some(reason), Plan::Data(DataPlan::Insert(_))) = (&reach.opaque, &planned.plan)
         && says_more_than_rows(&statement.tree)
     {
         // ON CONFLICT and RETURNING run where the rows go.
@@ -121,9 +121,13 @@ fn settle_event_triggers(
     let Some(reason) = search.finish().opaque else { return Ok(()) };
     match &mut planned.plan {
         // What it does is to be known before the next statement.
-        Plan::Ddl(ddl) if ddl.scope == DdlScope::HomeAsItIs => ddl.scope = DdlScope::Home,
-        Plan::Ddl(Ddl { scope: DdlScope::AllNodes | DdlScope::Shared { .. }, .. })
-        | Plan::CreateTableAs { .. } => {
+        Plan::Schema(SchemaPlan::Ddl(ddl)) if ddl.scope == DdlScope::HomeAsItIs => {
+            ddl.scope = DdlScope::Home
+        }
+        Plan::Schema(
+            SchemaPlan::Ddl(Ddl { scope: DdlScope::AllNodes | DdlScope::Shared { .. }, .. })
+            | SchemaPlan::CreateTableAs { .. },
+        ) => {
             return Err(Refusal::unsupported(
                 "this change of the schema would fire an event trigger, and is not node 1's alone",
                 format!(
@@ -148,8 +152,11 @@ impl Planned {
 
 fn is_cursor_of_home(plan: &Plan) -> bool {
     match plan {
-        Plan::DeclareCursor { query, .. } => {
-            matches!(query.plan, Plan::One { node: NodeChoice::Home, otherwise: None, .. })
+        Plan::Session(SessionPlan::DeclareCursor { query, .. }) => {
+            matches!(
+                query.plan,
+                Plan::Data(DataPlan::One { node: NodeChoice::Home, otherwise: None, .. })
+            )
         }
         _ => false,
     }
@@ -170,13 +177,16 @@ fn says_more_than_rows(tree: &NodeEnum) -> bool {
 fn refuse_only(tree: &NodeEnum, plan: &Plan, context: &Context<'_>) -> Result<(), Refusal> {
     if matches!(
         plan,
-        Plan::One { otherwise: None, .. }
-            | Plan::Scatter { .. }
-            | Plan::Ddl(_)
-            | Plan::Replicas { .. }
-            | Plan::LockEverywhere { .. }
-            | Plan::EveryNodeAlone { .. }
-            | Plan::DropHomeIndexes(_)
+        Plan::Data(
+            DataPlan::One { otherwise: None, .. }
+                | DataPlan::Scatter { .. }
+                | DataPlan::Replicas { .. }
+        ) | Plan::Schema(
+            SchemaPlan::Ddl(_)
+                | SchemaPlan::LockEverywhere { .. }
+                | SchemaPlan::EveryNodeAlone { .. }
+                | SchemaPlan::DropHomeIndexes(_)
+        )
     ) {
         return Ok(());
     }
@@ -225,39 +235,38 @@ fn two_snapshots(read: &str) -> Refusal {
 fn account_for(planned: &mut Planned, unseen: &Unseen) -> bool {
     let is_home = |run_on: &RunOn| matches!(run_on, RunOn::One(NodeChoice::Home));
     match &mut planned.plan {
-        Plan::One { node: NodeChoice::Home, otherwise: None, .. }
-        | Plan::TemporaryDdl { .. }
-        | Plan::Explain { .. }
-        | Plan::Cursor { .. } => (),
-        Plan::Ddl(ddl) if ddl.scope == DdlScope::Home => (),
-        Plan::Gather(gather) if is_home(&gather.run_on) => (),
+        Plan::Data(DataPlan::One { node: NodeChoice::Home, otherwise: None, .. })
+        | Plan::Schema(SchemaPlan::TemporaryDdl { .. })
+        | Plan::Session(SessionPlan::Explain(_) | SessionPlan::Cursor { .. }) => (),
+        Plan::Schema(SchemaPlan::Ddl(ddl)) if ddl.scope == DdlScope::Home => (),
+        Plan::Data(DataPlan::Gather(gather)) if is_home(&gather.run_on) => (),
         // Whatever it does to the tables that travel, it is their rows after it that do.
-        Plan::Rows(rows) if rows.cursor.is_none() => {
+        Plan::Data(DataPlan::Rows(rows)) if rows.cursor.is_none() => {
             if unseen.reason.is_some() {
                 rows.returned = None;
             }
         }
-        Plan::Replicas { rows, .. } if unseen.reason.is_some() => {
+        Plan::Data(DataPlan::Replicas { rows, .. }) if unseen.reason.is_some() => {
             let rows = RowsWrite { returned: None, ..rows.clone() };
-            planned.plan = Plan::Rows(rows);
+            planned.plan = Plan::Data(DataPlan::Rows(rows));
         }
-        Plan::CopyTo(copy) => match &copy.plan {
+        Plan::Data(DataPlan::CopyTo(copy)) => match &copy.plan {
             CopyToPlan::One(NodeChoice::Home, _) => (),
             CopyToPlan::Gather(gather) if is_home(&gather.run_on) => (),
             _ => return false,
         },
-        Plan::DeclareCursor { query, .. } => {
+        Plan::Session(SessionPlan::DeclareCursor { query, .. }) => {
             let mut query = (**query).clone();
             if !account_for(&mut query, unseen) {
                 return false;
             }
         }
-        Plan::Insert(insert) => match &mut insert.source {
+        Plan::Data(DataPlan::Insert(insert)) => match &mut insert.source {
             InsertSource::Select { plan, .. } => return account_for(plan, unseen),
             InsertSource::Values { .. } => return false,
         },
         // Its query is planned again when it is run.
-        Plan::CreateTableAs { .. } => return true,
+        Plan::Schema(SchemaPlan::CreateTableAs { .. }) => return true,
         _ => return false,
     }
     planned.unseen = Some(Box::new(unseen.clone()));
@@ -287,15 +296,17 @@ fn collects(plan: &Plan) -> &[Collect] {
 
 fn gather_of(plan: &Plan) -> Option<&Gather> {
     match plan {
-        Plan::Gather(gather) | Plan::TemporaryDdl { gather: Some(gather) } => Some(gather),
-        Plan::CopyTo(copy) => match &copy.plan {
+        Plan::Data(DataPlan::Gather(gather))
+        | Plan::Schema(SchemaPlan::TemporaryDdl { gather: Some(gather) }) => Some(gather),
+        Plan::Data(DataPlan::CopyTo(copy)) => match &copy.plan {
             CopyToPlan::Gather(gather) => Some(gather),
             _ => None,
         },
-        Plan::One { otherwise: Some(of), .. }
-        | Plan::DeclareCursor { query: of, .. }
-        | Plan::Explain { of, .. } => gather_of(&of.plan),
-        Plan::Insert(insert) => match &insert.source {
+        Plan::Data(DataPlan::One { otherwise: Some(of), .. })
+        | Plan::Session(
+            SessionPlan::DeclareCursor { query: of, .. } | SessionPlan::Explain(Explain { of, .. }),
+        ) => gather_of(&of.plan),
+        Plan::Data(DataPlan::Insert(insert)) => match &insert.source {
             InsertSource::Select { plan, .. } => gather_of(&plan.plan),
             InsertSource::Values { .. } => None,
         },
@@ -307,12 +318,15 @@ fn gather_of(plan: &Plan) -> Option<&Gather> {
 /// READ COMMITTED its parts have snapshots of their own.
 pub fn gathers_to_write(plan: &Plan) -> bool {
     match plan {
-        Plan::Gather(gather) => gather.access == Access::Write,
-        Plan::One { otherwise: Some(of), .. } => gathers_to_write(&of.plan),
-        Plan::Explain { of, analyze, .. } => *analyze && gathers_to_write(&of.plan),
-        Plan::Insert(insert) => match &insert.source {
+        Plan::Data(DataPlan::Gather(gather)) => gather.access == Access::Write,
+        Plan::Data(DataPlan::One { otherwise: Some(of), .. }) => gathers_to_write(&of.plan),
+        Plan::Session(SessionPlan::Explain(explain)) => {
+            explain.analyze && gathers_to_write(&explain.of.plan)
+        }
+        Plan::Data(DataPlan::Insert(insert)) => match &insert.source {
             InsertSource::Select { plan, .. } => {
-                matches!(plan.plan, Plan::Scatter { .. }) || gather_of(&plan.plan).is_some()
+                matches!(plan.plan, Plan::Data(DataPlan::Scatter { .. }))
+                    || gather_of(&plan.plan).is_some()
             }
             InsertSource::Values { .. } => false,
         },

@@ -5,7 +5,7 @@
 use pg_query::NodeEnum;
 use pg_query::protobuf::{ClosePortalStmt, DeclareCursorStmt, FetchStmt, Token};
 
-use crate::plan::{Access, Plan, Planned};
+use crate::plan::{Access, DataPlan, Plan, Planned, SessionPlan};
 use crate::planner::context::Context;
 use crate::planner::query;
 use crate::refusal::Refusal;
@@ -27,22 +27,24 @@ pub(super) fn plan_declare(
     // A cursor lives on one node, so what would run on several is gathered.
     let gathered = || -> Result<Plan, Refusal> {
         let before = format!("{} ", declaration(&statement.text)?);
-        Ok(Plan::Gather(query::gather_query(select, &before, "", context)?))
+        Ok(Plan::Data(DataPlan::Gather(query::gather_query(select, &before, "", context)?)))
     };
     let plan = match planned_query.plan {
-        Plan::One { node, access: Access::Read, otherwise } => {
+        Plan::Data(DataPlan::One { node, access: Access::Read, otherwise }) => {
             let otherwise = match otherwise {
                 Some(other) => Some(Box::new(Planned::new(gathered()?, other.why))),
                 None => None,
             };
-            Plan::One { node, access: Access::Read, otherwise }
+            Plan::Data(DataPlan::One { node, access: Access::Read, otherwise })
         }
-        Plan::One { node, access, otherwise: None } => Plan::One { node, access, otherwise: None },
+        Plan::Data(DataPlan::One { node, access, otherwise: None }) => {
+            Plan::Data(DataPlan::One { node, access, otherwise: None })
+        }
         _ => gathered()?,
     };
     let query = Box::new(Planned::new(plan, planned_query.why.clone()));
     let name = declare.portalname.clone();
-    Ok(Planned::new(Plan::DeclareCursor { name, query }, planned_query.why))
+    Ok(Planned::new(SessionPlan::DeclareCursor { name, query }, planned_query.why))
 }
 
 /// `DECLARE … FOR` as written.
@@ -56,10 +58,10 @@ fn declaration(text: &str) -> Result<&str, Refusal> {
 
 pub(super) fn plan_fetch(fetch: &FetchStmt) -> Planned {
     let name = Some(fetch.portalname.clone());
-    Planned::new(Plan::Cursor { name, close: false }, "the cursor lives on one node")
+    Planned::new(SessionPlan::Cursor { name, close: false }, "the cursor lives on one node")
 }
 
 pub(super) fn plan_close(close: &ClosePortalStmt) -> Planned {
     let name = Some(close.portalname.clone()).filter(|name| !name.is_empty());
-    Planned::new(Plan::Cursor { name, close: true }, "the cursor lives on one node")
+    Planned::new(SessionPlan::Cursor { name, close: true }, "the cursor lives on one node")
 }

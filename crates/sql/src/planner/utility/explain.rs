@@ -4,7 +4,7 @@
 
 use pg_query::protobuf::ExplainStmt;
 
-use crate::plan::{Plan, Planned};
+use crate::plan::{Explain, Planned, SessionPlan};
 use crate::planner::syntax::{is_on, option, option_text};
 use crate::refusal::Refusal;
 use crate::statement::Statement;
@@ -41,13 +41,13 @@ pub(in crate::planner) fn plan_explain(
 ) -> Planned {
     let why = of.why.clone();
     let format = option(&explain.options, "format").and_then(option_text);
-    let explain = Plan::Explain {
+    let explain = SessionPlan::Explain(Explain {
         of: Box::new(of),
         statement: text,
         prefix: prefix.to_owned(),
         analyze: option(&explain.options, "analyze").is_some_and(is_on),
         text_format: format.is_none_or(|format| format.eq_ignore_ascii_case("text")),
-    };
+    });
     Planned::new(explain, why)
 }
 

@@ -6,7 +6,7 @@
 use pg_query::NodeEnum;
 use pg_query::protobuf::{DeallocateStmt, ExecuteStmt, PrepareStmt, Token};
 
-use crate::plan::{Plan, Planned, Prepared};
+use crate::plan::{Planned, Prepared, SessionPlan};
 use crate::refusal::Refusal;
 use crate::statement::Statement;
 use crate::statement::tokens::{list, scan, with_depth};
@@ -27,7 +27,7 @@ pub(super) fn plan_prepare(
         .and_then(|(_, token)| text.get(token.end..))
         .map_or("", str::trim);
     let prepare = Prepared::Prepare { name: prepare.name.clone(), types, text: body.to_owned() };
-    Ok(Planned::new(Plan::Prepared(prepare), "the gateway keeps prepared statements"))
+    Ok(Planned::new(SessionPlan::Prepared(prepare), "the gateway keeps prepared statements"))
 }
 
 pub(super) fn plan_execute(
@@ -40,7 +40,7 @@ pub(super) fn plan_execute(
     let arguments = list(text, &tokens, 2).map_or_else(Vec::new, |(arguments, _)| arguments);
     let arguments = arguments.into_iter().map(str::to_owned).collect();
     let execute = Prepared::Execute { name: execute.name.clone(), arguments };
-    Ok(Planned::new(Plan::Prepared(execute), "planned anew with its arguments"))
+    Ok(Planned::new(SessionPlan::Prepared(execute), "planned anew with its arguments"))
 }
 
 /// A statement that has an EXECUTE in it, which no node knows: `execute` is the tree of what it runs.
@@ -67,13 +67,13 @@ pub(in crate::planner) fn plan_within(
         arguments,
         after: after.to_owned(),
     };
-    Ok(Some(Planned::new(Plan::Prepared(within), "the gateway keeps prepared statements")))
+    Ok(Some(Planned::new(SessionPlan::Prepared(within), "the gateway keeps prepared statements")))
 }
 
 pub(super) fn plan_deallocate(deallocate: &DeallocateStmt) -> Planned {
     let name = (!deallocate.isall).then(|| deallocate.name.clone());
     Planned::new(
-        Plan::Prepared(Prepared::Deallocate(name)),
+        SessionPlan::Prepared(Prepared::Deallocate(name)),
         "the gateway keeps prepared statements",
     )
 }

@@ -10,7 +10,7 @@ use pg_query::protobuf::{
 
 use super::transaction;
 use crate::catalog::quote_identifier;
-use crate::plan::{Plan, Planned, Setting, TransactionModes};
+use crate::plan::{Planned, SessionPlan, Setting, TransactionModes};
 use crate::planner::syntax::option_text;
 
 pub(super) fn plan_set(set: &VariableSetStmt) -> Planned {
@@ -43,7 +43,7 @@ pub(super) fn plan_set(set: &VariableSetStmt) -> Planned {
         }
         _ => Setting::Set { name },
     };
-    Planned::new(Plan::Setting(setting), "the session's settings hold on every node it uses")
+    Planned::new(SessionPlan::Setting(setting), "the session's settings hold on every node it uses")
 }
 
 fn quoted_name(range: &RangeVar) -> String {
@@ -74,7 +74,10 @@ fn first_value(set: &VariableSetStmt) -> Option<String> {
 
 pub(super) fn plan_show(show: &VariableShowStmt) -> Planned {
     let name = show.name.to_ascii_lowercase();
-    Planned::new(Plan::Setting(Setting::Show { name }), "settings are shown by the session's node")
+    Planned::new(
+        SessionPlan::Setting(Setting::Show { name }),
+        "settings are shown by the session's node",
+    )
 }
 
 pub(super) fn plan_discard(discard: &DiscardStmt) -> Planned {
@@ -85,7 +88,7 @@ pub(super) fn plan_discard(discard: &DiscardStmt) -> Planned {
         DiscardMode::DiscardAll | DiscardMode::Undefined => "all",
     };
     Planned::new(
-        Plan::Setting(Setting::Discard { what: what.to_owned() }),
+        SessionPlan::Setting(Setting::Discard { what: what.to_owned() }),
         "the session's state goes on every node it uses",
     )
 }
@@ -97,7 +100,7 @@ pub(super) fn plan_constraints(set: &ConstraintsSetStmt) -> Planned {
     });
     let names = named.collect();
     Planned::new(
-        Plan::Setting(Setting::SetConstraints { names, deferred: set.deferred }),
+        SessionPlan::Setting(Setting::SetConstraints { names, deferred: set.deferred }),
         "constraints are checked on every node the transaction uses",
     )
 }

@@ -6,7 +6,7 @@ use pg_query::NodeEnum;
 use pg_query::protobuf::{FuncCall, Node, SelectStmt, a_const};
 
 use crate::closure::Declaration;
-use crate::plan::{Plan, Planned, Setting, SignalTarget, TuttiCall};
+use crate::plan::{Planned, SessionPlan, Setting, SignalTarget, TuttiCall};
 use crate::planner::context::Context;
 use crate::planner::syntax::string;
 use crate::refusal::Refusal;
@@ -110,7 +110,10 @@ fn set_config(call: &FuncCall) -> Option<Planned> {
         Constant::Null => return None,
     };
     let setting = Setting::SetConfig { name: name.to_ascii_lowercase(), value, local };
-    Some(Planned::new(Plan::Setting(setting), "the session's settings hold on every node it uses"))
+    Some(Planned::new(
+        SessionPlan::Setting(setting),
+        "the session's settings hold on every node it uses",
+    ))
 }
 
 fn signal(name: &str, call: &FuncCall) -> Option<Planned> {
@@ -132,7 +135,7 @@ fn signal(name: &str, call: &FuncCall) -> Option<Planned> {
     };
     let function = name.to_owned();
     let why = "sessions are the gateway's, other processes node 1's";
-    Some(Planned::new(Plan::Tutti(TuttiCall::Signal { function, target }), why))
+    Some(Planned::new(SessionPlan::Tutti(TuttiCall::Signal { function, target }), why))
 }
 
 fn tutti_call(name: &str, call: &FuncCall, in_from: bool) -> Result<Option<Planned>, Refusal> {
@@ -199,7 +202,7 @@ fn tutti_call(name: &str, call: &FuncCall, in_from: bool) -> Result<Option<Plann
             ));
         }
     };
-    Ok(Some(Planned::new(Plan::Tutti(tutti_call), "the gateway answers this itself")))
+    Ok(Some(Planned::new(SessionPlan::Tutti(tutti_call), "the gateway answers this itself")))
 }
 
 /// A literal, perhaps with casts around it.

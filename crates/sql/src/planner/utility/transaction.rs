@@ -4,7 +4,7 @@
 
 use pg_query::protobuf::{Node, TransactionStmt, TransactionStmtKind};
 
-use crate::plan::{Plan, Planned, TransactionControl, TransactionModes};
+use crate::plan::{Planned, SessionPlan, TransactionControl, TransactionModes};
 use crate::planner::syntax::{option, option_text};
 
 pub(super) fn plan(control: &TransactionStmt) -> Planned {
@@ -27,7 +27,7 @@ pub(super) fn plan(control: &TransactionStmt) -> Planned {
         | TransactionStmtKind::TransStmtRollbackPrepared
         | TransactionStmtKind::Undefined => TransactionControl::EndPrepared(control.gid.clone()),
     };
-    Planned::new(Plan::Transaction(control), "the gateway keeps the transaction")
+    Planned::new(SessionPlan::Transaction(control), "the gateway keeps the transaction")
 }
 
 /// The last one of a kind counts.
