@@ -92,8 +92,9 @@ pub struct History {
     pub votes: BTreeMap<NodeId, Vec<TxnNo>>,
     /// How many observations were checked.
     pub observations: u64,
-    /// What was found broken; the first one ends the run.
+    /// What was found broken.
     pub violations: Vec<Violation>,
+    is_over: bool,
 }
 
 impl History {
@@ -172,13 +173,21 @@ impl History {
         }
     }
 
-    /// Notes that a property is broken.
+    /// A property is broken: the run ends.
     pub fn broken(&mut self, property: &'static str, txns: Vec<TxnNo>, found: String) {
+        self.is_over = true;
         self.violations.push(Violation { property, found, txns });
     }
 
-    /// Whether one is.
-    pub fn is_broken(&self) -> bool {
-        !self.violations.is_empty()
+    /// A property is broken, which is noted once; the run goes on.
+    pub fn note_broken(&mut self, property: &'static str, txns: Vec<TxnNo>, found: String) {
+        if !self.violations.iter().any(|known| known.property == property) {
+            self.violations.push(Violation { property, found, txns });
+        }
+    }
+
+    /// Whether the run ends because a property is broken.
+    pub fn is_over(&self) -> bool {
+        self.is_over
     }
 }

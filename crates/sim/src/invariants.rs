@@ -37,7 +37,9 @@ fn judge(history: &mut History, seen: &Observation) {
                 .find_map(|t| snapshot_monotonic(history, seen, t))
         })
         .or_else(|| others().find_map(|txn| causality(history, seen, txn)));
-    history.violations.extend(broken);
+    if let Some(Violation { property, found, txns }) = broken {
+        history.broken(property, txns, found);
+    }
 }
 
 fn missing(history: &History, seen: &Observation, txn: TxnNo) -> Option<Register> {
@@ -80,6 +82,13 @@ pub fn decision_before_any_commit_prepared(history: &mut History, gid: &Gid) {
     let found = format!("a part of {gid} became visible without a durable decision");
     let txns = TxnNo::try_from(gid.number).into_iter().collect();
     history.broken("decision_before_any_commit_prepared", txns, found);
+}
+
+/// Where a later gateway has fenced a node, nothing of an earlier one's clients is done any more. Called when
+/// something was. The run goes on, for what that leads to is seen by clients.
+pub fn nobody_is_served_after_the_fence(history: &mut History, node: NodeId, incarnation: u64) {
+    let found = format!("{node} served a client of gateway {incarnation} after it was fenced");
+    history.note_broken("nobody_is_served_after_the_fence", Vec::new(), found);
 }
 
 /// A client hears once. Called when one hears again.

@@ -20,15 +20,18 @@ pub struct Link {
     pub epoch: u64,
     /// The backend, as BackendKeyData tells.
     pub backend: BackendId,
+    /// Whether clients' statements run on it.
+    pub is_for_clients: bool,
 }
 
 impl Link {
     /// Connects to a node.
     ///
     /// Errors: the node does not answer, or it is down.
-    pub async fn open(sim: &Sim, node: NodeId, incarnation: u64) -> Result<Self, Lost> {
-        let (id, opening) = sim.world().open(node, incarnation);
-        let mut link = Self { sim: sim.clone(), id, node, epoch: 0, backend: 0 };
+    pub async fn open(sim: &Sim, node: NodeId) -> Result<Self, Lost> {
+        let (id, opening) = sim.world().open(node);
+        let (sim, is_for_clients) = (sim.clone(), false);
+        let mut link = Self { sim, id, node, epoch: 0, backend: 0, is_for_clients };
         // The network itself tells when it is lost.
         (link.backend, link.epoch) = opening.take().await?;
         Ok(link)
@@ -44,9 +47,20 @@ impl Link {
         self.send(statement).take().await
     }
 
+    /// From now on clients' statements of this gateway run on it.
+    pub fn serve_clients(&mut self, incarnation: u64) {
+        self.is_for_clients = true;
+        self.sim.world().network.serve(self.id, incarnation);
+    }
+
     /// Whether it is known to be broken.
     pub fn is_broken(&self) -> bool {
         self.sim.world().network.is_known_lost(self.id)
+    }
+
+    /// Its number in the network.
+    pub fn id(&self) -> ConnId {
+        self.id
     }
 
     /// Gives the connection up; whoever waits for an answer hears that it is lost.

@@ -27,7 +27,8 @@ pub struct Lost;
 
 struct Conn {
     node: NodeId,
-    incarnation: u64,
+    /// Whose clients' statements run on it: the gateway's incarnation.
+    serves: Option<u64>,
     backend: Option<BackendId>,
     epoch: u64,
     opening: Option<Slot<Opening>>,
@@ -94,17 +95,12 @@ impl Network {
     // ---- the gateway's end ----
 
     /// A request to connect is sent, and arrives then.
-    pub fn open(
-        &mut self,
-        node: NodeId,
-        incarnation: u64,
-        arrives: Time,
-    ) -> (ConnId, Slot<Opening>) {
+    pub fn open(&mut self, node: NodeId, arrives: Time) -> (ConnId, Slot<Opening>) {
         self.begun += 1;
         let opening = Slot::default();
         let conn = Conn {
             node,
-            incarnation,
+            serves: None,
             backend: None,
             epoch: 0,
             opening: Some(opening.clone()),
@@ -117,6 +113,13 @@ impl Network {
         };
         self.conns.insert(self.begun, conn);
         (self.begun, opening)
+    }
+
+    /// From now on clients' statements of this gateway run on it.
+    pub fn serve(&mut self, id: ConnId, incarnation: u64) {
+        if let Some(conn) = self.conns.get_mut(&id) {
+            conn.serves = Some(incarnation);
+        }
     }
 
     /// A statement is sent that arrives at `earliest`, or right after the one before it. None: the gateway
@@ -171,11 +174,6 @@ impl Network {
 
     // ---- the node's end ----
 
-    /// Who wants to connect: the node, and the incarnation of the gateway.
-    pub fn knock(&self, id: ConnId) -> Option<(NodeId, u64)> {
-        self.conns.get(&id).map(|conn| (conn.node, conn.incarnation))
-    }
-
     /// A node's postmaster has made a backend for the connection.
     pub fn accept(&mut self, id: ConnId, backend: BackendId, epoch: u64) {
         if let Some(conn) = self.conns.get_mut(&id) {
@@ -193,6 +191,11 @@ impl Network {
     /// Whether what arrives at the node now is lost.
     pub fn is_lost_on_the_way(&self, id: ConnId, now: Time) -> bool {
         self.conns.get(&id).is_none_or(|conn| conn.to_node_until < now)
+    }
+
+    /// For which gateway a backend runs clients' statements.
+    pub fn served_by(&self, backend: (NodeId, u64, BackendId)) -> Option<u64> {
+        self.conns.get(self.of_backend.get(&backend)?)?.serves
     }
 
     /// An answer is sent that arrives at `earliest`, or right after the one before it.

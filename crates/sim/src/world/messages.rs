@@ -7,6 +7,7 @@ use tutti_txn::NodeId;
 
 use super::{Event, World};
 use crate::clock::Time;
+use crate::invariants;
 use crate::network::{ConnId, Lost, Opening};
 use crate::node::statement::{Answer, BackendId, Statement};
 use crate::tasks::Slot;
@@ -18,10 +19,10 @@ impl World {
         if self.chance(self.plan.delays_percent) { usual * self.draw(5, 30) } else { usual }
     }
 
-    /// A gateway of this incarnation asks to be connected.
-    pub fn open(&mut self, node: NodeId, incarnation: u64) -> (ConnId, Slot<Opening>) {
+    /// A gateway asks to be connected.
+    pub fn open(&mut self, node: NodeId) -> (ConnId, Slot<Opening>) {
         let arrives = self.now + self.flight();
-        let (id, opening) = self.network.open(node, incarnation, arrives);
+        let (id, opening) = self.network.open(node, arrives);
         self.at(arrives, Event::Knock(id));
         (id, opening)
     }
@@ -41,6 +42,12 @@ impl World {
     /// A node answered on one of its backends.
     pub fn answer(&mut self, node: NodeId, backend: BackendId, answer: Answer) {
         let of = (node, self.server(node).epoch, backend);
+        if let Some(incarnation) = self.network.served_by(of)
+            && self.fenced.get(&node).is_some_and(|newest| incarnation < *newest)
+            && !matches!(answer, Answer::Error(_) | Answer::RolledBack)
+        {
+            invariants::nobody_is_served_after_the_fence(&mut self.history, node, incarnation);
+        }
         let flight = self.flight();
         if let Some((id, arrives)) = self.network.answer(of, self.now + flight) {
             self.at(arrives, Event::ToGateway(id, answer));
@@ -58,6 +65,11 @@ impl World {
     /// The connection breaks: of what is in flight some front part arrives, and each side notices
     /// after a while.
     pub fn break_connection(&mut self, id: ConnId) {
+        self.break_unnoticed(id, 0);
+    }
+
+    /// The same; the gateway notices so much later.
+    pub fn break_unnoticed(&mut self, id: ConnId, unnoticed: Time) {
         let (spread, now) = (self.plan.latency.1 * 2, self.now);
         // A message may still be sent again by a host whose process is gone.
         let lingers = if self.chance(30) { 20 } else { 1 };
@@ -66,7 +78,7 @@ impl World {
         let late = self.draw(1, spread * 4);
         if self.network.cut(id, to_node, to_gateway) {
             self.at(to_node + late, Event::BackendNotices(id));
-            self.at(to_gateway + late, Event::GatewayNotices(id));
+            self.at(to_gateway + late + unnoticed, Event::GatewayNotices(id));
         }
     }
 
@@ -99,9 +111,9 @@ impl World {
         match event {
             Event::Wake(_) | Event::Fault(_) => (),
             Event::Knock(id) => {
-                let Some((node, incarnation)) = self.network.knock(id) else { return };
-                let server = self.server(node);
-                let opened = server.is_up.then(|| (server.node.connect(incarnation), server.epoch));
+                let Some(end) = self.network.node_end(id) else { return };
+                let server = self.server(end.node);
+                let opened = server.is_up.then(|| (server.node.connect(), server.epoch));
                 if let Some((backend, epoch)) = opened {
                     self.network.accept(id, backend, epoch);
                 }

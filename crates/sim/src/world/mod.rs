@@ -78,7 +78,9 @@ pub struct World {
     pub history: History,
     /// What happened, if anybody wants to know.
     pub trace: Trace,
-    /// Whether the gateway is just dying: what it holds is torn off, not closed.
+    /// What gateways have taken over: the incarnation after which nobody of an earlier one is served there.
+    pub fenced: BTreeMap<NodeId, u64>,
+    /// Whether a gateway is just dying: what it holds is torn off, not closed.
     pub gateway_is_dying: bool,
     queue: Queue<Event>,
 }
@@ -97,6 +99,7 @@ impl World {
             network: Network::default(),
             history: History::default(),
             trace: Trace::new(traced),
+            fenced: BTreeMap::new(),
             gateway_is_dying: false,
             queue: Queue::default(),
         }

@@ -11,7 +11,7 @@ use super::{Event, World};
 use crate::bugs::Bug;
 use crate::clock::Time;
 use crate::faults::Fault;
-use crate::tasks::{Owner, Slot, Tasks};
+use crate::tasks::{GatewayId, Owner, Slot, Tasks};
 
 /// See the module's documentation. Clones are handles of the same world.
 #[derive(Clone)]
@@ -46,16 +46,32 @@ impl Sim {
         self.tasks.spawn(owner, work);
     }
 
-    /// Ends everything that runs in the gateway, and tears its connections off.
-    pub fn end_gateway(&self) {
+    /// Ends everything that runs in a gateway, and tears its connections off. To be followed by
+    /// [`Sim::gateway_has_ended`] when nothing of it is left.
+    pub fn end_gateway(&self, gateway: GatewayId) {
         self.world().gateway_is_dying = true;
-        self.tasks.end(Owner::Gateway);
+        self.tasks.end(Owner::Gateway(gateway));
+    }
+
+    /// See [`Sim::end_gateway`].
+    pub fn gateway_has_ended(&self) {
+        self.world().gateway_is_dying = false;
+    }
+
+    /// A gateway stands still; its connections and the nodes do not notice.
+    pub fn freeze(&self, gateway: GatewayId) {
+        self.tasks.freeze(Owner::Gateway(gateway));
+    }
+
+    /// It goes on where it stood.
+    pub fn thaw(&self, gateway: GatewayId) {
+        self.tasks.thaw(Owner::Gateway(gateway));
     }
 
     /// Ends everything.
     pub fn end_all(&self) {
-        self.tasks.end(Owner::Gateway);
-        self.tasks.end(Owner::Outside);
+        self.world().gateway_is_dying = true;
+        self.tasks.end_all();
     }
 
     /// Rings after a while.
@@ -85,7 +101,7 @@ impl Sim {
             self.tasks.run();
             let event = {
                 let mut world = self.world();
-                if world.history.is_broken() {
+                if world.history.is_over() {
                     return;
                 }
                 let Some((time, event)) = world.queue.next_before(end) else {
