@@ -115,7 +115,7 @@ async fn take_over(
         return Ok(());
     }
     let mut recoverer = Recoverer::by(config, endpoints)?;
-    let settled = recoverer.settle_in_doubt().await?;
+    let settled = recoverer.settle_in_doubt(incarnation).await?;
     let forgotten = recoverer.clean_decisions(incarnation).await?;
     tracing::info!(?settled, forgotten, incarnation, "settled what was in doubt");
     Ok(())

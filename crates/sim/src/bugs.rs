@@ -55,6 +55,24 @@ bugs! {
     UnknownPreparedMeansDone breaks ["no_orphan_after_quiet"];
     /// Recovery looks at a node without ending old backends first.
     LookDoesNotFence breaks ["no_orphan_after_quiet"];
+    /// Who takes a node over does not end the backends on its list.
+    ListedBackendsGoOn breaks ["atomic_visibility", "snapshot_monotonic"];
+    /// It tells them to end, and does not wait until they are gone.
+    TheirEndIsNotAwaited breaks ["no_orphan_after_quiet", "nobody_is_served_after_the_fence"];
+    /// It ends them first, and raises the node's newest incarnation afterwards.
+    EndsBeforeTheRaise breaks ["nobody_is_served_after_the_fence"];
+    /// It does not raise it: the node refuses no earlier gateway.
+    NodeIsNotRaised breaks ["atomic_visibility", "snapshot_monotonic"];
+    /// A client's statement runs on a backend that its node has not listed.
+    BackendIsNotListed breaks ["atomic_visibility", "snapshot_monotonic"];
+    /// A client's statement runs although the node has refused to serve this gateway.
+    RefusalIsNotHeeded breaks ["atomic_visibility", "snapshot_monotonic"];
+    /// A node is looked at for what is prepared, and fenced afterwards.
+    LooksBeforeTheFence breaks ["atomic_visibility", "no_orphan_after_quiet"];
+    /// A node that was away when its gateway started is swept, and not fenced.
+    AwayNodeIsNotFenced breaks ["everybody_is_answered"];
+    /// Whoever has the lock does not look whether a later gateway has come all the same.
+    LaterOnesAreNotNoticed breaks ["everybody_is_answered"];
     /// The decision's row is deleted when COMMIT PREPARED is answered, not when it is safe.
     DecisionIsForgottenEarly breaks ["atomicity", "told_the_truth", "snapshot_monotonic"];
     /// The door of a room stays open for newcomers while others wait for the other room.

@@ -9,25 +9,31 @@ use std::rc::Rc;
 
 use rand::Rng;
 use rand::seq::SliceRandom;
+use tutti_txn::NodeId;
 
 use crate::gateway::{Gateway, Operation, Reply};
 use crate::history::{Register, SessionId, Told};
+use crate::invariants;
 use crate::node::statement::TxnNo;
-use crate::tasks::{Owner, Slot};
+use crate::tasks::{GatewayId, Owner, Slot};
 use crate::world::{Sim, World};
 
 /// How often a client looks whether a gateway serves.
 const LOOK_PAUSE: u64 = 700;
 
-/// The transaction that a request is about, and where its answer goes.
-type Call = (Option<TxnNo>, Slot<Reply>);
+/// A request that has no answer yet.
+struct Call {
+    gateway: GatewayId,
+    /// The transaction that it is about.
+    txn: Option<TxnNo>,
+    answer: Slot<Reply>,
+}
 
-/// The gateway of the moment, and who waits for its answers.
+/// The gateways that are alive, and who waits for their answers.
 #[derive(Default)]
 pub struct Cluster {
-    /// None while there is none.
-    pub gateway: RefCell<Option<Gateway>>,
-    /// Requests that have no answer yet.
+    gateways: RefCell<BTreeMap<GatewayId, Gateway>>,
+    started: Cell<GatewayId>,
     calls: RefCell<BTreeMap<u64, Call>>,
     begun: Cell<u64>,
     /// How many clients have not ended.
@@ -35,22 +41,66 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// The gateway dies: whoever waits for it finds its connection broken.
-    pub fn gateway_dies(&self, sim: &Sim) {
-        sim.end_gateway();
-        let gateway = self.gateway.borrow_mut().take();
+    /// A gateway starts.
+    pub fn gateway_starts(&self, sim: &Sim) {
+        let id = self.started.get() + 1;
+        self.started.set(id);
+        self.gateways.borrow_mut().insert(id, Gateway::start(sim, id));
+    }
+
+    /// A gateway dies: whoever waits for it finds its connection broken.
+    pub fn gateway_dies(&self, sim: &Sim, id: GatewayId) {
+        sim.end_gateway(id);
+        let gateway = self.gateways.borrow_mut().remove(&id);
         drop(gateway);
-        sim.world().gateway_is_dying = false;
-        for (_, (txn, call)) in self.calls.take() {
-            if let Some(txn) = txn {
-                sim.world().history.tell(txn, Told::Unknown);
+        sim.gateway_has_ended();
+        let (ended, kept): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            self.calls.take().into_iter().partition(|(_, call)| call.gateway == id);
+        *self.calls.borrow_mut() = kept;
+        for call in ended.into_values() {
+            if let Some(txn) = call.txn {
+                invariants::tell(&mut sim.world().history, txn, Told::Unknown);
             }
-            call.set(Reply::Read);
+            call.answer.set(Reply::Read);
         }
     }
 
-    async fn ask(self: &Rc<Self>, sim: &Sim, session: SessionId, operation: Operation) {
-        let Some(gateway) = self.gateway.borrow().clone() else { return };
+    /// Those that are alive, the oldest first.
+    pub fn alive(&self) -> Vec<(GatewayId, Gateway)> {
+        self.gateways.borrow().iter().map(|(id, gateway)| (*id, gateway.clone())).collect()
+    }
+
+    /// Those that let clients in; not all of them know whether they should.
+    fn serving(&self) -> Vec<(GatewayId, Gateway)> {
+        let mut alive = self.alive();
+        alive.retain(|(_, gateway)| gateway.is_serving());
+        alive
+    }
+
+    /// Whether one gateway serves, everywhere, and nobody waits for anything.
+    ///
+    /// Errors: what is wrong.
+    pub fn check_quiet(&self, nodes: impl Iterator<Item = (NodeId, u64)>) -> Result<(), String> {
+        let serving = self.serving();
+        let [(_, gateway)] = &serving[..] else {
+            return Err(format!("{} gateways serve", serving.len()));
+        };
+        for (node, newest) in nodes {
+            if newest != gateway.incarnation() {
+                let served = gateway.incarnation();
+                return Err(format!("{node} serves gateway {newest}, and gateway {served} serves"));
+            }
+        }
+        gateway.check_quiet()
+    }
+
+    async fn ask(
+        self: &Rc<Self>,
+        sim: &Sim,
+        session: SessionId,
+        (id, gateway): (GatewayId, Gateway),
+        operation: Operation,
+    ) {
         let call = self.begun.get() + 1;
         self.begun.set(call);
         let answer = Slot::default();
@@ -59,13 +109,14 @@ impl Cluster {
             Operation::Read(_) => None,
             Operation::Snapshot { write, .. } => write.as_ref().map(|(txn, _)| *txn),
         };
-        self.calls.borrow_mut().insert(call, (txn, answer.clone()));
+        let asked = Call { gateway: id, txn, answer: answer.clone() };
+        self.calls.borrow_mut().insert(call, asked);
         let cluster = self.clone();
-        sim.spawn(Owner::Gateway, async move {
+        sim.spawn(Owner::Gateway(id), async move {
             let reply = gateway.serve(session, operation).await;
             let waiting = cluster.calls.borrow_mut().remove(&call);
-            if let Some((_, answer)) = waiting {
-                answer.set(reply);
+            if let Some(call) = waiting {
+                call.answer.set(reply);
             }
         });
         answer.take().await;
@@ -85,14 +136,21 @@ pub async fn run(sim: Sim, cluster: Rc<Cluster>, session: SessionId) {
         if calm_at <= sim.now() {
             break;
         }
-        let serves = cluster.gateway.borrow().as_ref().is_some_and(Gateway::is_serving);
-        if !serves {
+        let mut serving = cluster.serving();
+        if serving.is_empty() {
             sim.sleep(LOOK_PAUSE).await;
             continue;
         }
+        let index = match serving.len() {
+            1 => 0,
+            count => sim.world().rng.random_range(0..count),
+        };
+        let gateway = serving.swap_remove(index);
         let operation = draw(&mut sim.world(), session);
-        sim.note(|| format!("session {session} asks for {operation:?}"));
-        cluster.ask(&sim, session, operation).await;
+        sim.note(|| {
+            format!("session {session} asks gateway process {} for {operation:?}", gateway.0)
+        });
+        cluster.ask(&sim, session, gateway, operation).await;
     }
     cluster.busy.set(cluster.busy.get() - 1);
 }
@@ -139,7 +197,7 @@ fn begin(world: &mut World, session: SessionId, writes: &[Register], takes_turns
 }
 
 /// At least so many nodes, in any order.
-fn draw_nodes(world: &mut World, least: u16) -> Vec<tutti_txn::NodeId> {
+fn draw_nodes(world: &mut World, least: u16) -> Vec<NodeId> {
     let count = world.rng.random_range(least..=world.plan.node_count);
     let mut nodes: Vec<_> = world.plan.nodes().collect();
     nodes.shuffle(&mut world.rng);

@@ -11,7 +11,8 @@ use rand_chacha::ChaCha8Rng;
 use tutti_txn::NodeId;
 use tutti_txn::coordinator::Form;
 
-use crate::world::Time;
+use crate::clock::Time;
+use crate::tasks::GatewayId;
 
 /// When clients stop asking for more and faults stop.
 const CALM_AT: Time = 60_000;
@@ -21,10 +22,30 @@ const SETTLING: Time = 600_000;
 /// A fault, or the end of one.
 #[derive(Clone, Copy, Debug)]
 pub enum Fault {
-    /// The gateway dies, wherever it is.
+    /// A gateway dies, wherever it is.
     GatewayDies,
-    /// A successor starts.
+    /// A gateway starts, whether or not another serves.
     GatewayStarts,
+    /// One ends by itself, and may be started again.
+    GatewayEnds {
+        /// Which.
+        gateway: GatewayId,
+    },
+    /// One stands still, the one that has the lock if there is one.
+    GatewayFreezes {
+        /// For so long.
+        duration: Time,
+    },
+    /// It goes on.
+    GatewayThaws {
+        /// Which.
+        gateway: GatewayId,
+    },
+    /// The connection of the lock breaks.
+    LockBreaks {
+        /// Its gateway notices so much later than usual.
+        unnoticed: Time,
+    },
     /// A server stops at once. If it fails over, its standby goes on in its place.
     ServerStops {
         /// Which.
@@ -167,6 +188,7 @@ impl Plan {
             |most: u32| if rng.random_bool(0.5) { 0 } else { rng.random_range(1..=most) };
         let (breaks, gateway_deaths, restarts, fail_overs) =
             (count(12), count(3), count(3), count(3));
+        let takeovers = count(3);
         let when = |rng: &mut ChaCha8Rng| rng.random_range(2_000..CALM_AT);
         for _ in 0..breaks {
             self.faults.push((when(rng), Fault::ConnectionBreaks));
@@ -176,6 +198,10 @@ impl Plan {
             self.faults.push((dies, Fault::GatewayDies));
             self.faults.push((dies + rng.random_range(10..3_000), Fault::GatewayStarts));
         }
+        for _ in 0..takeovers {
+            let at = when(rng);
+            self.draw_takeover(rng, at);
+        }
         for (times, fails_over) in [(restarts, false), (fail_overs, true)] {
             for _ in 0..times {
                 let node = NodeId(rng.random_range(1..=self.node_count));
@@ -184,6 +210,30 @@ impl Plan {
                 self.faults.push((stops, Fault::ServerStops { node, fails_over }));
                 self.faults.push((starts, Fault::ServerStarts { node, fails_over }));
             }
+        }
+    }
+
+    /// A second gateway starts, and the first one loses its lock: alive, and often for some time without
+    /// knowing.
+    fn draw_takeover(&mut self, rng: &mut ChaCha8Rng, at: Time) {
+        self.faults.push((at, Fault::GatewayStarts));
+        let breaks = at + rng.random_range(0..4_000);
+        if rng.random_bool(0.8) {
+            let unnoticed = if rng.random_bool(0.5) { 0 } else { rng.random_range(0..10_000) };
+            self.faults.push((breaks, Fault::LockBreaks { unnoticed }));
+        }
+        if rng.random_bool(0.5) {
+            let freezes = (breaks + rng.random_range(0..4_000)).saturating_sub(2_000);
+            let duration = rng.random_range(500..15_000);
+            self.faults.push((freezes, Fault::GatewayFreezes { duration }));
+        }
+        if rng.random_bool(0.4) {
+            // Whoever has the lock now may still be starting.
+            let next = breaks + rng.random_range(200..6_000);
+            let duration = rng.random_range(2_000..15_000);
+            self.faults.push((next, Fault::GatewayFreezes { duration }));
+            self.faults.push((next, Fault::LockBreaks { unnoticed: 0 }));
+            self.faults.push((next, Fault::GatewayStarts));
         }
     }
 

@@ -12,7 +12,10 @@ use crate::gateway::Gateway;
 use crate::history::{Told, Violation};
 use crate::invariants;
 use crate::tasks::Owner;
-use crate::world::{Event, Sim};
+use crate::world::{Event, Sim, World};
+
+/// No more gateways than this are alive together.
+const GATEWAYS_MAX: usize = 3;
 
 /// What a seed brought about.
 #[derive(Clone, Debug, Default)]
@@ -44,30 +47,32 @@ pub fn run(seed: u64, bug: Option<Bug>, traced: bool) -> Report {
         }
         (world.plan.clients, world.plan.calm_at, world.plan.quiet_at)
     };
-    *cluster.gateway.borrow_mut() = Some(Gateway::start(&sim));
+    cluster.gateway_starts(&sim);
     cluster.busy.set(clients);
     for session in 0..clients {
         sim.spawn(Owner::Outside, client::run(sim.clone(), cluster.clone(), session));
     }
     sim.run_until(calm_at, |sim, fault| happen(sim, &cluster, fault));
-    let gateway = cluster.gateway.borrow().clone();
-    if let Some(gateway) = gateway {
+    for (_, gateway) in cluster.alive() {
         gateway.forget_snapshots();
     }
     sim.run_until(quiet_at, |sim, fault| happen(sim, &cluster, fault));
-    if !sim.world().history.is_broken() {
-        let quiet = match cluster.gateway.borrow().as_ref() {
-            Some(gateway) => gateway.check_quiet(),
-            None => Err("no gateway is left".to_owned()),
-        };
+    if !sim.world().history.is_over() {
         let answered = cluster.busy.get() == 0;
-        invariants::after_quiet(&mut sim.world(), answered, quiet);
+        let mut world = sim.world();
+        let World { plan, history, servers, .. } = &mut *world;
+        let keys = (1..=plan.keys).collect();
+        let newest = servers.iter().map(|(node, server)| (*node, server.node.newest_gateway()));
+        let quiet = cluster.check_quiet(newest);
+        let nodes = servers.iter().map(|(node, server)| (*node, &server.node));
+        invariants::after_quiet(history, nodes, &keys, answered, quiet);
     }
     let report = report(&sim);
     // What is still running holds parts of the world, which holds it.
-    sim.end_gateway();
-    cluster.gateway.take();
     sim.end_all();
+    for (gateway, _) in cluster.alive() {
+        cluster.gateway_dies(&sim, gateway);
+    }
     report
 }
 
@@ -77,7 +82,7 @@ fn report(sim: &Sim) -> Report {
     let told = |what| history.txns.values().filter(|txn| txn.told == Some(what)).count();
     let words: Vec<_> = history
         .violations
-        .first()
+        .last()
         .into_iter()
         .flat_map(|violation| {
             let gids = violation.found.split(' ').filter(|word| word.starts_with("tutti_"));
@@ -99,12 +104,51 @@ fn report(sim: &Sim) -> Report {
 fn happen(sim: &Sim, cluster: &Cluster, fault: Fault) {
     sim.note(|| format!("FAULT {fault:?}"));
     match fault {
-        Fault::GatewayDies => cluster.gateway_dies(sim),
+        Fault::GatewayDies => {
+            let alive = cluster.alive();
+            if !alive.is_empty() {
+                let index = sim.world().draw(0, alive.len() as u64 - 1);
+                let (gateway, _) = &alive[usize::try_from(index).unwrap_or(0)];
+                cluster.gateway_dies(sim, *gateway);
+            }
+        }
         Fault::GatewayStarts => {
-            // Two deaths may have come before this start.
-            if cluster.gateway.borrow().is_none() {
-                let gateway = Gateway::start(sim);
-                *cluster.gateway.borrow_mut() = Some(gateway);
+            if cluster.alive().len() < GATEWAYS_MAX {
+                cluster.gateway_starts(sim);
+            }
+        }
+        Fault::GatewayEnds { gateway } => {
+            if cluster.alive().iter().all(|(alive, _)| *alive != gateway) {
+                return;
+            }
+            cluster.gateway_dies(sim, gateway);
+            let mut world = sim.world();
+            let is_calm = world.plan.calm_at <= world.now;
+            // The last one is always started again; of others, somebody may have meant to have one only.
+            if cluster.alive().is_empty() || !is_calm && world.chance(50) {
+                let starts = world.now + world.draw(10, 3_000);
+                world.at(starts, Event::Fault(Fault::GatewayStarts));
+            }
+        }
+        Fault::GatewayFreezes { duration } => {
+            let alive = cluster.alive();
+            let has_lock = |of: &&(_, Gateway)| of.1.lock_connection().is_some();
+            if let Some((gateway, _)) = alive.iter().find(has_lock).or(alive.first()) {
+                sim.freeze(*gateway);
+                let mut world = sim.world();
+                let thaws = world.now + duration;
+                world.at(thaws, Event::Fault(Fault::GatewayThaws { gateway: *gateway }));
+            }
+        }
+        Fault::GatewayThaws { gateway } => sim.thaw(gateway),
+        Fault::LockBreaks { unnoticed } => {
+            let locks: Vec<_> = cluster
+                .alive()
+                .iter()
+                .filter_map(|(_, gateway)| gateway.lock_connection())
+                .collect();
+            for lock in locks {
+                sim.world().break_unnoticed(lock, unnoticed);
             }
         }
         Fault::ServerStops { node, .. } => {

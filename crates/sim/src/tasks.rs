@@ -7,20 +7,23 @@
 //! Start reading at [`Tasks::run`].
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
+/// A gateway's process; never used twice.
+pub type GatewayId = u32;
+
 /// Whose task it is; a gateway's end with the gateway.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Owner {
     /// A client, or the world itself.
     Outside,
-    /// A gateway, whichever is alive.
-    Gateway,
+    /// A gateway.
+    Gateway(GatewayId),
 }
 
 type Work = Pin<Box<dyn Future<Output = ()>>>;
@@ -48,6 +51,8 @@ pub struct Tasks {
     begun: Cell<u64>,
     waiting: RefCell<BTreeMap<u64, (Owner, Work)>>,
     ready: ReadyQueue,
+    /// Whose tasks stand still, and which of them would run.
+    frozen: RefCell<BTreeMap<Owner, Vec<u64>>>,
 }
 
 impl Tasks {
@@ -66,6 +71,11 @@ impl Tasks {
             let Some(task) = next else { return };
             // A task may have ended after it was woken.
             let Some((owner, mut work)) = self.waiting.borrow_mut().remove(&task) else { continue };
+            if let Some(parked) = self.frozen.borrow_mut().get_mut(&owner) {
+                parked.push(task);
+                self.waiting.borrow_mut().insert(task, (owner, work));
+                continue;
+            }
             let waker = Waker::from(Arc::new(TaskWaker { task, ready: self.ready.clone() }));
             if work.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
                 self.waiting.borrow_mut().insert(task, (owner, work));
@@ -73,13 +83,31 @@ impl Tasks {
         }
     }
 
+    /// Lets all tasks of an owner stand still. What they wait for may happen meanwhile.
+    pub fn freeze(&self, owner: Owner) {
+        self.frozen.borrow_mut().entry(owner).or_default();
+    }
+
+    /// Lets them go on, in the order in which they were woken.
+    pub fn thaw(&self, owner: Owner) {
+        let parked = self.frozen.borrow_mut().remove(&owner).unwrap_or_default();
+        parked.into_iter().for_each(|task| push(&self.ready, task));
+    }
+
     /// Ends all tasks of an owner, wherever they are.
     pub fn end(&self, owner: Owner) {
+        self.frozen.borrow_mut().remove(&owner);
         let (ended, kept): (BTreeMap<_, _>, BTreeMap<_, _>) =
             self.waiting.take().into_iter().partition(|(_, (of, _))| *of == owner);
         *self.waiting.borrow_mut() = kept;
         // What tasks hold may spawn or wake others when dropped, so nothing is borrowed here.
         drop(ended);
+    }
+
+    /// Ends all tasks.
+    pub fn end_all(&self) {
+        let owners: BTreeSet<_> = self.waiting.borrow().values().map(|(of, _)| *of).collect();
+        owners.into_iter().for_each(|owner| self.end(owner));
     }
 }
 

@@ -32,6 +32,7 @@ pub mod decision;
 pub mod gid;
 pub mod recovery;
 pub mod rooms;
+pub mod tenure;
 pub mod vote_order;
 pub mod wait_graph;
 
@@ -41,5 +42,6 @@ pub use decision::{Decision, UnknownDecision};
 pub use gid::{ClusterTag, Gid, GidError, NodeId};
 pub use recovery::Recovery;
 pub use rooms::{Room, Rooms};
+pub use tenure::Tenure;
 pub use vote_order::VoteOrder;
 pub use wait_graph::WaitGraph;

@@ -253,7 +253,12 @@ fn finish(node: NodeId, decision: Decision) -> Effect {
 }
 
 /// Sorts what the nodes' `pg_prepared_xacts` hold into transactions in doubt, each to be given to
-/// [`Recovery::begin`].
+/// [`Recovery::begin`]: those of incarnations before `before`.
+///
+/// A gateway settles what is older than itself, and of its own what its coordinators have given up; never
+/// what is newer: it may have been replaced without knowing, and the newer gateway's transactions are alive
+/// then. Settling one of them where it is found would show it there before its coordinator is in the commit
+/// room.
 ///
 /// `listing`: rows `(node, gid)` of `SELECT gid FROM pg_prepared_xacts WHERE database =
 /// current_database()` on each node. What is not spelled like a gid of `cluster` is somebody else's
@@ -268,12 +273,13 @@ fn finish(node: NodeId, decision: Decision) -> Effect {
 /// be decided and still outside the commit room (`docs/protocol/anchored-commit.md`).
 pub fn in_doubt<'a>(
     cluster: &ClusterTag,
+    before: u64,
     listing: impl IntoIterator<Item = (NodeId, &'a str)>,
 ) -> BTreeMap<Gid, BTreeSet<NodeId>> {
     let mut found: BTreeMap<Gid, BTreeSet<NodeId>> = BTreeMap::new();
     for (node, text) in listing {
         match text.parse::<Gid>() {
-            Ok(gid) if gid.cluster == *cluster => {
+            Ok(gid) if gid.cluster == *cluster && gid.incarnation < before => {
                 found.entry(gid).or_default().insert(node);
             }
             Ok(_) | Err(_) => (),
@@ -287,7 +293,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_listing_is_sorted_by_transaction_and_foreign_ones_are_left_alone() {
+    fn a_listing_is_sorted_by_transaction_and_foreign_or_newer_ones_are_left_alone() {
         let cluster: ClusterTag = "shop".parse().expect("fits");
         let listing = [
             (NodeId(2), "tutti_shop_4_17_1"),
@@ -295,9 +301,10 @@ mod tests {
             (NodeId(3), "tutti_shop_4_18_2"),
             (NodeId(3), "tutti_other_4_17_1"),
             (NodeId(3), "tutti_shop_4_17"),
+            (NodeId(3), "tutti_shop_5_18_2"),
             (NodeId(2), "1_pgjdbc"),
         ];
-        let found: Vec<_> = in_doubt(&cluster, listing)
+        let found: Vec<_> = in_doubt(&cluster, 5, listing)
             .into_iter()
             .map(|(gid, nodes)| (gid.to_string(), nodes))
             .collect();

@@ -95,9 +95,15 @@ fn sql(statement: &Statement, exports: &BTreeMap<ExportId, String>) -> String {
         }
         Statement::ForgetDecision(gid) => format!("DELETE FROM decision WHERE gid = '{gid}'"),
         Statement::ListPrepared => "SELECT gid FROM pg_prepared_xacts ORDER BY gid".to_owned(),
-        Statement::Fence { .. } | Statement::Harden | Statement::NextIncarnation => {
-            unreachable!("not in these scripts")
-        }
+        Statement::EndBackends(_)
+        | Statement::TakeLock
+        | Statement::ReadNewest
+        | Statement::Serve(_)
+        | Statement::Raise(_)
+        | Statement::EndListed(_)
+        | Statement::ClearList(_)
+        | Statement::Harden
+        | Statement::NextIncarnation => unreachable!("not in these scripts"),
     }
 }
 
@@ -125,6 +131,7 @@ fn words(statement: &Statement, answer: &Answer) -> Words {
             gids.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
         }
         Answer::Incarnation(number) => number.to_string(),
+        Answer::Count(count) => count.to_string(),
         Answer::Error(state) => format!("error {}", state.code()),
     }
 }
@@ -193,7 +200,7 @@ impl Pair {
         let endpoint = servers::endpoint(&self.servers, 0);
         self.admin = Client::connect(&endpoint)?;
         for _ in 0..SESSIONS {
-            let backend = self.model.connect(1);
+            let backend = self.model.connect();
             self.sessions.push(Session::open(&endpoint, backend)?);
         }
         Ok(())

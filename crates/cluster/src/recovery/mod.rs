@@ -108,18 +108,19 @@ impl Recoverer {
         Self { endpoints, cluster, connections: BTreeMap::new() }
     }
 
-    /// Settles every prepared transaction of the cluster. For the start of a gateway, which has none
-    /// of its own yet, before it serves.
+    /// Settles every prepared transaction of incarnations before `incarnation`. For the start of a
+    /// gateway, which has none of its own yet, before it serves. What a later gateway prepares it leaves
+    /// alone: that may have taken over while this one stood still, and is alive.
     ///
     /// If new ones keep appearing, somebody makes them who is no gateway, or they are late: whatever was there
     /// at the beginning is settled, and the watch settles the rest.
     ///
     /// Errors: a node that does not answer.
-    pub async fn settle_in_doubt(&mut self) -> Result<Settled, GatewayError> {
+    pub async fn settle_in_doubt(&mut self, incarnation: u64) -> Result<Settled, GatewayError> {
         let mut settled = Settled::default();
         let mut last = String::new();
         for round in 0..ROUNDS_MAX {
-            let listing = self.list(u64::MAX).await?;
+            let listing = self.list(incarnation).await?;
             if listing.in_doubt.is_empty() && !listing.still_preparing {
                 return Ok(settled);
             }
@@ -210,12 +211,13 @@ WHERE datname = pg_catalog.current_database() AND state = 'active'
             }
         }
         let listed = prepared.iter().map(|(node, gid)| (driver::txn_node(*node), gid.as_str()));
-        let mut in_doubt: BTreeMap<Gid, BTreeSet<NodeId>> = in_doubt(&self.cluster, listed)
-            .into_iter()
-            .map(|(gid, nodes)| (gid, nodes.into_iter().map(driver::sql_node).collect()))
-            .collect();
+        let mut in_doubt: BTreeMap<Gid, BTreeSet<NodeId>> =
+            in_doubt(&self.cluster, incarnation, listed)
+                .into_iter()
+                .map(|(gid, nodes)| (gid, nodes.into_iter().map(driver::sql_node).collect()))
+                .collect();
         let nodes = self.nodes();
-        in_doubt.retain(|gid, _| gid.incarnation < incarnation && is_of(gid, &nodes));
+        in_doubt.retain(|gid, _| is_of(gid, &nodes));
         Ok(Listing { in_doubt, still_preparing })
     }
 

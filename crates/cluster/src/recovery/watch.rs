@@ -161,9 +161,10 @@ async fn prepared(
     for row in 0..answer.len() {
         listed.push((driver::txn_node(node), answer.text(row, 0)?));
     }
-    let found = tutti_txn::recovery::in_doubt(cluster.tag(), listed);
-    // A later incarnation has taken the cluster over; this gateway is about to notice.
+    // Of a later incarnation: it has taken the cluster over; this gateway is about to notice.
+    let later = cluster.incarnation() + 1;
+    let found = tutti_txn::recovery::in_doubt(cluster.tag(), later, listed);
     let nodes: Vec<_> = cluster.config.nodes.iter().map(|node| NodeId(node.id)).collect();
-    let is_ours = |gid: &Gid| gid.incarnation <= cluster.incarnation() && is_of(gid, &nodes);
+    let is_ours = |gid: &Gid| is_of(gid, &nodes);
     Ok(found.into_keys().filter(is_ours).collect())
 }

@@ -18,9 +18,10 @@ use super::vote_order::{Order, VotePermit};
 use super::{Gateway, RETRY_PAUSE};
 use crate::bugs::Bug;
 use crate::history::Told;
-use crate::network::{Link, Lost};
+use crate::link::Link;
+use crate::network::Lost;
 use crate::node::statement::{Answer, Statement, TxnNo};
-use crate::tasks::{Mailbox, Owner, Slot};
+use crate::tasks::{Mailbox, Slot};
 
 /// How long a coordinator tries to find the record.
 const SETTLE_PATIENCE: u64 = 15_000;
@@ -74,7 +75,7 @@ impl Gateway {
             entry: None,
             acknowledgements: Mailbox::default(),
         };
-        self.sim().spawn(Owner::Gateway, async move { driver.run(terms).await });
+        self.spawn(async move { driver.run(terms).await });
         told.take().await
     }
 
@@ -88,7 +89,7 @@ impl Gateway {
         }
         let waits: Vec<_> = nodes.into_iter().map(|node| (node, self.begin_wait(node))).collect();
         let (gateway, ringing) = (self.clone(), done.clone());
-        self.sim().spawn(Owner::Gateway, async move {
+        self.spawn(async move {
             for (node, wait) in waits {
                 wait.take().await;
                 // What is left to recovery counts as applied, but what is at work on the node goes on.
@@ -150,7 +151,7 @@ impl Driver {
     fn deadline(&self) {
         let limit = self.sim().world().plan.vote_deadline;
         let (sim, events) = (self.sim().clone(), self.events.clone());
-        self.sim().spawn(Owner::Gateway, async move {
+        self.gateway.spawn(async move {
             sim.sleep(limit).await;
             events.put(Event::DeadlineReached);
         });
@@ -189,13 +190,13 @@ impl Driver {
                 let acknowledged =
                     std::iter::from_fn(|| self.acknowledgements.try_next()).collect();
                 let (forgetting, gid) = (self.gateway.clone(), self.gid.clone());
-                self.sim().spawn(Owner::Gateway, forgetting.forget_decision(gid, acknowledged));
+                self.gateway.spawn(forgetting.forget_decision(gid, acknowledged));
             }
             Effect::LeaveToRecovery { node, decision } => self.hand_over(node, decision),
             Effect::Prepare(node) => self.ask(node, Statement::Prepare(self.gid.clone())),
             Effect::CancelPrepare(node) => {
                 let (gateway, links) = (self.gateway.clone(), self.links.clone());
-                self.sim().spawn(Owner::Gateway, async move {
+                self.gateway.spawn(async move {
                     gateway.sim().sleep(CANCEL_PATIENCE).await;
                     gateway.give_up(&links[&node]);
                 });
@@ -228,7 +229,7 @@ impl Driver {
             (self.gateway.clone(), self.links.clone(), self.events.clone());
         let lost_means_refused = self.sim().has(Bug::LostDecisionMeansAborted);
         let sent = links[&node].send(statement.clone());
-        self.sim().spawn(Owner::Gateway, async move {
+        self.gateway.spawn(async move {
             let answer = sent.take().await;
             let event = match (&statement, &answer) {
                 (Statement::Prepare(_), Ok(Answer::Done)) => Event::VotedYes(node),
@@ -254,7 +255,7 @@ impl Driver {
     fn decide(&self) {
         let (gateway, gid, events) = (self.gateway.clone(), self.gid.clone(), self.events.clone());
         let lost_means_refused = self.sim().has(Bug::LostDecisionMeansAborted);
-        self.sim().spawn(Owner::Gateway, async move {
+        self.gateway.spawn(async move {
             let answer = match gateway.any_link(gid.anchor).await {
                 Ok(link) => {
                     let answer = link.ask(Statement::Decide(gid)).await;
@@ -275,7 +276,7 @@ impl Driver {
 
     fn settle(&self) {
         let (gateway, gid, events) = (self.gateway.clone(), self.gid.clone(), self.events.clone());
-        self.sim().spawn(Owner::Gateway, async move {
+        self.gateway.spawn(async move {
             let give_up = gateway.sim().now() + SETTLE_PATIENCE;
             let event = loop {
                 if let Ok(decision) = gateway.read_or_refuse(&gid).await {
@@ -293,7 +294,7 @@ impl Driver {
     fn finish(&self, node: NodeId, statement: Statement) {
         let (gateway, events) = (self.gateway.clone(), self.events.clone());
         let acknowledgements = self.acknowledgements.clone();
-        self.sim().spawn(Owner::Gateway, async move {
+        self.gateway.spawn(async move {
             let commits = matches!(statement, Statement::CommitPrepared(_));
             let event = match gateway.finish(node, statement).await {
                 Finished::Done(epoch) if commits => {
@@ -332,7 +333,7 @@ impl Driver {
 
     fn tell_when(&self, done: Slot<()>, event: Event) {
         let (gateway, events) = (self.gateway.clone(), self.events.clone());
-        self.sim().spawn(Owner::Gateway, async move {
+        self.gateway.spawn(async move {
             done.take().await;
             gateway.tell_machine(&events, event);
         });
@@ -354,7 +355,7 @@ impl Driver {
         }
         let (gateway, gid) = (self.gateway.clone(), self.gid.clone());
         self.sim().note(|| format!("{gid} on {node} is left to recovery"));
-        self.sim().spawn(Owner::Gateway, async move { gateway.recover(gid, [node].into()).await });
+        self.gateway.spawn(async move { gateway.recover(gid, [node].into()).await });
         self.gateway.tell_machine(&self.events, Event::HandedOver(node));
     }
 
@@ -363,7 +364,7 @@ impl Driver {
         if self.sim().has(Bug::CommitPreparedBeforeTheDecision) {
             for node in self.links.keys().filter(|node| **node != self.gid.anchor) {
                 let (gateway, gid, node) = (self.gateway.clone(), self.gid.clone(), *node);
-                self.sim().spawn(Owner::Gateway, async move {
+                self.gateway.spawn(async move {
                     gateway.finish(node, Statement::CommitPrepared(gid)).await;
                 });
             }

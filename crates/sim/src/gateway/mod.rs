@@ -1,10 +1,10 @@
 //! A gateway: drives the real machines over the simulated network, as the product's does over TCP.
 //!
 //! Owns: the state that all its sessions share, and its life: it starts, settles what the last one
-//! left, serves, and dies at any moment with everything in it.
+//! left, serves until it learns that another does, and dies at any moment with everything in it.
 //! Never: decides what a commit does next, who may enter a room, or how a transaction in doubt ends;
 //! `tutti_txn` does.
-//! Start reading at [`Gateway::start`]; then `operations.rs`, `commit.rs`.
+//! Start reading at [`Gateway::start`]; then `tenure.rs`, `operations.rs`, `commit.rs`.
 
 mod applying;
 mod commit;
@@ -13,6 +13,7 @@ mod nodes;
 mod operations;
 mod recovery;
 mod snapshots;
+mod tenure;
 mod vote_order;
 
 use std::cell::{Cell, RefCell};
@@ -20,15 +21,18 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use tutti_txn::coordinator::Form;
+use tutti_txn::tenure::Event;
 use tutti_txn::{ClusterTag, Gid, NodeId};
 
-use crate::bugs::Bug;
-use crate::node::statement::{Answer, Statement, TxnNo};
-use crate::tasks::{Owner, Slot};
+use crate::link::Link;
+use crate::node::statement::TxnNo;
+use crate::tasks::{GatewayId, Mailbox, Slot};
 use crate::world::Sim;
 
 pub use self::operations::{Operation, Reply};
 
+/// The node that has the lock.
+const HOME: NodeId = NodeId(1);
 /// How long a gateway waits before it tries something again.
 const RETRY_PAUSE: u64 = 500;
 /// How often it looks whether nodes are still those that it knows.
@@ -40,6 +44,11 @@ pub struct Gateway(Rc<Inner>);
 
 struct Inner {
     sim: Sim,
+    id: GatewayId,
+    /// What its tenure hears.
+    tenure: Mailbox<Event>,
+    /// The connection whose life is the lock.
+    lock: RefCell<Option<Link>>,
     cluster: ClusterTag,
     form: Form,
     incarnation: Cell<u64>,
@@ -55,14 +64,17 @@ struct Inner {
 }
 
 impl Gateway {
-    /// Starts a gateway. It serves as soon as it has settled what it finds.
-    pub fn start(sim: &Sim) -> Self {
+    /// Starts a gateway. It serves as soon as it has the lock and has settled what it finds.
+    pub fn start(sim: &Sim, id: GatewayId) -> Self {
         let (form, nodes) = {
             let world = sim.world();
-            (world.plan.form, world.plan.nodes().collect::<Vec<_>>())
+            (world.plan.form, world.plan.nodes())
         };
         let gateway = Self(Rc::new(Inner {
             sim: sim.clone(),
+            id,
+            tenure: Mailbox::default(),
+            lock: RefCell::default(),
             cluster: "sim".parse().expect("a tag"),
             form,
             incarnation: Cell::new(0),
@@ -71,12 +83,11 @@ impl Gateway {
             applying: RefCell::default(),
             votes: RefCell::default(),
             visibility: RefCell::default(),
-            nodes: RefCell::new(nodes.iter().map(|n| (*n, nodes::NodeState::default())).collect()),
+            nodes: RefCell::new(nodes.map(|n| (n, nodes::NodeState::default())).collect()),
             active: RefCell::default(),
             snapshots: RefCell::default(),
         }));
-        let starting = gateway.clone();
-        sim.spawn(Owner::Gateway, async move { starting.begin_to_serve(nodes).await });
+        gateway.spawn(gateway.clone().live());
         gateway
     }
 
@@ -85,61 +96,14 @@ impl Gateway {
         self.0.is_serving.get()
     }
 
+    /// The number of its life; 0 before it has one.
+    pub fn incarnation(&self) -> u64 {
+        self.0.incarnation.get()
+    }
+
     /// Its sim, for what runs inside it.
     fn sim(&self) -> &Sim {
         &self.0.sim
-    }
-
-    async fn begin_to_serve(self, nodes: Vec<NodeId>) {
-        let home = nodes[0];
-        loop {
-            if let Ok(link) = self.connect(home).await
-                && let Ok(Answer::Incarnation(number)) = link.ask(Statement::NextIncarnation).await
-            {
-                self.0.incarnation.set(number);
-                break;
-            }
-            self.sim().sleep(RETRY_PAUSE).await;
-        }
-        if self.sim().has(Bug::GatewayServesUnsettled) {
-            self.open_unsettled(&nodes).await;
-        } else {
-            for node in &nodes {
-                self.begin_sweep(*node);
-            }
-            for node in &nodes {
-                while self.wait_until_open(*node).await.is_err() {}
-            }
-        }
-        self.sim().note(|| format!("gateway {} serves", self.0.incarnation.get()));
-        self.0.is_serving.set(true);
-        for node in nodes {
-            let watching = self.clone();
-            self.sim().spawn(Owner::Gateway, async move {
-                loop {
-                    watching.sim().sleep(WATCH_PAUSE).await;
-                    watching.watch(node).await;
-                }
-            });
-        }
-    }
-
-    /// Only with [`Bug::GatewayServesUnsettled`]: the nodes are swept a while later.
-    async fn open_unsettled(&self, nodes: &[NodeId]) {
-        for node in nodes.iter().copied() {
-            let epoch = loop {
-                if let Ok(link) = self.connect(node).await {
-                    break link.epoch;
-                }
-                self.sim().sleep(RETRY_PAUSE).await;
-            };
-            self.with_node(node, |state| state.settled_epoch = Some(epoch));
-            let sweeping = self.clone();
-            self.sim().spawn(Owner::Gateway, async move {
-                sweeping.sim().sleep(WATCH_PAUSE).await;
-                sweeping.begin_sweep(node);
-            });
-        }
     }
 
     fn gid(&self, txn: TxnNo, anchor: NodeId) -> Gid {
@@ -171,9 +135,6 @@ impl Gateway {
     ///
     /// Errors: what is still going on.
     pub fn check_quiet(&self) -> Result<(), String> {
-        if !self.is_serving() {
-            return Err("the gateway has not begun to serve".to_owned());
-        }
         if !self.0.doors.borrow().is_quiet() {
             return Err("somebody is in a room or waits for one".to_owned());
         }

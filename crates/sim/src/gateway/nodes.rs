@@ -11,7 +11,8 @@ use tutti_txn::{Gid, NodeId};
 
 use super::{Gateway, RETRY_PAUSE};
 use crate::bugs::Bug;
-use crate::network::{Link, Lost};
+use crate::link::Link;
+use crate::network::Lost;
 use crate::node::statement::BackendId;
 use crate::tasks::Slot;
 
@@ -27,7 +28,10 @@ pub struct NodeState {
     pub closed_by: BTreeSet<Gid>,
     /// Backends of connections that were given up while a PREPARE may have been on its way.
     pub given_up: BTreeSet<BackendId>,
+    /// Connections for clients' statements: their backends are on the node's list.
     idle: Vec<Link>,
+    /// The gateway's own.
+    idle_own: Vec<Link>,
     opened: Vec<Slot<()>>,
 }
 
@@ -56,7 +60,7 @@ impl Gateway {
 
     /// A new connection, to whatever the node is now.
     pub(super) async fn connect(&self, node: NodeId) -> Result<Link, Lost> {
-        let link = Link::open(self.sim(), node, self.0.incarnation.get()).await?;
+        let link = Link::open(self.sim(), node).await?;
         let is_news = self.with_node(node, |state| {
             let is_news = state.settled_epoch.is_some_and(|known| known != link.epoch);
             if is_news {
@@ -71,21 +75,48 @@ impl Gateway {
         Ok(link)
     }
 
-    /// An idle connection or a new one, whatever the state of the node.
+    /// An idle connection of the gateway's own or a new one, whatever the state of the node.
     pub(super) async fn any_link(&self, node: NodeId) -> Result<Link, Lost> {
+        match self.idle(node, |state| &mut state.idle_own) {
+            Some(link) => Ok(link),
+            None => self.connect(node).await,
+        }
+    }
+
+    fn idle(&self, node: NodeId, of: fn(&mut NodeState) -> &mut Vec<Link>) -> Option<Link> {
         // Taken out first: dropping a link must not find the nodes borrowed.
-        while let Some(link) = self.with_node(node, |state| state.idle.pop()) {
+        while let Some(link) = self.with_node(node, |state| of(state).pop()) {
             if !link.is_broken() {
+                return Some(link);
+            }
+        }
+        None
+    }
+
+    /// A connection for clients' statements to a node that is open to reads.
+    ///
+    /// Errors: there is none, or the node stays closed for long, or it serves a later gateway.
+    pub(super) async fn link(&self, node: NodeId) -> Result<Link, Lost> {
+        loop {
+            self.wait_until_open(node).await?;
+            let link = match self.idle(node, |state| &mut state.idle) {
+                Some(link) => link,
+                None => {
+                    let mut link = self.connect(node).await?;
+                    self.list_backend(&mut link).await?;
+                    link
+                }
+            };
+            if self.may_read(&link) {
                 return Ok(link);
             }
         }
-        self.connect(node).await
     }
 
-    /// A connection to a node that is open to reads.
+    /// A connection of the gateway's own to a node that is open to reads.
     ///
     /// Errors: there is none, or the node stays closed for long.
-    pub(super) async fn link(&self, node: NodeId) -> Result<Link, Lost> {
+    pub(super) async fn own_link(&self, node: NodeId) -> Result<Link, Lost> {
         loop {
             self.wait_until_open(node).await?;
             let link = self.any_link(node).await?;
@@ -105,7 +136,10 @@ impl Gateway {
     /// Gives a connection back that is outside any transaction.
     pub(super) fn give_back(&self, link: Link) {
         if !link.is_broken() {
-            self.with_node(link.node, |state| state.idle.push(link));
+            self.with_node(link.node, |state| match link.is_for_clients {
+                true => state.idle.push(link),
+                false => state.idle_own.push(link),
+            });
         }
     }
 

@@ -4,16 +4,18 @@
 //! Never: decides; the record does.
 //! Start reading at [`Gateway::begin_sweep`].
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tutti_txn::recovery::{self, Effect, Event};
 use tutti_txn::{Decision, Gid, NodeId, Recovery};
 
+use super::tenure::Unfenced;
 use super::{Gateway, RETRY_PAUSE};
 use crate::bugs::Bug;
-use crate::network::{Link, Lost};
-use crate::node::statement::{Answer, BackendId, SqlState, Statement};
-use crate::tasks::{Mailbox, Owner};
+use crate::link::Link;
+use crate::network::Lost;
+use crate::node::statement::{Answer, SqlState, Statement};
+use crate::tasks::Mailbox;
 
 impl Gateway {
     /// Settles everything that is prepared on a node, then opens it.
@@ -22,27 +24,33 @@ impl Gateway {
             return;
         }
         let sweeping = self.clone();
-        self.sim().spawn(Owner::Gateway, async move {
+        self.spawn(async move {
             while sweeping.sweep(node).await.is_err() {
                 sweeping.sim().sleep(RETRY_PAUSE).await;
             }
         });
     }
 
-    async fn sweep(&self, node: NodeId) -> Result<(), Lost> {
+    /// Errors: the node does not answer, or serves a later gateway. Either way it stays closed.
+    async fn sweep(&self, node: NodeId) -> Result<(), Unfenced> {
         let link = self.connect(node).await?;
         if self.sim().has(Bug::RestartedNodeIsRead) && self.is_serving() {
             self.with_node(node, |state| state.settled_epoch = Some(link.epoch));
         }
         loop {
-            let incarnation = self.0.incarnation.get();
-            fence(&link, incarnation, BTreeSet::new()).await?;
-            let Answer::Prepared(listed) = link.ask(Statement::ListPrepared).await? else {
-                return Err(Lost);
+            let seen_early = match self.sim().has(Bug::LooksBeforeTheFence) {
+                true => Some(self.list_prepared(&link).await?),
+                false => None,
             };
-            let texts: Vec<_> = listed.iter().map(Gid::to_string).collect();
-            let listing = texts.iter().map(|text| (node, text.as_str()));
-            let in_doubt = recovery::in_doubt(&self.0.cluster, listing);
+            if !self.sim().has(Bug::AwayNodeIsNotFenced) {
+                self.fence(&link).await?;
+            }
+            let listed = match seen_early {
+                Some(listed) => listed,
+                None => self.list_prepared(&link).await?,
+            };
+            // What its own coordinators have left, too.
+            let in_doubt = self.in_doubt(self.0.incarnation.get() + 1, &[(node, listed)]);
             if in_doubt.is_empty() {
                 break;
             }
@@ -64,6 +72,48 @@ impl Gateway {
         Ok(())
     }
 
+    /// Settles what earlier gateways have left, on nodes that are fenced, until nothing is found.
+    ///
+    /// Errors: a node does not answer.
+    pub(super) async fn settle_in_doubt(&self, nodes: &[NodeId]) -> Result<(), Lost> {
+        loop {
+            let mut listed = Vec::new();
+            for node in nodes {
+                let link = self.connect(*node).await?;
+                listed.push((*node, self.list_prepared(&link).await?));
+            }
+            let in_doubt = self.in_doubt(self.0.incarnation.get(), &listed);
+            if in_doubt.is_empty() {
+                return Ok(());
+            }
+            for (gid, nodes) in in_doubt {
+                self.recover(gid, nodes).await;
+            }
+        }
+    }
+
+    /// Of what nodes have listed, the cluster's transactions of gateways before this one.
+    fn in_doubt(
+        &self,
+        before: u64,
+        listed: &[(NodeId, Vec<Gid>)],
+    ) -> BTreeMap<Gid, BTreeSet<NodeId>> {
+        let of_node = |(node, gids): &(NodeId, Vec<Gid>)| {
+            let node = *node;
+            gids.iter().map(move |gid| (node, gid.to_string())).collect::<Vec<_>>()
+        };
+        let texts: Vec<_> = listed.iter().flat_map(of_node).collect();
+        let listing = texts.iter().map(|(node, text)| (*node, text.as_str()));
+        recovery::in_doubt(&self.0.cluster, before, listing)
+    }
+
+    async fn list_prepared(&self, link: &Link) -> Result<Vec<Gid>, Lost> {
+        match link.ask(Statement::ListPrepared).await? {
+            Answer::Prepared(listed) => Ok(listed),
+            _ => Err(Lost),
+        }
+    }
+
     /// Settles one transaction on these nodes.
     pub(super) async fn recover(&self, gid: Gid, nodes: BTreeSet<NodeId>) {
         let events = Mailbox::default();
@@ -79,7 +129,7 @@ impl Gateway {
                     continue;
                 }
                 let (working, gid, events) = (self.clone(), gid.clone(), events.clone());
-                self.sim().spawn(Owner::Gateway, async move {
+                self.spawn(async move {
                     let event = working.perform_recovery(&gid, effect).await;
                     working.tell_machine(&events, event);
                 });
@@ -144,12 +194,13 @@ impl Gateway {
     async fn look(&self, gid: &Gid, node: NodeId) -> Result<bool, Lost> {
         let link = self.connect(node).await?;
         if !self.sim().has(Bug::LookDoesNotFence) {
-            let also = self.with_node(node, |state| state.given_up.clone());
-            fence(&link, self.0.incarnation.get(), also).await?;
+            let given_up = self.with_node(node, |state| state.given_up.clone());
+            // Not all of them may have ended; then whatever is seen next proves nothing.
+            if link.ask(Statement::EndBackends(given_up)).await? != Answer::Done {
+                return Err(Lost);
+            }
         }
-        let Answer::Prepared(listed) = link.ask(Statement::ListPrepared).await? else {
-            return Err(Lost);
-        };
+        let listed = self.list_prepared(&link).await?;
         self.give_back(link);
         Ok(listed.contains(gid))
     }
@@ -179,22 +230,12 @@ impl Gateway {
         if repeats {
             let (sim, events, event) = (self.sim().clone(), events.clone(), event.clone());
             let after = sim.world().draw(0, 3_000);
-            self.sim().spawn(Owner::Gateway, async move {
+            self.spawn(async move {
                 sim.sleep(after).await;
                 events.put(event);
             });
         }
         events.put(event);
-    }
-}
-
-/// Ends old backends.
-///
-/// Errors: not all of them have ended; then whatever is seen next proves nothing.
-async fn fence(link: &Link, incarnation: u64, also: BTreeSet<BackendId>) -> Result<(), Lost> {
-    match link.ask(Statement::Fence { incarnation, also }).await? {
-        Answer::Done => Ok(()),
-        _ => Err(Lost),
     }
 }
 

@@ -11,9 +11,10 @@ use tutti_txn::rooms::Room;
 
 use super::{Gateway, RETRY_PAUSE};
 use crate::bugs::Bug;
-use crate::network::{Link, Lost};
+use crate::link::Link;
+use crate::network::Lost;
 use crate::node::statement::{Answer, ExportId, Isolation, Statement};
-use crate::tasks::{Owner, Slot};
+use crate::tasks::Slot;
 
 /// How often a snapshot is tried before those who wait hear that there is none.
 const TRIES: u32 = 20;
@@ -53,7 +54,7 @@ impl Gateway {
         };
         if must_take {
             let taking = self.clone();
-            self.sim().spawn(Owner::Gateway, async move { taking.serve_asks().await });
+            self.spawn(async move { taking.serve_asks().await });
         }
         asked.take().await
     }
@@ -80,7 +81,7 @@ impl Gateway {
         let nodes: Vec<_> = self.0.nodes.borrow().keys().copied().collect();
         let mut links = Vec::new();
         for node in nodes {
-            links.push(self.link(node).await?);
+            links.push(self.own_link(node).await?);
         }
         let (visiting, granted) = self.enter(Room::Snapshot);
         granted.take().await;

@@ -22,6 +22,8 @@ pub enum Record {
     RollbackPrepared(Gid),
     /// A number was drawn.
     Incarnation(u64),
+    /// The node has heard of a newer gateway.
+    Newest(u64),
 }
 
 /// The records in order. A restart keeps at least what is flushed, a fail-over at least what is

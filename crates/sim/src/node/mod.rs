@@ -12,6 +12,7 @@
 //! with what that one committed; a prepared transaction keeps its locks, also over a restart; an
 //! INSERT waits for an uncommitted one of the same unique key.
 
+pub mod gateways;
 pub mod locks;
 pub mod log;
 pub mod mvcc;
@@ -21,6 +22,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use tutti_txn::{Decision, Gid};
 
+use self::gateways::Gateways;
 use self::locks::{Lockable, Locks, Xid};
 use self::log::{Log, Record};
 use self::mvcc::{Changes, Snapshot, Store};
@@ -71,12 +73,12 @@ enum Ending {
     Prepare(Gid),
     CommitPrepared(Gid),
     RollbackPrepared(Gid),
+    Raise(u64),
     Nothing,
 }
 
 #[derive(Debug, Default)]
 struct Backend {
-    incarnation: u64,
     queue: VecDeque<Statement>,
     transaction: Option<Transaction>,
     portal: Option<Rows>,
@@ -113,7 +115,7 @@ pub struct Node {
     /// Backends that wait, in the order in which they began to.
     waiting: Vec<BackendId>,
     exported: BTreeMap<ExportId, (BackendId, Snapshot)>,
-    incarnation: u64,
+    gateways: Gateways,
     /// Numbers given out: backends, transactions, snapshots, waits.
     numbers: u32,
     outputs: Vec<Output>,
@@ -122,10 +124,10 @@ pub struct Node {
 impl Node {
     // ---- what can happen to it ----
 
-    /// A gateway of this incarnation connects.
-    pub fn connect(&mut self, incarnation: u64) -> BackendId {
+    /// Somebody connects.
+    pub fn connect(&mut self) -> BackendId {
         let id = self.next_number();
-        self.backends.insert(id, Backend { incarnation, ..Backend::default() });
+        self.backends.insert(id, Backend::default());
         id
     }
 
@@ -180,7 +182,7 @@ impl Node {
         self.waiting.clear();
         self.exported.clear();
         self.outputs.clear();
-        self.incarnation = 0;
+        self.gateways = Gateways::default();
         for record in self.log.records() {
             match record {
                 Record::Commit(changes) => self.store.apply(changes),
@@ -201,7 +203,8 @@ impl Node {
                 Record::RollbackPrepared(gid) => {
                     self.prepared.remove(gid);
                 }
-                Record::Incarnation(number) => self.incarnation = *number,
+                Record::Incarnation(number) => self.gateways.drawn = *number,
+                Record::Newest(number) => self.gateways.newest = *number,
             }
         }
         for part in self.prepared.values() {
@@ -224,6 +227,11 @@ impl Node {
     /// Its log.
     pub fn log(&self) -> &Log {
         &self.log
+    }
+
+    /// The newest gateway that it knows.
+    pub fn newest_gateway(&self) -> u64 {
+        self.gateways.newest
     }
 
     /// What everybody may read now.
@@ -350,6 +358,7 @@ impl Node {
         self.backends.remove(&id);
         self.waiting.retain(|waiting| *waiting != id);
         self.exported.retain(|_, (by, _)| *by != id);
+        self.gateways.backend_ended(id);
         self.outputs.push(Output::Ended(id));
     }
 
@@ -388,6 +397,7 @@ impl Node {
                     self.locks.release(part.xid);
                 }
             }
+            Ending::Raise(incarnation) => self.gateways.newest = incarnation,
         }
     }
 
@@ -549,7 +559,37 @@ impl Node {
                 let valid = self.prepared.iter().filter(|(_, part)| part.is_valid);
                 Step::Answer(Answer::Prepared(valid.map(|(gid, _)| gid.clone()).collect()))
             }
-            Statement::Fence { incarnation, also } => self.fence(id, *incarnation, also),
+            Statement::EndBackends(backends) => match self.end_backends(id, backends) {
+                true => Step::Answer(Answer::Done),
+                false => Step::Wait,
+            },
+            Statement::TakeLock => match self.gateways.take_lock(id) {
+                true => Step::Answer(Answer::Done),
+                false => self.error(id, SqlState::LockNotAvailable),
+            },
+            Statement::ReadNewest => Step::Answer(Answer::Incarnation(self.gateways.newest)),
+            Statement::Serve(incarnation) => match self.is_being_raised() {
+                true => Step::Wait,
+                false if *incarnation < self.gateways.newest => {
+                    self.error(id, SqlState::AdminShutdown)
+                }
+                false => {
+                    self.gateways.listed.insert(id, *incarnation);
+                    Step::Answer(Answer::Done)
+                }
+            },
+            Statement::Raise(incarnation) => self.raise(*incarnation),
+            Statement::EndListed(incarnation) => {
+                let listed = self.gateways.listed_before(*incarnation);
+                let there: BTreeSet<_> =
+                    listed.filter(|other| self.backends.contains_key(other)).collect();
+                self.end_backends(id, &there);
+                Step::Answer(Answer::Count(there.len()))
+            }
+            Statement::ClearList(incarnation) => {
+                self.gateways.listed.retain(|_, of| *incarnation <= *of);
+                Step::Answer(Answer::Done)
+            }
             Statement::Harden => Step::Flush(Flush {
                 position: self.log.len(),
                 replicate: true,
@@ -557,13 +597,13 @@ impl Node {
                 answer: Answer::Done,
             }),
             Statement::NextIncarnation => {
-                self.incarnation += 1;
-                let position = self.log.append(Record::Incarnation(self.incarnation));
+                self.gateways.drawn += 1;
+                let position = self.log.append(Record::Incarnation(self.gateways.drawn));
                 Step::Flush(Flush {
                     position,
                     replicate: true,
                     ending: Ending::Nothing,
-                    answer: Answer::Incarnation(self.incarnation),
+                    answer: Answer::Incarnation(self.gateways.drawn),
                 })
             }
         }
@@ -682,27 +722,39 @@ impl Node {
         Step::Flush(Flush { position, replicate: false, ending, answer: Answer::Done })
     }
 
-    fn fence(&mut self, id: BackendId, incarnation: u64, also: &BTreeSet<BackendId>) -> Step {
-        let fenced: Vec<_> = self
-            .backends
-            .iter()
-            .filter(|(other, b)| {
-                **other != id && (b.incarnation < incarnation || also.contains(other))
-            })
-            .map(|(other, b)| (*other, b.flushing.is_some()))
-            .collect();
+    /// Who takes a node over holds its list while the new number is being flushed.
+    fn is_being_raised(&self) -> bool {
+        let raises = |b: &Backend| {
+            b.flushing.as_ref().is_some_and(|flush| matches!(flush.ending, Ending::Raise(_)))
+        };
+        self.backends.values().any(raises)
+    }
+
+    fn raise(&mut self, incarnation: u64) -> Step {
+        if self.is_being_raised() {
+            return Step::Wait;
+        }
+        if incarnation <= self.gateways.newest {
+            return Step::Answer(Answer::Done);
+        }
+        let position = self.log.append(Record::Newest(incarnation));
+        let ending = Ending::Raise(incarnation);
+        Step::Flush(Flush { position, replicate: true, ending, answer: Answer::Done })
+    }
+
+    /// Tells these backends to end. Returns whether all are gone.
+    fn end_backends(&mut self, asking: BackendId, backends: &BTreeSet<BackendId>) -> bool {
         let mut all_gone = true;
-        for (other, is_flushing) in fenced {
-            if is_flushing {
+        for other in backends.iter().filter(|other| **other != asking) {
+            let Some(backend) = self.backends.get_mut(other) else { continue };
+            if backend.flushing.is_some() {
                 // Nothing interrupts a commit; the backend ends after it.
                 all_gone = false;
-                if let Some(backend) = self.backends.get_mut(&other) {
-                    backend.must_end = true;
-                }
+                backend.must_end = true;
             } else {
-                self.end_backend(other);
+                self.end_backend(*other);
             }
         }
-        if all_gone { Step::Answer(Answer::Done) } else { Step::Wait }
+        all_gone
     }
 }

@@ -70,14 +70,24 @@ pub enum Statement {
     ForgetDecision(Gid),
     /// `SELECT gid FROM pg_prepared_xacts`
     ListPrepared,
-    /// `pg_terminate_backend` of all backends of gateways before `incarnation` and of `also`; answered
-    /// when they are gone.
-    Fence {
-        /// Gateways' incarnations from here on are spared.
-        incarnation: u64,
-        /// Backends of connections that the living gateway has given up.
-        also: BTreeSet<BackendId>,
-    },
+    /// `pg_terminate_backend` of these backends, of connections that the asking gateway has given up;
+    /// answered when they are gone.
+    EndBackends(BTreeSet<BackendId>),
+    /// `BEGIN; LOCK TABLE tutti.serving IN EXCLUSIVE MODE NOWAIT`: the lock of the gateway that serves, held
+    /// until the backend's end.
+    TakeLock,
+    /// `SELECT incarnation FROM tutti.gateway`: the newest gateway that has come to this node.
+    ReadNewest,
+    /// `SELECT tutti.serve(<incarnation>, …)`: the backend is put on the node's list, or refused if the node
+    /// knows a newer gateway.
+    Serve(u64),
+    /// `LOCK TABLE tutti.backend IN SHARE ROW EXCLUSIVE MODE`, `UPDATE tutti.gateway SET incarnation = …` if
+    /// that is newer, `COMMIT`.
+    Raise(u64),
+    /// `pg_terminate_backend` of those on the list for gateways before this one, and how many there were.
+    EndListed(u64),
+    /// `DELETE FROM tutti.backend` of gateways before this one.
+    ClearList(u64),
     /// Any commit with `synchronous_commit = on`: what stands in the log before it is then flushed,
     /// and the standby has it.
     Harden,
@@ -102,8 +112,10 @@ pub enum Answer {
     Inserted(bool),
     /// What is prepared.
     Prepared(Vec<Gid>),
-    /// A number never drawn before.
+    /// A number never drawn before, or the newest that the node knows.
     Incarnation(u64),
+    /// How many there were.
+    Count(usize),
     /// An ERROR.
     Error(SqlState),
 }
@@ -127,6 +139,8 @@ pub enum SqlState {
     NotInPrerequisiteState,
     /// 0A000: an exporter of a snapshot cannot prepare.
     FeatureNotSupported,
+    /// 57P01: another gateway has taken the cluster over.
+    AdminShutdown,
 }
 
 impl SqlState {
@@ -141,6 +155,7 @@ impl SqlState {
             Self::LockNotAvailable => "55P03",
             Self::NotInPrerequisiteState => "55000",
             Self::FeatureNotSupported => "0A000",
+            Self::AdminShutdown => "57P01",
         }
     }
 }
@@ -168,8 +183,16 @@ impl fmt::Display for Statement {
             Self::ReadDecision(gid) => write!(f, "read the decision of {gid}"),
             Self::ForgetDecision(gid) => write!(f, "forget the decision of {gid}"),
             Self::ListPrepared => f.write_str("list what is prepared"),
-            Self::Fence { incarnation, also } => {
-                write!(f, "end backends of incarnations before {incarnation} and {also:?}")
+            Self::EndBackends(backends) => write!(f, "end backends {backends:?}"),
+            Self::TakeLock => f.write_str("take the gateway's lock"),
+            Self::ReadNewest => f.write_str("read the newest gateway"),
+            Self::Serve(incarnation) => write!(f, "serve for gateway {incarnation}"),
+            Self::Raise(incarnation) => write!(f, "raise the newest gateway to {incarnation}"),
+            Self::EndListed(incarnation) => {
+                write!(f, "end listed backends of gateways before {incarnation}")
+            }
+            Self::ClearList(incarnation) => {
+                write!(f, "clear the list of gateways before {incarnation}")
             }
             Self::Harden => f.write_str("harden"),
             Self::NextIncarnation => f.write_str("draw an incarnation"),

@@ -56,10 +56,10 @@ async fn the_record_decides_and_its_absence_becomes_a_refusal() -> Result {
     assert_eq!(shown.matches("1 (oldest ").count(), 3, "one of ours on each node:\n{shown}");
 
     assert_eq!(
-        Recoverer::new(&config)?.settle_in_doubt().await?,
+        Recoverer::new(&config)?.settle_in_doubt(5).await?,
         Settled { committed: 1, aborted: 1 }
     );
-    assert_eq!(Recoverer::new(&config)?.settle_in_doubt().await?, Settled::default());
+    assert_eq!(Recoverer::new(&config)?.settle_in_doubt(5).await?, Settled::default());
     for (node, expected) in [(1, "NULL"), (2, "NULL"), (3, "1")] {
         assert_eq!(values(&mut connections, node).await?, expected, "node {node}");
     }
@@ -120,7 +120,7 @@ async fn recovery_waits_for_a_backend_that_decides_and_ends_one_that_hangs() -> 
         let insert = format!("BEGIN; INSERT INTO tutti.decision VALUES ('{name}', 'committed')");
         old.query(&insert).await?;
         let mut recoverer = Recoverer::new(&config)?;
-        let settling = recoverer.settle_in_doubt();
+        let settling = recoverer.settle_in_doubt(5);
         let deciding = async {
             tokio::time::sleep(Duration::from_millis(300)).await;
             if commits {
