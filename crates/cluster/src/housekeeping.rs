@@ -1,7 +1,7 @@
 //! What goes on beside the sessions, as long as a gateway serves its cluster.
 //!
 //! Owns: the gateway's lock, and that recovery and the reading of the catalog run.
-//! Never: does their work itself.
+//! Never: does their work itself, or decides what the loss of the lock means ([`Tenure`] does).
 //! Start reading at [`Housekeeper::run`].
 
 use std::future::Future;
@@ -12,6 +12,8 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tutti_link::{NodeConnection, NodeError};
 use tutti_sql::catalog::NodeId;
+use tutti_txn::Tenure;
+use tutti_txn::tenure::{Effect, End, Event, Phase};
 
 use crate::catalog::publisher::{self, Reader};
 use crate::cluster::Cluster;
@@ -30,12 +32,14 @@ pub struct Housekeeper {
     cluster: Arc<Cluster>,
     /// Holds the gateway's lock.
     lock: NodeConnection,
+    /// What another gateway's lock was found by.
+    refused: Option<GatewayError>,
 }
 
 impl Housekeeper {
     /// For what [`start`](crate::start::start) has given.
     pub fn new(cluster: Arc<Cluster>, lock: NodeConnection) -> Self {
-        Self { cluster, lock }
+        Self { cluster, lock, refused: None }
     }
 
     /// Runs until another gateway has taken the cluster over.
@@ -47,9 +51,18 @@ impl Housekeeper {
         helpers.spawn(recovery::resolver::run(self.cluster.clone()));
         helpers.spawn(recovery::forget::run(self.cluster.clone()));
         helpers.spawn(self.publishing());
+        let mut effects = Vec::new();
+        let mut tenure = Tenure::serving(self.cluster.incarnation(), &mut effects);
         loop {
-            let lost = tokio::select! {
-                error = lost_lock(&mut self.lock) => error,
+            // Each effect of a gateway that serves is answered before the next one comes.
+            let Some(effect) = effects.pop() else {
+                unreachable!("a gateway's tenure stands still")
+            };
+            let event = tokio::select! {
+                performed = self.perform(effect) => match performed {
+                    Ok(event) => event,
+                    Err(over) => return over,
+                },
                 // The whole runtime ends, in whatever order.
                 Some(Err(error)) = helpers.join_next(), if !helpers.is_empty() => {
                     if error.is_cancelled() {
@@ -58,17 +71,54 @@ impl Housekeeper {
                     panic!("recovery ended by a bug: {error}")
                 }
             };
-            tracing::warn!(error = %lost, "the gateway's lock is lost; taking it again");
-            while let Err(error) = self.retake_lock().await {
-                match error {
-                    GatewayError::GatewayRunning { .. } | GatewayError::Replaced { .. } => {
-                        return error;
-                    }
-                    error => tracing::warn!(%error, "cannot take the gateway's lock again yet"),
-                }
-                tokio::time::sleep(LOCK_INTERVAL).await;
+            tenure.step(event, &mut effects);
+            // What node 1 knows was news of no later gateway: the watch goes on.
+            if tenure.phase() == Phase::Serving && effects.is_empty() {
+                effects.push(Effect::WatchLock);
             }
         }
+    }
+
+    /// Does what the tenure says. Errors: it is over, and this is what the gateway ends with.
+    async fn perform(&mut self, effect: Effect) -> Result<Event, GatewayError> {
+        let performed = match effect {
+            Effect::WatchLock => watch_lock(&mut self.lock).await,
+            Effect::TakeLock => self.retake_lock().await,
+            Effect::ReadNewest => newest(&mut self.lock).await,
+            Effect::RetryLater => {
+                tokio::time::sleep(LOCK_INTERVAL).await;
+                return Ok(Event::RetryDue);
+            }
+            Effect::End(End::Replaced { newest }) => {
+                return Err(GatewayError::Replaced {
+                    incarnation: self.cluster.incarnation(),
+                    newest,
+                });
+            }
+            Effect::End(End::Refused) => {
+                return Err(match self.refused.take() {
+                    Some(by) => by,
+                    None => unreachable!("a gateway is refused by another's lock"),
+                });
+            }
+            Effect::Draw | Effect::TakeOver { .. } | Effect::Serve => {
+                unreachable!("a gateway that serves has started")
+            }
+        };
+        Ok(performed.unwrap_or_else(|error| match (effect, error) {
+            (Effect::WatchLock, error) => {
+                tracing::warn!(%error, "the gateway's lock is lost; taking it again");
+                Event::LockLost
+            }
+            (_, by @ GatewayError::GatewayRunning { .. }) => {
+                self.refused = Some(by);
+                Event::LockHeld
+            }
+            (_, error) => {
+                tracing::warn!(%error, "cannot take the gateway's lock again yet");
+                Event::HomeLost
+            }
+        }))
     }
 
     fn publishing(&self) -> impl Future<Output = ()> + use<> {
@@ -82,9 +132,9 @@ impl Housekeeper {
         publisher::run(reader, move || cluster.sessions.wake_all())
     }
 
-    /// The lock ends with its connection. Whoever has taken it meanwhile has ended our backends on the
-    /// nodes before it has served anybody, so nothing is lost by trying.
-    async fn retake_lock(&mut self) -> Result<(), GatewayError> {
+    /// The lock ends with its connection. Another gateway that has taken it meanwhile has ended our backends on
+    /// the nodes before it has served any client, so nothing is lost by trying.
+    async fn retake_lock(&mut self) -> Result<Event, GatewayError> {
         let (before, _) = self.lock.backend_key();
         let mut lock = open(self.cluster.endpoints.of(NodeId::HOME)).await?;
         // Its server may not know that the connection is gone.
@@ -95,26 +145,28 @@ impl Housekeeper {
         ))
         .await?;
         recovery::gateway_lock(&mut lock).await?;
-        recovery::check_newest(&mut lock, self.cluster.incarnation()).await?;
         self.lock = lock;
-        Ok(())
+        Ok(Event::LockTaken)
     }
 }
 
-/// Waits until the connection that holds the lock is lost, or silent for long.
-async fn lost_lock(lock: &mut NodeConnection) -> NodeError {
+/// Waits for the next that the lock's connection tells: it is lost, or silent for long (an error); or, after a
+/// while, the newest incarnation that node 1 knows. One that starts may lose the lock to this gateway and raise
+/// that all the same; then this one has the lock and serves no client.
+async fn watch_lock(lock: &mut NodeConnection) -> Result<Event, GatewayError> {
     loop {
         match timeout(LOCK_INTERVAL, lock.read_more()).await {
-            Ok(Ok(())) => (),
-            Ok(Err(error)) => return error,
-            Err(_) => match timeout(LOCK_SILENCE, lock.rows("SELECT 1")).await {
-                Ok(Ok(_)) => (),
-                Ok(Err(error)) => return error,
-                Err(_) => {
+            Ok(read) => read?,
+            Err(_) => {
+                return timeout(LOCK_SILENCE, newest(lock)).await.unwrap_or_else(|_| {
                     let source = std::io::ErrorKind::TimedOut.into();
-                    return NodeError::Lost { node: lock.node(), source };
-                }
-            },
+                    Err(NodeError::Lost { node: lock.node(), source }.into())
+                });
+            }
         }
     }
+}
+
+async fn newest(lock: &mut NodeConnection) -> Result<Event, GatewayError> {
+    Ok(Event::Newest(recovery::newest_incarnation(lock).await?))
 }

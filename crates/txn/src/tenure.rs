@@ -117,6 +117,13 @@ impl Tenure {
         Self { incarnation: 0, phase: Phase::Locking }
     }
 
+    /// A gateway has started: it has the lock, has drawn its incarnation after that, and has taken the nodes
+    /// over. For a driver whose start is a straight line, which ends with its process where it fails.
+    pub fn serving(incarnation: u64, effects: &mut Vec<Effect>) -> Self {
+        effects.push(Effect::WatchLock);
+        Self { incarnation, phase: Phase::Serving }
+    }
+
     /// Where it is.
     pub fn phase(&self) -> Phase {
         self.phase

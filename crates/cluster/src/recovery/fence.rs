@@ -103,14 +103,19 @@ pub async fn next_incarnation(home: &mut NodeConnection) -> Result<u64, GatewayE
 /// Whether no other gateway has served since this one got its number.
 ///
 /// Errors: [`GatewayError::Replaced`].
-pub async fn check_newest(home: &mut NodeConnection, incarnation: u64) -> Result<(), GatewayError> {
-    let rows = home.rows("SELECT incarnation FROM tutti.gateway").await?;
-    let newest: u64 =
-        (Answer { node: home.node(), what: "the newest gateway", rows: &rows }).number(0, 0)?;
+async fn check_newest(home: &mut NodeConnection, incarnation: u64) -> Result<(), GatewayError> {
+    let newest = newest_incarnation(home).await?;
     match newest <= incarnation {
         true => Ok(()),
         false => Err(GatewayError::Replaced { incarnation, newest }),
     }
+}
+
+/// The newest incarnation that the node knows of.
+pub async fn newest_incarnation(connection: &mut NodeConnection) -> Result<u64, GatewayError> {
+    let rows = connection.rows("SELECT incarnation FROM tutti.gateway").await?;
+    let answer = Answer { node: connection.node(), what: "the newest gateway", rows: &rows };
+    answer.number(0, 0)
 }
 
 /// From when this returns no statement of a client of an earlier gateway runs on the node, nor will.

@@ -35,7 +35,7 @@ use crate::cluster::Cluster;
 use crate::error::GatewayError;
 
 pub use self::fence::is_served;
-pub use self::fence::{check_newest, fence, gateway_lock, next_incarnation};
+pub use self::fence::{fence, gateway_lock, newest_incarnation, next_incarnation};
 pub use self::outcome::{Foreign, InDoubt};
 pub use self::outcome::{list_foreign, list_in_doubt, outcome};
 
