@@ -10,25 +10,25 @@
 
 mod copy;
 mod gather;
-mod leaves;
-mod own;
 mod place;
+mod residue;
 mod rows;
 mod schema;
 mod session;
+mod session_names;
 
 use std::sync::Arc;
 
 pub use copy::{CopyFrom, CopyTo, CopyToPlan};
 pub use gather::{Collect, CollectFrom, Gather, Piece, RunOn, Template};
-pub use leaves::Leaves;
-pub use own::{Own, OwnName, ProcessFunction};
 pub use place::{Access, KeyValue, NodeChoice, Pin};
+pub use residue::Residue;
 pub use rows::{LockMode, ReturnedRows, RowKind, RowsWrite, TableLock};
 pub use schema::{CreatedTable, Ddl, DdlScope};
 pub use session::{
-    Prepared, Setting, SignalTarget, TransactionControl, TransactionModes, TuttiCall,
+    PreparedCommand, Setting, SignalTarget, TransactionControl, TransactionModes, TuttiCall,
 };
+pub use session_names::{ProcessFunction, SessionName, SessionNameAt};
 
 use crate::catalog::Relation;
 use crate::refusal::Refusal;
@@ -41,9 +41,9 @@ pub struct Planned {
     /// Why this and nothing cheaper: one sentence, lower case, no full stop.
     pub why: String,
     /// What may stay behind in the server sessions that run it.
-    pub leaves: Leaves,
+    pub residue: Residue,
     /// What in its text asks for something of the session that no node knows, in order.
-    pub own: Vec<OwnName>,
+    pub session_names: Vec<SessionNameAt>,
     /// What it runs on node 1 that the gateway does not see; asked for when it has run.
     pub unseen: Option<Box<Unseen>>,
     /// The relations on which it depends, by OID, if that is known: for plans of several steps.
@@ -76,8 +76,8 @@ impl Planned {
         Self {
             plan: plan.into(),
             why: why.into(),
-            leaves: Leaves::default(),
-            own: Vec::new(),
+            residue: Residue::default(),
+            session_names: Vec::new(),
             unseen: None,
             concerns: None,
             unasked: false,
@@ -344,7 +344,7 @@ pub enum SessionPlan {
     /// SET, SHOW and their kin.
     Setting(Setting),
     /// PREPARE, EXECUTE, DEALLOCATE.
-    Prepared(Prepared),
+    PreparedCommand(PreparedCommand),
     /// `DECLARE name CURSOR FOR query`; `query` holds the plan of the query, whose texts are the whole
     /// DECLARE statement. Scatter never occurs here (it is gathered).
     DeclareCursor {

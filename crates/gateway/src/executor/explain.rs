@@ -6,8 +6,8 @@
 
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{
-    Access, CollectFrom, DataPlan, Explain, Gather, Plan, Planned, Prepared, SessionPlan, Setting,
-    TuttiCall,
+    Access, CollectFrom, DataPlan, Explain, Gather, Plan, Planned, PreparedCommand, SessionPlan,
+    Setting, TuttiCall,
 };
 use tutti_sql::planner::explain_lines;
 use tutti_wire::backend::{ColumnDescription, put_data_row, put_row_description};
@@ -29,10 +29,12 @@ pub(crate) fn local_columns(plan: &Plan) -> Option<Option<Vec<ColumnDescription>
         SessionPlan::Setting(Setting::Show { name }) if is_own_setting(name) => {
             vec![ColumnDescription::text(name)]
         }
-        SessionPlan::Prepared(Prepared::Within { before, .. }) if begins_with_explain(before) => {
+        SessionPlan::PreparedCommand(PreparedCommand::Within { before, .. })
+            if begins_with_explain(before) =>
+        {
             query_plan()
         }
-        SessionPlan::Transaction(_) | SessionPlan::Prepared(_) | SessionPlan::Empty => {
+        SessionPlan::Transaction(_) | SessionPlan::PreparedCommand(_) | SessionPlan::Empty => {
             return Some(None);
         }
         _ => return None,

@@ -98,7 +98,7 @@ impl Executor<'_> {
         {
             return Err(unseen::held_beyond_block());
         }
-        self.tx.note_leaves(planned, text);
+        self.tx.note_residue(planned, text);
         let sent = self.tx.with_own_names(planned, text).await?;
         let has_own_snapshot = self.tx.begin_statement_snapshot(&planned.plan);
         if has_own_snapshot {
@@ -445,8 +445,8 @@ impl Executor<'_> {
 fn position_in(text: &str, sent: &str, planned: &Planned, at: usize) -> Option<usize> {
     let behind = |text: &str, byte: usize| text.get(byte..).map(|rest| rest.chars().count());
     let (all, all_sent) = (text.chars().count(), sent.chars().count());
-    let first = planned.own.first()?.range.start;
-    let last = planned.own.last()?.range.end;
+    let first = planned.session_names.first()?.range.start;
+    let last = planned.session_names.last()?.range.end;
     let before = text.get(..first)?.chars().count();
     if at <= before {
         return Some(at);

@@ -71,7 +71,7 @@ impl Session {
             TransactionControl::EndPrepared(gid) => {
                 TransactionContext::may_name_prepared(gid)?;
                 // It may have changed the schema.
-                self.tx.leaves.schema = true;
+                self.tx.residue.schema = true;
                 self.executor().run_on_one(NodeId::HOME, Access::Write, text, call).await
             }
         }

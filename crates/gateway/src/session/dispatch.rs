@@ -31,7 +31,7 @@ impl Session {
                 self.transaction_control(control, text, call).await
             }
             SessionPlan::Setting(setting) => self.execute_setting(setting, text, call).await,
-            SessionPlan::Prepared(prepared) => {
+            SessionPlan::PreparedCommand(prepared) => {
                 Box::pin(self.execute_prepared(prepared, text, call)).await
             }
             SessionPlan::DeclareCursor { name, query } => {

@@ -16,7 +16,7 @@ use bytes::{BufMut, BytesMut};
 use tutti_link::pool::link::StatementId;
 use tutti_link::pool::{CheckoutRequest, Lookup, put_name_of};
 use tutti_sql::catalog::NodeId;
-use tutti_sql::plan::{Access, DataPlan, Leaves, NodeChoice, Plan, Planned, SessionPlan};
+use tutti_sql::plan::{Access, DataPlan, NodeChoice, Plan, Planned, Residue, SessionPlan};
 use tutti_sql::planner::OneNode;
 use tutti_sql::statement::Statement;
 use tutti_wire::flight::{Execution, Flight};
@@ -235,9 +235,9 @@ impl Session {
         let count = types.len().max(usize::from(statement.parameter_count));
         if execution.value_count() != count
             || !execution.has_formats_for_values()
-            || planned.leaves != Leaves::default()
+            || planned.residue != Residue::default()
             || planned.unseen.is_some()
-            || !planned.own.is_empty()
+            || !planned.session_names.is_empty()
         {
             return None;
         }
@@ -273,7 +273,7 @@ impl Session {
         {
             return None;
         }
-        let may_be_replaced = self.tx.leaves.anything;
+        let may_be_replaced = self.tx.residue.anything;
         let link = self.tx.links.get_mut(&node).filter(|link| link.is_ready())?;
         if let Kind::Execution { number, .. } = &flight.kind
             && (may_be_replaced || link.known.look(*number) != Lookup::There)

@@ -5,7 +5,7 @@
 //! Never: sends protocol messages for them (see `extended`).
 
 use tutti_sql::catalog::{NodeId, quote_literal};
-use tutti_sql::plan::{Access, DataPlan, Plan, Prepared};
+use tutti_sql::plan::{Access, DataPlan, Plan, PreparedCommand};
 use tutti_sql::planner;
 
 use crate::client::failure::Failure;
@@ -18,12 +18,12 @@ impl Session {
     /// Runs PREPARE, EXECUTE and DEALLOCATE.
     pub(crate) async fn execute_prepared(
         &mut self,
-        prepared: &Prepared,
+        prepared: &PreparedCommand,
         whole: &str,
         call: &Call,
     ) -> Result<Done, Failure> {
         match prepared {
-            Prepared::Prepare { name, types, text } => {
+            PreparedCommand::Prepare { name, types, text } => {
                 let there = self.prepare_at_home(name, types, text, whole, call).await?;
                 if let Some(done) = there {
                     return Ok(done);
@@ -31,7 +31,7 @@ impl Session {
                 self.prepare(name, types, text).await?;
                 Ok(Done::Tag("PREPARE".to_owned()))
             }
-            Prepared::Execute { name, arguments } => {
+            PreparedCommand::Execute { name, arguments } => {
                 if let Some(done) = self.execute_at_home(name, whole, false, call).await? {
                     return Ok(done);
                 }
@@ -40,7 +40,7 @@ impl Session {
                 };
                 self.execute_text(&text, call).await
             }
-            Prepared::Within { before, name, arguments, after } => {
+            PreparedCommand::Within { before, name, arguments, after } => {
                 if let Some(done) = self.execute_at_home(name, whole, true, call).await? {
                     return Ok(done);
                 }
@@ -49,11 +49,11 @@ impl Session {
                 };
                 self.execute_text(&format!("{before}{text}{after}"), call).await
             }
-            Prepared::Deallocate(Some(name)) => match self.tx.statements.remove(name) {
+            PreparedCommand::Deallocate(Some(name)) => match self.tx.statements.remove(name) {
                 Some(_) => Ok(Done::Tag("DEALLOCATE".to_owned())),
                 None => Err(no_such_statement(name)),
             },
-            Prepared::Deallocate(None) => {
+            PreparedCommand::Deallocate(None) => {
                 // The unnamed statement is not one of them.
                 self.tx.statements.retain(|name, _| name.is_empty());
                 Ok(Done::Tag("DEALLOCATE ALL".to_owned()))
@@ -116,11 +116,11 @@ impl Session {
             let Plan::Data(DataPlan::One { access: of_plan, .. }) = &planned.plan else {
                 return Ok(None);
             };
-            if planned.unseen.is_some() || !planned.own.is_empty() {
+            if planned.unseen.is_some() || !planned.session_names.is_empty() {
                 return Ok(None);
             }
             access = *of_plan;
-            self.tx.note_leaves(&planned, &text);
+            self.tx.note_residue(&planned, &text);
         }
         let (id, oids) = match self.tx.statements.get(name) {
             Some(statement) => (statement.id, statement.types.clone()),

@@ -23,7 +23,7 @@ impl Session {
             self.tx.permit = None;
             return Ok(());
         }
-        let mut left = std::mem::take(&mut self.tx.leaves);
+        let mut left = std::mem::take(&mut self.tx.residue);
         // Before the client hears of it, for it may tell others.
         if std::mem::take(&mut left.schema) {
             match self.tx.catalog.is_solo() {
@@ -63,9 +63,9 @@ impl Session {
             let is_free = |node: &&NodeId| !self.tx.bindings.contains_key(node);
             let Some(node) = self.tx.links.keys().find(is_free).copied() else { break };
             let Some(mut link) = self.tx.links.remove(&node) else { continue };
-            link.leaves.merge(left.clone());
-            link.leaves.anything |= is_behind;
-            link.leaves.values |= is_behind;
+            link.residue.merge(left.clone());
+            link.residue.anything |= is_behind;
+            link.residue.values |= is_behind;
             // What names with a dot unseen code has set, nobody may know.
             link.has_placeholders |= self.tx.settings.has_placeholders || left.values;
             if link.is_broken() || link.is_spoiled() || link.has_seen_parts {

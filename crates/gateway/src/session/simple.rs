@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tutti_link::connection::UNKNOWN_OUTCOME;
-use tutti_sql::plan::{Access, DataPlan, NodeChoice, Plan, Planned, Prepared, SessionPlan};
+use tutti_sql::plan::{Access, DataPlan, NodeChoice, Plan, Planned, PreparedCommand, SessionPlan};
 use tutti_sql::statement::Statement;
 use tutti_wire::backend::{put_bare, put_command_complete};
 use tutti_wire::error_fields::ErrorFields;
@@ -71,8 +71,8 @@ impl Session {
         if let Err(failure) = self.quiet_pipeline().await {
             return self.skip_on_failure(Err(failure)).await;
         }
-        self.tx.leaves.anything = true;
-        self.tx.leaves.values = true;
+        self.tx.residue.anything = true;
+        self.tx.residue.values = true;
         let ran = match self.tx.transaction.failed {
             true => Err(transaction_failed()),
             false => self.run_function_call(frame).await,
@@ -247,9 +247,9 @@ impl Session {
             Parsed::Statements(statements) => statements,
             Parsed::ByNodesOnly(_) => {
                 // Whatever it is.
-                self.tx.leaves.anything = true;
-                self.tx.leaves.values = true;
-                self.tx.leaves.schema = true;
+                self.tx.residue.anything = true;
+                self.tx.residue.values = true;
+                self.tx.residue.schema = true;
                 let (node, access) = (NodeChoice::Home, Access::Write);
                 let plan = Plan::Data(DataPlan::One { node, access, otherwise: None });
                 let planned = Planned::new(plan, "only node 1 can read it");
@@ -318,12 +318,12 @@ impl Session {
         let is_passed_on = matches!(
             planned.plan,
             Plan::Data(DataPlan::One { .. }) | Plan::Session(SessionPlan::DeclareCursor { .. })
-        ) && planned.own.is_empty()
+        ) && planned.session_names.is_empty()
             && self.tx.catalog.is_solo();
         is_passed_on
             || matches!(
                 planned.plan,
-                Plan::Session(SessionPlan::Prepared(Prepared::Prepare { .. }))
+                Plan::Session(SessionPlan::PreparedCommand(PreparedCommand::Prepare { .. }))
             )
     }
 

@@ -63,10 +63,10 @@ impl Session {
         let parsed = parsed.clone();
         let planned = self.tx.plan(&parsed)?;
         let Plan::Data(DataPlan::One { access, .. }) = planned.plan else { return Ok(None) };
-        if !planned.own.is_empty() {
+        if !planned.session_names.is_empty() {
             return Ok(None);
         }
-        self.tx.note_leaves(&planned, &parsed.text);
+        self.tx.note_residue(&planned, &parsed.text);
         self.bring_sql_statement(name).await?;
         let access = if is_within { Access::Write } else { access };
         Ok(Some(self.executor().run_on_one(NodeId::HOME, access, text, call).await?))

@@ -6,7 +6,7 @@
 //! Start reading at [`TransactionContext::link`]; what goes back is in `session::return_links`.
 //!
 //! What binds is asked of the server, not guessed: after a statement that may have left something
-//! ([`tutti_sql::plan::Leaves`]), the node says whether the connection holds session locks, temporary
+//! ([`tutti_sql::plan::Residue`]), the node says whether the connection holds session locks, temporary
 //! objects, channels or cursors. As long as it does, it stays with the session, and the session stays
 //! admitted. Connections to other nodes go back as ever.
 
@@ -19,7 +19,7 @@ use tutti_link::connection::NodeError;
 use tutti_link::pool::CheckoutRequest;
 use tutti_link::translation::OidMaps;
 use tutti_sql::catalog::{NodeId, quote_literal};
-use tutti_sql::plan::{Leaves, Plan, Planned, SchemaPlan};
+use tutti_sql::plan::{Plan, Planned, Residue, SchemaPlan};
 use tutti_sql::statement::words;
 use tutti_wire::error_fields::ErrorFields;
 
@@ -128,37 +128,37 @@ impl TransactionContext {
 
     /// The transaction has made or changed temporary objects, though no statement has said so.
     pub(crate) fn note_temporary(&mut self) {
-        self.leaves.anything = true;
+        self.residue.anything = true;
         self.scope_is_stale = true;
         self.transaction.scope_changed = true;
     }
 
     /// A statement has changed more of the schema than its transaction can tell.
     pub(crate) fn note_schema(&mut self) {
-        self.leaves.schema = true;
+        self.residue.schema = true;
     }
 
     /// A statement is about to run.
-    pub(crate) fn note_leaves(&mut self, planned: &Planned, text: &str) {
-        let Leaves { sequences, notifies, anything, values, settings, schema } = &planned.leaves;
-        self.leaves.notifies |= notifies;
-        self.leaves.values |= values;
-        self.leaves.sequences |= sequences;
-        self.leaves.anything |= anything;
+    pub(crate) fn note_residue(&mut self, planned: &Planned, text: &str) {
+        let Residue { sequences, notifies, anything, values, settings, schema } = &planned.residue;
+        self.residue.notifies |= notifies;
+        self.residue.values |= values;
+        self.residue.sequences |= sequences;
+        self.residue.anything |= anything;
         // A transaction that changes the schema by a plan for it says itself what it has changed.
         let is_planned = matches!(
             planned.plan,
             Plan::Schema(SchemaPlan::Ddl(_) | SchemaPlan::CreateTableAs { .. })
         );
         if *schema && !is_planned {
-            self.leaves.schema = true;
+            self.residue.schema = true;
             self.transaction.changed_alone |= self.transaction.is_open() && self.catalog.is_solo();
             self.renamed |= renames(text);
             self.scope_is_stale = true;
             self.changed_defaults |= changes_what_sessions_begin_with(text);
         }
         if !settings.is_empty() {
-            self.leaves.settings.extend_from_slice(settings);
+            self.residue.settings.extend_from_slice(settings);
         }
     }
 
@@ -200,7 +200,7 @@ impl TransactionContext {
     /// Whether statements may have left on a connection to `node`, since somebody has asked, what the session
     /// cannot go on without.
     pub(crate) fn may_leave_on(&self, node: NodeId) -> bool {
-        let Leaves { anything, values, settings, .. } = &self.leaves;
+        let Residue { anything, values, settings, .. } = &self.residue;
         *anything || (node == NodeId::HOME && (*values || !settings.is_empty()))
     }
 
@@ -233,7 +233,7 @@ impl TransactionContext {
     }
 
     /// Asks what statements have left of which nobody knows.
-    pub(crate) async fn learn_what_is_left(&mut self, left: &Leaves, is_behind: bool) {
+    pub(crate) async fn learn_what_is_left(&mut self, left: &Residue, is_behind: bool) {
         // First: it is about the connections that the statement has used, and not their successors.
         self.learn_bindings().await;
         self.learn_settings(left, is_behind).await;
@@ -268,13 +268,13 @@ impl TransactionContext {
 
     /// Names of settings with a dot that code may have set.
     pub(crate) fn note_settings(&mut self, names: &BTreeSet<String>) {
-        let new = names.iter().filter(|name| !self.leaves.settings.contains(name));
+        let new = names.iter().filter(|name| !self.residue.settings.contains(name));
         let new: Vec<_> = new.cloned().collect();
-        self.leaves.settings.extend(new);
+        self.residue.settings.extend(new);
     }
 
     /// Settings whose values only node 1 knows become the session's.
-    pub(crate) async fn learn_settings(&mut self, left: &Leaves, is_behind: bool) {
+    pub(crate) async fn learn_settings(&mut self, left: &Residue, is_behind: bool) {
         if left.settings.is_empty() && !left.values {
             return;
         }
@@ -314,7 +314,7 @@ impl TransactionContext {
                 tracing::debug!(%error, "cannot ask what a statement has set");
                 self.bindings.entry(NodeId::HOME).or_insert_with(|| UNKNOWN.to_owned());
                 let (settings, values) = (left.settings.clone(), left.values);
-                self.leaves.merge(Leaves { settings, values, ..Leaves::default() });
+                self.residue.merge(Residue { settings, values, ..Residue::default() });
                 return;
             }
         };

@@ -32,7 +32,7 @@ use tutti_link::pool::backends::Workers;
 use tutti_link::pool::links::Links;
 use tutti_link::pool::{Permit, Share};
 use tutti_sql::catalog::{Catalog, NameScope, NodeId};
-use tutti_sql::plan::Leaves;
+use tutti_sql::plan::Residue;
 use tutti_wire::error_fields::ErrorFields;
 
 use self::accounting::Accounting;
@@ -82,7 +82,7 @@ pub(crate) struct TransactionContext {
     /// A statement that nobody has planned as one has changed names of others.
     pub(crate) renamed: bool,
     /// What its statements may have left there since they were borrowed.
-    pub(crate) leaves: Leaves,
+    pub(crate) residue: Residue,
     /// By which it plans.
     pub(crate) catalog: Arc<Catalog>,
     /// Where names are looked up.
@@ -165,7 +165,7 @@ impl TransactionContext {
             borrowed: BTreeSet::new(),
             ended_by: None,
             renamed: false,
-            leaves: Leaves::default(),
+            residue: Residue::default(),
             scope: NameScope::default(),
             transaction: Transaction::default(),
             settings: Settings::of_startup(startup),

@@ -17,7 +17,7 @@ use std::collections::HashSet;
 use std::fmt::Write;
 
 use tutti_sql::catalog::{NodeId, quote_literal};
-use tutti_sql::plan::{Access, Own, Planned, ProcessFunction};
+use tutti_sql::plan::{Access, Planned, ProcessFunction, SessionName};
 
 use crate::client::failure::Failure;
 use crate::transaction::{Mode, TransactionContext};
@@ -36,8 +36,11 @@ struct Pieces {
 
 /// Whether the statement may ask for signals that the gateway must send.
 pub(crate) fn signals(planned: &Planned) -> bool {
-    planned.own.iter().any(|name| {
-        matches!(name.own, Own::Call(ProcessFunction::Cancel | ProcessFunction::Terminate { .. }))
+    planned.session_names.iter().any(|name| {
+        matches!(
+            name.name,
+            SessionName::Call(ProcessFunction::Cancel | ProcessFunction::Terminate { .. })
+        )
     })
 }
 
@@ -49,7 +52,7 @@ impl TransactionContext {
         planned: &Planned,
         text: &'t str,
     ) -> Result<Cow<'t, str>, Failure> {
-        if planned.own.is_empty() {
+        if planned.session_names.is_empty() {
             return Ok(Cow::Borrowed(text));
         }
         if signals(planned) && self.transaction.mode == Mode::None {
@@ -58,30 +61,30 @@ impl TransactionContext {
         }
         let mut written = String::with_capacity(text.len());
         let mut from = 0;
-        for name in &planned.own {
-            written.push_str(text.get(from..name.range.start).unwrap_or_default());
-            written.push_str(&self.own_words(name.own).await?);
-            from = name.range.end;
+        for found in &planned.session_names {
+            written.push_str(text.get(from..found.range.start).unwrap_or_default());
+            written.push_str(&self.session_words(found.name).await?);
+            from = found.range.end;
         }
         written.push_str(text.get(from..).unwrap_or_default());
         Ok(Cow::Owned(written))
     }
 
-    async fn own_words(&mut self, own: Own) -> Result<String, Failure> {
+    async fn session_words(&mut self, name: SessionName) -> Result<String, Failure> {
         let number = self.process_id;
-        Ok(match own {
-            Own::ProcessId { unnamed: true } => format!("{number} AS pg_backend_pid"),
-            Own::ProcessId { unnamed: false } => number.to_string(),
-            Own::PreparedStatements { aliased } => {
+        Ok(match name {
+            SessionName::ProcessId { unnamed: true } => format!("{number} AS pg_backend_pid"),
+            SessionName::ProcessId { unnamed: false } => number.to_string(),
+            SessionName::PreparedStatements { aliased } => {
                 let alias = if aliased { "" } else { " AS pg_prepared_statements" };
                 format!("({}){alias}", self.prepared_statements_sql().await?)
             }
-            Own::Processes { view, aliased } => {
+            SessionName::Processes { view, aliased } => {
                 let alias = if aliased { String::new() } else { format!(" AS {view}") };
                 format!("({}){alias}", self.processes_sql(view).await?)
             }
-            Own::Call(function) => self.call_begin(function).await?,
-            Own::CallEnd { function, unaliased } => {
+            SessionName::Call(function) => self.call_begin(function).await?,
+            SessionName::CallEnd { function, unaliased } => {
                 let alias = if unaliased { function.name() } else { "" };
                 let arguments = match function {
                     ProcessFunction::IsBlocked => "pid, pids",

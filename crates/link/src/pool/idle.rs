@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tutti_sql::catalog::NodeId;
-use tutti_sql::plan::Leaves;
+use tutti_sql::plan::Residue;
 
 use super::CheckoutRequest;
 use crate::pool::link::Link;
@@ -87,7 +87,7 @@ impl IdleList {
             None => links.iter().rposition(|Kept { link, .. }| {
                 is_like(link)
                     && request.may_have(link)
-                    && link.leaves == Leaves::default()
+                    && link.residue == Residue::default()
                     && link.sql_statements.is_empty()
             }),
         };
@@ -127,7 +127,7 @@ impl IdleList {
         let mut idle = self.idle();
         for links in idle.values_mut() {
             closed.extend(links.extract_if(.., |Kept { link, .. }| {
-                let may_be_missed = link.leaves.anything && link.has_living_owner();
+                let may_be_missed = link.residue.anything && link.has_living_owner();
                 idle_ticks <= now - link.idle_since_tick && !may_be_missed
                     || !link.connection().is_quiet()
             }));

@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 
 use bytes::{Bytes, BytesMut};
 use tutti_sql::catalog::NodeId;
-use tutti_sql::plan::Leaves;
+use tutti_sql::plan::Residue;
 use tutti_wire::backend::{decode_parameter_description, put_parameter_description};
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::{Frame, HEADER_LEN, WireError};
@@ -90,7 +90,7 @@ pub struct Link {
     /// a plan, as the value of a function that is declared IMMUTABLE.
     pub has_seen_parts: bool,
     /// What its owner has left there beyond these.
-    pub leaves: Leaves,
+    pub residue: Residue,
     /// Somebody has set a name with a dot: the server never forgets such a name, but gives it an empty
     /// value where it is set back, which is not what a session sees that has never heard of it.
     pub has_placeholders: bool,
@@ -130,7 +130,7 @@ impl Link {
             owner_lives: Weak::new(),
             state: Arc::default(),
             has_seen_parts: false,
-            leaves: Leaves::default(),
+            residue: Residue::default(),
             has_placeholders: false,
             own_oids: None,
             generation: 0,
@@ -146,7 +146,7 @@ impl Link {
 
     /// Whether something on it belongs to a session that may come back for it.
     pub fn is_kept_for_somebody(&self) -> bool {
-        let Leaves { sequences, notifies, values, .. } = &self.leaves;
+        let Residue { sequences, notifies, values, .. } = &self.residue;
         (*sequences || *notifies || *values) && self.has_living_owner()
     }
 

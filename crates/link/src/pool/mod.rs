@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use tutti_settings::PoolConfig;
 use tutti_sql::catalog::{NodeId, quote_identifier};
-use tutti_sql::plan::Leaves;
+use tutti_sql::plan::Residue;
 
 use crate::availability::{Availability, OPEN_PATIENCE};
 use crate::connection::{Credentials, Endpoints, NodeConnection, NodeError, SETTINGS_OF_READING};
@@ -212,8 +212,8 @@ impl Pool {
     ) -> Result<(), NodeError> {
         // What the session itself has left there is its own.
         let is_own = link.owner == request.session;
-        let left = if is_own { Leaves::default() } else { std::mem::take(&mut link.leaves) };
-        let Leaves { anything, settings, sequences, .. } = left;
+        let left = if is_own { Residue::default() } else { std::mem::take(&mut link.residue) };
+        let Residue { anything, settings, sequences, .. } = left;
         let anything = anything || !settings.is_empty();
         if !is_own {
             let statements = std::mem::take(&mut link.sql_statements);

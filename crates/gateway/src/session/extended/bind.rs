@@ -41,12 +41,12 @@ impl Session {
         }
         let mut call = Call::Extended { types: self.statement(&name)?.types.clone(), arguments };
         while let Plan::Data(DataPlan::One { node, access, otherwise }) = &planned.plan
-            && planned.own.is_empty()
+            && planned.session_names.is_empty()
             && (planned.unseen.is_none() || self.tx.catalog.is_solo())
         {
             if let Some(node) = self.executor().choose(node, &call) {
                 let access = *access;
-                self.tx.note_leaves(&planned, &parsed.text);
+                self.tx.note_residue(&planned, &parsed.text);
                 if self.is_snapshot_of_a_flight(&parsed) {
                     self.executor().need_transaction();
                 }

@@ -3,7 +3,7 @@
 //! Owns: who is asked, and what is remembered of the answer.
 //! Never: runs the statement to find out.
 
-use tutti_sql::plan::{Access, Plan, Planned, Prepared, SessionPlan};
+use tutti_sql::plan::{Access, Plan, Planned, PreparedCommand, SessionPlan};
 use tutti_wire::backend::{
     ColumnDescription, put_bare, put_parameter_description, put_row_description,
 };
@@ -118,7 +118,9 @@ impl Session {
     /// What the gateway can say itself of a statement's rows.
     async fn columns_known_here(&mut self, planned: &Planned) -> Result<Option<Columns>, Failure> {
         match &planned.plan {
-            Plan::Session(SessionPlan::Prepared(Prepared::Execute { name, .. })) => {
+            Plan::Session(SessionPlan::PreparedCommand(PreparedCommand::Execute {
+                name, ..
+            })) => {
                 if !self.tx.statements.contains_key(name) {
                     return Ok(Some(None));
                 }

@@ -9,7 +9,7 @@ use std::time::Instant;
 use bytes::{Bytes, BytesMut};
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{
-    Access, DataPlan, Explain, Plan, Prepared, SchemaPlan, SessionPlan, Setting,
+    Access, DataPlan, Explain, Plan, PreparedCommand, SchemaPlan, SessionPlan, Setting,
 };
 use tutti_sql::statement::Statement;
 use tutti_wire::backend::{self, put_bare, put_command_complete};
@@ -152,8 +152,8 @@ impl Session {
         };
         let planned = &planned;
         let changes_rows = match &planned.plan {
-            Plan::Session(SessionPlan::Prepared(
-                Prepared::Execute { name, .. } | Prepared::Within { name, .. },
+            Plan::Session(SessionPlan::PreparedCommand(
+                PreparedCommand::Execute { name, .. } | PreparedCommand::Within { name, .. },
             )) => {
                 let prepared = self.tx.statements.get(name).and_then(|it| it.statement.clone());
                 prepared.is_some_and(|it| self.tx.plan(&it).is_ok_and(|it| writes(&it.plan)))

@@ -28,7 +28,7 @@ impl Session {
             return Err(Failure::error("42P05", message));
         }
         // A server reports what code has set with ReadyForQuery, not before.
-        let may_have_set = self.tx.leaves.anything || self.tx.leaves.values;
+        let may_have_set = self.tx.residue.anything || self.tx.residue.values;
         if may_have_set && may_mean_more(&sql) {
             self.quiet_pipeline().await?;
             self.tx.end_if_misread();
@@ -109,7 +109,7 @@ impl Session {
         let statement = self.statement(name)?;
         let (id, types) = (statement.id, statement.types_given.clone());
         let Some(parsed) = statement.statement.clone() else { return Ok(String::new()) };
-        let may_be_replaced = self.tx.leaves.anything;
+        let may_be_replaced = self.tx.residue.anything;
         let link = self.tx.links.at(&node);
         let there = number.map_or_else(String::new, name_of);
         let known = match number {
@@ -189,7 +189,7 @@ impl Session {
     fn has_own_schema(&self) -> bool {
         self.tx.transaction.catalog_changed
             || self.tx.transaction.own_is_stale
-            || self.tx.leaves.schema
+            || self.tx.residue.schema
     }
 
     /// The number by which nodes know a named statement, as it is meant now.

@@ -88,7 +88,7 @@ fn one_node(planned: &Planned, context: &Context<'_>) -> Option<(OneNode, Access
     let Plan::Data(DataPlan::One { node, access, otherwise: None }) = &planned.plan else {
         return None;
     };
-    let leaves_nothing = planned.leaves == Leaves::default() && planned.own.is_empty();
+    let leaves_nothing = planned.residue == Residue::default() && planned.session_names.is_empty();
     let node = match node {
         NodeChoice::Home => OneNode::At(NodeId::HOME),
         NodeChoice::Any => OneNode::Any,

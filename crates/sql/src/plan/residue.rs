@@ -1,11 +1,11 @@
 //! What a statement may leave behind in the server session it runs in.
 //!
 //! Owns: its kinds. Never: says what is done about it; the gateway does.
-//! Start reading at [`Leaves`].
+//! Start reading at [`Residue`].
 
 /// What a statement may leave behind in the server session it runs in, beyond its transaction.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Leaves {
+pub struct Residue {
     /// What `currval` and `lastval` answer, or `random` goes on with.
     pub sequences: bool,
     /// Notifications, whose sender is told by the connection, to some of those who listen later.
@@ -21,7 +21,7 @@ pub struct Leaves {
     pub schema: bool,
 }
 
-impl Leaves {
+impl Residue {
     /// Adds what `other` leaves.
     pub fn merge(&mut self, other: Self) {
         self.sequences |= other.sequences;

@@ -1,17 +1,17 @@
 //! Words of a statement that the session answers, for no node knows what they ask for.
 //!
 //! Owns: what these are. Never: finds them in a text (the planner does) or answers (the session does).
-//! Start reading at [`OwnName`].
+//! Start reading at [`SessionNameAt`].
 
 use std::ops::Range;
 
 /// Words in a statement's text that the session answers.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct OwnName {
+pub struct SessionNameAt {
     /// Where they are, in bytes.
     pub range: Range<usize>,
     /// What they mean.
-    pub own: Own,
+    pub name: SessionName,
 }
 
 /// What a session or the gateway knows and no node does.
@@ -19,7 +19,7 @@ pub struct OwnName {
 /// Clients know each other by the gateway's session numbers, nodes know processes. Where a statement
 /// speaks of processes, one is put in the place of the other.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Own {
+pub enum SessionName {
     /// `pg_backend_pid()`; `unnamed`: it is an item of the select list that has its column's name.
     ProcessId {
         /// See above.
