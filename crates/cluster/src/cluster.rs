@@ -23,7 +23,7 @@ use tutti_txn::decision::Decision;
 use tutti_txn::gid::{ClusterTag, Gid};
 
 use crate::authority::Authority;
-use crate::authority::rooms::Inside;
+use crate::authority::rooms::RoomVisit;
 use crate::catalog::Publisher;
 use crate::catalog::share::{self, Wanted};
 use crate::commit::coordinators::Coordinators;
@@ -175,7 +175,7 @@ impl Cluster {
     /// Enters the snapshot room at a moment when all these nodes may be read.
     ///
     /// Errors: as [`Rooms::enter_snapshot_room`](crate::authority::rooms::Rooms::enter_snapshot_room).
-    pub async fn enter_snapshot_room(&self, nodes: &[NodeId]) -> Result<Inside, NodeError> {
+    pub async fn enter_snapshot_room(&self, nodes: &[NodeId]) -> Result<RoomVisit, NodeError> {
         self.authority.rooms.enter_snapshot_room(&self.availability, nodes).await
     }
 

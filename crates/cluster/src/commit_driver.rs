@@ -28,7 +28,7 @@ use tutti_wire::error_fields::ErrorFields;
 
 use crate::Boxed;
 use crate::authority::in_application::Entered;
-use crate::authority::rooms::Inside;
+use crate::authority::rooms::RoomVisit;
 use crate::authority::sentinels::Coverage;
 use crate::authority::vote_order::VotePermit;
 use crate::cluster::Cluster;
@@ -103,7 +103,7 @@ enum Happened {
     /// The turn to become visible is ours.
     TookTurn(VotePermit),
     /// The commit room is ours.
-    Entered(Inside),
+    Entered(RoomVisit),
     /// An event that needs no more thought.
     Event(Event),
 }
@@ -127,7 +127,7 @@ pub struct Driver {
     cancelling: JoinSet<()>,
     vote_permit: Option<VotePermit>,
     visibility_turn: Granted<VotePermit>,
-    room: Granted<Inside>,
+    room: Granted<RoomVisit>,
     application: Option<Entered>,
     /// When it first had to wait for what is before it: its patience counts from here, for those who queue for
     /// their turn shall not each have it anew.
@@ -311,7 +311,7 @@ impl Driver {
             Effect::LeaveCommitRoom => self.room.release(),
             Effect::BeginApplication => {
                 let writers = self.writers.iter().copied();
-                self.application = Some(self.cluster.authority.applying.begin(writers));
+                self.application = Some(self.cluster.authority.in_application.begin(writers));
             }
             Effect::NoteApplied(node) => {
                 if let Some(application) = &self.application {
@@ -543,7 +543,7 @@ fn unless_withdrawn(happened: Result<Happened, JoinError>) -> Option<Happened> {
 async fn wait_for_causes(cluster: &Cluster, writers: &BTreeSet<gid::NodeId>, since: Instant) {
     for node in writers {
         let node = NodeId(node.0);
-        cluster.authority.applying.wait(Some(node)).await;
+        cluster.authority.in_application.wait(Some(node)).await;
         // What is left to recovery there counts as applied, for nobody reads the node; but whatever is at
         // work on it goes on.
         cluster.availability.wait_until_settled(node, since, OPEN_PATIENCE).await;

@@ -25,11 +25,11 @@ use tutti_wire::error_fields::ErrorFields;
 use super::rooms::Rooms;
 
 /// A node that has not said its snapshot by then holds everybody up no longer.
-const KEEPER_PATIENCE: Duration = Duration::from_secs(2);
+const EXPORTER_PATIENCE: Duration = Duration::from_secs(2);
 
 /// What the importing transactions will be.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub enum Kind {
+pub enum SnapshotKind {
     /// REPEATABLE READ.
     RepeatableRead,
     /// SERIALIZABLE: imports from a SERIALIZABLE exporter only.
@@ -56,7 +56,7 @@ struct Asked {
 
 #[derive(Debug)]
 struct Request {
-    kind: Kind,
+    kind: SnapshotKind,
     answer: oneshot::Sender<Result<ClusterSnapshot, ErrorFields>>,
 }
 
@@ -100,7 +100,10 @@ impl Snapshots {
     /// ([`ClusterSnapshot::name`]).
     ///
     /// Errors: no node can be reached.
-    pub async fn take(self: &Arc<Self>, kind: Kind) -> Result<ClusterSnapshot, ErrorFields> {
+    pub async fn take(
+        self: &Arc<Self>,
+        kind: SnapshotKind,
+    ) -> Result<ClusterSnapshot, ErrorFields> {
         let (answer, answered) = oneshot::channel();
         let begin = {
             let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
@@ -137,7 +140,7 @@ impl Snapshots {
             let kind = requests.iter().map(|request| request.kind).max();
             let kept = match (prepared, inside) {
                 (Ok(connections), Ok(_inside)) => {
-                    self.export(connections, kind.unwrap_or(Kind::RepeatableRead)).await
+                    self.export(connections, kind.unwrap_or(SnapshotKind::RepeatableRead)).await
                 }
                 (prepared, Err(error)) => {
                     self.give_back_all(prepared);
@@ -170,7 +173,7 @@ impl Snapshots {
         let mut failed = None;
         for node in nodes {
             let lent = self.connections.checkout(*node);
-            match tokio::time::timeout(KEEPER_PATIENCE, lent).await.unwrap_or(Err(late(*node))) {
+            match tokio::time::timeout(EXPORTER_PATIENCE, lent).await.unwrap_or(Err(late(*node))) {
                 Ok(connection) => connections.push(connection),
                 Err(error) => failed = failed.or(Some(error)),
             }
@@ -191,12 +194,12 @@ impl Snapshots {
     async fn export(
         &self,
         connections: Vec<NodeConnection>,
-        kind: Kind,
+        kind: SnapshotKind,
     ) -> Result<Kept, NodeError> {
         let sql = match kind {
-            Kind::RepeatableRead => "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+            SnapshotKind::RepeatableRead => "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
             // The importing transaction may write only if the exporting one might.
-            Kind::Serializable => "BEGIN ISOLATION LEVEL SERIALIZABLE READ WRITE",
+            SnapshotKind::Serializable => "BEGIN ISOLATION LEVEL SERIALIZABLE READ WRITE",
         };
         let sql = format!("{sql}; SELECT pg_catalog.pg_export_snapshot()");
         let mut running = tokio::task::JoinSet::new();
@@ -204,7 +207,7 @@ impl Snapshots {
             let sql = sql.clone();
             running.spawn(async move {
                 let node = connection.node();
-                let exported = tokio::time::timeout(KEEPER_PATIENCE, connection.rows(&sql)).await;
+                let exported = tokio::time::timeout(EXPORTER_PATIENCE, connection.rows(&sql)).await;
                 let exported = exported.unwrap_or_else(|_| Err(late(node)));
                 (connection, exported)
             });

@@ -133,27 +133,27 @@ mod tests {
 
     #[test]
     fn a_transaction_is_worked_on_once_at_a_time_until_no_node_is_left() {
-        let doubts = Unsettled::default();
+        let unsettled = Unsettled::default();
         let config: String =
             (1..=3).map(|id| format!("[[node]]\nid = {id}\nhost = '127.0.0.1'\n")).collect();
         let all =
             Availability::new(&tutti_settings::Config::from_toml(&config).expect("it is right"));
         let gid: Gid = "tutti_main_1_1_1".parse().expect("one of ours");
         let (one, two, three) = (NodeId(1), NodeId(2), NodeId(3));
-        doubts.add(&all, &gid, two, true);
-        doubts.add(&all, &gid, three, true);
-        assert_eq!(doubts.take_due(|node| node != one), None, "its anchor is away");
-        assert_eq!(doubts.take_due(|node| node == one), None, "its nodes are away");
-        let (_, nodes) = doubts.take_due(|_| true).expect("due");
+        unsettled.add(&all, &gid, two, true);
+        unsettled.add(&all, &gid, three, true);
+        assert_eq!(unsettled.take_due(|node| node != one), None, "its anchor is away");
+        assert_eq!(unsettled.take_due(|node| node == one), None, "its nodes are away");
+        let (_, nodes) = unsettled.take_due(|_| true).expect("due");
         assert_eq!(nodes, BTreeSet::from([two, three]));
-        assert_eq!(doubts.take_due(|_| true), None, "somebody is at it");
+        assert_eq!(unsettled.take_due(|_| true), None, "somebody is at it");
         // Another part turns up meanwhile, and one again.
-        doubts.add(&all, &gid, one, true);
-        doubts.add(&all, &gid, two, true);
-        doubts.worked(&all, &gid, &BTreeSet::from([two, three]), Instant::now());
-        let (_, nodes) = doubts.take_due(|_| true).expect("due again");
+        unsettled.add(&all, &gid, one, true);
+        unsettled.add(&all, &gid, two, true);
+        unsettled.worked(&all, &gid, &BTreeSet::from([two, three]), Instant::now());
+        let (_, nodes) = unsettled.take_due(|_| true).expect("due again");
         assert_eq!(nodes, BTreeSet::from([one, two]));
-        doubts.worked(&all, &gid, &nodes, Instant::now());
-        assert!(doubts.is_empty() && !doubts.contains(&gid));
+        unsettled.worked(&all, &gid, &nodes, Instant::now());
+        assert!(unsettled.is_empty() && !unsettled.contains(&gid));
     }
 }

@@ -287,11 +287,11 @@ impl Executor<'_> {
         call: &Call,
         complete: bool,
     ) -> Result<Answer, Failure> {
-        let mut _writer = None;
+        let mut _in_progress = None;
         if self.tx.transaction.mode == Mode::None && access == Access::Write {
             // It commits by itself.
             self.tx.pass_rooms().await?;
-            _writer = self.tx.serial_writer();
+            _in_progress = self.tx.begin_serializable();
         }
         self.tx.wait_for_visible(node).await?;
         self.mark(node).await?;

@@ -266,7 +266,7 @@ impl Session {
         // The same waits as on the long way, if there were any: `wait_for_visible` and `pass_rooms`. In
         // this order: a part that is left to recovery closes its node before it ceases to be in
         // application, so whoever looks the other way round may see neither.
-        if !self.tx.registry.cluster.authority.applying.is_shown_by(node)
+        if !self.tx.registry.cluster.authority.in_application.is_shown_by(node)
             || !self.tx.registry.cluster.availability.is_open(node)
             || (is_write && is_outside && !self.tx.registry.cluster.authority.rooms.may_pass())
             || !self.link_at_once(node)

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 use tutti_cluster::authority::sentinels::Coverage;
-use tutti_cluster::authority::serializable_writers::Writer;
-use tutti_cluster::authority::snapshots::Kind;
+use tutti_cluster::authority::serializable_in_progress::InProgress;
+use tutti_cluster::authority::snapshots::SnapshotKind;
 use tutti_link::Link;
 use tutti_link::availability::OPEN_PATIENCE;
 use tutti_sql::catalog::NodeId;
@@ -68,11 +68,11 @@ impl TransactionContext {
             let takes_snapshot = self.takes_snapshot || (joins && catches_up_behind_it);
             let uses = takes_snapshot && !self.transaction.used.contains(&node);
             if uses
-                && self.transaction.serial_writer.is_none()
+                && self.transaction.serializable_in_progress.is_none()
                 && self.transaction.characteristics.read_only != Some(true)
             {
                 // Before the snapshot: who counts writers must not miss one that has a snapshot.
-                self.transaction.serial_writer = self.serial_writer();
+                self.transaction.serializable_in_progress = self.begin_serializable();
             }
             let imports = uses && self.ensure_snapshot_of(&[node]).await?;
             let ticket = uses && self.ensure_tickets(node).await?;
@@ -170,9 +170,9 @@ impl TransactionContext {
     }
 
     /// A SERIALIZABLE transaction begins that may write: READ ONLY DEFERRABLE waits for it.
-    pub(crate) fn serial_writer(&self) -> Option<Writer> {
+    pub(crate) fn begin_serializable(&self) -> Option<InProgress> {
         let counts = self.level() == Level::Serializable && self.is_over_several_nodes();
-        counts.then(|| self.registry.cluster.authority.serializable_writers.begin())
+        counts.then(|| self.registry.cluster.authority.serializable_in_progress.begin())
     }
 
     fn is_over_several_nodes(&self) -> bool {
@@ -206,8 +206,8 @@ impl TransactionContext {
         }
         let kind = match self.level() {
             Level::ReadCommitted => return Ok(false),
-            Level::RepeatableRead => Kind::RepeatableRead,
-            Level::Serializable => Kind::Serializable,
+            Level::RepeatableRead => SnapshotKind::RepeatableRead,
+            Level::Serializable => SnapshotKind::Serializable,
         };
         let wanted = self.is_over_several_nodes() && self.registry.cluster.config.switches.rooms;
         if wanted && !self.transaction.used.is_empty() {
@@ -246,9 +246,10 @@ impl TransactionContext {
         let begun = Instant::now();
         let mut timeout = None;
         for attempt in 0..SAFE_SNAPSHOT_ATTEMPTS {
-            let before = registry.cluster.authority.serializable_writers.moment();
-            let snapshot = registry.cluster.authority.snapshots.take(Kind::Serializable).await?;
-            let after = registry.cluster.authority.serializable_writers.moment();
+            let before = registry.cluster.authority.serializable_in_progress.observe();
+            let snapshot =
+                registry.cluster.authority.snapshots.take(SnapshotKind::Serializable).await?;
+            let after = registry.cluster.authority.serializable_in_progress.observe();
             self.transaction.has_safe_snapshot = before.was_quiet_until(&after);
             self.transaction.snapshot = Some(snapshot);
             if self.transaction.has_safe_snapshot {
@@ -264,7 +265,7 @@ impl TransactionContext {
                 }
             };
             tokio::select! {
-                () = registry.cluster.authority.serializable_writers.wait_for_end(&after) => (),
+                () = registry.cluster.authority.serializable_in_progress.wait_for_end(&after) => (),
                 () = &mut cancelled => return Err(canceled("57014", "user request")),
                 () = too_long => return Err(canceled("57014", "statement timeout")),
             }
@@ -475,14 +476,14 @@ impl TransactionContext {
     /// Errors: 57P03 when a transaction that its coordinator could not finish there is not settled
     /// in time; 57014 as [`Self::while_wanted`].
     pub(crate) async fn wait_for_visible(&mut self, node: NodeId) -> Result<(), Failure> {
-        if self.registry.cluster.authority.applying.is_shown_by(node)
+        if self.registry.cluster.authority.in_application.is_shown_by(node)
             && self.registry.cluster.availability.is_open(node)
         {
             return Ok(());
         }
         let registry = self.registry.clone();
         let visible = async {
-            registry.cluster.authority.applying.wait(Some(node)).await;
+            registry.cluster.authority.in_application.wait(Some(node)).await;
             // Such a transaction has closed the node before it stopped to count as being applied.
             registry.cluster.availability.wait_until_open(node, OPEN_PATIENCE).await
         };
@@ -504,11 +505,11 @@ impl TransactionContext {
     ///
     /// Errors: as [`Self::while_wanted`].
     pub(crate) async fn wait_for_all_visible(&mut self) -> Result<(), Failure> {
-        let applying = self.registry.cluster.authority.applying.clone();
-        if applying.is_idle() {
+        let in_application = self.registry.cluster.authority.in_application.clone();
+        if in_application.is_idle() {
             return Ok(());
         }
-        self.while_wanted(applying.wait(None)).await
+        self.while_wanted(in_application.wait(None)).await
     }
 
     /// A read of several nodes outside any transaction gets a snapshot of all of them, as a

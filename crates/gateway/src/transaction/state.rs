@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tutti_cluster::authority::sentinels::Coverage;
-use tutti_cluster::authority::serializable_writers::Writer;
+use tutti_cluster::authority::serializable_in_progress::InProgress;
 use tutti_cluster::authority::snapshots::ClusterSnapshot;
 use tutti_cluster::catalog::publisher::OwnChanges;
 use tutti_link::translation::OidMaps;
@@ -241,7 +241,7 @@ pub struct Transaction {
     /// The snapshot is safe: nothing that is read in it can be part of an anomaly.
     pub has_safe_snapshot: bool,
     /// SERIALIZABLE and not READ ONLY: others may wait for its end.
-    pub serial_writer: Option<Writer>,
+    pub serializable_in_progress: Option<InProgress>,
     /// Nodes on which a statement has needed a snapshot.
     pub used: BTreeSet<NodeId>,
     /// SERIALIZABLE over several nodes: where it has a ticket, and the sentinels it counts on there.

@@ -72,8 +72,9 @@ impl Session {
         self.tx.wait_for_visible(node).await?;
         self.turn_to(node, access).await?;
         self.pipeline.wrote |= access == Access::Write;
-        if self.tx.is_autocommit() && access == Access::Write && self.pipeline.writer.is_none() {
-            self.pipeline.writer = self.tx.serial_writer();
+        if self.tx.is_autocommit() && access == Access::Write && self.pipeline.in_progress.is_none()
+        {
+            self.pipeline.in_progress = self.tx.begin_serializable();
         }
         self.pipeline.expects.push_back(Expect::Execute);
         self.tx.flight.insert(node, true);

@@ -72,7 +72,7 @@ impl Session {
         self.tx.undo_failed().await;
         self.tx.release_exporters();
         self.pass_notifications();
-        self.pipeline.writer = None;
+        self.pipeline.in_progress = None;
         if self.tx.transaction.mode == Mode::None {
             self.tx.portals.clear();
             self.tx.settle_cursors(!failed);
