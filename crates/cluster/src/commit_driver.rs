@@ -4,7 +4,7 @@
 //! the authority, and their answers into events; and what the authority has granted.
 //! Never: decides what comes next, what is waited for or when something is let go of
 //! (`tutti_txn::coordinator` does), or words what a client is told.
-//! Start reading at [`Driver::run`].
+//! Start reading at [`CommitDriver::run`].
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;
@@ -46,7 +46,7 @@ const SETTLE_PATIENCE: Duration = Duration::from_secs(10);
 type Answered = Result<Vec<Rows>, NodeError>;
 
 /// What keeps a client's code, which runs inside of a commit, from taking long while others wait.
-pub struct Bound {
+pub struct RunLimit {
     /// To be polled beside the statement: ends it sooner or later, and never finishes itself.
     pub ending: Boxed<'static, ()>,
     /// To be called when the statement is answered.
@@ -56,7 +56,7 @@ pub struct Bound {
 /// What a commit needs of the session whose transaction it is.
 pub trait CommittingSession: Send + Sync {
     /// For a statement on `node` that may run a client's code. `None`: there is none, or nobody waits for it.
-    fn bound(&self, node: NodeId) -> Option<Bound>;
+    fn run_limit(&self, node: NodeId) -> Option<RunLimit>;
 
     /// Cancels what the session's backend on `node` does.
     fn cancel(&self, node: NodeId) -> Boxed<'static, ()>;
@@ -109,7 +109,7 @@ enum Happened {
 }
 
 /// Drives one [`Coordinator`].
-pub struct Driver {
+pub struct CommitDriver {
     gid: Gid,
     form: Form,
     cluster: Arc<Cluster>,
@@ -163,7 +163,7 @@ impl<T> Granted<T> {
     }
 }
 
-impl Driver {
+impl CommitDriver {
     /// Nothing is sent yet.
     pub fn new(
         cluster: Arc<Cluster>,
@@ -372,7 +372,7 @@ impl Driver {
         let patience = self.vote_patience + ANSWER_PATIENCE;
         let (seals, gid) = (self.cluster.seals.clone(), self.gid.to_string());
         let runs_code = matches!(effect, Effect::Prepare(_) | Effect::CommitAnchor);
-        let bound = runs_code.then(|| self.session.bound(node));
+        let limit = runs_code.then(|| self.session.run_limit(node));
         self.running.spawn(async move {
             let running = async {
                 match &sql {
@@ -380,7 +380,7 @@ impl Driver {
                     None => record(&mut link, &gid, &seals).await,
                 }
             };
-            let answered = tokio::time::timeout(patience, within(bound.flatten(), running)).await;
+            let answered = tokio::time::timeout(patience, within(limit.flatten(), running)).await;
             let (link, answered) = match answered {
                 Ok(answered) if !link.connection().is_broken() => (Some(link), answered),
                 Ok(answered) => (None, answered),
@@ -600,9 +600,9 @@ async fn settle(cluster: &Cluster, gid: &Gid) -> Event {
     }
 }
 
-/// Waits for the answer to a statement, beside which `bound` may end it.
-pub async fn within<T>(bound: Option<Bound>, running: impl Future<Output = T>) -> T {
-    let Some(Bound { mut ending, done }) = bound else { return running.await };
+/// Waits for the answer to a statement, which `limit` may end early.
+pub async fn within<T>(limit: Option<RunLimit>, running: impl Future<Output = T>) -> T {
+    let Some(RunLimit { mut ending, done }) = limit else { return running.await };
     let answered = tokio::select! {
         biased;
         answered = running => answered,

@@ -119,7 +119,7 @@ async fn connect(endpoint: &Endpoint) -> Result<NodeConnection, GatewayError> {
 
 /// Who a server says it is.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Identity {
+pub struct NodeIdentity {
     /// Name of its cluster.
     pub cluster: String,
     /// The cluster's id, made up when it was initialised.
@@ -133,7 +133,7 @@ pub struct Identity {
 /// Reads who a server is; `None` if it belongs to no cluster.
 pub async fn read_identity(
     connection: &mut NodeConnection,
-) -> Result<Option<Identity>, GatewayError> {
+) -> Result<Option<NodeIdentity>, GatewayError> {
     const SQL: &str = "SELECT name, id, node, (SELECT count(*) FROM tutti.node) FROM tutti.cluster";
     let node = connection.node();
     let rows = match connection.rows(SQL).await {
@@ -147,7 +147,7 @@ pub async fn read_identity(
     if answer.is_empty() {
         return Ok(None);
     }
-    Ok(Some(Identity {
+    Ok(Some(NodeIdentity {
         cluster: answer.text(0, 0)?.to_owned(),
         cluster_id: answer.text(0, 1)?.to_owned(),
         node: NodeId(answer.number(0, 2)?),
@@ -190,7 +190,7 @@ pub async fn check_default(home: &mut NodeConnection, config: &Config) -> Result
 
 fn check_one(
     node: NodeId,
-    identity: &Identity,
+    identity: &NodeIdentity,
     config: &Config,
     cluster_id: Option<&str>,
 ) -> Result<(), GatewayError> {

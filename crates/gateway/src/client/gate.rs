@@ -45,12 +45,12 @@ struct Knocking {
 
 /// The place of a connection that has not logged in. Free again when dropped.
 #[derive(Debug)]
-pub(crate) struct Knock {
+pub(crate) struct HandshakeSlot {
     gate: Arc<Gate>,
     address: IpAddr,
 }
 
-impl Drop for Knock {
+impl Drop for HandshakeSlot {
     fn drop(&mut self) {
         let mut knocking = self.gate.knocking();
         knocking.all -= 1;
@@ -95,7 +95,7 @@ impl Gate {
 
     /// A place for a connection that has not logged in; `None` if there are too many, or too many from
     /// there.
-    pub(crate) fn knock(self: &Arc<Self>, peer: IpAddr) -> Option<Knock> {
+    pub(crate) fn knock(self: &Arc<Self>, peer: IpAddr) -> Option<HandshakeSlot> {
         let address = network_of(peer);
         let mut knocking = self.knocking();
         let from_there = knocking.by_address.get(&address).copied().unwrap_or(0);
@@ -105,7 +105,7 @@ impl Gate {
         }
         knocking.all += 1;
         knocking.by_address.insert(address, from_there + 1);
-        Some(Knock { gate: self.clone(), address })
+        Some(HandshakeSlot { gate: self.clone(), address })
     }
 
     fn knocking(&self) -> std::sync::MutexGuard<'_, Knocking> {
@@ -123,13 +123,13 @@ impl Gate {
     }
 
     /// Takes a place among the clients, before it is known who this is.
-    pub(crate) fn enter(self: &Arc<Self>) -> Result<Place, ErrorFields> {
+    pub(crate) fn enter(self: &Arc<Self>) -> Result<ClientSlot, ErrorFields> {
         let mut inside = self.inside();
         if self.limits.max_clients <= inside.clients {
             return Err(ErrorFields::fatal("53300", "sorry, too many clients already"));
         }
         inside.clients += 1;
-        Ok(Place { gate: self.clone(), role: None })
+        Ok(ClientSlot { gate: self.clone(), role: None })
     }
 
     fn inside(&self) -> std::sync::MutexGuard<'_, Inside> {
@@ -139,12 +139,12 @@ impl Gate {
 
 /// A client's place. Free again when dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct ClientSlot {
     gate: Arc<Gate>,
     role: Option<String>,
 }
 
-impl Place {
+impl ClientSlot {
     /// Now it is known who this is. `limit` is the role's own, if it has one.
     pub(crate) fn belongs_to(
         &mut self,
@@ -174,7 +174,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ClientSlot {
     fn drop(&mut self) {
         let mut inside = self.gate.inside();
         inside.clients -= 1;
@@ -197,7 +197,7 @@ mod tests {
         Gate::new(&Config { limits, ..Config::default() }).unwrap()
     }
 
-    fn come(gate: &Arc<Gate>, role: &str, limit: Option<usize>) -> Result<Place, String> {
+    fn come(gate: &Arc<Gate>, role: &str, limit: Option<usize>) -> Result<ClientSlot, String> {
         let message = |fields: ErrorFields| fields.message().to_owned();
         let mut place = gate.enter().map_err(message)?;
         place.belongs_to(role, role == "root", limit).map_err(message)?;

@@ -7,7 +7,7 @@ use tutti_link::connection::Credentials;
 use tutti_link::pool::RoleSettings;
 
 /// Who a client has proved to be.
-pub(crate) struct Identity {
+pub(crate) struct ClientIdentity {
     /// The role that the client has logged in as.
     pub(crate) user: String,
     /// What its session can log in to nodes with.

@@ -25,7 +25,7 @@ use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::{Frame, WireError, frame_len, take_frame};
 use tutti_wire::startup::{self, Startup};
 
-use self::gate::{Gate, Knock, Place};
+use self::gate::{ClientSlot, Gate, HandshakeSlot};
 
 /// Answers are sent when this many bytes have gathered, or when the client is waited for.
 const FLUSH_BYTES: usize = 64 * 1024;
@@ -78,8 +78,8 @@ pub struct Client {
     /// When it must have logged in.
     deadline: Instant,
     /// Its place while it logs in, and afterwards.
-    knocking: Option<Knock>,
-    place: Option<Place>,
+    knocking: Option<HandshakeSlot>,
+    place: Option<ClientSlot>,
     /// Hash of our certificate, on TLS.
     end_point: Option<Vec<u8>>,
 }
@@ -108,7 +108,7 @@ impl Client {
         stream: TcpStream,
         peer: SocketAddr,
         gate: Arc<Gate>,
-        knocking: Knock,
+        knocking: HandshakeSlot,
     ) -> Self {
         Self {
             stream: Stream::Plain(Arc::new(stream)),
@@ -145,7 +145,7 @@ impl Client {
     }
 
     /// It has logged in and has a place among the clients.
-    pub(crate) fn settle(&mut self, place: Place) {
+    pub(crate) fn settle(&mut self, place: ClientSlot) {
         self.knocking = None;
         self.place = Some(place);
     }

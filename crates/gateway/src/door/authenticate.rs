@@ -18,8 +18,8 @@ use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::{Fields, Frame, put_frame, put_string};
 
 use crate::client::failure::Failure;
-use crate::client::gate::{Gate, Place};
-use crate::client::identity::Identity;
+use crate::client::gate::{ClientSlot, Gate};
+use crate::client::identity::ClientIdentity;
 use crate::client::{Client, ClientError};
 use crate::registry::Registry;
 use crate::registry::role::{self, Role};
@@ -35,7 +35,7 @@ pub(super) async fn authenticate(
     client: &mut Client,
     user: &str,
     database: &str,
-) -> Result<Identity, Failure> {
+) -> Result<ClientIdentity, Failure> {
     let gate = client.gate().clone();
     let place = gate.enter()?;
     let deadline = client.deadline();
@@ -66,8 +66,8 @@ impl Login<'_> {
     async fn run(
         &self,
         client: &mut Client,
-        mut place: Place,
-    ) -> Result<(Identity, Place), Failure> {
+        mut place: ClientSlot,
+    ) -> Result<(ClientIdentity, ClientSlot), Failure> {
         let rules = &self.gate.rules;
         let role = role::ask(self.registry, self.gate, self.user, need_groups(rules)).await?;
         let address = client.peer().ip().to_canonical();
@@ -113,7 +113,7 @@ impl Login<'_> {
         }
         let Role { oid, is_superuser, settings, .. } = role;
         let user = self.user.to_owned();
-        Ok((Identity { user, credentials, role: oid, is_superuser, settings }, place))
+        Ok((ClientIdentity { user, credentials, role: oid, is_superuser, settings }, place))
     }
 
     async fn scram(&self, client: &mut Client, role: Option<&Role>) -> Result<ScramKeys, Failure> {

@@ -19,7 +19,7 @@ use tutti_wire::startup::{PROTOCOL_3_0, Startup};
 use super::authenticate::authenticate;
 use super::startup_packet;
 use crate::client::failure::{Failure, as_fatal};
-use crate::client::gate::{Gate, Knock};
+use crate::client::gate::{Gate, HandshakeSlot};
 use crate::client::{Client, ClientError};
 use crate::registry::Registry;
 use crate::session::Session;
@@ -30,7 +30,7 @@ pub(super) async fn welcome(
     gate: Arc<Gate>,
     stream: TcpStream,
     peer: SocketAddr,
-    knocking: Knock,
+    knocking: HandshakeSlot,
 ) -> Result<(), ClientError> {
     stream.set_nodelay(true)?;
     keep_alive(&stream, gate.keepalive());

@@ -21,7 +21,7 @@ use tutti_wire::frontend::{Arguments, put_query};
 
 use super::fan_out::Answers;
 use super::gather::read_rows;
-use super::relay::{Answer, Filter, relay};
+use super::relay::{Filter, Relayed, relay};
 use crate::client::failure::Failure;
 use crate::executor::Executor;
 use crate::plans::request::{Call, Done, Rows, too_large};
@@ -241,7 +241,7 @@ ORDER BY n.nspname, c.relname",
         &mut self,
         text: &str,
         call: &Call,
-    ) -> Result<(Answer, RowTexts), Failure> {
+    ) -> Result<(Relayed, RowTexts), Failure> {
         self.tx.wait_for_visible(NodeId::HOME).await?;
         let call = call.with_a_text_more();
         let link = self.tx.enlist(NodeId::HOME, Access::Write).await?;

@@ -29,7 +29,7 @@ use tutti_wire::frontend::{
 
 use crate::client::failure::Failure;
 use crate::executor::Executor;
-use crate::plans::request::{Call, Origin};
+use crate::plans::request::{Call, IssuedBy};
 
 /// A Bind that takes longer is awaited outside the room, at the first attempt.
 const BIND_PATIENCE: Duration = Duration::from_millis(20);
@@ -142,7 +142,7 @@ impl Executor<'_> {
         texts: &[(NodeId, &str)],
         access: Access,
         need: SnapshotNeed,
-        origin: Origin,
+        issued_by: IssuedBy,
         call: &Call,
     ) -> Result<(), Failure> {
         let nodes: Vec<_> = texts.iter().map(|(node, _)| *node).collect();
@@ -153,7 +153,7 @@ impl Executor<'_> {
             && self.tx.registry.cluster.config.switches.rooms;
         if in_room {
             let mut half_way = BTreeSet::new();
-            let sent = self.send_in_room(texts, access, origin, call, &mut half_way).await;
+            let sent = self.send_in_room(texts, access, issued_by, call, &mut half_way).await;
             // One has refused, or is lost. Whoever reads the answers, now or later, finds the end of each.
             self.end_all(half_way).await;
             return sent;
@@ -164,12 +164,12 @@ impl Executor<'_> {
         for (node, text) in texts {
             let stored_here = self.tx.transaction.stored_on(*node);
             let link = self.tx.links.at(node);
-            if let Some(relations) = stored_here.filter(|_| origin == Origin::Gateway) {
+            if let Some(relations) = stored_here.filter(|_| issued_by == IssuedBy::Gateway) {
                 call.put_look(link, text, &relations);
             }
-            match origin {
-                Origin::Client => call.put(link, text),
-                Origin::Gateway => call.put_internal(link, text),
+            match issued_by {
+                IssuedBy::Client => call.put(link, text),
+                IssuedBy::Gateway => call.put_internal(link, text),
             }
             link.connection().flush().await?;
         }
@@ -181,11 +181,11 @@ impl Executor<'_> {
         &mut self,
         texts: &[(NodeId, &str)],
         access: Access,
-        origin: Origin,
+        issued_by: IssuedBy,
         call: &Call,
         half_way: &mut BTreeSet<NodeId>,
     ) -> Result<(), Failure> {
-        let (types, arguments) = call.parts(origin);
+        let (types, arguments) = call.parts(issued_by);
         for (node, text) in texts {
             let link = self.tx.links.at(node);
             link.begin();
@@ -232,7 +232,7 @@ impl Executor<'_> {
             if access == Access::Read {
                 drop(inside);
             }
-            self.execute_all(&nodes, origin, call, half_way).await?;
+            self.execute_all(&nodes, issued_by, call, half_way).await?;
             if access == Access::Write && good {
                 self.await_start(&nodes).await?;
             }
@@ -279,7 +279,7 @@ impl Executor<'_> {
     async fn execute_all(
         &mut self,
         nodes: &[NodeId],
-        origin: Origin,
+        issued_by: IssuedBy,
         call: &Call,
         half_way: &mut BTreeSet<NodeId>,
     ) -> Result<(), Failure> {
@@ -287,7 +287,7 @@ impl Executor<'_> {
             let link = self.tx.links.at(node);
             half_way.remove(node);
             let out = link.connection().outgoing();
-            if origin == Origin::Client && !call.is_extended() {
+            if issued_by == IssuedBy::Client && !call.is_extended() {
                 put_describe(out, Target::Portal, "");
             }
             put_execute(out, "", 0);

@@ -19,7 +19,7 @@ use super::array_literal::ArrayText;
 use super::fan_out::{Answers, SnapshotNeed};
 use crate::client::failure::Failure;
 use crate::executor::Executor;
-use crate::plans::request::{Call, Done, Origin, Rows, too_large};
+use crate::plans::request::{Call, Done, IssuedBy, Rows, too_large};
 
 /// How the settings begin that hold rows for a command without parameters.
 const ROWS_SETTING: &str = "tutti.rows_";
@@ -142,7 +142,8 @@ impl Executor<'_> {
             })
             .collect();
         let texts: Vec<_> = texts.iter().map(|(node, text)| (*node, text.as_str())).collect();
-        self.send_to_many(&texts, Access::Read, SnapshotNeed::Rows, Origin::Gateway, call).await?;
+        self.send_to_many(&texts, Access::Read, SnapshotNeed::Rows, IssuedBy::Gateway, call)
+            .await?;
         let mut arrays: Vec<_> = gather.collects.iter().map(|_| ArrayText::default()).collect();
         let (mut gathered, bytes_max) = (0, self.travelling_bytes_max());
         let nodes: Vec<_> = wanted.into_keys().collect();
@@ -194,7 +195,7 @@ impl Executor<'_> {
         if let [(node, _)] = texts {
             self.mark(*node).await?;
         }
-        self.send_to_many(texts, access, SnapshotNeed::Rows, Origin::Gateway, call).await?;
+        self.send_to_many(texts, access, SnapshotNeed::Rows, IssuedBy::Gateway, call).await?;
         let nodes: Vec<_> = texts.iter().map(|(node, _)| *node).collect();
         let mut all = Vec::with_capacity(texts.len());
         let bytes_max = self.travelling_bytes_max();

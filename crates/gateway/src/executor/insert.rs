@@ -20,7 +20,7 @@ use super::gather::fill_template;
 use super::relay::{Filter, relay};
 use crate::client::failure::Failure;
 use crate::executor::Executor;
-use crate::plans::request::{Call, Done, Origin, Rows, too_large};
+use crate::plans::request::{Call, Done, IssuedBy, Rows, too_large};
 use crate::plans::route::{self, bucket_of_value, node_of_bucket, node_of_pin};
 
 /// A row's values in text form.
@@ -107,8 +107,8 @@ impl Executor<'_> {
             return self.run_texts(&borrowed, Access::Write, SnapshotNeed::Nothing, call).await;
         }
         self.need_transaction();
-        let looks = SnapshotNeed::Nothing;
-        self.send_to_many(&borrowed, Access::Write, looks, Origin::Client, call).await?;
+        let need = SnapshotNeed::Nothing;
+        self.send_to_many(&borrowed, Access::Write, need, IssuedBy::Client, call).await?;
         let nodes: Vec<_> = texts.iter().map(|(node, _)| *node).collect();
         let (mut answers, mut left) = (Vec::new(), self.travelling_bytes_max());
         let mut total = TagTotal::default();

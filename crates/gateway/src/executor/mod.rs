@@ -35,7 +35,7 @@ use tutti_wire::frame::Frame;
 
 use crate::client::Client;
 use crate::client::failure::Failure;
-use crate::plans::request::{Call, Done, Origin};
+use crate::plans::request::{Call, Done, IssuedBy};
 use crate::plans::route;
 use crate::transaction::checkout::renames;
 use crate::transaction::enlist::takes_snapshot;
@@ -43,7 +43,7 @@ use crate::transaction::processes::signals;
 use crate::transaction::state::Isolation;
 use crate::transaction::{Mode, TransactionContext};
 use fan_out::{Answers, SnapshotNeed};
-use relay::{Answer, Filter, relay};
+use relay::{Filter, Relayed, relay};
 
 pub(crate) use explain::local_columns;
 pub(crate) use relay::{Refused, pump_copy_data, relay_all};
@@ -286,7 +286,7 @@ impl Executor<'_> {
         text: &str,
         call: &Call,
         complete: bool,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<Relayed, Failure> {
         let mut _in_progress = None;
         if self.tx.transaction.mode == Mode::None && access == Access::Write {
             // It commits by itself.
@@ -329,7 +329,7 @@ impl Executor<'_> {
         if access == Access::Write && 1 < texts.len() {
             self.need_transaction();
         }
-        self.send_to_many(texts, access, need, Origin::Client, call).await?;
+        self.send_to_many(texts, access, need, IssuedBy::Client, call).await?;
         let nodes: Vec<_> = texts.iter().map(|(node, _)| *node).collect();
         let mut total = TagTotal::default();
         let mut awaited = Answers::of(&nodes);
@@ -456,7 +456,7 @@ fn position_in(text: &str, sent: &str, planned: &Planned, at: usize) -> Option<u
     (to_end < behind(text, last)?).then(|| all - to_end)
 }
 
-fn replicas_differ(node: NodeId, home: &Answer, other: &Answer) -> Failure {
+fn replicas_differ(node: NodeId, home: &Relayed, other: &Relayed) -> Failure {
     tutti_wire::error_fields::ErrorFields::error(
         "40001",
         format!(

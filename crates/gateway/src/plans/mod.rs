@@ -34,7 +34,7 @@ use tutti_sql::refusal::Refusal;
 use tutti_sql::statement::{self, Statement};
 
 pub use basis::{Bases, Basis};
-pub use reading::{Reading, Turn, apart};
+pub use reading::{Reading, ReadingPermit, apart};
 
 /// How many bytes each of the caches may take, roughly.
 const BYTES_MAX: u64 = 32 * 1024 * 1024;

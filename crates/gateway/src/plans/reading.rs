@@ -33,20 +33,20 @@ pub struct Reading {
     memory: Arc<Semaphore>,
     units: usize,
     /// One after another: they take a processor each.
-    turns: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
 /// The right to read one large text. To be kept as long as its tree.
 #[derive(Debug)]
-pub struct Turn {
+pub struct ReadingPermit {
     _memory: OwnedSemaphorePermit,
-    turn: Option<OwnedSemaphorePermit>,
+    permit: Option<OwnedSemaphorePermit>,
 }
 
-impl Turn {
+impl ReadingPermit {
     /// The text is read: somebody else may read, beside what this tree takes.
     pub fn end_reading(&mut self) {
-        self.turn = None;
+        self.permit = None;
     }
 }
 
@@ -60,14 +60,14 @@ impl Reading {
     fn of_size(bytes: usize) -> Self {
         let units = (bytes / UNIT_BYTES).clamp(1, Semaphore::MAX_PERMITS);
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let turns = Arc::new(Semaphore::new(processors.div_ceil(2)));
-        Self { memory: Arc::new(Semaphore::new(units)), units, turns }
+        let permits = Arc::new(Semaphore::new(processors.div_ceil(2)));
+        Self { memory: Arc::new(Semaphore::new(units)), units, permits }
     }
 
     /// Waits until a large text may be read. `None`: it is a small one.
     ///
     /// Errors: 54000, if there is not so much memory at all; 53200, if others keep it.
-    pub async fn begin(&self, text: &str) -> Result<Option<Turn>, Refusal> {
+    pub async fn begin(&self, text: &str) -> Result<Option<ReadingPermit>, Refusal> {
         if text.len() < SMALL_BYTES {
             return Ok(None);
         }
@@ -80,7 +80,7 @@ impl Reading {
                 ))
                 .with_hint("Split it; values can be sent as parameters or by COPY."));
         }
-        let turn = self.turns.clone().acquire_owned().await.expect("never closed");
+        let permit = self.permits.clone().acquire_owned().await.expect("never closed");
         let needed = u32::try_from(needed).unwrap_or(u32::MAX);
         let memory = self.memory.clone().acquire_many_owned(needed);
         let Ok(memory) = tokio::time::timeout(MEMORY_PATIENCE, memory).await else {
@@ -89,7 +89,7 @@ impl Reading {
                 .with_hint("Retrying is safe: nothing was sent to a node."));
         };
         let memory = memory.expect("never closed");
-        Ok(Some(Turn { _memory: memory, turn: Some(turn) }))
+        Ok(Some(ReadingPermit { _memory: memory, permit: Some(permit) }))
     }
 }
 

@@ -27,7 +27,7 @@ const MESSAGE_BYTES_MAX: usize = FRAME_LEN_MAX - (16 << 20);
 
 /// Whose statement it is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Origin {
+pub(crate) enum IssuedBy {
     /// The client's: described and formatted as the client asked.
     Client,
     /// The gateway's own, with the client's parameters; rows come as text.
@@ -260,14 +260,14 @@ impl Call {
         link.put_look(sql, &types, relations);
     }
 
-    /// Parameter types and arguments for a statement of this origin, the same for all nodes.
-    pub(crate) fn parts(&self, origin: Origin) -> (Vec<u32>, Arguments) {
+    /// Parameter types and arguments for a statement so issued, the same for all nodes.
+    pub(crate) fn parts(&self, issued_by: IssuedBy) -> (Vec<u32>, Arguments) {
         let (types, mut arguments) = match self {
             Self::Simple => (Vec::new(), Arguments::default()),
             Self::Extended { types, arguments } => (types.clone(), arguments.clone()),
             Self::Carrying(carrying) => carrying.parameters(None),
         };
-        if origin == Origin::Gateway {
+        if issued_by == IssuedBy::Gateway {
             arguments.result_formats = Vec::new();
         }
         (types, arguments)

@@ -16,7 +16,7 @@ const UNKNOWN_OID: u32 = 705;
 
 /// What a client has bound to a parameter.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bound<'a> {
+pub(crate) struct BoundParameter<'a> {
     /// 0 or none: nobody has said one.
     pub(crate) type_oid: Option<u32>,
     /// 0: text; 1: binary.
@@ -30,7 +30,7 @@ pub(crate) struct Bound<'a> {
 pub(crate) fn one_node<'a>(
     catalog: &Catalog,
     choice: &NodeChoice,
-    bound: impl Fn(usize) -> Option<Bound<'a>>,
+    bound: impl Fn(usize) -> Option<BoundParameter<'a>>,
 ) -> Option<OneNode> {
     let pins = match choice {
         NodeChoice::Home => return Some(OneNode::At(NodeId::HOME)),
@@ -52,7 +52,7 @@ pub(crate) fn one_node<'a>(
 pub(crate) fn node_of_pin<'a>(
     catalog: &Catalog,
     pin: &Pin,
-    bound: impl Fn(usize) -> Option<Bound<'a>>,
+    bound: impl Fn(usize) -> Option<BoundParameter<'a>>,
 ) -> Option<NodeId> {
     let bucket = match &pin.value {
         KeyValue::Bucket(bucket) => *bucket,
@@ -69,15 +69,19 @@ pub(crate) fn node_of_bucket(catalog: &Catalog, map: MapId, bucket: Bucket) -> O
 }
 
 /// The parameter at a position of what a client has sent.
-pub(crate) fn parameter(call: &Call, index: usize) -> Option<Bound<'_>> {
+pub(crate) fn parameter(call: &Call, index: usize) -> Option<BoundParameter<'_>> {
     let Call::Extended { types, arguments } = call.client() else { return None };
     let value = arguments.values.get(index)?.as_deref();
-    Some(Bound { type_oid: types.get(index).copied(), format: arguments.format(index), value })
+    Some(BoundParameter {
+        type_oid: types.get(index).copied(),
+        format: arguments.format(index),
+        value,
+    })
 }
 
 /// The bucket of a bound value; `None` if it cannot be told here.
-fn bucket_of_bound(pin: &Pin, bound: Bound<'_>) -> Option<Bucket> {
-    let Bound { type_oid, format, value } = bound;
+fn bucket_of_bound(pin: &Pin, bound: BoundParameter<'_>) -> Option<Bucket> {
+    let BoundParameter { type_oid, format, value } = bound;
     let key_type = pin.key_type;
     let Some(value) = value else { return Some(Bucket::OF_NULL) };
     // An open type is inferred by the server from the comparison with the key: it is the key's.

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
-use tutti_cluster::commit_driver::{Bound, within};
+use tutti_cluster::commit_driver::{RunLimit, within};
 use tutti_link::connection::NodeError;
 use tutti_sql::catalog::NodeId;
 use tutti_txn::coordinator::Form;
@@ -143,7 +143,7 @@ async fn first_away(registry: &Registry, nodes: &[NodeId]) -> NodeId {
 
 impl LateCode {
     /// For what runs such code on `node`, which ends soon, one way or the other.
-    pub(super) fn bound(self: &Arc<Self>, node: NodeId) -> Bound {
+    pub(super) fn run_limit(self: &Arc<Self>, node: NodeId) -> RunLimit {
         let (late, begun) = (self.clone(), Instant::now());
         let done = Box::new(move || {
             if let Some(role) = &late.pausing {
@@ -163,7 +163,7 @@ impl LateCode {
                 only_cancels = false;
             }
         });
-        Bound { ending, done }
+        RunLimit { ending, done }
     }
 
     /// What the client hears of a commit that has failed so.
@@ -193,5 +193,5 @@ pub(super) async fn bounded<T>(
     node: NodeId,
     running: impl Future<Output = T>,
 ) -> T {
-    within(late.map(|late| late.bound(node)), running).await
+    within(late.map(|late| late.run_limit(node)), running).await
 }

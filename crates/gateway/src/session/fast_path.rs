@@ -25,7 +25,7 @@ use crate::client::ClientError;
 use crate::client::failure::Failure;
 use crate::executor::relay_all;
 use crate::plans::ShapeEntry;
-use crate::plans::route::{Bound, one_node};
+use crate::plans::route::{BoundParameter, one_node};
 use crate::session::Session;
 use crate::session::fast_control::{Control, Told};
 use crate::transaction::named::{Portal, PreparedStatement};
@@ -248,7 +248,7 @@ impl Session {
         }
         let parameter = |index| {
             let (format, value) = execution.value(index)?;
-            Some(Bound { type_oid: types.get(index).copied(), format, value })
+            Some(BoundParameter { type_oid: types.get(index).copied(), format, value })
         };
         Some((one_node(&self.tx.catalog, node, parameter)?, *access))
     }
@@ -370,7 +370,7 @@ impl Session {
             if !self.borrow_at_once(node) {
                 return false;
             }
-            self.tx.borrowed.insert(node);
+            self.tx.checked_out.insert(node);
         }
         true
     }
@@ -392,7 +392,7 @@ impl Session {
         if !self.tx.begins_as_others_do() {
             return false;
         }
-        let borrower = CheckoutRequest {
+        let request = CheckoutRequest {
             user: &self.tx.user,
             role: self.tx.role,
             credentials: &self.tx.credentials,
@@ -400,7 +400,7 @@ impl Session {
             state: self.tx.settings.state(),
             has_placeholders: self.tx.settings.has_placeholders,
         };
-        let Some(mut link) = self.tx.registry.pool.try_checkout(node, &borrower) else {
+        let Some(mut link) = self.tx.registry.pool.try_checkout(node, &request) else {
             return false;
         };
         link.work_for(&self.tx.workers);

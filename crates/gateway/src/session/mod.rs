@@ -28,7 +28,7 @@ use tutti_wire::backend::{put_authentication_ok, put_backend_key_data};
 use tutti_wire::error_fields::ErrorFields;
 
 use crate::client::failure::{Failure, as_fatal};
-use crate::client::identity::Identity;
+use crate::client::identity::ClientIdentity;
 use crate::client::{Client, ClientError};
 use crate::executor::Executor;
 use crate::registry::Registry;
@@ -60,7 +60,7 @@ impl Session {
     pub async fn open(
         registry: Arc<Registry>,
         client: Client,
-        identity: Identity,
+        identity: ClientIdentity,
         startup: Vec<(String, String)>,
         renewal: u64,
     ) -> Result<Option<Self>, ClientError> {

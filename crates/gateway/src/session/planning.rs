@@ -100,8 +100,8 @@ impl Session {
     pub(super) async fn parse_text(&mut self, text: &str) -> Result<Parsed, Failure> {
         self.tx.begin_reading(text).await?;
         let parsed = self.tx.registry.plans.parse(text);
-        if let Some(turn) = &mut self.tx.reading {
-            turn.end_reading();
+        if let Some(permit) = &mut self.tx.reading {
+            permit.end_reading();
         }
         let refusal = match parsed {
             Ok(statements) => return Ok(Parsed::Statements(statements)),

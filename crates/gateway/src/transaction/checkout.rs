@@ -86,7 +86,7 @@ impl TransactionContext {
         }
         self.hold_what_it_began_with().await?;
         let state = self.settings.state().clone();
-        let borrower = CheckoutRequest {
+        let request = CheckoutRequest {
             user: &self.user,
             role: self.role,
             credentials: &self.credentials,
@@ -94,21 +94,21 @@ impl TransactionContext {
             state: &state,
             has_placeholders: self.settings.has_placeholders,
         };
-        let lent = registry.pool.checkout(node, &borrower).await;
+        let lent = registry.pool.checkout(node, &request).await;
         let mut link = match lent {
             // A role that was made when node 1 alone had any, or past the gateway.
             Err(NodeError::Refused(_))
                 if node != NodeId::HOME && registry.cluster.lacks_a_role(node).await? =>
             {
                 registry.cluster.bring_roles(node).await?;
-                registry.pool.checkout(node, &borrower).await?
+                registry.pool.checkout(node, &request).await?
             }
             lent => lent?,
         };
         link.work_for(&self.workers);
         link.own_oids.clone_from(&self.transaction.own_oids);
         self.links.insert(node, link);
-        self.borrowed.insert(node);
+        self.checked_out.insert(node);
         Ok(())
     }
 
@@ -190,7 +190,7 @@ impl TransactionContext {
     /// What statements have left on a connection that is lost since, in the commit, say, nobody can ask any
     /// more: the next use of that node ends the session.
     pub(crate) fn bind_to_what_was_lost(&mut self) {
-        for node in std::mem::take(&mut self.borrowed) {
+        for node in std::mem::take(&mut self.checked_out) {
             if self.may_leave_on(node) && !self.links.contains_key(&node) {
                 self.bindings.entry(node).or_insert_with(|| UNKNOWN.to_owned());
             }

@@ -40,8 +40,8 @@ use self::begun_with::BegunWith;
 use self::named::{Cursor, Portal, PreparedStatement};
 use self::planning::Planning;
 use self::settings::Settings;
-use crate::client::identity::Identity;
-use crate::plans::Turn;
+use crate::client::identity::ClientIdentity;
+use crate::plans::ReadingPermit;
 use crate::registry::Registry;
 use crate::registry::activity::Activity;
 
@@ -76,7 +76,7 @@ pub(crate) struct TransactionContext {
     /// What binds which of them to the session beyond its transaction.
     pub(crate) bindings: BTreeMap<NodeId, String>,
     /// Nodes that a connection was borrowed to since the last ones went back.
-    pub(crate) borrowed: BTreeSet<NodeId>,
+    pub(crate) checked_out: BTreeSet<NodeId>,
     /// Why the session cannot go on, if it cannot.
     pub(crate) ended_by: Option<ErrorFields>,
     /// A statement that nobody has planned as one has changed names of others.
@@ -115,7 +115,7 @@ pub(crate) struct TransactionContext {
     /// Its statement has been overtaken by changes of the schema again and again.
     pub(crate) starving: Option<Starving>,
     /// The right to have the tree of a large text.
-    pub(crate) reading: Option<Turn>,
+    pub(crate) reading: Option<ReadingPermit>,
     /// It has said LISTEN.
     pub(crate) listening: bool,
     /// It listens on node 1 only, for there was nothing on other nodes when it began to.
@@ -137,7 +137,7 @@ impl TransactionContext {
     /// Of a session that begins: no connection yet. Returns the secret by which its client cancels, too.
     pub(crate) fn new(
         registry: Arc<Registry>,
-        identity: Identity,
+        identity: ClientIdentity,
         startup: Vec<(String, String)>,
         renewal: u64,
         stream: Weak<TcpStream>,
@@ -162,7 +162,7 @@ impl TransactionContext {
             permit: None,
             links: Links::default(),
             bindings: BTreeMap::new(),
-            borrowed: BTreeSet::new(),
+            checked_out: BTreeSet::new(),
             ended_by: None,
             renamed: false,
             residue: Residue::default(),

@@ -304,8 +304,8 @@ impl TransactionContext {
         tokio::select! {
             biased;
             () = activity.cancelled() => Err(canceled("57014", "user request")),
-            turn = registry.plans.reading.begin(text) => {
-                self.reading = turn?;
+            permit = registry.plans.reading.begin(text) => {
+                self.reading = permit?;
                 Ok(())
             }
         }

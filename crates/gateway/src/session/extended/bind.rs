@@ -112,7 +112,7 @@ impl Session {
     ) -> Result<(), Failure> {
         // A SELECT's snapshot is taken when it is bound.
         self.tx.wait_for_visible(node).await?;
-        self.turn_to(node, access).await?;
+        self.switch_to(node, access).await?;
         let link = self.tx.links.at(&node);
         link.unnamed_portal |= names.portal.is_empty();
         names.put_bind(link.connection().outgoing(), frame);

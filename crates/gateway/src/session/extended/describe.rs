@@ -62,7 +62,7 @@ impl Session {
         let pending = match self.portal(name)? {
             Portal::Node { node, .. } => {
                 self.refuse_lost_portal(node, name)?;
-                self.turn_to(node, Access::Read).await?;
+                self.switch_to(node, Access::Read).await?;
                 let link = self.tx.links.at(&node);
                 put_describe(link.connection().outgoing(), Target::Portal, name);
                 self.pipeline.expects.push_back(Expect::DescribePortal);

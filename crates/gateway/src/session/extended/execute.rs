@@ -70,7 +70,7 @@ impl Session {
         }
         self.refuse_lost_portal(node, name)?;
         self.tx.wait_for_visible(node).await?;
-        self.turn_to(node, access).await?;
+        self.switch_to(node, access).await?;
         self.pipeline.wrote |= access == Access::Write;
         if self.tx.is_autocommit() && access == Access::Write && self.pipeline.in_progress.is_none()
         {

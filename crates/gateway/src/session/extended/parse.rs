@@ -104,7 +104,7 @@ impl Session {
     /// Gives `node` the statement if it does not have it; `due`: the client waits for ParseComplete.
     /// Returns the name by which the node knows it.
     async fn send_parse(&mut self, node: NodeId, name: &str, due: bool) -> Result<String, Failure> {
-        self.turn_to(node, Access::Read).await?;
+        self.switch_to(node, Access::Read).await?;
         let number = if name.is_empty() { None } else { Some(self.number_of(name)?) };
         let statement = self.statement(name)?;
         let (id, types) = (statement.id, statement.types_given.clone());

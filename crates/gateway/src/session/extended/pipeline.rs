@@ -3,7 +3,7 @@
 //! Owns: which answers are due to the client ([`Expect`]), turning from one node to another, and
 //! undoing what was noted for messages that a node skipped after an error.
 //! Never: decides what a message means.
-//! Start reading at [`Session::turn_to`] and [`Session::drain`].
+//! Start reading at [`Session::switch_to`] and [`Session::drain`].
 
 use std::collections::VecDeque;
 
@@ -108,7 +108,7 @@ impl Session {
     ///
     /// Turning away from a node on which something ran outside a transaction makes what ran there,
     /// and all that follows until Sync, one implicit transaction: PostgreSQL's meaning of a pipeline.
-    pub(super) async fn turn_to(&mut self, node: NodeId, access: Access) -> Result<(), Failure> {
+    pub(super) async fn switch_to(&mut self, node: NodeId, access: Access) -> Result<(), Failure> {
         if self.pipeline.node != Some(node) {
             self.drain().await?;
             let something_ran = self.tx.flight.iter().any(|(other, ran)| *ran && *other != node);

@@ -27,7 +27,7 @@ impl Session {
                 self.tx.portals.remove(&name);
                 self.tx.cursors.remove(&name);
                 if let Some(Portal::Node { node, .. }) = portal {
-                    self.turn_to(node, Access::Read).await?;
+                    self.switch_to(node, Access::Read).await?;
                     let link = self.tx.links.at(&node);
                     put_close(link.connection().outgoing(), Target::Portal, &name);
                     self.pipeline.expects.push_back(Expect::SilentClose);
