@@ -24,12 +24,12 @@ use crate::client::{Client, ClientError};
 use crate::registry::Registry;
 use crate::registry::role::{self, Role};
 
-/// Longest message that a client may send before it is known, in bytes; PostgreSQL's limit.
+/// Longest message that a client may send before it is authenticated, in bytes; PostgreSQL's limit.
 const TOKEN_LEN_MAX: usize = 65_535;
 
 /// Lets a client in as `user`, or says why not.
 ///
-/// AuthenticationOk is left to the caller: what may still go wrong comes before it.
+/// AuthenticationOk is left to the caller: what may still fail comes before it.
 pub(super) async fn authenticate(
     registry: &Registry,
     client: &mut Client,
@@ -96,7 +96,8 @@ impl Login<'_> {
             return Err(fatal("28000", format!("role \"{user}\" is not permitted to log in")));
         }
         place.belongs_to(user, role.is_superuser, role.limit)?;
-        // Whether the database exists is found out next; if not, this is not its privilege.
+        // Whether the database exists is checked next; if it does not, this privilege is not its
+        // own.
         if database == self.registry.cluster.config.database && !role.may_connect {
             return Err(ErrorFields::fatal(
                 "42501",
@@ -105,7 +106,8 @@ impl Login<'_> {
             .with(b'D', "User does not have CONNECT privilege.")
             .into());
         }
-        // Who may put it right is let in: connections are set right whatever the defaults are.
+        // A role that can put it right is let in: connections are set correctly whatever the
+        // defaults are.
         if !role.is_superuser
             && let Some(misread) = refused_default(&role.settings)
         {
@@ -205,7 +207,7 @@ async fn expect_response(client: &mut Client) -> Result<Frame, Failure> {
             let message = format!("expected SASL response, got message type {}", frame.tag());
             Err(fatal("08P01", message))
         }
-        // libpq leaves like this to ask its user for the password.
+        // libpq disconnects like this to ask its user for the password.
         None => Err(ClientError::Lost(std::io::ErrorKind::UnexpectedEof.into()).into()),
     }
 }

@@ -1,5 +1,5 @@
-//! EXPLAIN: of what one node runs PostgreSQL's own output with a line of ours after it, else Tutti's
-//! plan with what the nodes say of their parts.
+//! EXPLAIN: for what one node runs, PostgreSQL's own output with a line of ours after it; else
+//! Tutti's plan with what the nodes say about their parts.
 //!
 //! Owns: the answer's lines, and which statements the gateway describes itself.
 //! Never: chooses a plan.
@@ -59,7 +59,7 @@ impl Executor<'_> {
     ) -> Result<Done, Failure> {
         let of = &*explain.of;
         if !explain.text_format {
-            // A machine reads it: one document, of one node.
+            // It is machine-readable: one document, of one node.
             let node = self.explained_node(of, call);
             return self.run_on_one(node, Access::Write, text, call).await;
         }
@@ -82,7 +82,7 @@ impl Executor<'_> {
         self.explain_several(of, explain, text, call).await
     }
 
-    /// What PostgreSQL says, as it says it: tools read it. Ours is one more line at its end.
+    /// What PostgreSQL says, as it says it: tools read it. Ours is one more line at the end.
     async fn explain_one(
         &mut self,
         node: NodeId,
@@ -96,7 +96,7 @@ impl Executor<'_> {
         self.put_plan(lines, call)
     }
 
-    /// `of`: the plan to show, which is that of the statement or what takes its place.
+    /// `of`: the plan to show, the statement's own or what replaces it.
     async fn explain_several(
         &mut self,
         of: &Planned,
@@ -187,7 +187,7 @@ impl Executor<'_> {
         Ok(rows.iter().filter_map(line).collect())
     }
 
-    /// Answers SHOW of a setting that only the gateway knows.
+    /// Answers SHOW of a setting known only to the gateway.
     pub(crate) fn show(&mut self, name: &str, value: &str, call: &Call) {
         let rows = [vec![Some(value.to_owned())]];
         self.put_rows(&[ColumnDescription::text(name)], &rows, call);

@@ -1,13 +1,13 @@
-//! How much of the gateway reading large texts may take.
+//! How much of the gateway's resources reading large texts may take.
 //!
-//! Owns: how many of them are read and planned at once, how much memory their trees may take together,
-//! and that whoever reads one does not keep the threads that serve others.
-//! Never: reads a text, or makes those of ordinary statements wait.
+//! Owns: how many of them are read and planned concurrently, how much memory their trees may take
+//! together, and that reading one does not block the threads that serve others.
+//! Never: reads a text, or delays ordinary statements.
 //! Start reading at [`Reading::begin`].
 //!
-//! One PostgreSQL gives every client a process, of which only that client's statements die. Here all
-//! share one. So what a text will cost is estimated first ([`cost`]); small ones are read where they
-//! are, the others one after another, as far as there is memory.
+//! PostgreSQL gives every client a process, and running out of memory fails that client only. Here
+//! all share one process. So what a text will cost is estimated first ([`cost`]); small ones are
+//! read in place, the others one after another, as memory allows.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,13 +17,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tutti_sql::refusal::Refusal;
 use tutti_sql::statement::cost;
 
-/// Shorter texts are read where they are.
+/// Shorter texts are read in place.
 pub const SMALL_BYTES: usize = 16 * 1024;
-/// What permits count.
+/// What one memory permit stands for.
 const UNIT_BYTES: usize = 1 << 20;
-/// How long a text waits for the memory that others have.
+/// How long a text waits for memory that others hold.
 const MEMORY_PATIENCE: Duration = Duration::from_secs(30);
-/// Where the system does not say how much memory there is.
+/// Assumed where the system does not say how much memory there is.
 const MEMORY_BYTES_DEFAULT: usize = 1 << 30;
 
 /// See the module's documentation.
@@ -32,11 +32,11 @@ pub struct Reading {
     /// Memory, in units.
     memory: Arc<Semaphore>,
     units: usize,
-    /// One after another: they take a processor each.
+    /// Each reading takes a processor.
     permits: Arc<Semaphore>,
 }
 
-/// The right to read one large text. To be kept as long as its tree.
+/// The right to read one large text. Kept as long as its tree.
 #[derive(Debug)]
 pub struct ReadingPermit {
     _memory: OwnedSemaphorePermit,
@@ -44,7 +44,7 @@ pub struct ReadingPermit {
 }
 
 impl ReadingPermit {
-    /// The text is read: somebody else may read, beside what this tree takes.
+    /// The text is read: another may be read, beside the memory that this tree takes.
     pub fn end_reading(&mut self) {
         self.permit = None;
     }
@@ -64,9 +64,9 @@ impl Reading {
         Self { memory: Arc::new(Semaphore::new(units)), units, permits }
     }
 
-    /// Waits until a large text may be read. `None`: it is a small one.
+    /// Waits until a large text may be read. `None`: it is small and needs no permit.
     ///
-    /// Errors: 54000, if there is not so much memory at all; 53200, if others keep it.
+    /// Errors: 54000 if it needs more memory than there is; 53200 if others hold on to it.
     pub async fn begin(&self, text: &str) -> Result<Option<ReadingPermit>, Refusal> {
         if text.len() < SMALL_BYTES {
             return Ok(None);
@@ -93,7 +93,7 @@ impl Reading {
     }
 }
 
-/// Does what may take long, if the text is large, so that the threads which serve others go on.
+/// Does what may take long, if the text is large, without blocking the threads that serve others.
 pub fn apart<T>(text: &str, work: impl FnOnce() -> T) -> T {
     let is_apart = SMALL_BYTES <= text.len()
         && Handle::try_current()

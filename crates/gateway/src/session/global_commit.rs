@@ -25,13 +25,14 @@ use crate::registry::Registry;
 use crate::transaction::Level;
 use crate::transaction::planning::canceled;
 
-/// How long nodes may take to vote on a change of the schema, while no statement begins.
+/// How long nodes may take to vote on a schema change, while no statement begins.
 const VOTE_PATIENCE_OF_CHANGE: Duration = Duration::from_secs(9);
 
 impl Session {
     /// Commits a transaction that wrote on all of `writers`. `late`: code that may run meanwhile.
     ///
-    /// Errors: it is aborted and nothing of it remains; or SQLSTATE 08007: nobody knows yet.
+    /// Errors: it is aborted and nothing of it remains; or SQLSTATE 08007: the outcome is not known
+    /// yet.
     pub(super) async fn commit_global(
         &mut self,
         writers: &[NodeId],
@@ -76,14 +77,14 @@ impl Session {
         let ended = driver.run(&mut self.tx.links, activity.cancelled()).await;
         let outcome = told(ended);
         if !serializable {
-            // What was only read is over; no answer of it can change the outcome.
+            // The readers' part is over; none of their answers can change the outcome.
             let _ = self.commit_readers(&writers.iter().copied().collect()).await;
         }
         outcome
     }
 }
 
-/// This session, for whoever drives its commit.
+/// This session, as its commit's driver sees it.
 struct Committing {
     registry: Arc<Registry>,
     process_id: i32,
@@ -102,7 +103,7 @@ impl CommittingSession for Committing {
     }
 }
 
-/// What the client hears.
+/// What the client is told.
 fn told(ended: CommitOutcome) -> Result<(), Failure> {
     let CommitOutcome { gid, outcome, refusal, is_cancelled } = ended;
     let anchor = NodeId(gid.anchor.0);

@@ -61,7 +61,7 @@ impl Session {
         }
     }
 
-    /// Runs a statement that the gateway has put together from the client's.
+    /// Runs a statement that the gateway has composed from the client's.
     async fn execute_text(&mut self, text: &str, call: &Call) -> Result<Done, Failure> {
         let by_shape = self.tx.plan_by_shape(text)?;
         if let ByShape::Plan { planned, statement } = by_shape {
@@ -93,10 +93,11 @@ impl Session {
     }
 
     /// What the arguments of EXECUTE are, as literals: computed once, assigned to the parameters' types, and
-    /// refused where PostgreSQL refuses them, for it is node 1 that executes something with them. What only
-    /// settings say how to read stays as it is written.
+    /// refused where PostgreSQL refuses them, for it is node 1 that evaluates them. Values whose reading
+    /// depends on settings stay as written.
     ///
-    /// `None`: they cannot be computed apart from the statement, for what they reach has to be accounted for.
+    /// `None`: they cannot be computed separately from the statement, for the code that they reach has to be
+    /// accounted for.
     async fn values_of_arguments(
         &mut self,
         name: &str,
@@ -126,7 +127,7 @@ impl Session {
             Some(statement) => (statement.id, statement.types.clone()),
             None => return Err(no_such_statement(name)),
         };
-        // Before the transaction's snapshot nothing is to be asked without it.
+        // Before the transaction has its snapshot, nothing may be asked without it.
         self.tx.takes_snapshot = true;
         let link = self.tx.enlist(NodeId::HOME, access).await?;
         let there = format!("tutti_arguments_{id}");
@@ -209,8 +210,8 @@ impl Session {
         Ok(Some((names, parsed.text.clone())))
     }
 
-    /// How SQL spells types, wherever and whatever the search path is; without what they are modified by,
-    /// which parameters have not.
+    /// How SQL spells types, on any node and with any search path; without type modifiers, which
+    /// parameters do not have.
     async fn type_names(&mut self, oids: &[u32]) -> Result<Vec<String>, Failure> {
         if oids.is_empty() {
             return Ok(Vec::new());

@@ -1,6 +1,7 @@
 //! Bind: a statement and values become a portal.
 //!
-//! Owns: choosing the portal's node by its values, and refusing wrong values where PostgreSQL does.
+//! Owns: choosing the portal's node by its values, and refusing invalid values where PostgreSQL
+//! does.
 //! Never: runs anything.
 
 use std::sync::Arc;
@@ -53,7 +54,7 @@ impl Session {
                 let there = self.ensure_parsed(node, &name).await?;
                 let names = Names { portal: &portal, statement: &name, there: &there };
                 self.forward_bind(node, access, frame, names).await?;
-                // The portal must not end with a Sync of ours.
+                // The portal must not end with one of our Syncs.
                 self.tx.flight.insert(node, true);
                 let copies = parsed.is_copy();
                 let parsed = Some(parsed).filter(|parsed| parsed.needs_block().is_some());
@@ -86,7 +87,7 @@ impl Session {
     }
 
     /// Whether a statement that one node runs outside of a transaction has its snapshot, at a level above READ
-    /// COMMITTED, in common with further ones, which other nodes may run.
+    /// COMMITTED, in common with further statements, which other nodes may run.
     fn is_snapshot_of_a_flight(&self, parsed: &Statement) -> bool {
         self.tx.is_autocommit()
             && self.tx.level() != Level::ReadCommitted
@@ -120,8 +121,8 @@ impl Session {
         Ok(())
     }
 
-    /// Lets node 1 judge values that the gateway cannot: its answer is the client's. The portal that
-    /// this makes there is of no use.
+    /// Lets node 1 judge values that the gateway cannot: its answer is forwarded to the client. The
+    /// portal that this creates there is not used.
     async fn bind_for_refusal(
         &mut self,
         frame: &Frame,
