@@ -1,6 +1,6 @@
-//! What goes on beside the sessions, as long as a gateway serves its cluster.
+//! What runs beside the sessions as long as a gateway serves its cluster.
 //!
-//! Owns: the gateway's lock, and that recovery and the reading of the catalog run.
+//! Owns: the gateway's lock, and keeping recovery and the catalog reader running.
 //! Never: does their work itself.
 //! Start reading at [`Housekeeper::run`].
 
@@ -19,9 +19,9 @@ use crate::error::GatewayError;
 use crate::recovery;
 use crate::start::open;
 
-/// How often this gateway looks whether it still has its lock, if nothing tells it.
+/// How often this gateway checks whether it still has its lock, unless notified.
 const LOCK_INTERVAL: Duration = Duration::from_secs(1);
-/// When node 1 has not answered for so long, the lock is taken anew.
+/// When node 1 has not answered for so long, the lock is taken again.
 const LOCK_SILENCE: Duration = Duration::from_secs(5);
 
 /// Watches over the gateway's lock, and runs what recovers nodes and forgets decisions.
@@ -33,7 +33,7 @@ pub struct Housekeeper {
 }
 
 impl Housekeeper {
-    /// For what [`start`](crate::start::start) has given.
+    /// From what [`start`](crate::start::start) returned.
     pub fn new(cluster: Arc<Cluster>, lock: NodeConnection) -> Self {
         Self { cluster, lock }
     }
@@ -50,7 +50,7 @@ impl Housekeeper {
         loop {
             let lost = tokio::select! {
                 error = lost_lock(&mut self.lock) => error,
-                // The whole runtime ends, in whatever order.
+                // The whole runtime is shutting down, in any order.
                 Some(Err(error)) = helpers.join_next(), if !helpers.is_empty() => {
                     if error.is_cancelled() {
                         std::future::pending::<()>().await;
@@ -78,16 +78,16 @@ impl Housekeeper {
             nodes: cluster.availability.clone(),
             connections: cluster.connections.clone(),
         };
-        // Whoever listens on node 1 alone listens on all from then on.
+        // Sessions that listen on node 1 alone listen on all from then on.
         publisher::run(reader, move || cluster.sessions.wake_all())
     }
 
-    /// The lock ends with its connection. Whoever has taken it meanwhile has ended our backends on the
-    /// nodes before it has served anybody, so nothing is lost by trying.
+    /// The lock ends with its connection. A gateway that has taken it meanwhile ended our backends on
+    /// the nodes before it served any client, so nothing is lost by trying.
     async fn retake_lock(&mut self) -> Result<(), GatewayError> {
         let (before, _) = self.lock.backend_key();
         let mut lock = open(self.cluster.endpoints.of(NodeId::HOME)).await?;
-        // Its server may not know that the connection is gone.
+        // Its server may not know that the old connection is gone.
         lock.rows(&format!(
             "SELECT pg_catalog.pg_terminate_backend(l.pid) FROM pg_catalog.pg_locks l
              WHERE l.relation OPERATOR(pg_catalog.=) 'tutti.serving'::pg_catalog.regclass::pg_catalog.oid

@@ -24,7 +24,7 @@ pub struct InApplication {
 
 type State = Waiters<tutti_txn::InApplication, Wait>;
 
-/// A transaction in application; it is through on all nodes when this is dropped.
+/// A transaction in application; it is applied on all nodes when this is dropped.
 #[derive(Debug)]
 pub struct Entered {
     in_application: Arc<InApplication>,
@@ -38,7 +38,7 @@ struct Waiting<'a> {
 }
 
 impl InApplication {
-    /// Nothing in application; with `waits_are_on` false nobody waits.
+    /// Nothing in application; with `waits_are_on` false nothing waits.
     pub fn new(waits_are_on: bool) -> Arc<Self> {
         Arc::new(Self { waits_are_on, count: AtomicUsize::new(0), state: Mutex::default() })
     }
@@ -51,12 +51,12 @@ impl InApplication {
         Entered { in_application: self.clone(), entry }
     }
 
-    /// Whether nothing is in application: nobody has to wait for any node.
+    /// Whether nothing is in application: no session has to wait for any node.
     pub fn is_idle(&self) -> bool {
         self.count.load(Ordering::SeqCst) == 0 || !self.waits_are_on
     }
 
-    /// Whether `node` shows all that is in application now: nobody has to wait for it.
+    /// Whether `node` shows all that is in application now: no session has to wait for it.
     pub fn is_shown_by(&self, node: NodeId) -> bool {
         self.is_idle() || self.state().machine.is_shown_by(gid::NodeId(node.0))
     }

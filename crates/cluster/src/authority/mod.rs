@@ -47,7 +47,7 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// Nobody waits yet, and no node is reached.
+    /// Nothing waits yet, and no node is contacted.
     ///
     /// Requires: a tokio runtime.
     pub fn new(

@@ -1,7 +1,7 @@
 //! Waiting to enter the commit room and the snapshot room.
 //!
 //! Owns: the one [`rooms::Rooms`] of this gateway, and whom to wake.
-//! Never: holds its lock across an await; keeps anybody inside whose task has ended.
+//! Never: holds its lock across an await; keeps a visitor inside whose task has ended.
 //! Start reading at [`Rooms::enter`].
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,7 +23,7 @@ pub struct Rooms {
 
 type State = Waiters<rooms::Rooms, Visit>;
 
-/// A visit under way: waiting or inside. The room is left, or the wait given up, when it is dropped.
+/// A visit: waiting or inside. The room is left, or the wait given up, when it is dropped.
 #[derive(Debug)]
 pub struct RoomVisit {
     rooms: Arc<Rooms>,
@@ -31,12 +31,12 @@ pub struct RoomVisit {
 }
 
 impl Rooms {
-    /// Empty rooms; with `rooms_are_on` false nobody waits for anybody.
+    /// Empty rooms; with `rooms_are_on` false nothing waits.
     pub fn new(rooms_are_on: bool) -> Arc<Self> {
         Arc::new(Self { rooms_are_on, state: Mutex::default() })
     }
 
-    /// Waits until `room` may be entered, and is inside until the value is dropped.
+    /// Waits until `room` may be entered, and stays inside until the value is dropped.
     pub async fn enter(self: &Arc<Self>, room: Room) -> RoomVisit {
         let (visiting, granted) = {
             let mut state = self.state();
@@ -53,9 +53,9 @@ impl Rooms {
         visiting
     }
 
-    /// Enters the snapshot room at a moment when all nodes to `read` may be read. To be used in place of
-    /// [`Self::enter`]: a coordinator closes nodes from within the commit room, so whoever looked
-    /// before it entered may have looked too early.
+    /// Enters the snapshot room at a time when all nodes to `read` may be read. Use it in place of
+    /// [`Self::enter`]: a coordinator closes nodes from within the commit room, so a check made before
+    /// entering may have been too early.
     ///
     /// Errors: [`NodeError::Closed`] when a node was not opened within [`OPEN_PATIENCE`].
     pub async fn enter_snapshot_room(

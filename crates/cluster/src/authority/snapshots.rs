@@ -1,14 +1,14 @@
 //! Snapshots of the whole cluster, for REPEATABLE READ, SERIALIZABLE, and single statements.
 //!
 //! Owns: the exporters: one transaction per node and visit of the snapshot room that exports its
-//! snapshot, shared by all who asked before the room was entered, and ended when the last of them
+//! snapshot, shared by all that asked before the room was entered, and ended when the last of them
 //! has imported it or ended.
 //! Never: gives out a snapshot that was taken before it was asked for.
 //! Start reading at [`Snapshots::take`].
 //!
-//! That an exporter keeps a snapshot, and the transaction imports it where it goes, has two reasons: a
-//! transaction need not open every node at its first statement, and PREPARE TRANSACTION refuses a
-//! transaction that has exported its snapshot (one that has imported may prepare).
+//! That an exporter keeps a snapshot, and the transaction imports it on the nodes that it uses, has
+//! two reasons: a transaction need not open every node at its first statement, and PREPARE TRANSACTION
+//! refuses a transaction that has exported its snapshot (one that has imported may prepare).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -24,7 +24,7 @@ use tutti_wire::error_fields::ErrorFields;
 
 use super::rooms::Rooms;
 
-/// A node that has not said its snapshot by then holds everybody up no longer.
+/// A node that has not exported its snapshot within this is no longer waited for.
 const EXPORTER_PATIENCE: Duration = Duration::from_secs(2);
 
 /// What the importing transactions will be.
@@ -36,7 +36,7 @@ pub enum SnapshotKind {
     Serializable,
 }
 
-/// Gives out snapshots of all nodes at once.
+/// Gives out snapshots of all nodes.
 #[derive(Debug)]
 pub struct Snapshots {
     nodes: Vec<NodeId>,
@@ -50,7 +50,7 @@ pub struct Snapshots {
 #[derive(Debug, Default)]
 struct Asked {
     requests: Vec<Request>,
-    /// Somebody is taking snapshots and will look at the requests again.
+    /// A task is taking snapshots and will check the requests again.
     taking: bool,
 }
 
@@ -60,7 +60,7 @@ struct Request {
     answer: oneshot::Sender<Result<ClusterSnapshot, ErrorFields>>,
 }
 
-/// One transaction's share of a snapshot of all nodes. Dropped, it is given up everywhere.
+/// One transaction's share of a snapshot of all nodes. When dropped, it is released everywhere.
 #[derive(Debug)]
 pub struct ClusterSnapshot {
     kept: Arc<Kept>,
@@ -96,8 +96,8 @@ impl Snapshots {
     }
 
     /// A snapshot of all nodes in which every transaction is whole, and which shows everything that
-    /// was acknowledged before this call. A node that is away, or does not answer in time, is not in it
-    /// ([`ClusterSnapshot::name`]).
+    /// was acknowledged before this call. A node that is unreachable, or does not answer in time, is
+    /// not in it ([`ClusterSnapshot::name`]).
     ///
     /// Errors: no node can be reached.
     pub async fn take(
@@ -111,7 +111,7 @@ impl Snapshots {
             !std::mem::replace(&mut asked.taking, true)
         };
         if begin {
-            // A task of its own: whoever asks may go away while others wait for the same snapshot.
+            // A task of its own: the caller may be dropped while others wait for the same snapshot.
             tokio::spawn(self.clone().take_for_all());
         }
         answered.await.unwrap_or_else(|_| {
@@ -128,7 +128,7 @@ impl Snapshots {
                 self.give_back_all(prepared);
                 continue;
             }
-            // Whoever asked until now asked before any snapshot was taken.
+            // All requests until now came before any snapshot was taken.
             let requests = {
                 let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
                 if asked.requests.is_empty() {
@@ -159,15 +159,16 @@ impl Snapshots {
         }
     }
 
-    /// Who is away has no part in a snapshot, and whoever needs it there is told.
+    /// A node that is unreachable has no part in a snapshot; a transaction that needs it there
+    /// fails.
     fn nodes_that_are_there(&self) -> Vec<NodeId> {
         let there: Vec<_> =
             self.nodes.iter().copied().filter(|node| self.state.is_there(*node)).collect();
         if there.is_empty() { self.nodes.clone() } else { there }
     }
 
-    /// Opening takes its time and is done before the room is entered. A node that lets nobody in is left
-    /// out.
+    /// Opening takes time and is done before the room is entered. A node that accepts no connection is
+    /// left out.
     async fn lend_all(&self, nodes: &[NodeId]) -> Result<Vec<NodeConnection>, NodeError> {
         let mut connections = Vec::with_capacity(nodes.len());
         let mut failed = None;
@@ -223,7 +224,7 @@ impl Snapshots {
                     names.insert(node, rows.text(0, 0).unwrap_or_default().to_owned());
                     exporters.insert(node, Exporter { connection, users: 0 });
                 }
-                // The connection is dropped, and with it whatever it was in.
+                // The connection is dropped, and with it the transaction it was in.
                 Err(error) => failed = Some(error),
             }
         }
@@ -253,7 +254,7 @@ fn hand_out(kept: Kept, requests: Vec<Request>) {
     drop(exporters);
     let kept = Arc::new(kept);
     for request in requests {
-        // If nobody waits any more, the share is dropped here, and its exporters know.
+        // If the caller is gone, the share is dropped here, which tells its exporters.
         let _ = request.answer.send(Ok(ClusterSnapshot { kept: kept.clone(), open: open.clone() }));
     }
 }
@@ -269,12 +270,13 @@ fn refusal(error: &NodeError) -> ErrorFields {
 }
 
 impl ClusterSnapshot {
-    /// The name by which `node` imports it. `None`: it was away.
+    /// The name by which `node` imports it. `None`: it was unreachable.
     pub fn name(&self, node: NodeId) -> Option<&str> {
         self.kept.names.get(&node).map(String::as_str)
     }
 
-    /// The transaction has imported it on `node`: the exporter there is not needed for this one.
+    /// The transaction has imported it on `node`: the exporter there is no longer needed for this
+    /// one.
     pub fn imported(&mut self, node: NodeId) {
         if self.open.remove(&node) {
             self.kept.release(node);

@@ -27,7 +27,7 @@ pub struct VotePermit {
 }
 
 impl VoteOrder {
-    /// Waits for a permit on all of `nodes`, and has it until the value is dropped.
+    /// Waits for a permit on all of `nodes`, and holds it until the value is dropped.
     pub async fn take(self: &Arc<Self>, nodes: BTreeSet<gid::NodeId>) -> VotePermit {
         let (permit, granted) = {
             let mut state = self.state();
@@ -40,7 +40,7 @@ impl VoteOrder {
         permit
     }
 
-    /// Whether somebody waits for this one's end.
+    /// Whether another transaction waits for this permit.
     pub fn is_awaited(&self, permit: &VotePermit) -> bool {
         self.state().machine.is_awaited(permit.visit)
     }
