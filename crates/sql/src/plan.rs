@@ -55,7 +55,7 @@ pub struct Planned {
     pub one_moment: bool,
 }
 
-/// Code on node 1 of which nobody knows what it touches until it has run.
+/// Code on node 1 of which it is not known what it touches until it has run.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Unseen {
     /// Why: `function f() reads table "t"`. `None`: it touches no table.
@@ -127,8 +127,8 @@ impl Plan {
 pub struct Move {
     /// The target table.
     pub relation: Arc<Relation>,
-    /// Per node: locks the rows and returns of each its place (`ctid`), the table that has it there
-    /// (`tableoid`), and as composite text what it shall become.
+    /// Per node: locks the rows and returns for each its position (`ctid`), the table that holds it
+    /// there (`tableoid`), and its new value as composite text.
     pub select: String,
     /// For rows that stay on their node. Gap 0: places, 1: tables, 2: rows.
     pub update: Template,
@@ -150,7 +150,7 @@ pub struct Insert {
     /// Every source row gives exactly one returned row, in order, on each node (no ON CONFLICT): the
     /// executor then restores the source's order over the nodes.
     pub one_row_each: bool,
-    /// The target is replicated, and node 1 alone inserts the rows: what comes of it goes to the other
+    /// The target is replicated, and node 1 alone inserts the rows: the result goes to the other
     /// nodes.
     pub rows: Option<RowsWrite>,
 }
@@ -210,7 +210,7 @@ pub struct Explain {
     pub text_format: bool,
 }
 
-/// The same locks in EXCLUSIVE mode, which keeps out everybody but who only reads.
+/// The same locks in EXCLUSIVE mode, which keeps out all but readers.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct LockBefore {
     /// On node 1.
@@ -219,7 +219,7 @@ pub struct LockBefore {
     pub others: String,
 }
 
-/// What to do for one statement, by who can carry it out.
+/// What to do for one statement, by what carries it out.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Plan {
     /// Reads or writes rows.
@@ -279,7 +279,7 @@ pub enum DataPlan {
     Gather(Gather),
     /// INSERT that one node alone cannot take as written.
     Insert(Insert),
-    /// UPDATE that may change distribution keys: each node locks its rows and says what they shall become.
+    /// UPDATE that may change distribution keys: each node locks its rows and returns their new values.
     /// Those that stay on their node are updated there; the others are deleted, and inserted where they
     /// belong.
     Move(Box<Move>),
@@ -318,8 +318,8 @@ pub enum SchemaPlan {
     EveryNodeAlone {
         /// PostgreSQL refuses it inside a transaction block.
         refuses_transaction: bool,
-        /// What other nodes are told, if it is not the client's text: what they have, which may be
-        /// nothing.
+        /// What other nodes are sent, if it is not the client's text: the part that they have,
+        /// which may be nothing.
         others: Option<String>,
     },
     /// DROP INDEX CONCURRENTLY: on node 1, outside any transaction block, if no table of these indexes
@@ -327,7 +327,7 @@ pub enum SchemaPlan {
     DropHomeIndexes(Vec<String>),
     /// LOCK TABLE: on every node, node 1 first.
     LockEverywhere {
-        /// What other nodes are told, if it is not the client's text: what they have.
+        /// What other nodes are sent, if it is not the client's text: the part that they have.
         others: Option<String>,
         /// ACCESS EXCLUSIVE, the mode of LOCK TABLE without one, gives a transaction a number, and then
         /// no snapshot can be imported any more. So where the transaction needs one, this comes first.
@@ -339,9 +339,9 @@ pub enum SchemaPlan {
 /// statements, cursors and channels; and for what the gateway itself is asked.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum SessionPlan {
-    /// BEGIN, COMMIT and their kin.
+    /// BEGIN, COMMIT and the like.
     Transaction(TransactionControl),
-    /// SET, SHOW and their kin.
+    /// SET, SHOW and the like.
     Setting(Setting),
     /// PREPARE, EXECUTE, DEALLOCATE.
     PreparedCommand(PreparedCommand),

@@ -1,7 +1,7 @@
 //! Which of PostgreSQL's own functions are more than functions of their arguments.
 //!
 //! Owns: that list. A function is built in by its number (below 16384), never by its name alone.
-//! Never: looks at functions of users'.
+//! Never: looks at user-defined functions.
 //! Start reading at [`classify`].
 
 use super::volatility::Volatility;

@@ -6,7 +6,7 @@
 //! the caller lets a node compute [`KeyType::sql_bucket`] instead.
 //!
 //! Holds for databases in encoding UTF8. A text key's column must have a deterministic collation
-//! (equal means equal bytes); the catalog sees to that. Enums are no key types: their hash is that
+//! (equal means equal bytes); the catalog ensures that. Enums are no key types: their hash is that
 //! of an oid, which differs between nodes; neither are domains, arrays and other composed types.
 //!
 //! Start reading at [`KeyType::bucket_of_text`]. Sources: PostgreSQL `src/common/hashfn.c`,
@@ -312,7 +312,7 @@ impl KeyType {
     /// Whether a column of this type with this type modifier stores the key as it is.
     fn keeps(self, key: &Key<'_>, typmod: i32) -> bool {
         match (self, key) {
-            // What has another type of the family when it comes.
+            // A value that arrives with another type of the family.
             (Self::Name, Key::Bytes(bytes)) => bytes.len() <= NAME_BYTES_MAX,
             (Self::Float4, Key::Float(float)) => {
                 float.is_nan() || f64::from(*float as f32) == *float
@@ -452,7 +452,7 @@ mod tests {
         }
     }
 
-    /// The column's type and modifier count, whatever type the value has until it is stored.
+    /// The column's type and modifier count, whatever type the value has before it is stored.
     #[test]
     fn what_comes_as_another_type_is_as_it_will_be_stored() {
         let long = "n".repeat(64);

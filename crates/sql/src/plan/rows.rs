@@ -1,4 +1,4 @@
-//! Writes to replicated tables: the rows that travel, and the locks that come before.
+//! Writes to replicated tables: the rows that travel, and the locks that precede them.
 //!
 //! Owns: what the executor has to know of both. Never: compares or sends rows.
 //! Start reading at [`RowsWrite`].
@@ -97,9 +97,9 @@ pub struct TableLock {
 /// How a table is locked.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum LockMode {
-    /// SHARE: nobody writes it.
+    /// SHARE: no transaction writes it.
     Share,
-    /// SHARE ROW EXCLUSIVE: nobody else writes it, nor locks it to do so.
+    /// SHARE ROW EXCLUSIVE: no other transaction writes it, nor locks it to do so.
     ShareRowExclusive,
 }
 

@@ -60,7 +60,7 @@ pub enum TransactionControl {
     EndPrepared(String),
 }
 
-/// SET and its kin.
+/// SET and the like.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Setting {
     /// `SET [SESSION] name …`, also `SET TIME ZONE`, `SET ROLE`, `SET SESSION AUTHORIZATION`.

@@ -48,7 +48,7 @@ pub enum SessionName {
     },
 }
 
-/// A function that is told which process it is about.
+/// A function that takes the process it is about.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ProcessFunction {
     /// `pg_cancel_backend(pid)`

@@ -120,7 +120,7 @@ fn query_to(
     Ok((plan, why))
 }
 
-/// The statement of COPY (INSERT … RETURNING) TO STDOUT and its kin, which is planned before.
+/// The statement of COPY (INSERT … RETURNING) TO STDOUT and the like, which is planned first.
 pub(super) fn changing(
     copy: &CopyStmt,
     statement: &Statement,

@@ -1,7 +1,7 @@
-//! Which planner a statement is for, and what holds for all plans.
+//! Which planner a statement is for, and what applies to all plans.
 //!
 //! Owns: the dispatch, and the order of statements within statements: what is explained, or copied from,
-//! is planned before, and its plan handed to whoever plans the statement around it.
+//! is planned first, and its plan handed to the planner of the statement around it.
 //! Never: plans anything itself.
 //! Start reading at [`plan`].
 

@@ -20,7 +20,7 @@ pub(super) struct Contents {
     pub(super) distributed: bool,
     /// Something that only node 1 has.
     pub(super) home: bool,
-    /// Its rows are those that each node finds for itself, put together, whatever code there is beside it.
+    /// Its rows are those that each node finds for itself, concatenated, whatever other code there is.
     pub(super) apart: bool,
     pub(super) functions: FunctionUse,
     /// Its query, with the views in it written out.

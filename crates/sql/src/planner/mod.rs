@@ -2,7 +2,7 @@
 //!
 //! Owns: the choice between one node, scatter and gather for everything that reads or changes rows,
 //! and the plans of all other statements.
-//! Never: looks at parameter values (they come at Bind), runs anything.
+//! Never: looks at parameter values (they come at Bind) or runs anything.
 //! Start reading at [`plan`] (`dispatch.rs`), then `query.rs`. What may use what is a block of layers in
 //! ARCHITECTURE.md.
 

@@ -19,9 +19,9 @@ use crate::walk;
 
 /// Built-in functions that draw from a sequence for the session.
 const SEQUENCE_FUNCTIONS: [&str; 2] = ["nextval", "setval"];
-/// Built-in functions that take or give back locks of the session, beside those of the transaction.
+/// Built-in functions that take or release session locks, besides transaction locks.
 const LOCK_PREFIXES: [&str; 2] = ["pg_advisory_", "pg_try_advisory_"];
-/// What those of the transaction have in their names.
+/// What those of transactions have in their names.
 const TRANSACTION_LOCK: &str = "_xact_";
 
 /// Reads `tree`, a whole statement.
@@ -32,7 +32,7 @@ pub(super) fn residue(tree: &NodeEnum, reach: &Reach, context: &Context<'_>) -> 
     found
 }
 
-/// What the query leaves that a new table is made of; nothing for other statements.
+/// What the query that a new table is made from leaves; nothing for other statements.
 pub(super) fn of_made_table(tree: &NodeEnum, context: &Context<'_>) -> Residue {
     match tree {
         NodeEnum::CreateTableAsStmt(create) => create

@@ -1,7 +1,7 @@
 //! What a statement asks that no node knows: of its own session, and of processes.
 //!
 //! Owns: finding `pg_backend_pid()`, `pg_prepared_statements`, views that show processes and functions
-//! that are told of one, in a statement's text.
+//! that take one, in a statement's text.
 //! Never: answers; the session puts the answer in the place of the words.
 //! Start reading at [`session_names`].
 

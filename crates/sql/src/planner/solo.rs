@@ -1,8 +1,8 @@
 //! Plans in a cluster of which node 1 has all: every statement is node 1's, as the client wrote it.
 //!
-//! Owns: what such a statement does to node 1. Statements that the gateway itself must know of, whatever the
-//! tables (transactions, settings, prepared statements, cursors, channels, Tutti's own functions, a table that
-//! is spread), are told from all others by the dispatch.
+//! Owns: what such a statement does to node 1. Statements that the gateway itself must know about, whatever
+//! the tables (transactions, settings, prepared statements, cursors, channels, Tutti's own functions, a table
+//! that is spread), are recognised by the dispatch.
 //! Never: refuses or changes a statement: what PostgreSQL takes for one server is taken here.
 //! Start reading at [`plan_solo`]; why is docs/decisions/2026-11-22-home-tables.md.
 

@@ -54,7 +54,7 @@ impl Literal {
     }
 }
 
-/// The place of a literal in a statement's tree, and how the tree looks at it.
+/// The place of a literal in a statement's tree, and how the tree refers to it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Hole {
     /// Which of the shape's literals.

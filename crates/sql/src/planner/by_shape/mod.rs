@@ -25,7 +25,7 @@ use pg_query::NodeEnum;
 pub struct ShapePlan {
     /// For literals whose keys land on one node; also where no key is a literal.
     together: Arc<Planned>,
-    /// For those that land on several, if that plan holds no text of the statement.
+    /// For literals that land on several nodes, if that plan holds no text of the statement.
     apart: Option<Arc<Planned>>,
 }
 
@@ -151,7 +151,7 @@ impl ShapePlan {
     /// Where a text of this shape with these literals runs, and what it does there, if that is one
     /// node and nothing is left behind: what [`Self::resolve`] says, without making a plan.
     ///
-    /// `None` also where that cannot be told as quickly. Requires: as there.
+    /// `None` also where that cannot be determined as quickly. Requires: as there.
     pub fn one_node(
         &self,
         text: &str,

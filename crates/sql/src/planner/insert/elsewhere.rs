@@ -90,7 +90,7 @@ pub(super) fn plan_home(insert: &InsertStmt, context: &Context<'_>) -> Result<Pl
     let Some(select) = with_ctes(insert)? else {
         return Ok(Planned::at_home("the target is on node 1"));
     };
-    // The query's text goes between what stands before and after it: the statement is written
+    // The query's text goes between what precedes and follows it: the statement is written
     // out with a mark in its place.
     const MARK: &str = "SELECT 'tutti: the query'";
     others.select_stmt =

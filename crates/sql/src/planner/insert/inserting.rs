@@ -1,4 +1,4 @@
-//! What all steps of planning one INSERT look at.
+//! What all steps of planning one INSERT share.
 //!
 //! Owns: which columns the client's list leaves out, and which of these are computed before rows travel.
 //! Never: chooses where the rows go.
@@ -17,7 +17,7 @@ use crate::planner::context::Context;
 use crate::planner::defaults::Evaluation;
 use crate::planner::replicas;
 
-/// What all steps of planning one INSERT look at.
+/// What all steps of planning one INSERT share.
 pub(super) struct Inserting<'a> {
     pub(super) insert: &'a InsertStmt,
     pub(super) relation: &'a Arc<Relation>,

@@ -84,7 +84,7 @@ pub(super) fn plan_deallocate(deallocate: &DeallocateStmt) -> Planned {
 
 /// The text of the prepared statement `name` with its arguments in place of `$n`.
 ///
-/// `types` are those of the parameters, `arguments` as EXECUTE gives them, both as SQL. An argument is cast
+/// `types` are those of the parameters, `arguments` as given to EXECUTE, both as SQL. An argument is cast
 /// to its type, where that is known.
 ///
 /// Errors: 42601 when the number of arguments is wrong, as PostgreSQL words it.
