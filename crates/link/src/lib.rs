@@ -1,4 +1,4 @@
-//! Connections to nodes, and the pool that lends them to clients' transactions.
+//! Connections to nodes, and the pool that provides clients' transactions with them.
 //!
 //! Owns: opening and authenticating a connection, TLS and SCRAM of both sides, framed reading and
 //! writing, which nodes may be read, and which session gets which connection.

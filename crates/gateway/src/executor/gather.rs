@@ -68,8 +68,8 @@ impl Executor<'_> {
         Ok((text, call.carrying(Rows::Everywhere(collected), bytes_max)?))
     }
 
-    /// The same for COPY, which takes no parameters, and for a statement that has used up all of them: the rows are values of settings of the
-    /// transaction, which no other session sees.
+    /// The same for COPY, which takes no parameters, and for a statement that has used up all of
+    /// them: the rows are values of settings of the transaction, which no other session sees.
     async fn fill_settings(
         &mut self,
         gather: &Gather,

@@ -53,9 +53,9 @@ impl Session {
         Executor { tx: &mut self.tx, client: &mut self.client }
     }
 
-    /// Begins the session of a client that has logged in: opens node 1 as the client's role, and passes on the parameters it
-    /// reports. `startup`: settings of its startup packet, names and values. `renewal`: the pool's, from before the login.
-    /// `None`: refused, and the client has been told.
+    /// Begins the session of a client that has logged in: opens node 1 as the client's role, and passes on the
+    /// parameters that it reports. `startup`: settings of its startup packet, names and values. `renewal`: the
+    /// pool's, from before the login. `None`: refused, and the client has been told.
     pub async fn open(
         registry: Arc<Registry>,
         client: Client,

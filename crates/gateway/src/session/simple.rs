@@ -197,7 +197,7 @@ impl Session {
         }
     }
 
-    /// Before a statement that `begun` then is run again; its nodes know only of its last run.
+    /// Before a statement that began at `begun` is run again: its nodes know only of its last run.
     ///
     /// Errors: 57014 if its time has run out.
     pub(super) async fn heed_timeout(&mut self, begun: Instant) -> Result<(), Failure> {
