@@ -218,8 +218,8 @@ pub struct NameScope {
     pub temporary_code: Vec<String>,
 }
 
-/// The schema `tutti` is none of users'; these of its functions stand in statements that the planner
-/// makes and plans again.
+/// The schema `tutti` is not a user's; these of its functions occur in statements that the planner
+/// generates and plans again.
 pub(crate) const OUTPUT_FUNCTIONS: [&str; 3] = ["row_output", "value_output", "rows_input"];
 static OUTPUT_FUNCTION: Function = Function {
     volatility: Volatility::Immutable,

@@ -4,9 +4,9 @@
 //! parameter values: what depends on those is left as [`KeyValue::Parameter`] and decided at Bind.
 //! Never: chooses (see [`crate::planner`]) nor runs (the gateway's executor obeys).
 //!
-//! SQL texts in plans are final but for two things the executor fills in: `$n` stay the client's
-//! parameters (same numbers, always sent with all their types), and a [`Template`]'s gaps receive
-//! gathered rows.
+//! SQL texts in plans are final except for two things that the executor fills in: `$n` stay the
+//! client's parameters (same numbers, always sent with all their types), and a [`Template`]'s gaps
+//! receive gathered rows.
 
 mod copy;
 mod gather;
@@ -51,7 +51,8 @@ pub struct Planned {
     /// It may commit before it ends, or run after its own end, and was proven to touch tables of node 1
     /// only: these must stay there meanwhile.
     pub unasked: bool,
-    /// What it runs at its end reads tables, beside rows that were gathered before: one snapshot for all.
+    /// What it runs at its end reads tables, besides rows that were gathered before: one snapshot for
+    /// all.
     pub one_moment: bool,
 }
 
@@ -287,7 +288,8 @@ pub enum DataPlan {
     CopyFrom(CopyFrom),
     /// COPY … TO STDOUT.
     CopyTo(CopyTo),
-    /// Nothing: what the client is told instead. Only where a plan could not be carried out as hoped.
+    /// Nothing: the error for the client instead. Only where a plan could not be carried out as
+    /// intended.
     Refused(Box<Refusal>),
 }
 
@@ -335,7 +337,7 @@ pub enum SchemaPlan {
     },
 }
 
-/// What to do for a statement about what is the session's own: its transaction, settings, prepared
+/// What to do for a statement about the session's own things: its transaction, settings, prepared
 /// statements, cursors and channels; and for what the gateway itself is asked.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum SessionPlan {

@@ -10,7 +10,7 @@
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Effect {
     /// The text itself is cut into other tokens. Refused: a server that reports another value than the
-    /// gateway's is not spoken to any more.
+    /// gateway's is no longer used.
     OtherText,
     /// The text of a literal becomes another value. Keys are hashed here only in the spellings that every
     /// value of the setting reads alike (`hash`); of all others a node is asked, under the session's own

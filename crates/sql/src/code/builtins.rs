@@ -6,7 +6,7 @@
 
 use super::volatility::Volatility;
 
-/// What a built-in function does beside giving a value.
+/// What a built-in function does besides returning a value.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum BuiltIn {
     /// Nothing: any node may call it.
@@ -15,7 +15,7 @@ pub enum BuiltIn {
     /// Its effect or answer is node 1's: sequences, advisory locks, large objects, the server itself.
     Home,
     /// It makes a row of whichever type its argument has, which runs the code of the columns' types: any
-    /// node may call it if there is none.
+    /// node may call it if there is no such code.
     MakesRows,
     /// It changes a setting.
     Sets,

@@ -49,12 +49,12 @@ impl std::fmt::Debug for RowsWrite {
     }
 }
 
-/// Rows that a statement returns beside what the client has asked for.
+/// Rows that a statement returns besides what the client has asked for.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ReturnedRows {
     /// What was done to them.
     pub kind: RowKind,
-    /// What is to be put after the statement, so that the row is one more column of what it returns.
+    /// What to append to the statement, so that the row is one more column of what it returns.
     pub returning: String,
 }
 

@@ -17,7 +17,7 @@ pub struct SessionNameAt {
 /// What a session or the gateway knows and no node does.
 ///
 /// Clients know each other by the gateway's session numbers, nodes know processes. Where a statement
-/// speaks of processes, one is put in the place of the other.
+/// speaks of processes, one is replaced by the other.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum SessionName {
     /// `pg_backend_pid()`; `unnamed`: it is an item of the select list that has its column's name.

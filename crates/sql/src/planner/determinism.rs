@@ -28,7 +28,7 @@ const SYSTEM_COLUMNS: [&str; 6] = ["ctid", "xmin", "xmax", "cmin", "cmax", "tabl
 const EXACT_AGGREGATES: [&str; 4] = ["count", "bool_and", "bool_or", "every"];
 /// Types whose input functions know the word "now".
 const TIME_TYPES: [&str; 5] = ["timestamptz", "timestamp", "date", "time", "timetz"];
-/// Immutable functions whose result depends on numbers that each node gives out by itself.
+/// Immutable functions whose result depends on numbers that each node assigns by itself.
 const HASHES_OF_LOCAL: [&str; 10] = [
     "hashenum",
     "hashenumextended",
@@ -41,7 +41,7 @@ const HASHES_OF_LOCAL: [&str; 10] = [
     "hash_multirange",
     "hash_multirange_extended",
 ];
-/// Types whose values are numbers that each node gives out by itself, or names of such.
+/// Types whose values are numbers that each node assigns by itself, or names of such.
 const LOCAL_TYPES: [&str; 15] = [
     "oid",
     "tid",

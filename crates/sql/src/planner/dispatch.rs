@@ -85,7 +85,7 @@ fn settle_relations(planned: &mut Planned, statement: &Statement, context: &Cont
         }
         _ => return,
     }
-    // A column that is added may have a default that draws; and a table may be made of anything.
+    // A column that is added may have a default that draws; and a table may be made from anything.
     let query = residue::of_made_table(&statement.tree, context);
     planned.residue = Residue { sequences: true, ..query };
 }

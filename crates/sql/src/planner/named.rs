@@ -1,6 +1,6 @@
 //! The tables that a statement names, by where their rows are: on node 1 alone, or on several.
 //!
-//! Owns: telling what is node 1's alone, where tables are on node 1 unless they say otherwise.
+//! Owns: recognising what is node 1's alone, where tables are on node 1 by default.
 //! Never: looks through views (`mentions.rs` does).
 //! Start reading at [`Named`].
 

@@ -89,8 +89,8 @@ fn changes(tree: &NodeEnum) -> bool {
     }
 }
 
-/// What a gateway itself calls in a client's statement, and what it answers by itself, is as good as built in. Where a
-/// call stands deeper, in a function or a PREPARE, its body is unseen code like any other.
+/// What a gateway itself calls in a client's statement, and what it answers by itself, counts as built in. Where a
+/// call is nested deeper, in a function or a PREPARE, its body is unseen code like any other.
 fn calls(tree: &NodeEnum) -> bool {
     let is_own = |call: &FuncCall| {
         let name = call.funcname.last().and_then(string).unwrap_or_default();

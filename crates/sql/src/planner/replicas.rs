@@ -306,7 +306,7 @@ fn returned(tree: &NodeEnum, relation: &Relation) -> Option<ReturnedRows> {
         }
         _ => return None,
     };
-    // `WITH (OLD AS o)` stands inside RETURNING; a statement that needs it takes the slow way.
+    // `WITH (OLD AS o)` is inside RETURNING; a statement that needs it takes the slow way.
     if returning.is_some_and(|returning| !returning.options.is_empty()) {
         return None;
     }

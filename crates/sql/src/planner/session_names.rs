@@ -2,7 +2,7 @@
 //!
 //! Owns: finding `pg_backend_pid()`, `pg_prepared_statements`, views that show processes and functions
 //! that take one, in a statement's text.
-//! Never: answers; the session puts the answer in the place of the words.
+//! Never: answers; the session replaces the words by the answer.
 //! Start reading at [`session_names`].
 
 use pg_query::NodeEnum;

@@ -51,7 +51,7 @@ pub(super) fn run_within(tree: &NodeEnum) -> Option<&NodeEnum> {
     }
 }
 
-/// What is explained; of a table that is made of a query, the query.
+/// What is explained; for a table that is made from a query, the query.
 fn explained(explain: &ExplainStmt) -> Option<&NodeEnum> {
     match explain.query.as_ref().and_then(|query| query.node.as_ref()) {
         Some(NodeEnum::CreateTableAsStmt(create)) => {

@@ -113,7 +113,7 @@ pub(super) fn plan_utility(
 
 /// What other nodes are sent of a LOCK or VACUUM.
 enum Others {
-    /// What is named is not theirs: tables of node 1, or of the system.
+    /// The named objects are not theirs: tables of node 1, or of the system.
     Nothing,
     /// This, if it is not the client's text.
     Text(Option<String>),

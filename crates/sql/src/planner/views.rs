@@ -89,7 +89,7 @@ pub(super) fn analyse_select<'a>(
     analyse::analyse_select(select, context)
 }
 
-/// What is wrong with a view is said when it is read.
+/// An error in a view is reported when it is read.
 fn look_into_all(views: &[(&Relation, &str)], context: &Context<'_>) {
     for (relation, definition) in views {
         let _ = contents(relation, definition, context);

@@ -5,10 +5,10 @@
 //! literals of a shape mean, with the help of the parser.
 //! Start reading at [`Scanner::scan`].
 //!
-//! Two texts with the same [`Shape::key`] have the same tokens but for the values of their literals,
-//! and literals of the same kinds, so that the parser makes the same tree of both but for these
-//! values. That is all that is promised, and it is enough: what the parser said about one text
-//! holds for all of its shape. Where the rules are subtle (see [`Scanner::scan`]) a text has no
+//! Two texts with the same [`Shape::key`] have the same tokens except for the values of their
+//! literals, and literals of the same kinds, so that the parser makes the same tree of both except
+//! for these values. That is all that is promised, and it is enough: what the parser said about one
+//! text holds for all of its shape. Where the rules are subtle (see [`Scanner::scan`]) a text has no
 //! shape, which only costs time.
 
 mod literal;

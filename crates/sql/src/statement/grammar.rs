@@ -1,7 +1,7 @@
 //! PostgreSQL's parser and scanner, at a cost that grows with a text's length and no faster.
 //!
 //! Owns: what is done to a text before they read it, and how much memory its tree will take.
-//! Never: changes what a text means, or where in it anything stands.
+//! Never: changes what a text means, or where anything in it is.
 //! Start reading at [`parse`].
 //!
 //! PostgreSQL's scanner reads the rest of a run of operator characters again at each `/*` in it, so that
@@ -19,7 +19,7 @@ use crate::shape::comment_end;
 /// The stack that a thread needs to read, to rewrite and to drop the deepest tree there is. (The system
 /// gives a thread only what it has touched.)
 pub const STACK_BYTES: usize = 64 << 20;
-/// With fewer comments than this nothing is to be gained.
+/// With fewer comments than this there is nothing to gain.
 const COMMENTS_MIN: usize = 32;
 /// What the tree of a call, or of a whole statement, takes while it is made.
 const BYTES_OF_CALL: usize = 5_000;

@@ -1,7 +1,7 @@
 //! One plan for all statements of a shape.
 //!
-//! Owns: the proof that a plan does not depend on the values of a statement's literals but for where
-//! keys land, and putting these values in.
+//! Owns: the proof that a plan does not depend on the values of a statement's literals except for
+//! where keys land, and putting these values in.
 //! Never: keeps plans; the gateway's cache does.
 //! Start reading at [`plan_shape`]. The argument in full is docs/decisions/2026-11-21-plans-by-shape.md.
 

@@ -169,7 +169,7 @@ fn what_a_literal_may_decide_is_planned_anew() {
         "SELECT pg_cancel_backend('1')",
         // What is left behind is a setting of this name.
         "SELECT pg_catalog.set_config('a.b', code, false) FROM rates WHERE rate = 5",
-        // The session answers what stands in this place of the text.
+        // The session answers what is at this place in the text.
         "SELECT 'x', pg_backend_pid() FROM customers WHERE id = 5",
         // The literal is part of a type.
         "SELECT name::varchar(10) FROM customers WHERE id = 5",

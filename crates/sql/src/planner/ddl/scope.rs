@@ -1,4 +1,4 @@
-//! Which nodes a schema change is for, where tables are on node 1 unless they say otherwise.
+//! Which nodes a schema change is for, where tables are on node 1 by default.
 //!
 //! Owns: what a statement names that is on node 1 alone, and what it says on the other nodes.
 //! Never: checks what a change leaves behind; the executor does, on the catalog after it.
@@ -8,7 +8,7 @@
 //! A statement about tables of node 1 is node 1's alone, as it is. One about tables that are spread is
 //! for all nodes and must succeed on all. Of what is neither (types, functions, schemas, roles, views)
 //! the other nodes have what does not name a table of node 1: there the statement runs as far as it
-//! concerns something that is there.
+//! concerns something that exists there.
 
 use std::sync::Arc;
 

@@ -106,7 +106,7 @@ fn freeze(node: &mut Node, context: &Context<'_>) {
         _ => false,
     };
     if gives_time {
-        // With the cast the type is known wherever it stands.
+        // With the cast, the type is known wherever it occurs.
         if let Some(time) = parse_expression(&format!("{TIME}::pg_catalog.timestamptz")) {
             *node = time;
         }

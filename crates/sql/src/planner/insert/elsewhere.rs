@@ -164,7 +164,7 @@ fn defaults_are_fixed(view: &Relation, context: &Context<'_>) -> bool {
         .values()
         .flat_map(|tables| tables.values())
         .filter(|table| table.placement == Placement::Replicated)
-        // A name that is not one word may stand in the definition unseen.
+        // A name that is not one word may be in the definition unseen.
         .filter(|table| {
             words.contains(table.name.as_str())
                 || table.name.contains(|it: char| !(it.is_alphanumeric() || it == '_'))

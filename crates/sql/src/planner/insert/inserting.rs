@@ -54,8 +54,8 @@ impl Inserting<'_> {
         self.omitted().filter(|column| self.evaluation.once_for_several_nodes(*column))
     }
 
-    /// The same of columns that are left out of rows which travel: a NULL in place of a domain's default
-    /// might be none of the domain.
+    /// The same for columns left out of rows that travel: a NULL in place of a domain's default might
+    /// not be in the domain.
     pub(super) fn omitted_in_rows(&self) -> impl Iterator<Item = usize> {
         self.omitted().filter(|column| self.is_computed(*column))
     }

@@ -225,7 +225,7 @@ fn add_statement(tree: &NodeEnum, text: &str, context: &Context<'_>, search: &mu
         NodeEnum::RefreshMatViewStmt(refresh) => {
             if let Some(view) = refresh.relation.as_ref().and_then(|it| context.relation(it)) {
                 search.read(view);
-                // Where tables are on all nodes unless they say otherwise, so are its rows.
+                // Where tables are on all nodes by default, so are its rows.
                 if stays_home(view) && context.catalog.home_by_default {
                     // What its query names is not known.
                     let code = format!("materialized view {}", view.sql_name());

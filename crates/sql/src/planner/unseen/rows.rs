@@ -122,8 +122,8 @@ pub fn refuse_transit(relation: &Arc<Relation>, catalog: &Catalog) -> Result<(),
     ))
 }
 
-/// Whether a relation has columns of types that may get such checks while its rows are on their way: domains,
-/// and what is made of others.
+/// Whether a relation has columns of types that may get such checks while its rows are in transit: domains,
+/// and types made of others.
 pub fn may_be_checked(relation: &Relation) -> bool {
     relation.columns.iter().any(|column| column.domain || FIRST_USER_OID <= column.type_oid)
 }

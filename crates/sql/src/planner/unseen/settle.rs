@@ -1,4 +1,4 @@
-//! What unseen code means for a plan that was chosen: put in what is to be accounted for, or refuse.
+//! What unseen code means for a plan that was chosen: add what must be accounted for, or refuse.
 //!
 //! Owns: the rule that opaque code runs on node 1, accounted for, or not at all. Enforced in one place,
 //! [`settle`], after whatever the planner has chosen.
@@ -120,7 +120,7 @@ fn settle_event_triggers(
     search.event_triggers();
     let Some(reason) = search.finish().opaque else { return Ok(()) };
     match &mut planned.plan {
-        // What it does is to be known before the next statement.
+        // What it does must be known before the next statement.
         Plan::Schema(SchemaPlan::Ddl(ddl)) if ddl.scope == DdlScope::HomeAsItIs => {
             ddl.scope = DdlScope::Home
         }
