@@ -1,6 +1,7 @@
 //! The auditor at the end of tests.
 //!
-//! Owns: that every cluster of a test is looked at before it goes, unless the test says why not.
+//! Owns: that every cluster of a test is audited before it is removed, unless the test says why
+//! not.
 //! Never: judges nodes that are down, or a test that has failed already.
 //! Start reading at [`at_the_end`].
 
@@ -10,16 +11,16 @@ use anyhow::{Context, Result, ensure};
 use tutti_gateway::audit::{self, Gateway, Progress, Report};
 use tutti_gateway::{Address, Config};
 
-/// Set (to anything) to see what the auditor costs: nothing is looked at.
+/// Set (to anything) to see what the auditor costs: nothing is audited.
 const OFF: &str = "TUTTI_TESTS_WITHOUT_AUDIT";
 
-/// Looks at a cluster, with what the gateway that listens on this port has in memory, if one does.
+/// Audits a cluster, with what the gateway that listens on this port has in memory, if one does.
 pub fn run(config: Config, port: Option<u16>) -> Result<Report> {
     let gateway = match port {
         Some(port) => Gateway::At(Address { host: "127.0.0.1".to_owned(), port }),
         None => Gateway::Unasked,
     };
-    // Of its own: whoever drops a cluster may be in a runtime.
+    // A thread of its own: a cluster may be dropped inside a runtime.
     let looking = thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         anyhow::Ok(runtime.block_on(audit::check(&config, &gateway, &Progress::silent()))?)

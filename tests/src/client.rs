@@ -1,7 +1,7 @@
 //! A small client with exact control over what goes over the wire, blocking.
 //!
 //! Owns: the connection and the order of messages. Never: hides a message that the server sent, and
-//! never waits for ever: a server that says nothing for [`SILENCE_LIMIT`] is an error.
+//! never waits forever: a server that sends nothing for [`SILENCE_LIMIT`] is an error.
 //! Start reading at [`Client::simple`], then [`Client::extended`].
 
 use std::io::{Read, Write};

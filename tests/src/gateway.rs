@@ -34,8 +34,8 @@ pub struct TestCluster {
     unaudited: Option<&'static str>,
 }
 
-/// With the plans compared that a gateway keeps and could make anew; and with `TUTTI_CHECK_CATALOG` set
-/// the catalog too, behind every change of it, which takes longer.
+/// With the plans that a gateway keeps compared with new ones; and with `TUTTI_CHECK_CATALOG` set the
+/// catalog too, after every change of it, which takes longer.
 fn checked() -> Switches {
     let check_catalog = std::env::var_os("TUTTI_CHECK_CATALOG").is_some();
     Switches { check_plans: true, check_catalog, ..Switches::default() }
@@ -119,7 +119,8 @@ impl TestCluster {
         &mut self.servers
     }
 
-    /// Has the cluster looked at, while there is somebody to ask, asks the gateway to end and waits for it.
+    /// Has the cluster audited while the gateway can be asked, then asks the gateway to end and waits for
+    /// it.
     ///
     /// Errors: the auditor has found something; the gateway reports an error, or does not end in time.
     pub fn stop_gateway(&mut self) -> Result<()> {
@@ -146,7 +147,7 @@ impl TestCluster {
 }
 
 impl TestCluster {
-    /// The auditor does not look at this cluster when the test ends: it leaves behind what must not be, for
+    /// The auditor does not check this cluster when the test ends: it leaves behind what must not be, for
     /// this reason.
     pub fn leave_unaudited(&mut self, reason: &'static str) {
         self.unaudited = Some(reason);

@@ -61,7 +61,7 @@ impl GatewayProcess {
     }
 
     /// Starts the built binary by this configuration, except for its port, and with these variables
-    /// in its environment. It listens when this returns; whoever connects waits until it serves.
+    /// in its environment. It listens when this returns; clients that connect wait until it serves.
     pub fn start_configured(mut config: Config, environment: &[(&str, &str)]) -> Result<Self> {
         let port = free_port()?;
         config.listen = format!("127.0.0.1:{port}");
@@ -138,7 +138,7 @@ impl GatewayProcess {
         fs::read_to_string(self.files.path().join("gateway.log")).unwrap_or_default()
     }
 
-    /// SIGHUP: it reads its certificates anew.
+    /// SIGHUP: it reloads its certificates.
     pub fn hang_up(&self) -> Result<()> {
         self.signal("-HUP")
     }

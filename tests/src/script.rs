@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// Table name (lower case, as written in CREATE TABLE) to the clause behind `DISTRIBUTE BY`.
+/// Table name (lower case, as written in CREATE TABLE) to the clause after `DISTRIBUTE BY`.
 pub type Placement = BTreeMap<String, String>;
 
 /// One file.
@@ -56,7 +56,7 @@ pub enum CopyData {
     File {
         /// File name.
         name: String,
-        /// Lines behind the header.
+        /// Lines after the header.
         rows: usize,
     },
     /// What the last COPY … TO STDOUT gave.

@@ -1,8 +1,9 @@
-//! A cluster, from one gateway that serves it.
+//! A cluster, as seen by the gateway that serves it.
 //!
-//! Owns: the source of global transaction identifiers, what is shared of the nodes, and what the cluster's
-//! roles and definitions are asked for on all of them.
-//! Never: knows a session; holds a lock across an await, but for the one that makes roles.
+//! Owns: the source of global transaction identifiers, what is shared about the nodes, and queries about
+//! the cluster's roles and definitions on all of them.
+//! Never: knows a session; holds a lock across an await, except the one under which roles are
+//! created.
 //! Start reading at [`Cluster`].
 
 use std::fmt;
@@ -23,7 +24,7 @@ use tutti_txn::decision::Decision;
 use tutti_txn::gid::{ClusterTag, Gid};
 
 use crate::authority::Authority;
-use crate::authority::rooms::Inside;
+use crate::authority::rooms::RoomVisit;
 use crate::catalog::Publisher;
 use crate::catalog::share::{self, Wanted};
 use crate::commit::coordinators::Coordinators;
@@ -31,15 +32,15 @@ use crate::commit::finishers::{self, Finishers};
 use crate::commit::unsettled::Unsettled;
 use crate::error::GatewayError;
 
-/// Of a transaction's number, so many bits are drawn by chance.
+/// So many bits of a transaction's number are random.
 const CHANCE_BITS: u32 = 20;
 
 /// What the cluster tells the sessions of its gateway.
 pub trait SessionsAtWork: fmt::Debug + Send + Sync {
-    /// Whoever waits for its client looks around.
+    /// Sessions that wait for their client check what has changed.
     fn wake_all(&self);
 
-    /// The schema has changed, and no session knows by whom: what was planned before and not sent is
+    /// The schema has changed, and no session knows how: what was planned before and not sent is
     /// planned again.
     fn plan_again(&self);
 }
@@ -51,35 +52,35 @@ pub struct Cluster {
     pub config: Config,
     /// The nodes' servers.
     pub endpoints: Endpoints,
-    /// Who may see and commit what, when.
+    /// Which transactions may see and commit what, and when.
     pub authority: Authority,
     /// The gateway's own connections.
     pub connections: Arc<ControlPool>,
-    /// What ends global transactions on nodes, and records decisions.
+    /// What finishes global transactions on nodes, and records decisions.
     pub finishers: Finishers,
     /// Which nodes may be read.
     pub availability: Arc<Availability>,
     /// The newest catalog.
     pub publisher: Arc<Publisher>,
-    /// What tells the nodes that a statement in a client's transaction is the gateway's.
+    /// What proves to the nodes that a statement in a client's transaction is the gateway's.
     pub seals: Arc<Seals>,
     /// Global transactions that are being committed here.
     pub coordinators: Coordinators,
     /// Those that recovery must finish.
     pub unsettled: Unsettled,
-    /// Those who must hear of some changes.
+    /// The sessions, which must be told of some changes.
     pub sessions: Arc<dyn SessionsAtWork>,
     bringing_roles: tokio::sync::Mutex<()>,
     tag: ClusterTag,
     incarnation: u64,
     transactions: AtomicU64,
-    /// Of the numbers of transactions.
+    /// For the random bits of transaction numbers.
     chance: RandomState,
 }
 
 impl Cluster {
     /// For a gateway of this incarnation with this catalog. `endpoints`: those of the configuration, with what
-    /// starting has learnt of them.
+    /// was learnt of them at the start.
     ///
     /// Requires: [`Config::check`] has passed, which makes the cluster's name a tag; a tokio runtime.
     pub fn new(
@@ -114,7 +115,7 @@ impl Cluster {
         }
     }
 
-    /// The number of this gateway's life.
+    /// The number of this gateway's incarnation.
     pub fn incarnation(&self) -> u64 {
         self.incarnation
     }
@@ -129,9 +130,9 @@ impl Cluster {
         self.publisher.oids()
     }
 
-    /// Makes roles on `node` what they are on node 1, as far as that is committed.
+    /// Makes the roles on `node` equal to those committed on node 1.
     pub async fn bring_roles(&self, node: NodeId) -> Result<(), GatewayError> {
-        // Two would make the same.
+        // Two calls would create the same roles.
         let _one = self.bringing_roles.lock().await;
         let connections = &self.connections;
         let mut home = connections.checkout(NodeId::HOME).await?;
@@ -143,7 +144,7 @@ impl Cluster {
         let mut other = connections.checkout(node).await?;
         other.query("BEGIN").await?;
         let made = share::make_definitions(&mut other, &roles, Wanted::ROLES, &self.seals).await;
-        // Of a transaction that has failed this is the end, too.
+        // This also ends a transaction that has failed.
         other.query("COMMIT").await?;
         connections.release(other);
         made?;
@@ -164,7 +165,7 @@ impl Cluster {
         lacks
     }
 
-    /// What is committed on node 1 of what tables that are spread may need.
+    /// The committed definitions on node 1 that spread tables may need.
     pub async fn committed_definitions(&self) -> Result<String, GatewayError> {
         let mut home = self.connections.checkout(NodeId::HOME).await?;
         let found = share::committed_definitions(&mut home).await;
@@ -172,14 +173,14 @@ impl Cluster {
         found
     }
 
-    /// Enters the snapshot room at a moment when all these nodes may be read.
+    /// Enters the snapshot room at a time when all these nodes may be read.
     ///
     /// Errors: as [`Rooms::enter_snapshot_room`](crate::authority::rooms::Rooms::enter_snapshot_room).
-    pub async fn enter_snapshot_room(&self, nodes: &[NodeId]) -> Result<Inside, NodeError> {
+    pub async fn enter_snapshot_room(&self, nodes: &[NodeId]) -> Result<RoomVisit, NodeError> {
         self.authority.rooms.enter_snapshot_room(&self.availability, nodes).await
     }
 
-    /// Asks a node by a connection of the gateway's own, and waits no longer than this.
+    /// Asks a node over one of the gateway's own connections, for no longer than `limit`.
     ///
     /// Errors: the node does not answer, or refuses.
     pub async fn ask_within(
@@ -194,7 +195,7 @@ impl Cluster {
             self.connections.release(connection);
             Ok(rows)
         };
-        // One that was given up half-way is not given back.
+        // A connection that was given up half-way is not released to the pool.
         timeout(limit, asked).await.unwrap_or_else(|_| {
             Err(NodeError::Lost { node, source: std::io::ErrorKind::TimedOut.into() }.into())
         })
@@ -210,14 +211,14 @@ impl Cluster {
         }
     }
 
-    /// Never the same again. Nobody can tell the next from the last: who prepares a transaction under an
-    /// identifier that is not given out yet would keep ours from it.
+    /// Never repeated. The next cannot be predicted from the last: a client that prepared a transaction
+    /// under an identifier not yet used would block ours.
     fn next_number(&self) -> u64 {
         let count = self.transactions.fetch_add(1, Ordering::Relaxed) + 1;
         count << CHANCE_BITS | self.chance.hash_one(count) >> (u64::BITS - CHANCE_BITS)
     }
 
-    /// Its name as it is in gids.
+    /// Its name as it appears in gids.
     pub fn tag(&self) -> &ClusterTag {
         &self.tag
     }
@@ -227,7 +228,7 @@ impl Cluster {
         self.unsettled.note_applied([gid]);
     }
 
-    /// A coordinator cannot finish this node; recovery does. Unless it is certain that the
+    /// A coordinator cannot finish this node; recovery will. Unless it is certain that the
     /// transaction is aborted, the node is closed to reads when this returns.
     pub fn leave_to_recovery(&self, gid: &Gid, node: NodeId, decision: Option<Decision>) {
         let closes = decision != Some(Decision::Aborted);

@@ -1,10 +1,10 @@
 //! Committing a transaction that wrote on several nodes: drives one coordinator.
 //!
-//! Owns: turning the coordinator's effects into statements on links and finishers and into requests to
-//! the authority, and their answers into events; and what the authority has granted.
-//! Never: decides what comes next, what is waited for or when something is let go of
+//! Owns: turning the coordinator's effects into statements on links and finishers and requests to the
+//! authority, and their answers into events; and holding what the authority has granted.
+//! Never: decides what comes next, what is waited for or when something is released
 //! (`tutti_txn::coordinator` does), or words what a client is told.
-//! Start reading at [`Driver::run`].
+//! Start reading at [`CommitDriver::run`].
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;
@@ -28,16 +28,16 @@ use tutti_wire::error_fields::ErrorFields;
 
 use crate::Boxed;
 use crate::authority::in_application::Entered;
-use crate::authority::rooms::Inside;
+use crate::authority::rooms::RoomVisit;
 use crate::authority::sentinels::Coverage;
 use crate::authority::vote_order::VotePermit;
 use crate::cluster::Cluster;
 use crate::recovery::Recoverer;
 
-/// What a node may take beyond the deadline for votes until its connection is given up.
+/// How long past the deadline for votes a node may take before its connection is given up.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(3);
-/// How long a node may take to apply what is decided, while whoever takes a snapshot waits; then it is
-/// recovery's, and the node closed to reads.
+/// How long a node may take to apply what is decided, while snapshots wait; then recovery takes over
+/// and the node is closed to reads.
 const FINISH_PATIENCE: Duration = Duration::from_secs(3);
 /// How long we try to find out whether a decision was recorded before we say that we do not know.
 const SETTLE_PATIENCE: Duration = Duration::from_secs(10);
@@ -45,37 +45,38 @@ const SETTLE_PATIENCE: Duration = Duration::from_secs(10);
 /// What a node answered.
 type Answered = Result<Vec<Rows>, NodeError>;
 
-/// What keeps a client's code, which runs inside of a commit, from taking long while others wait.
-pub struct Bound {
-    /// To be polled beside the statement: ends it sooner or later, and never finishes itself.
+/// What keeps a client's code, which runs inside a commit, from taking long while others wait.
+pub struct RunLimit {
+    /// Polled beside the statement: ends it sooner or later, and never completes itself.
     pub ending: Boxed<'static, ()>,
-    /// To be called when the statement is answered.
+    /// Called when the statement is answered.
     pub done: Box<dyn FnOnce() + Send>,
 }
 
 /// What a commit needs of the session whose transaction it is.
 pub trait CommittingSession: Send + Sync {
-    /// For a statement on `node` that may run a client's code. `None`: there is none, or nobody waits for it.
-    fn bound(&self, node: NodeId) -> Option<Bound>;
+    /// For a statement on `node` that may run a client's code. `None`: there is none, or nothing waits for
+    /// it.
+    fn run_limit(&self, node: NodeId) -> Option<RunLimit>;
 
     /// Cancels what the session's backend on `node` does.
     fn cancel(&self, node: NodeId) -> Boxed<'static, ()>;
 }
 
-/// How a commit ended, as far as its client may hear.
+/// How a commit ended, as far as its client may be told.
 #[derive(Debug)]
 pub struct CommitOutcome {
     /// The transaction.
     pub gid: Gid,
     /// What became of it.
     pub outcome: Outcome,
-    /// What the node said that is the cause, if it is aborted and one has said something.
+    /// The error of the node that caused an abort, if one reported any.
     pub refusal: Option<ErrorFields>,
-    /// It is aborted because its client has given up.
+    /// It is aborted because its client has cancelled.
     pub is_cancelled: bool,
 }
 
-/// What a driver begins with.
+/// What a driver is given.
 #[derive(Debug)]
 pub struct Commission {
     /// The transaction. Its anchor is one of the writers.
@@ -86,7 +87,7 @@ pub struct Commission {
     pub form: Form,
     /// SERIALIZABLE: which sentinels must have stood until all nodes have voted.
     pub tickets: BTreeMap<NodeId, Coverage>,
-    /// SERIALIZABLE, and no other: its permit to vote.
+    /// SERIALIZABLE only: its permit to vote.
     pub vote_permit: Option<VotePermit>,
     /// How long nodes may take to vote.
     pub vote_patience: Duration,
@@ -98,46 +99,46 @@ enum Happened {
     OnLink { node: NodeId, effect: Effect, link: Option<Box<Link>>, answered: Answered },
     /// A statement of a finisher was answered.
     Finished { node: NodeId, effect: Effect, answered: Answered },
-    /// The record was asked for.
+    /// Recording the decision was answered.
     Decided(Result<bool, NodeError>),
-    /// The turn to become visible is ours.
+    /// The permit to become visible was granted.
     TookTurn(VotePermit),
-    /// The commit room is ours.
-    Entered(Inside),
-    /// An event that needs no more thought.
+    /// The commit room was entered.
+    Entered(RoomVisit),
+    /// An event that needs no translation.
     Event(Event),
 }
 
 /// Drives one [`Coordinator`].
-pub struct Driver {
+pub struct CommitDriver {
     gid: Gid,
     form: Form,
     cluster: Arc<Cluster>,
     session: Arc<dyn CommittingSession>,
     writers: BTreeSet<gid::NodeId>,
     tickets: BTreeMap<NodeId, Coverage>,
-    /// What nodes refused with, to be told if it is the cause.
+    /// Errors that nodes refused with, for the one that is the cause.
     refusals: BTreeMap<NodeId, ErrorFields>,
     /// Statements for links on which another one is still running.
     queued: BTreeMap<NodeId, VecDeque<Effect>>,
-    /// What has happened already: it needed no waiting.
+    /// What happened without waiting.
     happened: VecDeque<Happened>,
     running: JoinSet<Happened>,
-    /// Cancel requests on their way: one that comes late must not meet the session's next statement.
+    /// Cancel requests in flight: a late one must not hit the session's next statement.
     cancelling: JoinSet<()>,
     vote_permit: Option<VotePermit>,
     visibility_turn: Granted<VotePermit>,
-    room: Granted<Inside>,
+    room: Granted<RoomVisit>,
     application: Option<Entered>,
-    /// When it first had to wait for what is before it: its patience counts from here, for those who queue for
-    /// their turn shall not each have it anew.
+    /// When it first had to wait for what is before it: its patience counts from here, so that transactions in
+    /// a queue do not each start it again.
     waits_since: Option<Instant>,
     vote_patience: Duration,
-    /// The client has given up, in time.
+    /// The client has cancelled in time.
     is_cancelled: bool,
 }
 
-/// What the authority is asked for, grants, and is given back when it is dropped.
+/// What the authority is asked for, grants, and takes back when it is dropped.
 #[derive(Debug, Default)]
 enum Granted<T> {
     #[default]
@@ -148,14 +149,14 @@ enum Granted<T> {
 }
 
 impl<T> Granted<T> {
-    /// What was granted after the request had been withdrawn is given back.
+    /// A grant that arrives after the request was withdrawn is released.
     fn hold(&mut self, granted: T) {
         if let Self::Asked(_) = self {
             *self = Self::Held(granted);
         }
     }
 
-    /// Gives it back, or withdraws the request for it.
+    /// Releases the grant, or withdraws the request for it.
     fn release(&mut self) {
         if let Self::Asked(Some(request)) = std::mem::take(self) {
             request.abort();
@@ -163,7 +164,7 @@ impl<T> Granted<T> {
     }
 }
 
-impl Driver {
+impl CommitDriver {
     /// Nothing is sent yet.
     pub fn new(
         cluster: Arc<Cluster>,
@@ -193,8 +194,8 @@ impl Driver {
         }
     }
 
-    /// Runs the commit over these links, which hold the transaction's parts, to where its client can be told.
-    /// `cancelled`: its client has given up.
+    /// Runs the commit over these links, which hold the transaction's parts, to the point where its client
+    /// can be told. `cancelled`: resolves when its client cancels.
     pub async fn run(
         mut self,
         links: &mut Links,
@@ -311,7 +312,7 @@ impl Driver {
             Effect::LeaveCommitRoom => self.room.release(),
             Effect::BeginApplication => {
                 let writers = self.writers.iter().copied();
-                self.application = Some(self.cluster.authority.applying.begin(writers));
+                self.application = Some(self.cluster.authority.in_application.begin(writers));
             }
             Effect::NoteApplied(node) => {
                 if let Some(application) = &self.application {
@@ -336,13 +337,14 @@ impl Driver {
         }
     }
 
-    /// Begins what may have to wait for others. What need not has happened without a task of its own.
+    /// Begins what may have to wait for others. If it need not wait, it happens without a task of its
+    /// own.
     fn begin(
         &mut self,
         happening: impl Future<Output = Happened> + Send + 'static,
     ) -> Option<AbortHandle> {
         let mut happening = Box::pin(happening);
-        // Nobody is woken by this look: the task looks again when it starts.
+        // This poll registers no waker: the task polls again when it starts.
         match happening.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(happened) => {
                 self.happened.push_back(happened);
@@ -372,7 +374,7 @@ impl Driver {
         let patience = self.vote_patience + ANSWER_PATIENCE;
         let (seals, gid) = (self.cluster.seals.clone(), self.gid.to_string());
         let runs_code = matches!(effect, Effect::Prepare(_) | Effect::CommitAnchor);
-        let bound = runs_code.then(|| self.session.bound(node));
+        let limit = runs_code.then(|| self.session.run_limit(node));
         self.running.spawn(async move {
             let running = async {
                 match &sql {
@@ -380,11 +382,11 @@ impl Driver {
                     None => record(&mut link, &gid, &seals).await,
                 }
             };
-            let answered = tokio::time::timeout(patience, within(bound.flatten(), running)).await;
+            let answered = tokio::time::timeout(patience, within(limit.flatten(), running)).await;
             let (link, answered) = match answered {
                 Ok(answered) if !link.connection().is_broken() => (Some(link), answered),
                 Ok(answered) => (None, answered),
-                // Whatever it does now, nobody listens any more.
+                // Whatever it does now, its answer is no longer read.
                 Err(_) => (None, Err(NodeError::not_connected(node))),
             };
             Happened::OnLink { node, effect, link, answered }
@@ -462,7 +464,8 @@ impl Driver {
             matches!(&answered, Ok(rows) if rows.last().is_some_and(|rows| rows.tag == "ROLLBACK"));
         let at = gid::NodeId(node.0);
         let refused = match &answered {
-            // A FATAL is followed by the end of the connection: what it interrupted is not known.
+            // A FATAL is followed by the end of the connection: whether what it interrupted was
+            // executed is not known.
             Err(NodeError::Refused(fields)) if is_alive => {
                 self.refusals.insert(node, (**fields).clone());
                 true
@@ -528,7 +531,7 @@ impl Driver {
     }
 }
 
-/// What a task has found; `None` if its request was withdrawn.
+/// A task's result; `None` if its request was withdrawn.
 fn unless_withdrawn(happened: Result<Happened, JoinError>) -> Option<Happened> {
     match happened {
         Ok(happened) => Some(happened),
@@ -537,15 +540,15 @@ fn unless_withdrawn(happened: Result<Happened, JoinError>) -> Option<Happened> {
     }
 }
 
-/// Whoever sees a commit on one of its nodes must see there what its client may have seen elsewhere before
-/// (docs/protocol/rooms.md, causes). What is left to recovery is waited for as long from `since` as a statement
-/// would wait for its node.
+/// A session that sees a commit on one of its nodes must see there what its client may have seen elsewhere
+/// before (docs/protocol/rooms.md, causes). What is left to recovery is waited for as long from `since` as a
+/// statement would wait for its node.
 async fn wait_for_causes(cluster: &Cluster, writers: &BTreeSet<gid::NodeId>, since: Instant) {
     for node in writers {
         let node = NodeId(node.0);
-        cluster.authority.applying.wait(Some(node)).await;
-        // What is left to recovery there counts as applied, for nobody reads the node; but whatever is at
-        // work on it goes on.
+        cluster.authority.in_application.wait(Some(node)).await;
+        // What is left to recovery there counts as applied, for the node is not read; but what already
+        // runs on it goes on.
         cluster.availability.wait_until_settled(node, since, OPEN_PATIENCE).await;
     }
 }
@@ -571,9 +574,9 @@ async fn confirm(cluster: &Cluster, tickets: BTreeMap<NodeId, Coverage>) -> Even
 }
 
 /// The record as part of the anchor's own transaction, which runs under the client's role: the
-/// seal says that it is not the client's idea.
+/// seal proves that it is the gateway's statement.
 async fn record(link: &mut Link, gid: &str, seals: &Seals) -> Result<Vec<Rows>, NodeError> {
-    // It travels with the next query, and what is wrong with it is that query's error.
+    // It is sent with the next query, and its error becomes that query's.
     link.put_silent("SET LOCAL synchronous_commit = on");
     link.learn_moment().await?;
     let seal = seals.seal_now(link.connection(), &format!("decision {gid}"));
@@ -581,7 +584,7 @@ async fn record(link: &mut Link, gid: &str, seals: &Seals) -> Result<Vec<Rows>, 
     link.query_with(&sql, vec![seal]).await
 }
 
-/// Asks the record, over new connections, until it answers or patience is over.
+/// Asks for the record, over new connections, until it answers or patience is over.
 async fn settle(cluster: &Cluster, gid: &Gid) -> Event {
     let asked = tokio::time::timeout(SETTLE_PATIENCE, async {
         loop {
@@ -600,9 +603,9 @@ async fn settle(cluster: &Cluster, gid: &Gid) -> Event {
     }
 }
 
-/// Waits for the answer to a statement, beside which `bound` may end it.
-pub async fn within<T>(bound: Option<Bound>, running: impl Future<Output = T>) -> T {
-    let Some(Bound { mut ending, done }) = bound else { return running.await };
+/// Waits for the answer to a statement, which `limit` may end early.
+pub async fn within<T>(limit: Option<RunLimit>, running: impl Future<Output = T>) -> T {
+    let Some(RunLimit { mut ending, done }) = limit else { return running.await };
     let answered = tokio::select! {
         biased;
         answered = running => answered,

@@ -1,7 +1,7 @@
 //! Why the gateway's own work on the cluster (not a client's statement) could not be done.
 //!
 //! Owns: one variant per failed operation, and how each looks to a client.
-//! Never: decides what happens next; whoever called does.
+//! Never: decides what happens next; the caller does.
 
 use std::io;
 use std::path::PathBuf;
@@ -25,10 +25,10 @@ pub enum GatewayError {
     /// A client asked for what Tutti does not do.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// A node did not do what it was told.
+    /// A node did not do what it was asked.
     #[error(transparent)]
     Node(#[from] NodeError),
-    /// A node's answer does not have the shape that our own query gives it.
+    /// A node's answer does not have the shape that the gateway's query requires.
     #[error("node {node} answered the query for {what} with something unreadable")]
     Unreadable {
         /// Which node.
@@ -90,7 +90,7 @@ pub enum GatewayError {
         /// As the node itself knows.
         found: NodeId,
     },
-    /// The cluster was made with another number of nodes.
+    /// The cluster was created with another number of nodes.
     #[error(
         "the cluster has {stored} nodes, the configuration names {configured}: the number of nodes \
          of a cluster cannot be changed yet"
@@ -101,14 +101,14 @@ pub enum GatewayError {
         /// Rows in `tutti.node`.
         stored: usize,
     },
-    /// The cluster was made to have all definitions on all nodes.
+    /// The cluster was created to have all definitions on all nodes.
     #[error(
         "default_distribution = \"home\" does not fit this cluster: all its nodes have all \
          definitions, which \"home\" would not keep up; leave \"replicated\" or \"round_robin\", and \
          say DISTRIBUTE BY HOME in CREATE TABLE, or tutti_home('table')"
     )]
     MadeWithoutHome,
-    /// The cluster was made to have on node 1 alone what nobody spreads.
+    /// The cluster was created to have tables that are not spread on node 1 alone.
     #[error(
         "this cluster was made with default_distribution = \"home\": the other nodes lack the \
          definitions of home tables; leave \"home\", and say DISTRIBUTE BY in CREATE TABLE, or \
@@ -123,7 +123,7 @@ pub enum GatewayError {
         /// Its `server_version`.
         version: String,
     },
-    /// The server cannot vote.
+    /// The server does not support prepared transactions.
     #[error(
         "node {node} has max_prepared_transactions = 0, so no transaction can span it: set it to at \
          least max_connections in postgresql.conf and restart the server"
@@ -140,7 +140,7 @@ pub enum GatewayError {
         /// Its encoding.
         found: String,
     },
-    /// Node 1 has tables that nobody asked to adopt.
+    /// Node 1 has tables that were not asked to be adopted.
     #[error(
         "the database of node 1 already holds tables ({table} and perhaps others): run \
          `tutti init --adopt` to make them part of the cluster, or use an empty database"
@@ -186,7 +186,7 @@ pub enum GatewayError {
         /// What it wrote to its standard error.
         message: String,
     },
-    /// The auditor could not stop decisions for a moment.
+    /// The auditor could not suspend decisions for a moment.
     #[error(
         "no moment could be taken in which nothing is decided: somebody keeps the table tutti.decision \
          on a node locked"
@@ -198,9 +198,9 @@ pub enum GatewayError {
          stop it first, one gateway at a time is supported"
     )]
     GatewayRunning {
-        /// Process id of its backend on node 1; 0 if it has just gone.
+        /// Process id of its backend on node 1; 0 if it is just gone.
         pid: i64,
-        /// Its role, from where, and since when.
+        /// Its role, address, and start time.
         who: String,
     },
     /// Another gateway has served the cluster meanwhile.
@@ -214,7 +214,7 @@ pub enum GatewayError {
         /// The other's.
         newest: u64,
     },
-    /// What an earlier gateway has left running on a node does not end.
+    /// Backends that an earlier gateway left running on a node do not end.
     #[error("{left} backends of an earlier gateway do not end on node {node}")]
     Unfenced {
         /// Which node.
@@ -222,7 +222,7 @@ pub enum GatewayError {
         /// How many.
         left: u64,
     },
-    /// What was in doubt stayed in doubt.
+    /// A transaction in doubt could not be settled.
     #[error("transaction {gid} is in doubt and could not be settled on node {node}")]
     Settle {
         /// Which transaction.
@@ -233,7 +233,7 @@ pub enum GatewayError {
         #[source]
         source: NodeError,
     },
-    /// `tutti.decision` or the list of prepared transactions holds what no Tutti wrote.
+    /// `tutti.decision` or the list of prepared transactions holds what Tutti cannot have written.
     #[error(
         "transaction {gid} is in doubt, and what node {node} says about it makes no sense: {found}"
     )]
@@ -256,7 +256,7 @@ pub enum GatewayError {
 }
 
 impl GatewayError {
-    /// The error as a client shall see it.
+    /// The error as a client sees it.
     pub fn to_fields(&self) -> ErrorFields {
         match self {
             Self::Refused(refusal) => {
@@ -275,7 +275,7 @@ impl GatewayError {
     }
 }
 
-/// An error with its causes, in one line.
+/// An error with its causes, on one line.
 pub(crate) fn in_full(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -1,6 +1,6 @@
-//! What goes on beside the sessions, as long as a gateway serves its cluster.
+//! What runs beside the sessions as long as a gateway serves its cluster.
 //!
-//! Owns: the gateway's lock, and that recovery and the reading of the catalog run.
+//! Owns: the gateway's lock, and keeping recovery and the catalog reader running.
 //! Never: does their work itself, or decides what the loss of the lock means ([`Tenure`] does).
 //! Start reading at [`Housekeeper::run`].
 
@@ -21,9 +21,9 @@ use crate::error::GatewayError;
 use crate::recovery;
 use crate::start::open;
 
-/// How often this gateway looks whether it still has its lock, if nothing tells it.
+/// How often this gateway checks whether it still has its lock, unless notified.
 const LOCK_INTERVAL: Duration = Duration::from_secs(1);
-/// When node 1 has not answered for so long, the lock is taken anew.
+/// When node 1 has not answered for so long, the lock is taken again.
 const LOCK_SILENCE: Duration = Duration::from_secs(5);
 
 /// Watches over the gateway's lock, and runs what recovers nodes and forgets decisions.
@@ -37,7 +37,7 @@ pub struct Housekeeper {
 }
 
 impl Housekeeper {
-    /// For what [`start`](crate::start::start) has given.
+    /// From what [`start`](crate::start::start) returned.
     pub fn new(cluster: Arc<Cluster>, lock: NodeConnection) -> Self {
         Self { cluster, lock, refused: None }
     }
@@ -128,7 +128,7 @@ impl Housekeeper {
             nodes: cluster.availability.clone(),
             connections: cluster.connections.clone(),
         };
-        // Whoever listens on node 1 alone listens on all from then on.
+        // Sessions that listen on node 1 alone listen on all from then on.
         publisher::run(reader, move || cluster.sessions.wake_all())
     }
 
@@ -137,7 +137,7 @@ impl Housekeeper {
     async fn retake_lock(&mut self) -> Result<Event, GatewayError> {
         let (before, _) = self.lock.backend_key();
         let mut lock = open(self.cluster.endpoints.of(NodeId::HOME)).await?;
-        // Its server may not know that the connection is gone.
+        // Its server may not know that the old connection is gone.
         lock.rows(&format!(
             "SELECT pg_catalog.pg_terminate_backend(l.pid) FROM pg_catalog.pg_locks l
              WHERE l.relation OPERATOR(pg_catalog.=) 'tutti.serving'::pg_catalog.regclass::pg_catalog.oid

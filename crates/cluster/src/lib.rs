@@ -1,7 +1,7 @@
 //! One cluster, as a gateway sees it.
 //!
 //! Owns: the catalog as it is stored and published, who waits for whom (rooms, vote order, snapshots,
-//! sentinels), what ends global transactions, recovery, setting up, and the audit.
+//! sentinels), what finishes global transactions, recovery, set-up, and the audit.
 //! Never: knows a client, a session or a kind of plan.
 //! Start reading at [`Cluster`].
 
@@ -23,5 +23,5 @@ pub use error::GatewayError;
 pub use setup::init;
 pub use status::status;
 
-/// What a program waits for.
+/// A boxed future.
 pub type Boxed<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + Send + 'a>>;

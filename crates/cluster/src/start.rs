@@ -1,6 +1,6 @@
-//! What a gateway does with its cluster before it serves anybody.
+//! What a gateway does with its cluster before it serves clients.
 //!
-//! Owns: the order: the nodes are who they should be, the lock, the fence, what is in doubt is settled, the
+//! Owns: the order: the nodes are the right ones, the lock, the fence, what is in doubt is settled, the
 //! catalog is read. Only then is there a [`Cluster`].
 //! Never: lets a client in.
 //! Start reading at [`start`].
@@ -21,12 +21,12 @@ use crate::recovery::{Recoverer, fence, gateway_lock, next_incarnation};
 use crate::setup::{check_default, check_identity};
 
 /// Takes the cluster over. Everything that an earlier gateway left in doubt is settled, on the nodes that are
-/// there. Returns the cluster, and the connection whose life is the gateway's lock.
+/// reachable. Returns the cluster, and the connection whose life is the gateway's lock.
 ///
 /// Requires: [`Config::check`] has passed.
 ///
-/// Errors: node 1 cannot be reached; nodes are somebody else's, are served by another gateway, or hold
-/// transactions that cannot be settled.
+/// Errors: node 1 cannot be reached; nodes belong to another cluster, are served by another gateway,
+/// or hold transactions that cannot be settled.
 pub async fn start(
     config: Config,
     sessions: Arc<dyn SessionsAtWork>,
@@ -53,10 +53,10 @@ pub(crate) async fn open(endpoint: &Endpoint) -> Result<NodeConnection, GatewayE
     Ok(open_own(endpoint, "tutti gateway", Durability::Full).await?)
 }
 
-/// Refuses servers that are not the configured nodes of one cluster. Returns those that are there; the
-/// others are asked when they come (`recovery::watch`).
+/// Refuses servers that are not the configured nodes of one cluster. Returns those that are reachable;
+/// the others are checked when they come back (`recovery::watch`).
 ///
-/// Errors: node 1 is not there.
+/// Errors: node 1 is unreachable.
 async fn check_nodes(
     config: &Config,
     endpoints: &Endpoints,
@@ -79,8 +79,8 @@ async fn check_nodes(
     Ok(there)
 }
 
-/// Reads what this gateway proves itself by to the nodes; completes the schema of a cluster that an
-/// earlier version has made.
+/// Reads the secrets by which this gateway proves itself to the nodes; completes the schema of a
+/// cluster created by an earlier version.
 async fn learn_seals(there: &[Endpoint]) -> Result<Seals, GatewayError> {
     let seals = Seals::default();
     for endpoint in there {
@@ -91,8 +91,8 @@ async fn learn_seals(there: &[Endpoint]) -> Result<Seals, GatewayError> {
     Ok(seals)
 }
 
-/// Ends what earlier gateways have left running, and settles what they have left in doubt, where nodes
-/// are there. For the others their watch does the same when they come.
+/// Ends what earlier gateways have left running, and settles what they have left in doubt, on
+/// reachable nodes. For the others their watch does the same when they come back.
 async fn take_over(
     config: &Config,
     endpoints: &Endpoints,
@@ -121,7 +121,7 @@ async fn take_over(
     Ok(())
 }
 
-/// How the OIDs of the nodes that are there differ from node 1's.
+/// How the OIDs of the reachable nodes differ from node 1's.
 async fn read_oids(there: &[Endpoint], home: &mut NodeConnection) -> Result<OidMaps, GatewayError> {
     let at_home = NodeOids::load(home).await?;
     let mut others = Vec::new();

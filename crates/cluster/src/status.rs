@@ -1,6 +1,6 @@
 //! `tutti status`: what the cluster looks like now, for a person to read.
 //!
-//! Owns: asking every node, also when some do not answer, and laying the answers out in columns.
+//! Owns: asking every node, even when some do not answer, and laying out the answers in columns.
 //! Never: changes anything.
 //! Start reading at [`status`].
 
@@ -21,7 +21,7 @@ use crate::error::{GatewayError, in_full};
 use crate::recovery::{self, Foreign, InDoubt, Recoverer};
 use crate::setup::check_identity;
 
-/// A node that has said nothing by then is down.
+/// A node that has not answered within this is down.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The cluster at one time. `Display` writes aligned tables.
@@ -37,9 +37,9 @@ pub struct Status {
     pub buckets: BTreeMap<MapId, BTreeMap<NodeId, usize>>,
     /// Transactions that are prepared on the nodes that answer.
     pub in_doubt: Vec<InDoubt>,
-    /// What the last audit in the background has found, if there was one.
+    /// What the last background audit found, if there was one.
     pub audit: Option<LastAudit>,
-    /// Those that are prepared there and none of the cluster's.
+    /// Transactions prepared there that are not the cluster's.
     pub foreign: Vec<Foreign>,
 }
 
@@ -50,11 +50,11 @@ pub struct NodeStatus {
     pub id: NodeId,
     /// `host:port`.
     pub address: String,
-    /// What it says of itself, or why it does not.
+    /// What it reports, or why it does not answer.
     pub answer: Result<NodeFacts, String>,
 }
 
-/// What a node that answers says.
+/// What a node that answers reports.
 #[derive(Clone, Debug)]
 pub struct NodeFacts {
     /// `server_version`.
@@ -86,7 +86,7 @@ pub struct TableStatus {
 ///
 /// Errors: node 1 answers, but its catalog cannot be read.
 ///
-/// A box, so that not every program that calls it compiles it anew.
+/// A box, so that not every calling program compiles it again.
 pub fn status(config: &Config) -> Boxed<'_, Result<Status, GatewayError>> {
     Box::pin(ask_all(config))
 }
@@ -115,7 +115,7 @@ async fn ask_all(config: &Config) -> Result<Status, GatewayError> {
                 cluster_id.get_or_insert(identity);
                 if id == NodeId::HOME {
                     loaded = Some(catalog::load(&mut connection).await?);
-                    // A gateway of this version makes its table.
+                    // A gateway of this version creates its table.
                     audit = background::last(&mut connection).await.ok().flatten();
                 }
                 connection.close();
@@ -181,7 +181,7 @@ WHERE database = pg_catalog.current_database() AND gid ~ '^tutti_{cluster}_[0-9]
         oldest_prepared_s: oldest.transpose()?,
         row_estimates: BTreeMap::new(),
     };
-    // -1 means never analysed; then the statistics collector's count is at least a recent guess.
+    // -1 means never analysed; then the statistics collector's count is at least a recent estimate.
     let rows = connection
         .rows(
             "SELECT n.nspname || '.' || c.relname,
@@ -280,7 +280,7 @@ impl fmt::Display for Status {
         let header = ["prepared by others", "prepared on", "since", "owner"];
         let mut rows = vec![header.map(str::to_owned).to_vec()];
         for Foreign { gid, node, owner, since } in &self.foreign {
-            // Anybody may have chosen it.
+            // Any client may have chosen it.
             let gid = gid.escape_debug().to_string();
             rows.push(vec![gid, node.to_string(), since.clone(), owner.clone()]);
         }
@@ -297,7 +297,7 @@ impl NodeFacts {
     }
 }
 
-/// An empty line and the table, if it has more than its header.
+/// Writes an empty line and the table, if it has more than its header.
 fn write_table_if_any(f: &mut fmt::Formatter<'_>, rows: &[Vec<String>]) -> fmt::Result {
     if rows.len() <= 1 {
         return Ok(());

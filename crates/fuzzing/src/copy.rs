@@ -9,7 +9,7 @@ use tutti_wire::copy::{
     CopyError, CopyFormat, CopyPiece, CsvFormat, FieldSet, RowSplitter, TextFormat,
 };
 
-/// More fields than this are not looked at one by one: each costs a look at all before it.
+/// More fields than this are not checked one by one: each costs a pass over all before it.
 const FIELDS_MAX: usize = 40;
 
 /// Text format; the first byte chooses options, the second how the stream arrives.
@@ -64,12 +64,12 @@ fn check(format: &CopyFormat, chunk_len: u8, stream: &[u8]) {
             check_row(format, row);
         }
     }
-    // Whatever is not a row is read or refused as well.
+    // Bytes that are no row are read or refused as well.
     let _ = format.field(stream, usize::from(chunk_len));
     let _ = format.append_fields(stream, &[Some(stream), None]);
 }
 
-/// A row's fields can be read; those that are appended come back, and the others stay.
+/// A row's fields can be read; appended ones are read back, and the others stay the same.
 fn check_row(format: &CopyFormat, row: &[u8]) {
     let mut fields = Vec::new();
     loop {

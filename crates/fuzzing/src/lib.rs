@@ -1,7 +1,7 @@
 //! What must hold for any bytes: one check per decoder, each a function of bytes that panics if the
 //! decoder does or breaks its promise.
 //!
-//! Owns: the checks ([`TARGETS`] names them all) and the seeds of their corpora. Never: makes up
+//! Owns: the checks ([`TARGETS`] names them all) and the seeds of their corpora. Never: generates
 //! bytes. Two drivers do: libFuzzer (`fuzz/`, run by `./dev fuzz`), which looks for new paths, and
 //! `tests/corpus.rs`, which needs no set-up and is part of `cargo test`.
 //! Start reading at [`TARGETS`], then [`wire::frames`].

@@ -1,4 +1,4 @@
-//! What the corpora begin with: real messages, streams and statements, a few per decoder.
+//! The seeds of the corpora: real messages, streams and statements, a few per decoder.
 //!
 //! Owns: the bytes. `tests/corpus.rs` compares them with the files in `fuzz/corpus`, and writes
 //! those when asked. Files that a fuzzer has found are added beside them by hand.

@@ -1,7 +1,7 @@
 //! Checks of what reads SQL texts: splitting into statements, and shapes.
 //!
-//! Owns: that statements are where they are said to be, and that a shape's literals are those of
-//! PostgreSQL's own scanner. Never: plans anything.
+//! Owns: that statements are where they are reported to be, and that a shape's literals are those
+//! of PostgreSQL's own scanner. Never: plans anything.
 
 use pg_query::protobuf::Token;
 use tutti_sql::shape::{Literal, LiteralKind, Scanner};
@@ -71,7 +71,7 @@ fn shape(text: &str) {
     }
 }
 
-/// Gives a check the stack that texts want which may nest deeply.
+/// Gives a check the stack that deeply nested texts need.
 fn with_stack(text: &str, check: fn(&str)) {
     if text.len() <= FLAT_BYTES_MAX {
         return check(text);

@@ -51,7 +51,7 @@ pub fn frames(data: &[u8]) {
     assert_eq!(in_chunks, (whole, error), "how a stream arrives changes nothing");
 }
 
-/// What is recognised where it lies is what the messages say, one by one.
+/// What is recognised in place agrees with the messages decoded one by one.
 pub fn flights(data: &[u8]) {
     let Some(flight) = Flight::look(data) else { return };
     let len = match &flight {
@@ -141,7 +141,7 @@ pub fn frontend(data: &[u8]) {
     }
 }
 
-/// What servers say, as far as the gateway looks into it.
+/// What servers send, as far as the gateway decodes it.
 pub fn backend(data: &[u8]) {
     for frame in cut(data, data.len()).0 {
         let mut out = BytesMut::new();
@@ -153,7 +153,7 @@ pub fn backend(data: &[u8]) {
             assert_eq!(&out[..], frame.as_bytes());
             continue;
         }
-        // A server may say more than the gateway reads; what it reads must be said again.
+        // A server may send more than the gateway reads; what it reads must be encoded again.
         let (said, read) = (&out[HEADER_LEN..], frame.body());
         // Errors may be in any encoding; what is not UTF-8 is replaced.
         let is_replaced = said.windows(3).any(|bytes| bytes == "\u{fffd}".as_bytes());

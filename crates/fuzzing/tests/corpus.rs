@@ -1,7 +1,7 @@
 //! Every fuzz target over its committed corpus, and over bytes made from it at random.
 //!
 //! Owns: the driver that needs no set-up. The other one is libFuzzer: `./dev fuzz`.
-//! `TUTTI_WRITE_SEEDS=1 cargo test -p tutti-fuzzing` writes the seeds anew.
+//! `TUTTI_WRITE_SEEDS=1 cargo test -p tutti-fuzzing` rewrites the seeds.
 
 use std::fs;
 use std::path::PathBuf;

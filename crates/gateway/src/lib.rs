@@ -2,7 +2,7 @@
 //!
 //! Owns: clients' sockets, sessions, and the executor that obeys plans.
 //! Never: decides where a statement runs (`tutti-sql`) or what a commit does next (`tutti-txn`).
-//! Start reading at `session`, then `executor`. From the ground up: `client`, `plans`, `registry`,
+//! Start reading at `session`, then `executor`. From the bottom up: `client`, `plans`, `registry`,
 //! `transaction`, `executor`, `session`, `watch`, `door`.
 
 mod client;

@@ -13,8 +13,8 @@ const AMOUNT_MAX: i64 = 50;
 
 /// What a transfer does: an account and the amount it is given, twice; the amounts add up to 0.
 ///
-/// The accounts are in the order of their numbers. Everybody locks in this order, so nobody waits
-/// in a circle.
+/// The accounts are in the order of their numbers. All transactions lock in this order, so none
+/// waits in a cycle.
 pub type Transfer = [(i64, i64); 2];
 
 /// Account numbers by node: the first list is node 1's. Only tools need to know; a client never

@@ -17,7 +17,7 @@ const USER: &str = "postgres";
 
 /// The URL of what listens on an address.
 pub fn url(listens_on: SocketAddr, database: &str) -> String {
-    // Nobody can connect to "any address".
+    // One cannot connect to "any address".
     let host = match listens_on.ip() {
         ip if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
         ip => ip,
@@ -31,7 +31,7 @@ pub async fn connect(url: &str) -> anyhow::Result<Client> {
         .await
         .with_context(|| format!("cannot connect to {url}"))?;
     tokio::spawn(async move {
-        // Whoever uses the client hears of it there.
+        // Users of the client get the error there.
         if let Err(error) = connection.await {
             tracing::debug!(%error, "a connection ended");
         }

@@ -1,6 +1,6 @@
 //! The signals that end a run: Ctrl-C, SIGTERM, or the terminal going away.
 //!
-//! Owns: waiting for one. Never: ends anything itself; servers are stopped by whoever started them.
+//! Owns: waiting for one. Never: ends anything itself; servers are stopped by what started them.
 
 use anyhow::Context;
 use tokio::signal::unix::{Signal, SignalKind, signal};

@@ -2,7 +2,7 @@
 //!
 //! Owns: workloads (a setup, a transaction, a check, figures), which the tests that kill and cut use
 //! as the demo and the benchmarks do; and the demo. The benchmarks are the program `tutti-lab`.
-//! Never: starts a server or a gateway; that is for whoever runs a workload.
+//! Never: starts a server or a gateway; that is up to what runs a workload.
 //! Start reading at [`workload`].
 
 pub mod accounts;

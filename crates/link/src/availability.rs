@@ -1,14 +1,14 @@
 //! Which nodes may be read, and which run of which server each of them is.
 //!
 //! Owns: the reasons for which a node is closed to reads, and the run of its server that has been
-//! looked through for transactions in doubt.
+//! searched for transactions in doubt.
 //! Never: settles anything; `recovery` does, and opens the node.
 //! Start reading at [`Availability::wait_until_open`] and [`Availability::recognise`].
 //!
 //! A node is closed while a part of a decided transaction may still be prepared on it, because
-//! elsewhere that transaction can be seen already. When a server restarts or another takes over for
-//! it, acknowledged COMMIT PREPAREDs may be undone (by a fail-over to a standby that had not got
-//! them), so every run of a server is looked through before it is read.
+//! elsewhere that transaction may be visible already. When a server restarts or another takes over
+//! for it, acknowledged COMMIT PREPAREDs may be undone (by a fail-over to a standby that did not
+//! have them), so every run of a server is searched before it is read.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,7 +29,7 @@ pub const OPEN_PATIENCE: Duration = Duration::from_secs(10);
 /// Why a node is closed to reads.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Why {
-    /// It is away, or its server has restarted and was not looked through yet.
+    /// It is unreachable, or its server has restarted and was not searched yet.
     Away,
     /// A part of this transaction may be prepared there, and it may be visible elsewhere.
     Unsettled(Gid),
@@ -37,8 +37,8 @@ pub enum Why {
 
 /// One run of one server, from its start to its end. A promoted standby has one of its own.
 ///
-/// The postmaster's start, to the microsecond: it differs between servers, and no server gets
-/// another history while it runs. (A crash after which the postmaster goes on ends all connections
+/// The postmaster's start, to the microsecond: it differs between servers, and no server's history
+/// changes while it runs. (A crash that the postmaster survives ends all connections
 /// but not the run; what was acknowledged survives it.)
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Run(String);
@@ -62,7 +62,7 @@ pub struct Availability {
 #[derive(Debug)]
 struct Node {
     id: NodeId,
-    /// What `state` says, for a look without a lock.
+    /// What `state` says, to be read without the lock.
     open: AtomicBool,
     generation: AtomicU64,
     state: Mutex<State>,
@@ -89,7 +89,7 @@ impl Node {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the state and tells those who wait.
+    /// Changes the state and wakes those that wait.
     fn change(&self, what: impl FnOnce(&mut State)) {
         let mut state = self.state();
         let was_open = state.is_open();
@@ -112,7 +112,7 @@ impl Node {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
-            // Registered before the look, so that no change is missed.
+            // Registered before the check, so that no change is missed.
             changed.as_mut().enable();
             if ready(&self.state()) {
                 return Ok(());
@@ -140,7 +140,7 @@ impl Availability {
         &self.nodes[usize::from(id.0) - 1]
     }
 
-    /// From now on nobody who asks first reads the node.
+    /// From now on no caller that asks first reads the node.
     pub fn close(&self, node: NodeId, why: Why) {
         self.node(node).change(|state| match why {
             Why::Away => state.away = true,
@@ -150,7 +150,7 @@ impl Availability {
         });
     }
 
-    /// This reason is gone; the node is open when none is left.
+    /// Removes this reason; the node is open when none is left.
     pub fn open(&self, node: NodeId, why: &Why) {
         self.node(node).change(|state| match why {
             Why::Away => state.away = false,
@@ -160,7 +160,7 @@ impl Availability {
         });
     }
 
-    /// This run of the node's server has been looked through: what was prepared there is known.
+    /// This run of the node's server has been searched: what was prepared there is known.
     pub fn learn(&self, node: NodeId, run: Run) {
         let node = self.node(node);
         node.change(|state| {
@@ -171,17 +171,17 @@ impl Availability {
         });
     }
 
-    /// Changes when connections that were opened before shall not be used any more.
+    /// Changes when connections that were opened before must no longer be used.
     pub fn generation(&self, node: NodeId) -> u64 {
         self.node(node).generation.load(Ordering::Acquire)
     }
 
-    /// Whether the node answers and has been looked through; it may be closed all the same.
+    /// Whether the node answers and has been searched; it may still be closed.
     pub fn is_there(&self, node: NodeId) -> bool {
         !self.node(node).state().away
     }
 
-    /// Whether this is the run that was looked through last, and the node has not gone since.
+    /// Whether this is the run that was searched last, and the node was not lost since.
     pub fn is_current(&self, node: NodeId, run: &Run) -> bool {
         let state = self.node(node).state();
         !state.away && state.run.as_ref() == Some(run)
@@ -192,7 +192,7 @@ impl Availability {
         self.node(node).open.load(Ordering::Acquire)
     }
 
-    /// Returns as soon as the node may be read: at once, without a lock, when it is open.
+    /// Returns as soon as the node may be read: immediately, without a lock, when it is open.
     ///
     /// Errors: [`NodeError::Closed`] (SQLSTATE 57P03) when `patience` is over.
     pub async fn wait_until_open(&self, node: NodeId, patience: Duration) -> Result<(), NodeError> {
@@ -203,9 +203,9 @@ impl Availability {
         node.wait(Instant::now() + patience, State::is_open).await
     }
 
-    /// Waits until nothing that is decided is left to recovery on the node, or the node is away, so that
-    /// nobody looks at it. `patience` is for each part, from when it was left, or from `since` if that is
-    /// later: those who have queued for this do not wait one after another.
+    /// Waits until nothing that is decided is left to recovery on the node, or the node is unreachable,
+    /// so that it is not read. `patience` is for each part, from when it was left, or from `since` if
+    /// that is later: callers that queue for this must not wait one after another.
     pub async fn wait_until_settled(&self, node: NodeId, since: Instant, patience: Duration) {
         let node = self.node(node);
         if node.open.load(Ordering::Acquire) {
@@ -225,10 +225,10 @@ impl Availability {
     }
 
     /// Makes sure that a connection which was just opened leads to the run of the server that has
-    /// been looked through. To be called before anything is read over it: a connection can be there
-    /// sooner than the news that the server has restarted. Costs one round trip.
+    /// been searched. Called before anything is read over it: a connection can be open sooner than
+    /// the restart of the server is noticed. Costs one round trip.
     ///
-    /// Errors: [`NodeError::Closed`] when the run has not been looked through in time, or was another
+    /// Errors: [`NodeError::Closed`] when the run was not searched in time, or was another
     /// one; [`NodeError::Lost`].
     pub async fn recognise(
         &self,
@@ -249,7 +249,7 @@ impl Availability {
         node.wait(Instant::now() + patience, is_known).await
     }
 
-    /// Waits until somebody has met a run of the node's server that its watch does not know.
+    /// Waits until a connection has found a run of the node's server that its watch does not know.
     pub async fn suspected(&self, node: NodeId) {
         self.node(node).suspected.notified().await;
     }

@@ -1,7 +1,7 @@
-//! Connections of the gateway's own, lent for a moment: to keep a snapshot, to look at a backend.
+//! Connections of the gateway's own, checked out briefly: to keep a snapshot, to inspect a backend.
 //!
 //! Owns: the idle ones, per node.
-//! Never: lends one that is in a transaction.
+//! Never: hands out one that is in a transaction.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -42,7 +42,7 @@ impl ControlPool {
 
     /// A new connection to `node`.
     async fn open(&self, node: NodeId) -> Result<NodeConnection, NodeError> {
-        // Nothing is written over it.
+        // Nothing that must last is written over it.
         let mut connection =
             open_own(self.endpoints.of(node), "tutti exporter", Durability::Relaxed).await?;
         self.nodes.recognise(&mut connection, OPEN_PATIENCE).await?;

@@ -1,7 +1,7 @@
-//! Connections to nodes, and the pool that lends them to clients' transactions.
+//! Connections to nodes, and the pool that provides clients' transactions with them.
 //!
 //! Owns: opening and authenticating a connection, TLS and SCRAM of both sides, framed reading and
-//! writing, which nodes may be read, and who gets which connection.
+//! writing, which nodes may be read, and which session gets which connection.
 //! Never: knows a transaction, a plan or a client; decides what is sent.
 //! Start reading at [`NodeConnection`], then [`pool`].
 

@@ -7,11 +7,11 @@
 //! Some statements of the gateway must be part of a client's transaction, and so run under the
 //! client's role: the record of a decision, the registration of a table. The client could send the
 //! same text. So it comes with a seal, a hash over a secret that only the gateway's role can read,
-//! what the statement does, the process id of the backend that is to do it, and the moment at which
-//! the transaction began. A seal is a parameter, which no other session is shown; where somebody sees
-//! one all the same (a log may have parameters), it is of no use in any other transaction.
-//! `tutti.is_sealed` makes the same hash. The secret is hashed twice, inside and
-//! outside, so that nobody can extend a message whose seal was seen.
+//! what the statement does, the process id of the backend that must do it, and the time at which the
+//! transaction began. A seal is a parameter, which no other session is shown; should one be seen
+//! nevertheless (a log may have parameters), it is useless in any other transaction.
+//! `tutti.is_sealed` makes the same hash. The secret is hashed twice, inside and outside, so that a
+//! message whose seal was seen cannot be extended.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -63,15 +63,15 @@ impl Seals {
         Ok(self.seal_now(connection, message))
     }
 
-    /// The same, where the node has told when the transaction began.
+    /// The same, where the node has already reported when the transaction began.
     ///
     /// No node accepts it where it has not, nor for a node whose secret was not learned.
     pub fn seal_now(&self, connection: &NodeConnection, message: &str) -> String {
         self.seal_as_of(connection, connection.moment(), message)
     }
 
-    /// Lets one statement (or `many`) of what is sent next over the connection change the schema of its node, which is
-    /// not node 1: what `guard.sql` asks for, a word, a number that is used once, and a seal.
+    /// Lets the next statement (or several) sent over the connection change the schema of its node, which is not
+    /// node 1: what `guard.sql` asks for, a word, a number used once, and a seal.
     pub fn warrant(&self, connection: &NodeConnection, is_many: bool) -> String {
         let word = if is_many { "many" } else { "once" };
         let warrant = format!("{word} {:032x}", rand::random::<u128>());

@@ -1,7 +1,7 @@
 //! OIDs of types and tables differ between nodes; clients know those of node 1.
 //!
 //! Owns: the maps between them, and rewriting descriptions by them.
-//! Never: asks a node for its numbers (the catalog does), or looks into values. (Binary arrays and
+//! Never: asks a node for its numbers (the catalog does), or reads values. (Binary arrays and
 //! composites name their element types inside; a client that asks for these in binary gets the node's
 //! own OIDs.)
 
@@ -13,7 +13,7 @@ use tutti_sql::catalog::NodeId;
 use tutti_wire::backend::{ColumnDescription, change_oids_of_row_description};
 use tutti_wire::frame::WireError;
 
-/// OIDs from here on were given out after initdb, so they differ between nodes.
+/// OIDs from here on were assigned after initdb, so they differ between nodes.
 pub const FIRST_NORMAL_OID: u32 = 16384;
 
 /// What has an OID that clients are told.
@@ -25,7 +25,7 @@ pub enum Numbered {
     Table,
 }
 
-/// Where the newest maps are found: those that are published with the catalog.
+/// Source of the newest maps: those published with the catalog.
 pub trait PublishedOids: fmt::Debug + Send + Sync {
     /// The newest.
     fn oids(&self) -> Arc<OidMaps>;
@@ -66,13 +66,13 @@ pub struct OidMaps {
 }
 
 impl OidMaps {
-    /// What node 1 calls `at_home`, `node` calls `there`. What it called it before is kept: nothing else
-    /// gets its number.
+    /// What node 1 calls `at_home`, `node` calls `there`. Its former OID is kept: nothing else gets that
+    /// number.
     pub fn note(&mut self, node: NodeId, what: Numbered, at_home: u32, there: u32) {
         self.nodes.entry(node).or_default().note(what, at_home, there);
     }
 
-    /// What `newer` says and this does not. (What is gone may be known here for ever.)
+    /// What `newer` has and this does not. (What was dropped may be known here forever.)
     pub fn lack_of(&self, newer: &Self) -> Vec<String> {
         let mut lack = Vec::new();
         for (node, wanted) in &newer.nodes {
@@ -92,7 +92,7 @@ impl OidMaps {
         lack
     }
 
-    /// Rewrites a description that `node` gave into what node 1 would have said. False if nothing
+    /// Rewrites a description by `node` into what node 1 would have sent. False if nothing
     /// had to change.
     pub fn to_home(&self, node: NodeId, columns: &mut [ColumnDescription]) -> bool {
         let Some(difference) = self.nodes.get(&node) else { return false };
@@ -111,7 +111,7 @@ impl OidMaps {
         changed
     }
 
-    /// The same for a RowDescription, a whole frame, where it lies.
+    /// The same for a RowDescription, a whole frame, in place.
     pub fn description_to_home(&self, node: NodeId, frame: &mut [u8]) -> Result<(), WireError> {
         match self.nodes.get(&node) {
             Some(difference) if !difference.is_none() => {

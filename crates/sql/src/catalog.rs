@@ -59,8 +59,8 @@ pub enum Placement {
     RoundRobin,
     /// Every node has all rows.
     Replicated,
-    /// On node 1 alone: sequences, temporary tables, system catalogs, and every table that nobody
-    /// has spread.
+    /// On node 1 alone: sequences, temporary tables, system catalogs, and every table that is not
+    /// spread.
     Home,
 }
 
@@ -85,7 +85,7 @@ pub enum RelationKind {
     MaterializedView,
     /// A sequence: values are drawn on node 1 only.
     Sequence,
-    /// Foreign tables and whatever else has a row in `pg_class`.
+    /// Foreign tables and all else that has a row in `pg_class`.
     Other,
 }
 
@@ -179,7 +179,7 @@ pub struct Catalog {
     pub version: u64,
     /// All nodes, ascending; never empty in a running gateway; the first is [`NodeId::HOME`].
     pub nodes: Vec<NodeId>,
-    /// Tables that say nothing are on node 1 alone, as configured.
+    /// Tables without a clause are on node 1 alone, as configured.
     pub home_by_default: bool,
     /// Some table is on other nodes than node 1.
     pub is_spread: bool,
@@ -188,7 +188,7 @@ pub struct Catalog {
     /// Relations by schema, then name (user schemas only: not `pg_catalog`,
     /// `information_schema`, `pg_toast`, nor temporary ones).
     pub relations: HashMap<String, HashMap<String, Arc<Relation>>>,
-    /// Which form of its rule each view's definition is that of, by the view's OID. For whoever reads
+    /// The version of the rule that each view's definition belongs to, by the view's OID. For reading
     /// the catalog again: what has not changed need not be asked for.
     pub view_rules: HashMap<u32, String>,
     /// Functions by schema, then name. Those of `pg_catalog` are looked for here only if
@@ -197,7 +197,7 @@ pub struct Catalog {
     /// The functions of `pg_catalog` by name: some thousands that no client changes, read once and
     /// shared by all versions of the catalog.
     pub builtin_functions: Arc<HashMap<String, Function>>,
-    /// Names of operators that run code of users' which nobody has proven to look at its operands only.
+    /// Names of operators that run user-defined code that is not proven to look at its operands only.
     pub unproven_operators: HashSet<String>,
     /// The same of some cast.
     pub has_unproven_casts: bool,
@@ -218,8 +218,8 @@ pub struct NameScope {
     pub temporary_code: Vec<String>,
 }
 
-/// The schema `tutti` is none of users'; these of its functions stand in statements that the planner
-/// makes and plans again.
+/// The schema `tutti` is not a user's; these of its functions occur in statements that the planner
+/// generates and plans again.
 pub(crate) const OUTPUT_FUNCTIONS: [&str; 3] = ["row_output", "value_output", "rows_input"];
 static OUTPUT_FUNCTION: Function = Function {
     volatility: Volatility::Immutable,

@@ -4,31 +4,31 @@
 //! parameter values: what depends on those is left as [`KeyValue::Parameter`] and decided at Bind.
 //! Never: chooses (see [`crate::planner`]) nor runs (the gateway's executor obeys).
 //!
-//! SQL texts in plans are final but for two things the executor fills in: `$n` stay the client's
-//! parameters (same numbers, always sent with all their types), and a [`Template`]'s gaps receive
-//! gathered rows.
+//! SQL texts in plans are final except for two things that the executor fills in: `$n` stay the
+//! client's parameters (same numbers, always sent with all their types), and a [`Template`]'s gaps
+//! receive gathered rows.
 
 mod copy;
 mod gather;
-mod leaves;
-mod own;
 mod place;
+mod residue;
 mod rows;
 mod schema;
 mod session;
+mod session_names;
 
 use std::sync::Arc;
 
 pub use copy::{CopyFrom, CopyTo, CopyToPlan};
 pub use gather::{Collect, CollectFrom, Gather, Piece, RunOn, Template};
-pub use leaves::Leaves;
-pub use own::{Own, OwnName, ProcessFunction};
 pub use place::{Access, KeyValue, NodeChoice, Pin};
+pub use residue::Residue;
 pub use rows::{LockMode, ReturnedRows, RowKind, RowsWrite, TableLock};
 pub use schema::{CreatedTable, Ddl, DdlScope};
 pub use session::{
-    Prepared, Setting, SignalTarget, TransactionControl, TransactionModes, TuttiCall,
+    PreparedCommand, Setting, SignalTarget, TransactionControl, TransactionModes, TuttiCall,
 };
+pub use session_names::{ProcessFunction, SessionName, SessionNameAt};
 
 use crate::catalog::Relation;
 use crate::refusal::Refusal;
@@ -41,9 +41,9 @@ pub struct Planned {
     /// Why this and nothing cheaper: one sentence, lower case, no full stop.
     pub why: String,
     /// What may stay behind in the server sessions that run it.
-    pub leaves: Leaves,
+    pub residue: Residue,
     /// What in its text asks for something of the session that no node knows, in order.
-    pub own: Vec<OwnName>,
+    pub session_names: Vec<SessionNameAt>,
     /// What it runs on node 1 that the gateway does not see; asked for when it has run.
     pub unseen: Option<Box<Unseen>>,
     /// The relations on which it depends, by OID, if that is known: for plans of several steps.
@@ -51,11 +51,12 @@ pub struct Planned {
     /// It may commit before it ends, or run after its own end, and was proven to touch tables of node 1
     /// only: these must stay there meanwhile.
     pub unasked: bool,
-    /// What it runs at its end reads tables, beside rows that were gathered before: one snapshot for all.
+    /// What it runs at its end reads tables, besides rows that were gathered before: one snapshot for
+    /// all.
     pub one_moment: bool,
 }
 
-/// Code on node 1 of which nobody knows what it touches until it has run.
+/// Code on node 1 of which it is not known what it touches until it has run.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Unseen {
     /// Why: `function f() reads table "t"`. `None`: it touches no table.
@@ -76,8 +77,8 @@ impl Planned {
         Self {
             plan: plan.into(),
             why: why.into(),
-            leaves: Leaves::default(),
-            own: Vec::new(),
+            residue: Residue::default(),
+            session_names: Vec::new(),
             unseen: None,
             concerns: None,
             unasked: false,
@@ -127,8 +128,8 @@ impl Plan {
 pub struct Move {
     /// The target table.
     pub relation: Arc<Relation>,
-    /// Per node: locks the rows and returns of each its place (`ctid`), the table that has it there
-    /// (`tableoid`), and as composite text what it shall become.
+    /// Per node: locks the rows and returns for each its position (`ctid`), the table that holds it
+    /// there (`tableoid`), and its new value as composite text.
     pub select: String,
     /// For rows that stay on their node. Gap 0: places, 1: tables, 2: rows.
     pub update: Template,
@@ -150,7 +151,7 @@ pub struct Insert {
     /// Every source row gives exactly one returned row, in order, on each node (no ON CONFLICT): the
     /// executor then restores the source's order over the nodes.
     pub one_row_each: bool,
-    /// The target is replicated, and node 1 alone inserts the rows: what comes of it goes to the other
+    /// The target is replicated, and node 1 alone inserts the rows: the result goes to the other
     /// nodes.
     pub rows: Option<RowsWrite>,
 }
@@ -210,7 +211,7 @@ pub struct Explain {
     pub text_format: bool,
 }
 
-/// The same locks in EXCLUSIVE mode, which keeps out everybody but who only reads.
+/// The same locks in EXCLUSIVE mode, which keeps out all but readers.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct LockBefore {
     /// On node 1.
@@ -219,7 +220,7 @@ pub struct LockBefore {
     pub others: String,
 }
 
-/// What to do for one statement, by who can carry it out.
+/// What to do for one statement, by what carries it out.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Plan {
     /// Reads or writes rows.
@@ -279,7 +280,7 @@ pub enum DataPlan {
     Gather(Gather),
     /// INSERT that one node alone cannot take as written.
     Insert(Insert),
-    /// UPDATE that may change distribution keys: each node locks its rows and says what they shall become.
+    /// UPDATE that may change distribution keys: each node locks its rows and returns their new values.
     /// Those that stay on their node are updated there; the others are deleted, and inserted where they
     /// belong.
     Move(Box<Move>),
@@ -287,7 +288,8 @@ pub enum DataPlan {
     CopyFrom(CopyFrom),
     /// COPY … TO STDOUT.
     CopyTo(CopyTo),
-    /// Nothing: what the client is told instead. Only where a plan could not be carried out as hoped.
+    /// Nothing: the error for the client instead. Only where a plan could not be carried out as
+    /// intended.
     Refused(Box<Refusal>),
 }
 
@@ -318,8 +320,8 @@ pub enum SchemaPlan {
     EveryNodeAlone {
         /// PostgreSQL refuses it inside a transaction block.
         refuses_transaction: bool,
-        /// What other nodes are told, if it is not the client's text: what they have, which may be
-        /// nothing.
+        /// What other nodes are sent, if it is not the client's text: the part that they have,
+        /// which may be nothing.
         others: Option<String>,
     },
     /// DROP INDEX CONCURRENTLY: on node 1, outside any transaction block, if no table of these indexes
@@ -327,7 +329,7 @@ pub enum SchemaPlan {
     DropHomeIndexes(Vec<String>),
     /// LOCK TABLE: on every node, node 1 first.
     LockEverywhere {
-        /// What other nodes are told, if it is not the client's text: what they have.
+        /// What other nodes are sent, if it is not the client's text: the part that they have.
         others: Option<String>,
         /// ACCESS EXCLUSIVE, the mode of LOCK TABLE without one, gives a transaction a number, and then
         /// no snapshot can be imported any more. So where the transaction needs one, this comes first.
@@ -335,16 +337,16 @@ pub enum SchemaPlan {
     },
 }
 
-/// What to do for a statement about what is the session's own: its transaction, settings, prepared
+/// What to do for a statement about the session's own things: its transaction, settings, prepared
 /// statements, cursors and channels; and for what the gateway itself is asked.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum SessionPlan {
-    /// BEGIN, COMMIT and their kin.
+    /// BEGIN, COMMIT and the like.
     Transaction(TransactionControl),
-    /// SET, SHOW and their kin.
+    /// SET, SHOW and the like.
     Setting(Setting),
     /// PREPARE, EXECUTE, DEALLOCATE.
-    Prepared(Prepared),
+    PreparedCommand(PreparedCommand),
     /// `DECLARE name CURSOR FOR query`; `query` holds the plan of the query, whose texts are the whole
     /// DECLARE statement. Scatter never occurs here (it is gathered).
     DeclareCursor {

@@ -3,7 +3,7 @@
 //! Owns: SQLSTATE, message, detail and hint of everything the planner refuses.
 //! Never: decides; the planner does.
 
-/// A statement that Tutti does not run, with what the client is told.
+/// A statement that Tutti does not run, with the error for the client.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{message}")]
 pub struct Refusal {

@@ -10,7 +10,7 @@
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Effect {
     /// The text itself is cut into other tokens. Refused: a server that reports another value than the
-    /// gateway's is not spoken to any more.
+    /// gateway's is no longer used.
     OtherText,
     /// The text of a literal becomes another value. Keys are hashed here only in the spellings that every
     /// value of the setting reads alike (`hash`); of all others a node is asked, under the session's own
@@ -73,7 +73,7 @@ pub const TABLE: [(&str, Effect); 35] = [
     ("transaction_deferrable", Effect::Transactions),
     ("statement_timeout", Effect::Transactions),
     ("lock_timeout", Effect::Transactions),
-    // Others look at what a backend runs by these, and the gateway asks what code has touched.
+    // Others see what a backend runs by these, and the gateway asks what code has touched.
     ("track_counts", Effect::OneServer),
     ("track_activities", Effect::OneServer),
     ("max_stack_depth", Effect::OneServer),
@@ -94,7 +94,7 @@ const HARMLESS: [&str; 11] = [
     "Write-Ahead Log",
 ];
 
-/// What a setting does; `category`: what `pg_settings` says of it. `None`: nobody has thought about it.
+/// What a setting does; `category`: its category in `pg_settings`. `None`: not reviewed.
 pub fn effect_of(name: &str, category: &str) -> Option<Effect> {
     let known = TABLE.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
     if let Some((_, effect)) = known {

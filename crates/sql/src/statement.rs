@@ -60,7 +60,7 @@ pub(crate) fn holds(declare: &pg_query::protobuf::DeclareCursorStmt) -> bool {
 }
 
 impl Statement {
-    /// Whether it makes a table of which other nodes shall have a part.
+    /// Whether it creates a table of which other nodes will have a part.
     pub fn spreads(&self) -> bool {
         self.distribute_by.as_ref().is_some_and(|wanted| *wanted != DistributeBy::Home)
     }
@@ -104,7 +104,7 @@ impl Statement {
         )
     }
 
-    /// Whether it is the session's own business, whatever tables there are: its transactions, settings,
+    /// Whether it concerns the session itself, whatever tables there are: its transactions, settings,
     /// prepared statements, cursors and channels.
     pub fn is_of_session(&self) -> bool {
         use pg_query::NodeEnum;
@@ -127,7 +127,7 @@ impl Statement {
         )
     }
 
-    /// Whether it may be kept for whoever sends it again: it is of a kind that clients repeat.
+    /// Whether it may be kept for clients that send it again: it is of a kind that clients repeat.
     /// Statements that define things are not, and some of them hold passwords.
     pub fn may_be_kept(&self) -> bool {
         use pg_query::NodeEnum;

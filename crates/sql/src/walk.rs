@@ -2,7 +2,7 @@
 //!
 //! Owns: which fields of which node hold expressions, tables and queries.
 //! Never: knows what they mean. Names, type names and aliases are not children; a query's parts are
-//! children of whatever holds the query.
+//! children of the node that holds the query.
 //! Start reading at the macro: both walkers are made from one list, so they cannot disagree.
 
 /// Makes `children` and its parts for one kind of reference.

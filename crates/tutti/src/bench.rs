@@ -1,4 +1,4 @@
-//! `tutti bench`: gives way to `tutti-lab bench`, a program of its own.
+//! `tutti bench`: runs `tutti-lab bench`, a separate program.
 //!
 //! Owns: finding that program beside this one. Never: measures; what measures and draws plots is not
 //! part of what runs in production.

@@ -1,6 +1,7 @@
 //! `tutti check`: the auditor's command line.
 //!
-//! Owns: where the gateway is asked, how the report is printed, the exit status. Never: looks itself.
+//! Owns: where the gateway is asked, how the report is printed, the exit status. Never: audits
+//! itself.
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -15,10 +16,10 @@ use crate::up;
 
 /// Something was found.
 const FOUND: u8 = 1;
-/// Nothing was found, but not everything could be looked at.
+/// Nothing was found, but not everything could be checked.
 pub(crate) const NOT_CHECKED: u8 = 2;
 
-/// Looks, and prints what was found.
+/// Audits, and prints what was found.
 pub(crate) async fn check(args: CheckArgs) -> anyhow::Result<ExitCode> {
     let CheckArgs { cluster, gateway, json } = args;
     let (config, listens) = match cluster.config {
@@ -31,7 +32,7 @@ pub(crate) async fn check(args: CheckArgs) -> anyhow::Result<ExitCode> {
     };
     let listens = gateway.unwrap_or(listens);
     let place = address(&listens).with_context(|| format!("{listens:?} is not HOST:PORT"))?;
-    // A line that is written over, for people only.
+    // A line that is overwritten, for interactive use only.
     let shows = std::io::stderr().is_terminal();
     let progress = Progress::to(|what| {
         if shows {
@@ -58,7 +59,7 @@ fn status_of(report: &Report) -> ExitCode {
     }
 }
 
-/// Who listens everywhere listens here.
+/// A gateway that listens on all addresses listens on this one.
 fn address(listens: &str) -> Option<Address> {
     let (host, port) = listens.rsplit_once(':')?;
     let host = match host.trim_start_matches('[').trim_end_matches(']') {

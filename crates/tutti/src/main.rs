@@ -194,13 +194,13 @@ fn main() -> ExitCode {
         }
     };
     let done = runtime.block_on(run(command));
-    // A download that the user interrupted must not keep us; whoever has something to finish has
+    // A download that the user interrupted must not keep us; tasks with something to finish have
     // been waited for.
     runtime.shutdown_background();
     match done {
         Ok(status) => status,
         Err(error) => {
-            // With its causes, in one line: `what failed: because of what`.
+            // With its causes, on one line: `what failed: because of what`.
             eprintln!("tutti: {error:#}");
             if is_check { ExitCode::from(check::NOT_CHECKED) } else { ExitCode::FAILURE }
         }

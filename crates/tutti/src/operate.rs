@@ -1,6 +1,6 @@
-//! `tutti serve`, `tutti init` and `tutti status`: on PostgreSQL servers that somebody else runs.
+//! `tutti serve`, `tutti init` and `tutti status`: on PostgreSQL servers that are run elsewhere.
 //!
-//! Owns: reading the configuration file and telling what happens. Never: starts a server.
+//! Owns: reading the configuration file and reporting what happens. Never: starts a server.
 
 use std::io::Write;
 use std::path::Path;
@@ -20,7 +20,7 @@ pub(crate) async fn serve(config_path: &Path) -> anyhow::Result<()> {
     let config = read_config(config_path)?;
     allow_many_clients();
     let mut shutdown = match config.tls {
-        // The gateway reads its certificates anew.
+        // The gateway reloads its certificates.
         Some(_) => Shutdown::on_signals_but_hangup()?,
         None => Shutdown::on_signals()?,
     };
@@ -59,7 +59,7 @@ pub(crate) async fn status(args: StatusArgs) -> anyhow::Result<()> {
     };
     let status = tutti_gateway::status(&config).await.context("cannot ask the nodes")?;
     match writeln!(std::io::stdout(), "{status}") {
-        // Whoever reads has seen enough.
+        // The reader has seen enough.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         written => written.context("cannot write the status"),
     }
@@ -81,7 +81,7 @@ mod tests {
         let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/tutti.example.toml");
         let config = read_config(Path::new(example)).unwrap();
         assert_eq!(config.nodes.len(), 3);
-        // What the example writes out are the defaults.
+        // The values in the example are the defaults.
         let short = "[node_tls]\nsslrootcert = '/etc/tutti/nodes-ca.crt'\n\
                      [[node]]\nid = 1\nhost = '10.0.0.11'\n";
         let short = Config::from_toml(short).unwrap();

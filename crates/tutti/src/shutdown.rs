@@ -1,4 +1,4 @@
-//! The wish to end: Ctrl-C, SIGTERM, or the terminal going away.
+//! The request to end: Ctrl-C, SIGTERM, or the terminal closing.
 //!
 //! Owns: turning these signals into something many tasks can wait for. Never: ends anything itself.
 
@@ -6,7 +6,7 @@ use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-/// Tells whoever holds a clone that the program is to end.
+/// Tells all holders of a clone that the program must end.
 #[derive(Clone, Debug)]
 pub(crate) struct Shutdown {
     asked: watch::Receiver<bool>,
@@ -18,7 +18,7 @@ impl Shutdown {
         Self::on(&[SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()])
     }
 
-    /// The same without the terminal's going: SIGHUP has another meaning for this gateway.
+    /// The same without the terminal closing: SIGHUP has another meaning for this gateway.
     pub(crate) fn on_signals_but_hangup() -> anyhow::Result<Self> {
         Self::on(&[SignalKind::interrupt(), SignalKind::terminate()])
     }
@@ -37,9 +37,10 @@ impl Shutdown {
         Ok(Self { asked })
     }
 
-    /// Returns when the end is asked for, at once if it already was.
+    /// Returns when the end is requested, immediately if it already was.
     pub(crate) async fn asked(&mut self) {
-        // The sender lives in tasks that never end, so an error cannot be; it would mean the end.
+        // The sender lives in tasks that never end, so there cannot be an error; it would mean the
+        // end.
         let _ = self.asked.wait_for(|asked| *asked).await;
     }
 }

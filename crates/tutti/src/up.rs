@@ -20,15 +20,15 @@ use tutti_lab::{client, demo};
 use crate::UpArgs;
 use crate::shutdown::Shutdown;
 
-/// Where the data goes when nobody says.
+/// Where the data goes unless specified.
 const DATA_DEFAULT: &str = "data/tutti";
 /// As root, where it goes if the servers' account cannot reach that.
 const DATA_DEFAULT_OF_ROOT: &str = "/var/lib/tutti";
-/// The role and database that initdb makes.
+/// The role and database that initdb creates.
 const DATABASE: &str = "postgres";
 const USER: &str = "postgres";
 
-/// What sessions may need to end once the gateway is asked to.
+/// How long sessions may take to end once the gateway is asked to.
 const GATEWAY_STOP_LIMIT: Duration = Duration::from_secs(20);
 /// How often we look whether every server still runs.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
@@ -38,7 +38,7 @@ type Gateway = JoinHandle<Result<(), GatewayError>>;
 /// Runs a cluster until it is asked to end.
 pub(crate) async fn up(args: UpArgs) -> anyhow::Result<()> {
     let mut shutdown = Shutdown::on_signals()?;
-    // First what fails fastest, before anything was made.
+    // First what fails fastest, before anything is created.
     let listener = TcpListener::bind(&args.listen)
         .await
         .with_context(|| format!("cannot listen on {} (choose with --listen)", args.listen))?;
@@ -47,10 +47,10 @@ pub(crate) async fn up(args: UpArgs) -> anyhow::Result<()> {
     let dir = data_directory(args.data.clone())?;
     let mut cluster = tokio::select! {
         opened = open_cluster(dir, args.nodes) => opened?,
-        // Nothing runs yet, and what is half made will be made anew.
+        // Nothing runs yet, and what is half made will be made again.
         () = shutdown.asked() => return Ok(()),
     };
-    // Not to be interrupted, so that no server is left half started; it takes a moment only.
+    // Not to be interrupted, so that no server is left half started; it takes only a moment.
     let (mut cluster, started) = spawn_blocking(move || {
         let started = cluster.start();
         (cluster, started)
@@ -62,7 +62,7 @@ pub(crate) async fn up(args: UpArgs) -> anyhow::Result<()> {
     };
     say("stopping the servers");
     let stopped = spawn_blocking(move || cluster.stop()).await?;
-    // What went wrong first is what the user must hear.
+    // What went wrong first is what the user must be told.
     ran.and(stopped.context("cannot stop the servers"))
 }
 
@@ -75,7 +75,7 @@ pub(crate) fn config_of_directory(data: Option<PathBuf>) -> anyhow::Result<Confi
     Ok(config(&name, &ports, String::new()))
 }
 
-/// Finds PostgreSQL and makes the servers, or finds those that were made before.
+/// Finds PostgreSQL and creates the servers, or finds those created before.
 async fn open_cluster(dir: PathBuf, nodes: Option<u16>) -> anyhow::Result<Cluster> {
     spawn_blocking(move || {
         let verb = if Cluster::peek(&dir)?.is_some() { "starting" } else { "making" };
@@ -116,10 +116,11 @@ async fn run_gateway(
         () = user_shutdown.asked() => return Ok(()),
     }
 
-    // The gateway ends when we say so, not by the user's signal itself: then if it ended, it failed.
+    // The gateway ends when we ask it to, not by the user's signal itself: so if it ended by itself,
+    // it failed.
     let (end_gateway, end_asked) = tokio::sync::oneshot::channel::<()>();
     let mut gateway = tokio::spawn(tutti_gateway::serve(config, listener, async move {
-        // An error means that we are gone, which is also the end.
+        // An error means that this side is gone, which is also the end.
         let _ = end_asked.await;
     }));
 
@@ -179,7 +180,7 @@ async fn serve_until_the_end(
     }
 }
 
-/// Starts again what ended without our doing, such as by the system's out-of-memory killer.
+/// Restarts servers that we did not end, such as by the system's out-of-memory killer.
 fn start_ended_servers(cluster: &mut Cluster) -> anyhow::Result<()> {
     for index in 0..cluster.servers().len() {
         let server = cluster.server_mut(index);
@@ -196,7 +197,7 @@ fn start_ended_servers(cluster: &mut Cluster) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The gateway ended although nobody asked.
+/// The gateway ended without being asked to.
 fn why_ended(ended: Result<Result<(), GatewayError>, tokio::task::JoinError>) -> anyhow::Error {
     match ended {
         Ok(Ok(())) => anyhow::anyhow!("the gateway ended unasked"),
@@ -207,7 +208,7 @@ fn why_ended(ended: Result<Result<(), GatewayError>, tokio::task::JoinError>) ->
 
 /// The configuration of a gateway in front of servers on these ports of this machine.
 ///
-/// Everybody on this machine is let in: whoever can start this can read the data anyway.
+/// All users of this machine are let in: a user that can start this can read the data anyway.
 pub(crate) fn config(name: &str, ports: &[u16], listen: String) -> Config {
     let node = |(id, port): (u16, &u16)| NodeConfig {
         id,
@@ -226,7 +227,7 @@ pub(crate) fn config(name: &str, ports: &[u16], listen: String) -> Config {
     }
 }
 
-/// `tutti up` asks nobody for a password, so it stays on this machine unless told otherwise.
+/// `tutti up` asks for no password, so it stays on this machine unless told otherwise.
 fn refuse_trust_off_loopback(args: &UpArgs, address: SocketAddr) -> anyhow::Result<()> {
     if !args.allow_trust_off_loopback && !address.ip().to_canonical().is_loopback() {
         bail!(
@@ -238,7 +239,7 @@ fn refuse_trust_off_loopback(args: &UpArgs, address: SocketAddr) -> anyhow::Resu
     Ok(())
 }
 
-/// The data directory: as told, or `./data/tutti`, or as root one that the servers can reach.
+/// The data directory: as specified, or `./data/tutti`, or as root one that the servers can reach.
 fn data_directory(told: Option<PathBuf>) -> anyhow::Result<PathBuf> {
     if let Some(dir) = told {
         return Ok(dir);

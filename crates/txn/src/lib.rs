@@ -26,20 +26,20 @@
 //! # Ok::<(), tutti_txn::GidError>(())
 //! ```
 
-pub mod applying;
 pub mod coordinator;
 pub mod decision;
 pub mod gid;
+pub mod in_application;
 pub mod recovery;
 pub mod rooms;
 pub mod tenure;
 pub mod vote_order;
 pub mod wait_graph;
 
-pub use applying::Applying;
 pub use coordinator::{AbortCause, Coordinator, Effect, Event, Form, Outcome, Terms};
 pub use decision::{Decision, UnknownDecision};
 pub use gid::{ClusterTag, Gid, GidError, NodeId};
+pub use in_application::InApplication;
 pub use recovery::Recovery;
 pub use rooms::{Room, Rooms};
 pub use tenure::Tenure;

@@ -1,4 +1,4 @@
-//! What servers say: the messages the gateway makes itself, and those it looks into.
+//! What servers send: the messages the gateway builds itself, and those it decodes.
 //!
 //! Owns: their layout.
 //! Never: touches data rows that only pass through.
@@ -92,7 +92,7 @@ pub fn change_oids_of_row_description(
     frame: &mut [u8],
     change: impl Fn(u32, u32) -> (u32, u32),
 ) -> Result<(), WireError> {
-    /// Behind a column's name: table OID, column number, type OID, length, modifier, format.
+    /// After a column's name: table OID, column number, type OID, length, modifier, format.
     const BEHIND_NAME: usize = 4 + 2 + 4 + 2 + 4 + 2;
     const TYPE_OID: usize = 4 + 2;
     let body = frame.get_mut(HEADER_LEN..).ok_or(WireError::Malformed)?;

@@ -59,7 +59,7 @@ impl ErrorFields {
         self.get(b'M').unwrap_or_default()
     }
 
-    /// The same for one who is told of it and whose connection stays.
+    /// The same for a client that is told of it but keeps its connection.
     #[must_use]
     pub fn not_fatal(mut self) -> Self {
         if self.is_fatal() {

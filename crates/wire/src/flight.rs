@@ -1,9 +1,9 @@
-//! A look at what a client has sent, where it lies: nothing is copied, nothing is taken.
+//! Examines in place what a client has sent: nothing is copied or consumed.
 //!
 //! Owns: recognising the three usual ways to have one statement run: a Query, the execution of a
 //! prepared statement from its Bind to its Sync, and all of the extended protocol in one, from the Parse of the
-//! unnamed statement to its Sync. Never: says what is wrong with what it does not recognise; whoever
-//! reads message by message does.
+//! unnamed statement to its Sync. Never: reports what is wrong with what it does not recognise; reading message
+//! by message does.
 //! Start reading at [`Flight::look`].
 //!
 //! Source: PostgreSQL manual, "Message Formats"; Parse, Bind, Describe, Execute, Sync.

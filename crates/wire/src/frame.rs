@@ -83,7 +83,7 @@ pub fn take_frame(buffer: &mut BytesMut) -> Result<Option<Frame>, WireError> {
             Ok(Some(Frame { bytes: buffer.split_to(len).freeze() }))
         }
         Some(len) => {
-            // Not all at once: a header alone must not make us allocate a gigabyte.
+            // Not in one step: a header alone must not make us allocate a gigabyte.
             buffer.reserve((len - buffer.len()).min(1 << 20));
             Ok(None)
         }

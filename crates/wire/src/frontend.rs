@@ -1,6 +1,6 @@
 //! What clients say after startup: read from them, and written to nodes.
 //!
-//! Owns: the layout of the messages that the gateway must look into; others are forwarded unread.
+//! Owns: the layout of the messages that the gateway must decode; others are forwarded unread.
 //! Never: keeps state between messages.
 
 use bytes::{Bytes, BytesMut};

@@ -1,7 +1,7 @@
 //! The packets before the first message: startup, TLS and GSS requests, cancel.
 //!
 //! Owns: their layout, which has a length but no tag.
-//! Never: decides who may come in.
+//! Never: decides who may connect.
 
 use bytes::{Bytes, BytesMut};
 

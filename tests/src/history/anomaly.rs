@@ -11,7 +11,7 @@ use super::model::{Key, TransactionId};
 /// promised at which level.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Kind {
-    /// A value was read that nobody wrote.
+    /// A value was read that was never written.
     UnwrittenValue,
     /// An element is in a list twice: a write was done twice.
     DuplicateElement,

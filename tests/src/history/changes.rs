@@ -137,7 +137,7 @@ pub fn create(endpoint: &Endpoint) -> Result<()> {
     Ok(())
 }
 
-/// Runs `history` with changes and the ledger's writers beside it, then looks at the ledger.
+/// Runs `history` with changes and the ledger's writers beside it, then checks the ledger.
 pub fn beside<T>(
     seed: u64,
     endpoint: &Mutex<Endpoint>,
@@ -197,7 +197,7 @@ fn connect(shared: &Shared<'_>) -> Result<Option<Client>> {
 enum Ended {
     Done,
     Refused,
-    /// Nobody knows, and the connection may be gone.
+    /// Unknown, and the connection may be gone.
     Unknown,
     Lost,
 }
@@ -251,7 +251,7 @@ fn write(shared: &Shared<'_>, number: u64) -> Result<Ledger> {
             Ended::Unknown => unsure.extend(tokens),
             Ended::Refused | Ended::Lost => (),
         }
-        // After an error that nobody expected to end the connection it may be gone all the same.
+        // Even after an error that should not end the connection, it may be gone.
         if matches!(ended, Ended::Done | Ended::Refused) {
             kept = Some(client);
         }

@@ -23,14 +23,14 @@ pub struct Vertex {
     /// Index of the statement, if it is one.
     pub statement: Option<usize>,
     begin: Instant,
-    /// When somebody knew that it had happened; `None`: nobody was told.
+    /// When a client knew that it had happened; `None`: none was told.
     end: Option<Instant>,
     /// Whether it is a SERIALIZABLE transaction that has committed.
     pub is_serializable: bool,
 }
 
 impl Vertex {
-    /// Whether it had ended, to somebody's knowledge, before the other began.
+    /// Whether it was known to have ended before the other began.
     pub fn ended_before(&self, other: &Self) -> bool {
         self.end.is_some_and(|end| end < other.begin)
     }
@@ -192,7 +192,7 @@ impl Graph {
         }
     }
 
-    /// Adds edges of real time from those vertices that no other vertex lies behind in time: the rest
+    /// Adds edges of real time from those vertices that no other vertex follows in time: the rest
     /// follows from these.
     fn add_real_time(&mut self) {
         let mut ends: Vec<(Instant, usize)> = self

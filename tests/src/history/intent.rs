@@ -201,7 +201,7 @@ impl Steps {
 }
 
 impl Rows {
-    /// The condition, and its parameters behind those that there are.
+    /// The condition, and its parameters after the existing ones.
     fn condition(&self, arguments: &mut Vec<String>) -> String {
         let mut parameter = |value: String| {
             arguments.push(value);

@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 pub type Instant = u64;
 
 /// A value written to a register or an element appended to a list. Each is written once per key;
-/// 0 is what a register holds before anybody wrote it.
+/// 0 is what a register holds before it was first written.
 pub type Value = i64;
 
-/// What a register holds before anybody wrote it.
+/// What a register holds before it was first written.
 pub const INITIAL: Value = 0;
 
 /// Number of a transaction, as people see it.
@@ -135,7 +135,7 @@ impl Operation {
 pub enum Access {
     /// By keys.
     Keys,
-    /// By a condition that rows may come to satisfy: what it reads is a predicate.
+    /// By a condition that rows may start to satisfy: what it reads is a predicate.
     Predicate,
     /// By keys, and locks the rows (`FOR UPDATE`): it reads the newest versions, not a snapshot.
     Locking,

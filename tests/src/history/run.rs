@@ -59,7 +59,7 @@ impl Load {
         rows_needed(self.transactions)
     }
 
-    /// Creates the tables and fills them. `distribution` is what stands behind CREATE TABLE.
+    /// Creates the tables and fills them. `distribution` is what follows CREATE TABLE.
     pub fn create_tables(&self, endpoint: &Endpoint, distribution: &str) -> Result<()> {
         let mut client = Client::connect(endpoint)?;
         let rows = self.rows();

@@ -22,7 +22,7 @@ const RESOLUTION_UNKNOWN: &str = "08007";
 /// What transactions must expect: conflicts, deadlocks, time limits, and classes of a server or a
 /// connection that is away. Anything else is a bug, of the gateway or of this test.
 const EXPECTED: &[&str] = &["40001", "40P01", "55P03", "57014", "08", "57P"];
-/// Ends what waits for a lock that nobody will release.
+/// Ends what waits for a lock that will not be released.
 const LOCK_TIMEOUT: &str = "5s";
 
 /// Gives each event its place. One for all clients of a run.
@@ -88,7 +88,7 @@ impl<'a> Session<'a> {
         };
         let autocommits = intent.begin == Begin::Autocommit;
         let (outcome, failed) = match failed {
-            // Nobody asked for COMMIT, so nobody may have done it.
+            // COMMIT was not asked for, so it must not have happened.
             Some(failed) if !autocommits => (Outcome::Aborted, Some(failed)),
             Some(failed) => (outcome_of(&failed), Some(failed)),
             None if autocommits => (Outcome::Committed, None),
@@ -167,8 +167,8 @@ impl<'a> Session<'a> {
         Ok(None)
     }
 
-    /// At READ COMMITTED the row must be locked before it is read; elsewhere the snapshot sees to it
-    /// that nobody else's append is undone.
+    /// At READ COMMITTED the row must be locked before it is read; elsewhere the snapshot ensures
+    /// that no other's append is undone.
     fn read_then_append(
         &mut self,
         intent: &Intent,

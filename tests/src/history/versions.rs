@@ -57,7 +57,7 @@ impl Versions {
         versions
     }
 
-    /// Who wrote it; nobody wrote [`INITIAL`].
+    /// Which transaction wrote it; none wrote [`INITIAL`].
     pub fn written(&self, version: Version) -> Option<Written> {
         self.written.get(&version).copied()
     }
@@ -112,7 +112,7 @@ impl Versions {
         None
     }
 
-    /// A transaction with unknown outcome has committed iff somebody else saw a write of it.
+    /// A transaction with unknown outcome has committed iff another transaction saw a write of it.
     fn decide_fates(&mut self, history: &History) {
         let committed = |outcome| outcome == Outcome::Committed;
         self.has_committed =
@@ -181,7 +181,7 @@ impl Versions {
         committed.copied().collect()
     }
 
-    /// What a reader that did not commit had appended itself is nobody's order.
+    /// What a reader that did not commit had appended itself says nothing about the order.
     fn without_undone<'a>(&self, key: Key, elements: &'a [Value], reader: usize) -> &'a [Value] {
         if self.has_committed(reader) {
             return elements;

@@ -1,6 +1,6 @@
 //! Comparing a run at a stage with the same run on one PostgreSQL.
 //!
-//! Owns: what must be equal, and how differences are told. With one server's rows, or below
+//! Owns: what must be equal, and how differences are reported. With one server's rows, or below
 //! SERIALIZABLE, everything must be equal. At SERIALIZABLE over several nodes transactions may be
 //! refused that one server lets pass, or at another moment; the anomaly must not appear, and nothing
 //! but 40001 may come of it.
@@ -18,7 +18,7 @@ const IN_FAILED_TRANSACTION: &str = "25P02";
 /// How closely a stage must follow one PostgreSQL at SERIALIZABLE.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Rule {
-    /// All that sessions are told is equal.
+    /// All that sessions receive is equal.
     Equal,
     /// Transactions may be refused that one server does not refuse, unless the script forbids it.
     MayRefuse,

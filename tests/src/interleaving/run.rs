@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// whose reads may be of another moment, one that is silent for so long counts as waiting: whether it
 /// does changes when its answer is collected, not whether the condition holds.
 const SILENCE: Duration = Duration::from_secs(1);
-/// How long to listen for answers between two looks at who waits.
+/// How long to listen for answers between two checks of which sessions wait.
 const LOOK_EVERY: Duration = Duration::from_millis(4);
 
 /// By which protocol statements are sent.
@@ -83,7 +83,7 @@ pub fn run(
     Ok(record)
 }
 
-/// A session's life: statement by statement, until nobody can send any more.
+/// A session's life: statement by statement, until no more can be sent.
 fn live(
     endpoint: &Endpoint,
     name: &str,
@@ -197,8 +197,9 @@ impl<'a> Cast<'a> {
 
     /// Collects answers until every session that is left waits for another of the script.
     ///
-    /// Seen twice in a row: the servers are looked at one after another, and between two looks a
-    /// waiter may have been let go. One that waits for nobody who could hold anything is on its way.
+    /// Seen twice in a row: the servers are checked one after another, and between two checks a
+    /// waiter may have been released. One that waits for none that could hold a lock is about to
+    /// proceed.
     fn settle(&mut self, answers: &mut Vec<Answered>) -> Result<Vec<String>> {
         let began = Instant::now();
         let limit = began + PATIENCE;

@@ -51,7 +51,7 @@ pub enum Step {
         /// The statement, placeholders included.
         sql: String,
     },
-    /// Nobody does anything until a waiting session has been answered.
+    /// No session does anything until a waiting one has been answered.
     Await,
 }
 

@@ -1,6 +1,6 @@
 //! Where interleavings run: one PostgreSQL, or a gateway with rows together or apart.
 //!
-//! Owns: the ids that scripts call `{a}`, `{b}`…, found so that the rows lie where they shall, and what
+//! Owns: the ids that scripts call `{a}`, `{b}`…, chosen so that the rows lie where they must, and what
 //! of a script depends on the place. Never: runs a script.
 
 use std::collections::BTreeMap;
@@ -87,7 +87,7 @@ impl Stage {
         filled
     }
 
-    /// Makes the script's tables anew.
+    /// Recreates the script's tables.
     pub fn set_up(&self, script: &Script) -> Result<()> {
         let mut client = Client::connect(&self.endpoint)?;
         let left = client.query(

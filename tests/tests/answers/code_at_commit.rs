@@ -1,8 +1,8 @@
-//! What clients' code does at COMMIT stops nobody else, and does what it does on one PostgreSQL.
+//! What clients' code does at COMMIT stops no one else, and does what it does on one PostgreSQL.
 //!
 //! What may run there (cursors WITH HOLD, deferred triggers, triggers that defer themselves again), with
 //! everything for which others wait while a transaction is committed. Nothing here depends on how fast a
-//! machine is: the code sleeps for far longer than anybody is waited for.
+//! machine is: the code sleeps for far longer than any session is waited for.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,9 +14,9 @@ use tutti_tests::client::{Client, Endpoint};
 use tutti_tests::gateway::TestCluster;
 use tutti_tests::servers;
 
-/// For so long the code sleeps, where nobody ends it.
+/// How long the code sleeps, unless it is ended.
 const SLEEP_S: u32 = 900;
-/// Nobody else waits for so long.
+/// No other session may wait this long.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 const SETUP: &str = "
@@ -159,7 +159,7 @@ fn nobody_waits_for_what_others_run_at_commit() -> Result<()> {
             let begun = Instant::now();
             observe(&endpoint).with_context(|| what.clone())?;
             ensure!(begun.elapsed() < PATIENCE, "{what}: {:?}", begun.elapsed());
-            // Whoever still sleeps is in nobody's way.
+            // A session that still sleeps is in no one's way.
             while !is_over.load(Ordering::Acquire) {
                 admin.query(&format!("SELECT pg_cancel_backend({pid})"))?;
                 std::thread::sleep(Duration::from_millis(50));
@@ -243,7 +243,7 @@ CREATE CONSTRAINT TRIGGER t AFTER INSERT ON d DEFERRABLE INITIALLY DEFERRED
         "INSERT INTO d VALUES (11); INSERT INTO b VALUES (11)",
         "INSERT INTO a VALUES (12); INSERT INTO b VALUES (12); INSERT INTO d VALUES (12)",
         "INSERT INTO u VALUES (13), (13); INSERT INTO d VALUES (13)",
-        // A trigger that queues another, which looks at what was done.
+        // A trigger that queues another, which reads what was done.
         "INSERT INTO e VALUES (1), (2), (3)",
         "INSERT INTO f VALUES (4); INSERT INTO e VALUES (5)",
     ];
@@ -279,8 +279,8 @@ CREATE CONSTRAINT TRIGGER t AFTER INSERT ON d DEFERRABLE INITIALLY DEFERRED
     Ok(())
 }
 
-/// Whoever moves rows waits for those who may be looking for them, and everybody for the commit. Code that
-/// goes on when it is cancelled does not go on for ever.
+/// A transaction that moves rows waits for those that may be looking for them, and all sessions for the
+/// commit. Code that survives a cancellation does not go on forever.
 #[test]
 fn code_that_heeds_no_cancellation_is_ended_where_others_wait() -> Result<()> {
     let cluster = start()?;

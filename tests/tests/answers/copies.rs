@@ -2,8 +2,8 @@
 //! lie on a node.
 //!
 //! A generator makes writes whose result may depend on place, time, order and chance. Several sessions
-//! run them at once, while the rows of some nodes are moved about physically. Afterwards the nodes
-//! themselves are asked for their copies.
+//! run them concurrently, while the rows of some nodes are moved about physically. Afterwards the
+//! nodes themselves are asked for their copies.
 //!
 //! `TUTTI_COPIES_SEED` repeats a run as far as the threads let it, `TUTTI_COPIES_STATEMENTS` makes it longer.
 
@@ -304,7 +304,7 @@ CREATE TABLE timed (id int PRIMARY KEY, t text, at timestamptz, m moment, r tstz
     Ok(())
 }
 
-/// Statements that run when an action of a foreign key comes to `{t}`, or that it takes values of.
+/// Statements that run when an action of a foreign key reaches `{t}`, or that it takes values of.
 /// Nothing is proven of any.
 const ACTION_CODE: &[&str] = &[
     "",

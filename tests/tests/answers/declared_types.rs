@@ -1,7 +1,7 @@
 //! Keys as parameters of every type that a client may declare: placed and found as they are stored.
 //!
 //! Owns: that what an assignment changes (blanks, digits, fractions, long names) is placed as one PostgreSQL
-//! stores it, whatever type the value has until then. (The cluster's audit at its end looks at the places.)
+//! stores it, whatever type the value has until then. (The cluster's audit at its end checks the places.)
 
 use anyhow::{Result, ensure};
 use tutti_tests::client::{Client, Flight, Request, text_arguments};

@@ -1,5 +1,5 @@
-//! Home tables: a cluster in which nobody has spread a table is its node 1, and a table that is spread
-//! comes to the other nodes as it is on node 1.
+//! Home tables: a cluster in which no table is spread is its node 1, and a table that is spread
+//! reaches the other nodes as it is on node 1.
 //!
 //! Owns: what holds only where tables are home by default. That all differential scripts are answered
 //! alike there is `differential.rs`'s business.
@@ -520,7 +520,7 @@ fn definitions_come_along_in_whatever_order_they_were_made() -> Result<()> {
     cluster.stop_gateway()
 }
 
-/// A table that somebody has locked is nobody else's business, and neither is a transaction prepared before.
+/// A locked table does not concern other sessions, and neither does a transaction prepared before.
 #[test]
 fn locks_and_prepared_transactions_of_node_1_stop_nobody() -> Result<()> {
     let mut cluster = start(2)?;
@@ -660,7 +660,7 @@ fn what_cannot_be_asked_or_undone_stays_node_1s() -> Result<()> {
     cluster.stop_gateway()
 }
 
-/// Whoever has waited for a lock sees what those have done that it waited for.
+/// A transaction that has waited for a lock sees what those it waited for have done.
 #[test]
 fn a_lock_comes_before_the_snapshot_of_its_transaction() -> Result<()> {
     let cluster = start(2)?;
@@ -801,7 +801,7 @@ fn what_belongs_to_views_comes_and_goes() -> Result<()> {
     Ok(())
 }
 
-/// Roles are where a session of theirs comes to, however they were made.
+/// Roles exist where their sessions connect, however they were created.
 #[test]
 fn whoever_spreads_the_first_table_is_known_on_other_nodes() -> Result<()> {
     let mut cluster = start(3)?;
@@ -837,7 +837,8 @@ fn whoever_spreads_the_first_table_is_known_on_other_nodes() -> Result<()> {
             )? == "6MB \"\""
         );
     }
-    // Past the gateway, on node 1 alone: whoever comes to another node is made there.
+    // Created behind the gateway's back, on node 1 alone: a role that connects to another node is
+    // created there.
     Client::connect(&cluster.nodes()[0])?.query("CREATE ROLE direct LOGIN IN ROLE app")?;
     let mut direct = Client::connect_as(&cluster.endpoint(), "direct")?;
     ensure!(direct.value("SELECT count(*) FROM public.t")? == "20");
@@ -860,8 +861,8 @@ fn whoever_spreads_the_first_table_is_known_on_other_nodes() -> Result<()> {
     cluster.stop_gateway()
 }
 
-/// While all tables are at home, other nodes are told of nothing; so what they have from before is made
-/// anew when a table is spread.
+/// While all tables are at home, other nodes are told nothing; so what they have from before is created
+/// again when a table is spread.
 #[test]
 fn what_changed_while_all_was_at_home_is_changed_on_other_nodes() -> Result<()> {
     let mut cluster = start(3)?;
@@ -940,8 +941,8 @@ fn what_changed_while_all_was_at_home_is_changed_on_other_nodes() -> Result<()> 
     cluster.stop_gateway()
 }
 
-/// What somebody changes of definitions beside the one who spreads the first table comes to all nodes, or
-/// one of the two has to try again.
+/// A change of definitions concurrent with spreading the first table reaches all nodes, or one of the two
+/// has to retry.
 #[test]
 fn definitions_that_change_beside_the_first_spread_table_are_everywhere() -> Result<()> {
     let mut cluster = start(2)?;
@@ -957,19 +958,19 @@ fn definitions_that_change_beside_the_first_spread_table_are_everywhere() -> Res
     const CHANGE: &str =
         "CREATE OR REPLACE FUNCTION f(int) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT $1 * 100'";
     const SPREAD: &str = "SELECT tutti_distribute('t', 'id')";
-    // Committed behind: whoever has changed it hears of that.
+    // Committed after: the session that changed it gets the error.
     run(&mut other, &["BEGIN", CHANGE, "CREATE ROLE late"])?;
     run(&mut client, &[SPREAD])?;
     let told = refusal(&mut other, "COMMIT")?;
     ensure!(told.starts_with("40001"), "{told}");
     ensure!(client.value("SELECT count(*) FROM t WHERE f(id) > 50")? == "0");
     run(&mut other, &["CREATE ROLE late"])?;
-    // Committed before: whoever spreads the table does.
+    // Committed before: the one that spreads the table does.
     run(&mut client, &["SELECT tutti_home('t')", "BEGIN", SPREAD])?;
     run(&mut other, &[CHANGE, "CREATE ROLE later LOGIN; GRANT ALL ON t TO later"])?;
     let told = refusal(&mut client, "COMMIT")?;
     ensure!(told.starts_with("40001"), "{told}");
-    // What is no definition stops nobody, nor does what the transaction does itself.
+    // What is no definition stops no one, nor does what the transaction does itself.
     run(
         &mut client,
         &["BEGIN", SPREAD, "CREATE FUNCTION g() RETURNS int LANGUAGE sql AS 'SELECT 1'"],
@@ -1203,7 +1204,7 @@ fn changes_in_a_transaction_are_of_what_their_names_mean_then() -> Result<()> {
         ensure!(after == before, "{texts}: {before:?} became {after:?}");
         ensure!(client.value("SELECT count(*) FROM shared.y")? == "8", "{texts}");
     }
-    // What was behind it is the next one's business, on all nodes.
+    // What followed it is left to the next one, on all nodes.
     for texts in [
         "DROP TABLE y; ALTER TABLE y ADD COLUMN w int",
         "ALTER TABLE y RENAME TO z; ALTER TABLE y ADD COLUMN w int",

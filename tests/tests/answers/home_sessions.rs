@@ -212,7 +212,7 @@ fn what_new_sessions_begin_with_changes_nothing_of_old_ones() -> Result<()> {
     ensure!(one.value("SELECT currval('s')")? == "1");
     other.query("DROP ROLE somebody")?;
     ensure!(one.value("SELECT currval('s')")? == "1");
-    // Somebody else's session has no role of its own.
+    // Another user's session has no role of its own.
     one.query("CREATE ROLE a; CREATE ROLE b; SET ROLE a; SET SESSION AUTHORIZATION b")?;
     for _ in 0..3 {
         ensure!(one.value("SELECT current_user || ' ' || current_setting('role')")? == "b none");
@@ -223,7 +223,7 @@ fn what_new_sessions_begin_with_changes_nothing_of_old_ones() -> Result<()> {
     Ok(())
 }
 
-/// What code has set that nobody has read yet is its session's, and stays with it.
+/// What yet unread code has set is its session's, and stays with it.
 #[test]
 fn what_new_functions_set_stays_with_their_session() -> Result<()> {
     let cluster = start(1)?;
@@ -284,7 +284,7 @@ fn what_only_superusers_may_set_stays_with_its_session() -> Result<()> {
     )?;
     let mut others = [(); 2].map(|()| Client::connect_as(&cluster.endpoint(), "s"));
     let mut give_to_others = || -> Result<()> {
-        // Both hold a connection to node 1 at once.
+        // Both hold a connection to node 1 at the same time.
         for other in others.iter_mut().flatten() {
             other.query("BEGIN; SELECT 1")?;
         }
@@ -632,7 +632,8 @@ fn home_tables_are_never_seen_empty_while_they_are_stored_anew() -> Result<()> {
                 Some(Outcome::Failed(error)) => error.sqlstate().to_owned(),
                 other => bail!("{sql}: {other:?}"),
             };
-            // The view is gone and comes again; and whoever waits for more than one lock may be a victim.
+            // The view is dropped and recreated; and a session that waits for more than one lock may be a
+            // victim.
             let is_known = told == of || ["42P01", "40P01"].contains(&&*told);
             ensure!(is_known, "turn {turn}: {sql}: {told}");
             *counts.entry(told).or_insert(0_u32) += 1;

@@ -102,7 +102,7 @@ fn no_way_to_set_it_makes_nodes_read_another_text() -> Result<()> {
                     ensure!(client.query("SELECT 1").is_err(), "{way:?}: the session goes on");
                 }
             }
-            // In one message, behind it.
+            // In one message, after it.
             let mut client = Client::connect_as(&cluster.endpoint(), "app")?;
             let both = format!("SELECT sets('{name}', '{value}'); {PROBE}");
             let answer = client.simple(&both, b"");
@@ -161,7 +161,7 @@ fn no_session_begins_with_it() -> Result<()> {
     ] {
         dba.query(&format!("ALTER {what} SET {name} = '{value}'"))?;
         refused(&[("client_encoding", "UTF8")])?;
-        // A session from before does not come to it by going back to its defaults.
+        // A session from before does not get it by going back to its defaults.
         for sql in ["RESET ALL", "SET standard_conforming_strings TO DEFAULT", "DISCARD ALL"] {
             let _ = before.simple(sql, b"");
             is_read_alike(&mut before, sql)?;
@@ -174,7 +174,7 @@ fn no_session_begins_with_it() -> Result<()> {
     nothing_is_prepared(&cluster)
 }
 
-/// Keys with backslashes are found where they were put, or nobody is served.
+/// Keys with backslashes are found where they were put, or no client is served.
 fn keys_are_found(client: &mut Client, way: &str) -> Result<()> {
     is_read_alike(client, way)?;
     for key in [r"a\b", r"\", r"\\", r"it''s \'' x", "ä"] {
@@ -214,7 +214,7 @@ fn no_servers_configuration_makes_it_read_otherwise() -> Result<()> {
             node.query(&format!("ALTER SYSTEM SET {name} = '{value}'"))?;
             node.query("SELECT pg_reload_conf()")?;
             std::thread::sleep(std::time::Duration::from_millis(300));
-            // Whoever is there already either goes on as before, or ends.
+            // Existing sessions either continue as before, or end.
             match keys_are_found(&mut before, &way) {
                 Err(error) if before.query("SELECT 1").is_ok() => return Err(error),
                 Ok(()) | Err(_) => (),
@@ -285,7 +285,7 @@ fn a_functions_own_setting_ends_with_it() -> Result<()> {
     nothing_is_prepared(&cluster)
 }
 
-/// A server that is in a transaction that nobody has begun serves nobody else.
+/// A server in a transaction that the gateway did not begin serves no other session.
 #[test]
 fn a_transaction_that_nobody_has_begun_is_not_handed_on() -> Result<()> {
     let cluster = start(true)?;
@@ -395,7 +395,7 @@ fn unquoted(value: &str) -> String {
     value.trim_matches('"').to_owned()
 }
 
-/// What a session is told, but for settings in effect and words that are its own.
+/// What a session is sent, except settings in effect and words that are its own.
 fn told(answer: &Answer) -> Vec<String> {
     let outcome = |outcome: &Outcome| match outcome {
         Outcome::Failed(error) => format!("{}: {}", error.sqlstate(), error.message()),

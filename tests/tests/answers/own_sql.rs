@@ -1,9 +1,9 @@
 //! The gateway's own SQL means one thing whatever a client's search path says: read from the source.
 //!
 //! Much of it runs on clients' connections, under their search path, their settings and their rights. A bare
-//! operator, function, type or table there is whoever's comes first in the path. So all of it names the
-//! schema; what runs on connections of the gateway's own, whose path is `pg_catalog`, is listed here by file,
-//! and functions of the schema `tutti` set the path themselves.
+//! operator, function, type or table there is the first one in the path, whoever owns it. So all of it names
+//! the schema; what runs on connections of the gateway's own, whose path is `pg_catalog`, is listed here by
+//! file, and functions of the schema `tutti` set the path themselves.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -42,7 +42,7 @@ const OWN_CONNECTIONS: [(&str, &str); 25] = [
     ("sql/src/planner/fixture.rs", "clients' statements, of tests"),
 ];
 
-/// What the grammar has of its own, and is nobody's function.
+/// Words of the grammar itself, which are no functions.
 const WORDS: [&str; 37] = [
     "all",
     "and",

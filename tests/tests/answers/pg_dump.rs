@@ -201,7 +201,7 @@ fn a_table_that_is_spread_is_dumped_alike_by_every_node() -> Result<()> {
     for node in cluster.nodes() {
         let mut command = Command::new(&pg_dump);
         let dump = programs::run(command.args(["-s", "-n", "s"]).arg(node.url()))?;
-        // Newer ones keep psql from reading more by a word that is made anew each time.
+        // Newer ones keep psql from reading more by a word that is generated each time.
         let lines = dump
             .lines()
             .filter(|line| !line.starts_with("\\restrict") && !line.starts_with("\\unrestrict"));
@@ -227,7 +227,7 @@ fn move_money(cluster: &TestCluster, mover: i64, done: &AtomicBool) -> Result<u6
     let mut step = mover;
     while !done.load(Ordering::Relaxed) {
         step += 7;
-        // In the order of the numbers, so that nobody waits in a circle.
+        // In the order of the numbers, so that none waits in a cycle.
         let (from, to) = (step % ACCOUNTS + 1, (step * 13 + 5) % ACCOUNTS + 1);
         if from == to {
             continue;

@@ -10,7 +10,7 @@ use tutti_tests::client::{Client, Flight, Request, text_arguments};
 use tutti_tests::gateway::{TestCluster, config};
 use tutti_tests::servers;
 
-/// What sessions set: whoever makes, and whoever uses.
+/// What sessions set: those that create, and those that use.
 const SETTINGS: [&str; 4] = [
     "SET DateStyle = 'SQL, DMY'; SET IntervalStyle = sql_standard; SET TimeZone = 'Asia/Kolkata';
      SET extra_float_digits = -15; SET bytea_output = escape; SET quote_all_identifiers = on; SET array_nulls = off",
@@ -120,7 +120,7 @@ fn what_is_made_under_settings_means_the_same_under_others() -> Result<()> {
             let mut user = Both::connect(&cluster, &plain)?;
             for (table, _) in tables {
                 user.run(&format!("SET search_path = {schema}"))?;
-                // Brought to other nodes by somebody who would print it otherwise.
+                // Brought to other nodes by a session that would print it differently.
                 if table == "moved" && used_under == SETTINGS[1] {
                     user.run(used_under)?;
                     user.run(&format!("SET search_path = {schema}"))?;

@@ -1,5 +1,5 @@
-//! Rows on their way between nodes: nobody else sees them, nobody's code is run by them, and they arrive as
-//! they were.
+//! Rows on their way between nodes: no one else sees them, no user-defined code runs on them, and they
+//! arrive as they were.
 
 use anyhow::{Context, Result, ensure};
 use tutti_gateway::{Config, DefaultDistribution, Switches};
@@ -166,7 +166,7 @@ fn rows_that_move_are_stored_by_the_tables_owner() -> Result<()> {
     Ok(())
 }
 
-/// Code that has looked at a part of a table cannot hide it by what was noted before.
+/// Code that has read a part of a table cannot hide it by overwriting what was noted before.
 #[test]
 fn what_code_has_touched_is_not_to_be_overwritten() -> Result<()> {
     let cluster = start()?;
@@ -191,7 +191,7 @@ fn what_code_has_touched_is_not_to_be_overwritten() -> Result<()> {
         let error = answer.error().with_context(|| format!("{forging}: {answer:?}"))?;
         ensure!(error.sqlstate() == "0A000", "{forging}: {error:?}");
     }
-    // Honest code is told of as ever.
+    // Honest code is reported as usual.
     app.query(
         "CREATE FUNCTION honest() RETURNS int LANGUAGE plpgsql AS $$ BEGIN EXECUTE 'SELECT 1'; RETURN 7; END $$",
     )?;
@@ -341,7 +341,7 @@ fn more_than_may_travel_is_refused() -> Result<()> {
             let now = client.query(count)?;
             ensure!(now == before, "{what}: {sql}: {now:?} {before:?}");
         }
-        // Nor is more kept for a client that asks for it by and by; what it has written is undone.
+        // Nor is more kept for a client that asks for it bit by bit; what it has written is undone.
         for sql in ["SELECT k, pad FROM wide", "UPDATE wide SET g = g + 1 RETURNING k, pad, b"] {
             let request = Request { sql, types: &[], arguments: &[], row_limit: 5 };
             let answer = client.extended(&request, Flight::TwoFlights, b"")?;
@@ -423,8 +423,7 @@ const READS: [&str; 16] = [
     "EXPLAIN ANALYZE SELECT a.x FROM mal.t a JOIN mal.t b ON a.k = b.k",
 ];
 
-/// Who reads rows runs no code of whoever has made their types: not by a word that the owner has given for
-/// it either.
+/// Reading rows runs no code of their types' owners: not even by a declaration of the owner.
 #[test]
 fn nobody_checks_the_values_that_others_have_stored() -> Result<()> {
     let cluster = start()?;
@@ -525,7 +524,7 @@ fn a_check_that_comes_while_rows_are_on_their_way_is_not_run() -> Result<()> {
          CREATE TABLE mal.t (id int PRIMARY KEY, k int, x mal.late) DISTRIBUTE BY HASH (id);
          INSERT INTO mal.t SELECT g, g % 3, g FROM generate_series(1, 30) g",
     )?;
-    // Somebody else holds up the reader, who waits for nothing of the change's.
+    // Another session blocks the reader, which waits for nothing of the change's.
     let mut boss = Client::connect(&cluster.endpoint())?;
     boss.query("CREATE TABLE others (id int PRIMARY KEY, v int) DISTRIBUTE BY HASH (id)")?;
     for in_block in [false, true] {

@@ -269,7 +269,7 @@ fn same_copies(cluster: &TestCluster) -> Result<()> {
     Ok(())
 }
 
-/// Whatever was set holds on all nodes for the session, and for nobody else.
+/// Whatever was set holds on all nodes for the session, and for no other.
 fn settings_are_the_sessions_own(side: &mut Side) -> Result<()> {
     let sql = "SELECT DISTINCT coalesce(current_setting('app.tenant', true), '') FROM public.h";
     let own = side.client.query(sql)?;
@@ -370,7 +370,7 @@ fn conditions_of_rules_are_code_too() -> Result<()> {
     ensure!(tutti.make(&format!(
         "CREATE RULE leaves_out AS ON INSERT TO public.l WHERE {condition} DO INSTEAD NOTHING"
     ))?);
-    // As it is told of the change alone, and as it is read with all the rest.
+    // As it is read for the change alone, and as it is read with all the rest.
     for change in ["", "CREATE FUNCTION public.more() RETURNS int LANGUAGE sql AS 'SELECT 1'"] {
         ensure!(tutti.make(change)?);
         for way in [Way::Simple, Way::Block, Way::Extended] {
@@ -423,7 +423,7 @@ fn rows_that_are_made_anew_run_the_code_of_their_columns_types() -> Result<()> {
     Ok(())
 }
 
-/// One index over such code stops REINDEX of itself, and of nobody else's.
+/// One index over such code stops REINDEX of itself, and of no others.
 #[test]
 fn indexes_over_unseen_code_stop_nobody_elses() -> Result<()> {
     let cluster = start()?;
@@ -508,7 +508,7 @@ const READINGS: [(&str, &str); 9] = [
     ("xml", "SELECT length(table_to_xml('public.{t}', true, true, '')::text)"),
 ];
 
-/// How a function reads: at once, in a text that it puts together, in a block that is undone, and
+/// How a function reads: directly, in a text that it composes, in a block that is undone, and
 /// undone in a function that another one calls.
 const WRAPPINGS: [&str; 4] = [
     "RETURN ({q});",
@@ -879,7 +879,7 @@ fn steps(sql: &str) -> impl Iterator<Item = &str> {
     sql.split(if sql.contains("$f$") { "\n\n" } else { "; " })
 }
 
-/// What accounting rests on cannot be turned off, by nobody and nowhere.
+/// What accounting rests on cannot be turned off anywhere.
 #[test]
 fn settings_and_parallel_workers_hide_nothing_from_the_accounting() -> Result<()> {
     let cluster = start()?;
@@ -1113,7 +1113,7 @@ fn settings_by_composed_names_hold_where_policies_and_views_name_them() -> Resul
     Ok(())
 }
 
-/// Code that only a parameter's type has, and code of indexes where these are made anew.
+/// Code that only a parameter's type has, and code of indexes where these are rebuilt.
 #[test]
 fn parameters_and_rebuilt_indexes_run_no_code_unseen() -> Result<()> {
     let cluster = start()?;
@@ -1456,7 +1456,7 @@ fn names_that_are_undone_are_forgotten() -> Result<()> {
     Ok(())
 }
 
-/// What waits for the end of a transaction in a schema of somebody else's is no business of others.
+/// What waits for the end of a transaction in another role's schema does not concern others.
 #[test]
 fn deferred_triggers_of_one_role_stop_nobody_else() -> Result<()> {
     let cluster = start()?;
@@ -1595,7 +1595,7 @@ fn code_brings_what_it_has_made_itself() -> Result<()> {
             "CREATE FUNCTION goes(int) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT 1'",
         ],
     )?;
-    // As if somebody else's DROP were committed there and not yet on node 1.
+    // As if another session's DROP were committed there and not yet on node 1.
     let mut node = Client::connect(&cluster.nodes()[1])?;
     node.query("DROP TYPE going; DROP FUNCTION goes(int)")?;
     cluster.leave_unaudited("what it drops on one node alone stays dropped there");
@@ -1647,7 +1647,7 @@ fn a_partition_that_is_attached_is_accounted_for() -> Result<()> {
         ensure!(told.as_deref() == Some("0A000"), "{sql}: {answer}");
         client.query("ROLLBACK")?;
     }
-    // What is in a DEFAULT partition is looked at when another one is made.
+    // What is in a DEFAULT partition is checked when another one is created.
     run_all(
         &mut client,
         &[
@@ -1835,7 +1835,7 @@ fn negators_and_commutators_are_code_too() -> Result<()> {
     same_copies(&cluster)
 }
 
-/// What somebody has sworn of a function, and what then becomes of what its text names.
+/// What was declared of a function, and what then happens to what its text names.
 #[test]
 fn a_declaration_ends_with_what_it_was_said_of() -> Result<()> {
     let mut cluster = start()?;

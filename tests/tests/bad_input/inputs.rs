@@ -35,7 +35,7 @@ fn message(name: &str, tag: u8, body: &[u8]) -> Input {
     made(name, |out| put_frame(out, tag, |rest| rest.extend_from_slice(body)))
 }
 
-/// A header with any length, and a little behind it.
+/// A header with any length, and a little after it.
 fn with_length(tag: u8, length: i32) -> Input {
     let mut bytes = vec![tag];
     bytes.extend(length.to_be_bytes());

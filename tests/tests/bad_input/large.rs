@@ -1,7 +1,7 @@
 //! What is large but right: fields of 64 MB, and results that a client reads slowly.
 //!
 //! Owns: that they pass whole, that the gateway holds no more of them than it must, and that
-//! nobody else waits for them. Never: measures time.
+//! no one else waits for them. Never: measures time.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -107,7 +107,7 @@ impl SlowReader {
     }
 }
 
-/// Waits until backends stand still because nobody takes what they send.
+/// Waits until backends are stuck because what they send is not read.
 fn wait_until_stuck(nodes: &[Endpoint]) -> Result<()> {
     const STUCK: &str = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'ClientWrite'";
     let mut watchers = Vec::new();

@@ -4,7 +4,7 @@
 //! Owns: that every [`inputs`] in every [`states`] has the same end as on a plain PostgreSQL, while
 //! a [`neighbour`], who gets the very connection to a node that the bad session had, is served
 //! rightly. Beside it: broken recordings (`mutations`), and what is merely large (`large`).
-//! Never: looks at decoders alone; `crates/fuzzing` does.
+//! Never: tests decoders alone; `crates/fuzzing` does.
 //! Start reading at [`compare`].
 
 mod inputs;

@@ -1,6 +1,6 @@
 //! The others: what must go on as if nothing had happened.
 //!
-//! Owns: the tables, a client that looks whether its answers are its own, panics anywhere in the
+//! Owns: the tables, a client that checks that its answers are its own, panics anywhere in the
 //! process, and whether nodes are left with anything to do.
 
 use std::panic;
@@ -57,7 +57,7 @@ pub fn start(size: usize) -> Result<TestCluster> {
     Ok(cluster)
 }
 
-/// Somebody else's session on the same gateway.
+/// Another client's session on the same gateway.
 pub struct Neighbour {
     client: Client,
     asked: u64,
@@ -69,7 +69,7 @@ impl Neighbour {
         Ok(Self { client: Client::connect(&cluster.endpoint())?, asked: 0 })
     }
 
-    /// Asks all nodes for what nobody else asks for, and looks at the answer.
+    /// Asks all nodes for what no other client asks for, and checks the answer.
     pub fn check(&mut self) -> Result<()> {
         self.asked += 1;
         let asked = self.asked;

@@ -33,7 +33,7 @@ impl Raw {
         Ok(Self { stream, inbox: BytesMut::new() })
     }
 
-    /// Begins a session as everybody does.
+    /// Begins a session as every client does.
     pub fn begin(endpoint: &Endpoint) -> Result<Self> {
         let mut raw = Self::open(endpoint)?;
         raw.send(&startup_packet())?;
@@ -136,8 +136,8 @@ pub fn probe() -> Vec<u8> {
 pub enum Fate {
     /// It answered the probe; this is all that it said.
     Lives(Vec<String>),
-    /// It ended before; this is what it said before its first error. With how many words servers
-    /// close a connection that has lost its way differs between them, and nobody reads them.
+    /// It ended before; this is what it sent before its first error. How many messages servers send
+    /// when they close a connection that is out of step differs between them, and is not compared.
     Ends(Vec<String>),
 }
 

@@ -181,8 +181,8 @@ fn rows_apart_are_isolated_by_the_extended_protocol_too() -> Result<()> {
     cluster.stop_gateway()
 }
 
-/// Only over several nodes: on one server PostgreSQL ends whoever looks first, and in which order a
-/// statement meets its rows is up to the plan.
+/// Only over several nodes: on one server PostgreSQL ends the one that checks first, and in which
+/// order a statement meets its rows is up to the plan.
 fn break_deadlocks(stage: &Stage) -> Result<()> {
     let server = servers::start(1)?;
     let mut judge = Client::connect(&servers::endpoint(&server, 0))?;

@@ -1,7 +1,7 @@
 //! The auditor: every kind of damage, planted on the nodes themselves, is found and named; and nothing is
 //! found where there is none, whatever happens meanwhile.
 //!
-//! Owns: the plants. That the cluster of every other test is looked at is `tutti_tests::audit`'s business.
+//! Owns: the plants. Auditing the cluster of every other test is up to `tutti_tests::audit`.
 //! Start reading at [`every_kind_of_damage_is_found_and_named`].
 
 use std::process::Command;
@@ -392,7 +392,7 @@ fn every_kind_of_damage_is_found_and_named() -> Result<()> {
         let report = cluster.audit()?;
         node.query(plant.repair).with_context(|| plant.repair.to_owned())?;
         must_find(&report, plant)?;
-        // What the gateway has in memory is as it was: nobody told it of a change and back.
+        // What the gateway has in memory is as it was: it was not told of a change and back.
         must_be_clean(&cluster.audit()?).with_context(|| plant.repair.to_owned())?;
     }
     Ok(())
@@ -417,7 +417,7 @@ fn what_a_gateway_leaves_behind_is_found() -> Result<()> {
     ensure!(found.message.contains("not decided") && found.node == Some(2), "{found}");
     ensure!(report.findings.len() == 1 && report.unchecked.is_empty(), "{report}");
 
-    // Decided: nobody knows yet what the copies are.
+    // Decided: what the copies are is not known yet.
     let mut home = Client::connect(&nodes[0])?;
     home.query("UPDATE r SET t = 'half' WHERE id = 3")?;
     home.query("INSERT INTO tutti.decision VALUES ('tutti_test_1_99_1', 'committed')")?;
@@ -443,7 +443,7 @@ fn what_a_gateway_leaves_behind_is_found() -> Result<()> {
     ensure!(report.kinds() == [Kind::Tickets].into(), "{report}");
     node.query("TRUNCATE tutti.ticket")?;
 
-    // Somebody else's is told, and nothing wrong.
+    // A foreign one is reported, and is nothing wrong.
     for sql in ["BEGIN", "UPDATE h SET v = v", "PREPARE TRANSACTION 'mine'"] {
         node.query(sql)?;
     }
@@ -461,7 +461,7 @@ fn what_a_gateway_leaves_behind_is_found() -> Result<()> {
     Ok(())
 }
 
-/// What the auditor runs as a superuser must not be somebody else's code: planning a scan of these tables
+/// What the auditor runs as a superuser must not be user-defined code: planning a scan of these tables
 /// would run it.
 #[test]
 fn no_code_of_users_runs_and_such_tables_are_compared_all_the_same() -> Result<()> {

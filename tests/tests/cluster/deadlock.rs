@@ -1,4 +1,4 @@
-//! Deadlocks over several nodes: found, one victim, 40P01, and nobody else is ended.
+//! Deadlocks over several nodes: found, one victim, 40P01, and no one else is ended.
 
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -190,7 +190,7 @@ fn three_sessions_on_three_nodes_by_the_extended_protocol() -> Result<()> {
     Ok(())
 }
 
-/// On one server it would have waited for its locks; here it is ended, and run again behind the other.
+/// On one server it would have waited for its locks; here it is ended, and run again after the other.
 #[test]
 fn an_autocommitted_statement_over_all_nodes_is_run_again() -> Result<()> {
     let world = World::start(2)?;
@@ -198,7 +198,7 @@ fn an_autocommitted_statement_over_all_nodes_is_run_again() -> Result<()> {
     let old = world.holding(here)?;
     let everywhere = waiting(world.session()?, "UPDATE t SET v = v + 10".to_owned());
     world.await_waiters(0, 1)?;
-    // The other could not go on if nobody were ended.
+    // The other could not go on if none were ended.
     succeeded(waiting(old, update(there)))?.query("COMMIT")?;
     let mut everywhere = succeeded(everywhere)?;
     ensure!(everywhere.value("SELECT sum(v) - 10 * count(*) FROM t")? == "2");
@@ -248,7 +248,7 @@ fn a_deadlock_on_one_node_is_left_to_it() -> Result<()> {
 
     let mut errors = Vec::new();
     for session in [one, other] {
-        // Whoever is ended first lets the other one go on.
+        // The one that is ended first lets the other go on.
         let (mut session, answer) = ended(session)?;
         errors.extend(answer.error().cloned());
         session.query("ROLLBACK")?;
@@ -268,7 +268,7 @@ fn a_long_wait_without_a_round_is_not_ended() -> Result<()> {
     let other = waiting(world.holding(there_too)?, update(here));
     world.await_waiters(0, 2)?;
 
-    // Whoever looks for deadlocks looks many times, and finds none.
+    // The deadlock detector looks many times, and finds none.
     let mut node = world.node(0)?;
     let mut looks = std::collections::BTreeSet::new();
     until("five looks", || {

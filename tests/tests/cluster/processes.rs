@@ -1,6 +1,5 @@
 //! Numbers of processes mean the same everywhere that a client meets them: in `pg_backend_pid()`, in
-//! views, in functions that are told of one; also where who waits and who is waited for work on
-//! another node than 1.
+//! views, in functions that take one; also where waiter and holder work on a node other than 1.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
-//! What a gateway publishes of its catalog is what there is, whoever has changed what, and finding that
-//! out costs what was changed.
+//! What a gateway publishes of its catalog is what there is, whatever was changed and by whom, and
+//! finding that out costs what was changed.
 //!
 //! Owns: a generator of schema changes by two sessions, of the same tables too, in and outside
 //! transactions, with savepoints and rollbacks, while a node answers late now and then and the gateway itself compares what it publishes with a reading from the start
@@ -110,7 +110,7 @@ fn statement(random: &mut StdRng, own: u32) -> String {
     }
 }
 
-/// A statement that changes what everybody changes.
+/// A statement that changes what all sessions change.
 fn statement_of_common(random: &mut StdRng) -> String {
     let n = random.random_range(0..3);
     match random.random_range(0..7) {
@@ -290,7 +290,7 @@ fn a_change_of_one_table_reads_as_much_however_many_there_are() -> Result<()> {
         for text in &texts {
             client.query(text)?;
         }
-        // As autovacuum would: plans of when the catalogs were small are made anew.
+        // As autovacuum would: plans of when the catalogs were small are made again.
         Client::connect(&cluster.nodes()[0])?.query("ANALYZE")?;
         // The first time is the server's: what it caches for itself.
         for change in changes {
@@ -317,7 +317,7 @@ fn what_is_missing_is_found() -> Result<()> {
     let mut node = Client::connect(&cluster.nodes()[0])?;
     node.query("CREATE TRIGGER tr BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION noted()")?;
     cluster.leave_unaudited("a change was made past the gateway");
-    // Whatever this says: it is the last that this session is told.
+    // Whatever this says, it is the last that this session is sent.
     let ended = client.query("CREATE TABLE u (id int)").and_then(|_| client.query("SELECT 1"));
     ensure!(ended.is_err(), "a trigger that is not published was not missed");
     Ok(())

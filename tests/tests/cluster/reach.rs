@@ -64,7 +64,7 @@ impl World {
         until("the wait", || Ok(self.count_on(node, waiting)? == "1"))
     }
 
-    /// Nobody holds or awaits rows of `t` on this node.
+    /// No session holds or awaits rows of `t` on this node.
     fn await_release_on(&self, node: usize) -> Result<()> {
         let locked = "SELECT count(*) FROM pg_locks \
                       WHERE relation = 't'::regclass AND mode = 'RowExclusiveLock'";

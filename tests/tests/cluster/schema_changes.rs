@@ -70,7 +70,7 @@ fn start_with_home_tables(nodes: u16) -> Result<TestCluster> {
         &[
             "CREATE TABLE spread (id int PRIMARY KEY, v int) DISTRIBUTE BY HASH (id)",
             "INSERT INTO spread SELECT g, 0 FROM generate_series(1, 90) g",
-            // Nobody can run it on one node: it would find a part.
+            // It cannot run on one node: it would find a part.
             "CREATE FUNCTION counts() RETURNS int LANGUAGE plpgsql AS
                  'BEGIN RETURN (SELECT count(*) FROM spread); END'",
             "CREATE FUNCTION counting() RETURNS trigger LANGUAGE plpgsql AS
@@ -394,7 +394,7 @@ fn whoever_uses_other_tables_does_not_notice_a_placement_change() -> Result<()> 
     })
 }
 
-/// Whoever waits until a change is published is waiting like anybody who waits on a node.
+/// A session that waits until a change is published waits like one that waits on a node.
 #[test]
 fn a_wait_for_a_change_hears_timeouts_and_cancel_requests() -> Result<()> {
     let cluster = start(2)?;
@@ -538,7 +538,7 @@ fn changes_of_different_tables_neither_wait_nor_deadlock() -> Result<()> {
     let found = disagreements(&cluster.nodes())?;
     ensure!(found.is_empty(), "{found:#?}");
 
-    // An open transaction that has changed a table is in nobody's way who does not use it.
+    // An open transaction that has changed a table blocks no session that does not use it.
     run(&mut client, &["BEGIN", "ALTER TABLE p0 ADD COLUMN w int"])?;
     let mut other = Client::connect(&endpoint)?;
     run(&mut other, &["SET statement_timeout = '5s'"])?;
@@ -559,7 +559,7 @@ fn changes_of_different_tables_neither_wait_nor_deadlock() -> Result<()> {
     Ok(())
 }
 
-/// The first to commit hears late that it has: what the second has made of the table is newer.
+/// The first to commit learns late that it has: the second's version of the table is newer.
 #[test]
 fn whoever_commits_last_is_published_last() -> Result<()> {
     const ATTEMPTS: u32 = 30;
@@ -777,7 +777,7 @@ fn what_a_committing_procedure_rests_on_stays_while_it_runs() -> Result<()> {
     client.query("INSERT INTO enough VALUES (1)")?;
     working.join().map_err(|_| anyhow::anyhow!("a client panicked"))??;
     ensure!(client.value("SELECT count(*) FROM work WHERE id = 2 AND w = 7")? != "0");
-    // Nobody has been at work on a part of it, and now nobody minds.
+    // No session has worked on a part of it, and now nothing prevents it.
     ensure!(client.value("SELECT count(*) FROM spread")? == "90");
     for change in refused {
         client.query(change)?;
@@ -975,7 +975,7 @@ fn write(endpoint: &Endpoint, writer: i64, seed: u64, ended: &AtomicBool) -> Res
     Ok(ledger)
 }
 
-/// Looks at rows that are there from the beginning, in every way.
+/// Reads rows that are there from the beginning, in every way.
 fn read(endpoint: &Endpoint, seed: u64, ended: &AtomicBool) -> Result<()> {
     let mut random = StdRng::seed_from_u64(seed);
     let mut client = Client::connect(endpoint)?;

@@ -234,7 +234,7 @@ impl Pair {
             self.model.roll_back(sx);
             self.open[session] = None;
         } else if let Some((rows, ticket)) = open.savepoint {
-            // The server undoes it now, not when it is told to go back.
+            // The server undoes it now, not when it is told to roll back.
             self.model.undo(sx, !rows, !ticket);
         } else {
             self.step(session, Step::Rollback)?;
@@ -284,7 +284,7 @@ impl Pair {
     }
 
     fn is_held(&self, row: Row) -> bool {
-        // Nobody is number 15.
+        // There is no number 15.
         self.model.waits(Sx(TRANSACTIONS), row)
     }
 
@@ -357,7 +357,7 @@ fn the_model_knows_what_a_restart_leaves() -> Result<()> {
         let mut rng = ChaCha8Rng::seed_from_u64(10_000 + seed);
         let mut pair = Pair::new(&servers::endpoint(&servers, 0))?;
         pair.may_begin = TRANSACTIONS / 2;
-        // Not before somebody has prepared.
+        // Not before one has prepared.
         for _ in 0..10 {
             pair.play(10, &mut rng).with_context(|| format!("script {seed}"))?;
             if 2 <= pair.prepared.len() {

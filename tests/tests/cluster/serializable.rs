@@ -51,7 +51,7 @@ impl World {
         format!("UPDATE s SET v = v + 1 WHERE id = {}", self.rows[node])
     }
 
-    /// The other half of a write skew with whoever reads on node 1 and writes on node 2.
+    /// The other half of a write skew with a transaction that reads on node 1 and writes on node 2.
     fn commit_opposite(&self) -> Result<()> {
         let mut other = self.session()?;
         for sql in [BEGIN, &self.read(1), &self.write(0), "COMMIT"] {
@@ -158,7 +158,7 @@ enum Ending {
     StatementTimeout,
     /// Set in the transaction.
     Local,
-    /// Set behind a savepoint.
+    /// Set after a savepoint.
     Nested,
     LockTimeout,
 }
@@ -229,7 +229,7 @@ fn every_wait_ends_when_its_client_says_so() -> Result<()> {
             node.query("ROLLBACK")?;
         }
     }
-    // For a sentinel. Nobody waits for a lock.
+    // For a sentinel. None waits for a lock.
     let endings = Ending::ALL.into_iter().filter(|ending| *ending != Ending::LockTimeout);
     for ending in endings.clone() {
         let mut t = world.session()?;
@@ -248,7 +248,7 @@ fn every_wait_ends_when_its_client_says_so() -> Result<()> {
         ending.ends(&world, &mut t, &read_2)?;
         node_2.query("ROLLBACK")?;
     }
-    // For its turn to vote.
+    // For its permit to vote.
     for ending in endings {
         let (mut t, mut u) = (world.session()?, world.session()?);
         until("two in a transaction", || {

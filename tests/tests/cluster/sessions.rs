@@ -30,7 +30,7 @@ fn start(nodes: u16, pool: PoolConfig) -> Result<TestCluster> {
     TestCluster::start_configured(servers, config)
 }
 
-/// One connection per node for everybody.
+/// One connection per node for all sessions.
 fn narrow(nodes: u16) -> Result<TestCluster> {
     start(nodes, PoolConfig { size: 1, ..PoolConfig::default() })
 }
@@ -260,7 +260,7 @@ fn reset_all_in_a_transaction_is_a_step_of_it() -> Result<()> {
             }
         }
     }
-    // What the transaction has set before it goes too, but not what it sets behind it.
+    // What the transaction has set before it is undone too, but not what it sets after it.
     client.query("SET work_mem = '7MB'")?;
     client.query("BEGIN; SET work_mem = '8MB'; SET LOCAL enable_sort = off; RESET ALL")?;
     ensure!(client.value(on_all_nodes)? == "4MB");
@@ -395,7 +395,7 @@ fn what_binds_a_session_keeps_its_connection_and_says_so() -> Result<()> {
         one.query(bind)?;
         let pinned = one.value("SHOW tutti.pinned")?;
         ensure!(pinned.starts_with("node n") && pinned.ends_with(words), "{bind}: {pinned}");
-        // Whoever listens, listens on every node.
+        // A session that listens, listens on every node.
         let nodes = if words == "channels" { 2 } else { 1 };
         let pool = other.value("SHOW tutti.pool")?;
         ensure!(pool.matches(": 1 lent").count() == nodes, "{pool}");
@@ -452,7 +452,7 @@ fn whoever_listens_hears_every_node() -> Result<()> {
     expected.sort();
     ensure!(heard == expected, "{heard:?}");
 
-    // What comes while the gateway makes other nodes listen too is heard at once.
+    // What comes while the gateway makes other nodes listen too is delivered immediately.
     for round in 0..ROWS {
         let mut listener = Client::connect(&cluster.endpoint())?;
         listener.query("LISTEN at_once")?;
@@ -581,8 +581,8 @@ fn nothing_runs_outside_of_its_transaction() -> Result<()> {
     Ok(())
 }
 
-/// Behind a SET or a COMMIT the gateway has a look of its own at how names are seen now. What goes wrong with
-/// that look is no error of a statement that has been done.
+/// After a SET or a COMMIT the gateway itself reads how names are resolved now. A failure of that is no error
+/// of a statement that has been executed.
 #[test]
 fn what_is_told_of_a_setting_has_happened() -> Result<()> {
     const TURNS: usize = 4_000;
@@ -698,7 +698,7 @@ fn set_search_path(client: &mut Client, turn: usize) -> Result<bool> {
     Ok(!is_refused)
 }
 
-/// Runs a statement until nobody cancels it; its value, if it has one.
+/// Runs a statement until it is not cancelled; its value, if it has one.
 fn persist(client: &mut Client, sql: &str) -> Result<String> {
     loop {
         let answer = client.simple(sql, b"")?;
@@ -712,7 +712,7 @@ fn persist(client: &mut Client, sql: &str) -> Result<String> {
     }
 }
 
-/// They are set anew on every connection that the session gets, and kept in the gateway's memory.
+/// They are set again on every connection that the session gets, and kept in the gateway's memory.
 #[test]
 fn what_a_session_sets_is_limited_and_can_be_set_back() -> Result<()> {
     let cluster = narrow(2)?;
@@ -737,8 +737,8 @@ fn what_a_session_sets_is_limited_and_can_be_set_back() -> Result<()> {
     Ok(())
 }
 
-/// A connection that another session has used is cleaned by what travels with the next statement. If
-/// something else keeps that from being sent, nobody waits for the answer.
+/// A connection that another session has used is cleaned by what is sent with the next statement. If
+/// something else keeps that from being sent, its answer is not awaited.
 #[test]
 fn a_session_goes_on_whose_statement_was_never_sent() -> Result<()> {
     let mut cluster = narrow(2)?;
@@ -751,7 +751,7 @@ fn a_session_goes_on_whose_statement_was_never_sent() -> Result<()> {
         .map(|node| Client::connect(&node)?.value("SELECT min(id) FROM t"));
     let ids = ids.collect::<Result<Vec<_>>>()?;
     cluster.leave_unaudited("a function of the schema tutti is made to fail");
-    // The transaction is given a ticket on node 2 when it comes to node 1.
+    // The transaction is given a ticket on node 2 when it reaches node 1.
     Client::connect(&cluster.nodes()[1])?.query(
         "CREATE OR REPLACE FUNCTION tutti.insert_ticket() RETURNS void LANGUAGE plpgsql AS
          $$BEGIN RAISE serialization_failure USING MESSAGE = 'a pivot'; END$$",
@@ -769,7 +769,7 @@ fn a_session_goes_on_whose_statement_was_never_sent() -> Result<()> {
 }
 
 /// A connection is lost in a transaction over several nodes: its next statement is told so, and the
-/// connections to the other nodes are neither waited for nor kept for ever.
+/// connections to the other nodes are neither waited for nor kept forever.
 #[test]
 fn a_lost_connection_leaves_the_others_usable() -> Result<()> {
     let cluster = narrow(2)?;
@@ -1056,7 +1056,7 @@ fn what_fails_on_the_way_to_a_statement_is_told_as_it_is() -> Result<()> {
     let [mut home, mut other] = [Client::connect(&nodes[0])?, Client::connect(&nodes[1])?];
     let (here, there) =
         (home.value("SELECT min(id) FROM t")?, other.value("SELECT min(id) FROM t")?);
-    // The transaction is given a ticket on node 1 when it comes to node 2.
+    // The transaction is given a ticket on node 1 when it reaches node 2.
     home.query(
         "CREATE OR REPLACE FUNCTION tutti.insert_ticket() RETURNS void LANGUAGE plpgsql AS
          $$BEGIN RAISE serialization_failure USING MESSAGE = 'a pivot'; END$$",

@@ -25,7 +25,7 @@ use tutti_txn::Gid;
 const SESSIONS: usize = 3;
 const KEYS: Key = 2;
 const GIDS: u64 = 3;
-/// How often a waiting session is looked at before it is taken for one that does not wait.
+/// How often a waiting session is checked before it is taken for one that does not wait.
 const LOOKS: u32 = 3_000;
 const LOOK_PAUSE: Duration = Duration::from_millis(5);
 

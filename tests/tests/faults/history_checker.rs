@@ -486,7 +486,7 @@ fn loss_is_explained() {
     );
 }
 
-/// A reader's level counts, not the writers': a snapshot is whole whoever wrote.
+/// A reader's level counts, not the writers': a snapshot is whole whichever level wrote.
 #[test]
 fn levels_may_be_mixed() {
     let mixed = |reader: &str| -> Vec<Kind> {

@@ -128,7 +128,7 @@ fn run_and_kill(
     })
 }
 
-/// One client: transactions until it is told to stop, or knows no more what came of the last.
+/// One client: transactions until it is told to stop, or does not know the outcome of the last.
 fn run_client(
     workload: &impl Workload,
     endpoint: &Endpoint,
@@ -166,7 +166,7 @@ fn count_prepared(servers: &Cluster) -> Result<u64> {
     Ok(count)
 }
 
-/// Looks at the nodes themselves, and at the whole through the gateway.
+/// Checks the nodes themselves, and at the whole through the gateway.
 fn check(servers: &Cluster, gateway: &Endpoint, asked: &AllAsked) -> Result<Found> {
     let left = count_prepared(servers)?;
     ensure!(left == 0, "{left} prepared transactions are left");

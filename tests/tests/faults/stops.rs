@@ -1,4 +1,4 @@
-//! Nobody stops everybody: what one client, one role or one node does, others hardly notice.
+//! No client stops all others: what one client, one role or one node does, others hardly notice.
 //!
 //! Nothing here depends on how fast a machine is: what others get done is compared with how long the
 //! one who would stop them is at work.
@@ -84,7 +84,7 @@ fn statements_nest_as_deeply_as_on_one_server() -> Result<()> {
         let (begin, len) = (&sql[..sql.len().min(90)], sql.len());
         ensure!(expected == found, "{begin}… ({len} bytes): {found} instead of {expected}");
     }
-    // What is too deep for one server is too deep here, and ends nobody's session.
+    // What is too deep for one server is too deep here, and ends no session.
     let too_deep = format!("SELECT {}", chain(200_000, "1", "+"));
     ensure!(told(&mut many, &too_deep)? == "54001");
     ensure!(many.value("SELECT count(*) FROM t")? == "5");
@@ -198,7 +198,7 @@ fn one_role_locks_out_no_other_and_superusers_always_get_in() -> Result<()> {
     Ok(())
 }
 
-/// How long something may take that happens as soon as somebody looks.
+/// How long something may take that happens at the next check.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn until(what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
@@ -244,7 +244,7 @@ fn the_gateways_lock_is_out_of_clients_reach_and_taken_again_when_it_is_lost() -
         Ok(!["0", before.as_str()].contains(&&*node.value(holder)?))
     })?;
     ensure!(admin.value("SELECT count(*) FROM t")? == "0");
-    // And nobody else serves beside it.
+    // And no other serves beside it.
     let other = config(cluster.servers(), "127.0.0.1:0".to_owned());
     let runtime = tutti_gateway::runtime()?;
     let refused = runtime.block_on(async {
@@ -256,7 +256,8 @@ fn the_gateways_lock_is_out_of_clients_reach_and_taken_again_when_it_is_lost() -
     Ok(())
 }
 
-/// Whoever may write all data may lock all tables, on a node: those of the gateway only for a moment.
+/// A role that may write all data may lock all tables, on a node: those of the gateway only for a
+/// moment.
 #[test]
 fn nobody_keeps_the_tables_of_the_gateway() -> Result<()> {
     const TABLES: [&str; 5] = ["serving", "backend", "decision", "ticket", "gateway"];
@@ -478,7 +479,7 @@ fn a_node_that_hangs_delays_only_those_who_need_it() -> Result<()> {
     freeze(servers.server(2), "-STOP")?;
     let frozen = Frozen(servers.server(2));
     let commit = std::thread::spawn(move || changing.simple("COMMIT", b""));
-    // Whoever has asked it something just before waits for its answer, as on one server.
+    // A session that has asked it something just before waits for its answer, as on one server.
     until("it is noticed", || Ok(gateway.log().contains("it is closed to reads")))?;
     let worker = |mut client: Client, sql: Vec<String>| -> Result<()> {
         for sql in sql {
@@ -554,7 +555,7 @@ impl Drop for Frozen<'_> {
 fn answers(endpoint: &Endpoint, sql: &'static str) -> Result<bool> {
     let (told, hears) = std::sync::mpsc::channel();
     let endpoint = endpoint.clone();
-    // It may wait for ever; the process ends with the test.
+    // It may wait forever; the process ends with the test.
     std::thread::spawn(move || {
         let answer = Client::connect(&endpoint).and_then(|mut client| client.value(sql));
         _ = told.send(answer);
@@ -603,7 +604,7 @@ fn backends_that_end_under_listeners_stop_nobody() -> Result<()> {
         stop.store(true, Ordering::Relaxed);
         if !matches!(serves, Ok(true)) {
             let log = gateway.log();
-            // Or its clients wait for ever.
+            // Or its clients wait forever.
             gateway.kill9()?;
             bail!("nobody is served any more, behind {ended} ends: {serves:?}\n{log}");
         }
@@ -658,8 +659,8 @@ fn listen_and_write(endpoint: &Endpoint, worker: u32, stop: &AtomicBool) -> Resu
     Ok(())
 }
 
-/// Who waits for another's lock on a table is no reason to wait for a change of yet another table. Compared
-/// with the same changes without such a one; before, each took a second for everybody.
+/// A session that waits for another's lock on a table must not make a change of yet another table wait.
+/// Compared with the same changes without such a session; before, each took a second for all.
 #[test]
 fn a_change_does_not_wait_for_who_waits_for_another_table() -> Result<()> {
     const CHANGES: u32 = 20;
@@ -741,7 +742,7 @@ fn a_node_that_hangs_under_a_change_stops_nobody_elsewhere() -> Result<()> {
     let endpoint = gateway.endpoint();
     let mut admin = Client::connect(&endpoint)?;
     admin.query("CREATE TABLE t (id int PRIMARY KEY) DISTRIBUTE BY HASH (id)")?;
-    // Somebody with a plan, so that there is something to look at.
+    // A session with a plan, so that there is something to check.
     let mut locking = Client::connect(&endpoint)?;
     locking.query("BEGIN; LOCK TABLE t IN ACCESS EXCLUSIVE MODE")?;
     let mut waiting = Client::connect(&endpoint)?;

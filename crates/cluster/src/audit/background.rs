@@ -1,7 +1,7 @@
-//! An audit every now and then, by the gateway itself.
+//! Periodic audits, by the gateway itself.
 //!
-//! Owns: when, and where the last one's report is: in the log, and in `tutti.audit` on node 1 for
-//! `tutti status`.
+//! Owns: when they run, and where the last one's report is: in the log, and in `tutti.audit` on
+//! node 1 for `tutti status`.
 //! Never: runs unless the configuration says so.
 
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::catalog::Answer;
 use crate::cluster::Cluster;
 use crate::error::GatewayError;
 
-/// Audits, for ever; never, if no interval is configured.
+/// Audits forever; not at all if no interval is configured.
 pub async fn run(cluster: Arc<Cluster>) {
     let seconds = cluster.config.audit.interval_s;
     if seconds == 0 {
@@ -24,7 +24,7 @@ pub async fn run(cluster: Arc<Cluster>) {
     }
     let mut rounds = interval(Duration::from_secs(seconds));
     rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // The first tick is at once.
+    // The first tick is immediate.
     rounds.tick().await;
     loop {
         rounds.tick().await;
@@ -71,18 +71,18 @@ ON CONFLICT (only_row) DO UPDATE SET at = pg_catalog.now(), seconds = excluded.s
     Ok(())
 }
 
-/// What the last audit in the background has found.
+/// What the last background audit found.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct LastAudit {
-    /// When, as node 1 writes it.
+    /// When, in node 1's format.
     pub at: String,
     /// Each in words.
     pub findings: Vec<String>,
-    /// What could not be looked at.
+    /// What could not be checked.
     pub unchecked: Vec<String>,
 }
 
-/// Reads what the last audit has left on node 1; `None` if there was none.
+/// Reads what the last audit left on node 1; `None` if there was none.
 pub async fn last(home: &mut NodeConnection) -> Result<Option<LastAudit>, GatewayError> {
     const LAST: &str = "SELECT 'at', at::pg_catalog.text FROM tutti.audit
 UNION ALL SELECT 'finding', f FROM tutti.audit, pg_catalog.unnest(findings) AS f

@@ -1,7 +1,9 @@
-//! Whether all nodes have the same definitions of what they share, and the schema `tutti` is whole.
+//! Whether all nodes have the same definitions of what they share, and the schema `tutti` is
+//! intact.
 //!
-//! Owns: what is compared, and which differences mean something.
-//! Never: changes anything; judges what is being changed: a difference counts if three looks find it.
+//! Owns: what is compared, and which differences matter.
+//! Never: changes anything; judges what is just being changed: a difference counts if three looks
+//! find it.
 //! Start reading at [`check`].
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,10 +28,10 @@ const PAUSE: Duration = Duration::from_millis(80);
 /// Kind and name.
 type Key = (String, String);
 
-/// What one node has.
+/// The definitions on one node.
 #[derive(Debug, Default)]
 struct Definitions {
-    /// Of which table, and the text.
+    /// The table it belongs to, and the text.
     facts: BTreeMap<Key, (Option<String>, String)>,
     spread: BTreeSet<String>,
     home_by_default: bool,
@@ -69,7 +71,7 @@ pub(super) async fn check(moment: &mut Moment, report: &mut Report) -> Result<()
 async fn read(
     moment: &mut Moment,
 ) -> Result<(BTreeMap<NodeId, Definitions>, BTreeMap<NodeId, String>), GatewayError> {
-    // In one transaction, which ends as it began whatever fails.
+    // In one transaction, which is left open as it was, whatever fails.
     let sql = format!("{DEFINITIONS} {SPREAD} {HOME_BY_DEFAULT}");
     let (mut all, mut failed) = (BTreeMap::new(), BTreeMap::new());
     for (node, answer) in moment.workers.ask_all(&sql).await {
@@ -104,7 +106,7 @@ fn read_one(node: NodeId, results: &[Rows]) -> Result<Definitions, GatewayError>
     Ok(found)
 }
 
-/// By what is told of each, so that two looks can be compared.
+/// Keyed by what identifies a difference, so that two looks can be compared.
 fn compare(all: &BTreeMap<NodeId, Definitions>) -> BTreeMap<String, Finding> {
     let mut found = BTreeMap::new();
     let mut tell = |kind, node: NodeId, name: &str, message: String| {
@@ -120,7 +122,7 @@ fn compare(all: &BTreeMap<NodeId, Definitions>) -> BTreeMap<String, Finding> {
                     let message = "the sequence can give values here; only node 1 gives them";
                     tell(Kind::Sequence, *node, name, message.to_owned());
                 }
-                // One node alone is swept from time to time (`recovery::forget`).
+                // A cluster of one node is swept from time to time (`recovery::forget`).
                 "placement of nothing" if all.len() == 1 => (),
                 "placement of nothing" => {
                     let message = format!("a placement ({text}) of a table that is not there");
@@ -155,7 +157,7 @@ fn compare(all: &BTreeMap<NodeId, Definitions>) -> BTreeMap<String, Finding> {
             };
             let (one, other) = (expected.facts.get(key), here.facts.get(key));
             let is_wanted = match (one, other) {
-                // Until the first table is spread, the other nodes hear nothing of these.
+                // Until the first table is spread, the other nodes are not told of these.
                 _ if !is_shared && matches!(&**kind, "role" | "schema" | "type" | "owner") => false,
                 (Some((_, one)), Some((_, other))) if one == other => false,
                 (Some(_), Some(_)) => true,
@@ -165,7 +167,7 @@ fn compare(all: &BTreeMap<NodeId, Definitions>) -> BTreeMap<String, Finding> {
                 {
                     false
                 }
-                // Ordinary roles make nothing on other nodes that node 1 does not have.
+                // Ordinary roles create nothing on other nodes that node 1 does not have.
                 (one, _) if kind == "owner" => one.is_none(),
                 (Some(_), None) | (None, Some(_)) if kind == "role" => true,
                 (Some((table, _)), None) | (None, Some((table, _))) => {

@@ -1,6 +1,6 @@
 //! What gateways leave behind: prepared transactions, decisions' records, tickets, backends.
 //!
-//! Owns: what of it is too old, or contradicts itself.
+//! Owns: which of these are too old, or contradict each other.
 //! Never: removes anything; a gateway does.
 //! Start reading at [`check`].
 
@@ -19,16 +19,16 @@ use crate::catalog::Answer;
 use crate::error::GatewayError;
 use crate::recovery;
 
-/// A gateway settles sooner.
+/// A gateway settles transactions sooner.
 const SETTLED_WITHIN_S: f64 = 60.0;
-/// How long after their gateway backends may still be there.
+/// How long backends may outlive their gateway.
 const BACKENDS_END_WITHIN_S: f64 = 10.0;
-/// A gateway that lives takes a lock again that it has lost.
+/// A live gateway retakes a lost lock within this time.
 const LOCK_RETAKEN_WITHIN: Duration = Duration::from_secs(3);
 const LOOK_PAUSE: Duration = Duration::from_millis(50);
 /// Records that are kept on purpose are kept for seven days.
 const RECORDS_KEPT_S: f64 = 8.0 * 86_400.0;
-/// More tickets than this are removed by nobody.
+/// More tickets than this mean that none are being removed.
 const TICKETS_MAX: u64 = 100_000;
 
 const PREPARED: &str = "SELECT gid, extract(epoch FROM clock_timestamp() - prepared), owner
@@ -48,7 +48,7 @@ struct Record {
     age_s: f64,
 }
 
-/// Lists and judges.
+/// Lists and judges what was left.
 pub(super) async fn check(
     config: &Config,
     moment: &mut Moment,
@@ -196,8 +196,8 @@ fn judge_records(
     }
 }
 
-/// A gateway's own connections, which are left behind where none runs. Those that run clients' statements
-/// have names that clients choose.
+/// A gateway's own connections, which are leftovers where no gateway runs. Those that run clients'
+/// statements have names that clients choose.
 fn read_backends(node: NodeId, rows: &Rows, found: &mut Vec<Finding>) -> Result<(), GatewayError> {
     let answer = Answer { node, what: "backends", rows };
     for row in 0..answer.len() {
@@ -214,7 +214,7 @@ fn read_backends(node: NodeId, rows: &Rows, found: &mut Vec<Finding>) -> Result<
     Ok(())
 }
 
-/// Whether a gateway runs. One that has just lost its lock, with its connection to node 1, takes it again
+/// Whether a gateway runs. One that has just lost its lock, with its connection to node 1, retakes it
 /// within a second or so: where something `speaks_for_one`, that is waited for.
 async fn is_served(home: &mut NodeConnection, speaks_for_one: bool) -> Result<bool, GatewayError> {
     let give_up = Instant::now() + LOCK_RETAKEN_WITHIN;

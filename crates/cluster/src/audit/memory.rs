@@ -1,10 +1,10 @@
-//! What a gateway has in memory, beside what the nodes have.
+//! What a gateway has in memory, compared with what the nodes have.
 //!
 //! Owns: the gateway's answer to `tutti_check()`, and asking a running gateway for it.
-//! Never: judges by what it has not read anew.
+//! Never: judges by anything it has not just read.
 //! Start reading at [`differences`].
 //!
-//! Only the gateway can look into its memory, so it is asked by a client's statement.
+//! Only the gateway can read its memory, so it is asked by a client's statement.
 
 use std::time::Duration;
 
@@ -19,14 +19,14 @@ use crate::cluster::Cluster;
 use crate::error::{GatewayError, in_full};
 
 const PATIENCE: Duration = Duration::from_secs(40);
-/// A reading of the catalog takes less.
+/// Reading the catalog takes less.
 const PUBLISHED_WITHIN: Duration = Duration::from_secs(20);
 
-/// How the catalog in memory differs from what the nodes have; empty if it does not, or if others
-/// change the schema all the time.
+/// How the catalog in memory differs from what the nodes have; empty if it does not, or if the
+/// schema keeps changing.
 pub async fn differences(cluster: &Cluster) -> Vec<String> {
-    // What plans need not know is read at leisure, and what somebody's locks have hidden; nobody has
-    // missed it.
+    // What plans need not know, and what another's locks have hidden, is read lazily: its absence is
+    // no difference.
     let publisher = &cluster.publisher;
     let change = publisher.want_whole();
     if !publisher.wait_for(change, Instant::now() + PUBLISHED_WITHIN).await {
@@ -35,7 +35,7 @@ pub async fn differences(cluster: &Cluster) -> Vec<String> {
     catalog::check::difference(publisher, &cluster.connections).await.into_iter().collect()
 }
 
-/// Asks this very gateway.
+/// Asks this gateway itself.
 pub(super) async fn check_own(cluster: &Cluster, report: &mut Report) {
     for difference in differences(cluster).await {
         tell(report, difference);
@@ -48,7 +48,7 @@ fn tell(report: &mut Report, difference: String) {
 }
 
 /// Asks the gateway that listens at `place`, as the gateway's own role on node 1. `cluster_id` is what
-/// node 1 says of itself: somebody else's gateway may listen there.
+/// node 1 reports: another cluster's gateway may listen there.
 pub(super) async fn ask(
     config: &Config,
     place: &Address,

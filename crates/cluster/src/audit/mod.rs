@@ -1,11 +1,11 @@
-//! The auditor: whether everything that must hold between the nodes does, looked at on the nodes.
+//! The auditor: whether everything that must hold between the nodes does, checked on the nodes.
 //!
-//! Owns: what is looked at, in which order, and the report.
-//! Never: changes anything of clients', blocks whoever writes for longer than a few round trips, runs
-//! code of users', believes the gateway.
+//! Owns: what is checked, in which order, and the report.
+//! Never: changes anything of clients, blocks writers for longer than a few round trips, runs
+//! user-defined code, or trusts the gateway.
 //! Start reading at [`check`], then [`moment`]. `rows`: where rows are; `definitions`: what nodes have in
-//! common; `left`: what gateways leave behind; `memory`: what a gateway has in memory; `background`: an
-//! audit every now and then.
+//! common; `left`: what gateways leave behind; `memory`: what a gateway has in memory; `background`:
+//! periodic audits.
 
 pub mod background;
 mod definitions;
@@ -43,9 +43,9 @@ pub struct Report {
     pub gateway: Option<bool>,
     /// What is not as it must be.
     pub findings: Vec<Finding>,
-    /// What could not be looked at.
+    /// What could not be checked.
     pub unchecked: Vec<Unchecked>,
-    /// What is worth knowing and not wrong.
+    /// What is worth knowing but not wrong.
     pub notes: Vec<String>,
 }
 
@@ -54,9 +54,9 @@ pub struct Report {
 pub struct Finding {
     /// What kind of damage.
     pub kind: Kind,
-    /// Where; `None` for the gateway.
+    /// On which node; `None` for the gateway.
     pub node: Option<u16>,
-    /// Of what: a table, a transaction …
+    /// What it is about: a table, a transaction …
     pub object: String,
     /// In words.
     pub message: String,
@@ -64,7 +64,7 @@ pub struct Finding {
     pub keys: Vec<String>,
 }
 
-/// Something that could not be looked at.
+/// Something that could not be checked.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct Unchecked {
     /// What.
@@ -87,15 +87,15 @@ pub enum Kind {
     HomeRows,
     /// Nodes have different definitions of what they share.
     Definition,
-    /// Nodes know different placements, or one that cannot be.
+    /// Nodes know different placements, or an impossible one.
     Placement,
-    /// A bucket map is not whole, or not the same everywhere.
+    /// A bucket map is incomplete, or not the same everywhere.
     Map,
-    /// The schema `tutti` is not whole.
+    /// The schema `tutti` is not intact.
     Schema,
-    /// A sequence gives values where it must not.
+    /// A sequence yields values where it must not.
     Sequence,
-    /// A transaction stays prepared.
+    /// A transaction has stayed prepared.
     Prepared,
     /// A decision's record cannot be right, or is left over.
     Decision,
@@ -103,29 +103,29 @@ pub enum Kind {
     Tickets,
     /// A backend of a gateway that is gone.
     Backend,
-    /// A gateway has in memory what is not so.
+    /// A gateway's memory differs from the nodes.
     Memory,
 }
 
 /// Where the running gateway is asked for what it has in memory.
 #[derive(Clone, Debug)]
 pub enum Gateway {
-    /// It is not.
+    /// It is not asked.
     Unasked,
     /// It listens here.
     At(Address),
 }
 
-/// Told from time to time what is being done.
+/// Reports from time to time what is being done.
 pub struct Progress<'a>(Option<Box<dyn Fn(String) + Send + Sync + 'a>>);
 
 impl<'a> Progress<'a> {
-    /// To whom it is told.
+    /// Reports by calling `told`.
     pub fn to(told: impl Fn(String) + Send + Sync + 'a) -> Self {
         Self(Some(Box::new(told)))
     }
 
-    /// To nobody.
+    /// Reports nothing.
     pub fn silent() -> Self {
         Self(None)
     }
@@ -143,12 +143,12 @@ impl fmt::Debug for Progress<'_> {
     }
 }
 
-/// Looks at everything, with the gateway or without.
+/// Checks everything, with the gateway or without.
 ///
-/// Errors: no node answers; no moment of the cluster could be taken. A node that does not answer is part
+/// Errors: no node answers; no moment could be taken. A node that does not answer is part
 /// of the report.
 ///
-/// A box, so that not every program that calls it compiles it anew.
+/// A box, so that not every calling program compiles it again.
 pub fn check<'a>(
     config: &'a Config,
     gateway: &'a Gateway,
@@ -161,7 +161,7 @@ pub fn check<'a>(
     Box::pin(look(config, asked, progress))
 }
 
-/// Who knows what the gateway has in memory.
+/// How to reach what the gateway has in memory.
 enum Memory<'a> {
     Unasked,
     At(&'a Address),
@@ -196,7 +196,7 @@ async fn look(
             "the catalog in the gateway's memory".to_owned(),
             "it was not asked".to_owned(),
         ),
-        // Nobody has it in memory.
+        // No gateway has it in memory.
         Memory::At(_) | Memory::Unasked => (),
     }
     for (node, why) in &moment.away {
@@ -209,7 +209,7 @@ async fn look(
 }
 
 impl Report {
-    /// Nothing was found, and everything was looked at.
+    /// Nothing was found, and everything was checked.
     pub fn is_clean(&self) -> bool {
         self.findings.is_empty() && self.unchecked.is_empty()
     }

@@ -1,20 +1,20 @@
-//! One moment of all nodes, taken past the gateway.
+//! One moment of all nodes, taken without the gateway.
 //!
 //! Owns: the auditor's connections, two to a node: the exporter keeps the moment's snapshot, the worker
 //! reads by it, one transaction at a time.
 //! Never: needs a gateway, keeps a lock beyond one transaction of the worker.
 //! Start reading at [`Moment::take`].
 //!
-//! **Why the moment is one.** A transaction over several nodes can be seen on one of them and not yet on
+//! **Why the moment is one.** A transaction over several nodes is visible on one of them and not yet on
 //! another between its decision and the last COMMIT PREPARED. Every decision is a row of `tutti.decision`
 //! on its anchor. So on each node that table is locked against writers (SHARE: readers go on); from then
-//! on nothing is decided. What was decided before, and is still prepared somewhere, is waited for. Then
-//! no transaction is half visible, and each node's snapshot is taken. Then the locks go; all of it takes a
-//! few round trips, in which transactions over several nodes cannot be decided, and nobody else waits.
-//! Transactions of one node go on meanwhile: on its one node a snapshot shows each of them or not.
+//! on nothing is decided. What was decided before, and is still prepared somewhere, is waited for. Then no
+//! transaction is half visible, and each node's snapshot is taken. Then the locks are released; all of it
+//! takes a few round trips, in which transactions over several nodes cannot be decided, and no others
+//! wait. Transactions of one node go on meanwhile: on its one node a snapshot shows each of them or not.
 //!
 //! What was decided and stays prepared, because its gateway has died, cannot be waited for. Then the
-//! moment says which tables it has written: of those nobody can say yet what they hold.
+//! moment lists the tables it has written: what those hold is not known yet.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -31,22 +31,22 @@ use crate::catalog::Answer;
 use crate::error::{GatewayError, in_full};
 use crate::setup::check_identity;
 
-/// How a node's backends of the auditor are called.
+/// The name of the auditor's backends on nodes.
 pub(super) const NAME: &str = "tutti check";
-/// A node that has not answered a small question by then is away.
+/// A node that has not answered a small question within this is unreachable.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// The same while the fence stands.
 const FENCED_PATIENCE: Duration = Duration::from_secs(2);
-/// How long the fence waits for writers of `tutti.decision`, who wait after it.
+/// How long the fence waits for writers of `tutti.decision`; later ones wait for the fence.
 const FENCE_PATIENCE_MS: u32 = 300;
 /// How long what was decided may take to be applied while nothing else is decided.
 const APPLICATION_PATIENCE: Duration = Duration::from_millis(700);
 const POLL: Duration = Duration::from_millis(3);
-/// How often the fence is put up.
+/// How often putting up the fence is tried.
 const ATTEMPTS: u32 = 6;
 
-/// What makes a value's text the same on all nodes, and exact; that planning a scan evaluates nothing of
-/// a table's checks; and that nobody waits for long.
+/// Makes a value's text exact and the same on all nodes, planning a scan evaluate none of a table's
+/// checks, and waits short.
 const SETTINGS: &str = "SELECT pg_catalog.set_config(s.name, s.value, false)
 FROM (VALUES ('datestyle', 'ISO, YMD'), ('intervalstyle', 'iso_8601'), ('timezone', 'UTC'),
     ('extra_float_digits', '3'), ('bytea_output', 'hex'), ('xmloption', 'content'),
@@ -56,12 +56,12 @@ FROM (VALUES ('datestyle', 'ISO, YMD'), ('intervalstyle', 'iso_8601'), ('timezon
     ('transform_null_equals', 'off'), ('synchronize_seqscans', 'off'),
     ('escape_string_warning', 'off'), ('client_min_messages', 'error')) AS s (name, value);";
 
-/// What of this cluster is prepared here, and what is decided here.
+/// What is prepared here and decided here of this cluster.
 const COMMITS: &str = "SELECT 'prepared', gid FROM pg_catalog.pg_prepared_xacts
 WHERE database = pg_catalog.current_database()
 UNION ALL SELECT 'decided', gid FROM tutti.decision WHERE decision = 'committed'";
 
-/// The tables that a prepared transaction has locked, as whoever writes does.
+/// The tables that a prepared transaction has locked as a write does.
 const WRITTEN_BY: &str = "SELECT DISTINCT x.gid, n.nspname, c.relname
 FROM pg_catalog.pg_prepared_xacts x
 JOIN pg_catalog.pg_locks k ON k.locktype = 'transactionid' AND k.transactionid = x.transaction
@@ -75,7 +75,7 @@ WHERE x.database = pg_catalog.current_database()";
 /// A table's name: schema and table.
 pub(super) type Name = (String, String);
 
-/// What came of a question to several nodes.
+/// The answers of several nodes to one question.
 pub(super) type Answers = BTreeMap<NodeId, Result<Vec<Rows>, NodeError>>;
 
 /// Connections to nodes.
@@ -83,8 +83,8 @@ pub(super) type Answers = BTreeMap<NodeId, Result<Vec<Rows>, NodeError>>;
 pub(super) struct Connections(pub BTreeMap<NodeId, NodeConnection>);
 
 impl Connections {
-    /// Asks each node its question, all at once. A connection that breaks, or is silent for longer than
-    /// `patience`, is gone afterwards.
+    /// Asks each node its question, concurrently. A connection that breaks, or is silent for longer
+    /// than `patience`, is gone afterwards.
     pub async fn ask(
         &mut self,
         patience: Option<Duration>,
@@ -125,12 +125,12 @@ impl Connections {
         self.ask(Some(PATIENCE), |_| Some(sql.to_owned())).await
     }
 
-    /// The same while others wait for us.
+    /// The same while others wait for the fence.
     async fn ask_fenced(&mut self, sql: &str) -> Answers {
         self.ask(Some(FENCED_PATIENCE), |_| Some(sql.to_owned())).await
     }
 
-    /// Those there are.
+    /// The nodes that are connected.
     pub fn nodes(&self) -> Vec<NodeId> {
         self.0.keys().copied().collect()
     }
@@ -146,9 +146,9 @@ impl Connections {
 #[derive(Debug)]
 pub(super) struct Moment {
     exporters: Connections,
-    /// In no transaction, unless somebody is reading.
+    /// In no transaction, unless a check is reading.
     pub workers: Connections,
-    /// By which workers import.
+    /// The names by which workers import.
     snapshots: BTreeMap<NodeId, String>,
     /// Why there is no snapshot of a node.
     pub away: BTreeMap<NodeId, String>,
@@ -157,9 +157,10 @@ pub(super) struct Moment {
 }
 
 impl Moment {
-    /// Connects to all nodes that answer and are who they should be, and takes the moment.
+    /// Connects to all nodes that answer and are the right servers, and takes the moment.
     ///
-    /// Errors: nobody answers; or the fence cannot be put up, for somebody keeps `tutti.decision`.
+    /// Errors: no node answers; or the fence cannot be put up because `tutti.decision` is kept
+    /// locked.
     pub async fn take(config: &Config) -> Result<Self, GatewayError> {
         let mut away = BTreeMap::new();
         let (mut workers, mut exporters) = (Connections::default(), Connections::default());
@@ -223,11 +224,11 @@ impl Moment {
         if taken && !self.unapplied.is_empty() {
             self.find_written().await?;
         }
-        // Whoever came back meanwhile may have decided something.
+        // A node that came back meanwhile may have decided something.
         Ok(taken && !self.is_somebody_back(config).await)
     }
 
-    /// Requires: the fence stands. What stays undone after [`APPLICATION_PATIENCE`].
+    /// Requires: the fence stands. Returns what is still unapplied after [`APPLICATION_PATIENCE`].
     async fn wait_for_application(
         &mut self,
     ) -> Result<BTreeMap<Gid, BTreeSet<Name>>, GatewayError> {
@@ -315,7 +316,7 @@ SELECT pg_catalog.pg_export_snapshot()";
         }
     }
 
-    /// A node does not answer any more.
+    /// A node no longer answers.
     pub fn lose(&mut self, node: NodeId, why: String) {
         self.away.entry(node).or_insert(why);
         self.workers.0.remove(&node);
@@ -323,7 +324,7 @@ SELECT pg_catalog.pg_export_snapshot()";
         self.snapshots.remove(&node);
     }
 
-    /// Who reads on a node, and who can see that others wait for him.
+    /// The connection that reads on a node, and the one that can see whether others wait for it.
     pub fn worker_and_exporter(
         &mut self,
         node: NodeId,
@@ -340,14 +341,14 @@ SELECT pg_catalog.pg_export_snapshot()";
         })
     }
 
-    /// Who node 1 says its cluster is.
+    /// The id of the cluster that node 1 belongs to.
     pub async fn cluster_id(&mut self) -> Option<String> {
         let home = self.workers.0.get_mut(&NodeId::HOME)?;
         let rows = home.rows("SELECT id FROM tutti.cluster").await.ok()?;
         rows.text(0, 0).map(str::to_owned)
     }
 
-    /// Lets vacuum go on.
+    /// Releases the snapshots, which hold back vacuum.
     async fn release(&mut self) {
         if !self.snapshots.is_empty() {
             self.snapshots.clear();
@@ -355,7 +356,7 @@ SELECT pg_catalog.pg_export_snapshot()";
         }
     }
 
-    /// Ends it.
+    /// Ends the moment.
     pub fn close(mut self) {
         self.exporters.close();
         self.workers.close();

@@ -1,44 +1,44 @@
 //! Waiting for transactions that are visible on some nodes and not yet on others.
 //!
-//! Owns: the one [`tutti_txn::Applying`] of this gateway, and whom to wake.
+//! Owns: the one [`tutti_txn::InApplication`] of this gateway, and whom to wake.
 //! Never: holds its lock across an await.
-//! Start reading at [`Applying::wait`].
+//! Start reading at [`InApplication::wait`].
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tutti_sql::catalog::NodeId;
-use tutti_txn::applying::{Entry, Wait};
 use tutti_txn::gid;
+use tutti_txn::in_application::{Entry, Wait};
 
 use super::waiters::Waiters;
 
 /// See the module's documentation.
 #[derive(Debug)]
-pub struct Applying {
+pub struct InApplication {
     waits_are_on: bool,
     /// How many are in application: the usual answer, none, takes no lock.
     count: AtomicUsize,
     state: Mutex<State>,
 }
 
-type State = Waiters<tutti_txn::Applying, Wait>;
+type State = Waiters<tutti_txn::InApplication, Wait>;
 
-/// A transaction in application; it is through on all nodes when this is dropped.
+/// A transaction in application; it is applied on all nodes when this is dropped.
 #[derive(Debug)]
 pub struct Entered {
-    applying: Arc<Applying>,
+    in_application: Arc<InApplication>,
     entry: Entry,
 }
 
 /// A wait that is given up when this is dropped.
 struct Waiting<'a> {
-    applying: &'a Applying,
+    in_application: &'a InApplication,
     wait: Wait,
 }
 
-impl Applying {
-    /// Nothing in application; with `waits_are_on` false nobody waits.
+impl InApplication {
+    /// Nothing in application; with `waits_are_on` false nothing waits.
     pub fn new(waits_are_on: bool) -> Arc<Self> {
         Arc::new(Self { waits_are_on, count: AtomicUsize::new(0), state: Mutex::default() })
     }
@@ -48,15 +48,15 @@ impl Applying {
         let mut state = self.state();
         let entry = state.machine.begin(nodes);
         self.count.fetch_add(1, Ordering::SeqCst);
-        Entered { applying: self.clone(), entry }
+        Entered { in_application: self.clone(), entry }
     }
 
-    /// Whether nothing is in application: nobody has to wait for any node.
+    /// Whether nothing is in application: no session has to wait for any node.
     pub fn is_idle(&self) -> bool {
         self.count.load(Ordering::SeqCst) == 0 || !self.waits_are_on
     }
 
-    /// Whether `node` shows all that is in application now: nobody has to wait for it.
+    /// Whether `node` shows all that is in application now: no session has to wait for it.
     pub fn is_shown_by(&self, node: NodeId) -> bool {
         self.is_idle() || self.state().machine.is_shown_by(gid::NodeId(node.0))
     }
@@ -73,7 +73,7 @@ impl Applying {
                 return;
             }
             let released = state.wait(wait);
-            (Waiting { applying: self, wait }, released)
+            (Waiting { in_application: self, wait }, released)
         };
         let _ = released.await;
     }
@@ -87,21 +87,25 @@ impl Entered {
     /// `node` shows the transaction now, or is not read before it does.
     pub fn applied(&self, node: gid::NodeId) {
         let entry = self.entry;
-        self.applying.state().change(|applying, released| applying.applied(entry, node, released));
+        self.in_application
+            .state()
+            .change(|in_application, released| in_application.applied(entry, node, released));
     }
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
         let entry = self.entry;
-        self.applying.state().change(|applying, released| applying.end(entry, released));
-        self.applying.count.fetch_sub(1, Ordering::SeqCst);
+        self.in_application
+            .state()
+            .change(|in_application, released| in_application.end(entry, released));
+        self.in_application.count.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        let mut state = self.applying.state();
+        let mut state = self.in_application.state();
         state.give_up(self.wait);
         state.machine.withdraw(self.wait);
     }
@@ -115,23 +119,23 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_waits_is_let_go_by_those_before_and_not_held_by_those_after() {
-        let applying = Applying::new(true);
+        let in_application = InApplication::new(true);
         let nodes = [gid::NodeId(1), gid::NodeId(2)];
-        applying.wait(None).await;
-        let first = applying.begin(nodes);
-        let waiting = applying.wait(Some(NodeId(2)));
+        in_application.wait(None).await;
+        let first = in_application.begin(nodes);
+        let waiting = in_application.wait(Some(NodeId(2)));
         tokio::pin!(waiting);
         let early = tokio::time::timeout(Duration::from_millis(20), waiting.as_mut()).await;
         assert!(early.is_err(), "the first is still inside");
-        let second = applying.begin(nodes);
-        let third = applying.begin([gid::NodeId(1)]);
-        assert!(!applying.is_shown_by(NodeId(2)) && applying.is_shown_by(NodeId(3)));
+        let second = in_application.begin(nodes);
+        let third = in_application.begin([gid::NodeId(1)]);
+        assert!(!in_application.is_shown_by(NodeId(2)) && in_application.is_shown_by(NodeId(3)));
         first.applied(gid::NodeId(2));
         waiting.await;
         drop(third);
         first.applied(gid::NodeId(1));
         drop(second);
-        applying.wait(None).await;
+        in_application.wait(None).await;
         drop(first);
     }
 }

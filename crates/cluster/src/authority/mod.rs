@@ -8,7 +8,7 @@
 pub mod in_application;
 pub mod rooms;
 pub mod sentinels;
-pub mod serializable_writers;
+pub mod serializable_in_progress;
 pub mod snapshots;
 pub mod vote_order;
 mod waiters;
@@ -20,10 +20,10 @@ use tutti_link::availability::Availability;
 use tutti_link::control_pool::ControlPool;
 use tutti_settings::Switches;
 
-use self::in_application::Applying;
+use self::in_application::InApplication;
 use self::rooms::Rooms;
 use self::sentinels::Sentinels;
-use self::serializable_writers::SerializableWriters;
+use self::serializable_in_progress::SerializableInProgress;
 use self::snapshots::Snapshots;
 use self::vote_order::VoteOrder;
 
@@ -33,13 +33,13 @@ pub struct Authority {
     /// The commit room and the snapshot room.
     pub rooms: Arc<Rooms>,
     /// Transactions that are decided and not applied everywhere.
-    pub applying: Arc<Applying>,
+    pub in_application: Arc<InApplication>,
     /// The order of the votes of SERIALIZABLE transactions.
     pub vote_order: Arc<VoteOrder>,
     /// The order in which they become visible.
     pub visibility_order: Arc<VoteOrder>,
     /// SERIALIZABLE transactions that may write.
-    pub serializable_writers: Arc<SerializableWriters>,
+    pub serializable_in_progress: Arc<SerializableInProgress>,
     /// Snapshots of all nodes.
     pub snapshots: Arc<Snapshots>,
     /// What makes nodes see SERIALIZABLE transactions over several of them.
@@ -47,7 +47,7 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// Nobody waits yet, and no node is reached.
+    /// Nothing waits yet, and no node is contacted.
     ///
     /// Requires: a tokio runtime.
     pub fn new(
@@ -61,10 +61,10 @@ impl Authority {
             Snapshots::new(endpoints, nodes.clone(), rooms.clone(), connections.clone());
         Self {
             rooms,
-            applying: Applying::new(switches.rooms),
+            in_application: InApplication::new(switches.rooms),
             vote_order: Arc::default(),
             visibility_order: Arc::default(),
-            serializable_writers: Arc::default(),
+            serializable_in_progress: Arc::default(),
             snapshots,
             sentinels: Sentinels::start(endpoints),
         }

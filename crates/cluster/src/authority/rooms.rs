@@ -1,7 +1,7 @@
 //! Waiting to enter the commit room and the snapshot room.
 //!
 //! Owns: the one [`rooms::Rooms`] of this gateway, and whom to wake.
-//! Never: holds its lock across an await; keeps anybody inside whose task has ended.
+//! Never: holds its lock across an await; keeps a visitor inside whose task has ended.
 //! Start reading at [`Rooms::enter`].
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,53 +23,53 @@ pub struct Rooms {
 
 type State = Waiters<rooms::Rooms, Visit>;
 
-/// A visit under way: waiting or inside. The room is left, or the wait given up, when it is dropped.
+/// A visit: waiting or inside. The room is left, or the wait given up, when it is dropped.
 #[derive(Debug)]
-pub struct Inside {
+pub struct RoomVisit {
     rooms: Arc<Rooms>,
     visit: Visit,
 }
 
 impl Rooms {
-    /// Empty rooms; with `rooms_are_on` false nobody waits for anybody.
+    /// Empty rooms; with `rooms_are_on` false nothing waits.
     pub fn new(rooms_are_on: bool) -> Arc<Self> {
         Arc::new(Self { rooms_are_on, state: Mutex::default() })
     }
 
-    /// Waits until `room` may be entered, and is inside until the value is dropped.
-    pub async fn enter(self: &Arc<Self>, room: Room) -> Inside {
-        let (inside, granted) = {
+    /// Waits until `room` may be entered, and stays inside until the value is dropped.
+    pub async fn enter(self: &Arc<Self>, room: Room) -> RoomVisit {
+        let (visiting, granted) = {
             let mut state = self.state();
             let visit = Visit(state.next_number());
-            let inside = Inside { rooms: self.clone(), visit };
+            let visiting = RoomVisit { rooms: self.clone(), visit };
             if !self.rooms_are_on {
-                return inside;
+                return visiting;
             }
             let granted = state.wait(visit);
             state.change(|rooms, granted| rooms.enter(visit, room, granted));
-            (inside, granted)
+            (visiting, granted)
         };
         let _ = granted.await;
-        inside
+        visiting
     }
 
-    /// Enters the snapshot room at a moment when all nodes to `read` may be read. To be used in place of
-    /// [`Self::enter`]: a coordinator closes nodes from within the commit room, so whoever looked
-    /// before it entered may have looked too early.
+    /// Enters the snapshot room at a time when all nodes to `read` may be read. Use it in place of
+    /// [`Self::enter`]: a coordinator closes nodes from within the commit room, so a check made before
+    /// entering may have been too early.
     ///
     /// Errors: [`NodeError::Closed`] when a node was not opened within [`OPEN_PATIENCE`].
     pub async fn enter_snapshot_room(
         self: &Arc<Self>,
         nodes: &Availability,
         read: &[NodeId],
-    ) -> Result<Inside, NodeError> {
+    ) -> Result<RoomVisit, NodeError> {
         loop {
             for node in read {
                 nodes.wait_until_open(*node, OPEN_PATIENCE).await?;
             }
-            let inside = self.enter(Room::Snapshot).await;
+            let visiting = self.enter(Room::Snapshot).await;
             if read.iter().all(|node| nodes.is_open(*node)) {
-                return Ok(inside);
+                return Ok(visiting);
             }
         }
     }
@@ -81,7 +81,7 @@ impl Rooms {
 
     /// Waits until a transaction of one node may begin its commit: while no snapshot is being taken.
     pub async fn pass(self: &Arc<Self>) {
-        let (_inside, granted) = {
+        let (_visiting, granted) = {
             let mut state = self.state();
             if !self.rooms_are_on || state.machine.open() != Some(Room::Snapshot) {
                 return;
@@ -89,7 +89,7 @@ impl Rooms {
             let visit = Visit(state.next_number());
             let granted = state.wait(visit);
             state.change(|rooms, granted| rooms.pass(visit, granted));
-            (Inside { rooms: self.clone(), visit }, granted)
+            (RoomVisit { rooms: self.clone(), visit }, granted)
         };
         let _ = granted.await;
     }
@@ -99,7 +99,7 @@ impl Rooms {
     }
 }
 
-impl Drop for Inside {
+impl Drop for RoomVisit {
     fn drop(&mut self) {
         let mut state = self.rooms.state();
         state.give_up(self.visit);

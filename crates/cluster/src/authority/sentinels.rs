@@ -1,7 +1,7 @@
-//! Sentinels: on each node a transaction that has read every ticket, so that PostgreSQL notices what
-//! SERIALIZABLE transactions over several nodes must not do.
+//! Sentinels: on each node a transaction that has read every ticket, so that PostgreSQL detects
+//! serialization failures between SERIALIZABLE transactions over several nodes.
 //!
-//! Owns: one task per node that keeps a sentinel alive while somebody needs it, and the removal of
+//! Owns: one task per node that keeps a sentinel alive while it is needed, and the removal of
 //! old tickets.
 //! Never: inserts a ticket, takes part in a client's transaction, or commits a sentinel.
 //! Start reading at [`Sentinels`], then [`Post::stand`].
@@ -11,20 +11,20 @@
 //! sentinel's snapshot does not contain, has a read-write antidependency coming in from it. If it
 //! also has one going out, to a transaction that committed (or prepared) before it on this node, it
 //! is the pivot of what PostgreSQL calls a dangerous structure, and is refused with 40001.
-//! PostgreSQL looks at that when the last of the three facts appears: the two antidependencies and
-//! the end of the other transaction. So from the ticket's insertion to the vote (or COMMIT) there
-//! must always be a sentinel that has not ended.
+//! PostgreSQL checks for that when the last of the three facts appears: the two antidependencies
+//! and the end of the other transaction. So from the ticket's insertion to the vote (or COMMIT)
+//! there must always be a sentinel that has not ended.
 //!
 //! **Why replacing it loses nothing.** A sentinel's ROLLBACK removes its antidependencies, but its
-//! relief has finished its scan before. A transaction whose ticket was there but not visible to the
+//! relief has finished its scan by then. A transaction whose ticket was there but not visible to the
 //! relief (uncommitted or prepared) got its antidependency by that scan; one that inserts later meets
 //! the relief's SIREAD lock, which is taken before the first page is read. One whose ticket is
-//! visible to the relief had committed by then, and needs none any more: an antidependency appears
-//! while both transactions run, so nothing is found out about it later.
+//! visible to the relief had committed by then, and no longer needs one: an antidependency appears
+//! while both transactions run, so none is found later.
 //! A sentinel must not COMMIT: having written nothing, it would be counted as read-only, and the
 //! antidependencies from it would count for less.
 //!
-//! **Why it is asked.** Somebody may end a sentinel by force, and its connection tells only after a
+//! **Why it is asked.** A sentinel may be terminated, which its connection shows only after a
 //! while. An answer of its own, with the transaction still open, is proof that it has stood until
 //! then; a transaction asks for that when all its nodes have voted, before it is decided.
 //!
@@ -44,26 +44,26 @@ use tutti_link::{Endpoint, Endpoints};
 use tutti_sql::catalog::NodeId;
 use tutti_wire::error_fields::ErrorFields;
 
-/// PostgreSQL 17 has one more timeout, which older servers do not know.
+/// PostgreSQL 17 added a timeout that older servers do not know.
 const NO_TRANSACTION_TIMEOUT: &str = "SELECT pg_catalog.set_config(name, '0', false)
 FROM pg_catalog.pg_settings WHERE name = 'transaction_timeout'";
-/// The scan, and whether it has left the lock that it is made for.
+/// The scan, and whether it has taken the lock that it is for.
 const BEGIN: &str = "BEGIN ISOLATION LEVEL SERIALIZABLE READ WRITE NOT DEFERRABLE;
 SELECT pg_catalog.count(*) FROM tutti.ticket;
 SELECT FROM pg_catalog.pg_locks
 WHERE mode = 'SIReadLock' AND locktype = 'relation' AND pid = pg_catalog.pg_backend_pid()
     AND relation = 'tutti.ticket'::pg_catalog.regclass";
-/// Refused if the transaction has failed, and with it lost its locks; takes no snapshot.
+/// Fails if the transaction has failed and so lost its locks; takes no snapshot.
 const STAND_UP: &str = "SHOW transaction_isolation";
-/// Tickets of transactions that have ended say nothing any more.
+/// Tickets of transactions that have ended are no longer needed.
 const REMOVE_TICKETS: &str = "DELETE FROM tutti.ticket";
 /// Turns between two removals of old tickets.
 const REMOVAL_TURNS: u64 = 5;
 /// How long a relief may take to connect and scan, or a relieved sentinel to end.
 const RELIEF_PATIENCE: Duration = Duration::from_secs(5);
-/// So many reliefs in a row may fail before the sentinel on duty is not trusted any more either.
+/// After so many failed reliefs in a row, the sentinel on duty is no longer trusted either.
 const FAILED_RELIEFS_MAX: u32 = 3;
-/// Between two attempts to have a first sentinel on a node.
+/// Between two attempts to start a first sentinel on a node.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 /// Why there is no sentinel, or no relief for it.
@@ -71,7 +71,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(500);
 enum SentinelError {
     #[error(transparent)]
     Node(#[from] NodeError),
-    /// Somebody gave the table an index, say.
+    /// For example because the table was given an index.
     #[error("reading tutti.ticket has not locked the whole table against serializable writers")]
     NotLocked,
     #[error("the node did not answer within {RELIEF_PATIENCE:?}")]
@@ -81,12 +81,12 @@ enum SentinelError {
     Ended,
 }
 
-/// How sentinels spend their time.
+/// The timing of sentinels.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Pace {
     /// Between two replacements.
     pub turn: Duration,
-    /// So many turns nobody must have asked for a sentinel before it goes.
+    /// After so many turns without a request for it, a sentinel ends.
     pub idle_turns: u32,
 }
 
@@ -96,7 +96,7 @@ impl Default for Pace {
     }
 }
 
-/// That sentinels have relieved each other on one node without a gap since this was given.
+/// Stands for sentinels having relieved each other on one node without a gap since this was given.
 ///
 /// As long as it is kept, the sentinels stay.
 #[derive(Clone, Debug)]
@@ -111,17 +111,17 @@ struct Chain {
 /// The sentinels of all nodes.
 ///
 /// Use: before a transaction inserts its ticket on a node, take [`Self::wait_for_coverage`]; when all
-/// nodes have voted, and before that is decided upon, ask [`Self::confirm`] with what was given; if a
+/// nodes have voted, and before the decision, ask [`Self::confirm`] with what was given; if a
 /// sentinel has been missing, abort with 40001.
 #[derive(Debug)]
 pub struct Sentinels {
     /// In the order of the nodes' ids.
     posts: Vec<Arc<Post>>,
-    /// Ended when this value goes; the nodes then see the connections gone and roll back.
+    /// Ended when this value is dropped; the nodes then see the connections close and roll back.
     _tasks: JoinSet<()>,
 }
 
-/// One node's.
+/// One node's sentinel.
 #[derive(Debug)]
 struct Post {
     endpoint: Endpoint,
@@ -130,27 +130,27 @@ struct Post {
     /// Since the last turn.
     asked: AtomicBool,
     wake: Notify,
-    /// Who wants to hear from the sentinel itself. Unheard when this is closed or dropped.
+    /// Requests for the sentinel's own confirmation. Unanswered when this is closed or dropped.
     calls: mpsc::UnboundedSender<Call>,
-    /// Taken by the node's task.
+    /// Taken out by the node's task.
     called: Mutex<Option<mpsc::UnboundedReceiver<Call>>>,
 }
 
-/// Answered when the sentinel on duty has, and dropped if there is none that does.
+/// Answered when the sentinel on duty has, and dropped if none does.
 type Call = oneshot::Sender<()>;
 
-/// The next sentinel, on its way.
+/// The next sentinel, being started.
 type Relief<'a> = Pin<Box<dyn Future<Output = Result<NodeConnection, SentinelError>> + Send + 'a>>;
 
 impl Sentinels {
-    /// For these nodes. Connects to none before it is asked for a sentinel there.
+    /// For these nodes. Connects to a node only when a sentinel is requested there.
     ///
     /// Requires: a tokio runtime.
     pub fn start(endpoints: &Endpoints) -> Arc<Self> {
         Self::start_with(endpoints, Pace::default())
     }
 
-    /// The same with another pace.
+    /// The same with the given timing.
     pub fn start_with(endpoints: &Endpoints, pace: Pace) -> Arc<Self> {
         let post = |endpoint: &Endpoint| {
             let (calls, called) = mpsc::unbounded_channel();
@@ -172,9 +172,9 @@ impl Sentinels {
         Arc::new(Self { posts, _tasks: tasks })
     }
 
-    /// The present coverage of a node, if it has a sentinel. If not, one is on its way.
+    /// The present coverage of a node, if it has a sentinel. If not, one is being started.
     ///
-    /// Panics for a node that is not configured; so do the others.
+    /// Panics for a node that is not configured, as do the other methods.
     pub fn coverage(&self, node: NodeId) -> Option<Coverage> {
         let post = self.post(node);
         post.ask();
@@ -193,7 +193,7 @@ impl Sentinels {
     }
 
     /// Whether sentinels have stood on the node at every moment from when `coverage` was given until
-    /// this was called, by the word of the one on duty: one round trip to the node, shared by those
+    /// this was called, as confirmed by the one on duty: one round trip to the node, shared by those
     /// who ask at the same time.
     pub async fn confirm(&self, node: NodeId, coverage: &Coverage) -> bool {
         if !self.is_unbroken(node, coverage) {
@@ -202,7 +202,7 @@ impl Sentinels {
         let post = self.post(node);
         let (call, answered) = oneshot::channel();
         let is_sent = post.calls.send(call).is_ok();
-        // Should the sentinel have gone this instant, the next one answers, or nobody at once.
+        // Should the sentinel be gone by now, the next one answers, or the call fails immediately.
         post.ask();
         is_sent && answered.await.is_ok() && self.is_unbroken(node, coverage)
     }
@@ -229,7 +229,7 @@ impl Post {
         self.wake.notify_one();
     }
 
-    /// The node's task: sentinels whenever they are wanted.
+    /// The node's task: keeps sentinels whenever they are wanted.
     async fn keep(self: Arc<Self>) {
         let called = self.called.lock().unwrap_or_else(PoisonError::into_inner).take();
         let mut called = called.expect("a post has one task");
@@ -239,7 +239,7 @@ impl Post {
             }
             let ended = self.stand(&mut called).await;
             self.standing.send_replace(None);
-            // Nobody answers: whoever has called so far counts on sentinels that are gone.
+            // Not answered: earlier callers rely on sentinels that are gone.
             while called.try_recv().is_ok() {}
             if let Err(error) = ended {
                 tracing::warn!(node = %self.node(), %error, "no sentinel; trying again");
@@ -248,7 +248,7 @@ impl Post {
         }
     }
 
-    /// One sentinel after another. Returns when nobody needs them any more.
+    /// One sentinel after another. Returns when they are no longer needed.
     ///
     /// Errors: the one on duty was lost, or could not be relieved for some time.
     async fn stand(&self, called: &mut mpsc::UnboundedReceiver<Call>) -> Result<(), SentinelError> {
@@ -264,7 +264,7 @@ impl Post {
             let arrived = tokio::select! {
                 error = lost(&mut on_duty) => return Err(error),
                 Some(call) = called.recv() => {
-                    // To its end: a question that is half asked would spoil the connection.
+                    // Run to its end: a half-sent question would spoil the connection.
                     in_time(stand_up(&mut on_duty, called, call)).await?;
                     continue;
                 }
@@ -288,7 +288,7 @@ impl Post {
                     let relieved = std::mem::replace(&mut on_duty, arrived);
                     resting = in_time(end(relieved)).await.ok();
                     if resting.is_none() {
-                        // It may have gone before its relief had finished the scan.
+                        // It may have ended before its relief had finished the scan.
                         self.begin_chain();
                     }
                     failed = 0;
@@ -325,7 +325,7 @@ impl Post {
     }
 
     async fn open(&self) -> Result<NodeConnection, NodeError> {
-        // What is written over it, the removal of tickets, may be lost.
+        // Its own writes, the removal of tickets, may be lost.
         let mut connection =
             open_own(&self.endpoint, "tutti sentinel", Durability::Relaxed).await?;
         connection.query(NO_TRANSACTION_TIMEOUT).await?;
@@ -338,8 +338,8 @@ impl Post {
         self.standing.send_replace(Some(Coverage(Arc::new(chain))));
     }
 
-    /// False if somebody relies on the sentinels. Under the channel's lock, so that nobody can begin
-    /// to in between.
+    /// False if a transaction relies on the sentinels. Under the channel's lock, so that none can
+    /// begin to in between.
     fn end_chain_if_unused(&self) -> bool {
         self.standing.send_if_modified(|standing| {
             let unused =
@@ -358,7 +358,8 @@ async fn end(mut relieved: NodeConnection) -> Result<NodeConnection, SentinelErr
     Ok(relieved)
 }
 
-/// The sentinel on duty says that it stands, to `call` and whoever else has called before it is asked.
+/// The sentinel on duty confirms that it stands, to `call` and all that have called before it is
+/// asked.
 async fn stand_up(
     on_duty: &mut NodeConnection,
     called: &mut mpsc::UnboundedReceiver<Call>,
@@ -373,13 +374,13 @@ async fn stand_up(
         return Err(SentinelError::Ended);
     }
     for call in calls {
-        // Whoever has gone does not want to know any more.
+        // A caller that is gone no longer needs to know.
         let _ = call.send(());
     }
     Ok(())
 }
 
-/// Waits for the relief, if one is on its way. Cancel-safe: it goes on when it is waited for again.
+/// Waits for the relief, if one is on its way. Cancel-safe: it continues when awaited again.
 async fn arrival(relief: &mut Option<Relief<'_>>) -> Result<NodeConnection, SentinelError> {
     match relief {
         Some(relief) => relief.as_mut().await,
@@ -395,7 +396,7 @@ async fn lost(connection: &mut NodeConnection) -> SentinelError {
                 Ok(fields) => return NodeError::Refused(Box::new(fields)).into(),
                 Err(error) => return NodeError::from(error).into(),
             },
-            // Notices and changed settings.
+            // Notices and parameter reports.
             Ok(_) => (),
             Err(error) => return error.into(),
         }

@@ -1,14 +1,14 @@
 //! Snapshots of the whole cluster, for REPEATABLE READ, SERIALIZABLE, and single statements.
 //!
 //! Owns: the exporters: one transaction per node and visit of the snapshot room that exports its
-//! snapshot, shared by all who asked before the room was entered, and ended when the last of them
+//! snapshot, shared by all that asked before the room was entered, and ended when the last of them
 //! has imported it or ended.
 //! Never: gives out a snapshot that was taken before it was asked for.
 //! Start reading at [`Snapshots::take`].
 //!
-//! That an exporter keeps a snapshot, and the transaction imports it where it goes, has two reasons: a
-//! transaction need not open every node at its first statement, and PREPARE TRANSACTION refuses a
-//! transaction that has exported its snapshot (one that has imported may prepare).
+//! That an exporter keeps a snapshot, and the transaction imports it on the nodes that it uses, has
+//! two reasons: a transaction need not open every node at its first statement, and PREPARE TRANSACTION
+//! refuses a transaction that has exported its snapshot (one that has imported may prepare).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -24,19 +24,19 @@ use tutti_wire::error_fields::ErrorFields;
 
 use super::rooms::Rooms;
 
-/// A node that has not said its snapshot by then holds everybody up no longer.
-const KEEPER_PATIENCE: Duration = Duration::from_secs(2);
+/// A node that has not exported its snapshot within this is no longer waited for.
+const EXPORTER_PATIENCE: Duration = Duration::from_secs(2);
 
 /// What the importing transactions will be.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub enum Kind {
+pub enum SnapshotKind {
     /// REPEATABLE READ.
     RepeatableRead,
     /// SERIALIZABLE: imports from a SERIALIZABLE exporter only.
     Serializable,
 }
 
-/// Gives out snapshots of all nodes at once.
+/// Gives out snapshots of all nodes.
 #[derive(Debug)]
 pub struct Snapshots {
     nodes: Vec<NodeId>,
@@ -50,17 +50,17 @@ pub struct Snapshots {
 #[derive(Debug, Default)]
 struct Asked {
     requests: Vec<Request>,
-    /// Somebody is taking snapshots and will look at the requests again.
+    /// A task is taking snapshots and will check the requests again.
     taking: bool,
 }
 
 #[derive(Debug)]
 struct Request {
-    kind: Kind,
+    kind: SnapshotKind,
     answer: oneshot::Sender<Result<ClusterSnapshot, ErrorFields>>,
 }
 
-/// One transaction's share of a snapshot of all nodes. Dropped, it is given up everywhere.
+/// One transaction's share of a snapshot of all nodes. When dropped, it is released everywhere.
 #[derive(Debug)]
 pub struct ClusterSnapshot {
     kept: Arc<Kept>,
@@ -96,11 +96,14 @@ impl Snapshots {
     }
 
     /// A snapshot of all nodes in which every transaction is whole, and which shows everything that
-    /// was acknowledged before this call. A node that is away, or does not answer in time, is not in it
-    /// ([`ClusterSnapshot::name`]).
+    /// was acknowledged before this call. A node that is unreachable, or does not answer in time, is
+    /// not in it ([`ClusterSnapshot::name`]).
     ///
     /// Errors: no node can be reached.
-    pub async fn take(self: &Arc<Self>, kind: Kind) -> Result<ClusterSnapshot, ErrorFields> {
+    pub async fn take(
+        self: &Arc<Self>,
+        kind: SnapshotKind,
+    ) -> Result<ClusterSnapshot, ErrorFields> {
         let (answer, answered) = oneshot::channel();
         let begin = {
             let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
@@ -108,7 +111,7 @@ impl Snapshots {
             !std::mem::replace(&mut asked.taking, true)
         };
         if begin {
-            // A task of its own: whoever asks may go away while others wait for the same snapshot.
+            // A task of its own: the caller may be dropped while others wait for the same snapshot.
             tokio::spawn(self.clone().take_for_all());
         }
         answered.await.unwrap_or_else(|_| {
@@ -125,7 +128,7 @@ impl Snapshots {
                 self.give_back_all(prepared);
                 continue;
             }
-            // Whoever asked until now asked before any snapshot was taken.
+            // All requests until now came before any snapshot was taken.
             let requests = {
                 let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
                 if asked.requests.is_empty() {
@@ -137,7 +140,7 @@ impl Snapshots {
             let kind = requests.iter().map(|request| request.kind).max();
             let kept = match (prepared, inside) {
                 (Ok(connections), Ok(_inside)) => {
-                    self.export(connections, kind.unwrap_or(Kind::RepeatableRead)).await
+                    self.export(connections, kind.unwrap_or(SnapshotKind::RepeatableRead)).await
                 }
                 (prepared, Err(error)) => {
                     self.give_back_all(prepared);
@@ -156,21 +159,22 @@ impl Snapshots {
         }
     }
 
-    /// Who is away has no part in a snapshot, and whoever needs it there is told.
+    /// A node that is unreachable has no part in a snapshot; a transaction that needs it there
+    /// fails.
     fn nodes_that_are_there(&self) -> Vec<NodeId> {
         let there: Vec<_> =
             self.nodes.iter().copied().filter(|node| self.state.is_there(*node)).collect();
         if there.is_empty() { self.nodes.clone() } else { there }
     }
 
-    /// Opening takes its time and is done before the room is entered. A node that lets nobody in is left
-    /// out.
+    /// Opening takes time and is done before the room is entered. A node that accepts no connection is
+    /// left out.
     async fn lend_all(&self, nodes: &[NodeId]) -> Result<Vec<NodeConnection>, NodeError> {
         let mut connections = Vec::with_capacity(nodes.len());
         let mut failed = None;
         for node in nodes {
             let lent = self.connections.checkout(*node);
-            match tokio::time::timeout(KEEPER_PATIENCE, lent).await.unwrap_or(Err(late(*node))) {
+            match tokio::time::timeout(EXPORTER_PATIENCE, lent).await.unwrap_or(Err(late(*node))) {
                 Ok(connection) => connections.push(connection),
                 Err(error) => failed = failed.or(Some(error)),
             }
@@ -191,12 +195,12 @@ impl Snapshots {
     async fn export(
         &self,
         connections: Vec<NodeConnection>,
-        kind: Kind,
+        kind: SnapshotKind,
     ) -> Result<Kept, NodeError> {
         let sql = match kind {
-            Kind::RepeatableRead => "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+            SnapshotKind::RepeatableRead => "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
             // The importing transaction may write only if the exporting one might.
-            Kind::Serializable => "BEGIN ISOLATION LEVEL SERIALIZABLE READ WRITE",
+            SnapshotKind::Serializable => "BEGIN ISOLATION LEVEL SERIALIZABLE READ WRITE",
         };
         let sql = format!("{sql}; SELECT pg_catalog.pg_export_snapshot()");
         let mut running = tokio::task::JoinSet::new();
@@ -204,7 +208,7 @@ impl Snapshots {
             let sql = sql.clone();
             running.spawn(async move {
                 let node = connection.node();
-                let exported = tokio::time::timeout(KEEPER_PATIENCE, connection.rows(&sql)).await;
+                let exported = tokio::time::timeout(EXPORTER_PATIENCE, connection.rows(&sql)).await;
                 let exported = exported.unwrap_or_else(|_| Err(late(node)));
                 (connection, exported)
             });
@@ -220,7 +224,7 @@ impl Snapshots {
                     names.insert(node, rows.text(0, 0).unwrap_or_default().to_owned());
                     exporters.insert(node, Exporter { connection, users: 0 });
                 }
-                // The connection is dropped, and with it whatever it was in.
+                // The connection is dropped, and with it the transaction it was in.
                 Err(error) => failed = Some(error),
             }
         }
@@ -250,7 +254,7 @@ fn hand_out(kept: Kept, requests: Vec<Request>) {
     drop(exporters);
     let kept = Arc::new(kept);
     for request in requests {
-        // If nobody waits any more, the share is dropped here, and its exporters know.
+        // If the caller is gone, the share is dropped here, which tells its exporters.
         let _ = request.answer.send(Ok(ClusterSnapshot { kept: kept.clone(), open: open.clone() }));
     }
 }
@@ -266,12 +270,13 @@ fn refusal(error: &NodeError) -> ErrorFields {
 }
 
 impl ClusterSnapshot {
-    /// The name by which `node` imports it. `None`: it was away.
+    /// The name by which `node` imports it. `None`: it was unreachable.
     pub fn name(&self, node: NodeId) -> Option<&str> {
         self.kept.names.get(&node).map(String::as_str)
     }
 
-    /// The transaction has imported it on `node`: the exporter there is not needed for this one.
+    /// The transaction has imported it on `node`: the exporter there is no longer needed for this
+    /// one.
     pub fn imported(&mut self, node: NodeId) {
         if self.open.remove(&node) {
             self.kept.release(node);

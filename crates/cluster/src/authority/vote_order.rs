@@ -1,4 +1,4 @@
-//! Waiting for one's turn on nodes.
+//! Waiting for a permit on nodes.
 //!
 //! Owns: the one [`tutti_txn::VoteOrder`] of this gateway, and whom to wake.
 //! Never: holds its lock across an await.
@@ -19,7 +19,7 @@ pub struct VoteOrder {
 
 type State = Waiters<tutti_txn::VoteOrder, Visit>;
 
-/// A turn, asked for or granted. It is over when this is dropped.
+/// A permit, asked for or granted. It is released when this is dropped.
 #[derive(Debug)]
 pub struct VotePermit {
     order: Arc<VoteOrder>,
@@ -27,9 +27,9 @@ pub struct VotePermit {
 }
 
 impl VoteOrder {
-    /// Waits for a turn on all of `nodes`, and has it until the value is dropped.
+    /// Waits for a permit on all of `nodes`, and holds it until the value is dropped.
     pub async fn take(self: &Arc<Self>, nodes: BTreeSet<gid::NodeId>) -> VotePermit {
-        let (turn, granted) = {
+        let (permit, granted) = {
             let mut state = self.state();
             let visit = Visit(state.next_number());
             let granted = state.wait(visit);
@@ -37,12 +37,12 @@ impl VoteOrder {
             (VotePermit { order: self.clone(), visit }, granted)
         };
         let _ = granted.await;
-        turn
+        permit
     }
 
-    /// Whether somebody waits for this one's end.
-    pub fn is_awaited(&self, turn: &VotePermit) -> bool {
-        self.state().machine.is_awaited(turn.visit)
+    /// Whether another transaction waits for this permit.
+    pub fn is_awaited(&self, permit: &VotePermit) -> bool {
+        self.state().machine.is_awaited(permit.visit)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

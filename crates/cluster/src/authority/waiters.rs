@@ -1,7 +1,7 @@
-//! Those who wait until a machine of `tutti_txn` lets them go on.
+//! Tasks that wait until a machine of `tutti_txn` lets them proceed.
 //!
-//! Owns: whom to wake, and that whoever is released is woken with the step that releases it.
-//! Never: decides who may go on; locks (whoever owns it does).
+//! Owns: whom to wake, and that a task is woken in the same step that releases it.
+//! Never: decides which may proceed; locks (its owner does).
 //! Start reading at [`Waiters::change`].
 
 use std::collections::HashMap;
@@ -9,10 +9,10 @@ use std::hash::Hash;
 
 use tokio::sync::oneshot;
 
-/// A machine, and those who wait for it by the names that it knows them by.
+/// A machine, and the tasks waiting for it, by the names that it knows them by.
 #[derive(Debug)]
 pub(super) struct Waiters<Machine, Name> {
-    /// What decides.
+    /// The machine that decides.
     pub(super) machine: Machine,
     named: u64,
     waiting: HashMap<Name, oneshot::Sender<()>>,
@@ -27,30 +27,31 @@ impl<Machine: Default, Name> Default for Waiters<Machine, Name> {
 }
 
 impl<Machine, Name: Copy + Eq + Hash> Waiters<Machine, Name> {
-    /// A number that was not given before, to make a name of.
+    /// A number not returned before, to make a name of.
     pub(super) fn next_number(&mut self) -> u64 {
         self.named += 1;
         self.named
     }
 
-    /// From now on somebody waits by this name: until the receiver is told. The sender goes only when it has told.
+    /// From now on a task waits under this name, until the receiver gets its message. The sender is dropped only
+    /// after sending.
     pub(super) fn wait(&mut self, name: Name) -> oneshot::Receiver<()> {
         let (wake, released) = oneshot::channel();
         self.waiting.insert(name, wake);
         released
     }
 
-    /// Nobody waits by this name any more.
+    /// Nothing waits under this name any more.
     pub(super) fn give_up(&mut self, name: Name) {
         self.waiting.remove(&name);
     }
 
-    /// A step of the machine, which appends the names of those who may go on; they are woken.
+    /// A step of the machine, which appends the names of those that may proceed; they are woken.
     pub(super) fn change(&mut self, step: impl FnOnce(&mut Machine, &mut Vec<Name>)) {
         step(&mut self.machine, &mut self.released);
         for name in self.released.drain(..) {
             if let Some(wake) = self.waiting.remove(&name) {
-                // Whoever is not there any more leaves by its own drop.
+                // A task that is gone withdraws by its own drop.
                 let _ = wake.send(());
             }
         }

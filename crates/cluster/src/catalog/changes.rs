@@ -1,8 +1,9 @@
 //! What a client's transaction has changed of relations, asked on the nodes where it has.
 //!
 //! Owns: the reading of `tutti.changes` and `tutti.changed_oids` (`changes.sql`, which says what they
-//! cost: what was changed, not what there is).
-//! Never: is asked where functions, types or names may have changed too; then `load` reads it all.
+//! cost: in proportion to what was changed, not to what exists).
+//! Never: is asked where functions, types or names may have changed too; then `load` reads
+//! everything.
 //! Start reading at [`read`].
 
 use std::collections::{BTreeMap, HashMap};
@@ -24,19 +25,19 @@ use crate::error::GatewayError;
 /// Relations that a transaction has changed, as it sees them.
 #[derive(Debug)]
 pub struct RelationChanges {
-    /// All of them; `None`: gone, or none that a client could name.
+    /// All of them; `None`: dropped, or not one that a client could name.
     pub relations: BTreeMap<u32, Option<Arc<Relation>>>,
-    /// Which form of their rules the definitions of views among them are of.
+    /// For views among them, the version of the rule that the definition belongs to.
     pub view_rules: BTreeMap<u32, String>,
     /// The bucket maps that they use.
     pub maps: BTreeMap<MapId, BucketMap>,
     /// The code that belongs to them.
     pub code: Code,
-    /// What node 1 calls them and the types of their rows.
+    /// Node 1's OIDs of them and of their row types.
     pub oids: NodeOids,
     /// Some of them are temporary.
     pub has_temporary: bool,
-    /// Some of them are compared by an operator class of the user's, which the types know.
+    /// Some of them are compared by a user-defined operator class, which the types know.
     pub compares_otherwise: bool,
 }
 
@@ -108,7 +109,7 @@ pub async fn read(
     })
 }
 
-/// The definition of a view whose query is still of this rule.
+/// The known definition of a view whose rule is still the same.
 fn known_definition(base: &Catalog, view: u32, rule: Option<&String>) -> Option<String> {
     base.view_rules.get(&view).filter(|known| Some(*known) == rule)?;
     let mut all = base.relations.values().flat_map(HashMap::values);
@@ -118,7 +119,7 @@ fn known_definition(base: &Catalog, view: u32, rule: Option<&String>) -> Option<
     }
 }
 
-/// What a node calls what the transaction that `connection` is in has changed there.
+/// The node's OIDs of what the transaction that `connection` is in has changed there.
 pub async fn read_oids(connection: &mut NodeConnection) -> Result<NodeOids, GatewayError> {
     const ASK: &str = "SELECT * FROM tutti.changed_oids(tutti.changed_relations())";
     let rows = connection.rows(ASK).await?;
@@ -131,7 +132,7 @@ pub async fn read_oids(connection: &mut NodeConnection) -> Result<NodeOids, Gate
 pub(super) struct Parts(Vec<(String, Rows)>);
 
 impl Parts {
-    /// Of what a function told.
+    /// Of what a function returned.
     pub(super) fn of(told: Rows) -> Self {
         let mut parts: Vec<(String, Rows)> = Vec::new();
         for mut row in told.rows {

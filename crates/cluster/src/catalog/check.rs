@@ -1,7 +1,7 @@
-//! Whether what is published is what there is, for tests (`Switches::check_catalog`).
+//! Whether what is published matches the nodes, for tests (`Switches::check_catalog`).
 //!
-//! Owns: the comparison of the published catalog and OIDs with a reading from the start.
-//! Never: runs in a cluster that serves somebody, changes what is published, or judges while others
+//! Owns: the comparison of the published catalog and OIDs with one read from scratch.
+//! Never: runs in production, changes what is published, or judges while others
 //! change the schema.
 //! Start reading at [`difference`].
 
@@ -16,12 +16,12 @@ use tutti_sql::closure::Code;
 use super::{NodeOids, Publisher, oids, reload};
 use crate::error::GatewayError;
 
-/// What others have committed and not published yet is there by then.
+/// Within this, what others have committed and not yet published gets published.
 const PAUSE: Duration = Duration::from_millis(40);
 const ATTEMPTS: u32 = 25;
 
-/// What is published and is not there, or is there and not published, in words. `None`: nothing, or
-/// nobody can tell, for others change the schema or a node does not answer.
+/// What is published and does not exist, or exists and is not published, in words. `None`: nothing,
+/// or it cannot be told because the schema is being changed or a node does not answer.
 pub async fn difference(publisher: &Publisher, connections: &ControlPool) -> Option<String> {
     let mut found = None;
     for _ in 0..ATTEMPTS {
@@ -58,7 +58,7 @@ async fn read_anew(
     published: &Catalog,
 ) -> Result<(Catalog, OidMaps), GatewayError> {
     let mut connection = connections.checkout(NodeId::HOME).await?;
-    // Nothing but what no client can change is taken from what is published.
+    // Only what no client can change is taken from what is published.
     let built_in = Arc::clone(published.code.built_in());
     let start = Catalog {
         builtin_functions: Arc::clone(&published.builtin_functions),

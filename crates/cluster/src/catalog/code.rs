@@ -1,8 +1,10 @@
-//! Reading what code of users' there is, from node 1: functions, operators, types, and what tables carry.
+//! Reading what user-defined code there is, from node 1: functions, operators, types, and what tables
+//! carry.
 //!
 //! Owns: the queries, and how their answers become a [`Code`]. What is stored as a tree (conditions,
-//! defaults, views) is not read: `pg_depend` says what of users' it refers to, and the numbers of
-//! built-in functions stand in the tree. Bodies that are text are read by `tutti_sql::closure`.
+//! defaults, views) is not read: `pg_depend` says which user-defined objects it refers to, and the
+//! OIDs of built-in functions are in the tree. Bodies that are text are read by
+//! `tutti_sql::closure`.
 //! Never: decides what code means. Locks no table.
 //! Start reading at [`read`].
 
@@ -20,12 +22,13 @@ use crate::error::GatewayError;
 /// How many statements [`queries`] has.
 pub(super) const QUERIES: usize = 9;
 
-/// Printing a body that is stored parsed locks its tables. Where somebody else has locked one against
-/// everybody, or waits for that, what is read instead is no SQL: the function is opaque for now.
+/// Printing a body that is stored parsed locks its tables. Where another session has locked one in
+/// ACCESS EXCLUSIVE mode, or waits for that, the text read instead is no SQL: the function is opaque
+/// for now.
 pub(super) const UNREAD_BODY: &str = "SELECT 1 FROM";
 
-/// Of the gateway's own, which all may call, those that run statements: as such they stand here, with nothing else
-/// that they do.
+/// Of the gateway's own functions, which all may call, those that run statements are included, as that and nothing
+/// else.
 const FUNCTIONS: &str = "SELECT p.oid, n.nspname, p.proname, l.lanname, p.provolatile = 'i',
     p.prokind = 'a', CASE WHEN n.nspname = 'tutti' THEN 'BEGIN EXECUTE statement; END'
         WHEN p.prosqlbody IS NULL THEN p.prosrc
@@ -46,8 +49,8 @@ JOIN pg_language l ON l.oid = p.prolang
 WHERE p.oid >= 16384
     AND (n.nspname <> 'tutti' OR p.proname = ANY ('{run_work,run_step,run_with_rows,store_rows,write_rows,table_rows}'));";
 
-/// What functions refer to beside their text: aggregates their functions, defaults of arguments, and
-/// bodies that were parsed when they were made.
+/// What functions refer to besides their text: aggregates their functions, defaults of arguments,
+/// and bodies that were parsed at creation.
 const AGGREGATES: &str = "SELECT a.aggfnoid::oid, f FROM pg_aggregate a,
     unnest(ARRAY[a.aggtransfn, a.aggfinalfn, a.aggcombinefn, a.aggserialfn, a.aggdeserialfn,
         a.aggmtransfn, a.aggminvtransfn, a.aggmfinalfn]::oid[]) AS f
@@ -62,7 +65,7 @@ UNION ALL SELECT p.oid, m[1]::oid
 FROM pg_proc p, regexp_matches(p.proargdefaults::text, ':funcid (\\d+)', 'g') AS m
 WHERE p.oid >= 16384 AND p.proargdefaults IS NOT NULL AND m[1]::oid < 16384;";
 
-/// What an operator calls, or another that a server may put in its place: its negator after NOT, its
+/// What an operator calls, or another that a server may substitute: its negator after NOT, its
 /// commutator, or that one's; ORDER BY … USING it, what its operator class compares with.
 const OPERATORS: &str = "SELECT o.oid, n.nspname, o.oprname,
     concat_ws(' ', o.oprcode::oid, o.oprrest::oid, o.oprjoin::oid,
@@ -74,7 +77,7 @@ const OPERATORS: &str = "SELECT o.oid, n.nspname, o.oprname,
          WHERE m.amopopr = o.oid))
 FROM pg_operator o JOIN pg_namespace n ON n.oid = o.oprnamespace WHERE o.oid >= 16384;";
 
-/// Types that may have code or parts; of those of tables' rows, which are their columns', only the ones
+/// Types that may have code or parts; of row types of tables, only those
 /// with such columns or with casts.
 const TYPES: &str = "SELECT t.oid, n.nspname, t.typname, t.typarray,
     concat_ws(' ', nullif(t.typbasetype, 0), r.rngsubtype, m.rngtypid,
@@ -94,8 +97,8 @@ WHERE t.oid >= 16384 AND n.nspname <> 'tutti' AND (t.typtype = ANY ('{d,r,m,e}')
             WHERE a.atttypid >= 16384 AND a.attnum > 0 AND NOT a.attisdropped)
         OR EXISTS (SELECT FROM pg_cast k WHERE t.oid IN (k.castsource, k.casttarget)))));";
 
-/// Casts, and what compares values of a type, as pairs of types and a function. What compares them
-/// otherwise than usual does so for indexes and partitions that say so, or for its operators.
+/// Casts, and what compares values of a type, as pairs of types and a function. A non-default
+/// comparison is used by indexes and partitions that name it, or by its operators.
 const OF_TYPES: &str = "SELECT castsource, casttarget, castfunc FROM pg_cast
 WHERE oid >= 16384 AND castfunc <> 0
 UNION ALL SELECT amproclefttype, amprocrighttype, amproc::oid FROM pg_amproc
@@ -108,8 +111,8 @@ UNION ALL SELECT a.amoplefttype, a.amoprighttype, o.oprcode::oid
             OR EXISTS (SELECT FROM pg_index i WHERE c.oid = ANY (i.indclass))
             OR EXISTS (SELECT FROM pg_partitioned_table t WHERE c.oid = ANY (t.partclass)));";
 
-/// Objects of relations and domains, with what of users' they refer to: relation, domain, kind,
-/// name, what fires it, whether it is a BEFORE trigger for rows; class and number of what it refers
+/// Objects of relations and domains, with the user-defined objects they refer to: relation, domain,
+/// kind, name, what fires it, whether it is a BEFORE ROW trigger; catalog and OID of what it refers
 /// to, or schema and name of a relation.
 const ATTACHED: &str = "WITH edge AS (
     SELECT classid, objid, refclassid, refobjid FROM pg_depend
@@ -198,7 +201,7 @@ WHERE f.contype = 'f';";
 const EVENT_TRIGGERS: &str =
     "SELECT evtname, evtfoid FROM pg_event_trigger WHERE evtenabled <> 'D';";
 
-/// Texts with a dot in what is stored as a tree, as numbers of bytes: of policies, views and rules,
+/// Texts with a dot in what is stored as a tree, as byte values: of policies, views and rules,
 /// triggers, defaults, constraints, indexes and arguments.
 const LITERALS: &str = r"SELECT DISTINCT m[1] FROM (
     SELECT concat(polqual::text, polwithcheck::text) FROM pg_policy
@@ -215,8 +218,8 @@ const LITERALS: &str = r"SELECT DISTINCT m[1] FROM (
     regexp_matches(s.tree, ':consttype (?:25|1042|1043) [^{}]*:constvalue \d+ \[ ([-0-9 ]+)\]', 'g') AS m
 WHERE m[1] LIKE '% 46 %';";
 
-/// Built-in functions that are no plain ones, as an array in SQL; and of these the ones that matter in
-/// defaults and views: what only has an effect on node 1 is the planner's affair there.
+/// Built-in functions that are not plain, as an SQL array; and those of them that matter in defaults
+/// and views: there the planner handles what only has an effect on node 1.
 pub(super) fn built_in_lists(built_in: &BuiltInCode) -> [String; 2] {
     let mut oids: Vec<_> = built_in.oids().collect();
     oids.sort_unstable();
@@ -229,7 +232,7 @@ pub(super) fn built_in_lists(built_in: &BuiltInCode) -> [String; 2] {
     [all, list(&oids)]
 }
 
-/// All queries, in one string. `built_in`: functions that are no plain ones.
+/// All queries, in one string. `built_in`: functions that are not plain.
 pub(super) fn queries(built_in: &BuiltInCode) -> String {
     let [all, grave] = built_in_lists(built_in);
     let called =
@@ -273,8 +276,8 @@ pub(super) fn queries(built_in: &BuiltInCode) -> String {
     .join("\n")
 }
 
-/// Makes of the answers to [`queries`] what the planner searches. Bodies that `previous` has are not
-/// read again.
+/// Turns the answers to [`queries`] into what the planner searches. Bodies that `previous` has are
+/// not read again.
 ///
 /// Errors: [`GatewayError::Unreadable`].
 pub(super) fn read(
@@ -346,7 +349,7 @@ pub(super) fn read(
     Ok(code)
 }
 
-/// A text as it stands in a tree: numbers of bytes, the first four of which are its length.
+/// A text as it stands in a tree: byte values, the first four of which are its length.
 pub(super) fn read_literal(numbers: &str) -> String {
     let bytes = numbers.split_whitespace().skip(4).filter_map(|byte| byte.parse::<i8>().ok());
     String::from_utf8_lossy(&bytes.map(i8::cast_unsigned).collect::<Vec<_>>()).into_owned()
@@ -501,7 +504,7 @@ fn numbers(answer: &Answer<'_>, row: usize, column: usize) -> Result<Vec<u32>, G
     texts.map(|text| text.parse().map_err(|_| answer.unreadable())).collect()
 }
 
-/// The schemas of a search path as a function's configuration has it.
+/// The schemas of a search path as written in a function's configuration.
 fn read_path(text: &str) -> Vec<String> {
     let unquoted = |schema: &str| match schema.strip_prefix('"').and_then(|it| it.strip_suffix('"'))
     {

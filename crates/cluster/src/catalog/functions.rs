@@ -1,6 +1,7 @@
 //! What is known of functions by name: kind and volatility, overloads folded together.
 //!
-//! Owns: reading that; for PostgreSQL's own functions once. Never: looks into a body (`code` does).
+//! Owns: reading that; for PostgreSQL's own functions only once. Never: looks into a body (`code`
+//! does).
 //! Start reading at [`load_builtin_functions`].
 
 use std::collections::HashMap;
@@ -22,7 +23,7 @@ FROM pg_catalog.pg_proc p WHERE p.pronamespace = 'pg_catalog'::pg_catalog.regnam
 pub(super) struct BuiltIns {
     /// By name.
     pub(super) functions: Arc<HashMap<String, Function>>,
-    /// Those that are more than functions of their arguments.
+    /// Those whose result depends on more than their arguments.
     pub(super) code: Arc<BuiltInCode>,
 }
 

@@ -1,9 +1,10 @@
 //! Reading the catalog: everything the planner knows, from node 1, in one round trip.
 //!
-//! Owns: the queries and how their answers become a [`Catalog`]; what of an earlier catalog still holds.
-//! Never: caches; the caller keeps what it gets until the version grows. Never keeps a lock on a
-//! client's table: printing a view's definition takes some, so that is done for views whose rule is not
-//! known, by themselves, and in a client's transaction after a savepoint.
+//! Owns: the queries and how their answers become a [`Catalog`]; which parts of an earlier catalog still
+//! hold.
+//! Never: caches; the caller keeps the result until the version grows. Never keeps a lock on a client's
+//! table: printing a view's definition takes some, so that is done only for views whose rule is not
+//! known, in a transaction of its own, or in a client's transaction after a savepoint.
 //! Start reading at [`load()`], then [`reload_own`].
 
 use std::collections::{BTreeMap, HashMap};
@@ -25,8 +26,8 @@ use crate::error::GatewayError;
 /// With no schema but its own in search_path PostgreSQL writes every name qualified when it prints
 /// expressions. Temporary tables come last, for a client can give them any name.
 ///
-/// For a connection of our own. What changes between two of the queries may make the answer
-/// unreadable; then it is read again.
+/// For one of the gateway's own connections. A change between two of the queries may make the
+/// answer unreadable; then it is read again.
 const BEGIN_OUTSIDE: [&str; 3] = [
     "SELECT pg_catalog.set_config('tutti.search_path',
     pg_catalog.current_setting('search_path'), true);",
@@ -34,7 +35,8 @@ const BEGIN_OUTSIDE: [&str; 3] = [
     PRINTS_ALIKE,
 ];
 
-/// What is printed is read by others, under settings of theirs: so it says the same under all.
+/// What is printed is read by other sessions, under their settings: so it must mean the same under
+/// all.
 const PRINTS_ALIKE: &str = "SELECT pg_catalog.set_config(s.name, s.value, true)
 FROM (VALUES ('quote_all_identifiers', 'off'), ('datestyle', 'ISO, YMD'), ('intervalstyle', 'iso_8601'),
     ('timezone', 'UTC'), ('extra_float_digits', '1'), ('bytea_output', 'hex')) AS s (name, value);";
@@ -42,12 +44,12 @@ FROM (VALUES ('quote_all_identifiers', 'off'), ('datestyle', 'ISO, YMD'), ('inte
 const END_OUTSIDE: [&str; 1] = ["SELECT pg_catalog.set_config('search_path',
     pg_catalog.current_setting('tutti.search_path'), true);"];
 
-/// What a query in a client's transaction begins with that reads the catalog: it waits for no lock
-/// for long, and is no step of the client's statement.
+/// Precedes a query in a client's transaction that reads the catalog: it waits for no lock for
+/// long, and is not part of the client's statement.
 pub const READS_CATALOG: &str = "SAVEPOINT tutti_catalog;";
 
-/// In a client's transaction the planner's settings are the client's, and whatever is locked stays
-/// locked; both end at a savepoint.
+/// In a client's transaction the planner's settings are the client's, and locks are kept; both end
+/// at a savepoint.
 const BEGIN_INSIDE: [&str; 3] = [
     READS_CATALOG,
     PRINTS_ALIKE,
@@ -61,12 +63,12 @@ FROM pg_catalog.unnest('{enable_seqscan,enable_indexscan,enable_bitmapscan,enabl
 pub(super) const END_INSIDE: [&str; 2] =
     ["ROLLBACK TO SAVEPOINT tutti_catalog;", "RELEASE SAVEPOINT tutti_catalog;"];
 
-/// How often something that others drop may be in the way of one reading.
+/// How often objects dropped by others may disturb one reading.
 const DROPS_MAX: u32 = 20;
 
-/// Asks a query that reads the catalog. What somebody else has dropped meanwhile is still in the
-/// query's snapshot, and whatever opens it fails (`could not open relation with OID`, `cache lookup
-/// failed`): then it is asked again.
+/// Runs a query that reads the catalog. What another session has dropped meanwhile is still in the
+/// query's snapshot, and opening it fails (`could not open relation with OID`, `cache lookup
+/// failed`): then it is run again.
 pub(super) async fn query_past_drops(
     home: &mut NodeConnection,
     sql: &str,
@@ -83,8 +85,8 @@ pub(super) async fn query_past_drops(
     home.query(sql).await
 }
 
-/// The relations that the transaction has locked as only those do that change them. Whatever it has
-/// changed of a relation is among them, and nobody else changes them now.
+/// The relations that the transaction has locked in a mode that only changes take. All relations it
+/// has changed are among them, and no other session is changing them now.
 const TOUCHED: &str = "SELECT DISTINCT l.relation FROM pg_locks l
 WHERE l.pid = pg_backend_pid() AND l.locktype = 'relation' AND l.relation >= 16384
     AND l.mode = ANY ('{ShareUpdateExclusiveLock,ShareLock,ShareRowExclusiveLock,ExclusiveLock,\
@@ -95,7 +97,8 @@ const NODES: &str = "SELECT id FROM tutti.node ORDER BY id;";
 const MAPS: &str = "SELECT map, string_agg(node::text, ' ' ORDER BY bucket) FROM tutti.bucket
 GROUP BY map ORDER BY map;";
 
-/// What a client may name: not the system's schemas, not those of temporary objects, not ours.
+/// Schemas that a client may name: not the system's, not those of temporary objects, not the
+/// gateway's.
 const USER_SCHEMA: &str = "n.nspname <> ALL ('{pg_catalog,information_schema,pg_toast,tutti}')
     AND n.nspname !~ '^pg_(toast_)?temp_'";
 
@@ -136,10 +139,10 @@ WHERE c.relkind = ANY ('{{r,p,v,m,S,f}}') AND {USER_SCHEMA} {condition};"
     )
 }
 
-/// An array is written as its element type with brackets: `int4[]`, since `_int4` is nobody's idea
-/// of a name. An identity column's default is the draw from its sequence, which for a partition may
-/// belong to the root; `pg_get_serial_sequence` would ask for rights on the schema. Defaults mention no
-/// column: printed as of no table they lock none.
+/// An array is written as its element type with brackets: `int4[]`, since `_int4` is not what users
+/// write. An identity column's default is the draw from its sequence, which for a partition may belong
+/// to the root; `pg_get_serial_sequence` would ask for rights on the schema. Defaults mention no
+/// column: printed without a table, they lock none.
 fn columns(part: Part) -> String {
     let condition = part.condition();
     format!(
@@ -184,8 +187,8 @@ WHERE {USER_SCHEMA};"
     )
 }
 
-/// Operators and casts that run code which nobody has proven to look at its operands only: built-in
-/// code has, and what somebody has written in C and calls immutable, as extensions do.
+/// Operators and casts that run code not known to look at its operands only: built-in code is, and
+/// so is code in C that is declared immutable, as in extensions.
 const UNPROVEN: &str = "SELECT o.oprname FROM pg_operator o
 JOIN pg_proc p ON p.oid = o.oprcode JOIN pg_language l ON l.oid = p.prolang
 WHERE o.oid >= 16384 AND NOT (l.lanname = ANY ('{c,internal}') AND p.provolatile = 'i')
@@ -193,7 +196,7 @@ UNION SELECT NULL FROM pg_cast k JOIN pg_proc p ON p.oid = k.castfunc
 JOIN pg_language l ON l.oid = p.prolang
 WHERE k.oid >= 16384 AND NOT (l.lanname = ANY ('{c,internal}') AND p.provolatile = 'i');";
 
-/// Reads the catalog from node 1 over a connection of our own.
+/// Reads the catalog from node 1 over one of the gateway's own connections.
 ///
 /// Errors: [`GatewayError::NotInitialised`] without a schema `tutti`; a node's own error.
 pub async fn load(home: &mut NodeConnection) -> Result<Catalog, GatewayError> {
@@ -203,7 +206,7 @@ pub async fn load(home: &mut NodeConnection) -> Result<Catalog, GatewayError> {
     reload(home, &previous).await
 }
 
-/// As [`load()`], but takes from a catalog that was read before what no client can change, and
+/// As [`load()`], but reuses, from a catalog read before, what no client can change and the
 /// definitions of views that have not changed since.
 pub async fn reload(
     home: &mut NodeConnection,
@@ -223,7 +226,7 @@ pub async fn reload(
                 (Err(NodeError::Refused(fields)), Some(known))
                     if fields.sqlstate() == LOCK_NOT_AVAILABLE =>
                 {
-                    // Somebody changes a table of it. The next reading tries again.
+                    // One of its tables is being changed. The next reading tries again.
                     view_rules.remove(oid);
                     known
                 }
@@ -234,19 +237,19 @@ pub async fn reload(
     answers.catalog(relations, view_rules, previous)
 }
 
-/// What a client's transaction has made of a catalog.
+/// A catalog as a client's transaction has changed it.
 #[derive(Debug)]
 pub struct OwnCatalog {
     /// As the transaction sees it.
     pub catalog: Catalog,
-    /// The relations that it may have changed; what else there is of relations is as it was.
+    /// The relations that it may have changed; all other relations are as they were.
     pub touched: Vec<u32>,
 }
 
-/// Reads what the transaction on node 1 has changed; all else is as in `base`, the newest that was
+/// Reads what the transaction on node 1 has changed; the rest is as in `base`, the newest that was
 /// published.
 ///
-/// Whoever renames something may have changed how others are printed that are not touched: then
+/// A rename may change how other, untouched objects are printed: then
 /// `all` is wanted, and every definition is read.
 ///
 /// Errors: a node's own, after which the transaction is aborted.
@@ -257,7 +260,7 @@ pub async fn reload_own(
 ) -> Result<OwnCatalog, GatewayError> {
     for _ in 0..DROPS_MAX {
         match reload_own_once(home, base, all).await {
-            // Each query has a snapshot of its own: what others commit between two does not fit together.
+            // Each query has a snapshot of its own: what is committed between two may not fit together.
             Err(GatewayError::Unreadable { .. }) => (),
             read => return read,
         }
@@ -308,13 +311,13 @@ fn definitions_of(catalog: &Catalog) -> HashMap<u32, String> {
     catalog.relations.values().flat_map(HashMap::values).filter_map(of).collect()
 }
 
-/// How long printing a view waits for the locks that it takes. Less than `deadlock_timeout`: nobody
-/// shall be a victim of ours.
+/// How long printing a view waits for the locks that it takes. Less than `deadlock_timeout`: no
+/// client may become a deadlock victim because of us.
 const DEFINITION_PATIENCE_MS: u32 = 200;
 
 const LOCK_NOT_AVAILABLE: &str = "55P03";
 
-/// Over a connection of our own. Nothing of a view that is gone meanwhile.
+/// Over one of the gateway's own connections. Empty for a view that was dropped meanwhile.
 async fn read_definition(home: &mut NodeConnection, oid: u32) -> Result<String, NodeError> {
     let print = format!(
         "SELECT pg_catalog.set_config('lock_timeout', '{DEFINITION_PATIENCE_MS}', true);
@@ -327,10 +330,10 @@ SELECT pg_catalog.pg_get_viewdef({oid}::pg_catalog.oid);"
 }
 
 /// How long a client's transaction waits for a lock that is only wanted for printing a view. Others
-/// may wait for its own locks meanwhile, and wait in a circle.
+/// may wait for its own locks meanwhile, in a cycle.
 const OWN_DEFINITION_PATIENCE_MS: u32 = 20;
 
-/// In a client's transaction. Nothing of views whose tables others are changing.
+/// In a client's transaction. Leaves out views whose tables others are changing.
 async fn read_all_definitions(
     home: &mut NodeConnection,
 ) -> Result<HashMap<u32, String>, GatewayError> {
@@ -356,7 +359,7 @@ async fn read_all_definitions(
     Ok(definitions)
 }
 
-/// In a client's transaction. Empty for a view whose tables somebody else is changing.
+/// In a client's transaction. Empty for a view whose tables another session is changing.
 pub(super) async fn print_definition(
     home: &mut NodeConnection,
     view: u32,
@@ -372,7 +375,7 @@ fn says_locked(error: &GatewayError) -> bool {
         if fields.sqlstate() == LOCK_NOT_AVAILABLE)
 }
 
-/// Behind a savepoint, whatever comes of it.
+/// After a savepoint, which is rolled back whatever the outcome.
 async fn print_definitions(
     home: &mut NodeConnection,
     condition: &str,
@@ -395,12 +398,12 @@ SELECT c.oid, coalesce(pg_get_viewdef(c.oid), '') FROM pg_class c WHERE {conditi
         .collect()
 }
 
-/// A definition without what ends it.
+/// A definition without its terminator.
 fn written(definition: &str) -> String {
     definition.trim().trim_end_matches(';').to_owned()
 }
 
-/// What node 1 has answered.
+/// Node 1's answers.
 struct Answers {
     node: NodeId,
     results: [Rows; 8],
@@ -457,7 +460,7 @@ impl Answers {
         (0..answer.len()).map(|row| answer.number(row, 0)).collect()
     }
 
-    /// Puts it together.
+    /// Assembles the catalog.
     fn catalog(
         &self,
         mut relations: HashMap<u32, Arc<Relation>>,
@@ -505,7 +508,7 @@ impl Answers {
     }
 }
 
-/// A missing table or schema means that nobody ran `tutti init`.
+/// A missing table or schema means that `tutti init` was not run.
 pub fn not_initialised(node: NodeId, error: NodeError) -> GatewayError {
     match &error {
         NodeError::Refused(fields) if matches!(fields.sqlstate(), "42P01" | "3F000") => {
@@ -515,7 +518,7 @@ pub fn not_initialised(node: NodeId, error: NodeError) -> GatewayError {
     }
 }
 
-/// Which form of its rule the definition of each view among these relations is of.
+/// For each view among these relations, the version of the rule that its definition belongs to.
 pub(super) fn rules_of(answer: &Answer<'_>) -> Result<BTreeMap<u32, String>, GatewayError> {
     let mut rules = BTreeMap::new();
     for row in 0..answer.len() {

@@ -1,7 +1,7 @@
 //! The cluster's catalog, as it is stored on the nodes in the schema `tutti`.
 //!
 //! Owns: what the schema looks like, reading it into [`tutti_sql::catalog::Catalog`], changing it as
-//! part of a client's DDL, and the rules that a schema must keep to be distributable.
+//! part of a client's DDL, and the rules that a schema must satisfy to be distributable.
 //! Never: decides where a statement runs, nor begins or ends a transaction.
 //! Start reading at [`schema`], then [`load()`], then [`placement`].
 

@@ -1,4 +1,4 @@
-//! What each node calls its types and tables, and how that differs from node 1.
+//! Each node's OIDs of types and tables, and how they differ from node 1's.
 //!
 //! Owns: asking the nodes for their OIDs, and comparing them.
 //! Never: translates by them ([`tutti_link::translation`] does).
@@ -12,8 +12,8 @@ use tutti_sql::catalog::NodeId;
 use super::rows::Answer;
 use crate::error::GatewayError;
 
-/// Kind, OID, schema and name; `{}` is the condition on a row's transaction. Exact, for it is asked on
-/// clients' connections too.
+/// Kind, OID, schema and name; `{}` is the condition on a row's transaction. Exact types, for it is
+/// run on clients' connections too.
 const OIDS: &str = "SELECT 'type', t.oid, n.nspname, t.typname FROM pg_catalog.pg_type t
 JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) t.typnamespace
 WHERE t.oid OPERATOR(pg_catalog.>=) 16384::pg_catalog.oid
@@ -31,27 +31,27 @@ fn oids(condition: impl Fn(&str) -> String) -> String {
 /// Kind, schema and name of a type or table.
 pub(super) type Name = (String, String, String);
 
-/// Names of what is gone are forgotten after so many readings.
+/// Names of dropped objects are forgotten after so many readings.
 const UPDATES_MAX: u32 = 1_000;
 
-/// What one node calls its types and tables.
+/// One node's OIDs of types and tables.
 #[derive(Clone, Debug, Default)]
 pub struct NodeOids {
     names: HashMap<Name, u32>,
-    /// The oldest transaction that was at work when they were read.
+    /// The oldest transaction that was in progress when they were read.
     horizon: Option<String>,
     updates: u32,
 }
 
 impl NodeOids {
-    /// Reads them all.
+    /// Reads all of them.
     pub async fn load(connection: &mut NodeConnection) -> Result<Self, GatewayError> {
         let mut oids = Self::default();
         oids.update(connection).await?;
         Ok(oids)
     }
 
-    /// Reads what has been made or renamed since the last time, over a connection that is in no
+    /// Reads what has been created or renamed since the last time, over a connection that is in no
     /// transaction. Returns the names.
     pub(super) async fn update(
         &mut self,
@@ -69,7 +69,7 @@ impl NodeOids {
             }),
             None => oids(|_| String::new()),
         };
-        // The moment comes first: what is committed between the two is read again next time.
+        // The horizon is read first: what is committed between the two is read again next time.
         const MOMENT: &str =
             "SELECT pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())::pg_catalog.xid";
         let results = connection.query(&format!("{MOMENT}; {sql}")).await?;
@@ -83,7 +83,7 @@ impl NodeOids {
         Ok(changed)
     }
 
-    /// What the transaction that `connection` is in has made or renamed.
+    /// What the transaction that `connection` is in has created or renamed.
     pub async fn load_own(connection: &mut NodeConnection) -> Result<Self, GatewayError> {
         let own = "pg_catalog.pg_current_xact_id_if_assigned()::pg_catalog.xid";
         let rows = connection
@@ -136,7 +136,7 @@ pub(super) fn compare_again<'a>(
     }
 }
 
-/// These maps, with what a transaction has made itself, as it sees it on its nodes.
+/// These maps, with what a transaction has created itself, as it sees it on its nodes.
 pub fn with_own(maps: &OidMaps, home: &NodeOids, others: &[(NodeId, NodeOids)]) -> OidMaps {
     let mut maps = maps.clone();
     for (node, oids) in others {

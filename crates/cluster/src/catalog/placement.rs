@@ -2,8 +2,8 @@
 //!
 //! Owns: which placement a new table gets, and the rows of `tutti.placement`, `tutti.map`,
 //! `tutti.bucket` and `tutti.change`.
-//! Never: begins or ends a transaction: the caller is in one on every node, and gives the same
-//! registration to each.
+//! Never: begins or ends a transaction: the caller is in one on every node, and makes the same
+//! registration on each.
 //! Start reading at [`choose_placement`], then [`register`].
 
 use tutti_link::connection::{NodeConnection, NodeError, Rows};
@@ -19,7 +19,7 @@ use super::rows::Answer;
 use super::schema::{even_map, map_of};
 use crate::error::GatewayError;
 
-/// Where a table's rows shall be, with the key by name: its attribute number may differ between
+/// Where a table's rows are placed, with the key by name: its attribute number may differ between
 /// nodes.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum PlacementKind {
@@ -57,7 +57,7 @@ impl PlacementKind {
     }
 }
 
-/// A table and the placement that it shall be registered with.
+/// A table and the placement to register it with.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Registration {
     /// Schema, as stored.
@@ -70,9 +70,9 @@ pub struct Registration {
 
 impl Registration {
     /// SQL for one node, for the owner of the schema `tutti`: the table's placement, and its bucket map
-    /// if the node has not got it. What clients create is registered by [`register`].
+    /// if the node does not have it. What clients create is registered by [`register`].
     ///
-    /// Idempotent. `nodes`: all nodes of the cluster, over which a new map is dealt out evenly.
+    /// Idempotent. `nodes`: all nodes of the cluster, over which a new map is distributed evenly.
     pub fn sql(&self, nodes: &[NodeId]) -> String {
         let table_is = format!(
             "n.nspname OPERATOR(pg_catalog.=) {} AND c.relname OPERATOR(pg_catalog.=) {}",
@@ -103,7 +103,7 @@ ON CONFLICT (relation) DO UPDATE SET kind = excluded.kind, key_attnum = excluded
     }
 }
 
-/// Creates a bucket map that is missing. Whoever comes second waits for the first and finds the
+/// Creates a bucket map that is missing. A second session waits for the first and finds the
 /// same map: its content depends on the nodes only.
 fn map_sql(map: MapId, key_type: KeyType, nodes: &[NodeId]) -> String {
     let owners: Vec<_> = even_map(nodes).0.iter().map(|node| node.0.to_string()).collect();
@@ -120,7 +120,7 @@ ON CONFLICT DO NOTHING;\n",
     )
 }
 
-/// Registers a table on one node, inside the transaction that is open there, under its role.
+/// Registers a table on one node, inside the transaction that is open there and under its role.
 ///
 /// Errors: [`GatewayError::Refused`] (42P01) if the table is not on this node; the node's own: 42501
 /// if the role could not ALTER it.
@@ -134,7 +134,8 @@ pub async fn register(
     check_registered(connection.node(), registration, &rows)
 }
 
-/// What [`register`] asks a node, and the seal, which is its parameter: nobody else sees it.
+/// What [`register`] asks a node, and the seal, which is its parameter, so that no one else sees
+/// it.
 async fn register_sql(
     connection: &mut NodeConnection,
     registration: &Registration,
@@ -152,7 +153,7 @@ async fn register_sql(
     Ok((format!("SELECT tutti.register({}, {map}, '{family}', $1)", arguments.join(", ")), seal))
 }
 
-/// Whether what a node has answered says that the table was there.
+/// Whether a node's answer says that the table was there.
 ///
 /// Errors: as [`register`].
 fn check_registered(
@@ -168,14 +169,14 @@ fn check_registered(
     Err(Refusal::postgres("42P01", message).into())
 }
 
-/// What is sealed: a word, and parts that cannot be read as others.
+/// What is sealed: a word, and parts encoded unambiguously.
 pub(super) fn message_of_parts(word: &str, parts: &[&str]) -> String {
     let parts: String = parts.iter().map(|part| format!("{}:{part}", part.len())).collect();
     format!("{word} {parts}")
 }
 
-/// What takes locks on one node, in this order, inside the transaction that is open there; and its parameters,
-/// the seals. Requires: the connection knows its moment.
+/// SQL that takes locks on one node, in this order, inside the transaction that is open there; and its
+/// parameters, the seals. Requires: the connection knows its moment.
 ///
 /// Its errors are the node's: 42501 if the role has no right at all on a table.
 pub fn lock_tables_sql(
@@ -193,7 +194,7 @@ pub fn lock_tables_sql(
     (format!("SELECT {}", calls.join(", ")), seals)
 }
 
-/// What is written on a node of a replicated table's rows.
+/// What is written of a replicated table's rows on a node.
 #[derive(Clone, Copy, Debug)]
 pub struct RowsOf<'a> {
     /// The table's schema.
@@ -213,8 +214,8 @@ impl RowsOf<'_> {
     }
 }
 
-/// What reads all rows of a replicated table on one node, and its parameter, the seal. Requires: the
-/// connection knows its moment.
+/// SQL that reads all rows of a replicated table on one node, and its parameter, the seal. Requires:
+/// the connection knows its moment.
 pub fn table_rows_sql(
     connection: &NodeConnection,
     schema: &str,
@@ -226,20 +227,20 @@ pub fn table_rows_sql(
     (format!("SELECT tutti.table_rows({schema}, {table}, $1)"), seal)
 }
 
-/// Removes the registrations of tables that are gone from this node.
+/// Removes the registrations of tables that no longer exist on this node.
 pub async fn unregister_dropped(connection: &mut NodeConnection) -> Result<(), GatewayError> {
     connection.rows("SELECT tutti.forget_dropped()").await?;
     Ok(())
 }
 
-/// Makes the catalog's version grow when the transaction commits. For node 1 at least; the same on
-/// all nodes keeps them alike.
+/// Increments the catalog's version when the transaction commits. Needed on node 1; done on all
+/// nodes, it keeps them alike.
 pub async fn note_change(connection: &mut NodeConnection) -> Result<(), GatewayError> {
     connection.rows("SELECT tutti.note_change()").await?;
     Ok(())
 }
 
-/// What a table that a statement has just created on node 1 shall be registered as, everywhere.
+/// What a table that a statement has just created on node 1 is to be registered as, everywhere.
 ///
 /// `home` is in the transaction that created it. `None`: nothing to register (IF NOT EXISTS found
 /// a table that has its registration; or the table is temporary).

@@ -1,4 +1,4 @@
-//! Typed values out of a node's answer to one of our own queries.
+//! Typed values from a node's answer to one of the gateway's own queries.
 //!
 //! Owns: that an answer of the wrong shape is an error, never a default.
 //! Never: knows what was asked.
@@ -10,9 +10,9 @@ use tutti_sql::catalog::NodeId;
 
 use crate::error::GatewayError;
 
-/// One statement's rows, with what is needed to say what cannot be read.
+/// One statement's rows, with what an error about them needs.
 pub struct Answer<'a> {
-    /// Who answered.
+    /// The node that answered.
     pub node: NodeId,
     /// What was asked for, to be read after "the query for".
     pub what: &'static str,

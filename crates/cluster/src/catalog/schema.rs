@@ -1,52 +1,54 @@
 //! The schema `tutti`, as it is on every node.
 //!
-//! Owns: its tables, who may touch them, the functions by which a client's transaction changes them,
-//! and the version of their shape.
+//! Owns: its tables, who may access them, the functions by which a client's transaction changes
+//! them, and the version of their shape.
 //! Never: runs anything; `init` and `serve` do.
-//! Start reading at [`CREATE_SCHEMA`]; what a role can do with it is told in `docs/roles.md`.
+//! Start reading at [`CREATE_SCHEMA`]; what a role can do with it is described in `docs/roles.md`.
 //!
 //! Every node has the whole schema, so that any of them can answer for the cluster and a node that
-//! comes back knows who it is. It is changed only inside the global transaction of the DDL that it
-//! describes.
+//! comes back knows its identity. It is changed only inside the global transaction of the DDL that
+//! it describes.
 
 use tutti_sql::catalog::{BucketMap, MapId, NodeId};
 use tutti_sql::hash::{BUCKET_COUNT, KeyType};
 
-/// Version of the tables, rights and functions below. Grows with every change of them, so that a
-/// gateway completes what an earlier one has made.
+/// Version of the tables, rights and functions below. Incremented with every change of them, so
+/// that a gateway upgrades what an earlier one created.
 pub const SHAPE: u32 = 26;
 
 /// Creates the schema where it is missing, and brings an older one to this shape. Runs as one
 /// transaction, and again without effect.
 ///
-/// A client's statements reach a node under the client's own role, those of the gateway that belong
-/// to the client's transaction as well: who creates a table must register it, who writes on several
-/// nodes may have to record a decision. So nobody but the owner (the gateway's role) may write a
+/// A client's statements reach a node under the client's own role, and so do the gateway's in the
+/// client's transaction: creating a table must register it, a transaction on several nodes may have
+/// to record a decision. So only the owner (the gateway's role) may write a
 /// table of this schema; functions that run as the owner do, and check what they are asked for:
-/// - `record_decision` and `register` want a seal that only a gateway can make, see
+/// - `record_decision` and `register` require a seal that only a gateway can make, see
 ///   [`Seals`](super::Seals), and `register` also the rights of ALTER TABLE on the table;
-/// - `lock_table` wants a seal, and some right to read or write on the table: PostgreSQL gives LOCK
-///   TABLE only to whoever may write the whole table, but statements need it that write one column;
-/// - `table_rows_as_owner` and `store_rows_as_owner` want a seal, the latter over the rows as well: a write by row has
-///   used the client's rights on node 1. They act as the table's owner; where it has code of users',
+/// - `lock_table` requires a seal, and some right to read or write on the table: PostgreSQL allows
+///   LOCK TABLE only to roles that may write the whole table, but statements that write one column
+///   need it;
+/// - `table_rows_as_owner` and `store_rows_as_owner` require a seal, the latter over the rows as well: a write by
+///   row has used the client's rights on node 1. They act as the table's owner; where it has user-defined code,
 ///   `write_rows` stores its rows as the caller;
-/// - `as_owner` wants a seal: what moves rows runs as the table's owner, who can do nothing there but that (`run_as`;
-///   who calls that without being a superuser has no effect);
-/// - `row_text`, `row_output`, `value_output` and `rows_input` read nothing, `refuse_rewritten` what all may read;
-/// - `definitions`, `make_definitions` and `spread_first` want a seal: they run as the owner, for what a table needs may
-///   belong to others than the table (see [`share`](super::share));
-/// - `serve` wants a seal, for it says which backends belong to which gateway;
-/// - `give_warrant` wants a seal: the next change of this node's schema is a gateway's (`guard.sql`); `use_warrant` and
-///   `end_warrants` take that away;
-/// - `note_change`, `forget_dropped`, `forget_changed` and `insert_ticket` take no arguments, and whoever
-///   calls them without need changes nothing that anybody reads anything from.
+/// - `as_owner` requires a seal: moving rows runs as the table's owner, who can do nothing else there (`run_as`;
+///   called by a role that is no superuser, it has no effect);
+/// - `row_text`, `row_output`, `value_output` and `rows_input` read nothing, `refuse_rewritten` only what all may
+///   read;
+/// - `definitions`, `make_definitions` and `spread_first` require a seal: they run as the owner, for what a table
+///   needs may have other owners than the table (see [`share`](super::share));
+/// - `serve` requires a seal, for it says which backends belong to which gateway;
+/// - `give_warrant` requires a seal: the next change of this node's schema is a gateway's (`guard.sql`);
+///   `use_warrant` and `end_warrants` revoke that;
+/// - `note_change`, `forget_dropped`, `forget_changed` and `insert_ticket` take no arguments, and calling
+///   them without need changes nothing that is relied on.
 ///
-/// - `mark`, `touched`, `changes` and `ties_of_changes` (with what they call) tell a transaction what it
-///   has done itself;
-/// - `declare` wants a seal and the rights of the function's owner, `end_declaration` a seal.
+/// - `mark`, `touched`, `changes` and `ties_of_changes` (with what they call) tell a transaction only
+///   what it has done itself;
+/// - `declare` requires a seal and the rights of the function's owner, `end_declaration` a seal.
 ///
 /// Row security keeps out members of `pg_read_all_data` and `pg_write_all_data`, and what default
-/// privileges have given to others is taken back.
+/// privileges have granted to others is revoked.
 pub const CREATE_SCHEMA: &str = concat!(
     "
 SET client_min_messages = warning;
@@ -346,7 +348,7 @@ UPDATE tutti.secret SET shape = 26;
 "
 );
 
-/// The bucket map that tables with keys of this type get: each family of types has one of its own,
+/// The bucket map that tables with keys of this type get: each type family has its own,
 /// whose id is the same on all clusters, so that two sessions that need it first agree on it.
 pub fn map_of(key_type: KeyType) -> MapId {
     // Ids are stored: append only.
@@ -370,7 +372,7 @@ pub fn map_of(key_type: KeyType) -> MapId {
     MapId(u32::try_from(position).expect("a short list") + 1)
 }
 
-/// Buckets dealt out to the nodes in equal, contiguous ranges.
+/// Buckets distributed over the nodes in equal, contiguous ranges.
 pub fn even_map(nodes: &[NodeId]) -> BucketMap {
     let node_of =
         |bucket: u16| nodes[usize::from(bucket) * nodes.len() / usize::from(BUCKET_COUNT)];

@@ -1,6 +1,6 @@
 //! Reading the nodes' secrets, of which seals are made.
 //!
-//! Owns: where a node keeps its secret, and completing a schema that an earlier version has made.
+//! Owns: where a node keeps its secret, and completing a schema that an earlier version created.
 //! Never: makes a seal ([`tutti_link::seals`] does).
 
 use tutti_link::seals::Seals;
@@ -10,8 +10,8 @@ use super::rows::Answer;
 use super::schema::{CREATE_SCHEMA, SHAPE};
 use crate::error::GatewayError;
 
-/// Reads a node's secret over a connection of the gateway's own. A schema that an earlier
-/// version made is completed first.
+/// Reads a node's secret over a connection of the gateway's own. A schema created by an earlier
+/// version is completed first.
 pub async fn learn_secret(
     seals: &Seals,
     connection: &mut NodeConnection,

@@ -1,19 +1,19 @@
-//! Sequences outside node 1: there they exist, and never give a value.
+//! Sequences outside node 1: there they exist, and never yield a value.
 //!
-//! Owns: making a `nextval` that runs on the wrong node by mistake fail instead of giving a value
-//! that node 1 gives too.
+//! Owns: making a `nextval` that runs on the wrong node by mistake fail instead of yielding a value
+//! that node 1 yields too.
 //! Never: touches node 1, whose sequences are the cluster's.
 //!
 //! A sequence is disarmed by setting it to its last possible value and forbidding it to cycle.
-//! `setval` is not undone by ROLLBACK. That does no harm: on a copy a sequence shall be disarmed
-//! anyway, and one that a transaction has just created or reset goes with that transaction.
+//! `setval` is not undone by ROLLBACK. That does no harm: a copy of a sequence must be disarmed
+//! anyway, and one that a transaction has just created or reset disappears with that transaction.
 
 use tutti_link::connection::NodeConnection;
 
 use crate::error::GatewayError;
 
-/// `setval` and `pg_sequence_last_value` need privileges that a client may not have on the sequences
-/// of others; those it did not touch, so they are disarmed already.
+/// `setval` and `pg_sequence_last_value` need privileges that a client may not have on others'
+/// sequences; it did not touch those, so they are disarmed already.
 const DISARM: &str = "SELECT pg_catalog.setval(s.seqrelid::pg_catalog.regclass, s.last, true)
 FROM (SELECT q.seqrelid, CASE WHEN q.seqincrement OPERATOR(pg_catalog.>) 0::pg_catalog.int8 THEN q.seqmax ELSE q.seqmin END AS last
       FROM pg_catalog.pg_sequence q
@@ -25,7 +25,7 @@ WHERE CASE WHEN pg_catalog.has_sequence_privilege(s.seqrelid, 'UPDATE')
            THEN coalesce(pg_catalog.pg_sequence_last_value(s.seqrelid::pg_catalog.regclass) OPERATOR(pg_catalog.<>) s.last, true)
            ELSE false END";
 
-/// Only a sequence's owner can alter it; a client that is not did not just make it cycle.
+/// Only a sequence's owner can alter it; a client that is not the owner did not just make it cycle.
 const FORBID_CYCLES: &str = "DO $tutti$
 DECLARE copy pg_catalog.text;
 BEGIN
@@ -62,14 +62,14 @@ pub async fn disarm_sequences(copy: &mut NodeConnection) -> Result<(), GatewayEr
     Ok(())
 }
 
-/// What [`disarm_sequences`] runs.
+/// The SQL that [`disarm_sequences`] runs.
 pub fn disarm_sql() -> String {
     format!("{FORBID_CYCLES};\n{DISARM}")
 }
 
-/// Puts every sequence of a node that is not node 1 at its start, inside the open transaction.
+/// Sets every sequence of a node that is not node 1 to its start, inside the open transaction.
 ///
-/// For before ALTER SEQUENCE and ALTER TABLE … ALTER COLUMN … TYPE: new bounds must contain the
+/// For use before ALTER SEQUENCE and ALTER TABLE … ALTER COLUMN … TYPE: new bounds must contain the
 /// current value, which the last value of the old bounds would not. [`disarm_sequences`] must follow
 /// in the same transaction; if the transaction is rolled back, the sequences are disarmed as before.
 pub async fn rearm_sequences(copy: &mut NodeConnection) -> Result<(), GatewayError> {

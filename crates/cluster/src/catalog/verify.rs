@@ -1,9 +1,9 @@
-//! The rules that keep a distributed schema true, checked after every DDL.
+//! The rules that keep a distributed schema correct, checked after every DDL.
 //!
 //! Owns: which constraints, foreign keys, partitions and materialized views a placement allows, and
 //! how a client is told.
 //! Never: changes anything. It runs on node 1 inside the DDL's transaction; a violation is an error
-//! there, so that nothing of the DDL stays.
+//! there, so that nothing of the DDL remains.
 //! Start reading at [`verify`]; what it asks for is `tutti.ties_of_changes` (`changes.sql`).
 //!
 //! A node checks uniqueness and foreign keys among its own rows only. So a constraint holds over the
@@ -21,7 +21,7 @@ use super::placement::{PlacementKind, stored_placement};
 use super::rows::Answer;
 use crate::error::GatewayError;
 
-/// What a rule needs to know of a registered table.
+/// What a rule needs to know about a registered table.
 struct Table {
     name: String,
     placement: PlacementKind,
@@ -34,7 +34,7 @@ type Tables = BTreeMap<u32, Table>;
 /// Errors: [`GatewayError::Refused`] with the first rule that is broken; the caller must roll the
 /// transaction back.
 pub async fn verify(home: &mut NodeConnection) -> Result<(), GatewayError> {
-    // What the transaction has not touched is as it was.
+    // What the transaction has not touched is unchanged.
     let sql =
         [READS_CATALOG, "SELECT * FROM tutti.ties_of_changes();", END_INSIDE[0], END_INSIDE[1]];
     let node = home.node();
@@ -204,7 +204,7 @@ fn foreign_key_problem(
     to_name: &str,
 ) -> Option<(String, String)> {
     let replicate = format!("Make table \"{to_name}\" REPLICATED.");
-    // One of them alone never fits.
+    // One of them alone never suffices.
     let together = format!(
         "{replicate} Or distribute both in one statement, by the columns that the foreign key pairs: \
          SELECT tutti_distribute('{to_name}', 'key', 'referring table', 'column')."

@@ -1,7 +1,7 @@
 //! Global transactions whose coordinator runs in this gateway.
 //!
-//! Owns: their gids, so that nobody settles what is being committed.
-//! Never: knows how far a coordinator has come.
+//! Owns: their gids, so that no one settles what is being committed.
+//! Never: knows how far a coordinator has got.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ pub struct Coordinators {
     gids: Mutex<HashSet<Gid>>,
 }
 
-/// While this value lives, so does the transaction's coordinator.
+/// Exists as long as the transaction's coordinator runs.
 #[derive(Debug)]
 pub struct Coordinating<'a> {
     coordinators: &'a Coordinators,

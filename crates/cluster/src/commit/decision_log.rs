@@ -1,6 +1,6 @@
 //! Recording decisions on one anchor, many in one statement.
 //!
-//! Owns: which decisions go together. Never: asks what an unanswered one became; recovery does.
+//! Owns: which decisions go together. Never: asks what became of an unanswered one; recovery does.
 
 use std::io;
 
@@ -11,15 +11,15 @@ use tutti_txn::gid::Gid;
 
 use super::pipelined::PipelinedConnection;
 
-/// How many decisions one statement records at most: longer ones would make the first wait.
+/// Most decisions that one statement records: more would delay the first.
 const BATCH_MAX: usize = 256;
 
 type Answered = Result<bool, NodeError>;
 
-/// A decision to be recorded, and who waits for it.
+/// A decision to be recorded, and where its answer goes.
 type Asked = (Gid, oneshot::Sender<Answered>);
 
-/// The way to an anchor's `tutti.decision`.
+/// Handle for recording in an anchor's `tutti.decision`.
 #[derive(Debug)]
 pub(super) struct DecisionLog {
     node: NodeId,
@@ -59,7 +59,7 @@ async fn record_together(
         }
         let answered = connection.run(statement(batch.iter().map(|(gid, _)| gid))).await;
         for (gid, answer) in batch {
-            // Whoever asked may have gone.
+            // The caller may be gone.
             let _ = answer.send(match &answered {
                 Ok(results) => {
                     let rows = results.first().into_iter().flat_map(|rows| &rows.rows);
@@ -74,7 +74,7 @@ async fn record_together(
 
 fn statement<'a>(gids: impl Iterator<Item = &'a Gid>) -> String {
     // Gids are made of [a-z0-9_] only. In the order of their numbers, so that two statements with
-    // gids in common (there are none, but for a bug) would not deadlock.
+    // gids in common (there are none, barring a bug) would not deadlock.
     let mut gids: Vec<String> = gids.map(Gid::to_string).collect();
     gids.sort_unstable();
     format!(
@@ -85,7 +85,7 @@ fn statement<'a>(gids: impl Iterator<Item = &'a Gid>) -> String {
     )
 }
 
-/// The same error once more: it concerns every decision of a statement.
+/// A copy of an error, which concerns every decision of a statement.
 fn for_each(error: &NodeError, node: NodeId) -> NodeError {
     match error {
         NodeError::Refused(fields) => NodeError::Refused(fields.clone()),
@@ -99,7 +99,7 @@ fn for_each(error: &NodeError, node: NodeId) -> NodeError {
             NodeError::Lost { node, source: source.kind().into() }
         }
         NodeError::Closed { node } => NodeError::Closed { node: *node },
-        // Neither says whether the statement was done.
+        // Neither says whether the statement was executed.
         NodeError::Authentication { .. }
         | NodeError::OtherVerifier { .. }
         | NodeError::Misreads { .. }

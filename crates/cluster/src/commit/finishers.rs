@@ -2,13 +2,13 @@
 //!
 //! Owns: a few pipelined connections per node for COMMIT PREPARED and ROLLBACK PREPARED, and the
 //! recording of decisions, many in one statement.
-//! Never: chooses what to send, tries again, or knows what an answer means to its transaction.
+//! Never: chooses what to send, retries, or knows what an answer means to its transaction.
 //! Start reading at [`Finishers::run`] and [`Finishers::decide`]; `connection` is one connection.
 //!
 //! Why more than one connection per node: COMMIT PREPARED flushes the log before it answers, and a
-//! server does the requests of one connection one after the other. Over a single connection every
-//! transaction would wait for the flushes of all before it; over several the server flushes for
-//! them together. `docs/decisions/2026-11-21-finishers.md` has the figures.
+//! server handles the requests of one connection one after the other. Over a single connection
+//! every transaction would wait for the flushes of all before it; over several the server flushes
+//! for them together. `docs/decisions/2026-11-21-finishers.md` has the figures.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use tutti_txn::gid::Gid;
 use super::decision_log::DecisionLog;
 use super::pipelined::PipelinedConnection;
 
-/// Connections per node for finishing, where nobody says otherwise.
+/// Connections per node for finishing, unless configured otherwise.
 pub const CONNECTIONS_DEFAULT: usize = 4;
 
 /// See the module's documentation. Dropping it closes the connections.
@@ -35,7 +35,7 @@ struct Node {
 }
 
 impl Finishers {
-    /// For the nodes of this configuration, with so many connections to each; opened when first
+    /// For the nodes of this configuration, with `connections` to each; opened when first
     /// needed.
     ///
     /// Requires: a tokio runtime, and at least one connection.
@@ -54,10 +54,10 @@ impl Finishers {
     /// Runs COMMIT PREPARED or ROLLBACK PREPARED on a node, as the gateway's own role, with
     /// `synchronous_commit = off`.
     ///
-    /// What the caller gives up waiting for is done all the same.
+    /// The statement runs even if the caller stops waiting for it.
     ///
     /// Errors: [`NodeError::Refused`] with the node's answer; [`NodeError::Connect`]: it was not sent;
-    /// [`NodeError::Lost`]: it may or may not have been done.
+    /// [`NodeError::Lost`]: it may or may not have been executed.
     pub async fn run(&self, node: NodeId, sql: String) -> Result<Vec<Rows>, NodeError> {
         let connections = &self.node(node).connections;
         let connection = connections
@@ -70,10 +70,10 @@ impl Finishers {
     /// Records `committed` for the transaction on its anchor, durably, unless there is a record.
     /// False: there is one, which recovery wrote: the transaction must be aborted.
     ///
-    /// Calls that come while a statement is out go together in the next one.
+    /// Calls that arrive while a statement is running share the next one.
     ///
     /// Errors: [`NodeError::Refused`] and [`NodeError::Connect`]: it is not recorded;
-    /// [`NodeError::Lost`]: nobody knows, and recovery must be asked.
+    /// [`NodeError::Lost`]: it is not known, and recovery must be asked.
     pub async fn decide(&self, anchor: NodeId, gid: &Gid) -> Result<bool, NodeError> {
         self.node(anchor).decision_log.record(gid).await
     }

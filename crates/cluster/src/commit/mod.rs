@@ -1,4 +1,4 @@
-//! What ends global transactions.
+//! What finishes global transactions.
 //!
 //! Owns: the connections over which they are finished and decisions recorded, which transactions are being
 //! committed here, and which of them recovery must finish.

@@ -1,7 +1,7 @@
 //! One pipelined connection to one node.
 //!
-//! Owns: which requests are out, in their order, and reopening after a break.
-//! Never: sends a request twice: whoever asked knows whether that is right.
+//! Owns: which requests are outstanding, in order, and reopening after a break.
+//! Never: sends a request twice: only the caller knows whether that is right.
 //! Start reading at [`Driver::serve`].
 
 use std::collections::VecDeque;
@@ -18,23 +18,23 @@ use tutti_link::connection::{
 use tutti_sql::catalog::NodeId;
 use tutti_wire::frontend::put_query;
 
-/// A connection with requests out and no answer for so long is given up.
+/// A connection with outstanding requests and no answer for so long is given up.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
 
 type Answered = Result<Vec<Rows>, NodeError>;
 
-/// A statement and who waits for its answer.
+/// A statement and where its answer goes.
 #[derive(Debug)]
 struct Request {
     sql: String,
     answer: oneshot::Sender<Answered>,
 }
 
-/// The way to a connection's driver.
+/// Handle for a connection's driver.
 #[derive(Debug)]
 pub(super) struct PipelinedConnection {
     node: NodeId,
-    // Unbounded, but a session has at most one request at a node.
+    // Unbounded, but a session has at most one request per node.
     requests: mpsc::UnboundedSender<Request>,
     load: Arc<AtomicUsize>,
 }
@@ -78,7 +78,7 @@ struct Driver {
     name: &'static str,
     durability: Durability,
     incoming: mpsc::UnboundedReceiver<Request>,
-    /// Sent and not answered, oldest first.
+    /// Sent and not yet answered, oldest first.
     outstanding: VecDeque<Request>,
     load: Arc<AtomicUsize>,
 }
@@ -103,7 +103,7 @@ impl Driver {
                 }
                 Err(error) => {
                     tracing::warn!(node = %self.endpoint.node(), %error, "a finisher cannot connect");
-                    // Those who came meanwhile shall not each wait for an attempt of their own.
+                    // Requests that came meanwhile must not each wait for an attempt of their own.
                     while let Ok(request) = self.incoming.try_recv() {
                         let source = io::ErrorKind::NotConnected.into();
                         self.answer(request, Err(NodeError::unreachable(&self.endpoint, source)));
@@ -114,8 +114,8 @@ impl Driver {
         }
     }
 
-    /// Sends what is asked for and gives answers out, until the connection breaks or
-    /// nobody can ask any more. What is outstanding then has no answer.
+    /// Sends requests and hands out answers, until the connection breaks or no more requests can
+    /// come. What is outstanding then has no answer.
     async fn serve(&mut self, connection: &mut NodeConnection) -> Result<(), NodeError> {
         for request in &self.outstanding {
             put_query(connection.outgoing(), &request.sql);
@@ -153,7 +153,7 @@ impl Driver {
                         self.answer(request, answered);
                     }
                 }
-                // What it interrupted may have been done.
+                // What it interrupted may have been executed.
                 Progress::Fatal => return answer.finish().map(drop),
             }
         }
@@ -166,7 +166,7 @@ impl Driver {
 
     fn answer(&self, request: Request, answered: Answered) {
         self.load.fetch_sub(1, Ordering::Relaxed);
-        // Whoever asked may have gone.
+        // The caller may be gone.
         let _ = request.answer.send(answered);
     }
 }

@@ -1,7 +1,7 @@
 //! What this gateway has to settle or may forget.
 //!
-//! Owns: transactions that recovery must finish, by node, and with them why nodes are closed; and
-//! those whose record may go.
+//! Owns: transactions that recovery must finish, by node, and so why nodes are closed; and those
+//! whose record may be removed.
 //! Never: talks to a node; `resolver` and `forget` do.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,7 @@ use tutti_link::availability::{Availability, Why};
 use tutti_sql::catalog::NodeId;
 use tutti_txn::gid::Gid;
 
-/// More transactions than this are not remembered for forgetting; their records go when they are old.
+/// Beyond this many, transactions are not kept here; their records are removed when they are old.
 const APPLIED_MAX: usize = 1_000_000;
 
 /// See the module's documentation.
@@ -34,17 +34,17 @@ struct State {
 struct Part {
     /// Where it may be prepared.
     nodes: BTreeSet<NodeId>,
-    /// Somebody is at it.
+    /// A worker is settling it.
     in_work: bool,
-    /// Where it was found again meanwhile: what that somebody sees there may be older.
+    /// Where it was found again meanwhile: what the worker sees there may be older.
     again: BTreeSet<NodeId>,
-    /// Not to be tried again before.
+    /// Not to be retried before this.
     not_before: Option<Instant>,
 }
 
 impl Unsettled {
-    /// The transaction may be prepared on the node, and nobody else will finish it. `closes`: until
-    /// then nobody may read the node, because it may be visible on others.
+    /// The transaction may be prepared on the node, and nothing else will finish it. `closes`:
+    /// until then the node may not be read, because it may be visible on others.
     pub fn add(&self, nodes: &Availability, gid: &Gid, node: NodeId, closes: bool) {
         let mut state = self.state();
         if closes {
@@ -74,7 +74,7 @@ impl Unsettled {
         self.news.notified().await;
     }
 
-    /// Takes a transaction that can be worked on now. [`Self::worked`] gives it back.
+    /// Takes a transaction that can be worked on now. [`Self::worked`] returns it.
     pub fn take_due(&self, is_there: impl Fn(NodeId) -> bool) -> Option<(Gid, BTreeSet<NodeId>)> {
         let now = Instant::now();
         let mut state = self.state();
@@ -88,7 +88,7 @@ impl Unsettled {
         Some((gid.clone(), unsettled.nodes.clone()))
     }
 
-    /// The transaction is settled on these nodes, which are opened. What is left is due again at
+    /// The transaction is settled on these nodes, which are opened. The rest is due again at
     /// `not_before`.
     pub fn worked(
         &self,
@@ -110,7 +110,7 @@ impl Unsettled {
         }
     }
 
-    /// The transaction has committed on every node of its: its record may be forgotten.
+    /// The transaction has committed on each of its nodes: its record may be forgotten.
     pub fn note_applied(&self, gids: impl IntoIterator<Item = Gid>) {
         let mut state = self.state();
         state.applied.extend(gids);
@@ -133,27 +133,27 @@ mod tests {
 
     #[test]
     fn a_transaction_is_worked_on_once_at_a_time_until_no_node_is_left() {
-        let doubts = Unsettled::default();
+        let unsettled = Unsettled::default();
         let config: String =
             (1..=3).map(|id| format!("[[node]]\nid = {id}\nhost = '127.0.0.1'\n")).collect();
         let all =
             Availability::new(&tutti_settings::Config::from_toml(&config).expect("it is right"));
         let gid: Gid = "tutti_main_1_1_1".parse().expect("one of ours");
         let (one, two, three) = (NodeId(1), NodeId(2), NodeId(3));
-        doubts.add(&all, &gid, two, true);
-        doubts.add(&all, &gid, three, true);
-        assert_eq!(doubts.take_due(|node| node != one), None, "its anchor is away");
-        assert_eq!(doubts.take_due(|node| node == one), None, "its nodes are away");
-        let (_, nodes) = doubts.take_due(|_| true).expect("due");
+        unsettled.add(&all, &gid, two, true);
+        unsettled.add(&all, &gid, three, true);
+        assert_eq!(unsettled.take_due(|node| node != one), None, "its anchor is away");
+        assert_eq!(unsettled.take_due(|node| node == one), None, "its nodes are away");
+        let (_, nodes) = unsettled.take_due(|_| true).expect("due");
         assert_eq!(nodes, BTreeSet::from([two, three]));
-        assert_eq!(doubts.take_due(|_| true), None, "somebody is at it");
-        // Another part turns up meanwhile, and one again.
-        doubts.add(&all, &gid, one, true);
-        doubts.add(&all, &gid, two, true);
-        doubts.worked(&all, &gid, &BTreeSet::from([two, three]), Instant::now());
-        let (_, nodes) = doubts.take_due(|_| true).expect("due again");
+        assert_eq!(unsettled.take_due(|_| true), None, "somebody is at it");
+        // Another part is found meanwhile, and one for the second time.
+        unsettled.add(&all, &gid, one, true);
+        unsettled.add(&all, &gid, two, true);
+        unsettled.worked(&all, &gid, &BTreeSet::from([two, three]), Instant::now());
+        let (_, nodes) = unsettled.take_due(|_| true).expect("due again");
         assert_eq!(nodes, BTreeSet::from([one, two]));
-        doubts.worked(&all, &gid, &nodes, Instant::now());
-        assert!(doubts.is_empty() && !doubts.contains(&gid));
+        unsettled.worked(&all, &gid, &nodes, Instant::now());
+        assert!(unsettled.is_empty() && !unsettled.contains(&gid));
     }
 }

@@ -1,7 +1,8 @@
-//! Driving the recovery machine for one transaction: its effects are run, their answers are events.
+//! Driving the recovery machine for one transaction: its effects are executed, their answers become
+//! events.
 //!
 //! Owns: the SQL of each effect, and what an answer means.
-//! Never: orders anything; [`tutti_txn::Recovery`] does.
+//! Never: decides anything; [`tutti_txn::Recovery`] does.
 //! Start reading at [`Recoverer::settle`].
 
 use std::collections::BTreeSet;
@@ -18,11 +19,11 @@ use super::Recoverer;
 use crate::catalog::Answer;
 use crate::error::GatewayError;
 
-/// Between two attempts at a node that did not do what it was told.
+/// Between two attempts at a node that failed.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// An old backend that is still deciding gets this long before it is ended.
 const DECIDING_PATIENCE: Duration = Duration::from_secs(3);
-/// How long the end of a backend is waited for, in milliseconds.
+/// How long to wait for the end of a backend, in milliseconds.
 const END_TIMEOUT_MS: u32 = 5_000;
 
 pub(super) fn txn_node(node: NodeId) -> TxnNodeId {
@@ -34,7 +35,7 @@ pub(super) fn sql_node(node: TxnNodeId) -> NodeId {
 }
 
 impl Recoverer {
-    /// The open connection to a node, opened if it is not.
+    /// The connection to a node, opened if it is not open.
     pub(super) async fn connection(
         &mut self,
         node: NodeId,
@@ -47,15 +48,15 @@ impl Recoverer {
     }
 
     async fn open(&self, node: NodeId) -> Result<NodeConnection, GatewayError> {
-        // Callers take nodes from the configuration or check them.
+        // Callers take nodes from the configuration, or have checked them.
         Ok(open_own(self.endpoints.of(node), "tutti recovery", Durability::Full).await?)
     }
 
-    /// Settles one transaction whose coordinator gave it up, on the nodes that may hold a part of it.
-    /// Tries again until `patience` is over.
+    /// Settles one transaction whose coordinator abandoned it, on the nodes that may hold a part of
+    /// it. Tries again until `patience` is over.
     ///
     /// Errors: [`GatewayError::Settle`] with the last failure when `patience` is over; what was done
-    /// by then stays done, and settling again goes on from there.
+    /// by then stays done, and settling again continues from there.
     pub async fn settle(
         &mut self,
         gid: &Gid,
@@ -66,7 +67,7 @@ impl Recoverer {
         self.settle_parts(gid, &mut open, patience).await
     }
 
-    /// The same; what is left in `open`, however it ends, are the nodes that may still hold a part.
+    /// The same; `open` is left, however it ends, with the nodes that may still hold a part.
     pub(super) async fn settle_parts(
         &mut self,
         gid: &Gid,
@@ -83,7 +84,7 @@ impl Recoverer {
         let mut recovery = Recovery::begin(gid.clone(), parts, &mut effects);
         let mut last_failure = None;
         while !effects.is_empty() {
-            // The oldest first, so that a node which is away does not keep the others waiting.
+            // The oldest first, so that an unreachable node does not keep the others waiting.
             let effect = effects.remove(0);
             let answered = match effect {
                 Effect::Announce(decision) => {
@@ -131,7 +132,7 @@ impl Recoverer {
         unreachable!("a recovery that is not finished always has something to do")
     }
 
-    /// What the record says about one transaction; without a record, aborts it for good. Waits for an
+    /// What the record says about one transaction; without a record, aborts it durably. Waits for an
     /// old backend of the anchor that is still deciding, and ends it if that takes long.
     ///
     /// For a coordinator that lost the anchor during its COMMIT.
@@ -158,7 +159,7 @@ impl Recoverer {
     }
 
     /// Runs `sql`; if it waits long for another backend, ends that backend. Its gateway is dead or
-    /// has given the connection up, and whether it has committed is then known.
+    /// has abandoned the connection, and whether it has committed is then known.
     async fn run_or_end_blocker(&mut self, node: NodeId, sql: &str) -> Result<(), GatewayError> {
         let mut second = None;
         self.connection(node).await?;
@@ -207,7 +208,7 @@ impl Recoverer {
         }
     }
 
-    /// Ends backends that are preparing this transaction, then looks whether it is prepared.
+    /// Ends backends that are preparing this transaction, then checks whether it is prepared.
     async fn look(&mut self, gid: &Gid, node: TxnNodeId) -> Result<Event, GatewayError> {
         let fence = format!(
             "SELECT pg_catalog.pg_terminate_backend(pid, {END_TIMEOUT_MS})

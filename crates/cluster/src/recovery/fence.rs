@@ -1,14 +1,14 @@
-//! One gateway at a time: the lock, the number of a gateway's life, and that no statement of an earlier
-//! one runs when the next serves.
+//! One gateway at a time: the lock, the incarnation, and that no statement of an earlier gateway runs
+//! when the next one serves.
 //!
 //! Owns: the lock on node 1, the incarnations that nodes know, and the end of earlier gateways' backends.
-//! Never: settles what those have prepared (the rest of `recovery` does), nor ends anybody else's.
+//! Never: settles what those have prepared (the rest of `recovery` does), nor ends other backends.
 //! Start reading at [`gateway_lock`], then [`fence`]. The reasons: docs/protocol/one-gateway.md.
 //!
-//! The lock keeps a second gateway from starting; it is not what makes a takeover safe, for whoever has
-//! lost it may not know. That is the fence: each node takes a backend into its list before a client's
-//! statement runs on it (`tutti.serve`), and refuses those of earlier incarnations; and who takes over
-//! ends those on the list before it reads the node.
+//! The lock keeps a second gateway from starting; it is not what makes a takeover safe, for a gateway
+//! that has lost it may not know. That is the fence: each node takes a backend into its list before a
+//! client's statement runs on it (`tutti.serve`), and refuses those of earlier incarnations; and a
+//! gateway that takes over ends those on the list before it reads the node.
 
 use std::time::Duration;
 
@@ -21,8 +21,8 @@ use crate::catalog::load::not_initialised;
 use crate::catalog::schema::CREATE_SCHEMA;
 use crate::error::GatewayError;
 
-/// Of an incarnation, so many bits are drawn by chance. What is left is enough for a start in each second
-/// of eight years, in the 18 digits that fit a bigint.
+/// So many bits of an incarnation are random. The rest suffices for a start every second for eight years,
+/// in the 18 digits that fit a bigint.
 const CHANCE_BITS: u32 = 31;
 
 /// The backend of a gateway that was killed needs a moment to notice.
@@ -30,12 +30,13 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_millis(100);
 /// How long a backend may take to end.
 const END_PATIENCE: Duration = Duration::from_secs(10);
-/// How long the fence waits for those who are being taken into the list, before it looks who keeps it.
+/// How long the fence waits for backends that are being taken into the list, before it checks who
+/// blocks it.
 const LOCK_TIMEOUT_MS: u32 = 1_500;
 const LOCK_NOT_AVAILABLE: &str = "55P03";
 const UNDEFINED_TABLE: &str = "42P01";
 
-/// Who has the lock: its process, and how to tell people.
+/// Who has the lock: its process, and a description.
 const HOLDER: &str = "SELECT a.pid, pg_catalog.format('role %I from %s, since %s', a.usename,
         coalesce(pg_catalog.host(a.client_addr), 'this machine'), a.backend_start)
     FROM pg_catalog.pg_locks l
@@ -48,8 +49,8 @@ const HOLDER: &str = "SELECT a.pid, pg_catalog.format('role %I from %s, since %s
 /// Refuses to be the second gateway of a cluster. The lock is held as long as `home` is open, and
 /// nothing else runs over it: it stays in the transaction of the lock.
 ///
-/// What is locked is a view: nothing but another gateway (VACUUM, REINDEX, pg_dump) wants such a lock on one.
-/// A client that has it all the same is ended.
+/// What is locked is a view: nothing but another gateway takes such a lock on one (VACUUM, REINDEX and
+/// pg_dump do not). A client that does is ended.
 ///
 /// Errors: [`GatewayError::GatewayRunning`] after a few seconds.
 pub async fn gateway_lock(home: &mut NodeConnection) -> Result<(), GatewayError> {
@@ -66,7 +67,7 @@ pub async fn gateway_lock(home: &mut NodeConnection) -> Result<(), GatewayError>
                 sleep(RETRY).await;
             }
             LOCK_NOT_AVAILABLE => return Err(holder(home).await?),
-            // A cluster that an earlier version has made.
+            // A cluster created by an earlier version.
             UNDEFINED_TABLE if !is_complete => {
                 is_complete = true;
                 home.query(CREATE_SCHEMA).await?;
@@ -89,9 +90,9 @@ async fn holder(home: &mut NodeConnection) -> Result<GatewayError, GatewayError>
     Ok(GatewayError::GatewayRunning { pid, who })
 }
 
-/// Draws the number of this life of the gateway. Never drawn twice, also across crashes of node 1:
-/// PostgreSQL makes a draw durable before it answers. Behind the draw is chance: a node 1 that comes back
-/// from a backup draws the same again, and nobody can name a life that has not begun.
+/// Draws this gateway's incarnation. Never drawn twice, even across crashes of node 1: PostgreSQL makes a
+/// draw durable before it answers. Random bits follow the drawn number: a node 1 restored from a backup
+/// draws the same number again, and so no one can predict an incarnation that has not begun.
 pub async fn next_incarnation(home: &mut NodeConnection) -> Result<u64, GatewayError> {
     let node = home.node();
     let rows = home.rows("SELECT pg_catalog.nextval('tutti.incarnation')").await;
@@ -100,7 +101,7 @@ pub async fn next_incarnation(home: &mut NodeConnection) -> Result<u64, GatewayE
     Ok(drawn << CHANCE_BITS | u64::from(rand::random::<u32>() >> (u32::BITS - CHANCE_BITS)))
 }
 
-/// Whether no other gateway has served since this one got its number.
+/// Whether no other gateway has served since this one drew its incarnation.
 ///
 /// Errors: [`GatewayError::Replaced`].
 async fn check_newest(home: &mut NodeConnection, incarnation: u64) -> Result<(), GatewayError> {
@@ -118,12 +119,12 @@ pub async fn newest_incarnation(connection: &mut NodeConnection) -> Result<u64, 
     answer.number(0, 0)
 }
 
-/// From when this returns no statement of a client of an earlier gateway runs on the node, nor will.
-/// To be called before the node is looked through for what they have prepared.
+/// When this returns, no statement of an earlier gateway's client runs on the node, nor ever will.
+/// Called before the node is searched for what they have prepared.
 ///
 /// Errors: [`GatewayError::Replaced`]; [`GatewayError::Unfenced`].
 pub async fn fence(connection: &mut NodeConnection, incarnation: u64) -> Result<(), GatewayError> {
-    // Whoever is just being taken into the list is waited for; who comes later is refused.
+    // A backend that is just being taken into the list is waited for; a later one is refused.
     let raise = format!(
         "BEGIN; SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS};
 LOCK TABLE tutti.backend IN SHARE ROW EXCLUSIVE MODE;

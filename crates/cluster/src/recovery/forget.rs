@@ -1,16 +1,17 @@
-//! Removing the records of transactions that nobody will ask about again, and what else only grows.
+//! Removing the records of transactions that will not be asked about again, and of what else only
+//! grows.
 //!
-//! Owns: when a record may go.
+//! Owns: when a record may be removed.
 //! Never: removes one that a prepared part could still need.
 //! Start reading at [`run`].
 //!
 //! COMMIT PREPARED is sent with `synchronous_commit = off`. Its acknowledgement means that it is
 //! flushed on the node, but not that it has reached the node's standbys: after a fail-over the part
-//! can be there again, prepared, and then the record must be. So before records go, every node
-//! writes something small with `synchronous_commit = on`: when that is acknowledged, everything the
-//! node had written before is where it belongs. It counts only if the node is still the same run of
-//! the same server that has been looked through; after a fail-over, what had been applied on the
-//! former primary may be in doubt again.
+//! can be there again, prepared, and then the record must still exist. So before records are
+//! removed, every node writes something small with `synchronous_commit = on`: when that is
+//! acknowledged, everything the node had written before is durable. It counts only if the node is
+//! still in the same run of the server that was searched; after a fail-over, what had been applied
+//! on the former primary may be in doubt again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,21 +32,21 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const SILENCE_LIMIT: Duration = Duration::from_secs(30);
 /// How often old records are looked for.
 const CLEANING_INTERVAL: Duration = Duration::from_secs(3600);
-/// How often rows are put together that say no more than one would, or nothing.
+/// How often rows that say no more than one would, or nothing, are merged.
 const COMPACTING_INTERVAL: Duration = Duration::from_secs(60);
-/// The sum of the changes stays as it is; tickets have done their work when they are there, and where
-/// there is no sentinel nobody else removes them. Few of either are left alone. On one node tables are
-/// dropped without the gateway's looking: what is registered of them goes here.
+/// The sum of the changes stays as it is; tickets have done their work once inserted, and without a
+/// sentinel nothing else removes them. A few of either are left alone. On a single node tables are
+/// dropped without the gateway noticing: their registrations are removed here.
 const COMPACT: &str = "
 WITH many AS (SELECT 1 FROM tutti.change OFFSET 1000 LIMIT 1),
     gone AS (DELETE FROM tutti.change WHERE EXISTS (SELECT FROM many) RETURNING weight)
 INSERT INTO tutti.change SELECT pg_catalog.sum(weight) FROM gone HAVING count(*) > 0;
 DELETE FROM tutti.ticket WHERE EXISTS (SELECT FROM tutti.ticket OFFSET 10000 LIMIT 1);
 SELECT tutti.forget_dropped()";
-/// Written to the log of a node; nobody reads it.
+/// Written to a node's WAL; never read.
 const WRITE: &str = "SELECT pg_catalog.pg_logical_emit_message(true, 'tutti', '')";
 
-/// Forgets, for ever.
+/// Forgets, forever.
 pub async fn run(cluster: Arc<Cluster>) {
     let mut recoverer = Recoverer::of(&cluster);
     let mut rounds = 0_u64;
@@ -80,7 +81,7 @@ pub async fn run(cluster: Arc<Cluster>) {
     }
 }
 
-/// Keeps what grows with every change of the schema small, on nodes that are there.
+/// Keeps what grows with every schema change small, on nodes that are reachable.
 async fn compact_all(cluster: &Cluster) {
     for node in &cluster.config.nodes {
         let node = NodeId(node.id);
@@ -118,14 +119,14 @@ async fn forget(
     if !runs.iter().all(is_current) {
         return Ok(false);
     }
-    // What a look through a new run has found again is recovery's, which will note it anew.
+    // What was found again in a new run is recovery's, which will note it again.
     let gone: Vec<_> =
         applied.iter().filter(|gid| !cluster.unsettled.contains(gid)).cloned().collect();
     recoverer.forget_decisions(&gone).await?;
     Ok(true)
 }
 
-/// Makes sure that all that the node has written so far is durable. Gives its run.
+/// Makes sure that all that the node has written so far is durable. Returns its run.
 async fn write(connection: &mut NodeConnection) -> Result<Run, GatewayError> {
     // First, so that the run is the one that has written.
     let run = Run::of(connection).await?;

@@ -1,15 +1,15 @@
 //! Settling what an earlier gateway left in doubt, and cleaning up after commits.
 //!
 //! Owns: the listing of prepared transactions, the driving of [`tutti_txn::recovery`], and the removal of
-//! decisions that nobody needs; in `fence`, that one gateway serves a cluster.
+//! decisions no longer needed; in `fence`, that one gateway serves a cluster.
 //! Never: decides. The record on the anchor does; `docs/protocol/anchored-commit.md` says why.
 //! Start reading at [`Recoverer::settle_in_doubt`], then `driver`. While the gateway serves: `watch`
 //! (one task per node, sees what is in doubt there), `resolver` (settles it), `forget`.
 //!
-//! **Fencing.** A look at a node shows that nothing is left only if no backend of a dead gateway can
+//! **Fencing.** Listing a node shows that nothing is left only if no backend of a dead gateway can
 //! still prepare there: `fence` ends them first. As a second line, nodes are listed again until no
-//! PREPARE TRANSACTION of a transaction in doubt runs, and while the gateway serves every node is
-//! looked at again and again, and what belongs to earlier incarnations is settled.
+//! PREPARE TRANSACTION of a transaction in doubt runs, and while the gateway serves, every node is
+//! listed periodically, and what belongs to earlier incarnations is settled.
 
 mod driver;
 pub mod fence;
@@ -39,22 +39,22 @@ pub use self::fence::{fence, gateway_lock, newest_incarnation, next_incarnation}
 pub use self::outcome::{Foreign, InDoubt};
 pub use self::outcome::{list_foreign, list_in_doubt, outcome};
 
-/// How often the nodes are listed before somebody must look at them.
+/// How often the nodes are listed before an operator must intervene.
 const ROUNDS_MAX: u32 = 100;
 const ROUND_PAUSE: Duration = Duration::from_millis(100);
 /// How long one transaction may take to settle while the gateway starts.
 const SETTLE_PATIENCE: Duration = Duration::from_secs(30);
-/// Rounds in which backends are waited for that prepare for an earlier gateway, before they are ended.
+/// Rounds of waiting for backends that prepare for an earlier gateway, before they are ended.
 const ROUNDS_OF_PATIENCE: u32 = 20;
-/// What may be forgotten only because it is old: records that a client was told to ask for (08007),
-/// and refusals, for a gateway that was only taken for dead may still try to record the other
+/// What may be forgotten only by age: records that a client was told to ask for (08007), and
+/// refusals, for a gateway that was wrongly taken for dead may still try to record the other
 /// decision.
 const RECORDS_KEPT: &str = "7 days";
-/// What our cluster has prepared on a node, and since when.
+/// What this cluster has prepared on a node, and since when.
 const PREPARED: &str = "SELECT gid FROM pg_catalog.pg_prepared_xacts
 WHERE database = pg_catalog.current_database()";
 
-/// How many transactions were settled which way.
+/// How many transactions were settled, and how.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Settled {
     /// Committed where they were still prepared.
@@ -63,7 +63,7 @@ pub struct Settled {
     pub aborted: u64,
 }
 
-/// Whether the transaction can be one of a cluster of these nodes: nobody else's is settled.
+/// Whether the transaction can be one of a cluster of these nodes: no other is settled.
 fn is_of(gid: &Gid, nodes: &[NodeId]) -> bool {
     nodes.contains(&driver::sql_node(gid.anchor))
 }
@@ -78,10 +78,10 @@ pub struct Recoverer {
     connections: BTreeMap<NodeId, NodeConnection>,
 }
 
-/// What the nodes show at one time.
+/// What the nodes list at one time.
 struct Listing {
     in_doubt: BTreeMap<Gid, BTreeSet<NodeId>>,
-    /// Somewhere a PREPARE of an old incarnation runs.
+    /// A PREPARE of an old incarnation is running somewhere.
     still_preparing: bool,
 }
 
@@ -93,7 +93,7 @@ impl Recoverer {
         Self::by(config, &Endpoints::new(config))
     }
 
-    /// The same over endpoints of this configuration that have learnt something already.
+    /// The same over endpoints of this configuration that have state already.
     pub fn by(config: &Config, endpoints: &Endpoints) -> Result<Self, GatewayError> {
         let cluster = config
             .cluster
@@ -112,7 +112,7 @@ impl Recoverer {
     /// gateway, which has none of its own yet, before it serves. What a later gateway prepares it leaves
     /// alone: that may have taken over while this one stood still, and is alive.
     ///
-    /// If new ones keep appearing, somebody makes them who is no gateway, or they are late: whatever was there
+    /// If new ones keep appearing, they are late or not a gateway's: what was there
     /// at the beginning is settled, and the watch settles the rest.
     ///
     /// Errors: a node that does not answer.
@@ -141,7 +141,7 @@ impl Recoverer {
         Ok(settled)
     }
 
-    /// Ends backends that prepare a transaction of this cluster: no gateway waits for them.
+    /// Ends backends that prepare a transaction of this cluster: no gateway is waiting for them.
     async fn end_preparing(&mut self) -> Result<(), GatewayError> {
         let own = format!("'tutti_{}_[0-9]+_[0-9]+_[0-9]+'", self.cluster);
         let sql = format!(
@@ -156,7 +156,7 @@ WHERE datname = pg_catalog.current_database() AND state = 'active'
         Ok(())
     }
 
-    /// Settles prepared transactions of incarnations before `incarnation`, as far as they can be seen
+    /// Settles prepared transactions of incarnations before `incarnation`, as far as they are visible
     /// now. For a serving gateway, every few seconds.
     pub async fn sweep(&mut self, incarnation: u64) -> Result<Settled, GatewayError> {
         let mut settled = Settled::default();
@@ -184,8 +184,9 @@ WHERE datname = pg_catalog.current_database() AND state = 'active'
 
     /// Lists what incarnations before `incarnation` have prepared, or are preparing, on all nodes.
     async fn list(&mut self, incarnation: u64) -> Result<Listing, GatewayError> {
-        // The statement is asked for before the list: what ends between the two is in the list. A gateway's is
-        // the whole text; one with more after it may run for long after it has prepared.
+        // Statements are listed before prepared transactions: one that ends in between is in the second list.
+        // A gateway's PREPARE is the whole text; a text with more after it may run for long after it has
+        // prepared.
         const PREPARING: &str = "SELECT query FROM pg_catalog.pg_stat_activity
             WHERE datname = pg_catalog.current_database() AND state = 'active'
                 AND query ~* '^\\s*PREPARE\\s+TRANSACTION\\s+''[^'']*''\\s*$'";
@@ -221,7 +222,7 @@ WHERE datname = pg_catalog.current_database() AND state = 'active'
         Ok(Listing { in_doubt, still_preparing })
     }
 
-    /// Removes the records of transactions that are applied on every node of theirs.
+    /// Removes the records of transactions that are applied on all their nodes.
     pub async fn forget_decisions(&mut self, applied: &[Gid]) -> Result<(), GatewayError> {
         let mut by_anchor: BTreeMap<NodeId, Vec<String>> = BTreeMap::new();
         for gid in applied {
@@ -238,8 +239,8 @@ WHERE datname = pg_catalog.current_database() AND state = 'active'
 
     /// Removes records of incarnations up to `incarnation` that are old. Returns how many.
     ///
-    /// Most records go long before, see [`Self::forget_decisions`]. What stays until here: those of
-    /// transactions in whose commit something failed, and refusals.
+    /// Most records are removed long before, see [`Self::forget_decisions`]. Only those of
+    /// transactions in whose commit something failed, and refusals, are kept until here.
     pub async fn clean_decisions(&mut self, incarnation: u64) -> Result<u64, GatewayError> {
         let listing = self.list(u64::MAX).await?;
         let in_doubt: Vec<_> = listing.in_doubt.keys().map(Gid::to_string).collect();

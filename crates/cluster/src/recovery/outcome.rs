@@ -28,10 +28,10 @@ const SETTLE_PATIENCE: Duration = Duration::from_secs(5);
 pub enum Fate {
     /// Decided.
     Decided(Decision),
-    /// Its coordinator is at work.
+    /// Its coordinator is running.
     InProgress,
-    /// There is no record, and nothing of it is prepared anywhere. Whoever was told 08007 does not
-    /// get this answer while records are kept: recovery records what it finds.
+    /// There is no record, and nothing of it is prepared anywhere. A client that was told 08007
+    /// does not get this answer while records are kept: recovery records what it finds.
     Unknown,
 }
 
@@ -45,12 +45,13 @@ impl fmt::Display for Fate {
     }
 }
 
-/// What became of the transaction that `text` names; settles it if nobody else is about to.
+/// What became of the transaction that `text` names; settles it if nothing else is about to.
 ///
-/// Errors: 22023 if it names none of this cluster; 57P03 if a node that must be asked is away.
+/// Errors: 22023 if it names none of this cluster's; 57P03 if a node that must be asked is
+/// unreachable.
 pub async fn outcome(cluster: &Cluster, text: &str) -> Result<Fate, ErrorFields> {
     let gid = parse(cluster, text)?;
-    // Looked at first: a coordinator that ends meanwhile has recorded what it decided.
+    // Checked first: a coordinator that ends meanwhile has recorded what it decided.
     if cluster.coordinators.contains(&gid) {
         return Ok(Fate::InProgress);
     }
@@ -99,7 +100,7 @@ async fn find_out(
         }
     }
     if cluster.coordinators.contains(gid) {
-        // A gid that was guessed before it was given out.
+        // A gid that was guessed before it was assigned.
         return Ok(Fate::InProgress);
     }
     if nodes.is_empty() && !cluster.unsettled.contains(gid) {
@@ -113,11 +114,11 @@ async fn find_out(
 /// A transaction that is prepared somewhere.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct InDoubt {
-    /// Which.
+    /// Which transaction.
     pub gid: Gid,
-    /// Where.
+    /// On which nodes.
     pub nodes: BTreeSet<NodeId>,
-    /// Since when, as the first of these nodes says.
+    /// Since when, by the first of these nodes.
     pub since: String,
     /// What the record says; `None`: nothing, or its anchor does not answer.
     pub decision: Option<Decision>,
@@ -136,7 +137,7 @@ pub async fn list_in_doubt(recoverer: &mut Recoverer) -> Result<Vec<InDoubt>, Ga
     for node in recoverer.nodes() {
         let listed = match timeout(SETTLE_PATIENCE, recoverer.list_prepared_on(node)).await {
             Ok(Ok(listed)) => listed,
-            // That it is away is told elsewhere.
+            // That it is unreachable is reported elsewhere.
             Ok(Err(GatewayError::Node(_))) | Err(_) => continue,
             Ok(Err(error)) => return Err(error),
         };
@@ -152,26 +153,26 @@ pub async fn list_in_doubt(recoverer: &mut Recoverer) -> Result<Vec<InDoubt>, Ga
     Ok(found.into_values().collect())
 }
 
-/// A prepared transaction that is none of this cluster's: a client's own, or of whoever logs in to a node.
+/// A prepared transaction that is not this cluster's: a client's own, or made directly on a node.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Foreign {
-    /// As its owner has called it.
+    /// As its owner named it.
     pub gid: String,
-    /// Where.
+    /// On which node.
     pub node: NodeId,
-    /// Whose it is.
+    /// Its owner.
     pub owner: String,
     /// Since when.
     pub since: String,
 }
 
-/// What others have prepared on the nodes that answer: it is left alone, but holds locks and places.
+/// What others have prepared on the nodes that answer: it is left alone, but holds locks and slots.
 pub async fn list_foreign(recoverer: &mut Recoverer) -> Result<Vec<Foreign>, GatewayError> {
     let mut found = Vec::new();
     for node in recoverer.nodes() {
         match timeout(SETTLE_PATIENCE, recoverer.list_foreign_on(node)).await {
             Ok(Ok(listed)) => found.extend(listed),
-            // That it is away is told elsewhere.
+            // That it is unreachable is reported elsewhere.
             Ok(Err(GatewayError::Node(_))) | Err(_) => (),
             Ok(Err(error)) => return Err(error),
         }
@@ -201,7 +202,7 @@ WHERE database = pg_catalog.current_database() ORDER BY prepared, gid";
         gid.cluster == self.cluster && is_of(gid, &self.nodes())
     }
 
-    /// What the record says now. `None` is no answer: it may be written a moment later.
+    /// What the record says now. `None` is not final: it may be written a moment later.
     async fn read_decision(&mut self, gid: &Gid) -> Result<Option<Decision>, GatewayError> {
         let node = driver::sql_node(gid.anchor);
         if !self.nodes().contains(&node) {
@@ -237,7 +238,7 @@ WHERE database = pg_catalog.current_database()";
                 Ok(gid) if self.may_be_ours(&gid) => {
                     listed.push((gid, answer.text(row, 1)?.to_owned()));
                 }
-                // Somebody else's.
+                // Not this cluster's.
                 Ok(_) | Err(_) => (),
             }
         }

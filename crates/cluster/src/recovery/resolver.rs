@@ -1,6 +1,6 @@
-//! Settling, while the gateway serves, what is in doubt.
+//! Settling what is in doubt while the gateway serves.
 //!
-//! Owns: a few workers, each with connections of its own, and when a transaction is tried again.
+//! Owns: a few workers, each with connections of its own, and when a transaction is retried.
 //! Never: finds out what is in doubt; coordinators and `watch` do.
 //! Start reading at [`run`].
 
@@ -20,14 +20,14 @@ use crate::error::in_full;
 
 /// Transactions settled at the same time; each needs a connection per node.
 const WORKERS_MAX: usize = 4;
-/// How long one attempt may go on.
+/// How long one attempt may take.
 const ATTEMPT: Duration = Duration::from_secs(2);
-/// A node that takes part in an attempt and says nothing for so long ends it.
+/// An attempt ends if a node that takes part in it is silent for so long.
 const SILENCE_LIMIT: Duration = Duration::from_secs(20);
-/// Between two attempts at a transaction, and between two looks whether a node is back.
+/// Between two attempts at a transaction, and between two checks whether a node is back.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Settles what is in doubt, for ever.
+/// Settles what is in doubt, forever.
 pub async fn run(cluster: Arc<Cluster>) {
     let mut idle: Vec<Recoverer> = Vec::new();
     let mut working = JoinSet::new();
@@ -40,7 +40,7 @@ pub async fn run(cluster: Arc<Cluster>) {
             working.spawn(attempt(cluster.clone(), recoverer, gid, nodes));
         }
         if working.is_empty() {
-            // Nobody's connections are kept for the next failure.
+            // Connections are not kept for the next failure.
             idle.clear();
         }
         tokio::select! {
@@ -54,7 +54,7 @@ pub async fn run(cluster: Arc<Cluster>) {
     }
 }
 
-/// One attempt. Gives the connections back unless one of them hangs.
+/// One attempt. Returns the connections unless one of them hangs.
 async fn attempt(
     cluster: Arc<Cluster>,
     mut recoverer: Recoverer,
@@ -87,7 +87,7 @@ async fn attempt(
     }
 }
 
-/// A transaction has been committed whose session had given it up. Whoever plans from now on knows
+/// A transaction that its session had given up was committed. Plans made from now on know
 /// what it has changed, and what was planned before and not sent is planned again.
 fn note_recovered(cluster: &Cluster) {
     cluster.publisher.need_changed();

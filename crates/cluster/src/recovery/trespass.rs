@@ -1,21 +1,21 @@
-//! Nobody keeps what is the gateways' own.
+//! Ends those that hold on to what is the gateways' own.
 //!
 //! Owns: the end of backends and prepared transactions that have locked, or wait to lock, a relation of
-//! schema `tutti` as only a gateway does.
+//! schema `tutti` in a mode that only a gateway uses.
 //! Never: ends a superuser's, nor what a gateway has prepared.
 //! Start reading at [`end_trespassers`]. The reasons: docs/security.md, "Locks on the schema tutti".
 //!
-//! Clients' roles have no right to such a lock, but for members of `pg_write_all_data`, whom nothing can be
-//! refused on a node: LOCK TABLE asks for a right that they have on every relation.
+//! Clients' roles have no right to such a lock, except members of `pg_write_all_data`, to whom a node
+//! cannot refuse it: LOCK TABLE needs a right that they have on every relation.
 
 use tutti_link::connection::NodeConnection;
 use tutti_sql::catalog::quote_literal;
 
 use crate::error::GatewayError;
 
-/// Who does: what to tell people, and of a prepared transaction its identifier. Others are ended by the
-/// asking. Statements of a client's lock in modes that are in nobody's way, by functions of ours too; those of
-/// a database's owner (VACUUM FULL, REINDEX) do not for long.
+/// The holders: a description and, for a prepared transaction, its identifier. Others are ended by the query
+/// itself. Clients' ordinary statements lock in modes that block nothing, also through our functions; those of
+/// a database's owner (VACUUM FULL, REINDEX) do not lock for long.
 const END: &str = "WITH locked AS (
     SELECT l.pid, l.virtualtransaction, pg_catalog.bool_or(c.relname OPERATOR(pg_catalog.=) 'serving') AS serving
     FROM pg_catalog.pg_locks AS l JOIN pg_catalog.pg_class AS c ON c.oid OPERATOR(pg_catalog.=) l.relation
@@ -46,7 +46,7 @@ JOIN pg_catalog.pg_roles AS r ON r.rolname OPERATOR(pg_catalog.=) p.owner AND NO
 WHERE l.pid IS NULL AND NOT pg_catalog.starts_with(p.gid, 'tutti_')
     AND p.database OPERATOR(pg_catalog.=) pg_catalog.current_database()";
 
-/// Ends whoever has, or wants, a lock of the gateways' own on this node.
+/// Ends all that hold, or wait for, a gateway's lock on this node.
 pub(super) async fn end_trespassers(connection: &mut NodeConnection) -> Result<(), GatewayError> {
     let rows = connection.rows(END).await?;
     for row in 0..rows.rows.len() {

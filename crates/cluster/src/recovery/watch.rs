@@ -1,7 +1,7 @@
-//! One task per node that knows whether its server is the same as before.
+//! One task per node that tracks whether its server is still in the same run.
 //!
 //! Owns: a connection to the node that is always open, the closing of the node when that breaks,
-//! and the look through the node before it is opened again.
+//! and the search of the node before it is opened again.
 //! Never: settles; it hands over what it finds.
 //! Start reading at [`run`].
 
@@ -22,16 +22,16 @@ use crate::cluster::Cluster;
 use crate::error::GatewayError;
 use crate::setup::check_identity;
 
-/// How often a node is looked at when nothing is known to be wrong.
+/// How often a node is checked when nothing is known to be wrong.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// A node that does not answer the look for so long is taken for gone.
+/// A node that does not answer the check for so long is taken for lost.
 const SILENCE_LIMIT: Duration = Duration::from_secs(4);
 /// Between two attempts to reach a node.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
-/// Between two looks at transactions whose coordinator is about to finish them.
+/// Between two checks of transactions whose coordinator is about to finish them.
 const LIVE_PAUSE: Duration = Duration::from_millis(10);
 
-/// Watches one node, for ever.
+/// Watches one node, forever.
 pub async fn run(cluster: Arc<Cluster>, node: NodeId) {
     let mut is_known_away = false;
     loop {
@@ -48,7 +48,7 @@ pub async fn run(cluster: Arc<Cluster>, node: NodeId) {
     }
 }
 
-/// Looks the node through, opens it, and watches until something is wrong with it.
+/// Searches the node, opens it, and watches until something is wrong with it.
 async fn watch(
     cluster: &Cluster,
     node: NodeId,
@@ -73,12 +73,14 @@ async fn watch(
     }
     *is_known_away = false;
 
-    // Prepared, nobody's, and not handed over: seen once. A second time in a row is no accident.
+    // Prepared, without a coordinator, and not handed over: seen once. Twice in a row is no
+    // coincidence.
     let mut odd = BTreeSet::new();
     loop {
         tokio::select! {
             () = tokio::time::sleep(INTERVAL) => (),
-            // Nothing is outstanding: this is the end of the connection, or news of no interest.
+            // Nothing is outstanding: this is the end of the connection, or a message of no
+            // interest.
             read = connection.read_more() => read?,
             () = cluster.availability.suspected(node) => return Ok(()),
         }
@@ -103,7 +105,8 @@ async fn watch(
     }
 }
 
-/// What a gateway learns of its nodes when it starts, of one that was away then.
+/// Learns about a node that was unreachable at the start what a gateway learns of its nodes when it
+/// starts.
 async fn get_to_know(
     cluster: &Cluster,
     connection: &mut NodeConnection,
@@ -115,11 +118,11 @@ async fn get_to_know(
     learn_secret(&cluster.seals, connection).await
 }
 
-/// Hands over what is prepared on a node that has been away and has no coordinator. Waits for
-/// coordinators that live: one that has had its answer from the server's former run does not
+/// Hands over what is prepared on a node that was unreachable and has no coordinator. Waits for
+/// live coordinators: one that got its answer from the server's former run does not
 /// notice that the part is there again.
 ///
-/// Returns when what was prepared at the beginning is recovery's or gone.
+/// Returns when what was prepared at the beginning has been handed to recovery or is gone.
 async fn look_through(
     cluster: &Cluster,
     connection: &mut NodeConnection,
@@ -148,7 +151,7 @@ fn silent(node: NodeId) -> NodeError {
     NodeError::Lost { node, source: std::io::ErrorKind::TimedOut.into() }
 }
 
-/// Our cluster's prepared transactions on a node, of this incarnation and earlier ones.
+/// This cluster's prepared transactions on a node, of this incarnation and earlier ones.
 async fn prepared(
     cluster: &Cluster,
     connection: &mut NodeConnection,

@@ -2,8 +2,9 @@
 //!
 //! Owns: bringing node 1's schema to the other nodes with PostgreSQL's own `pg_dump`, and what the
 //! adopted tables are registered as.
-//! Never: moves a row. A table that holds rows keeps them on node 1 (kind `home`) until somebody
-//! calls `tutti_distribute` or `tutti_replicate`; an empty one is replicated like any new table.
+//! Never: moves a row. A table that holds rows keeps them on node 1 (kind `home`) until
+//! `tutti_distribute` or `tutti_replicate` is called; an empty one is replicated like any new
+//! table.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -20,7 +21,7 @@ use crate::error::GatewayError;
 /// What the nodes receive beyond the schema `tutti`.
 #[derive(Debug, Default)]
 pub(super) struct Adopted {
-    /// SQL that makes the roles and objects of node 1, for the other nodes.
+    /// SQL that creates the roles and objects of node 1, for the other nodes.
     pub(super) create: String,
     /// SQL that registers the tables, for every node, after the schema `tutti` is there.
     pub(super) register: String,
@@ -44,7 +45,7 @@ pub(super) async fn read_schema(
 
 /// SQL that creates the roles of node 1 where they are missing. Roles are not part of a database, so
 /// `pg_dump` leaves them out, but its GRANTs and owners name them. Passwords are left out: clients
-/// that come through the gateway prove who they are to node 1.
+/// of the gateway authenticate against node 1.
 async fn read_roles(home: &mut NodeConnection) -> Result<String, GatewayError> {
     const SQL: &str = "SELECT coalesce(string_agg(format(
     'DO $tutti$ BEGIN IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = %L) THEN '
@@ -129,15 +130,15 @@ async fn run_pg_dump(endpoint: &Endpoint, program: PathBuf) -> Result<String, Ga
     Ok(without_meta_commands(&String::from_utf8_lossy(&output.stdout)))
 }
 
-/// Newer versions of `pg_dump` frame their output by psql's `\restrict` and `\unrestrict`.
+/// Newer versions of `pg_dump` frame their output with psql's `\restrict` and `\unrestrict`.
 fn without_meta_commands(dump: &str) -> String {
     let is_sql = |line: &&str| !line.starts_with("\\restrict") && !line.starts_with("\\unrestrict");
     dump.lines().filter(is_sql).collect::<Vec<_>>().join("\n")
 }
 
 /// Empty tables become replicated, tables with rows stay at home; and so do those that the rules
-/// of [`crate::catalog::verify()`] then tie to them: whole inheritance trees, and whoever refers to
-/// one by a foreign key.
+/// of [`crate::catalog::verify()`] then tie to them: whole inheritance trees, and tables that refer
+/// to one by a foreign key.
 async fn choose_registrations(
     home: &mut NodeConnection,
 ) -> Result<Vec<Registration>, GatewayError> {

@@ -1,13 +1,13 @@
 //! `tutti init`: makes the configured servers a cluster.
 //!
 //! Owns: what a server must offer, writing the schema `tutti`, and recognising a server that is
-//! somebody else.
+//! not the expected node.
 //! Never: serves clients, nor changes a cluster that exists.
 //! Start reading at [`init`].
 //!
 //! The nodes are set up one after the other, each in one transaction of its own, node 1 last. A
-//! transaction over all nodes would need what is being set up; steps that can be repeated need
-//! nothing: whatever interrupts `init`, running it again completes it, and until then no gateway
+//! transaction over all nodes would need what is being set up; repeatable steps need nothing: if
+//! `init` is interrupted, running it again completes it, and until then no gateway
 //! serves the cluster because [`check_identity`] fails. Node 1 comes last so that its own tables
 //! are still recognised as not adopted when the others are done.
 
@@ -26,8 +26,8 @@ use crate::error::GatewayError;
 /// Oldest major version, times 10000 as in `server_version_num`.
 const VERSION_MIN: u32 = 150_000;
 
-/// Held on node 1 by an `init` that runs, so that two do not invent a cluster each. Not an advisory lock, which
-/// any client can take; ordinary roles have no right to lock a catalog, and who uses it does not wait.
+/// Held on node 1 by a running `init`, so that two do not create a cluster each. Not an advisory lock, which
+/// any client can take; ordinary roles have no right to lock a catalog, and ordinary use of it does not wait.
 const INIT_LOCK: &str = "BEGIN; LOCK TABLE pg_catalog.pg_extension IN SHARE UPDATE EXCLUSIVE MODE";
 
 /// Makes the configured servers a cluster, or completes what an earlier run began. Does nothing to a
@@ -38,7 +38,7 @@ const INIT_LOCK: &str = "BEGIN; LOCK TABLE pg_catalog.pg_extension IN SHARE UPDA
 /// Errors: what a server lacks, or that it belongs to another cluster or is another node; nothing is
 /// written then.
 ///
-/// A box, so that not every program that calls it compiles it anew.
+/// A box, so that not every calling program compiles it again.
 pub fn init(config: &Config, adopt: bool) -> Boxed<'_, Result<(), GatewayError>> {
     Box::pin(make_cluster(config, adopt))
 }
@@ -77,7 +77,7 @@ async fn make_cluster(config: &Config, adopt: bool) -> Result<(), GatewayError> 
         if !adopt {
             return Err(GatewayError::HoldsTables { table });
         }
-        // Home tables stay where they are, and what nobody has registered is one.
+        // Home tables stay where they are, and a table that is not registered is one.
         if config.default_distribution != DefaultDistribution::Home {
             adopted = adopt::read_schema(endpoints.of(NodeId::HOME), config, home, major).await?;
         }
@@ -106,7 +106,7 @@ async fn make_cluster(config: &Config, adopt: bool) -> Result<(), GatewayError> 
 }
 
 async fn connect(endpoint: &Endpoint) -> Result<NodeConnection, GatewayError> {
-    // Whoever may create functions in another schema shall not lend theirs to a superuser.
+    // A role that may create functions in another schema must not have them run by a superuser.
     let settings = [
         ("application_name", "tutti"),
         ("client_encoding", "UTF8"),
@@ -117,9 +117,9 @@ async fn connect(endpoint: &Endpoint) -> Result<NodeConnection, GatewayError> {
     Ok(NodeConnection::open(endpoint, &own.user, &credentials, &settings).await?)
 }
 
-/// Who a server says it is.
+/// Which node a server says it is.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Identity {
+pub struct NodeIdentity {
     /// Name of its cluster.
     pub cluster: String,
     /// The cluster's id, made up when it was initialised.
@@ -130,10 +130,10 @@ pub struct Identity {
     pub node_count: usize,
 }
 
-/// Reads who a server is; `None` if it belongs to no cluster.
+/// Reads which node a server is; `None` if it belongs to no cluster.
 pub async fn read_identity(
     connection: &mut NodeConnection,
-) -> Result<Option<Identity>, GatewayError> {
+) -> Result<Option<NodeIdentity>, GatewayError> {
     const SQL: &str = "SELECT name, id, node, (SELECT count(*) FROM tutti.node) FROM tutti.cluster";
     let node = connection.node();
     let rows = match connection.rows(SQL).await {
@@ -147,7 +147,7 @@ pub async fn read_identity(
     if answer.is_empty() {
         return Ok(None);
     }
-    Ok(Some(Identity {
+    Ok(Some(NodeIdentity {
         cluster: answer.text(0, 0)?.to_owned(),
         cluster_id: answer.text(0, 1)?.to_owned(),
         node: NodeId(answer.number(0, 2)?),
@@ -156,7 +156,7 @@ pub async fn read_identity(
 }
 
 /// Refuses a server that is not the configured node of the configured cluster. For every new
-/// connection on which that is not certain.
+/// connection where that is not certain.
 ///
 /// `cluster_id`: that of the other nodes, if known. Returns the server's.
 pub async fn check_identity(
@@ -170,11 +170,11 @@ pub async fn check_identity(
     Ok(identity.cluster_id)
 }
 
-/// Refuses a default that the cluster was not made with: one has all definitions on all nodes, the
-/// other on node 1 until a table is spread, and each counts on what it finds. On node 1.
+/// Refuses a default that the cluster was not created with: one has all definitions on all nodes,
+/// the other on node 1 until a table is spread, and each relies on what it finds. On node 1.
 pub async fn check_default(home: &mut NodeConnection, config: &Config) -> Result<(), GatewayError> {
     let configured = config.default_distribution == DefaultDistribution::Home;
-    // A cluster of an earlier version has not written it down.
+    // A cluster of an earlier version did not record it.
     let sql = format!(
         "UPDATE tutti.cluster SET home_by_default = {configured} WHERE home_by_default IS NULL; \
          SELECT home_by_default FROM tutti.cluster"
@@ -190,7 +190,7 @@ pub async fn check_default(home: &mut NodeConnection, config: &Config) -> Result
 
 fn check_one(
     node: NodeId,
-    identity: &Identity,
+    identity: &NodeIdentity,
     config: &Config,
     cluster_id: Option<&str>,
 ) -> Result<(), GatewayError> {
@@ -212,7 +212,8 @@ fn check_one(
     Ok(())
 }
 
-/// Refuses a server that cannot be a node, warns of one that forgets. Returns its major version.
+/// Refuses a server that cannot be a node, warns about one that may lose commits. Returns its major
+/// version.
 async fn check_server(connection: &mut NodeConnection) -> Result<u32, GatewayError> {
     const SQL: &str =
         "SELECT current_setting('server_version_num'), current_setting('server_version'),
@@ -250,7 +251,7 @@ async fn check_server(connection: &mut NodeConnection) -> Result<u32, GatewayErr
     Ok(version / 10_000)
 }
 
-/// A table that somebody made, or `None`. Tables of extensions do not count.
+/// A user's table, or `None`. Tables of extensions do not count.
 async fn first_user_table(connection: &mut NodeConnection) -> Result<Option<String>, GatewayError> {
     const SQL: &str = "SELECT format('%I.%I', n.nspname, c.relname)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -263,7 +264,7 @@ ORDER BY n.nspname, c.relname LIMIT 1";
     Ok(rows.text(0, 0).map(str::to_owned))
 }
 
-/// Writes schema, identity and what is adopted, all at once.
+/// Writes schema, identity and what is adopted, in one step.
 async fn set_up(
     connection: &mut NodeConnection,
     config: &Config,
@@ -278,7 +279,7 @@ async fn set_up(
         (adopted.create.as_str(), sequences::disarm_sql())
     };
     // A dump leaves search_path empty and more settings changed: everything here is qualified, and
-    // the settings are reset. In one string all is one transaction, however the dump is written.
+    // the settings are reset. As one string it is one transaction, however the dump is written.
     let sql = format!(
         "{create};\nRESET ALL;\n{}
 INSERT INTO tutti.node (id) VALUES {} ON CONFLICT DO NOTHING;

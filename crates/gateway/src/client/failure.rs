@@ -1,4 +1,4 @@
-//! What can go wrong while a session works, sorted by who hears of it.
+//! What can go wrong while a session works, sorted by who is told.
 //!
 //! Owns: the one error type of sessions and the executor.
 //! Never: is shown to a client as it is (see [`tutti_wire::error_fields`]).
@@ -13,21 +13,21 @@ use crate::client::ClientError;
 /// Why a statement or a session cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// The statement failed; the client hears it, the session goes on.
+    /// The statement failed; the client is told, the session goes on.
     #[error("{}", .0.message())]
     Statement(Box<ErrorFields>),
-    /// The client cannot be talked to any more; the session ends.
+    /// The client can no longer be reached; the session ends.
     #[error(transparent)]
     Client(#[from] ClientError),
 }
 
 impl Failure {
-    /// An error of our own.
+    /// An error of the gateway's own.
     pub fn error(sqlstate: &str, message: impl Into<String>) -> Self {
         ErrorFields::error(sqlstate, message).into()
     }
 
-    /// SQLSTATE 0A000: what, why, what instead.
+    /// SQLSTATE 0A000: what, why, and what to do instead.
     pub fn unsupported(
         message: impl Into<String>,
         detail: impl Into<String>,
@@ -91,7 +91,7 @@ impl From<NodeError> for Failure {
     }
 }
 
-/// Whatever goes wrong before a session has begun ends it.
+/// Any failure before a session has begun ends it.
 pub(crate) fn as_fatal(mut error: ErrorFields) -> ErrorFields {
     for (code, text) in &mut error.fields {
         if matches!(code, b'S' | b'V') {
@@ -101,8 +101,8 @@ pub(crate) fn as_fatal(mut error: ErrorFields) -> ErrorFields {
     error
 }
 
-/// Whether a node could not import a snapshot: its exporter has gone, with its node or by somebody's
-/// hand. Clients cannot import snapshots themselves, so it can be none of theirs.
+/// Whether a node could not import a snapshot: its exporter is gone, lost with its node or
+/// terminated. Clients cannot import snapshots themselves, so it is never one of theirs.
 fn is_lost_snapshot(error: &ErrorFields) -> bool {
     let message = error.message();
     match error.sqlstate() {

@@ -1,7 +1,7 @@
 //! What every client meets before it has a session: limits, TLS, rules.
 //!
-//! Owns: how many are inside, by role too, and how many are still knocking.
-//! Never: waits: who is one too many is told at once.
+//! Owns: how many clients there are, in all and by role, and how many are still logging in.
+//! Never: waits: a client that is one too many is refused immediately.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -15,7 +15,7 @@ use tutti_link::net::server_tls::ServerTls;
 use tutti_settings::{Config, Keepalive, Limits, Rule};
 use tutti_wire::error_fields::ErrorFields;
 
-/// Most questions about roles that are put to node 1 at a time; further logins wait for their turn.
+/// Most role look-ups on node 1 at a time; further logins queue.
 const LOOKUPS_MAX: usize = 16;
 
 /// See the module's documentation.
@@ -29,7 +29,7 @@ pub(crate) struct Gate {
     pub(crate) tls: Option<ServerTls>,
     /// What mock verifiers are made from. Lasts as long as this gateway runs.
     pub(crate) mock_secret: [u8; 32],
-    /// Turns at node 1.
+    /// Permits to look up a role on node 1.
     pub(crate) lookups: Semaphore,
     knocking: Mutex<Knocking>,
     inside: Mutex<Inside>,
@@ -39,18 +39,18 @@ pub(crate) struct Gate {
 #[derive(Debug, Default)]
 struct Knocking {
     all: usize,
-    /// By the network that a host commonly has for itself.
+    /// By the network that one host commonly has to itself.
     by_address: HashMap<IpAddr, usize>,
 }
 
-/// The place of a connection that has not logged in. Free again when dropped.
+/// The slot of a connection that has not logged in. Freed on drop.
 #[derive(Debug)]
-pub(crate) struct Knock {
+pub(crate) struct HandshakeSlot {
     gate: Arc<Gate>,
     address: IpAddr,
 }
 
-impl Drop for Knock {
+impl Drop for HandshakeSlot {
     fn drop(&mut self) {
         let mut knocking = self.gate.knocking();
         knocking.all -= 1;
@@ -63,7 +63,7 @@ impl Drop for Knock {
     }
 }
 
-/// Who has a whole IPv6 network of the usual size counts as one.
+/// A whole IPv6 network of the usual size (/64) counts as one address.
 fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6((address.to_bits() >> 64 << 64).into()),
@@ -93,9 +93,9 @@ impl Gate {
         }))
     }
 
-    /// A place for a connection that has not logged in; `None` if there are too many, or too many from
-    /// there.
-    pub(crate) fn knock(self: &Arc<Self>, peer: IpAddr) -> Option<Knock> {
+    /// A slot for a connection that has not logged in; `None` if there are too many, or too many from
+    /// that network.
+    pub(crate) fn knock(self: &Arc<Self>, peer: IpAddr) -> Option<HandshakeSlot> {
         let address = network_of(peer);
         let mut knocking = self.knocking();
         let from_there = knocking.by_address.get(&address).copied().unwrap_or(0);
@@ -105,14 +105,14 @@ impl Gate {
         }
         knocking.all += 1;
         knocking.by_address.insert(address, from_there + 1);
-        Some(Knock { gate: self.clone(), address })
+        Some(HandshakeSlot { gate: self.clone(), address })
     }
 
     fn knocking(&self) -> std::sync::MutexGuard<'_, Knocking> {
         self.knocking.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How sockets are set.
+    /// How sockets are configured.
     pub(crate) fn keepalive(&self) -> &Keepalive {
         &self.keepalive
     }
@@ -122,14 +122,14 @@ impl Gate {
         Duration::from_secs(self.limits.authentication_timeout_s)
     }
 
-    /// Takes a place among the clients, before it is known who this is.
-    pub(crate) fn enter(self: &Arc<Self>) -> Result<Place, ErrorFields> {
+    /// Takes a slot among the clients, before it is known which role this is.
+    pub(crate) fn enter(self: &Arc<Self>) -> Result<ClientSlot, ErrorFields> {
         let mut inside = self.inside();
         if self.limits.max_clients <= inside.clients {
             return Err(ErrorFields::fatal("53300", "sorry, too many clients already"));
         }
         inside.clients += 1;
-        Ok(Place { gate: self.clone(), role: None })
+        Ok(ClientSlot { gate: self.clone(), role: None })
     }
 
     fn inside(&self) -> std::sync::MutexGuard<'_, Inside> {
@@ -137,15 +137,15 @@ impl Gate {
     }
 }
 
-/// A client's place. Free again when dropped.
+/// A client's slot. Freed on drop.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct ClientSlot {
     gate: Arc<Gate>,
     role: Option<String>,
 }
 
-impl Place {
-    /// Now it is known who this is. `limit` is the role's own, if it has one.
+impl ClientSlot {
+    /// The role is known now. `limit` is the role's own, if it has one.
     pub(crate) fn belongs_to(
         &mut self,
         role: &str,
@@ -174,7 +174,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ClientSlot {
     fn drop(&mut self) {
         let mut inside = self.gate.inside();
         inside.clients -= 1;
@@ -197,7 +197,7 @@ mod tests {
         Gate::new(&Config { limits, ..Config::default() }).unwrap()
     }
 
-    fn come(gate: &Arc<Gate>, role: &str, limit: Option<usize>) -> Result<Place, String> {
+    fn come(gate: &Arc<Gate>, role: &str, limit: Option<usize>) -> Result<ClientSlot, String> {
         let message = |fields: ErrorFields| fields.message().to_owned();
         let mut place = gate.enter().map_err(message)?;
         place.belongs_to(role, role == "root", limit).map_err(message)?;

@@ -1,4 +1,4 @@
-//! Who a client has proved to be.
+//! Which role a client has proved to be.
 //!
 //! Owns: what a login leaves for the session.
 //! Never: proves it (the door does).
@@ -6,8 +6,8 @@
 use tutti_link::connection::Credentials;
 use tutti_link::pool::RoleSettings;
 
-/// Who a client has proved to be.
-pub(crate) struct Identity {
+/// Which role a client has proved to be.
+pub(crate) struct ClientIdentity {
     /// The role that the client has logged in as.
     pub(crate) user: String,
     /// What its session can log in to nodes with.

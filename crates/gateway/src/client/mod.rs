@@ -1,6 +1,6 @@
-//! The client's side of a session: its socket, both buffers, and its place among the clients.
+//! The client's side of a session: its socket, both buffers, and its slot among the clients.
 //!
-//! Owns: framed reading, buffered writing, the capture of answers that are not to be sent yet, and
+//! Owns: framed reading, buffered writing, the capture of answers that must not be sent yet, and
 //! which settings the client has been told of.
 //! Never: interprets messages.
 
@@ -25,21 +25,21 @@ use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::{Frame, WireError, frame_len, take_frame};
 use tutti_wire::startup::{self, Startup};
 
-use self::gate::{Gate, Knock, Place};
+use self::gate::{ClientSlot, Gate, HandshakeSlot};
 
-/// Answers are sent when this many bytes have gathered, or when the client is waited for.
+/// Answers are sent when this many bytes have gathered, or before waiting for the client.
 const FLUSH_BYTES: usize = 64 * 1024;
-/// So many bytes wait in memory for a client that sends on without reading its answers.
+/// Most bytes that wait in memory for a client that goes on sending without reading its answers.
 const HELD_BYTES_MAX: usize = 8 << 20;
-/// Notices that are held back and come to more than this are passed on.
+/// Held-back notices that exceed this are passed on.
 const HELD_NOTICES_BYTES_MAX: usize = 64 * 1024;
 /// How much one read may bring, in bytes: most messages are short.
 const READ_CHUNK_BYTES: usize = 1024;
-/// The same behind one that was full.
+/// The same after one that was full.
 const READ_CHUNK_BYTES_MAX: usize = 8 * 1024;
-/// What each of its buffers may keep while a client is waited for, in bytes.
+/// What each of its buffers may keep while waiting for the client, in bytes.
 const IDLE_BUFFER_BYTES_MAX: usize = 2 * READ_CHUNK_BYTES;
-/// So much room is made for the rest of a message at once.
+/// Most room that is made for the rest of a message in one step.
 const ROOM_BYTES_MAX: usize = 1 << 20;
 
 /// Why no further message can be read from a client.
@@ -51,7 +51,7 @@ pub enum ClientError {
     /// The client sent what the protocol does not allow; the stream cannot be followed further.
     #[error(transparent)]
     Protocol(#[from] WireError),
-    /// It was told why its session ends, and no more is to be read from it.
+    /// It was told why its session ends; nothing more will be read from it.
     #[error("the client was sent away")]
     SentAway,
 }
@@ -65,21 +65,21 @@ pub struct Client {
     sends_much: bool,
     outgoing: BytesMut,
     captured: Option<Capture>,
-    /// Notices of a statement that may come to be as if it had not run.
+    /// Notices of a statement that may be undone and run again.
     held_notices: Option<BytesMut>,
     /// Bytes that were sent.
     sent: u64,
     /// Reported settings as the client knows them.
     told: HashMap<String, String>,
-    /// Reported settings as nodes have told them since the last ReadyForQuery.
+    /// Reported settings as nodes have reported them since the last ReadyForQuery.
     reported: Vec<(String, String)>,
     peer: SocketAddr,
     gate: Arc<Gate>,
     /// When it must have logged in.
     deadline: Instant,
-    /// Its place while it logs in, and afterwards.
-    knocking: Option<Knock>,
-    place: Option<Place>,
+    /// Its slots while it logs in and afterwards.
+    knocking: Option<HandshakeSlot>,
+    place: Option<ClientSlot>,
     /// Hash of our certificate, on TLS.
     end_point: Option<Vec<u8>>,
 }
@@ -89,7 +89,7 @@ pub struct Client {
 pub(crate) struct Capture {
     bytes: BytesMut,
     bytes_max: usize,
-    /// There was more, which is forgotten, with what was there.
+    /// There was too much: all of it was dropped.
     is_over: bool,
 }
 
@@ -103,12 +103,12 @@ impl Capture {
 }
 
 impl Client {
-    /// Takes over a socket, and the place that its connection has among those that knock.
+    /// Takes over a socket, and the slot of its connection among those that are logging in.
     pub(crate) fn new(
         stream: TcpStream,
         peer: SocketAddr,
         gate: Arc<Gate>,
-        knocking: Knock,
+        knocking: HandshakeSlot,
     ) -> Self {
         Self {
             stream: Stream::Plain(Arc::new(stream)),
@@ -144,8 +144,8 @@ impl Client {
         self.deadline
     }
 
-    /// It has logged in and has a place among the clients.
-    pub(crate) fn settle(&mut self, place: Place) {
+    /// It has logged in and has a slot among the clients.
+    pub(crate) fn settle(&mut self, place: ClientSlot) {
         self.knocking = None;
         self.place = Some(place);
     }
@@ -160,10 +160,10 @@ impl Client {
         self.end_point.as_deref()
     }
 
-    /// Shakes hands.
+    /// Performs the TLS handshake.
     ///
     /// Errors: `InvalidData` also if something has been read already: it was not encrypted, and
-    /// somebody may have put it there.
+    /// an attacker may have injected it.
     pub(crate) async fn encrypt(&mut self) -> Result<(), ClientError> {
         let gate = self.gate.clone();
         let Some(tls) = gate.tls.as_ref().filter(|_| self.incoming.is_empty()) else {
@@ -184,12 +184,12 @@ impl Client {
         Ok(0 < len && first[0] == HANDSHAKE)
     }
 
-    /// Whether more has been read than was taken.
+    /// Whether more has been read than consumed.
     pub(crate) fn has_read_on(&self) -> bool {
         !self.incoming.is_empty()
     }
 
-    /// Reads one startup packet; `None` if the client left without a word.
+    /// Reads one startup packet; `None` if the client left without sending anything.
     pub async fn startup(&mut self) -> Result<Option<Startup>, ClientError> {
         loop {
             if let Some(len) = startup::packet_len(&self.incoming)?
@@ -204,7 +204,7 @@ impl Client {
         }
     }
 
-    /// Sends one byte at once: the answer to a request for encryption.
+    /// Sends one byte immediately: the answer to a request for encryption.
     pub async fn answer_encryption_request(&mut self, answer: u8) -> Result<(), ClientError> {
         Ok(self.stream.write_all(&mut BytesMut::from(&[answer][..])).await?)
     }
@@ -224,7 +224,7 @@ impl Client {
         loop {
             match frame_len(&self.incoming)? {
                 Some(len) if len <= self.incoming.len() => return Ok(true),
-                // Not all at once: a header alone must not make us allocate a gigabyte.
+                // Not in one step: a header alone must not make us allocate a gigabyte.
                 Some(len) => {
                     self.incoming.reserve((len - self.incoming.len()).min(ROOM_BYTES_MAX));
                 }
@@ -237,17 +237,17 @@ impl Client {
         }
     }
 
-    /// What has been read and not been taken, as it is.
+    /// What has been read and not consumed, as it is.
     pub fn unread(&self) -> &[u8] {
         &self.incoming
     }
 
-    /// Takes so many bytes of it, which end with a message.
+    /// Consumes `len` bytes of it, which end with a message.
     pub fn skip(&mut self, len: usize) {
         self.incoming.advance(len);
     }
 
-    /// The same, for a client that is not known yet: a message longer than that is refused before
+    /// The same, for a client that is not authenticated yet: a longer message is refused before
     /// memory is spent on it.
     pub(crate) async fn next_short_frame(
         &mut self,
@@ -270,7 +270,7 @@ impl Client {
 
     /// Reads what is there, at least one byte; 0 at the end of the stream. Cancel-safe.
     ///
-    /// While there is nothing, an idle client costs no large buffer.
+    /// While nothing arrives, an idle client costs no large buffer.
     async fn read_more(&mut self) -> io::Result<usize> {
         for buffer in [&mut self.incoming, &mut self.outgoing] {
             // (Its capacity alone does not count what has been taken from its front.)
@@ -301,13 +301,13 @@ impl Client {
         matches!(frame_len(&self.incoming), Ok(Some(len)) if len <= self.incoming.len())
     }
 
-    /// Whether the next message is there and ends what the client has asked so far.
+    /// Whether the next message is there and ends what the client has sent so far.
     pub fn comes_to_sync(&self) -> bool {
         self.has_frame() && self.incoming.first() == Some(&b'S')
     }
 
-    /// Whether what is there of the client's flight is one Execute at most, perhaps with a Describe before it,
-    /// and a Sync.
+    /// Whether what has arrived of the client's flight is at most one Execute, perhaps with a Describe before
+    /// it, and a Sync.
     pub fn ends_with_execution(&self) -> bool {
         let (mut rest, mut executions) = (&self.incoming[..], 0);
         while let Ok(Some(len)) = frame_len(rest) {
@@ -335,7 +335,7 @@ impl Client {
     }
 
     /// Where in the buffer what has been written since [`Self::written`] was this begins, if none of it has
-    /// been sent and all of it would be said again by a statement that is run again.
+    /// been sent and running the statement again would write all of it again.
     pub fn said_again(&self, written: u64) -> Option<usize> {
         let start = usize::try_from(written.checked_sub(self.sent)?).ok()?;
         let mut at = start;
@@ -353,7 +353,7 @@ impl Client {
         self.outgoing.truncate(start);
     }
 
-    /// Sends what is buffered if it is much. What is kept and is too much is forgotten.
+    /// Sends what is buffered if it is much. A capture that has grown too large is dropped.
     pub async fn flush_if_full(&mut self) -> Result<(), ClientError> {
         if let Some(captured) = &mut self.captured {
             captured.heed_limit();
@@ -414,18 +414,18 @@ impl Client {
         notice.put(self.out(), b'N');
     }
 
-    /// From now on notices of nodes are held back, until it is known whether they are true.
+    /// From now on notices of nodes are held back, until it is known whether they stand.
     pub(crate) fn hold_notices(&mut self) {
         self.held_notices.get_or_insert_default();
     }
 
-    /// Writes what was held back, if it is true, and holds nothing any more.
+    /// Writes what was held back, if it stands, and stops holding notices back.
     pub(crate) fn end_notices(&mut self, are_true: bool) {
         let held = self.held_notices.take().filter(|_| are_true);
         self.out().extend_from_slice(&held.unwrap_or_default());
     }
 
-    /// Passes on a node's notice. False if it is held back: not if there are very many.
+    /// Passes on a node's notice. False if it is held back, unless there are too many.
     pub(crate) fn pass_notice(&mut self, notice: &Frame) -> bool {
         if let Some(held) = &mut self.held_notices
             && held.len() + notice.as_bytes().len() <= HELD_NOTICES_BYTES_MAX
@@ -438,7 +438,7 @@ impl Client {
         true
     }
 
-    /// Tells the client what a setting is now, after what it was when answers of our own said so.
+    /// Tells the client what a setting is now, after an answer of the gateway's own has changed it.
     pub fn report_setting(&mut self, link: &mut Link, frame: &Frame) -> Result<(), WireError> {
         let (name, value) = decode_parameter_status(frame)?;
         for (name, value) in link.connection().take_reports() {
@@ -448,14 +448,14 @@ impl Client {
         Ok(())
     }
 
-    /// A setting is now this. As PostgreSQL does, the client is told with the next ReadyForQuery,
-    /// and only if it is something else than it knows.
+    /// A setting has this value now. As in PostgreSQL, the client is told with the next
+    /// ReadyForQuery, and only if the value differs from the one it knows.
     pub fn report(&mut self, name: String, value: String) {
         self.reported.retain(|(known, _)| *known != name);
         self.reported.push((name, value));
     }
 
-    /// Tells what has been reported and is new to the client.
+    /// Writes what has been reported and is new to the client.
     pub fn put_reports(&mut self) {
         for (name, value) in std::mem::take(&mut self.reported) {
             if self.told.get(&name) != Some(&value) {

@@ -18,24 +18,24 @@ use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::{Fields, Frame, put_frame, put_string};
 
 use crate::client::failure::Failure;
-use crate::client::gate::{Gate, Place};
-use crate::client::identity::Identity;
+use crate::client::gate::{ClientSlot, Gate};
+use crate::client::identity::ClientIdentity;
 use crate::client::{Client, ClientError};
 use crate::registry::Registry;
 use crate::registry::role::{self, Role};
 
-/// Longest message that a client may send before it is known, in bytes; PostgreSQL's limit.
+/// Longest message that a client may send before it is authenticated, in bytes; PostgreSQL's limit.
 const TOKEN_LEN_MAX: usize = 65_535;
 
 /// Lets a client in as `user`, or says why not.
 ///
-/// AuthenticationOk is left to the caller: what may still go wrong comes before it.
+/// AuthenticationOk is left to the caller: what may still fail comes before it.
 pub(super) async fn authenticate(
     registry: &Registry,
     client: &mut Client,
     user: &str,
     database: &str,
-) -> Result<Identity, Failure> {
+) -> Result<ClientIdentity, Failure> {
     let gate = client.gate().clone();
     let place = gate.enter()?;
     let deadline = client.deadline();
@@ -66,8 +66,8 @@ impl Login<'_> {
     async fn run(
         &self,
         client: &mut Client,
-        mut place: Place,
-    ) -> Result<(Identity, Place), Failure> {
+        mut place: ClientSlot,
+    ) -> Result<(ClientIdentity, ClientSlot), Failure> {
         let rules = &self.gate.rules;
         let role = role::ask(self.registry, self.gate, self.user, need_groups(rules)).await?;
         let address = client.peer().ip().to_canonical();
@@ -96,7 +96,8 @@ impl Login<'_> {
             return Err(fatal("28000", format!("role \"{user}\" is not permitted to log in")));
         }
         place.belongs_to(user, role.is_superuser, role.limit)?;
-        // Whether the database exists is found out next; if not, this is not its privilege.
+        // Whether the database exists is checked next; if it does not, this privilege is not its
+        // own.
         if database == self.registry.cluster.config.database && !role.may_connect {
             return Err(ErrorFields::fatal(
                 "42501",
@@ -105,7 +106,8 @@ impl Login<'_> {
             .with(b'D', "User does not have CONNECT privilege.")
             .into());
         }
-        // Who may put it right is let in: connections are set right whatever the defaults are.
+        // A role that can put it right is let in: connections are set correctly whatever the
+        // defaults are.
         if !role.is_superuser
             && let Some(misread) = refused_default(&role.settings)
         {
@@ -113,7 +115,7 @@ impl Login<'_> {
         }
         let Role { oid, is_superuser, settings, .. } = role;
         let user = self.user.to_owned();
-        Ok((Identity { user, credentials, role: oid, is_superuser, settings }, place))
+        Ok((ClientIdentity { user, credentials, role: oid, is_superuser, settings }, place))
     }
 
     async fn scram(&self, client: &mut Client, role: Option<&Role>) -> Result<ScramKeys, Failure> {
@@ -205,7 +207,7 @@ async fn expect_response(client: &mut Client) -> Result<Frame, Failure> {
             let message = format!("expected SASL response, got message type {}", frame.tag());
             Err(fatal("08P01", message))
         }
-        // libpq leaves like this to ask its user for the password.
+        // libpq disconnects like this to ask its user for the password.
         None => Err(ClientError::Lost(std::io::ErrorKind::UnexpectedEof.into()).into()),
     }
 }

@@ -1,7 +1,7 @@
 //! One connection, from its first byte to its session.
 //!
-//! Owns: the packets before a session, cancel requests, and what no session is given for.
-//! Never: speaks for a session.
+//! Owns: the packets before a session, cancel requests, and which requests get no session.
+//! Never: acts for a session.
 //! Start reading at [`welcome`].
 
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ use tutti_wire::startup::{PROTOCOL_3_0, Startup};
 use super::authenticate::authenticate;
 use super::startup_packet;
 use crate::client::failure::{Failure, as_fatal};
-use crate::client::gate::{Gate, Knock};
+use crate::client::gate::{Gate, HandshakeSlot};
 use crate::client::{Client, ClientError};
 use crate::registry::Registry;
 use crate::session::Session;
@@ -30,19 +30,19 @@ pub(super) async fn welcome(
     gate: Arc<Gate>,
     stream: TcpStream,
     peer: SocketAddr,
-    knocking: Knock,
+    knocking: HandshakeSlot,
 ) -> Result<(), ClientError> {
     stream.set_nodelay(true)?;
     keep_alive(&stream, gate.keepalive());
     let client = Client::new(stream, peer, gate, knocking);
-    // Apart: a session keeps its task's memory, and what opens one takes more than what it needs itself.
+    // Boxed: a session keeps its task's memory, and opening one takes more than it needs itself.
     match Box::pin(open(registry, client)).await? {
         Some(mut session) => session.run().await,
         None => Ok(()),
     }
 }
 
-/// The session that a client comes for. `None`: it came for something else, or is sent away.
+/// The session that a client comes for. `None`: it came for something else, or was refused.
 async fn open(
     registry: Arc<Registry>,
     mut client: Client,
@@ -58,7 +58,7 @@ async fn open(
         Ok(Ok(Some(Startup::Session { version, parameters }))) => {
             Ok(log_in(registry, client, version, parameters).await?.map(Box::new))
         }
-        // Gone, or too slow. PostgreSQL says nothing either.
+        // Gone, or too slow. PostgreSQL sends nothing either.
         Ok(Ok(_)) | Err(_) => Ok(None),
         Ok(Err(error @ ClientError::Protocol(_))) => {
             client.put_error(&ErrorFields::fatal("08P01", "invalid startup packet"));
@@ -69,8 +69,8 @@ async fn open(
     }
 }
 
-/// Answers requests for encryption until the client says what it wants. `None` if it leaves, or has
-/// been told to.
+/// Answers requests for encryption until the client says what it wants. `None` if it leaves, or was
+/// refused.
 async fn read_startup(client: &mut Client) -> Result<Option<Startup>, ClientError> {
     let has_tls = client.gate().tls.is_some();
     let is_direct = has_tls && client.begins_with_tls().await?;
@@ -84,7 +84,7 @@ async fn read_startup(client: &mut Client) -> Result<Option<Startup>, ClientErro
     loop {
         match client.startup().await? {
             Some(Startup::SslRequest) if client.session().is_none() => {
-                // Somebody between may have put it there, to be taken for the client's own words.
+                // It may have been injected in between, to be taken for the client's own.
                 if client.has_read_on() {
                     let message = "received unencrypted data after SSL request";
                     let detail = "This could be either a client-software bug or evidence of an \
@@ -99,7 +99,7 @@ async fn read_startup(client: &mut Client) -> Result<Option<Startup>, ClientErro
                     client.encrypt().await?;
                 }
             }
-            // Never here: the client may go on without, or leave.
+            // Never offered: the client may go on without it, or leave.
             Some(Startup::GssEncRequest) if client.session().is_none() => {
                 client.answer_encryption_request(b'N').await?;
             }
@@ -111,7 +111,7 @@ async fn read_startup(client: &mut Client) -> Result<Option<Startup>, ClientErro
     }
 }
 
-/// What the packet asks for, where it can be given.
+/// What the packet asks for, where that can be granted.
 struct Wanted {
     user: String,
     database: String,
@@ -119,7 +119,7 @@ struct Wanted {
     parameters: Vec<(String, String)>,
 }
 
-/// Errors: what no session is given for.
+/// Errors: requests that get no session.
 fn read_wanted(version: i32, parameters: Vec<(String, String)>) -> Result<Wanted, ErrorFields> {
     if version >> 16 != PROTOCOL_3_0 >> 16 {
         let (major, minor) = (version >> 16, version & 0xffff);

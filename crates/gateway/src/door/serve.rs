@@ -2,7 +2,7 @@
 //!
 //! Owns: the listener, and the tasks that live as long as the
 //! gateway. (The order of start-up is the cluster's.)
-//! Never: speaks for a session.
+//! Never: acts for a session.
 
 use std::future::Future;
 use std::io::Write;
@@ -26,12 +26,12 @@ use crate::registry::Registry;
 use crate::registry::activity::Activities;
 use crate::watch::{deadlock, lost_clients};
 
-/// Pause after a failed accept (out of file descriptors, say).
+/// Pause after a failed accept (such as being out of file descriptors).
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 /// What a gateway runs on: its threads have the stack that the deepest statement needs.
 ///
-/// Errors: the system gives no threads.
+/// Errors: the system grants no threads.
 pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -44,11 +44,11 @@ pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
 /// Before the first client is let in, everything that an earlier gateway left in doubt is settled, on
 /// the nodes that are there.
 ///
-/// Errors: node 1 cannot be reached; nodes are somebody else's, are served by another gateway, or hold
-/// transactions that cannot be settled.
+/// Errors: node 1 cannot be reached; nodes belong to another cluster, are served by another gateway,
+/// or hold transactions that cannot be settled.
 ///
 /// A box, and not an `async fn`: else every program that serves, each of the tests among them, would compile
-/// all sessions anew.
+/// all sessions again.
 pub fn serve(
     config: Config,
     listener: TcpListener,
@@ -115,7 +115,7 @@ async fn run(
             }
         }
     };
-    // Nobody is let in any more.
+    // No more clients are let in.
     drop(listener);
     if ended.is_ok() {
         tokio::select! {
@@ -127,8 +127,7 @@ async fn run(
     ended
 }
 
-/// Lets transactions that are at work come to their end, and ends their sessions then; the others at
-/// once.
+/// Lets transactions in progress finish and then ends their sessions; ends the others immediately.
 async fn drain(registry: &Registry, sessions: &mut JoinSet<()>) {
     let patience = Duration::from_secs(registry.cluster.config.drain_timeout_s);
     registry.drain();
@@ -141,7 +140,7 @@ async fn drain(registry: &Registry, sessions: &mut JoinSet<()>) {
     }
 }
 
-/// Reads the certificates anew at SIGHUP, as PostgreSQL does.
+/// Reloads the certificates at SIGHUP, as PostgreSQL does.
 async fn reload_certificates(gate: Arc<Gate>) {
     let Some(tls) = &gate.tls else { return };
     let mut hangups = match signal(SignalKind::hangup()) {
@@ -156,12 +155,12 @@ async fn reload_certificates(gate: Arc<Gate>) {
     }
 }
 
-/// Somebody comes while too many have not said who they are. Whether it hears why does not matter.
+/// Turns a client away while too many are logging in. Whether it learns why does not matter.
 fn turn_away(stream: TcpStream) {
     let mut refusal = BytesMut::new();
     ErrorFields::fatal("53300", "too many connections that have not logged in yet")
         .put(&mut refusal, b'E');
-    // The runtime does not know yet that one can write; the system does.
+    // The runtime does not know yet that the socket is writable; the system does.
     if let Ok(mut stream) = stream.into_std() {
         let _ = stream.write(&refusal);
     }

@@ -6,12 +6,13 @@
 
 use tutti_wire::error_fields::ErrorFields;
 
-/// Parameters of a startup packet that are no settings.
+/// Parameters of a startup packet that are not settings.
 const NOT_SETTINGS: [&str; 4] = ["user", "database", "replication", "options"];
 
-/// Settings of a startup packet: its parameters but for those that are none, and what `options` says.
+/// Settings of a startup packet: its parameters except those that are not settings, and what
+/// `options` says.
 ///
-/// Errors: 42601 where `options` holds something else than settings.
+/// Errors: 42601 where `options` holds anything but settings.
 pub(super) fn settings_of(
     parameters: Vec<(String, String)>,
 ) -> Result<Vec<(String, String)>, ErrorFields> {
@@ -21,7 +22,7 @@ pub(super) fn settings_of(
         settings.retain(|(known, _)| *known != name);
         settings.push((name, value));
     };
-    // As PostgreSQL: what `options` says comes first, the packet's own parameters win.
+    // As PostgreSQL: `options` is applied first, the packet's own parameters win.
     if let Some((_, options)) = parameters.iter().find(|(name, _)| name == "options") {
         let mut words = split_options(options).into_iter();
         while let Some(word) = words.next() {

@@ -77,7 +77,7 @@ pub fn composite<'a>(fields: impl Iterator<Item = Option<&'a str>>) -> String {
     text
 }
 
-/// The fields of a row in composite text form as a server writes it; `None` where it is malformed.
+/// The fields of a row in composite text form, as a server writes it; `None` where it is malformed.
 pub fn split_composite(text: &str) -> Option<Vec<Option<String>>> {
     let inner = text.strip_prefix('(')?.strip_suffix(')')?;
     let mut fields = Vec::new();

@@ -21,12 +21,12 @@ use tutti_wire::frontend::{Arguments, put_query};
 
 use super::fan_out::Answers;
 use super::gather::read_rows;
-use super::relay::{Answer, Filter, relay};
+use super::relay::{Filter, Relayed, relay};
 use crate::client::failure::Failure;
 use crate::executor::Executor;
 use crate::plans::request::{Call, Done, Rows, too_large};
 
-/// Rows as `tutti.row_text` writes them, with commas between.
+/// Rows as `tutti.row_text` writes them, separated by commas.
 struct RowTexts {
     text: String,
     /// Most bytes that they may take.
@@ -39,16 +39,17 @@ impl RowTexts {
     }
 }
 
-/// What node 1 says of a statement's tables before it runs.
+/// What node 1 says about a statement's tables before it runs.
 struct Facts {
-    /// The client may see whole rows, and no trigger or child table writes others than those returned.
+    /// The client may see whole rows, and no trigger or child table writes rows other than those
+    /// returned.
     rows_are_returned: bool,
     /// The tables, and all that inherit from them.
     tables: Vec<(String, String)>,
 }
 
 impl Executor<'_> {
-    /// Runs `text` on node 1 and makes the copies what it has left there.
+    /// Runs `text` on node 1 and makes the copies equal to what it left there.
     pub(super) async fn write_by_row(
         &mut self,
         rows: &RowsWrite,
@@ -79,7 +80,7 @@ impl Executor<'_> {
         }
     }
 
-    /// All tables of which the copies may have to follow.
+    /// All tables whose copies may have to follow.
     async fn compared_tables(
         &mut self,
         rows: &RowsWrite,
@@ -88,7 +89,7 @@ impl Executor<'_> {
         Ok(self.facts_of(&all, None).await?.tables)
     }
 
-    /// `kind`: what the rows that are returned are of.
+    /// `kind`: which table's rows are returned.
     async fn facts_of(
         &mut self,
         of: &[Arc<Relation>],
@@ -147,7 +148,7 @@ ORDER BY n.nspname, c.relname",
         call: &Call,
     ) -> Result<Done, Failure> {
         let text = format!("{text}{}", returned.returning);
-        // Code that is not proven is not here: what is written, the statement itself writes.
+        // No unproven code gets here: all that is written, the statement itself writes.
         let written = (relation.schema.clone(), relation.name.clone());
         self.mark_travelling(std::iter::once(written)).await?;
         let (answer, rows) = self.run_and_take(&text, call).await?;
@@ -162,7 +163,7 @@ ORDER BY n.nspname, c.relname",
         Ok(Done::Tag(answer.tag))
     }
 
-    /// Nothing says what the statement wrote: with the tables locked, all their rows do.
+    /// Nothing tells what the statement wrote except, with the tables locked, all their rows.
     async fn write_compared(
         &mut self,
         rows: &RowsWrite,
@@ -188,7 +189,7 @@ ORDER BY n.nspname, c.relname",
         self.copy_tables(&tables, rows.is_referred_to).await
     }
 
-    /// The same where nobody has locked all of them yet.
+    /// The same where not all of them are locked yet.
     pub(super) async fn lock_and_copy_tables_of(
         &mut self,
         rows: &RowsWrite,
@@ -208,8 +209,8 @@ ORDER BY n.nspname, c.relname",
         self.lock_at_home(&locks).await
     }
 
-    /// Makes the copies of these tables what node 1 has. Requires: they are locked there, and nothing
-    /// else has been written there by foreign keys.
+    /// Makes the copies of these tables equal to node 1's. Requires: they are locked there, and
+    /// nothing else has been written there by foreign keys.
     async fn copy_tables(
         &mut self,
         tables: &[(String, String)],
@@ -241,7 +242,7 @@ ORDER BY n.nspname, c.relname",
         &mut self,
         text: &str,
         call: &Call,
-    ) -> Result<(Answer, RowTexts), Failure> {
+    ) -> Result<(Relayed, RowTexts), Failure> {
         self.tx.wait_for_visible(NodeId::HOME).await?;
         let call = call.with_a_text_more();
         let link = self.tx.enlist(NodeId::HOME, Access::Write).await?;
@@ -263,8 +264,8 @@ ORDER BY n.nspname, c.relname",
 
     /// Stores rows of node 1 on all other nodes.
     async fn store(&mut self, all: &[(RowsOf<'_>, RowTexts)]) -> Result<(), Failure> {
-        // Whatever the statement saw on node 1 must be there on the other nodes, or what it has
-        // changed is not there to be changed.
+        // All that the statement saw on node 1 must be visible on the other nodes, or the rows it
+        // changed are not there to be changed.
         self.tx.wait_for_all_visible().await?;
         let registry = self.tx.registry.clone();
         let others: Vec<_> =
@@ -292,7 +293,8 @@ ORDER BY n.nspname, c.relname",
 }
 
 impl Executor<'_> {
-    /// Asks these nodes, at once, when the transaction began on each, where they have not told yet.
+    /// Asks these nodes, concurrently, when the transaction began on each, where that is not known
+    /// yet.
     async fn learn_moments(&mut self, nodes: &[NodeId]) -> Result<(), Failure> {
         let mut asked = Vec::new();
         for node in nodes {
@@ -321,7 +323,7 @@ impl Executor<'_> {
     }
 }
 
-/// Rows and seal are parameters: what is running is shown to other sessions, parameters are not.
+/// Rows and seal are parameters: statement texts are shown to other sessions, parameters are not.
 fn put_store(link: &mut Link, values: &[&str]) {
     const TEXT: u32 = 25;
     let call = Call::Extended {

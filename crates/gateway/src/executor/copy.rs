@@ -1,6 +1,6 @@
 //! COPY: data in, split by key; data out, concatenated.
 //!
-//! Owns: the copy streams to and from several nodes at once.
+//! Owns: the concurrent copy streams to and from several nodes.
 //! Never: parses a row itself (`tutti_wire::copy` does).
 //! Start reading at [`Executor::copy_from`].
 
@@ -26,7 +26,7 @@ use crate::executor::Executor;
 use crate::plans::request::{Call, Done};
 use crate::plans::route::{bucket_of_value, node_of_bucket};
 
-/// Rows whose missing values are drawn together, in rows.
+/// Rows whose missing values are drawn together.
 const FILL_CHUNK_ROWS: usize = 5_000;
 /// Length of a binary COPY's signature, flags and (empty) extension, in bytes.
 const BINARY_HEADER_LEN: usize = 19;
@@ -52,7 +52,7 @@ struct CopyIn<'a> {
     open: Vec<NodeId>,
     /// Rows that wait for the values of `plan.fill`.
     waiting: Vec<Bytes>,
-    /// A row has had a text that each node reads as its own time.
+    /// A row had a text that each node reads as its own time.
     says_now: bool,
     total: TagTotal,
 }
@@ -87,7 +87,8 @@ impl Executor<'_> {
         let format = CopyFormat::from_options(&plan.options, &names)?;
         self.need_transaction();
         if plan.relation.placement == Placement::Replicated {
-            // All nodes take the rows at once; two writers must not meet on them in different orders.
+            // All nodes receive the rows concurrently; two writing transactions must not meet on them
+            // in different orders.
             let Relation { schema, name: table, .. } = &*plan.relation;
             let (schema, table) = (schema.clone(), table.clone());
             let lock = TableLock { schema, table, mode: LockMode::ShareRowExclusive };
@@ -164,7 +165,7 @@ impl Executor<'_> {
         if plan.fill_is_read_alike {
             return Ok(());
         }
-        // The nodes read what is appended together with the client's data, as the session has it.
+        // Nodes read what is appended with the same settings as the client's data.
         const ASK: &str =
             "SELECT pg_catalog.current_setting('array_nulls') OPERATOR(pg_catalog.=) 'on'
             AND pg_catalog.current_setting('xmloption') OPERATOR(pg_catalog.=) 'content'";
@@ -208,7 +209,7 @@ impl Executor<'_> {
         });
     }
 
-    /// Reads the client's data to its end and deals the rows out.
+    /// Reads the client's data to its end and distributes the rows.
     async fn take_copy_data(
         &mut self,
         copy: &mut CopyIn<'_>,
@@ -329,7 +330,7 @@ impl Executor<'_> {
         };
         let bucket = match hashed {
             Ok(bucket) => bucket,
-            // No value of the type at all: any node refuses it in PostgreSQL's words.
+            // Not a value of the type: any node refuses it in PostgreSQL's words.
             Err(CannotHash::Malformed) => return Ok(NodeId::HOME),
             Err(CannotHash::NotCanonical) => {
                 return Err(Failure::unsupported(
@@ -376,7 +377,7 @@ impl Executor<'_> {
                 put_copy_data(link.connection().outgoing(), &BINARY_TRAILER);
             }
             put_copy_done(link.connection().outgoing());
-            // Whoever reads the answer hears of a connection that is lost. The others must be told.
+            // A lost connection is noticed when its answer is read. The others must be told.
             let _ = link.connection().flush().await;
         }
         let replicated = copy.plan.relation.placement == Placement::Replicated;
@@ -431,7 +432,7 @@ impl Executor<'_> {
             link.connection().flush().await?;
             link.settle_early().await?;
         }
-        // A COPY has a snapshot from its start; outside the room nobody needs to know since when.
+        // A COPY has a snapshot from its start; outside the room its exact start does not matter.
         let inside = match self.tx.has_snapshot_per_part() {
             true => {
                 let registry = self.tx.registry.clone();

@@ -1,6 +1,6 @@
 //! SQL cursors: each lives on one node.
 //!
-//! Owns: which.
+//! Owns: which node.
 //! Never: moves one.
 
 use std::collections::BTreeSet;
@@ -57,7 +57,7 @@ impl Executor<'_> {
             None => (text, call),
         };
         let done = self.run_on_one(node, access, text, call).await?;
-        // Outside of a transaction its node has committed it already.
+        // Outside of a transaction, its node has already committed it.
         let made = self.tx.transaction.is_open().then(|| self.tx.transaction.step_count());
         self.tx.cursors.insert(name.to_owned(), Cursor { node, holds, made });
         Ok(done)
@@ -83,13 +83,13 @@ impl Executor<'_> {
             return Ok(Done::Tag("CLOSE CURSOR ALL".to_owned()));
         };
         if close && self.tx.portals.get(name).is_some_and(|portal| portal.node().is_none()) {
-            // No node knows of it.
+            // No node knows it.
             self.tx.portals.remove(name);
             return Ok(Done::Tag("CLOSE CURSOR".to_owned()));
         }
         let node = self.tx.node_of_cursor(name);
-        // WHERE CURRENT OF writes; FETCH and MOVE may lock or call functions, but for a cursor that was held
-        // beyond its transaction: its rows are there.
+        // WHERE CURRENT OF writes; FETCH and MOVE may lock or call functions, except on a cursor held beyond
+        // its transaction: its rows are materialized.
         let reads = close || !self.tx.transaction.is_open();
         let access = if reads { Access::Read } else { Access::Write };
         let done = self.run_on_one(node, access, text, call).await?;

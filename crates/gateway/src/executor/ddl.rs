@@ -2,7 +2,7 @@
 //!
 //! Owns: the order of nodes, registering placements, checking the rules of distribution, and the
 //! session's own catalog until the transaction ends.
-//! Never: half-done DDL: whatever fails here fails the transaction.
+//! Never: leaves DDL half done: any failure here fails the transaction.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,8 +29,8 @@ use crate::plans::request::{Call, Done};
 use crate::transaction::checkout::{changes_search_paths, changes_what_sessions_begin_with};
 
 impl Executor<'_> {
-    /// `call`: the parameters of the query that a table is made of. All else has none, and runs by the
-    /// simple protocol whatever the client used.
+    /// `call`: the parameters of the query that a table is made of. Other statements have none, and
+    /// run by the simple protocol, whichever the client used.
     pub(super) async fn ddl(
         &mut self,
         ddl: &Ddl,
@@ -48,23 +48,23 @@ impl Executor<'_> {
         self.need_transaction();
         self.tx.transaction.changed_paths |= changes_search_paths(text);
         if self.tx.catalog.is_solo() && ddl.scope != DdlScope::AllNodes {
-            // What was made meanwhile is known to nobody yet.
+            // What was made meanwhile is not known yet.
             self.reload_own_catalog().await?;
         }
         match &ddl.scope {
             DdlScope::AllNodes => self.ddl_on_all_nodes(ddl, text, call).await,
             DdlScope::Home => {
                 let answer = self.forward(NodeId::HOME, Access::Write, text, call, false).await?;
-                // Before the gateway's own look at the schema locks tables.
+                // Before the gateway's own reading of the schema locks tables.
                 self.finish_accounting(Ok(())).await?;
                 self.after_ddl(ddl, &[]).await?;
                 Ok(Done::Tag(answer.tag))
             }
             DdlScope::HomeAsItIs => {
                 let answer = self.forward(NodeId::HOME, Access::Write, text, call, false).await?;
-                // Read when somebody needs to know, at the commit at the latest.
+                // Read when needed, at the commit at the latest.
                 self.tx.transaction.own_is_stale = true;
-                // What goes along with relations that are dropped may be more than relations.
+                // Dropping relations may drop more than relations.
                 if ddl.may_drop {
                     self.tx.note_schema();
                 }
@@ -74,7 +74,7 @@ impl Executor<'_> {
         }
     }
 
-    /// Node 1 first; what it then is that others have as well decides what they are told.
+    /// Node 1 first; whether other nodes have the objects then decides what they are sent.
     async fn shared_ddl(&mut self, ddl: &Ddl, text: &str, call: &Call) -> Result<Done, Failure> {
         let DdlScope::Shared { relations, brings, others: text_of_others } = &ddl.scope else {
             unreachable!("called for these only");
@@ -93,7 +93,8 @@ impl Executor<'_> {
             self.share(Wanted::Relations(relations)).await?;
         }
         if let Some(role) = &ddl.names_role {
-            // Node 1 had none: nobody can be using it, and who takes the name too waits there.
+            // Node 1 had none: no one can be using it, and another session that takes the name
+            // waits there.
             let drop = format!("DROP ROLE IF EXISTS {}", quote_identifier(role));
             self.on_each_of(&others, &drop).await?;
         }
@@ -116,7 +117,8 @@ impl Executor<'_> {
         Ok(catalog::share::need_more(connection, relations).await?)
     }
 
-    /// On these nodes at once; node 1, where whoever changes the same tables waits, has done it.
+    /// On these nodes concurrently; node 1, where other changes of the same tables wait, has done
+    /// it.
     async fn run_elsewhere(
         &mut self,
         nodes: &[NodeId],
@@ -137,7 +139,7 @@ impl Executor<'_> {
         }
     }
 
-    /// Statements of the gateway's own, or that it repeats, on each of these nodes at once.
+    /// Statements of the gateway's own, or that it repeats, on these nodes concurrently.
     async fn on_each_of(&mut self, nodes: &[NodeId], text: &str) -> Result<(), Failure> {
         for node in nodes {
             self.tx.enlist(*node, Access::Write).await?;
@@ -145,15 +147,15 @@ impl Executor<'_> {
         self.tx.on_each_link(nodes, text).await
     }
 
-    /// Runs `text` on a node that may lack what it names: then nothing happens there.
+    /// Runs `text` on a node that may lack what it names: in that case nothing happens there.
     async fn run_where_it_means_something(
         &mut self,
         node: NodeId,
         text: &str,
     ) -> Result<(), Failure> {
         let link = self.tx.enlist(node, Access::Write).await?;
-        // A function whose text names what this node lacks is made all the same: calls of it must find
-        // it here as on node 1, and not another of its name.
+        // A function whose text names what this node lacks is created nevertheless: calls of it must
+        // find it here as on node 1, and not another of its name.
         put_warrant_for(link, text)?;
         link.query("SET LOCAL check_function_bodies = off; SAVEPOINT tutti_elsewhere").await?;
         match link.query(text).await {
@@ -170,7 +172,8 @@ impl Executor<'_> {
         Ok(())
     }
 
-    /// Makes on the other nodes what they lack of what is wanted. In the client's transaction.
+    /// Creates on the other nodes whatever they lack of what is wanted. In the client's
+    /// transaction.
     pub(super) async fn share(&mut self, wanted: Wanted<'_>) -> Result<(), Failure> {
         self.tx.transaction.brings_more |= !matches!(wanted, Wanted::Relations(_));
         let registry = self.tx.registry.clone();
@@ -189,10 +192,11 @@ impl Executor<'_> {
             }
             false => None,
         };
-        // One after another: two that bring the same do not wait for each other in a circle.
+        // One after another: two sessions that bring the same must not wait for each other in a
+        // cycle.
         for node in self.other_nodes() {
             let seals = &registry.cluster.seals;
-            // It may have set a role that it has made itself, which comes before what it has set.
+            // It may have set a role that it created itself, so roles come before settings.
             let roles = roles.as_ref().filter(|_| !self.tx.transaction.nodes.contains_key(&node));
             self.tx.transaction.steps_come_later = roles.is_some();
             let enlisted = self.tx.enlist(node, Access::Write).await.map(|_| ());
@@ -213,7 +217,7 @@ impl Executor<'_> {
         Ok(())
     }
 
-    /// The same for tables that are about to be spread, the first of them perhaps.
+    /// The same for tables that are about to be spread, perhaps the first ever.
     pub(super) async fn share_tables(&mut self, relations: &[u32]) -> Result<(), Failure> {
         if !self.tx.catalog.home_by_default {
             return Ok(());
@@ -224,8 +228,8 @@ impl Executor<'_> {
         self.share(Wanted::Relations(relations)).await
     }
 
-    /// Whether nothing is spread yet. Then the others get the roles, without which nobody could log in
-    /// there, and what is committed is remembered, for it must still be so at the commit.
+    /// Whether nothing is spread yet. Then the others get the roles, without which no one could log in
+    /// there, and the committed definitions are remembered, for they must be unchanged at the commit.
     async fn spreads_first(&mut self) -> Result<bool, Failure> {
         if !self.tx.catalog.home_by_default || self.tx.catalog.is_spread {
             return Ok(false);
@@ -251,7 +255,7 @@ impl Executor<'_> {
         self.tx.catalog.nodes.iter().copied().filter(|node| *node != NodeId::HOME).collect()
     }
 
-    /// A copy of a sequence stands at its old bounds' end, which new bounds may leave out.
+    /// A copy of a sequence stands at the end of its old bounds, which new bounds may exclude.
     async fn rearm_sequences_for(
         &mut self,
         ddl: &Ddl,
@@ -275,7 +279,7 @@ impl Executor<'_> {
         text: &str,
         call: &Call,
     ) -> Result<Done, Failure> {
-        // A refusal can still take the place of the answer, so it is held back.
+        // A refusal can still replace the answer, so it is held back.
         let answer = self.forward(NodeId::HOME, Access::Write, text, call, false).await?;
         let others = self.other_nodes();
         self.tx.transaction.changed_defaults |= changes_what_sessions_begin_with(text);
@@ -288,7 +292,7 @@ impl Executor<'_> {
     }
 
     /// Temporary objects: node 1 has them, and from now on must be the anchor of this transaction,
-    /// for it can be neither prepared nor told apart by names.
+    /// for they can be neither prepared nor told apart by name.
     pub(super) async fn temporary_ddl(
         &mut self,
         gather: Option<&Gather>,
@@ -306,7 +310,7 @@ impl Executor<'_> {
     }
 
     /// Registers what was created, forgets what was dropped, checks the rules, and gives this
-    /// session the catalog that results.
+    /// session the resulting catalog.
     pub(super) async fn after_ddl(&mut self, ddl: &Ddl, others: &[NodeId]) -> Result<(), Failure> {
         self.tx.transaction.changes_more |= !ddl.of_relations;
         self.tx.transaction.changes_elsewhere = true;
@@ -320,7 +324,7 @@ impl Executor<'_> {
         if ddl.of_relations {
             self.on_each_of(&[&[NodeId::HOME], others].concat(), &note).await?;
         } else {
-            // It may forget what others forget too: whoever comes second waits on node 1.
+            // It may forget what others forget too: the second one waits on node 1.
             self.on_each_of(&[NodeId::HOME], &note).await?;
             self.on_each_of(others, &note).await?;
         }
@@ -340,7 +344,7 @@ impl Executor<'_> {
     }
 
     /// Registers a new table on all nodes that have it; where it was made on node 1 only, it is
-    /// brought to the others first if it shall be there. Whether other nodes have it.
+    /// first brought to the others if it belongs there. Returns whether other nodes have it.
     async fn register_created(&mut self, ddl: &Ddl) -> Result<bool, Failure> {
         let Some(created) = &ddl.creates else { return Ok(false) };
         let default = self.tx.registry.cluster.config.default_distribution;
@@ -357,7 +361,7 @@ impl Executor<'_> {
             if registration.placement == PlacementKind::Home {
                 return Ok(false);
             }
-            // Before anything that others wait for who spread the first table too.
+            // Before anything that other sessions spreading the first table wait for.
             self.spreads_first().await?;
             let home = self.tx.link(NodeId::HOME).await?.connection();
             catalog::register(home, &registration, &registry.cluster.seals).await?;
@@ -366,7 +370,7 @@ impl Executor<'_> {
             self.share_tables(&[relation]).await?;
         }
         if !is_at_home_first {
-            // Whoever needs the same bucket map waits here, and not in a circle over the others.
+            // Sessions that need the same bucket map wait here, and not in a cycle over the others.
             let home = self.tx.link(NodeId::HOME).await?.connection();
             catalog::register(home, &registration, &registry.cluster.seals).await?;
         }
@@ -394,7 +398,7 @@ impl Executor<'_> {
     /// Reads the catalog as this transaction sees it: what is published, and what it has changed.
     pub(crate) async fn reload_own_catalog(&mut self) -> Result<(), Failure> {
         if self.tx.registry.cluster.catalog().is_solo() {
-            // Nobody has read what was made meanwhile.
+            // What was made meanwhile has not been read.
             self.know_all_changes().await;
         }
         let before = self.tx.catalog.clone();
@@ -402,8 +406,8 @@ impl Executor<'_> {
         let published = self.tx.registry.cluster.catalog();
         let renames = self.tx.transaction.renames;
         let is_more = self.tx.transaction.changes_more || renames;
-        // These are queries, also where the statement is none: LOCK TABLE, say, before the transaction has a
-        // snapshot.
+        // These are queries even where the statement is none, such as LOCK TABLE before the transaction has
+        // a snapshot.
         self.tx.takes_snapshot = true;
         let link = self.tx.enlist(NodeId::HOME, Access::Read).await?;
         link.connection().flush().await?;
@@ -428,7 +432,8 @@ impl Executor<'_> {
         Ok(())
     }
 
-    /// Ends what was said of functions (`tutti_function`) and is not true any more. Whether anything was.
+    /// Ends declarations of functions (`tutti_function`) that no longer hold. Returns whether there were
+    /// any.
     async fn end_declarations(&mut self, before: &Catalog) -> Result<bool, Failure> {
         let ended = ended(before, &self.tx.catalog);
         let registry = self.tx.registry.clone();
@@ -447,7 +452,7 @@ impl Executor<'_> {
         Ok(!ended.is_empty())
     }
 
-    /// What the transaction has changed of relations is how the session sees them.
+    /// The session sees relations as the transaction has changed them.
     async fn learn_changes(
         &mut self,
         mut read: RelationChanges,
@@ -455,7 +460,7 @@ impl Executor<'_> {
         as_of: AsOf,
     ) -> Result<(), Failure> {
         if read.has_temporary {
-            // Nobody else may have the connection, and their names hide others.
+            // No other session may have the connection, and their names hide others.
             self.tx.note_temporary();
             self.tx.transaction.must_anchor.get_or_insert(NodeId::HOME);
         }
@@ -495,7 +500,7 @@ impl Executor<'_> {
         Ok(others)
     }
 
-    /// Reads what the nodes call what this transaction has made.
+    /// Reads the OIDs that the nodes have given to what this transaction created.
     async fn learn_own_oids(&mut self) -> Result<(), Failure> {
         let mut home = NodeOids::default();
         let mut others = Vec::new();
@@ -514,7 +519,7 @@ impl Executor<'_> {
         Ok(())
     }
 
-    /// The newest catalog, with what plans of others need not know.
+    /// The newest catalog, with what other sessions' plans need not know.
     pub(super) async fn know_all_changes(&mut self) {
         let publisher = self.tx.registry.cluster.publisher.clone();
         let change = publisher.want_all();
@@ -527,15 +532,15 @@ impl Executor<'_> {
 /// How long a transaction waits for changes that have been committed before.
 const CATALOG_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Takes back what [`Link::put_warrant`](tutti_link::Link::put_warrant) has given, where nothing has used it.
+/// Revokes what [`Link::put_warrant`](tutti_link::Link::put_warrant) has granted, where nothing has used it.
 const END_WARRANT: &str = "SELECT tutti.end_warrants()";
 
-/// Lets a statement change the schema of another node than node 1. One that fires no event trigger would leave what it
-/// was given to code that it runs: the triggers of TRUNCATE.
+/// Lets a statement change the schema of a node other than node 1. One that fires no event trigger would leave its
+/// warrant to code that it runs: the triggers of TRUNCATE.
 fn put_warrant_for(link: &mut Link, text: &str) -> Result<(), Failure> {
     for statement in statement::parse(text)? {
         if planner::fires_event_triggers(&statement) {
-            // Whoever keeps the servers has put the scripts of extensions there.
+            // The servers' administrators have put the scripts of extensions there.
             link.put_warrant(planner::runs_script(&statement));
         }
     }
@@ -548,13 +553,13 @@ impl From<GatewayError> for Failure {
     }
 }
 
-/// Whether an error says that a name means nothing there.
+/// Whether an error says that a name is unknown there.
 pub(super) fn is_unknown_name(sqlstate: &str) -> bool {
     const UNKNOWN: [&str; 5] = ["42P01", "42704", "42883", "3F000", "42703"];
     UNKNOWN.contains(&sqlstate)
 }
 
-/// Where in a function of ours something happened is nothing to the client.
+/// Where in the gateway's own function it happened does not concern the client.
 fn without_context(error: GatewayError) -> Failure {
     let mut fields = error.to_fields();
     fields.fields.retain(|(code, _)| !b"Wpq".contains(code));

@@ -11,13 +11,13 @@ use tutti_wire::frontend::{Target, put_describe, put_parse, put_sync};
 use crate::client::failure::Failure;
 use crate::executor::Executor;
 
-/// Columns of a statement; `None`: it gives no rows.
+/// Columns of a statement; `None`: it returns no rows.
 pub(crate) type Columns = Option<Vec<ColumnDescription>>;
 
 impl Executor<'_> {
     /// Lets node 1 analyse `text`: parameter types and result columns.
     ///
-    /// Errors: whatever PostgreSQL's analysis finds. Requires: the pipeline rests.
+    /// Errors: whatever PostgreSQL's analysis finds. Requires: the pipeline is at rest.
     pub(crate) async fn describe_text(
         &mut self,
         text: &str,

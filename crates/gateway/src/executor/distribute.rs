@@ -1,4 +1,4 @@
-//! Functions of Tutti itself, called like any function of PostgreSQL.
+//! Tutti's own functions, called like any function of PostgreSQL.
 //!
 //! Owns: `tutti_distribute`, `tutti_replicate`, `tutti_round_robin`, `tutti_function`, `tutti_outcome` and the
 //! informational ones.
@@ -24,7 +24,7 @@ use crate::plans::request::{Call, Done};
 use crate::transaction::state::Isolation;
 use crate::transaction::{Level, Mode};
 
-/// What was done, or is so already.
+/// What was done, or was so already.
 fn words(relation: &Relation, by: &DistributeBy) -> String {
     match by {
         DistributeBy::Hash(column) => format!("{} is distributed by {column}", relation.name),
@@ -34,8 +34,8 @@ fn words(relation: &Relation, by: &DistributeBy) -> String {
     }
 }
 
-/// The catalog for code that runs while rows of these tables travel: what reads them must not, for
-/// nobody can say which of their rows it would find.
+/// The catalog for code that runs while rows of these tables travel: code that reads them must not
+/// run, for it cannot be said which of their rows it would find.
 fn as_if_home<'a>(catalog: &Catalog, moving: impl Iterator<Item = &'a Redistribution>) -> Catalog {
     let mut catalog = catalog.clone();
     for (schema, table) in moving.flat_map(Redistribution::tables) {
@@ -118,8 +118,8 @@ impl Executor<'_> {
         Ok(Done::Tag(tag))
     }
 
-    /// Moves rows of tables to where is said, in a transaction over all nodes. Returns what was done, in
-    /// words. What forbids a placement is looked at after all of them.
+    /// Moves rows of tables to the wanted placements, in a transaction over all nodes. Returns what was
+    /// done, in words. What forbids a placement is checked after all of them.
     async fn redistribute(&mut self, wanted: &[(String, DistributeBy)]) -> Result<String, Failure> {
         self.need_newest_rows()?;
         self.tx.transaction.changes_more = true;
@@ -143,7 +143,7 @@ impl Executor<'_> {
         tables.retain(|(_, by, relation)| {
             !(relation.placement == Placement::Home && **by == DistributeBy::Home)
         });
-        // Refuses what cannot be, before anybody has to wait.
+        // Refuses the impossible before any session has to wait.
         let mut moving = Vec::new();
         for (table, by, relation) in tables {
             moving.push((table, by, self.plan_redistribution(&relation, by).await?, relation));
@@ -168,7 +168,7 @@ impl Executor<'_> {
 
     /// Requires: they are locked on node 1.
     async fn move_tables(&mut self, wanted: &[(&String, &DistributeBy)]) -> Result<(), Failure> {
-        // Whoever held the lock before may have left another table.
+        // The previous holder of the lock may have changed the table.
         self.reload_own_catalog().await?;
         let mut tables = Vec::new();
         for (table, by) in wanted {
@@ -239,7 +239,7 @@ impl Executor<'_> {
         ))
     }
 
-    /// Tells of code that sees the table, by name, before it is found out one statement at a time.
+    /// Warns of code that sees the table, by name, before it is discovered one statement at a time.
     async fn warn_of_objections(&mut self, relation: &Relation) -> Result<(), Failure> {
         let home = self.tx.link(NodeId::HOME).await?.connection();
         let found = catalog::share::objections(home, relation.oid).await?;
@@ -282,7 +282,7 @@ impl Executor<'_> {
         })
     }
 
-    /// What is prepared somewhere and not being committed here at this moment.
+    /// What is prepared somewhere and not being committed here at the moment.
     async fn in_doubt(&self) -> Result<Vec<Vec<Option<String>>>, Failure> {
         let found = recovery::list_in_doubt(&mut Recoverer::of(&self.tx.registry.cluster)).await;
         let found = found.map_err(|error| error.to_fields())?;
@@ -297,9 +297,9 @@ impl Executor<'_> {
         Ok(left.map(row).collect())
     }
 
-    /// How the catalog in memory differs from the nodes'. It is read anew, whole.
+    /// How the catalog in memory differs from the nodes'. The whole catalog is read again.
     ///
-    /// Errors: 42501 for whoever is no superuser.
+    /// Errors: 42501 for a role that is not a superuser.
     async fn check_memory(&mut self) -> Result<Vec<Vec<Option<String>>>, Failure> {
         const I_AM_SUPERUSER: &str = "SELECT rolsuper FROM pg_catalog.pg_roles \
              WHERE rolname OPERATOR(pg_catalog.=) current_user";

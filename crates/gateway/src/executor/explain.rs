@@ -1,13 +1,13 @@
-//! EXPLAIN: of what one node runs PostgreSQL's own output with a line of ours after it, else Tutti's
-//! plan with what the nodes say of their parts.
+//! EXPLAIN: for what one node runs, PostgreSQL's own output with a line of ours after it; else
+//! Tutti's plan with what the nodes say about their parts.
 //!
 //! Owns: the answer's lines, and which statements the gateway describes itself.
 //! Never: chooses a plan.
 
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{
-    Access, CollectFrom, DataPlan, Explain, Gather, Plan, Planned, Prepared, SessionPlan, Setting,
-    TuttiCall,
+    Access, CollectFrom, DataPlan, Explain, Gather, Plan, Planned, PreparedCommand, SessionPlan,
+    Setting, TuttiCall,
 };
 use tutti_sql::planner::explain_lines;
 use tutti_wire::backend::{ColumnDescription, put_data_row, put_row_description};
@@ -29,10 +29,12 @@ pub(crate) fn local_columns(plan: &Plan) -> Option<Option<Vec<ColumnDescription>
         SessionPlan::Setting(Setting::Show { name }) if is_own_setting(name) => {
             vec![ColumnDescription::text(name)]
         }
-        SessionPlan::Prepared(Prepared::Within { before, .. }) if begins_with_explain(before) => {
+        SessionPlan::PreparedCommand(PreparedCommand::Within { before, .. })
+            if begins_with_explain(before) =>
+        {
             query_plan()
         }
-        SessionPlan::Transaction(_) | SessionPlan::Prepared(_) | SessionPlan::Empty => {
+        SessionPlan::Transaction(_) | SessionPlan::PreparedCommand(_) | SessionPlan::Empty => {
             return Some(None);
         }
         _ => return None,
@@ -57,7 +59,7 @@ impl Executor<'_> {
     ) -> Result<Done, Failure> {
         let of = &*explain.of;
         if !explain.text_format {
-            // A machine reads it: one document, of one node.
+            // It is machine-readable: one document, of one node.
             let node = self.explained_node(of, call);
             return self.run_on_one(node, Access::Write, text, call).await;
         }
@@ -80,7 +82,7 @@ impl Executor<'_> {
         self.explain_several(of, explain, text, call).await
     }
 
-    /// What PostgreSQL says, as it says it: tools read it. Ours is one more line at its end.
+    /// What PostgreSQL says, as it says it: tools read it. Ours is one more line at the end.
     async fn explain_one(
         &mut self,
         node: NodeId,
@@ -94,7 +96,7 @@ impl Executor<'_> {
         self.put_plan(lines, call)
     }
 
-    /// `of`: the plan to show, which is that of the statement or what takes its place.
+    /// `of`: the plan to show, the statement's own or what replaces it.
     async fn explain_several(
         &mut self,
         of: &Planned,
@@ -185,7 +187,7 @@ impl Executor<'_> {
         Ok(rows.iter().filter_map(line).collect())
     }
 
-    /// Answers SHOW of a setting that only the gateway knows.
+    /// Answers SHOW of a setting known only to the gateway.
     pub(crate) fn show(&mut self, name: &str, value: &str, call: &Call) {
         let rows = [vec![Some(value.to_owned())]];
         self.put_rows(&[ColumnDescription::text(name)], &rows, call);

@@ -10,12 +10,12 @@
 //! nodes have answered, leave; Execute outside.
 //!
 //! **Writes** take their snapshot when they are executed. So Execute is sent inside the room, and it
-//! is left when each node has either answered or is known to be at work: it has a snapshot, or it
+//! is left when each node has either answered or is known to be running it: it has a snapshot, or it
 //! waits for a lock, which it does after its snapshot.
 //!
-//! **Nobody waits in the room for a lock.** Its holder may be waiting for the commit room. If a Bind
-//! takes long, the room is left, the Bind awaited outside, and a second one is made inside, which
-//! finds its locks taken. What is measured in time here only chooses between two right ways.
+//! **No statement waits in the room for a lock.** The lock's holder may be waiting for the commit
+//! room. If a Bind takes long, the room is left, the Bind awaited outside, and a second one is made
+//! inside, which finds its locks taken. Time limits here only choose between two correct ways.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -29,27 +29,27 @@ use tutti_wire::frontend::{
 
 use crate::client::failure::Failure;
 use crate::executor::Executor;
-use crate::plans::request::{Call, Origin};
+use crate::plans::request::{Call, IssuedBy};
 
 /// A Bind that takes longer is awaited outside the room, at the first attempt.
 const BIND_PATIENCE: Duration = Duration::from_millis(20);
-/// A statement that does not end by then is cancelled once more, so often.
+/// A statement that has not ended is cancelled again at this interval.
 const CANCEL_INTERVAL: Duration = Duration::from_millis(100);
 const CANCELS_MAX: u32 = 50;
-/// How often it is looked whether a write is at work.
+/// How often it is checked whether a write is running.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// What a statement looks at on the nodes it goes to.
+/// What a statement's snapshot must show on the nodes it goes to.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum SnapshotNeed {
-    /// At rows: all nodes must show the same transactions.
+    /// Rows: all nodes must show the same transactions.
     Rows,
-    /// At nothing but itself: rows to insert.
+    /// Nothing but its own values: rows to insert.
     Nothing,
 }
 
-/// The answers of several nodes to one statement: all are read, in the order of the nodes, whatever becomes of
-/// any. As soon as one has failed the others are ended, for they may wait for locks. What the client hears is
+/// The answers of several nodes to one statement: all are read, in the order of the nodes, whatever their
+/// outcome. As soon as one has failed the others are ended, for they may wait for locks. The client is told
 /// the first failure, and never that the others were ended for it.
 ///
 /// Use: [`Self::next`] until there is none, reading each node's answer to its end; [`Self::note`] each failure;
@@ -57,10 +57,10 @@ pub(super) enum SnapshotNeed {
 #[derive(Debug)]
 pub(super) struct Answers<'n> {
     nodes: &'n [NodeId],
-    /// How many of them have been handed out.
+    /// How many nodes have been returned.
     read: usize,
     told: Option<Failure>,
-    /// Who failed before its answer was due.
+    /// The node that failed before its answer was due.
     first: Option<NodeId>,
     rest_is_ended: bool,
 }
@@ -71,12 +71,12 @@ impl<'n> Answers<'n> {
         Self { nodes, read: 0, told: None, first: None, rest_is_ended: false }
     }
 
-    /// Whether none has failed so far.
+    /// Whether none has failed yet.
     pub(super) fn are_good(&self) -> bool {
         self.told.is_none()
     }
 
-    /// The next node: it answers now, or is lost, or has been ended.
+    /// The next node: it is answering, or is lost, or has been ended.
     pub(super) async fn next(&mut self, executor: &mut Executor<'_>) -> Option<NodeId> {
         let node = *self.nodes.get(self.read)?;
         self.read += 1;
@@ -84,9 +84,9 @@ impl<'n> Answers<'n> {
         Some(node)
     }
 
-    /// The node that was handed out last has failed.
+    /// The node that was returned last has failed.
     ///
-    /// Errors: it is the client that is lost; no further answer is to be read for it.
+    /// Errors: the client is lost; no further answer need be read for it.
     pub(super) async fn note(
         &mut self,
         executor: &mut Executor<'_>,
@@ -107,13 +107,13 @@ impl<'n> Answers<'n> {
 
     /// All have been read.
     ///
-    /// Errors: what the client hears, if one has failed.
+    /// Errors: what the client is told, if one has failed.
     pub(super) fn end(self) -> Result<(), Failure> {
         self.told.map_or(Ok(()), Err)
     }
 
-    /// Waits until `node` answers. If one of those after it fails before that, whoever is still at work is ended:
-    /// it may be waiting for a lock.
+    /// Waits until `node` answers. If a later one fails before that, all that are still running are ended: they
+    /// may be waiting for a lock.
     async fn await_turn(&mut self, node: NodeId, executor: &mut Executor<'_>) {
         let rest = &self.nodes[self.read..];
         if self.rest_is_ended || rest.is_empty() {
@@ -122,7 +122,7 @@ impl<'n> Answers<'n> {
         for node in std::iter::once(&node).chain(rest) {
             let Some(link) = executor.tx.links.get_mut(node) else { return };
             if link.settle_early().await.is_err() {
-                // Whoever reads its answer finds the same.
+                // Reading its answer finds the same.
                 return;
             }
         }
@@ -142,7 +142,7 @@ impl Executor<'_> {
         texts: &[(NodeId, &str)],
         access: Access,
         need: SnapshotNeed,
-        origin: Origin,
+        issued_by: IssuedBy,
         call: &Call,
     ) -> Result<(), Failure> {
         let nodes: Vec<_> = texts.iter().map(|(node, _)| *node).collect();
@@ -153,8 +153,8 @@ impl Executor<'_> {
             && self.tx.registry.cluster.config.switches.rooms;
         if in_room {
             let mut half_way = BTreeSet::new();
-            let sent = self.send_in_room(texts, access, origin, call, &mut half_way).await;
-            // One has refused, or is lost. Whoever reads the answers, now or later, finds the end of each.
+            let sent = self.send_in_room(texts, access, issued_by, call, &mut half_way).await;
+            // One has refused, or is lost. Reading the answers, now or later, finds the end of each.
             self.end_all(half_way).await;
             return sent;
         }
@@ -164,28 +164,28 @@ impl Executor<'_> {
         for (node, text) in texts {
             let stored_here = self.tx.transaction.stored_on(*node);
             let link = self.tx.links.at(node);
-            if let Some(relations) = stored_here.filter(|_| origin == Origin::Gateway) {
+            if let Some(relations) = stored_here.filter(|_| issued_by == IssuedBy::Gateway) {
                 call.put_look(link, text, &relations);
             }
-            match origin {
-                Origin::Client => call.put(link, text),
-                Origin::Gateway => call.put_internal(link, text),
+            match issued_by {
+                IssuedBy::Client => call.put(link, text),
+                IssuedBy::Gateway => call.put_internal(link, text),
             }
             link.connection().flush().await?;
         }
         Ok(())
     }
 
-    /// In `half_way` are the nodes that were sent something and no Sync after it.
+    /// `half_way` holds the nodes that were sent something and no Sync after it.
     async fn send_in_room(
         &mut self,
         texts: &[(NodeId, &str)],
         access: Access,
-        origin: Origin,
+        issued_by: IssuedBy,
         call: &Call,
         half_way: &mut BTreeSet<NodeId>,
     ) -> Result<(), Failure> {
-        let (types, arguments) = call.parts(origin);
+        let (types, arguments) = call.parts(issued_by);
         for (node, text) in texts {
             let link = self.tx.links.at(node);
             link.begin();
@@ -199,7 +199,7 @@ impl Executor<'_> {
         let nodes: Vec<_> = texts.iter().map(|(node, _)| *node).collect();
         let mut good = self.await_all(&mut nodes.clone(), b'1').await?;
         if access == Access::Write && good {
-            // The locks on tables are waited for outside the room.
+            // Table locks are waited for outside the room.
             self.bind_all(&nodes, &arguments).await?;
             good = self.await_all(&mut nodes.clone(), b'2').await?;
         }
@@ -224,7 +224,8 @@ impl Executor<'_> {
                 Err(_) => {
                     drop(inside);
                     good = self.await_all(&mut unbound, b'2').await?;
-                    // Its locks are taken now; if it is planning that takes long, it must be borne.
+                    // Its locks are taken now; if it is planning that takes long, that has to be
+                    // accepted.
                     patience *= 2;
                     continue;
                 }
@@ -232,7 +233,7 @@ impl Executor<'_> {
             if access == Access::Read {
                 drop(inside);
             }
-            self.execute_all(&nodes, origin, call, half_way).await?;
+            self.execute_all(&nodes, issued_by, call, half_way).await?;
             if access == Access::Write && good {
                 self.await_start(&nodes).await?;
             }
@@ -241,7 +242,7 @@ impl Executor<'_> {
         Ok(())
     }
 
-    /// Ends what was begun on nodes. What is wrong with a connection, whoever reads the answer finds out.
+    /// Ends what was begun on nodes. A broken connection is found when its answer is read.
     async fn end_all(&mut self, nodes: BTreeSet<NodeId>) {
         for node in nodes {
             let Some(link) = self.tx.links.get_mut(&node) else { continue };
@@ -264,7 +265,7 @@ impl Executor<'_> {
     }
 
     /// Waits for this message of every node of the list, last one first; a node that has answered
-    /// leaves the list, so that whoever gave up waiting can go on. False: one has refused.
+    /// leaves the list, so that a caller that gave up waiting can resume. False: one has refused.
     async fn await_all(&mut self, nodes: &mut Vec<NodeId>, tag: u8) -> Result<bool, Failure> {
         while let Some(node) = nodes.last() {
             let link = self.tx.links.at(node);
@@ -279,7 +280,7 @@ impl Executor<'_> {
     async fn execute_all(
         &mut self,
         nodes: &[NodeId],
-        origin: Origin,
+        issued_by: IssuedBy,
         call: &Call,
         half_way: &mut BTreeSet<NodeId>,
     ) -> Result<(), Failure> {
@@ -287,7 +288,7 @@ impl Executor<'_> {
             let link = self.tx.links.at(node);
             half_way.remove(node);
             let out = link.connection().outgoing();
-            if origin == Origin::Client && !call.is_extended() {
+            if issued_by == IssuedBy::Client && !call.is_extended() {
                 put_describe(out, Target::Portal, "");
             }
             put_execute(out, "", 0);
@@ -316,8 +317,8 @@ impl Executor<'_> {
         Ok(())
     }
 
-    /// A statement has failed on one node (a timeout, a cancellation, a lock that is not to be had):
-    /// what the other nodes still do of it is for nothing, and is ended. Their answers are still to
+    /// A statement has failed on one node (a timeout, a cancellation, a lock that cannot be had):
+    /// what the other nodes still do for it is in vain, and is ended. Their answers must still
     /// be read.
     async fn end_on_the_rest(&mut self, nodes: impl Iterator<Item = NodeId>) {
         let nodes: Vec<_> = nodes.collect();
@@ -328,7 +329,8 @@ impl Executor<'_> {
         targets.retain(|target| nodes.contains(&target.key().node));
         for _ in 0..CANCELS_MAX {
             self.tx.registry.cancel(&targets).await;
-            // One that comes before its statement hits nothing, and the statement may wait for a lock then.
+            // A cancel request that arrives before its statement hits nothing, and the statement may then
+            // wait for a lock.
             let answers = self.begin_to_answer(&nodes);
             if tokio::time::timeout(CANCEL_INTERVAL, answers).await.is_ok() {
                 break;
@@ -340,17 +342,17 @@ impl Executor<'_> {
     async fn begin_to_answer(&mut self, nodes: &[NodeId]) {
         for node in nodes {
             if let Some(link) = self.tx.links.get_mut(node) {
-                // Whoever reads its answer finds the same.
+                // Reading its answer finds the same.
                 _ = link.wait_for_anything().await;
             }
         }
     }
 
-    /// Whether the backend at `node` is seen to run on a snapshot.
+    /// Whether the backend on `node` is seen to run with a snapshot.
     async fn is_at_work(&mut self, node: NodeId) -> bool {
         let link = self.tx.links.at(&node);
         let (process_id, _) = link.connection().backend_key();
-        // An open cursor has a snapshot of its own, which says nothing of the statement's.
+        // An open cursor has a snapshot of its own, which says nothing about the statement's.
         let has_cursors = !self.tx.cursors.is_empty() || !self.tx.portals.is_empty();
         let snapshot = if has_cursors { "false" } else { "backend_xmin IS NOT NULL" };
         let sql = format!(

@@ -1,7 +1,7 @@
 //! Bringing rows together: plan 4 of the design.
 //!
 //! Owns: running the collecting selects (one statement per node, so that a node's tables are read
-//! in one snapshot), and giving the rows to the final statement, as parameters.
+//! in one snapshot), and passing the rows to the final statement, as parameters.
 //! Never: looks into a row.
 
 use std::collections::BTreeMap;
@@ -19,9 +19,9 @@ use super::array_literal::ArrayText;
 use super::fan_out::{Answers, SnapshotNeed};
 use crate::client::failure::Failure;
 use crate::executor::Executor;
-use crate::plans::request::{Call, Done, Origin, Rows, too_large};
+use crate::plans::request::{Call, Done, IssuedBy, Rows, too_large};
 
-/// How the settings begin that hold rows for a command without parameters.
+/// Prefix of the settings that hold rows for a command without parameters.
 const ROWS_SETTING: &str = "tutti.rows_";
 
 impl Executor<'_> {
@@ -68,8 +68,8 @@ impl Executor<'_> {
         Ok((text, call.carrying(Rows::Everywhere(collected), bytes_max)?))
     }
 
-    /// The same for COPY, which takes no parameters, and for whoever has used up all of them: the rows are values of settings of the transaction, which
-    /// no other session sees.
+    /// The same for COPY, which takes no parameters, and for a statement that has used up all of
+    /// them: the rows are values of settings of the transaction, which no other session sees.
     async fn fill_settings(
         &mut self,
         gather: &Gather,
@@ -91,7 +91,7 @@ impl Executor<'_> {
         Ok((template_of_settings(&gather.statement, now)?, call.clone()))
     }
 
-    /// Most bytes that rows may take which travel with one statement.
+    /// Most bytes of rows that travel with one statement.
     pub(super) fn travelling_bytes_max(&self) -> usize {
         self.tx.registry.cluster.config.switches.travelling_bytes_max
     }
@@ -108,7 +108,7 @@ impl Executor<'_> {
     async fn now_literal(&mut self) -> Result<String, Failure> {
         let link = self.tx.enlist(NodeId::HOME, Access::Read).await?;
         let rows = link
-            // As ISO 8601, which is read alike whatever the session has set.
+            // As ISO 8601, which is read the same under any session settings.
             .query("SELECT pg_catalog.quote_literal(tutti.value_output(pg_catalog.now()))")
             .await?;
         let literal = rows.first().and_then(|rows| rows.text(0, 0)).unwrap_or_default();
@@ -142,7 +142,8 @@ impl Executor<'_> {
             })
             .collect();
         let texts: Vec<_> = texts.iter().map(|(node, text)| (*node, text.as_str())).collect();
-        self.send_to_many(&texts, Access::Read, SnapshotNeed::Rows, Origin::Gateway, call).await?;
+        self.send_to_many(&texts, Access::Read, SnapshotNeed::Rows, IssuedBy::Gateway, call)
+            .await?;
         let mut arrays: Vec<_> = gather.collects.iter().map(|_| ArrayText::default()).collect();
         let (mut gathered, bytes_max) = (0, self.travelling_bytes_max());
         let nodes: Vec<_> = wanted.into_keys().collect();
@@ -184,7 +185,8 @@ impl Executor<'_> {
         Ok(rows.pop().unwrap_or_default())
     }
 
-    /// The same on several nodes at once, on one snapshot; one list of rows per node, in order.
+    /// The same on several nodes concurrently, on one snapshot; one list of rows per node, in
+    /// order.
     pub(super) async fn internal_rows_of_each(
         &mut self,
         texts: &[(NodeId, &str)],
@@ -194,7 +196,7 @@ impl Executor<'_> {
         if let [(node, _)] = texts {
             self.mark(*node).await?;
         }
-        self.send_to_many(texts, access, SnapshotNeed::Rows, Origin::Gateway, call).await?;
+        self.send_to_many(texts, access, SnapshotNeed::Rows, IssuedBy::Gateway, call).await?;
         let nodes: Vec<_> = texts.iter().map(|(node, _)| *node).collect();
         let mut all = Vec::with_capacity(texts.len());
         let bytes_max = self.travelling_bytes_max();
@@ -240,7 +242,7 @@ fn takes_no_parameters(template: &Template) -> bool {
 }
 
 /// `template` with rows out of settings. They are texts there, so a function reads them: a cast of a text could
-/// be anybody's.
+/// be user-defined.
 fn template_of_settings(template: &Template, now: Option<&str>) -> Result<String, Failure> {
     let mut text = String::new();
     let mut pieces = template.0.iter().peekable();

@@ -1,6 +1,6 @@
 //! INSERTs that go to several nodes or need values first, and rows that move because their key does.
 //!
-//! Owns: dealing rows out to nodes, and putting RETURNING rows back into the source's order.
+//! Owns: distributing rows over nodes, and putting RETURNING rows back into the source's order.
 //! Never: evaluates an expression: a node does.
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ use super::gather::fill_template;
 use super::relay::{Filter, relay};
 use crate::client::failure::Failure;
 use crate::executor::Executor;
-use crate::plans::request::{Call, Done, Origin, Rows, too_large};
+use crate::plans::request::{Call, Done, IssuedBy, Rows, too_large};
 use crate::plans::route::{self, bucket_of_value, node_of_bucket, node_of_pin};
 
 /// A row's values in text form.
@@ -39,8 +39,8 @@ impl Executor<'_> {
             }
             InsertSource::Select { query, plan, columns, key, insert: template } => {
                 if !call.is_extended() {
-                    // The parts that run below say less than the whole: errors of analysis must be
-                    // those of the client's own statement.
+                    // The parts that run below would report less than the whole: errors of analysis
+                    // must be those of the client's own statement.
                     self.describe_text(text, &[]).await?;
                 }
                 let unseen = plan.unseen.as_deref().filter(|_| !self.tx.catalog.is_solo());
@@ -107,8 +107,8 @@ impl Executor<'_> {
             return self.run_texts(&borrowed, Access::Write, SnapshotNeed::Nothing, call).await;
         }
         self.need_transaction();
-        let looks = SnapshotNeed::Nothing;
-        self.send_to_many(&borrowed, Access::Write, looks, Origin::Client, call).await?;
+        let need = SnapshotNeed::Nothing;
+        self.send_to_many(&borrowed, Access::Write, need, IssuedBy::Client, call).await?;
         let nodes: Vec<_> = texts.iter().map(|(node, _)| *node).collect();
         let (mut answers, mut left) = (Vec::new(), self.travelling_bytes_max());
         let mut total = TagTotal::default();
@@ -209,7 +209,7 @@ impl Executor<'_> {
             indexes.push(index);
         }
         if dealt.is_empty() {
-            // Nothing to insert, but the client is still told so in the statement's own way.
+            // Nothing to insert, but the client must still be answered as the statement would.
             dealt.entry(NodeId::HOME).or_default();
         }
         let mut texts = Vec::new();
@@ -236,7 +236,7 @@ impl Executor<'_> {
         let of = &relation.columns[*column];
         let bucket = match bucket_of_value(*key_type, of.type_modifier, key) {
             Ok(bucket) => bucket,
-            // Spelled as only the server reads it (a date in another DateStyle, say).
+            // Spelled in a way that only the server can read (such as a date in another DateStyle).
             Err(_) => {
                 let type_name = &of.declared_type;
                 let literal = quote_literal(key.unwrap_or_default());
@@ -290,15 +290,15 @@ impl Executor<'_> {
             .ok_or_else(|| Failure::error("XX000", format!("bucket map {} is missing", map.0)))
     }
 
-    /// The next node for a row that may be anywhere.
+    /// The next node for a row that may be on any.
     pub(super) fn deal_round_robin(&self) -> NodeId {
         let nodes = &self.tx.catalog.nodes;
         let index = usize::try_from(self.tx.registry.deal_row()).unwrap_or(0) % nodes.len();
         nodes[index]
     }
 
-    /// UPDATE that may change distribution keys: the nodes lock the rows and say what they shall become;
-    /// then each row is updated where it is, or taken out and put where it belongs.
+    /// UPDATE that may change distribution keys: the nodes lock the rows and compute their new values;
+    /// then each row is updated in place, or deleted and inserted where it belongs.
     pub(super) async fn move_rows(&mut self, of: &Move, call: &Call) -> Result<Done, Failure> {
         let relation = &of.relation;
         let objection = self.objection_to_moves(relation).await?;
@@ -362,11 +362,11 @@ impl Executor<'_> {
         Ok(Done::Tag(format!("UPDATE {changed}")))
     }
 
-    /// Why no row may leave its node: taking it out and putting it in again would run the actions of
-    /// foreign keys that point to it, fires no triggers for UPDATE, and asks for other rights than an
-    /// UPDATE, by other policies.
+    /// Why no row may leave its node: deleting and inserting it would run the actions of foreign keys
+    /// that point to it, would fire no UPDATE triggers, and needs other privileges than an UPDATE,
+    /// under other policies.
     ///
-    /// Errors: the key must not be updated at all.
+    /// Errors: the key may not be updated at all.
     async fn objection_to_moves(
         &mut self,
         relation: &Relation,
@@ -454,7 +454,7 @@ impl Places {
         self.tables.push_composite(table);
     }
 
-    /// With what the rows become, where they stay.
+    /// With the rows' new values, if they stay.
     fn into_parameters(self, with_rows: bool) -> Vec<Bytes> {
         let rows = with_rows.then_some(self.rows);
         [Some(self.places), Some(self.tables), rows]

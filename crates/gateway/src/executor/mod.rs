@@ -1,6 +1,6 @@
 //! Obeys plans.
 //!
-//! Owns: how each kind of plan is carried out on links, and how answers become one answer.
+//! Owns: how each kind of plan is executed on links, and how answers become one answer.
 //! Never: chooses a plan, parses SQL, or decides a commit.
 //! Start reading at [`Executor::execute`].
 
@@ -35,7 +35,7 @@ use tutti_wire::frame::Frame;
 
 use crate::client::Client;
 use crate::client::failure::Failure;
-use crate::plans::request::{Call, Done, Origin};
+use crate::plans::request::{Call, Done, IssuedBy};
 use crate::plans::route;
 use crate::transaction::checkout::renames;
 use crate::transaction::enlist::takes_snapshot;
@@ -43,14 +43,14 @@ use crate::transaction::processes::signals;
 use crate::transaction::state::Isolation;
 use crate::transaction::{Mode, TransactionContext};
 use fan_out::{Answers, SnapshotNeed};
-use relay::{Answer, Filter, relay};
+use relay::{Filter, Relayed, relay};
 
 pub(crate) use explain::local_columns;
 pub(crate) use relay::{Refused, pump_copy_data, relay_all};
 
 /// A statement between [`Executor::begin`] and [`Executor::end`].
 pub(crate) struct Begun<'t> {
-    /// Its text, as nodes are to read it.
+    /// Its text, as nodes must read it.
     pub(crate) sent: Cow<'t, str>,
     /// It runs in a transaction of its own, for its snapshot.
     has_own_snapshot: bool,
@@ -81,7 +81,7 @@ impl Executor<'_> {
         self.end(begun, planned, text, ran).await
     }
 
-    /// What comes before a statement is carried out, by whom ever.
+    /// What comes before any statement is carried out, by the executor or the session.
     pub(crate) async fn begin<'t>(
         &mut self,
         planned: &Planned,
@@ -98,14 +98,14 @@ impl Executor<'_> {
         {
             return Err(unseen::held_beyond_block());
         }
-        self.tx.note_leaves(planned, text);
+        self.tx.note_residue(planned, text);
         let sent = self.tx.with_own_names(planned, text).await?;
         let has_own_snapshot = self.tx.begin_statement_snapshot(&planned.plan);
         if has_own_snapshot {
             self.tx.transaction.at_one_moment.clone_from(&planned.concerns);
         }
         if !self.tx.catalog.is_solo() && planner::gathers_to_write(&planned.plan) {
-            // Before its parts are read: they are of one moment only within a transaction.
+            // Before its parts are read: they are as of one time only within a transaction.
             let is_alone = self.tx.transaction.mode == Mode::None;
             self.need_transaction();
             if is_alone && planned.one_moment {
@@ -203,7 +203,7 @@ impl Executor<'_> {
         match plan {
             SchemaPlan::Ddl(ddl) => {
                 self.tx.transaction.renames |= renames(text);
-                // The query that a home table is made of has its parameters.
+                // The query that a home table is made from has parameters.
                 let as_it_is = ddl.scope == DdlScope::HomeAsItIs;
                 let call = if as_it_is { create_table_as::internal(call) } else { Call::Simple };
                 self.ddl(ddl, text, &call).await
@@ -226,7 +226,7 @@ impl Executor<'_> {
         }
     }
 
-    /// The node that `choice` means for these parameters; `None` if the pins do not agree.
+    /// The node that `choice` selects for these parameters; `None` if the pins do not agree.
     pub(crate) fn choose(&self, choice: &NodeChoice, call: &Call) -> Option<NodeId> {
         let parameter = |index| route::parameter(call, index);
         Some(match route::one_node(&self.tx.catalog, choice, parameter)? {
@@ -250,7 +250,8 @@ impl Executor<'_> {
         text: &str,
         call: &Call,
     ) -> Result<Done, Failure> {
-        // The client may hear of the end at once, unless a commit of ours must succeed first.
+        // The client may be told of the end immediately, unless a commit of the gateway's must
+        // succeed first.
         let complete = (self.tx.transaction.mode != Mode::Implicit || call.is_extended())
             && self.tx.accounting.is_none()
             && !self.tx.is_part;
@@ -286,12 +287,12 @@ impl Executor<'_> {
         text: &str,
         call: &Call,
         complete: bool,
-    ) -> Result<Answer, Failure> {
-        let mut _writer = None;
+    ) -> Result<Relayed, Failure> {
+        let mut _in_progress = None;
         if self.tx.transaction.mode == Mode::None && access == Access::Write {
             // It commits by itself.
             self.tx.pass_rooms().await?;
-            _writer = self.tx.serial_writer();
+            _in_progress = self.tx.begin_serializable();
         }
         self.tx.wait_for_visible(node).await?;
         self.mark(node).await?;
@@ -318,7 +319,7 @@ impl Executor<'_> {
         self.run_texts(&texts, access, SnapshotNeed::Rows, call).await
     }
 
-    /// Runs one text per node, at once, and makes one answer of theirs, in the given order.
+    /// Runs one text per node, concurrently, and merges their answers into one, in the given order.
     async fn run_texts(
         &mut self,
         texts: &[(NodeId, &str)],
@@ -329,7 +330,7 @@ impl Executor<'_> {
         if access == Access::Write && 1 < texts.len() {
             self.need_transaction();
         }
-        self.send_to_many(texts, access, need, Origin::Client, call).await?;
+        self.send_to_many(texts, access, need, IssuedBy::Client, call).await?;
         let nodes: Vec<_> = texts.iter().map(|(node, _)| *node).collect();
         let mut total = TagTotal::default();
         let mut awaited = Answers::of(&nodes);
@@ -340,7 +341,7 @@ impl Executor<'_> {
                 (true, false) => Filter::more_rows(call),
             };
             let link = self.tx.links.at(&node);
-            // All answers are read even after an error: links must be quiet when we return.
+            // All answers are read even after an error: links must be idle when we return.
             match relay(self.client, link, filter).await {
                 Ok(answer) => total.add(&answer.tag),
                 Err(error) => awaited.note(self, error).await?,
@@ -361,7 +362,7 @@ impl Executor<'_> {
         let (sql, seals) =
             catalog::lock_tables_sql(link.connection(), locks, &registry.cluster.seals);
         let locked = link.query_with(&sql, seals).await.map_err(|error| match error {
-            // Where in our function it happened is nothing to the client.
+            // Where in our function it happened does not concern the client.
             NodeError::Refused(mut fields) => {
                 fields.fields.retain(|(code, _)| !b"Wpq".contains(code));
                 NodeError::Refused(fields)
@@ -373,12 +374,12 @@ impl Executor<'_> {
     }
 
     /// A write to replicated tables that does the same everywhere, unless a value that came with it may
-    /// be read as the current time, of which each node has its own.
+    /// mean the current time, which differs between nodes.
     ///
-    /// Where that takes locks on tables, whoever has a row of them and wants such a lock would stand
-    /// crosswise with whoever waits for the row, which is no deadlock on one PostgreSQL. By row none is
-    /// taken; but the rows travel, so a statement that names none of them goes by row only where its
-    /// transaction may have locked some.
+    /// Where that takes locks on tables, a transaction that has locked a row of them and wants such a
+    /// lock would deadlock with one that waits for the row, which is no deadlock on one PostgreSQL. By
+    /// row none is taken; but the rows travel, so a statement that names none of them goes by row only
+    /// where its transaction may have locked some.
     pub(super) async fn write_replicas(
         &mut self,
         locks: &[TableLock],
@@ -397,7 +398,7 @@ impl Executor<'_> {
     }
 
     /// A write to replicated tables: node 1 first and alone, so that conflicts of concurrent writers
-    /// are all met there and never cross; then the others. All must have done the same.
+    /// all meet there and never deadlock across nodes; then the others. All must have done the same.
     pub(crate) async fn run_on_replicas(
         &mut self,
         locks: &[TableLock],
@@ -416,8 +417,8 @@ impl Executor<'_> {
         let filter = Filter::rows(call, false);
         let link = self.tx.links.at(&NodeId::HOME);
         let home = relay(self.client, link, filter).await?;
-        // Whatever the statement saw on node 1 must be there on the other nodes too, or the copies
-        // would part (docs/protocol/replicated-tables.md).
+        // All that the statement saw on node 1 must be visible on the other nodes too, or the
+        // copies would diverge (docs/protocol/replicated-tables.md).
         self.tx.wait_for_all_visible().await?;
         let others: Vec<_> = nodes.into_iter().filter(|node| *node != NodeId::HOME).collect();
         for node in &others {
@@ -440,23 +441,23 @@ impl Executor<'_> {
     }
 }
 
-/// Where in the client's text a position in the text that was sent is, if words were replaced in it;
-/// `None`: inside such words. Both count characters, from 1.
+/// Maps a position in the text that was sent, in which words may have been replaced, to the client's
+/// text; `None`: inside such words. Both count characters, from 1.
 fn position_in(text: &str, sent: &str, planned: &Planned, at: usize) -> Option<usize> {
     let behind = |text: &str, byte: usize| text.get(byte..).map(|rest| rest.chars().count());
     let (all, all_sent) = (text.chars().count(), sent.chars().count());
-    let first = planned.own.first()?.range.start;
-    let last = planned.own.last()?.range.end;
+    let first = planned.session_names.first()?.range.start;
+    let last = planned.session_names.last()?.range.end;
     let before = text.get(..first)?.chars().count();
     if at <= before {
         return Some(at);
     }
-    // Counted from the end, what stands after the last word is where it was.
+    // Counted from the end, positions after the last replaced word are unchanged.
     let to_end = all_sent.checked_sub(at)?;
     (to_end < behind(text, last)?).then(|| all - to_end)
 }
 
-fn replicas_differ(node: NodeId, home: &Answer, other: &Answer) -> Failure {
+fn replicas_differ(node: NodeId, home: &Relayed, other: &Relayed) -> Failure {
     tutti_wire::error_fields::ErrorFields::error(
         "40001",
         format!(

@@ -54,7 +54,7 @@ impl Filter {
 
 /// How a statement ended on a node.
 #[derive(Clone, Debug, Default)]
-pub struct Answer {
+pub struct Relayed {
     /// Command tag.
     pub tag: String,
     /// The node saw an empty statement.
@@ -69,7 +69,7 @@ pub(super) async fn relay(
     client: &mut Client,
     link: &mut Link,
     filter: Filter,
-) -> Result<Answer, Failure> {
+) -> Result<Relayed, Failure> {
     let refused_before = link.settle().await?;
     let answer = relay_one(client, link, filter).await;
     refused_before.map_or(Ok(()), Err)?;
@@ -231,8 +231,8 @@ async fn relay_one(
     client: &mut Client,
     link: &mut Link,
     filter: Filter,
-) -> Result<Answer, Failure> {
-    let mut answer = Answer::default();
+) -> Result<Relayed, Failure> {
+    let mut answer = Relayed::default();
     let mut refused = Refused::default();
     let mut forwarder = Forwarder::new(false);
     loop {

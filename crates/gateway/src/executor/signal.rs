@@ -1,6 +1,6 @@
-//! `pg_cancel_backend` and `pg_terminate_backend` for sessions of the gateway's.
+//! `pg_cancel_backend` and `pg_terminate_backend` for the gateway's sessions.
 //!
-//! Owns: whose session a number is, and whether the client may end it: PostgreSQL's own rules.
+//! Owns: which session a number means, and whether the client may end it: PostgreSQL's own rules.
 //! Never: signals a process of a node.
 
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use crate::registry::Registry;
 use crate::registry::activity::{TERMINATED, TERMINATED_MESSAGE};
 use crate::transaction::processes::ASKED_SIGNALS;
 
-/// Pause before a session that shall end is looked at again.
+/// Pause before checking again whether a session has ended.
 const CANCEL_PAUSE: Duration = Duration::from_millis(100);
 
-/// A session that was about to send a statement to a node when it was told to end has not been hit by
+/// A session that was about to send a statement to a node when it was asked to end is not affected by
 /// the first cancel request: there was nothing to cancel yet.
 async fn cancel_until_ended(registry: Arc<Registry>, target: i32) {
     loop {
@@ -35,7 +35,7 @@ async fn cancel_until_ended(registry: Arc<Registry>, target: i32) {
 impl Executor<'_> {
     /// Sends the signals that the statement has asked for.
     ///
-    /// Errors: 42501 where PostgreSQL would refuse one; its earlier ones have been sent.
+    /// Errors: 42501 where PostgreSQL would refuse one; earlier ones have been sent.
     pub(crate) async fn send_asked_signals(&mut self) -> Result<(), Failure> {
         let sql = format!(
             "SELECT pg_catalog.current_setting('{ASKED_SIGNALS}', true),
@@ -53,7 +53,7 @@ impl Executor<'_> {
         Ok(())
     }
 
-    /// The number that was given; `None`: NULL, or in a form that only a node reads.
+    /// The number that was given; `None`: NULL, or in a form that only a node can read.
     pub(super) fn signal_target(&self, target: SignalTarget, call: &Call) -> Option<i32> {
         match (target, call.client()) {
             (SignalTarget::Own, _) => Some(self.tx.process_id),
@@ -113,7 +113,7 @@ impl Executor<'_> {
             }
             return Ok(Some(true));
         }
-        // The statement that asks for it is the one that it happens to.
+        // The statement that asks for it is the one that is cancelled.
         Err(match terminates {
             true => ErrorFields::fatal(TERMINATED, TERMINATED_MESSAGE).into(),
             false => Failure::error("57014", "canceling statement due to user request"),

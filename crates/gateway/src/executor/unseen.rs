@@ -1,15 +1,16 @@
-//! Code on node 1 that the gateway does not see: what it has touched is asked before its effect counts.
+//! Code on node 1 that the gateway does not see: what it has touched is asked before its effects become
+//! permanent.
 //!
 //! Owns: the two questions around such a statement, and what follows from the answer: nothing, a
 //! refusal of the whole statement, or settings and definitions that the rest of the cluster must learn.
 //! Never: decides which statements these are (the planner does).
 //! Start reading at [`Executor::begin_accounting`]; the questions are functions of the schema `tutti`.
 //!
-//! A transaction's locks on tables stay until its end, whatever took them: functions, dynamic SQL,
-//! checks. So what is locked after the statement and was not before it, the statement has touched;
-//! for tables that were locked before, and for what was undone inside, the transaction's counters tell.
-//! So they do of a statement that has failed, which runs after a savepoint: an error that it raised for
-//! what it saw of a part of the rows is none that the client may hear.
+//! A transaction's table locks last until its end, whatever took them: functions, dynamic SQL, checks.
+//! So the statement has touched whatever is locked after it and was not before; for tables that were
+//! locked before, and for what was undone inside, the transaction's counters tell. They also do for a
+//! statement that has failed, which runs after a savepoint: an error that it raised because it saw only
+//! a part of the rows must not reach the client.
 
 use std::collections::BTreeSet;
 
@@ -35,16 +36,16 @@ use crate::transaction::settings::is_scope_setting;
 use crate::transaction::state::Isolation;
 use crate::transaction::{Level, Mode};
 
-/// Catalogs of what other nodes have too, as far as it names no home table.
+/// Catalogs of objects that other nodes have too, as far as they name no home table.
 const DEFINITIONS: [&str; 6] =
     ["pg_proc", "pg_type", "pg_namespace", "pg_operator", "pg_cast", "pg_extension"];
 /// Stands between the first question and the statement.
 const SAVEPOINT: &str = "tutti_mark";
-/// How many names of settings a statement can bring with it.
+/// Most names of settings that a statement may mention.
 const CANDIDATES_MAX: usize = 200;
 
 impl Executor<'_> {
-    /// Settles what has been run of `unseen`, after [`Self::begin_accounting`].
+    /// Accounts for what has been run of `unseen`, after [`Self::begin_accounting`].
     pub(super) async fn end_accounting(
         &mut self,
         unseen: &Unseen,
@@ -72,7 +73,7 @@ impl Executor<'_> {
             if matches!(plan, Plan::Data(DataPlan::Gather(_)))
                 && self.tx.level() == Level::ReadCommitted
             {
-                // The rows that are gathered and what the code reads are of one moment.
+                // The rows that are gathered and what the code reads are as of one time.
                 self.tx.transaction.characteristics.isolation = Some(Isolation::RepeatableRead);
             }
         }
@@ -90,7 +91,7 @@ impl Executor<'_> {
         });
     }
 
-    /// Asks what was touched, after a statement that ended so.
+    /// Asks what was touched, after a statement that ended with `ended`.
     pub(crate) async fn finish_accounting<T>(
         &mut self,
         ran: Result<T, Failure>,
@@ -129,11 +130,11 @@ impl Executor<'_> {
         }
     }
 
-    /// What is to be said instead of a statement's error: it has read parts of tables, and perhaps fails
-    /// because of what it has not seen.
+    /// What to report instead of a statement's error, if it has read parts of tables and may have failed
+    /// because of what it did not see.
     async fn account_for_failed(&mut self, accounting: &Accounting) -> Option<Failure> {
         let link = self.tx.links.get_mut(&NodeId::HOME).filter(|link| !link.is_broken())?;
-        // Locks are given back; the counters know all the same.
+        // Locks are released; the counters still know.
         let sql = format!(
             "ROLLBACK TO SAVEPOINT {SAVEPOINT}; \
              SELECT what, name, value FROM tutti.touched(true, false, NULL, '{}')",
@@ -157,7 +158,7 @@ impl Executor<'_> {
         }
     }
 
-    /// Before something is sent to `node`: the first question goes ahead of the statement there.
+    /// Before something is sent to `node`: the first question precedes the statement there.
     pub(super) async fn mark(&mut self, node: NodeId) -> Result<(), Failure> {
         let Some(accounting) = self
             .tx
@@ -167,16 +168,16 @@ impl Executor<'_> {
         else {
             return Ok(());
         };
-        // All tables, for where the statement fails its locks tell nothing.
+        // All tables, for if the statement fails its locks tell nothing.
         let sql = format!("SELECT tutti.mark(true, {}, $1)", accounting.names());
         let nonce = accounting.nonce.clone();
         let unseen = accounting.unseen.clone();
-        // A lock that an earlier statement has taken tells nothing of this one.
+        // A lock that an earlier statement has taken tells nothing about this one.
         let may_be_locked = self.tx.transaction.mode == Mode::Explicit;
         if unseen.samples && (unseen.catches || may_be_locked) {
             self.refuse_empty_parts(&unseen).await?;
         }
-        // What is refused on the way there has run no code, and has no savepoint to go back to.
+        // A statement refused on the way there has run no code, and has no savepoint to return to.
         let link = self.tx.enlist(node, Access::Write).await?;
         link.put_silent_with(&sql, &nonce);
         link.put_silent(&format!("SAVEPOINT {SAVEPOINT}"));
@@ -187,8 +188,8 @@ impl Executor<'_> {
         Ok(())
     }
 
-    /// Refuses code whose reading nothing would tell of: a scan by place of a table that has no page
-    /// on node 1, where rows may be on others.
+    /// Refuses code whose reads would leave no trace: a scan by row position of a table that has no
+    /// page on node 1, while rows may be on others.
     async fn refuse_empty_parts(&mut self, unseen: &Unseen) -> Result<(), Failure> {
         let sql = "SELECT p.relation::pg_catalog.regclass FROM tutti.placements p \
              JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) p.relation \
@@ -267,7 +268,7 @@ impl Executor<'_> {
                 self.tx.transaction.scope_changed = true;
             }
             if definitions && !temporary && self.tx.catalog.home_by_default {
-                // As if the client had made them: other nodes get what names no home table.
+                // As if the client had created them: other nodes get those that name no home table.
                 self.share(Wanted::Own).await?;
             }
             let ddl = Ddl {
@@ -287,7 +288,7 @@ impl Executor<'_> {
         self.spread_settings(settings).await
     }
 
-    /// What has to be accounted for of a statement that shows no code itself, but may run what an
+    /// What has to be accounted for in a statement that shows no code itself, but may run what an
     /// earlier one of the transaction has left: a cursor that code has opened, deferred triggers.
     pub(super) fn left_unseen(&self, plan: &Plan) -> Option<Unseen> {
         let transaction = &self.tx.transaction;
@@ -308,7 +309,7 @@ impl Executor<'_> {
         left.cloned()
     }
 
-    /// Before a commit: runs the triggers that it would run where nothing is asked any more.
+    /// Before a commit: runs the triggers that the commit would run too late to be asked about.
     pub(crate) async fn run_deferred(&mut self) -> Result<(), Failure> {
         if !self.tx.transaction.defers_unseen || self.tx.catalog.is_solo() {
             return Ok(());
@@ -333,8 +334,8 @@ impl Executor<'_> {
             Err(NodeError::Refused(fields)) => may_be_mended(fields),
             Err(_) => false,
         };
-        // A check of what a trigger has done comes after all triggers at COMMIT. One that fails without any
-        // fails there too.
+        // At COMMIT, checks of what a trigger has done run after all triggers. A check that fails without
+        // any trigger fails there too.
         if is_otherwise_at_commit {
             notices = link.connection().take_notices();
             link.query(UNDO_DEFERRED).await?;
@@ -360,7 +361,7 @@ impl Executor<'_> {
         Ok(())
     }
 
-    /// What code has set on node 1 holds on the transaction's other nodes too. How long it lasts, is
+    /// What code has set on node 1 holds on the transaction's other nodes too. How long it lasts is
     /// asked after the transaction.
     async fn spread_settings(
         &mut self,
@@ -388,7 +389,7 @@ impl Executor<'_> {
         Ok(())
     }
 
-    /// Says of a function where it may run. One that may run anywhere is made where it is missing.
+    /// Declares where a function may run. One that may run anywhere is created where it is missing.
     pub(super) async fn declare_function(
         &mut self,
         function: &str,
@@ -459,7 +460,7 @@ impl Executor<'_> {
             let texts = texts.filter(|text| text.len() < 64);
             names.extend(texts.flat_map(tutti_sql::closure::dotted_names).take(CANDIDATES_MAX));
         }
-        // They are asked for again when the session is in no transaction any more.
+        // They are asked for again when the session is no longer in a transaction.
         self.tx.note_settings(&names);
         let names: Vec<_> = names.iter().map(|name| quote_literal(name)).collect();
         format!("ARRAY[{}]::pg_catalog.text[]", names.join(", "))
@@ -523,8 +524,8 @@ impl Accounting {
     }
 }
 
-/// Whether a statement's error may be what its code has made of the rows that it saw: not if somebody has
-/// ended it, or we refuse it ourselves.
+/// Whether a statement's error may be what its code has made of the rows that it saw: not if it was
+/// ended, or refused by the gateway.
 fn may_come_of_rows(failure: &Failure) -> bool {
     match failure {
         Failure::Statement(error) => {
@@ -561,7 +562,7 @@ fn code_of(reason: &str) -> String {
     }
 }
 
-/// Whose function call came as a message of the protocol.
+/// For a function call that came as a protocol message.
 pub(crate) fn of_function_call() -> Unseen {
     Unseen {
         reason: Some("the function that was called has code that is not looked at".to_owned()),
@@ -572,7 +573,7 @@ pub(crate) fn of_function_call() -> Unseen {
     }
 }
 
-/// A cursor whose rows are computed at COMMIT, where nobody asks what they come from.
+/// A cursor whose rows are computed at COMMIT, where what they come from is not asked.
 pub(crate) fn held_beyond_block() -> Failure {
     Failure::unsupported(
         "a cursor WITH HOLD over code that the gateway does not see cannot be declared in a transaction",
@@ -581,7 +582,8 @@ pub(crate) fn held_beyond_block() -> Failure {
     )
 }
 
-/// For whoever cannot refuse before: nothing of a transaction's cursor may be read without being accounted for.
+/// For callers that could not refuse earlier: nothing of a transaction's cursor may be read without being
+/// accounted for.
 pub(crate) fn cursor_of_unseen_code() -> Failure {
     ErrorFields::error("0A000", "this cursor cannot be read by a message of the protocol")
         .with(b'D', "Its query runs code that the gateway does not see.")
@@ -589,8 +591,8 @@ pub(crate) fn cursor_of_unseen_code() -> Failure {
         .into()
 }
 
-/// Whether all keys and foreign keys hold that the transaction has left to be checked at COMMIT. Requires: it
-/// is not over after this.
+/// Whether all keys and foreign keys that the transaction has deferred to COMMIT hold. Requires: the
+/// transaction continues after this.
 async fn checks_hold(home: &mut Link) -> Result<bool, Failure> {
     let checks = home.query("SELECT tutti.deferred_checks()").await?;
     let Some(checks) = checks.first().and_then(|rows| rows.text(0, 0)) else { return Ok(true) };

@@ -1,6 +1,6 @@
-//! Statements that concern every node, or node 1 for the whole cluster, and are no ordinary DDL.
+//! Statements that concern every node, or node 1 for the whole cluster, and are not ordinary DDL.
 //!
-//! Owns: VACUUM and its kin, DROP INDEX CONCURRENTLY, LOCK TABLE, LISTEN and NOTIFY.
+//! Owns: VACUUM and the like, DROP INDEX CONCURRENTLY, LOCK TABLE, LISTEN and NOTIFY.
 //! Never: changes the schema of several nodes.
 
 use tutti_sql::catalog::{NodeId, quote_literal};
@@ -37,7 +37,7 @@ impl Executor<'_> {
             };
             let link = self.tx.links.at(&node);
             let answer = match relay(self.client, link, filter).await {
-                // An index, say, of a table that is on node 1 alone.
+                // For example an index of a table that is on node 1 alone.
                 Err(Failure::Statement(error))
                     if node != NodeId::HOME
                         && self.tx.catalog.home_by_default
@@ -54,7 +54,7 @@ impl Executor<'_> {
         Ok(Done::Tag(tag))
     }
 
-    /// DROP INDEX CONCURRENTLY, which no transaction holds together with other nodes.
+    /// DROP INDEX CONCURRENTLY, which cannot be part of a transaction with other nodes.
     pub(super) async fn drop_home_indexes(
         &mut self,
         names: &[String],
@@ -84,7 +84,7 @@ impl Executor<'_> {
         self.run_on_one(NodeId::HOME, Access::Write, text, call).await
     }
 
-    /// LOCK TABLE: node 1 first and alone, so that two lockers never hold a part each.
+    /// LOCK TABLE: node 1 first and alone, so that two sessions never hold some of the locks each.
     pub(super) async fn lock_everywhere(
         &mut self,
         text: &str,
@@ -125,11 +125,11 @@ impl Executor<'_> {
         call: &Call,
     ) -> Result<Done, Failure> {
         let done = self.run_on_one(NodeId::HOME, Access::Write, text, call).await?;
-        // PREPARE TRANSACTION refuses them, so node 1 must be the one that need not prepare.
+        // PREPARE TRANSACTION refuses them, so node 1 must be the node that need not prepare.
         self.tx.must_anchor(NodeId::HOME)?;
         self.tx.listening = true;
         match self.tx.transaction.is_open() {
-            // It listens from its commit on.
+            // It listens once it has committed.
             true => self.tx.transaction.listens |= listens,
             false if listens => self.listen_everywhere().await?,
             false => (),
@@ -153,7 +153,7 @@ impl Executor<'_> {
         for node in self.tx.catalog.nodes.clone() {
             let is_silent = listen.is_empty() && !self.tx.links.contains_key(&node);
             if node != NodeId::HOME && !is_silent {
-                // One transaction: what it goes on listening to is not interrupted.
+                // One transaction: channels that it keeps listening to are not interrupted.
                 let sql = format!("UNLISTEN *; {listen}");
                 self.tx.link(node).await?.query(&sql).await?;
             }

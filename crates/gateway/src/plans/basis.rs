@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tutti_sql::catalog::{Catalog, NameScope};
 
-/// So many pairs of catalog and name scope keep their number; sessions with temporary tables have
-/// scopes of their own. A pair that is forgotten gets another number: its plans are made anew.
+/// Most pairs of catalog and name scope that keep their number; sessions with temporary tables have
+/// scopes of their own. A pair that is forgotten gets another number: its plans are made again.
 const NUMBERED_MAX: usize = 256;
 
 /// What a plan depends on besides its statement.
@@ -35,8 +35,8 @@ impl Bases {
     /// The number of a catalog and a name scope.
     ///
     /// Catalogs are told apart as objects, not by their version: what a transaction sees of its own
-    /// changes has a version that others may come to as well. Holding the catalog keeps its address
-    /// from being used again.
+    /// changes has a version that other sessions may reach as well. Holding the catalog keeps its
+    /// address from being used again.
     pub fn number(&self, catalog: &Arc<Catalog>, scope: &NameScope) -> u64 {
         let mut numbers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let same = |(of, known, _): &&(Arc<Catalog>, NameScope, u64)| {
@@ -47,7 +47,7 @@ impl Bases {
         }
         numbers.last += 1;
         let number = numbers.last;
-        // Sessions leave older catalogs with their next statement.
+        // Sessions drop older catalogs at their next statement.
         numbers.numbered.retain(|(of, ..)| catalog.version <= of.version);
         if numbers.numbered.len() == NUMBERED_MAX {
             numbers.numbered.remove(0);

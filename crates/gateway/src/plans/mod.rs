@@ -2,18 +2,18 @@
 //!
 //! Owns: three caches, each bounded by bytes: the statements of a text, the plan of a text, and the
 //! plan of a shape (all texts that differ only in the values of literals). Never: plans anything;
-//! `session/planning.rs` does, and says when a cache must be passed by.
+//! `session/planning.rs` does, and says when a cache must be bypassed.
 //! Start reading at [`Plans`].
 //!
 //! A plan depends on the statement, the catalog and how names are seen, which is the key it is kept
 //! under ([`Basis`]); a change of the schema makes another basis, and what was kept for the old one
-//! is pushed out by and by. It does *not* depend on the role: the planner looks at no privilege and
-//! no policy. Every text that a plan makes is run by nodes under the client's own role, and they
-//! refuse and filter as they would without a gateway. So that sessions of different roles share
-//! plans takes nothing from security, and a role learns nothing but, from the time an answer takes,
-//! that somebody sent such a statement before.
+//! is evicted over time. It does *not* depend on the role: the planner looks at no privilege and no
+//! policy. Every text that a plan makes is run by nodes under the client's own role, and they
+//! refuse and filter as they would without a gateway. So sharing plans between roles costs no
+//! security: all a role can learn, from how long an answer takes, is that such a statement was sent
+//! before.
 //!
-//! Texts are kept only of statements that clients repeat and that carry no secrets by their nature:
+//! Texts are kept only of statements that clients repeat and whose kind carries no secrets:
 //! CREATE ROLE … PASSWORD is never here (see [`Statement::may_be_kept`]).
 
 mod basis;
@@ -34,17 +34,17 @@ use tutti_sql::refusal::Refusal;
 use tutti_sql::statement::{self, Statement};
 
 pub use basis::{Bases, Basis};
-pub use reading::{Reading, Turn, apart};
+pub use reading::{Reading, ReadingPermit, apart};
 
 /// How many bytes each of the caches may take, roughly.
 const BYTES_MAX: u64 = 32 * 1024 * 1024;
 /// What an entry takes in most cases; only to choose the size of the first tables.
 const BYTES_USUAL: u64 = 4 * 1024;
-/// Longer texts are not kept: parsing them costs little beside what they do.
+/// Longer texts are not kept: parsing them costs little compared with what they do.
 const TEXT_BYTES_MAX: usize = 16 * 1024;
 /// How many bytes of tree the parser makes of one byte of text, roughly.
 const TREE_BYTES_PER_TEXT_BYTE: u64 = 100;
-/// The same for a plan, whose texts are written anew.
+/// The same for a plan, whose texts are generated.
 const PLAN_BYTES_PER_TEXT_BYTE: u64 = 8;
 /// What an entry takes besides.
 const ENTRY_BYTES: u64 = 256;
@@ -64,15 +64,15 @@ pub struct Plans {
     statements: Cache<Box<str>, Arc<[Arc<Statement>]>, Weights>,
     texts: Cache<Key, Arc<Planned>, Weights>,
     shapes: Cache<Key, ShapeEntry, Weights>,
-    /// The numbers of what plans depend on.
+    /// The numbers of the bases that plans depend on.
     pub bases: Bases,
-    /// How often the caches were of use.
+    /// How often the caches were hit and missed.
     pub counts: Counts,
-    /// Who reads a large text.
+    /// Limits on reading large texts.
     pub reading: Reading,
 }
 
-/// How often the caches were asked, since the gateway started.
+/// Look-ups in the caches since the gateway started.
 #[derive(Debug, Default)]
 pub struct Counts {
     /// Statements that were planned by their shape: neither parsed nor planned.

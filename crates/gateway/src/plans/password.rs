@@ -1,7 +1,7 @@
 //! Passwords in CREATE ROLE and ALTER ROLE become verifiers before anything else sees them.
 //!
-//! Owns: that all nodes store the same verifier, by which one login fits all of them, and that no
-//! node, log or error gets to see the password.
+//! Owns: that all nodes store the same verifier, so that one login works on all of them, and that
+//! no node, log or error gets to see the password.
 //! Never: touches what is a verifier already, or how long a password is valid.
 
 use postgres_protocol::password::scram_sha_256;

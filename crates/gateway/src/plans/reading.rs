@@ -1,13 +1,13 @@
-//! How much of the gateway reading large texts may take.
+//! How much of the gateway's resources reading large texts may take.
 //!
-//! Owns: how many of them are read and planned at once, how much memory their trees may take together,
-//! and that whoever reads one does not keep the threads that serve others.
-//! Never: reads a text, or makes those of ordinary statements wait.
+//! Owns: how many of them are read and planned concurrently, how much memory their trees may take
+//! together, and that reading one does not block the threads that serve others.
+//! Never: reads a text, or delays ordinary statements.
 //! Start reading at [`Reading::begin`].
 //!
-//! One PostgreSQL gives every client a process, of which only that client's statements die. Here all
-//! share one. So what a text will cost is estimated first ([`cost`]); small ones are read where they
-//! are, the others one after another, as far as there is memory.
+//! PostgreSQL gives every client a process, and running out of memory fails that client only. Here
+//! all share one process. So what a text will cost is estimated first ([`cost`]); small ones are
+//! read in place, the others one after another, as memory allows.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,13 +17,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tutti_sql::refusal::Refusal;
 use tutti_sql::statement::cost;
 
-/// Shorter texts are read where they are.
+/// Shorter texts are read in place.
 pub const SMALL_BYTES: usize = 16 * 1024;
-/// What permits count.
+/// What one memory permit stands for.
 const UNIT_BYTES: usize = 1 << 20;
-/// How long a text waits for the memory that others have.
+/// How long a text waits for memory that others hold.
 const MEMORY_PATIENCE: Duration = Duration::from_secs(30);
-/// Where the system does not say how much memory there is.
+/// Assumed where the system does not say how much memory there is.
 const MEMORY_BYTES_DEFAULT: usize = 1 << 30;
 
 /// See the module's documentation.
@@ -32,21 +32,21 @@ pub struct Reading {
     /// Memory, in units.
     memory: Arc<Semaphore>,
     units: usize,
-    /// One after another: they take a processor each.
-    turns: Arc<Semaphore>,
+    /// Each reading takes a processor.
+    permits: Arc<Semaphore>,
 }
 
-/// The right to read one large text. To be kept as long as its tree.
+/// The right to read one large text. Kept as long as its tree.
 #[derive(Debug)]
-pub struct Turn {
+pub struct ReadingPermit {
     _memory: OwnedSemaphorePermit,
-    turn: Option<OwnedSemaphorePermit>,
+    permit: Option<OwnedSemaphorePermit>,
 }
 
-impl Turn {
-    /// The text is read: somebody else may read, beside what this tree takes.
+impl ReadingPermit {
+    /// The text is read: another may be read, beside the memory that this tree takes.
     pub fn end_reading(&mut self) {
-        self.turn = None;
+        self.permit = None;
     }
 }
 
@@ -60,14 +60,14 @@ impl Reading {
     fn of_size(bytes: usize) -> Self {
         let units = (bytes / UNIT_BYTES).clamp(1, Semaphore::MAX_PERMITS);
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let turns = Arc::new(Semaphore::new(processors.div_ceil(2)));
-        Self { memory: Arc::new(Semaphore::new(units)), units, turns }
+        let permits = Arc::new(Semaphore::new(processors.div_ceil(2)));
+        Self { memory: Arc::new(Semaphore::new(units)), units, permits }
     }
 
-    /// Waits until a large text may be read. `None`: it is a small one.
+    /// Waits until a large text may be read. `None`: it is small and needs no permit.
     ///
-    /// Errors: 54000, if there is not so much memory at all; 53200, if others keep it.
-    pub async fn begin(&self, text: &str) -> Result<Option<Turn>, Refusal> {
+    /// Errors: 54000 if it needs more memory than there is; 53200 if others hold on to it.
+    pub async fn begin(&self, text: &str) -> Result<Option<ReadingPermit>, Refusal> {
         if text.len() < SMALL_BYTES {
             return Ok(None);
         }
@@ -80,7 +80,7 @@ impl Reading {
                 ))
                 .with_hint("Split it; values can be sent as parameters or by COPY."));
         }
-        let turn = self.turns.clone().acquire_owned().await.expect("never closed");
+        let permit = self.permits.clone().acquire_owned().await.expect("never closed");
         let needed = u32::try_from(needed).unwrap_or(u32::MAX);
         let memory = self.memory.clone().acquire_many_owned(needed);
         let Ok(memory) = tokio::time::timeout(MEMORY_PATIENCE, memory).await else {
@@ -89,11 +89,11 @@ impl Reading {
                 .with_hint("Retrying is safe: nothing was sent to a node."));
         };
         let memory = memory.expect("never closed");
-        Ok(Some(Turn { _memory: memory, turn: Some(turn) }))
+        Ok(Some(ReadingPermit { _memory: memory, permit: Some(permit) }))
     }
 }
 
-/// Does what may take long, if the text is large, so that the threads which serve others go on.
+/// Does what may take long, if the text is large, without blocking the threads that serve others.
 pub fn apart<T>(text: &str, work: impl FnOnce() -> T) -> T {
     let is_apart = SMALL_BYTES <= text.len()
         && Handle::try_current()

@@ -1,4 +1,4 @@
-//! By which protocol the client asked, and so by which the nodes are asked.
+//! By which protocol level the client asked, and so by which the nodes are asked.
 //!
 //! Owns: writing a statement to a node in the client's protocol, with the client's parameters, and with rows
 //! that travel after them: parameters, never part of a text, which servers show to others and write to logs.
@@ -22,12 +22,12 @@ use tutti_wire::frontend::{
 
 use crate::client::failure::Failure;
 
-/// Most bytes of a message's values: what else is in it is little.
+/// Most bytes of a message's values: the rest of the message is small.
 const MESSAGE_BYTES_MAX: usize = FRAME_LEN_MAX - (16 << 20);
 
 /// Whose statement it is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Origin {
+pub(crate) enum IssuedBy {
     /// The client's: described and formatted as the client asked.
     Client,
     /// The gateway's own, with the client's parameters; rows come as text.
@@ -41,7 +41,7 @@ pub enum Call {
     Simple,
     /// By Execute: rows were described before, formats as bound.
     Extended {
-        /// Type of every parameter; 0 where the client left it open and nobody asked a node.
+        /// Type of every parameter; 0 where the client left it open and no node was asked.
         types: Vec<u32>,
         /// Values and formats.
         arguments: Arguments,
@@ -78,7 +78,8 @@ pub enum Done {
 }
 
 impl Carrying {
-    /// All parameters for a node, their types left to it, results as the client wants them.
+    /// All parameters for a node, their types left open for it to infer, results as the client
+    /// wants them.
     fn parameters(&self, node: Option<NodeId>) -> (Vec<u32>, Arguments) {
         let (mut types, mut arguments) = match &self.client {
             Call::Extended { types, arguments } => (types.clone(), arguments.clone()),
@@ -86,7 +87,7 @@ impl Carrying {
         };
         let count = arguments.values.len();
         types.resize(count, 0);
-        // One format would be for all.
+        // A single format would apply to all.
         arguments.formats = (0..count).map(|index| arguments.format(index)).collect();
         let rows = match (&self.rows, node) {
             (Rows::Everywhere(rows), _) => rows.clone(),
@@ -113,7 +114,7 @@ impl Call {
         }
     }
 
-    /// The same with rows as further parameters, of so many bytes for each node at most.
+    /// The same with rows as further parameters, of at most `bytes_max` bytes for each node.
     ///
     /// Errors: 54000 if they are more, or more than a message can have together with the client's values.
     pub(crate) fn carrying(&self, rows: Rows, bytes_max: usize) -> Result<Self, Failure> {
@@ -137,13 +138,13 @@ impl Call {
         Self::Carrying(Arc::new(Carrying { client: self.client().clone(), rows }))
     }
 
-    /// Whether so many parameters more are as many as the protocol can count.
+    /// Whether `more` further parameters are within what the protocol can count.
     pub(crate) fn can_carry(&self, more: usize) -> bool {
         self.parameter_count() + more <= usize::from(u16::MAX)
     }
 
-    /// The call for a statement made by this template, with room for so many parameters more: without the
-    /// client's where they are as many as can be and the template has none of them.
+    /// The call for a statement made by this template, with room for `more` further parameters: without
+    /// the client's where there are too many of them and the template uses none.
     ///
     /// Errors: 54000.
     pub(crate) fn with_room(
@@ -178,11 +179,11 @@ impl Call {
         }
     }
 
-    /// The same for a text that gives one column more than the client's, as text.
+    /// The same for a statement that returns one column more than the client's, in text format.
     pub(crate) fn with_a_text_more(&self) -> Self {
         let mut call = self.client().clone();
         if let Self::Extended { arguments: Arguments { result_formats, .. }, .. } = &mut call
-            // One format is for all columns, and a text is the same in both.
+            // One format is for all columns, and text is the same in both.
             && 1 < result_formats.len()
         {
             result_formats.push(0);
@@ -196,7 +197,7 @@ impl Call {
         }
     }
 
-    /// Whether a value may be read as the current time: `now` for a `timestamptz`, say. Each node would
+    /// Whether a value may mean the current time, such as `now` for a `timestamptz`: each node would
     /// take its own.
     pub(crate) fn may_say_now(&self) -> bool {
         /// bytea, int8, int2, int4, text, json, oid, float4, float8, bpchar, varchar, numeric, uuid, jsonb.
@@ -241,7 +242,8 @@ impl Call {
         }
     }
 
-    /// Rows that travel are not for code of the statement. A look, which comes first, has seen to it.
+    /// Rows that travel must not be seen by the statement's code. A look, which comes first, has
+    /// ensured that.
     fn hide_rows(&self, link: &mut Link) {
         if matches!(self, Self::Carrying(_)) && !link.has_look() {
             link.put_hidden();
@@ -260,21 +262,21 @@ impl Call {
         link.put_look(sql, &types, relations);
     }
 
-    /// Parameter types and arguments for a statement of this origin, the same for all nodes.
-    pub(crate) fn parts(&self, origin: Origin) -> (Vec<u32>, Arguments) {
+    /// Parameter types and arguments for a statement so issued, the same for all nodes.
+    pub(crate) fn parts(&self, issued_by: IssuedBy) -> (Vec<u32>, Arguments) {
         let (types, mut arguments) = match self {
             Self::Simple => (Vec::new(), Arguments::default()),
             Self::Extended { types, arguments } => (types.clone(), arguments.clone()),
             Self::Carrying(carrying) => carrying.parameters(None),
         };
-        if origin == Origin::Gateway {
+        if issued_by == IssuedBy::Gateway {
             arguments.result_formats = Vec::new();
         }
         (types, arguments)
     }
 
     /// Appends a query of the gateway's own that may contain the client's parameters; its rows come
-    /// as text whatever the client asked for.
+    /// as text, whatever format the client asked for.
     pub(crate) fn put_internal(&self, link: &mut Link, sql: &str) {
         self.hide_rows(link);
         let has_look = link.has_look();

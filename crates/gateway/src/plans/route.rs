@@ -2,7 +2,7 @@
 //!
 //! Owns: hashing bound parameters and rows' keys by the catalog's maps, and that several keys must agree on
 //! one node.
-//! Never: guesses: a value that cannot be hashed here has no node here.
+//! Never: guesses: for a value that cannot be hashed here, it names no node.
 
 use tutti_sql::catalog::{Catalog, MapId, NodeId};
 use tutti_sql::hash::{Bucket, CannotHash, KeyType};
@@ -11,13 +11,13 @@ use tutti_sql::planner::OneNode;
 
 use super::request::Call;
 
-/// `unknown`: a literal whose type the server has not settled yet.
+/// `unknown`: a literal whose type the server has not resolved yet.
 const UNKNOWN_OID: u32 = 705;
 
 /// What a client has bound to a parameter.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bound<'a> {
-    /// 0 or none: nobody has said one.
+pub(crate) struct BoundParameter<'a> {
+    /// 0 or none: not specified.
     pub(crate) type_oid: Option<u32>,
     /// 0: text; 1: binary.
     pub(crate) format: i16,
@@ -25,12 +25,12 @@ pub(crate) struct Bound<'a> {
     pub(crate) value: Option<&'a [u8]>,
 }
 
-/// The node that a statement of one node runs on; `None` if its pins do not agree, or if one cannot be told
-/// here. `bound`: the parameter at a position.
+/// The node that a one-node statement runs on; `None` if its pins do not agree, or if one cannot be
+/// evaluated here. `bound`: the parameter at a position.
 pub(crate) fn one_node<'a>(
     catalog: &Catalog,
     choice: &NodeChoice,
-    bound: impl Fn(usize) -> Option<Bound<'a>>,
+    bound: impl Fn(usize) -> Option<BoundParameter<'a>>,
 ) -> Option<OneNode> {
     let pins = match choice {
         NodeChoice::Home => return Some(OneNode::At(NodeId::HOME)),
@@ -48,11 +48,11 @@ pub(crate) fn one_node<'a>(
     Some(agreed)
 }
 
-/// The node on which the rows with this key value are; `None` if that cannot be told here.
+/// The node on which the rows with this key value are; `None` if that cannot be determined here.
 pub(crate) fn node_of_pin<'a>(
     catalog: &Catalog,
     pin: &Pin,
-    bound: impl Fn(usize) -> Option<Bound<'a>>,
+    bound: impl Fn(usize) -> Option<BoundParameter<'a>>,
 ) -> Option<NodeId> {
     let bucket = match &pin.value {
         KeyValue::Bucket(bucket) => *bucket,
@@ -69,15 +69,19 @@ pub(crate) fn node_of_bucket(catalog: &Catalog, map: MapId, bucket: Bucket) -> O
 }
 
 /// The parameter at a position of what a client has sent.
-pub(crate) fn parameter(call: &Call, index: usize) -> Option<Bound<'_>> {
+pub(crate) fn parameter(call: &Call, index: usize) -> Option<BoundParameter<'_>> {
     let Call::Extended { types, arguments } = call.client() else { return None };
     let value = arguments.values.get(index)?.as_deref();
-    Some(Bound { type_oid: types.get(index).copied(), format: arguments.format(index), value })
+    Some(BoundParameter {
+        type_oid: types.get(index).copied(),
+        format: arguments.format(index),
+        value,
+    })
 }
 
-/// The bucket of a bound value; `None` if it cannot be told here.
-fn bucket_of_bound(pin: &Pin, bound: Bound<'_>) -> Option<Bucket> {
-    let Bound { type_oid, format, value } = bound;
+/// The bucket of a bound value; `None` if it cannot be determined here.
+fn bucket_of_bound(pin: &Pin, bound: BoundParameter<'_>) -> Option<Bucket> {
+    let BoundParameter { type_oid, format, value } = bound;
     let key_type = pin.key_type;
     let Some(value) = value else { return Some(Bucket::OF_NULL) };
     // An open type is inferred by the server from the comparison with the key: it is the key's.
@@ -88,7 +92,8 @@ fn bucket_of_bound(pin: &Pin, bound: Bound<'_>) -> Option<Bucket> {
     let hashed = match (format == 1, pin.stored) {
         (true, None) => given.bucket_of_binary(value),
         (false, None) => given.bucket_of_text(std::str::from_utf8(value).ok()?),
-        // The value becomes the column's: a text stored in a varchar(3) column, say.
+        // The value is converted to the column's type, such as a text stored in a varchar(3)
+        // column.
         (true, Some(modifier)) => given.bucket_of_stored_binary(value, key_type, modifier),
         (false, Some(modifier)) => {
             given.bucket_of_stored_text(std::str::from_utf8(value).ok()?, key_type, modifier)

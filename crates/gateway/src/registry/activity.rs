@@ -1,7 +1,7 @@
-//! What each session is at, for whoever looks for deadlocks or changes placements, and the mark of
-//! whose statement was ended.
+//! What each session is doing, for deadlock detection and placement changes, and the mark on a
+//! session whose statement was ended.
 //!
-//! Owns: that a mark turns no other error than that of the statement for which it was made.
+//! Owns: that a mark rewords only the error of the statement for which it was made.
 //! Never: waits; a session pays a few stores per message.
 //! Start reading at [`Activity`].
 
@@ -30,51 +30,50 @@ pub const TERMINATED: &str = "57P01";
 pub const TERMINATED_MESSAGE: &str = "terminating connection due to administrator command";
 const HINT: &str = "The transaction is the youngest of those that waited for each other over several nodes. Retry it.";
 
-/// One session's. Only the session itself changes it, except for the mark.
+/// One session's activity. Only the session itself changes it, except for the mark.
 #[derive(Debug, Default)]
 pub struct Activity {
-    /// Grows; odd while the session is at a message of its client.
+    /// Grows; odd while the session handles a message of its client.
     message: AtomicU64,
     /// Its transaction is on several nodes.
     spans: AtomicBool,
     /// It can be ended at no cost.
     gives_way: AtomicBool,
-    /// How far it is with a plan: one of the constants below.
+    /// How far it has got with a plan: one of the constants below.
     plan: AtomicU8,
     /// Tables that its plan writes in several steps, by their OIDs on node 1.
     written: Mutex<Vec<u32>>,
     /// The relations on which the plan depends, where `is_limited`; else it may be any.
     concerns: Mutex<Option<Arc<[u32]>>>,
     is_limited: AtomicBool,
-    /// The plan commits before it ends, and nobody asks what it has done: what was proven of it must
-    /// stay so until then.
+    /// The plan commits before it ends, and what it has done is not asked: what was proven of it
+    /// must hold until then.
     unasked: Mutex<Option<Arc<Unasked>>>,
     is_unasked: AtomicBool,
-    /// Relations whose rows its plan brings together, and that have types which may be checked when that
-    /// is done.
+    /// Relations whose rows its plan gathers, and whose types may be checked while it does.
     brought: Mutex<Vec<Arc<Relation>>>,
     brings: AtomicBool,
     mark: Mutex<Option<Mark>>,
     /// The client's socket.
     stream: Weak<TcpStream>,
-    /// Somebody wants the session to end.
+    /// The session was asked to end.
     terminated: AtomicBool,
-    /// Somebody wants the session to see that the gateway's state has changed.
+    /// The session was asked to notice that the gateway's state has changed.
     asked: AtomicBool,
     /// Wakes the session when it waits for its client.
     waker: AtomicWaker,
-    /// The statement is to be cancelled, for when it waits in the gateway and not on a node.
+    /// Cancels the statement while it waits in the gateway and not on a node.
     cancelled: Notify,
-    /// At which message that was asked for last.
+    /// The message at which that was last asked for.
     cancelled_at: AtomicU64,
 }
 
-/// A statement of which it was proven that it touches tables of node 1 only, and whose names mean so.
+/// A statement of which it was proven that it touches tables of node 1 only, by what its names mean.
 #[derive(Debug)]
 pub struct Unasked {
     /// Its text.
     pub text: String,
-    /// How its session sees names; `None`: nobody knows, so nothing was proven.
+    /// How its session sees names; `None`: not known, so nothing was proven.
     pub scope: Option<NameScope>,
 }
 
@@ -84,7 +83,7 @@ const NO_PLAN: u8 = 0;
 const PLANNED: u8 = 1;
 /// Something of the plan may be on its way to a node.
 const SENT: u8 = 2;
-/// Placements have changed since: what has not been sent must not be.
+/// Placements have changed since: what has not been sent must not be sent.
 const OVERTAKEN: u8 = 3;
 /// The same, before anything of the plan was sent.
 const OVERTAKEN_UNSENT: u8 = 4;
@@ -94,7 +93,7 @@ const REWRITTEN_MESSAGE: &str = "could not read a table that was rewritten behin
 const OVERTAKEN_MESSAGE: &str =
     "could not run the statement as planned, for the placement of a table has changed meanwhile";
 
-/// What a client hears whose statement was overtaken, if it cannot be run again.
+/// What a client is told whose statement was overtaken, if it cannot be run again.
 pub fn overtaken() -> ErrorFields {
     ErrorFields::error("40001", OVERTAKEN_MESSAGE)
         .with(b'H', "Nothing of the statement was done. The transaction might succeed if retried.")
@@ -135,15 +134,15 @@ impl Activity {
         self.message.store(next, Ordering::Relaxed);
     }
 
-    /// Whether somebody wants the session to end.
+    /// Whether the session was asked to end.
     pub fn is_terminated(&self) -> bool {
         self.terminated.load(Ordering::Acquire)
     }
 
-    /// Waits until somebody wants the session to see that the gateway's state has changed.
+    /// Waits until the session is asked to notice that the gateway's state has changed.
     pub async fn asked_to_look_up(&self) {
         std::future::poll_fn(|context| {
-            // Before the look, so that nothing is missed.
+            // Registered before the check, so that nothing is missed.
             self.waker.register(context.waker());
             match self.asked.swap(false, Ordering::AcqRel) {
                 true => Poll::Ready(()),
@@ -153,13 +152,13 @@ impl Activity {
         .await;
     }
 
-    /// Whether somebody has cancelled what the session is at: then it is not run again.
+    /// Whether the current statement was cancelled: then it is not run again.
     pub fn is_cancelled(&self) -> bool {
         let message = self.message.load(Ordering::Relaxed);
         message % 2 == 1 && self.cancelled_at.load(Ordering::SeqCst) == message
     }
 
-    /// Comes back when somebody cancels what the session does from now on.
+    /// Returns when what the session does from now on is cancelled.
     pub async fn cancelled(&self) {
         self.cancelled.notified().await;
     }
@@ -169,7 +168,7 @@ impl Activity {
         self.waker.wake();
     }
 
-    /// The statement at work only reads, in a transaction of its own, and can be run again.
+    /// The current statement only reads, in a transaction of its own, and can be run again.
     pub fn give_way(&self) {
         self.gives_way.store(true, Ordering::Relaxed);
     }
@@ -187,15 +186,15 @@ impl Activity {
         self.spans.store(1 < count, Ordering::Relaxed);
     }
 
-    /// A plan is being made. From here on a change of placements that does not see it will be seen:
-    /// the caller looks for one after this.
+    /// A plan is being made. From here on a change of placements that does not see this plan will
+    /// itself be seen: the caller checks for one after this.
     pub fn begin_plan(&self) {
         self.is_limited.store(false, Ordering::SeqCst);
         self.is_unasked.store(false, Ordering::SeqCst);
         self.plan.store(PLANNED, Ordering::SeqCst);
     }
 
-    /// The same, for what is sent without another wait.
+    /// The same, for what is sent without waiting again.
     pub fn begin_to_send(&self) {
         self.is_limited.store(false, Ordering::SeqCst);
         self.is_unasked.store(false, Ordering::SeqCst);
@@ -245,13 +244,13 @@ impl Activity {
         self.unasked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Before anything of a plan is sent: rows of these relations are brought together, and made anew.
+    /// Before anything of a plan is sent: rows of these relations are gathered and rebuilt.
     pub fn note_brought(&self, relations: Vec<Arc<Relation>>) {
         self.brings.store(!relations.is_empty(), Ordering::SeqCst);
         *self.locked_brought() = relations;
     }
 
-    /// Whether the plan makes rows anew of a relation of which this is so.
+    /// Whether the plan rebuilds rows of a relation for which `is_meant` holds.
     pub fn brings_any(&self, is_meant: impl FnMut(&Arc<Relation>) -> bool) -> bool {
         self.brings.load(Ordering::SeqCst) && self.locked_brought().iter().any(is_meant)
     }
@@ -260,7 +259,7 @@ impl Activity {
         self.brought.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The plan has been carried out, or given up.
+    /// The plan has been carried out, or abandoned.
     pub fn end_plan(&self) {
         self.plan.store(NO_PLAN, Ordering::SeqCst);
         if self.brings.load(Ordering::Relaxed) {
@@ -273,12 +272,12 @@ impl Activity {
         self.plan.load(Ordering::SeqCst) != NO_PLAN
     }
 
-    /// Whether the plan must not be carried on.
+    /// Whether the plan must not be continued.
     pub fn is_overtaken(&self) -> bool {
         matches!(self.plan.load(Ordering::SeqCst), OVERTAKEN | OVERTAKEN_UNSENT)
     }
 
-    /// Whether the plan must not be carried on, and nothing of it was sent.
+    /// Whether the plan must not be continued, and nothing of it was sent.
     pub fn is_overtaken_unsent(&self) -> bool {
         self.plan.load(Ordering::SeqCst) == OVERTAKEN_UNSENT
     }
@@ -303,14 +302,14 @@ impl Activity {
         !matches!(sent, Err(OVERTAKEN | OVERTAKEN_UNSENT))
     }
 
-    /// Placements change: what has a plan and has sent nothing of it will not.
+    /// Placements change: a session that has sent nothing of its plan will not send it.
     pub fn overtake_unsent(&self) {
         let (from, to) = (PLANNED, OVERTAKEN_UNSENT);
-        // Nothing else has become of it if it fails.
+        // If this fails, the state needs no change.
         let _ = self.plan.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst);
     }
 
-    /// Placements change: whatever is still to be sent will not.
+    /// Placements change: whatever has not been sent will not be.
     pub fn overtake(&self) {
         self.overtake_unsent();
         let _ = self.plan.compare_exchange(SENT, OVERTAKEN, Ordering::SeqCst, Ordering::SeqCst);
@@ -337,7 +336,7 @@ impl Activity {
         self.take_mark(error, |why| matches!(why, Why::Overtaken | Why::Moved))
     }
 
-    /// The same for the victim of a deadlock.
+    /// The same for a deadlock's victim.
     pub fn take_deadlock(&self, error: &ErrorFields) -> bool {
         self.take_mark(error, |why| matches!(why, Why::Deadlock(_)))
     }
@@ -355,7 +354,7 @@ impl Activity {
     }
 
     fn put_mark(&self, why: Why) {
-        // A session that has not been told yet to fetch an answer does so with its next message.
+        // A session whose client has not asked for the answer yet fetches it with its next message.
         let last_message = self.message.load(Ordering::Relaxed) | 1;
         *self.locked_mark() = Some(Mark { last_message, why });
     }
@@ -365,8 +364,8 @@ impl Activity {
         *self.locked_mark() = None;
     }
 
-    /// An error as the client shall hear it: a cancellation that was our doing is a deadlock, or a
-    /// placement that has changed.
+    /// An error as the client will see it: a cancellation by the gateway is reported as a deadlock
+    /// or a changed placement.
     ///
     /// To be called where a failure is reported to the client, while its message is handled.
     #[must_use]
@@ -374,7 +373,8 @@ impl Activity {
         if self.is_terminated() && [CANCELED, TERMINATED].contains(&error.sqlstate()) {
             return ErrorFields::fatal(TERMINATED, TERMINATED_MESSAGE);
         }
-        // A node has ended its connection. The session goes on, and its client must not leave.
+        // A node has ended its connection. The session goes on, and its client must not be told to
+        // leave.
         let error = error.not_fatal();
         let Some(mark) = self.locked_mark().take() else { return error };
         if error.sqlstate() != CANCELED || mark.last_message < self.message.load(Ordering::Relaxed)
@@ -389,7 +389,7 @@ impl Activity {
             Why::Moved => ErrorFields::error(SERIALIZATION, MOVED_MESSAGE)
                 .with(b'H', "The transaction might succeed if retried."),
         };
-        // Where in which statement it was still holds; which line of PostgreSQL raised it does not.
+        // The statement and position still hold; the line of PostgreSQL that raised it does not.
         let context = error.fields.into_iter().filter(|(code, _)| b"WPpq".contains(code));
         fields.fields.extend(context);
         fields
@@ -400,12 +400,12 @@ impl Activity {
     }
 }
 
-/// Those of all sessions, by process id.
+/// The activities of all sessions, by process id.
 #[derive(Debug, Default)]
 pub struct Activities(Mutex<HashMap<i32, Weak<Activity>>>);
 
 impl Activities {
-    /// For a new session with a client on this socket. It is forgotten when the session lets it go.
+    /// For a new session with a client on this socket. It is forgotten when the session drops it.
     pub fn register(&self, process_id: i32, stream: Weak<TcpStream>) -> Arc<Activity> {
         let activity = Arc::new(Activity { stream, ..Activity::default() });
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -421,7 +421,7 @@ impl Activities {
         }
     }
 
-    /// Ends a session's wait in the gateway, if it is at one.
+    /// Ends a session's wait in the gateway, if there is one.
     pub fn cancel(&self, process_id: i32) {
         if let Some(activity) = self.of(process_id) {
             let message = activity.message.load(Ordering::Relaxed);
@@ -430,12 +430,12 @@ impl Activities {
         }
     }
 
-    /// Whether this session was told to end and is still there.
+    /// Whether this session was asked to end and is still there.
     pub fn is_ending(&self, process_id: i32) -> bool {
         self.of(process_id).is_some_and(|activity| activity.is_terminated())
     }
 
-    /// Makes every session that waits for its client look up.
+    /// Wakes every session that waits for its client.
     pub fn wake_all(&self) {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for activity in all.values().filter_map(Weak::upgrade) {
@@ -443,7 +443,7 @@ impl Activities {
         }
     }
 
-    /// Every session that is at a message of its client: which message, and the client's socket.
+    /// Every session that is handling a message: which message, and the client's socket.
     pub fn busy(&self) -> Vec<(i32, u64, Arc<TcpStream>)> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let of = |(process_id, activity): (&i32, &Weak<Activity>)| {
@@ -464,7 +464,7 @@ impl Activities {
         all.iter().filter_map(of).collect()
     }
 
-    /// The message that each session is at whose transaction is on several nodes.
+    /// For each session whose transaction is on several nodes, the message it is handling.
     pub(crate) fn at_work(&self) -> BTreeMap<i32, u64> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut found = BTreeMap::new();
@@ -479,7 +479,7 @@ impl Activities {
         found
     }
 
-    /// One session's, if it is still there.
+    /// One session's activity, if it is still there.
     pub(crate) fn of(&self, process_id: i32) -> Option<Arc<Activity>> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.get(&process_id).and_then(Weak::upgrade)

@@ -1,7 +1,7 @@
 //! What all sessions of one gateway share, beside the cluster.
 //!
-//! Owns: the pool, what is known of statements and plans, and who is at work: by which cancel requests
-//! find their session and all hear that the gateway is about to stop.
+//! Owns: the pool, what is known of statements and plans, and which sessions there are: by these,
+//! cancel requests find their session and all learn that the gateway is about to stop.
 //! Never: holds a lock across an await.
 //! Start reading at [`Registry`].
 
@@ -25,30 +25,30 @@ use self::activity::Activities;
 use self::pauses::Pauses;
 use crate::plans::Plans;
 
-/// How long a node may take to take a cancel request.
+/// How long a node may take to accept a cancel request.
 const CANCEL_PATIENCE: Duration = Duration::from_secs(3);
 
 /// Shared by all sessions.
 #[derive(Debug)]
 pub struct Registry {
-    /// What they work on.
+    /// The cluster they work on.
     pub cluster: Arc<Cluster>,
-    /// How many changes were committed that may give a search path other schemas: schemas, rights to
-    /// use them, roles.
+    /// How many changes were committed that may change the schemas of a search path: schemas, rights
+    /// to use them, roles.
     pub path_changes: AtomicU64,
     /// The connections that clients' transactions run on.
     pub pool: Pool,
     /// Statements that clients have prepared.
     pub statements: SharedStatements,
-    /// Whom cancel requests mean.
+    /// Which session a cancel request is for.
     pub backends: Arc<Backends>,
-    /// What sessions are at, for whoever looks for deadlocks.
+    /// What sessions are doing, for deadlock detection.
     pub activities: Arc<Activities>,
     /// Statements and plans that are known already.
     pub plans: Plans,
-    /// When roles for which everybody has waited may do that again.
+    /// When roles that made all sessions wait may do so again.
     pub pauses: Pauses,
-    /// Cloned by each session that is preparing a transaction of its client's.
+    /// Cloned by each session that is preparing its client's transaction.
     pub preparing: Arc<()>,
     rows_dealt: AtomicU64,
     sessions: AtomicU64,
@@ -87,12 +87,12 @@ impl Registry {
         }
     }
 
-    /// Counts rows of round-robin tables, so that they are dealt out evenly.
+    /// Counts rows of round-robin tables, so that they are distributed evenly.
     pub fn deal_row(&self) -> u64 {
         self.rows_dealt.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// From now on no transaction begins: sessions end as soon as they are in none.
+    /// From now on no transaction begins: sessions end as soon as they are outside one.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Release);
         self.activities.wake_all();
@@ -114,7 +114,7 @@ impl Registry {
         for backend in targets.iter().map(Target::key) {
             let sent =
                 cancel(self.cluster.endpoints.of(backend.node), backend.process_id, backend.secret);
-            // A node that says nothing would keep whoever cancels for ever.
+            // A silent node would block the caller indefinitely.
             let sent = tokio::time::timeout(CANCEL_PATIENCE, sent).await;
             if let Err(error) = sent.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into())) {
                 tracing::warn!(node = %backend.node, %error, "cannot pass a cancel request on");
@@ -122,8 +122,8 @@ impl Registry {
         }
     }
 
-    /// Ends these backends, whose code goes on after a cancellation; or with `only_cancels` what they do,
-    /// but for a wait for a standby: what waits there is committed.
+    /// Terminates these backends, whose code survives a cancellation; with `only_cancels`, only their
+    /// statements, except one that waits for a standby: its transaction is committed.
     pub async fn end_backends(&self, targets: &[Target], only_cancels: bool) {
         let how = if only_cancels { "pg_cancel_backend" } else { "pg_terminate_backend" };
         for backend in targets.iter().map(Target::key) {

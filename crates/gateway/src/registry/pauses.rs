@@ -1,10 +1,12 @@
-//! Roles for which everybody has waited wait themselves before they do it again.
+//! A role that made all sessions wait must itself wait before it does so again.
 //!
-//! Owns: until when each of them waits. Never: measures what others wait for; who makes them wait says it.
+//! Owns: until when each of them waits. Never: measures what others wait for; the session that makes them
+//! wait reports it.
 //!
 //! New statements are held while a change of the schema or moved rows are committed, and the commit room is
-//! closed while an anchor that cannot prepare commits. Each of these ends soon, and nothing of one PostgreSQL
-//! makes it end sooner; but whoever does one after the other would stop everybody for as long as he likes.
+//! closed while an anchor that cannot prepare commits. Each of these ends soon, and nothing in PostgreSQL
+//! makes it end sooner; but a client that does one after the other could stop all others for as long as it
+//! likes.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -12,14 +14,14 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-/// What takes no longer is followed by no pause.
+/// A wait no longer than this is followed by no pause.
 const UNNOTICED: Duration = Duration::from_millis(100);
-/// Others get so many times as long without waiting for this role.
+/// For so many times as long, other sessions do not wait for this role.
 const PAUSE_FACTOR: u32 = 9;
-/// What is longer counts as this: the locks of who waits are kept meanwhile.
+/// A longer wait counts as this: the pausing session keeps its locks meanwhile.
 const LONGEST: Duration = Duration::from_secs(3);
 
-/// When a role may again do what everybody waits for.
+/// When a role may again make all sessions wait.
 #[derive(Debug, Default)]
 pub struct Pauses(Mutex<BTreeMap<String, Instant>>);
 
@@ -31,7 +33,7 @@ impl Pauses {
         }
     }
 
-    /// Everybody has waited for it for so long.
+    /// All sessions have waited for it for `took`.
     pub(crate) fn note(&self, role: &str, took: Duration) {
         if took < UNNOTICED {
             return;

@@ -1,7 +1,7 @@
-//! What node 1 says about the role that a client wants to be.
+//! What node 1 says about the role that a client wants to log in as.
 //!
 //! Owns: the question, and reading its answer; what the role's sessions begin with.
-//! Never: remembers one: ALTER ROLE counts from the next login on.
+//! Never: caches one: ALTER ROLE takes effect at the next login.
 
 use tutti_link::connection::{NodeError, Rows};
 use tutti_link::pool::RoleSettings;
@@ -16,9 +16,9 @@ use crate::registry::Registry;
 /// Longest name of a role, in bytes (NAMEDATALEN - 1).
 const NAME_LEN_MAX: usize = 63;
 
-/// A role that exists. What it holds of the password is not printed.
+/// A role that exists. Its verifier is not printed.
 pub(crate) struct Role {
-    /// Its number on node 1: names can be given anew.
+    /// Its number on node 1: names can be reused.
     pub(crate) oid: u32,
     pub(crate) is_superuser: bool,
     pub(crate) may_login: bool,
@@ -47,7 +47,7 @@ pub(crate) async fn ask(
     if NAME_LEN_MAX < name.len() {
         return Ok(None);
     }
-    // As PostgreSQL's hba, which does not count superusers as members of everything.
+    // As in pg_hba.conf, superusers do not count as members of every role.
     let groups_sql = "WITH RECURSIVE of (role) AS (
              SELECT r.oid
              UNION SELECT m.roleid FROM pg_catalog.pg_auth_members AS m JOIN of ON m.member = of.role)
@@ -92,7 +92,7 @@ pub(crate) async fn settings_of(registry: &Registry, role: u32) -> Result<RoleSe
     Ok(read_settings(&answer.map_err(unreadable)?))
 }
 
-/// Lines `name=value`; what comes later counts, as PostgreSQL's `process_settings` has it.
+/// Lines `name=value`; later ones win, as PostgreSQL's `process_settings` has it.
 fn settings_sql(role: &str) -> String {
     format!(
         "SELECT line FROM pg_catalog.pg_db_role_setting AS s, pg_catalog.unnest(s.setconfig) AS line
@@ -126,7 +126,7 @@ fn read(rows: &Rows, groups: Option<&Rows>, settings: Option<&Rows>) -> Role {
     }
 }
 
-/// Nobody knows yet who asks: where nodes are is none of their business.
+/// The client is not authenticated yet and must not learn where nodes are.
 fn without_address(error: NodeError) -> Failure {
     let sqlstate = error.to_fields().sqlstate().to_owned();
     tracing::warn!(%error, "a login cannot be looked at");
@@ -135,7 +135,7 @@ fn without_address(error: NodeError) -> Failure {
         .into()
 }
 
-/// The gateway's own role must be allowed to look.
+/// The gateway's own role must be allowed to read this.
 fn unreadable(error: NodeError) -> Failure {
     let mut fields = error.to_fields();
     if fields.sqlstate() == "42501" {

@@ -1,24 +1,24 @@
 //! What clients' code does at COMMIT while others wait for that commit.
 //!
-//! Owns: that deferred triggers run before anybody has to wait, and that what can only run inside of
-//! COMMIT has a moment, and not often (`pause`).
+//! Owns: that deferred triggers run before any session has to wait, and that code which can only run
+//! inside COMMIT gets a short time, and not often (`pause`).
 //! Never: commits (`commit` and `global_commit` do).
-//! Start reading at [`Session::run_code_early`], then [`LateCode::bound`]. The reasons:
+//! Start reading at [`Session::run_code_early`], then [`LateCode::run_limit`]. The reasons:
 //! docs/protocol/anchored-commit.md, "Code that runs at COMMIT".
 //!
-//! A COMMIT runs deferred triggers and computes cursors WITH HOLD, for as long as their code likes. Most
-//! commits of ours keep nobody waiting meanwhile: a transaction of one node commits as on one PostgreSQL,
-//! and others prepare before they enter the commit room. These do:
-//! - the commit of a change of the schema, or of moved rows, under the hold;
+//! A COMMIT runs deferred triggers and computes cursors WITH HOLD, for as long as their code takes. Most
+//! of our commits keep no one waiting meanwhile: a transaction of one node commits as on one PostgreSQL,
+//! and others prepare before they enter the commit room. These do keep others waiting:
+//! - the commit of a schema change, or of moved rows, under the hold;
 //! - the COMMIT of an anchor that cannot prepare, inside the commit room;
-//! - the votes of a SERIALIZABLE transaction, with its turn.
+//! - the votes of a SERIALIZABLE transaction, while it holds its permit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
-use tutti_cluster::commit_driver::{Bound, within};
+use tutti_cluster::commit_driver::{RunLimit, within};
 use tutti_link::connection::NodeError;
 use tutti_sql::catalog::NodeId;
 use tutti_txn::coordinator::Form;
@@ -32,14 +32,15 @@ use crate::transaction::deferred::{
     CHANGES, RUN_DEFERRED, UNDO_DEFERRED, keeps_order, may_be_mended,
 };
 
-/// How long such code may take while others wait; then it is cancelled, and then its connection is ended.
+/// How long such code may take while others wait; then it is cancelled, and later its connection is
+/// ended.
 const MOMENT: Duration = Duration::from_secs(1);
-/// How often it is looked whether nodes are there.
+/// How often it is checked whether nodes are reachable.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 /// SQLSTATE query_canceled.
 const CANCELED: &str = "57014";
 
-/// Whether COMMIT may run code all the same: it computes cursors WITH HOLD that the transaction has declared,
+/// Whether COMMIT may still run code: it computes cursors WITH HOLD that the transaction has declared,
 /// and a trigger that has run may have deferred itself again. (So may an exclusion constraint, whose
 /// expressions are code. Keys are checked by the server itself.)
 const MAY_RUN_CODE: &str = "SELECT EXISTS (SELECT FROM pg_catalog.pg_cursors AS c WHERE c.is_holdable
@@ -54,23 +55,24 @@ const MAY_RUN_CODE: &str = "SELECT EXISTS (SELECT FROM pg_catalog.pg_cursors AS 
                 WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
             AND k.contype::pg_catalog.text OPERATOR(pg_catalog.=) ANY ('{t,x}'::pg_catalog.text[]))";
 
-/// Code that may run inside of a commit for which others wait.
+/// Code that may run inside a commit for which others wait.
 #[derive(Debug)]
 pub(super) struct LateCode {
     registry: Arc<Registry>,
-    /// Who makes a pause after it: everybody waits, or everybody who commits at SERIALIZABLE on the same nodes.
+    /// The role that pauses after it: all sessions wait for it, or all that commit at SERIALIZABLE on the same
+    /// nodes.
     pausing: Option<String>,
     process_id: i32,
-    /// What deferred triggers have said when they were run early.
+    /// The error of deferred triggers that were run early.
     refused: Option<ErrorFields>,
     was_ended: AtomicBool,
 }
 
 impl Session {
     /// Before the commit of a transaction for which others wait: runs what is deferred, as long as it takes.
-    /// Returns whether, and as what, code may still run inside of the commit.
+    /// Returns the code that may still run inside the commit, if any.
     ///
-    /// Errors: those of deferred triggers that no later one can mend; a node is lost; 57014.
+    /// Errors: those of deferred triggers that no later one can correct; a node is lost; 57014.
     pub(super) async fn run_code_early(
         &mut self,
         writers: &[NodeId],
@@ -85,7 +87,7 @@ impl Session {
         let run = format!("{CHANGES}{RUN_DEFERRED}{CHANGES}{MAY_RUN_CODE}");
         let asked = writers.iter().map(|node| (*node, run.clone())).collect();
         let registry = self.tx.registry.clone();
-        // However long code runs there: a node that has gone will not vote.
+        // However long code runs: a node that is lost will not vote.
         let mut answers = tokio::select! {
             answers = self.tx.on_links(asked) => answers,
             node = first_away(&registry, writers) => return Err(NodeError::Closed { node }.into()),
@@ -96,7 +98,7 @@ impl Session {
             let link = self.tx.links.get_mut(&node);
             match (answered, link) {
                 (Ok(rows), Some(link)) if !keeps_order(&rows[..rows.len().saturating_sub(1)]) => {
-                    // COMMIT runs it again.
+                    // COMMIT runs it again, with its notices.
                     link.connection().take_notices();
                     runs_code = true;
                     undo.push((node, UNDO_DEFERRED.to_owned()));
@@ -107,7 +109,7 @@ impl Session {
                     self.pass_notices(node);
                 }
                 (Err(NodeError::Refused(fields)), Some(link)) if may_be_mended(&fields) => {
-                    // COMMIT says it again.
+                    // COMMIT sends them again.
                     link.connection().take_notices();
                     refused.get_or_insert(*fields);
                     undo.push((node, UNDO_DEFERRED.to_owned()));
@@ -129,7 +131,7 @@ impl Session {
     }
 }
 
-/// Waits until one of these nodes is away.
+/// Waits until one of these nodes is unreachable.
 async fn first_away(registry: &Registry, nodes: &[NodeId]) -> NodeId {
     loop {
         sleep(LOOK_INTERVAL).await;
@@ -142,8 +144,8 @@ async fn first_away(registry: &Registry, nodes: &[NodeId]) -> NodeId {
 }
 
 impl LateCode {
-    /// For what runs such code on `node`, which ends soon, one way or the other.
-    pub(super) fn bound(self: &Arc<Self>, node: NodeId) -> Bound {
+    /// The limit for what runs such code on `node`, so that it ends soon, one way or the other.
+    pub(super) fn run_limit(self: &Arc<Self>, node: NodeId) -> RunLimit {
         let (late, begun) = (self.clone(), Instant::now());
         let done = Box::new(move || {
             if let Some(role) = &late.pausing {
@@ -159,14 +161,14 @@ impl LateCode {
                 let mut targets = late.registry.backends.of(late.process_id);
                 targets.retain(|target| target.key().node == node);
                 late.registry.end_backends(&targets, only_cancels).await;
-                // Code can go on after a cancellation, and does not outlive its connection.
+                // Code can survive a cancellation, but not the end of its connection.
                 only_cancels = false;
             }
         });
-        Bound { ending, done }
+        RunLimit { ending, done }
     }
 
-    /// What the client hears of a commit that has failed so.
+    /// What the client is told about a commit that failed for this.
     pub(super) fn reword(&self, failure: Failure) -> Failure {
         let Failure::Statement(error) = &failure else { return failure };
         if !self.was_ended.load(Ordering::Relaxed) || error.sqlstate() != CANCELED {
@@ -187,11 +189,11 @@ impl LateCode {
     }
 }
 
-/// Waits for the answer to what may run such code on `node`.
+/// Waits for the answer to a statement that may run such code on `node`.
 pub(super) async fn bounded<T>(
     late: Option<&Arc<LateCode>>,
     node: NodeId,
     running: impl Future<Output = T>,
 ) -> T {
-    within(late.map(|late| late.bound(node)), running).await
+    within(late.map(|late| late.run_limit(node)), running).await
 }

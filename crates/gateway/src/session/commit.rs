@@ -23,7 +23,7 @@ use crate::transaction::ends::{Ended, NO_SUCH_SAVEPOINT, OWN_GIDS};
 use crate::transaction::{Characteristics, Level, Mode, Transaction, TransactionContext};
 
 impl Session {
-    /// BEGIN, COMMIT, SAVEPOINT and their kin.
+    /// BEGIN, COMMIT, SAVEPOINT and the like.
     pub(crate) async fn transaction_control(
         &mut self,
         control: &TransactionControl,
@@ -39,7 +39,8 @@ impl Session {
             TransactionControl::Commit { chain } => {
                 let open = self.tx.transaction.mode == Mode::Explicit;
                 self.warn_outside_transaction(*chain, "COMMIT AND CHAIN")?;
-                // It ends the flight's transaction, and with it the portals, though there be none of ours.
+                // It ends the flight's transaction, and with it the portals, even where the gateway has
+                // none.
                 self.tx.portals.clear();
                 let failed = self.tx.transaction.failed;
                 let characteristics = self.tx.transaction.characteristics_to_chain(false);
@@ -71,7 +72,7 @@ impl Session {
             TransactionControl::EndPrepared(gid) => {
                 TransactionContext::may_name_prepared(gid)?;
                 // It may have changed the schema.
-                self.tx.leaves.schema = true;
+                self.tx.residue.schema = true;
                 self.executor().run_on_one(NodeId::HOME, Access::Write, text, call).await
             }
         }
@@ -130,7 +131,7 @@ impl Session {
         }
     }
 
-    /// Before a client's own PREPARE TRANSACTION: what it leaves open must be node 1's alone.
+    /// Before a client's own PREPARE TRANSACTION: it must leave nothing open but on node 1.
     async fn ready_to_prepare(&mut self) -> Result<(), Failure> {
         let refused = |did: &str| {
             Err(Failure::unsupported(
@@ -153,15 +154,16 @@ impl Session {
         self.commit_readers(&BTreeSet::from([NodeId::HOME])).await
     }
 
-    /// BEGIN, with the modes that it is given. Inside a transaction PostgreSQL warns, and obeys them as
-    /// it obeys SET TRANSACTION.
+    /// BEGIN, with the modes that it is given. Inside a transaction PostgreSQL warns, and applies them
+    /// as SET TRANSACTION does.
     async fn begin_block(&mut self, given: &Characteristics) -> Result<(), Failure> {
         match self.tx.transaction.mode {
             Mode::None => {
                 self.tx.begin_transaction(given);
                 return Ok(());
             }
-            // It becomes the explicit one, with what it has done so far, if the modes can be had.
+            // It becomes the explicit one, with what it has done so far, if the modes can still be
+            // set.
             Mode::Implicit => (),
             Mode::Explicit => {
                 let warning = "there is already a transaction in progress";
@@ -173,7 +175,7 @@ impl Session {
             self.tx.open_transaction(Mode::Explicit);
             return Ok(());
         }
-        // The client hears of the BEGIN, and not of this.
+        // The client is told of the BEGIN, and not of this.
         self.tx.is_part = true;
         let text = format!("SET TRANSACTION{modes}");
         let set = self.set_transaction_modes(given, &text, &Call::Simple).await;
@@ -209,7 +211,7 @@ impl Session {
         }
         let sql = format!("ROLLBACK TO SAVEPOINT {}", tutti_sql::catalog::quote_identifier(name));
         match self.tx.on_all_participants(&sql).await {
-            // A node that failed while it joined has not come as far as the savepoint.
+            // A node that failed while joining did not reach the savepoint.
             Err(Failure::Statement(error)) if error.sqlstate() == NO_SUCH_SAVEPOINT => {
                 self.tx.transaction.doomed = true;
                 return Err(lost().into());
@@ -234,7 +236,7 @@ impl Session {
     /// Commits the transaction, if there is one, on all its nodes.
     ///
     /// Errors: the transaction is aborted and nothing of it remains; or SQLSTATE 08007: it is not
-    /// known yet whether it committed, and the hint names its gid.
+    /// known yet whether it committed, and the hint gives its gid.
     pub(crate) async fn commit(&mut self) -> Result<(), Failure> {
         if self.tx.transaction.doomed {
             self.rollback().await?;
@@ -310,8 +312,8 @@ impl Session {
         }
     }
 
-    /// Plain COMMIT where nothing was written, before it is decided whether the transaction commits: where
-    /// such a node may refuse it, that is heard.
+    /// Plain COMMIT where nothing was written, before it is decided whether the transaction commits: a
+    /// node that may refuse it is heeded.
     pub(super) async fn commit_readers_first(
         &mut self,
         writers: &BTreeSet<NodeId>,
@@ -346,7 +348,7 @@ impl Session {
         Ok(all?)
     }
 
-    /// What deferred triggers say when they run at the end.
+    /// Notices of deferred triggers that run at the end.
     pub(super) fn pass_notices(&mut self, node: NodeId) {
         let Some(link) = self.tx.links.get_mut(&node) else { return };
         for notice in link.connection().take_notices() {
@@ -359,7 +361,7 @@ impl Session {
         writer: NodeId,
         late: Option<&Arc<LateCode>>,
     ) -> Result<(), Failure> {
-        // Whoever sees this commit must see what its client may have seen elsewhere.
+        // A session that sees this commit must see what its client may have seen elsewhere.
         self.tx.wait_for_visible(writer).await?;
         let only_writer = BTreeSet::from([writer]);
         self.commit_readers_first(&only_writer).await?;
@@ -396,8 +398,8 @@ impl Session {
         self.end_transaction(ended).await;
     }
 
-    /// The session forgets its transaction. What became of it is decided, so nothing that fails here
-    /// is told: what is missing is made up for before the next statement, or ends the session.
+    /// The session forgets its transaction. Its outcome is decided, so no failure here is reported:
+    /// what is missing is made up for before the next statement, or ends the session.
     async fn end_transaction(&mut self, how: Ended) {
         let committed = how == Ended::Committed;
         let ended = std::mem::take(&mut self.tx.transaction);
@@ -414,7 +416,7 @@ impl Session {
             ..
         } = ended;
         if committed && listens {
-            // It is committed, and must not look as if it were not.
+            // It is committed, and a failure here must not suggest otherwise.
             self.listen_everywhere_or_end().await;
         }
         if changed_paths && how != Ended::Aborted {
@@ -440,7 +442,7 @@ impl Session {
         }
     }
 
-    /// Settings that ended with the transaction: the client hears what they are now.
+    /// Settings that ended with the transaction: the client is told their values now.
     pub(super) fn pass_reports_on(&mut self) {
         let Some(home) = self.tx.links.get_mut(&NodeId::HOME) else { return };
         let reports = home.connection().take_reports();
@@ -450,16 +452,16 @@ impl Session {
     }
 }
 
-/// Transactions that write on several nodes are prepared too, and find no place where clients' own keep all of
+/// Transactions that write on several nodes are prepared too, and find no slot where clients' own hold all of
 /// them. The caller's counts as one that is being prepared.
 ///
-/// Errors: 53200, as of a server that has no place; node 1 cannot be asked.
+/// Errors: 53200, as from a server that has no free slot; node 1 cannot be asked.
 async fn refuse_too_many_prepared(registry: &Registry) -> Result<(), Failure> {
     let sql = format!(
         "SELECT pg_catalog.count(*), pg_catalog.current_setting('max_prepared_transactions')
 FROM pg_catalog.pg_prepared_xacts WHERE NOT pg_catalog.starts_with(gid, '{OWN_GIDS}')"
     );
-    // Before the list: what ends between the two is in the list.
+    // Read before the list: one that ends between the two is in the list.
     let at_work = Arc::strong_count(&registry.preparing) as u64 - 1;
     let mut home = registry.cluster.connections.checkout(NodeId::HOME).await?;
     let rows = home.rows(&sql).await?;

@@ -1,6 +1,6 @@
 //! Which plans the session carries out itself.
 //!
-//! Owns: the way from a plan to what carries it out. Never: carries one out.
+//! Owns: choosing what carries out a plan. Never: carries one out.
 
 use tutti_sql::plan::{Plan, Planned, SessionPlan};
 
@@ -9,7 +9,7 @@ use crate::client::failure::Failure;
 use crate::plans::request::{Call, Done};
 
 impl Session {
-    /// Carries out `planned`, whose statement is `text`: what is the session's own here, all else by the
+    /// Carries out `planned`, whose statement is `text`: the session's own here, all others by the
     /// executor.
     pub(crate) async fn execute(
         &mut self,
@@ -31,7 +31,7 @@ impl Session {
                 self.transaction_control(control, text, call).await
             }
             SessionPlan::Setting(setting) => self.execute_setting(setting, text, call).await,
-            SessionPlan::Prepared(prepared) => {
+            SessionPlan::PreparedCommand(prepared) => {
                 Box::pin(self.execute_prepared(prepared, text, call)).await
             }
             SessionPlan::DeclareCursor { name, query } => {

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use tutti_link::pool::link::StatementId;
-use tutti_sql::plan::{Leaves, Plan, Planned, SessionPlan, TransactionControl};
+use tutti_sql::plan::{Plan, Planned, Residue, SessionPlan, TransactionControl};
 use tutti_sql::statement::Statement;
 use tutti_wire::backend::put_bare;
 use tutti_wire::frontend::Arguments;
@@ -60,7 +60,7 @@ impl Control {
             | TransactionControl::Prepare(_)
             | TransactionControl::EndPrepared(_) => false,
         };
-        is_expected && self.planned.leaves == Leaves::default()
+        is_expected && self.planned.residue == Residue::default()
     }
 }
 

@@ -16,7 +16,7 @@ use bytes::{BufMut, BytesMut};
 use tutti_link::pool::link::StatementId;
 use tutti_link::pool::{CheckoutRequest, Lookup, put_name_of};
 use tutti_sql::catalog::NodeId;
-use tutti_sql::plan::{Access, DataPlan, Leaves, NodeChoice, Plan, Planned, SessionPlan};
+use tutti_sql::plan::{Access, DataPlan, NodeChoice, Plan, Planned, Residue, SessionPlan};
 use tutti_sql::planner::OneNode;
 use tutti_sql::statement::Statement;
 use tutti_wire::flight::{Execution, Flight};
@@ -25,7 +25,7 @@ use crate::client::ClientError;
 use crate::client::failure::Failure;
 use crate::executor::relay_all;
 use crate::plans::ShapeEntry;
-use crate::plans::route::{Bound, one_node};
+use crate::plans::route::{BoundParameter, one_node};
 use crate::session::Session;
 use crate::session::fast_control::{Control, Told};
 use crate::transaction::named::{Portal, PreparedStatement};
@@ -235,9 +235,9 @@ impl Session {
         let count = types.len().max(usize::from(statement.parameter_count));
         if execution.value_count() != count
             || !execution.has_formats_for_values()
-            || planned.leaves != Leaves::default()
+            || planned.residue != Residue::default()
             || planned.unseen.is_some()
-            || !planned.own.is_empty()
+            || !planned.session_names.is_empty()
         {
             return None;
         }
@@ -248,7 +248,7 @@ impl Session {
         }
         let parameter = |index| {
             let (format, value) = execution.value(index)?;
-            Some(Bound { type_oid: types.get(index).copied(), format, value })
+            Some(BoundParameter { type_oid: types.get(index).copied(), format, value })
         };
         Some((one_node(&self.tx.catalog, node, parameter)?, *access))
     }
@@ -266,14 +266,14 @@ impl Session {
         // The same waits as on the long way, if there were any: `wait_for_visible` and `pass_rooms`. In
         // this order: a part that is left to recovery closes its node before it ceases to be in
         // application, so whoever looks the other way round may see neither.
-        if !self.tx.registry.cluster.authority.applying.is_shown_by(node)
+        if !self.tx.registry.cluster.authority.in_application.is_shown_by(node)
             || !self.tx.registry.cluster.availability.is_open(node)
             || (is_write && is_outside && !self.tx.registry.cluster.authority.rooms.may_pass())
             || !self.link_at_once(node)
         {
             return None;
         }
-        let may_be_replaced = self.tx.leaves.anything;
+        let may_be_replaced = self.tx.residue.anything;
         let link = self.tx.links.get_mut(&node).filter(|link| link.is_ready())?;
         if let Kind::Execution { number, .. } = &flight.kind
             && (may_be_replaced || link.known.look(*number) != Lookup::There)
@@ -370,7 +370,7 @@ impl Session {
             if !self.borrow_at_once(node) {
                 return false;
             }
-            self.tx.borrowed.insert(node);
+            self.tx.checked_out.insert(node);
         }
         true
     }
@@ -392,7 +392,7 @@ impl Session {
         if !self.tx.begins_as_others_do() {
             return false;
         }
-        let borrower = CheckoutRequest {
+        let request = CheckoutRequest {
             user: &self.tx.user,
             role: self.tx.role,
             credentials: &self.tx.credentials,
@@ -400,7 +400,7 @@ impl Session {
             state: self.tx.settings.state(),
             has_placeholders: self.tx.settings.has_placeholders,
         };
-        let Some(mut link) = self.tx.registry.pool.try_checkout(node, &borrower) else {
+        let Some(mut link) = self.tx.registry.pool.try_checkout(node, &request) else {
             return false;
         };
         link.work_for(&self.tx.workers);

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tutti_cluster::Boxed;
-use tutti_cluster::commit_driver::{Bound, Commission, CommitOutcome, CommittingSession, Driver};
+use tutti_cluster::commit_driver::{
+    Commission, CommitDriver, CommitOutcome, CommittingSession, RunLimit,
+};
 use tutti_link::connection::UNKNOWN_OUTCOME;
 use tutti_sql::catalog::NodeId;
 use tutti_txn::coordinator::{AbortCause, Outcome};
@@ -23,13 +25,14 @@ use crate::registry::Registry;
 use crate::transaction::Level;
 use crate::transaction::planning::canceled;
 
-/// How long nodes may take to vote on a change of the schema, while no statement begins.
+/// How long nodes may take to vote on a schema change, while no statement begins.
 const VOTE_PATIENCE_OF_CHANGE: Duration = Duration::from_secs(9);
 
 impl Session {
     /// Commits a transaction that wrote on all of `writers`. `late`: code that may run meanwhile.
     ///
-    /// Errors: it is aborted and nothing of it remains; or SQLSTATE 08007: nobody knows yet.
+    /// Errors: it is aborted and nothing of it remains; or SQLSTATE 08007: the outcome is not known
+    /// yet.
     pub(super) async fn commit_global(
         &mut self,
         writers: &[NodeId],
@@ -37,18 +40,18 @@ impl Session {
     ) -> Result<(), Failure> {
         let serializable = self.tx.level() == Level::Serializable;
         let (anchor, form) = self.tx.form_of_commit(writers);
-        let mut turn = None;
+        let mut permit = None;
         if serializable {
             self.commit_readers_first(&writers.iter().copied().collect()).await?;
             let nodes: BTreeSet<_> = writers.iter().map(|node| gid::NodeId(node.0)).collect();
-            let turns = self.tx.registry.cluster.authority.vote_order.clone();
-            turn = loop {
-                let turn = self.tx.while_wanted(turns.take(nodes.clone())).await?;
-                // Others of the same role may have kept turns for long since this one came to stand in line.
+            let order = self.tx.registry.cluster.authority.vote_order.clone();
+            permit = loop {
+                let permit = self.tx.while_wanted(order.take(nodes.clone())).await?;
+                // Others of the same role may have held permits for long while this one queued.
                 if late.is_none() || !self.tx.is_paused() {
-                    break Some(turn);
+                    break Some(permit);
                 }
-                drop(turn);
+                drop(permit);
                 self.tx.wait_for_pause().await?;
             };
         }
@@ -61,7 +64,7 @@ impl Session {
             writers: writers.iter().map(|node| gid::NodeId(node.0)).collect(),
             form,
             tickets: std::mem::take(&mut self.tx.transaction.tickets),
-            vote_permit: turn,
+            vote_permit: permit,
             vote_patience: match self.tx.transaction.catalog_changed {
                 true => VOTE_PATIENCE_OF_CHANGE.min(deadline),
                 false => deadline,
@@ -69,19 +72,19 @@ impl Session {
         };
         let (registry, process_id) = (self.tx.registry.clone(), self.tx.process_id);
         let committing = Arc::new(Committing { registry, process_id, late });
-        let driver = Driver::new(cluster.clone(), committing, commission);
+        let driver = CommitDriver::new(cluster.clone(), committing, commission);
         let activity = self.tx.activity.clone();
         let ended = driver.run(&mut self.tx.links, activity.cancelled()).await;
         let outcome = told(ended);
         if !serializable {
-            // What was only read is over; no answer of it can change the outcome.
+            // The readers' part is over; none of their answers can change the outcome.
             let _ = self.commit_readers(&writers.iter().copied().collect()).await;
         }
         outcome
     }
 }
 
-/// This session, for whoever drives its commit.
+/// This session, as its commit's driver sees it.
 struct Committing {
     registry: Arc<Registry>,
     process_id: i32,
@@ -90,8 +93,8 @@ struct Committing {
 }
 
 impl CommittingSession for Committing {
-    fn bound(&self, node: NodeId) -> Option<Bound> {
-        self.late.as_ref().map(|late| late.bound(node))
+    fn run_limit(&self, node: NodeId) -> Option<RunLimit> {
+        self.late.as_ref().map(|late| late.run_limit(node))
     }
 
     fn cancel(&self, node: NodeId) -> Boxed<'static, ()> {
@@ -100,7 +103,7 @@ impl CommittingSession for Committing {
     }
 }
 
-/// What the client hears.
+/// What the client is told.
 fn told(ended: CommitOutcome) -> Result<(), Failure> {
     let CommitOutcome { gid, outcome, refusal, is_cancelled } = ended;
     let anchor = NodeId(gid.anchor.0);

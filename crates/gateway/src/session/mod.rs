@@ -2,7 +2,7 @@
 //!
 //! Owns: the state of the protocol, of the transaction, of settings, prepared statements, portals
 //! and cursors, and one link per node it has used.
-//! Never: decides where a statement runs, or in which steps a commit goes.
+//! Never: decides where a statement runs, or in which steps a commit proceeds.
 //! Start reading at [`Session::run`]; `simple` and `extended` are the two protocols.
 
 mod code_at_commit;
@@ -28,7 +28,7 @@ use tutti_wire::backend::{put_authentication_ok, put_backend_key_data};
 use tutti_wire::error_fields::ErrorFields;
 
 use crate::client::failure::{Failure, as_fatal};
-use crate::client::identity::Identity;
+use crate::client::identity::ClientIdentity;
 use crate::client::{Client, ClientError};
 use crate::executor::Executor;
 use crate::registry::Registry;
@@ -53,14 +53,13 @@ impl Session {
         Executor { tx: &mut self.tx, client: &mut self.client }
     }
 
-    /// Begins the session of a client that has logged in: opens node 1 as the client's role, and passes on what
-    /// that says of itself. `startup`: settings
-    /// of its startup packet, names and values. `renewal`: the pool's, from before the login. `None`: refused, and the client has
-    /// been told.
+    /// Begins the session of a client that has logged in: opens node 1 as the client's role, and passes on the
+    /// parameters that it reports. `startup`: settings of its startup packet, names and values. `renewal`: the
+    /// pool's, from before the login. `None`: refused, and the client has been told.
     pub async fn open(
         registry: Arc<Registry>,
         client: Client,
-        identity: Identity,
+        identity: ClientIdentity,
         startup: Vec<(String, String)>,
         renewal: u64,
     ) -> Result<Option<Self>, ClientError> {
@@ -101,8 +100,8 @@ impl Session {
 
     /// Serves the client until it leaves.
     ///
-    /// An idle session keeps the memory of this future, and there may be thousands: what is large, or rare, and
-    /// not of the short way is apart (`Box::pin`) and gone when it is over.
+    /// An idle session keeps the memory of this future, and there may be thousands: what is large or rare, and
+    /// not on the fast path, is boxed (`Box::pin`) and freed when it is done.
     pub async fn run(&mut self) -> Result<(), ClientError> {
         loop {
             self.tx.end_if_misread();
@@ -130,7 +129,8 @@ impl Session {
                     Box::pin(self.extended_message(&frame)).await?;
                 }
                 b'X' => {
-                    // A client that says goodbye after its questions still reads the answers.
+                    // A client that sends Terminate right after its requests still reads the
+                    // answers.
                     self.client.flush().await?;
                     break;
                 }
@@ -148,7 +148,8 @@ impl Session {
         Ok(())
     }
 
-    /// Waits until the client's next message is there. False: the session is over, by whoever's will.
+    /// Waits until the client's next message is there. False: the session is over, whichever side
+    /// ended it.
     async fn wait_for_message(&mut self) -> Result<bool, ClientError> {
         let is_outside = self.tx.transaction.mode == Mode::None && self.is_at_rest();
         if let Some(why) = self.tx.ended_by.take() {
@@ -197,7 +198,7 @@ impl Session {
         }
     }
 
-    /// Once other nodes have tables, their triggers notify there.
+    /// Once other nodes have tables, their triggers send notifications there.
     async fn listen_further(&mut self) {
         self.tx.refresh_catalog();
         if !self.tx.catalog.is_solo() && self.tx.transaction.mode == Mode::None && self.is_at_rest()
@@ -206,7 +207,7 @@ impl Session {
         }
     }
 
-    /// Who cannot be told what it listens to is not left to wait for it.
+    /// A client that cannot be sent its notifications must not be left waiting for them.
     pub(super) async fn listen_everywhere_or_end(&mut self) {
         // Another connection to node 1 would know of no channel.
         let has_home = self.tx.links.get(&NodeId::HOME).is_some_and(|home| !home.is_broken());
@@ -231,10 +232,11 @@ impl Session {
     /// The same; passes on notifications meanwhile.
     async fn wait_for_client_or_notification(&mut self) -> Result<bool, ClientError> {
         loop {
-            // What came while the gateway asked something of its own, after the last answer too.
+            // What came while the gateway was asking something of its own, or after the last
+            // answer.
             self.pass_notifications();
             self.client.flush().await?;
-            // Answers that nobody has read yet must not be taken for something else.
+            // Answers that have not been read yet must not be taken for something else.
             let busy =
                 self.tx.links.iter().find(|(_, link)| !link.is_quiet()).map(|(node, _)| *node);
             if let Some(node) = busy {
@@ -295,14 +297,14 @@ impl Session {
 
 /// How waiting for a client's message ended.
 enum Waited {
-    /// As the wait for it has it.
+    /// The result of waiting for a message.
     Message(Result<bool, ClientError>),
-    /// Somebody wants the session to see that the gateway's state has changed.
+    /// The session was asked to notice that the gateway's state has changed.
     LookUp,
     TooLong,
 }
 
-/// Waits for a message, and for what else may end the wait.
+/// Waits for a message, and for anything else that may end the wait.
 async fn wait(
     message: impl Future<Output = Result<bool, ClientError>>,
     activity: &Activity,

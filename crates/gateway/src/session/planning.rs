@@ -1,4 +1,4 @@
-//! Planning as a session does it: between messages and in the middle of a flight.
+//! Planning as a session does it: between messages and within a flight.
 //!
 //! Owns: when a statement begins, and that its text is parsed only once.
 //! Never: chooses a plan.
@@ -17,13 +17,14 @@ use crate::transaction::planning::{
 };
 
 impl Session {
-    /// Before a statement is planned: waits while a change of the schema is being committed and
-    /// published (`placement_change` says why), and sees to what is known of names and tables.
+    /// Before a statement is planned: waits while a schema change is being committed and published
+    /// (`placement_change` says why), and brings what is known of names and tables up to date.
     ///
     /// Errors: 57P03 if that takes long; 57014 and 55P03 as on a node.
     pub(super) async fn begin_statement(&mut self, text: &str) -> Result<(), Failure> {
         self.tx.activity.end_plan();
-        // They depend on no table; and what waits for the end of a transaction must not hold it up.
+        // They depend on no table; and a hold that waits for the end of a transaction must not
+        // delay that end.
         if self.tx.transaction.failed || is_transaction_control(text) {
             // Looked up in the transaction, names would cost it its snapshot, before a LOCK.
             self.tx.refresh_catalog();
@@ -51,7 +52,7 @@ impl Session {
         }
     }
 
-    /// The same for one of several messages of a flight, whose plans may be at work already.
+    /// The same for one of several messages of a flight, whose plans may be running already.
     pub(super) async fn begin_statement_of_flight(&mut self, text: &str) -> Result<(), Failure> {
         if self.tx.scope_is_due && !self.is_at_rest() {
             self.quiet_pipeline().await?;
@@ -66,8 +67,8 @@ impl Session {
         }
     }
 
-    /// What a transaction sees of its own changes is what others have committed, and these. Where
-    /// that has become more, it is read again.
+    /// A transaction that has its own changes sees what others have committed, and these. Where
+    /// more has been committed, the catalog is read again.
     async fn renew_own_catalog(&mut self, text: &str) -> Result<(), Failure> {
         if self.tx.transaction.own_is_stale && (self.tx.may_hide_names() || !names_no_rows(text)) {
             Box::pin(self.executor().reload_own_catalog()).await?;
@@ -95,19 +96,20 @@ impl Session {
 
     /// Splits a client's text into its statements.
     ///
-    /// Errors: what PostgreSQL says of a text that is none, in its own words: node 1 is asked to analyse
-    /// what we cannot read. Our grammar is that of another version, and does not tell all.
+    /// Errors: what PostgreSQL says about an invalid text, in its own words: node 1 is asked to analyse
+    /// what the gateway cannot parse. The gateway's grammar is of another version, and cannot report
+    /// everything.
     pub(super) async fn parse_text(&mut self, text: &str) -> Result<Parsed, Failure> {
         self.tx.begin_reading(text).await?;
         let parsed = self.tx.registry.plans.parse(text);
-        if let Some(turn) = &mut self.tx.reading {
-            turn.end_reading();
+        if let Some(permit) = &mut self.tx.reading {
+            permit.end_reading();
         }
         let refusal = match parsed {
             Ok(statements) => return Ok(Parsed::Statements(statements)),
             Err(refusal) => refusal,
         };
-        // What only we can read would be called wrong there.
+        // A text that only the gateway can parse would be called invalid there.
         if self.tx.transaction.failed || text.to_ascii_lowercase().contains("distribute") {
             return Err(refusal.into());
         }

@@ -5,7 +5,7 @@
 //! Never: sends protocol messages for them (see `extended`).
 
 use tutti_sql::catalog::{NodeId, quote_literal};
-use tutti_sql::plan::{Access, DataPlan, Plan, Prepared};
+use tutti_sql::plan::{Access, DataPlan, Plan, PreparedCommand};
 use tutti_sql::planner;
 
 use crate::client::failure::Failure;
@@ -18,12 +18,12 @@ impl Session {
     /// Runs PREPARE, EXECUTE and DEALLOCATE.
     pub(crate) async fn execute_prepared(
         &mut self,
-        prepared: &Prepared,
+        prepared: &PreparedCommand,
         whole: &str,
         call: &Call,
     ) -> Result<Done, Failure> {
         match prepared {
-            Prepared::Prepare { name, types, text } => {
+            PreparedCommand::Prepare { name, types, text } => {
                 let there = self.prepare_at_home(name, types, text, whole, call).await?;
                 if let Some(done) = there {
                     return Ok(done);
@@ -31,7 +31,7 @@ impl Session {
                 self.prepare(name, types, text).await?;
                 Ok(Done::Tag("PREPARE".to_owned()))
             }
-            Prepared::Execute { name, arguments } => {
+            PreparedCommand::Execute { name, arguments } => {
                 if let Some(done) = self.execute_at_home(name, whole, false, call).await? {
                     return Ok(done);
                 }
@@ -40,7 +40,7 @@ impl Session {
                 };
                 self.execute_text(&text, call).await
             }
-            Prepared::Within { before, name, arguments, after } => {
+            PreparedCommand::Within { before, name, arguments, after } => {
                 if let Some(done) = self.execute_at_home(name, whole, true, call).await? {
                     return Ok(done);
                 }
@@ -49,11 +49,11 @@ impl Session {
                 };
                 self.execute_text(&format!("{before}{text}{after}"), call).await
             }
-            Prepared::Deallocate(Some(name)) => match self.tx.statements.remove(name) {
+            PreparedCommand::Deallocate(Some(name)) => match self.tx.statements.remove(name) {
                 Some(_) => Ok(Done::Tag("DEALLOCATE".to_owned())),
                 None => Err(no_such_statement(name)),
             },
-            Prepared::Deallocate(None) => {
+            PreparedCommand::Deallocate(None) => {
                 // The unnamed statement is not one of them.
                 self.tx.statements.retain(|name, _| name.is_empty());
                 Ok(Done::Tag("DEALLOCATE ALL".to_owned()))
@@ -61,7 +61,7 @@ impl Session {
         }
     }
 
-    /// Runs a statement that the gateway has put together from the client's.
+    /// Runs a statement that the gateway has composed from the client's.
     async fn execute_text(&mut self, text: &str, call: &Call) -> Result<Done, Failure> {
         let by_shape = self.tx.plan_by_shape(text)?;
         if let ByShape::Plan { planned, statement } = by_shape {
@@ -93,10 +93,11 @@ impl Session {
     }
 
     /// What the arguments of EXECUTE are, as literals: computed once, assigned to the parameters' types, and
-    /// refused where PostgreSQL refuses them, for it is node 1 that executes something with them. What only
-    /// settings say how to read stays as it is written.
+    /// refused where PostgreSQL refuses them, for it is node 1 that evaluates them. Values whose reading
+    /// depends on settings stay as written.
     ///
-    /// `None`: they cannot be computed apart from the statement, for what they reach has to be accounted for.
+    /// `None`: they cannot be computed separately from the statement, for the code that they reach has to be
+    /// accounted for.
     async fn values_of_arguments(
         &mut self,
         name: &str,
@@ -116,17 +117,17 @@ impl Session {
             let Plan::Data(DataPlan::One { access: of_plan, .. }) = &planned.plan else {
                 return Ok(None);
             };
-            if planned.unseen.is_some() || !planned.own.is_empty() {
+            if planned.unseen.is_some() || !planned.session_names.is_empty() {
                 return Ok(None);
             }
             access = *of_plan;
-            self.tx.note_leaves(&planned, &text);
+            self.tx.note_residue(&planned, &text);
         }
         let (id, oids) = match self.tx.statements.get(name) {
             Some(statement) => (statement.id, statement.types.clone()),
             None => return Err(no_such_statement(name)),
         };
-        // Before the transaction's snapshot nothing is to be asked without it.
+        // Before the transaction has its snapshot, nothing may be asked without it.
         self.tx.takes_snapshot = true;
         let link = self.tx.enlist(NodeId::HOME, access).await?;
         let there = format!("tutti_arguments_{id}");
@@ -209,8 +210,8 @@ impl Session {
         Ok(Some((names, parsed.text.clone())))
     }
 
-    /// How SQL spells types, wherever and whatever the search path is; without what they are modified by,
-    /// which parameters have not.
+    /// How SQL spells types, on any node and with any search path; without type modifiers, which
+    /// parameters do not have.
     async fn type_names(&mut self, oids: &[u32]) -> Result<Vec<String>, Failure> {
         if oids.is_empty() {
             return Ok(Vec::new());

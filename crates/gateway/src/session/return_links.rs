@@ -1,6 +1,6 @@
-//! Between messages: connections that nothing binds go back to the pool.
+//! Between messages: connections that nothing binds are released to the pool.
 //!
-//! Owns: what is asked of them before. Never: what binds one (`transaction::checkout` does).
+//! Owns: what they are asked before that. Never: what binds one (`transaction::checkout` does).
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::client::ClientError;
 use crate::transaction::checkout::UNKNOWN;
 
 impl Session {
-    /// Between messages: outside of a transaction, connections that nothing binds go back.
+    /// Between messages: outside of a transaction, connections that nothing binds are released.
     ///
     /// Errors: the client is lost.
     pub(super) async fn return_links(&mut self) -> Result<(), ClientError> {
@@ -23,8 +23,8 @@ impl Session {
             self.tx.permit = None;
             return Ok(());
         }
-        let mut left = std::mem::take(&mut self.tx.leaves);
-        // Before the client hears of it, for it may tell others.
+        let mut left = std::mem::take(&mut self.tx.residue);
+        // Before the client is told, for it may tell others.
         if std::mem::take(&mut left.schema) {
             match self.tx.catalog.is_solo() {
                 true => self.tx.registry.cluster.publisher.note_changed(),
@@ -35,20 +35,20 @@ impl Session {
         if std::mem::take(&mut self.tx.changed_defaults) {
             self.tx.registry.pool.renew();
         }
-        // What code there is, is not known: it may have left anything.
+        // It is not known what code there is: it may have left anything.
         let publisher = &self.tx.registry.cluster.publisher;
         let is_behind = self.tx.catalog.is_solo()
             && (publisher.is_behind() || !Arc::ptr_eq(&publisher.catalog(), &self.tx.catalog));
         if is_behind {
             publisher.catch_up_at_leisure();
-            // As long as there are connections for all, a session finds its own again.
+            // As long as there are enough connections for all, a session gets its own back.
             let may_be_lent = !self.tx.registry.pool.has_room(NodeId::HOME);
             left.anything |= may_be_lent;
             left.values |= may_be_lent;
         }
         let is_unknown = self.tx.bindings.values().any(|words| words == UNKNOWN);
         if left.anything || !left.settings.is_empty() || is_unknown {
-            // The client need not wait for what we ask now.
+            // The client need not wait for what is asked now.
             self.client.flush().await?;
             Box::pin(self.tx.learn_what_is_left(&left, is_behind)).await;
         }
@@ -63,17 +63,18 @@ impl Session {
             let is_free = |node: &&NodeId| !self.tx.bindings.contains_key(node);
             let Some(node) = self.tx.links.keys().find(is_free).copied() else { break };
             let Some(mut link) = self.tx.links.remove(&node) else { continue };
-            link.leaves.merge(left.clone());
-            link.leaves.anything |= is_behind;
-            link.leaves.values |= is_behind;
-            // What names with a dot unseen code has set, nobody may know.
+            link.residue.merge(left.clone());
+            link.residue.anything |= is_behind;
+            link.residue.values |= is_behind;
+            // Which names with a dot unseen code has set may be unknown.
             link.has_placeholders |= self.tx.settings.has_placeholders || left.values;
             if link.is_broken() || link.is_spoiled() || link.has_seen_parts {
                 continue;
             }
             if !link.is_quiet() {
                 self.client.flush().await?;
-                // A refusal here means that the connection is not in the state we think.
+                // A refusal here means that the connection is not in the state that the gateway
+                // assumes.
                 if !matches!(link.settle().await, Ok(None)) {
                     continue;
                 }

@@ -1,6 +1,6 @@
 //! SET, SHOW, RESET and DISCARD: what changes the session's own settings.
 //!
-//! Owns: carrying them out, on the nodes that must hear of them.
+//! Owns: carrying them out, on the nodes that must learn of them.
 //! Never: keeps what is set (`transaction::settings` does).
 
 use tutti_link::connection::is_refused_setting;
@@ -18,8 +18,8 @@ use crate::transaction::settings::{
 use crate::transaction::{Characteristics, Mode};
 
 impl Session {
-    /// Runs SET, RESET, SHOW, DISCARD… What fails after node 1's answer fails the statement, whose tag the
-    /// client does not get then.
+    /// Runs SET, RESET, SHOW, DISCARD… A failure after node 1's answer fails the statement, whose tag the
+    /// client then does not get.
     pub(crate) async fn execute_setting(
         &mut self,
         setting: &Setting,
@@ -121,8 +121,8 @@ impl Session {
             Setting::SetConfig { name, value, local } => {
                 let done =
                     self.executor().run_on_one(NodeId::HOME, Access::Read, text, call).await?;
-                // The text may hold parameters or settings that only the function form spells, so
-                // other nodes get the function form with the constants.
+                // The text may contain parameters or settings that only the function form spells,
+                // so other nodes get the function form with the constants.
                 let literal = value
                     .as_deref()
                     .map_or_else(|| "NULL".to_owned(), tutti_sql::catalog::quote_literal);
@@ -155,7 +155,7 @@ impl Session {
         }
     }
 
-    /// SET CONSTRAINTS … IMMEDIATE checks what was deferred: an error is of this statement.
+    /// SET CONSTRAINTS … IMMEDIATE checks what was deferred: an error belongs to this statement.
     async fn hear_what_was_deferred(&mut self) -> Result<(), Failure> {
         for node in self.tx.transaction.nodes.keys().copied().collect::<Vec<_>>() {
             let Some(link) = self.tx.links.get_mut(&node).filter(|_| node != NodeId::HOME) else {
@@ -164,7 +164,7 @@ impl Session {
             link.connection().flush().await?;
             if let Some(error) = link.settle().await? {
                 let mut fields = error.to_fields();
-                // The block that it was asked in is ours.
+                // The block that it was asked in is the gateway's own.
                 fields.fields.retain(|(code, _)| *code != b'W');
                 return Err(fields.into());
             }
@@ -189,7 +189,7 @@ impl Session {
         Ok(Done::Tag(if is_reset { "RESET" } else { "SET" }.to_owned()))
     }
 
-    /// RESET ALL went to all links; what the startup packet said goes after it.
+    /// RESET ALL went to all links; the startup packet's settings are sent after it.
     async fn reset_all(&mut self, role_too: bool) {
         self.tx.settings.clear(role_too);
         let state = self.tx.settings.state().clone();
@@ -205,14 +205,14 @@ impl Session {
         self.pass_reports_on();
     }
 
-    /// RESET ALL in a transaction, which is a step of it and undone with it: on each node, after it, what
-    /// the startup packet said.
+    /// RESET ALL in a transaction, which is a step of it and undone with it: on each node, after it, the
+    /// startup packet's settings.
     async fn reset_all_if_committed(&mut self) -> Result<(), Failure> {
         let startup = self.tx.settings.startup.iter().map(|(name, value)| set_sql(name, value));
         let sql: Vec<_> = std::iter::once("RESET ALL".to_owned()).chain(startup).collect();
         self.remember_setting("", &sql.join("; "), true, false).await?;
         self.tx.transaction.scope_changed = true;
-        // The client hears of what a setting is behind both steps, and not between them.
+        // The client is told a setting's value after both steps, and not between them.
         if let Some(home) = self.tx.links.get_mut(&NodeId::HOME) {
             home.settle_early().await?;
         }
@@ -295,7 +295,7 @@ impl Session {
         }
         if session {
             let done = self.executor().run_on_one(NodeId::HOME, Access::Read, text, call).await?;
-            // Each is a setting of its own, that other forms of SET and RESET know.
+            // Each is a setting in its own right, known to other forms of SET and RESET.
             for (name, value) in given.as_defaults() {
                 let sql = set_sql(name, value);
                 self.remember_setting(name, &sql, true, true).await?;
@@ -310,13 +310,13 @@ impl Session {
         }
     }
 
-    /// What is set LOCAL in a flight holds up to its Sync; and PostgreSQL warns that this is no block.
+    /// What is set LOCAL in a flight lasts until its Sync; and PostgreSQL warns that this is no block.
     fn hold_local_settings(&mut self, what: &str, call: &Call) {
         if !call.is_extended() || self.tx.transaction.mode == Mode::Explicit {
             return;
         }
         if self.tx.transaction.mode == Mode::None && self.client.comes_to_sync() {
-            // Nothing comes for which it could hold; node 1 words the warning.
+            // Nothing follows that it could apply to; node 1 words the warning.
             return;
         }
         self.executor().need_transaction();
@@ -344,7 +344,7 @@ impl Session {
             return Ok(Done::Tag("SET".to_owned()));
         }
         if !has_savepoint && !self.tx.transaction.queried {
-            // Nodes that join later begin with it; those that are there are told.
+            // Nodes that join later begin with it; those that take part already are told.
             self.tx.transaction.characteristics.update(given);
             let done = self.executor().run_on_one(NodeId::HOME, Access::Read, text, call).await?;
             self.tell_other_nodes(text).await?;
@@ -355,7 +355,7 @@ impl Session {
             return Err(ErrorFields::error("25001", message).into());
         }
         if given.read_only == Some(true) {
-            // Later it could insert none; nor on node 1, which joins for this.
+            // Later it could not insert one; nor on node 1, which joins for this.
             self.tx.enlist(NodeId::HOME, Access::Read).await?;
             self.tx.insert_tickets().await?;
         }
@@ -409,7 +409,7 @@ impl Session {
     }
 
     /// Where no transaction is open, the answer is awaited: a statement must not run where a setting was
-    /// refused. A connection that has not taken it is not the session's any more.
+    /// refused. A connection that has not accepted it is no longer the session's.
     async fn set_outside(&mut self, node: NodeId, sql: &str) {
         let Some(link) = self.tx.links.get_mut(&node) else { return };
         if let Err(error) = link.ask(sql).await {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tutti_link::connection::UNKNOWN_OUTCOME;
-use tutti_sql::plan::{Access, DataPlan, NodeChoice, Plan, Planned, Prepared, SessionPlan};
+use tutti_sql::plan::{Access, DataPlan, NodeChoice, Plan, Planned, PreparedCommand, SessionPlan};
 use tutti_sql::statement::Statement;
 use tutti_wire::backend::{put_bare, put_command_complete};
 use tutti_wire::error_fields::ErrorFields;
@@ -26,7 +26,7 @@ use crate::session::Session;
 use crate::transaction::Mode;
 use crate::transaction::planning::{ByShape, Parsed, canceled, transaction_failed};
 
-/// Statements outside of transactions that are the victims of so many deadlocks say so.
+/// After being the victim of so many deadlocks, a statement outside of a transaction reports one.
 const DEADLOCKS_MAX: u32 = 20;
 
 impl Session {
@@ -62,8 +62,8 @@ impl Session {
         Ok(())
     }
 
-    /// Answers a FunctionCall message: node 1 runs it, for what such calls are made for, large
-    /// objects, is there.
+    /// Answers a FunctionCall message: node 1 runs it, for large objects, which such calls are made
+    /// for, are there.
     pub(super) async fn function_call(&mut self, frame: &Frame) -> Result<(), ClientError> {
         if self.is_skipping() {
             return Ok(());
@@ -71,8 +71,8 @@ impl Session {
         if let Err(failure) = self.quiet_pipeline().await {
             return self.skip_on_failure(Err(failure)).await;
         }
-        self.tx.leaves.anything = true;
-        self.tx.leaves.values = true;
+        self.tx.residue.anything = true;
+        self.tx.residue.values = true;
         let ran = match self.tx.transaction.failed {
             true => Err(transaction_failed()),
             false => self.run_function_call(frame).await,
@@ -118,14 +118,15 @@ impl Session {
         Ok(())
     }
 
-    /// Writes an error. One that ends the session is the last that the client hears.
+    /// Writes an error. One that ends the session is the last that the client is sent.
     pub(super) async fn put_failure(&mut self, error: ErrorFields) -> Result<(), ClientError> {
         if error.get(b'R') == Some("RevalidateCachedQuery") && self.tx.catalog.is_solo() {
-            // Code has changed the schema and nobody was told: statements have to be parsed anew.
+            // Code has changed the schema without being noted: statements have to be parsed again.
             self.tx.registry.cluster.publisher.note_changed();
         }
         let error = match self.tx.ended_by.take() {
-            // It is the last that the client hears of its transaction, and the session ends with it.
+            // It is the last that the client is told about its transaction, and the session ends
+            // with it.
             Some(_) if error.sqlstate() == UNKNOWN_OUTCOME => as_fatal(error),
             Some(why) => why,
             None => self.tx.activity.reword(error),
@@ -144,7 +145,8 @@ impl Session {
             Ok(()) => Ok(()),
             Err(Failure::Client(error)) => Err(error),
             Err(Failure::Statement(error)) => {
-                // If what bound the session is lost with it, this is the last that the client hears.
+                // If what bound the session is lost with it, this is the last that the client is
+                // sent.
                 self.tx.fail_transaction();
                 self.put_failure(*error).await?;
                 if self.tx.transaction.mode == Mode::Implicit {
@@ -195,9 +197,9 @@ impl Session {
         }
     }
 
-    /// Before a statement is run again, whose nodes know only of its last run: it has `begun` then.
+    /// Before a statement that began at `begun` is run again: its nodes know only of its last run.
     ///
-    /// Errors: 57014 if its time is over.
+    /// Errors: 57014 if its time has run out.
     pub(super) async fn heed_timeout(&mut self, begun: Instant) -> Result<(), Failure> {
         if self.tx.activity.is_cancelled() {
             return Err(canceled("57014", "user request"));
@@ -210,9 +212,9 @@ impl Session {
         }
     }
 
-    /// Whether a statement, of which nothing was told, failed only because its plan was overtaken; or as
-    /// the victim of a deadlock over several nodes: on one server it would have held all its locks or
-    /// waited for them. `times`: how often it has been run again.
+    /// Whether a statement, of which the client has been sent nothing, failed only because its plan was
+    /// overtaken; or as the victim of a deadlock over several nodes: on one server it would have held
+    /// all its locks or waited for them. `times`: how often it has been run again.
     /// Requires: it is rolled back before it runs again.
     pub(super) fn is_to_run_again(&self, ran: &Result<(), Failure>, times: u32) -> bool {
         let Err(Failure::Statement(error)) = ran else { return false };
@@ -226,7 +228,7 @@ impl Session {
     }
 
     /// Whether a statement was stopped by a change of placements before anything of it was sent: it may
-    /// be planned again in its transaction, which has noticed nothing.
+    /// be planned again in its transaction, which is unaffected.
     pub(super) fn is_unsent<T>(&self, ran: &Result<T, Failure>) -> bool {
         matches!(ran, Err(Failure::Statement(error)) if says_overtaken(error))
             && self.tx.activity.is_overtaken_unsent()
@@ -246,10 +248,10 @@ impl Session {
         let statements = match self.parse_text(text).await? {
             Parsed::Statements(statements) => statements,
             Parsed::ByNodesOnly(_) => {
-                // Whatever it is.
-                self.tx.leaves.anything = true;
-                self.tx.leaves.values = true;
-                self.tx.leaves.schema = true;
+                // Whatever they are.
+                self.tx.residue.anything = true;
+                self.tx.residue.values = true;
+                self.tx.residue.schema = true;
                 let (node, access) = (NodeChoice::Home, Access::Write);
                 let plan = Plan::Data(DataPlan::One { node, access, otherwise: None });
                 let planned = Planned::new(plan, "only node 1 can read it");
@@ -302,7 +304,7 @@ impl Session {
         Ok(())
     }
 
-    /// The text of a large statement, whose tree nobody needs while it runs.
+    /// The text of a large statement, whose tree is not needed while it runs.
     fn drop_tree(&mut self, statement: Arc<Statement>, last: bool) -> String {
         let text = statement.text.clone();
         apart(&text, || drop(statement));
@@ -312,18 +314,18 @@ impl Session {
         text
     }
 
-    /// Whether the client's whole string, with semicolon and comments, is what a node or the session
-    /// is given of a lone statement: views show it so.
+    /// Whether the client's whole string, with semicolon and comments, is sent to the node or
+    /// session for a lone statement: views show it like that.
     fn is_seen_whole(&self, planned: &Planned) -> bool {
         let is_passed_on = matches!(
             planned.plan,
             Plan::Data(DataPlan::One { .. }) | Plan::Session(SessionPlan::DeclareCursor { .. })
-        ) && planned.own.is_empty()
+        ) && planned.session_names.is_empty()
             && self.tx.catalog.is_solo();
         is_passed_on
             || matches!(
                 planned.plan,
-                Plan::Session(SessionPlan::Prepared(Prepared::Prepare { .. }))
+                Plan::Session(SessionPlan::PreparedCommand(PreparedCommand::Prepare { .. }))
             )
     }
 
@@ -334,10 +336,10 @@ impl Session {
         several: bool,
         last: bool,
     ) -> Result<(), Failure> {
-        // VACUUM and its kin are themselves refused by nodes inside a block; a lone one is in none.
+        // VACUUM and the like are refused by nodes inside a block; a lone one is not in a block.
         let ends_itself = matches!(planned.plan, Plan::Session(SessionPlan::Transaction(_)));
         if self.tx.transaction.mode == Mode::Implicit && !several {
-            // Behind messages of a flight, which are no block.
+            // After messages of a flight, which are no block.
             for statement in tutti_sql::statement::parse(text)? {
                 self.tx.refuse_outside_block(&statement)?;
             }

@@ -1,12 +1,13 @@
-//! PREPARE and EXECUTE where node 1 has all there is: node 1 prepares and executes, as one server does.
+//! PREPARE and EXECUTE where node 1 has everything: node 1 prepares and executes, as one server does.
 //!
 //! Owns: which of the session's statements its connection to node 1 knows, and bringing it there.
-//! Never: keeps a connection for it: the next one is told again when it is asked to execute.
+//! Never: keeps a connection for it: the next one is given the statement again when it must execute
+//! it.
 //! Start reading at [`Session::prepare_at_home`].
 //!
 //! The gateway keeps each statement as well (`prepared`): names are shared with the protocol's own
-//! statements, and once a table is spread the gateway plans what EXECUTE runs. What a statement
-//! executes by a text of its own, in a function say, it finds on the connection that has it, which is
+//! statements, and once a table is spread the gateway plans what EXECUTE runs. EXECUTE inside other
+//! code, such as a function, finds the statement on the connection that has it, which is
 //! the session's last one as long as there is room.
 
 use tutti_sql::catalog::NodeId;
@@ -18,7 +19,7 @@ use crate::session::Session;
 use crate::transaction::named::PreparedStatement;
 
 impl Session {
-    /// PREPARE, whose whole text is `source`; `None`: the gateway has to do it alone.
+    /// PREPARE, whose whole text is `source`; `None`: the gateway has to do it by itself.
     pub(super) async fn prepare_at_home(
         &mut self,
         name: &str,
@@ -38,7 +39,7 @@ impl Session {
         if let Some(link) = self.tx.links.get_mut(&NodeId::HOME) {
             link.sql_statements.push((name.to_owned(), id));
         }
-        // What only node 1 can read is forgotten there again.
+        // A statement that only node 1 can read is deallocated there again.
         let statement = parsed?.last().cloned();
         let oids = self.type_oids(types).await?;
         let mut prepared = PreparedStatement::parsed(id, statement, oids);
@@ -48,8 +49,8 @@ impl Session {
         Ok(Some(done))
     }
 
-    /// A statement that executes `name`, as the client wrote it; `None`: the gateway has to put the
-    /// prepared text into it.
+    /// A statement that executes `name`, as the client wrote it; `None`: the gateway has to
+    /// substitute the prepared text.
     pub(super) async fn execute_at_home(
         &mut self,
         name: &str,
@@ -63,10 +64,10 @@ impl Session {
         let parsed = parsed.clone();
         let planned = self.tx.plan(&parsed)?;
         let Plan::Data(DataPlan::One { access, .. }) = planned.plan else { return Ok(None) };
-        if !planned.own.is_empty() {
+        if !planned.session_names.is_empty() {
             return Ok(None);
         }
-        self.tx.note_leaves(&planned, &parsed.text);
+        self.tx.note_residue(&planned, &parsed.text);
         self.bring_sql_statement(name).await?;
         let access = if is_within { Access::Write } else { access };
         Ok(Some(self.executor().run_on_one(NodeId::HOME, access, text, call).await?))

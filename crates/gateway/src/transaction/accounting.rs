@@ -1,6 +1,6 @@
-//! What a statement runs on node 1 that the gateway does not see.
+//! What a statement runs on node 1 unseen by the gateway.
 //!
-//! Owns: what is noted about it until the statement ends. Never: looks at a node (the executor does).
+//! Owns: what is noted about it until the statement ends. Never: asks a node (the executor does).
 
 use tutti_sql::plan::Unseen;
 
@@ -8,15 +8,16 @@ use tutti_sql::plan::Unseen;
 #[derive(Debug)]
 pub(crate) struct Accounting {
     pub(crate) unseen: Unseen,
-    /// Names of settings that nobody lists, where settings matter.
+    /// Names of settings that no view lists, where settings matter.
     pub(crate) names: Option<String>,
-    /// Known to nobody else: what was noted before code ran is still that if it was noted under it.
+    /// Known to no one else: what was noted under it before code ran has not been forged by that
+    /// code.
     pub(crate) nonce: String,
     /// The first question has been asked.
     pub(crate) marked: bool,
     /// The statement itself changes the schema.
     pub(crate) changes_schema: bool,
-    /// Replicated tables whose rows other nodes get after the statement, whoever has written them:
+    /// Replicated tables whose rows other nodes get after the statement, whichever code wrote them:
     /// schema and name.
     pub(crate) travelling: Vec<(String, String)>,
 }

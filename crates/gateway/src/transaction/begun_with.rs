@@ -1,13 +1,13 @@
 //! What the role and the database gave a session at its login (`ALTER ROLE … SET`, `ALTER DATABASE … SET`),
-//! which it keeps while others change that.
+//! which it keeps when others change them.
 //!
-//! Owns: what that was, and finding out what of it newly opened connections would not have.
+//! Owns: what that was, and finding which of it newly opened connections would lack.
 //! Never: sets anything: [`super::settings::Settings::hold`] makes it part of what connections are
 //! brought to.
 //!
-//! As long as nobody changes what sessions begin with, a session costs nothing here: servers give each
-//! connection what they gave the session. Behind a change ([`tutti_link::pool::Pool::renew`]) the differences
-//! are set explicitly on whatever connection the session is lent, and RESET goes back to them.
+//! As long as that is not changed, a session costs nothing here: servers give each connection what they gave
+//! the session. After a change ([`tutti_link::pool::Pool::renew`]) the differences are set explicitly on
+//! every connection that the session checks out, and RESET goes back to them.
 
 use tutti_link::pool::RoleSettings;
 use tutti_sql::catalog::{NodeId, quote_literal};
@@ -21,7 +21,7 @@ use crate::transaction::TransactionContext;
 #[derive(Debug)]
 pub(crate) struct BegunWith {
     settings: RoleSettings,
-    /// Of the pool: after how many changes its differences from new sessions are known.
+    /// The pool's count of changes up to which this session's differences from new ones are known.
     renewal: u64,
 }
 
@@ -33,13 +33,13 @@ impl BegunWith {
 }
 
 impl TransactionContext {
-    /// Whether connections that are opened now are known to begin as this session did, but for what it
-    /// holds.
+    /// Whether connections that are opened now are known to begin as this session did, except for what
+    /// it holds.
     pub(crate) fn begins_as_others_do(&self) -> bool {
         self.begun_with.renewal == self.registry.pool.renewal()
     }
 
-    /// Finds out what the session has to hold, if others have changed what sessions begin with.
+    /// Finds out what the session has to hold, if what sessions begin with has changed.
     pub(crate) async fn hold_what_it_began_with(&mut self) -> Result<(), Failure> {
         if self.begins_as_others_do() {
             return Ok(());
@@ -58,10 +58,10 @@ impl TransactionContext {
         Ok(())
     }
 
-    /// Values of these settings at the session's login, of those that a session may set.
+    /// Values of these settings at the session's login, among those that a session may set.
     ///
-    /// What neither role nor database said then is what the server says: a connection of the gateway's own
-    /// knows, but for what is set for it.
+    /// What neither role nor database set then is the server's default: a connection of the gateway's own
+    /// knows it, except for what that connection itself is given.
     async fn values_then(&self, names: Vec<String>) -> Result<Vec<(String, String)>, Failure> {
         let list: Vec<_> = names.iter().map(|name| quote_literal(name)).collect();
         let sql = format!(
@@ -91,7 +91,7 @@ impl TransactionContext {
                     match rows.text(row, 1) {
                         Some("user") => (),
                         Some("superuser") if is_superuser => (),
-                        // Nobody can set it in a session.
+                        // It cannot be set in a session.
                         _ => return None,
                     }
                     then.cloned().or_else(|| rows.text(row, 2).map(str::to_owned))?

@@ -1,14 +1,14 @@
-//! The session's connections to nodes: borrowed for a transaction, given back after it.
+//! The session's connections to nodes: checked out for a transaction, released after it.
 //!
-//! Owns: when the session is admitted, when a link goes back, and what binds one to the session
+//! Owns: when the session is admitted, when a link is released, and what binds one to the session
 //! beyond its transaction.
 //! Never: chooses among the pool's connections (`pool` does).
-//! Start reading at [`TransactionContext::link`]; what goes back is in `session::return_links`.
+//! Start reading at [`TransactionContext::link`]; what is released is in `session::return_links`.
 //!
 //! What binds is asked of the server, not guessed: after a statement that may have left something
-//! ([`tutti_sql::plan::Leaves`]), the node says whether the connection holds session locks, temporary
+//! ([`tutti_sql::plan::Residue`]), the node says whether the connection holds session locks, temporary
 //! objects, channels or cursors. As long as it does, it stays with the session, and the session stays
-//! admitted. Connections to other nodes go back as ever.
+//! admitted. Connections to other nodes are released as usual.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use tutti_link::connection::NodeError;
 use tutti_link::pool::CheckoutRequest;
 use tutti_link::translation::OidMaps;
 use tutti_sql::catalog::{NodeId, quote_literal};
-use tutti_sql::plan::{Leaves, Plan, Planned, SchemaPlan};
+use tutti_sql::plan::{Plan, Planned, Residue, SchemaPlan};
 use tutti_sql::statement::words;
 use tutti_wire::error_fields::ErrorFields;
 
@@ -27,8 +27,8 @@ use super::settings::is_scope_setting;
 use crate::client::failure::Failure;
 use crate::transaction::TransactionContext;
 
-/// Asks a server, outside of transactions, what it keeps for its session: one row, words or none.
-/// Operators are named in full, for the search path is the client's.
+/// Asks a server, outside of transactions, what it keeps for its session: one row, with words or
+/// empty. Operators are named in full, for the search path is the client's.
 const BINDINGS: &str = "SELECT pg_catalog.concat_ws(', ', \
     CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_locks WHERE locktype OPERATOR(pg_catalog.=) 'advisory' \
         AND pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()) THEN 'advisory locks' END, \
@@ -49,11 +49,11 @@ const BINDINGS: &str = "SELECT pg_catalog.concat_ws(', ', \
             WHERE rolname OPERATOR(pg_catalog.=) session_user) \
         THEN 'settings of superusers' END)";
 
-/// What binds a connection that nobody could ask.
+/// What binds a connection that could not be asked.
 pub(crate) const UNKNOWN: &str = "unknown state";
 
 impl TransactionContext {
-    /// This session's link to `node`, borrowed if it is not there.
+    /// This session's link to `node`, checked out if it has none.
     pub(crate) async fn link(&mut self, node: NodeId) -> Result<&mut Link, Failure> {
         self.registry.cluster.availability.wait_until_open(node, OPEN_PATIENCE).await?;
         if self.links.get(&node).is_none_or(|link| link.is_broken()) {
@@ -86,7 +86,7 @@ impl TransactionContext {
         }
         self.hold_what_it_began_with().await?;
         let state = self.settings.state().clone();
-        let borrower = CheckoutRequest {
+        let request = CheckoutRequest {
             user: &self.user,
             role: self.role,
             credentials: &self.credentials,
@@ -94,21 +94,21 @@ impl TransactionContext {
             state: &state,
             has_placeholders: self.settings.has_placeholders,
         };
-        let lent = registry.pool.checkout(node, &borrower).await;
+        let lent = registry.pool.checkout(node, &request).await;
         let mut link = match lent {
-            // A role that was made when node 1 alone had any, or past the gateway.
+            // A role that was created when node 1 alone had roles, or behind the gateway's back.
             Err(NodeError::Refused(_))
                 if node != NodeId::HOME && registry.cluster.lacks_a_role(node).await? =>
             {
                 registry.cluster.bring_roles(node).await?;
-                registry.pool.checkout(node, &borrower).await?
+                registry.pool.checkout(node, &request).await?
             }
             lent => lent?,
         };
         link.work_for(&self.workers);
         link.own_oids.clone_from(&self.transaction.own_oids);
         self.links.insert(node, link);
-        self.borrowed.insert(node);
+        self.checked_out.insert(node);
         Ok(())
     }
 
@@ -128,49 +128,49 @@ impl TransactionContext {
 
     /// The transaction has made or changed temporary objects, though no statement has said so.
     pub(crate) fn note_temporary(&mut self) {
-        self.leaves.anything = true;
+        self.residue.anything = true;
         self.scope_is_stale = true;
         self.transaction.scope_changed = true;
     }
 
     /// A statement has changed more of the schema than its transaction can tell.
     pub(crate) fn note_schema(&mut self) {
-        self.leaves.schema = true;
+        self.residue.schema = true;
     }
 
     /// A statement is about to run.
-    pub(crate) fn note_leaves(&mut self, planned: &Planned, text: &str) {
-        let Leaves { sequences, notifies, anything, values, settings, schema } = &planned.leaves;
-        self.leaves.notifies |= notifies;
-        self.leaves.values |= values;
-        self.leaves.sequences |= sequences;
-        self.leaves.anything |= anything;
+    pub(crate) fn note_residue(&mut self, planned: &Planned, text: &str) {
+        let Residue { sequences, notifies, anything, values, settings, schema } = &planned.residue;
+        self.residue.notifies |= notifies;
+        self.residue.values |= values;
+        self.residue.sequences |= sequences;
+        self.residue.anything |= anything;
         // A transaction that changes the schema by a plan for it says itself what it has changed.
         let is_planned = matches!(
             planned.plan,
             Plan::Schema(SchemaPlan::Ddl(_) | SchemaPlan::CreateTableAs { .. })
         );
         if *schema && !is_planned {
-            self.leaves.schema = true;
+            self.residue.schema = true;
             self.transaction.changed_alone |= self.transaction.is_open() && self.catalog.is_solo();
             self.renamed |= renames(text);
             self.scope_is_stale = true;
             self.changed_defaults |= changes_what_sessions_begin_with(text);
         }
         if !settings.is_empty() {
-            self.leaves.settings.extend_from_slice(settings);
+            self.residue.settings.extend_from_slice(settings);
         }
     }
 
-    /// The session cannot go on if one of its servers reads texts otherwise than the gateway.
+    /// The session cannot go on if one of its servers reads texts differently from the gateway.
     pub(crate) fn end_if_misread(&mut self) {
         if self.ended_by.is_none() {
             self.ended_by = self.links.iter().find_map(|(_, link)| link.misread());
         }
     }
 
-    /// Between messages: whether servers are as they must be. One that is not in the transaction that it
-    /// was brought into, or in one that nobody has begun, has run something that nobody knows of.
+    /// Between messages: whether servers are as they must be. One that has left its transaction, or is
+    /// in one that the gateway did not begin, has run something that the gateway does not know of.
     pub(crate) fn look_at_links(&mut self) {
         if self.transaction.failed || self.transaction.undone {
             return;
@@ -187,25 +187,25 @@ impl TransactionContext {
         }
     }
 
-    /// What statements have left on a connection that is lost since, in the commit, say, nobody can ask any
-    /// more: the next use of that node ends the session.
+    /// What statements left on a connection that was lost since, in the commit for example, can no longer
+    /// be asked: the next use of that node ends the session.
     pub(crate) fn bind_to_what_was_lost(&mut self) {
-        for node in std::mem::take(&mut self.borrowed) {
+        for node in std::mem::take(&mut self.checked_out) {
             if self.may_leave_on(node) && !self.links.contains_key(&node) {
                 self.bindings.entry(node).or_insert_with(|| UNKNOWN.to_owned());
             }
         }
     }
 
-    /// Whether statements may have left on a connection to `node`, since somebody has asked, what the session
-    /// cannot go on without.
+    /// Whether statements may have left on a connection to `node`, since it was last asked, something that
+    /// the session cannot go on without.
     pub(crate) fn may_leave_on(&self, node: NodeId) -> bool {
-        let Leaves { anything, values, settings, .. } = &self.leaves;
+        let Residue { anything, values, settings, .. } = &self.residue;
         *anything || (node == NodeId::HOME && (*values || !settings.is_empty()))
     }
 
-    /// Outside of transactions, a connection that stays with the session may still be in one: what should
-    /// have ended it without anybody waiting for an answer was cancelled.
+    /// Outside of transactions, a connection that stays with the session may still be in one: the
+    /// statement that should have ended it, whose answer was not awaited, was cancelled.
     pub(crate) async fn mend_bound_links(&mut self) {
         let nodes: Vec<_> = self.bindings.keys().copied().collect();
         for node in nodes {
@@ -216,7 +216,7 @@ impl TransactionContext {
         }
     }
 
-    /// Before a connection on which code has seen a part of a table is used further, because it is bound to
+    /// Before further use of a connection on which code has seen a part of a table, because it is bound to
     /// the session or in a transaction that goes on. (Others are closed.)
     ///
     /// Requires: no transaction that has failed is open there.
@@ -232,9 +232,9 @@ impl TransactionContext {
         Ok(())
     }
 
-    /// Asks what statements have left of which nobody knows.
-    pub(crate) async fn learn_what_is_left(&mut self, left: &Leaves, is_behind: bool) {
-        // First: it is about the connections that the statement has used, and not their successors.
+    /// Asks what statements have left behind that is not known.
+    pub(crate) async fn learn_what_is_left(&mut self, left: &Residue, is_behind: bool) {
+        // First: it concerns the connections that the statement has used, not their successors.
         self.learn_bindings().await;
         self.learn_settings(left, is_behind).await;
         if std::mem::take(&mut self.scope_is_stale_by_settings) {
@@ -256,8 +256,8 @@ impl TransactionContext {
                         self.bindings.remove(&node);
                     }
                 },
-                // A timeout, say: whatever binds it goes on to do so. If the connection is lost, nobody will
-                // know any more what it had, and the next use of it ends the session.
+                // A timeout, for example: what bound it still does. If the connection is lost, what it held
+                // is unknown, and the next use of it ends the session.
                 Err(error) => {
                     tracing::debug!(%node, %error, "cannot ask what binds a connection");
                     self.bindings.entry(node).or_insert_with(|| UNKNOWN.to_owned());
@@ -268,13 +268,13 @@ impl TransactionContext {
 
     /// Names of settings with a dot that code may have set.
     pub(crate) fn note_settings(&mut self, names: &BTreeSet<String>) {
-        let new = names.iter().filter(|name| !self.leaves.settings.contains(name));
+        let new = names.iter().filter(|name| !self.residue.settings.contains(name));
         let new: Vec<_> = new.cloned().collect();
-        self.leaves.settings.extend(new);
+        self.residue.settings.extend(new);
     }
 
     /// Settings whose values only node 1 knows become the session's.
-    pub(crate) async fn learn_settings(&mut self, left: &Leaves, is_behind: bool) {
+    pub(crate) async fn learn_settings(&mut self, left: &Residue, is_behind: bool) {
         if left.settings.is_empty() && !left.values {
             return;
         }
@@ -287,7 +287,7 @@ impl TransactionContext {
         let names: Vec<_> = names.iter().map(|name| quote_literal(name)).collect();
         let mut names = format!("ARRAY[{}]::pg_catalog.text[]", names.join(", "));
         if is_behind {
-            // Which names such code mentions, only the server can tell.
+            // Only the server can tell which names such code mentions.
             names.push_str(" OPERATOR(pg_catalog.||) tutti.names_in_code()");
         }
         let sql = match left.values {
@@ -299,8 +299,8 @@ impl TransactionContext {
                  AS s (name, value)"
             ),
         };
-        // What was refused, or undone, is not the session's; and what a superuser's function has set, the
-        // session could not set elsewhere: it is bound to the connection.
+        // What was refused or undone is not the session's; and what a superuser's function has set, the
+        // session could not set elsewhere: it binds the connection.
         let sql = format!(
             "SELECT s.name, s.value, p.source OPERATOR(pg_catalog.=) 'session' AND \
                  (p.context OPERATOR(pg_catalog.<>) 'superuser' OR (SELECT r.rolsuper \
@@ -309,12 +309,12 @@ impl TransactionContext {
         );
         let rows = match home.ask(&sql).await {
             Ok(rows) => rows,
-            // They are the session's, whoever knows them: no other connection has them until they are known.
+            // They are the session's nevertheless: no other connection has them until they are known.
             Err(error) => {
                 tracing::debug!(%error, "cannot ask what a statement has set");
                 self.bindings.entry(NodeId::HOME).or_insert_with(|| UNKNOWN.to_owned());
                 let (settings, values) = (left.settings.clone(), left.values);
-                self.leaves.merge(Leaves { settings, values, ..Leaves::default() });
+                self.residue.merge(Residue { settings, values, ..Residue::default() });
                 return;
             }
         };
@@ -346,14 +346,15 @@ impl TransactionContext {
                 self.scope_is_stale_by_settings |= is_scope_setting(&name);
             }
         }
-        // The others get it when the next connection is borrowed; this one has it.
+        // Other connections get it when they are next checked out; this one has it.
         if let Some(home) = self.links.get_mut(&NodeId::HOME) {
             home.state = self.settings.state().clone();
         }
     }
 
     /// The connection to `node` is lost. If something bound it, the session ends with it, as it does
-    /// when it loses its server process on PostgreSQL: locks that are silently gone protect nothing.
+    /// when it loses its server process on PostgreSQL: locks that have silently vanished protect
+    /// nothing.
     pub(crate) fn end_if_bound(&mut self, node: NodeId) {
         if let Some(words) = self.bindings.remove(&node) {
             let message =
@@ -364,16 +365,16 @@ impl TransactionContext {
         }
     }
 
-    /// What binds which connection to this session, for people to read.
+    /// What binds which connection to this session, in words.
     pub(crate) fn bindings_text(&self) -> String {
         let of_node = |(node, words): (&NodeId, &String)| format!("node {node}: {words}");
         self.bindings.iter().map(of_node).collect::<Vec<_>>().join("; ")
     }
 }
 
-/// Whether a statement may be one of those that give new sessions other settings or rights to begin
-/// with, ALTER ROLE and its kin; or a name to another role: connections know their role by its
-/// number, and whoever logs in under a name that was given anew must not get one of the old role's.
+/// Whether a statement may change the settings or rights that new sessions begin with, such as
+/// ALTER ROLE, or give a name to another role: connections know their role by its number, and a
+/// login under a reused name must not get a connection of the old role's.
 pub(crate) fn changes_what_sessions_begin_with(text: &str) -> bool {
     let words = || text.split(|c: char| !c.is_alphanumeric() && c != '_');
     let names = |wanted: &[&str]| {
@@ -383,7 +384,7 @@ pub(crate) fn changes_what_sessions_begin_with(text: &str) -> bool {
     names(&["alter", "drop"]) && names(&["role", "user", "group", "database", "system"])
 }
 
-/// Whether a statement may change which schemas a search path has for somebody.
+/// Whether a statement may change which schemas some role's search path has.
 pub(crate) fn changes_search_paths(text: &str) -> bool {
     const WORDS: [&str; 8] =
         ["schema", "grant", "revoke", "role", "user", "group", "owned", "reassign"];

@@ -1,4 +1,4 @@
-//! How a transaction begins, and what of its end needs no client.
+//! How a transaction begins, and those parts of its end that need no client.
 //!
 //! Owns: opening a transaction, which nodes vote, savepoints, and publishing what it has changed.
 //! Never: writes to a client; chooses when a transaction ends (the session does).
@@ -41,7 +41,7 @@ pub(crate) const OWN_GIDS: &str = "tutti_";
 pub(crate) type Answered = Result<Vec<Rows>, NodeError>;
 
 impl TransactionContext {
-    /// Clients' own prepared transactions are node 1's business, and Tutti's are not theirs.
+    /// Clients' own prepared transactions are node 1's, and Tutti's own are out of their reach.
     pub(crate) fn may_name_prepared(gid: &str) -> Result<(), Failure> {
         if !gid.starts_with(OWN_GIDS) {
             return Ok(());
@@ -53,7 +53,7 @@ impl TransactionContext {
         ))
     }
 
-    /// From now on there is a transaction, of the kind that the session's defaults say.
+    /// From now on there is a transaction, with the session's default modes.
     pub(crate) fn open_transaction(&mut self, mode: Mode) {
         if self.transaction.mode == Mode::None {
             self.transaction.characteristics = self.settings.characteristics.clone();
@@ -74,7 +74,7 @@ impl TransactionContext {
         self.transaction.began_with = self.transaction.characteristics.clone();
     }
 
-    /// A flight, or a statement in one, is no transaction block, though the gateway has made one of it.
+    /// A flight, or a statement in one, is no transaction block, though the gateway runs it in one.
     ///
     /// Errors: 25P01 for what works in blocks only.
     pub(crate) fn refuse_outside_block(&self, statement: &Statement) -> Result<(), Failure> {
@@ -126,7 +126,7 @@ impl TransactionContext {
         self.on_each_link(&nodes, sql).await
     }
 
-    /// Runs `sql` on each of several links at once. What the client hears of several errors does not
+    /// Runs `sql` on several links concurrently. Which of several errors the client sees does not
     /// depend on which came first.
     pub(crate) async fn on_each_link(
         &mut self,
@@ -142,8 +142,8 @@ impl TransactionContext {
         Ok(())
     }
 
-    /// Sends one query to each of several links at once, and waits for all answers. A link that is
-    /// not there has lost its connection.
+    /// Sends one query to several links concurrently, and waits for all answers. A link that is
+    /// missing has lost its connection.
     pub(crate) async fn on_links(
         &mut self,
         queries: Vec<(NodeId, String)>,
@@ -166,7 +166,7 @@ impl TransactionContext {
         }
         while let Some(finished) = running.join_next().await {
             let (node, mut link, answered) = finished.expect("a query does not panic");
-            // One that may not be used further is still to tell why.
+            // One that may not be used any more still has to report why.
             if !link.connection().is_broken() {
                 self.links.insert(node, link);
             }
@@ -175,8 +175,8 @@ impl TransactionContext {
         answers
     }
 
-    /// The same for one of them, for which no task is made. Given up half-way, it gives up the connection, as
-    /// there: nobody would know what it is in the middle of.
+    /// The same for one of them, for which no task is spawned. If dropped half-way, it drops the connection,
+    /// as there: its state would be unknown.
     async fn on_link(&mut self, node: NodeId, sql: &str) -> Answered {
         let Some(mut link) = self.links.remove(&node) else {
             return Err(NodeError::not_connected(node));
@@ -188,7 +188,7 @@ impl TransactionContext {
         answered
     }
 
-    /// Who has a say in whether the transaction commits: those that may have written; at SERIALIZABLE, if it
+    /// The nodes that vote on the commit: those that may have written; at SERIALIZABLE, if it
     /// has used several nodes, all of them, for what was only read may have been overwritten.
     pub(crate) fn voters(&self) -> BTreeSet<NodeId> {
         let mut voters: BTreeSet<_> = self.transaction.writers().collect();
@@ -204,8 +204,8 @@ impl TransactionContext {
     }
 
     /// Brings connections to what the session has set. What a transaction sets stays on a node that has
-    /// prepared it, for that ends it like a commit, and goes on one that could not commit; whatever became of
-    /// the transaction elsewhere.
+    /// prepared it, for that ends it like a commit, and goes on one that could not commit; whatever the
+    /// outcome elsewhere.
     pub(crate) async fn set_anew(&mut self, nodes: impl IntoIterator<Item = NodeId>) {
         let state = self.settings.state().clone();
         let steps = [RESET, state.sql()];
@@ -232,7 +232,7 @@ impl TransactionContext {
             .filter(|node| self.links.contains_key(node))
             .map(|node| (*node, "ROLLBACK".to_owned()))
             .collect();
-        // A node that cannot be told has rolled back by itself, or does so when it sees the
+        // A node that cannot be reached has rolled back by itself, or does so when it sees the
         // connection gone: its link is dropped.
         for (node, answered) in self.on_links(nodes).await {
             let Some(link) = self.links.get_mut(&node) else { continue };
@@ -242,13 +242,13 @@ impl TransactionContext {
         }
     }
 
-    /// What cursors were declared in the transaction, or in the flight, that has ended is for good, or undone.
+    /// Cursors declared in the transaction or flight that has ended are now permanent, or undone.
     pub(crate) fn settle_cursors(&mut self, committed: bool) {
         self.cursors.retain(|_, cursor| cursor.holds && (committed || cursor.made.is_none()));
         self.cursors.values_mut().for_each(|cursor| cursor.made = None);
     }
 
-    /// A transaction that changed the schema has ended: everybody gets the result.
+    /// A transaction that changed the schema has ended: all sessions get the result.
     pub(crate) async fn publish_change(&mut self, how: Ended, own: Option<OwnChanges>) {
         let publisher = self.registry.cluster.publisher.clone();
         if how != Ended::Aborted {
@@ -256,7 +256,7 @@ impl TransactionContext {
                 (Ended::Committed, Some(own)) => publisher.need_own(&own),
                 _ => publisher.need_changed(),
             };
-            // Where it is not known, recovery will say so again.
+            // Where the outcome is not known, recovery will publish again.
             let give_up = Instant::now() + PUBLISH_PATIENCE;
             if how == Ended::Committed && !publisher.wait_for(change, give_up).await {
                 tracing::warn!("a change of the schema is committed and could not be read yet");
@@ -266,7 +266,7 @@ impl TransactionContext {
         self.catalog = self.registry.cluster.catalog();
     }
 
-    /// The session has changed the schema by statements of which nobody knows what they change.
+    /// The session has changed the schema by statements of which it is not known what they change.
     pub(crate) async fn publish_unseen(&mut self) {
         let publisher = self.registry.cluster.publisher.clone();
         if std::mem::take(&mut self.renamed) {
@@ -303,7 +303,7 @@ impl TransactionContext {
     }
 
     /// `node` is about to do, or has done, what it cannot prepare: if the transaction is committed on
-    /// several nodes, it is where the decision is made.
+    /// several nodes, the decision must be made there.
     ///
     /// Errors: 0A000 when another node must be that already.
     pub(crate) fn must_anchor(&mut self, node: NodeId) -> Result<(), Failure> {
@@ -324,7 +324,7 @@ impl TransactionContext {
         ))
     }
 
-    /// Where the commit of a transaction is decided that wrote on all of `writers`, and in which form.
+    /// Where the commit of a transaction that wrote on all of `writers` is decided, and in which form.
     pub(crate) fn form_of_commit(&self, writers: &[NodeId]) -> (NodeId, Form) {
         let spread = usize::try_from(self.number).unwrap_or(0) % writers.len();
         // A node cannot prepare what has touched temporary tables, notifications, or cursors WITH HOLD.
@@ -333,7 +333,7 @@ impl TransactionContext {
         let must_anchor = must_anchor.filter(|node| writers.contains(node));
         let form = match (must_anchor.is_some(), self.level() == Level::Serializable) {
             (true, _) => Form::Anchored,
-            // All checks have been made when the decision is; in the commit room nobody waits for one.
+            // All checks are done before the decision: none is waited for in the commit room.
             (false, true) => Form::Apart,
             (false, false) => self.registry.cluster.config.switches.form,
         };

@@ -1,6 +1,6 @@
 //! What a transaction needs before it may use a node: its snapshot, its tickets, its waits.
 //!
-//! Owns: when a transaction takes its snapshot of all nodes and when it gives it back, when it
+//! Owns: when a transaction takes its snapshot of all nodes and when it releases it, when it
 //! becomes a SERIALIZABLE transaction over several nodes, and the snapshot of a single statement.
 //! Never: runs a statement of the client's.
 //! Start reading at [`TransactionContext::enlist`]; the protocols are `docs/protocol/rooms.md` and
@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 use tutti_cluster::authority::sentinels::Coverage;
-use tutti_cluster::authority::serializable_writers::Writer;
-use tutti_cluster::authority::snapshots::Kind;
+use tutti_cluster::authority::serializable_in_progress::InProgress;
+use tutti_cluster::authority::snapshots::SnapshotKind;
 use tutti_link::Link;
 use tutti_link::availability::OPEN_PATIENCE;
 use tutti_sql::catalog::NodeId;
@@ -29,12 +29,12 @@ use crate::transaction::{Characteristics, Transaction, TransactionContext};
 
 /// How long a SERIALIZABLE transaction waits for the first sentinel on a node.
 const SENTINEL_PATIENCE: Duration = Duration::from_secs(5);
-/// How many snapshots are taken before one has the nodes that can be reached.
+/// How many snapshots are tried until one includes the nodes that can be reached.
 const SNAPSHOT_ATTEMPTS: u32 = 3;
-/// How many snapshots READ ONLY DEFERRABLE looks at for one that is safe.
+/// How many snapshots READ ONLY DEFERRABLE tries to find a safe one.
 const SAFE_SNAPSHOT_ATTEMPTS: u32 = 100;
 
-/// The node was away when the transaction's snapshot was taken.
+/// The node was unreachable when the transaction's snapshot was taken.
 fn not_in_snapshot(node: NodeId) -> Failure {
     let message = format!("the transaction's snapshot does not include node {node}");
     ErrorFields::error("40001", message)
@@ -50,7 +50,7 @@ impl TransactionContext {
         own.or(self.settings.characteristics.level()).unwrap_or_default()
     }
 
-    /// The link to `node`, taking part in the transaction if there is one, for `access`.
+    /// The link to `node`, enlisted in the transaction if there is one, for `access`.
     pub(crate) async fn enlist(
         &mut self,
         node: NodeId,
@@ -60,7 +60,7 @@ impl TransactionContext {
         if self.transaction.is_open() {
             self.transaction.queried |= self.takes_snapshot;
             let joins = !self.transaction.nodes.contains_key(&node);
-            // SHOW, LOCK TABLE and their kin take part without a snapshot; but after a savepoint none
+            // SHOW, LOCK TABLE and the like take part without a snapshot; but after a savepoint none
             // can be imported any more.
             let catches_up_behind_it = self.transaction.catches_up_by_query()
                 || self.transaction.last_savepoint().is_some()
@@ -68,11 +68,12 @@ impl TransactionContext {
             let takes_snapshot = self.takes_snapshot || (joins && catches_up_behind_it);
             let uses = takes_snapshot && !self.transaction.used.contains(&node);
             if uses
-                && self.transaction.serial_writer.is_none()
+                && self.transaction.serializable_in_progress.is_none()
                 && self.transaction.characteristics.read_only != Some(true)
             {
-                // Before the snapshot: who counts writers must not miss one that has a snapshot.
-                self.transaction.serial_writer = self.serial_writer();
+                // Before the snapshot: a count of those in progress must not miss one that has a
+                // snapshot.
+                self.transaction.serializable_in_progress = self.begin_serializable();
             }
             let imports = uses && self.ensure_snapshot_of(&[node]).await?;
             let ticket = uses && self.ensure_tickets(node).await?;
@@ -86,7 +87,7 @@ impl TransactionContext {
             self.transaction.record(node, access);
             self.activity.note_nodes(self.transaction.nodes.len());
         }
-        // Last of all: whoever asks for a link writes to it without another wait.
+        // Last: the caller writes to the link without waiting again.
         if !self.activity.may_send() {
             return Err(overtaken().into());
         }
@@ -100,8 +101,8 @@ impl TransactionContext {
         Ok(link)
     }
 
-    /// Whether what does `access` by its plan may write: where one node has all, its code may have changed
-    /// since somebody has read it.
+    /// Whether a statement with this `access` in its plan may write: where one node has everything, its
+    /// code may have changed since it was read.
     pub(crate) fn may_write(&self, access: Access) -> bool {
         access == Access::Write
             || (self.catalog.is_solo() && self.registry.cluster.publisher.is_behind())
@@ -128,8 +129,9 @@ impl TransactionContext {
 
     /// Writes what brings `node` into the transaction, or into its snapshot.
     ///
-    /// BEGIN travels with what follows, and a connection on which it is refused is closed. Where the session
-    /// would end with its connection, BEGIN is awaited instead: who cancels a statement ends no session.
+    /// BEGIN is sent together with what follows, and a connection on which it is refused is closed. Where
+    /// the session would end with its connection, BEGIN is awaited instead: cancelling a statement must not
+    /// end a session.
     ///
     /// Errors: BEGIN was refused, and the node takes no part.
     async fn enter(
@@ -143,7 +145,8 @@ impl TransactionContext {
         let transaction = &mut self.transaction;
         let snapshot = transaction.snapshot.as_ref().filter(|_| imports);
         let snapshot = snapshot.and_then(|snapshot| snapshot.name(node));
-        // Whoever joins gets its ticket before the steps, and what they make READ ONLY may be undone.
+        // A node that joins gets its ticket before the steps, and a step that makes it READ ONLY may
+        // be undone.
         let is_read_only = match joins {
             true => transaction.characteristics.read_only == Some(true),
             false => transaction.is_read_only(),
@@ -170,9 +173,9 @@ impl TransactionContext {
     }
 
     /// A SERIALIZABLE transaction begins that may write: READ ONLY DEFERRABLE waits for it.
-    pub(crate) fn serial_writer(&self) -> Option<Writer> {
+    pub(crate) fn begin_serializable(&self) -> Option<InProgress> {
         let counts = self.level() == Level::Serializable && self.is_over_several_nodes();
-        counts.then(|| self.registry.cluster.authority.serializable_writers.begin())
+        counts.then(|| self.registry.cluster.authority.serializable_in_progress.begin())
     }
 
     fn is_over_several_nodes(&self) -> bool {
@@ -180,8 +183,8 @@ impl TransactionContext {
     }
 
     /// Whether the transaction has a snapshot with these nodes in it; takes it if its level needs one. They
-    /// can be reached: where the snapshot lacks one that was away, another is taken, as long as nothing was
-    /// read in it.
+    /// can be reached: where the snapshot lacks one that was unreachable, another is taken, as long as
+    /// nothing was read in it.
     async fn ensure_snapshot_of(&mut self, nodes: &[NodeId]) -> Result<bool, Failure> {
         let mut attempts = SNAPSHOT_ATTEMPTS;
         loop {
@@ -206,12 +209,13 @@ impl TransactionContext {
         }
         let kind = match self.level() {
             Level::ReadCommitted => return Ok(false),
-            Level::RepeatableRead => Kind::RepeatableRead,
-            Level::Serializable => Kind::Serializable,
+            Level::RepeatableRead => SnapshotKind::RepeatableRead,
+            Level::Serializable => SnapshotKind::Serializable,
         };
         let wanted = self.is_over_several_nodes() && self.registry.cluster.config.switches.rooms;
         if wanted && !self.transaction.used.is_empty() {
-            // It began when node 1 had everything, and so has a snapshot of node 1 alone.
+            // The transaction began when node 1 had everything, and so has a snapshot of node 1
+            // alone.
             let message = "could not serialize access due to a table that was spread over nodes";
             return Err(ErrorFields::error("40001", message)
                 .with(b'D', "The transaction's snapshot is older, and of one node.")
@@ -223,7 +227,7 @@ impl TransactionContext {
             read_only: Some(true),
             deferrable: Some(true),
         };
-        // Rows that are moved later are where they were, seen by this snapshot.
+        // This snapshot sees rows that are moved later where they were.
         self.transaction.snapshot_catalog = Some(self.registry.cluster.catalog());
         if wanted && self.transaction.characteristics == deferrable {
             self.take_safe_snapshot().await?;
@@ -234,9 +238,9 @@ impl TransactionContext {
         Ok(wanted)
     }
 
-    /// SERIALIZABLE READ ONLY DEFERRABLE: waits for a snapshot at whose moment no SERIALIZABLE
-    /// transaction was at work that may write. If there is none for long, the transaction takes its
-    /// risk like any other.
+    /// SERIALIZABLE READ ONLY DEFERRABLE: waits for a snapshot taken while no SERIALIZABLE
+    /// transaction that may write was in progress. If there is none for long, the transaction runs
+    /// the risk of being aborted like any other.
     ///
     /// Errors: 57014 when the wait is cancelled, or lasts longer than the client's `statement_timeout`.
     async fn take_safe_snapshot(&mut self) -> Result<(), Failure> {
@@ -246,9 +250,10 @@ impl TransactionContext {
         let begun = Instant::now();
         let mut timeout = None;
         for attempt in 0..SAFE_SNAPSHOT_ATTEMPTS {
-            let before = registry.cluster.authority.serializable_writers.moment();
-            let snapshot = registry.cluster.authority.snapshots.take(Kind::Serializable).await?;
-            let after = registry.cluster.authority.serializable_writers.moment();
+            let before = registry.cluster.authority.serializable_in_progress.observe();
+            let snapshot =
+                registry.cluster.authority.snapshots.take(SnapshotKind::Serializable).await?;
+            let after = registry.cluster.authority.serializable_in_progress.observe();
             self.transaction.has_safe_snapshot = before.was_quiet_until(&after);
             self.transaction.snapshot = Some(snapshot);
             if self.transaction.has_safe_snapshot {
@@ -264,7 +269,7 @@ impl TransactionContext {
                 }
             };
             tokio::select! {
-                () = registry.cluster.authority.serializable_writers.wait_for_end(&after) => (),
+                () = registry.cluster.authority.serializable_in_progress.wait_for_end(&after) => (),
                 () = &mut cancelled => return Err(canceled("57014", "user request")),
                 () = too_long => return Err(canceled("57014", "statement timeout")),
             }
@@ -272,9 +277,9 @@ impl TransactionContext {
         Ok(())
     }
 
-    /// Waits in the gateway as a statement waits on a node for a lock: until somebody cancels it, or until
-    /// the client's `statement_timeout` or `lock_timeout` has passed. What is awaited is given up by being
-    /// dropped.
+    /// Waits in the gateway as a statement waits on a node for a lock: until it is cancelled, or until the
+    /// client's `statement_timeout` or `lock_timeout` has passed. The wait is given up by dropping its
+    /// future.
     ///
     /// Errors: 57014, 55P03.
     pub(crate) async fn while_wanted<T>(
@@ -307,7 +312,8 @@ impl TransactionContext {
         }
     }
 
-    /// The same in the middle of a flight, whose nodes heed `statement_timeout` as soon as they go on.
+    /// The same in the middle of a flight, whose nodes enforce `statement_timeout` as soon as they
+    /// resume.
     ///
     /// Errors: 57014.
     pub(crate) async fn unless_cancelled<T>(
@@ -326,8 +332,8 @@ impl TransactionContext {
         self.timeouts_of_wait().await.0
     }
 
-    /// The client's `statement_timeout` and `lock_timeout`, for a wait in the gateway. None is known while a
-    /// flight is under way: asking would end its unnamed portal.
+    /// The client's `statement_timeout` and `lock_timeout`, for a wait in the gateway. Neither is known
+    /// while a flight is under way: asking would end its unnamed portal.
     async fn timeouts_of_wait(&mut self) -> (Option<Duration>, Option<Duration>) {
         self.shown_timeouts().await.unwrap_or_default()
     }
@@ -369,8 +375,9 @@ impl TransactionContext {
     }
 
     /// Whether `node`, which is about to be used, must get a ticket. If it makes this a SERIALIZABLE
-    /// transaction over several nodes, the node that is there already gets its ticket now, and has
-    /// answered before anything of `node` is seen: what the transaction has read may be outdated.
+    /// transaction over several nodes, the node that takes part already gets its ticket now, and
+    /// must have answered before anything of `node` is seen: what the transaction has read may be
+    /// outdated.
     async fn ensure_tickets(&mut self, node: NodeId) -> Result<bool, Failure> {
         let is_only_one = self.transaction.used.is_empty();
         // What is READ ONLY cannot insert a ticket later.
@@ -402,7 +409,8 @@ impl TransactionContext {
             used.filter(|node| !self.transaction.tickets.contains_key(node)).collect();
         for node in without {
             let coverage = self.cover(node).await?;
-            // Whatever becomes of the ticket, the node votes; only one that has answered counts.
+            // The node votes whether or not the insert succeeds; only a ticket that was
+            // acknowledged counts.
             self.transaction.record(node, Access::Write);
             let Some(link) = self.links.get_mut(&node) else { continue };
             link.query(INSERT_TICKET).await?;
@@ -469,21 +477,21 @@ impl TransactionContext {
         }
     }
 
-    /// Before a statement that takes its snapshot on `node` alone: whatever somebody may already
-    /// have seen elsewhere must be visible there.
+    /// Before a statement that takes its snapshot on `node` alone: whatever may already have been
+    /// seen elsewhere must be visible there.
     ///
     /// Errors: 57P03 when a transaction that its coordinator could not finish there is not settled
     /// in time; 57014 as [`Self::while_wanted`].
     pub(crate) async fn wait_for_visible(&mut self, node: NodeId) -> Result<(), Failure> {
-        if self.registry.cluster.authority.applying.is_shown_by(node)
+        if self.registry.cluster.authority.in_application.is_shown_by(node)
             && self.registry.cluster.availability.is_open(node)
         {
             return Ok(());
         }
         let registry = self.registry.clone();
         let visible = async {
-            registry.cluster.authority.applying.wait(Some(node)).await;
-            // Such a transaction has closed the node before it stopped to count as being applied.
+            registry.cluster.authority.in_application.wait(Some(node)).await;
+            // Such a transaction has closed the node before it stopped counting as in application.
             registry.cluster.availability.wait_until_open(node, OPEN_PATIENCE).await
         };
         Ok(self.while_wanted(visible).await??)
@@ -504,11 +512,11 @@ impl TransactionContext {
     ///
     /// Errors: as [`Self::while_wanted`].
     pub(crate) async fn wait_for_all_visible(&mut self) -> Result<(), Failure> {
-        let applying = self.registry.cluster.authority.applying.clone();
-        if applying.is_idle() {
+        let in_application = self.registry.cluster.authority.in_application.clone();
+        if in_application.is_idle() {
             return Ok(());
         }
-        self.while_wanted(applying.wait(None)).await
+        self.while_wanted(in_application.wait(None)).await
     }
 
     /// A read of several nodes outside any transaction gets a snapshot of all of them, as a
@@ -525,22 +533,22 @@ impl TransactionContext {
         self.open_transaction(Mode::Implicit);
         self.activity.give_way();
         if self.level() == Level::Serializable {
-            // It takes part in serialization as any other, and is committed as any other.
+            // It takes part in serialization, and is committed, like any other.
             return false;
         }
         self.transaction.characteristics.isolation = Some(Isolation::RepeatableRead);
         true
     }
 
-    /// The statement has been answered: nobody waits for the end of its transaction.
+    /// The statement has been answered: the end of its transaction is not awaited.
     pub(crate) async fn end_statement_snapshot(&mut self) -> Result<(), Failure> {
         let ended = std::mem::take(&mut self.transaction);
         self.activity.note_nodes(0);
         self.tell_silently(ended.nodes.keys().copied(), "COMMIT").await
     }
 
-    /// After a statement failed: what PostgreSQL would have undone at once, the other nodes undo
-    /// now, so that nobody waits for locks until the client says ROLLBACK.
+    /// After a statement failed: what PostgreSQL would have undone immediately, the other nodes
+    /// undo now, so that no one waits for its locks until the client sends ROLLBACK.
     pub(crate) async fn undo_failed(&mut self) {
         let Transaction { mode: Mode::Explicit, failed: true, undone: false, .. } =
             self.transaction
@@ -578,7 +586,8 @@ pub(crate) fn reads_several_nodes(plan: &Plan) -> bool {
     }
 }
 
-/// Whether PostgreSQL would take a snapshot for the statement: these leave a transaction without.
+/// Whether PostgreSQL would take a snapshot for the statement: the others leave a transaction
+/// without one.
 pub(crate) fn takes_snapshot(plan: &Plan) -> bool {
     !matches!(
         plan,

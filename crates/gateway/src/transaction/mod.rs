@@ -1,7 +1,7 @@
 //! What a statement needs of its session to run in a transaction.
 //!
-//! Owns: the session's connections and what binds them, the transaction's state, the catalog and the names by
-//! which it plans, and what its client has named.
+//! Owns: the session's connections and what binds them, the transaction's state, the catalog and name scope
+//! by which it plans, and what its client has named.
 //! Never: writes to a client, or knows by which protocol it asks.
 //! Start reading at [`TransactionContext`], then `enlist` (how a node comes to take part), then `checkout`.
 
@@ -32,7 +32,7 @@ use tutti_link::pool::backends::Workers;
 use tutti_link::pool::links::Links;
 use tutti_link::pool::{Permit, Share};
 use tutti_sql::catalog::{Catalog, NameScope, NodeId};
-use tutti_sql::plan::Leaves;
+use tutti_sql::plan::Residue;
 use tutti_wire::error_fields::ErrorFields;
 
 use self::accounting::Accounting;
@@ -40,8 +40,8 @@ use self::begun_with::BegunWith;
 use self::named::{Cursor, Portal, PreparedStatement};
 use self::planning::Planning;
 use self::settings::Settings;
-use crate::client::identity::Identity;
-use crate::plans::Turn;
+use crate::client::identity::ClientIdentity;
+use crate::plans::ReadingPermit;
 use crate::registry::Registry;
 use crate::registry::activity::Activity;
 
@@ -61,29 +61,29 @@ pub(crate) struct TransactionContext {
     pub(crate) credentials: Credentials,
     /// The session's.
     pub(crate) number: u64,
-    /// By which clients know the session.
+    /// The process id by which clients know the session.
     pub(crate) process_id: i32,
-    /// What it is at, for others to see.
+    /// What it is doing, for others to see.
     pub(crate) activity: Arc<Activity>,
-    /// Where it is noted which backends work for it.
+    /// Which backends work for it.
     pub(crate) workers: Arc<Workers>,
-    /// What its role may have at once.
+    /// What its role may have at a time.
     pub(crate) share: Share,
     /// The right to have links.
     pub(crate) permit: Option<Permit>,
-    /// Connections that are borrowed at the moment.
+    /// Connections that are checked out at the moment.
     pub(crate) links: Links,
-    /// What binds which of them to the session beyond its transaction.
+    /// What binds each of them to the session beyond its transaction.
     pub(crate) bindings: BTreeMap<NodeId, String>,
-    /// Nodes that a connection was borrowed to since the last ones went back.
-    pub(crate) borrowed: BTreeSet<NodeId>,
+    /// Nodes to which a connection was checked out since the last ones were released.
+    pub(crate) checked_out: BTreeSet<NodeId>,
     /// Why the session cannot go on, if it cannot.
     pub(crate) ended_by: Option<ErrorFields>,
-    /// A statement that nobody has planned as one has changed names of others.
+    /// A statement not planned as a rename has renamed other objects.
     pub(crate) renamed: bool,
-    /// What its statements may have left there since they were borrowed.
-    pub(crate) leaves: Leaves,
-    /// By which it plans.
+    /// What its statements may have left on them since they were checked out.
+    pub(crate) residue: Residue,
+    /// The catalog by which it plans.
     pub(crate) catalog: Arc<Catalog>,
     /// Where names are looked up.
     pub(crate) scope: NameScope,
@@ -102,9 +102,10 @@ pub(crate) struct TransactionContext {
     /// The schema has changed since names were looked up, in a cluster of one node's tables, where they
     /// do not matter; or node 1 could not be asked. The next statement to which they matter asks.
     pub(crate) scope_is_stale: bool,
-    /// How long it may be idle has to be asked too, which matters also where all is on node 1.
+    /// How long it may be idle has to be asked too, which matters even where everything is on node
+    /// 1.
     pub(crate) settings_are_stale: bool,
-    /// The transaction has changed it, and must look before it uses a name.
+    /// The transaction has changed it, and must look it up before it uses a name.
     pub(crate) scope_is_due: bool,
     /// Code has set what names depend on.
     pub(crate) scope_is_stale_by_settings: bool,
@@ -112,32 +113,32 @@ pub(crate) struct TransactionContext {
     pub(crate) changed_defaults: bool,
     /// What is known of the plan at hand.
     pub(crate) planning: Planning,
-    /// Its statement has been overtaken by changes of the schema again and again.
+    /// Its statement has been overtaken by changes of the schema repeatedly.
     pub(crate) starving: Option<Starving>,
     /// The right to have the tree of a large text.
-    pub(crate) reading: Option<Turn>,
-    /// It has said LISTEN.
+    pub(crate) reading: Option<ReadingPermit>,
+    /// It has executed LISTEN.
     pub(crate) listening: bool,
-    /// It listens on node 1 only, for there was nothing on other nodes when it began to.
+    /// It listens on node 1 only, for there was nothing on other nodes when it began.
     pub(crate) hears_node_1_alone: bool,
-    /// What the statement at hand runs on node 1 that the gateway does not see.
+    /// What the current statement runs on node 1 unseen by the gateway.
     pub(crate) accounting: Option<Accounting>,
-    /// Of [`Registry::path_changes`], those that its names were looked up after.
+    /// The [`Registry::path_changes`] after which its names were looked up.
     pub(crate) seen_path_changes: u64,
-    /// The statement at hand is a part of the client's, which is not told of its end.
+    /// The current statement is a part of the client's, which is not told of its end.
     pub(crate) is_part: bool,
-    /// Whether the statement at hand takes a snapshot; LOCK TABLE and its kin do not.
+    /// Whether the current statement takes a snapshot; LOCK TABLE and the like do not.
     pub(crate) takes_snapshot: bool,
-    /// Nodes that a flight of the client's has sent something since its last Sync, and whether something ran
+    /// Nodes to which the client's flight has sent something since its last Sync, and whether something ran
     /// there.
     pub(crate) flight: BTreeMap<NodeId, bool>,
 }
 
 impl TransactionContext {
-    /// Of a session that begins: no connection yet. Returns the secret by which its client cancels, too.
+    /// For a new session: no connection yet. Returns the secret by which its client cancels, too.
     pub(crate) fn new(
         registry: Arc<Registry>,
-        identity: Identity,
+        identity: ClientIdentity,
         startup: Vec<(String, String)>,
         renewal: u64,
         stream: Weak<TcpStream>,
@@ -162,10 +163,10 @@ impl TransactionContext {
             permit: None,
             links: Links::default(),
             bindings: BTreeMap::new(),
-            borrowed: BTreeSet::new(),
+            checked_out: BTreeSet::new(),
             ended_by: None,
             renamed: false,
-            leaves: Leaves::default(),
+            residue: Residue::default(),
             scope: NameScope::default(),
             transaction: Transaction::default(),
             settings: Settings::of_startup(startup),

@@ -1,6 +1,7 @@
 //! The commit of a transaction that has taken rows to other nodes, because their keys have changed.
 //!
-//! Owns: that whoever waits for such a row looks for it again, or is told to retry.
+//! Owns: that a statement waiting for such a row looks for it again, or its client is told to
+//! retry.
 //! Never: moves a row (`executor::insert` does), commits (`commit` does).
 //! Start reading at [`TransactionContext::begin_to_move`].
 //!
@@ -8,10 +9,11 @@
 //! nothing when the wait is over, and has no reason to look elsewhere: its update would be lost. One
 //! PostgreSQL follows the row, or says 40001 where it has gone to another partition. So before the
 //! commit
-//! 1. new statements are held, as for a change of a placement (`placement_change`),
-//! 2. statements that may be looking for rows of the table come to their end; one that waits for us is
+//! 1. new statements are held, as for a placement change (`placement_change`),
+//! 2. statements that may be looking for rows of the table are waited for; one that waits for us is
 //!    cancelled. It has done nothing, so it runs again when the hold ends, and finds the row where it is
-//!    now; in a transaction of its client's, or after what it has told already, it is told 40001.
+//!    now; inside a client's transaction, or if its client has been sent something already, it fails
+//!    with 40001.
 //!
 //! Statements that only read are left alone: what their snapshots show does not change. (Whether a
 //! statement locks rows of a table shows in its lock on the table.)
@@ -29,28 +31,28 @@ use crate::client::failure::Failure;
 use crate::registry::Registry;
 use crate::transaction::TransactionContext;
 
-/// A statement that has been at work for so long has taken its locks.
+/// A statement that has run for this long has taken its locks.
 const LOCKS_TAKEN_AFTER_MS: u64 = 20;
-/// What ends within that is not looked at.
+/// Statements that end within this are not examined.
 const GLANCE: Duration = Duration::from_millis(4);
-/// A node that has not answered a look by then is not waited for: everybody waits meanwhile.
+/// A node that has not answered by then is not waited for: all sessions wait meanwhile.
 const LOOK_PATIENCE: Duration = Duration::from_secs(2);
 const PAUSE_MAX: Duration = Duration::from_millis(20);
-/// A statement that may still come to a row that is moved is cancelled then.
+/// A statement that may still reach a moved row is cancelled then.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// One whose code goes on after a cancellation (it can) is ended with its connection then.
+/// One whose code survives a cancellation (it can) is ended with its connection then.
 const STUBBORN_PATIENCE: Duration = Duration::from_secs(2);
-/// Nobody is waited for longer; a statement that was cancelled does nothing more.
+/// None is waited for longer; a statement that was cancelled does nothing more.
 const END_PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a statement is at that may look for rows of the table.
+/// What a statement that may look for rows of the table is doing.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum Seen {
     /// None of its backends does anything.
     Idle,
     /// It only reads the table, or does not use it.
     Elsewhere,
-    /// It may still be on its way to its locks.
+    /// It may not have taken its locks yet.
     OnItsWay,
     /// It may lock rows of the table.
     AtRows,
@@ -65,7 +67,7 @@ impl TransactionContext {
     }
 
     /// Before the commit of a transaction that has moved rows: from here until the hold is dropped no
-    /// statement begins, and none is looking for them.
+    /// statement begins, and none is looking for these rows.
     ///
     /// Errors: 57014 if the client cancels; a node cannot be asked.
     pub(crate) async fn begin_to_move(
@@ -75,7 +77,7 @@ impl TransactionContext {
         if self.transaction.moved.is_empty() {
             return Ok(hold);
         }
-        // Two that commit do not wait for each other.
+        // Two such commits must not wait for each other.
         self.activity.end_plan();
         if hold.is_none() {
             self.wait_for_pause().await?;
@@ -97,7 +99,7 @@ impl TransactionContext {
     }
 }
 
-/// Brings every statement that may look for rows of these tables to its end.
+/// Ends, or waits for, every statement that may look for rows of these tables.
 async fn end_searches(
     registry: &Registry,
     own: i32,
@@ -109,7 +111,7 @@ async fn end_searches(
     let mut cancelled: BTreeMap<i32, Instant> = BTreeMap::new();
     while begun.elapsed() < END_PATIENCE {
         let mut left = registry.activities.with_plans(own);
-        // What commits before it ends touches tables of node 1 only.
+        // Statements that commit before they end touch tables of node 1 only.
         left.retain(|(_, activity)| activity.unasked().is_none() && activity.may_concern(&oids));
         if left.is_empty() {
             return Ok(());
@@ -150,7 +152,7 @@ async fn end_searches(
     Ok(())
 }
 
-/// Asks the nodes what the backends of all sessions with plans are at.
+/// Asks the nodes what the backends of all sessions with plans are doing.
 async fn look(
     registry: &Registry,
     own: i32,
@@ -202,7 +204,7 @@ FROM pg_catalog.pg_stat_activity a WHERE a.pid OPERATOR(pg_catalog.=) ANY ('{{{}
                 (false, true, false, false) => Seen::OnItsWay,
                 (false, true, false, true) => Seen::Elsewhere,
             };
-            // What one of its backends is at says more than that another has nothing to do.
+            // What one of its backends is doing says more than that another is idle.
             let known = seen.entry(*session).or_insert(found);
             *known = (*known).max(found);
         }

@@ -33,7 +33,7 @@ pub struct PreparedStatement {
     pub types_given: Vec<u32>,
     /// Parameter types: as the client fixed them, later as a node described them. 0 is open.
     pub types: Vec<u32>,
-    /// The number by which nodes know it, and what that depends on, once it had to have one.
+    /// The number by which nodes know it, and what that depends on, once it has needed one.
     pub number: Option<(Meaning, u64)>,
     /// `types` and `columns` are what a node said.
     pub described: bool,
@@ -54,7 +54,7 @@ pub struct PreparedStatement {
 }
 
 impl PreparedStatement {
-    /// A statement of which nothing is known but what the client said.
+    /// A statement of which only what the client said is known.
     pub fn parsed(id: StatementId, statement: Option<Arc<Statement>>, types: Vec<u32>) -> Self {
         Self {
             id,
@@ -74,14 +74,14 @@ impl PreparedStatement {
     }
 }
 
-/// What the meaning of a session's statement depends on beside its text and types.
+/// What the meaning of a session's statement depends on besides its text and types.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Meaning {
-    /// What the schema was.
+    /// The version of the schema.
     pub version: SchemaVersion,
     /// How often the session's name scope had changed.
     pub scope_changes: u64,
-    /// What was set of the role, as SQL.
+    /// The role settings, as SQL.
     pub role: String,
     /// The session has changed the schema in a transaction that is open.
     pub private: bool,
@@ -105,14 +105,14 @@ pub enum Portal {
         node: NodeId,
         /// What executing it does.
         access: Access,
-        /// COPY data may flow when it is executed.
+        /// Executing it may transfer COPY data.
         copies: bool,
         /// The statement, if it works in transaction blocks only.
         parsed: Option<Arc<Statement>>,
     },
     /// The executor runs the plan at Execute.
     Plan(Arc<PendingPortal>),
-    /// The executor has run it; this is what is left to hand out.
+    /// The executor has run it; this is what is left to send.
     Rows {
         /// What it was made from.
         pending: Arc<PendingPortal>,
@@ -164,11 +164,11 @@ pub struct PendingPortal {
 /// A cursor that SQL has declared.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cursor {
-    /// Where it is.
+    /// The node it is on.
     pub node: NodeId,
     /// WITH HOLD.
     pub holds: bool,
-    /// Behind how many steps of its transaction it was declared, as long as that may be undone.
+    /// After how many steps of its transaction it was declared, as long as that may be undone.
     pub made: Option<usize>,
 }
 
@@ -219,7 +219,7 @@ impl TransactionContext {
         self.transaction.mode == Mode::None
     }
 
-    /// The session's connection to node 1 forgets what the session has given up.
+    /// Makes the session's connection to node 1 forget what the session has deallocated.
     pub(crate) async fn forget_sql_statements(&mut self) -> Result<(), Failure> {
         let link = self.enlist(NodeId::HOME, Access::Read).await?;
         let known = std::mem::take(&mut link.sql_statements);
@@ -234,7 +234,7 @@ impl TransactionContext {
         Ok(())
     }
 
-    /// The names, as SQL, of those that node 1 itself tells about. They are brought there.
+    /// The names, as SQL, of those that node 1 itself describes. They are prepared there.
     pub(crate) async fn told_by_home(&mut self) -> Result<Vec<String>, Failure> {
         let of_home = |(name, statement): (&String, &PreparedStatement)| {
             statement.source.is_some().then(|| name.clone())
@@ -250,7 +250,7 @@ impl TransactionContext {
         Ok(names.into_iter().filter(is_known).collect())
     }
 
-    /// Whether a pin depends on a parameter in binary form whose type nobody has said.
+    /// Whether a pin depends on a parameter in binary form whose type was not specified.
     pub(crate) fn pins_need_types(&self, planned: &Planned, name: &str) -> bool {
         let Plan::Data(DataPlan::One { node: NodeChoice::Pinned(pins), .. }) = &planned.plan else {
             return false;
@@ -273,7 +273,7 @@ impl TransactionContext {
         Ok(())
     }
 
-    /// Where a cursor is, or a portal of the extended protocol, which SQL knows as one; what nobody knows is
+    /// Where a cursor is, or a portal of the extended protocol, which SQL knows as one; an unknown one is
     /// looked for on node 1.
     pub(crate) fn node_of_cursor(&self, cursor: &str) -> NodeId {
         let declared = self.cursors.get(cursor).map(|cursor| cursor.node);

@@ -1,6 +1,6 @@
 //! A session's side of its role's pause ([`Pauses`](crate::registry::pauses::Pauses)).
 //!
-//! Owns: when a session waits for it, and what counts as having made everybody wait.
+//! Owns: when a session waits for it, and what counts as having made all sessions wait.
 //! Never: knows how long a pause is.
 
 use tokio::time::Instant;
@@ -9,13 +9,14 @@ use crate::client::failure::Failure;
 use crate::transaction::TransactionContext;
 
 impl TransactionContext {
-    /// Whose pauses these are: a superuser stops whom he wants, and is in a hurry where others do.
+    /// The role that must pause: none for a superuser, who may stop others anyway and is in a hurry
+    /// when it happens.
     pub(crate) fn pausing_role(&self) -> Option<String> {
         let pauses = self.registry.cluster.config.switches.pauses && !self.share.is_superuser();
         pauses.then(|| self.user.clone())
     }
 
-    /// Before something for which everybody waits.
+    /// Before something that makes all sessions wait.
     ///
     /// Errors: 57014 and 55P03, as of any wait.
     pub(crate) async fn wait_for_pause(&mut self) -> Result<(), Failure> {
@@ -27,12 +28,12 @@ impl TransactionContext {
         Ok(())
     }
 
-    /// Whether its role's pause lasts.
+    /// Whether its role's pause is not over yet.
     pub(crate) fn is_paused(&self) -> bool {
         self.pausing_role().is_some_and(|role| self.registry.pauses.until(&role).is_some())
     }
 
-    /// Everybody has waited for this since `begun`.
+    /// All sessions have waited for this since `begun`.
     pub(crate) fn note_pause(&self, begun: Instant) {
         if let Some(role) = self.pausing_role() {
             self.registry.pauses.note(&role, begun.elapsed());

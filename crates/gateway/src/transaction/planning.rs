@@ -1,7 +1,7 @@
 //! From a text to a plan, by what the gateway knows already wherever it can.
 //!
 //! Owns: when a statement may be planned, the order in which the caches are asked, and when they are
-//! passed by: while the transaction sees a catalog of its own, or has a snapshot from before the
+//! bypassed: while the transaction sees a catalog of its own, or has a snapshot from before the
 //! newest one. Never: keeps a plan (`plans` does) nor makes one (`tutti_sql` does).
 //! Start reading at [`TransactionContext::plan`], then [`TransactionContext::plan_by_shape`].
 
@@ -25,16 +25,16 @@ use crate::plans::{Basis, ShapeEntry, apart};
 use crate::registry::activity::Unasked;
 use crate::transaction::TransactionContext;
 
-/// How long a statement waits while a change of the schema is committed and read.
+/// How long a statement waits while a schema change is committed and read.
 pub(crate) const REST_PATIENCE: Duration = Duration::from_secs(15);
-/// What ends within that is not waited for with the client's own timeouts.
+/// Holds that end within this are waited for without regard to the client's own timeouts.
 pub(crate) const GLANCE: Duration = Duration::from_millis(100);
 
 /// What a session keeps for finding plans quickly.
 #[derive(Debug, Default)]
 pub(crate) struct Planning {
     scanner: Scanner,
-    /// The number of this catalog with the scope as it was after so many changes.
+    /// The number of this catalog with the scope after so many changes.
     number: Option<(Arc<Catalog>, u64, u64)>,
 }
 
@@ -54,23 +54,23 @@ pub(crate) enum ByShape {
         /// Where in the text the statement is.
         statement: Range<usize>,
     },
-    /// Nothing yet: it is worth finding out.
+    /// Nothing yet: worth finding out.
     Unknown,
     /// It has no shape, or none that helps.
     Never,
 }
 
-/// A client's text as far as we can read it.
+/// A client's text as far as the gateway can read it.
 pub(crate) enum Parsed {
     /// Its statements.
     Statements(Arc<[Arc<Statement>]>),
-    /// One statement, which node 1 can read and we cannot, for strings are written another way in it
-    /// (`standard_conforming_strings`). Node 1 has all that there is, and may run it as it is. With
-    /// what we would say.
+    /// One statement that node 1 can read and the gateway cannot, because its strings are written
+    /// differently (`standard_conforming_strings`). Node 1 has everything and may run it as it is.
+    /// With the gateway's own refusal.
     ByNodesOnly(Refusal),
 }
 
-/// Whether a text begins as statements do of which a session need not know.
+/// Whether a text begins like statements that a session need not know of.
 pub(crate) fn is_of_rows_or_objects(text: &str) -> bool {
     let word = statement::first_word(text);
     [
@@ -81,7 +81,7 @@ pub(crate) fn is_of_rows_or_objects(text: &str) -> bool {
     .any(|known| word.eq_ignore_ascii_case(known))
 }
 
-/// Whether an SQLSTATE is one that reading and analysing a statement give.
+/// Whether an SQLSTATE is one that parsing and analysing a statement give.
 pub(crate) fn is_of_analysis(sqlstate: &str) -> bool {
     ["42", "22", "0A", "54"].iter().any(|class| sqlstate.starts_with(class))
 }
@@ -104,12 +104,12 @@ impl TransactionContext {
         }
     }
 
-    /// Before a plan is carried out: which tables must not change before it has locked them.
+    /// Before a plan is executed: which tables must not change before it has locked them.
     pub(crate) fn note_written(&self, plan: &Plan) {
         self.activity.note_written(plan.written_in_steps());
     }
 
-    /// The same of what nobody will ask about.
+    /// The same for what will not be asked about afterwards.
     pub(crate) fn note_unasked(&self, planned: &Planned, text: &str) {
         if planned.unasked {
             let scope = (!self.catalog.is_solo()).then(|| self.scope.clone());
@@ -117,8 +117,8 @@ impl TransactionContext {
         }
     }
 
-    /// Waits for the end of a hold as a statement waits on its node for a lock: until somebody cancels
-    /// it, until the client is gone, or until the client's own timeouts have passed.
+    /// Waits for the end of a hold as a statement waits on its node for a lock: until it is cancelled,
+    /// until the client is gone, or until the client's own timeouts have passed.
     pub(crate) async fn wait_for_rest(&mut self, give_up: Instant) -> Result<(), Failure> {
         let (registry, activity) = (self.registry.clone(), self.activity.clone());
         let begun = Instant::now();
@@ -169,7 +169,7 @@ impl TransactionContext {
         (at(0), at(1))
     }
 
-    /// Whether a table that is not known yet, or is gone, may stand before another of its name.
+    /// Whether a table that is not known yet, or was dropped, may hide another of its name.
     pub(crate) fn may_hide_names(&self) -> bool {
         let is_of_users = |schema: &&String| *schema != "pg_catalog";
         1 < self.scope.search_path.iter().filter(is_of_users).count() || self.scope_is_stale
@@ -187,7 +187,7 @@ impl TransactionContext {
     /// Errors: 40001.
     fn refuse_moved(&self, statement: &Statement) -> Result<(), Failure> {
         let Some(old) = self.transaction.snapshot_catalog.as_ref() else { return Ok(()) };
-        // What the transaction itself has moved it sees where it is now.
+        // The transaction sees rows that it has moved itself where they are now.
         let published = self.registry.cluster.catalog();
         if Arc::ptr_eq(old, &published) {
             return Ok(());
@@ -202,7 +202,7 @@ impl TransactionContext {
         let moved = |relation: &Arc<Relation>| has_moved(relation, old, &published);
         let named = planner::relations_of(statement, &context).into_iter().find(moved);
         let moved = named.map(|relation| relation.name.clone()).or_else(|| {
-            // What functions read is not in sight: each node would give its part of it.
+            // What functions read is not visible here: each node would return its part of it.
             let read = planner::read_by_code(statement, &context);
             let mut moved = published.relations.values().flat_map(HashMap::values);
             let found = moved.find(|it| read.may_be(it) && has_moved(it, old, &published))?;
@@ -217,7 +217,7 @@ impl TransactionContext {
             .into())
     }
 
-    /// What plans depend on at the moment; `None` if nobody else can use what this session plans.
+    /// What plans depend on at the moment; `None` if no other session can use what this one plans.
     pub(crate) fn basis(&mut self) -> Option<Basis> {
         if self.transaction.catalog_changed || self.transaction.own_is_stale {
             return None;
@@ -269,7 +269,7 @@ impl TransactionContext {
         }
     }
 
-    /// Finds out about the shape of a text, which is the one statement that was just planned.
+    /// Finds out whether the shape of a text, which is the one statement just planned, has a plan.
     pub(crate) fn learn_shape(&mut self, text: &str, statement: &Statement, planned: &Planned) {
         let Some(basis) = self.basis() else { return };
         let Some(shape) = self.planning.scanner.scan(text) else { return };
@@ -292,20 +292,20 @@ impl TransactionContext {
         self.registry.plans.keep_shape(basis, shape.key, known);
     }
 
-    /// Waits until a text may be read, if it is a large one, as long as its client waits. The right to
-    /// it is the session's until it has planned the text's last statement.
+    /// Waits until a text may be read, if it is large, as long as its client waits. The session keeps
+    /// the permit until it has planned the text's last statement.
     pub(crate) async fn begin_reading(&mut self, text: &str) -> Result<(), Failure> {
         if text.len() < SMALL_BYTES {
             return Ok(());
         }
-        // What it has read before it does not read any more.
+        // It is done with what it read before.
         self.reading = None;
         let (registry, activity) = (self.registry.clone(), self.activity.clone());
         tokio::select! {
             biased;
             () = activity.cancelled() => Err(canceled("57014", "user request")),
-            turn = registry.plans.reading.begin(text) => {
-                self.reading = turn?;
+            permit = registry.plans.reading.begin(text) => {
+                self.reading = permit?;
                 Ok(())
             }
         }
@@ -385,7 +385,7 @@ fn has_moved(relation: &Arc<Relation>, old: &Catalog, new: &Catalog) -> bool {
         // It may have had another name.
         old.relations.values().flat_map(HashMap::values).find(is_it)
     });
-    // A table that is not known was made later, or when every statement was node 1's.
+    // An unknown table was created later, or while every statement was node 1's.
     let Some(before) = before else { return relation.placement != Placement::Home };
     let is_mapped_anew = match relation.placement {
         Placement::Hash { map, .. } => old.maps.get(&map) != new.maps.get(&map),
@@ -414,13 +414,14 @@ pub(crate) fn read_duration(shown: &str) -> Option<Duration> {
     (0 < number).then(|| Duration::from_millis(number.saturating_mul(milliseconds)))
 }
 
-/// Whether a text changes the schema and reads no rows: whatever it names that is not known yet is node
-/// 1's, which is what it would be if it were known. (Tables that are spread are known at once.)
+/// Whether a text changes the schema and reads no rows: an object it names that is not known yet is
+/// node 1's, as it would be if it were known. (Spread tables are known immediately.)
 pub(crate) fn names_no_rows(text: &str) -> bool {
     const COMMANDS: [&str; 6] = ["create", "alter", "drop", "comment", "grant", "revoke"];
-    // Behind these there may be a query, or a look at the rows by code that the table has got meanwhile.
+    // After these there may be a query, or rows may be read by code that the table has acquired
+    // meanwhile.
     const LOOKS: [&str; 6] = ["as", "select", "validate", "attach", "type", "partition"];
-    // Of an ALTER that writes the rows anew.
+    // In an ALTER that rewrites the rows.
     const WRITES: [&str; 4] = ["default", "generated", "logged", "unlogged"];
     let is_of = |word: &str, known: &[&str]| known.iter().any(|it| word.eq_ignore_ascii_case(it));
     let first = statement::first_word(text);

@@ -1,87 +1,91 @@
-//! What a session answers in a statement's text, because no node knows it.
+//! What a session fills into a statement's text, because no node knows it.
 //!
 //! Owns: the numbers of sessions in the place of nodes' process ids, both ways: `pg_backend_pid()`, views
-//! that show processes, functions that are told of one, over all nodes; and sessions that a query
+//! that show processes, functions that take one, over all nodes; and the sessions that a query
 //! over such views wants to cancel or end.
-//! Never: finds the words (the planner does), judges who may signal whom.
+//! Never: finds the words (the planner does), decides who may signal whom.
 //! Start reading at [`TransactionContext::with_own_names`].
 //!
-//! Clients are told session numbers; a node knows the processes of links, which are lent to one session
-//! after another. At the moment of the statement it is known who has which, and that is written
-//! into the statement as a list. What other nodes show is asked over the session's own links, so that
-//! nobody sees more than his role may, and written in as well; a cluster in which only node 1 has
-//! tables saves that.
+//! Clients are told session numbers; a node knows the processes of links, which serve one session after
+//! another. When the statement runs it is known which session has which, and that is written into the
+//! statement as a list. What other nodes show is asked over the session's own links, so that a client
+//! sees no more than its role may, and written in as well; a cluster in which only node 1 has tables
+//! needs none of that.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt::Write;
 
 use tutti_sql::catalog::{NodeId, quote_literal};
-use tutti_sql::plan::{Access, Own, Planned, ProcessFunction};
+use tutti_sql::plan::{Access, Planned, ProcessFunction, SessionName};
 
 use crate::client::failure::Failure;
 use crate::transaction::{Mode, TransactionContext};
 
 /// Where a statement notes sessions that it wants to cancel or end: a setting that lasts as long as the
-/// transaction. Whatever is written there, PostgreSQL's rights are checked before anybody is signalled.
+/// transaction. Whatever is written there, PostgreSQL's rights are checked before any session is
+/// signalled.
 pub(crate) const ASKED_SIGNALS: &str = "tutti.asked_signals";
 
 /// What a view of one node's processes is made of.
 struct Pieces {
     /// Relation `m (session, backend)`: a VALUES list.
     map: String,
-    /// Condition for processes that are the gateway's own, of `p.pid`.
+    /// Condition on `p.pid` for processes that are the gateway's own.
     hidden: String,
 }
 
 /// Whether the statement may ask for signals that the gateway must send.
 pub(crate) fn signals(planned: &Planned) -> bool {
-    planned.own.iter().any(|name| {
-        matches!(name.own, Own::Call(ProcessFunction::Cancel | ProcessFunction::Terminate { .. }))
+    planned.session_names.iter().any(|name| {
+        matches!(
+            name.name,
+            SessionName::Call(ProcessFunction::Cancel | ProcessFunction::Terminate { .. })
+        )
     })
 }
 
 impl TransactionContext {
-    /// `text` with what only the session and the gateway know in the place of the words that ask for
-    /// it.
+    /// `text` with the words that ask for what only the session and the gateway know replaced by the
+    /// answer.
     pub(crate) async fn with_own_names<'t>(
         &mut self,
         planned: &Planned,
         text: &'t str,
     ) -> Result<Cow<'t, str>, Failure> {
-        if planned.own.is_empty() {
+        if planned.session_names.is_empty() {
             return Ok(Cow::Borrowed(text));
         }
         if signals(planned) && self.transaction.mode == Mode::None {
-            // What it asks for is noted for a transaction.
+            // The signals that it asks for are noted in a transaction.
             self.open_transaction(Mode::Implicit);
         }
         let mut written = String::with_capacity(text.len());
         let mut from = 0;
-        for name in &planned.own {
-            written.push_str(text.get(from..name.range.start).unwrap_or_default());
-            written.push_str(&self.own_words(name.own).await?);
-            from = name.range.end;
+        for found in &planned.session_names {
+            written.push_str(text.get(from..found.range.start).unwrap_or_default());
+            written.push_str(&self.session_words(found.name).await?);
+            from = found.range.end;
         }
         written.push_str(text.get(from..).unwrap_or_default());
         Ok(Cow::Owned(written))
     }
 
-    async fn own_words(&mut self, own: Own) -> Result<String, Failure> {
+    async fn session_words(&mut self, name: SessionName) -> Result<String, Failure> {
         let number = self.process_id;
-        Ok(match own {
-            Own::ProcessId { unnamed: true } => format!("{number} AS pg_backend_pid"),
-            Own::ProcessId { unnamed: false } => number.to_string(),
-            Own::PreparedStatements { aliased } => {
+        Ok(match name {
+            SessionName::ProcessId { unnamed: true } => format!("{number} AS pg_backend_pid"),
+            SessionName::ProcessId { unnamed: false } => number.to_string(),
+            SessionName::PreparedStatements { aliased } => {
                 let alias = if aliased { "" } else { " AS pg_prepared_statements" };
                 format!("({}){alias}", self.prepared_statements_sql().await?)
             }
-            Own::Processes { view, aliased } => {
+            SessionName::Processes { view, aliased } => {
                 let alias = if aliased { String::new() } else { format!(" AS {view}") };
                 format!("({}){alias}", self.processes_sql(view).await?)
             }
-            Own::Call(function) => self.call_begin(function).await?,
-            Own::CallEnd { function, unaliased } => {
+            SessionName::Call(function) => self.call_begin(function).await?,
+            SessionName::CallEnd { function, unaliased } => {
                 let alias = if unaliased { function.name() } else { "" };
                 let arguments = match function {
                     ProcessFunction::IsBlocked => "pid, pids",
@@ -165,10 +169,10 @@ impl TransactionContext {
         )
     }
 
-    /// Who has which process of a node, and what is the gateway's own there.
+    /// Which session has which process of a node, and which are the gateway's own.
     fn pieces(&self, node: NodeId) -> Pieces {
         let mut map = String::from("(VALUES ");
-        // The link that will run this may not be lent yet.
+        // The link that will run this may not be checked out yet.
         write!(map, "({}, pg_catalog.pg_backend_pid())", self.process_id)
             .expect("a String takes everything");
         for ((on, backend), session) in self.registry.backends.sessions_by_backend() {
@@ -182,8 +186,8 @@ impl TransactionContext {
         let role = self.registry.cluster.config.nodes.iter().find(|place| NodeId(place.id) == node);
         let role = quote_literal(role.map_or("", |place| place.user.as_str()));
         let idle = idle.join(",");
-        // The gateway's own connections call themselves so; whoever may not see names sees no more of
-        // a superuser than that he is there.
+        // The gateway's own connections call themselves so; a role that may not see names sees no
+        // more of a superuser's process than that it exists.
         let hidden = format!(
             "p.pid OPERATOR(pg_catalog.=) ANY ('{{{idle}}}'::pg_catalog.int4[])
              OR p.pid OPERATOR(pg_catalog.=) ANY (
@@ -194,7 +198,7 @@ impl TransactionContext {
         Pieces { map, hidden }
     }
 
-    /// A query in the place of a view that shows processes.
+    /// A query to replace a view that shows processes.
     async fn processes_sql(&mut self, view: &str) -> Result<String, Failure> {
         let own = self.node_processes_sql(view, NodeId::HOME, true);
         let mut sql = format!("SELECT r.* {own}");
@@ -213,7 +217,7 @@ impl TransactionContext {
             return Ok(sql);
         }
         if is_several {
-            // One who is on several nodes is where he is busy.
+            // A session on several nodes is shown where it is busy.
             sql = format!(
                 "SELECT DISTINCT ON (s.pid) s.* FROM ({sql}) AS s
                  ORDER BY s.pid, s.state OPERATOR(pg_catalog.=) 'active' DESC NULLS LAST,
@@ -223,7 +227,7 @@ impl TransactionContext {
         Ok(format!("(SELECT s.* FROM ({sql}) AS s) UNION ALL {}", self.idle_sessions_sql()))
     }
 
-    /// FROM and WHERE of a view's rows `r` on one node; `outsiders` too, which are no sessions'.
+    /// FROM and WHERE of a view's rows `r` on one node; with `outsiders`, those of no session too.
     fn node_processes_sql(&self, view: &str, node: NodeId, outsiders: bool) -> String {
         let Pieces { map, hidden } = self.pieces(node);
         let condition = if outsiders {
@@ -304,7 +308,7 @@ impl TransactionContext {
         Ok(edges)
     }
 
-    /// The nodes but node 1 on which a session may be busy.
+    /// The nodes other than node 1 on which a session may be busy.
     fn nodes_asked_too(&self) -> Vec<NodeId> {
         if self.catalog.is_solo() {
             return Vec::new();

@@ -1,6 +1,6 @@
-//! What the session's names mean now, and which node may be asked.
+//! What the session's names mean now, and which node to ask.
 //!
-//! Owns: looking up the name scope again when something may have changed it.
+//! Owns: refreshing the name scope when something may have changed it.
 //! Never: plans.
 
 use std::sync::atomic::Ordering;
@@ -29,9 +29,10 @@ impl TransactionContext {
     }
 
     /// Asks node 1 which schemas names are looked up in, which temporary relations exist, and what
-    /// transactions are unless they say otherwise.
+    /// modes transactions have by default.
     pub(crate) async fn refresh_scope(&mut self) -> Result<(), Failure> {
-        // Operators are named in full: another role's would run with the rights of whoever logs in.
+        // Operators are named in full: an operator of another role's would run with the rights of
+        // the role that logs in.
         let sql = "SELECT s FROM pg_catalog.unnest(pg_catalog.current_schemas(true)) WITH ORDINALITY AS u(s, n) \
                    WHERE s OPERATOR(pg_catalog.!~) '^pg_temp_'::pg_catalog.text ORDER BY n; \
                    SELECT relname FROM pg_catalog.pg_class \
@@ -42,7 +43,7 @@ impl TransactionContext {
                           pg_catalog.date_part('epoch', pg_catalog.current_setting('idle_in_transaction_session_timeout')::pg_catalog.interval), \
                           pg_catalog.date_part('epoch', pg_catalog.current_setting('idle_session_timeout')::pg_catalog.interval); \
                    SELECT * FROM tutti.temporary_code()";
-        // A transaction that has not come to any node need not be begun for this: SET TRANSACTION and LOCK
+        // A transaction that has not reached any node need not be begun for this: SET TRANSACTION and LOCK
         // may still be its first statement.
         let link = match self.transaction.nodes.is_empty() {
             true => self.link(NodeId::HOME).await?,
@@ -77,7 +78,7 @@ impl TransactionContext {
         self.settings_are_stale = false;
         self.scope_is_due = false;
         if scope != self.scope {
-            // Whatever undoes part of the transaction, or ends it, may undo this.
+            // Undoing part of the transaction, or ending it, may undo this.
             self.transaction.scope_changed |= self.transaction.is_open();
             self.scope = scope;
             self.scope_changes += 1;
@@ -85,9 +86,9 @@ impl TransactionContext {
         Ok(())
     }
 
-    /// What the last statement has done changes how names are looked up, and how long the session may be
-    /// idle. Outside of transactions it has been done, and a look that fails is not its error: the next
-    /// statement looks again.
+    /// The last statement may have changed how names are looked up, and how long the session may be
+    /// idle. Outside of transactions it is already committed, and a failed refresh is not its error: the
+    /// next statement tries again.
     pub(crate) async fn renew_scope(&mut self) -> Result<(), Failure> {
         if self.transaction.is_open() {
             return self.refresh_scope().await;
@@ -96,8 +97,8 @@ impl TransactionContext {
         Ok(())
     }
 
-    /// The same, but not before something uses names where the transaction has no snapshot yet: one may still
-    /// say what kind of transaction it is.
+    /// The same, but not before something uses names where the transaction has no snapshot yet: its modes may
+    /// still be set.
     pub(crate) async fn renew_scope_in_time(&mut self) -> Result<(), Failure> {
         if !self.transaction.is_open() || self.transaction.queried {
             return self.renew_scope().await;
@@ -108,7 +109,8 @@ impl TransactionContext {
         Ok(())
     }
 
-    /// Asks at once how names are seen now, if node 1 answers; else before the next statement.
+    /// Asks immediately how names are resolved now, if node 1 answers; else before the next
+    /// statement.
     pub(crate) async fn refresh_scope_if_possible(&mut self) {
         self.scope_is_stale = true;
         self.settings_are_stale = true;
@@ -131,7 +133,7 @@ impl TransactionContext {
             let was_solo = self.catalog.is_solo();
             self.registry.cluster.publisher.refresh(&mut self.catalog);
             let path_changes = self.registry.path_changes.load(Ordering::SeqCst);
-            // A schema of the path may have come, or may be used by now.
+            // A schema of the path may have been created, or become usable.
             self.scope_is_stale |=
                 self.seen_path_changes != path_changes || was_solo != self.catalog.is_solo();
             self.seen_path_changes = path_changes;

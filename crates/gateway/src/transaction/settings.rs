@@ -1,7 +1,8 @@
-//! SET and its kin: what a session has set, on every node it uses.
+//! SET and the like: what a session has set, on every node it uses.
 //!
-//! Owns: the settings that outlive transactions, which every connection gets that the session borrows.
-//! Never: interprets a value, but for what names and isolation depend on.
+//! Owns: the settings that outlive transactions, which every connection gets that the session checks
+//! out.
+//! Never: interprets a value, except those that names and isolation depend on.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -16,19 +17,19 @@ use crate::client::failure::Failure;
 use crate::transaction::Characteristics;
 use crate::transaction::state::Isolation;
 
-/// How a RESET of ours begins.
+/// How the gateway's own RESET begins.
 pub(crate) const RESET: &str = "RESET ";
-/// What a session has set, and is setting in its transaction, may take so much memory.
+/// What a session has set, and is setting in its transaction, may take this much memory.
 pub(crate) const SETTINGS_BYTES_MAX: usize = 16 << 20;
 /// The gateway's own setting that says what binds connections to the session.
 pub(crate) const PINNED: &str = "tutti.pinned";
-/// And the one that counts the gateway's connections to nodes.
+/// The one that counts the gateway's connections to nodes.
 const POOL: &str = "tutti.pool";
-/// Settings that count from the end of the statement that sets them.
+/// Settings that take effect at the end of the statement that sets them.
 pub(crate) const IDLE_SETTINGS: [&str; 2] =
     ["idle_in_transaction_session_timeout", "idle_session_timeout"];
-/// Settings after which names may mean something else, transactions be of another kind, or idle
-/// clients be sent away.
+/// Settings after which names may mean something else, transactions have other modes, or idle
+/// clients be disconnected.
 pub(crate) const SCOPE_SETTINGS: [&str; 7] = [
     IDLE_SETTINGS[0],
     IDLE_SETTINGS[1],
@@ -42,10 +43,10 @@ pub(crate) const SCOPE_SETTINGS: [&str; 7] = [
 /// What the session has set outside transactions, or in ones that committed.
 #[derive(Debug, Default)]
 pub struct Settings {
-    /// Name and value: where RESET goes back to if not to what the servers say. First what the session
+    /// Name and value: what RESET goes back to, if not to the servers' own. First what the session
     /// began with and new sessions would not, then what the startup packet said.
     pub(crate) startup: Vec<(String, String)>,
-    /// How many of the former there are.
+    /// How many of the first kind there are.
     held: usize,
     /// By name.
     kept: BTreeMap<String, Kept>,
@@ -53,9 +54,9 @@ pub struct Settings {
     turns: u64,
     /// Bytes of all that is kept.
     pub(crate) bytes: usize,
-    /// Of what is kept now; made when somebody asks, for many settings may come at once.
+    /// Of what is kept now; made on demand, for many settings may change together.
     state: OnceLock<Arc<SessionState>>,
-    /// What was set of the role, as SQL; likewise.
+    /// The role settings, as SQL; likewise.
     role: OnceLock<String>,
     /// Values that code has left, as node 1 said last.
     learnt: BTreeMap<String, String>,
@@ -67,15 +68,15 @@ pub struct Settings {
     pub idle: IdleTimeouts,
 }
 
-/// A setting of the session's.
+/// One of the session's settings.
 #[derive(Debug)]
 struct Kept {
-    /// They are set in this order.
+    /// Settings are applied in this order.
     turn: u64,
     sql: String,
 }
 
-/// After how much silence the client is sent away; `None`: never.
+/// After how much silence the client is disconnected; `None`: never.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct IdleTimeouts {
     /// `idle_in_transaction_session_timeout`.
@@ -85,14 +86,14 @@ pub struct IdleTimeouts {
 }
 
 impl Settings {
-    /// Of a session that begins with these (name and value).
+    /// For a session that begins with these (name and value).
     pub fn of_startup(startup: Vec<(String, String)>) -> Self {
         let has_placeholders = startup.iter().any(|(name, _)| is_placeholder(name));
         Self { startup, has_placeholders, ..Self::default() }
     }
 
-    /// Holds on to what the session began with, by name and value: connections that are opened from now
-    /// on begin with something else. Earlier such values are forgotten; the startup packet's win.
+    /// Holds on to what the session began with, by name and value: connections opened from now on begin
+    /// with other values. Earlier such values are forgotten; the startup packet's win.
     pub fn hold(&mut self, begun_with: Vec<(String, String)>) {
         let of_packet = self.startup.split_off(self.held);
         self.startup = begun_with;
@@ -108,7 +109,7 @@ impl Settings {
         self.has_placeholders |= is_placeholder(name);
         self.forget(name);
         if name == "session_authorization" {
-            // A session that is somebody else's begins without a role of its own.
+            // A session that has become another user's begins without a role of its own.
             self.forget("role");
         }
         if !sql.starts_with(RESET) {
@@ -125,7 +126,7 @@ impl Settings {
         }
     }
 
-    /// Remembers a value that node 1 says the session has. False: it is not new.
+    /// Remembers a value that node 1 says the session has. False: it is unchanged.
     pub fn learn(&mut self, name: &str, value: &str) -> bool {
         let known = self.learnt.insert(name.to_owned(), value.to_owned());
         let sql = set_sql(name, value);
@@ -147,7 +148,7 @@ impl Settings {
         self.kept.keys().map(String::as_str).filter(|name| !name.is_empty())
     }
 
-    /// RESET ALL, which leaves the session the role that it has, or more.
+    /// RESET ALL, which leaves the session its role, unless `role_too`.
     pub fn clear(&mut self, role_too: bool) {
         self.kept.retain(|name, _| !role_too && is_role(name));
         self.bytes = self.kept.values().map(|kept| kept.sql.len()).sum();
@@ -155,7 +156,7 @@ impl Settings {
         self.renew_state();
     }
 
-    /// What connections are brought to.
+    /// The state that connections are brought to.
     pub fn state(&self) -> &Arc<SessionState> {
         self.state.get_or_init(|| {
             let kept = self.in_order(|_| true);
@@ -163,7 +164,7 @@ impl Settings {
         })
     }
 
-    /// What was set of the role, as SQL.
+    /// The role settings, as SQL.
     pub fn role(&self) -> &str {
         self.role.get_or_init(|| self.in_order(is_role).join("; "))
     }
@@ -190,7 +191,7 @@ fn is_role(name: &str) -> bool {
     ["role", "session_authorization"].contains(&name)
 }
 
-/// Servers that are set so read other statements out of a text than the gateway.
+/// Servers set like this read other statements in a text than the gateway does.
 pub(crate) fn misread(name: &str) -> Failure {
     let (message, hint) = match name {
         "client_encoding" => {
@@ -208,7 +209,7 @@ pub(crate) fn misread(name: &str) -> Failure {
 /// SET to a value as the server shows it. A query (`set_config`) would cost a transaction its snapshot,
 /// and with it the choice of its isolation level.
 pub(crate) fn set_sql(name: &str, value: &str) -> String {
-    // Of these SET takes each name by itself.
+    // For these, SET takes each name separately.
     const LISTS: [&str; 4] =
         ["search_path", "temp_tablespaces", "local_preload_libraries", "session_preload_libraries"];
     let value = match LISTS.contains(&name) {
@@ -253,7 +254,7 @@ pub(crate) fn is_placeholder(name: &str) -> bool {
     name.contains('.')
 }
 
-/// Whether names, or the kind of transactions, depend on this setting.
+/// Whether names, or the modes of transactions, depend on this setting.
 pub(crate) fn is_scope_setting(name: &str) -> bool {
     SCOPE_SETTINGS.contains(&name)
 }
@@ -263,7 +264,8 @@ pub(crate) fn is_own_setting(name: &str) -> bool {
     [PINNED, POOL].contains(&name)
 }
 
-/// SET CONSTRAINTS where those of tables of node 1 do not exist. Node 1 has accepted all names.
+/// SET CONSTRAINTS where the constraints of node 1's tables do not exist. Node 1 has accepted all
+/// names.
 pub(crate) fn set_constraints_elsewhere(names: &[String], deferred: bool, text: &str) -> String {
     let mode = if deferred { "DEFERRED" } else { "IMMEDIATE" };
     if names.is_empty() {

@@ -1,4 +1,4 @@
-//! A client's transaction: which nodes take part, and how to bring a further one up to date.
+//! A client's transaction: which nodes take part, and how to bring a joining one up to date.
 //!
 //! Owns: the session's view of its transaction: mode, savepoints, settings made in it.
 //! Never: sends anything (see `commit` and the executor).
@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tutti_cluster::authority::sentinels::Coverage;
-use tutti_cluster::authority::serializable_writers::Writer;
+use tutti_cluster::authority::serializable_in_progress::InProgress;
 use tutti_cluster::authority::snapshots::ClusterSnapshot;
 use tutti_cluster::catalog::publisher::OwnChanges;
 use tutti_link::translation::OidMaps;
@@ -38,12 +38,12 @@ pub enum Isolation {
     ReadCommitted,
     /// One snapshot for the transaction.
     RepeatableRead,
-    /// That, and as if transactions had run one after the other.
+    /// The same, and as if transactions had run one after the other.
     Serializable,
 }
 
 impl Isolation {
-    /// By the name that the server shows; `None`: there is none of it.
+    /// By the name that the server shows; `None`: there is no such level.
     pub fn named(name: &str) -> Option<Self> {
         const ALL: [Isolation; 4] = [
             Isolation::ReadUncommitted,
@@ -88,7 +88,7 @@ pub struct Characteristics {
 impl TryFrom<&TransactionModes> for Characteristics {
     type Error = ErrorFields;
 
-    /// Errors: 22023 where an isolation level is named that there is none of.
+    /// Errors: 22023 where the named isolation level does not exist.
     fn try_from(modes: &TransactionModes) -> Result<Self, ErrorFields> {
         let TransactionModes { isolation, read_only, deferrable } = modes.clone();
         let unknown = |name: &str| {
@@ -110,7 +110,7 @@ pub enum Level {
     ReadCommitted,
     /// One snapshot for the transaction.
     RepeatableRead,
-    /// That, and as if transactions had run one after the other.
+    /// The same, and as if transactions had run one after the other.
     Serializable,
 }
 
@@ -120,7 +120,7 @@ impl Characteristics {
         self.isolation.map(Isolation::level)
     }
 
-    /// What is given, as settings of a session that say what its transactions are.
+    /// What is given, as session settings for default modes.
     pub fn as_defaults(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let on_off = |is_on: bool| if is_on { "on" } else { "off" };
         let given = [
@@ -154,7 +154,7 @@ impl Characteristics {
     }
 }
 
-/// A step that a node which joins late must repeat.
+/// A step that a node that joins late must repeat.
 #[derive(Clone, Debug, Eq, PartialEq)]
 enum Step {
     Savepoint(String),
@@ -191,7 +191,7 @@ pub struct Transaction {
     /// A statement failed: only ROLLBACK (TO) is accepted.
     pub failed: bool,
     /// The relations of a READ COMMITTED statement that has this transaction to itself, so that all it
-    /// reads is of one moment: its snapshot must not be older than the locks that it takes.
+    /// reads is as of one time: its snapshot must not be older than the locks that it takes.
     pub at_one_moment: Option<Arc<[u32]>>,
     /// A node lost its part: not even ROLLBACK TO helps.
     pub doomed: bool,
@@ -200,39 +200,40 @@ pub struct Transaction {
     /// What these were before anything was said of this transaction: the session's defaults, or what AND
     /// CHAIN has handed on.
     pub began_with: Characteristics,
-    /// The nodes on which BEGIN was sent, and the most that was done there.
+    /// The nodes to which BEGIN was sent, and the highest access there.
     pub nodes: BTreeMap<NodeId, Access>,
     /// This node has done what PREPARE TRANSACTION refuses: it must be the anchor.
     pub must_anchor: Option<NodeId>,
-    /// LISTEN or UNLISTEN was said in it.
+    /// LISTEN or UNLISTEN was executed in it.
     pub listens: bool,
     /// The schema was changed in it: the session has its own catalog until the end.
     pub catalog_changed: bool,
-    /// It has changed the schema since it has read its own catalog.
+    /// It has changed the schema since it last read its own catalog.
     pub own_is_stale: bool,
     /// It has changed more of the schema than relations.
     pub changes_more: bool,
-    /// It has changed the schema otherwise than on node 1 alone.
+    /// It has changed the schema on more than node 1 alone.
     pub changes_elsewhere: bool,
     /// It has brought more to other nodes than tables.
     pub brings_more: bool,
-    /// It spreads the first table: what was committed of definitions when they were brought to others.
+    /// It spreads the first table: which definitions were committed when they were brought to other
+    /// nodes.
     pub shared_definitions: Option<String>,
-    /// It has changed the schema when node 1 alone had one, and so on node 1 alone.
+    /// It changed the schema while node 1 alone had one, and so on node 1 alone.
     pub changed_alone: bool,
-    /// A node that joins now does not repeat the steps yet: something else comes first.
+    /// A node that joins now does not repeat the steps yet: something else must come first.
     pub steps_come_later: bool,
-    /// The published catalog that its own goes back to.
+    /// The published catalog that its own derives from.
     pub own_catalog_of: Option<Arc<Catalog>>,
     /// What its own catalog has that the published one has not.
     pub own_changes: Option<OwnChanges>,
-    /// What the nodes call what it has made.
+    /// The OIDs that nodes have given to what it has created.
     pub own_oids: Option<Arc<OidMaps>>,
-    /// It has changed names by which others are known.
+    /// It has renamed other objects.
     pub renames: bool,
     /// The catalog at the moment of its snapshot, if it has one for all its statements.
     pub snapshot_catalog: Option<Arc<Catalog>>,
-    /// Names may resolve otherwise if it is rolled back.
+    /// Names may resolve differently if it is rolled back.
     pub scope_changed: bool,
     /// A statement has taken a snapshot: the level is fixed.
     pub queried: bool,
@@ -241,16 +242,16 @@ pub struct Transaction {
     /// The snapshot is safe: nothing that is read in it can be part of an anomaly.
     pub has_safe_snapshot: bool,
     /// SERIALIZABLE and not READ ONLY: others may wait for its end.
-    pub serial_writer: Option<Writer>,
+    pub serializable_in_progress: Option<InProgress>,
     /// Nodes on which a statement has needed a snapshot.
     pub used: BTreeSet<NodeId>,
     /// SERIALIZABLE over several nodes: where it has a ticket, and the sentinels it counts on there.
     pub tickets: BTreeMap<NodeId, Coverage>,
     /// Nodes must not end it for idling: the gateway counts the client's time.
     pub counts_idle_time: bool,
-    /// A cursor of it runs code that the gateway does not see.
+    /// One of its cursors runs code that the gateway does not see.
     pub unseen: Option<Box<Unseen>>,
-    /// Statements of it have run code that the gateway does not see: all that was said of these.
+    /// Its statements have run code that the gateway does not see: all that is known of these.
     pub unseen_ran: Option<Box<Unseen>>,
     /// Such code may be left for the end of the transaction: deferred triggers.
     pub defers_unseen: bool,
@@ -258,9 +259,9 @@ pub struct Transaction {
     pub changed_defaults: bool,
     /// It has changed schemas, rights or roles: what a search path means.
     pub changed_paths: bool,
-    /// It has failed, and nodes other than the one that said so have undone their part already.
+    /// It has failed, and nodes other than the one that failed have undone their part already.
     pub undone: bool,
-    /// Tables of which it has taken rows to other nodes, by OID on node 1, and their names in SQL.
+    /// Tables whose rows it has moved to other nodes, by OID on node 1, and their names in SQL.
     pub moved: BTreeMap<u32, String>,
     /// Nodes that could not commit what they had read for a transaction that is committed.
     pub has_undone: BTreeSet<NodeId>,
@@ -304,15 +305,16 @@ impl Entrance<'_> {
     }
 }
 
-/// What makes a transaction visible to the sentinels of a node.
+/// Makes a transaction visible to the sentinels of a node.
 pub const INSERT_TICKET: &str = "SELECT tutti.insert_ticket()";
-/// The same after ROLLBACK TO. What is READ ONLY there got its ticket before it became so, and so before
-/// the savepoint; and it cannot insert one now.
+/// The same after ROLLBACK TO. A transaction that is READ ONLY got its ticket before it became so, and
+/// so before the savepoint; and it cannot insert one now.
 pub const RENEW_TICKET: &str = "SELECT tutti.insert_ticket() \
     WHERE pg_catalog.current_setting('transaction_read_only') OPERATOR(pg_catalog.=) 'off'";
 
 impl Transaction {
-    /// Of [`Self::at_one_moment`], what nodes may rewrite without the gateway: node 1 its home tables.
+    /// Of [`Self::at_one_moment`], those that nodes may rewrite without the gateway: on node 1, its
+    /// home tables.
     pub(crate) fn stored_on(&self, node: NodeId) -> Option<Arc<[u32]>> {
         self.at_one_moment.clone().filter(|_| node == NodeId::HOME)
     }
@@ -337,7 +339,8 @@ impl Transaction {
         ran.one_snapshot = false;
     }
 
-    /// Whether names may mean something else than before it, beside the relations that it has changed.
+    /// Whether names may mean something other than before it, beside the relations that it has
+    /// changed.
     pub fn may_change_scope(&self) -> bool {
         self.scope_changed || self.changes_more || self.renames
     }
@@ -370,7 +373,8 @@ impl Transaction {
         format!("BEGIN{}", characteristics.to_sql())
     }
 
-    /// One query string that brings a node from there to where the transaction is; may be empty.
+    /// One query string that brings a node from `entrance` to the transaction's current state; may
+    /// be empty.
     pub fn catch_up_sql(&self, entrance: Entrance<'_>) -> String {
         let mut steps = Vec::new();
         if self.counts_idle_time {
@@ -382,8 +386,8 @@ impl Transaction {
         if snapshot.snapshot.is_some() {
             steps.push(snapshot.to_sql());
         }
-        // What was set holds for the ticket too: it may have to wait, and timeouts end that. But what is
-        // READ ONLY cannot insert one any more.
+        // Settings apply to the ticket too: its insert may have to wait, and timeouts end that. But a
+        // transaction that is READ ONLY can no longer insert one.
         let before_ticket = match self.is_read_only() {
             true => {
                 let is_setting = |step: &&Step| matches!(step, Step::Setting { .. });
@@ -397,7 +401,7 @@ impl Transaction {
         };
         steps.extend(before.iter().map(Step::to_sql));
         if ticket {
-            // ROLLBACK TO takes it away where it stands after a savepoint; then it is renewed.
+            // ROLLBACK TO removes it where it comes after a savepoint; then it is renewed.
             steps.push(INSERT_TICKET.to_owned());
         }
         if read_only_later {
@@ -456,13 +460,13 @@ impl Transaction {
         })
     }
 
-    /// SET TRANSACTION was done where it may be undone apart from the transaction, or is none of what
-    /// its nodes begin with.
+    /// SET TRANSACTION was executed where it may be undone separately from the transaction, or is not
+    /// part of what its nodes begin with.
     pub fn push_modes(&mut self, sql: &str, given: Characteristics) {
         self.steps.push(Step::Modes { sql: sql.to_owned(), given });
     }
 
-    /// What it is by all that was said so far.
+    /// Its modes by all that was said so far.
     pub fn characteristics_now(&self) -> Characteristics {
         self.characteristics_behind(&self.steps)
     }
@@ -477,10 +481,10 @@ impl Transaction {
         now
     }
 
-    /// What AND CHAIN hands on to the next one. PostgreSQL saves it when the subtransactions have been undone
-    /// that are to be, and nothing else: modes are settings, and go with what undoes these. So after ROLLBACK
-    /// it is what held before the first savepoint that is open; and if the whole transaction is undone by then,
-    /// because it has failed outside of any savepoint, what held before anything was said of it.
+    /// What AND CHAIN hands on to the next one. PostgreSQL saves it after undoing the subtransactions that must
+    /// be undone, and nothing else: modes are settings, and are undone like these. So after ROLLBACK it is what
+    /// held before the first savepoint that is open; and if the whole transaction is undone by then, because it
+    /// failed outside of any savepoint, what held before its modes were set at all.
     pub fn characteristics_to_chain(&self, rolls_back: bool) -> Characteristics {
         let is_savepoint = |step: &Step| matches!(step, Step::Savepoint(_));
         match self.steps.iter().position(is_savepoint) {
@@ -492,7 +496,7 @@ impl Transaction {
         }
     }
 
-    /// Whether it may not write any more.
+    /// Whether it may no longer write.
     pub fn is_read_only(&self) -> bool {
         let said_last = self.steps.iter().rev().find_map(|step| match step {
             Step::Modes { given, .. } => given.read_only,

@@ -1,14 +1,14 @@
 //! Deadlocks over several nodes, which no node can see: found, and ended with 40P01.
 //!
-//! Owns: when the nodes are looked at, the end of a victim, and what its client is told.
+//! Owns: when the nodes are asked, the end of a victim, and what its client is told.
 //! Never: decides what a deadlock is ([`tutti_txn::wait_graph`] does).
 //! Start reading at [`watch`]; `registry::activity` is the sessions' side of it, `wait_edges` the nodes'.
 //!
 //! It costs nothing as long as nothing waits: sessions count their messages and say whether their
-//! transaction is on several nodes; nodes are asked only when a session of that kind has been at
-//! one message for a whole interval while another such session is at work as well. Every deadlock
-//! over nodes has two of them: where its round of waits leaves a node, somebody waits there for whom
-//! others wait elsewhere, and it must come back.
+//! transaction is on several nodes; nodes are asked only when a session of that kind has been
+//! handling one message for a whole interval while another such session is busy as well. Every
+//! deadlock over nodes has two of them: where its cycle of waits leaves a node, a session waits
+//! there that others wait for elsewhere, and the cycle must come back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -21,11 +21,11 @@ use tutti_txn::wait_graph::{Victim, Wait};
 use super::wait_edges::{LockWait, Monitors, Party, sql_node};
 use crate::registry::Registry;
 
-/// How often it is asked whether anybody waits.
+/// How often it is checked whether any session waits.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// Before a look that shall confirm what the last one showed.
+/// Before a second look, to confirm what the first one showed.
 const CONFIRM_PAUSE: Duration = Duration::from_millis(100);
-/// So many intervals without need for a look, and the connections are closed.
+/// After so many intervals without need for a look, the connections are closed.
 const IDLE_INTERVALS: u32 = 120;
 
 /// Looks for deadlocks for as long as it is polled.
@@ -57,7 +57,7 @@ pub async fn watch(registry: Arc<Registry>) {
     }
 }
 
-/// Ends a victim's statement wherever it waits. Its transaction fails with it.
+/// Ends a victim's statement wherever it waits. Its transaction fails with the statement.
 async fn end(
     registry: &Registry,
     monitors: &mut Monitors,
@@ -67,7 +67,7 @@ async fn end(
     let Party::Session { process_id, .. } = victim.party else { return };
     let Some(activity) = registry.activities.of(process_id) else { return };
     let detail = describe(&victim.cycle);
-    // Before the cancellation, whose answer may be quicker than we are.
+    // Before the cancellation, whose answer may arrive before this line is reached.
     activity.mark(detail.clone());
     let waits: BTreeSet<_> = seen
         .iter()
@@ -75,7 +75,8 @@ async fn end(
         .map(|wait| (sql_node(wait.node), &wait.identity))
         .collect();
     let mut cancelled = false;
-    // As long as they are held, no other session is lent what the cancellation aims at.
+    // As long as they are held, no other session can check out the connections that the
+    // cancellation aims at.
     let _aimed = registry.backends.of(process_id);
     for (node, wait) in waits {
         match monitors.cancel(node, wait).await {
@@ -90,7 +91,7 @@ async fn end(
     }
 }
 
-/// The round of waits, as PostgreSQL words it.
+/// The cycle of waits, as PostgreSQL words it.
 fn describe(cycle: &[Wait<Party, LockWait>]) -> String {
     let mut text = String::new();
     for Wait { waiter, blocker, node, identity } in cycle {

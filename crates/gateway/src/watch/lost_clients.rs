@@ -1,12 +1,13 @@
-//! Clients that have gone while a node still works for them.
+//! Clients that are gone while a node still works for them.
 //!
-//! Owns: noticing that, and ending their statements on every node, so that nobody waits for locks of
-//! a client that will never say COMMIT.
+//! Owns: noticing that, and ending their statements on every node, so that no session waits for
+//! locks of a client that is gone.
 //! Never: ends a session: the session finds its client gone and rolls back.
 //! Start reading at [`watch`].
 //!
-//! A session that waits for a node does not read from its client, and so does not see it go; and a
-//! node that waits for a lock does not see its own client, us, go.
+//! A session that waits for a node does not read from its client, and so does not notice when it is
+//! gone; and a node that waits for a lock does not notice when its own client, the gateway, is
+//! gone.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use tokio::net::TcpStream;
 
 use crate::registry::Registry;
 
-/// How often sessions at work are looked at. One that is seen at the same message twice is looked at
+/// How often busy sessions are checked. One that is seen handling the same message twice is checked
 /// more closely.
 const INTERVAL: Duration = Duration::from_secs(1);
 
@@ -39,7 +40,7 @@ pub async fn watch(registry: Arc<Registry>) {
 }
 
 /// Whether the client has closed its side or vanished; what it has sent before may still be unread.
-/// PostgreSQL's `client_connection_check_interval` looks at the same sign.
+/// PostgreSQL's `client_connection_check_interval` relies on the same sign.
 async fn is_gone(stream: &TcpStream) -> bool {
     let look = async {
         let is_closed = match stream.ready(Interest::READABLE).await {

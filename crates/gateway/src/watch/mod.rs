@@ -1,7 +1,7 @@
-//! What looks after sessions while they work: deadlocks over nodes, and clients that have gone.
+//! What watches over busy sessions: deadlocks over nodes, and clients that are gone.
 //!
 //! Owns: two tasks that live as long as the gateway.
-//! Never: runs a statement of a client.
+//! Never: runs a client's statement.
 
 pub mod deadlock;
 pub mod lost_clients;

@@ -1,7 +1,7 @@
-//! Asking the nodes who waits for whom, and cancelling one wait.
+//! Asking the nodes which backend waits for which, and cancelling one wait.
 //!
 //! Owns: one monitoring connection per node, and the SQL.
-//! Never: keeps anything of a look for the next one.
+//! Never: keeps anything from one look for the next.
 //! Start reading at [`Monitors::look`].
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -24,7 +24,7 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(2);
 /// When a wait began, in microseconds of the node's clock: with the waiting process, its identity.
 const SINCE_US: &str = "(EXTRACT(EPOCH FROM l.waitstart) * 1000000)::pg_catalog.int8";
 
-/// Who can wait. The order is that of the begin of transactions, those that are not ours first, so
+/// Who can wait. Ordered by the begin of transactions, those that are not ours first, so
 /// that the youngest of several is one that can be ended.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) enum Party {
@@ -37,8 +37,9 @@ pub(super) enum Party {
     },
     /// One of our sessions' transactions.
     Session {
-        /// Earliest begin on any node, in microseconds since 1970; 0 if we may not know. Clocks of
-        /// nodes differ, so who is youngest is only about right; nothing else depends on it.
+        /// Earliest begin on any node, in microseconds since 1970; 0 if the gateway may not see it.
+        /// Clocks of nodes differ, so who is youngest is only about right; nothing else depends on
+        /// it.
         started_us: i64,
         /// As the client knows it.
         process_id: i32,
@@ -48,7 +49,7 @@ pub(super) enum Party {
 }
 
 impl Party {
-    /// Whether it is ours, and its client does not notice that it is ended.
+    /// Whether it is ours, and its client does not notice when it is ended.
     pub(super) fn runs_again(&self) -> bool {
         matches!(self, Self::Session { gives_way: true, .. })
     }
@@ -68,14 +69,14 @@ impl fmt::Display for Party {
     }
 }
 
-/// One backend's wait for a lock. Never comes back once it has ended: `since_us` is the clock's.
+/// One backend's wait for a lock. Never recurs once it has ended: `since_us` is the clock's.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) struct LockWait {
     /// The waiting process.
     pub pid: i32,
     /// When it began to.
     pub since_us: i64,
-    /// Mode and object, for people.
+    /// Mode and object, in words.
     pub what: String,
 }
 
@@ -99,7 +100,7 @@ pub(super) struct Monitors {
 }
 
 impl Monitors {
-    /// Asks all nodes at once. One that does not answer is left out.
+    /// Asks all nodes concurrently. One that does not answer is left out.
     pub(super) async fn look(
         &mut self,
         registry: &Arc<Registry>,
@@ -180,8 +181,8 @@ impl Monitors {
 ///
 /// The two are not one instant: a wait may end and another begin between the row of `pg_locks` and
 /// the call. The next look then does not find the first one any more, so the mixture is not believed.
-/// A prepared transaction is told as process 0, and left out: it is at its commit, and waits for
-/// nobody.
+/// A prepared transaction is shown as process 0, and left out: it is being committed, and waits for
+/// nothing.
 async fn ask(connection: &mut NodeConnection) -> Result<NodeView, GatewayError> {
     let node = connection.node();
     let sql = format!(
@@ -218,7 +219,7 @@ async fn ask(connection: &mut NodeConnection) -> Result<NodeView, GatewayError> 
     Ok(view)
 }
 
-/// Processes become parties: those that work for one session are one.
+/// Processes become parties: those that work for one session become one.
 fn waits_of(
     backends: &HashMap<(NodeId, i32), i32>,
     views: Vec<(NodeId, NodeView)>,

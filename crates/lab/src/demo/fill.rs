@@ -29,7 +29,7 @@ struct Rows {
     lines: Vec<String>,
 }
 
-/// Makes the schema `shop` anew and fills it.
+/// Recreates the schema `shop` and fills it.
 pub(super) async fn make_and_fill(client: &Client) -> anyhow::Result<()> {
     for statement in statements(SHOP_SQL) {
         client

@@ -33,7 +33,7 @@ pub struct Options {
 
 /// Shows what a cluster does, through the gateway at `url`.
 ///
-/// Makes its schema `shop` anew each time. Fails if money was lost or made, or if a reading was
+/// Recreates its schema `shop` each time. Fails if money was lost or made, or if a reading was
 /// wrong while money moved.
 pub async fn run(url: &str, node_urls: &[String], options: Options) -> anyhow::Result<()> {
     let client = client::connect(url).await?;

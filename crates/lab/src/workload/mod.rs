@@ -2,7 +2,7 @@
 //!
 //! Owns: the trait, what a client may believe of a transaction, and the comparison of that with what
 //! is there. Never: starts anything, nor decides how many clients there are or what fails meanwhile;
-//! that is for whoever runs a workload.
+//! that is up to what runs a workload.
 //! Start reading at [`Workload`], then [`transfers`].
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,7 +42,7 @@ pub trait Workload {
         random: &mut StdRng,
     ) -> impl Future<Output = anyhow::Result<Outcome>> + Send;
 
-    /// Looks at a cluster that has come to rest: each transaction is there whole or not at all, and
+    /// Checks a cluster at rest: each transaction is there whole or not at all, and
     /// as its client believes.
     ///
     /// `parts` together have all rows: each node itself, or the gateway alone. `whole`, the gateway,

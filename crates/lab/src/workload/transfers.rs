@@ -237,7 +237,7 @@ impl Workload for Transfers {
         Ok(())
     }
 
-    /// Between any two accounts, in the order of their numbers, so that nobody waits in a circle.
+    /// Between any two accounts, in the order of their numbers, so that none waits in a cycle.
     async fn transaction<S: Session>(
         &self,
         session: &mut S,

@@ -1,6 +1,6 @@
 //! The answer to one simple query, frame by frame.
 //!
-//! Owns: what of an answer has been read so far, so that its reader may wait for other things
+//! Owns: what of an answer has been read so far, so that its reader can wait for other things
 //! between two frames. Never: reads or writes.
 
 use bytes::BytesMut;
@@ -10,12 +10,12 @@ use tutti_wire::frame::{Frame, WireError, take_frame};
 
 use super::{NodeError, Rows};
 
-/// An error or a notice of a node's, without a context that tells of the gateway's own functions or of parameters:
+/// An error or a notice of a node's, without a context that shows the gateway's own functions or parameters:
 /// among these are seals, and rows that the client may not see.
 pub fn told(frame: &Frame) -> Result<ErrorFields, WireError> {
     let mut fields = ErrorFields::decode(frame)?;
     let is_own = fields.get(b'W').is_some_and(|it| it.contains("tutti.") || it.contains("$1 = "));
-    // What is empty was raised again by functions of the gateway's, which cannot leave a field out.
+    // An empty field was raised again by the gateway's own functions, which cannot omit a field.
     fields.fields.retain(|(code, text)| !(text.is_empty() || (is_own && b"Wqp".contains(code))));
     Ok(fields)
 }

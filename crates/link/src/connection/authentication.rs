@@ -1,7 +1,7 @@
 //! Answering a node's authentication request.
 //!
 //! Owns: SCRAM-SHA-256 with keys or a password, channel binding where the connection allows it, and
-//! for the configured password cleartext (only where nobody can listen) and MD5 too.
+//! for the configured password cleartext (only where no one can eavesdrop) and MD5 too.
 //! Never: stores or logs a password.
 
 use bytes::{BufMut, BytesMut};
@@ -25,7 +25,7 @@ pub(super) enum Step {
     Granted,
 }
 
-/// How far SCRAM has come.
+/// How far SCRAM has got.
 enum Scram {
     Not,
     Opened(Opened),
@@ -37,7 +37,7 @@ pub(super) struct Exchange<'a> {
     node: NodeId,
     user: &'a str,
     credentials: &'a Credentials,
-    /// Nobody can read what is sent: TLS, or the same machine.
+    /// No one else can read what is sent: TLS, or the same machine.
     is_private: bool,
     /// Hash of the node's certificate, on TLS.
     end_point: Option<Vec<u8>>,
@@ -55,7 +55,7 @@ impl<'a> Exchange<'a> {
         Self { node, user, credentials, is_private, end_point, scram: Scram::Not }
     }
 
-    /// Takes an `R` frame.
+    /// Handles an `R` frame.
     pub(super) fn step(&mut self, frame: &Frame) -> Result<Step, NodeError> {
         let mut fields = Fields::of(frame);
         let mut answer = BytesMut::new();
@@ -148,7 +148,7 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// Keys are no password: only SCRAM can use them.
+    /// Keys are not a password: only SCRAM can use them.
     fn password(&self, method: &'static str) -> Result<&'a str, NodeError> {
         match self.credentials {
             Credentials::Password(password) => Ok(password.reveal()),

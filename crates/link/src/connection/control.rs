@@ -1,4 +1,4 @@
-//! Connections of the gateway's own, for which no client's settings count.
+//! Connections of the gateway's own, to which no client's settings apply.
 //!
 //! Owns: what such a connection is set to, and how durable its commits are.
 //! Never: runs a client's statement.
@@ -7,11 +7,11 @@ use tokio::time::timeout;
 
 use super::{Credentials, Endpoint, NodeConnection, NodeError};
 
-/// Settings of the server, the database or the role that must not come between.
+/// Settings of the server, the database or the role that must not interfere.
 const SETTINGS: [(&str, &str); 10] = [
     ("client_encoding", "UTF8"),
     ("standard_conforming_strings", "on"),
-    // Whoever may create functions in another schema shall not lend theirs to a superuser.
+    // A role that may create functions in another schema must not have them run by a superuser.
     ("search_path", "pg_catalog, pg_temp"),
     ("statement_timeout", "0"),
     ("lock_timeout", "0"),
@@ -21,16 +21,16 @@ const SETTINGS: [(&str, &str); 10] = [
     ("default_transaction_isolation", "read committed"),
     ("default_transaction_deferrable", "off"),
 ];
-/// A node that has not let us in by then is away.
+/// A node that has not let us in within this is unreachable.
 const OPEN_PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// What a commit on a connection waits for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Durability {
-    /// As durable as PostgreSQL's default: flushed here and on synchronous standbys, also where the
+    /// As durable as PostgreSQL's default: flushed here and on synchronous standbys, even where the
     /// server, the database or the role has a weaker setting. A stronger one is kept.
     Full,
-    /// `synchronous_commit = off`. COMMIT PREPARED is flushed all the same, but does not wait for
+    /// `synchronous_commit = off`. COMMIT PREPARED is flushed nevertheless, but does not wait for
     /// standbys.
     Relaxed,
 }

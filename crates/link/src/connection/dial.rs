@@ -15,7 +15,7 @@ use super::endpoint::Endpoint;
 use super::tls;
 use crate::net::stream::{Stream, keep_alive};
 
-/// A connection on which the startup packet comes next.
+/// A connection on which the startup packet is sent next.
 pub(super) async fn dial(endpoint: &Endpoint, address: &Address) -> io::Result<Stream> {
     let socket = TcpStream::connect((address.host.as_str(), address.port)).await?;
     socket.set_nodelay(true)?;
@@ -23,8 +23,8 @@ pub(super) async fn dial(endpoint: &Endpoint, address: &Address) -> io::Result<S
     tls::secure(Arc::new(socket), address, &endpoint.config().tls, endpoint.connector()).await
 }
 
-/// Asks the node to cancel what this backend runs, and waits until it has taken that: what is sent to
-/// the backend afterwards is not hit any more.
+/// Asks the node to cancel what this backend runs, and waits until it has accepted that: what is sent
+/// to the backend afterwards is no longer hit.
 pub async fn cancel(endpoint: &Endpoint, process_id: i32, secret: i32) -> io::Result<()> {
     let mut stream = dial(endpoint, &endpoint.address()).await?;
     let mut packet = BytesMut::new();

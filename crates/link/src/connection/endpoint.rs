@@ -1,7 +1,8 @@
 //! A node's server as this process reaches it.
 //!
 //! Owns: which of the node's hosts was last found to take writes, and the certificates once they have
-//! been read. Both outlive a connection, so they are no part of the configuration, nor of a connection.
+//! been read. Both outlive a connection, so they are part neither of the configuration nor of a
+//! connection.
 //! Never: opens a connection ([`super::NodeConnection::open`] does).
 
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use tutti_sql::catalog::NodeId;
 
 use super::tls::Connector;
 
-/// See the module's documentation. Cheap to clone; what one clone learns, all know.
+/// See the module's documentation. Cheap to clone; all clones share what one learns.
 #[derive(Clone, Debug)]
 pub struct Endpoint(Arc<Inner>);
 
@@ -56,8 +57,8 @@ impl Endpoint {
         self.addresses().swap_remove(0).1
     }
 
-    /// Every address where the node may be, with its position in the configuration; the one that was
-    /// last found to take writes comes first.
+    /// Every address that the node may have, with its position in the configuration; the one that
+    /// was last found to take writes comes first.
     pub fn addresses(&self) -> Vec<(usize, Address)> {
         let mut addresses: Vec<_> = self.0.config.addresses().into_iter().enumerate().collect();
         let writable = self.0.writable.load(Ordering::Relaxed).min(addresses.len() - 1);
@@ -75,7 +76,7 @@ impl Endpoint {
     }
 }
 
-/// Those of all nodes of a cluster.
+/// The endpoints of all nodes of a cluster.
 #[derive(Clone, Debug)]
 pub struct Endpoints(Arc<[Endpoint]>);
 

@@ -1,7 +1,7 @@
 //! Why a node could not do something.
 //!
-//! Owns: one variant per way in which a connection fails, and how each looks to a client, who must be able
-//! to tell *failed*, *retry is safe* and *unknown* apart.
+//! Owns: one variant per way in which a connection fails, and how each looks to a client, which must be
+//! able to tell *failed*, *retry is safe* and *unknown* apart.
 //! Never: decides what happens next.
 
 use std::fmt::Display;
@@ -17,10 +17,10 @@ use super::endpoint::Endpoint;
 
 /// SQLSTATE transaction_resolution_unknown.
 pub const UNKNOWN_OUTCOME: &str = "08007";
-/// What to do where nobody has a record of the outcome.
+/// What to do where there is no record of the outcome.
 pub const LOOK_THERE: &str = "It wrote on one node only; look there whether its rows are present.";
 
-/// The error of a transaction of which nobody knows whether its node has committed it.
+/// The error for a transaction of which it is not known whether its node has committed it.
 pub fn unknown_outcome(why: impl Display) -> ErrorFields {
     let message = format!("the outcome of this transaction is not known: {why}");
     ErrorFields::error(UNKNOWN_OUTCOME, message)
@@ -42,8 +42,8 @@ pub enum NodeError {
         #[source]
         source: io::Error,
     },
-    /// The connection broke. What was sent last may or may not have been done; if it was, the node has not
-    /// committed it.
+    /// The connection broke. What was sent last may or may not have been executed; if it was, the node has
+    /// not committed it.
     #[error("connection to node {node} lost")]
     Lost {
         /// Which node.
@@ -52,7 +52,8 @@ pub enum NodeError {
         #[source]
         source: io::Error,
     },
-    /// The connection broke after what may write and is committed by the node itself: it may have been.
+    /// The connection broke after something that may write and that the node itself commits: it may
+    /// have been committed.
     #[error("connection to node {node} lost")]
     Unresolved {
         /// Which node.
@@ -81,7 +82,7 @@ pub enum NodeError {
         /// The role.
         user: String,
     },
-    /// The server would read statements otherwise than the gateway.
+    /// The server would read statements differently from the gateway.
     #[error("node {node} reads statements otherwise: {}", .why.message())]
     Misreads {
         /// Which node.
@@ -123,7 +124,7 @@ impl NodeError {
         Self::Lost { node, source: io::ErrorKind::NotConnected.into() }
     }
 
-    /// The error as a client shall see it. A lost connection is 08006 where what the statement did is
+    /// The error as a client sees it. A lost connection is 08006 where what the statement did is
     /// undone with its transaction, which the node rolls back, and 08007 where the node may have
     /// committed it.
     pub fn to_fields(&self) -> ErrorFields {

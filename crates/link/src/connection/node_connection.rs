@@ -1,6 +1,6 @@
 //! One connection to one node.
 //!
-//! Owns: the socket, both buffers, and the node's own transaction status as last told.
+//! Owns: the socket, both buffers, and the node's own transaction status as last reported.
 //! Never: knows why something is sent.
 //! Start reading at [`NodeConnection::flush`]: it reads while it writes, so that neither side can
 //! block the other.
@@ -32,9 +32,9 @@ use crate::net::stream::Stream;
 
 /// How much one read may bring, in bytes.
 const READ_CHUNK_BYTES: usize = 64 * 1024;
-/// Notices are kept up to this many bytes where they cannot be passed on at once.
+/// Notices are kept up to this many bytes where they cannot be passed on immediately.
 const NOTICES_BYTES_MAX: usize = 4 << 20;
-/// How long one of several hosts may take to let us in.
+/// How long one of several hosts may take to accept a login.
 const HOST_PATIENCE: Duration = Duration::from_secs(3);
 
 /// The rows of one statement of a simple query; `None` is NULL.
@@ -54,17 +54,17 @@ impl Rows {
 }
 
 /// When the transaction began, to the microsecond, whatever the session has set. No two transactions of one
-/// server process begin at the same.
+/// server process begin at the same time.
 pub const ASK_MOMENT: &str =
     "SELECT pg_catalog.encode(pg_catalog.timestamptz_send(pg_catalog.now()), 'hex')";
 
-/// Up to the end of the transaction, errors do not tell the parameters of statements that are bound after it: code
+/// Up to the end of the transaction, errors do not show the parameters of statements that are bound after it: code
 /// that a statement runs may catch an error of its own and read its context.
 pub const HIDE_PARAMETERS: &str =
     "SELECT pg_catalog.set_config('log_parameter_max_length_on_error', '0', true)";
 
-/// Appends one statement with its parameters, up to a Sync. Its rows are texts, and the last of the answer. The values,
-/// which are the gateway's own, are hidden from code that it runs.
+/// Appends one statement with its parameters, up to a Sync. Its rows are text, and the last of the answer. The
+/// values, which are the gateway's own, are hidden from code that it runs.
 pub fn put_statement(out: &mut BytesMut, sql: &str, values: Vec<Option<Bytes>>) {
     if !values.is_empty() {
         put_parse(out, "", HIDE_PARAMETERS, &[]);
@@ -98,7 +98,7 @@ pub struct NodeConnection {
     status: u8,
     /// When the transaction that it is in began, if it was asked.
     moment: Option<String>,
-    /// It has said that it reads texts otherwise than we do.
+    /// It has said that it reads texts differently from the gateway.
     misreading: Option<Misreading>,
     /// See [`NodeConnection::note_own_commit`].
     commits_itself: bool,
@@ -125,7 +125,7 @@ impl NodeConnection {
             let opened = if is_alone {
                 opening.await
             } else {
-                // A host that says nothing must not keep us from the others.
+                // A silent host must not keep us from the others.
                 timeout(HOST_PATIENCE, opening).await.unwrap_or_else(|_| {
                     let source = io::ErrorKind::TimedOut.into();
                     Err(NodeError::unreachable_at(endpoint, &address, source))
@@ -136,7 +136,7 @@ impl NodeConnection {
                     endpoint.note_writable(position);
                     return Ok(connection);
                 }
-                // What a server says tells more than that another host cannot be reached.
+                // A server's own error says more than that another host is unreachable.
                 Err(error @ NodeError::Connect { .. }) => failure = failure.or(Some(error)),
                 Err(error) => failure = Some(error),
             }
@@ -181,8 +181,8 @@ impl NodeConnection {
         let mut startup = vec![("user", user), ("database", endpoint.database())];
         startup.extend_from_slice(settings);
         put_startup(&mut connection.outgoing, &startup);
-        // Who has proved to be the gateway's own role has nothing to gain by its password; and that
-        // role's verifiers were often made on each node apart.
+        // A client that has proved to be the gateway's own role gains nothing from its password;
+        // and that role's verifiers were often created on each node separately.
         let own = Credentials::of_gateway(endpoint.config());
         let credentials = match (credentials, &own) {
             (Credentials::Keys(_), Credentials::Password(_)) if user == endpoint.config().user => {
@@ -231,7 +231,7 @@ impl NodeConnection {
         }
     }
 
-    /// Errors: [`NodeError::Misreads`] if the server has said so.
+    /// Errors: [`NodeError::Misreads`] if the server has reported so.
     pub fn refuse_misreading(&self) -> Result<(), NodeError> {
         match &self.misreading {
             Some(found) => {
@@ -241,7 +241,7 @@ impl NodeConnection {
         }
     }
 
-    /// Why no further text may be sent, if the server would read it otherwise than we do.
+    /// Why no further text may be sent, if the server would read it differently from the gateway.
     pub fn misreading(&self) -> Option<&Misreading> {
         self.misreading.as_ref()
     }
@@ -282,7 +282,8 @@ impl NodeConnection {
         std::mem::take(&mut self.notices)
     }
 
-    /// Keeps a notice for whoever takes them. Of very many the rest is dropped, and that is told.
+    /// Keeps a notice for the caller to take. Beyond a limit the rest is dropped, and a notice says
+    /// so.
     fn keep_notice(&mut self, frame: Frame) -> Result<(), WireError> {
         let before = self.notices_bytes;
         self.notices_bytes = before.saturating_add(frame.as_bytes().len());
@@ -299,8 +300,8 @@ impl NodeConnection {
     }
 
     /// Whether the node may commit by itself what is about to be sent, or was sent and is not answered yet:
-    /// outside of a transaction, what is not known only to read. If the connection is lost before that is
-    /// answered, nobody knows what became of it.
+    /// outside of a transaction, anything not known to be read-only. If the connection is lost before that
+    /// is answered, its outcome is not known.
     pub fn note_own_commit(&mut self, may_commit: bool) {
         self.commits_itself = may_commit;
     }
@@ -315,13 +316,13 @@ impl NodeConnection {
         self.broken
     }
 
-    /// The node has said that it closes the connection.
+    /// The node has announced that it closes the connection.
     pub fn note_end(&mut self) {
         self.broken = true;
     }
 
-    /// Whether nothing has come that nobody asked for, such as the end of the connection. For one that
-    /// has lain idle.
+    /// Whether nothing unsolicited has arrived, such as the end of the connection. For one that was
+    /// idle.
     pub fn is_quiet(&mut self) -> bool {
         self.incoming.is_empty() && matches!(self.try_read(), Ok(false))
     }
@@ -331,8 +332,8 @@ impl NodeConnection {
         &mut self.outgoing
     }
 
-    /// Sends everything written so far. Meanwhile whatever the node says is read into memory, so
-    /// that a node which cannot go on because nobody reads its answers does not stop us for ever.
+    /// Sends everything written so far. Meanwhile all that the node sends is read into memory, so
+    /// that a node that blocks because its answers are not read does not block us forever.
     pub async fn flush(&mut self) -> Result<(), NodeError> {
         while !self.outgoing.is_empty() || self.stream.holds_output() {
             let written = match self.outgoing.is_empty() {
@@ -385,13 +386,13 @@ impl NodeConnection {
         }
     }
 
-    /// What has been read and not taken yet.
+    /// What has been read and not consumed yet.
     pub fn incoming(&mut self) -> &mut BytesMut {
         &mut self.incoming
     }
 
-    /// The next message, if it is there. Whoever reads answers takes ParameterStatus and ReadyForQuery this
-    /// way: what they say of the server holds for whatever is sent next.
+    /// The next message, if it is there. All readers of answers take ParameterStatus and ReadyForQuery this
+    /// way: what they say about the server holds for what is sent next.
     pub fn take_frame(&mut self) -> Result<Option<Frame>, WireError> {
         let Some(frame) = take_frame(&mut self.incoming)? else { return Ok(None) };
         match frame.tag() {
@@ -423,7 +424,7 @@ impl NodeConnection {
         }
     }
 
-    /// The same, for one who waits for several connections.
+    /// The same, for a caller that waits for several connections.
     pub fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Result<Frame, NodeError>> {
         loop {
             if let Some(frame) = self.take_frame()? {
@@ -434,8 +435,8 @@ impl NodeConnection {
         }
     }
 
-    /// Reads what there is, while the incoming buffer holds less than `limit` bytes; whoever polls is
-    /// woken when there is more.
+    /// Reads what there is, while the incoming buffer holds less than `limit` bytes; the polling task
+    /// is woken when there is more.
     ///
     /// Errors: the connection is lost.
     pub fn poll_read_ahead(
@@ -464,7 +465,7 @@ impl NodeConnection {
     }
 
     /// Runs one statement with these parameters, as texts whose types the server infers, and returns its rows.
-    /// What is in parameters is shown to no other session.
+    /// Parameters are not shown to other sessions.
     ///
     /// Errors and requirement: as [`Self::query`].
     pub async fn query_with(
@@ -477,14 +478,14 @@ impl NodeConnection {
         Ok(self.finish_query().await?.pop().unwrap_or_default())
     }
 
-    /// When the transaction that it is in began, as the server has told in it; empty if it was not asked.
+    /// When the transaction that it is in began, as the server reported in it; empty if it was not asked.
     pub fn moment(&self) -> &str {
         self.moment.as_deref().unwrap_or_default()
     }
 
     /// Notes what the server has answered to [`ASK_MOMENT`].
     pub fn note_moment(&mut self, answer: &[Rows]) {
-        // An answer from outside of a transaction block is of one that has ended.
+        // An answer from outside of a transaction block belongs to one that has ended.
         if self.status == b'T' {
             self.moment = answer.first().and_then(|rows| rows.text(0, 0)).map(str::to_owned);
         }
@@ -506,7 +507,7 @@ impl NodeConnection {
         loop {
             let frame = self.next_frame().await?;
             match frame.tag() {
-                // A COPY that was given up: its data will never come.
+                // An abandoned COPY: its data will never come.
                 b'G' => {
                     put_copy_fail(&mut self.outgoing, "the statement was given up");
                     self.flush().await?;
@@ -527,7 +528,7 @@ impl NodeConnection {
 
     /// Reads the answer to a Parse, Bind and Execute that no Sync follows, to its CommandComplete.
     ///
-    /// Errors: what the node has refused it with: it skips what follows, to the next Sync.
+    /// Errors: the error that the node refused it with: it skips what follows, to the next Sync.
     pub async fn finish_execute(&mut self) -> Result<(), NodeError> {
         let mut answer = PartialAnswer::default();
         loop {
@@ -544,7 +545,7 @@ impl NodeConnection {
         }
     }
 
-    /// What may come at any time, for whoever asks.
+    /// Keeps what may come at any time, for the caller to take.
     fn keep_noise(&mut self, frame: Frame) -> Result<(), WireError> {
         match frame.tag() {
             b'S' => {
@@ -567,7 +568,7 @@ impl NodeConnection {
         Ok(self.query(sql).await?.pop().unwrap_or_default())
     }
 
-    /// Says good-bye, if that is possible without waiting.
+    /// Sends Terminate, if that is possible without waiting.
     pub fn close(mut self) {
         self.say_goodbye();
     }

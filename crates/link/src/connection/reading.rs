@@ -1,13 +1,13 @@
-//! One text, one meaning: what a server must be set to so that it reads a text as the gateway does.
+//! One text, one meaning: what a server must be set to to read a text as the gateway does.
 //!
-//! Owns: which settings decide that, and how a server is told from one that reads otherwise.
+//! Owns: which settings decide that, and how to recognise a server that reads differently.
 //! Never: sets anything.
 //!
-//! Both settings are of those that a server reports whenever they change, by whatever way: SET, a function,
-//! a view, the role's defaults, its configuration. So its report is decisive: a connection that has reported
-//! one of them to be otherwise is not used any more ([`super::NodeConnection`]), and the session that it
-//! worked for ends. The report comes with ReadyForQuery, so nothing that may mean more to one than to the
-//! other ([`may_mean_more`]) goes to a node after code that may have set something, and before that.
+//! Both settings are among those that a server reports whenever they change, by whatever means: SET, a
+//! function, a view, the role's defaults, its configuration. So its report is decisive: a connection that
+//! has reported another value for one of them is no longer used ([`super::NodeConnection`]), and the session
+//! that it worked for ends. The report comes with ReadyForQuery, so no text that the two may read
+//! differently ([`may_mean_more`]) goes to a node between code that may have set something and that report.
 //!
 //! What all other settings do to a text is in `tutti_sql::settings`.
 
@@ -20,12 +20,12 @@ const STRINGS: &str = "standard_conforming_strings";
 /// Bytes are the characters that the gateway sees.
 const ENCODING: &str = "client_encoding";
 
-/// What connections for clients are opened with: whatever the server, the database or the role would have
-/// them begin with, they go back to that.
+/// What connections for clients are opened with: whatever the server, the database or the role specifies,
+/// RESET returns to these.
 pub const SETTINGS_OF_READING: [(&str, &str); 2] = [(STRINGS, "on"), (ENCODING, "UTF8")];
 
-/// Whether sessions would begin, by what the role or the database gives them, so that a node reads their texts
-/// otherwise; as a client is told. What it would itself ask for counts more, but is not what others of the
+/// The error for a client whose role's or database's defaults would make a node read its texts differently.
+/// What the client itself asks for would take precedence, but is not what other sessions of the
 /// role mean by a text.
 pub fn refused_default(settings: &BTreeMap<String, String>) -> Option<ErrorFields> {
     let of = |name: &'static str| {
@@ -39,7 +39,7 @@ pub fn refused_default(settings: &BTreeMap<String, String>) -> Option<ErrorField
     Some(fields.with(b'H', hint))
 }
 
-/// A server that reads texts otherwise than the gateway, by its own report.
+/// A server that reads texts differently from the gateway, by its own report.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Misreading {
     name: &'static str,
@@ -47,7 +47,7 @@ pub struct Misreading {
 }
 
 impl Misreading {
-    /// What a reported setting tells of that.
+    /// What a reported setting says about that.
     pub fn reported(name: &str, value: &str) -> Option<Self> {
         let (name, is_right) = match name {
             STRINGS => (STRINGS, value == "on"),
@@ -58,7 +58,7 @@ impl Misreading {
         (!is_right).then(|| Self { name, value: value.to_owned() })
     }
 
-    /// As a client is told.
+    /// As the client is told.
     pub fn to_fields(&self) -> ErrorFields {
         let Self { name, value } = self;
         let hint = match *name {
@@ -74,8 +74,8 @@ impl Misreading {
     }
 }
 
-/// Whether a client sets, by a word of its own, what a server would be turned away for. `value`: as written,
-/// with whatever stands around it; a value that is not recognised is the server's to judge.
+/// Whether a client explicitly sets what would make a server unusable. `value`: as written, with whatever is
+/// around it; an unrecognised value is left to the server.
 pub fn is_refused_setting(name: &str, value: &str) -> bool {
     let word = value
         .rsplit(|c: char| c.is_whitespace() || matches!(c, '=' | '\'' | '"' | ';'))
@@ -94,8 +94,8 @@ pub fn is_refused_setting(name: &str, value: &str) -> bool {
     }
 }
 
-/// Whether a text could be read otherwise by a server that is set otherwise: all encodings have the
-/// characters of ASCII, and a string in which no backslash is ends where it ends.
+/// Whether a server with other settings could read a text differently: all encodings contain ASCII,
+/// and a string without a backslash ends at the same place.
 pub fn may_mean_more(text: &str) -> bool {
     text.bytes().any(|byte| byte == b'\\' || !byte.is_ascii())
 }

@@ -1,6 +1,6 @@
-//! TLS towards nodes.
+//! TLS to nodes.
 //!
-//! Owns: whether a connection to a node is encrypted, and whose certificate is believed.
+//! Owns: whether a connection to a node is encrypted, and whose certificate is trusted.
 //! Never: falls back to an unencrypted connection where encryption was asked for.
 
 use std::io;
@@ -17,12 +17,12 @@ use tutti_settings::{Address, NodeTls, SslMode};
 use crate::net::pem::{ALPN, TlsError, read_certificates, read_key, read_roots};
 use crate::net::stream::{Stream, TlsStream};
 
-/// What the certificates of a node's configuration make, read once at its first use and shared by
+/// The TLS configuration made from a node's certificates, read once at its first use and shared by
 /// all copies of the configuration.
 #[derive(Clone, Debug, Default)]
 pub struct Connector(Arc<OnceLock<Arc<ClientConfig>>>);
 
-/// What was read while running is no part of the configuration.
+/// What was read at run time is not part of the configuration.
 impl PartialEq for Connector {
     fn eq(&self, _: &Self) -> bool {
         true
@@ -59,8 +59,8 @@ pub(super) async fn secure(
     Ok(Stream::Tls(Box::new(TlsStream::shake_hands(socket, session).await?)))
 }
 
-/// Sends SSLRequest and reads exactly its answer: what comes after it belongs to TLS, whoever sent
-/// it.
+/// Sends SSLRequest and reads exactly its answer: what comes after it belongs to TLS, no matter who
+/// sent it.
 async fn request_encryption(socket: &TcpStream) -> io::Result<()> {
     const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f];
     let mut rest = &SSL_REQUEST[..];
@@ -134,7 +134,7 @@ fn client_config(tls: &NodeTls, mode: SslMode) -> Result<ClientConfig, TlsError>
     Ok(config)
 }
 
-/// `sslmode = "require"`: whoever answers. Against listeners, not against impostors.
+/// `sslmode = "require"`: any server. Protects against eavesdroppers, not impostors.
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 

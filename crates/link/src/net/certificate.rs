@@ -1,6 +1,6 @@
-//! What is read out of a certificate.
+//! What is read from a certificate.
 //!
-//! Owns: the hash that channel binding takes of it, and the name of the role that it is made for.
+//! Owns: the hash that channel binding uses, and the name of the role that it is issued for.
 //! Never: decides whether it is to be trusted; that is TLS's.
 
 use ring::digest;
@@ -33,7 +33,7 @@ fn digest_of(signature: ObjectIdentifier) -> Option<&'static digest::Algorithm> 
     }
 }
 
-/// The subject's common name: the role that a client's certificate is made for.
+/// The subject's common name: the role that a client's certificate is issued for.
 pub fn common_name(der: &[u8]) -> Option<String> {
     let certificate = Certificate::from_der(der).ok()?;
     let names = certificate.tbs_certificate.subject.0;

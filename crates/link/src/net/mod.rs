@@ -1,7 +1,7 @@
 //! What a byte stream to a peer is protected by: TLS and SCRAM, of both sides.
 //!
 //! Owns: encrypted and plain streams, certificates, and both halves of SCRAM-SHA-256.
-//! Never: decides who may come in, or stores a password or a key.
+//! Never: decides who may connect, or stores a password or a key.
 
 pub mod certificate;
 pub mod pem;
@@ -18,7 +18,7 @@ pub fn nonce() -> String {
     scram::encode(&random::<18>())
 }
 
-/// The system's randomness. A system without any cannot be worked on.
+/// The system's randomness. A system without any is unusable.
 pub fn random<const LEN: usize>() -> [u8; LEN] {
     let mut bytes = [0; LEN];
     SystemRandom::new().fill(&mut bytes).expect("the system has randomness");

@@ -1,4 +1,4 @@
-//! Certificates and keys out of PEM files, for both sides of TLS.
+//! Certificates and keys from PEM files, for both sides of TLS.
 //!
 //! Owns: reading them, and saying what is wrong with a file.
 //! Never: decides whom to trust.
@@ -10,13 +10,13 @@ use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// What PostgreSQL's clients ask for where TLS begins with the first byte.
+/// The protocol name that PostgreSQL's clients send where TLS begins with the first byte.
 pub const ALPN: &[u8] = b"postgresql";
 
 /// Why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file cannot be read, or holds nothing of what it should.
+    /// A file cannot be read, or does not contain what it should.
     #[error("cannot read {what} from {}: {problem}", path.display())]
     File {
         /// Certificate or key.
@@ -26,7 +26,7 @@ pub enum TlsError {
         /// What is wrong with it.
         problem: String,
     },
-    /// What the files hold does not fit together.
+    /// The contents of the files do not match.
     #[error("cannot use the certificate in {}: {problem}", path.display())]
     Unusable {
         /// The certificate's file.

@@ -1,6 +1,6 @@
 //! SCRAM-SHA-256: what a role's verifier holds, and the arithmetic that both sides share.
 //!
-//! Owns: verifiers as PostgreSQL stores them, and the keys that a client's proof gives away.
+//! Owns: verifiers as PostgreSQL stores them, and the keys that a client's proof reveals.
 //! Never: does I/O, chooses nonces, or shows a key: nothing here prints one.
 //! Start reading at [`Verifier`]; the exchanges are in `scram_server` and `scram_client`.
 //! Source: RFC 5802 and RFC 7677; PostgreSQL, `src/common/scram-common.c`.
@@ -54,7 +54,7 @@ impl Verifier {
         Some(Self { iterations, salt, stored_key, server_key })
     }
 
-    /// A verifier that no password fits, for a role that cannot log in by one: whoever asks must not
+    /// A verifier that no password fits, for a role that cannot log in by one: a client must not
     /// learn that from the conversation. The same for one role as long as `secret` is the same.
     pub fn mock(user: &str, secret: &[u8]) -> Self {
         const ITERATIONS: u32 = 4096;
@@ -82,11 +82,11 @@ impl fmt::Debug for Verifier {
     }
 }
 
-/// What a client's login leaves: enough to log in with the same verifier elsewhere, for as long as
-/// the password stays. Lives in memory only.
+/// What a client's login leaves: enough to log in with the same verifier elsewhere, until the
+/// password changes. Lives in memory only.
 #[derive(Clone)]
 pub struct ScramKeys {
-    /// The verifier's, as are the salt and the server's key: another verifier wants other keys.
+    /// The verifier's, as are the salt and the server's key: another verifier needs other keys.
     pub iterations: u32,
     /// See there.
     pub salt: Vec<u8>,
@@ -106,7 +106,7 @@ impl ScramKeys {
 
     /// The keys of a password, at the salt and the rounds that a server names.
     pub(super) fn derive(password: &str, salt: &[u8], iterations: NonZeroU32) -> Self {
-        // PostgreSQL takes a password that cannot be prepared as it is (`scram_build_secret`).
+        // PostgreSQL uses a password that cannot be prepared unchanged (`scram_build_secret`).
         let prepared = stringprep::saslprep(password).unwrap_or(Cow::Borrowed(password));
         let mut salted: Key = Zeroizing::new([0; KEY_LEN]);
         let secret = prepared.as_bytes();
@@ -163,7 +163,7 @@ pub(super) fn encode(bytes: &[u8]) -> String {
     BASE64.encode(bytes)
 }
 
-/// Bytes from base 64; `None` if it is none.
+/// Bytes from base 64; `None` if it is not valid.
 pub(super) fn decode(text: &str) -> Option<Vec<u8>> {
     BASE64.decode(text).ok()
 }

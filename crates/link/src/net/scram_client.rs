@@ -1,7 +1,7 @@
-//! The client's side of SCRAM, with a password, or with keys in the place of one.
+//! The client's side of SCRAM, with a password, or with keys instead of one.
 //!
 //! Owns: logging in to a node as the gateway's own role, and as a role whose client has proved itself to
-//! us: the keys that this left fit every node that has the same verifier.
+//! us: the keys that this left work on every node that has the same verifier.
 //! Never: chooses its own nonce; it is given.
 //! Source: RFC 5802, section 5; PostgreSQL, `src/interfaces/libpq/fe-auth-scram.c`.
 
@@ -45,18 +45,19 @@ impl Binding {
 /// Why an exchange ends.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ServerRefused {
-    /// The node has another verifier for this role: another password, or the same one salted anew.
+    /// The node has another verifier for this role: another password, or the same one with a new
+    /// salt.
     OtherVerifier,
-    /// The node does not keep to the protocol, or does not know the verifier itself.
+    /// The node violates the protocol, or does not know the verifier itself.
     NotProved,
 }
 
-/// By what the client proves itself.
+/// What the client proves itself by.
 #[derive(Clone, Debug)]
 pub enum Proof {
     /// What an earlier login left.
     Keys(ScramKeys),
-    /// The password, of which the keys are derived that the server asks for.
+    /// The password, from which the keys that the server asks for are derived.
     Password(Secret),
 }
 
@@ -93,7 +94,7 @@ impl Opened {
         format!("{}{}", self.binding.header(), self.first_bare)
     }
 
-    /// Takes the server's first message. Returns our last one.
+    /// Handles the server's first message. Returns our last one.
     pub fn answer(self, server_first: &[u8]) -> Result<(String, Answered), ServerRefused> {
         let message = std::str::from_utf8(server_first).map_err(|_| ServerRefused::NotProved)?;
         let mut rest = message;
@@ -124,7 +125,7 @@ pub struct Answered {
 }
 
 impl Answered {
-    /// Takes the server's last message, by which it proves itself.
+    /// Handles the server's last message, by which it proves itself.
     pub fn check(&self, server_final: &[u8]) -> Result<(), ServerRefused> {
         let signature = std::str::from_utf8(server_final)
             .ok()

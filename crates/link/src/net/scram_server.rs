@@ -3,7 +3,7 @@
 //! Owns: the two steps, what each side must have said about channel binding, and the client's key
 //! that comes out.
 //! Never: chooses its own nonce or verifier; both are given.
-//! Source: PostgreSQL, `src/backend/libpq/auth-scram.c`, whose words the errors are.
+//! Source: PostgreSQL, `src/backend/libpq/auth-scram.c`, whose wording the errors use.
 
 use tutti_wire::error_fields::ErrorFields;
 
@@ -15,9 +15,9 @@ use super::scram::{
 /// Why an exchange ends.
 #[derive(Debug)]
 pub enum Refused {
-    /// The client does not keep to the protocol, or somebody sits between; it may know why.
+    /// The client violates the protocol, or there is a man in the middle; it may be told why.
     Protocol(Box<ErrorFields>),
-    /// The proof proves nothing. Which role and why is the caller's to word.
+    /// The proof is wrong. The caller words which role and why.
     WrongProof,
 }
 
@@ -31,7 +31,7 @@ pub struct Challenged {
     server_first: String,
 }
 
-/// Takes the client's first message. `end_point` is the hash of the certificate, on connections
+/// Handles the client's first message. `end_point` is the hash of the certificate, on connections
 /// where channel binding was offered; `server_nonce` is printable.
 pub fn challenge(
     verifier: Verifier,
@@ -53,7 +53,7 @@ pub fn challenge(
     match (flag, binds) {
         ("n", false) => (),
         ("y", false) if end_point.is_none() => (),
-        // The client would have used it, and somebody has told it not to.
+        // The client would have used it, and was told not to by someone in between.
         ("y", false) => {
             let message = "SCRAM channel binding negotiation error";
             let detail = "The client supports SCRAM channel binding but thinks the server does \
@@ -109,7 +109,8 @@ impl Challenged {
         &self.server_first
     }
 
-    /// Takes the client's last message. Returns the server's, which proves the server, and the keys.
+    /// Handles the client's last message. Returns the server's, which proves the server, and the
+    /// keys.
     pub fn check(self, client_final: &[u8]) -> Result<(String, ScramKeys), Refused> {
         let message = std::str::from_utf8(client_final)
             .map_err(|_| malformed("The message is not UTF-8."))?;

@@ -1,7 +1,7 @@
-//! TLS towards clients: the gateway's certificate, and whose certificates of clients count.
+//! TLS to clients: the gateway's certificate, and which client certificates are trusted.
 //!
-//! Owns: reading the files, also anew while running, and handing out sessions.
-//! Never: lets a file that cannot be used take the place of one that works.
+//! Owns: reading the files, also again while running, and handing out sessions.
+//! Never: lets a file that cannot be used replace one that works.
 
 use std::io;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -37,14 +37,14 @@ impl ServerTls {
         Ok(Self { settings: settings.clone(), served })
     }
 
-    /// Reads the files anew. Connections that are open keep what they have.
+    /// Reads the files again. Connections that are open keep what they have.
     pub fn reload(&self) -> Result<(), TlsError> {
         let served = Arc::new(read(&self.settings)?);
         *self.served.write().unwrap_or_else(PoisonError::into_inner) = served;
         Ok(())
     }
 
-    /// Shakes hands with a client. The second is the hash for channel binding.
+    /// Performs the handshake with a client. Returns the stream and the hash for channel binding.
     pub async fn accept(&self, socket: Arc<TcpStream>) -> io::Result<(TlsStream, Option<Vec<u8>>)> {
         let served = self.served.read().unwrap_or_else(PoisonError::into_inner).clone();
         let session = ServerConnection::new(served.config.clone()).map_err(io::Error::other)?;

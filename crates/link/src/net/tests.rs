@@ -12,7 +12,7 @@ use super::scram_client::{Binding, Opened, Proof, ServerRefused};
 use super::scram_server::{Challenged, Refused, challenge};
 
 /// The verifier of the password "pencil" in RFC 7677, section 3. Its StoredKey and ServerKey are
-/// what PostgreSQL computes of the RFC's salt and count.
+/// what PostgreSQL computes from the RFC's salt and count.
 const RFC_VERIFIER: &str = "SCRAM-SHA-256$4096:W22ZaJ0SNY7soEsUEjb6gQ==$\
      WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY=:wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU=";
 const RFC_CLIENT_FIRST: &str = "n,,n=user,r=rOprNGfwEbeRWgbNEkqO";
@@ -71,7 +71,7 @@ fn log_in(keys: ScramKeys, verifier: Verifier, binding: Binding) -> Result<(), S
     Ok(())
 }
 
-/// A login by this where this verifier is stored. Returns the keys that it leaves.
+/// A login by this proof where this verifier is stored. Returns the keys that it leaves.
 fn log_in_by(proof: Proof, verifier: Verifier, binding: Binding) -> Result<ScramKeys, String> {
     let end_point = match &binding {
         Binding::EndPoint(hash) => Some(hash.clone()),
@@ -103,8 +103,8 @@ fn the_keys_of_a_password_prove_what_rfc_7677_says() {
     assert!(keys.is_servers(auth_message.as_bytes(), &signature));
 }
 
-/// The verifiers are the library's, which drivers use: they agree with ours on what is done to a
-/// password before it is hashed.
+/// The verifiers are made by the library that drivers use: it agrees with us on how a password is
+/// prepared before hashing.
 #[test]
 fn a_password_logs_in_where_its_verifier_is_and_no_other_does() {
     let by = |password: &str| Proof::Password(Secret::from(password.to_owned()));

@@ -1,8 +1,8 @@
-//! How many transactions may be at work at once.
+//! How many transactions may run at a time.
 //!
-//! Owns: the queue of those that wait, its deadline, and the error that it ends with; what is kept for
+//! Owns: the queue of waiting transactions, its deadline, and the error at its end; what is kept for
 //! superusers, for logins, and for roles other than the one that asks.
-//! Never: knows of connections.
+//! Never: knows about connections.
 //! Start reading at [`Admission::admit`].
 
 use std::collections::HashMap;
@@ -22,7 +22,7 @@ pub struct Permit {
     _role: Option<OwnedSemaphorePermit>,
 }
 
-/// What a role may have at once; its sessions share it.
+/// What a role may have at a time; its sessions share it.
 #[derive(Clone, Debug)]
 pub struct Share {
     /// `None`: a superuser's.
@@ -47,7 +47,7 @@ pub struct Full {
 }
 
 impl Full {
-    /// As a client shall see it.
+    /// As the client sees it.
     pub fn to_fields(&self) -> ErrorFields {
         let Self { size, waiting, .. } = self;
         let (whose, name) = match self.of_user {
@@ -69,10 +69,10 @@ impl Full {
     }
 }
 
-/// How many logins may borrow a connection while all places are taken.
+/// How many logins may check out a connection while all permits are taken.
 const LOGINS: usize = 4;
 
-/// Who is at work, and who waits.
+/// How many are running, and how many wait.
 #[derive(Debug)]
 pub(super) struct Admission {
     config: PoolConfig,
@@ -101,13 +101,13 @@ impl Admission {
             return Share { role: None };
         }
         let mut roles = self.roles.lock().unwrap_or_else(PoisonError::into_inner);
-        // Of a role that nobody is logged in as, nothing is at work.
+        // Nothing runs for a role that no session is logged in as.
         roles.retain(|_, semaphore| 1 < Arc::strong_count(semaphore));
         let new = || Arc::new(Semaphore::new(self.config.most_of_a_role()));
         Share { role: Some(roles.entry(role).or_insert_with(new).clone()) }
     }
 
-    /// First come, first served. Whoever waits has no connection, so waiting blocks nobody.
+    /// First come, first served. A waiting transaction has no connection, so waiting blocks no one.
     pub(super) async fn admit(&self, share: &Share) -> Result<Permit, Full> {
         if let Some(permit) = self.admit_at_once(share) {
             return Ok(permit);
@@ -144,8 +144,8 @@ impl Admission {
         Some(Permit { _cluster: cluster, _role: of_role })
     }
 
-    /// For the moment of a login, which waits for other logins at most: transactions of others may
-    /// stay open for any time.
+    /// For the duration of a login, which waits for other logins at most: other sessions'
+    /// transactions may stay open indefinitely.
     pub(super) async fn admit_login(&self, share: &Share) -> Result<Permit, Full> {
         if let Some(permit) = self.admit_at_once(share) {
             return Ok(permit);

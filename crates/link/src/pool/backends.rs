@@ -1,7 +1,7 @@
-//! Which server processes work for which session: whom a cancel request means.
+//! Which server processes work for which session: which one a cancel request is for.
 //!
 //! Owns: the registry by which cancel requests find their backends, and that a request on its way
-//! never hits the next session that a connection is lent to.
+//! never hits the next session that checks out the connection.
 //! Never: sends anything.
 //! Start reading at [`Workers`], then [`Target`].
 
@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::Notify;
 use tutti_sql::catalog::NodeId;
 
-/// Sessions are numbered from here on: no server's process has such an id (Linux ends before it).
+/// Sessions are numbered from here on: no server's process has such an id (Linux's limit is lower).
 const FIRST_PROCESS_ID: i32 = 1 << 22;
-/// So many numbers there are.
+/// How many such numbers there are.
 const PLACES: i32 = 1 << 30;
 
 /// A backend on a node: what a cancel request to it must carry.
@@ -34,13 +34,13 @@ pub struct Backend {
     key: BackendKey,
     /// The session that it works for or has worked for last; 0: none yet.
     session: AtomicI32,
-    /// Cancel requests that were decided upon and not yet delivered.
+    /// Cancel requests that were decided on and not yet delivered.
     aimed: AtomicUsize,
     delivered: Notify,
 }
 
 impl Backend {
-    /// Nobody aims at it yet.
+    /// Nothing is aimed at it yet.
     pub fn new(key: BackendKey) -> Arc<Self> {
         let (session, aimed) = (AtomicI32::new(0), AtomicUsize::new(0));
         Arc::new(Self { key, session, aimed, delivered: Notify::new() })
@@ -56,7 +56,7 @@ impl Backend {
         loop {
             let delivered = self.delivered.notified();
             tokio::pin!(delivered);
-            // Registered before the look, so that no delivery is missed.
+            // Registered before the check, so that no delivery is missed.
             delivered.as_mut().enable();
             if !self.is_aimed_at() {
                 return;
@@ -66,8 +66,8 @@ impl Backend {
     }
 }
 
-/// The right to send one backend a cancel request. As long as it is held, the backend's connection
-/// is not lent to another session.
+/// The right to send one backend a cancel request. As long as it is held, no other session checks
+/// out the backend's connection.
 #[derive(Debug)]
 pub struct Target(Arc<Backend>);
 
@@ -108,7 +108,7 @@ impl Workers {
         self.backends().push(backend);
     }
 
-    /// This backend does not work for the session any more. Whoever aimed at it before still holds
+    /// This backend no longer works for the session. A target aimed at it before still holds
     /// it; see [`Backend::wait_until_delivered`].
     pub fn remove(&self, backend: &Arc<Backend>) {
         self.backends().retain(|known| !Arc::ptr_eq(known, backend));
@@ -124,7 +124,7 @@ impl Workers {
     }
 }
 
-/// Those of all sessions, by the process ids that clients are told.
+/// The backends of all sessions, by the process ids that clients are told.
 #[derive(Debug, Default)]
 pub struct Backends {
     sessions: Mutex<HashMap<i32, Arc<Workers>>>,
@@ -170,7 +170,7 @@ impl Backends {
         let place = (backend.key.node, backend.key.process_id);
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.insert(place, Arc::downgrade(backend));
-        // Few are closed between two that are opened.
+        // Swept rarely: few are closed between two that are opened.
         if open.len().is_multiple_of(64) {
             open.retain(|_, backend| backend.strong_count() != 0);
         }
@@ -207,7 +207,7 @@ impl Backends {
         sessions.iter().map(|(session, workers)| (*session, workers.user.clone())).collect()
     }
 
-    /// Processes of a node that wait for a session to be lent to.
+    /// A node's processes that are idle in the pool.
     pub fn idle_on(&self, node: NodeId) -> Vec<i32> {
         let busy = self.sessions_by_backend();
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);

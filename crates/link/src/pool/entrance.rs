@@ -8,7 +8,7 @@ use tutti_wire::frontend::put_query;
 use crate::connection::{ASK_MOMENT, NodeConnection, NodeError, put_statement};
 use crate::seals::Seals;
 
-/// The node takes the backend of this connection, whose role is a client's, into its list. To be called
+/// Has the node take the backend of this connection, whose role is a client's, into its list. Called
 /// before anything else runs on it.
 ///
 /// Errors: [`NodeError::Refused`] with SQLSTATE 57P01 when another gateway has taken over.
@@ -17,7 +17,7 @@ pub(super) async fn enter(
     incarnation: u64,
     seals: &Seals,
 ) -> Result<(), NodeError> {
-    // Whatever the role's transactions are by default.
+    // Overrides whatever modes the role's transactions have by default.
     let begin = format!("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {ASK_MOMENT}");
     let begun = connection.query(&begin).await?;
     connection.note_moment(&begun[begun.len().saturating_sub(1)..]);

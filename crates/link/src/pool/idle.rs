@@ -1,4 +1,4 @@
-//! The connections to one node that nobody uses at the moment.
+//! The idle connections to one node.
 //!
 //! Owns: which of them a request gets, and the count of all connections to the node.
 //! Never: opens or cleans one.
@@ -8,15 +8,15 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tutti_sql::catalog::NodeId;
-use tutti_sql::plan::Leaves;
+use tutti_sql::plan::Residue;
 
 use super::CheckoutRequest;
 use crate::pool::link::Link;
 
 type Idle = HashMap<u32, Vec<Kept>>;
 
-/// An idle connection. Who had it last is here too, so that the search for a session's own touches no
-/// connection.
+/// An idle connection. Its last session is here too, so that the search for a session's own touches
+/// no connection.
 #[derive(Debug)]
 struct Kept {
     owner: u64,
@@ -52,7 +52,7 @@ impl IdleList {
         self.node
     }
 
-    /// An idle connection of the role that asks for one: its own last one, else one with its settings, else
+    /// An idle connection of the requesting role: its own last one, else one with its settings, else
     /// the one used last. One that still answers `currval` for another session, or is known
     /// as the sender of another's notifications, or cannot be cleaned, is taken only if `size` leaves no room for a new one.
     pub(super) fn take(&self, request: &CheckoutRequest<'_>, size: usize) -> Option<Box<Link>> {
@@ -75,7 +75,7 @@ impl IdleList {
         Some(links.remove(alike.or(any)?).link)
     }
 
-    /// What [`Self::take`] would give, if nothing has to be sent over it before the request's own
+    /// What [`Self::take`] would return, if nothing has to be sent over it before the request's own
     /// statements.
     pub(super) fn take_ready(&self, request: &CheckoutRequest<'_>) -> Option<Box<Link>> {
         let mut idle = self.idle();
@@ -87,7 +87,7 @@ impl IdleList {
             None => links.iter().rposition(|Kept { link, .. }| {
                 is_like(link)
                     && request.may_have(link)
-                    && link.leaves == Leaves::default()
+                    && link.residue == Residue::default()
                     && link.sql_statements.is_empty()
             }),
         };
@@ -101,8 +101,8 @@ impl IdleList {
         idle.entry(role).or_default().push(kept);
     }
 
-    /// Counts one more connection. Where `size` are open already, one of another role that lies idle
-    /// is closed for it; there is one, because at most `size` are lent.
+    /// Counts one more connection. Where `size` are open already, an idle one of another role is
+    /// closed for it; there is one, because at most `size` are checked out.
     pub(super) fn slot(&self, size: usize) -> Slot {
         if size <= self.open.fetch_add(1, Ordering::Relaxed) {
             let mut idle = self.idle();
@@ -119,22 +119,22 @@ impl IdleList {
         Slot(self.open.clone())
     }
 
-    /// Closes what has not been used for so many ticks, and what its server has closed. One on which code
-    /// that nobody has read may have left something is its session's as long as that lives.
+    /// Closes what has not been used for so many ticks, and what its server has closed. One on which
+    /// unseen code may have left something is kept for its session as long as that lives.
     pub(super) fn close_idle(&self, idle_ticks: u64) {
         let now = self.tick.fetch_add(1, Ordering::Relaxed) + 1;
         let mut closed = Vec::new();
         let mut idle = self.idle();
         for links in idle.values_mut() {
             closed.extend(links.extract_if(.., |Kept { link, .. }| {
-                let may_be_missed = link.leaves.anything && link.has_living_owner();
+                let may_be_missed = link.residue.anything && link.has_living_owner();
                 idle_ticks <= now - link.idle_since_tick && !may_be_missed
                     || !link.connection().is_quiet()
             }));
         }
         idle.retain(|_, links| !links.is_empty());
         drop(idle);
-        // Good-byes are said without the lock.
+        // Terminate is sent without the lock.
         drop(closed);
     }
 
@@ -155,7 +155,7 @@ impl IdleList {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// How many are lent, and how many idle.
+    /// How many are checked out, and how many idle.
     pub(super) fn census(&self) -> (usize, usize) {
         let idle = self.idle().values().map(Vec::len).sum();
         (self.open.load(Ordering::Relaxed).saturating_sub(idle), idle)

@@ -1,7 +1,7 @@
-//! A connection to a node, lent to one session at a time, with what sessions have left there.
+//! A connection to a node, used by one session at a time, with what sessions have left there.
 //!
-//! Owns: which prepared statements the node knows by which name, answers that nobody shall see, and
-//! what must be cleaned before another session gets it.
+//! Owns: which prepared statements the node knows by which name, answers that no client may see,
+//! and what must be cleaned before another session gets it.
 //! Never: chooses what to send.
 
 use std::collections::VecDeque;
@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 
 use bytes::{Bytes, BytesMut};
 use tutti_sql::catalog::NodeId;
-use tutti_sql::plan::Leaves;
+use tutti_sql::plan::Residue;
 use tutti_wire::backend::{decode_parameter_description, put_parameter_description};
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::{Frame, HEADER_LEN, WireError};
@@ -26,17 +26,18 @@ use crate::translation::{FIRST_NORMAL_OID, OidMaps, PublishedOids};
 /// Identifies a client's prepared statement for as long as the session lives: names are reused.
 pub type StatementId = u64;
 
-/// How often something of ours is tried that cancel requests meet, or a `statement_timeout` of next to nothing.
+/// How often a query of the gateway's is tried that is hit by cancel requests, or by a tiny
+/// `statement_timeout`.
 const ATTEMPTS: u32 = 50;
 /// SQLSTATE query_canceled.
 const CANCELED: &str = "57014";
 
-/// An answer that nobody has read.
+/// An answer that has not been read.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Unread {
     /// Of a silent query: matters if it is a refusal.
     Silent,
-    /// Of a statement that was given up because something failed elsewhere.
+    /// Of a statement that was abandoned because something failed elsewhere.
     Abandoned,
     /// Of a BEGIN with no ReadyForQuery of its own.
     Begun,
@@ -47,7 +48,7 @@ enum Unread {
 /// What all links of a gateway share.
 #[derive(Debug)]
 pub struct Surroundings {
-    /// By which nodes know the gateway's own statements.
+    /// By which nodes recognise the gateway's own statements.
     pub seals: Arc<Seals>,
     /// Which session each backend works for.
     pub backends: Arc<Backends>,
@@ -64,13 +65,13 @@ pub struct Link {
     /// Where it is noted that the backend works for the session.
     workers: Option<Arc<Workers>>,
     _slot: Slot,
-    /// Answers that stand before the next one, oldest first.
+    /// Answers that precede the next one, oldest first.
     unread: VecDeque<Unread>,
-    /// An answer is due that somebody is about to read.
+    /// An answer is due that a caller is about to read.
     awaited: bool,
     /// What a silent query was refused with, found while waiting for something else.
     refused: Option<NodeError>,
-    /// Something silent was refused: the connection is not in the state that it should be in.
+    /// Something silent was refused: the connection is not in the expected state.
     spoiled: bool,
     /// Named statements that the node knows, of all clients.
     pub known: Known,
@@ -86,17 +87,17 @@ pub struct Link {
     owner_lives: Weak<Workers>,
     /// The settings that it has.
     pub state: Arc<SessionState>,
-    /// Code there has seen a part of a table: what the server has computed from that, it may have kept in
-    /// a plan, as the value of a function that is declared IMMUTABLE.
+    /// Code there has seen a part of a table: the server may have kept what it computed from that in a
+    /// plan, as the value of a function declared IMMUTABLE.
     pub has_seen_parts: bool,
     /// What its owner has left there beyond these.
-    pub leaves: Leaves,
-    /// Somebody has set a name with a dot: the server never forgets such a name, but gives it an empty
-    /// value where it is set back, which is not what a session sees that has never heard of it.
+    pub residue: Residue,
+    /// A name with a dot has been set: the server never forgets such a name, and RESET leaves it an
+    /// empty value, which differs from what a session sees that never set it.
     pub has_placeholders: bool,
-    /// How the nodes number what the session's transaction has made, and all else.
+    /// How the nodes number what the session's transaction has created, and the rest.
     pub own_oids: Option<Arc<OidMaps>>,
-    /// Generation of the node's connections that it belongs to; older ones are not lent.
+    /// Generation of the node's connections that it belongs to; older ones are not handed out.
     pub generation: u64,
     /// The pool's count of renewals when it was opened.
     pub renewal: u64,
@@ -130,7 +131,7 @@ impl Link {
             owner_lives: Weak::new(),
             state: Arc::default(),
             has_seen_parts: false,
-            leaves: Leaves::default(),
+            residue: Residue::default(),
             has_placeholders: false,
             own_oids: None,
             generation: 0,
@@ -146,7 +147,7 @@ impl Link {
 
     /// Whether something on it belongs to a session that may come back for it.
     pub fn is_kept_for_somebody(&self) -> bool {
-        let Leaves { sequences, notifies, values, .. } = &self.leaves;
+        let Residue { sequences, notifies, values, .. } = &self.residue;
         (*sequences || *notifies || *values) && self.has_living_owner()
     }
 
@@ -168,10 +169,10 @@ impl Link {
         self.connection.note_own_commit(false);
     }
 
-    /// The session has no more use for it: nobody aims at its backend from now on.
+    /// The session no longer uses it: from now on its backend is not aimed at.
     ///
-    /// True if it can be lent to another at once. Otherwise a cancel request is still on its way:
-    /// [`Self::wait_until_delivered`].
+    /// True if another session can have it immediately. Otherwise a cancel request is still on its
+    /// way: [`Self::wait_until_delivered`].
     pub fn stop_work(&mut self) -> bool {
         if let Some(workers) = self.workers.take() {
             workers.remove(&self.backend);
@@ -206,8 +207,8 @@ impl Link {
         Ok(())
     }
 
-    /// Appends a NotificationResponse. Who has sent it is told by the number of its session, as far as
-    /// that is one of this gateway's.
+    /// Appends a NotificationResponse. The sender is given by its session's number, if it is one of
+    /// this gateway's.
     pub fn put_notification(&self, out: &mut BytesMut, frame: &Frame) {
         let at = out.len() + HEADER_LEN;
         out.extend_from_slice(frame.as_bytes());
@@ -236,8 +237,8 @@ impl Link {
         &mut self.connection
     }
 
-    /// Ends whatever transaction is open there, for one that something silent has left in it, or a ROLLBACK
-    /// that was cancelled. False: that was not possible. Requires: nothing silent sets anything outside of
+    /// Ends whatever transaction is open there, after a silent query or a cancelled ROLLBACK has left it in
+    /// one. False: that was not possible. Requires: nothing silent sets anything outside of
     /// transactions.
     pub async fn mend(&mut self) -> bool {
         let ended = self.settle().await.is_ok() && self.ask("ROLLBACK").await.is_ok();
@@ -245,8 +246,8 @@ impl Link {
         ended
     }
 
-    /// Runs a query of ours after a statement of the client's until no cancel request meets it: those are
-    /// for the statement. Requires: it is the same how often it is begun.
+    /// Runs a query of the gateway's after a client's statement, repeatedly until no cancel request hits
+    /// it: those are meant for the statement. Requires: running it more than once does no harm.
     pub async fn ask(&mut self, sql: &str) -> Result<Vec<Rows>, NodeError> {
         let is_cancelled = |asked: &Result<_, NodeError>| {
             matches!(asked,
@@ -262,27 +263,27 @@ impl Link {
         asked
     }
 
-    /// Whether the connection cannot be used any more.
+    /// Whether the connection can no longer be used.
     pub fn is_broken(&self) -> bool {
         self.connection.is_broken() || self.connection.misreading().is_some()
     }
 
-    /// Why the session must end, if its server reads texts otherwise than we do.
+    /// Why the session must end, if its server reads texts differently from the gateway.
     pub fn misread(&self) -> Option<ErrorFields> {
         self.connection.misreading().map(Misreading::to_fields)
     }
 
-    /// Whether its server has said, after the last answer, that it is in no transaction.
+    /// Whether its server has reported, after the last answer, that it is in no transaction.
     pub fn is_outside_transaction(&self) -> bool {
         self.connection.is_outside_transaction()
     }
 
-    /// Whether something silent was refused on it: it must not serve another session.
+    /// Whether a silent query was refused on it: it must not serve another session.
     pub fn is_spoiled(&self) -> bool {
         self.spoiled
     }
 
-    /// Appends a query whose answer only matters if it is an error. It travels with whatever is
+    /// Appends a query whose answer only matters if it is an error. It is sent with whatever is
     /// flushed next.
     pub fn put_silent(&mut self, sql: &str) {
         self.begin();
@@ -291,20 +292,19 @@ impl Link {
         self.unread.push_back(Unread::Silent);
     }
 
-    /// What is sent next has values of the gateway's own, which code that it runs shall not see. In a transaction
+    /// What is sent next has values of the gateway's own, which code that it runs must not see. In a transaction
     /// block; see [`HIDE_PARAMETERS`].
     pub fn put_hidden(&mut self) {
         self.put_silent(HIDE_PARAMETERS);
     }
 
-    /// All its prepared statements are given up: nobody knows any more what they are.
+    /// Forgets all its prepared statements: it is no longer known what they are.
     pub fn forget_prepared(&mut self) {
         self.known = Known::default();
         self.unnamed = None;
     }
 
-    /// The same for one statement with a value that nobody else shall see: a parameter is no part of what
-    /// servers show.
+    /// The same for one statement with a value that no one else may see: servers do not show parameters.
     pub fn put_silent_with(&mut self, sql: &str, value: &str) {
         self.begin();
         self.awaited = false;
@@ -314,8 +314,8 @@ impl Link {
     }
 
     /// What is sent next may change the schema of this node, which guards it unless it is node 1: one statement,
-    /// or `many` if no code runs between them that anybody may write. In a transaction block, at the latest to
-    /// whose end it is good; see `guard.sql`.
+    /// or several if `is_many`, provided that no user-defined code runs between them. In a transaction block,
+    /// until whose end it is valid at the latest; see `guard.sql`.
     pub fn put_warrant(&mut self, is_many: bool) {
         if self.node() != NodeId::HOME {
             let warrant = self.surroundings.seals.warrant(&self.connection, is_many);
@@ -323,11 +323,11 @@ impl Link {
         }
     }
 
-    /// Appends BEGIN. It travels with whatever is flushed next, and without it that is not run: a
-    /// statement that is sent after a BEGIN of its own answer runs, and commits, also where BEGIN has
-    /// failed, as it does when somebody's cancel request comes at that moment. So BEGIN is sent by the
-    /// extended protocol without Sync: if it fails, the node skips what follows. Its answer comes at once,
-    /// for who waits for several nodes wants to know which of them is at work on the statement.
+    /// Appends BEGIN. It is sent with whatever is flushed next, which does not run without it: a statement
+    /// sent after a BEGIN with an answer of its own would run, and commit, even where BEGIN has failed, as
+    /// it does when a cancel request arrives at that moment. So BEGIN is sent by the extended protocol
+    /// without Sync: if it fails, the node skips what follows. Its answer comes immediately, for a caller
+    /// that waits for several nodes must know which of them is running the statement.
     pub fn put_begin(&mut self, sql: &str) {
         self.put_begin_before(sql);
         put_flush(self.connection.outgoing());
@@ -344,7 +344,7 @@ impl Link {
         self.unread.push_back(Unread::Begun);
     }
 
-    /// Begins a transaction, and waits until it has begun: where it is refused, the connection is as before.
+    /// Begins a transaction, and waits until it has begun: if it is refused, the connection is unchanged.
     pub async fn begin_at_once(&mut self, sql: &str) -> Result<(), NodeError> {
         let begun = self.query(sql).await;
         let is_half_way = begun.is_err() && !self.is_broken() && !self.is_outside_transaction();
@@ -354,9 +354,9 @@ impl Link {
         begun.map(drop)
     }
 
-    /// Appends the analysis of a statement, which locks the tables that it names, and a look after that at
-    /// whether the transaction's snapshot is too old for these `relations`. What is appended next is the
-    /// statement, by the extended protocol: if the look fails, the node skips it.
+    /// Appends the analysis of a statement, which locks the tables that it names, and then a check whether
+    /// the transaction's snapshot is too old for these `relations`. What is appended next is the
+    /// statement, by the extended protocol: if the check fails, the node skips it.
     pub fn put_look(&mut self, sql: &str, types: &[u32], relations: &[u32]) {
         self.begin();
         self.awaited = false;
@@ -370,13 +370,13 @@ impl Link {
         self.unread.push_back(Unread::Looked);
     }
 
-    /// Whether such a look stands before what is appended next.
+    /// Whether such a check precedes what is appended next.
     pub fn has_look(&self) -> bool {
         self.unread.back() == Some(&Unread::Looked)
     }
 
-    /// A statement is about to be written whose answer will be read to ReadyForQuery. Whoever has
-    /// read it says [`Self::answered`]; an answer that was given up half-way is skipped later.
+    /// A statement is about to be written whose answer will be read to ReadyForQuery. Its reader
+    /// then calls [`Self::answered`]; an answer that was abandoned half-way is skipped later.
     pub fn begin(&mut self) {
         self.forget_unnamed();
         if self.awaited {
@@ -391,15 +391,15 @@ impl Link {
         self.connection.note_own_commit(false);
     }
 
-    /// Reads the answers that stand before the next one. Returns the first refusal among them; whoever reads the
-    /// answer that follows must read it first, then report the refusal.
+    /// Reads the answers that precede the next one. Returns the first refusal among them; the caller must first
+    /// read the answer that follows, then report the refusal.
     ///
-    /// Given up half-way, it goes on where it was.
+    /// If dropped half-way, the next call continues where it was.
     ///
     /// Errors: the connection is lost, or closed because BEGIN was refused; there is no further answer.
     pub async fn settle(&mut self) -> Result<Option<NodeError>, NodeError> {
         if !self.unread.is_empty() {
-            // What was to travel with a statement, which something else has kept from being sent.
+            // What was to be sent with a statement that was never sent.
             self.connection.flush().await?;
         }
         while let Some(unread) = self.unread.front().copied() {
@@ -426,8 +426,8 @@ impl Link {
         Ok(self.refused.take())
     }
 
-    /// Where BEGIN was refused, nothing that was sent after it has run or will, and how many answers
-    /// there will be to it, nobody has counted: the connection is closed.
+    /// Where BEGIN was refused, nothing that was sent after it has run or will, and the number of
+    /// answers to come is unknown: the connection is closed.
     async fn finish_begin(&mut self) -> Result<(), NodeError> {
         let begun = self.connection.finish_execute().await;
         if begun.is_err() {
@@ -437,7 +437,7 @@ impl Link {
     }
 
     /// Waits for a message that comes before the rows of an answer: ParseComplete (`1`) or
-    /// BindComplete (`2`), and takes it. False: there is an error instead, which whoever reads the
+    /// BindComplete (`2`), and takes it. False: there is an error instead, which the reader of the
     /// answer will find. Cancel-safe. Requires: what has been written is flushed.
     pub async fn wait_for(&mut self, tag: u8) -> Result<bool, NodeError> {
         if !self.unread.is_empty() {
@@ -459,13 +459,14 @@ impl Link {
         }
     }
 
-    /// Reads silent answers now; a refusal among them is kept for whoever settles next.
+    /// Reads silent answers now; a refusal among them is kept for the next call of
+    /// [`Self::settle`].
     pub async fn settle_early(&mut self) -> Result<(), NodeError> {
         self.refused = self.settle().await?;
         Ok(())
     }
 
-    /// Reads every answer that is due, for nobody: after this the link is quiet, or lost.
+    /// Reads and discards every answer that is due: after this the link is quiet, or lost.
     ///
     /// Errors: it is lost.
     pub async fn come_to_rest(&mut self) -> Result<(), NodeError> {
@@ -478,7 +479,7 @@ impl Link {
         self.settle_early().await
     }
 
-    /// Waits until the node has sent something that nobody has taken. Cancel-safe.
+    /// Waits until the node has sent something that has not been consumed. Cancel-safe.
     pub async fn wait_for_anything(&mut self) -> Result<(), NodeError> {
         if self.connection.incoming().is_empty() {
             self.connection.read_more().await?;
@@ -486,7 +487,7 @@ impl Link {
         Ok(())
     }
 
-    /// Whether answers of silent queries stand before the next one.
+    /// Whether answers of silent queries precede the next one.
     pub fn has_unread(&self) -> bool {
         !self.unread.is_empty()
     }
@@ -513,7 +514,7 @@ impl Link {
         refused_before.map_or(rows, Err)
     }
 
-    /// Reads a flight of ours to its end; what it says matters to nobody.
+    /// Reads a flight of the gateway's to its end, and discards the answers.
     ///
     /// Errors: the connection is lost.
     pub async fn finish_flight(&mut self) -> Result<(), NodeError> {
@@ -545,8 +546,8 @@ impl Link {
         refused_before.map_or(rows, Err)
     }
 
-    /// Asks when its transaction began, once in a transaction, for who must seal what it sends. Requires: one
-    /// was begun.
+    /// Asks when its transaction began, once in a transaction, for a caller that must seal what it sends.
+    /// Requires: one was begun.
     pub async fn learn_moment(&mut self) -> Result<(), NodeError> {
         if self.connection.moment().is_empty() {
             let answer = self.query(ASK_MOMENT).await?;

@@ -1,8 +1,9 @@
 //! The connections that a session has at the moment, at most one to a node.
 //!
-//! Owns: finding one by its node. Never: borrows one or gives one back (`lending` does).
+//! Owns: finding one by its node. Never: checks one out or releases it (`transaction::checkout`
+//! does).
 //!
-//! They are few, and most of the time none or one: a sorted vector keeps its memory between statements,
+//! They are few, usually none or one: a sorted vector keeps its memory between statements,
 //! which a tree does not.
 
 use std::future::poll_fn;
@@ -14,7 +15,7 @@ use tutti_wire::frame::{Frame, frame_len};
 use super::link::Link;
 use crate::connection::NodeError;
 
-/// So much is read of answers whose turn has not come, to see whether they are errors.
+/// How much is read ahead of answers that are not due yet, to see whether they are errors.
 const READ_AHEAD_BYTES: usize = 64 * 1024;
 
 /// See the module's documentation. In the order of nodes.
@@ -46,7 +47,7 @@ impl Links {
         Some(&mut *self.0[place].1)
     }
 
-    /// The link to a node that the statement at hand has been brought to.
+    /// The link to a node that the current statement is enlisted on.
     ///
     /// Panics: there is none.
     pub fn at(&mut self, node: &NodeId) -> &mut Link {
@@ -111,7 +112,7 @@ impl Links {
     }
 
     /// Waits until `node` has begun to answer. `Some`: one of `others` has failed before that.
-    /// Cancel-safe. Requires: nothing stands before the answers that are awaited.
+    /// Cancel-safe. Requires: nothing precedes the awaited answers.
     pub async fn first_failed(&mut self, node: NodeId, others: &[NodeId]) -> Option<NodeId> {
         poll_fn(|context| {
             for (at, link) in &mut self.0 {

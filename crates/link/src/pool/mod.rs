@@ -1,14 +1,16 @@
-//! The connections to nodes that clients' transactions run on: opened when needed, lent for one
-//! transaction, kept for the next.
+//! The connections to nodes that clients' transactions run on: opened when needed, checked out for
+//! one transaction, kept for the next.
 //!
-//! Owns: how many there are, who gets which, who waits, and when an idle one is closed.
+//! Owns: how many there are, which session gets which, which must wait, and when an idle one is
+//! closed.
 //! Never: runs a client's statement, or decides what binds a session to its connection.
 //! Start reading at [`Pool::admit`], then [`Pool::checkout`].
 //!
-//! **Why nobody deadlocks here.** A transaction is admitted before it gets its first connection, and
-//! has at most one connection to each node. So with as many transactions admitted at most, as many
-//! connections per node are enough for all of them: whoever has a connection never waits for
-//! another one. (Superusers and logins come on top of `size`; they open connections of their own.)
+//! **Why there is no deadlock here.** A transaction is admitted before it gets its first connection,
+//! and has at most one connection to each node. So if at most `size` transactions are admitted,
+//! `size` connections per node are enough for all of them: a transaction that has a connection never
+//! waits for another one. (Superusers and logins come on top of `size`; they open connections of
+//! their own.)
 
 pub mod admission;
 pub mod backends;
@@ -26,7 +28,7 @@ use std::time::Duration;
 
 use tutti_settings::PoolConfig;
 use tutti_sql::catalog::{NodeId, quote_identifier};
-use tutti_sql::plan::Leaves;
+use tutti_sql::plan::Residue;
 
 use crate::availability::{Availability, OPEN_PATIENCE};
 use crate::connection::{Credentials, Endpoints, NodeConnection, NodeError, SETTINGS_OF_READING};
@@ -42,28 +44,30 @@ pub use statements::{
     Known, Lookup, SchemaVersion, SharedStatements, StatementKey, name_of, put_name_of,
 };
 
-/// How often idle connections are looked at.
+/// How often idle connections are checked.
 pub const TICK: Duration = Duration::from_secs(5);
 
-/// Takes a connection back to where a session finds it that has set nothing.
+/// Brings a connection to the state of a session that has set nothing.
 pub const RESET: &str = "SET SESSION AUTHORIZATION DEFAULT; RESET ALL";
-/// Comes before it where unseen code may have left anything.
-/// Code may also have put a statement of its own in the place of a prepared one, which would run as whoever comes next.
+/// Precedes it where unseen code may have left anything. Code may also have replaced a prepared statement by one of
+/// its own, which would run as the next session's role.
 const RESET_ANYTHING: &str = "SET SESSION AUTHORIZATION DEFAULT; CLOSE ALL; UNLISTEN *; \
      SELECT pg_catalog.pg_advisory_unlock_all(); DISCARD TEMP; DEALLOCATE ALL";
-/// Nobody's `random()` follows another session's `setseed()`. No operators: the search path is anybody's.
+/// No session's `random()` may follow another's `setseed()`. No operators: the search path is the
+/// session's.
 const RESET_SEQUENCES: &str = "DISCARD SEQUENCES; SELECT pg_catalog.setseed(pg_catalog.float8div(\
      pg_catalog.float8(pg_catalog.uuid_hash(pg_catalog.gen_random_uuid())), 2147483649))";
 
-/// What `ALTER ROLE … SET` and `ALTER DATABASE … SET` give a session to begin with, by name.
+/// What `ALTER ROLE … SET` and `ALTER DATABASE … SET` give a new session, by name.
 pub type RoleSettings = BTreeMap<String, String>;
 
-/// Who a connection is for.
+/// What a connection is requested for.
 #[derive(Debug)]
 pub struct CheckoutRequest<'a> {
     /// The role that the client has logged in as.
     pub user: &'a str,
-    /// Its number on node 1: a name may come to mean another role, whose connections these are not.
+    /// Its number on node 1: a name may be reused for another role, which must not get these
+    /// connections.
     pub role: u32,
     /// What it can log in to nodes with.
     pub credentials: &'a Credentials,
@@ -88,7 +92,7 @@ pub struct Pool {
     config: PoolConfig,
     endpoints: Endpoints,
     nodes: Arc<Availability>,
-    /// What nodes know this gateway's backends by.
+    /// By which nodes know this gateway's backends.
     incarnation: u64,
     surroundings: Arc<Surroundings>,
     admission: Admission,
@@ -129,7 +133,7 @@ impl Pool {
         self.admission.admit(share).await
     }
 
-    /// The same for the moment of a login, which waits for no transaction.
+    /// The same for the duration of a login, which waits for no transaction.
     ///
     /// Errors: as [`Self::admit`].
     pub async fn admit_login(&self, share: &Share) -> Result<Permit, Full> {
@@ -141,15 +145,16 @@ impl Pool {
         self.admission.share(role, is_superuser)
     }
 
-    /// The same, if there is room for it now and nobody waits.
+    /// As [`Self::admit`], if there is room now and no one waits.
     pub fn admit_at_once(&self, share: &Share) -> Option<Permit> {
         self.admission.admit_at_once(share)
     }
 
-    /// What [`Self::checkout`] gives, if that is an idle connection that needs nothing to be the session's.
+    /// What [`Self::checkout`] returns, if that is an idle connection that is ready for the session as it
+    /// is.
     pub fn try_checkout(&self, node: NodeId, request: &CheckoutRequest<'_>) -> Option<Box<Link>> {
         let mut link = self.idle_list(node).take_ready(request)?;
-        // What is not taken is closed, as when it is found by the other way.
+        // One that is not used is closed, as in [`Self::checkout`].
         if link.generation != self.nodes.generation(node)
             || !self.is_new_enough(&link, request)
             || !link.connection().is_quiet()
@@ -161,11 +166,11 @@ impl Pool {
     }
 
     /// A connection to `node` for an admitted transaction: the one that the session had last if it is
-    /// free, else one that needs least to be the session's, else a new one. It has the session's
-    /// settings.
+    /// free, else the one that needs least to become the session's, else a new one. It has the
+    /// session's settings.
     ///
     /// Errors: as [`NodeConnection::open`]; [`NodeError::Closed`]; [`NodeError::Refused`] where one of
-    /// the session's settings is not accepted any more.
+    /// the session's settings is no longer accepted.
     pub async fn checkout(
         &self,
         node: NodeId,
@@ -175,7 +180,8 @@ impl Pool {
         let generation = self.nodes.generation(node);
         let renewal = self.renewal();
         while let Some(mut link) = idle_list.take(request, self.config.size) {
-            // Its server may have restarted since, or have closed it. What is not taken is closed.
+            // Its server may have restarted since, or have closed it. One that is not used is
+            // closed.
             if request.may_have(&link)
                 && link.generation == generation
                 && self.is_new_enough(&link, request)
@@ -204,16 +210,16 @@ impl Pool {
         Ok(link)
     }
 
-    /// Makes the connection the session's that asks for one.
+    /// Makes the connection the requesting session's.
     async fn hand_over(
         &self,
         link: &mut Link,
         request: &CheckoutRequest<'_>,
     ) -> Result<(), NodeError> {
-        // What the session itself has left there is its own.
+        // What the session itself left there may stay.
         let is_own = link.owner == request.session;
-        let left = if is_own { Leaves::default() } else { std::mem::take(&mut link.leaves) };
-        let Leaves { anything, settings, sequences, .. } = left;
+        let left = if is_own { Residue::default() } else { std::mem::take(&mut link.residue) };
+        let Residue { anything, settings, sequences, .. } = left;
         let anything = anything || !settings.is_empty();
         if !is_own {
             let statements = std::mem::take(&mut link.sql_statements);
@@ -242,15 +248,16 @@ impl Pool {
                 link.connection().refuse_misreading()?;
             }
             link.state = request.state.clone();
-            // They were of its way there.
+            // They belong to these steps.
             let _ = link.connection().take_reports();
         }
         link.owner = request.session;
         Ok(())
     }
 
-    /// Whether nothing has changed of what servers give new connections since it was opened. To whom had
-    /// it last it is good for any time, as a session's own is on one server: it still answers `currval`.
+    /// Whether what servers give new connections has not changed since it was opened. To its last
+    /// session it is always good, like a session's own process on one server: it still answers
+    /// `currval`.
     fn is_new_enough(&self, link: &Link, request: &CheckoutRequest<'_>) -> bool {
         link.renewal == self.renewal() || link.owner == request.session
     }
@@ -263,8 +270,8 @@ impl Pool {
         }
     }
 
-    /// What the servers give new connections has changed: those that are open are lent to no other
-    /// session any more.
+    /// What the servers give new connections has changed: open ones are no longer given to other
+    /// sessions.
     pub fn renew(&self) {
         self.renewals.fetch_add(1, Ordering::AcqRel);
         for idle_list in &self.idle_lists {
@@ -272,8 +279,8 @@ impl Pool {
         }
     }
 
-    /// A session of this role begins, with these settings. If they are not those of the last one, whoever
-    /// has changed them, connections that are open are not for it.
+    /// A session of this role begins, with these settings. If they differ from those of the last one,
+    /// however they were changed, open connections are not used for it.
     pub fn note_login(&self, role: u32, settings: &RoleSettings) {
         let mut begun_with = self.begun_with.lock().unwrap_or_else(PoisonError::into_inner);
         let known = begun_with.get(&role);
@@ -304,13 +311,13 @@ impl Pool {
         }
     }
 
-    /// Whether most of the connections that a node may have are not open: for a while nobody will be
-    /// lent one that another session wants back.
+    /// Whether most of the connections that a node may have are not open: for a while no session
+    /// will get one that another wants back.
     pub fn has_room(&self, node: NodeId) -> bool {
         2 * self.idle_list(node).open() < self.config.size
     }
 
-    /// Lent and idle connections to each node, and how many transactions wait, for people to read.
+    /// Checked-out and idle connections to each node, and how many transactions wait, in words.
     pub fn census(&self) -> String {
         let of_node = |idle_list: &Arc<IdleList>| {
             let (lent, idle) = idle_list.census();

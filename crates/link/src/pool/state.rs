@@ -1,6 +1,6 @@
 //! What a session has set, as far as it outlives transactions.
 //!
-//! Owns: the SQL that takes a fresh connection there, and when two sessions are alike.
+//! Owns: the SQL that brings a fresh connection there, and when two sessions are alike.
 //! Never: interprets a value.
 
 use std::fmt::Write;
@@ -34,12 +34,12 @@ impl SessionState {
         Self { sql }
     }
 
-    /// One query string that takes a fresh connection to this state; may be empty.
+    /// One query string that brings a fresh connection to this state; may be empty.
     pub fn sql(&self) -> &str {
         &self.sql
     }
 
-    /// Whether a connection in this state needs nothing to be in the other.
+    /// Whether a connection in this state needs nothing to reach the other.
     pub fn is_like(self: &Arc<Self>, other: &Arc<Self>) -> bool {
         Arc::ptr_eq(self, other) || self == other
     }

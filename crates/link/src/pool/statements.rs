@@ -7,7 +7,7 @@
 //! A client's own name means nothing on a node: the same text, meant in the same way, has the same
 //! name for every client. What a text means depends on the types its client gave its parameters, on
 //! where names are looked up, on the role, and on the schema: DDL gives all statements new names, so
-//! that nobody is served by an analysis from before it.
+//! that no one is served by an older analysis.
 
 use std::fmt::Write;
 use std::num::NonZeroUsize;
@@ -19,13 +19,13 @@ use lru::LruCache;
 use tutti_sql::catalog::NameScope;
 
 /// Texts that are remembered; the ones used least recently are forgotten, and get another number when
-/// they come again.
+/// they recur.
 const SHARED_MAX: NonZeroUsize = NonZeroUsize::new(20_000).expect("it is not zero");
 /// Statements that one connection keeps.
 const KNOWN_MAX: NonZeroUsize = NonZeroUsize::new(500).expect("it is not zero");
 
-/// Which schema a statement was looked at with: a version of the catalog, and, where all tables are
-/// node 1's so that plans need not know, how many changes were committed that nobody has read yet.
+/// Which schema a statement was analysed with: a version of the catalog, and, where all tables are
+/// node 1's so that plans need not know, how many committed changes have not been read yet.
 pub type SchemaVersion = (u64, u64);
 
 /// What a statement's meaning depends on.
@@ -35,11 +35,11 @@ pub struct StatementKey {
     pub text: Arc<str>,
     /// Types that the client gave, as OIDs of node 1.
     pub types: Vec<u32>,
-    /// What the schema was.
+    /// The version of the schema.
     pub version: SchemaVersion,
     /// Where names are looked up.
     pub scope: NameScope,
-    /// What was set of the role, as SQL.
+    /// The role settings, as SQL.
     pub role: String,
     /// Not 0 where the meaning is one session's alone: it has temporary tables, or has changed the
     /// schema in a transaction that is still open.
@@ -60,7 +60,7 @@ impl Default for SharedStatements {
 }
 
 impl SharedStatements {
-    /// The number of this statement: the same for whoever asks, and no other's.
+    /// The number of this statement: the same for all sessions, and no other statement's.
     pub fn number(&self, key: StatementKey) -> u64 {
         let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
         let next = || self.last.fetch_add(1, Ordering::Relaxed) + 1;
@@ -81,11 +81,11 @@ pub fn put_name_of(out: &mut BytesMut, number: u64) {
 /// What a connection knows of a statement.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Lookup {
-    /// It has it.
+    /// It knows it.
     There,
-    /// It does not have it.
+    /// It does not know it.
     Missing,
-    /// It may or may not have it: the name must be closed before it is used.
+    /// It may or may not know it: the name must be closed before it is used.
     Unsure,
 }
 
@@ -113,17 +113,17 @@ impl Known {
         if KNOWN_MAX.get() < self.0.len() { self.0.pop_lru().map(|(old, _)| old) } else { None }
     }
 
-    /// Nobody knows whether the statement reached the connection.
+    /// It is not known whether the statement reached the connection.
     pub fn doubt(&mut self, number: u64) {
         self.0.put(number, Lookup::Unsure);
     }
 
-    /// Nobody knows whether the connection's statements are still what they were.
+    /// It is not known whether the connection's statements are still what they were.
     pub fn doubt_all(&mut self) {
         self.0.iter_mut().for_each(|(_, lookup)| *lookup = Lookup::Unsure);
     }
 
-    /// All are gone.
+    /// Forgets all statements.
     pub fn clear(&mut self) {
         self.0.clear();
     }

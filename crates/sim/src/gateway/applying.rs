@@ -1,4 +1,4 @@
-//! Driving [`Applying`]: waiting for transactions that are visible on some nodes only.
+//! Driving [`InApplication`]: waiting for transactions that are visible on some nodes only.
 //!
 //! Owns: who is told that its wait is over.
 //! Start reading at [`Gateway::wait_for_applying`].
@@ -6,14 +6,14 @@
 use std::collections::BTreeMap;
 
 use tutti_txn::NodeId;
-use tutti_txn::applying::{Applying, Entry, Wait};
+use tutti_txn::in_application::{Entry, InApplication, Wait};
 
 use super::Gateway;
 use crate::tasks::Slot;
 
 #[derive(Default)]
 pub struct Waits {
-    machine: Applying,
+    machine: InApplication,
     begun: u64,
     waiting: BTreeMap<Wait, Slot<()>>,
 }
@@ -23,7 +23,7 @@ impl Waits {
         self.machine.is_empty() && self.waiting.is_empty()
     }
 
-    fn change(&mut self, step: impl FnOnce(&mut Applying, &mut Vec<Wait>)) {
+    fn change(&mut self, step: impl FnOnce(&mut InApplication, &mut Vec<Wait>)) {
         let mut released = Vec::new();
         step(&mut self.machine, &mut released);
         for wait in released {

@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use tutti_txn::applying::Entry;
 use tutti_txn::coordinator::{Effect, Event, Outcome};
+use tutti_txn::in_application::Entry;
 use tutti_txn::rooms::Room;
 use tutti_txn::{Coordinator, Decision, Gid, NodeId, Terms};
 

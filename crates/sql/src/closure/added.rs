@@ -1,7 +1,7 @@
 //! Whether a change of the schema makes statements that were planned before it run code that their plans
 //! do not reckon with.
 //!
-//! Owns: that whoever runs such a statement, under whatever search path, is reckoned with: also where a
+//! Owns: that sessions running such a statement, under any search path, are reckoned with, even where a
 //! name means another relation to some from now on.
 //! Never: says which statements these are.
 //! Start reading at [`adds_code`].
@@ -13,7 +13,7 @@ use super::search::{Search, Writing};
 use crate::catalog::{Catalog, NameScope, Relation, RelationKind};
 use crate::code::{Attached, Code, FIRST_USER_OID, WrittenWith, events};
 
-/// Whether by `new` one of these relations has code that it has not by `old` and that nobody has
+/// Whether by `new` one of these relations has code that it does not have by `old` and that is not
 /// proven to look at its arguments only, or whether the name of one may have meant another.
 pub fn adds_code(old: &Catalog, new: &Catalog, relations: &BTreeSet<u32>) -> bool {
     let (before, after) = (find(old, relations), find(new, relations));
@@ -64,7 +64,7 @@ fn may_be_mistaken(
 
 fn has_more(before: Option<&Arc<Relation>>, after: &Relation, old: &Code, new: &Code) -> bool {
     let oid = after.oid;
-    // Under another name it is another one to whoever waits.
+    // Under another name it is a different relation to a session that waits.
     let before = before.filter(|it| it.name == after.name && it.schema == after.schema);
     let old = before.map(|_| old);
     let had = |it: &Attached| old.is_some_and(|old| old.attached_to(oid).contains(it));
@@ -80,7 +80,7 @@ fn has_more(before: Option<&Arc<Relation>>, after: &Relation, old: &Code, new: &
             && before.is_none_or(|before| before.kind != after.kind))
 }
 
-/// What a name may mean to anybody.
+/// What a name may mean to any session.
 fn any_scope(catalog: &Catalog) -> NameScope {
     let code = &catalog.code;
     let schemas: BTreeSet<&String> = (catalog.relations.keys())

@@ -1,7 +1,7 @@
 //! Which declarations of functions (`tutti_function`) a change of the schema makes untrue.
 //!
-//! Owns: that what somebody has sworn of a function holds for the tables and functions as they were: where
-//! one that its text names becomes another, or is somewhere else, the declaration ends.
+//! Owns: that what was declared of a function holds only for the tables and functions as they were: where
+//! one that its text names is replaced or moved, the declaration ends.
 //! Never: takes a name for anything but all that it may mean; sees names that a text composes.
 //! Start reading at [`ended`].
 
@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, HashMap};
 use crate::catalog::{Catalog, Placement, RelationKind};
 use crate::code::{Code, Declaration, FunctionCode};
 
-/// A declaration that does not hold any more.
+/// A declaration that no longer holds.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Ended {
     /// The function.
@@ -23,8 +23,8 @@ pub struct Ended {
 
 /// The declarations of `old` that `new` has made untrue.
 ///
-/// A table that goes from node 1 to several nodes ends those alone by which a function touches tables of node 1:
-/// the others are said before it goes.
+/// A table that goes from node 1 to several nodes ends only those by which a function touches tables of node 1:
+/// the others are declared before the table moves.
 pub fn ended(old: &Catalog, new: &Catalog) -> Vec<Ended> {
     if old.code.declared_functions().next().is_none() {
         return Vec::new();

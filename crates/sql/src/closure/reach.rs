@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 /// What was found about code that a statement can reach.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Reach {
-    /// Why nobody can tell what it touches, if so: `function f() reads table "t"`.
+    /// Why it cannot be known what it touches, if so: `function f() reads table "t"`.
     pub opaque: Option<Reason>,
     /// Replicated tables that it reads, and does no more with; qualified.
     pub reads: BTreeSet<String>,
@@ -62,7 +62,7 @@ pub struct Reason {
 }
 
 impl Reason {
-    /// Whether it is only that somebody has said so.
+    /// Whether it is so only by declaration.
     pub fn is_declared_home(&self) -> bool {
         self.does == DECLARED_HOME
     }

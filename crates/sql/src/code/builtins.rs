@@ -1,12 +1,12 @@
 //! Which of PostgreSQL's own functions are more than functions of their arguments.
 //!
 //! Owns: that list. A function is built in by its number (below 16384), never by its name alone.
-//! Never: looks at functions of users'.
+//! Never: looks at user-defined functions.
 //! Start reading at [`classify`].
 
 use super::volatility::Volatility;
 
-/// What a built-in function does beside giving a value.
+/// What a built-in function does besides returning a value.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum BuiltIn {
     /// Nothing: any node may call it.
@@ -15,7 +15,7 @@ pub enum BuiltIn {
     /// Its effect or answer is node 1's: sequences, advisory locks, large objects, the server itself.
     Home,
     /// It makes a row of whichever type its argument has, which runs the code of the columns' types: any
-    /// node may call it if there is none.
+    /// node may call it if there is no such code.
     MakesRows,
     /// It changes a setting.
     Sets,

@@ -1,6 +1,7 @@
 //! All that is known of code, as lines that can be compared.
 //!
-//! Owns: that two readings of the same database give the same lines, in whatever order the server told.
+//! Owns: that two readings of the same database give the same lines, in whatever order the server
+//! returned them.
 //! Never: is used to plan.
 
 use std::collections::BTreeSet;
@@ -9,8 +10,8 @@ use std::fmt::Debug;
 use super::{Attached, Code, FunctionCode, KeyColumn, Use, WrittenWith};
 
 impl Code {
-    /// Every fact, one to a line, but what is said of relations that are not known (`is_known`, by number)
-    /// or of functions that are temporary: these go with their session, and nobody is told.
+    /// Every fact, one to a line, except those about relations that are not known (`is_known`, by OID) or
+    /// about temporary functions: these vanish with their session, unnoticed.
     pub fn facts(&self, is_known: impl Fn(u32) -> bool) -> BTreeSet<String> {
         let mut facts = BTreeSet::new();
         let is_known = |oid: u32| is_known(oid) || self.types.contains_key(&oid);

@@ -21,7 +21,7 @@ pub use volatility::Volatility;
 /// The first OID that a user's object can have.
 pub(crate) const FIRST_USER_OID: u32 = 16384;
 
-/// What somebody who knows a function has declared of it (`tutti_function`).
+/// What was declared of a function (`tutti_function`).
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Declaration {
     /// All that it touches belongs to the key of the row at hand: it may run where the row is.
@@ -182,7 +182,7 @@ impl Attached {
     pub fn runs_for(&self, fired: u8) -> bool {
         match self.kind {
             AttachedKind::Trigger | AttachedKind::Rule => self.events & fired != 0,
-            // A row's values come with it, but for what the planner leaves to the node.
+            // A row's values come with it, except what the planner leaves to the node.
             AttachedKind::View | AttachedKind::Default => false,
             AttachedKind::Policy | AttachedKind::Check | AttachedKind::Index => true,
         }
@@ -242,7 +242,7 @@ pub struct Code {
     pub(crate) elements: HashMap<u32, u32>,
     pub(crate) attached: HashMap<u32, Vec<Attached>>,
     pub(crate) written_with: HashMap<u32, Vec<WrittenWith>>,
-    /// What may run in any statement: casts between built-in types, and the like.
+    /// What may run in any statement: casts between built-in types, and such.
     pub(crate) everywhere: Vec<Use>,
     pub(crate) event_triggers: Vec<Attached>,
     /// Settings with a dot that views, policies, defaults and the like name.
@@ -284,14 +284,14 @@ impl BuiltInCode {
         oid < FIRST_USER_OID && matches!(self.of_oid(oid), BuiltIn::Plain | BuiltIn::Home)
     }
 
-    /// The numbers of those that are no plain functions.
+    /// The OIDs of those that are not plain functions.
     pub fn oids(&self) -> impl Iterator<Item = u32> {
         self.by_oid.keys().copied()
     }
 }
 
 impl Code {
-    /// Nothing of the users', over these built-in functions.
+    /// No user-defined code, over these built-in functions.
     pub fn new(built_in: Arc<BuiltInCode>) -> Self {
         Self { built_in, ..Self::default() }
     }
@@ -487,7 +487,7 @@ impl Code {
         self.functions.iter().map(|(oid, function)| (*oid, function))
     }
 
-    /// Those of which something was declared.
+    /// Those that have a declaration.
     pub(crate) fn declared_functions(&self) -> impl Iterator<Item = (u32, &FunctionCode)> {
         self.all_functions().filter(|(_, function)| function.declared.is_some())
     }

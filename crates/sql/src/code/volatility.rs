@@ -5,7 +5,7 @@
 /// PostgreSQL's `provolatile`.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Volatility {
-    /// Same arguments, same result, for ever.
+    /// Same arguments, same result, forever.
     Immutable,
     /// Same result within one statement on one node (`now()`).
     Stable,

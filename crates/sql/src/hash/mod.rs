@@ -6,7 +6,7 @@
 //! the caller lets a node compute [`KeyType::sql_bucket`] instead.
 //!
 //! Holds for databases in encoding UTF8. A text key's column must have a deterministic collation
-//! (equal means equal bytes); the catalog sees to that. Enums are no key types: their hash is that
+//! (equal means equal bytes); the catalog ensures that. Enums are no key types: their hash is that
 //! of an oid, which differs between nodes; neither are domains, arrays and other composed types.
 //!
 //! Start reading at [`KeyType::bucket_of_text`]. Sources: PostgreSQL `src/common/hashfn.c`,
@@ -51,7 +51,7 @@ pub enum CannotHash {
     /// Not a value of the type: every server refuses it. Let a node say so in its own words.
     #[error("not a value of the key's type")]
     Malformed,
-    /// Perhaps a value of the type, but what the server makes of this spelling depends on its
+    /// Perhaps a value of the type, but how the server reads this spelling depends on its
     /// version or settings, or is not reproduced here. Let a node compute the bucket.
     #[error("a spelling of the key whose value only the server can tell")]
     NotCanonical,
@@ -312,7 +312,7 @@ impl KeyType {
     /// Whether a column of this type with this type modifier stores the key as it is.
     fn keeps(self, key: &Key<'_>, typmod: i32) -> bool {
         match (self, key) {
-            // What has another type of the family when it comes.
+            // A value that arrives with another type of the family.
             (Self::Name, Key::Bytes(bytes)) => bytes.len() <= NAME_BYTES_MAX,
             (Self::Float4, Key::Float(float)) => {
                 float.is_nan() || f64::from(*float as f32) == *float
@@ -452,7 +452,7 @@ mod tests {
         }
     }
 
-    /// The column's type and modifier count, whatever type the value has until it is stored.
+    /// The column's type and modifier count, whatever type the value has before it is stored.
     #[test]
     fn what_comes_as_another_type_is_as_it_will_be_stored() {
         let long = "n".repeat(64);

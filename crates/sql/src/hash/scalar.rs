@@ -169,7 +169,7 @@ fn bytea_hex(mut hex: &[u8]) -> Result<Vec<u8>, CannotHash> {
     loop {
         hex = match *hex {
             [] => return Ok(value),
-            // White space may stand between bytes, not within one.
+            // White space may occur between bytes, not within one.
             [b' ' | b'\n' | b'\t' | b'\r', ref after @ ..] => after,
             [high, low, ref after @ ..] => {
                 value.push(hex_byte(high, low)?);

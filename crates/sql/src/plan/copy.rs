@@ -29,7 +29,7 @@ pub struct CopyFrom {
     /// Columns to append to each row: index in `relation.columns` and the expression to evaluate
     /// once per row on node 1 (defaults that must be drawn once for the cluster).
     pub fill: Vec<(usize, String)>,
-    /// What is appended is read alike whatever a session has set (it is written so).
+    /// What is appended is read the same under any session settings (it is written so that it is).
     pub fill_is_read_alike: bool,
     /// Positions in the data of columns where a text may mean the current time (replicated targets):
     /// each node reads it for itself.

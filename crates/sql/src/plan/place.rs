@@ -52,6 +52,6 @@ pub enum NodeChoice {
     /// Any node will do; the executor prefers one that the transaction already uses.
     Any,
     /// The node on which all these values land. If they land on several, or one cannot be hashed,
-    /// the plan's `otherwise` is taken.
+    /// the plan's `otherwise` is used.
     Pinned(Vec<Pin>),
 }

@@ -1,4 +1,4 @@
-//! Writes to replicated tables: the rows that travel, and the locks that come before.
+//! Writes to replicated tables: the rows that travel, and the locks that precede them.
 //!
 //! Owns: what the executor has to know of both. Never: compares or sends rows.
 //! Start reading at [`RowsWrite`].
@@ -49,12 +49,12 @@ impl std::fmt::Debug for RowsWrite {
     }
 }
 
-/// Rows that a statement returns beside what the client has asked for.
+/// Rows that a statement returns besides what the client has asked for.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ReturnedRows {
     /// What was done to them.
     pub kind: RowKind,
-    /// What is to be put after the statement, so that the row is one more column of what it returns.
+    /// What to append to the statement, so that the row is one more column of what it returns.
     pub returning: String,
 }
 
@@ -97,9 +97,9 @@ pub struct TableLock {
 /// How a table is locked.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum LockMode {
-    /// SHARE: nobody writes it.
+    /// SHARE: no transaction writes it.
     Share,
-    /// SHARE ROW EXCLUSIVE: nobody else writes it, nor locks it to do so.
+    /// SHARE ROW EXCLUSIVE: no other transaction writes it, nor locks it to do so.
     ShareRowExclusive,
 }
 

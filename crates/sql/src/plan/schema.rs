@@ -1,7 +1,7 @@
 //! Changes of the schema.
 //!
-//! Owns: for which nodes a change is, and what the executor must look after with it.
-//! Never: checks what the change leaves behind; the executor does, on the catalog as it is then.
+//! Owns: which nodes a change concerns, and what the executor must do with it.
+//! Never: checks what the change leaves behind; the executor does, on the catalog after the change.
 //! Start reading at [`Ddl`].
 
 use super::rows::RowsWrite;
@@ -22,7 +22,7 @@ pub struct Ddl {
     pub scope: DdlScope,
     /// It changes relations alone and what belongs to them: no function, type, operator or cast.
     pub of_relations: bool,
-    /// It computes rows of a replicated table anew, which need not come out the same everywhere: the
+    /// It recomputes rows of a replicated table, which need not come out the same everywhere: the
     /// copies then get those of node 1.
     pub rows: Option<RowsWrite>,
     /// The role whose name it takes. Other nodes may still have one of that name, which was dropped while
@@ -48,7 +48,7 @@ pub enum DdlScope {
         relations: Vec<u32>,
         /// These may need more than before, which other nodes may lack.
         brings: bool,
-        /// What other nodes are told, if it is not the client's text.
+        /// What other nodes are sent, if it is not the client's text.
         others: Option<String>,
     },
 }

@@ -1,7 +1,7 @@
 //! What a session itself does: transactions, settings, prepared statements, and Tutti's own functions.
 //!
 //! Owns: what was asked for. Never: remembers anything of a session.
-//! Start reading at [`TransactionControl`], [`Setting`] and [`Prepared`].
+//! Start reading at [`TransactionControl`], [`Setting`] and [`PreparedCommand`].
 
 use crate::closure::Declaration;
 use crate::statement::DistributeBy;
@@ -60,7 +60,7 @@ pub enum TransactionControl {
     EndPrepared(String),
 }
 
-/// SET and its kin.
+/// SET and the like.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Setting {
     /// `SET [SESSION] name …`, also `SET TIME ZONE`, `SET ROLE`, `SET SESSION AUTHORIZATION`.
@@ -120,9 +120,9 @@ pub enum Setting {
     },
 }
 
-/// SQL-level prepared statements.
+/// PREPARE, EXECUTE and DEALLOCATE.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Prepared {
+pub enum PreparedCommand {
     /// `PREPARE name (types) AS text`.
     Prepare {
         /// Name.

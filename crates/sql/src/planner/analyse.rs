@@ -278,7 +278,7 @@ impl<'a> Analyser<'a> {
             let assigns = |node: &Node| matches!(&node.node, Some(NodeEnum::ResTarget(target)) if target.name == *name);
             self.analysis.moves_key |= update.target_list.iter().any(assigns);
         }
-        // What it returns are rows as they are now, of which filters outside say nothing.
+        // What it returns are rows as they are now, about which filters outside say nothing.
         self.analysis.queries[query].recursive = true;
         self.analysis.modifications.push(Modification { target, relation, kind });
     }

@@ -21,7 +21,7 @@ pub struct Context<'a> {
     /// Each part of a gathered read will run on a snapshot of its own: replicated and home tables
     /// are collected together with the distributed ones, not read later by the final statement.
     pub collects_replicated: bool,
-    /// Why nobody can tell what the statement touches, if so: it must run on node 1. Found by
+    /// Why it cannot be known what the statement touches, if so: it must run on node 1. Found by
     /// [`super::plan`].
     pub opaque: Option<&'a Reason>,
     /// What is known of views already. Given by [`super::plan`].

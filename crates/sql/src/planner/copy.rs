@@ -120,7 +120,7 @@ fn query_to(
     Ok((plan, why))
 }
 
-/// The statement of COPY (INSERT … RETURNING) TO STDOUT and its kin, which is planned before.
+/// The statement of COPY (INSERT … RETURNING) TO STDOUT and the like, which is planned first.
 pub(super) fn changing(
     copy: &CopyStmt,
     statement: &Statement,
@@ -284,7 +284,7 @@ fn by_row(
 }
 
 /// Positions of columns whose values may be read from texts that say `now`: of dates and times, of
-/// what is made of them, and of users' types, which may be.
+/// types made of them, and of user-defined types, which may be.
 fn timed(columns: &[usize], relation: &Relation) -> Vec<usize> {
     const TIMED: [u32; 19] = [
         1082, 1083, 1114, 1184, 1266, 1182, 1183, 1115, 1185, 1270, 3908, 3909, 3910, 3911, 3912,

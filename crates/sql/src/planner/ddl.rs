@@ -1,7 +1,7 @@
 //! Plans of schema changes: on all nodes, or on node 1 for what is temporary, or a refusal.
 //!
 //! Owns: which statements change the schema of the cluster and what else the executor must then
-//! look after.
+//! do.
 //! Never: checks that keys and constraints fit the placement; the executor does, on the catalog
 //! that the change leaves behind.
 //! Start reading at [`plan_ddl`].
@@ -30,7 +30,7 @@ use scope::everywhere;
 /// Plans every statement that changes the schema.
 pub(super) fn plan_ddl(statement: &Statement, context: &Context<'_>) -> Result<Planned, Refusal> {
     let tree = &statement.tree;
-    // What is temporary may hide other tables from the next statement on, which is told before.
+    // A temporary object may hide other tables from the next statement on, which is noted before.
     let is_temporary = temporary::concerns_only_temporary(tree, context);
     if !matches!(is_temporary, Ok(true))
         && let Some(planned) = scope::on_node_1_alone(statement, context)

@@ -47,7 +47,7 @@ impl<'a> Evaluation<'a> {
             time.push(default.as_ref().is_some_and(|default| reads_time(default, context)));
             once.push(match relation.placement {
                 _ if column.generated => false,
-                // Without the key nobody knows where the row belongs.
+                // Without the key it is unknown where the row belongs.
                 Placement::Hash { key, .. } => index == key || from_cluster,
                 Placement::RoundRobin => from_cluster,
                 Placement::Replicated => {
@@ -91,7 +91,7 @@ pub(super) fn needs_one_place(expression: &Node, context: &Context<'_>) -> bool 
     calls.home.is_some() || draws(expression) || oids::shown(expression)
 }
 
-/// Whether a function of a sequence is called, whatever the catalog knows of it.
+/// Whether a function of a sequence is called, whatever the catalog knows about it.
 fn draws(node: &Node) -> bool {
     const FUNCTIONS: [&str; 4] = ["nextval", "setval", "currval", "lastval"];
     let Some(node) = &node.node else { return false };

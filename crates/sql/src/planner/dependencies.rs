@@ -40,8 +40,8 @@ pub fn read_by_code(statement: &Statement, context: &Context<'_>) -> ReadByCode 
     ReadByCode(unseen::of_statement(statement, context).reads)
 }
 
-/// The relations on which the plan of a statement depends, by OID; `None` if these cannot be told.
-/// Whoever changes where others are does not concern it.
+/// The relations on which the plan of a statement depends, by OID; `None` if these cannot be
+/// determined. A change to where other relations are does not concern it.
 pub(super) fn concerns(
     statement: &Statement,
     reach: &Reach,
@@ -70,7 +70,7 @@ pub(super) fn concerns(
     }
     let named = mentions::with_targets(&statement.tree, context).relations;
     let mut oids: BTreeSet<u32> = named.values().map(|relation| relation.oid).collect();
-    // Parts that write, foreign keys, parents: whatever has a name that stands in the text. A view stands
+    // Parts that write, foreign keys, parents: all that is named in the text. A view stands
     // for what it reads.
     for token in crate::statement::tokens::scan(&statement.text).ok()? {
         if token.token == pg_query::protobuf::Token::Uident {

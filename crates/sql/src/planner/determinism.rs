@@ -1,7 +1,7 @@
 //! What gives the same on every node that has the same rows, and what need not: queries and expressions.
 //!
-//! Owns: the proof. It is a list of what is known to be the same: whatever is not on it is an obstacle. So
-//! what PostgreSQL gets next year counts as different until somebody has thought about it.
+//! Owns: the proof. It is a list of what is known to be the same: anything not on it is an obstacle. So
+//! what PostgreSQL adds next year counts as different until it is reviewed.
 //! Never: looks at what a statement writes (`replicas.rs` does).
 //! Start reading at [`expression_obstacle`].
 
@@ -22,13 +22,13 @@ use super::temporary::is_temporary;
 use crate::catalog::{Placement, RelationKind, Volatility};
 use crate::walk;
 
-/// Columns that say where a row lies, or who wrote it.
+/// Columns that say where a row is stored, or which transaction wrote it.
 const SYSTEM_COLUMNS: [&str; 6] = ["ctid", "xmin", "xmax", "cmin", "cmax", "tableoid"];
 /// Aggregates whose result is the same, to the last bit, for any order of their input.
 const EXACT_AGGREGATES: [&str; 4] = ["count", "bool_and", "bool_or", "every"];
 /// Types whose input functions know the word "now".
 const TIME_TYPES: [&str; 5] = ["timestamptz", "timestamp", "date", "time", "timetz"];
-/// Immutable functions whose result depends on numbers that each node gives out by itself.
+/// Immutable functions whose result depends on numbers that each node assigns by itself.
 const HASHES_OF_LOCAL: [&str; 10] = [
     "hashenum",
     "hashenumextended",
@@ -41,7 +41,7 @@ const HASHES_OF_LOCAL: [&str; 10] = [
     "hash_multirange",
     "hash_multirange_extended",
 ];
-/// Types whose values are numbers that each node gives out by itself, or names of such.
+/// Types whose values are numbers that each node assigns by itself, or names of such.
 const LOCAL_TYPES: [&str; 15] = [
     "oid",
     "tid",
@@ -206,7 +206,7 @@ impl<'a> Proof<'a> {
         if is_temporary(range, self.context) {
             return Err(format!("{name} is on node 1 only"));
         }
-        // A name that nobody knows is one of WITH, or an error that every node finds.
+        // An unknown name is one of WITH, or an error that every node finds.
         let Some(relation) = self.context.relation(range) else {
             return match range.schemaname.is_empty() && !name.starts_with("pg_") {
                 true => Ok(()),
@@ -281,8 +281,8 @@ impl<'a> Proof<'a> {
             matches!(argument.node, Some(NodeEnum::AConst(_) | NodeEnum::ParamRef(_)))
         });
         match name {
-            // A text may say "now", and each node has a now of its own. Of literals and parameters the
-            // planner and the session look at the value.
+            // A text may say "now", and each node has a now of its own. For literals and parameters,
+            // the planner and the session check the value.
             Some(name) if TIME_TYPES.contains(&name) && !is_literal => {
                 Err(format!("a text that becomes a {name} may say now"))
             }

@@ -1,7 +1,7 @@
-//! Which planner a statement is for, and what holds for all plans.
+//! Which planner a statement is for, and what applies to all plans.
 //!
 //! Owns: the dispatch, and the order of statements within statements: what is explained, or copied from,
-//! is planned before, and its plan handed to whoever plans the statement around it.
+//! is planned first, and its plan handed to the planner of the statement around it.
 //! Never: plans anything itself.
 //! Start reading at [`plan`].
 
@@ -13,9 +13,13 @@ use super::dependencies::concerns;
 use super::known_views::Known;
 use super::syntax::has_into;
 use super::unseen::gathers_to_write;
-use super::{copy, ddl, dml, insert, leaves, own, own_schema, query, solo, unseen, utility};
+use super::{
+    copy, ddl, dml, insert, own_schema, query, residue, session_names, solo, unseen, utility,
+};
 use crate::closure::Reach;
-use crate::plan::{Access, DataPlan, Ddl, DdlScope, Leaves, NodeChoice, Plan, Planned, SchemaPlan};
+use crate::plan::{
+    Access, DataPlan, Ddl, DdlScope, NodeChoice, Plan, Planned, Residue, SchemaPlan,
+};
 use crate::refusal::Refusal;
 use crate::statement::Statement;
 
@@ -48,8 +52,8 @@ fn plan_with_reach(
     let context = &Context { opaque, views: Some(&views), ..*context };
     let mut planned = choose(statement, context)?;
     unseen::settle(&mut planned, statement, &reach, context)?;
-    planned.leaves = leaves::leaves(&statement.tree, &reach, context);
-    planned.own = own::own_names(statement);
+    planned.residue = residue::residue(&statement.tree, &reach, context);
+    planned.session_names = session_names::session_names(statement);
     if context.catalog.is_solo() {
         planned.unasked = reach.commits.is_some();
         // What a view calls, say, may write.
@@ -81,9 +85,9 @@ fn settle_relations(planned: &mut Planned, statement: &Statement, context: &Cont
         }
         _ => return,
     }
-    // A column that is added may have a default that draws; and a table may be made of anything.
-    let query = leaves::of_made_table(&statement.tree, context);
-    planned.leaves = Leaves { sequences: true, ..query };
+    // A column that is added may have a default that draws; and a table may be made from anything.
+    let query = residue::of_made_table(&statement.tree, context);
+    planned.residue = Residue { sequences: true, ..query };
 }
 
 /// The same for a statement outside a transaction at READ COMMITTED. What only reads gets one snapshot

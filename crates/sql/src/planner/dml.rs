@@ -312,7 +312,7 @@ fn gathered(
 
 /// What an UPDATE does to distribution keys.
 enum KeyChange {
-    /// Nothing: not assigned, or to the very value it has.
+    /// Nothing: not assigned, or assigned the value it has.
     None,
     /// Rows may have to move.
     Moves,

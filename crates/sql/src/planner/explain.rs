@@ -140,7 +140,7 @@ fn describe_locks(locks: &[TableLock], lines: &mut Vec<String>) {
     lines.extend(locks.iter().map(|lock| format!("  Before, on node 1: {lock}")));
 }
 
-/// Where nothing is returned, it is the copies that say what has changed.
+/// Where nothing is returned, the copies tell what has changed.
 fn describe_rows(rows: &RowsWrite, lines: &mut Vec<String>) {
     if rows.returned.is_none() {
         let tables: Vec<_> =

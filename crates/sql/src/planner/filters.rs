@@ -158,7 +158,7 @@ impl<'a> Analyser<'a> {
         }
     }
 
-    /// The column that an expression is nothing but a reference to.
+    /// The column that an expression merely refers to.
     fn column(&self, node: &Node) -> Option<ColumnId> {
         match &node.node {
             Some(NodeEnum::ColumnRef(reference)) => {

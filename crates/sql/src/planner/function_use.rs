@@ -8,7 +8,7 @@
 pub(super) struct FunctionUse {
     /// Must be called on node 1, once (sequences, advisory locks, notifications).
     pub(super) home: Option<String>,
-    /// `nextval` and its kin among [`Self::home`].
+    /// `nextval` and the like among [`Self::home`].
     pub(super) sequence: bool,
     /// Volatile.
     pub(super) volatile: Option<String>,

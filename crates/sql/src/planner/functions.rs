@@ -18,8 +18,8 @@ use crate::walk;
 const TIME_FUNCTIONS: [&str; 3] = ["now", "transaction_timestamp", "statement_timestamp"];
 /// Functions of `pg_catalog` that draw from or set sequences, which only node 1 has in order.
 const SEQUENCE_FUNCTIONS: [&str; 4] = ["nextval", "currval", "lastval", "setval"];
-/// What built-in functions with an effect on the session or the server are called: whatever the
-/// statement reads, the effect must be node 1's, where the session's other such calls are made.
+/// Prefixes of built-in functions with an effect on the session or the server: whatever the
+/// statement reads, the effect must be on node 1, where the session's other such calls are made.
 const HOME_PREFIXES: [&str; 9] = [
     "pg_advisory_",
     "pg_try_advisory_",
@@ -88,7 +88,7 @@ impl FunctionUse {
         function
     }
 
-    /// Adds `CURRENT_TIMESTAMP` and its kin.
+    /// Adds `CURRENT_TIMESTAMP` and the like.
     pub(super) fn add_value_function(&mut self, function: &SqlValueFunction) {
         self.reads_time |= is_time(function);
     }

@@ -3,8 +3,8 @@
 //! Owns: finding the constant that each literal became, and the node that stands for a hole.
 //! Never: decides what a hole may be used for; to the planner it is a value that it cannot see.
 //!
-//! A hole is a parameter with a negative number, which no client can write: whoever asks a node of
-//! the tree for a constant finds none, and only `filters::value` knows better.
+//! A hole is a parameter with a negative number, which no client can write: code that looks for a
+//! constant in the tree finds none, and only `filters::value` recognises it.
 
 use pg_query::NodeEnum;
 use pg_query::protobuf::{AConst, ParamRef, a_const};

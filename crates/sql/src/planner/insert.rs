@@ -70,7 +70,7 @@ pub(super) fn plan_insert(
 }
 
 /// Why the copies of a replicated table must get the rows that node 1 has stored, and not just those
-/// that were given.
+/// given.
 fn by_row(insert: &InsertStmt, relation: &Arc<Relation>, context: &Context<'_>) -> Option<String> {
     if relation.placement != Placement::Replicated {
         return None;

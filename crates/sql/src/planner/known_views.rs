@@ -1,4 +1,4 @@
-//! What has been found out of views while a statement is planned.
+//! What has been found out about views while a statement is planned.
 //!
 //! Owns: that each view is looked into once, however often others read it.
 //! Never: looks into one (`views.rs` does).
@@ -20,7 +20,7 @@ pub(super) struct Contents {
     pub(super) distributed: bool,
     /// Something that only node 1 has.
     pub(super) home: bool,
-    /// Its rows are those that each node finds for itself, put together, whatever code there is beside it.
+    /// Its rows are those that each node finds for itself, concatenated, whatever other code there is.
     pub(super) apart: bool,
     pub(super) functions: FunctionUse,
     /// Its query, with the views in it written out.
@@ -39,8 +39,8 @@ impl Contents {
     }
 }
 
-/// What has been found out of views while a statement is planned, by qualified name: each is looked
-/// into once, however often others read it. `None`: it is being looked into.
+/// What has been found out about views while a statement is planned, by qualified name: each is
+/// analysed once, however often others read it. `None`: it is being analysed.
 #[derive(Debug, Default)]
 pub struct Known(Mutex<KnownViews>);
 

@@ -1,7 +1,7 @@
 //! Which relations a tree names, however deep, views looked through.
 //!
 //! Owns: a coarse answer for statements that are refused or run as a whole. Where rows come from
-//! exactly is `query.rs`'s business.
+//! exactly is determined by `query.rs`.
 //! Never: misses a relation; a CTE named like a table counts as that table.
 
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ pub(super) struct Mentions {
     pub home: Option<String>,
     /// The first temporary one.
     pub temporary: Option<String>,
-    /// All of them by qualified name, the views and what they look at included.
+    /// All of them by qualified name, including views and what they read.
     pub relations: BTreeMap<String, Arc<Relation>>,
 }
 

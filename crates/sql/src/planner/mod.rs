@@ -2,7 +2,7 @@
 //!
 //! Owns: the choice between one node, scatter and gather for everything that reads or changes rows,
 //! and the plans of all other statements.
-//! Never: looks at parameter values (they come at Bind), runs anything.
+//! Never: looks at parameter values (they come at Bind) or runs anything.
 //! Start reading at [`plan`] (`dispatch.rs`), then `query.rs`. What may use what is a block of layers in
 //! ARCHITECTURE.md.
 
@@ -28,7 +28,6 @@ mod gather;
 mod holes;
 mod insert;
 mod known_views;
-mod leaves;
 mod locality;
 mod mentions;
 mod modifying_with;
@@ -36,13 +35,14 @@ mod named;
 mod names;
 mod oids;
 mod output_names;
-mod own;
 mod own_schema;
 mod pins;
 mod printed;
 mod query;
 mod replicas;
+mod residue;
 mod scatter;
+mod session_names;
 mod solo;
 mod sql_text;
 #[cfg(test)]

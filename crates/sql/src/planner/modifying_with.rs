@@ -80,7 +80,7 @@ pub(super) fn modifying(
     }
 }
 
-/// What is said of those that no node can run.
+/// The refusal of those that no node can run.
 pub(super) fn modifying_refusal() -> Refusal {
     Refusal::unsupported(
         "a statement in WITH that changes data must concern one node or replicated tables only",

@@ -1,6 +1,6 @@
 //! The tables that a statement names, by where their rows are: on node 1 alone, or on several.
 //!
-//! Owns: telling what is node 1's alone, where tables are on node 1 unless they say otherwise.
+//! Owns: recognising what is node 1's alone, where tables are on node 1 by default.
 //! Never: looks through views (`mentions.rs` does).
 //! Start reading at [`Named`].
 
@@ -36,8 +36,8 @@ impl Named {
         }
     }
 
-    /// A name that must be a table's. One that the catalog does not know yet is one of node 1: a
-    /// table that is spread is known before anybody hears of it.
+    /// A name that must be a table's. One that the catalog does not know yet is node 1's: a spread
+    /// table is known before any client can learn of it.
     pub(super) fn add_table(&mut self, range: Option<&RangeVar>, context: &Context<'_>) {
         let Some(range) = range else {
             self.other = true;
@@ -75,7 +75,7 @@ pub(super) fn has_rows(kind: &RelationKind) -> bool {
     matches!(kind, RelationKind::Table | RelationKind::MaterializedView | RelationKind::Other)
 }
 
-/// A statement about tables that are all on node 1, or are not known: LOCK, VACUUM and their kin.
+/// A statement about tables that are all on node 1, or are not known: LOCK, VACUUM and the like.
 pub(super) fn at_home_if_all<'n>(
     ranges: impl Iterator<Item = Option<&'n RangeVar>>,
     context: &Context<'_>,

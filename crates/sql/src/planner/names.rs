@@ -2,7 +2,7 @@
 //!
 //! Owns: PostgreSQL's rules for unqualified, qualified and schema-qualified names, as far as they
 //! can be applied without the nodes. Never: guesses; what is not certain is [`Meaning::Unknown`],
-//! and the planner then takes a plan that is right whatever the name means.
+//! and the planner then takes a plan that is correct whatever the name means.
 //! Start reading at [`Analysis::meaning`].
 
 use pg_query::NodeEnum;

@@ -36,7 +36,7 @@ pub(super) fn shown(value: &Node) -> bool {
         }
         NodeEnum::ColumnRef(reference) => is_tableoid(reference),
         NodeEnum::FuncCall(call) => name_of(call).1.starts_with("to_reg"),
-        // A query's own outputs are found when they are come to.
+        // A query's own outputs are found when they are reached.
         NodeEnum::SubLink(_) => return false,
         _ => false,
     };

@@ -15,7 +15,7 @@ pub(super) fn figure(expression: &NodeEnum) -> &str {
     suggestion(expression).map_or("?column?", |(name, _)| name)
 }
 
-/// How good a name is: a weak one gives way to that of the expression around it.
+/// How good a name is: a weak one yields to that of the expression around it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Strength {
     Weak,

@@ -2,8 +2,8 @@
 //!
 //! Owns: refusing statements of clients that would change it, or call what it has: a restored dump brings rows that name
 //! another cluster's tables by number, and `--clean` drops what this one knows of its own.
-//! Never: hides it: whoever looks may read. What a role may do there is the nodes' to say; code that a
-//! node runs is not looked at here.
+//! Never: hides it: it may be read. What a role may do there is up to the nodes; code that a node runs
+//! is not checked here.
 //! Start reading at [`refuse_changes`].
 
 use std::slice;
@@ -46,7 +46,7 @@ fn hides_words(text: &str) -> bool {
 
 fn changes(tree: &NodeEnum) -> bool {
     match tree {
-        // Whoever dumps the schema reads it under a lock that is in nobody's way.
+        // A dump reads the schema under a lock that blocks no one.
         NodeEnum::LockStmt(lock) => lock.mode != ACCESS_SHARE && any(&lock.relations),
         NodeEnum::CopyStmt(copy) if copy.is_from => range(copy.relation.as_ref()),
         NodeEnum::TruncateStmt(truncate) => any(&truncate.relations),
@@ -89,8 +89,8 @@ fn changes(tree: &NodeEnum) -> bool {
     }
 }
 
-/// What a gateway itself calls in a client's statement, and what it answers by itself, is as good as built in. Where a
-/// call stands deeper, in a function or a PREPARE, its body is unseen code like any other.
+/// What a gateway itself calls in a client's statement, and what it answers by itself, counts as built in. Where a
+/// call is nested deeper, in a function or a PREPARE, its body is unseen code like any other.
 fn calls(tree: &NodeEnum) -> bool {
     let is_own = |call: &FuncCall| {
         let name = call.funcname.last().and_then(string).unwrap_or_default();

@@ -5,8 +5,8 @@
 //! Never: touches what a client has written.
 //! Start reading at [`qualify`].
 //!
-//! A default or a view's query is stored with what its names meant when it was made. Printed, a name that is
-//! found in `pg_catalog` is bare. Read in another path it could be whatever somebody has put before that.
+//! A default or a view's query is stored with what its names meant at creation. Printed, a name that is
+//! found in `pg_catalog` is bare. Read under another path it could be anything placed before that.
 
 use pg_query::NodeEnum;
 use pg_query::protobuf::{self, AExprKind, Node, TypeName};

@@ -66,7 +66,7 @@ fn expanded(select: &SelectStmt, context: &Context<'_>) -> Result<Option<NodeEnu
     Ok(views::expand(&mut tree, Views::None, context)?.is_any().then_some(tree))
 }
 
-/// The query as it is gathered with the rights of its views: those that each node can answer for its
+/// The query as gathered with the rights of its views: views that each node can answer for its
 /// own rows stay. `None` if there is none.
 fn with_views(select: &SelectStmt, context: &Context<'_>) -> Result<Option<NodeEnum>, Refusal> {
     let Some(all) = expanded(select, context)? else { return Ok(None) };

@@ -29,7 +29,7 @@ pub(super) fn obstacle(tree: &NodeEnum, context: &Context<'_>) -> Option<String>
     StatementProof::new(context).tree(tree).err()
 }
 
-/// Why rows that are stored in this table are not the same everywhere, whatever is stored.
+/// Why rows that are stored in this table are not the same everywhere, whatever their values.
 pub(super) fn table_obstacle(relation: &Relation) -> Option<String> {
     if relation.has_triggers {
         return Some(format!("a trigger or rule of {} runs", relation.name));
@@ -38,7 +38,8 @@ pub(super) fn table_obstacle(relation: &Relation) -> Option<String> {
     Some(format!("column {} is generated", generated.name))
 }
 
-/// Why what comes with a write to this table, or to the tables of this view, is not the same everywhere.
+/// Why the side effects of a write to this table, or to the tables of this view, are not the same
+/// everywhere.
 pub(super) fn target_obstacle(
     relation: &Arc<Relation>,
     effect: &Effect,
@@ -47,7 +48,7 @@ pub(super) fn target_obstacle(
     if relation.kind == RelationKind::Table {
         return actions::of(relation, effect, context).obstacle();
     }
-    // What a view's columns are in its tables, nobody looks up.
+    // Which columns of its tables a view's columns are is not looked up.
     tables_of(relation, context).iter().find_map(|table| {
         table_obstacle(table).or_else(|| actions::of(table, &Effect::any(), context).obstacle())
     })
@@ -305,7 +306,7 @@ fn returned(tree: &NodeEnum, relation: &Relation) -> Option<ReturnedRows> {
         }
         _ => return None,
     };
-    // `WITH (OLD AS o)` stands inside RETURNING; whoever needs it gets the slow way.
+    // `WITH (OLD AS o)` is inside RETURNING; a statement that needs it takes the slow way.
     if returning.is_some_and(|returning| !returning.options.is_empty()) {
         return None;
     }

@@ -1,8 +1,8 @@
 //! Plans in a cluster of which node 1 has all: every statement is node 1's, as the client wrote it.
 //!
-//! Owns: what such a statement does to node 1. Statements that the gateway itself must know of, whatever the
-//! tables (transactions, settings, prepared statements, cursors, channels, Tutti's own functions, a table that
-//! is spread), are told from all others by the dispatch.
+//! Owns: what such a statement does to node 1. Statements that the gateway itself must know about, whatever
+//! the tables (transactions, settings, prepared statements, cursors, channels, Tutti's own functions, a table
+//! that is spread), are recognised by the dispatch.
 //! Never: refuses or changes a statement: what PostgreSQL takes for one server is taken here.
 //! Start reading at [`plan_solo`]; why is docs/decisions/2026-11-22-home-tables.md.
 
@@ -51,7 +51,7 @@ pub(super) fn run_within(tree: &NodeEnum) -> Option<&NodeEnum> {
     }
 }
 
-/// What is explained; of a table that is made of a query, the query.
+/// What is explained; for a table that is made from a query, the query.
 fn explained(explain: &ExplainStmt) -> Option<&NodeEnum> {
     match explain.query.as_ref().and_then(|query| query.node.as_ref()) {
         Some(NodeEnum::CreateTableAsStmt(create)) => {

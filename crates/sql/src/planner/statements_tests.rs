@@ -30,7 +30,7 @@ const ROWS: [&str; 5] = [
 ];
 const ENDS: [&str; 4] = ["", "ORDER BY 1 LIMIT 3", "FOR UPDATE", "UNION SELECT 1"];
 
-/// Statements that change something, or nothing but plain odd.
+/// Statements that change something, or are merely odd.
 const OTHERS: [&str; 28] = [
     "",
     "SELECT",

@@ -32,8 +32,8 @@ use crate::plan::{LockBefore, Plan, Planned, SchemaPlan, SessionPlan};
 use crate::refusal::Refusal;
 use crate::statement::Statement;
 
-/// Plans every statement that is neither a query nor a change of rows nor of the schema, and has no other
-/// statement in it that is planned before; `None` for those.
+/// Plans every statement that is neither a query nor a change of rows nor of the schema, and contains no
+/// other statement that is planned first; `None` for those.
 pub(super) fn plan_utility(
     statement: &Statement,
     context: &Context<'_>,
@@ -95,7 +95,7 @@ pub(super) fn plan_utility(
             if reindex.relation.as_ref().is_some_and(|range| is_temporary(range, context)) {
                 return Ok(Some(Planned::at_home("temporary tables are on node 1")));
             }
-            // Nothing is another thing after it, so nodes need not do it together.
+            // It changes no data, so nodes need not do it together.
             let concurrently = reindex.params.iter().any(|option| is_set(option, "concurrently"));
             let alone = !matches!(
                 reindex.kind(),
@@ -111,9 +111,9 @@ pub(super) fn plan_utility(
     planned.map(Some)
 }
 
-/// What other nodes are told of a LOCK or VACUUM.
+/// What other nodes are sent of a LOCK or VACUUM.
 enum Others {
-    /// What is named is not theirs: tables of node 1, or of the system.
+    /// The named objects are not theirs: tables of node 1, or of the system.
     Nothing,
     /// This, if it is not the client's text.
     Text(Option<String>),
@@ -183,7 +183,7 @@ fn refuse_mixed_views(relations: &[Node], context: &Context<'_>) -> Result<(), R
     Ok(())
 }
 
-/// LOCK, VACUUM and their kin, if all their tables are on node 1 alone.
+/// LOCK, VACUUM and the like, if all their tables are on node 1 alone.
 fn on_home_tables(tree: &NodeEnum, context: &Context<'_>) -> Option<Planned> {
     match tree {
         NodeEnum::LockStmt(lock) => at_home_if_all(
@@ -211,14 +211,14 @@ fn on_home_tables(tree: &NodeEnum, context: &Context<'_>) -> Option<Planned> {
     }
 }
 
-/// A LOCK on node 1 alone. As one on several nodes, it comes before the transaction's snapshot.
+/// A LOCK on node 1 alone. Like one on several nodes, it comes before the transaction's snapshot.
 fn lock_at_home(tree: &NodeEnum, why: &str) -> Planned {
     // What cannot be printed is what PostgreSQL refuses.
     let before = lock_before(tree, None).ok().flatten();
     Planned::new(SchemaPlan::LockEverywhere { others: Some(String::new()), before }, why)
 }
 
-/// What comes before a LOCK in ACCESS EXCLUSIVE mode; `context`: other nodes have some of its tables.
+/// What precedes a LOCK in ACCESS EXCLUSIVE mode; `context`: other nodes have some of its tables.
 fn lock_before(
     tree: &NodeEnum,
     context: Option<&Context<'_>>,

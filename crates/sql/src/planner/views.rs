@@ -2,8 +2,9 @@
 //!
 //! Owns: what a view contains, and its expansion in a tree.
 //!
-//! A view has the rights and the policies of its owner, its query written out those of whoever
-//! asks. So where rows are gathered, a view stays one if each node can say its own part of it.
+//! A view has the rights and the policies of its owner, its query written out has those of the
+//! caller. So where rows are gathered, a view stays a view if each node can compute its own part of
+//! it.
 //!
 //! Never: touches a view over replicated tables only, which every node can answer by itself.
 //! Start reading at [`expand`].
@@ -24,7 +25,7 @@ use crate::walk;
 /// So many views are written out in place of one at most: views that read others twice each, ten
 /// deep.
 const WRITTEN_OUT_MAX: usize = 1024;
-/// So many views may lie over one another: what walks the written-out tree goes as deep.
+/// How deep views may be nested: code that walks the written-out tree recurses as deep.
 const DEPTH_MAX: usize = 64;
 
 /// What the view reads, other views looked through.
@@ -44,7 +45,7 @@ pub(super) fn contents(
     let is_hidden = printed::is_hidden(context.scope);
     let scope = NameScope::default();
     let context = Context { scope: &scope, opaque: None, views: Some(known), ..*context };
-    // What a view reads is looked into before it: so looking into one goes no deeper.
+    // What a view reads is analysed before it, so analysing one recurses no deeper.
     let mut pending = vec![Pending::new(view, definition, is_hidden, &context)];
     let mut found = None;
     while let Some(last) = pending.last_mut() {
@@ -88,7 +89,7 @@ pub(super) fn analyse_select<'a>(
     analyse::analyse_select(select, context)
 }
 
-/// What is wrong with a view is said when it is read.
+/// An error in a view is reported when it is read.
 fn look_into_all(views: &[(&Relation, &str)], context: &Context<'_>) {
     for (relation, definition) in views {
         let _ = contents(relation, definition, context);
@@ -99,7 +100,7 @@ fn look_into_all(views: &[(&Relation, &str)], context: &Context<'_>) {
 struct Pending<'a> {
     view: &'a Relation,
     query: Result<NodeEnum, Refusal>,
-    /// The views that it reads, and that have not had their turn.
+    /// The views that it reads, and that have not been visited yet.
     below: Vec<(&'a Relation, &'a str)>,
 }
 

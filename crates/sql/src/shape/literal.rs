@@ -1,4 +1,4 @@
-//! Literals: where they stand in a text, of which kind they are, and what they say.
+//! Literals: where they are in a text, of which kind, and their values.
 //!
 //! Owns: reading numbers and strings as PostgreSQL's scanner does.
 //! Never: knows what a literal is compared with.
@@ -17,7 +17,7 @@ pub enum LiteralKind {
 }
 
 impl LiteralKind {
-    /// The byte that stands for it in a key.
+    /// The byte that represents it in a key.
     pub(super) fn mark(self) -> u8 {
         match self {
             Self::Integer => 0xf9,
@@ -54,7 +54,7 @@ impl Literal {
     }
 }
 
-/// The place of a literal in a statement's tree, and how the tree looks at it.
+/// The place of a literal in a statement's tree, and how the tree refers to it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Hole {
     /// Which of the shape's literals.

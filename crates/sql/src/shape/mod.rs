@@ -5,10 +5,10 @@
 //! literals of a shape mean, with the help of the parser.
 //! Start reading at [`Scanner::scan`].
 //!
-//! Two texts with the same [`Shape::key`] have the same tokens but for the values of their literals,
-//! and literals of the same kinds, so that the parser makes the same tree of both but for these
-//! values. That is all that is promised, and it is enough: what the parser said about one text
-//! holds for all of its shape. Where the rules are subtle (see [`Scanner::scan`]) a text has no
+//! Two texts with the same [`Shape::key`] have the same tokens except for the values of their
+//! literals, and literals of the same kinds, so that the parser makes the same tree of both except
+//! for these values. That is all that is promised, and it is enough: what the parser said about one
+//! text holds for all of its shape. Where the rules are subtle (see [`Scanner::scan`]) a text has no
 //! shape, which only costs time.
 
 mod literal;
@@ -44,10 +44,10 @@ pub struct Shape<'s> {
 impl Scanner {
     /// The shape of a text that is one statement: SELECT, INSERT, UPDATE, DELETE or WITH.
     ///
-    /// `None` for all else, and for what is not worth the care or cannot be told apart without
-    /// more of PostgreSQL's scanner: parameters and dollar quotes, strings with a prefix (`E''`, `B''`,
+    /// `None` for all else, and for what is not worth the effort or cannot be recognised without more
+    /// of PostgreSQL's scanner: parameters and dollar quotes, strings with a prefix (`E''`, `B''`,
     /// `X''`, `N''`, `U&''`) or continued on another line, numbers with anything unusual after them
-    /// (`1_000`, `0x1f`, `1..2`), vertical tabs, and whatever does not end.
+    /// (`1_000`, `0x1f`, `1..2`), vertical tabs, and anything unterminated.
     pub fn scan(&mut self, text: &str) -> Option<Shape<'_>> {
         let bytes = text.as_bytes();
         if TEXT_BYTES_MAX < bytes.len() {
@@ -59,7 +59,7 @@ impl Scanner {
         if !begins_well(&bytes[start..]) {
             return None;
         }
-        // Bytes from `run` to `at` are copied as they are when something else comes.
+        // Bytes from `run` to `at` are copied as they are when something else follows.
         let (mut run, mut at) = (start, start);
         let end = loop {
             let Some(&byte) = bytes.get(at) else { break at };
@@ -71,7 +71,7 @@ impl Scanner {
                     (at, run) = self.literal(at, literal::number(bytes, at)?)?;
                 }
                 Class::Dot => match bytes.get(at + 1) {
-                    // `t1.5` is a name and a number, though nobody means it; `..` is one token.
+                    // `t1.5` is a name and a number, though not what was meant; `..` is one token.
                     Some(b'0'..=b'9') if is_word_byte(bytes[at - 1]) => return None,
                     Some(b'.') => return None,
                     Some(b'0'..=b'9') => {
@@ -109,7 +109,7 @@ impl Scanner {
             }
         };
         self.key.extend_from_slice(&bytes[run..end]);
-        // Behind the end there may be one semicolon, and nothing that is a token.
+        // After the end there may be one semicolon, and no other token.
         let mut behind = blank_end(bytes, end)?;
         if bytes.get(behind) == Some(&b';') {
             behind = blank_end(bytes, behind + 1)?;
@@ -197,7 +197,8 @@ fn word_end(bytes: &[u8], start: usize) -> Option<usize> {
     (!is_prefix).then_some(end)
 }
 
-/// Behind the quote that ends what the quote at `start` began; a doubled one is part of it.
+/// The position after the quote that ends what the quote at `start` began; a doubled one is part of
+/// it.
 fn quoted_end(bytes: &[u8], start: usize) -> Option<usize> {
     let quote = bytes[start];
     let mut at = start + 1;

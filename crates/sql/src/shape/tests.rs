@@ -230,7 +230,7 @@ fn postgresql_agrees_on_all_scripts() {
     assert!(statements > 900 && shapes * 2 > statements, "{shapes} of {statements}");
 }
 
-/// Pieces that texts are made of at random: what is hard to tell apart by its beginning.
+/// Pieces that texts are made of at random: those that are hard to tell apart by their beginning.
 const PIECES: &[&str] = &[
     "'",
     "''",

@@ -61,7 +61,7 @@ fn creates_table(tokens: &[Lexeme<'_>]) -> bool {
         }) == Some(Token::Table)
 }
 
-/// Reads what stands after `DISTRIBUTE BY`; also gives the byte where the clause ends.
+/// Reads what follows `DISTRIBUTE BY`; also returns the byte where the clause ends.
 fn read_clause(
     text: &str,
     tokens: &[Lexeme<'_>],

@@ -1,11 +1,11 @@
 //! PostgreSQL's parser and scanner, at a cost that grows with a text's length and no faster.
 //!
 //! Owns: what is done to a text before they read it, and how much memory its tree will take.
-//! Never: changes what a text means, or where in it anything stands.
+//! Never: changes what a text means, or where anything in it is.
 //! Start reading at [`parse`].
 //!
-//! PostgreSQL's scanner reads the rest of a run of operator characters anew at each `/*` in it, so that
-//! comments nested in each other are read in quadratic time. What stands inside a comment means nothing:
+//! PostgreSQL's scanner reads the rest of a run of operator characters again at each `/*` in it, so that
+//! nested comments are read in quadratic time. The inside of a comment means nothing:
 //! such a text is read with spaces there.
 //!
 //! Trees nest as deep as chains of operators are long; `PG_QUERY_PROTOBUF_MAX_DEPTH` in the library ends
@@ -19,7 +19,7 @@ use crate::shape::comment_end;
 /// The stack that a thread needs to read, to rewrite and to drop the deepest tree there is. (The system
 /// gives a thread only what it has touched.)
 pub const STACK_BYTES: usize = 64 << 20;
-/// With fewer comments than this nothing is to be gained.
+/// With fewer comments than this there is nothing to gain.
 const COMMENTS_MIN: usize = 32;
 /// What the tree of a call, or of a whole statement, takes while it is made.
 const BYTES_OF_CALL: usize = 5_000;
@@ -36,7 +36,7 @@ pub(crate) fn scan(text: &str) -> Result<Vec<pg_query::protobuf::ScanToken>, pg_
     pg_query::scan_tokens(&without_nested_comments(text)?)
 }
 
-/// How many bytes reading this text takes, roughly and rather too many; found in one look at it.
+/// How many bytes reading this text takes, roughly and rather too many; found in one pass over it.
 pub fn cost(text: &str) -> usize {
     let bytes = text.as_bytes();
     let is_word = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | 0x80..);
@@ -103,8 +103,9 @@ fn without_nested_comments(text: &str) -> Result<Cow<'_, str>, pg_query::Error> 
     Ok(String::from_utf8(blanked).map_or(Cow::Borrowed(text), Cow::Owned))
 }
 
-/// Behind the literal, the name, or the character at `start`, which begins no comment. `None` for what
-/// does not end, and for a string with backslashes that may go on in another line.
+/// The position after the literal, the name, or the character at `start`, which begins no comment.
+/// `None` for an unterminated one, and for a string with backslashes that may continue on another
+/// line.
 fn token_end(bytes: &[u8], start: usize) -> Option<usize> {
     let begins_word = |byte: u8| byte.is_ascii_alphabetic() || matches!(byte, b'_' | 0x80..);
     let goes_on = |byte: &u8| begins_word(*byte) || byte.is_ascii_digit() || *byte == b'$';
@@ -134,7 +135,7 @@ fn token_end(bytes: &[u8], start: usize) -> Option<usize> {
     }
 }
 
-/// Behind the string with backslashes whose quote is at `start`.
+/// The position after the string with backslashes whose quote is at `start`.
 fn escaped_end(bytes: &[u8], start: usize) -> Option<usize> {
     let mut at = start + 1;
     let end = loop {

@@ -1,4 +1,4 @@
-//! A statement's tokens by PostgreSQL's scanner, for what has to be cut out of a text.
+//! A statement's tokens by PostgreSQL's scanner, for cutting parts out of a text.
 //!
 //! Owns: finding clauses, lists and parameters in a text by tokens, so that strings, comments and
 //! quoted identifiers never mislead.

@@ -1,4 +1,4 @@
-//! The words of a text that nobody has parsed yet, for what is decided before that.
+//! The words of a text that is not parsed yet, for what is decided before parsing.
 //!
 //! Owns: that comments, strings and quoted names are no words.
 //! Never: says what a statement is; that is the parse tree's business.

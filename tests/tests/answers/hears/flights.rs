@@ -1,5 +1,5 @@
-//! A flight of the extended protocol that fails leaves nothing, whoever finds the error; what is set LOCAL
-//! in one holds up to its Sync.
+//! A flight of the extended protocol that fails leaves nothing, whichever side finds the error; what is
+//! set LOCAL in one lasts until its Sync.
 
 use anyhow::{Context, Result, ensure};
 use tutti_embed::Cluster;
@@ -93,13 +93,13 @@ fn a_flight_that_fails_leaves_nothing() -> Result<()> {
             continue;
         }
         for (turn, (error, expected)) in ERRORS.iter().enumerate() {
-            // With answers asked for before the end, and all at once.
+            // With answers asked for before the end, and all at the end.
             let flush = if (index + turn) % 2 == 0 { "H\n--\n" } else { "" };
             let mut text = String::new();
             for write in writes {
                 text.push_str(&format!("P |{}\nB |\nE |0\n{flush}", WRITES[*write]));
             }
-            // What comes behind the error is skipped.
+            // What follows the error is skipped.
             text.push_str(&format!("{error}\nP |{}\nB |\nE |0\nS", WRITES[0]));
             let said = conversation::hold(&mut client, &text)
                 .with_context(|| format!("the session is lost\n{text}"))?;
@@ -206,7 +206,7 @@ fn a_flight_that_fails_leaves_the_session_as_it_was() -> Result<()> {
     let cluster = cluster()?;
     let (_plain, endpoint) = one_server()?;
     for endpoint in [&endpoint, &cluster.endpoint()] {
-        // (Who may not read a table of several nodes hears it at Execute, not at Bind.)
+        // (A role that may not read a table of several nodes is told at Execute, not at Bind.)
         Client::connect(endpoint)?
             .query("CREATE ROLE test_lowly; GRANT SELECT ON spread TO test_lowly")?;
     }

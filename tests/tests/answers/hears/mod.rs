@@ -1,4 +1,4 @@
-//! What a client hears is what is so: at the end of its flights, of its blocks, of its waits.
+//! What a client is told is the case: at the end of its flights, of its blocks, of its waits.
 //!
 //! Owns: the answers that drivers' ordinary use does not reach, each class with all of its forms.
 //! (Commits under failures are `recovery/told`.)

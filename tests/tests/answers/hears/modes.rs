@@ -1,4 +1,4 @@
-//! BEGIN in a block, SET TRANSACTION behind savepoints, the wait for a safe snapshot: as PostgreSQL.
+//! BEGIN in a block, SET TRANSACTION after savepoints, the wait for a safe snapshot: as PostgreSQL.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -29,7 +29,7 @@ const BEFORE: [&[&str]; 5] = [
     &["SELECT v FROM t WHERE id = 1", "SAVEPOINT s"],
     &["SET TRANSACTION READ ONLY", "SAVEPOINT s"],
 ];
-/// What comes behind.
+/// What comes after it.
 const BEHIND: [&[&str]; 4] = [
     &[],
     &["ROLLBACK TO SAVEPOINT s"],
@@ -152,7 +152,7 @@ fn what_a_chain_hands_on() -> Result<()> {
                             let mut statements = vec![default, beginning];
                             statements.extend(handed_on);
                             statements.extend(inside.iter().chain(failure));
-                            // And what one that fails at once hands on.
+                            // And what one that fails immediately hands on.
                             statements.extend([chain, "SELECT 1 / 0", "ROLLBACK AND CHAIN"]);
                             let expected = modes_said(&plain, &statements)?;
                             let found = modes_said(&gateway, &statements)?;
@@ -170,7 +170,7 @@ fn what_a_chain_hands_on() -> Result<()> {
     Ok(())
 }
 
-/// What is said to each of these, and what the transaction is behind each that may have begun one.
+/// The answer to each of these, and the transaction's modes after each that may have begun one.
 fn modes_said(endpoint: &Endpoint, statements: &[&str]) -> Result<Vec<String>> {
     let mut client = Client::connect(endpoint)?;
     let mut all = Vec::new();

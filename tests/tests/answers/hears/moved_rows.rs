@@ -1,5 +1,5 @@
-//! A row whose key changes: whoever waits for it follows it or retries, a row that stays is updated where
-//! it is, and what must not happen to a row that leaves is refused only for one that does.
+//! A row whose key changes: a statement that waits for it follows it or is retried, a row that stays is
+//! updated where it is, and what must not happen to a row that leaves is refused only for one that does.
 
 use anyhow::{Result, ensure};
 use tutti_tests::client::{Client, Endpoint};
@@ -57,7 +57,7 @@ fn whoever_waits_for_a_row_that_leaves_follows_it_or_retries() -> Result<()> {
             }
             let waiting = begin(other, waiter);
             ensure!(!waiting.is_finished(), "{waiter} does not wait");
-            // Another waits behind the first.
+            // Another waits after the first.
             let behind = begin(third, "UPDATE m SET v = v + 10 WHERE name = 'x'");
             mover.query("COMMIT")?;
             let (mut other, answer) = finish(waiting)?;
@@ -79,7 +79,7 @@ fn whoever_waits_for_a_row_that_leaves_follows_it_or_retries() -> Result<()> {
                 ensure!(answer.to_string().contains("UPDATE 1"), "behind {waiter}: {answer}");
             }
             if is_in_block {
-                // It may come to the row's new place, if it had not begun to wait.
+                // It may find the row in its new place, if it had not begun to wait.
                 let told = ended(&answer);
                 ensure!(told == "40001" || answer.to_string().contains("UPDATE 1"), "{answer}");
                 third.query("ROLLBACK")?;

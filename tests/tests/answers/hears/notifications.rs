@@ -1,5 +1,5 @@
-//! Notifications: who has sent one is who pg_backend_pid() says it is, however late it comes; the
-//! client's own come too; and who listens idly hears at once.
+//! Notifications: the sender is the one that pg_backend_pid() names, however late one comes; the
+//! client's own come too; and an idle listener gets them immediately.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -41,7 +41,7 @@ fn when_one_node_fails_the_others_end() -> Result<()> {
     for (waits, fails) in [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)] {
         for turn in 0..4 {
             client.query("DELETE FROM t")?;
-            // On one node a row is there, on another somebody is about to commit it.
+            // On one node a row is there, on another a session is about to commit it.
             let (there, coming) = (keys[fails][0], keys[waits][0]);
             client.query(&format!("INSERT INTO t VALUES ({there}, 0)"))?;
             let mut holder = Client::connect(&cluster.endpoint())?;
@@ -56,7 +56,7 @@ fn when_one_node_fails_the_others_end() -> Result<()> {
                 "{sql} ended after {:?}",
                 begun.elapsed()
             );
-            // Nothing holds anybody up, and nothing of it is there.
+            // Nothing blocks any session, and nothing of it is there.
             holder.query("ROLLBACK")?;
             ensure!(client.value("SELECT count(*) FROM t")? == "1", "{sql}");
         }

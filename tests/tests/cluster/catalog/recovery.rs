@@ -42,7 +42,7 @@ async fn open(config: &Config, node: u16) -> Result<NodeConnection> {
 async fn the_record_decides_and_its_absence_becomes_a_refusal() -> Result {
     let (_cluster, config, mut connections) = initialised(3).await?;
     everywhere(&mut connections, "CREATE TABLE t (x int)").await?;
-    // Decided, applied on node 2 only; not decided; somebody else's; another cluster's.
+    // Decided, applied on node 2 only; not decided; foreign; another cluster's.
     at(&mut connections, 1)
         .query("INSERT INTO tutti.decision VALUES ('tutti_test_1_1_1', 'committed')")
         .await?;

@@ -8,7 +8,7 @@ use tutti_sql::statement::DistributeBy;
 
 use super::support::*;
 
-/// What `SELECT tutti_distribute(…)` and its kin do.
+/// What `SELECT tutti_distribute(…)` and the like do.
 async fn redistribute(connections: &mut Connections, table: &str, to: DistributeBy) -> Result {
     everywhere(connections, "BEGIN").await?;
     let catalog = load(connections).await?;

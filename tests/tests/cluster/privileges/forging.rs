@@ -131,7 +131,7 @@ fn nobody_else_writes_the_schema() -> Result<()> {
     Ok(())
 }
 
-/// What a gateway would say, made by somebody who knows the secret.
+/// What a gateway would say, made by a client that knows the secret.
 fn seal(node: &Endpoint, client: &mut Client, message: &str) -> Result<String> {
     let of =
         client.value("SELECT pg_backend_pid() || ' ' || encode(timestamptz_send(now()), 'hex')")?;
@@ -158,7 +158,7 @@ fn a_seal_is_good_for_one_decision_on_one_backend_in_one_transaction() -> Result
     one.query("SAVEPOINT s")?;
     fails(&mut one, &record("tutti_test_1_9_9"), "23505")?;
     one.query("ROLLBACK")?;
-    // Whoever has seen it comes too late.
+    // A client that has seen it comes too late.
     for begin in ["BEGIN", "ROLLBACK", "BEGIN ISOLATION LEVEL SERIALIZABLE"] {
         one.query(begin)?;
         fails(&mut one, &record("tutti_test_1_9_9"), DENIED)?;
@@ -275,7 +275,7 @@ fn names_of_a_clients_own_deceive_nobody_else() -> Result<()> {
     for catalog in ["pg_class", "pg_namespace", "pg_proc", "pg_type"] {
         evil.query(&format!("CREATE TEMPORARY TABLE {catalog} (LIKE pg_catalog.{catalog})"))?;
     }
-    // Its own DDL may fail; what others are told must not change.
+    // Its own DDL may fail; what others are sent must not change.
     let _ = evil.simple("CREATE TABLE public.more (id int)", &[])?;
     drop(evil);
     let mut admin = Client::connect(&cluster.endpoint())?;
@@ -342,7 +342,7 @@ fn rows_of_copies_are_written_and_read_by_the_gateway_only() -> Result<()> {
             fails(&mut app(&node)?, forged, "42501")?;
         }
     }
-    // Whoever may write some of it without seeing it can do so by row, too.
+    // A role that may write some of it without seeing it can do so by row, too.
     admin.query("GRANT INSERT, UPDATE (v) ON secrets TO test_app")?;
     client.query("INSERT INTO secrets VALUES (3, random()::text)")?;
     client.query("INSERT INTO secrets VALUES (4, 'x') ON CONFLICT DO NOTHING")?;

@@ -172,7 +172,7 @@ const ACTS: [(&str, &str); 13] = [
     ("postgres", "DROP TABLE IF EXISTS {t} CASCADE"),
 ];
 
-/// Where tables are on node 1 until somebody spreads them.
+/// Where tables are on node 1 until they are spread.
 pub(crate) fn cluster() -> Result<TestCluster> {
     let servers = servers::start(2)?;
     let default_distribution = DefaultDistribution::Home;
@@ -295,7 +295,8 @@ const TRIES: [&str; 13] = [
          FROM pg_class WHERE relkind = 'm' AND relname LIKE 'work%')",
 ];
 
-/// Whoever moves rows has the same rights, settings and role behind it, whatever their code has tried.
+/// A session that moves rows has the same rights, settings and role after it, whatever the rows' code
+/// has tried.
 #[test]
 fn code_that_runs_while_rows_move_leaves_nothing_behind() -> Result<()> {
     let cluster = cluster()?;
@@ -542,7 +543,7 @@ fn no_error_tells_parameters_of_the_gateways_own() -> Result<()> {
     Ok(())
 }
 
-/// Code behind foreign keys runs as its owner in the middle of what the gateway does as somebody else, and what it
+/// Code behind foreign keys runs as its owner in the middle of what the gateway does as another role, and what it
 /// sets is set there: names must not mean its functions then.
 #[test]
 fn code_behind_foreign_keys_takes_no_names_over() -> Result<()> {

@@ -1,5 +1,5 @@
-//! What somebody has put in another's place, or looks at in passing: code that runs where definitions are made, rows
-//! move, or a foreign key acts, may itself make things, and nobody takes these for what node 1 has.
+//! Objects planted in another's place, or code that reads in passing: code that runs where definitions are created,
+//! rows move, or a foreign key acts, may itself create things, and these are never taken for what node 1 has.
 
 use anyhow::{Context, Result, ensure};
 use tutti_tests::client::{Client, Endpoint, Flight, Request, text_arguments};
@@ -130,7 +130,7 @@ fn code_changes_no_schema_of_other_nodes() -> Result<()> {
             + (SELECT count(*) FROM pg_proc WHERE proname = 'planted')
             + (SELECT count(*) FROM pg_type WHERE typname = 'planted')";
         ensure!(Client::connect(node)?.value(planted)? == "0", "something was made");
-        // Nor does anybody make anything there who is connected to the node itself.
+        // Nor can a role that is connected to the node itself create anything there.
         let mut there = Client::connect_as(node, "moe")?;
         let answer = there.simple("CREATE TABLE moe.planted (a int)", b"")?;
         let told = answer.error().map(|error| error.sqlstate().to_owned());
@@ -615,7 +615,8 @@ fn rows_and_seals_are_in_no_context_that_code_can_read() -> Result<()> {
     Ok(())
 }
 
-/// What a SECURITY DEFINER function, or code behind a foreign key, has prepared runs as nobody else.
+/// What a SECURITY DEFINER function, or code behind a foreign key, has prepared runs as no other
+/// role.
 #[test]
 fn a_prepared_statement_that_was_replaced_serves_no_other_session() -> Result<()> {
     let cluster = cluster()?;

@@ -1,4 +1,4 @@
-//! Sessions of one role that follow each other on the same connections to nodes: nobody gets what
+//! Sessions of one role that follow each other on the same connections to nodes: none gets what
 //! another has become.
 //!
 //! The gateway has one connection to each node here, so the second session certainly gets the
@@ -141,7 +141,7 @@ fn what_one_session_has_prepared_is_checked_for_the_next() -> Result<()> {
         ensure!(denied(&answer), "{sql}: {answer}");
         admin.query("GRANT SELECT ON docs TO test_group")?;
     }
-    // Rows by a policy that looks at a setting.
+    // Rows by a policy that reads a setting.
     one.query("RESET ROLE")?;
     one.query("SET app.tenant = 'a'")?;
     for (sql, rows) in [

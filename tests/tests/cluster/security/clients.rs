@@ -1,4 +1,4 @@
-//! Programs that knock: psql and psycopg, both by libpq, and what they are told.
+//! Programs that try to connect: psql and psycopg, both by libpq, and what they are told.
 //!
 //! Owns: connection strings, and that no program asks a person for a password.
 
@@ -16,7 +16,7 @@ pub struct Knock {
 }
 
 impl Knock {
-    /// At a port of this machine, as nobody yet.
+    /// At a port of this machine, with no user yet.
     pub fn at(port: u16) -> Self {
         Self { port, options: Vec::new(), password: String::new() }
     }

@@ -58,7 +58,7 @@ fn who_dribbles_or_says_nothing_is_sent_away_and_keeps_nobody_out() -> Result<()
     let cluster = narrow(limits)?;
     let mut dribbling = knock(&cluster)?;
     let mut silent = knock(&cluster)?;
-    // Both are accepted before anybody else is.
+    // Both are accepted before any other.
     dribbling.write_all(&[0])?;
     let refused = read_out(&mut knock(&cluster)?);
     ensure!(refused.contains("53300"), "{refused}");

@@ -1,4 +1,5 @@
-//! Who gets in, over what, and as whom: against nodes that ask for TLS and SCRAM themselves.
+//! Who may connect, over what, and as which role: against nodes that ask for TLS and SCRAM
+//! themselves.
 //!
 //! Owns: the cases, by subject; `place` makes the cluster with its certificates, `clients` the
 //! programs that knock.

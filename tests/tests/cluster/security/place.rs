@@ -1,4 +1,4 @@
-//! A cluster whose nodes let nobody in without TLS and a password, and its certificates.
+//! A cluster whose nodes let no one in without TLS and a password, and its certificates.
 //!
 //! Owns: the authority, what nodes are set to, and the gateway's configuration.
 //! Never: stays behind: keys and data go with the value.
@@ -25,7 +25,7 @@ use super::clients::{Knock, psql};
 
 /// The password of role `postgres` on the nodes.
 pub const OWN_PASSWORD: &str = "the-gateways-own";
-/// As long as a server may take to read its configuration anew.
+/// As long as a server may take to reload its configuration.
 const RELOAD_LIMIT: Duration = Duration::from_secs(20);
 
 /// Certificates of one authority, as files.
@@ -85,7 +85,7 @@ impl Place {
         Ok(Self { cluster: TestCluster::start_configured(servers, config)?, authority })
     }
 
-    /// Somebody who knocks at the gateway, with TLS of which the certificate is verified.
+    /// A client that connects to the gateway, with TLS of which the certificate is verified.
     pub fn knock(&self, user: &str, password: &str) -> Knock {
         Knock::at(self.cluster.endpoint().port)
             .with("user", user)
@@ -110,7 +110,8 @@ impl Place {
     }
 }
 
-/// Servers that ask everybody for TLS and SCRAM. Each has salted the password of `postgres` itself.
+/// Servers that ask all clients for TLS and SCRAM. Each has salted the password of `postgres`
+/// itself.
 pub fn closed_servers(nodes: u16) -> Result<(Cluster, Authority)> {
     let servers = servers::start(nodes)?;
     let authority = Authority::new()?;
@@ -123,7 +124,7 @@ pub fn closed_servers(nodes: u16) -> Result<(Cluster, Authority)> {
     Ok((servers, authority))
 }
 
-/// With TLS on both sides, and no rules: everybody must know their password.
+/// With TLS on both sides, and no rules: all clients must know their password.
 pub fn configured(servers: &Cluster, authority: &Authority) -> Config {
     let mut config = gateway::config(servers, "127.0.0.1:0".to_owned());
     config.rules.clear();
@@ -173,7 +174,7 @@ fn close(servers: &Cluster, index: usize, authority: &Authority) -> Result<()> {
     Ok(())
 }
 
-/// A copy that belongs to whoever owns `like`, and that nobody else may read.
+/// A copy that belongs to the owner of `like`, and that no one else may read.
 fn give(from: &Path, to: &Path, like: &Path) -> Result<()> {
     fs::copy(from, to)?;
     fs::set_permissions(to, fs::Permissions::from_mode(0o600))?;

@@ -66,7 +66,7 @@ fn the_first_rule_decides_how_and_whether_one_gets_in() -> Result<()> {
     assert_refused(without, "connection requires a valid client certificate");
     let another = psql(&certified("ann", "bob"), "SELECT 1");
     assert_refused(another, "certificate authentication failed for user \"ann\"");
-    // The certificate lets her in here; the nodes ask for a password, which nobody has given.
+    // The certificate lets her in here; the nodes ask for a password, which was not given.
     assert_refused(psql(&certified("ann", "ann"), "SELECT 1"), "nothing to answer with");
     // Who is let in by password may show any certificate of the authority.
     assert_eq!(psql(&certified("bob", "bob"), "SELECT current_user")?, "bob");

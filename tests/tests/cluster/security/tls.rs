@@ -1,4 +1,4 @@
-//! TLS: nodes that are not who they should be, clients that somebody speaks for, cancel requests.
+//! TLS: nodes that are impostors, clients behind a man in the middle, cancel requests.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -111,7 +111,7 @@ print(connection.execute('SELECT 1').fetchone())";
 fn what_comes_before_the_handshake_is_not_taken_for_the_clients() -> Result<()> {
     let place = Place::start(|_, _| ())?;
     let connect = || TcpStream::connect(("127.0.0.1", place.cluster.endpoint().port));
-    // A startup packet smuggled in behind the request, to be read as if it came through TLS.
+    // A startup packet smuggled in after the request, to be read as if it came through TLS.
     let mut early = connect()?;
     let mut bytes = SSL_REQUEST.to_vec();
     bytes.extend([0, 0, 0, 8, 0, 3, 0, 0]);

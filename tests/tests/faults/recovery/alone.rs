@@ -1,6 +1,6 @@
-//! What one node runs and commits by itself, and its connection is lost: nobody knows whether it was
-//! committed, and the client hears just that. What only reads, or is in a transaction that is not committed
-//! yet, is told as an error.
+//! What one node runs and commits by itself, and its connection is lost: it is unknown whether it was
+//! committed, and the client is told just that. For what only reads, or is in a transaction that is not
+//! committed yet, an error is reported.
 //!
 //! Owns: statements of every kind, by both protocols, where node 1 has all tables and where it has not.
 
@@ -63,7 +63,7 @@ static ALONE: [Case; 14] = [
 static ALONE_AT_HOME: [Case; 5] = [
     case("Q SELECT f(#)"),
     case("P |SELECT f($1)\nB ||#\nE |0\nS"),
-    // That it writes, the text does not say, and nobody has read the view.
+    // The text does not say that it writes, and the view has not been read.
     behind("Q CREATE VIEW v# AS SELECT f(#) AS written", "Q SELECT written FROM v#"),
     case("Q CALL p(#)"),
     case("Q DO 'BEGIN INSERT INTO home VALUES (#); END'"),
@@ -107,10 +107,10 @@ static NOTHING: [Case; 9] = [
     case("Q INSERT INTO home VALUES (#); SELECT 1"),
 ];
 
-/// Where nobody knows whether there is anything: the answer that is cut off comes before the Sync.
+/// Where it is unknown whether there is anything: the answer that is cut off comes before the Sync.
 static EITHER: [Case; 1] = [case("P |COPY home FROM STDIN\nB |\nE |0\nd #\nc\nS")];
 
-/// How long nobody may have changed the schema before it is read where node 1 has all of it; and a little more.
+/// How long the schema must be unchanged before it is read where node 1 has all of it; and a little more.
 const LEISURE: Duration = Duration::from_secs(3);
 
 fn lose(default: DefaultDistribution, more: &[Case], by_view: &[Case]) -> Result {

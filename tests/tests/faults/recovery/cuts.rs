@@ -143,7 +143,7 @@ fn a_gateway_that_takes_its_lock_again_is_not_taken_for_gone() -> Result {
     let home = &proxied.proxies[0];
     home.set(Some(Rule { text: "cut_here", when: When::Before, then_away: true }));
     let mut client = Client::connect(&proxied.cluster.endpoint())?;
-    // Whoever hears of it may be told, or lose the connection.
+    // A client that is affected may be told, or lose the connection.
     let _ = client.simple("LISTEN cut_here", b"");
     ensure!(home.has_cut());
     std::thread::sleep(Duration::from_millis(200));
@@ -159,7 +159,7 @@ fn a_vote_that_does_not_come_aborts_and_leaves_nothing() -> Result {
     let mut proxied = proxied(switches)?;
     proxied.cluster.leave_unaudited("a trigger is made on one node, past the gateway");
     let (gateway, nodes) = (proxied.cluster.endpoint(), proxied.cluster.nodes());
-    // Its check waits, at PREPARE, for a lock that somebody else holds.
+    // Its check waits, at PREPARE, for a lock that another session holds.
     let mut node = Client::connect(&nodes[1])?;
     node.query(
         "CREATE FUNCTION wait_for_lock() RETURNS trigger LANGUAGE plpgsql AS \

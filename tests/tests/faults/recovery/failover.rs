@@ -89,7 +89,7 @@ impl Standby {
 
 impl Drop for Standby {
     fn drop(&mut self) {
-        // Its children notice and end; nobody wants its data.
+        // Its children notice and end; its data is not needed.
         let _ = self.postmaster.kill();
         let _ = self.postmaster.wait();
     }

@@ -1,4 +1,4 @@
-//! Finishers alone: answers reach who asked, breaks are told, decisions are recorded once.
+//! Finishers alone: answers reach the caller, breaks are reported, decisions are recorded once.
 //!
 //! Owns: also the measurement behind `docs/decisions/2026-11-21-finishers.md`, an ignored test.
 
@@ -39,7 +39,7 @@ async fn many_requests_share_one_connection_and_each_gets_its_own_answer() -> Re
     }
     let finishers = Arc::new(Finishers::new(&Endpoints::new(&config), 1));
     let mut running = JoinSet::new();
-    // Those above 20 are not there: a refusal in between disturbs nobody.
+    // Those above 20 are not there: a refusal in between disturbs no other.
     for number in 1..=40 {
         let finishers = finishers.clone();
         running.spawn(async move {
@@ -73,7 +73,7 @@ async fn a_break_is_told_to_all_who_wait_and_the_next_request_opens_anew() -> Re
     node.query("CREATE TABLE t (x bigint)").await?;
     prepare(&mut node, "tutti_test_1_1_2", 1).await?;
     let finishers = Arc::new(Finishers::new(&Endpoints::new(&config), 1));
-    // Waits until it is ended; the second waits behind it.
+    // Waits until it is ended; the second waits for it.
     let hanging: Vec<_> = ["SELECT pg_sleep(600)", "COMMIT PREPARED 'tutti_test_1_1_2'"]
         .into_iter()
         .map(|sql| {

@@ -1,4 +1,4 @@
-//! Prepared transactions that nobody coordinates, and questions about transactions.
+//! Prepared transactions without a coordinator, and questions about transactions.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -43,7 +43,7 @@ fn what_nobody_coordinates_is_settled_by_its_record_or_refused() -> Result {
         assert_eq!(client.value(&format!("SELECT tutti_outcome('{gid}')"))?, expected);
     }
     assert_eq!(client.query("SELECT * FROM tutti_in_doubt()")?.len(), 0);
-    // Never prepared, never recorded: nobody was told to ask.
+    // Never prepared, never recorded: no client was told to ask.
     let never = gid(incarnation, 1_000_003, 2);
     assert_eq!(client.value(&format!("SELECT tutti_outcome('{never}')"))?, "unknown");
     for bad in

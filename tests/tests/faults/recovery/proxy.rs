@@ -192,7 +192,7 @@ impl State {
     }
 
     fn cut(&self, one: &TcpStream, other: &TcpStream, rule: Rule) {
-        // First: whoever hears of the cut may ask for this at once.
+        // First: a thread that notices the cut may ask for this immediately.
         self.has_cut.store(true, Ordering::SeqCst);
         let mut all = Vec::new();
         let strike = self.strike().take();

@@ -51,7 +51,7 @@ pub fn gid(incarnation: u64, number: u64, anchor: u16) -> Gid {
 
 pub const ACCOUNTS: i64 = 40;
 pub const OPENING_BALANCE: i64 = 1_000;
-/// How long everything may take to come to rest.
+/// How long everything may take to settle.
 pub const REST_LIMIT: Duration = Duration::from_secs(60);
 
 /// What is moved, and what must hold of it.
@@ -104,9 +104,8 @@ pub fn come_to_rest(nodes: &[Endpoint]) -> Result {
     })
 }
 
-/// Looks at nodes that have come to rest: each transfer is there whole or not at all, as its client
-/// believes, and so is the money. Through the gateway the same is seen, and what was unknown is
-/// told.
+/// Checks nodes at rest: each transfer is there whole or not at all, as its client believes, and so
+/// is the money. Through the gateway the same is seen, and what was unknown is reported.
 pub fn check(nodes: &[Endpoint], gateway: &Endpoint, asked: &Asked) -> Result {
     let mut client = eventually("the gateway reads all nodes", || {
         let mut client = Client::connect(gateway)?;

@@ -1,10 +1,10 @@
 //! What the client was told is what happened: whatever a transaction carries, at whatever step of its
-//! commit whoever is struck.
+//! commit whatever process is struck.
 //!
 //! Owns: a generator over steps, victims and cargo, and the one rule that all must keep: COMMIT, and it is
 //! there; an error, and nothing of it is there; 08007 or silence, and it is there whole or not at all, as
 //! `tutti_outcome` says. Also what a session has of it (settings, temporary tables, channels), what others
-//! hear, and which schema the gateway plans by.
+//! are notified of, and which schema the gateway plans by.
 //!
 //! `TUTTI_TOLD_CASES` more cases find more; `TUTTI_TOLD_SEED` repeats a run as far as timing allows.
 
@@ -32,7 +32,7 @@ const NODES: usize = 3;
 /// How long a session may say nothing to COMMIT.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 
-/// The messages of a commit at which somebody is struck.
+/// The messages of a commit at which a process is struck.
 const PREPARE: &str = "PREPARE TRANSACTION";
 const DECIDE: &str = "INSERT INTO tutti.decision";
 const APPLY: &str = "COMMIT PREPARED";
@@ -40,7 +40,7 @@ const APPLY: &str = "COMMIT PREPARED";
 const RECORD: &str = "tutti.record_decision";
 /// The bare COMMIT of a lone writer, or of an anchor: its text ends with the message.
 const COMMIT: &str = "\0\0\0\x0bCOMMIT\0";
-/// The catalog is read behind a change of the schema.
+/// The catalog is read after a schema change.
 const READ_CATALOG: &str = "tutti.";
 
 /// Who is struck, besides the connection that the message is on.
@@ -235,7 +235,7 @@ impl Place {
         })
     }
 
-    /// Whoever was killed comes back.
+    /// What was killed comes back.
     fn revive(&self) -> Result {
         for index in 0..NODES {
             let mut servers = locked(&self.servers);
@@ -303,7 +303,7 @@ impl Place {
             proxy.set_with(rule, self.strike(case, index));
         }
         let told = commit(&mut client)?;
-        // Whoever is killed may be noticed before the killer has come back.
+        // The kill may be noticed before the killer has returned.
         thread::sleep(Duration::from_millis(50));
         let has_struck = self.proxies.iter().any(Proxy::has_cut);
         for proxy in &self.proxies {
@@ -428,7 +428,7 @@ impl Place {
     }
 }
 
-/// Whether a session that listens hears this, and nothing of it otherwise.
+/// Whether a listening session is notified of this, and of nothing otherwise.
 fn hears(client: &mut Client, number: usize, expected: bool) -> Result {
     let deadline = Instant::now() + Duration::from_secs(if expected { 5 } else { 0 });
     loop {
@@ -469,7 +469,7 @@ fn commit(client: &mut Client) -> Result<Told> {
                 let hint = error.get(b'H').unwrap_or_default();
                 let said = format!("{} {} ({hint})", error.sqlstate(), error.message());
                 told = match (error.sqlstate(), &told) {
-                    // The session may end behind what was said of the transaction.
+                    // The session may end after the transaction's outcome was reported.
                     (_, Told::Committed) => Told::Committed,
                     ("08007", _) => Told::Unknown(hint.split('\'').nth(1).map(str::to_owned)),
                     (_, Told::Unknown(Some(_))) => break,
@@ -501,7 +501,7 @@ fn what_was_told_is_what_happened() -> Result {
     let place = Place::start()?;
     let mut strikes = 0;
     for number in 1..=cases {
-        // All pairs of a cargo and a step come in turn, from a place of the seed's.
+        // All pairs of a cargo and a step come in turn, starting where the seed says.
         let turn = number.wrapping_add(usize::try_from(seed % 1_000)?);
         let cargo = CARGO[turn % CARGO.len()];
         let step = cargo.steps()[(turn / CARGO.len()) % cargo.steps().len()];

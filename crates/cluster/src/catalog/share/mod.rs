@@ -1,8 +1,8 @@
-//! Bringing to the other nodes what a table needs that is not on node 1 alone any more.
+//! Bringing to the other nodes what a table needs that is no longer on node 1 alone.
 //!
-//! Owns: asking node 1 for definitions and having them made elsewhere, inside the client's
+//! Owns: asking node 1 for definitions and creating them elsewhere, inside the client's
 //! transaction. What is walked and written is in `definitions.sql`.
-//! Never: moves a row, registers a placement, or changes what is there already.
+//! Never: moves a row, registers a placement, or changes what exists already.
 //! Start reading at [`read_definitions`].
 
 use tutti_link::connection::{NodeConnection, NodeError};
@@ -12,23 +12,23 @@ use tutti_sql::catalog::quote_literal;
 use super::Answer;
 use crate::error::GatewayError;
 
-/// What shall be on other nodes too.
+/// What is wanted on other nodes too.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Wanted<'a> {
-    /// These relations (OIDs on node 1), their partitions and children, and all that they need.
+    /// These relations (OIDs on node 1), their partitions and children, and everything they need.
     Relations(&'a [u32]),
-    /// Schemas, types, functions, operators, casts: whatever can be there; and nothing else of these.
+    /// Schemas, types, functions, operators, casts, as far as they can be there; and nothing else.
     Definitions,
-    /// What of these the transaction has made itself: others may be dropping theirs.
+    /// Those of these that the transaction has created itself: others may be dropping theirs.
     Own,
 }
 
 impl Wanted<'_> {
-    /// Roles alone, which come with everything.
+    /// Roles alone, which come with all of these.
     pub const ROLES: Self = Wanted::Relations(&[]);
 }
 
-/// How things are made, as node 1 tells it and [`make_definitions`] gives it to others.
+/// How to create things, as node 1 describes it and [`make_definitions`] sends it to others.
 #[derive(Debug)]
 pub struct Definitions {
     /// With their verifiers, which is why they travel alone.
@@ -36,15 +36,15 @@ pub struct Definitions {
     others: String,
 }
 
-/// Waits for others that spread the first table, as part of the transaction that `home` is in. False:
-/// there is one.
+/// Waits for other sessions that spread the first table, as part of the transaction that `home` is
+/// in. False: a table is spread already.
 pub async fn spread_first(home: &mut NodeConnection, seals: &Seals) -> Result<bool, GatewayError> {
     let seal = seals.seal(home, "spread first").await?;
     let rows = home.query_with("SELECT tutti.spread_first($1)", vec![Some(seal.into())]).await?;
     Answer { node: home.node(), what: "whether a table is spread", rows: &rows }.boolean(0, 0)
 }
 
-/// What becomes another text when anybody commits a change of what [`Wanted::Definitions`] brings.
+/// A text that changes whenever a change of what [`Wanted::Definitions`] brings is committed.
 /// `own`: a connection of the gateway's own, which sees what is committed and nothing else.
 pub async fn committed_definitions(own: &mut NodeConnection) -> Result<String, GatewayError> {
     const SQL: &str = "SELECT pg_catalog.md5(pg_catalog.string_agg(x, ',' ORDER BY x)) FROM (
@@ -92,7 +92,8 @@ pub async fn lacks_a_role(
     Answer { node: other.node(), what: "its roles", rows: &rows }.boolean(0, 0)
 }
 
-/// Reads from node 1, as the transaction that `home` is in sees it, how the wanted things are made.
+/// Reads from node 1, as the transaction that `home` is in sees it, how to create the wanted
+/// things.
 pub async fn read_definitions(
     home: &mut NodeConnection,
     wanted: Wanted<'_>,
@@ -113,7 +114,7 @@ pub async fn read_definitions(
     Ok(Definitions { roles: answer.text(0, 0)?.to_owned(), others: answer.text(0, 1)?.to_owned() })
 }
 
-/// Whether tables that other nodes have may need what these lack: a change of theirs has been made on
+/// Whether tables that other nodes have may need what these nodes lack, after a change to them on
 /// node 1.
 pub async fn need_more(home: &mut NodeConnection, relations: &[u32]) -> Result<bool, GatewayError> {
     let relations: Vec<_> = relations.iter().map(u32::to_string).collect();
@@ -122,10 +123,11 @@ pub async fn need_more(home: &mut NodeConnection, relations: &[u32]) -> Result<b
     Answer { node: home.node(), what: "what tables need", rows: &rows }.boolean(0, 0)
 }
 
-/// Makes on another node what is not there yet, inside the transaction that is open there. Whether anything
-/// but tables was missing.
+/// Creates on another node what does not exist there yet, inside the transaction that is open there.
+/// Returns whether anything but tables was missing.
 ///
-/// Errors: the node's, 0A000 with the name of what cannot be made there, if `wanted` are relations.
+/// Errors: the node's; 0A000 with the name of what cannot be created there, if `wanted` are
+/// relations.
 pub async fn make_definitions(
     other: &mut NodeConnection,
     definitions: &Definitions,
@@ -133,7 +135,7 @@ pub async fn make_definitions(
     seals: &Seals,
 ) -> Result<bool, NodeError> {
     let more = make(other, &definitions.roles, false, seals).await?;
-    // Code of users may run here, and see what its statement was given.
+    // User-defined code may run here, and see what its statement was given.
     let whatever_can_be = !matches!(wanted, Wanted::Relations(_));
     Ok(make(other, &definitions.others, whatever_can_be, seals).await? || more)
 }
@@ -152,7 +154,7 @@ async fn make(
     Ok(rows.text(0, 0) != Some("f"))
 }
 
-/// Code that sees this table (its OID on node 1) and would not any more, or would see a part of it,
+/// Code that sees this table (its OID on node 1) and would no longer see it, or only a part of it,
 /// once it is on several nodes; in words, with names.
 pub async fn objections(
     home: &mut NodeConnection,

@@ -1,6 +1,7 @@
 //! Bind: a statement and values become a portal.
 //!
-//! Owns: choosing the portal's node by its values, and refusing wrong values where PostgreSQL does.
+//! Owns: choosing the portal's node by its values, and refusing invalid values where PostgreSQL
+//! does.
 //! Never: runs anything.
 
 use std::sync::Arc;
@@ -41,19 +42,19 @@ impl Session {
         }
         let mut call = Call::Extended { types: self.statement(&name)?.types.clone(), arguments };
         while let Plan::Data(DataPlan::One { node, access, otherwise }) = &planned.plan
-            && planned.own.is_empty()
+            && planned.session_names.is_empty()
             && (planned.unseen.is_none() || self.tx.catalog.is_solo())
         {
             if let Some(node) = self.executor().choose(node, &call) {
                 let access = *access;
-                self.tx.note_leaves(&planned, &parsed.text);
+                self.tx.note_residue(&planned, &parsed.text);
                 if self.is_snapshot_of_a_flight(&parsed) {
                     self.executor().need_transaction();
                 }
                 let there = self.ensure_parsed(node, &name).await?;
                 let names = Names { portal: &portal, statement: &name, there: &there };
                 self.forward_bind(node, access, frame, names).await?;
-                // The portal must not end with a Sync of ours.
+                // The portal must not end with one of our Syncs.
                 self.tx.flight.insert(node, true);
                 let copies = parsed.is_copy();
                 let parsed = Some(parsed).filter(|parsed| parsed.needs_block().is_some());
@@ -86,7 +87,7 @@ impl Session {
     }
 
     /// Whether a statement that one node runs outside of a transaction has its snapshot, at a level above READ
-    /// COMMITTED, in common with further ones, which other nodes may run.
+    /// COMMITTED, in common with further statements, which other nodes may run.
     fn is_snapshot_of_a_flight(&self, parsed: &Statement) -> bool {
         self.tx.is_autocommit()
             && self.tx.level() != Level::ReadCommitted
@@ -112,7 +113,7 @@ impl Session {
     ) -> Result<(), Failure> {
         // A SELECT's snapshot is taken when it is bound.
         self.tx.wait_for_visible(node).await?;
-        self.turn_to(node, access).await?;
+        self.switch_to(node, access).await?;
         let link = self.tx.links.at(&node);
         link.unnamed_portal |= names.portal.is_empty();
         names.put_bind(link.connection().outgoing(), frame);
@@ -120,8 +121,8 @@ impl Session {
         Ok(())
     }
 
-    /// Lets node 1 judge values that the gateway cannot: its answer is the client's. The portal that
-    /// this makes there is of no use.
+    /// Lets node 1 judge values that the gateway cannot: its answer is forwarded to the client. The
+    /// portal that this creates there is not used.
     async fn bind_for_refusal(
         &mut self,
         frame: &Frame,

@@ -1,9 +1,9 @@
-//! Describe: which parameters a statement takes and which columns it gives.
+//! Describe: which parameters a statement takes and which columns it returns.
 //!
-//! Owns: who is asked, and what is remembered of the answer.
+//! Owns: which node is asked, and what is remembered of the answer.
 //! Never: runs the statement to find out.
 
-use tutti_sql::plan::{Access, Plan, Planned, Prepared, SessionPlan};
+use tutti_sql::plan::{Access, Plan, Planned, PreparedCommand, SessionPlan};
 use tutti_wire::backend::{
     ColumnDescription, put_bare, put_parameter_description, put_row_description,
 };
@@ -62,7 +62,7 @@ impl Session {
         let pending = match self.portal(name)? {
             Portal::Node { node, .. } => {
                 self.refuse_lost_portal(node, name)?;
-                self.turn_to(node, Access::Read).await?;
+                self.switch_to(node, Access::Read).await?;
                 let link = self.tx.links.at(&node);
                 put_describe(link.connection().outgoing(), Target::Portal, name);
                 self.pipeline.expects.push_back(Expect::DescribePortal);
@@ -85,7 +85,8 @@ impl Session {
         Ok(())
     }
 
-    /// A transaction that has failed describes no rows. (What has none is no look at a catalog.)
+    /// A transaction that has failed describes no rows. (A statement without rows needs no access
+    /// to catalogs.)
     fn refuse_rows_if_failed(&self, planned: &Planned) -> Result<(), Failure> {
         let has_none = is_answered_here(&planned.plan)
             && local_columns(&planned.plan).is_some_and(|columns| columns.is_none());
@@ -115,10 +116,12 @@ impl Session {
         Ok(self.executor().describe_text(&pending.parsed.text, types).await?.1)
     }
 
-    /// What the gateway can say itself of a statement's rows.
+    /// What the gateway can say by itself about a statement's rows.
     async fn columns_known_here(&mut self, planned: &Planned) -> Result<Option<Columns>, Failure> {
         match &planned.plan {
-            Plan::Session(SessionPlan::Prepared(Prepared::Execute { name, .. })) => {
+            Plan::Session(SessionPlan::PreparedCommand(PreparedCommand::Execute {
+                name, ..
+            })) => {
                 if !self.tx.statements.contains_key(name) {
                     return Ok(Some(None));
                 }
@@ -130,7 +133,7 @@ impl Session {
         }
     }
 
-    /// Asks a node what the statement's parameters and columns are, for our own use.
+    /// Asks a node what the statement's parameters and columns are, for the gateway's own use.
     pub(in crate::session) async fn describe_silently(
         &mut self,
         name: &str,
@@ -178,10 +181,10 @@ impl Session {
         let statement = self.statement(name)?;
         if statement.id == id && !are_alike(told.as_deref(), statement.columns.as_deref()) {
             if let Some(statement) = self.tx.statements.get_mut(name) {
-                // Whoever tries again hears it again.
+                // A client that tries again gets it again.
                 (statement.columns, statement.described_version) = (told, (0, 0));
             }
-            // Drivers know it by the routine, and prepare the statement anew.
+            // Drivers know it by the routine, and prepare the statement again.
             let message = "cached plan must not change result type";
             let error = ErrorFields::error("0A000", message)
                 .with(b'F', "plancache.c")
@@ -192,7 +195,7 @@ impl Session {
     }
 }
 
-/// Whether rows of the one description can be read by the other.
+/// Whether rows of the one description can be read with the other.
 fn are_alike(one: Option<&[ColumnDescription]>, other: Option<&[ColumnDescription]>) -> bool {
     let types = |columns: &[ColumnDescription]| -> Vec<_> {
         columns.iter().map(|it| (it.name.clone(), it.type_oid, it.type_modifier)).collect()

@@ -1,6 +1,7 @@
 //! Execute: a portal's rows go to the client, all or some.
 //!
-//! Owns: forwarding to the node that has the portal, and handing out what the executor made.
+//! Owns: forwarding to the node that has the portal, and sending the rows that the executor
+//! produced.
 //! Never: chooses where a statement runs (Bind did).
 
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use std::time::Instant;
 use bytes::{Bytes, BytesMut};
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{
-    Access, DataPlan, Explain, Plan, Prepared, SchemaPlan, SessionPlan, Setting,
+    Access, DataPlan, Explain, Plan, PreparedCommand, SchemaPlan, SessionPlan, Setting,
 };
 use tutti_sql::statement::Statement;
 use tutti_wire::backend::{self, put_bare, put_command_complete};
@@ -70,10 +71,11 @@ impl Session {
         }
         self.refuse_lost_portal(node, name)?;
         self.tx.wait_for_visible(node).await?;
-        self.turn_to(node, access).await?;
+        self.switch_to(node, access).await?;
         self.pipeline.wrote |= access == Access::Write;
-        if self.tx.is_autocommit() && access == Access::Write && self.pipeline.writer.is_none() {
-            self.pipeline.writer = self.tx.serial_writer();
+        if self.tx.is_autocommit() && access == Access::Write && self.pipeline.in_progress.is_none()
+        {
+            self.pipeline.in_progress = self.tx.begin_serializable();
         }
         self.pipeline.expects.push_back(Expect::Execute);
         self.tx.flight.insert(node, true);
@@ -92,7 +94,7 @@ impl Session {
     }
 
     /// The unnamed portal does not survive what the gateway itself sends to a node; PostgreSQL's
-    /// would have, so this is told rather than passed over.
+    /// would have, so this is an error and not ignored.
     pub(super) fn refuse_lost_portal(&self, node: NodeId, name: &str) -> Result<(), Failure> {
         let there = self.tx.links.get(&node).is_some_and(|link| link.unnamed_portal);
         if name.is_empty() && !there {
@@ -152,8 +154,8 @@ impl Session {
         };
         let planned = &planned;
         let changes_rows = match &planned.plan {
-            Plan::Session(SessionPlan::Prepared(
-                Prepared::Execute { name, .. } | Prepared::Within { name, .. },
+            Plan::Session(SessionPlan::PreparedCommand(
+                PreparedCommand::Execute { name, .. } | PreparedCommand::Within { name, .. },
             )) => {
                 let prepared = self.tx.statements.get(name).and_then(|it| it.statement.clone());
                 prepared.is_some_and(|it| self.tx.plan(&it).is_ok_and(|it| writes(&it.plan)))
@@ -161,13 +163,13 @@ impl Session {
             plan => (parsed.is_of_rows() || parsed.is_explain()) && writes(plan),
         };
         let is_undone = changes_rows || changes_session(parsed, &planned.plan);
-        // PostgreSQL, too, heeds limits only where rows are returned.
+        // PostgreSQL, too, applies row limits only where rows are returned.
         let keeps_rows = 0 < row_limit && !parsed.is_copy();
         if is_undone && keeps_rows
             || (is_undone || reads_several_nodes(&planned.plan)) && !self.client.comes_to_sync()
         {
-            // What follows until Sync may fail, and undoes this, as rows do that are too many to be kept; or it
-            // reads what this has read, or begins a block, which then has had a query.
+            // What follows until Sync may fail and undo this, as do more rows than can be kept; or it reads
+            // what this has read, or begins a block, in which a query has then been run.
             self.executor().need_transaction();
         }
         self.tx.refuse_outside_block(parsed)?;
@@ -221,7 +223,7 @@ impl Session {
             put_bare(out, b's');
             return;
         }
-        // PostgreSQL counts the rows of the last Execute, where there are rows at all.
+        // PostgreSQL counts the rows of the last Execute, if it returned any.
         match tag.rsplit_once(' ') {
             Some((words, count)) if returns_rows(words, rows) && is_number(count) => {
                 put_command_complete(out, &format!("{words} {rows}"));
@@ -232,7 +234,7 @@ impl Session {
         self.finish_portal(name, &pending);
     }
 
-    /// Another Execute of a portal that has come to its end: no more rows, or an error.
+    /// Another Execute of a portal that is exhausted: no more rows, or an error.
     async fn execute_again(&mut self, name: &str, pending: &PendingPortal) -> Result<(), Failure> {
         self.tx.refuse_if_failed(&pending.planned)?;
         if self.columns_of(pending).await?.is_none() {
@@ -288,7 +290,7 @@ fn split_off_tag(mut frames: Bytes) -> Result<(Bytes, String), Failure> {
     Ok((frames, String::new()))
 }
 
-/// Whether it changes rows, itself or what it explains.
+/// Whether it changes rows, directly or in what it explains.
 fn writes(plan: &Plan) -> bool {
     match plan {
         Plan::Data(DataPlan::Insert(_) | DataPlan::One { access: Access::Write, .. }) => true,
@@ -304,7 +306,7 @@ fn changes_session(statement: &Statement, plan: &Plan) -> bool {
         | Plan::Session(SessionPlan::Notification { .. }) => true,
         Plan::Session(SessionPlan::DeclareCursor { .. }) => statement.is_held_cursor(),
         Plan::Session(SessionPlan::Setting(setting)) => match setting {
-            // A local set_config() holds up to Sync.
+            // A local set_config() lasts until Sync.
             Setting::Set { .. }
             | Setting::Reset { .. }
             | Setting::ResetAll

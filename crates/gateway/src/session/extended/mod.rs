@@ -1,6 +1,6 @@
 //! The extended protocol: Parse, Bind, Describe, Execute, Close, Flush, Sync.
 //!
-//! Owns: the way of a message to what handles it, what happens to the rest of a flight when one
+//! Owns: dispatching a message to its handler, what happens to the rest of a flight when one
 //! fails, and looking statements and portals up.
 //! Never: waits for a node while more messages for it may come.
 //! Start reading at [`Session::extended_message`]; then `pipeline`.
@@ -32,7 +32,7 @@ use crate::transaction::named::{CachedPlan, Portal, PreparedStatement};
 pub(super) use pipeline::Pipeline;
 
 impl Session {
-    /// Takes one message of the extended protocol.
+    /// Handles one message of the extended protocol.
     pub(super) async fn extended_message(&mut self, frame: &Frame) -> Result<(), ClientError> {
         if frame.tag() == b'S' {
             return self.sync().await;
@@ -61,7 +61,7 @@ impl Session {
             // Answers to earlier messages come first; one of them may itself be an error.
             Err(failure) => match self.answer_earlier().await {
                 Ok(()) => failure,
-                // What failed on a node has failed the transaction there: that is no news.
+                // What failed on a node has failed the transaction there: that is nothing new.
                 Err(earlier) if !self.tx.transaction.failed && is_of_failed(&earlier) => failure,
                 Err(earlier) => earlier,
             },
@@ -70,7 +70,8 @@ impl Session {
         match failure {
             Failure::Client(error) => Err(error),
             Failure::Statement(error) => {
-                // If what bound the session is lost with it, this is the last that the client hears.
+                // If what bound the session is lost with it, this is the last that the client is
+                // sent.
                 self.tx.fail_transaction();
                 self.put_failure(*error).await?;
                 // A client that has much more to send before its Sync may stop.
@@ -149,7 +150,7 @@ impl Session {
         })
     }
 
-    /// A portal of the client's; SQL cursors are portals too.
+    /// A client's portal; SQL cursors are portals too.
     fn portal(&self, name: &str) -> Result<Portal, Failure> {
         if let Some(portal) = self.tx.portals.get(name) {
             return Ok(portal.clone());
@@ -166,7 +167,7 @@ impl Session {
         }
     }
 
-    /// The statement's plan, made anew if the catalog or the meaning of names has changed.
+    /// The statement's plan, made again if the catalog or the meaning of names has changed.
     fn plan_of(&mut self, name: &str) -> Result<Arc<Planned>, Failure> {
         self.tx.refresh_catalog();
         let basis = self.tx.basis();
@@ -187,7 +188,7 @@ impl Session {
         let planned = self.tx.plan(&parsed)?;
         // A server reads parameters where it runs the statement, which may run code of their types.
         tutti_sql::planner::refuse_types(&types, &self.tx.catalog, &self.tx.scope)?;
-        // Also its analysis by a node, which comes before it is executed.
+        // So does its analysis by a node, which precedes execution.
         self.tx.takes_snapshot = takes_snapshot(&planned.plan);
         if let (Some(basis), Some(statement)) = (basis, self.tx.statements.get_mut(name)) {
             statement.plan = Some(CachedPlan { basis, planned: planned.clone() });

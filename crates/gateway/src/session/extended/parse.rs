@@ -21,14 +21,14 @@ impl Session {
     pub(super) async fn parse(&mut self, parse: Parse) -> Result<(), Failure> {
         let Parse { name, sql, types } = parse;
         if name.is_empty() {
-            // It is gone even if the new one turns out to be wrong.
+            // It is gone even if the new one proves invalid.
             self.tx.statements.remove("");
         } else if self.tx.statements.contains_key(&name) {
             let message = format!("prepared statement \"{name}\" already exists");
             return Err(Failure::error("42P05", message));
         }
         // A server reports what code has set with ReadyForQuery, not before.
-        let may_have_set = self.tx.leaves.anything || self.tx.leaves.values;
+        let may_have_set = self.tx.residue.anything || self.tx.residue.values;
         if may_have_set && may_mean_more(&sql) {
             self.quiet_pipeline().await?;
             self.tx.end_if_misread();
@@ -58,7 +58,8 @@ impl Session {
         Ok(())
     }
 
-    /// Gives the statement that no node has seen yet to one, whose ParseComplete is the client's.
+    /// Sends the statement that no node has seen yet to one, whose ParseComplete is forwarded to
+    /// the client.
     pub(super) async fn check_unchecked(&mut self) -> Result<(), Failure> {
         let Some(name) = self.pipeline.unchecked.clone() else { return Ok(()) };
         if super::describe::is_answered_here(&self.plan_of(&name)?.plan) {
@@ -94,28 +95,28 @@ impl Session {
                 .choose(node, &Call::Simple)
                 .or(self.pipeline.node)
                 .unwrap_or(NodeId::HOME),
-            // It may use what only node 1 has.
+            // It may use objects that only node 1 has.
             Plan::Data(DataPlan::Rows(_)) => NodeId::HOME,
             _ if self.tx.catalog.home_by_default => NodeId::HOME,
             _ => self.pipeline.node.unwrap_or(NodeId::HOME),
         })
     }
 
-    /// Gives `node` the statement if it does not have it; `due`: the client waits for ParseComplete.
+    /// Sends `node` the statement if it does not have it; `due`: the client waits for ParseComplete.
     /// Returns the name by which the node knows it.
     async fn send_parse(&mut self, node: NodeId, name: &str, due: bool) -> Result<String, Failure> {
-        self.turn_to(node, Access::Read).await?;
+        self.switch_to(node, Access::Read).await?;
         let number = if name.is_empty() { None } else { Some(self.number_of(name)?) };
         let statement = self.statement(name)?;
         let (id, types) = (statement.id, statement.types_given.clone());
         let Some(parsed) = statement.statement.clone() else { return Ok(String::new()) };
-        let may_be_replaced = self.tx.leaves.anything;
+        let may_be_replaced = self.tx.residue.anything;
         let link = self.tx.links.at(&node);
         let there = number.map_or_else(String::new, name_of);
         let known = match number {
             None if link.unnamed == Some(id) => Lookup::There,
             None => Lookup::Missing,
-            // Code that has run there may have put another in its place.
+            // Code that has run there may have replaced it.
             Some(_) if may_be_replaced => Lookup::Unsure,
             Some(number) => link.known.look(number),
         };
@@ -165,7 +166,7 @@ impl Session {
         self.send_parse(node, name, false).await
     }
 
-    /// Whether a statement of this meaning means the same now.
+    /// Whether a statement with this meaning still means the same.
     pub(in crate::session) fn is_meant(&self, known: &Meaning) -> bool {
         let Meaning { version, scope_changes, role, private } = known;
         *version == self.schema_version()
@@ -174,7 +175,7 @@ impl Session {
             && *private == self.has_own_schema()
     }
 
-    /// What the schema is for this session.
+    /// The version of the schema for this session.
     pub(in crate::session) fn schema_version(&self) -> SchemaVersion {
         match self.tx.catalog.is_solo() {
             true => {
@@ -185,14 +186,14 @@ impl Session {
         }
     }
 
-    /// Whether it has changed the schema, and others do not see it yet.
+    /// Whether it has changed the schema, and other sessions do not see it yet.
     fn has_own_schema(&self) -> bool {
         self.tx.transaction.catalog_changed
             || self.tx.transaction.own_is_stale
-            || self.tx.leaves.schema
+            || self.tx.residue.schema
     }
 
-    /// The number by which nodes know a named statement, as it is meant now.
+    /// The number by which nodes know a named statement, with its current meaning.
     fn number_of(&mut self, name: &str) -> Result<u64, Failure> {
         let statement = self.statement(name)?;
         if let Some((known, number)) = &statement.number
@@ -207,8 +208,8 @@ impl Session {
             private: self.has_own_schema(),
         };
         let parsed = statement.statement.as_ref();
-        // What a FETCH gives depends on a cursor of one session, and a server that describes it to
-        // another one, without such a cursor, crashes (PostgreSQL 15, FetchStatementTargetList).
+        // What a FETCH returns depends on a cursor of one session, and a server that describes it
+        // to another one, without such a cursor, crashes (PostgreSQL 15, FetchStatementTargetList).
         let is_for_all = parsed.is_some_and(|parsed| parsed.is_of_rows());
         let is_private = meaning.private || !self.tx.scope.temporary.is_empty() || !is_for_all;
         let key = StatementKey {

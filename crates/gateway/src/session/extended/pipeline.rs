@@ -1,14 +1,14 @@
-//! The pipeline: messages that went to one node unread, and whose answers come back in order.
+//! The pipeline: messages forwarded to one node unread, whose answers come back in order.
 //!
-//! Owns: which answers are due to the client ([`Expect`]), turning from one node to another, and
+//! Owns: which answers are due to the client ([`Expect`]), switching from one node to another, and
 //! undoing what was noted for messages that a node skipped after an error.
 //! Never: decides what a message means.
-//! Start reading at [`Session::turn_to`] and [`Session::drain`].
+//! Start reading at [`Session::switch_to`] and [`Session::drain`].
 
 use std::collections::VecDeque;
 
 use bytes::BytesMut;
-use tutti_cluster::authority::serializable_writers::Writer;
+use tutti_cluster::authority::serializable_in_progress::InProgress;
 use tutti_link::connection::told;
 use tutti_link::pool::link::StatementId;
 use tutti_sql::catalog::NodeId;
@@ -25,7 +25,7 @@ use crate::transaction::named::PreparedStatement;
 use crate::transaction::state::Isolation;
 use crate::transaction::{Level, Mode};
 
-/// Name of the portal in which a statement of our own runs inside a client's flight.
+/// Name of the portal in which one of the gateway's statements runs inside a client's flight.
 const OWN_PORTAL: &str = "tutti begin";
 
 /// An answer that is due to the client.
@@ -45,7 +45,8 @@ pub(super) enum Expect {
     DescribePortal,
     /// Rows and what ends them.
     Execute,
-    /// Something of our own that is to be sent when its turn comes; else it is undone.
+    /// An answer of the gateway's own, sent in its place in the order; undone if that is never
+    /// reached.
     Own(BytesMut, Undo),
 }
 
@@ -56,13 +57,13 @@ enum Patience {
     WhatIsThere,
 }
 
-/// How to undo a message that the gateway has obeyed already, when it turns out that an earlier one
-/// failed: PostgreSQL would never have looked at it.
+/// How to undo a message that the gateway has already carried out, when it turns out that an
+/// earlier one failed: PostgreSQL would never have looked at it.
 #[derive(Debug)]
 pub(super) enum Undo {
     /// It changed nothing that outlives the flight.
     Nothing,
-    /// It made this statement.
+    /// It created this statement.
     Forget(String),
     /// It closed this statement.
     Restore(String, Box<PreparedStatement>),
@@ -78,13 +79,13 @@ pub(in crate::session) struct Pipeline {
     pub(super) unchecked: Option<String>,
     /// Something that may have written ran since the last Sync.
     pub(super) wrote: bool,
-    /// The same for READ ONLY DEFERRABLE to wait for, if it is SERIALIZABLE.
-    pub(super) writer: Option<Writer>,
+    /// The same, if it is SERIALIZABLE: READ ONLY DEFERRABLE waits for it.
+    pub(super) in_progress: Option<InProgress>,
     /// An error was found: messages are skipped until Sync.
     pub(super) skipping: bool,
 }
 
-/// Writes a statement of our own after what a flight has sent so far.
+/// Writes one of the gateway's statements after what a flight has sent so far.
 pub(super) fn put_own_statement(out: &mut BytesMut, sql: &str) {
     put_parse(out, "", sql, &[]);
     // Not the unnamed portal: the client may still use its own.
@@ -94,7 +95,7 @@ pub(super) fn put_own_statement(out: &mut BytesMut, sql: &str) {
 }
 
 impl Session {
-    /// Whether no node has been sent anything that is not over.
+    /// Whether no node has been sent anything that is still pending.
     pub(in crate::session) fn has_sent_nothing(&self) -> bool {
         self.pipeline.expects.is_empty() && self.tx.flight.is_empty()
     }
@@ -106,9 +107,9 @@ impl Session {
 
     /// Makes `node` the one whose answers come next.
     ///
-    /// Turning away from a node on which something ran outside a transaction makes what ran there,
+    /// Switching away from a node on which something ran outside a transaction makes what ran there,
     /// and all that follows until Sync, one implicit transaction: PostgreSQL's meaning of a pipeline.
-    pub(super) async fn turn_to(&mut self, node: NodeId, access: Access) -> Result<(), Failure> {
+    pub(super) async fn switch_to(&mut self, node: NodeId, access: Access) -> Result<(), Failure> {
         if self.pipeline.node != Some(node) {
             self.drain().await?;
             let something_ran = self.tx.flight.iter().any(|(other, ran)| *ran && *other != node);
@@ -150,7 +151,7 @@ impl Session {
         for node in self.nodes_of_flight() {
             let link = self.tx.link(node).await?;
             link.unnamed = None;
-            // If it is lost now, it has not been committed.
+            // If the connection is lost now, nothing has been committed.
             link.connection().note_own_commit(false);
             let out = link.connection().outgoing();
             put_own_statement(out, "BEGIN");
@@ -173,7 +174,7 @@ impl Session {
         self.sync_nodes().await
     }
 
-    /// Writes something of our own, when its turn comes.
+    /// Writes an answer of the gateway's own, in its place in the order.
     pub(super) fn respond(&mut self, undo: Undo, write: impl FnOnce(&mut BytesMut)) {
         if self.pipeline.expects.is_empty() {
             write(self.client.out());
@@ -203,8 +204,8 @@ impl Session {
         self.read_answers(Patience::Waits).await
     }
 
-    /// Passes on what the node has said so far, while the client sends on: it may be an error, after
-    /// which all the rest would be sent in vain.
+    /// Passes on what the node has said so far, while the client keeps sending: it may be an error,
+    /// after which the rest would be sent in vain.
     pub(super) async fn pass_early_answers(&mut self) -> Result<(), Failure> {
         self.read_answers(Patience::WhatIsThere).await?;
         Ok(self.client.flush_early().await?)
@@ -222,7 +223,7 @@ impl Session {
             tokio::select! {
                 biased;
                 is_there = self.client.wait_for_frame() => return is_there,
-                // What is wrong with it, reading it will tell.
+                // If it is broken, reading from it will say so.
                 _ = link.connection().readable() => (),
             }
             let passed = self.pass_early_answers().await;
@@ -293,7 +294,7 @@ impl Session {
         }
     }
 
-    /// True if the answer is read to its end; else it goes on with what comes next.
+    /// True if the answer is read to its end; else it continues with what comes next.
     async fn read_one_expected(
         &mut self,
         expect: &Expect,

@@ -27,7 +27,7 @@ impl Session {
                 self.tx.portals.remove(&name);
                 self.tx.cursors.remove(&name);
                 if let Some(Portal::Node { node, .. }) = portal {
-                    self.turn_to(node, Access::Read).await?;
+                    self.switch_to(node, Access::Read).await?;
                     let link = self.tx.links.at(&node);
                     put_close(link.connection().outgoing(), Target::Portal, &name);
                     self.pipeline.expects.push_back(Expect::SilentClose);
@@ -72,7 +72,7 @@ impl Session {
         self.tx.undo_failed().await;
         self.tx.release_exporters();
         self.pass_notifications();
-        self.pipeline.writer = None;
+        self.pipeline.in_progress = None;
         if self.tx.transaction.mode == Mode::None {
             self.tx.portals.clear();
             self.tx.settle_cursors(!failed);
@@ -81,8 +81,8 @@ impl Session {
         self.client.flush().await
     }
 
-    /// Outside a transaction, Sync commits what ran on its node: as any commit it waits for its causes,
-    /// which may have come after its statement, and passes the rooms.
+    /// Outside a transaction, Sync commits what ran on its node: like any commit, it waits for its
+    /// causes, which may have become visible after its statement, and passes the rooms.
     async fn pass_before_sync(&mut self) -> Result<(), Failure> {
         if std::mem::take(&mut self.pipeline.wrote) && self.tx.transaction.mode == Mode::None {
             for node in self.nodes_of_flight() {
@@ -99,9 +99,9 @@ impl Session {
         unsynced.filter(|(_, ran)| **ran).map(|(node, _)| *node).collect()
     }
 
-    /// The end of a flight that has failed: nothing of it remains, whoever has found the error. What ran
-    /// outside a transaction would be committed by its node's Sync. (A node that has failed itself skips
-    /// what comes before that.)
+    /// The end of a flight that has failed: nothing of it remains, whichever side found the error. What
+    /// ran outside a transaction would be committed by its node's Sync. (A node that has failed itself
+    /// skips what comes before that.)
     async fn undo_flight(&mut self) -> Result<(), Failure> {
         self.pipeline.wrote = false;
         let ran = match self.tx.transaction.mode {
@@ -115,7 +115,8 @@ impl Session {
             let out = link.connection().outgoing();
             put_own_statement(out, "ROLLBACK");
             put_sync(out);
-            // The node warns that there is no block. If it cannot be told it has ended what it did.
+            // The node warns that there is no block. If it cannot be reached, it has rolled back
+            // what it did.
             let undone = match link.connection().flush().await {
                 Ok(()) => link.finish_flight().await,
                 Err(error) => Err(error),
@@ -136,7 +137,7 @@ impl Session {
         }
         self.check_unchecked().await?;
         self.pass_before_sync().await?;
-        // The node's Sync travels with what it ends, so that one flight does for all.
+        // The node's Sync travels with what it ends, so that one flight suffices.
         if self.tx.flight.len() == 1
             && let Some(node) = self.pipeline.node
             && self.tx.flight.contains_key(&node)

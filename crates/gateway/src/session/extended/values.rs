@@ -1,7 +1,7 @@
-//! Values of which the gateway can say without asking that a server accepts them.
+//! Values that the gateway knows, without asking, that a server accepts.
 //!
 //! Owns: a cautious judgement for the most used types.
-//! Never: refuses a value: what it does not know, a node judges.
+//! Never: refuses a value: what it does not know is left to a node.
 
 use tutti_wire::frontend::Arguments;
 
@@ -60,7 +60,7 @@ fn binary_is_valid(oid: u32, value: &[u8]) -> bool {
     }
 }
 
-/// Digits, perhaps with a minus before them.
+/// Digits, perhaps after a minus sign.
 fn is_decimal(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text);
     !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())

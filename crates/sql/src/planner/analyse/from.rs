@@ -301,7 +301,7 @@ impl<'a> Analyser<'a> {
         self.analysis.queries[level].merged.push((name, value));
     }
 
-    /// FOR UPDATE and its kin.
+    /// FOR UPDATE and the like.
     pub(in crate::planner) fn lock(&mut self, lock: &LockingClause, query: QueryId) {
         let names = lock.locked_rels.iter().filter_map(|node| match &node.node {
             Some(NodeEnum::RangeVar(range)) => Some(range.relname.as_str()),

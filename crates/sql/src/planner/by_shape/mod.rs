@@ -1,7 +1,7 @@
 //! One plan for all statements of a shape.
 //!
-//! Owns: the proof that a plan does not depend on the values of a statement's literals but for where
-//! keys land, and putting these values in.
+//! Owns: the proof that a plan does not depend on the values of a statement's literals except for
+//! where keys land, and putting these values in.
 //! Never: keeps plans; the gateway's cache does.
 //! Start reading at [`plan_shape`]. The argument in full is docs/decisions/2026-11-21-plans-by-shape.md.
 
@@ -15,7 +15,7 @@ use super::pins::{Landing, bucket_of_literal, bucket_of_stored_literal, landing}
 use super::{holes, utility};
 use crate::catalog::{Catalog, NodeId};
 use crate::hash::Bucket;
-use crate::plan::{Access, DataPlan, KeyValue, Leaves, NodeChoice, Pin, Plan, Planned};
+use crate::plan::{Access, DataPlan, KeyValue, NodeChoice, Pin, Plan, Planned, Residue};
 use crate::shape::{Hole, Literal, LiteralKind, Shape};
 use crate::statement::Statement;
 use pg_query::NodeEnum;
@@ -25,7 +25,7 @@ use pg_query::NodeEnum;
 pub struct ShapePlan {
     /// For literals whose keys land on one node; also where no key is a literal.
     together: Arc<Planned>,
-    /// For those that land on several, if that plan holds no text of the statement.
+    /// For literals that land on several nodes, if that plan holds no text of the statement.
     apart: Option<Arc<Planned>>,
 }
 
@@ -68,7 +68,7 @@ pub fn plan_shape(
         _ => true,
     };
     // Names of settings, and places in the text, are this statement's alone.
-    let is_its_own = !fresh.leaves.settings.is_empty() || !fresh.own.is_empty();
+    let is_its_own = !fresh.residue.settings.is_empty() || !fresh.session_names.is_empty();
     if !is_all || reads_literals || is_its_own || !holds_no_text(&fresh.plan) {
         return Err(Unfit::Shape);
     }
@@ -135,8 +135,8 @@ impl ShapePlan {
                 Some(Arc::new(Planned {
                     plan,
                     why: self.together.why.clone(),
-                    leaves: self.together.leaves.clone(),
-                    own: Vec::new(),
+                    residue: self.together.residue.clone(),
+                    session_names: Vec::new(),
                     unseen: self.together.unseen.clone(),
                     concerns: self.together.concerns.clone(),
                     unasked: self.together.unasked,
@@ -151,7 +151,7 @@ impl ShapePlan {
     /// Where a text of this shape with these literals runs, and what it does there, if that is one
     /// node and nothing is left behind: what [`Self::resolve`] says, without making a plan.
     ///
-    /// `None` also where that cannot be told as quickly. Requires: as there.
+    /// `None` also where that cannot be determined as quickly. Requires: as there.
     pub fn one_node(
         &self,
         text: &str,
@@ -160,15 +160,16 @@ impl ShapePlan {
     ) -> Option<(OneNode, Access)> {
         let Planned {
             plan: Plan::Data(DataPlan::One { node, access, .. }),
-            leaves,
-            own,
+            residue,
+            session_names,
             unseen,
             ..
         } = &*self.together
         else {
             return None;
         };
-        let is_plain = *leaves == Leaves::default() && own.is_empty() && unseen.is_none();
+        let is_plain =
+            *residue == Residue::default() && session_names.is_empty() && unseen.is_none();
         if !is_plain || literals.iter().any(|literal| is_time(literal, text)) {
             return None;
         }
@@ -239,8 +240,8 @@ pub fn are_alike(one: &Planned, other: &Planned) -> bool {
         _ => one.plan == other.plan,
     };
     does_the_same
-        && one.leaves == other.leaves
-        && one.own == other.own
+        && one.residue == other.residue
+        && one.session_names == other.session_names
         && one.unseen == other.unseen
 }
 

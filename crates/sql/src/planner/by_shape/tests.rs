@@ -83,12 +83,12 @@ pub(in crate::planner) fn check_all_values(text: &str, context: &Context<'_>) {
     }
 }
 
-/// The one node that a plan means, if it means one and leaves nothing after.
+/// The one node that a plan runs on, if it is one and nothing is left behind.
 fn one_node(planned: &Planned, context: &Context<'_>) -> Option<(OneNode, Access)> {
     let Plan::Data(DataPlan::One { node, access, otherwise: None }) = &planned.plan else {
         return None;
     };
-    let leaves_nothing = planned.leaves == Leaves::default() && planned.own.is_empty();
+    let leaves_nothing = planned.residue == Residue::default() && planned.session_names.is_empty();
     let node = match node {
         NodeChoice::Home => OneNode::At(NodeId::HOME),
         NodeChoice::Any => OneNode::Any,
@@ -167,9 +167,9 @@ fn what_a_literal_may_decide_is_planned_anew() {
         "SELECT set_config('a.b', 'c', 'maybe')",
         "SELECT pg_cancel_backend(1)",
         "SELECT pg_cancel_backend('1')",
-        // What stays behind is a setting by this name.
+        // What is left behind is a setting of this name.
         "SELECT pg_catalog.set_config('a.b', code, false) FROM rates WHERE rate = 5",
-        // The session answers what stands in this place of the text.
+        // The session answers what is at this place in the text.
         "SELECT 'x', pg_backend_pid() FROM customers WHERE id = 5",
         // The literal is part of a type.
         "SELECT name::varchar(10) FROM customers WHERE id = 5",

@@ -61,7 +61,7 @@ fn check(
     match command.subtype() {
         AlterTableType::AtDropColumn | AlterTableType::AtAlterColumnType => {
             check_key(command, relation)?;
-            // ALTER … TYPE … USING may compute every row anew on each node.
+            // ALTER … TYPE … USING may recompute every row on each node.
             if let Some(using) =
                 added_column(command).and_then(|column| column.raw_default.as_ref())
             {
@@ -125,7 +125,7 @@ fn check_key(command: &AlterTableCmd, relation: &Relation) -> Result<(), Refusal
     ))
 }
 
-/// A column whose default each node would evaluate for the rows that are there already. Whether the
+/// A column whose default each node would evaluate for existing rows. Whether the
 /// rows of a replicated table may come out differently.
 fn check_added(
     column: &ColumnDef,
@@ -142,7 +142,7 @@ fn check_added(
         let is_fixed = constraints().any(|constraint| {
             constraint.contype() == ConstrType::ConstrIdentity && constraint.generated_when == "a"
         });
-        // Nobody may store another value in such a column.
+        // No other value may be stored in such a column.
         return match relation.placement == Placement::Replicated && !is_fixed {
             true => Ok(true),
             false => Err(not_immutable(&column.colname)),

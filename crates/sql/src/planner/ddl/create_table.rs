@@ -203,7 +203,7 @@ fn plan_temporary(
         let why = "temporary tables are on node 1, which has all that the query reads";
         return Ok(Planned::new(SchemaPlan::TemporaryDdl { gather: None }, why));
     }
-    // The query's text is put between what stands before and after it, so the statement is
+    // The query's text is put between what precedes and follows it, so the statement is
     // written out with an empty query in its place, and cut there.
     const MARK: &str = "SELECT 'tutti: the query'";
     let mut marked = create.clone();

@@ -2,8 +2,8 @@
 //!
 //! Owns: which statements change relations alone, with what belongs to them: then only those that the
 //! transaction has locked have to be read again, however many there are.
-//! Never: takes the word of a statement that runs code of the users', or that drops whatever depends on
-//! something (CASCADE): functions, types and casts may be among it.
+//! Never: trusts a statement that runs user-defined code, or that drops dependents (CASCADE):
+//! functions, types and casts may be among them.
 //! Start reading at [`is_of_relations`].
 
 use pg_query::NodeEnum;
@@ -13,7 +13,7 @@ use super::temporary;
 use crate::closure::Reach;
 use crate::planner::context::Context;
 
-/// Whether a statement makes, changes and drops nothing but relations that are not temporary, and what
+/// Whether a statement creates, changes and drops only relations that are not temporary, and what
 /// belongs to them: columns, constraints, indexes, triggers, rules, policies, statistics, comments.
 pub(in crate::planner) fn is_of_relations(
     tree: &NodeEnum,
@@ -80,7 +80,7 @@ fn is_relation(kind: ObjectType) -> bool {
     )
 }
 
-/// Whether a part of ALTER TABLE changes nothing but what the statement locks.
+/// Whether a part of ALTER TABLE changes only what the statement locks.
 fn is_contained(command: &Node) -> bool {
     let Some(NodeEnum::AlterTableCmd(command)) = &command.node else { return false };
     command.behavior() != DropBehavior::DropCascade

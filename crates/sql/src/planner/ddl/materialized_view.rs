@@ -51,7 +51,7 @@ pub(super) fn check_refresh(
     if let Some(relation) = refresh.relation.as_ref().and_then(|it| context.relation(it)) {
         let name = mentions::of_relation(relation, context).distributed;
         refuse_materialized(name.as_deref())?;
-        // It makes temporary tables, with which nothing can be prepared.
+        // It creates temporary tables, with which no transaction can be prepared.
         let is_home_alone =
             relation.placement == Placement::Home && context.catalog.home_by_default;
         if refresh.concurrent && !is_home_alone && !context.catalog.is_solo() {

@@ -9,7 +9,7 @@ use crate::planner::context::Context;
 use crate::planner::syntax::string;
 use crate::refusal::Refusal;
 
-/// The refusal of statements that are refused whatever they are about.
+/// The refusal of statements that are always refused.
 pub(super) fn always(tree: &NodeEnum, context: &Context<'_>) -> Option<Refusal> {
     let refusal = match tree {
         NodeEnum::CreatedbStmt(_)
@@ -62,8 +62,8 @@ pub(super) fn always(tree: &NodeEnum, context: &Context<'_>) -> Option<Refusal> 
     Some(refusal)
 }
 
-/// Errors: 0A000 for a cast between types of PostgreSQL's own, which would convert otherwise, or where nobody
-/// has asked for it.
+/// Errors: 0A000 for a cast between types of PostgreSQL's own, which would convert differently, or where no
+/// conversion was asked for.
 pub(in crate::planner) fn refuse_cast(cast: &CreateCastStmt) -> Result<(), Refusal> {
     let changes = cast.func.is_some() || cast.context() == CoercionContext::CoercionImplicit;
     match changes && [&cast.sourcetype, &cast.targettype].into_iter().flatten().all(is_built_in) {
@@ -77,8 +77,8 @@ pub(in crate::planner) fn refuse_cast(cast: &CreateCastStmt) -> Result<(), Refus
     }
 }
 
-/// Whether it is a type of PostgreSQL's own that statements of the gateway's have values of: by its schema, which
-/// the grammar gives to those with a name of the language's; or by its name, which nothing else should have.
+/// Whether it is a built-in type that the gateway's own statements have values of: by its schema, which the
+/// grammar adds to types with a name in the SQL language; or by its name, which nothing else should have.
 fn is_built_in(name: &TypeName) -> bool {
     const NAMES: [&str; 31] = [
         "text",

@@ -1,14 +1,14 @@
-//! Which nodes a schema change is for, where tables are on node 1 unless they say otherwise.
+//! Which nodes a schema change is for, where tables are on node 1 by default.
 //!
 //! Owns: what a statement names that is on node 1 alone, and what it says on the other nodes.
-//! Never: looks at what a change leaves behind; the executor does, on the catalog as it is then.
+//! Never: checks what a change leaves behind; the executor does, on the catalog after it.
 //! Start reading at [`on_node_1_alone`], then [`with_scope`]; the rules with their reasons are
 //! docs/decisions/2026-11-22-home-tables.md.
 //!
 //! A statement about tables of node 1 is node 1's alone, as it is. One about tables that are spread is
 //! for all nodes and must succeed on all. Of what is neither (types, functions, schemas, roles, views)
 //! the other nodes have what does not name a table of node 1: there the statement runs as far as it
-//! concerns something that is there.
+//! concerns something that exists there.
 
 use std::sync::Arc;
 
@@ -124,7 +124,7 @@ pub(super) fn on_node_1_alone(statement: &Statement, context: &Context<'_>) -> O
         | NodeEnum::AlterTableSpaceOptionsStmt(_)
         | NodeEnum::LoadStmt(_)
         | NodeEnum::DropSubscriptionStmt(_) => true,
-        // It may come from when all tables were on node 1, and bring no further rows.
+        // It may date from when all tables were on node 1, but must bring no further rows.
         NodeEnum::AlterSubscriptionStmt(alter) => !brings_more_rows(alter),
         NodeEnum::DropStmt(drop) if stays_on_node_1(drop.remove_type()) => true,
         NodeEnum::CreateStmt(create) => {
@@ -218,7 +218,7 @@ fn stays_on_node_1(kind: ObjectType) -> bool {
     )
 }
 
-/// Whether a new table is on node 1 alone: it says so, or nothing, and its parents are.
+/// Whether a new table is on node 1 alone: it says so, or says nothing and its parents are.
 fn makes_home_table(create: &CreateStmt, statement: &Statement, context: &Context<'_>) -> bool {
     let mut parents = Named::default();
     parents.add_ranges(&create.inh_relations, context);
@@ -377,8 +377,8 @@ fn is_elsewhere(relation: &Arc<Relation>, context: &Context<'_>) -> bool {
     tables.peek().is_some() && tables.all(|it| it.placement != Placement::Home)
 }
 
-/// Of these objects those that other nodes surely have; if there are none, those that they may have. Never
-/// nothing: a statement without objects is none.
+/// Of these objects, those that other nodes certainly have; if there are none, those that they may have.
+/// Never empty: a statement needs an object.
 fn first_that_is_something(
     objects: &[Node],
     is_spread: impl Fn(&Node) -> bool,

@@ -161,7 +161,7 @@ fn one_kind(temporary: impl Iterator<Item = bool>) -> Result<bool, Refusal> {
 /// Marks kinds of objects that do not belong to a relation.
 const NO_RELATION: usize = usize::MAX;
 
-/// How many parts of an object's name stand after its relation's.
+/// How many parts of an object's name follow its relation's.
 fn parts_behind_relation(kind: ObjectType) -> usize {
     match kind {
         ObjectType::ObjectTable

@@ -1,6 +1,6 @@
 //! DEFAULT in UPDATE: the column's default, which nodes may evaluate differently.
 //!
-//! Owns: writing the default out where it stands, so that the planner sees what it calls.
+//! Owns: writing out the default in place, so that the planner sees what it calls.
 //! Never: decides what a call means; the analysis does.
 
 use pg_query::NodeEnum;

@@ -1,6 +1,6 @@
 //! ON CONFLICT and RETURNING: what they may contain where rows lie on several nodes.
 //!
-//! Owns: these refusals. Never: looks at the source of the rows.
+//! Owns: these refusals. Never: reads the source of the rows.
 
 use pg_query::NodeEnum;
 use pg_query::protobuf::{InsertStmt, Node, SqlValueFunctionOp};
@@ -88,7 +88,7 @@ pub(super) fn conflict_is_fixed(insert: &InsertStmt, context: &Context<'_>) -> b
     conflict(insert).all(|expression| is_fixed(expression, context))
 }
 
-/// Puts [`TIME`] in place of `now()` and its kin in ON CONFLICT DO UPDATE, which each node would
+/// Puts [`TIME`] in place of `now()` and the like in ON CONFLICT DO UPDATE, which each node would
 /// evaluate to another time.
 pub(super) fn freeze_time(insert: &mut InsertStmt, context: &Context<'_>) {
     if let Some(clause) = &mut insert.on_conflict_clause {
@@ -106,7 +106,7 @@ fn freeze(node: &mut Node, context: &Context<'_>) {
         _ => false,
     };
     if gives_time {
-        // With the cast the type is known wherever it stands.
+        // With the cast, the type is known wherever it occurs.
         if let Some(time) = parse_expression(&format!("{TIME}::pg_catalog.timestamptz")) {
             *node = time;
         }

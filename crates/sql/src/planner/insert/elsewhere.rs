@@ -90,7 +90,7 @@ pub(super) fn plan_home(insert: &InsertStmt, context: &Context<'_>) -> Result<Pl
     let Some(select) = with_ctes(insert)? else {
         return Ok(Planned::at_home("the target is on node 1"));
     };
-    // The query's text goes between what stands before and after it: the statement is written
+    // The query's text goes between what precedes and follows it: the statement is written
     // out with a mark in its place.
     const MARK: &str = "SELECT 'tutti: the query'";
     others.select_stmt =
@@ -164,7 +164,7 @@ fn defaults_are_fixed(view: &Relation, context: &Context<'_>) -> bool {
         .values()
         .flat_map(|tables| tables.values())
         .filter(|table| table.placement == Placement::Replicated)
-        // A name that is not one word may stand in the definition unseen.
+        // A name that is not one word may be in the definition unseen.
         .filter(|table| {
             words.contains(table.name.as_str())
                 || table.name.contains(|it: char| !(it.is_alphanumeric() || it == '_'))

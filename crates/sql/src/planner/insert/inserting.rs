@@ -1,4 +1,4 @@
-//! What all steps of planning one INSERT look at.
+//! What all steps of planning one INSERT share.
 //!
 //! Owns: which columns the client's list leaves out, and which of these are computed before rows travel.
 //! Never: chooses where the rows go.
@@ -17,7 +17,7 @@ use crate::planner::context::Context;
 use crate::planner::defaults::Evaluation;
 use crate::planner::replicas;
 
-/// What all steps of planning one INSERT look at.
+/// What all steps of planning one INSERT share.
 pub(super) struct Inserting<'a> {
     pub(super) insert: &'a InsertStmt,
     pub(super) relation: &'a Arc<Relation>,
@@ -54,8 +54,8 @@ impl Inserting<'_> {
         self.omitted().filter(|column| self.evaluation.once_for_several_nodes(*column))
     }
 
-    /// The same of columns that are left out of rows which travel: a NULL in place of a domain's default
-    /// might be none of the domain.
+    /// The same for columns left out of rows that travel: a NULL in place of a domain's default might
+    /// not be in the domain.
     pub(super) fn omitted_in_rows(&self) -> impl Iterator<Item = usize> {
         self.omitted().filter(|column| self.is_computed(*column))
     }

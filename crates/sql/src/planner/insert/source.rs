@@ -84,7 +84,7 @@ fn column<'a>(inserting: &'a Inserting<'_>, column: usize) -> &'a Column {
     &inserting.relation.columns[column]
 }
 
-/// Whether the client's value for a column counts, or its default is taken all the same.
+/// Whether the client's value for a column counts, or its default is used regardless.
 ///
 /// Errors: 428C9 for a value that PostgreSQL refuses.
 fn takes_value(of: &Column, insert: &InsertStmt) -> Result<bool, Refusal> {

@@ -96,7 +96,7 @@ fn source_width(select: &SelectStmt, context: &Context<'_>) -> Result<Option<usi
     Ok(source_of(&analysis).and_then(|query| Some(query.outputs.as_ref()?.len())))
 }
 
-/// `SELECT 1 FROM (source) AS s`: a query's outputs are worked out only for who reads them.
+/// `SELECT 1 FROM (source) AS s`: a query's outputs are computed only for a query that reads them.
 pub(super) fn around(select: &SelectStmt) -> Result<SelectStmt, Refusal> {
     let source = NodeEnum::SelectStmt(Box::new(select.clone()));
     match crate::statement::parse("SELECT 1 FROM (SELECT 1) AS s")?.pop().map(|it| it.tree) {

@@ -176,7 +176,7 @@ fn stored_pin(node: &Node, relation: &Relation) -> Option<Pin> {
     Some(Pin { map, key_type, value, stored })
 }
 
-/// Cuts an INSERT's text into what stands before its rows, the rows, and what stands after.
+/// Cuts an INSERT's text into what precedes its rows, the rows, and what follows.
 /// `keys` has one entry per row of the parse tree.
 fn cut(text: &str, keys: Vec<Option<Pin>>) -> Option<InsertSource> {
     let tokens = scan(text).ok()?;

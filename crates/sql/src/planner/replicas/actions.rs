@@ -185,7 +185,7 @@ impl Walk<'_> {
         }
     }
 
-    /// A generated column that is computed anew and need not be the same.
+    /// A generated column that is recomputed and need not be the same.
     fn generated(&self, relation: &Relation, effect: &Effect) -> Option<String> {
         if effect.fired & (events::INSERT | events::UPDATE) == 0 {
             return None;

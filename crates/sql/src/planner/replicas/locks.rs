@@ -8,7 +8,7 @@ use crate::plan::{LockMode, TableLock};
 use crate::planner::analysis::{Analysis, Constraint, ItemId, Source};
 
 /// What must be locked on node 1 so that the statement finds the same on every node: nothing if it
-/// changes rows that it names by primary key and looks at nothing else.
+/// changes rows that it names by primary key and reads nothing else.
 pub(crate) fn replica_locks(analysis: &Analysis<'_>) -> Vec<TableLock> {
     let is_target = |item: ItemId| {
         analysis.target == Some(item)
@@ -40,7 +40,7 @@ pub(crate) fn replica_locks(analysis: &Analysis<'_>) -> Vec<TableLock> {
             }
         }
     }
-    // One order for all, so that two statements never hold a part each.
+    // One order for all, so that two statements never hold some of the locks each.
     locks.sort_by(|one, other| (&one.schema, &one.table).cmp(&(&other.schema, &other.table)));
     locks
 }

@@ -20,7 +20,7 @@ use crate::planner::syntax::{has_into, option, option_text};
 use crate::statement::{Statement, holds};
 use crate::walk;
 
-/// What code the statement itself can reach, on whatever node: its expressions, and what belongs to
+/// What code the statement itself can reach, on any node: its expressions, and what belongs to
 /// the tables that it names. What belongs to rows that are written on several nodes is not here
 /// ([`refuse_unsafe_code`]).
 pub(crate) fn of_statement(statement: &Statement, context: &Context<'_>) -> Reach {
@@ -42,8 +42,8 @@ pub(crate) fn of_statement(statement: &Statement, context: &Context<'_>) -> Reac
     search.finish()
 }
 
-/// Whether it may do what can only be proven, for nobody can be asked before it counts: commit inside, or
-/// compute rows at COMMIT.
+/// Whether it may do what can only be proven, for it cannot be asked before it takes effect: commit
+/// inside, or compute rows at COMMIT.
 fn cannot_be_asked(tree: &NodeEnum) -> bool {
     match tree {
         NodeEnum::CallStmt(_) | NodeEnum::DoStmt(_) => true,
@@ -52,7 +52,7 @@ fn cannot_be_asked(tree: &NodeEnum) -> bool {
     }
 }
 
-/// Whether it runs no code whatever there is, but for event triggers: it must work for whoever wants to get
+/// Whether it never runs code, except event triggers: it must work for a client that wants to get
 /// rid of some.
 fn runs_nothing(tree: &NodeEnum) -> bool {
     matches!(
@@ -130,7 +130,7 @@ fn add_statement(tree: &NodeEnum, text: &str, context: &Context<'_>, search: &mu
                     _ => false,
                 })
             };
-            // A default by itself runs nothing yet; the rest looks at the rows that are there.
+            // A default by itself runs nothing yet; the rest reads existing rows.
             if has(&[
                 AlterTableType::AtAddColumn,
                 AlterTableType::AtAddConstraint,
@@ -225,7 +225,7 @@ fn add_statement(tree: &NodeEnum, text: &str, context: &Context<'_>, search: &mu
         NodeEnum::RefreshMatViewStmt(refresh) => {
             if let Some(view) = refresh.relation.as_ref().and_then(|it| context.relation(it)) {
                 search.read(view);
-                // Where tables are on all nodes unless they say otherwise, so are its rows.
+                // Where tables are on all nodes by default, so are its rows.
                 if stays_home(view) && context.catalog.home_by_default {
                     // What its query names is not known.
                     let code = format!("materialized view {}", view.sql_name());
@@ -374,14 +374,14 @@ fn add_indexes(named: Option<&RangeVar>, context: &Context<'_>, search: &mut Sea
         Some(Some(table)) => code.with_children(table.oid),
         _ => code.attached_relations().collect(),
     };
-    // The first reason that is found is told.
+    // The first reason found is reported.
     tables.sort_unstable();
     for table in tables {
         add_indexes_that(|_| true, table, context, search);
     }
 }
 
-/// Adds those indexes of a table that are meant; its partition key is one.
+/// Adds the selected indexes of a table; its partition key counts as one.
 fn add_indexes_that(
     is_meant: impl Fn(&Attached) -> bool,
     table: u32,

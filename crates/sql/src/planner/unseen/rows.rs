@@ -1,7 +1,7 @@
 //! Code that runs with rows where they are written or read: triggers, checks, defaults, policies, types.
 //!
-//! Owns: the rule that no such code may look at more than its row on a node that has a part of the rows only.
-//! Never: looks at a statement, or at its plan.
+//! Owns: the rule that no such code may read more than its row on a node that has a part of the rows only.
+//! Never: examines a statement or its plan.
 //! Start reading at [`refuse_unsafe_code`].
 
 use std::sync::Arc;
@@ -20,7 +20,8 @@ pub(crate) fn default_is_opaque(relation: &Relation, column: &str, context: &Con
     !search.finish().is_transparent()
 }
 
-/// Refuses a default that must be computed on node 1 and accounted for there, where nothing asks.
+/// Refuses a default that must be computed on node 1 and accounted for there, where it is not
+/// asked.
 pub(crate) fn refuse_opaque_default(
     relation: &Relation,
     column: usize,
@@ -103,8 +104,8 @@ fn culprit(relation: &Arc<Relation>, fired: u8, context: &Context<'_>) -> String
     }
 }
 
-/// Rows on their way are read by whoever reads them, with his rights: no code that any role may have written
-/// is to run there. What its owner has declared of it is about results, never about that.
+/// Rows in transit are read with the reader's rights: code that any role may have written must not run
+/// there. A declaration by its owner concerns results, never that.
 ///
 /// Errors: 0A000 for a relation with a type that has such code in its checks.
 pub fn refuse_transit(relation: &Arc<Relation>, catalog: &Catalog) -> Result<(), Refusal> {
@@ -121,8 +122,8 @@ pub fn refuse_transit(relation: &Arc<Relation>, catalog: &Catalog) -> Result<(),
     ))
 }
 
-/// Whether a relation has columns of types that may get such checks while its rows are on their way: domains,
-/// and what is made of others.
+/// Whether a relation has columns of types that may get such checks while its rows are in transit: domains,
+/// and types made of others.
 pub fn may_be_checked(relation: &Relation) -> bool {
     relation.columns.iter().any(|column| column.domain || FIRST_USER_OID <= column.type_oid)
 }
@@ -166,7 +167,7 @@ pub fn refuse_moving(
 
 /// Checks the types that a client declares of a statement's parameters.
 ///
-/// Errors: 0A000 for one that runs code which nobody could account for.
+/// Errors: 0A000 for one that runs code which could not be accounted for.
 pub fn refuse_types(types: &[u32], catalog: &Catalog, scope: &NameScope) -> Result<(), Refusal> {
     if catalog.is_solo() || types.is_empty() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! What unseen code means for a plan that was chosen: put in what is to be accounted for, or refuse.
+//! What unseen code means for a plan that was chosen: add what must be accounted for, or refuse.
 //!
 //! Owns: the rule that opaque code runs on node 1, accounted for, or not at all. Enforced in one place,
 //! [`settle`], after whatever the planner has chosen.
@@ -47,7 +47,7 @@ pub(crate) fn settle(
     let may_commit = is_call || matches!(statement.tree, NodeEnum::DoStmt(_));
     if let (Some(code), Some(reason), true) = (&reach.commits, &reach.opaque, may_commit) {
         if is_call && reason.is_declared_home() {
-            // What it commits cannot be taken back: nothing is asked.
+            // What it commits cannot be undone: nothing is asked.
             return Ok(());
         }
         let Some(beyond) = &reach.beyond_home else {
@@ -106,8 +106,8 @@ pub(crate) fn settle(
     }
 }
 
-/// Of what is node 1's alone, what event triggers do is asked there like other code. Otherwise nobody could
-/// tell it from what the change itself does to tables that are spread.
+/// For changes on node 1 alone, what event triggers do is asked there like other code. Otherwise it could
+/// not be told from what the change itself does to spread tables.
 fn settle_event_triggers(
     planned: &mut Planned,
     statement: &Statement,
@@ -120,7 +120,7 @@ fn settle_event_triggers(
     search.event_triggers();
     let Some(reason) = search.finish().opaque else { return Ok(()) };
     match &mut planned.plan {
-        // What it does is to be known before the next statement.
+        // What it does must be known before the next statement.
         Plan::Schema(SchemaPlan::Ddl(ddl)) if ddl.scope == DdlScope::HomeAsItIs => {
             ddl.scope = DdlScope::Home
         }
@@ -173,7 +173,7 @@ fn says_more_than_rows(tree: &NodeEnum) -> bool {
     }
 }
 
-/// Rows that are brought together are those of a table with its children.
+/// Gathered rows are those of a table with its children.
 fn refuse_only(tree: &NodeEnum, plan: &Plan, context: &Context<'_>) -> Result<(), Refusal> {
     if matches!(
         plan,
@@ -240,7 +240,7 @@ fn account_for(planned: &mut Planned, unseen: &Unseen) -> bool {
         | Plan::Session(SessionPlan::Explain(_) | SessionPlan::Cursor { .. }) => (),
         Plan::Schema(SchemaPlan::Ddl(ddl)) if ddl.scope == DdlScope::Home => (),
         Plan::Data(DataPlan::Gather(gather)) if is_home(&gather.run_on) => (),
-        // Whatever it does to the tables that travel, it is their rows after it that do.
+        // Whatever it does to the travelling tables, it is their rows after it that travel.
         Plan::Data(DataPlan::Rows(rows)) if rows.cursor.is_none() => {
             if unseen.reason.is_some() {
                 rows.returned = None;
@@ -273,7 +273,7 @@ fn account_for(planned: &mut Planned, unseen: &Unseen) -> bool {
     true
 }
 
-/// Rows that are gathered are made anew, which checks the domains of their columns again.
+/// Gathered rows are rebuilt, which checks the domains of their columns again.
 fn refuse_gathering_types(plan: &Plan, context: &Context<'_>) -> Result<(), Refusal> {
     for collect in collects(plan) {
         refuse_transit(&collect.relation, context.catalog)?;

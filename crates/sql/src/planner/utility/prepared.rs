@@ -6,7 +6,7 @@
 use pg_query::NodeEnum;
 use pg_query::protobuf::{DeallocateStmt, ExecuteStmt, PrepareStmt, Token};
 
-use crate::plan::{Planned, Prepared, SessionPlan};
+use crate::plan::{Planned, PreparedCommand, SessionPlan};
 use crate::refusal::Refusal;
 use crate::statement::Statement;
 use crate::statement::tokens::{list, scan, with_depth};
@@ -26,8 +26,9 @@ pub(super) fn plan_prepare(
         .find(|(depth, token)| *depth == 0 && token.token == Token::As)
         .and_then(|(_, token)| text.get(token.end..))
         .map_or("", str::trim);
-    let prepare = Prepared::Prepare { name: prepare.name.clone(), types, text: body.to_owned() };
-    Ok(Planned::new(SessionPlan::Prepared(prepare), "the gateway keeps prepared statements"))
+    let prepare =
+        PreparedCommand::Prepare { name: prepare.name.clone(), types, text: body.to_owned() };
+    Ok(Planned::new(SessionPlan::PreparedCommand(prepare), "the gateway keeps prepared statements"))
 }
 
 pub(super) fn plan_execute(
@@ -39,8 +40,8 @@ pub(super) fn plan_execute(
     // EXECUTE name [(arguments)]
     let arguments = list(text, &tokens, 2).map_or_else(Vec::new, |(arguments, _)| arguments);
     let arguments = arguments.into_iter().map(str::to_owned).collect();
-    let execute = Prepared::Execute { name: execute.name.clone(), arguments };
-    Ok(Planned::new(SessionPlan::Prepared(execute), "planned anew with its arguments"))
+    let execute = PreparedCommand::Execute { name: execute.name.clone(), arguments };
+    Ok(Planned::new(SessionPlan::PreparedCommand(execute), "planned anew with its arguments"))
 }
 
 /// A statement that has an EXECUTE in it, which no node knows: `execute` is the tree of what it runs.
@@ -61,26 +62,29 @@ pub(in crate::planner) fn plan_within(
         None => (Vec::new(), position + 2),
     };
     let after = tokens.get(next - 1).and_then(|last| text.get(last.end..)).unwrap_or_default();
-    let within = Prepared::Within {
+    let within = PreparedCommand::Within {
         before: text.get(..tokens[position].start).unwrap_or_default().to_owned(),
         name: execute.name.clone(),
         arguments,
         after: after.to_owned(),
     };
-    Ok(Some(Planned::new(SessionPlan::Prepared(within), "the gateway keeps prepared statements")))
+    Ok(Some(Planned::new(
+        SessionPlan::PreparedCommand(within),
+        "the gateway keeps prepared statements",
+    )))
 }
 
 pub(super) fn plan_deallocate(deallocate: &DeallocateStmt) -> Planned {
     let name = (!deallocate.isall).then(|| deallocate.name.clone());
     Planned::new(
-        SessionPlan::Prepared(Prepared::Deallocate(name)),
+        SessionPlan::PreparedCommand(PreparedCommand::Deallocate(name)),
         "the gateway keeps prepared statements",
     )
 }
 
 /// The text of the prepared statement `name` with its arguments in place of `$n`.
 ///
-/// `types` are those of the parameters, `arguments` as EXECUTE gives them, both as SQL. An argument is cast
+/// `types` are those of the parameters, `arguments` as given to EXECUTE, both as SQL. An argument is cast
 /// to its type, where that is known.
 ///
 /// Errors: 42601 when the number of arguments is wrong, as PostgreSQL words it.

@@ -1,7 +1,7 @@
 //! DO and CALL: code whose statements the gateway does not see.
 //!
 //! Owns: that it runs on node 1, where what it touches is asked for ([`super::super::unseen`]).
-//! Never: runs a piece of it elsewhere, or looks into it.
+//! Never: runs a part of it elsewhere, or analyses it.
 
 use crate::plan::Planned;
 

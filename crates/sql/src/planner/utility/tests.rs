@@ -170,26 +170,26 @@ fn prepared_statements() {
     check(
         "PREPARE p (int, numeric(8, 2)) AS SELECT $1, $2",
         expect![[r#"
-        Prepared(Prepare { name: "p", types: ["int", "numeric(8, 2)"], text: "SELECT $1, $2" })
+        PreparedCommand(Prepare { name: "p", types: ["int", "numeric(8, 2)"], text: "SELECT $1, $2" })
     "#]],
     );
     check(
         "PREPARE p AS INSERT INTO customers VALUES ($1, 'as')",
         expect![[r#"
-        Prepared(Prepare { name: "p", types: [], text: "INSERT INTO customers VALUES ($1, 'as')" })
+        PreparedCommand(Prepare { name: "p", types: [], text: "INSERT INTO customers VALUES ($1, 'as')" })
     "#]],
     );
     check(
         "EXECUTE p (1 + 1, 'it''s')",
         expect![[r#"
-        Prepared(Execute { name: "p", arguments: ["1 + 1", "'it''s'"] })
+        PreparedCommand(Execute { name: "p", arguments: ["1 + 1", "'it''s'"] })
     "#]],
     );
     check(
         "DEALLOCATE PREPARE p; DEALLOCATE ALL",
         expect![[r#"
-        Prepared(Deallocate(Some("p")))
-        Prepared(Deallocate(None))
+        PreparedCommand(Deallocate(Some("p")))
+        PreparedCommand(Deallocate(None))
     "#]],
     );
 }
@@ -526,7 +526,7 @@ fn create_table_as() {
     check(
         "CREATE TABLE t AS EXECUTE p",
         expect![[r#"
-            Prepared(Within { before: "CREATE TABLE t AS ", name: "p", arguments: [], after: "" })
+            PreparedCommand(Within { before: "CREATE TABLE t AS ", name: "p", arguments: [], after: "" })
         "#]],
     );
 }

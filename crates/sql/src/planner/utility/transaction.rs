@@ -1,4 +1,4 @@
-//! BEGIN, COMMIT, savepoints and their kin.
+//! BEGIN, COMMIT, savepoints and the like.
 //!
 //! Owns: reading transaction modes. Never: knows the state of a transaction.
 

@@ -2,7 +2,7 @@
 //!
 //! Owns: for each such transaction the nodes that have not shown it yet, and who waits for that.
 //! Never: holds anybody back for what comes later: a wait is for what is going on when it begins.
-//! Start reading at [`Applying::wait`].
+//! Start reading at [`InApplication::wait`].
 //!
 //! A statement that reads one node takes no snapshot over several, so it needs no room; but it must
 //! not miss a transaction there that somebody, its own client perhaps, has already seen elsewhere.
@@ -22,14 +22,14 @@ pub struct Wait(pub u64);
 
 /// Transactions in application, and who waits for them.
 #[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
-pub struct Applying {
+pub struct InApplication {
     begun: u64,
     /// Nodes that have not shown the transaction yet.
     missing: BTreeMap<Entry, BTreeSet<NodeId>>,
     waits: BTreeMap<Wait, BTreeSet<(Entry, NodeId)>>,
 }
 
-impl Applying {
+impl InApplication {
     /// A transaction that wrote on `nodes` is about to become visible: the first statement that
     /// makes it so has not been sent yet.
     pub fn begin(&mut self, nodes: impl IntoIterator<Item = NodeId>) -> Entry {
@@ -109,21 +109,25 @@ mod tests {
 
     #[test]
     fn a_wait_is_for_its_node_and_for_what_is_there() {
-        let mut applying = Applying::default();
+        let mut in_application = InApplication::default();
         let mut released = Vec::new();
-        assert!(applying.wait(Wait(1), Some(A)));
-        let first = applying.begin([A, B]);
-        assert!(!applying.wait(Wait(2), Some(A)));
-        assert!(!applying.wait(Wait(3), None));
-        let second = applying.begin([A]);
-        applying.applied(first, A, &mut released);
+        assert!(in_application.wait(Wait(1), Some(A)));
+        let first = in_application.begin([A, B]);
+        assert!(!in_application.wait(Wait(2), Some(A)));
+        assert!(!in_application.wait(Wait(3), None));
+        let second = in_application.begin([A]);
+        in_application.applied(first, A, &mut released);
         assert_eq!(released, [Wait(2)], "the later transaction is not waited for");
-        assert!(!applying.is_shown_by(A) && !applying.is_shown_by(B) && applying.is_shown_by(C));
-        assert!(!applying.wait(Wait(4), Some(A)), "the second is still missing there");
-        assert!(!applying.wait(Wait(5), Some(B)));
-        applying.applied(first, B, &mut released);
-        applying.end(second, &mut released);
+        assert!(
+            !in_application.is_shown_by(A)
+                && !in_application.is_shown_by(B)
+                && in_application.is_shown_by(C)
+        );
+        assert!(!in_application.wait(Wait(4), Some(A)), "the second is still missing there");
+        assert!(!in_application.wait(Wait(5), Some(B)));
+        in_application.applied(first, B, &mut released);
+        in_application.end(second, &mut released);
         assert_eq!(released, [Wait(2), Wait(3), Wait(5), Wait(4)]);
-        assert!(applying.is_empty());
+        assert!(in_application.is_empty());
     }
 }

@@ -1,16 +1,16 @@
 //! What a statement may leave behind in the server session it runs in.
 //!
 //! Owns: its kinds. Never: says what is done about it; the gateway does.
-//! Start reading at [`Leaves`].
+//! Start reading at [`Residue`].
 
 /// What a statement may leave behind in the server session it runs in, beyond its transaction.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Leaves {
-    /// What `currval` and `lastval` answer, or `random` goes on with.
+pub struct Residue {
+    /// What `currval` and `lastval` answer, or `random` continues from.
     pub sequences: bool,
-    /// Notifications, whose sender is told by the connection, to some of those who listen later.
+    /// Notifications, whose sender some later listeners identify by the connection.
     pub notifies: bool,
-    /// Values of any settings, which code that nobody has seen may have set.
+    /// Values of any settings, which unseen code may have set.
     pub values: bool,
     /// Values of these settings (lower-case names) that only the server knows.
     pub settings: Vec<String>,
@@ -21,7 +21,7 @@ pub struct Leaves {
     pub schema: bool,
 }
 
-impl Leaves {
+impl Residue {
     /// Adds what `other` leaves.
     pub fn merge(&mut self, other: Self) {
         self.sequences |= other.sequences;

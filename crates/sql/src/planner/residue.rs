@@ -3,7 +3,7 @@
 //! Owns: the reading of a statement by which a pool decides what to clean before the connection
 //! serves another client, and when to ask the server what still binds it to this one.
 //! Never: looks into the code of functions: one that is not built in may leave anything.
-//! Start reading at [`leaves`].
+//! Start reading at [`residue`].
 
 use pg_query::NodeEnum;
 use pg_query::protobuf::{FuncCall, Node, RangeVar};
@@ -14,38 +14,38 @@ use super::syntax::{name_of, string};
 use super::unseen;
 use crate::catalog::Volatility;
 use crate::closure::Reach;
-use crate::plan::Leaves;
+use crate::plan::Residue;
 use crate::walk;
 
 /// Built-in functions that draw from a sequence for the session.
 const SEQUENCE_FUNCTIONS: [&str; 2] = ["nextval", "setval"];
-/// Built-in functions that take or give back locks of the session, beside those of the transaction.
+/// Built-in functions that take or release session locks, besides transaction locks.
 const LOCK_PREFIXES: [&str; 2] = ["pg_advisory_", "pg_try_advisory_"];
-/// What those of the transaction have in their names.
+/// What those of transactions have in their names.
 const TRANSACTION_LOCK: &str = "_xact_";
 
 /// Reads `tree`, a whole statement.
-pub(super) fn leaves(tree: &NodeEnum, reach: &Reach, context: &Context<'_>) -> Leaves {
+pub(super) fn residue(tree: &NodeEnum, reach: &Reach, context: &Context<'_>) -> Residue {
     let mut found = of_tree(tree, context);
     found.anything |= reach.opaque.is_some() || reach.sets || reach.leaves;
     found.values |= reach.sets;
     found
 }
 
-/// What the query leaves that a new table is made of; nothing for other statements.
-pub(super) fn of_made_table(tree: &NodeEnum, context: &Context<'_>) -> Leaves {
+/// What the query that a new table is made from leaves; nothing for other statements.
+pub(super) fn of_made_table(tree: &NodeEnum, context: &Context<'_>) -> Residue {
     match tree {
         NodeEnum::CreateTableAsStmt(create) => create
             .query
             .as_ref()
             .and_then(|query| query.node.as_ref())
-            .map_or_else(Leaves::default, |query| of_tree(query, context)),
-        _ => Leaves::default(),
+            .map_or_else(Residue::default, |query| of_tree(query, context)),
+        _ => Residue::default(),
     }
 }
 
-fn of_tree(tree: &NodeEnum, context: &Context<'_>) -> Leaves {
-    let mut found = Leaves::default();
+fn of_tree(tree: &NodeEnum, context: &Context<'_>) -> Residue {
+    let mut found = Residue::default();
     match tree {
         NodeEnum::SelectStmt(select) => {
             found.anything |= select.into_clause.is_some();
@@ -118,7 +118,7 @@ fn runs_code(range: Option<&RangeVar>, context: &Context<'_>) -> bool {
         .is_none_or(|relation| unseen::leaves_anything(relation, context))
 }
 
-fn visit(node: &NodeEnum, context: &Context<'_>, found: &mut Leaves) {
+fn visit(node: &NodeEnum, context: &Context<'_>, found: &mut Residue) {
     if let NodeEnum::FuncCall(call) = node {
         add_call(call, context, found);
     }
@@ -129,7 +129,7 @@ fn visit(node: &NodeEnum, context: &Context<'_>, found: &mut Leaves) {
     });
 }
 
-fn add_call(call: &FuncCall, context: &Context<'_>, found: &mut Leaves) {
+fn add_call(call: &FuncCall, context: &Context<'_>, found: &mut Residue) {
     let (schema, name) = name_of(call);
     if !is_built_in(schema, name, context) {
         let function = context.catalog.function(context.scope, schema, name);

@@ -1,14 +1,14 @@
 //! What a statement asks that no node knows: of its own session, and of processes.
 //!
 //! Owns: finding `pg_backend_pid()`, `pg_prepared_statements`, views that show processes and functions
-//! that are told of one, in a statement's text.
-//! Never: answers; the session puts the answer in the place of the words.
-//! Start reading at [`own_names`].
+//! that take one, in a statement's text.
+//! Never: answers; the session replaces the words by the answer.
+//! Start reading at [`session_names`].
 
 use pg_query::NodeEnum;
 use pg_query::protobuf::{ObjectType, ScanToken, Token};
 
-use crate::plan::{Own, OwnName, ProcessFunction};
+use crate::plan::{ProcessFunction, SessionName, SessionNameAt};
 use crate::statement::Statement;
 
 const PROCESS_ID: &str = "pg_backend_pid";
@@ -42,7 +42,7 @@ const HINTS: [&str; 7] = [
 
 /// Where in the text of `statement` such words are, in order. What defines an object is left alone: it
 /// will be asked later, by others.
-pub(super) fn own_names(statement: &Statement) -> Vec<OwnName> {
+pub(super) fn session_names(statement: &Statement) -> Vec<SessionNameAt> {
     let text = &*statement.text;
     let lower = text.to_ascii_lowercase();
     if !HINTS.iter().any(|hint| lower.contains(hint)) || !is_asked_now(&statement.tree) {
@@ -79,7 +79,7 @@ struct Words<'a> {
 }
 
 impl Words<'_> {
-    fn find(&self) -> Vec<OwnName> {
+    fn find(&self) -> Vec<SessionNameAt> {
         let mut found = Vec::new();
         let mut depth = 0_i32;
         for index in 0..self.tokens.len() {
@@ -97,31 +97,31 @@ impl Words<'_> {
                 let behind = self.word(index + 3);
                 let unnamed = is_item
                     && (["", ",", ";"].contains(&behind) || behind.eq_ignore_ascii_case("from"));
-                found.push(self.name(start, index + 2, Own::ProcessId { unnamed }));
+                found.push(self.name(start, index + 2, SessionName::ProcessId { unnamed }));
             } else if is(PREPARED_STATEMENTS) && self.is_table(start, index) {
                 let aliased = self.is_aliased(index);
-                found.push(self.name(start, index, Own::PreparedStatements { aliased }));
+                found.push(self.name(start, index, SessionName::PreparedStatements { aliased }));
             } else if let Some(view) = PROCESS_VIEWS.into_iter().find(|view| is(view)) {
                 if self.is_table(start, index) {
                     let aliased = self.is_aliased(index);
-                    found.push(self.name(start, index, Own::Processes { view, aliased }));
+                    found.push(self.name(start, index, SessionName::Processes { view, aliased }));
                 }
             } else if let Some((function, end)) = self.call(index) {
                 let unaliased = self.follows_table_word(start) && !self.is_aliased(end);
                 // Between two expressions a comma is no sign of a table.
                 let unaliased = unaliased && self.before(start) != ",";
-                found.push(self.name(start, index + 1, Own::Call(function)));
-                found.push(self.name(end, end, Own::CallEnd { function, unaliased }));
+                found.push(self.name(start, index + 1, SessionName::Call(function)));
+                found.push(self.name(end, end, SessionName::CallEnd { function, unaliased }));
             }
         }
         found.sort_by_key(|name| name.range.start);
         found
     }
 
-    fn name(&self, first: usize, last: usize, own: Own) -> OwnName {
+    fn name(&self, first: usize, last: usize, name: SessionName) -> SessionNameAt {
         let position = |at: i32| usize::try_from(at).unwrap_or(0);
         let range = position(self.tokens[first].start)..position(self.tokens[last].end);
-        OwnName { range, own }
+        SessionNameAt { range, name }
     }
 
     /// The function that is called by the name at `index`, with arguments by position, and where the
@@ -214,18 +214,18 @@ impl Words<'_> {
 mod tests {
     use super::*;
 
-    fn check(text: &str, expected: &[(&str, Own)]) {
+    fn check(text: &str, expected: &[(&str, SessionName)]) {
         let statement = crate::statement::parse(text).unwrap().remove(0);
-        let found = own_names(&statement);
+        let found = session_names(&statement);
         let found: Vec<_> =
-            found.into_iter().map(|name| (&statement.text[name.range], name.own)).collect();
+            found.into_iter().map(|name| (&statement.text[name.range], name.name)).collect();
         assert_eq!(found, expected, "{text}");
     }
 
     #[test]
     fn process_ids_are_found_where_they_are_called() {
         let (unnamed, named) =
-            (Own::ProcessId { unnamed: true }, Own::ProcessId { unnamed: false });
+            (SessionName::ProcessId { unnamed: true }, SessionName::ProcessId { unnamed: false });
         check("SELECT pg_backend_pid()", &[("pg_backend_pid()", unnamed)]);
         check("select 1, PG_Backend_PID ( ) from t", &[("PG_Backend_PID ( )", unnamed)]);
         check("SELECT pg_catalog.pg_backend_pid() AS x", &[("pg_catalog.pg_backend_pid()", named)]);
@@ -237,8 +237,10 @@ mod tests {
 
     #[test]
     fn prepared_statements_are_found_where_they_are_a_table() {
-        let (aliased, not) =
-            (Own::PreparedStatements { aliased: true }, Own::PreparedStatements { aliased: false });
+        let (aliased, not) = (
+            SessionName::PreparedStatements { aliased: true },
+            SessionName::PreparedStatements { aliased: false },
+        );
         check("SELECT * FROM pg_prepared_statements", &[("pg_prepared_statements", not)]);
         check("TABLE pg_prepared_statements", &[]);
         check(
@@ -250,7 +252,7 @@ mod tests {
 
     #[test]
     fn views_of_processes_are_found_where_they_are_a_table() {
-        let of = |view, aliased| Own::Processes { view, aliased };
+        let of = |view, aliased| SessionName::Processes { view, aliased };
         check(
             "SELECT * FROM pg_stat_activity a JOIN pg_catalog.pg_locks USING (pid)",
             &[
@@ -269,19 +271,19 @@ mod tests {
         check(
             "SELECT pg_terminate_backend($1::int)",
             &[
-                ("pg_terminate_backend(", Own::Call(terminate)),
-                (")", Own::CallEnd { function: terminate, unaliased: false }),
+                ("pg_terminate_backend(", SessionName::Call(terminate)),
+                (")", SessionName::CallEnd { function: terminate, unaliased: false }),
             ],
         );
         let (cancel, blocking) = (ProcessFunction::Cancel, ProcessFunction::Blocking);
         check(
             "SELECT * FROM pg_blocking_pids(pg_backend_pid()), pg_cancel_backend((SELECT 1)) x",
             &[
-                ("pg_blocking_pids(", Own::Call(blocking)),
-                ("pg_backend_pid()", Own::ProcessId { unnamed: false }),
-                (")", Own::CallEnd { function: blocking, unaliased: true }),
-                ("pg_cancel_backend(", Own::Call(cancel)),
-                (")", Own::CallEnd { function: cancel, unaliased: false }),
+                ("pg_blocking_pids(", SessionName::Call(blocking)),
+                ("pg_backend_pid()", SessionName::ProcessId { unnamed: false }),
+                (")", SessionName::CallEnd { function: blocking, unaliased: true }),
+                ("pg_cancel_backend(", SessionName::Call(cancel)),
+                (")", SessionName::CallEnd { function: cancel, unaliased: false }),
             ],
         );
         check("SELECT pg_terminate_backend(pid => 1), my.pg_cancel_backend(1)", &[]);

@@ -1,25 +1,25 @@
 //! Words of a statement that the session answers, for no node knows what they ask for.
 //!
 //! Owns: what these are. Never: finds them in a text (the planner does) or answers (the session does).
-//! Start reading at [`OwnName`].
+//! Start reading at [`SessionNameAt`].
 
 use std::ops::Range;
 
 /// Words in a statement's text that the session answers.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct OwnName {
+pub struct SessionNameAt {
     /// Where they are, in bytes.
     pub range: Range<usize>,
     /// What they mean.
-    pub own: Own,
+    pub name: SessionName,
 }
 
 /// What a session or the gateway knows and no node does.
 ///
 /// Clients know each other by the gateway's session numbers, nodes know processes. Where a statement
-/// speaks of processes, one is put in the place of the other.
+/// speaks of processes, one is replaced by the other.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Own {
+pub enum SessionName {
     /// `pg_backend_pid()`; `unnamed`: it is an item of the select list that has its column's name.
     ProcessId {
         /// See above.
@@ -48,7 +48,7 @@ pub enum Own {
     },
 }
 
-/// A function that is told which process it is about.
+/// A function that takes the process it is about.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ProcessFunction {
     /// `pg_cancel_backend(pid)`
