@@ -400,6 +400,23 @@ fn a_gateway_that_was_taken_for_dead_serves_nobody() -> Result<()> {
     Ok(())
 }
 
+/// Another one had drawn its number, lost its lock to the first, which took its own again, and took the nodes
+/// over all the same. The first would hold the lock for ever, and its clients would be refused for ever.
+#[test]
+fn a_gateway_that_has_its_lock_ends_when_a_later_one_has_come() -> Result<()> {
+    let servers = servers::durable(2)?;
+    process::init(&servers)?;
+    let mut gateway = GatewayProcess::start(&servers)?;
+    let mut client = Client::connect(&gateway.endpoint())?;
+    ensure!(client.value("SELECT 1")? == "1");
+    let mut node = Client::connect(&servers::endpoint(&servers, 0))?;
+    node.query("UPDATE tutti.gateway SET incarnation = incarnation + 1")?;
+    until("it ends", || gateway.has_ended())?;
+    let next = GatewayProcess::start(&servers)?;
+    ensure!(Client::connect(&next.endpoint())?.value("SELECT 1")? == "1");
+    Ok(())
+}
+
 #[test]
 fn a_gateway_starts_while_a_node_is_away_and_takes_it_in_later() -> Result<()> {
     let mut servers = servers::durable(3)?;
