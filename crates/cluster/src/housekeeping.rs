@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use tutti_link::{NodeConnection, NodeError};
 use tutti_sql::catalog::NodeId;
 
-use crate::catalog::publisher::{self, Reader};
+use crate::catalog::reading::{self, Reader};
 use crate::cluster::Cluster;
 use crate::error::GatewayError;
 use crate::recovery;
@@ -79,7 +79,7 @@ impl Housekeeper {
             connections: cluster.connections.clone(),
         };
         // Whoever listens on node 1 alone listens on all from then on.
-        publisher::run(reader, move || cluster.sessions.wake_all())
+        reading::run(reader, move || cluster.sessions.wake_all())
     }
 
     /// The lock ends with its connection. Whoever has taken it meanwhile has ended our backends on the
