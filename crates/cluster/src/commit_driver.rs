@@ -27,6 +27,7 @@ use tutti_txn::rooms::Room;
 use tutti_wire::error_fields::ErrorFields;
 
 use crate::Boxed;
+use crate::authority::causes::Causes;
 use crate::authority::in_application::Entered;
 use crate::authority::rooms::RoomVisit;
 use crate::authority::sentinels::Coverage;
@@ -130,9 +131,7 @@ pub struct CommitDriver {
     visibility_turn: Granted<VotePermit>,
     room: Granted<RoomVisit>,
     application: Option<Entered>,
-    /// When it first had to wait for what is before it: its patience counts from here, so that transactions in
-    /// a queue do not each start it again.
-    waits_since: Option<Instant>,
+    causes: Causes,
     vote_patience: Duration,
     /// The client has cancelled in time.
     is_cancelled: bool,
@@ -188,7 +187,7 @@ impl CommitDriver {
             visibility_turn: Granted::default(),
             room: Granted::default(),
             application: None,
-            waits_since: None,
+            causes: Causes::default(),
             vote_patience,
             is_cancelled: false,
         }
@@ -289,18 +288,18 @@ impl CommitDriver {
                     .spawn(async move { Happened::Event(confirm(&cluster, tickets).await) });
             }
             Effect::TakeVisibilityTurn => {
-                self.waits_since.get_or_insert_with(Instant::now);
-                let order = self.cluster.authority.visibility_order.clone();
-                let writers = self.writers.clone();
-                let taking = async move { Happened::TookTurn(order.take(writers).await) };
+                let order = &self.cluster.authority.visibility_order;
+                let turn = self.causes.turn(order, self.writers.clone());
+                let taking = async move { Happened::TookTurn(turn.await) };
                 self.visibility_turn = Granted::Asked(self.begin(taking));
             }
             Effect::LeaveVisibilityTurn => self.visibility_turn.release(),
             Effect::WaitForCauses => {
-                let (cluster, writers) = (self.cluster.clone(), self.writers.clone());
-                let since = *self.waits_since.get_or_insert_with(Instant::now);
+                let Cluster { authority, availability, .. } = &*self.cluster;
+                let (applying, patience) = (&authority.applying, OPEN_PATIENCE);
+                let shown = self.causes.shown(applying, availability, &self.writers, patience);
                 self.begin(async move {
-                    wait_for_causes(&cluster, &writers, since).await;
+                    shown.await;
                     Happened::Event(Event::CausesShown)
                 });
             }
@@ -537,19 +536,6 @@ fn unless_withdrawn(happened: Result<Happened, JoinError>) -> Option<Happened> {
         Ok(happened) => Some(happened),
         Err(error) if error.is_cancelled() => None,
         Err(error) => std::panic::resume_unwind(error.into_panic()),
-    }
-}
-
-/// A session that sees a commit on one of its nodes must see there what its client may have seen elsewhere
-/// before (docs/protocol/rooms.md, causes). What is left to recovery is waited for as long from `since` as a
-/// statement would wait for its node.
-async fn wait_for_causes(cluster: &Cluster, writers: &BTreeSet<gid::NodeId>, since: Instant) {
-    for node in writers {
-        let node = NodeId(node.0);
-        cluster.authority.in_application.wait(Some(node)).await;
-        // What is left to recovery there counts as applied, for the node is not read; but what already
-        // runs on it goes on.
-        cluster.availability.wait_until_settled(node, since, OPEN_PATIENCE).await;
     }
 }
 

@@ -15,7 +15,7 @@ use tutti_sql::catalog::NodeId;
 use tutti_txn::Tenure;
 use tutti_txn::tenure::{Effect, End, Event, Phase};
 
-use crate::catalog::publisher::{self, Reader};
+use crate::catalog::reading::{self, Reader};
 use crate::cluster::Cluster;
 use crate::error::GatewayError;
 use crate::recovery;
@@ -129,7 +129,7 @@ impl Housekeeper {
             connections: cluster.connections.clone(),
         };
         // Sessions that listen on node 1 alone listen on all from then on.
-        publisher::run(reader, move || cluster.sessions.wake_all())
+        reading::run(reader, move || cluster.sessions.wake_all())
     }
 
     /// The lock ends with its connection. Another gateway that has taken it meanwhile has ended our backends on

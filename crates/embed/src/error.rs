@@ -5,7 +5,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::binaries::Version;
+use crate::version::Version;
 
 /// Why a server, or a cluster of them, could not be had.
 #[derive(Debug, thiserror::Error)]

@@ -22,6 +22,7 @@ mod cluster;
 mod error;
 #[cfg(feature = "fetch")]
 mod fetch;
+mod find;
 mod initdb;
 mod place;
 mod port;
@@ -31,11 +32,13 @@ mod segment;
 mod server;
 mod settings;
 mod state;
+mod version;
 
 pub use account::ServerAccount;
-pub use binaries::{Binaries, Version};
+pub use binaries::Binaries;
 pub use cluster::{Cluster, ClusterOptions};
 pub use error::EmbedError;
 pub use place::cache_dir;
 pub use server::Server;
 pub use settings::ServerOptions;
+pub use version::Version;

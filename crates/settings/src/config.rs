@@ -9,7 +9,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tutti_txn::Form;
 
-use crate::node::{Address, NodeConfig, parse_address};
+use crate::address::{Address, parse_address};
+use crate::node::NodeConfig;
 use crate::pool::PoolConfig;
 use crate::rules::{Method, Origin, Rule};
 use crate::transport::{ClientTls, Keepalive, Limits, NodeTls, SslMode};

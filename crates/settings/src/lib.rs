@@ -4,6 +4,7 @@
 //! Never: opens anything, or knows a connection.
 //! Start reading at [`Config`].
 
+mod address;
 mod config;
 mod node;
 mod pool;
@@ -11,8 +12,9 @@ mod rules;
 mod secret;
 mod transport;
 
+pub use address::Address;
 pub use config::{AuditConfig, Config, ConfigError, DefaultDistribution, Switches};
-pub use node::{Address, NodeConfig};
+pub use node::NodeConfig;
 pub use pool::PoolConfig;
 pub use rules::{Arrival, ConnectionKind, Method, Origin, Rule, decide, need_groups};
 pub use secret::Secret;

@@ -1,10 +1,11 @@
 //! `[[node]]`: one node and where it may be.
 //!
-//! Owns: its addresses as written, and what a text must be to be one.
+//! Owns: its addresses as written.
 //! Never: knows which of them answers (`tutti-link` does).
 
 use serde::{Deserialize, Serialize};
 
+use crate::address::{Address, parse_address};
 use crate::secret::Secret;
 use crate::transport::{Keepalive, NodeTls};
 
@@ -54,25 +55,6 @@ impl Default for NodeConfig {
     }
 }
 
-/// Where a server listens.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Address {
-    /// Name or address.
-    pub host: String,
-    /// TCP port.
-    pub port: u16,
-}
-
-impl std::fmt::Display for Address {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.host.contains(':') {
-            write!(f, "[{}]:{}", self.host, self.port)
-        } else {
-            write!(f, "{}:{}", self.host, self.port)
-        }
-    }
-}
-
 impl NodeConfig {
     /// Every address where the node may be, as configured. Never empty.
     pub fn addresses(&self) -> Vec<Address> {
@@ -83,24 +65,6 @@ impl NodeConfig {
         let read = |text: &String| parse_address(text, self.port).unwrap_or_else(|| unread(text));
         self.hosts.iter().map(read).collect()
     }
-}
-
-/// `host`, `host:port`, `[v6]` or `[v6]:port`.
-pub(crate) fn parse_address(text: &str, default_port: u16) -> Option<Address> {
-    let (host, port) = match text.strip_prefix('[') {
-        Some(rest) => {
-            let (host, port) = rest.split_once(']')?;
-            (host, if port.is_empty() { None } else { Some(port.strip_prefix(':')?) })
-        }
-        None => match text.split_once(':') {
-            // More than one colon: an IPv6 address without brackets.
-            Some((_, port)) if port.contains(':') => (text, None),
-            Some((host, port)) => (host, Some(port)),
-            None => (text, None),
-        },
-    };
-    let port = port.map_or(Some(default_port), |port| port.parse().ok())?;
-    (!host.is_empty()).then(|| Address { host: host.to_owned(), port })
 }
 
 fn default_port() -> u16 {

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::node::Address;
+use crate::address::Address;
 
 /// `[tls]`: what clients that ask for TLS get.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]

@@ -14,22 +14,10 @@ mod words;
 
 use crate::refusal::Refusal;
 use distribute::Clause;
+pub use distribute::DistributeBy;
 pub use grammar::{STACK_BYTES, cost};
 pub use password::replace_passwords;
 pub use words::{first_word, words};
-
-/// What a `DISTRIBUTE BY` clause asks for.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum DistributeBy {
-    /// `DISTRIBUTE BY HASH (column)`; the name is folded as PostgreSQL folds identifiers.
-    Hash(String),
-    /// `DISTRIBUTE BY ROUND ROBIN` (or `ROUNDROBIN`).
-    RoundRobin,
-    /// `DISTRIBUTE BY REPLICATED` (or `REPLICATION`).
-    Replicated,
-    /// `DISTRIBUTE BY HOME`: on node 1 alone.
-    Home,
-}
 
 /// One statement of a client's text.
 #[derive(Clone, Debug)]

@@ -5,7 +5,9 @@
 
 use bytes::{Bytes, BytesMut};
 
-use crate::frame::{Fields, Frame, HEADER_LEN, WireError, put_count, put_frame, put_string};
+use crate::frame::{
+    Fields, Frame, HEADER_LEN, WireError, put_count, put_frame, put_string, put_values,
+};
 
 /// State of a session's transaction, as ReadyForQuery tells it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -158,19 +160,7 @@ pub fn put_data_row<'a>(
     out: &mut BytesMut,
     values: impl ExactSizeIterator<Item = Option<&'a [u8]>>,
 ) {
-    put_frame(out, b'D', |body| {
-        put_count(body, values.len());
-        for value in values {
-            match value {
-                None => body.extend_from_slice(&(-1_i32).to_be_bytes()),
-                Some(value) => {
-                    let len = u32::try_from(value.len()).expect("values fit into a frame");
-                    body.extend_from_slice(&len.to_be_bytes());
-                    body.extend_from_slice(value);
-                }
-            }
-        }
-    });
+    put_frame(out, b'D', |body| put_values(body, values));
 }
 
 /// Reads a CommandComplete's tag.

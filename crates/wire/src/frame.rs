@@ -205,6 +205,26 @@ pub fn put_count(out: &mut BytesMut, count: usize) {
     out.extend_from_slice(&count.to_be_bytes());
 }
 
+/// Appends a count of values and the values, each with its length; `None` is NULL.
+///
+/// Requires: as [`put_count`].
+pub(crate) fn put_values<'a>(
+    out: &mut BytesMut,
+    values: impl ExactSizeIterator<Item = Option<&'a [u8]>>,
+) {
+    put_count(out, values.len());
+    for value in values {
+        match value {
+            None => out.extend_from_slice(&(-1_i32).to_be_bytes()),
+            Some(value) => {
+                let len = u32::try_from(value.len()).expect("values fit into a frame");
+                out.extend_from_slice(&len.to_be_bytes());
+                out.extend_from_slice(value);
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

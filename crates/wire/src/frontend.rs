@@ -5,7 +5,7 @@
 
 use bytes::{Bytes, BytesMut};
 
-use crate::frame::{Fields, Frame, WireError, put_count, put_frame, put_string};
+use crate::frame::{Fields, Frame, WireError, put_count, put_frame, put_string, put_values};
 
 /// Prepared statement or portal: the two things with names.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -193,17 +193,7 @@ pub fn put_bind(out: &mut BytesMut, portal: &str, statement: &str, arguments: &A
         put_string(body, portal);
         put_string(body, statement);
         put_int16s(body, &arguments.formats);
-        put_count(body, arguments.values.len());
-        for value in &arguments.values {
-            match value {
-                None => body.extend_from_slice(&(-1_i32).to_be_bytes()),
-                Some(value) => {
-                    let len = u32::try_from(value.len()).expect("values fit into a frame");
-                    body.extend_from_slice(&len.to_be_bytes());
-                    body.extend_from_slice(value);
-                }
-            }
-        }
+        put_values(body, arguments.values.iter().map(Option::as_deref));
         put_int16s(body, &arguments.result_formats);
     });
 }

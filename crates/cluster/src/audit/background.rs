@@ -11,7 +11,8 @@ use tokio::time::{MissedTickBehavior, interval};
 use tutti_link::connection::NodeConnection;
 use tutti_sql::catalog::{NodeId, quote_literal};
 
-use super::{Memory, Progress, Report, look};
+use super::report::{Progress, Report};
+use super::{Memory, look};
 use crate::catalog::Answer;
 use crate::cluster::Cluster;
 use crate::error::GatewayError;

@@ -13,7 +13,7 @@ use tutti_link::connection::Rows;
 use tutti_sql::catalog::NodeId;
 
 use super::moment::Moment;
-use super::{Finding, Kind, Report};
+use super::report::{Finding, Kind, Report};
 use crate::catalog::{Answer, schema};
 use crate::error::{GatewayError, in_full};
 

@@ -14,7 +14,7 @@ use tutti_sql::catalog::NodeId;
 use tutti_txn::gid::Gid;
 
 use super::moment::{Moment, NAME};
-use super::{Finding, Kind, Report};
+use super::report::{Finding, Kind, Report};
 use crate::catalog::Answer;
 use crate::error::GatewayError;
 use crate::recovery;

@@ -13,7 +13,7 @@ use tutti_link::Endpoint;
 use tutti_link::connection::{Credentials, NodeConnection};
 use tutti_settings::{Address, Config, NodeConfig, NodeTls, SslMode};
 
-use super::{Finding, Kind, Report};
+use super::report::{Finding, Kind, Report};
 use crate::catalog;
 use crate::cluster::Cluster;
 use crate::error::{GatewayError, in_full};

@@ -34,7 +34,7 @@ use tutti_sql::hash::KeyType;
 use tutti_wire::error_fields::ErrorFields;
 
 use super::moment::{Moment, Name};
-use super::{Finding, Kind, Progress, Report};
+use super::report::{Finding, Kind, Progress, Report};
 use crate::catalog::Answer;
 use crate::error::{GatewayError, in_full};
 

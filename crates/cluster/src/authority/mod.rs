@@ -5,6 +5,7 @@
 //! session and the executor do).
 //! Start reading at [`Authority`], then [`rooms::Rooms`], then [`snapshots::Snapshots`].
 
+pub mod causes;
 pub mod in_application;
 pub mod rooms;
 pub mod sentinels;

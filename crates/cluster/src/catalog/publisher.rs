@@ -2,10 +2,10 @@
 //! forwards.
 //!
 //! Owns: the catalog and the OIDs that go with it, how many changes of the schema have been
-//! committed, which of them every plan must know, and the reading in the background that catches up
-//! with them. While one is being committed, no statement begins (the hold).
+//! committed, and which of them every plan must know. While one is being committed, no statement begins (the
+//! hold). `own_changes` is what a transaction brings itself, `reading` what catches up in the background.
 //! Never: begins or ends a transaction; ends a statement (`session/placement_change` does).
-//! Start reading at [`Publisher`], then [`run`].
+//! Start reading at [`Publisher`], then [`run`](super::reading::run).
 //!
 //! A transaction that changed relations brings what it has read of them itself, holding their locks; that
 //! takes the place of what was known of them. All else is read here: at most what has changed of
@@ -28,29 +28,22 @@
 //!
 //! [`Activity::begin_plan`]: crate::deadlock::Activity::begin_plan
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::time::{Instant, timeout, timeout_at};
-use tutti_link::availability::{Availability, OPEN_PATIENCE};
-use tutti_link::connection::NodeError;
-use tutti_link::control_pool::ControlPool;
+use tokio::time::{Instant, timeout_at};
 use tutti_link::translation::{OidMaps, PublishedOids};
-use tutti_sql::catalog::{BucketMap, Catalog, MapId, NodeId, Placement, Relation, RelationKind};
-use tutti_sql::closure::Code;
+use tutti_sql::catalog::Catalog;
 
-use super::changes::RelationChanges;
 use super::code::UNREAD_BODY;
-use super::load::OwnCatalog;
-use super::oids::{Name, compare_again, with_own};
-use super::{NodeOids, reload};
-use crate::error::GatewayError;
+use super::oids::with_own;
+pub use super::own_changes::{AsOf, OwnChanges, OwnOids};
 
-/// Between two attempts to read.
-const RETRY: Duration = Duration::from_millis(200);
+/// How long no change may have come before what nobody needs is read.
+pub(super) const LEISURE: Duration = Duration::from_secs(2);
 
 /// A catalog with what was read together with it.
 #[derive(Debug)]
@@ -87,12 +80,12 @@ pub struct Publisher {
     /// When the last change came that plans need not know.
     changed_at: Mutex<Option<Instant>>,
     /// Names have changed: what was known of texts that mention them does not hold.
-    renamed: AtomicBool,
+    pub(super) renamed: AtomicBool,
     noted: Mutex<Noted>,
     /// The last of the changes that `current` knows.
     published: AtomicU64,
     /// There is something to read.
-    news: Notify,
+    pub(super) news: Notify,
     /// Something was published, or a hold has ended.
     progress: Notify,
 }
@@ -133,140 +126,6 @@ impl Noted {
         let is_newer =
             |relation| self.of_relations.get(&relation).is_some_and(|it| changes.as_of < *it);
         changes.as_of < self.of_any || changes.touched().any(is_newer)
-    }
-}
-
-/// How far a reading may count on knowing what was noted.
-#[derive(Clone, Copy, Debug)]
-pub struct AsOf(u64);
-
-/// What one transaction has changed, as it has read it itself.
-#[derive(Clone, Debug)]
-pub struct OwnChanges {
-    /// The last that had been noted when it was about to be read.
-    as_of: u64,
-    /// `None`: gone.
-    relations: BTreeMap<u32, Option<Arc<Relation>>>,
-    view_rules: HashMap<u32, String>,
-    maps: BTreeMap<MapId, BucketMap>,
-    version: u64,
-    /// The code that belongs to the relations; `None`: that was not asked, for it changed more.
-    code: Option<Arc<Code>>,
-    /// What the nodes call the relations; `None`: they are to be asked.
-    oids: Option<Arc<OwnOids>>,
-    /// It changed more than relations.
-    is_more: bool,
-    /// It changed names.
-    pub renames: bool,
-}
-
-/// What the nodes call what a transaction has made or renamed.
-#[derive(Debug)]
-pub struct OwnOids {
-    /// Node 1.
-    pub home: NodeOids,
-    /// The others that have it.
-    pub others: Vec<(NodeId, NodeOids)>,
-}
-
-impl OwnChanges {
-    /// Of a transaction that has changed relations alone, as it has read them itself.
-    pub fn of_relations(base: &Catalog, read: RelationChanges, as_of: AsOf) -> Self {
-        let RelationChanges { relations, view_rules, maps, code, compares_otherwise, .. } = read;
-        let old = base.relations.values().flat_map(HashMap::values);
-        let is_more = compares_otherwise
-            || old.into_iter().any(|old| {
-                let Some(new) = relations.get(&old.oid) else { return false };
-                let moves = new.as_ref().is_some_and(|new| new.placement != old.placement);
-                // Where rows are decides what code may reach them, that of other tables too.
-                moves || base.code.has_code_for_rows(old.oid)
-            });
-        Self {
-            as_of: as_of.0,
-            relations,
-            view_rules: view_rules.into_iter().collect(),
-            maps,
-            version: 0,
-            code: Some(Arc::new(code)),
-            oids: None,
-            is_more,
-            renames: false,
-        }
-    }
-
-    /// Where nothing else was made: what the nodes call it.
-    pub fn know_oids(&mut self, oids: OwnOids) {
-        self.oids = Some(Arc::new(oids));
-    }
-
-    /// The relations on which it holds the locks of a change.
-    pub fn touched(&self) -> impl Iterator<Item = u32> {
-        self.relations.keys().copied()
-    }
-
-    /// Whether it holds the locks of a change on this relation.
-    pub fn touches(&self, relation: u32) -> bool {
-        self.relations.contains_key(&relation)
-    }
-
-    /// Of a transaction that has changed more, by what it sees.
-    pub fn of_more(own: &OwnCatalog, renames: bool, as_of: AsOf) -> Self {
-        let catalog = &own.catalog;
-        let mut relations: BTreeMap<_, _> = own.touched.iter().map(|oid| (*oid, None)).collect();
-        for relation in catalog.relations.values().flat_map(HashMap::values) {
-            if let Some(found) = relations.get_mut(&relation.oid) {
-                *found = Some(relation.clone());
-            }
-        }
-        let is_touched = |oid: &u32| relations.contains_key(oid);
-        let view_rules = catalog.view_rules.iter().filter(|(oid, _)| is_touched(oid));
-        Self {
-            as_of: as_of.0,
-            view_rules: view_rules.map(|(oid, rule)| (*oid, rule.clone())).collect(),
-            maps: catalog.maps.clone(),
-            version: catalog.version,
-            code: None,
-            oids: None,
-            is_more: true,
-            renames,
-            relations,
-        }
-    }
-
-    /// Whether it has changed nothing else.
-    pub fn is_all(&self) -> bool {
-        !self.is_more
-    }
-
-    /// Whether a relation is among what it has changed, or what it made others look otherwise: the
-    /// texts of views that mention what it has renamed.
-    pub fn may_have_changed(&self, relation: &Relation) -> bool {
-        self.touches(relation.oid)
-            || (self.renames && matches!(relation.kind, RelationKind::View { .. }))
-    }
-
-    /// `base` with these changes.
-    pub fn apply(&self, base: &Catalog) -> Catalog {
-        let mut catalog = base.clone();
-        catalog.version = self.version.max(base.version + 1);
-        for relations in catalog.relations.values_mut() {
-            relations.retain(|_, relation| !self.relations.contains_key(&relation.oid));
-        }
-        for (oid, relation) in &self.relations {
-            catalog.view_rules.remove(oid);
-            let Some(relation) = relation else { continue };
-            let schema = catalog.relations.entry(relation.schema.clone()).or_default();
-            schema.insert(relation.name.clone(), relation.clone());
-        }
-        if let Some(code) = &self.code {
-            let is_meant = |oid| self.relations.contains_key(&oid);
-            catalog.code = Arc::new(catalog.code.with_relations(is_meant, code));
-        }
-        catalog.view_rules.extend(self.view_rules.clone());
-        catalog.maps.extend(self.maps.clone());
-        let mut relations = catalog.relations.values().flat_map(HashMap::values);
-        catalog.is_spread = relations.any(|relation| relation.placement != Placement::Home);
-        catalog
     }
 }
 
@@ -469,7 +328,7 @@ impl Publisher {
     }
 
     /// Reads everything anew, though nothing has changed. Nobody waits for it.
-    fn read_again(&self) {
+    pub(super) fn read_again(&self) {
         let change = self.changed.fetch_add(1, Ordering::SeqCst) + 1;
         self.unread.fetch_max(change, Ordering::SeqCst);
         self.want_all();
@@ -495,9 +354,9 @@ impl Publisher {
         }
     }
 
-    /// Makes this the newest catalog, or leaves the one that there is. Only [`run`] does, one reading
+    /// Makes this the newest catalog, or leaves the one that there is. Only [`reading::run`](super::reading::run) does, one reading
     /// after another.
-    fn publish(&self, catalog: Option<Catalog>, oids: Arc<OidMaps>, knows: Change) {
+    pub(super) fn publish(&self, catalog: Option<Catalog>, oids: Arc<OidMaps>, knows: Change) {
         let mut noted = self.noted();
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(mut catalog) = catalog {
@@ -520,16 +379,16 @@ impl Publisher {
     }
 
     /// A reading begins: what is merged from here on may be missing in it.
-    fn begin_reading(&self) -> Change {
+    pub(super) fn begin_reading(&self) -> Change {
         self.noted().merged.clear();
         Change(self.changed.load(Ordering::SeqCst))
     }
 
-    fn has_nothing_to_read(&self) -> bool {
+    pub(super) fn has_nothing_to_read(&self) -> bool {
         self.wanted.load(Ordering::SeqCst) <= self.published.load(Ordering::SeqCst)
     }
 
-    fn must_read_all(&self) -> bool {
+    pub(super) fn must_read_all(&self) -> bool {
         self.published.load(Ordering::SeqCst) < self.unread.load(Ordering::SeqCst)
     }
 }
@@ -540,165 +399,9 @@ impl PublishedOids for Publisher {
     }
 }
 
-/// What is needed for reading what is published.
-#[derive(Clone, Debug)]
-pub struct Reader {
-    /// Where it is published.
-    pub publisher: Arc<Publisher>,
-    /// Which nodes may be read.
-    pub nodes: Arc<Availability>,
-    /// Over which they are read.
-    pub connections: Arc<ControlPool>,
-}
-
-/// Reads whenever something has changed that somebody needs, for ever. `became_spread`: called when tables
-/// were spread for the first time.
-pub async fn run(reader: Reader, became_spread: impl Fn()) {
-    let publisher = reader.publisher.clone();
-    let mut oids = BTreeMap::new();
-    // Nodes whose OIDs could not be read.
-    let mut missing: Vec<NodeId> = Vec::new();
-    let mut pause = LEISURE;
-    loop {
-        if publisher.has_nothing_to_read() {
-            let is_partial = is_partial(&publisher.catalog());
-            if !is_partial {
-                pause = LEISURE;
-            }
-            tokio::select! {
-                () = publisher.news.notified() => (),
-                () = wait_for_one(&reader, &missing), if !missing.is_empty() => (),
-                () = tokio::time::sleep(pause), if is_partial => {
-                    publisher.read_again();
-                    pause = (2 * pause).min(PARTIAL_PAUSE_MAX);
-                }
-            }
-        }
-        if publisher.has_nothing_to_read() && missing.is_empty() {
-            continue;
-        }
-        let knows = publisher.begin_reading();
-        match timeout(READING_MAX, read(&reader, &mut oids)).await {
-            Ok(Ok((catalog, maps, away))) => {
-                let was_solo = publisher.catalog().is_solo();
-                publisher.publish(catalog, Arc::new(maps), knows);
-                if was_solo && !publisher.catalog().is_solo() {
-                    became_spread();
-                }
-                missing = away;
-            }
-            Ok(Err(error)) => {
-                tracing::warn!(%error, "cannot read the catalog yet; trying again");
-                tokio::time::sleep(RETRY).await;
-            }
-            Err(_) => tracing::warn!("a node says nothing while the catalog is read; trying again"),
-        }
-    }
-}
-
-/// How long no change may have come before what nobody needs is read.
-const LEISURE: Duration = Duration::from_secs(2);
-
-/// How often at least what somebody's locks have kept from being read is tried again.
-const PARTIAL_PAUSE_MAX: Duration = Duration::from_secs(60);
-
 /// Whether the body of a function could not be read, so that it is opaque for now.
-fn is_partial(catalog: &Catalog) -> bool {
+pub(super) fn is_partial(catalog: &Catalog) -> bool {
     catalog.code.bodies().any(|(_, body)| body.is_of("sql", UNREAD_BODY))
-}
-
-/// A node that has not answered by then is asked anew.
-const READING_MAX: Duration = Duration::from_secs(20);
-
-async fn wait_for_one(reader: &Reader, missing: &[NodeId]) {
-    while !missing.iter().any(|node| reader.nodes.is_open(*node)) {
-        tokio::time::sleep(RETRY).await;
-    }
-}
-
-/// Reads what has to be read of the catalog on node 1, and the OIDs of all nodes, over connections of
-/// the gateway's own: a client's operators and temporary tables may go by the names of PostgreSQL's.
-///
-/// A node that is away keeps the OIDs that are known of it; nobody can ask it anything now. Returns
-/// such nodes as well.
-async fn read(
-    reader: &Reader,
-    known: &mut BTreeMap<NodeId, NodeOids>,
-) -> Result<(Option<Catalog>, OidMaps, Vec<NodeId>), GatewayError> {
-    let publisher = &reader.publisher;
-    let previous = publisher.catalog();
-    let catalog = match publisher.must_read_all() {
-        true => Some(read_all(reader, &previous).await?),
-        false => None,
-    };
-    let mut changed = BTreeSet::new();
-    let mut away = Vec::new();
-    for node in previous.nodes.iter().copied() {
-        match read_oids(reader, node, known.entry(node).or_default()).await {
-            Ok(names) => changed.extend(names),
-            Err(error) if node == NodeId::HOME => return Err(error),
-            Err(error) => {
-                tracing::warn!(%node, %error, "cannot read the OIDs of a node yet");
-                away.push(node);
-            }
-        }
-    }
-    let mut maps = OidMaps::clone(&publisher.oids());
-    if let Some(home) = known.get(&NodeId::HOME) {
-        for (node, oids) in known.iter().filter(|(node, _)| **node != NodeId::HOME) {
-            compare_again(&mut maps, home, *node, oids, &changed);
-        }
-    }
-    Ok((catalog, maps, away))
-}
-
-async fn read_all(reader: &Reader, previous: &Catalog) -> Result<Catalog, GatewayError> {
-    let renamed = reader.publisher.renamed.swap(false, Ordering::SeqCst);
-    let mut previous = previous.clone();
-    if renamed {
-        previous.view_rules.clear();
-    }
-    let reading = async {
-        reader.nodes.wait_until_open(NodeId::HOME, OPEN_PATIENCE).await?;
-        let mut home = reader.connections.checkout(NodeId::HOME).await?;
-        let catalog = reload(&mut home, &previous).await?;
-        reader.connections.release(home);
-        Ok(catalog)
-    };
-    let read = reading.await;
-    if read.is_err() {
-        reader.publisher.renamed.fetch_or(renamed, Ordering::SeqCst);
-    }
-    read
-}
-
-/// What has changed since the last time. Returns the names.
-async fn read_oids(
-    reader: &Reader,
-    node: NodeId,
-    known: &mut NodeOids,
-) -> Result<Vec<Name>, GatewayError> {
-    // Until what is prepared there is settled, its types are not what they will be.
-    if !reader.nodes.is_open(node) {
-        return Err(NodeError::Closed { node }.into());
-    }
-    let reading = async {
-        let mut connection = reader.connections.checkout(node).await?;
-        let changed = known.update(&mut connection).await?;
-        reader.connections.release(connection);
-        Ok(changed)
-    };
-    tokio::select! {
-        read = reading => read,
-        () = wait_until_closed(reader, node) => Err(NodeError::Closed { node }.into()),
-    }
-}
-
-/// One that is taken for gone says nothing more.
-async fn wait_until_closed(reader: &Reader, node: NodeId) {
-    while reader.nodes.is_there(node) {
-        tokio::time::sleep(RETRY).await;
-    }
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use tutti_txn::gid::{Gid, NodeId as TxnNodeId};
 use tutti_txn::recovery::{Effect, Event, Phase};
 
 use super::Recoverer;
+use super::numbers::{sql_node, txn_node};
 use crate::catalog::Answer;
 use crate::error::GatewayError;
 
@@ -25,14 +26,6 @@ const RETRY_PAUSE: Duration = Duration::from_millis(100);
 const DECIDING_PATIENCE: Duration = Duration::from_secs(3);
 /// How long to wait for the end of a backend, in milliseconds.
 const END_TIMEOUT_MS: u32 = 5_000;
-
-pub(super) fn txn_node(node: NodeId) -> TxnNodeId {
-    TxnNodeId(node.0)
-}
-
-pub(super) fn sql_node(node: TxnNodeId) -> NodeId {
-    NodeId(node.0)
-}
 
 impl Recoverer {
     /// The connection to a node, opened if it is not open.

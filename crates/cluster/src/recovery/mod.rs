@@ -14,6 +14,7 @@
 mod driver;
 pub mod fence;
 pub mod forget;
+mod numbers;
 mod outcome;
 pub mod resolver;
 mod trespass;
@@ -33,6 +34,8 @@ use tutti_txn::recovery::in_doubt;
 use crate::catalog::Answer;
 use crate::cluster::Cluster;
 use crate::error::GatewayError;
+
+use self::numbers::{is_of, sql_node, txn_node};
 
 pub use self::fence::is_served;
 pub use self::fence::{fence, gateway_lock, newest_incarnation, next_incarnation};
@@ -61,11 +64,6 @@ pub struct Settled {
     pub committed: u64,
     /// Rolled back.
     pub aborted: u64,
-}
-
-/// Whether the transaction can be one of a cluster of these nodes: no other is settled.
-fn is_of(gid: &Gid, nodes: &[NodeId]) -> bool {
-    nodes.contains(&driver::sql_node(gid.anchor))
 }
 
 /// Connections to the nodes, opened when first needed, and what recovery does with them.
@@ -211,11 +209,11 @@ WHERE datname = pg_catalog.current_database() AND state = 'active'
                 prepared.push((node, answer.text(row, 0)?.to_owned()));
             }
         }
-        let listed = prepared.iter().map(|(node, gid)| (driver::txn_node(*node), gid.as_str()));
+        let listed = prepared.iter().map(|(node, gid)| (txn_node(*node), gid.as_str()));
         let mut in_doubt: BTreeMap<Gid, BTreeSet<NodeId>> =
             in_doubt(&self.cluster, incarnation, listed)
                 .into_iter()
-                .map(|(gid, nodes)| (gid, nodes.into_iter().map(driver::sql_node).collect()))
+                .map(|(gid, nodes)| (gid, nodes.into_iter().map(sql_node).collect()))
                 .collect();
         let nodes = self.nodes();
         in_doubt.retain(|gid, _| is_of(gid, &nodes));
@@ -226,7 +224,7 @@ WHERE datname = pg_catalog.current_database() AND state = 'active'
     pub async fn forget_decisions(&mut self, applied: &[Gid]) -> Result<(), GatewayError> {
         let mut by_anchor: BTreeMap<NodeId, Vec<String>> = BTreeMap::new();
         for gid in applied {
-            by_anchor.entry(driver::sql_node(gid.anchor)).or_default().push(gid.to_string());
+            by_anchor.entry(sql_node(gid.anchor)).or_default().push(gid.to_string());
         }
         for (anchor, gids) in by_anchor {
             // Gids are made of [a-z0-9_] only.

@@ -14,7 +14,8 @@ use tutti_txn::decision::Decision;
 use tutti_txn::gid::Gid;
 use tutti_wire::error_fields::ErrorFields;
 
-use super::{Recoverer, driver, is_of};
+use super::Recoverer;
+use super::numbers::{is_of, sql_node};
 use crate::catalog::Answer;
 use crate::cluster::Cluster;
 use crate::error::GatewayError;
@@ -204,7 +205,7 @@ WHERE database = pg_catalog.current_database() ORDER BY prepared, gid";
 
     /// What the record says now. `None` is not final: it may be written a moment later.
     async fn read_decision(&mut self, gid: &Gid) -> Result<Option<Decision>, GatewayError> {
-        let node = driver::sql_node(gid.anchor);
+        let node = sql_node(gid.anchor);
         if !self.nodes().contains(&node) {
             return Err(GatewayError::UnknownAnchor { gid: gid.to_string(), anchor: node });
         }

@@ -15,8 +15,9 @@ use tutti_link::connection::{Durability, NodeConnection, NodeError, open_own};
 use tutti_sql::catalog::NodeId;
 use tutti_txn::gid::Gid;
 
+use super::PREPARED;
+use super::numbers::{is_of, txn_node};
 use super::trespass::end_trespassers;
-use super::{PREPARED, driver, is_of};
 use crate::catalog::{Answer, learn_secret};
 use crate::cluster::Cluster;
 use crate::error::GatewayError;
@@ -162,7 +163,7 @@ async fn prepared(
     let answer = Answer { node, what: "prepared transactions", rows: &rows };
     let mut listed = Vec::new();
     for row in 0..answer.len() {
-        listed.push((driver::txn_node(node), answer.text(row, 0)?));
+        listed.push((txn_node(node), answer.text(row, 0)?));
     }
     // Of a later incarnation: it has taken the cluster over; this gateway is about to notice.
     let later = cluster.incarnation() + 1;

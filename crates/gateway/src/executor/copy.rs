@@ -17,9 +17,9 @@ use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::{Frame, put_frame};
 use tutti_wire::frontend::{put_copy_data, put_copy_done, put_copy_fail, put_query};
 
-use super::TagTotal;
 use super::fan_out::Answers;
 use super::relay::COPY_FLUSH_BYTES;
+use super::tag_total::TagTotal;
 use crate::client::ClientError;
 use crate::client::failure::Failure;
 use crate::executor::Executor;

@@ -13,11 +13,11 @@ use tutti_sql::plan::{
 };
 use tutti_wire::frame::{frame_len, take_frame};
 
-use super::TagTotal;
 use super::array_literal::{ArrayText, composite, split_composite};
 use super::fan_out::{Answers, SnapshotNeed};
 use super::gather::fill_template;
 use super::relay::{Filter, relay};
+use super::tag_total::TagTotal;
 use crate::client::failure::Failure;
 use crate::executor::Executor;
 use crate::plans::request::{Call, Done, IssuedBy, Rows, too_large};

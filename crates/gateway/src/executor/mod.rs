@@ -16,8 +16,10 @@ mod explain;
 mod fan_out;
 mod gather;
 mod insert;
+mod reach;
 pub(crate) mod relay;
 mod signal;
+mod tag_total;
 pub(crate) mod unseen;
 mod utility;
 
@@ -33,19 +35,20 @@ use tutti_sql::plan::{
 use tutti_sql::planner::{self, OneNode};
 use tutti_wire::frame::Frame;
 
-use crate::client::Client;
 use crate::client::failure::Failure;
 use crate::plans::request::{Call, Done, IssuedBy};
 use crate::plans::route;
+use crate::transaction::Mode;
 use crate::transaction::checkout::renames;
 use crate::transaction::enlist::takes_snapshot;
 use crate::transaction::processes::signals;
 use crate::transaction::state::Isolation;
-use crate::transaction::{Mode, TransactionContext};
 use fan_out::{Answers, SnapshotNeed};
 use relay::{Filter, Relayed, relay};
+use tag_total::TagTotal;
 
 pub(crate) use explain::local_columns;
+pub(crate) use reach::Executor;
 pub(crate) use relay::{Refused, pump_copy_data, relay_all};
 
 /// A statement between [`Executor::begin`] and [`Executor::end`].
@@ -56,12 +59,6 @@ pub(crate) struct Begun<'t> {
     has_own_snapshot: bool,
     /// What it runs on node 1 is accounted for.
     unseen: Option<Unseen>,
-}
-
-/// Carries out plans: over the connections of `tx`, and to `client`.
-pub(crate) struct Executor<'a> {
-    pub(crate) tx: &'a mut TransactionContext,
-    pub(crate) client: &'a mut Client,
 }
 
 impl Executor<'_> {
@@ -470,46 +467,4 @@ fn replicas_differ(node: NodeId, home: &Relayed, other: &Relayed) -> Failure {
         "Nothing was changed; retry. If it happens without concurrent changes, the copies differ.",
     )
     .into()
-}
-
-/// Adds up command tags of one statement that ran on several nodes.
-#[derive(Debug, Default)]
-struct TagTotal {
-    words: String,
-    count: Option<u64>,
-}
-
-impl TagTotal {
-    fn add(&mut self, tag: &str) {
-        match tag.rsplit_once(' ').map(|(words, count)| (words, count.parse::<u64>())) {
-            Some((words, Ok(count))) => {
-                words.clone_into(&mut self.words);
-                *self.count.get_or_insert(0) += count;
-            }
-            _ => tag.clone_into(&mut self.words),
-        }
-    }
-
-    fn tag(self) -> String {
-        match self.count {
-            Some(count) => format!("{} {count}", self.words),
-            None => self.words,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::TagTotal;
-
-    #[test]
-    fn row_counts_are_added_up() {
-        let mut total = TagTotal::default();
-        total.add("INSERT 0 2");
-        total.add("INSERT 0 3");
-        assert_eq!(total.tag(), "INSERT 0 5");
-        let mut total = TagTotal::default();
-        total.add("CREATE TABLE");
-        assert_eq!(total.tag(), "CREATE TABLE");
-    }
 }

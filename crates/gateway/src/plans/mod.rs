@@ -137,23 +137,25 @@ impl Plans {
 
     /// The plan of a statement that was planned on this basis.
     pub fn of_text(&self, basis: Basis, statement: &Statement) -> Option<Arc<Planned>> {
-        if statement.distribute_by.is_some() {
-            // The clause is not in the text.
-            return None;
-        }
-        let found = self.texts.get(&KeyRef { basis, text: statement.text.as_bytes() });
-        self.counts.note(found, &self.counts.plan_hits, &self.counts.plan_misses)
+        self.counts.note(
+            self.kept(basis, statement),
+            &self.counts.plan_hits,
+            &self.counts.plan_misses,
+        )
+    }
+
+    fn kept(&self, basis: Basis, statement: &Statement) -> Option<Arc<Planned>> {
+        // The clause is not in the text.
+        let is_whole = statement.distribute_by.is_none();
+        let key = KeyRef { basis, text: statement.text.as_bytes() };
+        is_whole.then(|| self.texts.get(&key)).flatten()
     }
 
     /// What is known of a text that is one statement: that, and its plan on this basis.
     pub fn of_one(&self, basis: Basis, text: &str) -> Option<(Arc<Statement>, Arc<Planned>)> {
         let statements = self.statements.get(text)?;
         let [statement] = &*statements else { return None };
-        if statement.distribute_by.is_some() {
-            return None;
-        }
-        let key = KeyRef { basis, text: statement.text.as_bytes() };
-        let planned = self.texts.get(&key)?;
+        let planned = self.kept(basis, statement)?;
         self.counts.parse_hits.fetch_add(1, Ordering::Relaxed);
         self.counts.plan_hits.fetch_add(1, Ordering::Relaxed);
         Some((statement.clone(), planned))

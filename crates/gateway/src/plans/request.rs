@@ -220,24 +220,11 @@ impl Call {
         match self {
             Self::Simple => put_query(link.connection().outgoing(), sql),
             Self::Extended { types, arguments } => {
-                let types = link.types_here(types);
-                let out = link.connection().outgoing();
-                put_parse(out, "", sql, &types);
-                put_bind(out, "", "", arguments);
-                put_execute(out, "", 0);
-                put_sync(out);
+                put_flight(link, sql, types, arguments, false);
             }
             Self::Carrying(carrying) => {
                 let (types, arguments) = carrying.parameters(Some(link.node()));
-                let types = link.types_here(&types);
-                let out = link.connection().outgoing();
-                put_parse(out, "", sql, &types);
-                put_bind(out, "", "", &arguments);
-                if !self.is_extended() {
-                    put_describe(out, Target::Portal, "");
-                }
-                put_execute(out, "", 0);
-                put_sync(out);
+                put_flight(link, sql, &types, &arguments, !self.is_extended());
             }
         }
     }
@@ -283,22 +270,13 @@ impl Call {
         link.begin();
         match self {
             Self::Extended { types, arguments } if !arguments.values.is_empty() => {
-                let types = link.types_here(types);
-                let out = link.connection().outgoing();
-                put_parse(out, "", sql, &types);
                 let arguments = Arguments { result_formats: Vec::new(), ..arguments.clone() };
-                put_bind(out, "", "", &arguments);
-                put_execute(out, "", 0);
-                put_sync(out);
+                put_flight(link, sql, types, &arguments, false);
             }
             Self::Carrying(carrying) => {
                 let (types, arguments) = carrying.parameters(Some(link.node()));
-                let types = link.types_here(&types);
-                let out = link.connection().outgoing();
-                put_parse(out, "", sql, &types);
-                put_bind(out, "", "", &Arguments { result_formats: Vec::new(), ..arguments });
-                put_execute(out, "", 0);
-                put_sync(out);
+                let arguments = Arguments { result_formats: Vec::new(), ..arguments };
+                put_flight(link, sql, &types, &arguments, false);
             }
             Self::Simple | Self::Extended { .. } if has_look => {
                 put_statement(link.connection().outgoing(), sql, Vec::new());
@@ -308,6 +286,19 @@ impl Call {
             }
         }
     }
+}
+
+/// Appends one statement with its parameters, up to a Sync. `described`: its columns are asked for as well.
+fn put_flight(link: &mut Link, sql: &str, types: &[u32], arguments: &Arguments, described: bool) {
+    let types = link.types_here(types);
+    let out = link.connection().outgoing();
+    put_parse(out, "", sql, &types);
+    put_bind(out, "", "", arguments);
+    if described {
+        put_describe(out, Target::Portal, "");
+    }
+    put_execute(out, "", 0);
+    put_sync(out);
 }
 
 /// The error where more bytes than this would have to travel.

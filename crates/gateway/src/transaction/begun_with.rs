@@ -9,28 +9,12 @@
 //! the session. After a change ([`tutti_link::pool::Pool::renew`]) the differences are set explicitly on
 //! every connection that the session checks out, and RESET goes back to them.
 
-use tutti_link::pool::RoleSettings;
 use tutti_sql::catalog::{NodeId, quote_literal};
 
 use super::settings::is_placeholder;
 use crate::client::failure::Failure;
 use crate::registry::role::settings_of;
 use crate::transaction::TransactionContext;
-
-/// See the module's documentation.
-#[derive(Debug)]
-pub(crate) struct BegunWith {
-    settings: RoleSettings,
-    /// The pool's count of changes up to which this session's differences from new ones are known.
-    renewal: u64,
-}
-
-impl BegunWith {
-    /// `renewal`: the pool's, from before the settings were read.
-    pub(crate) fn new(settings: RoleSettings, renewal: u64) -> Self {
-        Self { settings, renewal }
-    }
-}
 
 impl TransactionContext {
     /// Whether connections that are opened now are known to begin as this session did, except for what

@@ -6,6 +6,7 @@
 //! Start reading at [`TransactionContext`], then `enlist` (how a node comes to take part), then `checkout`.
 
 pub(crate) mod accounting;
+mod at_login;
 pub(crate) mod begun_with;
 pub(crate) mod checkout;
 pub(crate) mod deferred;
@@ -13,8 +14,10 @@ pub(crate) mod ends;
 pub(crate) mod enlist;
 pub(crate) mod moved_rows;
 pub(crate) mod named;
+mod names;
 pub(crate) mod pause;
 pub(crate) mod placement_change;
+mod plan_keys;
 pub(crate) mod planning;
 pub(crate) mod processes;
 mod scope;
@@ -36,9 +39,9 @@ use tutti_sql::plan::Residue;
 use tutti_wire::error_fields::ErrorFields;
 
 use self::accounting::Accounting;
-use self::begun_with::BegunWith;
+use self::at_login::BegunWith;
 use self::named::{Cursor, Portal, PreparedStatement};
-use self::planning::Planning;
+use self::plan_keys::Planning;
 use self::settings::Settings;
 use crate::client::identity::ClientIdentity;
 use crate::plans::ReadingPermit;

@@ -15,7 +15,6 @@ use tutti_sql::catalog::{Catalog, NodeId, Placement, Relation};
 use tutti_sql::plan::{Access, Plan, Planned, SessionPlan, TransactionControl};
 use tutti_sql::planner::{self, Context, Unfit};
 use tutti_sql::refusal::Refusal;
-use tutti_sql::shape::{Scanner, Shape};
 use tutti_sql::statement::{self, Statement};
 use tutti_wire::error_fields::ErrorFields;
 
@@ -29,21 +28,6 @@ use crate::transaction::TransactionContext;
 pub(crate) const REST_PATIENCE: Duration = Duration::from_secs(15);
 /// Holds that end within this are waited for without regard to the client's own timeouts.
 pub(crate) const GLANCE: Duration = Duration::from_millis(100);
-
-/// What a session keeps for finding plans quickly.
-#[derive(Debug, Default)]
-pub(crate) struct Planning {
-    scanner: Scanner,
-    /// The number of this catalog with the scope after so many changes.
-    number: Option<(Arc<Catalog>, u64, u64)>,
-}
-
-impl Planning {
-    /// The shape of a text, if it has one.
-    pub(crate) fn scan<'s>(&'s mut self, text: &str) -> Option<Shape<'s>> {
-        self.scanner.scan(text)
-    }
-}
 
 /// What is known of a text by its shape.
 pub(crate) enum ByShape {

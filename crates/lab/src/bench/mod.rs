@@ -1,19 +1,14 @@
 //! `tutti-lab bench`: measurements on servers of its own.
 //!
-//! Owns: the benchmarks' names, and what they share: medians, aims, files of measurements, bars.
+//! Owns: the benchmarks' names.
 //! Never: measures; each benchmark has its own directory.
 //! Start reading at [`BenchCommand`].
 
-use std::fs::File;
-use std::io::LineWriter;
-use std::path::Path;
-
-use anyhow::Context;
 use clap::Subcommand;
-use indicatif::{ProgressBar, ProgressStyle};
 
 mod aim;
 mod commit;
+mod output;
 mod pool;
 mod spread;
 
@@ -88,17 +83,4 @@ pub(crate) async fn run(command: BenchCommand) -> anyhow::Result<()> {
         BenchCommand::Commit(args) => commit::commit(args).await,
         BenchCommand::Pool(args) => pool::pool(args).await,
     }
-}
-
-/// The file that takes every measurement, a line of JSON each.
-fn json_file(path: &Path) -> anyhow::Result<LineWriter<File>> {
-    let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
-    Ok(LineWriter::new(file))
-}
-
-/// On a terminal a bar with the time that is left; elsewhere nothing.
-fn progress_bar(measurements: u64) -> ProgressBar {
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len}  {eta} left  {msg}")
-        .expect("the template is right");
-    ProgressBar::new(measurements).with_style(style)
 }

@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 use std::pin::pin;
 use tokio_postgres::Client;
 
-use super::{ACCOUNTS, CUSTOMERS, ITEMS, OPENING_BALANCE, ORDERS};
+use super::shop::{ACCOUNTS, CUSTOMERS, ITEMS, OPENING_BALANCE, ORDERS};
 
 /// The tables, as a reader should see them.
 const SHOP_SQL: &str = include_str!("shop.sql");

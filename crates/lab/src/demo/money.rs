@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::readings::{self, Readings};
-use super::{ACCOUNTS, MONEY, OPENING_BALANCE, Options};
+use super::shop::{ACCOUNTS, MONEY, OPENING_BALANCE};
 use crate::accounts::Accounts;
 use crate::workload::session::PreparingSession;
 use crate::workload::transfers::Transfers;
@@ -27,6 +27,15 @@ use crate::workload::{Asked, Failure, Session, Workload};
 const LINE_INTERVAL_S: u64 = 5;
 /// So that a client whose every transfer fails does not spin.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(100);
+
+/// What a user may choose.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// How many clients move money.
+    pub clients: u16,
+    /// How long they move it.
+    pub lasts: Duration,
+}
 
 /// What happened so far, counted by all tasks.
 #[derive(Debug, Default)]

@@ -14,7 +14,7 @@ use tokio::time::sleep;
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 
-use super::MONEY;
+use super::shop::MONEY;
 use crate::accounts::Accounts;
 use crate::client;
 use crate::table::layout;
@@ -146,7 +146,7 @@ pub(super) async fn read_until(
                     seen.retried.fetch_add(1, Relaxed);
                 } else {
                     let mut failures = seen.failures.lock().expect("no holder panics");
-                    *failures.entry(super::reason(&error)).or_default() += 1;
+                    *failures.entry(reason(&error)).or_default() += 1;
                 }
                 // Without a transaction this only gives a warning.
                 let _ = client.batch_execute("ROLLBACK").await;
@@ -190,6 +190,14 @@ async fn read(client: &Client, way: Way, parts: &[String]) -> Result<bool, tokio
 
 pub(super) async fn sum(client: &Client, sql: &str) -> Result<i64, tokio_postgres::Error> {
     client.query_one(sql, &[]).await?.try_get(0)
+}
+
+/// What a client was told, in a line.
+fn reason(error: &tokio_postgres::Error) -> String {
+    match error.as_db_error() {
+        Some(error) => format!("{} {}", error.code().code(), error.message()),
+        None => error.to_string(),
+    }
 }
 
 #[cfg(test)]

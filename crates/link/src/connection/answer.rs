@@ -3,12 +3,28 @@
 //! Owns: what of an answer has been read so far, so that its reader can wait for other things
 //! between two frames. Never: reads or writes.
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use tutti_wire::backend::{decode_command_complete, decode_data_row};
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::{Frame, WireError, take_frame};
 
-use super::{NodeError, Rows};
+use super::NodeError;
+
+/// The rows of one statement of a simple query; `None` is NULL.
+#[derive(Clone, Debug, Default)]
+pub struct Rows {
+    /// Values in text form.
+    pub rows: Vec<Vec<Option<Bytes>>>,
+    /// The command tag.
+    pub tag: String,
+}
+
+impl Rows {
+    /// The value at `row` and `column` as text; `None` if it is NULL or not there.
+    pub fn text(&self, row: usize, column: usize) -> Option<&str> {
+        std::str::from_utf8(self.rows.get(row)?.get(column)?.as_ref()?).ok()
+    }
+}
 
 /// An error or a notice of a node's, without a context that shows the gateway's own functions or parameters:
 /// among these are seals, and rows that the client may not see.

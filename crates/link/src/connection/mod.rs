@@ -12,18 +12,16 @@ mod dial;
 mod endpoint;
 mod error;
 mod node_connection;
-
 mod reading;
 mod tls;
 
-pub use answer::{PartialAnswer, Progress, told, told_notice};
+pub use answer::{PartialAnswer, Progress, Rows, told, told_notice};
 pub use control::{Durability, open_own};
 pub use credentials::{Credentials, Has};
 pub use dial::cancel;
 pub use endpoint::{Endpoint, Endpoints};
 pub use error::{LOOK_THERE, NodeError, UNKNOWN_OUTCOME, unknown_outcome};
-pub use node_connection::{ASK_MOMENT, HIDE_PARAMETERS, put_statement};
-pub use node_connection::{NodeConnection, Rows};
+pub use node_connection::{ASK_MOMENT, HIDE_PARAMETERS, NodeConnection, put_statement};
 pub use reading::{
     Misreading, SETTINGS_OF_READING, is_refused_setting, may_mean_more, refused_default,
 };

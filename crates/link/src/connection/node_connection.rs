@@ -20,7 +20,7 @@ use tutti_wire::frontend::{
 };
 use tutti_wire::startup::put_startup;
 
-use super::answer::{PartialAnswer, Progress, told, told_notice};
+use super::answer::{PartialAnswer, Progress, Rows, told, told_notice};
 use super::authentication::{Exchange, Step};
 use super::credentials::Credentials;
 use super::dial::dial;
@@ -36,22 +36,6 @@ const READ_CHUNK_BYTES: usize = 64 * 1024;
 const NOTICES_BYTES_MAX: usize = 4 << 20;
 /// How long one of several hosts may take to accept a login.
 const HOST_PATIENCE: Duration = Duration::from_secs(3);
-
-/// The rows of one statement of a simple query; `None` is NULL.
-#[derive(Clone, Debug, Default)]
-pub struct Rows {
-    /// Values in text form.
-    pub rows: Vec<Vec<Option<Bytes>>>,
-    /// The command tag.
-    pub tag: String,
-}
-
-impl Rows {
-    /// The value at `row` and `column` as text; `None` if it is NULL or not there.
-    pub fn text(&self, row: usize, column: usize) -> Option<&str> {
-        std::str::from_utf8(self.rows.get(row)?.get(column)?.as_ref()?).ok()
-    }
-}
 
 /// When the transaction began, to the microsecond, whatever the session has set. No two transactions of one
 /// server process begin at the same time.

@@ -10,8 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::Residue;
 
-use super::CheckoutRequest;
-use crate::pool::link::Link;
+use super::link::Link;
+use super::request::CheckoutRequest;
+use super::slot::Slot;
 
 type Idle = HashMap<u32, Vec<Kept>>;
 
@@ -31,16 +32,6 @@ pub(super) struct IdleList {
     idle: Mutex<Idle>,
     open: Arc<AtomicUsize>,
     tick: AtomicU64,
-}
-
-/// One connection's place in the count.
-#[derive(Debug)]
-pub struct Slot(Arc<AtomicUsize>);
-
-impl Drop for Slot {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 impl IdleList {
@@ -116,7 +107,7 @@ impl IdleList {
                 links.remove(0);
             }
         }
-        Slot(self.open.clone())
+        Slot::of(self.open.clone())
     }
 
     /// Closes what has not been used for so many ticks, and what its server has closed. One on which

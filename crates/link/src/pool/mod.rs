@@ -18,6 +18,8 @@ mod entrance;
 mod idle;
 pub mod link;
 pub mod links;
+mod request;
+mod slot;
 mod state;
 mod statements;
 
@@ -31,14 +33,15 @@ use tutti_sql::catalog::{NodeId, quote_identifier};
 use tutti_sql::plan::Residue;
 
 use crate::availability::{Availability, OPEN_PATIENCE};
-use crate::connection::{Credentials, Endpoints, NodeConnection, NodeError, SETTINGS_OF_READING};
+use crate::connection::{Endpoints, NodeConnection, NodeError, SETTINGS_OF_READING};
 use admission::Admission;
 use backends::{Backend, BackendKey};
 use idle::IdleList;
 use link::{Link, Surroundings};
 
 pub use admission::{Full, Permit, Share};
-pub use idle::Slot;
+pub use request::CheckoutRequest;
+pub use slot::Slot;
 pub use state::SessionState;
 pub use statements::{
     Known, Lookup, SchemaVersion, SharedStatements, StatementKey, name_of, put_name_of,
@@ -60,31 +63,6 @@ const RESET_SEQUENCES: &str = "DISCARD SEQUENCES; SELECT pg_catalog.setseed(pg_c
 
 /// What `ALTER ROLE … SET` and `ALTER DATABASE … SET` give a new session, by name.
 pub type RoleSettings = BTreeMap<String, String>;
-
-/// What a connection is requested for.
-#[derive(Debug)]
-pub struct CheckoutRequest<'a> {
-    /// The role that the client has logged in as.
-    pub user: &'a str,
-    /// Its number on node 1: a name may be reused for another role, which must not get these
-    /// connections.
-    pub role: u32,
-    /// What it can log in to nodes with.
-    pub credentials: &'a Credentials,
-    /// Number of the session.
-    pub session: u64,
-    /// What it has set.
-    pub state: &'a Arc<SessionState>,
-    /// It has set names with a dot itself.
-    pub has_placeholders: bool,
-}
-
-impl CheckoutRequest<'_> {
-    /// Whether what the connection's earlier sessions have left on it can be cleaned.
-    fn may_have(&self, link: &Link) -> bool {
-        !link.has_placeholders || self.has_placeholders || link.owner == self.session
-    }
-}
 
 /// See the module's documentation.
 #[derive(Debug)]

@@ -7,7 +7,7 @@
 //! Source: PostgreSQL `src/backend/utils/adt/{date,timestamp,datetime}.c`; days from dates by the
 //! proleptic Gregorian calendar, as `date2j` there.
 
-use super::CannotHash;
+use super::error::CannotHash;
 
 const DAY_US: i64 = 86_400_000_000;
 /// Days from 0001-01-01 to 2000-01-01, where PostgreSQL starts to count.

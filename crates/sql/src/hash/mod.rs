@@ -13,12 +13,14 @@
 //! `src/backend/access/hash/hashfunc.c`, and the types' files in `src/backend/utils/adt`.
 
 mod datetime;
+mod error;
 mod lookup3;
 mod numeric;
 mod scalar;
 
 use std::borrow::Cow;
 
+pub use self::error::CannotHash;
 use self::lookup3::{hash_bytes, hash_word};
 use self::numeric::Numeric;
 
@@ -43,18 +45,6 @@ impl Bucket {
     pub fn of_hash(hash: u64) -> Self {
         Self((hash % u64::from(BUCKET_COUNT)) as u16)
     }
-}
-
-/// Why a value's bucket is not known here.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum CannotHash {
-    /// Not a value of the type: every server refuses it. Let a node say so in its own words.
-    #[error("not a value of the key's type")]
-    Malformed,
-    /// Perhaps a value of the type, but how the server reads this spelling depends on its
-    /// version or settings, or is not reproduced here. Let a node compute the bucket.
-    #[error("a spelling of the key whose value only the server can tell")]
-    NotCanonical,
 }
 
 /// A type that a distribution key can have.

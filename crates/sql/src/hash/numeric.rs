@@ -6,7 +6,7 @@
 //! Source: PostgreSQL `src/backend/utils/adt/numeric.c` (`numeric_in`, `numeric_recv`,
 //! `hash_numeric_extended`).
 
-use super::CannotHash;
+use super::error::CannotHash;
 use super::lookup3::hash_bytes;
 use super::scalar::trim_space;
 

@@ -7,7 +7,7 @@
 
 use std::borrow::Cow;
 
-use super::CannotHash;
+use super::error::CannotHash;
 
 /// Without the white space that C's `isspace` sees around a value.
 pub(super) fn trim_space(text: &str) -> &str {

@@ -8,6 +8,8 @@
 //! (and so, at most, keeping rows with NULL there) does not change the statement's result. Each
 //! step from fact to fact keeps the result, so any number of steps does.
 
+use std::borrow::Cow;
+
 use super::analysis::{Analysis, ColumnId, Constraint, ItemId, QueryId, Source, Spread, Value};
 use crate::catalog::{Catalog, MapId, NodeId, Placement, Relation};
 use crate::hash::{Bucket, KeyType};
@@ -194,38 +196,29 @@ pub(super) fn pin(relation: &Relation, value: Value<'_>) -> Option<Pin> {
 
 /// The bucket of a literal that is compared with a key of this type; `None` if it is not certain.
 pub(super) fn bucket_of_literal(key_type: KeyType, literal: Value<'_>) -> Option<Bucket> {
-    let family = key_type.family();
-    let bucket = |text: &str| key_type.bucket_of_text(text).ok();
-    match literal {
-        Value::Integer(integer) if matches!(family, "integer" | "numeric") => {
-            bucket(&integer.to_string())
-        }
-        Value::Number(text) if matches!(family, "integer" | "numeric") => bucket(text),
-        Value::Untyped(text) => bucket(text),
-        Value::Typed(text, of) if of == family => bucket(text),
-        _ => None,
-    }
+    key_type.bucket_of_text(&as_key(key_type, literal)?).ok()
 }
 
-/// The same for a literal that is stored in the key column.
-///
-/// Storing may change a value to fit the column's length or precision: of literals only what no
-/// such modifier changes is hashed here. Parameters are checked when they are bound.
-pub(super) fn bucket_of_stored_literal(key_type: KeyType, literal: Value<'_>) -> Option<Bucket> {
-    let changed_by_storing = |text: &str| match key_type {
-        KeyType::Varchar => text.ends_with(' '),
-        KeyType::Numeric | KeyType::Time | KeyType::Timestamp | KeyType::Timestamptz => {
-            text.contains(['.', 'e', 'E'])
-        }
-        _ => false,
-    };
+/// The same for a literal that is stored in a key column with this type modifier.
+pub(super) fn bucket_of_stored_literal(
+    key_type: KeyType,
+    modifier: i32,
+    literal: Value<'_>,
+) -> Option<Bucket> {
+    key_type.bucket_of_stored_text(&as_key(key_type, literal)?, key_type, modifier).ok()
+}
+
+/// What a literal says as a value of the key's type; `None` if it is one of another family.
+fn as_key(key_type: KeyType, literal: Value<'_>) -> Option<Cow<'_, str>> {
+    let family = key_type.family();
     match literal {
-        Value::Untyped(text) | Value::Typed(text, _) | Value::Number(text)
-            if changed_by_storing(text) =>
-        {
-            None
+        Value::Integer(integer) if matches!(family, "integer" | "numeric") => {
+            Some(integer.to_string().into())
         }
-        literal => bucket_of_literal(key_type, literal),
+        Value::Number(text) if matches!(family, "integer" | "numeric") => Some(text.into()),
+        Value::Untyped(text) => Some(text.into()),
+        Value::Typed(text, of) if of == family => Some(text.into()),
+        _ => None,
     }
 }
 
@@ -270,4 +263,33 @@ pub(super) fn landing(pins: &[Pin], catalog: &Catalog) -> Landing {
         }
     }
     if open { Landing::Open } else { Landing::Certain }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of a column's type with its modifier, a literal that is kept as it is, and one that storing changes.
+    #[test]
+    fn a_stored_literal_is_placed_where_storing_does_not_change_it() {
+        let numeric = |precision: i32, scale: i32| ((precision << 16) | (scale & 0x7ff)) + 4;
+        let cases = [
+            (KeyType::Varchar, 3 + 4, Value::Untyped("abc"), Value::Untyped("abc ")),
+            (KeyType::Varchar, 3 + 4, Value::Typed("ab ", "text"), Value::Typed("ab  ", "text")),
+            (KeyType::Numeric, numeric(8, 2), Value::Number("1.50"), Value::Number("1.501")),
+            (KeyType::Numeric, numeric(3, -2), Value::Integer(1200), Value::Integer(1250)),
+            (KeyType::Time, 0, Value::Untyped("10:00:00"), Value::Untyped("10:00:00.5")),
+        ];
+        for (key_type, modifier, kept, changed) in cases {
+            let case = format!("{key_type:?}({modifier})");
+            for literal in [kept, changed] {
+                let compared = bucket_of_literal(key_type, literal);
+                assert!(compared.is_some(), "{case}");
+                assert_eq!(bucket_of_stored_literal(key_type, -1, literal), compared, "{case}");
+            }
+            let kept_bucket = bucket_of_stored_literal(key_type, modifier, kept);
+            assert_eq!(kept_bucket, bucket_of_literal(key_type, kept), "{case}");
+            assert_eq!(bucket_of_stored_literal(key_type, modifier, changed), None, "{case}");
+        }
+    }
 }

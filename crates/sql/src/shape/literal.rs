@@ -5,6 +5,8 @@
 
 use std::borrow::Cow;
 
+use super::class::is_word_byte;
+
 /// What a literal is, as far as the planner treats them differently.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum LiteralKind {
@@ -88,7 +90,7 @@ pub(super) fn number(bytes: &[u8], start: usize) -> Option<(usize, LiteralKind)>
             return None;
         }
     }
-    if bytes.get(end).is_some_and(|next| *next == b'.' || super::is_word_byte(*next)) {
+    if bytes.get(end).is_some_and(|next| *next == b'.' || is_word_byte(*next)) {
         return None;
     }
     let is_integer = end == whole && fits_32_bits(&bytes[start..end]);

@@ -11,8 +11,10 @@
 //! text holds for all of its shape. Where the rules are subtle (see [`Scanner::scan`]) a text has no
 //! shape, which only costs time.
 
+mod class;
 mod literal;
 
+use self::class::{CLASSES, Class, is_word_byte};
 pub use literal::{Hole, Literal, LiteralKind};
 
 /// Longer texts have no shape: they are rarely sent twice, and reading them is not what they cost.
@@ -131,55 +133,6 @@ impl Scanner {
         self.literals.push(Literal { start, end, kind });
         Some((end, end))
     }
-}
-
-/// What a byte outside of literals and comments may begin.
-#[derive(Clone, Copy)]
-enum Class {
-    /// An identifier or a keyword.
-    Word,
-    Digit,
-    Dot,
-    Quote,
-    DoubleQuote,
-    Blank,
-    /// `-`: an operator or a comment.
-    Dash,
-    /// `/`: the same.
-    Slash,
-    Semicolon,
-    /// Part of an operator, or a token of its own.
-    Plain,
-    /// What texts with a shape do not contain.
-    Odd,
-}
-
-const CLASSES: [Class; 256] = {
-    let mut classes = [Class::Odd; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        classes[byte] = match byte as u8 {
-            b'a'..=b'z' | b'A'..=b'Z' | b'_' | 0x80.. => Class::Word,
-            b'0'..=b'9' => Class::Digit,
-            b'.' => Class::Dot,
-            b'\'' => Class::Quote,
-            b'"' => Class::DoubleQuote,
-            b' ' | b'\t' | b'\n' | b'\r' | b'\x0c' => Class::Blank,
-            b'-' => Class::Dash,
-            b'/' => Class::Slash,
-            b';' => Class::Semicolon,
-            b',' | b'(' | b')' | b'[' | b']' | b':' | b'+' | b'*' | b'%' | b'^' | b'<' | b'>'
-            | b'=' | b'~' | b'!' | b'@' | b'#' | b'&' | b'|' | b'`' | b'?' => Class::Plain,
-            _ => Class::Odd,
-        };
-        byte += 1;
-    }
-    classes
-};
-
-/// Whether a byte can go on an identifier that has begun.
-fn is_word_byte(byte: u8) -> bool {
-    matches!(CLASSES[usize::from(byte)], Class::Word | Class::Digit) || byte == b'$'
 }
 
 /// The end of the word at `start`; `None` if it is the prefix of a string or of a quoted identifier.

@@ -5,9 +5,22 @@
 
 use pg_query::protobuf::Token;
 
+use super::syntax_error;
 use super::tokens::{Lexeme, scan, with_depth};
-use super::{DistributeBy, syntax_error};
 use crate::refusal::Refusal;
+
+/// What a `DISTRIBUTE BY` clause asks for.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum DistributeBy {
+    /// `DISTRIBUTE BY HASH (column)`; the name is folded as PostgreSQL folds identifiers.
+    Hash(String),
+    /// `DISTRIBUTE BY ROUND ROBIN` (or `ROUNDROBIN`).
+    RoundRobin,
+    /// `DISTRIBUTE BY REPLICATED` (or `REPLICATION`).
+    Replicated,
+    /// `DISTRIBUTE BY HOME`: on node 1 alone.
+    Home,
+}
 
 /// A clause and where it began, in bytes of the client's text.
 pub(super) struct Clause {

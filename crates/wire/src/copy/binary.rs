@@ -8,7 +8,7 @@
 use std::borrow::Cow;
 
 use super::CopyError;
-use super::splitter::{PieceKind, ROW_BYTES_MAX, Scan};
+use super::scan::{PieceKind, ROW_BYTES_MAX, Scan};
 
 const SIGNATURE: &[u8] = b"PGCOPY\n\xff\r\n\0";
 /// Signature, flags, and the length of what the header may still have.

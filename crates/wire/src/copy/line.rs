@@ -7,7 +7,7 @@
 
 use memchr::{memchr, memchr2, memchr3};
 
-use super::splitter::{PieceKind, Scan};
+use super::scan::{PieceKind, Scan};
 use super::{CopyError, CsvFormat};
 
 /// How the first line ended; all others must end the same way.

@@ -8,10 +8,8 @@ use bytes::Bytes;
 
 use super::binary::TupleScanner;
 use super::line::LineScanner;
+use super::scan::{PieceKind, ROW_BYTES_MAX, Scan};
 use super::{CopyError, CopyFormat};
-
-/// Rows that PostgreSQL could hold are shorter (`MaxAllocSize`).
-pub(super) const ROW_BYTES_MAX: usize = 0x3fff_ffff;
 
 /// A part of the stream, byte for byte. All pieces together are the stream, but for what text and
 /// CSV data may have after their end marker, which is nothing to anybody.
@@ -24,21 +22,6 @@ pub enum CopyPiece {
     Row(Bytes),
     /// The line `\.`, or the binary trailer. CopyDone says the same, so nobody needs it.
     End(Bytes),
-}
-
-/// What the bytes at hand begin with.
-#[derive(Debug, Eq, PartialEq)]
-pub(super) enum Scan {
-    Found { kind: PieceKind, len: usize },
-    Incomplete,
-}
-
-/// A [`CopyPiece`] without its bytes.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum PieceKind {
-    Header,
-    Row,
-    End,
 }
 
 /// Splits the data of one COPY into rows.

@@ -14,7 +14,7 @@ use tutti_wire::backend::put_bare;
 use tutti_wire::frame::{Frame, HEADER_LEN};
 use tutti_wire::frontend::{Arguments, Bind, Target, put_close};
 
-use super::pipeline::{Expect, Undo};
+use super::due::{Expect, Undo};
 use super::values;
 use crate::client::failure::Failure;
 use crate::plans::request::Call;

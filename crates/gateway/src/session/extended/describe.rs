@@ -10,7 +10,7 @@ use tutti_wire::backend::{
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frontend::{Arguments, Target, put_describe};
 
-use super::pipeline::{Expect, Undo};
+use super::due::{Expect, Undo};
 use crate::client::failure::Failure;
 use crate::executor::describe::Columns;
 use crate::executor::local_columns;

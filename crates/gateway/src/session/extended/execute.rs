@@ -18,7 +18,7 @@ use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::frame_len;
 use tutti_wire::frontend::put_execute;
 
-use super::pipeline::{Expect, Undo};
+use super::due::{Expect, Undo};
 use crate::client::failure::Failure;
 use crate::plans::request::Done;
 use crate::session::Session;

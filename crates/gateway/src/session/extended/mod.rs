@@ -6,11 +6,12 @@
 //! Start reading at [`Session::extended_message`]; then `pipeline`.
 //!
 //! As long as the messages between two Syncs concern one node, they are forwarded as the client
-//! wrote them and only their answers are counted ([`pipeline::Expect`]). Anything else first brings
+//! wrote them and only their answers are counted ([`due::Expect`]). Anything else first brings
 //! the pipeline to rest ([`Session::quiet_pipeline`]).
 
 mod bind;
 mod describe;
+mod due;
 mod execute;
 mod parse;
 mod pipeline;
@@ -29,7 +30,7 @@ use crate::client::failure::Failure;
 use crate::transaction::enlist::takes_snapshot;
 use crate::transaction::named::{CachedPlan, Portal, PreparedStatement};
 
-pub(super) use pipeline::Pipeline;
+pub(super) use due::Pipeline;
 
 impl Session {
     /// Handles one message of the extended protocol.

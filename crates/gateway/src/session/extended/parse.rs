@@ -10,7 +10,7 @@ use tutti_sql::plan::{Access, DataPlan, NodeChoice, Plan, SessionPlan};
 use tutti_wire::backend::put_bare;
 use tutti_wire::frontend::{Parse, Target, put_close, put_parse};
 
-use super::pipeline::{Expect, Undo};
+use super::due::{Expect, Undo};
 use crate::client::failure::Failure;
 use crate::plans::request::Call;
 use crate::session::Session;

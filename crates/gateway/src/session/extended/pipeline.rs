@@ -5,12 +5,8 @@
 //! Never: decides what a message means.
 //! Start reading at [`Session::switch_to`] and [`Session::drain`].
 
-use std::collections::VecDeque;
-
 use bytes::BytesMut;
-use tutti_cluster::authority::serializable_in_progress::InProgress;
 use tutti_link::connection::told;
-use tutti_link::pool::link::StatementId;
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::Access;
 use tutti_wire::backend;
@@ -18,37 +14,15 @@ use tutti_wire::frontend::{
     Arguments, Target, put_bind, put_close, put_execute, put_flush, put_parse, put_sync,
 };
 
+use super::due::{Expect, Undo};
 use crate::client::ClientError;
 use crate::client::failure::Failure;
 use crate::session::Session;
-use crate::transaction::named::PreparedStatement;
 use crate::transaction::state::Isolation;
 use crate::transaction::{Level, Mode};
 
 /// Name of the portal in which one of the gateway's statements runs inside a client's flight.
 const OWN_PORTAL: &str = "tutti begin";
-
-/// An answer that is due to the client.
-#[derive(Debug)]
-pub(super) enum Expect {
-    /// ParseComplete of this statement for the client, and its number if it has a name.
-    Parse(String, Option<u64>),
-    /// ParseComplete that the client does not know of.
-    SilentParse(Option<u64>),
-    /// CloseComplete that the client does not know of.
-    SilentClose,
-    /// BindComplete.
-    Bind,
-    /// ParameterDescription and RowDescription or NoData; kept for the statement.
-    DescribeStatement { name: String, id: StatementId },
-    /// RowDescription or NoData.
-    DescribePortal,
-    /// Rows and what ends them.
-    Execute,
-    /// An answer of the gateway's own, sent in its place in the order; undone if that is never
-    /// reached.
-    Own(BytesMut, Undo),
-}
 
 /// What to do where an answer has not come yet.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -57,35 +31,7 @@ enum Patience {
     WhatIsThere,
 }
 
-/// How to undo a message that the gateway has already carried out, when it turns out that an
-/// earlier one failed: PostgreSQL would never have looked at it.
-#[derive(Debug)]
-pub(super) enum Undo {
-    /// It changed nothing that outlives the flight.
-    Nothing,
-    /// It created this statement.
-    Forget(String),
-    /// It closed this statement.
-    Restore(String, Box<PreparedStatement>),
-}
-
-/// Messages that were sent to a node and not answered yet.
-#[derive(Debug, Default)]
-pub(in crate::session) struct Pipeline {
-    /// The node they went to.
-    pub(super) node: Option<NodeId>,
-    pub(super) expects: VecDeque<Expect>,
-    /// A Parse that no node has seen yet: statement name.
-    pub(super) unchecked: Option<String>,
-    /// Something that may have written ran since the last Sync.
-    pub(super) wrote: bool,
-    /// The same, if it is SERIALIZABLE: READ ONLY DEFERRABLE waits for it.
-    pub(super) in_progress: Option<InProgress>,
-    /// An error was found: messages are skipped until Sync.
-    pub(super) skipping: bool,
-}
-
-/// Writes one of the gateway's statements after what a flight has sent so far.
+/// Writes a statement of our own after what a flight has sent so far.
 pub(super) fn put_own_statement(out: &mut BytesMut, sql: &str) {
     put_parse(out, "", sql, &[]);
     // Not the unnamed portal: the client may still use its own.

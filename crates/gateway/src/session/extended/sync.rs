@@ -10,7 +10,8 @@ use tutti_sql::plan::Access;
 use tutti_wire::backend::put_bare;
 use tutti_wire::frontend::{Target, put_close, put_sync};
 
-use super::pipeline::{Expect, Undo, put_own_statement};
+use super::due::{Expect, Undo};
+use super::pipeline::put_own_statement;
 use crate::client::ClientError;
 use crate::client::failure::Failure;
 use crate::executor::Refused;

@@ -8,33 +8,8 @@ use std::collections::BTreeSet;
 use serde::{Serialize, Serializer};
 
 use super::load::Load;
+use super::measured::{Measured, Who};
 use crate::bench::spread::Spread;
-
-/// Of the clients that run at the same time, those whose figures these are.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Who {
-    /// Those that do what the workload is about.
-    Clients,
-    /// As many others beside them.
-    Neighbours,
-    /// The one that sums all accounts.
-    Reader,
-}
-
-/// What some clients together did.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub(super) struct Measured {
-    /// Transactions or statements.
-    pub per_s: f64,
-    /// What half of them, and all but one in a hundred, did not exceed. Of the COMMIT alone where
-    /// the work is a transaction, of the statement otherwise.
-    pub p50_us: f64,
-    pub p99_us: f64,
-    pub count: u64,
-    /// Answers that cannot be: sums that never were.
-    pub wrong: u64,
-}
 
 /// One measurement of some clients: of what, how, when, and its figures.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -44,7 +19,7 @@ pub(super) struct Record {
     #[serde(serialize_with = "name_of")]
     pub workload: Load,
     pub who: Who,
-    /// The variant's name, or [`DIRECT`](super::DIRECT).
+    /// The variant's name, or [`DIRECT`](super::variant::DIRECT).
     pub way: &'static str,
     #[serde(flatten)]
     pub measured: Measured,

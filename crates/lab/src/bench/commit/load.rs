@@ -13,7 +13,7 @@ use rand::rngs::StdRng;
 use tokio::task::JoinSet;
 use tokio_postgres::Statement;
 
-use super::figures::{Measured, Who};
+use super::measured::{Measured, Who};
 use super::place::Money;
 use tutti_lab::accounts::Transfer;
 use tutti_lab::workload::session::PreparingSession;

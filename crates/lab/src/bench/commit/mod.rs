@@ -6,60 +6,29 @@
 
 use std::fs::File;
 use std::io::{LineWriter, Write};
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
-use clap::Args;
 
-use self::figures::{Figures, Measured, Record, Who};
+pub(crate) use self::args::CommitArgs;
+use self::figures::{Figures, Record};
 use self::load::{Load, measure};
+use self::measured::{Measured, Who};
 use self::place::Place;
-use self::variant::Variant;
-use super::{json_file, progress_bar};
+use self::variant::{DIRECT, Variant};
+use super::output::{json_file, progress_bar};
 use crate::interrupt::Interrupt;
 
+mod args;
 mod figures;
 mod load;
+mod measured;
 mod place;
 mod report;
 mod variant;
 
-/// The way without a gateway: clients of each node itself.
-const DIRECT: &str = "direct";
 /// What runs before anything is counted.
 const FIRST_RUN: Duration = Duration::from_secs(1);
-
-#[derive(Debug, Args)]
-pub(crate) struct CommitArgs {
-    /// Numbers of clients
-    #[arg(long, value_name = "N,…", value_delimiter = ',', default_values_t = [1, 8, 32],
-          value_parser = clap::value_parser!(u16).range(1..=200))]
-    clients: Vec<u16>,
-    /// How long each measurement lasts
-    #[arg(long, value_name = "SECONDS", default_value_t = 2,
-          value_parser = clap::value_parser!(u64).range(1..=3600))]
-    seconds: u64,
-    /// How many PostgreSQL servers
-    #[arg(long, value_name = "N", default_value_t = 2,
-          value_parser = clap::value_parser!(u16).range(2..=16))]
-    nodes: u16,
-    /// How often everything is measured
-    #[arg(long, value_name = "N", default_value_t = 5,
-          value_parser = clap::value_parser!(u32).range(1..))]
-    rounds: u32,
-    /// Variants of the gateway; the others are compared with the first
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',',
-          default_values = [variant::ROOMS_ON, variant::ROOMS_OFF], value_parser = variant::find)]
-    variants: Vec<Variant>,
-    /// Make every flush so much slower, as on another disk (PostgreSQL's commit_delay)
-    #[arg(long, value_name = "MICROSECONDS", default_value_t = 0,
-          value_parser = clap::value_parser!(u32).range(..=100_000))]
-    flush_us: u32,
-    /// Write every measurement to this file, one line of JSON each
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-}
 
 /// Runs the benchmark and prints what came of it.
 pub(super) async fn commit(args: CommitArgs) -> anyhow::Result<()> {

@@ -5,11 +5,12 @@
 
 use std::iter::once;
 
-use super::figures::{Figures, Measured, Which, Who};
+use super::args::CommitArgs;
+use super::figures::{Figures, Which};
 use super::load::Load;
+use super::measured::{Measured, Who};
 use super::place::Place;
-use super::variant::{ROOMS_OFF, ROOMS_ON};
-use super::{CommitArgs, DIRECT};
+use super::variant::{DIRECT, ROOMS_OFF, ROOMS_ON};
 use crate::bench::aim::{Aim, Limit};
 use tutti_lab::table::layout;
 

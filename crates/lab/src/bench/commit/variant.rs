@@ -6,6 +6,8 @@
 use tutti_gateway::Switches;
 use tutti_txn::coordinator::Form;
 
+/// The way without a gateway: clients of each node itself.
+pub(super) const DIRECT: &str = "direct";
 /// The gateway as it is shipped; the aims are about it.
 pub(super) const ROOMS_ON: &str = "rooms-on";
 /// Nobody waits for anybody: what the rooms cost is seen against this.

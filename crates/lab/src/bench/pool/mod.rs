@@ -7,18 +7,18 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{LineWriter, Write};
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use clap::Args;
 
 use self::bouncer::Bouncer;
 use self::figures::{Figures, Line, Measured, Record};
 use self::pgbench::Ran;
 use self::place::{Front, Place};
-use self::target::{Build, Load, Protocol, Script, Target, name};
-use super::{json_file, progress_bar};
+use self::plan::Plan;
+pub(crate) use self::plan::PoolArgs;
+use self::target::{Load, Target, name};
+use super::output::{json_file, progress_bar};
 use crate::interrupt::Interrupt;
 
 mod beside;
@@ -28,146 +28,14 @@ mod gateway;
 mod idle;
 mod pgbench;
 mod place;
+mod plan;
 mod plot;
 mod process;
 mod report;
 mod tables;
 mod target;
+mod tpcb;
 mod usage;
-
-#[derive(Debug, Args)]
-pub(crate) struct PoolArgs {
-    /// How long each measurement lasts [default: 2, quick: 1]
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
-    seconds: Option<u64>,
-    /// How often everything is measured; 0 measures idle clients only [default: 3, quick: 1]
-    #[arg(long, value_name = "N")]
-    rounds: Option<u32>,
-    /// Numbers of clients [default: 1,8,64, quick: 1,8]
-    #[arg(long, value_name = "N,…", value_delimiter = ',',
-          value_parser = clap::value_parser!(u16).range(1..=1000))]
-    clients: Vec<u16>,
-    /// How statements are sent [default: all, quick: simple,prepared]
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
-    protocols: Vec<Protocol>,
-    /// What clients run [default: select,tpcb-local]
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
-    scripts: Vec<Script>,
-    /// What they connect to [default: direct,pgbouncer,tutti-1,tutti-3]
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = Target::parse)]
-    targets: Vec<Target>,
-    /// Another build of this program, whose gateway is measured too; may be repeated
-    #[arg(long, value_name = "[NAME=]PATH", value_parser = Build::parse)]
-    gateway_binary: Vec<Build>,
-    /// Idle clients whose memory is measured; 0 for none [default: 5000, quick: 500]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=100_000))]
-    idle: Option<u32>,
-    /// Rows of pgbench's accounts, in 100,000s [default: 10, quick: 1]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    scale: Option<u32>,
-    /// Connections that PgBouncer, pooling by transaction, and gateways have to each server for
-    /// clients [default: what each has by default, PgBouncer 20]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
-    pool: Option<u16>,
-    /// The pgbouncer to use [default: the one that is installed]
-    #[arg(long, value_name = "PATH")]
-    pgbouncer: Option<PathBuf>,
-    /// Measure less: about one minute
-    #[arg(long)]
-    quick: bool,
-    /// Write every measurement to this file, one line of JSON each
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Draw the result into this file (SVG)
-    #[arg(long, value_name = "FILE")]
-    plot: Option<PathBuf>,
-}
-
-/// What is measured: the options, and the defaults of those that were not given.
-#[derive(Clone, Debug)]
-struct Plan {
-    seconds: u64,
-    rounds: u32,
-    clients: Vec<u16>,
-    protocols: Vec<Protocol>,
-    scripts: Vec<Script>,
-    /// Those of other builds too.
-    targets: Vec<Target>,
-    idle: u32,
-    scale: u32,
-    /// What each has by default, if nothing is said.
-    pool: Option<u16>,
-}
-
-impl Plan {
-    fn of(args: &PoolArgs) -> Self {
-        fn or<T: Clone>(given: &[T], default: &[T]) -> Vec<T> {
-            if given.is_empty() { default.to_vec() } else { given.to_vec() }
-        }
-        let quick = args.quick;
-        let protocols: &[Protocol] = if quick {
-            &[Protocol::Simple, Protocol::Prepared]
-        } else {
-            &[Protocol::Simple, Protocol::Extended, Protocol::Prepared]
-        };
-        let own = |nodes| Target::Tutti { nodes, build: None };
-        let targets = or(&args.targets, &[Target::Direct, Target::Bouncer, own(1), own(3)]);
-        Self {
-            seconds: args.seconds.unwrap_or(if quick { 1 } else { 2 }),
-            rounds: args.rounds.unwrap_or(if quick { 1 } else { 3 }),
-            clients: or(&args.clients, if quick { &[1, 8] } else { &[1, 8, 64] }),
-            protocols: or(&args.protocols, protocols),
-            scripts: or(&args.scripts, &[Script::Select, Script::TpcbLocal]),
-            targets: with_builds(targets, &args.gateway_binary),
-            idle: args.idle.unwrap_or(if quick { 500 } else { 5_000 }),
-            scale: args.scale.unwrap_or(if quick { 1 } else { 10 }),
-            pool: args.pool,
-        }
-    }
-
-    fn clients_max(&self) -> u16 {
-        self.clients.iter().copied().max().unwrap_or_default()
-    }
-
-    /// Every load, those with few clients first.
-    fn loads(&self) -> Vec<Load> {
-        let mut loads = Vec::new();
-        for &clients in &self.clients {
-            for &script in &self.scripts {
-                for &protocol in &self.protocols {
-                    loads.push(Load { script, protocol, clients });
-                }
-            }
-        }
-        loads
-    }
-
-    /// The targets in the order of a round: every other one goes backwards, so that none is always
-    /// the first.
-    fn in_order<'a>(&self, fronts: &'a [Front], round: u32) -> Vec<&'a Front> {
-        let mut fronts: Vec<&Front> = fronts.iter().collect();
-        if round.is_multiple_of(2) {
-            fronts.reverse();
-        }
-        fronts
-    }
-}
-
-/// Every gateway once more for each other build, right after its own.
-fn with_builds(targets: Vec<Target>, builds: &[Build]) -> Vec<Target> {
-    let mut all = Vec::new();
-    for target in targets {
-        let nodes = match target {
-            Target::Tutti { nodes, .. } => Some(nodes),
-            Target::Direct | Target::Bouncer => None,
-        };
-        all.push(target);
-        for build in builds {
-            all.extend(nodes.map(|nodes| Target::Tutti { nodes, build: Some(build.name.clone()) }));
-        }
-    }
-    all
-}
 
 /// Runs the benchmark and prints what came of it.
 pub(super) async fn pool(args: PoolArgs) -> anyhow::Result<()> {
@@ -269,7 +137,7 @@ async fn measure_loads(
         }
         place.tidy().await?;
         for &load in &loads {
-            for front in plan.in_order(&fronts, round) {
+            for front in in_order(&fronts, round) {
                 bar.set_message(format!(
                     "round {round}, {} clients, {}, {}, {}",
                     load.clients,
@@ -310,16 +178,12 @@ fn record(round: u32, load: Load, front: &Front, ran: (Ran, Option<Duration>)) -
     Record { round, load, target, pooling, measured }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_gateway_is_measured_with_every_build() {
-        let build = |name: &str| Build { name: name.to_owned(), binary: PathBuf::from("/tutti") };
-        let own = Target::Tutti { nodes: 3, build: None };
-        let all = with_builds(vec![Target::Direct, own], &[build("old"), build("odd")]);
-        let names: Vec<String> = all.iter().map(Target::to_string).collect();
-        assert_eq!(names, ["direct", "tutti-3", "tutti-3@old", "tutti-3@odd"]);
+/// The targets in the order of a round: every other one goes backwards, so that none is always
+/// the first.
+fn in_order(fronts: &[Front], round: u32) -> Vec<&Front> {
+    let mut fronts: Vec<&Front> = fronts.iter().collect();
+    if round.is_multiple_of(2) {
+        fronts.reverse();
     }
+    fronts
 }

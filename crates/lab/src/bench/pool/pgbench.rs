@@ -12,8 +12,8 @@ use hdrhistogram::Histogram;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use super::tables::{self, BRANCHES};
 use super::target::{Load, Protocol, Script, name};
+use super::tpcb::{self, BRANCHES};
 
 /// The part of a measurement that is not counted, because connections and plans are still made.
 const WARM_UP_US: u64 = 500_000;
@@ -64,7 +64,7 @@ impl Pgbench {
             .find(|program| program.is_file())
             .context("pgbench is not installed (Debian: apt-get install postgresql)")?;
         let script_file = dir.join("tpcb-local.sql");
-        fs::write(&script_file, tables::tpcb_local())?;
+        fs::write(&script_file, tpcb::tpcb_local())?;
         Ok(Self { program, dir: dir.to_owned(), script_file })
     }
 

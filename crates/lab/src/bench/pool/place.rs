@@ -16,9 +16,10 @@ use tutti_embed::{Cluster, ServerOptions};
 
 use super::bouncer::{Bouncer, Serves};
 use super::pgbench::{Pgbench, Ran};
+use super::plan::Plan;
 use super::process::Process;
 use super::target::{Build, Load, Protocol, Target};
-use super::{Plan, beside, gateway, tables};
+use super::{beside, gateway, tables};
 use tutti_lab::client;
 
 /// The database on every server.

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use plotters::prelude::*;
 
-use super::Plan;
 use super::figures::Figures;
+use super::plan::Plan;
 use super::target::{Load, Protocol, Script, name};
 
 /// Pixels.

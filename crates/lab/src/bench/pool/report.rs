@@ -3,10 +3,10 @@
 //! Owns: the wording, and the aims. Never: measures.
 //! Start reading at [`tables`].
 
-use super::Plan;
 use super::bouncer::Bouncer;
 use super::figures::{Figures, Idle, Measured};
 use super::place::Place;
+use super::plan::Plan;
 use super::target::{Load, Protocol, Script, Target, name};
 use crate::bench::aim::{Aim, Limit};
 use crate::bench::spread::Spread;

@@ -1,17 +1,14 @@
 //! The tables that are measured: pgbench's own, and those of TPC-B within one branch.
 //!
-//! Owns: how they are made and distributed, the script of the second, and what must hold of both
-//! after any load. Never: starts a server.
+//! Owns: how they are made and distributed, and what must hold of both after any load. Never: starts
+//! a server.
 
 use anyhow::{Context, ensure};
 use tokio_postgres::{Client, SimpleQueryMessage};
 
 use super::pgbench::Pgbench;
+use super::tpcb;
 
-/// Branches of the local TPC-B: more than clients, so that these seldom wait for each other.
-pub(super) const BRANCHES: u32 = 200;
-const TELLERS_PER_BRANCH: u32 = 10;
-const ACCOUNTS_PER_BRANCH: u32 = 1_000;
 /// Those that are updated so often that dead rows would slow down who comes later.
 const HOT: [&str; 4] =
     ["by_branch.branches", "by_branch.tellers", "pgbench_branches", "pgbench_tellers"];
@@ -42,53 +39,10 @@ pub(super) async fn make(
         }
     }
     pgbench.initialise(port, "gvp", scale).await?;
-    for statement in by_branch(is_gateway) {
+    for statement in tpcb::by_branch(is_gateway) {
         client.batch_execute(&statement).await?;
     }
     Ok(())
-}
-
-/// TPC-B's tables as one would distribute them: by the branch, which every key begins with.
-fn by_branch(is_gateway: bool) -> Vec<String> {
-    let distributed = if is_gateway { " DISTRIBUTE BY HASH (bid)" } else { "" };
-    let tables = [
-        "branches (bid int PRIMARY KEY, bbalance int NOT NULL, filler char(88))",
-        "tellers (bid int, tid int, tbalance int NOT NULL, filler char(84), PRIMARY KEY (bid, tid))",
-        "accounts (bid int, aid int, abalance int NOT NULL, filler char(84), PRIMARY KEY (bid, aid))",
-        "history (bid int, tid int, aid int, delta int, mtime timestamp, filler char(22))",
-    ];
-    let mut statements = vec!["CREATE SCHEMA by_branch".to_owned()];
-    statements.extend(tables.map(|table| format!("CREATE TABLE by_branch.{table}{distributed}")));
-    statements.push(format!(
-        "INSERT INTO by_branch.branches SELECT b, 0, '' FROM generate_series(1, {BRANCHES}) b"
-    ));
-    for (table, per_branch) in [("tellers", TELLERS_PER_BRANCH), ("accounts", ACCOUNTS_PER_BRANCH)]
-    {
-        statements.push(format!(
-            "INSERT INTO by_branch.{table} SELECT b, n, 0, '' \
-             FROM generate_series(1, {BRANCHES}) b, generate_series(1, {per_branch}) n"
-        ));
-    }
-    statements
-}
-
-/// pgbench's TPC-B, but the teller and the account are of the branch, and every statement says
-/// which branch that is.
-pub(super) fn tpcb_local() -> String {
-    format!(
-        "\\set bid random(1, :branches)\n\
-         \\set tid random(1, {TELLERS_PER_BRANCH})\n\
-         \\set aid random(1, {ACCOUNTS_PER_BRANCH})\n\
-         \\set delta random(-5000, 5000)\n\
-         BEGIN;\n\
-         UPDATE by_branch.accounts SET abalance = abalance + :delta WHERE bid = :bid AND aid = :aid;\n\
-         SELECT abalance FROM by_branch.accounts WHERE bid = :bid AND aid = :aid;\n\
-         UPDATE by_branch.tellers SET tbalance = tbalance + :delta WHERE bid = :bid AND tid = :tid;\n\
-         UPDATE by_branch.branches SET bbalance = bbalance + :delta WHERE bid = :bid;\n\
-         INSERT INTO by_branch.history (bid, tid, aid, delta, mtime) \
-         VALUES (:bid, :tid, :aid, :delta, CURRENT_TIMESTAMP);\n\
-         END;\n"
-    )
 }
 
 /// Lets no measurement on a node pay for what the ones before it left.

@@ -277,7 +277,7 @@ fn bucket(pin: &Pin, hole: Hole, text: &str, literals: &[Literal]) -> Option<Buc
         }
     };
     match pin.stored {
-        Some(_) => bucket_of_stored_literal(pin.key_type, value),
+        Some(modifier) => bucket_of_stored_literal(pin.key_type, modifier, value),
         None => bucket_of_literal(pin.key_type, value),
     }
 }

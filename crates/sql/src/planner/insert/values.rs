@@ -162,7 +162,8 @@ fn not_cut() -> Refusal {
 /// The pin of a value that is stored in the key column; `None` if its bucket is not certain.
 fn stored_pin(node: &Node, relation: &Relation) -> Option<Pin> {
     let Placement::Hash { key, key_type, map } = relation.placement else { return None };
-    let stored = Some(relation.columns[key].type_modifier);
+    let modifier = relation.columns[key].type_modifier;
+    let stored = Some(modifier);
     if matches!(&node.node, Some(NodeEnum::AConst(AConst { isnull: true, .. }))) {
         let value = KeyValue::Bucket(Bucket::OF_NULL);
         return Some(Pin { map, key_type, value, stored });
@@ -171,7 +172,7 @@ fn stored_pin(node: &Node, relation: &Relation) -> Option<Pin> {
         open @ (Value::Parameter(_) | Value::CastParameter(..) | Value::Hole(_)) => {
             return pin(relation, open).map(|pin| Pin { stored, ..pin });
         }
-        literal => KeyValue::Bucket(bucket_of_stored_literal(key_type, literal)?),
+        literal => KeyValue::Bucket(bucket_of_stored_literal(key_type, modifier, literal)?),
     };
     Some(Pin { map, key_type, value, stored })
 }

@@ -1,0 +1,160 @@
+//! What a commit waits for before it becomes visible: its turn, and its causes.
+//!
+//! Owns: how long what is left to recovery is waited for.
+//! Never: decides that something is waited for, or in which order (`tutti_txn` does).
+//! Start reading at [`Causes::shown`].
+
+use std::collections::BTreeSet;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tutti_link::availability::Availability;
+use tutti_sql::catalog::NodeId;
+use tutti_txn::gid;
+
+use super::in_application::Applying;
+use super::vote_order::{VoteOrder, VotePermit};
+
+/// The waits of one commit.
+#[derive(Debug, Default)]
+pub struct Causes {
+    /// When it first had to wait for what is before it: its patience counts from here, for those who queue for
+    /// their turn shall not each have it anew.
+    waits_since: Option<Instant>,
+}
+
+impl Causes {
+    /// Waits for its turn on these nodes.
+    pub fn turn(
+        &mut self,
+        order: &Arc<VoteOrder>,
+        nodes: BTreeSet<gid::NodeId>,
+    ) -> impl Future<Output = VotePermit> + Send + use<> {
+        self.waits_since.get_or_insert_with(Instant::now);
+        let order = order.clone();
+        async move { order.take(nodes).await }
+    }
+
+    /// Waits until each of these nodes shows all that is in application there now, and what recovery has to
+    /// settle there: whoever sees a commit on one of its nodes must see there what its client may have seen
+    /// elsewhere before (docs/protocol/rooms.md, causes). What is left to recovery is waited for as long as a
+    /// statement would wait for its node: `patience`.
+    pub fn shown(
+        &mut self,
+        applying: &Arc<Applying>,
+        availability: &Arc<Availability>,
+        nodes: &BTreeSet<gid::NodeId>,
+        patience: Duration,
+    ) -> impl Future<Output = ()> + Send + use<> {
+        let since = *self.waits_since.get_or_insert_with(Instant::now);
+        let waits = nodes.iter().map(|node| {
+            let (node, applying, availability) =
+                (NodeId(node.0), applying.clone(), availability.clone());
+            async move {
+                applying.wait(Some(node)).await;
+                // What is left to recovery there counts as applied, for nobody reads the node; but whatever is
+                // at work on it goes on.
+                availability.wait_until_settled(node, since, patience).await;
+            }
+        });
+        all(waits.collect())
+    }
+}
+
+/// Waits for all of these together.
+async fn all<Wait: Future<Output = ()>>(waits: Vec<Wait>) {
+    let mut waits: Vec<_> = waits.into_iter().map(Box::pin).collect();
+    poll_fn(|context| {
+        waits.retain_mut(|wait| wait.as_mut().poll(context).is_pending());
+        if waits.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::task::JoinSet;
+    use tokio::time::timeout;
+    use tutti_link::availability::Why;
+    use tutti_settings::Config;
+
+    use super::*;
+
+    const ONE: gid::NodeId = gid::NodeId(1);
+    const TWO: gid::NodeId = gid::NodeId(2);
+
+    /// Two nodes that are there.
+    fn nodes() -> Arc<Availability> {
+        let config: String =
+            (1..=2).map(|id| format!("[[node]]\nid = {id}\nhost = '127.0.0.1'\n")).collect();
+        let nodes = Availability::new(&Config::from_toml(&config).expect("it is right"));
+        nodes.open(NodeId(1), &Why::Away);
+        nodes.open(NodeId(2), &Why::Away);
+        Arc::new(nodes)
+    }
+
+    fn part(gid: &str) -> Why {
+        Why::Unsettled(gid.parse().expect("one of ours"))
+    }
+
+    /// Each has its turn when the one before it has given up waiting.
+    #[tokio::test]
+    async fn those_who_queue_for_their_turn_wait_once_for_what_recovery_has() {
+        let patience = Duration::from_millis(300);
+        let (nodes, applying, order) = (nodes(), Applying::new(true), Arc::default());
+        nodes.close(NodeId(1), part("tutti_main_1_1_1"));
+        let begun = Instant::now();
+        let mut commits = JoinSet::new();
+        for _ in 0..4 {
+            let (nodes, applying) = (nodes.clone(), applying.clone());
+            let writers = BTreeSet::from([ONE, TWO]);
+            let mut causes = Causes::default();
+            let turn = causes.turn(&order, writers.clone());
+            commits.spawn(async move {
+                let turn = turn.await;
+                causes.shown(&applying, &nodes, &writers, patience).await;
+                drop(turn);
+            });
+        }
+        while let Some(commit) = commits.join_next().await {
+            commit.expect("it does not panic");
+        }
+        let waited = begun.elapsed();
+        assert!(patience <= waited && waited < patience * 3, "{waited:?}");
+    }
+
+    #[tokio::test]
+    async fn what_comes_later_to_another_node_is_no_cause() {
+        let (nodes, applying) = (nodes(), Applying::new(true));
+        nodes.close(NodeId(1), part("tutti_main_1_1_1"));
+        let writers = BTreeSet::from([ONE, TWO]);
+        let mut causes = Causes::default();
+        let shown = causes.shown(&applying, &nodes, &writers, Duration::from_secs(3600));
+        tokio::pin!(shown);
+        let early = timeout(Duration::from_millis(20), shown.as_mut()).await;
+        assert!(early.is_err(), "recovery has a part on node 1");
+        nodes.close(NodeId(2), part("tutti_main_1_2_1"));
+        nodes.open(NodeId(1), &part("tutti_main_1_1_1"));
+        timeout(Duration::from_secs(60), shown).await.expect("node 2 had shown all there was");
+    }
+
+    /// Its node is closed before it ceases to be in application.
+    #[tokio::test]
+    async fn what_was_in_application_is_a_cause_when_it_is_left_to_recovery() {
+        let (nodes, applying) = (nodes(), Applying::new(true));
+        let entered = applying.begin([ONE, TWO]);
+        let mut causes = Causes::default();
+        let writers = BTreeSet::from([ONE, TWO]);
+        let shown = causes.shown(&applying, &nodes, &writers, Duration::from_secs(3600));
+        tokio::pin!(shown);
+        assert!(timeout(Duration::from_millis(20), shown.as_mut()).await.is_err());
+        nodes.close(NodeId(2), part("tutti_main_1_1_1"));
+        drop(entered);
+        assert!(timeout(Duration::from_millis(20), shown.as_mut()).await.is_err());
+        nodes.open(NodeId(2), &part("tutti_main_1_1_1"));
+        timeout(Duration::from_secs(60), shown).await.expect("it is settled");
+    }
+}

@@ -1,0 +1,62 @@
+//! What is due to the client for messages that went to a node, in the order of its answers.
+//!
+//! Owns: the kinds of answers, and how what was noted for them is undone.
+//! Never: reads or writes one (see `pipeline`).
+
+use std::collections::VecDeque;
+
+use bytes::BytesMut;
+use tutti_cluster::authority::serializable_writers::Writer;
+use tutti_link::pool::link::StatementId;
+use tutti_sql::catalog::NodeId;
+
+use crate::transaction::named::PreparedStatement;
+
+/// An answer that is due to the client.
+#[derive(Debug)]
+pub(super) enum Expect {
+    /// ParseComplete of this statement for the client, and its number if it has a name.
+    Parse(String, Option<u64>),
+    /// ParseComplete that the client does not know of.
+    SilentParse(Option<u64>),
+    /// CloseComplete that the client does not know of.
+    SilentClose,
+    /// BindComplete.
+    Bind,
+    /// ParameterDescription and RowDescription or NoData; kept for the statement.
+    DescribeStatement { name: String, id: StatementId },
+    /// RowDescription or NoData.
+    DescribePortal,
+    /// Rows and what ends them.
+    Execute,
+    /// Something of our own that is to be sent when its turn comes; else it is undone.
+    Own(BytesMut, Undo),
+}
+
+/// How to undo a message that the gateway has obeyed already, when it turns out that an earlier one
+/// failed: PostgreSQL would never have looked at it.
+#[derive(Debug)]
+pub(super) enum Undo {
+    /// It changed nothing that outlives the flight.
+    Nothing,
+    /// It made this statement.
+    Forget(String),
+    /// It closed this statement.
+    Restore(String, Box<PreparedStatement>),
+}
+
+/// Messages that were sent to a node and not answered yet.
+#[derive(Debug, Default)]
+pub(in crate::session) struct Pipeline {
+    /// The node they went to.
+    pub(super) node: Option<NodeId>,
+    pub(super) expects: VecDeque<Expect>,
+    /// A Parse that no node has seen yet: statement name.
+    pub(super) unchecked: Option<String>,
+    /// Something that may have written ran since the last Sync.
+    pub(super) wrote: bool,
+    /// The same for READ ONLY DEFERRABLE to wait for, if it is SERIALIZABLE.
+    pub(super) writer: Option<Writer>,
+    /// An error was found: messages are skipped until Sync.
+    pub(super) skipping: bool,
+}
