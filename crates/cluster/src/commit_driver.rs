@@ -296,8 +296,8 @@ impl CommitDriver {
             Effect::LeaveVisibilityTurn => self.visibility_turn.release(),
             Effect::WaitForCauses => {
                 let Cluster { authority, availability, .. } = &*self.cluster;
-                let (applying, patience) = (&authority.applying, OPEN_PATIENCE);
-                let shown = self.causes.shown(applying, availability, &self.writers, patience);
+                let (in_application, patience) = (&authority.in_application, OPEN_PATIENCE);
+                let shown = self.causes.shown(in_application, availability, &self.writers, patience);
                 self.begin(async move {
                     shown.await;
                     Happened::Event(Event::CausesShown)

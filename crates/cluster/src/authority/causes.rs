@@ -15,7 +15,7 @@ use tutti_link::availability::Availability;
 use tutti_sql::catalog::NodeId;
 use tutti_txn::gid;
 
-use super::in_application::Applying;
+use super::in_application::InApplication;
 use super::vote_order::{VoteOrder, VotePermit};
 
 /// The waits of one commit.
@@ -44,17 +44,17 @@ impl Causes {
     /// statement would wait for its node: `patience`.
     pub fn shown(
         &mut self,
-        applying: &Arc<Applying>,
+        in_application: &Arc<InApplication>,
         availability: &Arc<Availability>,
         nodes: &BTreeSet<gid::NodeId>,
         patience: Duration,
     ) -> impl Future<Output = ()> + Send + use<> {
         let since = *self.waits_since.get_or_insert_with(Instant::now);
         let waits = nodes.iter().map(|node| {
-            let (node, applying, availability) =
-                (NodeId(node.0), applying.clone(), availability.clone());
+            let (node, in_application, availability) =
+                (NodeId(node.0), in_application.clone(), availability.clone());
             async move {
-                applying.wait(Some(node)).await;
+                in_application.wait(Some(node)).await;
                 // What is left to recovery there counts as applied, for nobody reads the node; but whatever is
                 // at work on it goes on.
                 availability.wait_until_settled(node, since, patience).await;
@@ -104,18 +104,18 @@ mod tests {
     #[tokio::test]
     async fn those_who_queue_for_their_turn_wait_once_for_what_recovery_has() {
         let patience = Duration::from_millis(300);
-        let (nodes, applying, order) = (nodes(), Applying::new(true), Arc::default());
+        let (nodes, in_application, order) = (nodes(), InApplication::new(true), Arc::default());
         nodes.close(NodeId(1), part("tutti_main_1_1_1"));
         let begun = Instant::now();
         let mut commits = JoinSet::new();
         for _ in 0..4 {
-            let (nodes, applying) = (nodes.clone(), applying.clone());
+            let (nodes, in_application) = (nodes.clone(), in_application.clone());
             let writers = BTreeSet::from([ONE, TWO]);
             let mut causes = Causes::default();
             let turn = causes.turn(&order, writers.clone());
             commits.spawn(async move {
                 let turn = turn.await;
-                causes.shown(&applying, &nodes, &writers, patience).await;
+                causes.shown(&in_application, &nodes, &writers, patience).await;
                 drop(turn);
             });
         }
@@ -128,11 +128,11 @@ mod tests {
 
     #[tokio::test]
     async fn what_comes_later_to_another_node_is_no_cause() {
-        let (nodes, applying) = (nodes(), Applying::new(true));
+        let (nodes, in_application) = (nodes(), InApplication::new(true));
         nodes.close(NodeId(1), part("tutti_main_1_1_1"));
         let writers = BTreeSet::from([ONE, TWO]);
         let mut causes = Causes::default();
-        let shown = causes.shown(&applying, &nodes, &writers, Duration::from_secs(3600));
+        let shown = causes.shown(&in_application, &nodes, &writers, Duration::from_secs(3600));
         tokio::pin!(shown);
         let early = timeout(Duration::from_millis(20), shown.as_mut()).await;
         assert!(early.is_err(), "recovery has a part on node 1");
@@ -144,11 +144,11 @@ mod tests {
     /// Its node is closed before it ceases to be in application.
     #[tokio::test]
     async fn what_was_in_application_is_a_cause_when_it_is_left_to_recovery() {
-        let (nodes, applying) = (nodes(), Applying::new(true));
-        let entered = applying.begin([ONE, TWO]);
+        let (nodes, in_application) = (nodes(), InApplication::new(true));
+        let entered = in_application.begin([ONE, TWO]);
         let mut causes = Causes::default();
         let writers = BTreeSet::from([ONE, TWO]);
-        let shown = causes.shown(&applying, &nodes, &writers, Duration::from_secs(3600));
+        let shown = causes.shown(&in_application, &nodes, &writers, Duration::from_secs(3600));
         tokio::pin!(shown);
         assert!(timeout(Duration::from_millis(20), shown.as_mut()).await.is_err());
         nodes.close(NodeId(2), part("tutti_main_1_1_1"));

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use bytes::BytesMut;
-use tutti_cluster::authority::serializable_writers::Writer;
+use tutti_cluster::authority::serializable_in_progress::InProgress;
 use tutti_link::pool::link::StatementId;
 use tutti_sql::catalog::NodeId;
 
@@ -56,7 +56,7 @@ pub(in crate::session) struct Pipeline {
     /// Something that may have written ran since the last Sync.
     pub(super) wrote: bool,
     /// The same for READ ONLY DEFERRABLE to wait for, if it is SERIALIZABLE.
-    pub(super) writer: Option<Writer>,
+    pub(super) in_progress: Option<InProgress>,
     /// An error was found: messages are skipped until Sync.
     pub(super) skipping: bool,
 }
