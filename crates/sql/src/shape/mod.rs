@@ -177,17 +177,26 @@ const CLASSES: [Class; 256] = {
     classes
 };
 
-/// Whether a byte can go on an identifier that has begun.
+/// Whether a byte can go on an identifier that has begun, for each.
+const WORD_BYTES: [bool; 256] = {
+    let mut bytes = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        bytes[byte] = matches!(CLASSES[byte], Class::Word | Class::Digit) || byte == b'$' as usize;
+        byte += 1;
+    }
+    bytes
+};
+
 fn is_word_byte(byte: u8) -> bool {
-    matches!(CLASSES[usize::from(byte)], Class::Word | Class::Digit) || byte == b'$'
+    WORD_BYTES[usize::from(byte)]
 }
 
 /// The end of the word at `start`; `None` if it is the prefix of a string or of a quoted identifier.
 fn word_end(bytes: &[u8], start: usize) -> Option<usize> {
-    let mut end = start + 1;
-    while end < bytes.len() && is_word_byte(bytes[end]) {
-        end += 1;
-    }
+    let rest = bytes.get(start + 1..)?;
+    let more = rest.iter().position(|byte| !is_word_byte(*byte));
+    let end = start + 1 + more.unwrap_or(rest.len());
     let is_prefix = end == start + 1
         && match bytes.get(end) {
             Some(b'\'') => b"eEbBxXnN".contains(&bytes[start]),
