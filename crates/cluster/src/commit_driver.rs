@@ -297,7 +297,8 @@ impl CommitDriver {
             Effect::WaitForCauses => {
                 let Cluster { authority, availability, .. } = &*self.cluster;
                 let (in_application, patience) = (&authority.in_application, OPEN_PATIENCE);
-                let shown = self.causes.shown(in_application, availability, &self.writers, patience);
+                let shown =
+                    self.causes.shown(in_application, availability, &self.writers, patience);
                 self.begin(async move {
                     shown.await;
                     Happened::Event(Event::CausesShown)

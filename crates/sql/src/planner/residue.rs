@@ -10,9 +10,10 @@ use pg_query::protobuf::{FuncCall, Node, RangeVar};
 
 use super::context::Context;
 use super::functions::is_built_in;
+use super::sql_text::parse_expression;
 use super::syntax::{name_of, string};
 use super::unseen;
-use crate::catalog::Volatility;
+use crate::catalog::{Column, RelationKind, Volatility};
 use crate::closure::Reach;
 use crate::plan::Residue;
 use crate::walk;
@@ -53,8 +54,7 @@ fn of_tree(tree: &NodeEnum, context: &Context<'_>) -> Residue {
             visit(tree, context, &mut found);
         }
         NodeEnum::InsertStmt(insert) => {
-            // A column's default may draw from a sequence.
-            found.sequences = true;
+            found.sequences = may_draw(insert.relation.as_ref(), context);
             found.anything |= runs_code(insert.relation.as_ref(), context);
             visit(tree, context, &mut found);
         }
@@ -118,6 +118,46 @@ fn runs_code(range: Option<&RangeVar>, context: &Context<'_>) -> bool {
         .is_none_or(|relation| unseen::leaves_anything(relation, context))
 }
 
+/// Whether a default of this relation's columns may draw from a sequence.
+fn may_draw(range: Option<&RangeVar>, context: &Context<'_>) -> bool {
+    if context.catalog.is_solo() {
+        // Nobody waits there until a change of the schema has been read.
+        return true;
+    }
+    let relation = range.and_then(|range| context.relation(range));
+    // What stands behind a view or a foreign table has defaults of its own; so has a domain.
+    let is_plain = |column: &Column| {
+        !column.domain
+            && column.identity.is_none()
+            && column.default.as_deref().is_none_or(|default| {
+                parse_expression(default).is_some_and(|default| is_value(&default))
+            })
+    };
+    relation.is_none_or(|relation| {
+        relation.kind != RelationKind::Table || !relation.columns.iter().all(is_plain)
+    })
+}
+
+/// Whether a default, as a server prints it, is a constant of a type that is built in, or the time.
+fn is_value(default: &Node) -> bool {
+    match &default.node {
+        Some(NodeEnum::AConst(_) | NodeEnum::SqlvalueFunction(_)) => true,
+        Some(NodeEnum::FuncCall(call)) => {
+            call.args.is_empty() && matches!(name_of(call), (None | Some("pg_catalog"), "now"))
+        }
+        Some(NodeEnum::TypeCast(cast)) => {
+            // A server names a type of somebody's with its schema.
+            let is_built_in = cast.type_name.as_ref().is_some_and(|it| match &*it.names {
+                [_] => true,
+                [schema, _] => string(schema) == Some("pg_catalog"),
+                _ => false,
+            });
+            is_built_in && cast.arg.as_deref().is_some_and(is_value)
+        }
+        _ => false,
+    }
+}
+
 fn visit(node: &NodeEnum, context: &Context<'_>, found: &mut Residue) {
     if let NodeEnum::FuncCall(call) = node {
         add_call(call, context, found);
@@ -159,5 +199,72 @@ fn constant_text(node: &Node) -> Option<&str> {
         },
         NodeEnum::TypeCast(cast) => constant_text(cast.arg.as_deref()?),
         _ => string(node),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::NameScope;
+    use crate::planner::fixture::shop;
+
+    /// Whether the statement may leave something of sequences, and whether anything else.
+    fn left(sql: &str) -> (bool, bool) {
+        let (catalog, scope) =
+            (shop(3), NameScope { search_path: vec!["public".to_owned()], ..NameScope::default() });
+        let context = Context {
+            catalog: &catalog,
+            scope: &scope,
+            collects_replicated: false,
+            opaque: None,
+            views: None,
+        };
+        let statement = crate::statement::parse(sql).unwrap().pop().unwrap();
+        let left = of_tree(&statement.tree, &context);
+        let rest = Leaves { sequences: false, ..left.clone() };
+        (left.sequences, rest != Leaves::default())
+    }
+
+    #[test]
+    fn an_insert_draws_from_a_sequence_where_a_default_may() {
+        for sql in [
+            "INSERT INTO customers VALUES (1, 'x')",
+            "INSERT INTO lines (customer_id) VALUES (1) ON CONFLICT DO NOTHING",
+            "INSERT INTO events (what) VALUES (CURRENT_TIMESTAMP)",
+            "INSERT INTO events (what) SELECT name FROM customers",
+        ] {
+            assert_eq!(left(sql), (false, false), "{sql}");
+        }
+        for sql in [
+            "INSERT INTO orders (customer_id) VALUES (1)",
+            // The column is given, but ON CONFLICT may ask for its default.
+            "INSERT INTO tickets VALUES (1, 'x')",
+            "INSERT INTO items (name) VALUES ('x')",
+            "INSERT INTO rate_codes VALUES ('x')",
+            "INSERT INTO customers VALUES (nextval('s'), 'x')",
+            "INSERT INTO customers SELECT nextval('s'), 'x'",
+        ] {
+            assert_eq!(left(sql), (true, false), "{sql}");
+        }
+        assert!(left("INSERT INTO nowhere VALUES (1)").0);
+    }
+
+    #[test]
+    fn only_constants_and_the_time_are_known_to_draw_from_nothing() {
+        let is_value = |text: &str| parse_expression(text).is_some_and(|it| is_value(&it));
+        for text in ["0", "'x'::text", "'{}'::jsonb", "now()", "CURRENT_DATE", "NULL::varchar(3)"] {
+            assert!(is_value(text), "{text}");
+        }
+        for text in [
+            "nextval('s'::regclass)",
+            "nextval('s'::regclass)::text",
+            "public.now()",
+            "public.f(now())",
+            "'x'::public.mood",
+            "1 OPERATOR(public.+) 2",
+            "COALESCE(nextval('s'::regclass), 1)",
+        ] {
+            assert!(!is_value(text), "{text}");
+        }
     }
 }

@@ -46,7 +46,18 @@ pub(super) const CLASSES: [Class; 256] = {
     classes
 };
 
+/// Whether a byte can go on an identifier that has begun, for each.
+const WORD_BYTES: [bool; 256] = {
+    let mut bytes = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        bytes[byte] = matches!(CLASSES[byte], Class::Word | Class::Digit) || byte == b'$' as usize;
+        byte += 1;
+    }
+    bytes
+};
+
 /// Whether a byte can go on an identifier that has begun.
 pub(super) fn is_word_byte(byte: u8) -> bool {
-    matches!(CLASSES[usize::from(byte)], Class::Word | Class::Digit) || byte == b'$'
+    WORD_BYTES[usize::from(byte)]
 }

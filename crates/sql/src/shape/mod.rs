@@ -137,10 +137,9 @@ impl Scanner {
 
 /// The end of the word at `start`; `None` if it is the prefix of a string or of a quoted identifier.
 fn word_end(bytes: &[u8], start: usize) -> Option<usize> {
-    let mut end = start + 1;
-    while end < bytes.len() && is_word_byte(bytes[end]) {
-        end += 1;
-    }
+    let rest = bytes.get(start + 1..)?;
+    let more = rest.iter().position(|byte| !is_word_byte(*byte));
+    let end = start + 1 + more.unwrap_or(rest.len());
     let is_prefix = end == start + 1
         && match bytes.get(end) {
             Some(b'\'') => b"eEbBxXnN".contains(&bytes[start]),
