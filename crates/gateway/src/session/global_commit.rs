@@ -6,7 +6,6 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tutti_cluster::Boxed;
 use tutti_cluster::commit_driver::{Bound, Commission, CommitOutcome, CommittingSession, Driver};
@@ -14,6 +13,7 @@ use tutti_link::connection::UNKNOWN_OUTCOME;
 use tutti_sql::catalog::NodeId;
 use tutti_txn::coordinator::{AbortCause, Outcome};
 use tutti_txn::gid;
+use tutti_txn::placement_change::VOTE_PATIENCE;
 use tutti_wire::error_fields::ErrorFields;
 
 use super::Session;
@@ -22,9 +22,6 @@ use crate::client::failure::Failure;
 use crate::registry::Registry;
 use crate::transaction::Level;
 use crate::transaction::planning::canceled;
-
-/// How long nodes may take to vote on a change of the schema, while no statement begins.
-const VOTE_PATIENCE_OF_CHANGE: Duration = Duration::from_secs(9);
 
 impl Session {
     /// Commits a transaction that wrote on all of `writers`. `late`: code that may run meanwhile.
@@ -63,7 +60,7 @@ impl Session {
             tickets: std::mem::take(&mut self.tx.transaction.tickets),
             vote_permit: turn,
             vote_patience: match self.tx.transaction.catalog_changed {
-                true => VOTE_PATIENCE_OF_CHANGE.min(deadline),
+                true => VOTE_PATIENCE.min(deadline),
                 false => deadline,
             },
         };

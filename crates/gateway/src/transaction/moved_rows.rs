@@ -65,24 +65,23 @@ impl TransactionContext {
     }
 
     /// Before the commit of a transaction that has moved rows: from here until the hold is dropped no
-    /// statement begins, and none is looking for them.
+    /// statement begins, and none is looking for them. None: the change of the schema that it makes too
+    /// holds them.
     ///
     /// Errors: 57014 if the client cancels; a node cannot be asked.
-    pub(crate) async fn begin_to_move(
-        &mut self,
-        hold: Option<Hold>,
-    ) -> Result<Option<Hold>, Failure> {
+    pub(crate) async fn begin_to_move(&mut self) -> Result<Option<Hold>, Failure> {
         if self.transaction.moved.is_empty() {
-            return Ok(hold);
+            return Ok(None);
         }
         // Two that commit do not wait for each other.
         self.activity.end_plan();
-        if hold.is_none() {
+        let is_held = self.transaction.change.is_some();
+        if !is_held {
             self.wait_for_pause().await?;
         }
         let begun = Instant::now();
         let registry = self.registry.clone();
-        let hold = hold.unwrap_or_else(|| registry.cluster.publisher.hold());
+        let hold = (!is_held).then(|| registry.cluster.publisher.hold());
         for (_, activity) in registry.activities.with_plans(self.process_id) {
             activity.overtake_unsent();
         }
@@ -93,7 +92,7 @@ impl TransactionContext {
         };
         self.note_pause(begun);
         ended?;
-        Ok(Some(hold))
+        Ok(hold)
     }
 }
 
