@@ -101,11 +101,12 @@ fn every_source_file_says_what_it_is() -> Result<()> {
 }
 
 /// Uses that run up today, by crate. They may only become fewer.
-const UPWARD: [(&str, usize); 4] = [
+const UPWARD: [(&str, usize); 5] = [
     ("crates/sql/src", 0),
     ("crates/link/src", 0),
     ("crates/cluster/src", 0),
     ("crates/gateway/src", 0),
+    ("crates/sim/src", 0),
 ];
 
 /// The blocks ```` ```layers DIRECTORY ```` of the map: from the ground up, a layer a line.

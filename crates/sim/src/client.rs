@@ -12,6 +12,7 @@ use rand::seq::SliceRandom;
 
 use crate::gateway::{Gateway, Operation, Reply};
 use crate::history::{Register, SessionId, Told};
+use crate::invariants;
 use crate::node::statement::TxnNo;
 use crate::tasks::{Owner, Slot};
 use crate::world::{Sim, World};
@@ -43,7 +44,7 @@ impl Cluster {
         sim.world().gateway_is_dying = false;
         for (_, (txn, call)) in self.calls.take() {
             if let Some(txn) = txn {
-                sim.world().history.tell(txn, Told::Unknown);
+                invariants::tell(&mut sim.world().history, txn, Told::Unknown);
             }
             call.set(Reply::Read);
         }

@@ -11,7 +11,7 @@ use rand_chacha::ChaCha8Rng;
 use tutti_txn::NodeId;
 use tutti_txn::coordinator::Form;
 
-use crate::world::Time;
+use crate::clock::Time;
 
 /// When clients stop asking for more and faults stop.
 const CALM_AT: Time = 60_000;

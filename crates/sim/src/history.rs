@@ -2,13 +2,12 @@
 //!
 //! Owns: the truth by which the invariants judge, and what they found broken.
 //! Never: judges itself.
-//! Start reading at [`History::observe`].
+//! Start reading at [`History::note_seen`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use tutti_txn::{Gid, NodeId};
 
-use crate::invariants;
 use crate::node::statement::{Key, Rows, TxnNo};
 
 /// A register of the cluster.
@@ -128,23 +127,22 @@ impl History {
         }
     }
 
-    /// The client hears.
-    pub fn tell(&mut self, txn: TxnNo, told: Told) {
-        let Some(found) = self.txns.get_mut(&txn) else { return };
+    /// The client hears. False: it had heard before.
+    pub fn note_told(&mut self, txn: TxnNo, told: Told) -> bool {
+        let Some(found) = self.txns.get_mut(&txn) else { return true };
         if found.told.replace(told).is_some() {
-            invariants::told_once(self, txn);
-            return;
+            return false;
         }
         if told == Told::Committed {
             let session = found.session;
             self.sees(session, txn);
         }
+        true
     }
 
-    /// Somebody sees something: it is judged, and from now on known.
-    pub fn observe(&mut self, observation: Observation) {
+    /// Somebody has seen something: from now on it is known.
+    pub fn note_seen(&mut self, observation: &Observation) {
         self.observations += 1;
-        invariants::judge(self, &observation);
         let shown: BTreeSet<TxnNo> = observation.rows.values().flatten().copied().collect();
         for txn in shown {
             if Some(txn) != observation.own {

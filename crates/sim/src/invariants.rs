@@ -1,18 +1,31 @@
 //! What must hold, each as a function named for the property.
 //!
 //! Owns: the properties. Never: changes anything but the list of what was found broken.
-//! Start reading at [`judge`] (whenever somebody sees something), then [`after_quiet`].
+//! Start reading at [`observe`] (whenever somebody sees something), then [`after_quiet`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use tutti_txn::{Gid, NodeId};
 
 use crate::history::{History, Observation, Register, Told, Violation};
-use crate::node::statement::TxnNo;
-use crate::world::World;
+use crate::node::Node;
+use crate::node::statement::{Key, TxnNo};
+
+/// Somebody sees something: it is judged, and from now on known.
+pub fn observe(history: &mut History, seen: &Observation) {
+    judge(history, seen);
+    history.note_seen(seen);
+}
+
+/// The client hears how its transaction ended.
+pub fn tell(history: &mut History, txn: TxnNo, told: Told) {
+    if !history.note_told(txn, told) {
+        told_once(history, txn);
+    }
+}
 
 /// What holds of everything that is seen with one snapshot.
-pub fn judge(history: &mut History, seen: &Observation) {
+fn judge(history: &mut History, seen: &Observation) {
     let shown: BTreeSet<TxnNo> = seen.rows.values().flatten().copied().collect();
     let others = || shown.iter().copied().filter(|txn| Some(*txn) != seen.own);
     let broken = others()
@@ -70,7 +83,7 @@ pub fn decision_before_any_commit_prepared(history: &mut History, gid: &Gid) {
 }
 
 /// A client hears once. Called when one hears again.
-pub fn told_once(history: &mut History, txn: TxnNo) {
+fn told_once(history: &mut History, txn: TxnNo) {
     history.broken("told_once", vec![txn], format!("the client of T{txn} was told twice"));
 }
 
@@ -82,21 +95,20 @@ pub fn every_waiter_enters(history: &mut History, visit: u64) {
 }
 
 /// What holds when faults have stopped and nobody asks for anything any more.
-pub fn after_quiet(
-    world: &mut World,
+pub fn after_quiet<'a>(
+    history: &mut History,
+    nodes: impl Iterator<Item = (NodeId, &'a Node)>,
+    keys: &BTreeSet<Key>,
     clients_answered: bool,
     gateway_is_quiet: Result<(), String>,
 ) {
-    let keys = (1..=world.plan.keys).collect();
     let mut content: BTreeMap<Register, Vec<TxnNo>> = BTreeMap::new();
     let mut unfinished = Vec::new();
-    for (node, server) in &world.servers {
-        let rows = server.node.read_all(&keys);
-        content.extend(rows.into_iter().map(|(key, txns)| ((*node, key), txns)));
-        unfinished
-            .extend(server.node.unfinished().into_iter().map(|what| format!("{node}: {what}")));
+    for (node, model) in nodes {
+        let rows = model.read_all(keys);
+        content.extend(rows.into_iter().map(|(key, txns)| ((node, key), txns)));
+        unfinished.extend(model.unfinished().into_iter().map(|what| format!("{node}: {what}")));
     }
-    let history = &mut world.history;
     no_orphan_after_quiet(history, &unfinished);
     atomicity(history, &content);
     told_the_truth(history, &content);

@@ -6,14 +6,16 @@
 //! Never: looks at a clock, opens a socket, starts a thread, or reads any file: a seed is the whole
 //! input of [`run`], and gives the same run on every machine. Only the program beside it
 //! (`main.rs`) counts minutes and prints.
-//! Start reading at [`run::run`], then `world.rs`, `node/mod.rs`, `gateway/mod.rs`.
+//! Start reading at [`run::run`], then `world/mod.rs`, `node/mod.rs`, `gateway/mod.rs`.
 
 pub mod bugs;
 mod client;
+mod clock;
 pub mod faults;
 mod gateway;
 pub mod history;
 pub mod invariants;
+mod link;
 mod network;
 pub mod node;
 mod run;

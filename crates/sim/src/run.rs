@@ -12,7 +12,7 @@ use crate::gateway::Gateway;
 use crate::history::{Told, Violation};
 use crate::invariants;
 use crate::tasks::Owner;
-use crate::world::{Event, Sim};
+use crate::world::{Event, Sim, World};
 
 /// What a seed brought about.
 #[derive(Clone, Debug, Default)]
@@ -61,7 +61,11 @@ pub fn run(seed: u64, bug: Option<Bug>, traced: bool) -> Report {
             None => Err("no gateway is left".to_owned()),
         };
         let answered = cluster.busy.get() == 0;
-        invariants::after_quiet(&mut sim.world(), answered, quiet);
+        let mut world = sim.world();
+        let World { plan, history, servers, .. } = &mut *world;
+        let keys = (1..=plan.keys).collect();
+        let nodes = servers.iter().map(|(node, server)| (*node, &server.node));
+        invariants::after_quiet(history, nodes, &keys, answered, quiet);
     }
     let report = report(&sim);
     // What is still running holds parts of the world, which holds it.

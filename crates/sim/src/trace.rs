@@ -4,7 +4,7 @@
 //! Never: changes what happens; without a reader no line is even written.
 //! Start reading at [`Trace::tail`].
 
-use crate::world::Time;
+use crate::clock::Time;
 
 /// How many lines are shown of a failure.
 const LINES_SHOWN: usize = 120;

@@ -18,7 +18,8 @@ use super::vote_order::{Order, VotePermit};
 use super::{Gateway, RETRY_PAUSE};
 use crate::bugs::Bug;
 use crate::history::Told;
-use crate::network::{Link, Lost};
+use crate::link::Link;
+use crate::network::Lost;
 use crate::node::statement::{Answer, Statement, TxnNo};
 use crate::tasks::{Mailbox, Owner, Slot};
 

@@ -11,7 +11,8 @@ use tutti_txn::{Gid, NodeId};
 
 use super::{Gateway, RETRY_PAUSE};
 use crate::bugs::Bug;
-use crate::network::{Link, Lost};
+use crate::link::Link;
+use crate::network::Lost;
 use crate::node::statement::BackendId;
 use crate::tasks::Slot;
 

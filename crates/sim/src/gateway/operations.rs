@@ -13,7 +13,9 @@ use super::Gateway;
 use super::commit::{Links, told_of_one};
 use crate::bugs::Bug;
 use crate::history::{Observation, Register, SessionId, Told};
-use crate::network::{Link, Lost};
+use crate::invariants;
+use crate::link::Link;
+use crate::network::Lost;
 use crate::node::statement::{Answer, Isolation, Key, Rows, Statement, TxnNo};
 
 /// How often a reader goes into the room and finds a node closed before it gives up.
@@ -93,7 +95,7 @@ impl Gateway {
 
     fn tell(&self, txn: TxnNo, told: Told) -> Reply {
         self.sim().note(|| format!("the client of T{txn} hears {told:?}"));
-        self.sim().world().history.tell(txn, told);
+        invariants::tell(&mut self.sim().world().history, txn, told);
         Reply::Told(told)
     }
 
@@ -113,7 +115,7 @@ impl Gateway {
 
     fn observe(&self, seen: Observation) {
         self.sim().note(|| format!("session {} sees {:?}", seen.session, seen.rows));
-        self.sim().world().history.observe(seen);
+        invariants::observe(&mut self.sim().world().history, &seen);
     }
 
     async fn commit(&self, txn: TxnNo, mut links: Links, takes_turns: bool) -> Told {

@@ -1,32 +1,30 @@
-//! The world: simulated time, everything that is in it, and the handle through which tasks act.
+//! The world: everything that is in it, and the handle through which tasks act.
 //!
-//! Owns: the queue of events in order of time, the one source of randomness, the nodes.
+//! Owns: the events, the one source of randomness, the servers.
 //! Never: knows what a gateway does; never looks at a real clock.
-//! Start reading at [`Sim::run_until`].
+//! Start reading at [`Sim::run_until`], then `messages.rs`.
 
-use std::cell::{RefCell, RefMut};
+mod messages;
+mod sim;
+
 use std::collections::BTreeMap;
-use std::future::Future;
-use std::rc::Rc;
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tutti_txn::NodeId;
 
 use crate::bugs::Bug;
-use crate::faults::Plan;
+use crate::clock::{Queue, Time};
+use crate::faults::{Fault, Plan};
 use crate::history::History;
 use crate::invariants;
-use crate::network::Network;
+use crate::network::{ConnId, Network};
 use crate::node::statement::{Answer, BackendId, Statement};
 use crate::node::{Node, Output};
-use crate::tasks::{Owner, Slot, Tasks};
+use crate::tasks::Slot;
 use crate::trace::Trace;
 
-/// Simulated time, in microseconds since the beginning.
-pub type Time = u64;
-/// A connection; never used twice.
-pub type ConnId = u32;
+pub use self::sim::Sim;
 
 /// Something that will happen.
 pub enum Event {
@@ -49,7 +47,7 @@ pub enum Event {
     /// A wait has lasted too long, if it still lasts.
     LockTimeout(NodeId, u64, BackendId, u64),
     /// A fault, or the end of one.
-    Fault(crate::faults::Fault),
+    Fault(Fault),
 }
 
 /// A server and what is outside its processes.
@@ -82,15 +80,31 @@ pub struct World {
     pub trace: Trace,
     /// Whether the gateway is just dying: what it holds is torn off, not closed.
     pub gateway_is_dying: bool,
-    queue: BTreeMap<(Time, u64), Event>,
-    queued: u64,
+    queue: Queue<Event>,
 }
 
 impl World {
+    fn new(seed: u64, bug: Option<Bug>, traced: bool) -> Self {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let plan = Plan::draw(&mut rng);
+        let server = |_| Server { node: Node::default(), is_up: true, epoch: 1 };
+        Self {
+            now: 0,
+            servers: plan.nodes().map(|node| (node, server(node))).collect(),
+            rng,
+            plan,
+            bug,
+            network: Network::default(),
+            history: History::default(),
+            trace: Trace::new(traced),
+            gateway_is_dying: false,
+            queue: Queue::default(),
+        }
+    }
+
     /// Schedules an event.
     pub fn at(&mut self, time: Time, event: Event) {
-        self.queued += 1;
-        self.queue.insert((time.max(self.now), self.queued), event);
+        self.queue.at(time.max(self.now), event);
     }
 
     /// A number from a range.
@@ -139,118 +153,6 @@ impl World {
                         invariants::decision_before_any_commit_prepared(&mut self.history, &gid);
                     }
                 }
-            }
-        }
-    }
-}
-
-/// The handle through which tasks act on their world.
-#[derive(Clone)]
-pub struct Sim {
-    world: Rc<RefCell<World>>,
-    tasks: Rc<Tasks>,
-}
-
-impl Sim {
-    /// A world at its beginning.
-    pub fn new(seed: u64, bug: Option<Bug>, traced: bool) -> Self {
-        let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let plan = Plan::draw(&mut rng);
-        let server = |_| Server { node: Node::default(), is_up: true, epoch: 1 };
-        let world = World {
-            now: 0,
-            servers: plan.nodes().map(|node| (node, server(node))).collect(),
-            rng,
-            plan,
-            bug,
-            network: Network::default(),
-            history: History::default(),
-            trace: Trace::new(traced),
-            gateway_is_dying: false,
-            queue: BTreeMap::new(),
-            queued: 0,
-        };
-        Self { world: Rc::new(RefCell::new(world)), tasks: Rc::default() }
-    }
-
-    /// The world; not to be held over an await.
-    pub fn world(&self) -> RefMut<'_, World> {
-        self.world.borrow_mut()
-    }
-
-    /// Now.
-    pub fn now(&self) -> Time {
-        self.world().now
-    }
-
-    /// Whether this bug is the planted one.
-    pub fn has(&self, bug: Bug) -> bool {
-        self.world().has(bug)
-    }
-
-    /// Begins a task.
-    pub fn spawn(&self, owner: Owner, work: impl Future<Output = ()> + 'static) {
-        self.tasks.spawn(owner, work);
-    }
-
-    /// Ends everything that runs in the gateway, and tears its connections off.
-    pub fn end_gateway(&self) {
-        self.world().gateway_is_dying = true;
-        self.tasks.end(Owner::Gateway);
-    }
-
-    /// Ends everything.
-    pub fn end_all(&self) {
-        self.tasks.end(Owner::Gateway);
-        self.tasks.end(Owner::Outside);
-    }
-
-    /// Rings after a while.
-    pub fn bell(&self, after: Time) -> Slot<()> {
-        let bell = Slot::default();
-        let mut world = self.world();
-        let time = world.now + after;
-        world.at(time, Event::Wake(bell.clone()));
-        bell
-    }
-
-    /// Waits a while.
-    pub async fn sleep(&self, duration: Time) {
-        self.bell(duration).take().await;
-    }
-
-    /// Notes something for whoever looks for a failure.
-    pub fn note(&self, text: impl FnOnce() -> String) {
-        let mut world = self.world();
-        let now = world.now;
-        world.trace.note(now, text);
-    }
-
-    /// Runs everything that happens up to a time, or until a property is found broken.
-    pub fn run_until(&self, end: Time, mut fault: impl FnMut(&Sim, crate::faults::Fault)) {
-        loop {
-            self.tasks.run();
-            let event = {
-                let mut world = self.world();
-                if world.history.is_broken() {
-                    return;
-                }
-                match world.queue.first_entry() {
-                    Some(next) if next.key().0 <= end => {
-                        let ((time, _), event) = next.remove_entry();
-                        world.now = time;
-                        event
-                    }
-                    _ => {
-                        world.now = end;
-                        return;
-                    }
-                }
-            };
-            match event {
-                Event::Fault(what) => fault(self, what),
-                Event::Wake(bell) => bell.set(()),
-                event => self.world().happen(event),
             }
         }
     }
