@@ -2,12 +2,14 @@
 //!
 //! Owns: when a transaction that wrote on several nodes is decided, what every node must then be
 //! told, what the client may be told, how a transaction in doubt is settled, and who may make
-//! transactions visible or take snapshots of several nodes at a moment.
+//! transactions visible or take snapshots of several nodes at a moment; and whom the commit of a change of
+//! the schema or of a placement waits for, cancels or leaves alone.
 //! Never: touches a socket, a clock, a thread or randomness. What happened arrives as events, what
 //! is to be done leaves as effects; each effect's documentation says what it means in SQL.
 //!
-//! Start reading at [`Coordinator::step`], then [`Recovery::step`], then [`Rooms::enter`]. The protocol in prose, with the
-//! table of failures, is `docs/protocol/anchored-commit.md`.
+//! Start reading at [`Coordinator::step`], then [`Recovery::step`], then [`Rooms::enter`], then [`PlacementChange::step`].
+//! The protocol in prose, with the table of failures, is `docs/protocol/anchored-commit.md`; that of changes is
+//! `docs/protocol/schema-changes.md`.
 //!
 //! ```
 //! use tutti_txn::{ClusterTag, Coordinator, Effect, Event, Form, Gid, NodeId, Terms};
@@ -30,6 +32,7 @@ pub mod coordinator;
 pub mod decision;
 pub mod gid;
 pub mod in_application;
+pub mod placement_change;
 pub mod recovery;
 pub mod rooms;
 pub mod tenure;
@@ -40,6 +43,7 @@ pub use coordinator::{AbortCause, Coordinator, Effect, Event, Form, Outcome, Ter
 pub use decision::{Decision, UnknownDecision};
 pub use gid::{ClusterTag, Gid, GidError, NodeId};
 pub use in_application::InApplication;
+pub use placement_change::PlacementChange;
 pub use recovery::Recovery;
 pub use rooms::{Room, Rooms};
 pub use tenure::Tenure;

@@ -4,7 +4,7 @@
 //! Owns: the catalog and the OIDs that go with it, how many changes of the schema have been
 //! committed, and which of them every plan must know. While one is being committed, no statement begins (the
 //! hold). `own_changes` is what a transaction brings itself, `reading` what catches up in the background.
-//! Never: begins or ends a transaction; ends a statement (`session/placement_change` does).
+//! Never: begins or ends a transaction; ends a statement (`tutti_txn::placement_change` says which).
 //! Start reading at [`Publisher`], then [`run`](super::reading::run).
 //!
 //! A transaction that changed relations brings what it has read of them itself, holding their locks; that

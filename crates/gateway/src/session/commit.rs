@@ -12,6 +12,7 @@ use tutti_cluster::catalog::Answer;
 use tutti_link::connection::{LOOK_THERE, NodeError, UNKNOWN_OUTCOME, unknown_outcome};
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{Access, TransactionControl};
+use tutti_txn::placement_change::Ended;
 use tutti_wire::error_fields::ErrorFields;
 
 use super::code_at_commit::{LateCode, bounded};
@@ -19,7 +20,7 @@ use crate::client::failure::Failure;
 use crate::plans::request::{Call, Done};
 use crate::registry::Registry;
 use crate::session::Session;
-use crate::transaction::ends::{Ended, NO_SUCH_SAVEPOINT, OWN_GIDS};
+use crate::transaction::ends::{NO_SUCH_SAVEPOINT, OWN_GIDS};
 use crate::transaction::{Characteristics, Level, Mode, Transaction, TransactionContext};
 
 impl Session {
@@ -271,11 +272,11 @@ impl Session {
             self.abandon(Ended::Aborted).await;
             return Err(failure);
         }
-        // Held until the result is published.
         let hold = match self.tx.begin_change().await {
-            Ok(hold) => self.tx.begin_to_move(hold).await,
+            Ok(()) => self.tx.begin_to_move().await,
             Err(failure) => Err(failure),
         };
+        // Of moved rows; where the schema changes, statements are held until that is published.
         let _hold = match hold {
             Ok(hold) => hold,
             Err(failure) => {
@@ -409,6 +410,7 @@ impl Session {
             mode,
             catalog_changed,
             own_changes,
+            change,
             scope_changed,
             changed_defaults,
             changed_paths,
@@ -432,7 +434,7 @@ impl Session {
         self.tx.settle_cursors(committed);
         if catalog_changed {
             self.tx.use_own_oids(None);
-            self.tx.publish_change(how, own_changes).await;
+            self.tx.publish_change(how, own_changes, change).await;
         }
         if (catalog_changed && may_change_scope) || (scope_changed && !committed) {
             self.tx.refresh_scope_if_possible().await;

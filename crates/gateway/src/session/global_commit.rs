@@ -6,7 +6,6 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tutti_cluster::Boxed;
 use tutti_cluster::commit_driver::{
@@ -16,6 +15,7 @@ use tutti_link::connection::UNKNOWN_OUTCOME;
 use tutti_sql::catalog::NodeId;
 use tutti_txn::coordinator::{AbortCause, Outcome};
 use tutti_txn::gid;
+use tutti_txn::placement_change::VOTE_PATIENCE;
 use tutti_wire::error_fields::ErrorFields;
 
 use super::Session;
@@ -24,9 +24,6 @@ use crate::client::failure::Failure;
 use crate::registry::Registry;
 use crate::transaction::Level;
 use crate::transaction::planning::canceled;
-
-/// How long nodes may take to vote on a schema change, while no statement begins.
-const VOTE_PATIENCE_OF_CHANGE: Duration = Duration::from_secs(9);
 
 impl Session {
     /// Commits a transaction that wrote on all of `writers`. `late`: code that may run meanwhile.
@@ -66,7 +63,7 @@ impl Session {
             tickets: std::mem::take(&mut self.tx.transaction.tickets),
             vote_permit: permit,
             vote_patience: match self.tx.transaction.catalog_changed {
-                true => VOTE_PATIENCE_OF_CHANGE.min(deadline),
+                true => VOTE_PATIENCE.min(deadline),
                 false => deadline,
             },
         };

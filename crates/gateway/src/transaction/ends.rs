@@ -8,31 +8,21 @@ use std::collections::BTreeSet;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tutti_cluster::catalog::check;
-use tutti_cluster::catalog::publisher::OwnChanges;
 use tutti_link::Rows;
 use tutti_link::connection::NodeError;
 use tutti_link::pool::RESET;
 use tutti_sql::catalog::NodeId;
 use tutti_sql::statement::Statement;
 use tutti_txn::coordinator::Form;
+use tutti_txn::placement_change::PUBLISH_PATIENCE;
 use tutti_wire::error_fields::ErrorFields;
 
 use crate::client::failure::Failure;
 use crate::plans::request::Done;
-use crate::transaction::placement_change::PUBLISH_PATIENCE;
 use crate::transaction::{Characteristics, Level, Mode, TransactionContext};
 
 /// SQLSTATE invalid_savepoint_specification.
 pub(crate) const NO_SUCH_SAVEPOINT: &str = "3B001";
-
-/// What became of a transaction.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Ended {
-    Committed,
-    Aborted,
-    /// Recovery finds out.
-    Unknown,
-}
 
 /// How identifiers of the gateway's own prepared transactions begin, of any cluster.
 pub(crate) const OWN_GIDS: &str = "tutti_";
@@ -248,24 +238,6 @@ impl TransactionContext {
         self.cursors.values_mut().for_each(|cursor| cursor.made = None);
     }
 
-    /// A transaction that changed the schema has ended: all sessions get the result.
-    pub(crate) async fn publish_change(&mut self, how: Ended, own: Option<OwnChanges>) {
-        let publisher = self.registry.cluster.publisher.clone();
-        if how != Ended::Aborted {
-            let change = match (how, own) {
-                (Ended::Committed, Some(own)) => publisher.need_own(&own),
-                _ => publisher.need_changed(),
-            };
-            // Where the outcome is not known, recovery will publish again.
-            let give_up = Instant::now() + PUBLISH_PATIENCE;
-            if how == Ended::Committed && !publisher.wait_for(change, give_up).await {
-                tracing::warn!("a change of the schema is committed and could not be read yet");
-            }
-            self.check_catalog().await;
-        }
-        self.catalog = self.registry.cluster.catalog();
-    }
-
     /// The session has changed the schema by statements of which it is not known what they change.
     pub(crate) async fn publish_unseen(&mut self) {
         let publisher = self.registry.cluster.publisher.clone();
@@ -280,7 +252,7 @@ impl TransactionContext {
     }
 
     /// For tests: what is published must be what there is.
-    async fn check_catalog(&mut self) {
+    pub(crate) async fn check_catalog(&mut self) {
         let cluster = self.registry.cluster.clone();
         if !cluster.config.switches.check_catalog || cluster.catalog().is_solo() {
             return;

@@ -67,24 +67,23 @@ impl TransactionContext {
     }
 
     /// Before the commit of a transaction that has moved rows: from here until the hold is dropped no
-    /// statement begins, and none is looking for these rows.
+    /// statement begins, and none is looking for these rows. None: the schema change that it makes as well
+    /// holds them.
     ///
     /// Errors: 57014 if the client cancels; a node cannot be asked.
-    pub(crate) async fn begin_to_move(
-        &mut self,
-        hold: Option<Hold>,
-    ) -> Result<Option<Hold>, Failure> {
+    pub(crate) async fn begin_to_move(&mut self) -> Result<Option<Hold>, Failure> {
         if self.transaction.moved.is_empty() {
-            return Ok(hold);
+            return Ok(None);
         }
         // Two such commits must not wait for each other.
         self.activity.end_plan();
-        if hold.is_none() {
+        let is_held = self.transaction.change.is_some();
+        if !is_held {
             self.wait_for_pause().await?;
         }
         let begun = Instant::now();
         let registry = self.registry.clone();
-        let hold = hold.unwrap_or_else(|| registry.cluster.publisher.hold());
+        let hold = (!is_held).then(|| registry.cluster.publisher.hold());
         for (_, activity) in registry.activities.with_plans(self.process_id) {
             activity.overtake_unsent();
         }
@@ -95,7 +94,7 @@ impl TransactionContext {
         };
         self.note_pause(begun);
         ended?;
-        Ok(Some(hold))
+        Ok(hold)
     }
 }
 

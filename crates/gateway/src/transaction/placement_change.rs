@@ -1,32 +1,15 @@
-//! The commit of a transaction that changed the schema or a placement, as others see it.
+//! Driving [`PlacementChange`]: the commit of a transaction that changed the schema or a placement, as others
+//! see it.
 //!
-//! Owns: that no statement runs with a plan whose placements are being replaced, and that the result is
-//! published before anybody plans again.
-//! Never: commits (`commit` does), reads the catalog (`catalog::publisher` does).
-//! Start reading at [`TransactionContext::begin_change`].
-//!
-//! PostgreSQL's own lock does the half of it: the change holds ACCESS EXCLUSIVE on its tables on every
-//! node, so whoever used one of them before has ended, and whoever comes waits on its node for the
-//! lock, where deadlocks are found and timeouts count. But what waits there has a plan by the old
-//! placement, and would run with it as soon as the lock is free. So before the votes
-//! 1. new statements are held (they wait in the gateway, for this commit alone: a moment),
-//! 2. plans of which nothing was sent are marked: they are made again,
-//! 3. what was sent comes to its end, is seen at work with all its locks taken, or waits for us; what
-//!    waits for us is cancelled on its nodes. It has done nothing, so it is planned again when the
-//!    hold ends, or is told 40001 where something was done or told before it.
-//!
-//! Then the transaction commits, its result is published, and the hold ends. A hold waits for nobody
-//! but statements that are at work, and for them not long; they wait for locks of ours at most, which
-//! is what 3 looks for. What a transaction does that is open but idle is nothing until its next
-//! statement, which is held and planned like any other. So nobody waits in a circle.
-//!
-//! Changes by which nothing is found elsewhere than before (a new table, a new column) hold new
-//! statements and leave those at work alone. Those of node 1's tables that bring no code with them
-//! (a trigger, a default, a policy) let also those go on that wait there.
+//! Owns: what the machine must be told of a change, of sessions' plans, and of what nodes say of their
+//! backends.
+//! Never: decides whom a change waits for, cancels or leaves alone (the machine does), commits (`commit`
+//! does), reads the catalog (`catalog::publisher` does).
+//! Start reading at [`TransactionContext::begin_change`]; why there is a hold is
+//! `docs/protocol/schema-changes.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 use tutti_cluster::catalog::load::READS_CATALOG;
@@ -37,110 +20,227 @@ use tutti_sql::catalog::{Catalog, NodeId};
 use tutti_sql::closure::adds_code;
 use tutti_sql::planner::{self, Context};
 use tutti_sql::statement;
+use tutti_txn::PlacementChange;
+use tutti_txn::placement_change::{
+    Backend, COURTESY, Effect, Ended, Event, Found, LOCKS_TAKEN_AFTER, LOOK_PATIENCE, Looked,
+    Noted, PUBLISH_PATIENCE, Plan, Proof, Refusal, Session, Terms, VOTER_PATIENCE,
+};
 use tutti_wire::error_fields::ErrorFields;
 
+use super::planning::canceled;
 use crate::client::failure::Failure;
 use crate::registry::Registry;
 use crate::registry::activity::{Activity, Unasked};
 use crate::transaction::TransactionContext;
 
-/// A statement that has been at work for so long has taken its locks.
-const LOCKS_TAKEN_AFTER_MS: u64 = 20;
-/// What ends within that is not looked at.
-const GLANCE: Duration = Duration::from_millis(4);
-/// A node that has not answered a look by then is not waited for: everybody waits meanwhile.
-const LOOK_PATIENCE: Duration = Duration::from_secs(2);
-const PAUSE_MAX: Duration = Duration::from_millis(20);
-/// How long a change waits for statements that others have overtaken again and again.
-const COURTESY: Duration = Duration::from_secs(1);
-/// A node that has not answered by then does not vote.
-const VOTER_PATIENCE: Duration = Duration::from_secs(3);
-/// A statement of which neither can be said by then is cancelled.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// One that was cancelled and of which no node knows anything any more will do nothing more.
-const IDLE_PATIENCE: Duration = Duration::from_secs(2);
-/// One whose code goes on after a cancellation (it can) is ended with its connection then.
-const STUBBORN_PATIENCE: Duration = Duration::from_secs(2);
-/// A statement that does not end by then although it was cancelled stops the change.
-const END_PATIENCE: Duration = Duration::from_secs(10);
-/// How long a commit waits for its result to be published. It is committed all the same.
-pub(crate) const PUBLISH_PATIENCE: Duration = Duration::from_secs(10);
+/// A change in its commit. No statement begins until it is published, or until this is dropped.
+#[derive(Debug)]
+pub(crate) struct ChangeInCommit {
+    machine: PlacementChange,
+    hold: Option<Hold>,
+}
 
 impl TransactionContext {
-    /// Before the commit of a transaction that changed the schema: from here until the hold is dropped
-    /// no statement begins. `None` where nothing has changed.
+    /// Before the commit of a transaction that changed the schema: from here until
+    /// [`Self::publish_change`] no statement begins, and no statement with an older plan meets the change.
     ///
-    /// Errors: 40001 if a statement with an older plan cannot be ended.
-    pub(crate) async fn begin_change(&mut self) -> Result<Option<Hold>, Failure> {
+    /// Errors: 40001 if a statement with an older plan cannot be ended; 57014; a node cannot be asked.
+    pub(crate) async fn begin_change(&mut self) -> Result<(), Failure> {
         if !self.transaction.catalog_changed {
-            return Ok(None);
+            return Ok(());
         }
-        self.check_participants().await?;
-        if self.starving.is_none() {
-            self.registry.cluster.publisher.let_pass(Instant::now() + COURTESY).await;
+        let mut effects = Vec::new();
+        let machine = PlacementChange::begin(self.starving.is_some(), &mut effects);
+        let mut change = ChangeInCommit { machine, hold: None };
+        let mut held_since = None;
+        let met = self.approach(&mut change, effects, &mut held_since).await;
+        if let Some(begun) = held_since {
+            self.note_pause(begun);
         }
-        // What it had to do with placements is done; two that commit do not wait for each other.
-        self.activity.end_plan();
-        self.wait_for_pause().await?;
-        let begun = Instant::now();
-        let hold = self.registry.cluster.publisher.hold();
-        let held = self.meet_nobody().await;
-        self.note_pause(begun);
-        held?;
-        Ok(Some(hold))
-    }
-
-    /// Under the hold: from when this returns no statement with an older plan meets the change.
-    async fn meet_nobody(&mut self) -> Result<(), Failure> {
-        let registry = self.registry.clone();
-        for (_, activity) in registry.activities.with_plans(self.process_id) {
-            activity.overtake_unsent();
-        }
-        let old = registry.cluster.catalog();
-        let is_solo = old.is_solo() && self.catalog.is_solo();
-        let changes = self.transaction.own_changes.as_ref();
-        let is_at_home = !self.transaction.changes_elsewhere && !old.is_solo();
-        if !is_solo && changes.is_none_or(|changes| !changes.is_all()) {
-            let checks = Moved::Checks(self.catalog.clone());
-            self.overtake_others(Whom::All, &checks).await?;
-        }
-        let changes = self.transaction.own_changes.as_ref();
-        let moved = match is_at_home {
-            true => Moved::Nothing,
-            false => Moved::between(&old, &self.catalog, changes),
-        };
-        let (moved, whom) = match moved {
-            Moved::Nothing if is_solo => return Ok(()),
-            Moved::Nothing => {
-                let touched = changes.map(|changes| changes.touched().collect());
-                let adds_code = touched.is_none_or(|it| adds_code(&old, &self.catalog, &it));
-                if is_at_home && !adds_code {
-                    // What node 1 runs by itself finds its tables as they are when it has its locks.
-                    return Ok(());
-                }
-                // A default, a trigger, a column's name: what waits for our locks has a plan without it.
-                (Moved::Nothing, Whom::WhoWaits { adds_code })
-            }
-            // A plan that leaves everything to node 1 may come to any table at any time.
-            _ if old.is_solo() && !self.catalog.is_solo() => (Moved::Anything, Whom::All),
-            moved => (moved, Whom::WhoComes),
-        };
-        self.overtake_others(whom, &moved).await?;
-        if old.is_solo() && !self.catalog.is_solo() {
-            self.check_shared_definitions().await?;
-        }
+        met?;
+        self.transaction.change = Some(change);
         Ok(())
     }
 
-    /// Brings statements with older plans to where they do not meet the change.
-    async fn overtake_others(&self, whom: Whom, moved: &Moved) -> Result<(), Failure> {
-        let changes = self.transaction.own_changes.as_ref();
-        tokio::select! {
-            done = overtake(&self.registry, self.process_id, whom, moved, changes, &self.catalog) => done,
-            () = self.activity.cancelled() => {
-                Err(Failure::error("57014", "canceling statement due to user request"))
+    /// Does what the machine says until the transaction may be committed.
+    async fn approach(
+        &mut self,
+        change: &mut ChangeInCommit,
+        mut effects: Vec<Effect>,
+        held_since: &mut Option<Instant>,
+    ) -> Result<(), Failure> {
+        let registry = self.registry.clone();
+        let activity = self.activity.clone();
+        let cancelled = activity.cancelled();
+        tokio::pin!(cancelled);
+        let mut comparison = None;
+        let mut failure = None;
+        loop {
+            let mut answer = None;
+            for effect in std::mem::take(&mut effects) {
+                let since = held_since.unwrap_or_else(Instant::now);
+                let told = match effect {
+                    Effect::AskVoters => {
+                        self.check_participants().await.map(|()| Some(Event::VotersAnswered))
+                    }
+                    Effect::LetPass => {
+                        registry.cluster.publisher.let_pass(Instant::now() + COURTESY).await;
+                        Ok(Some(Event::Passed))
+                    }
+                    Effect::WaitForPause => {
+                        // What it had to do with placements is done; two that commit do not wait for each
+                        // other.
+                        self.activity.end_plan();
+                        self.wait_for_pause().await.map(|()| Some(Event::PauseOver))
+                    }
+                    Effect::Hold => {
+                        *held_since = Some(Instant::now());
+                        change.hold = Some(registry.cluster.publisher.hold());
+                        Ok(None)
+                    }
+                    Effect::Release => {
+                        change.hold = None;
+                        Ok(None)
+                    }
+                    Effect::Compare => {
+                        let (compared, terms) = self.compare();
+                        comparison = Some(compared);
+                        Ok(Some(Event::Compared(terms)))
+                    }
+                    Effect::CheckDefinitions => self.shared_definitions_hold().await.map(|hold| {
+                        Some(if hold { Event::DefinitionsHold } else { Event::DefinitionsChanged })
+                    }),
+                    Effect::Refuse(why) => {
+                        return Err(failure.unwrap_or_else(|| refused(why)));
+                    }
+                    Effect::Commit => return Ok(()),
+                    Effect::StopUnsent => {
+                        for (_, activity) in registry.activities.with_plans(self.process_id) {
+                            activity.overtake_unsent();
+                        }
+                        Ok(None)
+                    }
+                    Effect::List { .. }
+                    | Effect::Look(_)
+                    | Effect::Stop(_)
+                    | Effect::Cancel(_)
+                    | Effect::EndConnections(_) => {
+                        let comparison = comparison.get_or_insert_with(|| self.compare().0);
+                        let own = self.process_id;
+                        let mut others = Others { registry: &registry, own, since, comparison };
+                        tokio::select! {
+                            told = others.perform(effect) => told.map_err(Failure::from),
+                            () = &mut cancelled => Err(canceled("57014", "user request")),
+                        }
+                    }
+                    // They come after the commit.
+                    Effect::Note(_) | Effect::AwaitPublished => Ok(None),
+                };
+                match told {
+                    Ok(event) => answer = answer.or(event),
+                    Err(failed) => {
+                        failure = Some(failed);
+                        answer = Some(Event::Failed);
+                        break;
+                    }
+                }
+            }
+            if let Some(event) = answer {
+                change.machine.step(event, &mut effects);
             }
         }
+    }
+
+    /// What the change means for plans by the published catalog.
+    fn compare(&self) -> (Comparison, Terms) {
+        let (old, new) = (self.registry.cluster.catalog(), self.catalog.clone());
+        let changes = self.transaction.own_changes.as_ref();
+        let is_at_home = !self.transaction.changes_elsewhere && !old.is_solo();
+        let moved = match is_at_home {
+            true => Moved::Nothing,
+            false => Moved::between(&old, &new, changes),
+        };
+        let touched: Option<BTreeSet<u32>> = changes.map(|changes| changes.touched().collect());
+        let (was_solo, is_solo) = (old.is_solo(), new.is_solo());
+        let found = match &moved {
+            Moved::Nothing => Found::AsBefore {
+                adds_code: !(was_solo && is_solo)
+                    && touched.as_ref().is_none_or(|touched| adds_code(&old, &new, touched)),
+            },
+            Moved::Relations(_) => Found::Elsewhere,
+            Moved::Anything => Found::Anywhere,
+        };
+        let is_more = changes.is_none_or(|changes| !changes.is_all());
+        let terms = Terms { was_solo, is_solo, is_at_home, is_more, found };
+        let proofs = BTreeMap::new();
+        (Comparison { new, moved, touched, is_more, proofs }, terms)
+    }
+
+    /// A transaction that changed the schema has ended: everybody gets the result, and then statements begin
+    /// again.
+    pub(crate) async fn publish_change(
+        &mut self,
+        how: Ended,
+        own: Option<OwnChanges>,
+        change: Option<ChangeInCommit>,
+    ) {
+        let unheld = || ChangeInCommit { machine: PlacementChange::unheld(), hold: None };
+        let mut change = change.unwrap_or_else(unheld);
+        let publisher = self.registry.cluster.publisher.clone();
+        let mut effects = Vec::new();
+        let mut is_released = false;
+        let mut noted = None;
+        let mut event = Some(Event::Ended(how));
+        while let Some(happened) = event.take() {
+            change.machine.step(happened, &mut effects);
+            for effect in effects.drain(..) {
+                match effect {
+                    Effect::Note(Noted::Own) => {
+                        noted = Some(match &own {
+                            Some(own) => publisher.need_own(own),
+                            None => publisher.need_changed(),
+                        });
+                    }
+                    // Recovery will say so again.
+                    Effect::Note(Noted::Everything) => noted = Some(publisher.need_changed()),
+                    Effect::AwaitPublished => {
+                        let give_up = Instant::now() + PUBLISH_PATIENCE;
+                        event = Some(match noted {
+                            Some(noted) if !publisher.wait_for(noted, give_up).await => {
+                                let message =
+                                    "a change of the schema is committed and could not be read yet";
+                                tracing::warn!("{message}");
+                                Event::PublishingDelayed
+                            }
+                            _ => Event::Published,
+                        });
+                    }
+                    Effect::Release => is_released = true,
+                    // They come before the commit.
+                    Effect::AskVoters
+                    | Effect::LetPass
+                    | Effect::WaitForPause
+                    | Effect::Hold
+                    | Effect::StopUnsent
+                    | Effect::Compare
+                    | Effect::List { .. }
+                    | Effect::Look(_)
+                    | Effect::Stop(_)
+                    | Effect::Cancel(_)
+                    | Effect::EndConnections(_)
+                    | Effect::CheckDefinitions
+                    | Effect::Commit
+                    | Effect::Refuse(_) => (),
+                }
+            }
+        }
+        if how != Ended::Aborted {
+            self.check_catalog().await;
+        }
+        if is_released {
+            change.hold = None;
+        }
+        self.catalog = self.registry.cluster.catalog();
     }
 
     /// Whether all nodes of the transaction answer: nobody is held for the sake of one that will not vote.
@@ -163,18 +263,12 @@ impl TransactionContext {
         Err(NodeError::Lost { node, source }.into())
     }
 
-    /// What other nodes got when the first table was spread must still be what node 1 has: whoever has
+    /// Whether what other nodes got when the first table was spread is still what node 1 has: whoever has
     /// changed it since has told nobody else. Whoever has changed it and not committed yet is told at the
     /// COMMIT ([`Self::may_commit_alone`]).
-    async fn check_shared_definitions(&self) -> Result<(), Failure> {
-        let Some(shared) = &self.transaction.shared_definitions else { return Ok(()) };
-        if *shared == self.registry.cluster.committed_definitions().await? {
-            return Ok(());
-        }
-        let message = "definitions were changed while the first table was spread over nodes";
-        Err(ErrorFields::error("40001", message)
-            .with(b'H', "Nothing was changed; the transaction might succeed if retried.")
-            .into())
+    async fn shared_definitions_hold(&self) -> Result<bool, Failure> {
+        let Some(shared) = &self.transaction.shared_definitions else { return Ok(true) };
+        Ok(*shared == self.registry.cluster.committed_definitions().await?)
     }
 
     /// Before the commit of what was done on node 1 alone because it had everything: whether it still
@@ -202,9 +296,6 @@ enum Moved {
     /// These relations, by OID.
     Relations(BTreeSet<u32>),
     Anything,
-    /// Types are checked by code of users' now, by this catalog: of whom rows are on their way shall not
-    /// run it.
-    Checks(Arc<Catalog>),
 }
 
 impl Moved {
@@ -236,130 +327,108 @@ impl Moved {
         moved.extend(changes.into_iter().flat_map(OwnChanges::touched));
         Self::Relations(moved)
     }
+}
 
-    /// Whether a statement's plan may depend on it.
-    fn may_concern(&self, activity: &Activity) -> bool {
-        match self {
-            Self::Relations(moved) => activity.may_concern(moved),
-            Self::Nothing | Self::Anything => true,
-            Self::Checks(new) => {
-                activity.brings_any(|relation| planner::refuse_transit(relation, new).is_err())
-            }
+/// A change beside the catalog before it, for whoever asks whether a plan has to do with it.
+#[derive(Debug)]
+struct Comparison {
+    /// The catalog by the change.
+    new: Arc<Catalog>,
+    moved: Moved,
+    /// The relations on which the change has locks, if it is known which.
+    touched: Option<BTreeSet<u32>>,
+    /// It may have changed more than these.
+    is_more: bool,
+    /// What was found of each session's plan that nobody will ask about: whether its proof holds.
+    proofs: BTreeMap<i32, Proof>,
+}
+
+impl Comparison {
+    /// What the machine must know of a session's plan.
+    fn plan_of(&mut self, session: i32, activity: &Activity) -> Plan {
+        let unasked = activity.unasked();
+        let cannot_end = unasked.map(|unasked| {
+            *self.proofs.entry(session).or_insert_with(|| match is_proven(&unasked, &self.new) {
+                true => Proof::Holds,
+                false => Proof::Fails,
+            })
+        });
+        let touched = self.touched.as_ref();
+        Plan {
+            cannot_end,
+            may_use_moved: match &self.moved {
+                Moved::Relations(moved) => activity.may_concern(moved),
+                Moved::Nothing | Moved::Anything => true,
+            },
+            may_use_changed: self.is_more
+                || touched.is_none_or(|touched| activity.may_concern(touched)),
+            uses_changed: touched.is_some_and(|touched| activity.depends_on(touched)),
+            writes_changed_in_steps: activity
+                .writes_any(|table| touched.is_none_or(|touched| touched.contains(table))),
+            brings_checked: activity
+                .brings_any(|relation| planner::refuse_transit(relation, &self.new).is_err()),
         }
     }
 }
 
-/// What is known of a statement with an older plan.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-enum Seen {
-    /// None of its backends does anything: it is between two steps, or its client reads slowly.
-    Idle,
-    /// It may still be on its way to a lock.
-    OnItsWay,
-    /// It has what it needs and will not meet the change.
-    AtWork,
-    /// It waits for a lock of the change.
-    WaitsForUs,
-}
-
-/// Which statements with older plans a change must not meet.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Whom {
-    /// Every one, for what is at work may meet it later.
-    All,
-    /// Whoever is not at work already, and the further steps of whoever is.
-    WhoComes,
-    /// Whoever waits for the change's locks, or may be on its way to them: nothing is found elsewhere
-    /// than before, but what is done to the rows may be something else. And whoever writes a table that
-    /// is changed in several steps: the change has the table's locks, so the writing is yet to come.
-    /// The same for whoever reads one, if there is code now that a node would run by itself.
-    WhoWaits { adds_code: bool },
-}
-
-/// Brings every statement with an older plan to its end, or to where it does not meet the change of
-/// session `own`. `changes`: what that is, if known. `new`: the catalog by them.
-async fn overtake(
-    registry: &Registry,
+/// The sessions but the change's own, as far as the machine asks for them.
+struct Others<'a> {
+    registry: &'a Registry,
     own: i32,
-    whom: Whom,
-    moved: &Moved,
-    changes: Option<&OwnChanges>,
-    new: &Catalog,
-) -> Result<(), Failure> {
-    let begun = Instant::now();
-    let mut pause = Duration::from_millis(1);
-    let mut cancelled: BTreeMap<i32, Instant> = BTreeMap::new();
-    let mut proven = BTreeMap::new();
-    let known: Option<BTreeSet<u32>> =
-        changes.filter(|it| it.is_all()).map(|it| it.touched().collect());
-    loop {
-        let mut left = registry.activities.with_plans(own);
-        left.retain(|(session, activity)| match activity.unasked() {
-            Some(unasked) => !*proven.entry(*session).or_insert_with(|| is_proven(&unasked, new)),
-            None => moved.may_concern(activity),
-        });
-        if !left.is_empty() && GLANCE <= begun.elapsed() {
-            let seen = look(registry, own).await?;
-            let mut unclear = Vec::new();
-            for (session, activity) in left {
-                let seen = seen.get(&session).copied().unwrap_or(Seen::Idle);
-                if activity.unasked().is_some() {
-                    if seen == Seen::WaitsForUs || PATIENCE < begun.elapsed() {
-                        return Err(committing());
-                    }
-                    unclear.push((session, activity));
-                    continue;
+    /// When they began to be held.
+    since: Instant,
+    comparison: &'a mut Comparison,
+}
+
+impl Others<'_> {
+    async fn perform(&mut self, effect: Effect) -> Result<Option<Event>, GatewayError> {
+        match effect {
+            Effect::List { after } => {
+                if !after.is_zero() {
+                    sleep(after).await;
                 }
-                let is_cancelled = cancelled.contains_key(&session);
-                // Whatever it waits for, it is not on its way to the change.
-                let is_far = known.as_ref().is_some_and(|touched| !activity.may_concern(touched));
-                let is_left_alone = matches!(whom, Whom::WhoWaits { .. })
-                    && !is_cancelled
-                    && (is_far
-                        || matches!(seen, Seen::AtWork | Seen::Idle)
-                        || PATIENCE < begun.elapsed())
-                    && seen != Seen::WaitsForUs;
-                if is_left_alone {
-                    let is_changed = |table: &u32| changes.is_none_or(|it| it.touches(*table));
-                    let is_read = whom == Whom::WhoWaits { adds_code: true }
-                        && changes.is_some_and(|it| activity.depends_on(&it.touched().collect()));
-                    if activity.writes_any(is_changed) || is_read {
-                        activity.overtake();
-                    }
-                    continue;
-                }
-                if (seen == Seen::AtWork && !is_cancelled && whom != Whom::All)
-                    || (seen == Seen::Idle && is_cancelled && IDLE_PATIENCE < begun.elapsed())
-                {
-                    // A step that is still to come must not be taken.
-                    activity.overtake();
-                    continue;
-                }
-                if seen == Seen::WaitsForUs || PATIENCE < begun.elapsed() {
-                    activity.mark_overtaken();
-                    activity.overtake();
-                    let targets = registry.backends.of(session);
-                    let since = *cancelled.entry(session).or_insert_with(Instant::now);
-                    match since.elapsed() < STUBBORN_PATIENCE {
-                        true => registry.cancel(&targets).await,
-                        false => registry.end_backends(&targets, false).await,
-                    }
-                }
-                unclear.push((session, activity));
+                let with_plans = self.registry.activities.with_plans(self.own);
+                let plan_of = |(session, activity): (i32, Arc<Activity>)| {
+                    (Session(session), self.comparison.plan_of(session, &activity))
+                };
+                let plans = with_plans.into_iter().map(plan_of).collect();
+                Ok(Some(Event::Listed { at: self.since.elapsed(), plans }))
             }
-            left = unclear;
+            Effect::Look(sessions) => {
+                let mut seen = look(self.registry, self.own, &sessions).await?;
+                let sessions = sessions.into_iter().filter_map(|session| {
+                    let activity = self.registry.activities.of(session.0)?;
+                    let plan = self.comparison.plan_of(session.0, &activity);
+                    let backends = seen.remove(&session).unwrap_or_default();
+                    activity.has_plan().then_some((session, Looked { plan, backends }))
+                });
+                let sessions = sessions.collect();
+                Ok(Some(Event::Looked { at: self.since.elapsed(), sessions }))
+            }
+            Effect::Stop(Session(session)) => {
+                if let Some(activity) = self.registry.activities.of(session) {
+                    activity.overtake();
+                }
+                Ok(None)
+            }
+            Effect::Cancel(Session(session)) => {
+                self.mark(session);
+                self.registry.cancel(&self.registry.backends.of(session)).await;
+                Ok(None)
+            }
+            Effect::EndConnections(Session(session)) => {
+                self.mark(session);
+                self.registry.end_backends(&self.registry.backends.of(session), false).await;
+                Ok(None)
+            }
+            _ => Ok(None),
         }
-        if left.is_empty() {
-            return Ok(());
+    }
+
+    fn mark(&self, session: i32) {
+        if let Some(activity) = self.registry.activities.of(session) {
+            activity.mark_overtaken();
         }
-        if END_PATIENCE < begun.elapsed() {
-            let message = "statements that were planned before do not end";
-            return Err(ErrorFields::error("40001", message)
-                .with(b'H', "Nothing was changed; the transaction might succeed if retried.")
-                .into());
-        }
-        sleep(pause).await;
-        pause = (pause * 2).min(PAUSE_MAX);
     }
 }
 
@@ -373,40 +442,57 @@ fn is_proven(unasked: &Unasked, new: &Catalog) -> bool {
     planner::plan(statement, &context).is_ok_and(|planned| planned.unasked)
 }
 
-/// Somebody's procedure commits a part of its work and goes on: ending it would leave the rest undone.
-fn committing() -> Failure {
-    ErrorFields::error(
-        "40001",
-        "a procedure that commits is at work, and would touch more than tables of node 1",
-    )
-    .with(b'H', "Nothing was changed; retry when it has ended.")
-    .into()
+/// What the client hears of a change that the machine has refused.
+fn refused(why: Refusal) -> Failure {
+    let (message, hint) = match why {
+        // Ending it would leave the rest of its work undone.
+        Refusal::CannotEnd => (
+            "a procedure that commits is at work, and would touch more than tables of node 1",
+            "Nothing was changed; retry when it has ended.",
+        ),
+        Refusal::DoesNotEnd => (
+            "statements that were planned before do not end",
+            "Nothing was changed; the transaction might succeed if retried.",
+        ),
+        Refusal::DefinitionsChanged => (
+            "definitions were changed while the first table was spread over nodes",
+            "Nothing was changed; the transaction might succeed if retried.",
+        ),
+        // What has failed is told instead.
+        Refusal::Failed => return canceled("57014", "user request"),
+    };
+    ErrorFields::error("40001", message).with(b'H', hint).into()
 }
 
-/// Asks the nodes what the backends of all sessions with plans are at.
-async fn look(registry: &Registry, own: i32) -> Result<BTreeMap<i32, Seen>, GatewayError> {
+/// Asks the nodes what the backends of these sessions are at.
+async fn look(
+    registry: &Registry,
+    own: i32,
+    sessions: &BTreeSet<Session>,
+) -> Result<BTreeMap<Session, BTreeSet<Backend>>, GatewayError> {
     let mut ours: BTreeMap<NodeId, Vec<String>> = BTreeMap::new();
     for target in registry.backends.of(own) {
         let key = target.key();
         ours.entry(key.node).or_default().push(key.process_id.to_string());
     }
-    let mut theirs: BTreeMap<NodeId, BTreeMap<i32, i32>> = BTreeMap::new();
-    for (session, _) in registry.activities.with_plans(own) {
-        for target in registry.backends.of(session) {
+    let mut theirs: BTreeMap<NodeId, BTreeMap<i32, Session>> = BTreeMap::new();
+    for session in sessions {
+        for target in registry.backends.of(session.0) {
             let key = target.key();
-            theirs.entry(key.node).or_default().insert(key.process_id, session);
+            theirs.entry(key.node).or_default().insert(key.process_id, *session);
         }
     }
-    let mut seen = BTreeMap::new();
+    let mut seen: BTreeMap<_, BTreeSet<Backend>> = BTreeMap::new();
     for (node, backends) in theirs {
         let list = |pids: Vec<String>| pids.join(",");
         let sql = format!(
             "SELECT a.pid, pg_catalog.pg_blocking_pids(a.pid) && '{{{}}}'::pg_catalog.int4[]
         AND NOT pg_catalog.starts_with(a.query, '{READS_CATALOG}'),
-    a.state = 'active', a.state = 'active' AND a.wait_event IS DISTINCT FROM 'relation'
-        AND pg_catalog.clock_timestamp() - a.query_start > '{LOCKS_TAKEN_AFTER_MS} ms'
+    a.state = 'active', a.wait_event IS NOT DISTINCT FROM 'relation',
+    pg_catalog.clock_timestamp() - a.query_start > '{} ms'
 FROM pg_catalog.pg_stat_activity a WHERE a.pid = ANY ('{{{}}}')",
             list(ours.remove(&node).unwrap_or_default()),
+            LOCKS_TAKEN_AFTER.as_millis(),
             list(backends.keys().map(i32::to_string).collect()),
         );
         let rows = registry.cluster.ask_within(LOOK_PATIENCE, node, &sql).await?;
@@ -414,15 +500,12 @@ FROM pg_catalog.pg_stat_activity a WHERE a.pid = ANY ('{{{}}}')",
             let pid = rows.text(row, 0).and_then(|pid| pid.parse().ok()).unwrap_or(0);
             let Some(session) = backends.get(&pid) else { continue };
             let is = |column| rows.text(row, column) == Some("t");
-            let found = match (is(1), is(2), is(3)) {
-                (true, ..) => Seen::WaitsForUs,
-                (false, true, true) => Seen::AtWork,
-                (false, true, false) => Seen::OnItsWay,
-                (false, false, _) => Seen::Idle,
-            };
-            // What one of its backends is at says more than that another has nothing to do.
-            let known = seen.entry(*session).or_insert(found);
-            *known = (*known).max(found);
+            seen.entry(*session).or_default().insert(Backend {
+                waits_for_change: is(1),
+                is_active: is(2),
+                waits_for_table: is(3),
+                runs_for_long: is(4),
+            });
         }
     }
     Ok(seen)

@@ -16,6 +16,8 @@ use tutti_sql::plan::{Access, TransactionModes, Unseen};
 use tutti_wire::backend::TransactionStatus;
 use tutti_wire::error_fields::ErrorFields;
 
+use super::placement_change::ChangeInCommit;
+
 /// How a transaction came about.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Mode {
@@ -227,6 +229,8 @@ pub struct Transaction {
     pub own_catalog_of: Option<Arc<Catalog>>,
     /// What its own catalog has that the published one has not.
     pub own_changes: Option<OwnChanges>,
+    /// Its commit as a change of the schema, which holds new statements.
+    pub(crate) change: Option<ChangeInCommit>,
     /// The OIDs that nodes have given to what it has created.
     pub own_oids: Option<Arc<OidMaps>>,
     /// It has renamed other objects.

@@ -221,8 +221,8 @@ mod tests {
         };
         let statement = crate::statement::parse(sql).unwrap().pop().unwrap();
         let left = of_tree(&statement.tree, &context);
-        let rest = Leaves { sequences: false, ..left.clone() };
-        (left.sequences, rest != Leaves::default())
+        let rest = Residue { sequences: false, ..left.clone() };
+        (left.sequences, rest != Residue::default())
     }
 
     #[test]

@@ -1,0 +1,722 @@
+//! The commit of a change of the schema or of a placement, as statements that run meanwhile see it, as a pure
+//! state machine.
+//!
+//! Owns: the order hold, overtake, commit, publish, release; and whom a change waits for, whom it leaves
+//! alone, whose plan it stops, whose statement it cancels, whose connections it ends, and when it is refused.
+//! Never: reads a clock, asks a node or the catalog, commits (that is [`crate::coordinator`]).
+//! Start reading at [`Phase`] and [`Round`], then [`PlacementChange::step`]. Who calls it needs [`Effect`]
+//! most. Why that is right is `docs/protocol/schema-changes.md`.
+//!
+//! The change has its locks on every node when this begins: whoever used one of its tables before has ended,
+//! and whoever comes waits on its node. What waits there has a plan by the old placement, and would run with
+//! it as soon as the lock is free. So the locks alone are not enough, and the plans are looked at.
+//!
+//! **Two looks.** What the nodes say of a statement is as old as the question. One that was seen at work may have
+//! sent its next step before it is stopped; that step waits for the change, and would run after it. So who must
+//! take no further step is stopped first, and counts only when the nodes were asked after that.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+/// How long the nodes of a change may take to say that they are there, before anybody is held.
+pub const VOTER_PATIENCE: Duration = Duration::from_secs(3);
+/// How long a change waits for statements that others have overtaken again and again.
+pub const COURTESY: Duration = Duration::from_secs(1);
+/// What ends within that is not looked at; and what was sent to a node is there by then.
+pub const GLANCE: Duration = Duration::from_millis(4);
+/// A part of a statement that has run for so long, and waits for no table, has taken its locks.
+pub const LOCKS_TAKEN_AFTER: Duration = Duration::from_millis(20);
+/// A node that has not answered a look by then is not waited for: everybody waits meanwhile.
+pub const LOOK_PATIENCE: Duration = Duration::from_secs(2);
+/// How long nodes may take to vote on a change, while no statement begins.
+pub const VOTE_PATIENCE: Duration = Duration::from_secs(9);
+/// How long a result may take to be published. It is committed all the same.
+pub const PUBLISH_PATIENCE: Duration = Duration::from_secs(10);
+/// Between two looks, first and at most.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
+/// A statement of which neither can be said by then, that it is at work or that it waits, is cancelled.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// One that was cancelled and of which no node knows anything any more will do nothing more.
+const IDLE_PATIENCE: Duration = Duration::from_secs(2);
+/// One whose code goes on after a cancellation (it can) is ended with its connections then.
+const STUBBORN_PATIENCE: Duration = Duration::from_secs(2);
+/// A statement that does not end by then although it was cancelled stops the change.
+const END_PATIENCE: Duration = Duration::from_secs(10);
+
+/// The life of a change at its COMMIT, in order:
+///
+/// 1. `Approaching`: nobody is held yet. Its nodes are asked whether they are there, those whom changes keep
+///    from their turn are let pass, and who makes everybody wait too often waits itself.
+/// 2. `Comparing`: new statements are held, and plans of which nothing was sent are marked. What is found
+///    elsewhere than before is being looked for.
+/// 3. `Overtaking`: statements with older plans are brought to their end, or to where they do not meet the
+///    change, in one round or two.
+/// 4. `Checking`, where the first table is spread: whether definitions are still what the other nodes got.
+/// 5. `Committing`: no statement with an older plan meets the change any more; it is being committed.
+/// 6. `Publishing`: it is committed, and statements are held until they can be planned with it.
+/// 7. `Finished`: nobody is held any more, for its sake.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub enum Phase {
+    /// Life cycle, 1.
+    Approaching(Approach),
+    /// Life cycle, 2.
+    Comparing,
+    /// Life cycle, 3.
+    Overtaking(Overtaking),
+    /// Life cycle, 4.
+    Checking,
+    /// Life cycle, 5.
+    Committing,
+    /// Life cycle, 6.
+    Publishing,
+    /// Life cycle, 7.
+    Finished,
+}
+
+/// What is waited for before anybody is held, in this order.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Approach {
+    /// The change's nodes.
+    Voters,
+    /// Those whom changes have overtaken again and again.
+    Starving,
+    /// The pause of the change's role.
+    Pause,
+}
+
+/// What a change means for plans by the catalog before it.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Terms {
+    /// Node 1 had all tables before, so each plan leaves everything to it.
+    pub was_solo: bool,
+    /// Node 1 has all tables after it.
+    pub is_solo: bool,
+    /// All that it changes is on node 1, which runs its statements by itself.
+    pub is_at_home: bool,
+    /// It may change more than the relations on which it has locks: functions, types, names.
+    pub is_more: bool,
+    /// What is found elsewhere by the new catalog.
+    pub found: Found,
+}
+
+/// What is found elsewhere than before, or is something else.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Found {
+    /// Nothing.
+    AsBefore {
+        /// A node would run code by itself that there was not: a trigger, a default, a policy.
+        adds_code: bool,
+    },
+    /// Some relations: plans tell whether they depend on them ([`Plan::may_use_moved`]).
+    Elsewhere,
+    /// Any plan may depend on it.
+    Anywhere,
+}
+
+/// Which statements with older plans the change must not meet.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Round {
+    /// Those that bring rows together which may not be, by the new catalog. Each, for what is at work may
+    /// make these rows anew later.
+    Transit,
+    /// Every one, for what is at work may come to any table later.
+    All,
+    /// Whoever is not at work already, and the further steps of whoever is.
+    WhoComes,
+    /// Whoever waits for the change's locks, or may be on its way to them: nothing is found elsewhere than
+    /// before, but what is done to the rows may be something else. And whoever writes a table that is
+    /// changed in several steps: the change has the table's locks, so the writing is yet to come. The same
+    /// for whoever reads one, if there is code now that a node would run by itself.
+    WhoWaits {
+        /// There is such code.
+        adds_code: bool,
+    },
+}
+
+impl Round {
+    /// Whether a statement with this plan may have to do with the change, as far as the round asks.
+    fn concerns(self, plan: &Plan) -> bool {
+        match plan.cannot_end {
+            Some(Proof::Holds) => false,
+            Some(Proof::Fails) => true,
+            None => match self {
+                Self::Transit => plan.brings_checked,
+                Self::WhoComes => plan.may_use_moved,
+                Self::All | Self::WhoWaits { .. } => true,
+            },
+        }
+    }
+}
+
+/// A client's session, by a number of the driver's.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Session(pub i32);
+
+/// What is known of a plan by the catalog before the change, at the moment of a look.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub struct Plan {
+    /// It commits before it ends, so it can neither be ended nor be run again. It runs because it was proven
+    /// to touch tables of node 1 only; whether that holds by the new catalog.
+    pub cannot_end: Option<Proof>,
+    /// It may depend on where the relations are that move.
+    pub may_use_moved: bool,
+    /// It may depend on a relation on which the change has locks. Only where the change knows all that it
+    /// changes ([`Terms::is_more`]) can that be excluded.
+    pub may_use_changed: bool,
+    /// It is known to depend on such a relation.
+    pub uses_changed: bool,
+    /// It writes such a relation in several steps.
+    pub writes_changed_in_steps: bool,
+    /// It brings rows together that may not be brought by the new catalog, for they would be checked.
+    pub brings_checked: bool,
+}
+
+/// Whether what was proven of a statement holds by the new catalog.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Proof {
+    /// It does.
+    Holds,
+    /// It does not, or nobody knows.
+    Fails,
+}
+
+/// What a node says of one of a session's backends.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Backend {
+    /// It waits for a lock that the change has. (One that only reads the catalog there does not count.)
+    pub waits_for_change: bool,
+    /// It runs a statement.
+    pub is_active: bool,
+    /// It waits for the lock of a table, whoever has it.
+    pub waits_for_table: bool,
+    /// Its statement runs for [`LOCKS_TAKEN_AFTER`].
+    pub runs_for_long: bool,
+}
+
+/// What a statement is at, by what the nodes say of its backends. The later decides.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+enum Seen {
+    /// None of its backends does anything: it is between two steps, or its client reads slowly.
+    Idle,
+    /// It has what it needs and will not meet the change in this step.
+    AtWork,
+    /// It may still be on its way to a lock.
+    OnItsWay,
+    /// It waits for a lock of the change.
+    WaitsForChange,
+}
+
+impl Seen {
+    fn of(backends: &BTreeSet<Backend>) -> Self {
+        let of_one = |backend: &Backend| match backend {
+            Backend { waits_for_change: true, .. } => Self::WaitsForChange,
+            Backend { is_active: false, .. } => Self::Idle,
+            Backend { waits_for_table: false, runs_for_long: true, .. } => Self::AtWork,
+            Backend { .. } => Self::OnItsWay,
+        };
+        backends.iter().map(of_one).max().unwrap_or(Self::Idle)
+    }
+}
+
+/// A statement with an older plan, as it was looked at.
+#[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
+pub struct Looked {
+    /// Its plan, when the nodes had answered.
+    pub plan: Plan,
+    /// What the nodes say of its session's backends. What is the same of several is said once.
+    pub backends: BTreeSet<Backend>,
+}
+
+/// Something to do. Imperative. Effects that are not answered are done when they are performed, in the order
+/// of their batch. Of the others there is one at a time, the last of its batch; its answer is awaited before
+/// anything else is done.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub enum Effect {
+    /// Ask the change's nodes for anything, if there are several: nobody is to be held for the sake of one
+    /// that will not vote. The driver waits [`VOTER_PATIENCE`].
+    ///
+    /// They answer: [`Event::VotersAnswered`]. One does not: [`Event::Failed`].
+    AskVoters,
+    /// Wait until no session starves that changes have overtaken again and again; [`COURTESY`] at most, for
+    /// they may wait for what the change itself has locked.
+    ///
+    /// Answered: [`Event::Passed`].
+    LetPass,
+    /// Wait until the role may again do what everybody waits for.
+    ///
+    /// Answered: [`Event::PauseOver`]. The client does not want to wait: [`Event::Failed`].
+    WaitForPause,
+    /// From now on no statement begins: a session that makes a plan has said so before it looks for holds, and
+    /// waits if it finds one. (BEGIN, COMMIT and their kin depend on no table and begin.) Time counts from
+    /// here. Not answered.
+    Hold,
+    /// Of each plan of another session: if nothing of it was sent, nothing will be; it is made again. Not
+    /// answered.
+    StopUnsent,
+    /// Compare the catalog that is published with the new one.
+    ///
+    /// Answered: [`Event::Compared`].
+    Compare,
+    /// After so long, list the sessions that have a plan, but for the change's own.
+    ///
+    /// Answered: [`Event::Listed`]. The client cancels meanwhile: [`Event::Failed`].
+    List {
+        /// How long to wait before.
+        after: Duration,
+    },
+    /// Ask the nodes what the backends of these sessions are at, and when all have answered, which of these
+    /// sessions still have a plan, and which. A node is waited for [`LOOK_PATIENCE`].
+    ///
+    /// Answered: [`Event::Looked`]. A node cannot be asked, or the client cancels: [`Event::Failed`].
+    Look(BTreeSet<Session>),
+    /// Nothing more of the session's plan is sent. Not answered. What was sent before goes on.
+    Stop(Session),
+    /// Cancel what the session's backends run. The error that comes of it is ours: a statement of which
+    /// nothing was told, outside a transaction, is planned and run again; else its client hears 40001. Not
+    /// answered.
+    Cancel(Session),
+    /// The same, and end the session's backends. Not answered.
+    EndConnections(Session),
+    /// See whether the definitions that the other nodes got are still node 1's.
+    ///
+    /// They are: [`Event::DefinitionsHold`]. They are not: [`Event::DefinitionsChanged`]. Nobody knows:
+    /// [`Event::Failed`].
+    CheckDefinitions,
+    /// No statement with an older plan meets the change any more: commit the transaction.
+    ///
+    /// Answered: [`Event::Ended`].
+    Commit,
+    /// The change is not to be committed; what its client hears. Happens once, unless [`Self::Commit`] does.
+    /// Not answered.
+    Refuse(Refusal),
+    /// Note that the catalog has changed, so that no statement is planned before it is published. Done before
+    /// any effect after it. Not answered.
+    Note(Noted),
+    /// Wait until it is published, [`PUBLISH_PATIENCE`] at most.
+    ///
+    /// Answered: [`Event::Published`], or [`Event::PublishingDelayed`].
+    AwaitPublished,
+    /// Statements may begin, as far as this change is concerned and all that was noted is published. Comes
+    /// once after each [`Self::Hold`]. Not answered.
+    Release,
+}
+
+/// What is noted of a change that was, or may have been, committed.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Noted {
+    /// It is committed, and what it has read of its own changes holds.
+    Own,
+    /// Nobody knows whether it is committed: everything is to be read.
+    Everything,
+}
+
+/// Why a change is not committed.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum Refusal {
+    /// Something that the driver was asked for has failed; that failure is what the client hears.
+    Failed,
+    /// 40001: what cannot be ended or repeated is at work, and would touch more than tables of node 1.
+    CannotEnd,
+    /// 40001: a statement goes on although it was cancelled and its connections ended.
+    DoesNotEnd,
+    /// 40001: definitions were changed while the first table was spread.
+    DefinitionsChanged,
+}
+
+/// How the change's transaction has ended.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Ended {
+    /// It is committed.
+    Committed,
+    /// It is not.
+    Aborted,
+    /// Nobody knows yet; recovery will.
+    Unknown,
+}
+
+/// Something that happened. Past tense. See [`Effect`] for what each of them answers. Times are since
+/// [`Effect::Hold`].
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub enum Event {
+    /// The change's nodes are there.
+    VotersAnswered,
+    /// Nobody starves any more, or has for long enough.
+    Passed,
+    /// The role may go on.
+    PauseOver,
+    /// What the change means.
+    Compared(Terms),
+    /// The sessions that have plans.
+    Listed {
+        /// When they were listed.
+        at: Duration,
+        /// Each one's plan.
+        plans: BTreeMap<Session, Plan>,
+    },
+    /// The nodes were asked.
+    Looked {
+        /// When the last had answered.
+        at: Duration,
+        /// Those of the sessions asked about that still have a plan.
+        sessions: BTreeMap<Session, Looked>,
+    },
+    /// Definitions are what they were.
+    DefinitionsHold,
+    /// They are not.
+    DefinitionsChanged,
+    /// What was asked for cannot be had, or the client does not want to wait for it.
+    Failed,
+    /// The transaction has ended.
+    Ended(Ended),
+    /// Statements are planned with the change.
+    Published,
+    /// They will be, but not yet.
+    PublishingDelayed,
+}
+
+/// How far a change is with statements by older plans.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub struct Overtaking {
+    round: Round,
+    rest: VecDeque<Round>,
+    /// When the round began.
+    began: Duration,
+    /// When the nodes were asked last. What they say is at least as new, and may be heard much later.
+    asked: Duration,
+    /// Before the next list.
+    pause: Duration,
+    /// When each session was cancelled first in this round.
+    cancelled: BTreeMap<Session, Duration>,
+}
+
+/// Commits one change of the schema or of a placement, or refuses it. See the module's documentation.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub struct PlacementChange {
+    phase: Phase,
+    is_starving: bool,
+    is_held: bool,
+    spreads_first_table: bool,
+    /// When each session's plan was stopped first.
+    stopped: BTreeMap<Session, Duration>,
+}
+
+impl PlacementChange {
+    /// Starts to commit a change, whose transaction has all its locks.
+    ///
+    /// `is_starving`: changes have kept the session from its turn itself, so it lets nobody pass.
+    pub fn begin(is_starving: bool, effects: &mut Vec<Effect>) -> Self {
+        effects.push(Effect::AskVoters);
+        Self {
+            phase: Phase::Approaching(Approach::Voters),
+            is_starving,
+            is_held: false,
+            spreads_first_table: false,
+            stopped: BTreeMap::new(),
+        }
+    }
+
+    /// Of a transaction that ends without having been held: it is aborted before its COMMIT, or nobody knows
+    /// what becomes of it, because its client prepares it.
+    pub fn unheld() -> Self {
+        Self {
+            phase: Phase::Committing,
+            is_starving: false,
+            is_held: false,
+            spreads_first_table: false,
+            stopped: BTreeMap::new(),
+        }
+    }
+
+    /// Where the change is in its life.
+    pub fn phase(&self) -> &Phase {
+        &self.phase
+    }
+
+    /// Whether it goes on: no statement with an older plan meets it.
+    pub fn is_committing(&self) -> bool {
+        self.phase == Phase::Committing
+    }
+
+    /// Whether everything is over.
+    pub fn is_finished(&self) -> bool {
+        self.phase == Phase::Finished
+    }
+
+    /// Takes one event, moves on, and appends what must now be done.
+    ///
+    /// Total: an event that is not awaited changes nothing.
+    pub fn step(&mut self, event: Event, effects: &mut Vec<Effect>) {
+        match (&mut self.phase, event) {
+            (Phase::Approaching(at @ Approach::Voters), Event::VotersAnswered) => {
+                let (next, effect) = match self.is_starving {
+                    true => (Approach::Pause, Effect::WaitForPause),
+                    false => (Approach::Starving, Effect::LetPass),
+                };
+                *at = next;
+                effects.push(effect);
+            }
+            (Phase::Approaching(at @ Approach::Starving), Event::Passed) => {
+                *at = Approach::Pause;
+                effects.push(Effect::WaitForPause);
+            }
+            (Phase::Approaching(Approach::Pause), Event::PauseOver) => {
+                self.is_held = true;
+                self.phase = Phase::Comparing;
+                effects.extend([Effect::Hold, Effect::StopUnsent, Effect::Compare]);
+            }
+            (Phase::Comparing, Event::Compared(terms)) => {
+                self.spreads_first_table = terms.was_solo && !terms.is_solo;
+                self.begin_round(rounds(terms), Duration::ZERO, effects);
+            }
+            (Phase::Overtaking(now), Event::Listed { at, plans }) => {
+                let left: BTreeSet<_> = plans
+                    .iter()
+                    .filter(|(_, plan)| now.round.concerns(plan))
+                    .map(|(session, _)| *session)
+                    .collect();
+                if left.is_empty() {
+                    let rest = std::mem::take(&mut now.rest);
+                    self.begin_round(rest, at, effects);
+                } else if at.saturating_sub(now.began) < GLANCE {
+                    now.list_again(effects);
+                } else {
+                    now.asked = at;
+                    effects.push(Effect::Look(left));
+                }
+            }
+            (Phase::Overtaking(now), Event::Looked { at, sessions }) => {
+                let since = at.saturating_sub(now.began);
+                let mut is_clear = true;
+                for (session, looked) in &sessions {
+                    match now.meet(*session, looked, at, &mut self.stopped, effects) {
+                        Verdict::IsClear => (),
+                        Verdict::IsWaitedFor => is_clear = false,
+                        Verdict::Refuses(why) => return self.refuse(why, effects),
+                    }
+                }
+                if is_clear {
+                    let rest = std::mem::take(&mut now.rest);
+                    self.begin_round(rest, at, effects);
+                } else if END_PATIENCE < since {
+                    self.refuse(Refusal::DoesNotEnd, effects);
+                } else {
+                    now.list_again(effects);
+                }
+            }
+            (Phase::Checking, Event::DefinitionsHold) => self.go_on(effects),
+            (Phase::Checking, Event::DefinitionsChanged) => {
+                self.refuse(Refusal::DefinitionsChanged, effects);
+            }
+            (
+                Phase::Approaching(_) | Phase::Comparing | Phase::Overtaking(_) | Phase::Checking,
+                Event::Failed,
+            ) => self.refuse(Refusal::Failed, effects),
+            (Phase::Committing, Event::Ended(Ended::Committed)) => {
+                self.phase = Phase::Publishing;
+                effects.extend([Effect::Note(Noted::Own), Effect::AwaitPublished]);
+            }
+            (Phase::Committing, Event::Ended(Ended::Unknown)) => {
+                effects.push(Effect::Note(Noted::Everything));
+                self.release(effects);
+            }
+            (Phase::Committing, Event::Ended(Ended::Aborted)) => self.release(effects),
+            (Phase::Publishing, Event::Published | Event::PublishingDelayed) => {
+                self.release(effects);
+            }
+
+            // Not awaited. Listed, so that a new event does not compile until placed.
+            (
+                _,
+                Event::VotersAnswered
+                | Event::Passed
+                | Event::PauseOver
+                | Event::Compared(_)
+                | Event::Listed { .. }
+                | Event::Looked { .. }
+                | Event::DefinitionsHold
+                | Event::DefinitionsChanged
+                | Event::Failed
+                | Event::Ended(_)
+                | Event::Published
+                | Event::PublishingDelayed,
+            ) => (),
+        }
+    }
+
+    /// Begins the first of these rounds at this time; without any, no statement is in the way.
+    fn begin_round(
+        &mut self,
+        mut rounds: VecDeque<Round>,
+        at: Duration,
+        effects: &mut Vec<Effect>,
+    ) {
+        if let Some(round) = rounds.pop_front() {
+            let cancelled = BTreeMap::new();
+            self.phase = Phase::Overtaking(Overtaking {
+                round,
+                rest: rounds,
+                began: at,
+                asked: at,
+                pause: PAUSE.0,
+                cancelled,
+            });
+            effects.push(Effect::List { after: Duration::ZERO });
+        } else if self.spreads_first_table {
+            self.phase = Phase::Checking;
+            effects.push(Effect::CheckDefinitions);
+        } else {
+            self.go_on(effects);
+        }
+    }
+
+    fn go_on(&mut self, effects: &mut Vec<Effect>) {
+        self.phase = Phase::Committing;
+        effects.push(Effect::Commit);
+    }
+
+    fn refuse(&mut self, why: Refusal, effects: &mut Vec<Effect>) {
+        self.release(effects);
+        effects.push(Effect::Refuse(why));
+    }
+
+    fn release(&mut self, effects: &mut Vec<Effect>) {
+        self.phase = Phase::Finished;
+        if std::mem::take(&mut self.is_held) {
+            effects.push(Effect::Release);
+        }
+    }
+}
+
+/// Which statements a change must not meet, one kind after the other.
+fn rounds(terms: Terms) -> VecDeque<Round> {
+    let Terms { was_solo, is_solo, is_at_home, is_more, found } = terms;
+    let stays_solo = was_solo && is_solo;
+    let mut rounds = VecDeque::new();
+    if is_more && !stays_solo {
+        rounds.push_back(Round::Transit);
+    }
+    rounds.extend(match found {
+        // Changes of the schema are node 1's own business.
+        Found::AsBefore { .. } if stays_solo => None,
+        // What node 1 runs by itself finds its tables as they are when it has its locks.
+        Found::AsBefore { adds_code: false } if is_at_home => None,
+        // A default, a trigger, a column's name: what waits for the locks has a plan without it.
+        Found::AsBefore { adds_code } => Some(Round::WhoWaits { adds_code }),
+        // A plan that leaves everything to node 1 may come to any table at any time.
+        Found::Elsewhere | Found::Anywhere if was_solo && !is_solo => Some(Round::All),
+        Found::Elsewhere | Found::Anywhere => Some(Round::WhoComes),
+    });
+    rounds
+}
+
+/// What becomes of a statement that was looked at.
+enum Verdict {
+    /// It does not meet the change.
+    IsClear,
+    /// It is to be looked at again.
+    IsWaitedFor,
+    /// For its sake the change is not committed.
+    Refuses(Refusal),
+}
+
+impl Overtaking {
+    fn list_again(&mut self, effects: &mut Vec<Effect>) {
+        effects.push(Effect::List { after: self.pause });
+        self.pause = (self.pause * 2).min(PAUSE.1);
+    }
+
+    fn meet(
+        &mut self,
+        session: Session,
+        looked: &Looked,
+        at: Duration,
+        stopped: &mut BTreeMap<Session, Duration>,
+        effects: &mut Vec<Effect>,
+    ) -> Verdict {
+        let (plan, seen) = (&looked.plan, Seen::of(&looked.backends));
+        let is_late = PATIENCE < self.asked.saturating_sub(self.began);
+        if plan.cannot_end.is_some() {
+            return match seen == Seen::WaitsForChange || is_late {
+                true => Verdict::Refuses(Refusal::CannotEnd),
+                false => Verdict::IsWaitedFor,
+            };
+        }
+        if !self.cancelled.contains_key(&session)
+            && let Some(stops) =
+                self.leaves_alone(plan, seen, is_late, stopped.contains_key(&session))
+        {
+            return match !stops || self.is_stopped(session, seen, at, stopped, effects) {
+                true => Verdict::IsClear,
+                false => Verdict::IsWaitedFor,
+            };
+        }
+        if self.cancelled.contains_key(&session)
+            && seen == Seen::Idle
+            && IDLE_PATIENCE < self.asked.saturating_sub(self.began)
+            && self.is_stopped(session, seen, at, stopped, effects)
+        {
+            return Verdict::IsClear;
+        }
+        if seen == Seen::WaitsForChange || is_late {
+            stopped.entry(session).or_insert(at);
+            let since = *self.cancelled.entry(session).or_insert(at);
+            let is_stubborn = STUBBORN_PATIENCE <= at.saturating_sub(since);
+            effects.extend([
+                Effect::Stop(session),
+                match is_stubborn {
+                    true => Effect::EndConnections(session),
+                    false => Effect::Cancel(session),
+                },
+            ]);
+        }
+        Verdict::IsWaitedFor
+    }
+
+    /// Whether a statement that was not cancelled may go on with what it is at; and then, whether only with
+    /// that: further steps of its plan must not be taken.
+    fn leaves_alone(
+        &self,
+        plan: &Plan,
+        seen: Seen,
+        is_late: bool,
+        was_stopped: bool,
+    ) -> Option<bool> {
+        match (self.round, seen) {
+            (_, Seen::WaitsForChange) | (Round::Transit | Round::All, _) => None,
+            (Round::WhoComes, Seen::AtWork) => Some(true),
+            // It was at work when it was stopped.
+            (Round::WhoComes, Seen::Idle) if was_stopped => Some(true),
+            // Its next step may be on its way to a node.
+            (Round::WhoComes, Seen::Idle | Seen::OnItsWay) => None,
+            (Round::WhoWaits { adds_code }, _) => {
+                // Whatever it waits for, it is not on its way to the change.
+                let is_far = !plan.may_use_changed;
+                let is_left = is_far || matches!(seen, Seen::AtWork | Seen::Idle) || is_late;
+                let stops = plan.writes_changed_in_steps || (adds_code && plan.uses_changed);
+                is_left.then_some(stops)
+            }
+        }
+    }
+
+    /// Whether a statement takes no further step: its plan was stopped before the nodes were asked, and what
+    /// had been sent of it by then was to be seen. Stops it if it was not.
+    fn is_stopped(
+        &self,
+        session: Session,
+        seen: Seen,
+        at: Duration,
+        stopped: &mut BTreeMap<Session, Duration>,
+        effects: &mut Vec<Effect>,
+    ) -> bool {
+        let Some(since) = stopped.get(&session) else {
+            stopped.insert(session, at);
+            effects.push(Effect::Stop(session));
+            return false;
+        };
+        let Some(since) = self.asked.checked_sub(*since) else { return false };
+        match seen {
+            Seen::AtWork => GLANCE <= since,
+            Seen::Idle | Seen::OnItsWay | Seen::WaitsForChange => LOCKS_TAKEN_AFTER <= since,
+        }
+    }
+}
