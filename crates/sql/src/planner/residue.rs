@@ -6,7 +6,7 @@
 //! Start reading at [`residue`].
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::{FuncCall, Node, RangeVar};
+use pg_query::protobuf::{FuncCall, Node, RangeVar, UpdateStmt};
 
 use super::context::Context;
 use super::functions::is_built_in;
@@ -53,24 +53,10 @@ fn of_tree(tree: &NodeEnum, context: &Context<'_>) -> Residue {
             found.schema |= select.into_clause.is_some();
             visit(tree, context, &mut found);
         }
-        NodeEnum::InsertStmt(insert) => {
-            found.sequences = may_draw(insert.relation.as_ref(), context);
-            found.anything |= runs_code(insert.relation.as_ref(), context);
-            visit(tree, context, &mut found);
-        }
-        NodeEnum::UpdateStmt(update) => {
-            found.anything |= runs_code(update.relation.as_ref(), context);
-            visit(tree, context, &mut found);
-        }
-        NodeEnum::DeleteStmt(delete) => {
-            found.anything |= runs_code(delete.relation.as_ref(), context);
-            visit(tree, context, &mut found);
-        }
-        NodeEnum::MergeStmt(merge) => {
-            found.sequences = true;
-            found.anything |= runs_code(merge.relation.as_ref(), context);
-            visit(tree, context, &mut found);
-        }
+        NodeEnum::InsertStmt(_)
+        | NodeEnum::UpdateStmt(_)
+        | NodeEnum::DeleteStmt(_)
+        | NodeEnum::MergeStmt(_) => visit(tree, context, &mut found),
         NodeEnum::CopyStmt(copy) => {
             found.sequences = copy.is_from;
             found.anything |= copy.is_from && runs_code(copy.relation.as_ref(), context);
@@ -138,6 +124,20 @@ fn may_draw(range: Option<&RangeVar>, context: &Context<'_>) -> bool {
     })
 }
 
+/// Whether an UPDATE sets anything to its default.
+fn sets_default(update: &UpdateStmt) -> bool {
+    let targets = update.target_list.iter();
+    targets.filter_map(|target| target.node.as_ref()).any(asks_for_default)
+}
+
+fn asks_for_default(node: &NodeEnum) -> bool {
+    let mut asks = matches!(node, NodeEnum::SetToDefault(_));
+    walk::read::children(node, &mut |child| {
+        asks |= child.node.as_ref().is_some_and(asks_for_default);
+    });
+    asks
+}
+
 /// Whether a default, as a server prints it, is a constant of a type that is built in, or the time.
 fn is_value(default: &Node) -> bool {
     match &default.node {
@@ -158,9 +158,26 @@ fn is_value(default: &Node) -> bool {
     }
 }
 
+/// Adds what this node and those below it leave behind: a statement may also stand in a WITH clause.
 fn visit(node: &NodeEnum, context: &Context<'_>, found: &mut Residue) {
-    if let NodeEnum::FuncCall(call) = node {
-        add_call(call, context, found);
+    match node {
+        NodeEnum::FuncCall(call) => add_call(call, context, found),
+        NodeEnum::InsertStmt(insert) => {
+            found.sequences |= may_draw(insert.relation.as_ref(), context);
+            found.anything |= runs_code(insert.relation.as_ref(), context);
+        }
+        NodeEnum::UpdateStmt(update) => {
+            found.sequences |= sets_default(update) && may_draw(update.relation.as_ref(), context);
+            found.anything |= runs_code(update.relation.as_ref(), context);
+        }
+        NodeEnum::DeleteStmt(delete) => {
+            found.anything |= runs_code(delete.relation.as_ref(), context);
+        }
+        NodeEnum::MergeStmt(merge) => {
+            found.sequences = true;
+            found.anything |= runs_code(merge.relation.as_ref(), context);
+        }
+        _ => (),
     }
     walk::read::children(node, &mut |child| {
         if let Some(child) = &child.node {
@@ -232,6 +249,9 @@ mod tests {
             "INSERT INTO lines (customer_id) VALUES (1) ON CONFLICT DO NOTHING",
             "INSERT INTO events (what) VALUES (CURRENT_TIMESTAMP)",
             "INSERT INTO events (what) SELECT name FROM customers",
+            "WITH x AS (INSERT INTO customers VALUES (1, 'x') RETURNING id) SELECT * FROM x",
+            "UPDATE items SET name = 'x'",
+            "UPDATE customers SET name = DEFAULT",
         ] {
             assert_eq!(left(sql), (false, false), "{sql}");
         }
@@ -243,6 +263,13 @@ mod tests {
             "INSERT INTO rate_codes VALUES ('x')",
             "INSERT INTO customers VALUES (nextval('s'), 'x')",
             "INSERT INTO customers SELECT nextval('s'), 'x'",
+            "WITH x AS (INSERT INTO items (name) VALUES ('x') RETURNING id) SELECT * FROM x",
+            "WITH x AS (INSERT INTO items (name) VALUES ('x')) DELETE FROM customers WHERE id = 1",
+            "SELECT 1 WHERE 1 = 1 UNION ALL (WITH x AS (INSERT INTO items (name) VALUES ('x') \
+             RETURNING 1) SELECT 1 FROM x)",
+            "UPDATE items SET id = DEFAULT",
+            "UPDATE items SET (id, name) = ROW (DEFAULT, 'x')",
+            "WITH x AS (UPDATE items SET id = DEFAULT RETURNING id) SELECT * FROM x",
         ] {
             assert_eq!(left(sql), (true, false), "{sql}");
         }
