@@ -8,6 +8,7 @@
 pub(crate) mod accounting;
 mod at_login;
 pub(crate) mod begun_with;
+pub(crate) mod change_in_commit;
 pub(crate) mod checkout;
 pub(crate) mod deferred;
 pub(crate) mod ends;

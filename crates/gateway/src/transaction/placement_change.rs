@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use tokio::time::{Instant, sleep, timeout};
 use tutti_cluster::catalog::load::READS_CATALOG;
-use tutti_cluster::catalog::publisher::{Hold, OwnChanges};
+use tutti_cluster::catalog::publisher::OwnChanges;
 use tutti_cluster::error::GatewayError;
 use tutti_link::connection::NodeError;
 use tutti_sql::catalog::{Catalog, NodeId};
@@ -27,18 +27,12 @@ use tutti_txn::placement_change::{
 };
 use tutti_wire::error_fields::ErrorFields;
 
+use super::change_in_commit::ChangeInCommit;
 use super::planning::canceled;
 use crate::client::failure::Failure;
 use crate::registry::Registry;
 use crate::registry::activity::{Activity, Unasked};
 use crate::transaction::TransactionContext;
-
-/// A change in its commit. No statement begins until it is published, or until this is dropped.
-#[derive(Debug)]
-pub(crate) struct ChangeInCommit {
-    machine: PlacementChange,
-    hold: Option<Hold>,
-}
 
 impl TransactionContext {
     /// Before the commit of a transaction that changed the schema: from here until

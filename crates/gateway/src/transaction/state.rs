@@ -16,7 +16,7 @@ use tutti_sql::plan::{Access, TransactionModes, Unseen};
 use tutti_wire::backend::TransactionStatus;
 use tutti_wire::error_fields::ErrorFields;
 
-use super::placement_change::ChangeInCommit;
+use super::change_in_commit::ChangeInCommit;
 
 /// How a transaction came about.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
