@@ -21,6 +21,7 @@ use tutti_gateway::{Config, DefaultDistribution, Switches};
 use tutti_tests::agreement::disagreements;
 use tutti_tests::answer::{Answer, Outcome};
 use tutti_tests::client::{Client, Endpoint};
+use tutti_tests::conversation;
 use tutti_tests::gateway::{TestCluster, config};
 use tutti_tests::{programs, servers};
 
@@ -482,6 +483,58 @@ fn what_sessions_create_at_the_same_time_all_know() -> Result<()> {
 
 /// Different tables, each with a view, a check and a generated column, changed in parallel: plain
 /// PostgreSQL knows no reason to wait.
+/// The first statement of a flight waits for a row; a change of a table that only later ones use has
+/// nothing to do with it, and is committed meanwhile.
+#[test]
+fn a_later_statement_of_a_flight_is_planned_by_what_was_committed_before_it() -> Result<()> {
+    const KEYS: usize = 12;
+    let cluster = start(2)?;
+    let endpoint = cluster.endpoint();
+    let mut changer = Client::connect(&endpoint)?;
+    run(
+        &mut changer,
+        &[
+            "CREATE TABLE a (id int PRIMARY KEY, v int) DISTRIBUTE BY HASH (id)",
+            "INSERT INTO a SELECT n, 0 FROM generate_series(1, 10) n",
+            "CREATE TABLE b (k int, j int) DISTRIBUTE BY HASH (k)",
+            &format!("INSERT INTO b SELECT n, 7919 * n FROM generate_series(1, {KEYS}) n"),
+        ],
+    )?;
+    let flight_of = |first: &str, begin: &str| {
+        let one = |sql: String| format!("P |{sql}\nB |\nE |0\n");
+        let later = (1..=KEYS).map(|k| one(format!("SELECT 'b', count(*) FROM b WHERE k = {k}")));
+        format!("{begin}{}{}S", one(first.to_owned()), later.collect::<String>())
+    };
+    for (first, begin, column) in [
+        ("UPDATE a SET v = v + 1", "", "j"),
+        ("UPDATE a SET v = v + 1", "P |BEGIN\nB |\nE |0\n", "k"),
+        ("UPDATE a SET v = v + 1 WHERE id = 3", "", "j"),
+        ("SELECT id FROM a FOR UPDATE", "", "k"),
+    ] {
+        let mut locker = Client::connect(&endpoint)?;
+        run(&mut locker, &["BEGIN", "UPDATE a SET v = 1"])?;
+        let (to, flight) = (endpoint.clone(), flight_of(first, begin));
+        let asked = thread::spawn(move || conversation::hold(&mut Client::connect(&to)?, &flight));
+        let mut nodes = cluster.nodes().iter().map(Client::connect).collect::<Result<Vec<_>>>()?;
+        let begun = Instant::now();
+        while nodes.iter_mut().try_fold(true, |none, node| {
+            anyhow::Ok(
+                none && node.value("SELECT count(*) FROM pg_locks WHERE NOT granted")? == "0",
+            )
+        })? {
+            ensure!(begun.elapsed() < Duration::from_secs(20), "{first}: nobody waits");
+            sleep(Duration::from_millis(10));
+        }
+        changer.query(&format!("SELECT tutti_distribute('b', '{column}')"))?;
+        locker.query("COMMIT")?;
+        let said = asked.join().map_err(|_| anyhow::anyhow!("the client panicked"))??;
+        let seen = said.iter().filter(|line| *line == "DataRow b | 1").count();
+        let refused = said.iter().any(|line| line == "Error 40001");
+        ensure!(seen == KEYS || refused, "{begin}{first}: {seen} of {KEYS} rows: {said:#?}");
+    }
+    Ok(())
+}
+
 #[test]
 fn changes_of_different_tables_neither_wait_nor_deadlock() -> Result<()> {
     const SESSIONS: usize = 3;
