@@ -80,7 +80,7 @@ impl ServerAccount {
 
     /// The first directory on the way to `path` (itself included) that the account may not enter.
     ///
-    /// Directories that do not exist yet do not count: we shall make them. Looks at owner, group
+    /// Directories that do not exist yet do not count: we will create them. Looks at owner, group
     /// and mode only; access control lists are not considered.
     pub fn closed_directory(&self, path: &Path) -> Option<PathBuf> {
         let Self::Other { uid, gid, .. } = self else { return None };

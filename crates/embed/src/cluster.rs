@@ -22,7 +22,7 @@ use crate::server::Server;
 use crate::settings::ServerOptions;
 use crate::state::ClusterState;
 
-/// What a new directory gets when nobody says how many nodes.
+/// What a new directory gets when the number of nodes is not given.
 const NODES_DEFAULT: u16 = 3;
 const STATE_FILE: &str = "cluster.toml";
 const LOCK_FILE: &str = "lock";
@@ -41,7 +41,7 @@ pub struct ClusterOptions {
 
 /// Servers that belong together, in one directory that is locked while this value lives.
 ///
-/// Dropping it stops the servers; call [`Self::stop`] to hear of errors.
+/// Dropping it stops the servers; call [`Self::stop`] to get errors.
 #[derive(Debug)]
 pub struct Cluster {
     dir: PathBuf,
@@ -80,7 +80,7 @@ impl Cluster {
 
     /// Like [`Self::create_temp`], with other options.
     ///
-    /// Also removes what tests that were killed have left behind, and the shared memory of all killed
+    /// Also removes what killed tests have left behind, and the shared memory of all killed
     /// servers of the account.
     pub fn create_temp_with(nodes: u16, server: ServerOptions) -> Result<Self, EmbedError> {
         let memory = place::memory_dir();
@@ -256,7 +256,7 @@ fn refuse_foreign(dir: &Path) -> Result<(), EmbedError> {
     Ok(())
 }
 
-/// The lock of a directory, held while this value lives. A killed process's lock is free at once;
+/// The lock of a directory, held while this value lives. A killed process's lock is free immediately;
 /// servers do not inherit it, because the standard library opens files close-on-exec.
 #[derive(Debug)]
 struct DirLock(File);
@@ -306,7 +306,7 @@ fn sweep_temp(parent: &Path) {
     }
 }
 
-/// A temporary cluster that nobody has, locked by us.
+/// A temporary cluster that no process holds, locked by us.
 struct LeftBehind {
     dir: PathBuf,
     _lock: DirLock,

@@ -200,7 +200,7 @@ pub enum EmbedError {
         asked: u16,
     },
 
-    /// A node's data is gone, although the cluster was complete once.
+    /// A node's data is missing, although the cluster was complete once.
     #[error("{} is gone, although the cluster was complete; its rows cannot be made up again: \
              restore it, or start over in another directory", dir.display())]
     NodeDataMissing {

@@ -35,7 +35,7 @@ pub(crate) fn fetch(major: Option<u32>, account: &ServerAccount) -> Result<Binar
     let (version, archive) = blocking::get_archive(zonky::URL, &wanted).map_err(failed)?;
     let dir = parent.join(version.to_string());
     fs::create_dir_all(&parent).map_err(EmbedError::make_directory(&parent))?;
-    // Unpacks beside and renames, so a folder of this name is complete.
+    // Unpacks next to it and renames, so a folder of this name is complete.
     blocking::extract(zonky::URL, &archive, &dir).map_err(failed)?;
     open_to_others(&dir)?;
     Binaries::at(&dir.join("bin"))

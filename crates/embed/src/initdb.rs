@@ -1,6 +1,6 @@
 //! Makes a data directory, by initdb or from a template that initdb made.
 //!
-//! Owns: that a folder named `data` is complete: work is done beside it and renamed at the end.
+//! Owns: that a folder named `data` is complete: work is done next to it and renamed at the end.
 //! Never: starts a server. Start reading at [`make_data_dir`].
 
 use std::fs::{self, File};
@@ -17,7 +17,7 @@ use crate::settings::{SETTINGS_FILE, ServerOptions};
 /// Locales to try, in order. Both order text by code point, so servers made by either agree.
 const LOCALES: [&str; 2] = ["C.UTF-8", "C"];
 
-/// Makes `dir/data`. A half-made one that a crash left behind is thrown away.
+/// Makes `dir/data`. A half-made one that a crash left behind is removed.
 pub(crate) fn make_data_dir(
     dir: &Path,
     binaries: &Binaries,
@@ -80,7 +80,7 @@ fn include_settings(data_dir: &Path) -> Result<(), EmbedError> {
     fs::write(&path, text).map_err(EmbedError::write(&path))
 }
 
-/// The template for these binaries, made on first use. Several processes may ask at once.
+/// The template for these binaries, made on first use. Several processes may ask concurrently.
 fn template(
     binaries: &Binaries,
     account: &ServerAccount,

@@ -3,7 +3,7 @@
 //! Owns: finding (or fetching) PostgreSQL's binaries, initdb, the settings a node needs, and the
 //! life of the server processes, also across a SIGKILL of our own process.
 //! Never: speaks SQL, knows the gateway or its catalog. Blocks: call it from
-//! `tokio::task::spawn_blocking` where an executor must not stand still.
+//! `tokio::task::spawn_blocking` where an executor must not block.
 //! Start reading at [`Cluster`] (several servers in one directory), then [`Server`] (one).
 //!
 //! ```no_run

@@ -31,7 +31,7 @@ pub fn cache_dir() -> PathBuf {
     }
 }
 
-/// What a few clusters at once may grow to.
+/// What a few clusters together may grow to.
 const ROOM_MIN_BYTES: u64 = 3 << 30;
 
 /// A directory in memory with room for temporary clusters, if there is one.

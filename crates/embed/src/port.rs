@@ -1,6 +1,6 @@
 //! Free ports on 127.0.0.1.
 //!
-//! Owns: the choice. Never: keeps a port; whoever starts on it must be ready to lose it.
+//! Owns: the choice. Never: keeps a port; the caller that starts on it must be ready to lose it.
 
 use std::net::{Ipv4Addr, TcpListener};
 
@@ -21,7 +21,7 @@ pub(crate) fn choose_free() -> Result<u16, EmbedError> {
     Err(EmbedError::NoFreePort)
 }
 
-/// Whether somebody could listen on `port` now.
+/// Whether a process could listen on `port` now.
 pub(crate) fn is_free(port: u16) -> bool {
     TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use postgres_protocol::message::{backend, frontend};
 
-/// A server that is alive answers at once; this only bounds a server that hangs.
+/// A server that is alive answers immediately; this only bounds a server that hangs.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Whether role `postgres` gets a session in database `postgres` on this port.

@@ -53,12 +53,12 @@ pub(crate) fn children_of(parent: u32) -> Result<Vec<u32>, EmbedError> {
     Ok(children.map(|process| process.pid).collect())
 }
 
-/// The directory a process works in, if it can be found out.
+/// A process's working directory, if it can be determined.
 pub(crate) fn working_directory(pid: u32) -> Option<PathBuf> {
     fs::read_link(format!("/proc/{pid}/cwd")).ok()
 }
 
-/// The command line of a process, if it can be found out.
+/// The command line of a process, if it can be determined.
 pub(crate) fn command_line(pid: u32) -> Option<String> {
     if let Ok(bytes) = fs::read(format!("/proc/{pid}/cmdline")) {
         return Some(String::from_utf8_lossy(&bytes).replace('\0', " "));

@@ -44,7 +44,7 @@ impl Segment {
     }
 }
 
-/// Removes the segment of a server whose processes are gone, if it is still there.
+/// Removes the segment of a server whose processes have ended, if it still exists.
 pub(crate) fn remove(segment: Segment) {
     // The number alone may be another server's by now.
     let is_it = |listed: &Listed| listed.segment == segment && listed.attached == 0;

@@ -36,7 +36,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// One PostgreSQL server on 127.0.0.1, role and database `postgres`, no password.
 ///
-/// Dropping it stops the server (fast); call [`Self::stop`] to hear of errors.
+/// Dropping it stops the server (fast); call [`Self::stop`] to get errors.
 #[derive(Debug)]
 pub struct Server {
     dir: PathBuf,
@@ -50,9 +50,9 @@ pub struct Server {
 /// How one attempt to start ended.
 enum Attempt {
     Ready,
-    /// The port is somebody else's.
+    /// Another process has the port.
     PortTaken,
-    /// A predecessor's processes are not quite gone.
+    /// A predecessor's processes have not all ended.
     PredecessorLingers,
 }
 
@@ -136,7 +136,7 @@ impl Server {
         self.end(&[(Signal::SIGINT, STOP_LIMIT), (Signal::SIGQUIT, QUIT_LIMIT)])
     }
 
-    /// Stops the server as `pg_ctl stop -m immediate` does: at once, the next start recovers.
+    /// Stops the server as `pg_ctl stop -m immediate` does: immediately, and the next start recovers.
     pub fn stop_immediately(&mut self) -> Result<(), EmbedError> {
         self.end(&[(Signal::SIGQUIT, QUIT_LIMIT)])
     }
@@ -157,7 +157,8 @@ impl Server {
         killed
     }
 
-    /// Stops the server at once, and whatever of it the system would keep: its directory is going too.
+    /// Stops the server immediately, and removes what of it the system would keep: its directory is removed
+    /// too.
     pub(crate) fn discard(&mut self) -> Result<(), EmbedError> {
         let stopped = self.stop_immediately();
         // One that was killed, now or earlier, has left it.
@@ -214,7 +215,7 @@ impl Server {
         self.dir.join("data")
     }
 
-    /// Starts a postmaster once and sees what becomes of it.
+    /// Starts a postmaster once and sees how that ends.
     fn try_start(&mut self) -> Result<Attempt, EmbedError> {
         self.write_settings()?;
         let log_start = fs::metadata(self.log_path()).map_or(0, |metadata| metadata.len());
@@ -346,7 +347,7 @@ impl Drop for Server {
     }
 }
 
-/// Kills the server of a killed process in `dir`, if one still runs there; nobody wants its data.
+/// Kills the server of a killed process in `dir`, if one still runs there; no one needs its data.
 pub(crate) fn kill_left_behind(dir: &Path) -> Result<(), EmbedError> {
     let data_dir = dir.join("data");
     match PidFile::read(&data_dir) {
@@ -396,7 +397,7 @@ fn is_postmaster_of(pid: u32, data_dir: &Path) -> bool {
     }
 }
 
-/// SIGKILL to a postmaster and its children, and waits until the children are gone.
+/// SIGKILL to a postmaster and its children, and waits until the children have ended.
 fn kill_tree(pid: u32, dir: &Path) -> Result<(), EmbedError> {
     // A stopped postmaster starts no further child and does not clean up after the first dead one.
     process::signal(pid, Signal::SIGSTOP, dir)?;

@@ -31,7 +31,7 @@ pub struct Config {
     /// Where the rows of a table go whose CREATE TABLE does not say.
     #[serde(default)]
     pub default_distribution: DefaultDistribution,
-    /// Whether a rule may let somebody from another machine in without asking who it is.
+    /// Whether a rule may let in a client from another machine without authentication.
     #[serde(default)]
     pub allow_trust_off_loopback: bool,
     /// TLS to clients; without it, clients that ask for it are told that there is none.
@@ -40,13 +40,13 @@ pub struct Config {
     /// TLS to nodes, where a node does not say something else.
     #[serde(default)]
     pub node_tls: NodeTls,
-    /// Who is not let in, whatever the rules say.
+    /// Who is not let in, regardless of the rules.
     #[serde(default)]
     pub limits: Limits,
     /// How soon vanished clients and nodes are noticed.
     #[serde(default)]
     pub keepalive: Keepalive,
-    /// Who may come from where. None: everybody who proves to know their password.
+    /// Who may connect from where. None: every client that proves to know its password.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<Rule>,
     /// The nodes. Ids count from 1 without gaps; node 1 answers catalog queries.
@@ -58,7 +58,7 @@ pub struct Config {
     /// Audits in the background.
     #[serde(default)]
     pub audit: AuditConfig,
-    /// Seconds that transactions at work get to end when the gateway is asked to stop.
+    /// Seconds that running transactions get to end when the gateway is asked to stop.
     #[serde(default = "default_drain_timeout_s")]
     pub drain_timeout_s: u64,
     /// For tests and measurements only; no configuration file can set them.
@@ -87,7 +87,7 @@ impl Default for Config {
 /// sentinels off, transactions are not isolated as promised.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Switches {
-    /// Commit room and snapshot room: off, nobody waits for anybody.
+    /// Commit room and snapshot room: off, none waits for another.
     pub rooms: bool,
     /// Sentinels and tickets: off, SERIALIZABLE is only each node's own.
     pub sentinels: bool,
@@ -95,16 +95,16 @@ pub struct Switches {
     pub form: Form,
     /// How long nodes may take to vote before the transaction is aborted.
     pub vote_deadline: Duration,
-    /// Every plan that was kept is compared with the one that its statement would get: tests find
-    /// out whether the caches are right, and statements are parsed as if there were none.
+    /// Every plan that was kept is compared with the one that its statement would get: tests check whether
+    /// the caches are right, and statements are parsed as if there were none.
     pub check_plans: bool,
     /// Most bytes that the rows may take which travel with one statement.
     pub travelling_bytes_max: usize,
     /// After every change of the schema the catalog that is published is compared with what there is,
     /// read from the start: a session whose change is missing there is ended.
     pub check_catalog: bool,
-    /// Who has kept everybody waiting at a COMMIT waits for longer before the next: off, that can be tried
-    /// more often.
+    /// A role that has kept all others waiting at a COMMIT waits for longer before the next: off, that can be
+    /// tried more often.
     pub pauses: bool,
 }
 
@@ -206,7 +206,7 @@ pub enum ConfigError {
         /// Its id.
         node: u16,
     },
-    /// A rule that nobody would want by mistake.
+    /// A rule that no one would want by mistake.
     #[error(
         "a rule has method = \"trust\" for address \"{address}\": it would let everybody there in, \
          unasked. If that is meant, set allow_trust_off_loopback = true"

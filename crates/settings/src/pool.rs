@@ -11,12 +11,12 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PoolConfig {
-    /// Most transactions at work at once, and so most connections to each node for clients. The
+    /// Most transactions running concurrently, and so most connections to each node for clients. The
     /// gateway's own connections (about 20 per node) come on top.
     pub size: usize,
     /// Most of them by one role, which is no superuser; 0: a fifth is left for others.
     pub size_per_user: usize,
-    /// So many more, for superusers when the others are taken; at most a quarter of `size`.
+    /// This many more, for superusers when the others are taken; at most a quarter of `size`.
     pub reserved_for_superusers: usize,
     /// Seconds that a transaction waits for its turn before it is refused.
     pub queue_timeout_s: u64,

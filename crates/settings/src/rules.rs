@@ -1,4 +1,4 @@
-//! `[[rules]]`: who may come from where, and how they must prove who they are.
+//! `[[rules]]`: which roles may connect from where, and how they must authenticate.
 //!
 //! Owns: what a rule says, and which is the first that matches.
 //! Never: checks a proof. Start reading at [`Rule`]; PostgreSQL's `pg_hba.conf` is the model.
@@ -140,14 +140,14 @@ fn all() -> Vec<String> {
     vec!["all".to_owned()]
 }
 
-/// Who knocks.
+/// The client that connects.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival<'a> {
-    /// From where. An IPv4 address in IPv6's clothes is an IPv4 address here.
+    /// From where. An IPv4-mapped IPv6 address is an IPv4 address here.
     pub address: IpAddr,
     /// Over TLS.
     pub encrypted: bool,
-    /// As whom.
+    /// As which role.
     pub user: &'a str,
     /// To which database.
     pub database: &'a str,
@@ -157,7 +157,7 @@ pub struct Arrival<'a> {
 }
 
 impl Rule {
-    /// Everybody on this machine, unasked: what `tutti up` writes down.
+    /// Every client on this machine, without authentication: what `tutti up` writes down.
     pub fn trust_loopback() -> Self {
         Self {
             connection: ConnectionKind::Host,
@@ -168,12 +168,13 @@ impl Rule {
         }
     }
 
-    /// Everybody, from everywhere, unasked. [`super::Config::allow_trust_off_loopback`] must be set.
+    /// Every client, from everywhere, without authentication. [`super::Config::allow_trust_off_loopback`]
+    /// must be set.
     pub fn trust_everybody() -> Self {
         Self { address: Origin::All, ..Self::trust_loopback() }
     }
 
-    /// Whether it lets somebody from elsewhere in without asking.
+    /// Whether it lets in a client from another machine without authentication.
     pub(super) fn trusts_off_loopback(&self) -> bool {
         self.method == Method::Trust && !self.address.is_loopback()
     }
@@ -204,8 +205,8 @@ pub fn need_groups(rules: &[Rule]) -> bool {
     rules.iter().any(Rule::names_group)
 }
 
-/// What the client must do; `None`: no rule lets it in. Without any rule everybody must prove that
-/// they know their password.
+/// What the client must do; `None`: no rule lets it in. Without any rule every client must prove that
+/// it knows its password.
 pub fn decide(rules: &[Rule], arrival: &Arrival<'_>) -> Option<Method> {
     if rules.is_empty() {
         return Some(Method::ScramSha256);

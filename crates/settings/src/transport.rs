@@ -57,7 +57,7 @@ pub struct NodeTls {
     /// `verify-full` unless the node's host is a loopback address, then `disable`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sslmode: Option<SslMode>,
-    /// PEM file of the authorities that are believed.
+    /// PEM file of the authorities that are trusted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sslrootcert: Option<PathBuf>,
     /// PEM file of the gateway's own certificate, if nodes ask for one.
@@ -89,19 +89,19 @@ impl NodeTls {
     }
 }
 
-/// Whether a host is this machine by its very address, so that nobody else can listen.
+/// Whether a host is this machine by its address itself, so that no one else can listen.
 pub(crate) fn is_loopback(host: &str) -> bool {
     host == "localhost"
         || host.parse().is_ok_and(|address: IpAddr| address.to_canonical().is_loopback())
 }
 
-/// `[limits]`: who is not let in, whatever the rules say.
+/// `[limits]`: who is not let in, regardless of the rules.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
     /// Most clients at a time.
     pub max_clients: usize,
-    /// So many of these are kept for superusers.
+    /// This many of these are kept for superusers.
     pub reserved_for_superusers: usize,
     /// Most connections at a time that have not logged in yet.
     pub max_handshakes: usize,
@@ -123,7 +123,7 @@ impl Default for Limits {
     }
 }
 
-/// `[keepalive]`: how soon a peer that has vanished without a word is noticed. Of all sockets, to
+/// `[keepalive]`: how soon a peer that has vanished silently is noticed. Of all sockets, to
 /// clients and to nodes.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
@@ -132,7 +132,7 @@ pub struct Keepalive {
     pub idle_s: u64,
     /// Between probes, in seconds.
     pub interval_s: u64,
-    /// So many without an answer end the connection.
+    /// This many without an answer end the connection.
     pub probes: u32,
 }
 

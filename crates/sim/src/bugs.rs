@@ -1,7 +1,7 @@
 //! Bugs to plant, between the machines and the world, so that the machines carry no test switches.
 //!
 //! Owns: the list, and for each bug the properties of which one must be found broken.
-//! Never: is active unless somebody asks for it.
+//! Never: active unless asked for.
 //! Start reading at [`Bug`].
 
 macro_rules! bugs {
@@ -47,19 +47,19 @@ bugs! {
     RestartedNodeIsRead breaks ["atomic_visibility", "snapshot_monotonic"];
     /// A node that a coordinator has handed to recovery is read before it is settled.
     HandedOverNodeIsRead breaks ["atomic_visibility", "snapshot_monotonic"];
-    /// A gateway serves before it has settled what the last one left.
+    /// A gateway serves before it has settled what the last one left in doubt.
     GatewayServesUnsettled breaks ["atomic_visibility", "snapshot_monotonic"];
     /// Recovery only reads: no record means aborted, and it stays absent.
     RecoveryDoesNotRefuse breaks ["atomicity", "told_the_truth", "atomic_visibility"];
     /// 42704 is taken for success.
     UnknownPreparedMeansDone breaks ["no_orphan_after_quiet"];
-    /// Recovery looks at a node without ending old backends first.
+    /// Recovery looks at a node without terminating old backends first.
     LookDoesNotFence breaks ["no_orphan_after_quiet"];
-    /// Who takes a node over does not end the backends on its list.
+    /// A gateway that takes a node over does not terminate the backends on its list.
     ListedBackendsGoOn breaks ["atomic_visibility", "snapshot_monotonic"];
-    /// It tells them to end, and does not wait until they are gone.
+    /// It terminates them, and does not wait until they have ended.
     TheirEndIsNotAwaited breaks ["no_orphan_after_quiet", "nobody_is_served_after_the_fence"];
-    /// It ends them first, and raises the node's newest incarnation afterwards.
+    /// It terminates them first, and raises the node's newest incarnation afterwards.
     EndsBeforeTheRaise breaks ["nobody_is_served_after_the_fence"];
     /// It does not raise it: the node refuses no earlier gateway.
     NodeIsNotRaised breaks ["atomic_visibility", "snapshot_monotonic"];
@@ -71,7 +71,7 @@ bugs! {
     LooksBeforeTheFence breaks ["atomic_visibility", "no_orphan_after_quiet"];
     /// A node that was away when its gateway started is swept, and not fenced.
     AwayNodeIsNotFenced breaks ["everybody_is_answered"];
-    /// Whoever has the lock does not look whether a later gateway has come all the same.
+    /// A gateway that has the lock does not look whether a later one has come all the same.
     LaterOnesAreNotNoticed breaks ["everybody_is_answered"];
     /// The decision's row is deleted when COMMIT PREPARED is answered, not when it is safe.
     DecisionIsForgottenEarly breaks ["atomicity", "told_the_truth", "snapshot_monotonic"];

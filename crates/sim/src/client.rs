@@ -1,4 +1,4 @@
-//! Clients: they draw what to ask for, one thing after the other.
+//! Clients: they draw what to ask for, one request after the other.
 //!
 //! Owns: the choice of requests. Never: tries a request again; a new one is as good.
 //! Start reading at [`run`].
@@ -29,7 +29,7 @@ struct Call {
     answer: Slot<Reply>,
 }
 
-/// The gateways that are alive, and who waits for their answers.
+/// The gateways that are alive, and which requests wait for their answers.
 #[derive(Default)]
 pub struct Cluster {
     gateways: RefCell<BTreeMap<GatewayId, Gateway>>,
@@ -48,7 +48,7 @@ impl Cluster {
         self.gateways.borrow_mut().insert(id, Gateway::start(sim, id));
     }
 
-    /// A gateway dies: whoever waits for it finds its connection broken.
+    /// A gateway dies: a client that waits for it finds its connection broken.
     pub fn gateway_dies(&self, sim: &Sim, id: GatewayId) {
         sim.end_gateway(id);
         let gateway = self.gateways.borrow_mut().remove(&id);
@@ -77,7 +77,7 @@ impl Cluster {
         alive
     }
 
-    /// Whether one gateway serves, everywhere, and nobody waits for anything.
+    /// Whether one gateway serves, on every node, and nothing waits for anything.
     ///
     /// Errors: what is wrong.
     pub fn check_quiet(&self, nodes: impl Iterator<Item = (NodeId, u64)>) -> Result<(), String> {
@@ -196,7 +196,7 @@ fn begin(world: &mut World, session: SessionId, writes: &[Register], takes_turns
     world.history.begin(session, writes, takes_turns)
 }
 
-/// At least so many nodes, in any order.
+/// At least this many nodes, in any order.
 fn draw_nodes(world: &mut World, least: u16) -> Vec<NodeId> {
     let count = world.rng.random_range(least..=world.plan.node_count);
     let mut nodes: Vec<_> = world.plan.nodes().collect();

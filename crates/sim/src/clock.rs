@@ -1,4 +1,4 @@
-//! Simulated time, and what is to happen when.
+//! Simulated time, and which event comes when.
 //!
 //! Owns: the order of events: by time, and at one time by when they were scheduled.
 //! Never: looks at a real clock, or knows what an event means.

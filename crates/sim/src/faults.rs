@@ -31,9 +31,9 @@ pub enum Fault {
         /// Which.
         gateway: GatewayId,
     },
-    /// One stands still, the one that has the lock if there is one.
+    /// One halts, the one that has the lock if there is one.
     GatewayFreezes {
-        /// For so long.
+        /// For this long.
         duration: Time,
     },
     /// It goes on.
@@ -43,10 +43,10 @@ pub enum Fault {
     },
     /// The connection of the lock breaks.
     LockBreaks {
-        /// Its gateway notices so much later than usual.
+        /// Its gateway notices this much later than usual.
         unnoticed: Time,
     },
-    /// A server stops at once. If it fails over, its standby goes on in its place.
+    /// A server stops immediately. If it fails over, its standby goes on in its place.
     ServerStops {
         /// Which.
         node: NodeId,
@@ -167,7 +167,7 @@ impl Plan {
     }
 
     /// A world for the rare crossings of a few quick transactions and slow statements: no faults, and
-    /// much that goes on at once without waiting for the same rows.
+    /// much that goes on concurrently without waiting for the same rows.
     fn make_crossing(&mut self) {
         self.node_count = 2;
         self.clients = 6;
@@ -213,8 +213,8 @@ impl Plan {
         }
     }
 
-    /// A second gateway starts, and the first one loses its lock: alive, and often for some time without
-    /// knowing.
+    /// A second gateway starts, and the first one loses its lock: it is alive, and often does not know for
+    /// some time.
     fn draw_takeover(&mut self, rng: &mut ChaCha8Rng, at: Time) {
         self.faults.push((at, Fault::GatewayStarts));
         let breaks = at + rng.random_range(0..4_000);
@@ -228,7 +228,7 @@ impl Plan {
             self.faults.push((freezes, Fault::GatewayFreezes { duration }));
         }
         if rng.random_bool(0.4) {
-            // Whoever has the lock now may still be starting.
+            // The gateway that has the lock now may still be starting.
             let next = breaks + rng.random_range(200..6_000);
             let duration = rng.random_range(2_000..15_000);
             self.faults.push((next, Fault::GatewayFreezes { duration }));

@@ -1,6 +1,6 @@
 //! What clients asked for, what they were told and what they saw.
 //!
-//! Owns: the truth by which the invariants judge, and what they found broken.
+//! Owns: the truth by which the invariants judge, and what they have found broken.
 //! Never: judges itself.
 //! Start reading at [`History::note_seen`].
 
@@ -40,7 +40,7 @@ pub struct Txn {
     session: SessionId,
 }
 
-/// What somebody saw with one snapshot.
+/// What a session saw with one snapshot.
 #[derive(Debug)]
 pub struct Observation {
     /// Who.
@@ -51,7 +51,7 @@ pub struct Observation {
     pub own: Option<TxnNo>,
     /// What was seen.
     pub rows: BTreeMap<Register, Vec<TxnNo>>,
-    /// The kind of reader, for the reader of a failure.
+    /// The kind of reader, for the report of a failure.
     pub reader: &'static str,
 }
 
@@ -83,7 +83,7 @@ pub struct Violation {
 pub struct History {
     /// By number, from 1.
     pub txns: BTreeMap<TxnNo, Txn>,
-    /// What anybody has seen or was told to be committed, in that order.
+    /// What any client has seen or was told to be committed, in that order.
     known: Vec<TxnNo>,
     is_known: BTreeSet<TxnNo>,
     /// What each session has seen, with what that depends on.
@@ -111,7 +111,7 @@ impl History {
         txn
     }
 
-    /// How much is known to anybody now.
+    /// How much is known to any client now.
     pub fn mark(&self) -> usize {
         self.known.len()
     }
@@ -121,14 +121,14 @@ impl History {
         &self.known[..mark]
     }
 
-    /// The client asks for the commit: whatever it has seen is a cause of it.
+    /// The client asks for the commit: all that it has seen is a cause of it.
     pub fn asks_for_commit(&mut self, txn: TxnNo) {
         if let Some(found) = self.txns.get_mut(&txn) {
             found.depends = self.seen.entry(found.session).or_default().clone();
         }
     }
 
-    /// The client hears. False: it had heard before.
+    /// The client is told. False: it had been told before.
     pub fn note_told(&mut self, txn: TxnNo, told: Told) -> bool {
         let Some(found) = self.txns.get_mut(&txn) else { return true };
         if found.told.replace(told).is_some() {
@@ -141,7 +141,7 @@ impl History {
         true
     }
 
-    /// Somebody has seen something: from now on it is known.
+    /// A session has seen something: from now on it is known.
     pub fn note_seen(&mut self, observation: &Observation) {
         self.observations += 1;
         let shown: BTreeSet<TxnNo> = observation.rows.values().flatten().copied().collect();

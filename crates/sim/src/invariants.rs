@@ -1,7 +1,7 @@
 //! What must hold, each as a function named for the property.
 //!
 //! Owns: the properties. Never: changes anything but the list of what was found broken.
-//! Start reading at [`observe`] (whenever somebody sees something), then [`after_quiet`].
+//! Start reading at [`observe`] (whenever a session sees something), then [`after_quiet`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,13 +11,13 @@ use crate::history::{History, Observation, Register, Told, Violation};
 use crate::node::Node;
 use crate::node::statement::{Key, TxnNo};
 
-/// Somebody sees something: it is judged, and from now on known.
+/// A session sees something: it is judged, and from now on known.
 pub fn observe(history: &mut History, seen: &Observation) {
     judge(history, seen);
     history.note_seen(seen);
 }
 
-/// The client hears how its transaction ended.
+/// The client is told how its transaction ended.
 pub fn tell(history: &mut History, txn: TxnNo, told: Told) {
     if !history.note_told(txn, told) {
         told_once(history, txn);
@@ -54,7 +54,7 @@ fn atomic_visibility(history: &History, seen: &Observation, txn: TxnNo) -> Optio
     Some(Violation { property: "atomic_visibility", found, txns: vec![txn] })
 }
 
-/// What anybody has seen or was told to be committed, nobody misses who asks afterwards.
+/// What any client has seen or was told to be committed, no later request misses.
 fn snapshot_monotonic(history: &History, seen: &Observation, txn: TxnNo) -> Option<Violation> {
     let (node, key) = missing(history, seen, txn)?;
     let found = format!(
@@ -84,26 +84,26 @@ pub fn decision_before_any_commit_prepared(history: &mut History, gid: &Gid) {
     history.broken("decision_before_any_commit_prepared", txns, found);
 }
 
-/// Where a later gateway has fenced a node, nothing of an earlier one's clients is done any more. Called when
-/// something was. The run goes on, for what that leads to is seen by clients.
+/// Where a later gateway has fenced a node, no statement of an earlier one's clients runs any more. Called
+/// when something was. The run goes on, for clients see what that leads to.
 pub fn nobody_is_served_after_the_fence(history: &mut History, node: NodeId, incarnation: u64) {
     let found = format!("{node} served a client of gateway {incarnation} after it was fenced");
     history.note_broken("nobody_is_served_after_the_fence", Vec::new(), found);
 }
 
-/// A client hears once. Called when one hears again.
+/// A client is told once. Called when one is told again.
 fn told_once(history: &mut History, txn: TxnNo) {
     history.broken("told_once", vec![txn], format!("the client of T{txn} was told twice"));
 }
 
-/// Whoever waits for a room is overtaken by at most one group of later visitors of the other room:
-/// those who enter with the ones who were there before. Called when it was more.
+/// A visitor that waits for a room is overtaken by at most one group of later visitors of the other room:
+/// those that enter with the ones that were there before. Called when it was more.
 pub fn every_waiter_enters(history: &mut History, visit: u64) {
     let found = format!("visit {visit} was overtaken twice by later visitors of the other room");
     history.broken("every_waiter_enters", Vec::new(), found);
 }
 
-/// What holds when faults have stopped and nobody asks for anything any more.
+/// What holds when faults have stopped and no client asks for anything any more.
 pub fn after_quiet<'a>(
     history: &mut History,
     nodes: impl Iterator<Item = (NodeId, &'a Node)>,
@@ -131,7 +131,7 @@ pub fn after_quiet<'a>(
     }
 }
 
-/// No part is left prepared or open, holding locks, and nobody waits for one.
+/// No part is left prepared or open, holding locks, and no transaction waits for one.
 fn no_orphan_after_quiet(history: &mut History, unfinished: &[String]) {
     if !unfinished.is_empty() {
         history.broken("no_orphan_after_quiet", Vec::new(), unfinished.join("; "));

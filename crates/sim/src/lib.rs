@@ -1,7 +1,7 @@
 //! A whole cluster from one seed: nodes, their network, gateways and clients, around the real
 //! machines of `tutti_txn`.
 //!
-//! Owns: a model of PostgreSQL as far as the protocol leans on it, faults, what must hold
+//! Owns: a model of PostgreSQL as far as the protocol relies on it, faults, what must hold
 //! ([`invariants`]), and bugs to plant ([`bugs`]).
 //! Never: looks at a clock, opens a socket, starts a thread, or reads any file: a seed is the whole
 //! input of [`run`], and gives the same run on every machine. Only the program beside it

@@ -1,6 +1,6 @@
 //! A gateway's end of a connection to a node.
 //!
-//! Owns: that a connection is closed when nobody holds it any more.
+//! Owns: that a connection is closed when no one holds it any more.
 //! Start reading at [`Link::open`].
 
 use tutti_txn::NodeId;
@@ -18,7 +18,7 @@ pub struct Link {
     pub node: NodeId,
     /// The node's start that it is connected to.
     pub epoch: u64,
-    /// The backend, as BackendKeyData tells.
+    /// The backend, as BackendKeyData says.
     pub backend: BackendId,
     /// Whether clients' statements run on it.
     pub is_for_clients: bool,
@@ -63,7 +63,7 @@ impl Link {
         self.id
     }
 
-    /// Gives the connection up; whoever waits for an answer hears that it is lost.
+    /// Gives the connection up; a task that waits for an answer is told that it is lost.
     pub fn close(&self) {
         self.sim.world().close(self.id);
     }

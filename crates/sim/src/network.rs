@@ -1,10 +1,10 @@
 //! Connections between gateways and nodes.
 //!
 //! Owns: that messages keep their order on a connection and none is delivered twice, and that a
-//! connection may break with anything in flight: of what is on its way, the front part still arrives
-//! and the rest is lost.
-//! Never: knows what a statement means, or how long anything takes; the world draws that, and tells
-//! when a message is due.
+//! connection may break with anything in flight: of what is on its way, some front part still arrives and the
+//! rest is lost.
+//! Never: knows what a statement means, or how long anything takes; the world draws that, and says when a
+//! message is due.
 //! Start reading at [`Network`].
 
 use std::collections::{BTreeMap, VecDeque};
@@ -75,7 +75,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// Connections that stand.
+    /// Connections that are established.
     pub fn standing(&self) -> Vec<ConnId> {
         let stands = |conn: &Conn| conn.to_node_until == Time::MAX && !conn.gateway_knows;
         self.conns.iter().filter(|(_, conn)| stands(conn)).map(|(id, _)| *id).collect()
@@ -87,7 +87,7 @@ impl Network {
         self.conns.iter().filter(|(_, conn)| is_of_it(conn)).map(|(id, _)| *id).collect()
     }
 
-    /// Whether the gateway knows that the connection is no more.
+    /// Whether the gateway knows that the connection is lost.
     pub fn is_known_lost(&self, id: ConnId) -> bool {
         self.conns.get(&id).is_none_or(|conn| conn.gateway_knows)
     }
@@ -145,7 +145,7 @@ impl Network {
         }
     }
 
-    /// An answer arrives, unless it is lost. Returns who waits for it.
+    /// An answer arrives, unless it is lost. Returns the slot that waits for it.
     pub fn arrive(&mut self, id: ConnId, now: Time) -> Option<Slot<Result<Answer, Lost>>> {
         let conn = self.conns.get_mut(&id)?;
         if conn.to_gateway_until < now || conn.gateway_knows {
@@ -154,7 +154,7 @@ impl Network {
         conn.pending.pop_front()
     }
 
-    /// The gateway finds that the connection has gone.
+    /// The gateway finds that the connection is lost.
     pub fn gateway_notices(&mut self, id: ConnId) {
         if let Some(conn) = self.conns.get_mut(&id) {
             conn.gateway_knows = true;

@@ -1,6 +1,6 @@
 //! One seed from beginning to end.
 //!
-//! Owns: the beginning, the faults when their time comes, the calm, and the last look.
+//! Owns: the beginning, the faults when their time comes, the quiet time, and the final checks.
 //! Start reading at [`run`].
 
 use std::rc::Rc;
@@ -17,7 +17,7 @@ use crate::world::{Event, Sim, World};
 /// No more gateways than this are alive together.
 const GATEWAYS_MAX: usize = 3;
 
-/// What a seed brought about.
+/// What came of a seed.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// The properties found broken; empty if all hold.
@@ -124,7 +124,7 @@ fn happen(sim: &Sim, cluster: &Cluster, fault: Fault) {
             cluster.gateway_dies(sim, gateway);
             let mut world = sim.world();
             let is_calm = world.plan.calm_at <= world.now;
-            // The last one is always started again; of others, somebody may have meant to have one only.
+            // The last one is always started again; of others, an operator may have wanted only one.
             if cluster.alive().is_empty() || !is_calm && world.chance(50) {
                 let starts = world.now + world.draw(10, 3_000);
                 world.at(starts, Event::Fault(Fault::GatewayStarts));

@@ -27,7 +27,7 @@ pub enum Owner {
 }
 
 type Work = Pin<Box<dyn Future<Output = ()>>>;
-/// The standard wakers must be sendable, so the queue is, although one thread uses it.
+/// The standard wakers must be `Send`, so the queue is, although one thread uses it.
 type ReadyQueue = Arc<Mutex<VecDeque<u64>>>;
 
 struct TaskWaker {
@@ -51,7 +51,7 @@ pub struct Tasks {
     begun: Cell<u64>,
     waiting: RefCell<BTreeMap<u64, (Owner, Work)>>,
     ready: ReadyQueue,
-    /// Whose tasks stand still, and which of them would run.
+    /// Whose tasks are halted, and which of them would run.
     frozen: RefCell<BTreeMap<Owner, Vec<u64>>>,
 }
 
@@ -83,7 +83,7 @@ impl Tasks {
         }
     }
 
-    /// Lets all tasks of an owner stand still. What they wait for may happen meanwhile.
+    /// Halts all tasks of an owner. What they wait for may happen meanwhile.
     pub fn freeze(&self, owner: Owner) {
         self.frozen.borrow_mut().entry(owner).or_default();
     }
@@ -111,7 +111,7 @@ impl Tasks {
     }
 }
 
-/// One value that somebody will provide. Clones stand for the same value.
+/// One value that another task or an event will provide. Clones stand for the same value.
 pub struct Slot<T>(Rc<RefCell<(Option<T>, Option<Waker>)>>);
 
 impl<T> Clone for Slot<T> {
@@ -171,7 +171,7 @@ impl<T> Slot<T> {
     }
 }
 
-/// Values that somebody provides one after the other, for one reader.
+/// Values provided one after the other, for one reader.
 pub struct Mailbox<T>(Rc<RefCell<(VecDeque<T>, Option<Waker>)>>);
 
 impl<T> Clone for Mailbox<T> {

@@ -1,4 +1,4 @@
-//! What happened, for whoever looks for the cause of a failure.
+//! What happened, to find the cause of a failure.
 //!
 //! Owns: the lines and the choice of those that matter.
 //! Never: changes what happens; without a reader no line is even written.
@@ -6,7 +6,7 @@
 
 use crate::clock::Time;
 
-/// How many lines are shown of a failure.
+/// How many lines are shown for a failure.
 const LINES_SHOWN: usize = 120;
 
 /// Lines, each of a time.

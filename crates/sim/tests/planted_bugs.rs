@@ -26,7 +26,7 @@ fn find_every(half: usize) {
     }
 }
 
-/// Goal: the properties can fail, and see what they are for. Two halves, to run beside each other.
+/// Goal: the properties can fail, and see what they are for. Two halves, to run in parallel.
 #[test]
 fn planted_bugs_are_found() {
     find_every(0);

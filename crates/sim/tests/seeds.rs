@@ -1,4 +1,4 @@
-//! Seeds: some thousands that nobody has chosen, and those that once failed.
+//! Seeds: some thousands that no one has chosen, and those that once failed.
 //!
 //! `cargo sim-soak` runs as many as fit into ten minutes.
 
@@ -30,8 +30,8 @@ fn judge_all(seeds: impl Iterator<Item = u64>) -> Report {
     sum
 }
 
-/// Goal: every property holds in worlds that nobody has chosen. Method: seeds in order, in two
-/// halves because tests run beside each other. The sums show that the worlds are not idle.
+/// Goal: every property holds in worlds that no one has chosen. Method: seeds in order, in two
+/// halves because tests run in parallel. The sums show that the worlds are not idle.
 #[test]
 fn every_property_holds_in_even_seeds() {
     let sum = judge_all((0..SEEDS).step_by(2));

@@ -29,7 +29,7 @@ fn histories_over_two_nodes_are_serializable() {
         "rx1 wy2 | ry2 wx1 ; kill relief",
         "rx1 wy2 | ry2 wx1 ; kill kill",
         "rx1 sp ry2 rb wy2 | ry2 wx1 ; error relief",
-        // A third transaction on one node closes the circle, or sees half of it.
+        // A third transaction on one node closes the cycle, or sees half of it.
         "rx1 wy2 | wx1 | ry2 rx1",
         "rx1 wy2 | auto wx1 | ry2 rx1",
         "wx1 wy2 | rx1 wu1 | ru1 ry2",
@@ -39,7 +39,7 @@ fn histories_over_two_nodes_are_serializable() {
         // of the votes.
         "wx1 ry2 | wy2 wu1 | rx1 ru1",
         "wx1 wy2 | wu1 wv2 | auto rx1u1",
-        // What only reads, on both.
+        // Transactions that only read, on both.
         "rx1 ry2 | wx1 | wy2",
         "rx1 ry2 | rx1 wx1 | ry2 wy2",
         // Declared READ ONLY, in a block and outside of one.
@@ -82,7 +82,7 @@ fn planted_bugs_of_the_protocol_are_found() {
     }
 }
 
-/// Goal: what is told of a world can be typed in again.
+/// Goal: the text printed for a world can be typed in again.
 #[test]
 fn a_world_is_what_its_text_says() {
     for text in ["rx1 wy2 | sp ry2 rb wx1 | auto rx1u1 | ro rx1 ; kill relief error restart", "wx1"]

@@ -1,18 +1,17 @@
 //! The commit of one global transaction, in either form of the decision, as a pure state machine.
 //!
-//! Owns: which phase the transaction is in, what each node has answered, what the client may hear; and
-//! the order of all that a commit waits for and holds: its permit to vote, sentinels, its place in the order of
-//! becoming visible, its causes, the commit room, its entry in application, the record.
+//! Owns: which phase the transaction is in, what each node has answered, what the client may be told; and
+//! the order of all that a commit waits for and holds: its permit to vote, sentinels, its place in the order
+//! of becoming visible, its causes, the commit room, its entry in application, the record.
 //! Never: reads a clock, touches a socket, awaits, settles what is in doubt (that is
 //! [`crate::recovery`]).
-//! Start reading at [`Terms`] and [`Phase`], then [`Coordinator::step`]. Who calls it needs [`Effect`]
-//! most.
+//! Start reading at [`Terms`] and [`Phase`], then [`Coordinator::step`]. A caller needs [`Effect`] most.
 //!
-//! Algorithm of the anchored form: two-phase commit with the "last agent" optimisation (Samaras, Britton, Citron, Mohan,
-//! "Two-Phase Commit Optimizations and Tradeoffs in the Commercial Environment", ICDE 1993): one
-//! participant does not prepare, its local commit is the decision. With the decision apart: two-phase
+//! Algorithm of the anchored form: two-phase commit with the "last agent" optimisation (Samaras, Britton,
+//! Citron, Mohan, "Two-Phase Commit Optimizations and Tradeoffs in the Commercial Environment", ICDE 1993):
+//! one participant does not prepare, its local commit is the decision. With the decision apart: two-phase
 //! commit with the decision's record on one of the participants. Both record the decision under a
-//! unique key, so that anybody may settle a transaction in doubt.
+//! unique key, so that any gateway may settle a transaction in doubt.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,7 +30,7 @@ pub enum Form {
     Apart,
 }
 
-/// What a commit is asked to keep to.
+/// What is required of a commit.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Terms {
     /// Where it is decided.
@@ -39,7 +38,7 @@ pub struct Terms {
     /// SERIALIZABLE. It votes with a permit that it had before this began, and becomes visible before or
     /// after any other of its kind on all the nodes that they share (`docs/protocol/serializable.md`).
     pub serializable: bool,
-    /// Sentinels must have stood on its nodes until all had voted; else it must not commit.
+    /// Sentinels must have been open on its nodes until all had voted; else it must not commit.
     pub watched: bool,
 }
 
@@ -57,18 +56,18 @@ impl Terms {
 ///    the anchor. Any failure, or the deadline, aborts.
 /// 2. `Entering`, anchored: all voted yes; waiting for the commit room and what comes before it
 ///    ([`Door`]), to decide in it. The deadline still aborts.
-/// 3. `Confirming`, where sentinels are wanted: they are asked whether they have stood; the deadline still
-///    aborts.
+/// 3. `Confirming`, where sentinels are wanted: they are asked whether they were open all the time; the
+///    deadline still aborts.
 /// 4. `Deciding`: the decision is out: the anchor's COMMIT, or apart, the record's INSERT. From here
 ///    we may not abort: it may have happened.
 /// 5. `Settling`: the answer to that was lost; the record is being asked. From here too only an
 ///    answer may end it.
 /// 6. `Entering`, apart: as 2, to apply what is decided, or to surrender. No deadline counts.
 /// 7. `Finishing`: decided, committed; the voters are being told, inside the commit room.
-/// 8. `Aborting`: decided, aborted; the client has heard; the parts are being undone.
+/// 8. `Aborting`: decided, aborted; the client has been told; the parts are being undone.
 /// 9. `Surrendering`: the record could not be asked in time; every node is being handed to
-///    recovery, inside the commit room, and then the client hears that nobody knows.
-/// 10. `Finished`: the client has heard, and each node has answered or is recovery's.
+///    recovery, inside the commit room, and then the client is told that the outcome is unknown.
+/// 10. `Finished`: the client has been told, and each node has answered or is recovery's.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum Phase {
     /// Life cycle, 1.
@@ -114,11 +113,11 @@ pub enum Phase {
 /// What comes before a transaction may become visible, in this order.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Door {
-    /// SERIALIZABLE only: its place in the order of becoming visible. Before the room, so that nobody
+    /// SERIALIZABLE only: its place in the order of becoming visible. Before the room, so that no transaction
     /// inside waits for a place.
     VisibilityTurn,
     /// What its session may have seen elsewhere must be shown by its nodes: after all votes, because
-    /// code that runs at PREPARE may see something too, and before the room, which others wait for.
+    /// code that runs at PREPARE may see more, and before the room, which others wait for.
     Causes,
     /// The commit room.
     Room,
@@ -136,7 +135,7 @@ pub enum Purpose {
     Surrender,
 }
 
-/// What a node is still awaited for, once the transaction's fate is fixed.
+/// What a node still has to answer, once the outcome is fixed.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Awaited {
     /// The answer to its PREPARE; only then is it clear what must be undone.
@@ -157,30 +156,30 @@ pub enum Awaited {
 /// did, and many transactions can share one, pipelined.
 ///
 /// Below, `<gid>` is [`Coordinator::gid`] as text. Each effect names the events that answer it; a
-/// driver that cannot get an answer says so with the event that stands for a lost one.
+/// driver that cannot get an answer reports the event that stands for a lost one.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Effect {
     /// On the node's session connection: `PREPARE TRANSACTION '<gid>'`.
     ///
     /// Command tag `PREPARE TRANSACTION`: [`Event::VotedYes`]. An ERROR, and also the command tag
     /// `ROLLBACK` (PostgreSQL's answer, without an error, when the transaction had already failed):
-    /// [`Event::VotedNo`]; the part is gone. Connection gone before either: [`Event::VoteLost`].
+    /// [`Event::VotedNo`]; the part is gone. Connection lost before either: [`Event::VoteLost`].
     Prepare(NodeId),
     /// The answer to this node's PREPARE is no longer wanted, because the transaction aborts: send a
     /// CancelRequest for the session's backend, or wait if that is not possible.
     ///
     /// Not answered by itself: the PREPARE is, with one of its three events, and must be. If it
-    /// hangs, close the connection after a while and say [`Event::VoteLost`].
+    /// hangs, close the connection after a while and report [`Event::VoteLost`].
     CancelPrepare(NodeId),
     /// Anchored only. On the anchor's session connection, as the transaction's last statement before
     /// its COMMIT:
     /// `INSERT INTO tutti.decision (gid, decision) VALUES ('<gid>', 'committed')`.
     ///
     /// With it, in the same flight: `SET LOCAL synchronous_commit` to what the cluster promises (at
-    /// least `on`), whatever the client had set, for this record outlives the client's wishes.
+    /// least `on`), whatever the client had set, for this record outlives the client's settings.
     ///
     /// Answered: [`Event::DecisionRecorded`]. An ERROR of either (23505 means that recovery has
-    /// written `aborted`): [`Event::DecisionRefused`]. Connection gone: [`Event::AnchorLost`].
+    /// written `aborted`): [`Event::DecisionRefused`]. Connection lost: [`Event::AnchorLost`].
     RecordDecision,
     /// Apart only. On the anchor's finisher, as a transaction of its own, `synchronous_commit` what
     /// the cluster promises (at least `on`; the finisher's is off for other statements):
@@ -197,20 +196,20 @@ pub enum Effect {
     ///
     /// The row is returned: [`Event::DecisionRecorded`]. It is not, because recovery has written
     /// `aborted`, or an ERROR followed by ReadyForQuery: [`Event::DecisionRefused`]. Everything else,
-    /// a FATAL before the connection closes and impatience too: [`Event::DecisionLost`]. Never send
+    /// a FATAL before the connection closes and a timeout too: [`Event::DecisionLost`]. Never send
     /// it twice: the second would find the row of the first, and that is not a refusal.
     Decide,
-    /// SERIALIZABLE only. All have voted: let go of the permit to vote if another transaction waits for it,
-    /// else keep it. Whoever votes while this one is prepared is refused if it has overwritten what this one
-    /// has read, and once this one is visible is not; so the permit is kept as long as that delays nobody.
-    /// Not answered.
+    /// SERIALIZABLE only. All have voted: release the permit to vote if another transaction waits for it,
+    /// else keep it. A transaction that votes while this one is prepared is refused if it has overwritten
+    /// what this one has read, but not once this one is visible; so the permit is kept as long as that delays
+    /// no other. Not answered.
     YieldVoteOrder,
-    /// SERIALIZABLE only. Let go of the permit to vote, if it is still held. Not answered. The last of
-    /// what is let go of.
+    /// SERIALIZABLE only. Release the permit to vote, if it is still held. Not answered. It is the last to be
+    /// released.
     LeaveVoteOrder,
-    /// Ask the sentinels of all nodes whether they have stood until now, when all have voted.
+    /// Ask the sentinels of all nodes whether they were open until now, when all have voted.
     ///
-    /// All have: [`Event::SentinelsConfirmed`]. One has not, or does not answer:
+    /// All were: [`Event::SentinelsConfirmed`]. One was not, or does not answer:
     /// [`Event::SentinelMissing`].
     ConfirmSentinels,
     /// SERIALIZABLE only. Ask for the turn to become visible on all the transaction's nodes, in the order of
@@ -220,53 +219,53 @@ pub enum Effect {
     /// [`Effect::TakeVisibilityTurn`].
     LeaveVisibilityTurn,
     /// Wait until each of the transaction's nodes shows all that is in application there now, and what
-    /// recovery has to settle there (`docs/protocol/rooms.md`, causes). Patience with recovery counts from when the
-    /// first [`Effect::TakeVisibilityTurn`] or [`Effect::WaitForCauses`] was performed, so that those who queue
-    /// for their turn do not have it one after another.
+    /// recovery has to settle there (`docs/protocol/rooms.md`, causes). The patience with recovery counts
+    /// from when the first [`Effect::TakeVisibilityTurn`] or [`Effect::WaitForCauses`] was performed, so that
+    /// the patience of those that queue for their turn does not add up.
     ///
     /// Done: [`Event::CausesShown`].
     WaitForCauses,
-    /// Ask for a place in the commit room. Granted: [`Event::CommitRoomEntered`].
+    /// Ask to enter the commit room. Granted: [`Event::CommitRoomEntered`].
     EnterCommitRoom,
     /// Leave the commit room, or withdraw a request for it that was not granted. Not answered. Comes
     /// once after each [`Effect::EnterCommitRoom`], and never without one.
     LeaveCommitRoom,
-    /// From now on some of the transaction's nodes may show it and others not: whoever reads one of these
-    /// must wait for it. Not answered; done before any effect after it.
+    /// From now on some of the transaction's nodes may show it and others not: a reader of one of these must
+    /// wait for it. Not answered; done before any effect after it.
     BeginApplication,
-    /// The node shows the transaction, or nobody reads the node before it does. Not answered. Only
+    /// The node shows the transaction, or is closed to reads until it does. Not answered. Only
     /// between [`Effect::BeginApplication`] and [`Effect::EndApplication`].
     NoteApplied(NodeId),
-    /// Nobody need wait for the transaction any more. Not answered. Comes once after each
+    /// No reader need wait for the transaction any more. Not answered. Comes once after each
     /// [`Effect::BeginApplication`].
     EndApplication,
-    /// Every node has answered its commit: nobody will ask the record once these answers are durable,
-    /// and then it may be deleted. Not answered.
+    /// Every node has answered its commit: once these answers are durable, no one will read the record, and
+    /// it may be deleted. Not answered.
     ForgetDecision,
     /// Anchored only. On the anchor's session connection: `COMMIT`. **This is the decision.**
     ///
     /// Command tag `COMMIT`: [`Event::AnchorCommitted`]. An ERROR followed by ReadyForQuery (a
     /// deferred constraint, a serialization failure), or the command tag `ROLLBACK`:
     /// [`Event::AnchorRefused`]. Everything else, a FATAL before the connection closes too:
-    /// [`Event::AnchorLost`], for a backend told to end may have committed before. A cancellation
-    /// that the anchor heeds is an ERROR like others; none may break off a wait for a standby.
+    /// [`Event::AnchorLost`], for a terminated backend may have committed before. A cancellation that takes
+    /// effect on the anchor is an ERROR like others; none may interrupt a wait for a standby.
     CommitAnchor,
     /// Anchored only. On the anchor's session connection, after whatever is running there:
     /// `ROLLBACK`.
     ///
-    /// Answered: [`Event::AnchorRolledBack`]. Connection gone: [`Event::AnchorLost`].
+    /// Answered: [`Event::AnchorRolledBack`]. Connection lost: [`Event::AnchorLost`].
     RollbackAnchor,
-    /// Find out whether the anchor's COMMIT, or apart, the record's INSERT happened, and make sure
-    /// that it cannot happen later: exactly [`recovery::Effect::ReadOrRefuseDecision`](crate::recovery::Effect), over a new
-    /// connection to the anchor, tried again while the driver's patience lasts.
+    /// Find out whether the anchor's COMMIT, or apart, the record's INSERT happened, and make sure that it
+    /// cannot happen later: exactly [`recovery::Effect::ReadOrRefuseDecision`](crate::recovery::Effect), over
+    /// a new connection to the anchor, retried until the driver's patience is exhausted.
     ///
-    /// Found: [`Event::Settled`]. Patience over: [`Event::SettleTimedOut`].
+    /// Found: [`Event::Settled`]. Patience exhausted: [`Event::SettleTimedOut`].
     Settle,
     /// On the node's finisher: `COMMIT PREPARED '<gid>'`.
     ///
-    /// Answered: [`Event::ParticipantCommitted`]. Error 42704 (no such prepared transaction; someone
-    /// else may have finished it, or not): [`Event::ParticipantUnknown`]. Any other error, or no
-    /// answer: [`Event::ParticipantLost`].
+    /// Answered: [`Event::ParticipantCommitted`]. Error 42704 (no such prepared transaction; another session
+    /// may have finished it, or not): [`Event::ParticipantUnknown`]. Any other error, or no answer:
+    /// [`Event::ParticipantLost`].
     CommitPrepared(NodeId),
     /// On the node's finisher: `ROLLBACK PREPARED '<gid>'`. Also sent when the vote was lost:
     /// then the part may not be there, or not yet.
@@ -278,13 +277,13 @@ pub enum Effect {
     /// This coordinator cannot finish `node`; recovery must: run a [`Recovery`](crate::Recovery) of
     /// this gid on `node` until it is settled.
     ///
-    /// Answer [`Event::HandedOver`] as soon as that is noted, and, unless `decision` is
-    /// [`Decision::Aborted`], as soon as nobody will read `node` before it is settled there: the
-    /// commit room is about to be left, and the client to be told.
+    /// Answer [`Event::HandedOver`] as soon as that is noted and, unless `decision` is [`Decision::Aborted`],
+    /// `node` is closed to reads until it is settled there: the commit room is about to be left, and the
+    /// client to be told.
     LeaveToRecovery {
         /// The node that may still hold a part.
         node: NodeId,
-        /// What is known of the decision; `None` if it could not be found out.
+        /// What is known of the decision; `None` if it could not be determined.
         decision: Option<Decision>,
     },
     /// Tell the client. Happens exactly once, and after an abort not last: go on driving until
@@ -295,7 +294,7 @@ pub enum Effect {
 /// What the client may believe.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Outcome {
-    /// Committed on every node, except on those handed to recovery, which nobody reads before the
+    /// Committed on every node, except on those handed to recovery, which are closed to reads until the
     /// commit has reached them: `COMMIT`.
     Committed,
     /// Nothing of it remains or will: an ERROR that fits the cause. A retry is safe.
@@ -303,7 +302,7 @@ pub enum Outcome {
         /// Why.
         cause: AbortCause,
     },
-    /// Nobody knows yet: SQLSTATE 08007, with the gid in the hint. Never to be shown as an abort.
+    /// The outcome is not known yet: SQLSTATE 08007, with the gid in the hint. Never to be shown as an abort.
     Unknown,
 }
 
@@ -315,8 +314,8 @@ pub enum AbortCause {
     /// The connection to the node broke before it voted.
     VoteLost(NodeId),
     /// The anchor refused the decision's record; its ERROR is the client's, unless it is 23505 on
-    /// `tutti.decision`: then recovery took this gateway for dead, and 40001 tells the client that
-    /// trying again is right. Apart, that second case comes without an ERROR.
+    /// `tutti.decision`: then recovery took this gateway for dead, and 40001 tells the client to retry.
+    /// Apart, that second case comes without an ERROR.
     DecisionRefused,
     /// The anchor refused its COMMIT; its ERROR is the client's. Anchored only.
     AnchorRefused,
@@ -325,9 +324,9 @@ pub enum AbortCause {
     /// The answer to the decision was lost, and the record says that it did not happen and never
     /// will.
     FoundAborted,
-    /// Not all votes in time, or anchored, not the room.
+    /// Not all votes arrived in time, or anchored, the room was not entered in time.
     DeadlineReached,
-    /// No sentinel has watched the node for a moment: 40001.
+    /// For a moment no sentinel was open on the node: 40001.
     SentinelMissing(NodeId),
 }
 
@@ -338,17 +337,17 @@ pub enum Event {
     VotedYes(NodeId),
     /// PREPARE failed, and the node has rolled its part back.
     VotedNo(NodeId),
-    /// The connection broke before PREPARE was answered: it may have happened, or happen yet.
+    /// The connection broke before PREPARE was answered: it may have happened, or may still happen.
     VoteLost(NodeId),
     /// Anchored: the decision's row is in the anchor's transaction. Apart: it is durable.
     DecisionRecorded,
     /// The decision's row was refused. Anchored: the anchor's transaction has failed.
     DecisionRefused,
-    /// Nobody knows whether the decision's row was written, or will be. Apart only.
+    /// It is unknown whether the decision's row was written, or will be. Apart only.
     DecisionLost,
-    /// Sentinels have stood on all nodes.
+    /// Sentinels were open on all nodes throughout.
     SentinelsConfirmed,
-    /// On this node there was none for a moment, as far as is known.
+    /// On this node there may have been none for a moment.
     SentinelMissing(NodeId),
     /// It is this transaction's turn to become visible.
     VisibilityTurnTaken,
@@ -360,7 +359,7 @@ pub enum Event {
     AnchorCommitted,
     /// The anchor's COMMIT failed, and the anchor has rolled back.
     AnchorRefused,
-    /// The anchor's transaction was rolled back at our wish.
+    /// The anchor's transaction was rolled back at our request.
     AnchorRolledBack,
     /// The session's connection to the anchor broke. After COMMIT was sent: it may have happened.
     /// Anchored only: apart, the anchor's vote is lost as any other is.
@@ -383,7 +382,7 @@ pub enum Event {
     DeadlineReached,
 }
 
-/// What must be let go of.
+/// What must be released.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 struct Held {
     vote_order: bool,
@@ -409,11 +408,11 @@ pub struct Coordinator {
 enum AnchorPart {
     /// Its transaction is open, or failed and still to be ended.
     Open,
-    /// Ended by the anchor itself.
+    /// The anchor itself has ended it.
     Gone,
     /// Its connection broke; its backend may take a while to notice.
     Lost,
-    /// What remains of any voter's: it is one of them.
+    /// The same as of any voter's: it is one of them.
     Voter,
 }
 
@@ -456,7 +455,7 @@ impl Coordinator {
         &self.phase
     }
 
-    /// Whether nothing is decided, nor may be by what is under way: [`Event::DeadlineReached`] aborts.
+    /// Whether nothing is decided, nor can be by what is under way: [`Event::DeadlineReached`] aborts.
     pub fn may_be_given_up(&self) -> bool {
         matches!(
             self.phase,
@@ -466,7 +465,7 @@ impl Coordinator {
         )
     }
 
-    /// Whether everything is over: the client has heard and no further event matters.
+    /// Whether everything is over: the client has been told and no further event matters.
     pub fn is_finished(&self) -> bool {
         self.phase == Phase::Finished
     }
@@ -557,7 +556,7 @@ impl Coordinator {
                 self.enter_room(Purpose::Apply, effects);
             }
             (Phase::Deciding, Event::DecisionRefused) if form == Form::Apart => {
-                // Nobody but us would write `committed`, and we shall not again.
+                // Only we would write `committed`, and we will not again.
                 self.abort(AbortCause::DecisionRefused, AnchorPart::Voter, effects);
             }
             (Phase::Deciding, Event::AnchorLost) if form == Form::Anchored => {
@@ -661,7 +660,7 @@ impl Coordinator {
                 }
             }
 
-            // Late or repeated. Listed, so that a new event does not compile until placed.
+            // Late or repeated. Listed so that a new event does not compile until it is handled.
             (
                 _,
                 Event::VotedYes(_)
@@ -745,7 +744,7 @@ impl Coordinator {
         }
     }
 
-    /// Lets go of what keeps others waiting, but for the permit to vote.
+    /// Releases what keeps others waiting, except the permit to vote.
     fn let_others_go_on(&mut self, effects: &mut Vec<Effect>) {
         let held = std::mem::take(&mut self.held);
         self.held.vote_order = held.vote_order;
@@ -763,7 +762,7 @@ impl Coordinator {
         effects.extend(self.voters.iter().copied().map(Effect::CommitPrepared));
     }
 
-    /// Gives everything to recovery, undecided. Requires: this transaction is in the commit room.
+    /// Hands everything to recovery, undecided. Requires: this transaction is in the commit room.
     fn surrender(&mut self, effects: &mut Vec<Effect>) {
         // Recovery may find it committed, and apply it on one node before another.
         self.begin_application(effects);
@@ -774,8 +773,8 @@ impl Coordinator {
         self.phase = Phase::Surrendering { open };
     }
 
-    /// Fixes the fate as aborted. Requires: the decision was never sent, or is known to have failed;
-    /// so nothing can commit any more, and the client may hear at once.
+    /// Fixes the outcome as aborted. Requires: the decision was never sent, or is known to have failed;
+    /// so nothing can commit any more, and the client may be told immediately.
     fn abort(&mut self, cause: AbortCause, anchor_part: AnchorPart, effects: &mut Vec<Effect>) {
         let none_missing = BTreeSet::new();
         let votes_missing = match &self.phase {
@@ -815,7 +814,7 @@ impl Coordinator {
         let outcome = match &self.phase {
             Phase::Finishing { open } if open.is_empty() => Some(Outcome::Committed),
             Phase::Surrendering { open } if open.is_empty() => Some(Outcome::Unknown),
-            // The client heard when the abort was certain, and the room was left then.
+            // The client was told when the abort was certain, and the room was left then.
             Phase::Aborting { open } if open.is_empty() => None,
             _ => return,
         };

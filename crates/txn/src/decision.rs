@@ -47,7 +47,7 @@ impl fmt::Display for Decision {
     }
 }
 
-/// The column `decision` held something else: whoever reads it must not guess.
+/// The column `decision` held something else: a reader must not guess.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("\"{found}\" is not a decision: tutti.decision holds \"committed\" or \"aborted\"")]
 pub struct UnknownDecision {

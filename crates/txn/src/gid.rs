@@ -1,7 +1,7 @@
 //! Names of nodes and of global transactions.
 //!
 //! Owns: [`NodeId`], and the [`Gid`] with its one spelling.
-//! Never: mints anything. Whoever starts a transaction takes the next number of its incarnation.
+//! Never: assigns anything. The caller that starts a transaction takes the next number of its incarnation.
 //! Start reading at [`Gid`].
 
 use std::fmt;
@@ -53,13 +53,13 @@ impl fmt::Display for ClusterTag {
     }
 }
 
-/// The identifier of a global transaction, made only of durable facts, so that whoever finds it
-/// prepared on a node knows where its decision is recorded and whose it was.
+/// The identifier of a global transaction, made only of durable facts: found prepared on a node, it says
+/// where its decision is recorded and whose it was.
 ///
 /// Its one spelling is `tutti_<cluster>_<incarnation>_<number>_<anchor>`, all numbers decimal
 /// without leading zeros: `tutti_shop_4_17_1`. At most 70 bytes, all of them `[a-z0-9_]`, so it can
 /// stand in an SQL literal as it is. Parsing accepts exactly what [`fmt::Display`] writes: a
-/// prepared transaction that somebody else made is never taken for ours.
+/// prepared transaction that someone else made is never taken for ours.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Gid {
     /// The cluster that it belongs to.
@@ -100,7 +100,7 @@ impl FromStr for Gid {
 /// Why a text does not name a global transaction of ours.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum GidError {
-    /// Not spelled like a gid of Tutti: somebody else's prepared transaction, to be left alone.
+    /// Not spelled like a gid of Tutti: someone else's prepared transaction, to be left alone.
     #[error("\"{found}\" is not a transaction identifier of Tutti")]
     Foreign {
         /// The text.

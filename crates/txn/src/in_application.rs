@@ -1,11 +1,11 @@
 //! Which decided transactions may be visible on some of their nodes and not yet on others.
 //!
 //! Owns: for each such transaction the nodes that have not shown it yet, and who waits for that.
-//! Never: holds anybody back for what comes later: a wait is for what is going on when it begins.
+//! Never: delays a reader for what comes later: a wait is for what is in application when it begins.
 //! Start reading at [`InApplication::wait`].
 //!
 //! A statement that reads one node takes no snapshot over several, so it needs no room; but it must
-//! not miss a transaction there that somebody, its own client perhaps, has already seen elsewhere.
+//! not miss a transaction there that a client, perhaps its own, has already seen elsewhere.
 //! It waits for the transactions that have its node among those still to show them.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,7 @@ use crate::gid::NodeId;
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Entry(u64);
 
-/// One wait, named by whoever drives this. Never used twice.
+/// One wait, named by the caller. Never used twice.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Wait(pub u64);
 
@@ -39,8 +39,8 @@ impl InApplication {
         entry
     }
 
-    /// `node` shows the transaction, or nobody reads the node before it does. Whoever need not wait
-    /// any longer is appended to `released`.
+    /// `node` shows the transaction, or is closed to reads until it does. Waits that are over are appended to
+    /// `released`.
     pub fn applied(&mut self, entry: Entry, node: NodeId, released: &mut Vec<Wait>) {
         if let Some(missing) = self.missing.get_mut(&entry) {
             missing.remove(&node);
@@ -51,7 +51,7 @@ impl InApplication {
         self.release(|known, at| known == entry && at == node, released);
     }
 
-    /// The transaction is through on all its nodes, or none will show it.
+    /// All its nodes show the transaction, or none will.
     pub fn end(&mut self, entry: Entry, released: &mut Vec<Wait>) {
         self.missing.remove(&entry);
         self.release(|known, _| known == entry, released);
@@ -62,7 +62,7 @@ impl InApplication {
         self.missing.is_empty()
     }
 
-    /// Whether `node` shows everything that is in application now: nobody has to wait for it.
+    /// Whether `node` shows everything that is in application now, so that no reader has to wait.
     pub fn is_shown_by(&self, node: NodeId) -> bool {
         !self.missing.values().any(|missing| missing.contains(&node))
     }
@@ -83,7 +83,7 @@ impl InApplication {
         false
     }
 
-    /// Whoever waited gives up.
+    /// The caller gives up its wait.
     pub fn withdraw(&mut self, wait: Wait) {
         self.waits.remove(&wait);
     }

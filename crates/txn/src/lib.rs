@@ -1,15 +1,15 @@
 //! The commit protocol of global transactions, as pure state machines.
 //!
 //! Owns: when a transaction that wrote on several nodes is decided, what every node must then be
-//! told, what the client may be told, how a transaction in doubt is settled, and who may make
-//! transactions visible or take snapshots of several nodes at a moment; and whom the commit of a change of
-//! the schema or of a placement waits for, cancels or leaves alone.
-//! Never: touches a socket, a clock, a thread or randomness. What happened arrives as events, what
-//! is to be done leaves as effects; each effect's documentation says what it means in SQL.
+//! told, what the client may be told, how a transaction in doubt is settled, and who may make transactions
+//! visible or take snapshots of several nodes at a time; and whom the commit of a change of the schema or of
+//! a placement waits for, cancels or leaves alone.
+//! Never: touches a socket, a clock, a thread or randomness. What happened arrives as events, what must be
+//! done leaves as effects; each effect's documentation says what it means in SQL.
 //!
-//! Start reading at [`Coordinator::step`], then [`Recovery::step`], then [`Rooms::enter`], then [`PlacementChange::step`].
-//! The protocol in prose, with the table of failures, is `docs/protocol/anchored-commit.md`; that of changes is
-//! `docs/protocol/schema-changes.md`.
+//! Start reading at [`Coordinator::step`], then [`Recovery::step`], then [`Rooms::enter`], then
+//! [`PlacementChange::step`]. The protocol in prose, with the table of failures, is
+//! `docs/protocol/anchored-commit.md`; that of changes is `docs/protocol/schema-changes.md`.
 //!
 //! ```
 //! use tutti_txn::{ClusterTag, Coordinator, Effect, Event, Form, Gid, NodeId, Terms};

@@ -4,57 +4,59 @@
 //! Owns: the order hold, overtake, commit, publish, release; and whom a change waits for, whom it leaves
 //! alone, whose plan it stops, whose statement it cancels, whose connections it ends, and when it is refused.
 //! Never: reads a clock, asks a node or the catalog, commits (that is [`crate::coordinator`]).
-//! Start reading at [`Phase`] and [`Round`], then [`PlacementChange::step`]. Who calls it needs [`Effect`]
-//! most. Why that is right is `docs/protocol/schema-changes.md`.
+//! Start reading at [`Phase`] and [`Round`], then [`PlacementChange::step`]. A caller needs [`Effect`] most.
+//! Why that is right is `docs/protocol/schema-changes.md`.
 //!
-//! The change has its locks on every node when this begins: whoever used one of its tables before has ended,
-//! and whoever comes waits on its node. What waits there has a plan by the old placement, and would run with
-//! it as soon as the lock is free. So the locks alone are not enough, and the plans are looked at.
+//! The change has its locks on every node when this begins: sessions that used one of its tables before have
+//! ended, and later ones wait on the node. What waits there has a plan by the old placement, and would run
+//! with it as soon as the lock is free. So the locks alone are not enough, and the plans are looked at.
 //!
-//! **Two looks.** What the nodes say of a statement is as old as the question. One that was seen at work may have
-//! sent its next step before it is stopped; that step waits for the change, and would run after it. So who must
-//! take no further step is stopped first, and counts only when the nodes were asked after that.
+//! **Two looks.** What the nodes say of a statement is as old as the question. One that was seen running may
+//! have sent its next step before it is stopped; that step waits for the change, and would run after it. So a
+//! statement that must take no further step is stopped first, and counts only when the nodes were asked after
+//! that.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// How long the nodes of a change may take to say that they are there, before anybody is held.
+/// How long the nodes of a change may take to answer, before any statement is held.
 pub const VOTER_PATIENCE: Duration = Duration::from_secs(3);
-/// How long a change waits for statements that others have overtaken again and again.
+/// How long a change waits for statements that other changes have overtaken repeatedly.
 pub const COURTESY: Duration = Duration::from_secs(1);
-/// What ends within that is not looked at; and what was sent to a node is there by then.
+/// What ends within this time is not looked at; and what was sent to a node has arrived by then.
 pub const GLANCE: Duration = Duration::from_millis(4);
-/// A part of a statement that has run for so long, and waits for no table, has taken its locks.
+/// A part of a statement that has run for this long, and waits for no table, has taken its locks.
 pub const LOCKS_TAKEN_AFTER: Duration = Duration::from_millis(20);
-/// A node that has not answered a look by then is not waited for: everybody waits meanwhile.
+/// A node that has not answered a look by then is not waited for: all statements wait meanwhile.
 pub const LOOK_PATIENCE: Duration = Duration::from_secs(2);
 /// How long nodes may take to vote on a change, while no statement begins.
 pub const VOTE_PATIENCE: Duration = Duration::from_secs(9);
 /// How long a result may take to be published. It is committed all the same.
 pub const PUBLISH_PATIENCE: Duration = Duration::from_secs(10);
-/// Between two looks, first and at most.
+/// The pause between two looks, at first and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
-/// A statement of which neither can be said by then, that it is at work or that it waits, is cancelled.
+/// A statement of which neither is known by then, that it runs or that it waits, is cancelled.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// One that was cancelled and of which no node knows anything any more will do nothing more.
+/// One that was cancelled and of which no node knows anything after this time will do nothing more.
 const IDLE_PATIENCE: Duration = Duration::from_secs(2);
-/// One whose code goes on after a cancellation (it can) is ended with its connections then.
+/// One whose code goes on after a cancellation (it can) is ended with its connections after this time.
 const STUBBORN_PATIENCE: Duration = Duration::from_secs(2);
 /// A statement that does not end by then although it was cancelled stops the change.
 const END_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The life of a change at its COMMIT, in order:
 ///
-/// 1. `Approaching`: nobody is held yet. Its nodes are asked whether they are there, those whom changes keep
-///    from their turn are let pass, and who makes everybody wait too often waits itself.
-/// 2. `Comparing`: new statements are held, and plans of which nothing was sent are marked. What is found
-///    elsewhere than before is being looked for.
-/// 3. `Overtaking`: statements with older plans are brought to their end, or to where they do not meet the
-///    change, in one round or two.
-/// 4. `Checking`, where the first table is spread: whether definitions are still what the other nodes got.
+/// 1. `Approaching`: no statement is held yet. Its nodes are asked whether they answer, sessions that changes
+///    keep from their turn are let pass, and a role that makes all others wait too often waits itself.
+/// 2. `Comparing`: new statements are held, and plans of which nothing was sent are marked. What is elsewhere
+///    now than before is determined.
+/// 3. `Overtaking`: statements with older plans are ended, or brought to where they do not meet the change,
+///    in one round or two.
+/// 4. `Checking`, where the first table is spread: whether definitions are still those that the other nodes
+///    got.
 /// 5. `Committing`: no statement with an older plan meets the change any more; it is being committed.
 /// 6. `Publishing`: it is committed, and statements are held until they can be planned with it.
-/// 7. `Finished`: nobody is held any more, for its sake.
+/// 7. `Finished`: no statement is held for its sake any more.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum Phase {
     /// Life cycle, 1.
@@ -73,12 +75,12 @@ pub enum Phase {
     Finished,
 }
 
-/// What is waited for before anybody is held, in this order.
+/// What is waited for before any statement is held, in this order.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Approach {
     /// The change's nodes.
     Voters,
-    /// Those whom changes have overtaken again and again.
+    /// The sessions that changes have overtaken repeatedly.
     Starving,
     /// The pause of the change's role.
     Pause,
@@ -95,16 +97,16 @@ pub struct Terms {
     pub is_at_home: bool,
     /// It may change more than the relations on which it has locks: functions, types, names.
     pub is_more: bool,
-    /// What is found elsewhere by the new catalog.
+    /// What is elsewhere by the new catalog.
     pub found: Found,
 }
 
-/// What is found elsewhere than before, or is something else.
+/// What is elsewhere than before, or has become something else.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Found {
     /// Nothing.
     AsBefore {
-        /// A node would run code by itself that there was not: a trigger, a default, a policy.
+        /// A node would run code by itself that did not exist before: a trigger, a default, a policy.
         adds_code: bool,
     },
     /// Some relations: plans tell whether they depend on them ([`Plan::may_use_moved`]).
@@ -116,17 +118,17 @@ pub enum Found {
 /// Which statements with older plans the change must not meet.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Round {
-    /// Those that bring rows together which may not be, by the new catalog. Each, for what is at work may
-    /// make these rows anew later.
+    /// Those that bring together rows which the new catalog does not allow to be. Each of them, for what runs
+    /// now may make these rows anew later.
     Transit,
-    /// Every one, for what is at work may come to any table later.
+    /// Every one, for what runs now may reach any table later.
     All,
-    /// Whoever is not at work already, and the further steps of whoever is.
+    /// Every statement that does not run already, and the further steps of those that do.
     WhoComes,
-    /// Whoever waits for the change's locks, or may be on its way to them: nothing is found elsewhere than
-    /// before, but what is done to the rows may be something else. And whoever writes a table that is
-    /// changed in several steps: the change has the table's locks, so the writing is yet to come. The same
-    /// for whoever reads one, if there is code now that a node would run by itself.
+    /// A statement that waits for the change's locks, or may be on its way to them: nothing is elsewhere than
+    /// before, but what is done to the rows may be something else. And one that writes a changed table in
+    /// several steps: the change has the table's locks, so the writing is yet to come. The same for one that
+    /// reads such a table, if there is code now that a node would run by itself.
     WhoWaits {
         /// There is such code.
         adds_code: bool,
@@ -176,7 +178,7 @@ pub struct Plan {
 pub enum Proof {
     /// It does.
     Holds,
-    /// It does not, or nobody knows.
+    /// It does not, or it is not known.
     Fails,
 }
 
@@ -193,12 +195,12 @@ pub struct Backend {
     pub runs_for_long: bool,
 }
 
-/// What a statement is at, by what the nodes say of its backends. The later decides.
+/// What a statement does, by what the nodes say of its backends. The later variant decides.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum Seen {
     /// None of its backends does anything: it is between two steps, or its client reads slowly.
     Idle,
-    /// It has what it needs and will not meet the change in this step.
+    /// It has its locks and will not meet the change in this step.
     AtWork,
     /// It may still be on its way to a lock.
     OnItsWay,
@@ -223,7 +225,7 @@ impl Seen {
 pub struct Looked {
     /// Its plan, when the nodes had answered.
     pub plan: Plan,
-    /// What the nodes say of its session's backends. What is the same of several is said once.
+    /// What the nodes say of its session's backends. What several backends have in common is listed once.
     pub backends: BTreeSet<Backend>,
 }
 
@@ -232,22 +234,22 @@ pub struct Looked {
 /// anything else is done.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum Effect {
-    /// Ask the change's nodes for anything, if there are several: nobody is to be held for the sake of one
-    /// that will not vote. The driver waits [`VOTER_PATIENCE`].
+    /// Ask the change's nodes for any answer, if there are several: no statement is to be held for the sake
+    /// of a node that will not vote. The driver waits [`VOTER_PATIENCE`].
     ///
     /// They answer: [`Event::VotersAnswered`]. One does not: [`Event::Failed`].
     AskVoters,
-    /// Wait until no session starves that changes have overtaken again and again; [`COURTESY`] at most, for
-    /// they may wait for what the change itself has locked.
+    /// Wait until no session starves that changes have overtaken repeatedly; [`COURTESY`] at most, for it may
+    /// wait for what the change itself has locked.
     ///
     /// Answered: [`Event::Passed`].
     LetPass,
-    /// Wait until the role may again do what everybody waits for.
+    /// Wait until the role may again do what makes all others wait.
     ///
     /// Answered: [`Event::PauseOver`]. The client does not want to wait: [`Event::Failed`].
     WaitForPause,
-    /// From now on no statement begins: a session that makes a plan has said so before it looks for holds, and
-    /// waits if it finds one. (BEGIN, COMMIT and their kin depend on no table and begin.) Time counts from
+    /// From now on no statement begins: a session that makes a plan has said so before it looks for holds,
+    /// and waits if it finds one. (BEGIN, COMMIT and the like depend on no table and begin.) Time counts from
     /// here. Not answered.
     Hold,
     /// Of each plan of another session: if nothing of it was sent, nothing will be; it is made again. Not
@@ -257,36 +259,36 @@ pub enum Effect {
     ///
     /// Answered: [`Event::Compared`].
     Compare,
-    /// After so long, list the sessions that have a plan, but for the change's own.
+    /// After this pause, list the sessions that have a plan, except the change's own.
     ///
     /// Answered: [`Event::Listed`]. The client cancels meanwhile: [`Event::Failed`].
     List {
         /// How long to wait before.
         after: Duration,
     },
-    /// Ask the nodes what the backends of these sessions are at, and when all have answered, which of these
+    /// Ask the nodes what the backends of these sessions do, and when all have answered, which of these
     /// sessions still have a plan, and which. A node is waited for [`LOOK_PATIENCE`].
     ///
     /// Answered: [`Event::Looked`]. A node cannot be asked, or the client cancels: [`Event::Failed`].
     Look(BTreeSet<Session>),
     /// Nothing more of the session's plan is sent. Not answered. What was sent before goes on.
     Stop(Session),
-    /// Cancel what the session's backends run. The error that comes of it is ours: a statement of which
-    /// nothing was told, outside a transaction, is planned and run again; else its client hears 40001. Not
-    /// answered.
+    /// Cancel what the session's backends run. The resulting error is ours: a statement outside a
+    /// transaction, of which the client was told nothing, is planned and run again; else its client gets
+    /// 40001. Not answered.
     Cancel(Session),
     /// The same, and end the session's backends. Not answered.
     EndConnections(Session),
     /// See whether the definitions that the other nodes got are still node 1's.
     ///
-    /// They are: [`Event::DefinitionsHold`]. They are not: [`Event::DefinitionsChanged`]. Nobody knows:
-    /// [`Event::Failed`].
+    /// They are: [`Event::DefinitionsHold`]. They are not: [`Event::DefinitionsChanged`]. It cannot be
+    /// determined: [`Event::Failed`].
     CheckDefinitions,
     /// No statement with an older plan meets the change any more: commit the transaction.
     ///
     /// Answered: [`Event::Ended`].
     Commit,
-    /// The change is not to be committed; what its client hears. Happens once, unless [`Self::Commit`] does.
+    /// The change will not be committed; what its client is told. Happens once, unless [`Self::Commit`] does.
     /// Not answered.
     Refuse(Refusal),
     /// Note that the catalog has changed, so that no statement is planned before it is published. Done before
@@ -306,16 +308,17 @@ pub enum Effect {
 pub enum Noted {
     /// It is committed, and what it has read of its own changes holds.
     Own,
-    /// Nobody knows whether it is committed: everything is to be read.
+    /// It is unknown whether it is committed: everything must be read.
     Everything,
 }
 
 /// Why a change is not committed.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Refusal {
-    /// Something that the driver was asked for has failed; that failure is what the client hears.
+    /// Something that the driver was asked for has failed; that failure is what the client is told.
     Failed,
-    /// 40001: what cannot be ended or repeated is at work, and would touch more than tables of node 1.
+    /// 40001: a statement that can be neither ended nor repeated runs, and would touch more than tables of
+    /// node 1.
     CannotEnd,
     /// 40001: a statement goes on although it was cancelled and its connections ended.
     DoesNotEnd,
@@ -330,7 +333,7 @@ pub enum Ended {
     Committed,
     /// It is not.
     Aborted,
-    /// Nobody knows yet; recovery will.
+    /// It is not known yet; recovery will determine it.
     Unknown,
 }
 
@@ -338,9 +341,9 @@ pub enum Ended {
 /// [`Effect::Hold`].
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum Event {
-    /// The change's nodes are there.
+    /// The change's nodes answer.
     VotersAnswered,
-    /// Nobody starves any more, or has for long enough.
+    /// No session starves any more, or [`COURTESY`] is over.
     Passed,
     /// The role may go on.
     PauseOver,
@@ -381,7 +384,7 @@ pub struct Overtaking {
     rest: VecDeque<Round>,
     /// When the round began.
     began: Duration,
-    /// When the nodes were asked last. What they say is at least as new, and may be heard much later.
+    /// When the nodes were asked last. What they say is at least as new, and may arrive much later.
     asked: Duration,
     /// Before the next list.
     pause: Duration,
@@ -403,7 +406,7 @@ pub struct PlacementChange {
 impl PlacementChange {
     /// Starts to commit a change, whose transaction has all its locks.
     ///
-    /// `is_starving`: changes have kept the session from its turn itself, so it lets nobody pass.
+    /// `is_starving`: changes have kept the session from its turn itself, so it lets no other pass.
     pub fn begin(is_starving: bool, effects: &mut Vec<Effect>) -> Self {
         effects.push(Effect::AskVoters);
         Self {
@@ -415,8 +418,8 @@ impl PlacementChange {
         }
     }
 
-    /// Of a transaction that ends without having been held: it is aborted before its COMMIT, or nobody knows
-    /// what becomes of it, because its client prepares it.
+    /// Of a transaction that ends without having been held: it is aborted before its COMMIT, or its outcome
+    /// is unknown here, because its client prepares it.
     pub fn unheld() -> Self {
         Self {
             phase: Phase::Committing,
@@ -524,7 +527,7 @@ impl PlacementChange {
                 self.release(effects);
             }
 
-            // Not awaited. Listed, so that a new event does not compile until placed.
+            // Not awaited. Listed so that a new event does not compile until it is handled.
             (
                 _,
                 Event::VotersAnswered
@@ -600,9 +603,9 @@ fn rounds(terms: Terms) -> VecDeque<Round> {
         Found::AsBefore { .. } if stays_solo => None,
         // What node 1 runs by itself finds its tables as they are when it has its locks.
         Found::AsBefore { adds_code: false } if is_at_home => None,
-        // A default, a trigger, a column's name: what waits for the locks has a plan without it.
+        // A default, a trigger, a column's name: a statement that waits for the locks has a plan without it.
         Found::AsBefore { adds_code } => Some(Round::WhoWaits { adds_code }),
-        // A plan that leaves everything to node 1 may come to any table at any time.
+        // A plan that leaves everything to node 1 may reach any table at any time.
         Found::Elsewhere | Found::Anywhere if was_solo && !is_solo => Some(Round::All),
         Found::Elsewhere | Found::Anywhere => Some(Round::WhoComes),
     });
@@ -672,8 +675,8 @@ impl Overtaking {
         Verdict::IsWaitedFor
     }
 
-    /// Whether a statement that was not cancelled may go on with what it is at; and then, whether only with
-    /// that: further steps of its plan must not be taken.
+    /// Whether a statement that was not cancelled may go on with its current step; and if so, whether only
+    /// with that: further steps of its plan must not be taken.
     fn leaves_alone(
         &self,
         plan: &Plan,
@@ -684,7 +687,7 @@ impl Overtaking {
         match (self.round, seen) {
             (_, Seen::WaitsForChange) | (Round::Transit | Round::All, _) => None,
             (Round::WhoComes, Seen::AtWork) => Some(true),
-            // It was at work when it was stopped.
+            // It was running when it was stopped.
             (Round::WhoComes, Seen::Idle) if was_stopped => Some(true),
             // Its next step may be on its way to a node.
             (Round::WhoComes, Seen::Idle | Seen::OnItsWay) => None,
@@ -699,7 +702,7 @@ impl Overtaking {
     }
 
     /// Whether a statement takes no further step: its plan was stopped before the nodes were asked, and what
-    /// had been sent of it by then was to be seen. Stops it if it was not.
+    /// had been sent of it by then was visible to them. Stops it if it was not.
     fn is_stopped(
         &self,
         session: Session,

@@ -1,7 +1,7 @@
 //! Settling a global transaction in doubt, as a pure state machine.
 //!
 //! Owns: the rule that the anchor's record decides, that its absence is turned into a refusal before
-//! anybody acts on it, and that only a look at the node shows that a part is gone.
+//! anyone acts on it, and that only a look at the node shows that a part is gone.
 //! Never: guesses, waits by a clock, needs a log of its own. Any gateway may run it for any other,
 //! also while the transaction's own coordinator is alive, and any number of times.
 //! Start reading at [`Phase`], then [`Recovery::step`]; [`in_doubt`] is where the work comes from.
@@ -66,11 +66,11 @@ pub enum Effect {
     /// SELECT decision FROM tutti.decision WHERE gid = '<gid>';
     /// ```
     ///
-    /// The INSERT is the fence: once there is a row, the coordinator's own INSERT can only fail. It
-    /// waits as long as an old backend holds `committed` uncommitted, and then knows what became of
-    /// it. A `SELECT` alone must never be taken for an answer when it finds nothing.
-    /// If that wait would be long (a gateway died without closing its connections), the old backend
-    /// may be ended with `pg_terminate_backend`: that is safe at any moment, also during its COMMIT.
+    /// The INSERT is the fence: once there is a row, the coordinator's own INSERT can only fail. It waits as
+    /// long as an old backend holds `committed` uncommitted, and then knows the outcome. A `SELECT` alone
+    /// must never be taken for an answer when it finds nothing. If that wait would be long (a gateway died
+    /// without closing its connections), the old backend may be terminated with `pg_terminate_backend`: that
+    /// is safe at any moment, also during its COMMIT.
     ///
     /// Found: [`Event::DecisionFound`]. Any error, a timeout of the wait included, or no answer:
     /// [`Event::AnchorUnreachable`].
@@ -88,10 +88,9 @@ pub enum Effect {
     /// Look at the node, after fencing it.
     ///
     /// 1. End every backend there that may still run, or still receive, a `PREPARE TRANSACTION
-    ///    '<gid>'` that nobody waits for: those of dead incarnations of the gateway, and of
+    ///    '<gid>'` that no one waits for: those of dead incarnations of the gateway, and of
     ///    connections that the living one has given up. `pg_terminate_backend(pid, timeout)`, and
-    ///    wait until each is gone from `pg_stat_activity`: an end that is only on its way is no
-    ///    fence.
+    ///    wait until each is gone from `pg_stat_activity`: a termination that is still pending is no fence.
     /// 2. `SELECT EXISTS (SELECT FROM pg_prepared_xacts WHERE gid = '<gid>' AND database =
     ///    current_database())`.
     ///
@@ -109,7 +108,7 @@ pub enum Effect {
 pub enum Event {
     /// The record, found or just written.
     DecisionFound(Decision),
-    /// The anchor gave no record, for whatever reason.
+    /// The anchor returned no record, for any reason.
     AnchorUnreachable,
     /// The part is committed.
     ParticipantCommitted(NodeId),
@@ -219,7 +218,7 @@ impl Recovery {
                 self.finish_if_nothing_is_open(effects);
             }
 
-            // Late or repeated. Listed, so that a new event does not compile until placed.
+            // Late or repeated. Listed so that a new event does not compile until it is handled.
             (
                 _,
                 Event::DecisionFound(_)
@@ -261,12 +260,12 @@ fn finish(node: NodeId, decision: Decision) -> Effect {
 /// room.
 ///
 /// `listing`: rows `(node, gid)` of `SELECT gid FROM pg_prepared_xacts WHERE database =
-/// current_database()` on each node. What is not spelled like a gid of `cluster` is somebody else's
-/// and left out.
+/// current_database()` on each node. What is not spelled like a gid of `cluster` is someone else's and left
+/// out.
 ///
 /// For a sweep that misses nothing, fence each node first as for [`Effect::ListPrepared`]: a PREPARE
-/// that lands after the listing is not in it. The gids of transactions whose coordinator runs in
-/// this very gateway should be taken out by the caller: settling them is safe, but aborts them.
+/// that lands after the listing is not in it. The gids of transactions whose coordinator runs in this gateway
+/// should be taken out by the caller: settling them is safe, but aborts them.
 ///
 /// A transaction whose coordinator may live elsewhere with its decision apart must be settled on all
 /// nodes, not only on those found here, and none of them may be read before all are settled: it can

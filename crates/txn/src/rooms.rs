@@ -5,18 +5,17 @@
 //! Start reading at [`Rooms::enter`]; why there are rooms is in `docs/protocol/rooms.md`.
 //!
 //! Algorithm: room synchronisation, which is group mutual exclusion for two groups (Blelloch, Cheng,
-//! Gibbons, "Room Synchronizations", SPAA 2001): any number may be in one of the rooms, nobody is in
-//! both, and the rooms take turns when both are wanted. All who wait for a room go in together, so
-//! what is paid is paid per change of room and not per visitor.
+//! Gibbons, "Room Synchronizations", SPAA 2001): any number may be in one of the rooms, none is in both, and
+//! the rooms take turns when both are wanted. All who wait for a room go in together, so the cost is per
+//! change of room and not per visitor.
 //!
-//! **Bounded waiting.** As soon as somebody waits for the other room, the present one lets nobody
-//! in any more. So a visitor waits until those inside have left and, if its own room has just had
-//! its turn, until those of the other room who were there before have left as well; never longer,
-//! whoever else comes.
+//! **Bounded waiting.** As soon as a visitor waits for the other room, the present one admits no more. So a
+//! visitor waits until those inside have left and, if its own room has just had its turn, until those of the
+//! other room who were there before have left as well; never longer, regardless of who else comes.
 
 use std::collections::BTreeSet;
 
-/// One visit, named by whoever drives the rooms. Never used twice.
+/// One visit, named by the caller. Never used twice.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Visit(pub u64);
 
@@ -52,7 +51,7 @@ pub struct Rooms {
 }
 
 impl Rooms {
-    /// Which room has somebody inside.
+    /// Which room is occupied.
     pub fn open(&self) -> Option<Room> {
         self.open
     }
@@ -62,20 +61,20 @@ impl Rooms {
         self.waiting_to_commit.len() + self.waiting_for_snapshot.len() + self.passing.len()
     }
 
-    /// Whether nobody is inside and nobody waits.
+    /// Whether no visitor is inside and none waits.
     pub fn is_quiet(&self) -> bool {
         self.open.is_none() && self.waiting() == 0
     }
 
-    /// A visitor asks to enter `room`. Whoever may go in now, perhaps this one, is appended to
+    /// A visitor asks to enter `room`. Visits that may begin now, perhaps this one, are appended to
     /// `granted`; each granted visit must be ended by [`Self::leave`].
     pub fn enter(&mut self, visit: Visit, room: Room, granted: &mut Vec<Visit>) {
         self.waiting_for(room).insert(visit);
         self.admit(granted);
     }
 
-    /// A transaction of one node asks to begin its commit. It is granted once the snapshot room is
-    /// closed, is then through, and needs no [`Self::leave`].
+    /// A transaction of one node asks to begin its commit. It is granted once the snapshot room is closed; it
+    /// is then done, and needs no [`Self::leave`].
     ///
     /// A commit that was begun before the snapshot room opened may end while it is open: on its one
     /// node a snapshot shows it or not. But one that begins while the room is open could be the
@@ -85,8 +84,8 @@ impl Rooms {
         self.admit(granted);
     }
 
-    /// A visitor leaves the room it was in, or gives up waiting. Whoever may go in now is appended
-    /// to `granted`. Nothing happens for a visit that is over.
+    /// A visitor leaves the room it was in, or gives up waiting. Visits that may begin now are appended to
+    /// `granted`. Nothing happens for a visit that is over.
     pub fn leave(&mut self, visit: Visit, granted: &mut Vec<Visit>) {
         self.inside.remove(&visit);
         self.waiting_to_commit.remove(&visit);
@@ -104,7 +103,7 @@ impl Rooms {
 
     fn is_wanted(&self, room: Room) -> bool {
         match room {
-            // Who wants to pass wants the snapshot room closed, as who wants to commit does.
+            // A visit that wants to pass needs the snapshot room closed, as one that wants to commit does.
             Room::Commit => !self.waiting_to_commit.is_empty() || !self.passing.is_empty(),
             Room::Snapshot => !self.waiting_for_snapshot.is_empty(),
         }
@@ -119,10 +118,10 @@ impl Rooms {
             granted.extend(std::mem::take(&mut self.passing));
         }
         let next = match (self.open, last) {
-            // The door is open as long as nobody waits at the other one.
+            // The door is open as long as no one waits at the other one.
             (Some(open), _) if self.is_wanted(open.other()) => return,
             (Some(open), _) => open,
-            // The other room's turn, if anybody wants it.
+            // The other room's turn, if any visit wants it.
             (None, Some(last)) if self.is_wanted(last.other()) => last.other(),
             (None, Some(last)) => last,
             (None, None) if self.is_wanted(Room::Commit) => Room::Commit,

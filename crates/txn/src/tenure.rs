@@ -1,21 +1,21 @@
 //! How long a gateway may serve its cluster, as a pure state machine.
 //!
-//! Owns: the order lock, incarnation, takeover, service; what the loss of the lock means, and what the
-//! news that a later gateway has come.
-//! Never: makes a takeover safe: the lock keeps a second gateway from starting by mistake, and a gateway
-//! that has lost it may not know. What is safe is the fence on each node
-//! (`docs/protocol/one-gateway.md`).
+//! Owns: the order lock, incarnation, takeover, service; what the loss of the lock means, and what it means
+//! that a later gateway has come.
+//! Never: makes a takeover safe: the lock keeps a second gateway from starting by mistake, and a gateway that
+//! has lost it may not know. What is safe is the fence on each node (`docs/protocol/one-gateway.md`).
 //! Start reading at [`Phase`], then [`Tenure::step`].
 
 /// The life of a gateway, in order:
 ///
 /// 1. `Locking`: the lock is being taken. Nothing else may be done before.
-/// 2. `Drawing`: its incarnation is being drawn, which only the holder of the lock may do: so who has drawn
-///    a later one has had the lock later.
+/// 2. `Drawing`: its incarnation is being drawn, which only the holder of the lock may do: so a gateway that
+///    has drawn a later one has had the lock later.
 /// 3. `TakingOver`: the nodes are being fenced, and what is in doubt is settled.
 /// 4. `Serving`.
-/// 5. `Relocking`: the lock was lost, and is being taken again. It serves on: it may be that nobody has come.
-/// 6. `Checking`: it has the lock again, and asks whether somebody has come and gone meanwhile.
+/// 5. `Relocking`: the lock was lost, and is being taken again. It goes on serving: it may be that no other
+///    has come.
+/// 6. `Checking`: it has the lock again, and asks whether another gateway has come and gone meanwhile.
 /// 7. `Over`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Phase {
@@ -54,12 +54,12 @@ pub enum Effect {
     /// `LOCK TABLE tutti.serving IN EXCLUSIVE MODE`. If it was lost before, the backend that held it is
     /// ended first: its server may not know that the connection is gone.
     ///
-    /// [`Event::LockTaken`]; [`Event::LockHeld`] if another gateway has it for longer than one that was killed
-    /// needs to vanish; no answer: [`Event::HomeLost`].
+    /// [`Event::LockTaken`]; [`Event::LockHeld`] if another gateway has it for longer than one that was
+    /// killed needs to vanish; no answer: [`Event::HomeLost`].
     TakeLock,
     /// `SELECT nextval('tutti.incarnation')` on node 1: [`Event::Drawn`] or [`Event::HomeLost`].
     Draw,
-    /// Fence every node that is there, then settle what earlier gateways have left in doubt
+    /// Fence every node that answers, then settle what earlier gateways have left in doubt
     /// ([`crate::recovery::in_doubt`]); a node that is away stays closed until the same is done there:
     /// [`Event::TakenOver`], or [`Event::Newest`] of a node that knows a later gateway.
     TakeOver {
@@ -71,8 +71,8 @@ pub enum Effect {
     /// Watch the connection of the lock, and read node 1's newest incarnation over it again and again:
     /// [`Event::LockLost`], [`Event::Newest`].
     ///
-    /// Reading it is no luxury. One that starts may lose the lock to this one, and take the nodes over all
-    /// the same; this one has the lock then, and serves nobody.
+    /// Reading it is necessary. One that starts may lose the lock to this one, and take the nodes over all
+    /// the same; this one has the lock then, and can serve no one.
     WatchLock,
     /// Read node 1's newest incarnation: [`Event::Newest`], or [`Event::HomeLost`].
     ReadNewest,
@@ -91,9 +91,9 @@ pub enum Event {
     LockHeld,
     /// The incarnation of this gateway.
     Drawn(u64),
-    /// The nodes that are there are taken over.
+    /// The nodes that answer are taken over.
     TakenOver,
-    /// The connection that holds the lock is gone, or silent.
+    /// The connection that holds the lock is lost, or silent.
     LockLost,
     /// The newest incarnation that a node knows.
     Newest(u64),
@@ -138,7 +138,7 @@ impl Tenure {
     pub fn step(&mut self, event: Event, effects: &mut Vec<Effect>) {
         match (self.phase, event) {
             (Phase::Over(_), _) => (),
-            // Whichever node says it: somebody has had the lock after this one.
+            // Whichever node says it: another gateway has had the lock after this one.
             (
                 Phase::TakingOver | Phase::Serving | Phase::Relocking | Phase::Checking,
                 Event::Newest(newest),
@@ -186,7 +186,7 @@ impl Tenure {
                 effects.push(Effect::RetryLater);
             }
 
-            // Late. Listed, so that a new event does not compile until placed.
+            // Late. Listed so that a new event does not compile until it is handled.
             (
                 _,
                 Event::LockTaken

@@ -1,19 +1,20 @@
-//! The order of votes on nodes: SERIALIZABLE transactions over several nodes vote in one order on all they share.
+//! The order of votes on nodes: SERIALIZABLE transactions over several nodes vote in one order on all they
+//! share.
 //!
-//! Owns: who has its turn and who is behind whom.
+//! Owns: who has its turn and who comes after whom.
 //! Never: knows what a turn is used for.
 //! Start reading at [`VoteOrder::ask`]; what it is for is in `docs/protocol/serializable.md`.
 //!
-//! A transaction asks for all its nodes at once and gets them at once, when everybody who asked
-//! before for any of them is through. So there is one order, the order of asking; nobody waits in a
-//! circle, nobody is overtaken, and transactions without a common node do not wait for each other.
+//! A transaction asks for all its nodes together and gets them together, when all that asked before for any
+//! of them are done. So there is one order, the order of asking; there is no circular wait, none is
+//! overtaken, and transactions without a common node do not wait for each other.
 
 use std::collections::BTreeSet;
 
 use crate::gid::NodeId;
 use crate::rooms::Visit;
 
-/// Who has its turn, who waits.
+/// Who has its turn and who waits.
 #[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
 pub struct VoteOrder {
     /// In the order of asking.
@@ -28,7 +29,7 @@ struct Asked {
 }
 
 impl VoteOrder {
-    /// Asks for a turn on all of `nodes`. Whoever has its turn now is appended to `granted`.
+    /// Asks for a turn on all of `nodes`. Visits whose turn it is now are appended to `granted`.
     pub fn ask(&mut self, visit: Visit, nodes: BTreeSet<NodeId>, granted: &mut Vec<Visit>) {
         self.asked.push(Asked { visit, nodes, has_turn: false });
         self.admit(granted);
@@ -40,7 +41,7 @@ impl VoteOrder {
         self.admit(granted);
     }
 
-    /// Whether somebody waits for a node that `visit` has asked for.
+    /// Whether another visit waits for a node that `visit` has asked for.
     pub fn is_awaited(&self, visit: Visit) -> bool {
         let mine = self.asked.iter().find(|asked| asked.visit == visit);
         mine.is_some_and(|mine| {

@@ -8,12 +8,12 @@
 //! never was: A waits for B on node 1, that wait ends, and only then does B begin to wait for A on
 //! node 2. So a cycle counts only if each of its waits was there, the very same wait, in two
 //! consecutive looks of which the second began when the first had ended. Each of them then lasted from
-//! its place in the first look to its place in the second, so all of them were there at once at the
-//! instant between the looks. Everyone in such a cycle goes on only when the one he waits for
-//! has ended, so the cycle does not go away by itself: it is a deadlock.
-//! This needs that a wait's identity is never used again, and that a party waits for **all** whom it
-//! is said to wait for. What may end the cycle nevertheless (a timeout, a cancel request) ends a wait
-//! in it, which is why whoever ends a victim looks once more whether it still is in that wait.
+//! its place in the first look to its place in the second, so all of them existed together at the instant
+//! between the looks. A party in such a cycle goes on only when the one it waits for has ended, so the cycle
+//! does not go away by itself: it is a deadlock. This needs that a wait's identity is never used again, and
+//! that a party waits for **all** that it is said to wait for. What may end the cycle nevertheless (a
+//! timeout, a cancel request) ends a wait in it, which is why the caller, before it ends a victim, looks once
+//! more whether it still is in that wait.
 //!
 //! **What is left to the nodes.** Parties that wait for each other on one node only are found by that
 //! node's own deadlock detector, so only knots of waits on at least two nodes are reported.
@@ -38,17 +38,17 @@ pub struct Wait<P, I> {
     pub identity: I,
 }
 
-/// Somebody to be ended, and why.
+/// A party to be ended, and why.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Victim<P, I> {
     /// Whom.
     pub party: P,
-    /// A shortest round of waits over at least two nodes, beginning with one of the victim's: each
+    /// A shortest cycle of waits over at least two nodes, beginning with one of the victim's: each
     /// one's blocker is the next one's waiter, the last one's blocker is the victim.
     pub cycle: Vec<Wait<P, I>>,
 }
 
-/// Remembers the look before.
+/// Remembers the previous look.
 #[derive(Clone, Debug)]
 pub struct WaitGraph<P, I> {
     last: BTreeSet<Wait<P, I>>,
@@ -61,8 +61,8 @@ impl<P, I> Default for WaitGraph<P, I> {
 }
 
 impl<P: Copy + Ord, I: Clone + Ord> WaitGraph<P, I> {
-    /// Takes the waits that all nodes show now, and says whom to end, of those who `may_end`; those who are
-    /// only made to run again, if that is enough.
+    /// Takes the waits that all nodes show now, and says which parties to end, of those that `may_end`; only
+    /// those that run again, if that is enough.
     ///
     /// Requires: no node was asked for this look before all had answered for the last one. A node
     /// that does not answer is left out: what it does not confirm is not believed.
@@ -88,19 +88,19 @@ impl<P: Copy + Ord, I: Clone + Ord> WaitGraph<P, I> {
         !knots(&self.last, &BTreeSet::new()).is_empty()
     }
 
-    /// As if nobody had ever looked: the next look confirms nothing.
+    /// Forgets all looks: the next look confirms nothing.
     pub fn forget(&mut self) {
         self.last.clear();
     }
 }
 
-/// In knots of up to so many parties it is tried whether ending one of them is enough.
+/// In knots of up to this many parties it is tried whether ending one of them is enough.
 const TRIED_ALONE_MAX: usize = 32;
 
-/// Who must end so that nobody is left in a knot of waits over several nodes: one, if one is enough,
-/// of the youngest, and nobody in vain. The least number possible is not promised: that problem is
-/// NP-hard. A knot in which nobody `may_end` stays. One that comes undone by those alone who `runs_again`,
-/// whose clients notice nothing, costs nobody else, however many they are.
+/// Who must end so that no party is left in a knot of waits over several nodes: one, if one is enough, of the
+/// youngest, and none in vain. The least number possible is not promised: that problem is NP-hard. A knot in
+/// which none `may_end` stays. One that can be undone by those alone that `runs_again`, whose clients notice
+/// nothing, costs no others, however many they are.
 pub fn victims<P: Copy + Ord, I: Clone + Ord>(
     waits: &BTreeSet<Wait<P, I>>,
     may_end: impl Fn(&P) -> bool,
@@ -148,8 +148,8 @@ pub fn victims<P: Copy + Ord, I: Clone + Ord>(
 type Outgoing<'a, P, I> = BTreeMap<P, Vec<&'a Wait<P, I>>>;
 
 /// Groups of parties that all wait for each other, directly or not, on at least two nodes: the
-/// strongly connected components of the graph whose inner edges have several nodes. Those who have
-/// `ended` do not count.
+/// strongly connected components of the graph whose inner edges have several nodes. Those that have `ended`
+/// do not count.
 fn knots<P: Copy + Ord, I>(waits: &BTreeSet<Wait<P, I>>, ended: &BTreeSet<P>) -> Vec<BTreeSet<P>> {
     let waits = in_rounds(waits, ended);
     let mut forwards: BTreeMap<P, Vec<P>> = BTreeMap::new();
@@ -175,7 +175,7 @@ fn knots<P: Copy + Ord, I>(waits: &BTreeSet<Wait<P, I>>, ended: &BTreeSet<P>) ->
     found
 }
 
-/// Without those who wait for nobody or whom nobody waits for, again and again: what remains is small
+/// Removes parties that wait for none or that none waits for, repeatedly: what remains is small
 /// even when hundreds queue for one row. In linear time, for the same reason.
 fn in_rounds<'a, P: Copy + Ord, I>(
     waits: &'a BTreeSet<Wait<P, I>>,

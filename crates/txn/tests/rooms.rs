@@ -17,7 +17,7 @@ enum Wish {
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 enum Stage {
     Outside,
-    /// Waits, and has seen so many changes of room since it asked.
+    /// Waits, and has seen this many changes of room since it asked.
     Waiting {
         changes: u8,
     },
@@ -145,7 +145,7 @@ fn walk(wishes: &[Wish]) -> usize {
 }
 
 /// Goal: exclusion, no lost visitor, and bounded waiting. Method: every state of up to six visitors
-/// in every mixture of wishes.
+/// in every mixture of requests.
 #[test]
 fn nobody_is_in_both_rooms_and_nobody_is_overtaken() {
     let all = [Wish::Enter(Room::Commit), Wish::Enter(Room::Snapshot), Wish::Pass];

@@ -1,4 +1,4 @@
-//! Runs of the two machines, told as texts.
+//! Runs of the two machines, written as texts.
 //!
 //! Owns: what a reviewer should be able to read: which event brings which effects, in the cases that
 //! matter. Never: explores; that is `anchored_commit/`.
@@ -258,8 +258,8 @@ fn lost_anchor_settled_as_committed() {
     );
 }
 
-/// The anchor's connection breaks during its COMMIT, and the anchor stays away: nobody knows, and
-/// nothing may be touched.
+/// The anchor's connection breaks during its COMMIT, and the anchor stays unreachable: the outcome is
+/// unknown, and nothing may be touched.
 #[test]
 fn lost_anchor_and_nobody_knows() {
     check_commit(
@@ -422,7 +422,7 @@ fn commit_serializable() {
 }
 
 /// SERIALIZABLE, anchored: the sentinels are asked inside the room, and one was missing. Nothing has been
-/// decided, and all that others wait for is let go of before the parts are undone, but for the permit to
+/// decided, and all that others wait for is released before the parts are undone, except the permit to
 /// vote.
 #[test]
 fn a_sentinel_was_missing() {
@@ -678,7 +678,7 @@ fn lost_decision_apart_settled_as_aborted() {
     );
 }
 
-/// The answer to the decision is lost, and the anchor stays away: the nodes are handed over inside
+/// The answer to the decision is lost, and the anchor stays unreachable: the nodes are handed over inside
 /// the room, because recovery may apply a decision on one before the next is closed to reads.
 #[test]
 fn lost_decision_apart_and_nobody_knows() {
@@ -726,7 +726,8 @@ fn lost_decision_apart_and_nobody_knows() {
     );
 }
 
-/// Somebody else finishes n2 at the same time (42704), and n3 is away for a while: only looks end it.
+/// Another session finishes n2 at the same time (42704), and n3 is unreachable for a while: only looks end
+/// it.
 #[test]
 fn recovery_looks_before_it_believes() {
     check_recovery(

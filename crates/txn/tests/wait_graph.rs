@@ -13,8 +13,8 @@ fn wait(waiter: u8, blocker: u8, node: u16) -> TestWait {
     Wait { waiter, blocker, node: NodeId(node), identity: 0 }
 }
 
-/// By definition, without any cleverness: whether two parties are on one closed way of waits, and
-/// the closed ways through a party use at least two nodes.
+/// By definition, without any cleverness: whether two parties are on one closed walk of waits, and the closed
+/// walks through a party use at least two nodes.
 fn knotted(waits: &BTreeSet<TestWait>) -> bool {
     let mut reaches: BTreeSet<(u8, u8)> = waits.iter().map(|w| (w.waiter, w.blocker)).collect();
     loop {
@@ -30,7 +30,7 @@ fn knotted(waits: &BTreeSet<TestWait>) -> bool {
             break;
         }
     }
-    // Two waits, on different nodes, on one closed way.
+    // Two waits, on different nodes, on one closed walk.
     let on_a_round =
         |w: &&TestWait| w.waiter == w.blocker || reaches.contains(&(w.blocker, w.waiter));
     let inner: Vec<_> = waits.iter().filter(on_a_round).collect();
@@ -72,7 +72,7 @@ fn check(waits: &BTreeSet<TestWait>) {
         let nodes: BTreeSet<NodeId> = cycle.iter().map(|wait| wait.node).collect();
         assert!(1 < nodes.len(), "a round on one node: {cycle:?}");
     }
-    // One victim who is enough, if only one is named, is the youngest of those who are.
+    // One victim that is enough, if only one is named, is the youngest of those that are.
     if let [only] = &named[..] {
         for younger in only.party + 1..8 {
             let alone = BTreeSet::from([younger]);
@@ -119,7 +119,7 @@ fn a_cycle_on_one_node_is_that_nodes_own_business() {
 
 #[test]
 fn one_old_party_in_all_cycles_is_ended_alone() {
-    // 1 waits for 2 and 3, who both wait for it: ending 3 and 2 would end two.
+    // 1 waits for 2 and 3, which both wait for it: ending 3 and 2 would end two.
     let waits = BTreeSet::from([wait(1, 2, 1), wait(1, 3, 1), wait(2, 1, 2), wait(3, 1, 2)]);
     let named: Vec<u8> =
         victims(&waits, anybody, nobody).iter().map(|victim| victim.party).collect();
@@ -147,7 +147,7 @@ fn who_may_not_be_ended_is_spared() {
 
 #[test]
 fn those_who_run_again_are_ended_for_one_whose_client_would_hear_of_it() {
-    // 1 has locked on node 1 and waits on node 2 for 2, 3 and 4, who wait for it on node 1.
+    // 1 has locked on node 1 and waits on node 2 for 2, 3 and 4, which wait for it on node 1.
     let readers = [2, 3, 4];
     let waits: BTreeSet<_> =
         readers.iter().flat_map(|reader| [wait(1, *reader, 2), wait(*reader, 1, 1)]).collect();

@@ -1,4 +1,4 @@
-//! What an audit gives: its report, and word of how far it is.
+//! What an audit gives: its report, and its progress.
 //!
 //! Owns: the kinds of damage, and how a finding reads. Never: looks at anything.
 //! Start reading at [`Report`].
@@ -82,22 +82,22 @@ pub enum Kind {
     Decision,
     /// Tickets pile up.
     Tickets,
-    /// A backend of a gateway that is gone.
+    /// A backend of a gateway that has ended.
     Backend,
     /// A gateway has in memory what is not so.
     Memory,
 }
 
-/// Told from time to time what is being done.
+/// Gets reports of progress from time to time.
 pub struct Progress<'a>(Option<Box<dyn Fn(String) + Send + Sync + 'a>>);
 
 impl<'a> Progress<'a> {
-    /// To whom it is told.
+    /// Where it is reported.
     pub fn to(told: impl Fn(String) + Send + Sync + 'a) -> Self {
         Self(Some(Box::new(told)))
     }
 
-    /// To nobody.
+    /// Nowhere.
     pub fn silent() -> Self {
         Self(None)
     }

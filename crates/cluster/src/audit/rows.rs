@@ -2,7 +2,7 @@
 //! home tables elsewhere.
 //!
 //! Owns: what is asked of each table on each node, in which portions, and what the answers mean.
-//! Never: holds rows in memory, but a few that `differences` names; runs code of users'.
+//! Never: holds rows in memory, except a few that `differences` names; runs code of users'.
 //! Start reading at [`check`].
 //!
 //! Copies are compared by sums of two 64-bit hashes of every row's text, so their order does not matter,
@@ -11,16 +11,17 @@
 //! functions are PostgreSQL's or a superuser's (only a superuser makes a type with code).
 //!
 //! PostgreSQL evaluates an index's or a statistics object's expressions as far as they are constant when
-//! it plans a scan: that would be a user's function run by a superuser. Who owns a table can give it such at any
-//! moment, and who owns its schema can put another table in its place. So only tables that belong to superusers, in
-//! schemas of theirs, are asked by queries, and only if their expressions call nothing but immutable functions that
-//! only superusers make (`tutti.has_code`). All others are read by COPY, which plans nothing, and hashed here; where
-//! somebody waits for a lock on one, its reading is given up and begun again.
+//! it plans a scan: that would be a user's function run by a superuser. A table's owner can give it such at
+//! any moment, and its schema's owner can put another table in its place. So only tables that belong to
+//! superusers, in schemas of theirs, are asked by queries, and only if their expressions call nothing but
+//! immutable functions that only superusers make (`tutti.has_code`). All others are read by COPY, which plans
+//! nothing, and hashed here; where a session waits for a lock on one, its reading is abandoned and begun
+//! again.
 //!
-//! Each portion of a table that is asked by queries is a transaction of its own at the moment's snapshot, so that a
-//! schema change waits for a portion at most. Whether the table was rewritten since (TRUNCATE and rewriting forms of
-//! ALTER TABLE show to older snapshots what was not) is asked after each portion; then it is looked at
-//! again at another moment.
+//! Each portion of a table that is asked by queries is a transaction of its own at the moment's snapshot, so
+//! that a schema change waits for a portion at most. Whether the table was rewritten since (TRUNCATE and
+//! rewriting forms of ALTER TABLE show to older snapshots what was not) is asked after each portion; then it
+//! is looked at again at another moment.
 
 mod differences;
 mod strays;
@@ -443,7 +444,7 @@ FROM pg_catalog.unnest('{{{}}}'::pg_catalog.oid[]) AS o",
         all
     }
 
-    /// One table on all nodes at once, in portions.
+    /// One table on all nodes together, in portions.
     async fn count_alone(
         &mut self,
         name: &Name,
@@ -631,7 +632,8 @@ FROM pg_catalog.unnest('{{{}}}'::pg_catalog.oid[]) AS o",
 
 /// What others do to a table may make a question about it fail.
 fn is_changed(fields: &ErrorFields) -> bool {
-    // Dropped, a column dropped or of another type, locked, wanted by others, a cache look-up that found nothing.
+    // Dropped, a column dropped or of another type, locked, wanted by others, a cache look-up that found
+    // nothing.
     ["42P01", "42703", "42883", "42804", "55P03", "57014", "XX000", "3F000", "0A000"]
         .contains(&fields.sqlstate())
 }

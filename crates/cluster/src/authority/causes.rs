@@ -21,8 +21,8 @@ use super::vote_order::{VoteOrder, VotePermit};
 /// The waits of one commit.
 #[derive(Debug, Default)]
 pub struct Causes {
-    /// When it first had to wait for what is before it: its patience counts from here, for those who queue for
-    /// their turn shall not each have it anew.
+    /// When it first had to wait for what is before it: its patience counts from here, for those who queue
+    /// for their turn must not each have it anew.
     waits_since: Option<Instant>,
 }
 
@@ -39,9 +39,9 @@ impl Causes {
     }
 
     /// Waits until each of these nodes shows all that is in application there now, and what recovery has to
-    /// settle there: whoever sees a commit on one of its nodes must see there what its client may have seen
-    /// elsewhere before (docs/protocol/rooms.md, causes). What is left to recovery is waited for as long as a
-    /// statement would wait for its node: `patience`.
+    /// settle there: a reader that sees a commit on one of its nodes must see there what its client may have
+    /// seen elsewhere before (docs/protocol/rooms.md, causes). What is left to recovery is waited for as long
+    /// as a statement would wait for its node: `patience`.
     pub fn shown(
         &mut self,
         in_application: &Arc<InApplication>,
@@ -55,8 +55,8 @@ impl Causes {
                 (NodeId(node.0), in_application.clone(), availability.clone());
             async move {
                 in_application.wait(Some(node)).await;
-                // What is left to recovery there counts as applied, for nobody reads the node; but whatever is
-                // at work on it goes on.
+                // What is left to recovery there counts as applied, for the node is not read; but what runs
+                // on it goes on.
                 availability.wait_until_settled(node, since, patience).await;
             }
         });
@@ -86,7 +86,7 @@ mod tests {
     const ONE: gid::NodeId = gid::NodeId(1);
     const TWO: gid::NodeId = gid::NodeId(2);
 
-    /// Two nodes that are there.
+    /// Two nodes that answer.
     fn nodes() -> Arc<Availability> {
         let config: String =
             (1..=2).map(|id| format!("[[node]]\nid = {id}\nhost = '127.0.0.1'\n")).collect();

@@ -14,7 +14,7 @@ use super::NodeOids;
 use super::changes::RelationChanges;
 use super::load::OwnCatalog;
 
-/// How far a reading may count on knowing what was noted.
+/// Up to where a reading may rely on knowing what was noted.
 #[derive(Clone, Copy, Debug)]
 pub struct AsOf(pub(super) u64);
 
@@ -23,7 +23,7 @@ pub struct AsOf(pub(super) u64);
 pub struct OwnChanges {
     /// The last that had been noted when it was about to be read.
     pub(super) as_of: u64,
-    /// `None`: gone.
+    /// `None`: dropped.
     pub(super) relations: BTreeMap<u32, Option<Arc<Relation>>>,
     view_rules: HashMap<u32, String>,
     maps: BTreeMap<MapId, BucketMap>,
@@ -116,7 +116,7 @@ impl OwnChanges {
         !self.is_more
     }
 
-    /// Whether a relation is among what it has changed, or what it made others look otherwise: the
+    /// Whether a relation is among what it has changed, or what it made look different: the
     /// texts of views that mention what it has renamed.
     pub fn may_have_changed(&self, relation: &Relation) -> bool {
         self.touches(relation.oid)

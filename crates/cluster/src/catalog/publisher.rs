@@ -11,20 +11,20 @@
 //! takes the place of what was known of them. All else is read here: at most what has changed of
 //! the OIDs, and everything only where functions or names have changed, where a node or a session
 //! cannot say what it did (recovery), and when a table is spread for the first time: as long as node 1
-//! has all tables, nobody looks at the catalog and nothing is read.
+//! has all tables, no session looks at the catalog and nothing is read.
 //!
-//! **Order.** What a transaction has read of a relation is what there is only as long as nobody has changed
-//! the relation since; and who commits first need not publish first. So everything that is noted gets a
-//! number, a transaction knows the last one from before its reading, and where something newer may
+//! **Order.** What a transaction has read of a relation is current only as long as no other has changed
+//! the relation since; and the first to commit need not be the first to publish. So everything that is noted
+//! gets a number, a transaction knows the last one from before its reading, and where something newer may
 //! concern what it has read, that is left aside and everything is read.
 //!
-//! A change that is committed stays committed, so nothing that goes wrong here is anybody's error:
+//! A change that is committed stays committed, so nothing that goes wrong here is an error of a session:
 //! reading is tried again until it succeeds. Until then statements wait, and are refused (57P03) if
 //! that takes long, for a plan that does not know a table counts it as node 1's.
 //!
 //! **Why no statement is planned in vain.** A statement is in sight ([`Activity::begin_plan`]) before it
-//! looks whether it may begin; a change holds new statements before it looks who is in sight. Both
-//! in one order for all (`SeqCst`), so of a statement and a change at least one sees the other.
+//! looks whether it may begin; a change holds new statements before it looks which are in sight. Both in one
+//! order for all (`SeqCst`), so of a statement and a change at least one sees the other.
 //!
 //! [`Activity::begin_plan`]: crate::deadlock::Activity::begin_plan
 
@@ -42,7 +42,7 @@ use super::code::UNREAD_BODY;
 use super::oids::with_own;
 pub use super::own_changes::{AsOf, OwnChanges, OwnOids};
 
-/// How long no change may have come before what nobody needs is read.
+/// How long no change may have come before what no session needs is read.
 pub(super) const LEISURE: Duration = Duration::from_secs(2);
 
 /// A catalog with what was read together with it.
@@ -67,13 +67,13 @@ pub struct Publisher {
     current: RwLock<Published>,
     /// Changes in commit: as long as there is one, no statement begins.
     holds: AtomicU64,
-    /// Statements that changes have overtaken again and again.
+    /// Statements that changes have overtaken repeatedly.
     starving: AtomicU64,
     /// Changes that have been committed, or may have been.
     changed: AtomicU64,
     /// The last of them that every plan must know.
     needed: AtomicU64,
-    /// The last of them that somebody waits for.
+    /// The last of them that a session waits for.
     wanted: AtomicU64,
     /// The last of them for which everything has to be read.
     unread: AtomicU64,
@@ -90,10 +90,10 @@ pub struct Publisher {
     progress: Notify,
 }
 
-/// What was noted, in the order of noting, which is behind each one's commit.
+/// What was noted, in the order of noting, which is after each one's commit.
 #[derive(Debug, Default)]
 struct Noted {
-    /// What has been merged since the reading that is at work began.
+    /// What has been merged since the current reading began.
     merged: Vec<OwnChanges>,
     /// How many there were.
     count: u64,
@@ -140,7 +140,7 @@ impl Drop for Hold {
     }
 }
 
-/// As long as this is there, the next changes wait a moment.
+/// As long as this exists, the next changes wait a moment.
 #[derive(Debug)]
 pub struct Starving(Arc<Publisher>);
 
@@ -217,7 +217,7 @@ impl Publisher {
         Starving(self.clone())
     }
 
-    /// Before a change is committed: waits for those whom changes keep from their turn, but not long, for
+    /// Before a change is committed: waits for sessions that changes keep from their turn, but not long, for
     /// they may wait for what the change itself has locked.
     pub async fn let_pass(&self, give_up: Instant) {
         self.wait(give_up, || self.starving.load(Ordering::SeqCst) == 0).await;
@@ -235,13 +235,13 @@ impl Publisher {
         }
     }
 
-    /// Names have changed with the change that is noted next: views that nobody has touched are printed
+    /// Names have changed with the change that is noted next: views that no one has touched are printed
     /// otherwise.
     pub fn note_renamed(&self) {
         self.renamed.store(true, Ordering::SeqCst);
     }
 
-    /// A change was committed, or may have been: whatever is planned from now on waits until it, and all
+    /// A change was committed, or may have been: what is planned from now on waits until it, and all
     /// that were noted before it, are read and published.
     pub fn need_changed(&self) -> Change {
         self.noted().note_any();
@@ -251,8 +251,8 @@ impl Publisher {
     }
 
     /// The same, of a transaction that knows what it has changed. Where others may have changed the same
-    /// since it has read that, all is read: who comes second has waited for a lock of the first, but the
-    /// first may be slow to come here, and some locks two can have at once.
+    /// since it has read that, all is read: the second has waited for a lock of the first, but the first may
+    /// be slow to arrive here, and some locks two can have concurrently.
     pub fn need_own(&self, changes: &OwnChanges) -> Change {
         self.renamed.fetch_or(changes.renames, Ordering::SeqCst);
         if changes.is_more || self.catalog().is_solo() {
@@ -300,7 +300,7 @@ impl Publisher {
         Change(change)
     }
 
-    /// The same, and what could not be read for somebody's locks is tried again.
+    /// The same, and what could not be read because of another's locks is tried again.
     pub fn want_whole(&self) -> Change {
         if is_partial(&self.catalog()) {
             self.read_again();
@@ -308,7 +308,7 @@ impl Publisher {
         self.want_all()
     }
 
-    /// Whether something has changed that plans need not know, and that nobody has read: what code there
+    /// Whether something has changed that plans need not know, and that has not been read: what code there
     /// is, say.
     pub fn is_behind(&self) -> bool {
         self.published.load(Ordering::SeqCst) < self.changed.load(Ordering::SeqCst)
@@ -327,7 +327,7 @@ impl Publisher {
         }
     }
 
-    /// Reads everything anew, though nothing has changed. Nobody waits for it.
+    /// Reads everything anew, though nothing has changed. No session waits for it.
     pub(super) fn read_again(&self) {
         let change = self.changed.fetch_add(1, Ordering::SeqCst) + 1;
         self.unread.fetch_max(change, Ordering::SeqCst);
@@ -354,8 +354,8 @@ impl Publisher {
         }
     }
 
-    /// Makes this the newest catalog, or leaves the one that there is. Only [`reading::run`](super::reading::run) does, one reading
-    /// after another.
+    /// Makes this the newest catalog, or leaves the one that there is. Only
+    /// [`reading::run`](super::reading::run) does, one reading after another.
     pub(super) fn publish(&self, catalog: Option<Catalog>, oids: Arc<OidMaps>, knows: Change) {
         let mut noted = self.noted();
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);

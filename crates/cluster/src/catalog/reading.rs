@@ -35,7 +35,7 @@ pub struct Reader {
     pub connections: Arc<ControlPool>,
 }
 
-/// Reads whenever something has changed that somebody needs, for ever. `became_spread`: called when tables
+/// Reads whenever something has changed that a session needs, for ever. `became_spread`: called when tables
 /// were spread for the first time.
 pub async fn run(reader: Reader, became_spread: impl Fn()) {
     let publisher = reader.publisher.clone();
@@ -80,10 +80,10 @@ pub async fn run(reader: Reader, became_spread: impl Fn()) {
     }
 }
 
-/// How often at least what somebody's locks have kept from being read is tried again.
+/// How often at least what others' locks have kept from being read is tried again.
 const PARTIAL_PAUSE_MAX: Duration = Duration::from_secs(60);
 
-/// A node that has not answered by then is asked anew.
+/// A node that has not answered by then is asked again.
 const READING_MAX: Duration = Duration::from_secs(20);
 
 async fn wait_for_one(reader: &Reader, missing: &[NodeId]) {
@@ -95,7 +95,7 @@ async fn wait_for_one(reader: &Reader, missing: &[NodeId]) {
 /// Reads what has to be read of the catalog on node 1, and the OIDs of all nodes, over connections of
 /// the gateway's own: a client's operators and temporary tables may go by the names of PostgreSQL's.
 ///
-/// A node that is away keeps the OIDs that are known of it; nobody can ask it anything now. Returns
+/// A node that is unreachable keeps the OIDs that are known of it; it cannot be asked now. Returns
 /// such nodes as well.
 async fn read(
     reader: &Reader,
@@ -170,7 +170,7 @@ async fn read_oids(
     }
 }
 
-/// One that is taken for gone says nothing more.
+/// One that is taken for lost says nothing more.
 async fn wait_until_closed(reader: &Reader, node: NodeId) {
     while reader.nodes.is_there(node) {
         tokio::time::sleep(RETRY).await;

@@ -5,10 +5,10 @@
 //! as one global transaction, and checks the schema with [`super::verify()`] before.
 //! Start reading at [`Redistribution::plan`], then [`Redistribution::perform`].
 //!
-//! Rows travel as texts of anonymous rows, which nobody can give a cast, and as parameters, which nobody is
-//! shown. What reads, deletes and stores them runs as the table's owner (`tutti.as_owner`): planning it computes, and
-//! storing a row runs, code of the owner's (checks, generated columns, indexes, statistics, domains), which has no
-//! more rights than that. Cursors are opened on all sources
+//! Rows travel as texts of anonymous rows, which no one can give a cast, and as parameters, which no one is
+//! shown. What reads, deletes and stores them runs as the table's owner (`tutti.as_owner`): planning it
+//! computes, and storing a row runs, code of the owner's (checks, generated columns, indexes, statistics,
+//! domains), which has no more rights than the owner. Cursors are opened on all sources
 //! before anything changes, so each row is read once, as it was; then every node deletes what
 //! leaves it; then the rows are dealt out. Nothing of the table is held in memory but one batch.
 
@@ -80,7 +80,7 @@ enum Travel {
     EmptyCopies,
 }
 
-/// A table's way to another placement, with everything that belongs to it: partitions and children.
+/// A table's move to another placement, with everything that belongs to it: partitions and children.
 #[derive(Clone, Debug)]
 pub struct Redistribution {
     /// Qualified and quoted name of the table that was named.
@@ -92,7 +92,7 @@ pub struct Redistribution {
 }
 
 impl Redistribution {
-    /// Finds out what has to move. `home` is in the transaction on node 1; `catalog` is what that
+    /// Determines what has to move. `home` is in the transaction on node 1; `catalog` is what that
     /// transaction sees.
     ///
     /// Errors: [`GatewayError::Refused`] for what is no table, for tables of others (the rights are
@@ -153,7 +153,7 @@ impl Redistribution {
         if travel != Travel::Nothing
             && let Some(refusal) = what_fires(home, relation, &registrations).await?
         {
-            // Where there are no rows, none fires anything; node 1 can tell of its own tables.
+            // Where there are no rows, none fires anything; node 1 knows this of its own tables.
             home.rows(&lock_sql(&relation.sql_name())).await?;
             if !matches!(from, PlacementKind::Home) || has_rows(home, &leaves, seals).await? {
                 return Err(refusal.into());
@@ -214,7 +214,7 @@ impl Redistribution {
         writes_rows(&self.travel)
     }
 
-    /// Takes the table for this transaction alone: nobody else changes what it is or where its rows
+    /// Takes the table for this transaction alone: no other changes what it is or where its rows
     /// are.
     pub fn lock_sql(&self) -> String {
         lock_sql(&self.root)
@@ -307,7 +307,7 @@ impl Redistribution {
 
 /// Name of the cursor that is open on each source; no client is called so.
 const CURSOR: &str = "tutti_moving_rows";
-/// Name of the row in our statements; hides no column unless somebody calls one so.
+/// Name of the row in our statements; hides no column unless one has this name.
 const ROW: &str = "tutti_moved_row";
 
 /// What happens on which node, in this order.
@@ -602,7 +602,7 @@ async fn has_rows(
 }
 
 /// Whether none of these tables has ever had a row since it was made or emptied, on node 1: for tables that
-/// hide rows from whoever asks.
+/// hide rows from the role that asks.
 async fn has_no_pages(home: &mut NodeConnection, tables: &[Leaf]) -> Result<bool, GatewayError> {
     let names = tables.iter().map(|table| format!("({})", quote_literal(&table.name)));
     let sql = format!(

@@ -13,7 +13,7 @@ pub(super) fn sql_node(node: TxnNodeId) -> NodeId {
     NodeId(node.0)
 }
 
-/// Whether the transaction can be one of a cluster of these nodes: nobody else's is settled.
+/// Whether the transaction can be one of a cluster of these nodes: no other's is settled.
 pub(super) fn is_of(gid: &Gid, nodes: &[NodeId]) -> bool {
     nodes.contains(&sql_node(gid.anchor))
 }

@@ -142,12 +142,12 @@ struct Forwarder {
     /// Bytes of a row that has been passed on in part.
     due: usize,
     /// A notice has been passed on. The client gets it while the statement goes on: it may be what
-    /// somebody waits for.
+    /// someone waits for.
     noticed: bool,
 }
 
 impl Forwarder {
-    /// Rows of so many bytes do not wait in memory until they are whole.
+    /// Rows of this many bytes do not wait in memory until they are whole.
     const PIECES_FROM_BYTES: usize = 1 << 20;
 
     fn new(is_home: bool) -> Self {
@@ -198,7 +198,7 @@ impl Forwarder {
         Ok(something_else)
     }
 
-    /// Passes on the rows at the front of what has come, and nothing else.
+    /// Passes on the rows at the front of what has arrived, and nothing else.
     fn pass_rows(&mut self, client: &mut Client, link: &mut Link) -> Result<(), Failure> {
         let incoming = link.connection().incoming();
         let mut len = self.due.min(incoming.len());
@@ -294,7 +294,7 @@ pub(crate) async fn pump_copy_data(
             client.next_frame().await?
         } else {
             client.flush().await?;
-            // What is wrong with the data shall be known before more of it is sent.
+            // What is wrong with the data must be known before more of it is sent.
             link.connection().flush().await?;
             tokio::select! {
                 biased;
@@ -343,7 +343,7 @@ fn is_refused(link: &mut Link) -> bool {
     link.connection().incoming().first() == Some(&b'E')
 }
 
-/// What a node may say at any time.
+/// What a node may send at any time.
 fn pass_async_message(client: &mut Client, link: &mut Link, frame: &Frame) -> Result<(), Failure> {
     match frame.tag() {
         b'N' => forward(client, frame),

@@ -28,7 +28,7 @@ pub(super) struct Control {
     pub(super) told: Told,
 }
 
-/// By which messages.
+/// Which messages it is.
 #[derive(Clone, Debug)]
 pub(super) enum Told {
     /// A Query.

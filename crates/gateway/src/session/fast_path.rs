@@ -2,10 +2,10 @@
 //!
 //! Owns: recognising it in what the client has sent, before any message is taken apart, and bringing it
 //! to its node and the answer back as they are. Never: does what the long way (`simple`, `extended`)
-//! would not. Whatever needs a wait, a look or a change of state before it may run goes there.
+//! would not. What needs a wait, a look or a change of state before it may run goes there.
 //! Start reading at [`Session::take_fast_path`].
 //!
-//! It exists because of what a statement costs here beside what it costs its node: the less of the
+//! It exists because of what a statement costs here compared with what it costs its node: the less of the
 //! gateway's code and memory it touches, the less of both it pushes out of the processor's caches, in
 //! which the servers work as well (docs/measurements.md, the hot path).
 
@@ -41,7 +41,7 @@ const TYPE_OIDS_OF_OWN: u32 = 10_000;
 enum Recognised {
     /// A node runs it.
     Statement(OnNode),
-    /// BEGIN, COMMIT and their kin.
+    /// BEGIN, COMMIT and the like.
     Control(Control),
 }
 
@@ -69,9 +69,9 @@ enum Kind {
 /// What a client has bound.
 struct Values<'a> {
     execution: &'a Execution<'a>,
-    /// 0: nobody has said one.
+    /// 0: none was given.
     types: &'a [u32],
-    /// A node has said them.
+    /// A node has reported them.
     are_described: bool,
 }
 
@@ -121,11 +121,11 @@ impl Session {
         Ok(true)
     }
 
-    /// What is at the front of the client's stream, if nothing but a node is needed to run it.
+    /// What is at the front of the client's stream, if only a node is needed to run it.
     fn recognise(&mut self) -> Option<Recognised> {
         let is_plain = match self.tx.transaction.mode {
             Mode::None => {
-                // A connection that is here already is bound to the session: the long way looks after it.
+                // A connection that is here already is bound to the session: the long way handles it.
                 self.tx.links.is_empty()
                     && self.tx.bindings.is_empty()
                     && self.tx.portals.is_empty()
@@ -253,8 +253,8 @@ impl Session {
         Some((one_node(&self.tx.catalog, node, parameter)?, *access))
     }
 
-    /// Writes the flight to its node, if there is a connection to it that is ready. From here on it is
-    /// the client's no more, and the node's answer is awaited.
+    /// Writes the flight to its node, if there is a connection to it that is ready. From here on it is no
+    /// longer the client's, and the node's answer is awaited.
     fn send(&mut self, flight: &OnNode) -> Option<NodeId> {
         let node = match flight.node {
             OneNode::At(node) => node,
@@ -265,7 +265,7 @@ impl Session {
         let commits_itself = is_outside && self.tx.may_write(flight.access);
         // The same waits as on the long way, if there were any: `wait_for_visible` and `pass_rooms`. In
         // this order: a part that is left to recovery closes its node before it ceases to be in
-        // application, so whoever looks the other way round may see neither.
+        // application, so a reader that looks the other way round may see neither.
         if !self.tx.registry.cluster.authority.in_application.is_shown_by(node)
             || !self.tx.registry.cluster.availability.is_open(node)
             || (is_write && is_outside && !self.tx.registry.cluster.authority.rooms.may_pass())
@@ -375,8 +375,8 @@ impl Session {
         true
     }
 
-    /// Whether all that a node needs to take part in the transaction is a BEGIN before its first statement: as
-    /// `enlist`, where that has nothing to ask, to wait for or to make up for.
+    /// Whether all that a node needs to take part in the transaction is a BEGIN before its first statement:
+    /// as `enlist`, where that has nothing to ask, to wait for or to make up for.
     fn joins_at_once(&self, node: NodeId) -> bool {
         let transaction = &self.tx.transaction;
         !transaction.nodes.contains_key(&node)

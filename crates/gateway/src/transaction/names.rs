@@ -77,7 +77,7 @@ impl TransactionContext {
         Ok(())
     }
 
-    /// The names, as SQL, of those that node 1 itself tells about. They are brought there.
+    /// The names, as SQL, of those that node 1 itself describes. They are brought there.
     pub(crate) async fn told_by_home(&mut self) -> Result<Vec<String>, Failure> {
         let of_home = |(name, statement): (&String, &PreparedStatement)| {
             statement.source.is_some().then(|| name.clone())
@@ -93,7 +93,7 @@ impl TransactionContext {
         Ok(names.into_iter().filter(is_known).collect())
     }
 
-    /// Whether a pin depends on a parameter in binary form whose type nobody has said.
+    /// Whether a pin depends on a parameter in binary form whose type is not given.
     pub(crate) fn pins_need_types(&self, planned: &Planned, name: &str) -> bool {
         let Plan::Data(DataPlan::One { node: NodeChoice::Pinned(pins), .. }) = &planned.plan else {
             return false;
@@ -116,7 +116,7 @@ impl TransactionContext {
         Ok(())
     }
 
-    /// Where a cursor is, or a portal of the extended protocol, which SQL knows as one; what nobody knows is
+    /// Where a cursor is, or a portal of the extended protocol, which SQL knows as one; what is unknown is
     /// looked for on node 1.
     pub(crate) fn node_of_cursor(&self, cursor: &str) -> NodeId {
         let declared = self.cursors.get(cursor).map(|cursor| cursor.node);

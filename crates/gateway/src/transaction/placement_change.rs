@@ -3,8 +3,8 @@
 //!
 //! Owns: what the machine must be told of a change, of sessions' plans, and of what nodes say of their
 //! backends.
-//! Never: decides whom a change waits for, cancels or leaves alone (the machine does), commits (`commit`
-//! does), reads the catalog (`catalog::publisher` does).
+//! Never: decides which sessions a change waits for, cancels or leaves alone (the machine does), commits
+//! (`commit` does), reads the catalog (`catalog::publisher` does).
 //! Start reading at [`TransactionContext::begin_change`]; why there is a hold is
 //! `docs/protocol/schema-changes.md`.
 
@@ -56,7 +56,7 @@ impl TransactionContext {
         Ok(())
     }
 
-    /// Does what the machine says until the transaction may be committed.
+    /// Performs the machine's effects until the transaction may be committed.
     async fn approach(
         &mut self,
         change: &mut ChangeInCommit,
@@ -170,8 +170,8 @@ impl TransactionContext {
         (Comparison { new, moved, touched, is_more, proofs }, terms)
     }
 
-    /// A transaction that changed the schema has ended: everybody gets the result, and then statements begin
-    /// again.
+    /// A transaction that changed the schema has ended: all sessions get the result, and then statements
+    /// begin again.
     pub(crate) async fn publish_change(
         &mut self,
         how: Ended,
@@ -237,7 +237,8 @@ impl TransactionContext {
         self.catalog = self.registry.cluster.catalog();
     }
 
-    /// Whether all nodes of the transaction answer: nobody is held for the sake of one that will not vote.
+    /// Whether all nodes of the transaction answer: no statement is held for the sake of one that will not
+    /// vote.
     async fn check_participants(&mut self) -> Result<(), Failure> {
         if self.transaction.nodes.len() < 2 {
             return Ok(());
@@ -257,8 +258,8 @@ impl TransactionContext {
         Err(NodeError::Lost { node, source }.into())
     }
 
-    /// Whether what other nodes got when the first table was spread is still what node 1 has: whoever has
-    /// changed it since has told nobody else. Whoever has changed it and not committed yet is told at the
+    /// Whether what other nodes got when the first table was spread is still what node 1 has: a session that
+    /// has changed it since has told no other. One that has changed it and not committed yet is told at the
     /// COMMIT ([`Self::may_commit_alone`]).
     async fn shared_definitions_hold(&self) -> Result<bool, Failure> {
         let Some(shared) = &self.transaction.shared_definitions else { return Ok(true) };
@@ -266,7 +267,7 @@ impl TransactionContext {
     }
 
     /// Before the commit of what was done on node 1 alone because it had everything: whether it still
-    /// has. Until the plan that begins here ends, nobody spreads the first table.
+    /// has. Until the plan that begins here ends, no one spreads the first table.
     pub(crate) async fn may_commit_alone(&mut self) -> Result<(), Failure> {
         if !self.transaction.changed_alone {
             return Ok(());
@@ -283,7 +284,7 @@ impl TransactionContext {
     }
 }
 
-/// What is found elsewhere, or is something else, than before.
+/// What is elsewhere than before, or has become something else.
 #[derive(Debug)]
 enum Moved {
     Nothing,
@@ -293,8 +294,8 @@ enum Moved {
 }
 
 impl Moved {
-    /// What `old` knows and `new` has elsewhere. What others have committed since `new` was read is not
-    /// the doing of a transaction that has made these changes.
+    /// What `old` knows and `new` has elsewhere. What others have committed since `new` was read was not done
+    /// by a transaction that has made these changes.
     fn between(old: &Catalog, new: &Catalog, changes: Option<&OwnChanges>) -> Self {
         if old.maps.iter().any(|(id, map)| new.maps.get(id).is_some_and(|other| map != other)) {
             return Self::Anything;
@@ -323,7 +324,7 @@ impl Moved {
     }
 }
 
-/// A change beside the catalog before it, for whoever asks whether a plan has to do with it.
+/// A change and the catalog before it, to ask whether a plan has to do with it.
 #[derive(Debug)]
 struct Comparison {
     /// The catalog by the change.
@@ -333,7 +334,7 @@ struct Comparison {
     touched: Option<BTreeSet<u32>>,
     /// It may have changed more than these.
     is_more: bool,
-    /// What was found of each session's plan that nobody will ask about: whether its proof holds.
+    /// What was found of each session's plan that no one will ask about: whether its proof holds.
     proofs: BTreeMap<i32, Proof>,
 }
 
@@ -365,7 +366,7 @@ impl Comparison {
     }
 }
 
-/// The sessions but the change's own, as far as the machine asks for them.
+/// The sessions except the change's own, as far as the machine asks for them.
 struct Others<'a> {
     registry: &'a Registry,
     own: i32,
@@ -426,7 +427,7 @@ impl Others<'_> {
     }
 }
 
-/// Whether what nobody will ask about is still proven to touch tables of node 1 only, by a new catalog.
+/// Whether what no one will ask about is still proven to touch tables of node 1 only, by a new catalog.
 fn is_proven(unasked: &Unasked, new: &Catalog) -> bool {
     let Some(scope) = &unasked.scope else { return false };
     let Ok(statements) = statement::parse(&unasked.text) else { return false };
@@ -436,7 +437,7 @@ fn is_proven(unasked: &Unasked, new: &Catalog) -> bool {
     planner::plan(statement, &context).is_ok_and(|planned| planned.unasked)
 }
 
-/// What the client hears of a change that the machine has refused.
+/// What the client is told of a change that the machine has refused.
 fn refused(why: Refusal) -> Failure {
     let (message, hint) = match why {
         // Ending it would leave the rest of its work undone.
@@ -452,7 +453,7 @@ fn refused(why: Refusal) -> Failure {
             "definitions were changed while the first table was spread over nodes",
             "Nothing was changed; the transaction might succeed if retried.",
         ),
-        // What has failed is told instead.
+        // What has failed is reported instead.
         Refusal::Failed => return canceled("57014", "user request"),
     };
     ErrorFields::error("40001", message).with(b'H', hint).into()

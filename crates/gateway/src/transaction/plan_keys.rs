@@ -11,7 +11,7 @@ use tutti_sql::shape::{Scanner, Shape};
 #[derive(Debug, Default)]
 pub(crate) struct Planning {
     pub(super) scanner: Scanner,
-    /// The number of this catalog with the scope as it was after so many changes.
+    /// The number of this catalog with the scope as it was after this many changes.
     pub(super) number: Option<(Arc<Catalog>, u64, u64)>,
 }
 

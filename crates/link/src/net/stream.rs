@@ -52,7 +52,7 @@ impl Stream {
         }
     }
 
-    /// Reads what has come, about `chunk` bytes at most; 0 at the end. WouldBlock if there is nothing.
+    /// Reads what has arrived, about `chunk` bytes at most; 0 at the end. WouldBlock if there is nothing.
     pub fn try_read(&mut self, into: &mut BytesMut, chunk: usize) -> io::Result<usize> {
         match self {
             Self::Plain(socket) => {
@@ -146,7 +146,7 @@ impl Stream {
 }
 
 /// Reads once. What did not fill the buffer has emptied the socket: then it counts as not readable
-/// until more comes, so that whoever waits next need not ask the kernel in vain.
+/// until more comes, so that the next wait need not ask the kernel in vain.
 fn read_drained(socket: &TcpStream, into: &mut BytesMut) -> io::Result<usize> {
     let room = into.capacity() - into.len();
     let mut drained = None;
@@ -163,7 +163,7 @@ fn read_drained(socket: &TcpStream, into: &mut BytesMut) -> io::Result<usize> {
 }
 
 impl TlsStream {
-    /// Shakes hands over a socket on which nothing that belongs to TLS has been read yet.
+    /// Performs the TLS handshake over a socket on which nothing that belongs to TLS has been read yet.
     ///
     /// Errors: `InvalidData` with what TLS says is wrong, after the peer was told.
     pub async fn shake_hands(
@@ -227,7 +227,8 @@ impl TlsStream {
                 Err(error) => {
                     return match error.kind() {
                         io::ErrorKind::WouldBlock => Ok(false),
-                        // Without good-bye. Messages have lengths, so that none is taken for whole.
+                        // Without close_notify. Messages have lengths, so that no partial one is taken for
+                        // whole.
                         io::ErrorKind::UnexpectedEof => Ok(true),
                         _ => Err(error),
                     };
@@ -262,8 +263,8 @@ impl TlsStream {
 }
 
 impl Drop for TlsStream {
-    /// Says good-bye, if that is possible without waiting: a peer that hears none may fear that
-    /// somebody has cut the stream short.
+    /// Sends close_notify, if that is possible without waiting: a peer that gets none may suspect that the
+    /// stream was truncated by an attacker.
     fn drop(&mut self) {
         self.session.send_close_notify();
         let _ = self.try_flush();
@@ -289,7 +290,7 @@ impl Write for Socket<'_> {
     }
 }
 
-/// Lets a peer that has vanished without a word be noticed. A socket that cannot be set works all the same.
+/// Makes a peer noticed that has vanished silently. A socket that cannot be configured works all the same.
 pub fn keep_alive(socket: &TcpStream, settings: &Keepalive) {
     let keepalive = socket2::TcpKeepalive::new()
         .with_time(Duration::from_secs(settings.idle_s))

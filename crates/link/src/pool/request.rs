@@ -1,4 +1,4 @@
-//! What a session asks the pool for: a connection, and for whom.
+//! What a session asks the pool for: a connection, and for which role.
 //!
 //! Owns: which connections the session can be given. Never: takes one.
 

@@ -1,6 +1,6 @@
 //! One connection's place in the count of those to its node.
 //!
-//! Owns: that the place is free when the connection is gone. Never: counts one in.
+//! Owns: that the place is free when the connection has ended. Never: counts one in.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

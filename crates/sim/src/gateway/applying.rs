@@ -1,6 +1,6 @@
 //! Driving [`InApplication`]: waiting for transactions that are visible on some nodes only.
 //!
-//! Owns: who is told that its wait is over.
+//! Owns: which wait is told that it is over.
 //! Start reading at [`Gateway::wait_for_applying`].
 
 use std::collections::BTreeMap;

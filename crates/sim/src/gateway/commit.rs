@@ -1,7 +1,7 @@
 //! Driving [`Coordinator`]: its effects become statements and visits, their answers events.
 //!
 //! Owns: what a commit holds: its links, its place in the room, its permits, its entry in application.
-//! Never: decides what comes next, what is waited for or when something is let go of.
+//! Never: decides what comes next, what is waited for or when something is released.
 //! Start reading at [`Gateway::commit_global`].
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,8 +46,8 @@ struct Driver {
 }
 
 impl Gateway {
-    /// Commits a transaction that wrote on several nodes. Returns when the client may hear; what is
-    /// left to do goes on after it.
+    /// Commits a transaction that wrote on several nodes. Returns when the client may be told; what is left
+    /// to do goes on after it.
     pub(super) async fn commit_global(&self, txn: TxnNo, links: Links, takes_turns: bool) -> Told {
         let nodes: BTreeSet<NodeId> = links.keys().copied().collect();
         let anchor = {
@@ -92,7 +92,7 @@ impl Gateway {
         self.spawn(async move {
             for (node, wait) in waits {
                 wait.take().await;
-                // What is left to recovery counts as applied, but what is at work on the node goes on.
+                // What is left to recovery counts as applied, but what runs on the node goes on.
                 if gateway.with_node(node, |state| !state.closed_by.is_empty()) {
                     let _ = gateway.wait_until_open(node).await;
                 }
@@ -102,13 +102,13 @@ impl Gateway {
         done
     }
 
-    /// Deletes the record once no failure can make anybody ask for it: every node that committed its
+    /// Deletes the record once no failure can make anyone ask for it: every node that committed its
     /// part has flushed that, and its standby has it.
     async fn forget_decision(self, gid: Gid, acknowledged: BTreeMap<NodeId, u64>) {
         if !self.sim().has(Bug::DecisionIsForgottenEarly) {
             for (node, epoch) in acknowledged {
                 let Ok(link) = self.any_link(node).await else { return };
-                // Another start of the node may have lost what this one is to make sure of.
+                // Another start of the node may have lost what this flush is to make durable.
                 if link.epoch != epoch || link.ask(Statement::Harden).await != Ok(Answer::Done) {
                     return;
                 }
@@ -157,7 +157,7 @@ impl Driver {
         });
     }
 
-    /// Begins what is to be done; its answer arrives as an event.
+    /// Begins an effect; its answer arrives as an event.
     fn perform(&mut self, effect: Effect) {
         match effect {
             Effect::Reply(outcome) => {

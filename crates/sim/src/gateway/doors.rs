@@ -1,4 +1,4 @@
-//! Driving the rooms: visits, and who is told that it may go in.
+//! Driving the rooms: visits, and which of them may begin.
 //!
 //! Owns: the one [`Rooms`] of a gateway, and the count by which `every_waiter_enters` is judged.
 //! Start reading at [`Gateway::enter`].
@@ -16,9 +16,9 @@ use crate::tasks::Slot;
 pub struct Doors {
     rooms: Rooms,
     begun: u64,
-    /// Who waits; visits are numbered in the order of asking.
+    /// The visits that wait; they are numbered in the order of asking.
     waiting: BTreeMap<Visit, Waiting>,
-    /// Only with [`Bug::DoorStaysOpen`]: those who went in without asking the machine, and visits
+    /// Only with [`Bug::DoorStaysOpen`]: those that entered without asking the machine, and visits
     /// that are over but keep the room open for them.
     aside: BTreeSet<Visit>,
     kept_open: Vec<Visit>,
@@ -59,7 +59,7 @@ impl Doors {
         (visit, granted)
     }
 
-    /// Lets those in whom the machine lets in. Returns a visitor who was overtaken too often.
+    /// Lets in those that the machine lets in. Returns a visitor that was overtaken too often.
     fn admit(&mut self, granted: &[Visit]) -> Option<Visit> {
         let mut entered = Vec::new();
         for visit in granted {
@@ -82,7 +82,7 @@ impl Doors {
     }
 }
 
-/// A place in a room, or the wish for one. Left when dropped.
+/// A visit of a room, or the request for one. Ended on drop.
 pub struct Visiting {
     gateway: Gateway,
     visit: Visit,

@@ -1,7 +1,7 @@
 //! A gateway: drives the real machines over the simulated network, as the product's does over TCP.
 //!
-//! Owns: the state that all its sessions share, and its life: it starts, settles what the last one
-//! left, serves until it learns that another does, and dies at any moment with everything in it.
+//! Owns: the state that all its sessions share, and its life: it starts, settles what the last one left in
+//! doubt, serves until it learns that another does, and may die at any moment with everything in it.
 //! Never: decides what a commit does next, who may enter a room, or how a transaction in doubt ends;
 //! `tutti_txn` does.
 //! Start reading at [`Gateway::start`]; then `tenure.rs`, `operations.rs`, `commit.rs`.
@@ -45,7 +45,7 @@ pub struct Gateway(Rc<Inner>);
 struct Inner {
     sim: Sim,
     id: GatewayId,
-    /// What its tenure hears.
+    /// The events for its tenure.
     tenure: Mailbox<Event>,
     /// The connection whose life is the lock.
     lock: RefCell<Option<Link>>,
@@ -58,7 +58,7 @@ struct Inner {
     votes: RefCell<vote_order::Queue>,
     visibility: RefCell<vote_order::Queue>,
     nodes: RefCell<BTreeMap<NodeId, nodes::NodeState>>,
-    /// Transactions that a coordinator of this gateway is at work on, and who waits for its end.
+    /// Transactions that a coordinator of this gateway is driving, and who waits for its end.
     active: RefCell<BTreeMap<Gid, Vec<Slot<()>>>>,
     snapshots: RefCell<snapshots::Snapshots>,
 }
@@ -91,7 +91,7 @@ impl Gateway {
         gateway
     }
 
-    /// Whether clients may ask.
+    /// Whether clients are let in.
     pub fn is_serving(&self) -> bool {
         self.0.is_serving.get()
     }
@@ -115,7 +115,7 @@ impl Gateway {
         self.0.active.borrow().contains_key(gid)
     }
 
-    /// Waits until no coordinator of this gateway is at work on the transaction.
+    /// Waits until no coordinator of this gateway drives the transaction.
     async fn wait_until_inactive(&self, gid: &Gid) {
         let ended = Slot::default();
         match self.0.active.borrow_mut().get_mut(gid) {
@@ -125,13 +125,13 @@ impl Gateway {
         ended.take().await;
     }
 
-    /// Only with [`Bug::OldSnapshotIsReused`]: lets go what was kept for reuse.
+    /// Only with [`Bug::OldSnapshotIsReused`]: releases what was kept for reuse.
     pub fn forget_snapshots(&self) {
         let last = self.0.snapshots.borrow_mut().last.take();
         drop(last);
     }
 
-    /// Whether nobody waits for anything, once nobody asks any more.
+    /// Whether nothing waits, once no client asks for anything any more.
     ///
     /// Errors: what is still going on.
     pub fn check_quiet(&self) -> Result<(), String> {

@@ -1,6 +1,6 @@
 //! What the gateway knows of its nodes, and its connections to them.
 //!
-//! Owns: which start of a node has been settled, for whose sake a node is closed to reads, idle
+//! Owns: which start of a node has been settled, for which transactions a node is closed to reads, idle
 //! connections, and the backends that were given up.
 //! Never: reads a node that is closed.
 //! Start reading at [`Gateway::link`].
@@ -58,7 +58,7 @@ impl Gateway {
         done
     }
 
-    /// A new connection, to whatever the node is now.
+    /// A new connection, to the node's present server.
     pub(super) async fn connect(&self, node: NodeId) -> Result<Link, Lost> {
         let link = Link::open(self.sim(), node).await?;
         let is_news = self.with_node(node, |state| {
@@ -133,7 +133,7 @@ impl Gateway {
         })
     }
 
-    /// Gives a connection back that is outside any transaction.
+    /// Releases a connection that is outside any transaction.
     pub(super) fn give_back(&self, link: Link) {
         if !link.is_broken() {
             self.with_node(link.node, |state| match link.is_for_clients {
@@ -143,7 +143,7 @@ impl Gateway {
         }
     }
 
-    /// Gives a connection up on which an answer is still to come.
+    /// Gives up a connection on which an answer is still to come.
     pub(super) fn give_up(&self, link: &Link) {
         self.with_node(link.node, |state| state.given_up.insert(link.backend));
         link.close();

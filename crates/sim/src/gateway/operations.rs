@@ -18,7 +18,7 @@ use crate::link::Link;
 use crate::network::Lost;
 use crate::node::statement::{Answer, Isolation, Key, Rows, Statement, TxnNo};
 
-/// How often a reader goes into the room and finds a node closed before it gives up.
+/// How often a reader may enter the room and find a node closed before it gives up.
 const ROOM_TRIES: u32 = 10;
 
 /// What a client asks for.
@@ -30,7 +30,7 @@ pub enum Operation {
         txn: TxnNo,
         /// Where.
         writes: Vec<Register>,
-        /// A node that it reads last of all before its COMMIT.
+        /// A node that it reads last, just before its COMMIT.
         glance: Option<NodeId>,
         /// Whether it votes in its turn.
         takes_turns: bool,
@@ -58,8 +58,8 @@ pub enum Reply {
 }
 
 impl Gateway {
-    /// Does what a client asks for. What the client sees and hears is noted in the history when the
-    /// gateway sends it.
+    /// Does what a client asks for. What the client sees and is told is noted in the history when the gateway
+    /// sends it.
     pub async fn serve(&self, session: SessionId, operation: Operation) -> Reply {
         match operation {
             Operation::Write { txn, writes, glance, takes_turns, is_autocommit } => {
@@ -73,7 +73,7 @@ impl Gateway {
                 self.tell(txn, told)
             }
             Operation::Read(nodes) => {
-                // A failed read says nothing.
+                // A failed read proves nothing.
                 let _ = match nodes.len() {
                     1 => self.read_one(session, nodes).await,
                     _ => self.read_several(session, nodes).await,
@@ -132,7 +132,7 @@ impl Gateway {
         told
     }
 
-    /// The client takes its time.
+    /// The client pauses.
     async fn think(&self) {
         let duration = {
             let mut world = self.sim().world();

@@ -1,6 +1,6 @@
 //! Driving [`Recovery`], and the sweep of a node that has restarted.
 //!
-//! Owns: that a node is not opened to reads before nothing in doubt is left there.
+//! Owns: that a node is opened to reads only when nothing in doubt is left there.
 //! Never: decides; the record does.
 //! Start reading at [`Gateway::begin_sweep`].
 
@@ -49,7 +49,7 @@ impl Gateway {
                 Some(listed) => listed,
                 None => self.list_prepared(&link).await?,
             };
-            // What its own coordinators have left, too.
+            // Also what its own coordinators have left.
             let in_doubt = self.in_doubt(self.0.incarnation.get() + 1, &[(node, listed)]);
             if in_doubt.is_empty() {
                 break;
@@ -195,7 +195,7 @@ impl Gateway {
         let link = self.connect(node).await?;
         if !self.sim().has(Bug::LookDoesNotFence) {
             let given_up = self.with_node(node, |state| state.given_up.clone());
-            // Not all of them may have ended; then whatever is seen next proves nothing.
+            // Not all of them may have ended; then what is seen next proves nothing.
             if link.ask(Statement::EndBackends(given_up)).await? != Answer::Done {
                 return Err(Lost);
             }
@@ -220,7 +220,7 @@ impl Gateway {
         }
     }
 
-    /// Passes an event on, now and then twice.
+    /// Passes an event on, sometimes twice.
     pub(super) fn tell_machine<T: Clone + 'static>(&self, events: &Mailbox<T>, event: T) {
         let repeats = {
             let mut world = self.sim().world();
@@ -239,7 +239,7 @@ impl Gateway {
     }
 }
 
-/// How the ending of a part went.
+/// How the attempt to end a part went.
 pub enum Finished {
     /// Done, by the start of the node with this number.
     Done(u64),

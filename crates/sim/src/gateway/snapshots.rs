@@ -16,13 +16,13 @@ use crate::network::Lost;
 use crate::node::statement::{Answer, ExportId, Isolation, Statement};
 use crate::tasks::Slot;
 
-/// How often a snapshot is tried before those who wait hear that there is none.
+/// How often a snapshot is tried before those that wait are told that there is none.
 const TRIES: u32 = 20;
 
 #[derive(Default)]
 pub struct Snapshots {
     asks: Vec<Slot<Option<Rc<Exporters>>>>,
-    /// Whether somebody is on the way into the room who will take the asks along.
+    /// Whether a task is on its way into the room that will serve these requests too.
     is_being_taken: bool,
     /// Only with [`Bug::OldSnapshotIsReused`].
     pub last: Option<Rc<Exporters>>,
@@ -76,7 +76,7 @@ impl Gateway {
         }
     }
 
-    /// Errors: a node is not there or not open; who asked still waits, unless the room had opened.
+    /// Errors: a node does not answer or is not open; the requests still wait, unless the room had opened.
     async fn try_snapshot(&self) -> Result<(), Lost> {
         let nodes: Vec<_> = self.0.nodes.borrow().keys().copied().collect();
         let mut links = Vec::new();
@@ -88,7 +88,7 @@ impl Gateway {
         if !links.iter().all(|link| self.may_read(link)) {
             return Err(Lost);
         }
-        // Who asks from now on gets a later one.
+        // Later requests get a later one.
         let asks = {
             let mut snapshots = self.0.snapshots.borrow_mut();
             snapshots.is_being_taken = false;

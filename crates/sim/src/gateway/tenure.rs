@@ -20,7 +20,7 @@ use crate::world::Event as Happening;
 const LOCK_PATIENCE: u64 = 10_000;
 /// How often a gateway looks whether it still has its lock.
 const LOCK_INTERVAL: u64 = 2_000;
-/// When node 1 has not answered for so long, the lock is taken anew.
+/// When node 1 has not answered for this long, the lock is taken anew.
 const LOCK_SILENCE: u64 = 10_000;
 /// Between two looks whether backends have ended.
 const END_PAUSE: u64 = 100;
@@ -40,7 +40,7 @@ impl From<Lost> for Unfenced {
 }
 
 impl Gateway {
-    /// The gateway's life, from its start to its end by itself.
+    /// The gateway's life, from its start until it ends by itself.
     pub(super) async fn live(self) {
         let mut effects = Vec::new();
         let mut tenure = Tenure::begin(&mut effects);
@@ -81,7 +81,7 @@ impl Gateway {
         self.spawn(async move { gateway.0.tenure.put(work.await) });
     }
 
-    /// The process ends, as soon as the world comes to it.
+    /// The process ends as soon as the world gets to it.
     fn end(&self) {
         let mut world = self.sim().world();
         let now = world.now;
@@ -136,7 +136,7 @@ impl Gateway {
         }
     }
 
-    /// Returns when the lock is lost, or somebody later has come.
+    /// Returns when the lock is lost, or a later gateway has come.
     async fn watch_lock(&self) -> Event {
         loop {
             self.sim().sleep(LOCK_INTERVAL).await;
@@ -149,7 +149,7 @@ impl Gateway {
         }
     }
 
-    /// Fences the nodes that are there, and if these are all, settles what is in doubt. Otherwise the nodes are
+    /// Fences the nodes that answer, and if these are all, settles what is in doubt. Otherwise the nodes are
     /// closed until their sweep has done so.
     async fn take_over(&self) -> Event {
         let nodes: Vec<_> = self.0.nodes.borrow().keys().copied().collect();
@@ -191,7 +191,7 @@ impl Gateway {
         Event::TakenOver
     }
 
-    /// A start that fails ends the process; somebody starts another one.
+    /// A start that fails ends the process; another one is started.
     async fn fail_to_start(&self) -> Event {
         self.end();
         std::future::pending().await
@@ -217,9 +217,9 @@ impl Gateway {
         }
     }
 
-    /// From when this returns no statement of a client of an earlier gateway runs on the node, nor will.
+    /// Once this has returned, no statement of a client of an earlier gateway runs on the node, nor will any.
     ///
-    /// Errors: whatever is seen next proves nothing.
+    /// Errors: what is seen next proves nothing.
     pub(super) async fn fence(&self, link: &Link) -> Result<(), Unfenced> {
         let (incarnation, sim) = (self.0.incarnation.get(), self.sim());
         if sim.has(Bug::EndsBeforeTheRaise) {
@@ -254,7 +254,7 @@ impl Gateway {
         }
     }
 
-    /// A node takes the backend of a new connection into its list, before anything of a client's runs on it.
+    /// A node takes the backend of a new connection into its list, before any client's statement runs on it.
     ///
     /// Errors: the node knows a later gateway, or does not answer.
     pub(super) async fn list_backend(&self, link: &mut Link) -> Result<(), Lost> {

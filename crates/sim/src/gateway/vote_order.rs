@@ -1,6 +1,6 @@
 //! Driving [`VoteOrder`]: one order of votes, and one of becoming visible, on nodes that transactions share.
 //!
-//! Owns: who is told that it has its turn.
+//! Owns: which transaction is told that it has its turn.
 //! Start reading at [`Gateway::ask_for_turn`].
 
 use std::cell::RefCell;
@@ -47,7 +47,7 @@ pub struct VotePermit {
 }
 
 impl VotePermit {
-    /// Whether somebody waits for this one's end.
+    /// Whether another waits for this one's end.
     pub fn is_awaited(&self) -> bool {
         self.gateway.order(self.order).borrow().machine.is_awaited(self.visit)
     }

@@ -1,8 +1,8 @@
-//! What a node knows of gateways: the schema `tutti` as far as `docs/protocol/one-gateway.md` leans on it.
+//! What a node knows of gateways: the schema `tutti` as far as `docs/protocol/one-gateway.md` relies on it.
 //!
-//! Owns: the lock of the gateway that serves, the numbers drawn, the newest number heard of
-//! (`tutti.gateway`), and the list of backends that run clients' statements (`tutti.backend`, unlogged: it
-//! is empty after a crash, which has ended the backends).
+//! Owns: the lock of the gateway that serves, the numbers drawn, the newest number known (`tutti.gateway`),
+//! and the list of backends that run clients' statements (`tutti.backend`, unlogged: it is empty after a
+//! crash, which has ended the backends).
 //! Never: knows which gateway is right.
 //! Start reading at [`Gateways`].
 
@@ -15,7 +15,7 @@ use super::statement::BackendId;
 pub struct Gateways {
     /// The last number drawn.
     pub drawn: u64,
-    /// The newest number that somebody has raised this node to.
+    /// The newest number that a gateway has raised this node to.
     pub newest: u64,
     /// Which backend runs clients' statements, and for which gateway.
     pub listed: BTreeMap<BackendId, u64>,
@@ -28,7 +28,8 @@ impl Gateways {
         *self.lock.get_or_insert(id) == id
     }
 
-    /// A backend has ended, and the lock with it if it was its. Its row stays in the list, and is nobody's.
+    /// A backend has ended, and its lock, if it had it, is free. Its row stays in the list, and belongs to no
+    /// backend.
     pub fn backend_ended(&mut self, id: BackendId) {
         self.lock.take_if(|holder| *holder == id);
     }

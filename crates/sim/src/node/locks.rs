@@ -1,6 +1,6 @@
 //! Row locks of a node, and the unique key of `tutti.decision`.
 //!
-//! Owns: which transaction holds what. Never: queues; who finds a lock taken tries again when a
+//! Owns: which transaction holds what. Never: queues; a statement that finds a lock taken tries again when a
 //! transaction has ended, in the order of asking.
 //! Start reading at [`Locks::take`].
 
@@ -16,13 +16,13 @@ pub type Xid = u32;
 /// What can be locked.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Lockable {
-    /// A row, by whoever changes it.
+    /// A row, by the transaction that changes it.
     Register(Key),
-    /// A key of `tutti.decision`, by whoever inserts it.
+    /// A key of `tutti.decision`, by the transaction that inserts it.
     Decision(Gid),
 }
 
-/// Who holds what until it ends.
+/// Which transaction holds what until it ends.
 #[derive(Debug, Default)]
 pub struct Locks(BTreeMap<Lockable, Xid>);
 

@@ -22,7 +22,7 @@ pub enum Record {
     RollbackPrepared(Gid),
     /// A number was drawn.
     Incarnation(u64),
-    /// The node has heard of a newer gateway.
+    /// The node has learnt of a newer gateway.
     Newest(u64),
 }
 
@@ -42,7 +42,7 @@ impl Log {
         self.records.len()
     }
 
-    /// Everything before `position` is on the node's disk, and if so wished on the standby's.
+    /// Everything before `position` is on the node's disk, and if required on the standby's.
     pub fn flush(&mut self, position: usize, replicate: bool) {
         self.flushed = self.flushed.max(position);
         if replicate {

@@ -1,4 +1,4 @@
-//! A model of one PostgreSQL server, as far as the protocol leans on it.
+//! A model of one PostgreSQL server, as far as the protocol relies on it.
 //!
 //! Owns: backends and what they run, transactions, prepared transactions, crash and replay.
 //! Never: knows of time, networks or gateways. A flush that takes time ends when [`Node::flush`] is
@@ -7,10 +7,10 @@
 //! `tests/tests/cluster/sim_model.rs`.
 //!
 //! What is modelled, from PostgreSQL's documentation and source: a commit is visible at one instant,
-//! after its record is flushed, and only then answered; a backend whose client has gone does what it
-//! was sent before it ends; an UPDATE at READ COMMITTED waits for the row's other writer and goes on
-//! with what that one committed; a prepared transaction keeps its locks, also over a restart; an
-//! INSERT waits for an uncommitted one of the same unique key.
+//! after its record is flushed, and only then answered; a backend whose client is gone does what it was sent
+//! before it ends; an UPDATE at READ COMMITTED waits for the row's other writer and goes on with what that
+//! one committed; a prepared transaction keeps its locks, also over a restart; an INSERT waits for an
+//! uncommitted one of the same unique key.
 
 pub mod gateways;
 pub mod locks;
@@ -28,7 +28,7 @@ use self::log::{Log, Record};
 use self::mvcc::{Changes, Snapshot, Store};
 use self::statement::{Answer, BackendId, ExportId, Isolation, Key, Rows, SqlState, Statement};
 
-/// What a node did that somebody outside must hear of.
+/// What a node did that the world must know of.
 #[derive(Debug)]
 pub enum Output {
     /// A statement was answered.
@@ -66,7 +66,7 @@ struct Flush {
     answer: Answer,
 }
 
-/// What becomes of a transaction when its record is flushed.
+/// What happens to a transaction when its record is flushed.
 #[derive(Debug)]
 enum Ending {
     Commit,
@@ -92,12 +92,12 @@ struct Backend {
 struct PreparedPart {
     xid: Xid,
     changes: Changes,
-    /// False while its PREPARE flushes: its name is taken, but it is not there yet.
+    /// False while its PREPARE flushes: its name is taken, but it does not exist yet.
     is_valid: bool,
     is_being_ended: bool,
 }
 
-/// How a statement goes on.
+/// How a statement continues.
 enum Step {
     Answer(Answer),
     Wait,
@@ -124,7 +124,7 @@ pub struct Node {
 impl Node {
     // ---- what can happen to it ----
 
-    /// Somebody connects.
+    /// A client connects.
     pub fn connect(&mut self) -> BackendId {
         let id = self.next_number();
         self.backends.insert(id, Backend::default());
@@ -159,7 +159,7 @@ impl Node {
         self.go_on(backend);
     }
 
-    /// The wait numbered so has lasted too long.
+    /// The wait of this number has lasted too long.
     pub fn lock_timeout(&mut self, backend: BackendId, wait: u64) {
         let found = self.backends.get_mut(&backend);
         let Some(found) = found.filter(|b| b.waiting.as_ref().is_some_and(|w| w.0 == wait)) else {
@@ -172,7 +172,7 @@ impl Node {
         self.go_on(backend);
     }
 
-    /// The server stops at once and starts again from the first `kept` records of its log.
+    /// The server stops immediately and starts again from the first `kept` records of its log.
     pub fn restart(&mut self, kept: usize) {
         self.log.truncate(kept);
         self.store = Store::default();
@@ -234,7 +234,7 @@ impl Node {
         self.gateways.newest
     }
 
-    /// What everybody may read now.
+    /// What any session may read now.
     pub fn read_all(&self, keys: &BTreeSet<Key>) -> Rows {
         self.store.read(keys, self.store.snapshot(), &Changes::default())
     }
@@ -271,7 +271,7 @@ impl Node {
         self.outputs.push(Output::Answered(backend, answer));
     }
 
-    /// Something ended: this backend goes on, and then whoever waits looks again.
+    /// Something ended: this backend goes on, and then those that wait try again.
     fn go_on(&mut self, backend: BackendId) {
         self.advance(backend);
         self.retry_waiting();
@@ -323,7 +323,7 @@ impl Node {
         }
     }
 
-    /// Those who wait try again, in order, until none gets on.
+    /// Those that wait try again, in order, until none makes progress.
     fn retry_waiting(&mut self) {
         let mut index = 0;
         while let Some(&id) = self.waiting.get(index) {
@@ -439,7 +439,7 @@ impl Node {
         }
     }
 
-    /// The statement failed: so does its transaction, which keeps nothing.
+    /// The statement failed, and with it its transaction, of which nothing is kept.
     fn fail_statement(&mut self, id: BackendId) {
         let Some(transaction) = self.transaction_mut(id) else { return };
         transaction.failed = true;
@@ -468,7 +468,7 @@ impl Node {
 
     // ---- statements ----
 
-    /// Does a statement, or finds out that it must wait; then it is tried again later.
+    /// Runs a statement, or finds that it must wait; then it is tried again later.
     fn execute(&mut self, id: BackendId, statement: &Statement) -> Step {
         let ends =
             matches!(statement, Statement::Commit | Statement::Rollback | Statement::Prepare(_));
@@ -722,7 +722,7 @@ impl Node {
         Step::Flush(Flush { position, replicate: false, ending, answer: Answer::Done })
     }
 
-    /// Who takes a node over holds its list while the new number is being flushed.
+    /// A gateway that takes a node over holds its list while the new number is being flushed.
     fn is_being_raised(&self) -> bool {
         let raises = |b: &Backend| {
             b.flushing.as_ref().is_some_and(|flush| matches!(flush.ending, Ending::Raise(_)))
@@ -742,7 +742,7 @@ impl Node {
         Step::Flush(Flush { position, replicate: true, ending, answer: Answer::Done })
     }
 
-    /// Tells these backends to end. Returns whether all are gone.
+    /// Terminates these backends. Returns whether all have ended.
     fn end_backends(&mut self, asking: BackendId, backends: &BTreeSet<BackendId>) -> bool {
         let mut all_gone = true;
         for other in backends.iter().filter(|other| **other != asking) {

@@ -11,7 +11,7 @@ use tutti_txn::{Decision, Gid};
 
 use super::statement::{Key, Rows, TxnNo};
 
-/// A moment of a node: everything that became visible up to it is seen.
+/// A point in a node's history: everything that became visible up to it is seen.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Snapshot(u64);
 
@@ -48,7 +48,7 @@ impl Store {
         Snapshot(self.now)
     }
 
-    /// Makes changes visible, all at one moment.
+    /// Makes changes visible, all in one instant.
     pub fn apply(&mut self, changes: &Changes) {
         self.now += 1;
         let now = Snapshot(self.now);

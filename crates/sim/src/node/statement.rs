@@ -15,7 +15,7 @@ pub type TxnNo = u32;
 pub type Key = u8;
 /// A backend of a node; never used twice by it, also across restarts.
 pub type BackendId = u32;
-/// A snapshot that somebody exported.
+/// An exported snapshot.
 pub type ExportId = u32;
 /// What a statement read: each register with the transactions that it shows, in order.
 pub type Rows = BTreeMap<Key, Vec<TxnNo>>;
@@ -71,7 +71,7 @@ pub enum Statement {
     /// `SELECT gid FROM pg_prepared_xacts`
     ListPrepared,
     /// `pg_terminate_backend` of these backends, of connections that the asking gateway has given up;
-    /// answered when they are gone.
+    /// answered when they have ended.
     EndBackends(BTreeSet<BackendId>),
     /// `BEGIN; LOCK TABLE tutti.serving IN EXCLUSIVE MODE NOWAIT`: the lock of the gateway that serves, held
     /// until the backend's end.
@@ -135,7 +135,7 @@ pub enum SqlState {
     SerializationFailure,
     /// 55P03: `lock_timeout`.
     LockNotAvailable,
-    /// 55000: somebody else is ending this prepared transaction.
+    /// 55000: another session is ending this prepared transaction.
     NotInPrerequisiteState,
     /// 0A000: an exporter of a snapshot cannot prepare.
     FeatureNotSupported,

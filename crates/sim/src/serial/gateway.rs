@@ -25,7 +25,7 @@ pub enum Action {
     GiveUp(usize),
     /// The ticket that the client would insert next is refused by chance.
     TicketFails(usize),
-    /// The sentinel is ended by force.
+    /// The sentinel is killed.
     Kill(usize),
     /// A first sentinel, after a gap.
     Stand(usize),
@@ -33,9 +33,9 @@ pub enum Action {
     Relief(usize),
     /// The one before it ends.
     Relieved(usize),
-    /// The node's server comes down and up again. Nobody reads it yet.
+    /// The node's server restarts. It is not read yet.
     Restart(usize),
-    /// Nothing is prepared there any more that is not settled: the node may be read.
+    /// All that was prepared there is settled: the node may be read.
     Open(usize),
 }
 
@@ -49,7 +49,7 @@ enum Phase {
     /// The snapshot of the second node is missing.
     Snapping,
     Running,
-    /// Behind ROLLBACK TO.
+    /// After ROLLBACK TO.
     Renewing,
     /// On one node: checked, not yet visible.
     Checked,
@@ -84,7 +84,7 @@ struct Client {
     used: u8,
     /// Nodes that are known to vote.
     recorded: u8,
-    /// The chain of sentinels that is counted upon.
+    /// The chain of sentinels that it relies on.
     tickets: [Option<u8>; 2],
     savepoint: Option<Savepoint>,
     voted: u8,
@@ -119,9 +119,9 @@ pub struct State {
     restarts: u8,
 }
 
-/// Why a step cannot be made now.
+/// Why a step cannot be taken now.
 enum Stop {
-    /// Somebody else must do something first.
+    /// Another must take a step first.
     Waits,
     /// 40001.
     Refused,
@@ -170,7 +170,7 @@ impl State {
         state
     }
 
-    /// Everything that may happen now, and what becomes of it.
+    /// Everything that may happen now, and the state that results.
     pub fn next(&self, world: &World, bug: Option<Bug>) -> Vec<(Action, Self)> {
         let mut next = Vec::new();
         let mut offer = |action| {
@@ -233,7 +233,7 @@ impl State {
         self.clients.iter().all(|client| matches!(client.phase, Phase::Committed | Phase::Aborted))
     }
 
-    /// Those who have committed, each with what it has read and who was answered before it began.
+    /// Those that have committed, each with what it has read and who was answered before it began.
     pub fn committed(&self) -> impl Iterator<Item = (Sx, &[Seen], Set)> {
         let all = self.clients.iter().enumerate();
         let all = all.filter(|(_, client)| client.phase == Phase::Committed);
@@ -245,7 +245,7 @@ impl State {
         &self.nodes
     }
 
-    /// False if it cannot happen now, and then the state is of no use any more. What is refused has still
+    /// False if it cannot happen now, and then the state must not be used any more. What is refused has still
     /// been noted on the node.
     fn happen(&mut self, action: Action, world: &World, bug: Option<Bug>) -> bool {
         match action {
@@ -279,7 +279,7 @@ impl State {
         match self.clients[client].phase {
             Phase::New => self.begin(client, script, bug),
             Phase::Snapping if self.closed != 0 => {
-                // Nobody waits in the room.
+                // No one waits in the room.
                 self.snapshot_room = None;
                 self.clients[client].phase = Phase::New;
                 Ok(())
@@ -476,7 +476,7 @@ impl State {
             return false;
         }
         if me.tickets[other].is_some() {
-            // It counts upon the sentinel, and gets a ticket after ROLLBACK TO, or is rolled back.
+            // It relies on the sentinel, and gets a ticket after ROLLBACK TO, or is rolled back.
             let may_join = (self.closed | me.lost) & bit(*node) == 0;
             if !may_join || self.posts[*node].on_duty.is_none() {
                 return false;
@@ -605,7 +605,7 @@ impl State {
         true
     }
 
-    /// Where a check has been made it holds; where none was, nobody hears of it.
+    /// Where a check has been made it holds; where none was, no one is told.
     fn commit_ignoring_errors(&mut self, client: usize, node: usize) {
         let is_checked = self.nodes[node].is_prepared(sx(client));
         match is_checked || self.nodes[node].prepare(sx(client), false).is_ok() {
@@ -685,7 +685,8 @@ impl State {
         true
     }
 
-    /// What is prepared there outlives it. Whoever was at work there has lost its part, and with it all.
+    /// What is prepared there outlives it. A transaction that was running there has lost its part, and with
+    /// it all.
     fn restart(&mut self, node: usize, bug: Option<Bug>) -> bool {
         let Some(left) = self.restarts.checked_sub(1) else { return false };
         self.restarts = left;
@@ -700,7 +701,7 @@ impl State {
                     me.phase = Phase::New;
                 }
                 _ if is_there => self.abort(client),
-                // Where it will be sent nobody knows here; it begins anew, or not at all.
+                // Where it will be sent is not known here; it begins anew, or not at all.
                 Phase::Sent => self.abort(client),
                 _ => me.lost |= bit(node),
             }

@@ -1,4 +1,4 @@
-//! SERIALIZABLE over two nodes in small worlds: every order of everything, and whether it can be explained
+//! SERIALIZABLE over two nodes in small worlds: every order of all steps, and whether each can be explained
 //! by one transaction after another.
 //!
 //! Owns: the exploration, the judgement, and the bugs that must be found.
@@ -23,15 +23,15 @@ use world::World;
 pub enum Bug {
     /// No tickets are inserted.
     TicketIsMissing,
-    /// No sentinels stand.
+    /// There are no sentinels.
     SentinelIsMissing,
     /// Decided transactions become visible in any order, node by node.
     PlacesAreSkipped,
-    /// Nodes that were only read do not vote; what they say at COMMIT is not heard.
+    /// Nodes that were only read do not vote; what they say at COMMIT is ignored.
     ReaderIsIgnored,
-    /// A ticket counts before it is answered, and who has failed to insert it does not vote.
+    /// A ticket counts before it is answered, and a transaction that failed to insert it does not vote.
     TicketCountsUnanswered,
-    /// Whether sentinels have stood is known from memory.
+    /// Whether sentinels were open is known from memory.
     SentinelIsRemembered,
     /// A sentinel ends before its relief has searched the tickets.
     ReliefComesLate,
@@ -78,13 +78,13 @@ pub struct Found {
     pub all_committed: u64,
     /// The exploration was given up at the limit.
     pub is_cut: bool,
-    /// What happened until somebody saw what cannot be, and the circle.
+    /// What happened until a client saw what cannot be, and the cycle.
     pub anomaly: Option<(Vec<String>, String)>,
 }
 
 /// Visits every state of the world, up to `limit`, or to the first anomaly.
 ///
-/// States that were met are remembered by 64 bits of them.
+/// States that were visited are remembered by 64 bits of them.
 pub fn explore(world: &World, bug: Option<Bug>, limit: u64) -> Found {
     let mut found = Found::default();
     let mut met = HashSet::new();
@@ -124,8 +124,8 @@ pub fn explore(world: &World, bug: Option<Bug>, limit: u64) -> Found {
 }
 
 /// Every world of three transactions, each of one or two statements on the rows x of node 1 and y of
-/// node 2, in blocks, and of those with one statement also outside of one, or declared READ ONLY; at least two are over
-/// both nodes.
+/// node 2, in blocks, and of those with one statement also outside of one, or declared READ ONLY; at least
+/// two are over both nodes.
 pub fn worlds() -> impl Iterator<Item = World> {
     const WORDS: [&str; 4] = ["rx1", "wx1", "ry2", "wy2"];
     let two = WORDS.iter().flat_map(|first| {
@@ -167,8 +167,8 @@ fn fingerprint(state: &State) -> u64 {
     hasher.finish()
 }
 
-/// A circle of dependencies among those who have committed, if there is one: then no order of them
-/// explains what they have read and written. Who began after another's answer comes after it.
+/// A cycle of dependencies among those that have committed, if there is one: then no order of them
+/// explains what they have read and written. One that began after another's answer comes after it.
 fn circle(state: &State, world: &World) -> Option<String> {
     let committed: Vec<_> = state.committed().map(|(sx, _, _)| sx).collect();
     let mut edges: Vec<(Sx, Sx, String)> = Vec::new();

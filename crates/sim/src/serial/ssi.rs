@@ -6,10 +6,10 @@
 //! Start reading at [`Node::flag`], then [`Node::prepare`].
 //!
 //! Names are PostgreSQL's where it has one: *doomed*, *prepared*, *summary* … Every row is a table of its
-//! own, so a lock of a row is a relation's. `tests/tests/cluster/serial_model.rs` compares it with a server, in both
-//! directions. Left out, because nothing here needs it: conflicts summarised for lack of memory (it is enough
-//! for 3,000 transactions, and here are four; those of a restart are here), and the removal of what nobody
-//! can meet any more.
+//! own, so a lock of a row is a relation's. `tests/tests/cluster/serial_model.rs` compares it with a server,
+//! in both directions. Left out, because nothing here needs it: conflicts summarised for lack of memory (it
+//! is enough for 3,000 transactions, and here are four; those of a restart are here), and the removal of what
+//! no transaction can meet any more.
 
 use std::fmt;
 
@@ -53,7 +53,7 @@ impl fmt::Debug for Set {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Refused;
 
-/// A table of one row; or the table of tickets, in which everybody may have rows of their own.
+/// A table of one row; or the table of tickets, in which each transaction may have rows of its own.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Row(pub u8);
 
@@ -91,9 +91,9 @@ struct Sxact {
     /// By PREPARE TRANSACTION: it outlives a restart.
     is_two_phase: bool,
     committed: Option<SeqNo>,
-    /// It had a conflict out to who had committed when it did; the first of these prepared then.
+    /// It had a conflict out to one that had committed when it did; the first of these prepared then.
     earliest_out: Option<SeqNo>,
-    /// In the order in which they were noted: who is doomed first may save the next.
+    /// In the order in which they were noted: dooming the first may save the next.
     conflicts_in: Vec<Sx>,
     conflicts_out: Set,
 }
@@ -109,7 +109,7 @@ pub struct Snapshot {
 struct Versions {
     /// Whose versions are committed, in order.
     committed: Vec<Sx>,
-    /// Whoever has a later one, and with it the row's lock.
+    /// The transaction that has a later one, and with it the row's lock.
     pending: Option<Sx>,
 }
 
@@ -118,12 +118,12 @@ struct Versions {
 pub struct Node {
     sxacts: Vec<Sxact>,
     rows: Vec<Versions>,
-    /// Who has a SIREAD lock of each row, and last, of the table of tickets; in order.
+    /// Which transactions have a SIREAD lock of each row, and last, of the table of tickets; in order.
     locks: Vec<Vec<Sx>>,
-    /// Who has a ticket that was not rolled back, in the order in which a search finds them: who is met
-    /// first may end the search.
+    /// Who has a ticket that was not rolled back, in the order in which a search finds them: the first one
+    /// met may end the search.
     tickets: Vec<Sx>,
-    /// Somebody has added a ticket, whatever became of it.
+    /// A ticket was added, whatever happened to it.
     has_had_tickets: bool,
     last_seq_no: SeqNo,
     last_xid: Xid,
@@ -133,7 +133,7 @@ pub struct Node {
 const RECOVERY: SeqNo = 1;
 
 impl Node {
-    /// A node with so many rows.
+    /// A node with this many rows.
     pub fn new(rows: u8) -> Self {
         let rows = usize::from(rows);
         let (rows, locks) = (vec![Versions::default(); rows], vec![Vec::new(); rows + 1]);
@@ -208,7 +208,7 @@ impl Node {
         Ok(versions.committed.iter().copied().rfind(|writer| seen.has(*writer)))
     }
 
-    /// Whether writing the row would wait for somebody.
+    /// Whether writing the row would wait for another transaction.
     pub fn waits(&self, sx: Sx, row: Row) -> bool {
         self.rows[usize::from(row.0)].pending.is_some_and(|holder| holder != sx)
     }
@@ -248,7 +248,7 @@ impl Node {
         if !self.is_watched(sx) {
             return Ok(());
         }
-        // Whether it is doomed the server asks when it meets a row.
+        // The server checks whether it is doomed when it meets a row.
         if self.has_had_tickets {
             self.may_go_on(sx)?;
         }
@@ -342,7 +342,7 @@ impl Node {
         sxact.is_read_only |= !sxact.has_written;
         sxact.possibly_unsafe = Set::default();
         if sxact.is_summary && !sxact.is_read_only {
-            // Nobody knows when who comes first in the structure was prepared.
+            // It is not known when the first transaction of the structure was prepared.
             sxact.earliest_out = Some(RECOVERY + 1);
         }
         let (outs, ins) = (sxact.conflicts_out, sxact.conflicts_in.clone());
@@ -385,7 +385,7 @@ impl Node {
         }
     }
 
-    /// The server comes down and up again: what is prepared stays, as having had conflicts both ways, and
+    /// The server restarts: what is prepared stays, as having had conflicts both ways, and
     /// all else is gone. `predicatelock_twophase_recover`.
     pub fn restart(&mut self) {
         for index in 0..self.sxacts.len() {
@@ -404,7 +404,7 @@ impl Node {
             sxact.conflicts_in.clear();
             sxact.conflicts_out = Set::default();
             if committed.is_some() {
-                // Nobody knows it any more.
+                // No one knows it any more.
                 sxact.is_forgotten = true;
                 sxact.finished_before = finished_before;
             } else if stays {
@@ -475,7 +475,7 @@ impl Node {
         }
     }
 
-    /// Whether its reads are noted: not those of whose snapshot it is known that it is safe.
+    /// Whether its reads are noted: not those of a transaction whose snapshot is known to be safe.
     /// `SerializationNeededForRead`.
     fn is_watched(&mut self, sx: Sx) -> bool {
         if self.get(sx).is_safe && !self.get(sx).is_released {
@@ -486,7 +486,7 @@ impl Node {
         !self.get(sx).is_released
     }
 
-    /// Whether `reader`, who comes upon a committed version, asks for conflicts with its writer: it does
+    /// Whether `reader`, which comes upon a committed version, checks for conflicts with its writer: it does
     /// not see it, or sees that it was replaced, not long ago, by one that it sees too.
     fn is_met(&self, reader: Sx, writer: Sx, next: Option<Sx>) -> bool {
         let me = self.get(reader);

@@ -1,4 +1,4 @@
-//! A small world as a text: whose transactions do what on which of two nodes, and what may go wrong.
+//! A small world as a text: which transactions do what on which of two nodes, and what may go wrong.
 //!
 //! Owns: the grammar, both ways.
 //! Start reading at [`World`].
@@ -9,7 +9,7 @@
 //!
 //! Transactions stand between bars. `rx1` reads row x of node 1, `rx1u1` two rows in one statement, `wy2`
 //! writes row y of node 2, `sp` is SAVEPOINT, `rb` ROLLBACK TO it. `auto`: its one statement stands outside
-//! of a block. `ro`: it is declared READ ONLY. Behind the semicolon: how often a sentinel is ended by force,
+//! of a block. `ro`: it is declared READ ONLY. After the semicolon: how often a sentinel is killed,
 //! a sentinel is relieved, a ticket fails, a node restarts.
 
 use std::fmt;
@@ -46,7 +46,7 @@ pub struct Script {
 pub struct World {
     /// One for each client.
     pub scripts: Vec<Script>,
-    /// How often a sentinel may be ended by force.
+    /// How often a sentinel may be killed.
     pub kills: u8,
     /// How often a sentinel may be relieved.
     pub reliefs: u8,
@@ -59,7 +59,7 @@ pub struct World {
 }
 
 impl World {
-    /// So many rows has the node.
+    /// How many rows the node has.
     pub fn rows(&self, node: usize) -> u8 {
         u8::try_from(self.names[node].len()).unwrap_or(u8::MAX)
     }

@@ -68,7 +68,7 @@ impl World {
         self.break_unnoticed(id, 0);
     }
 
-    /// The same; the gateway notices so much later.
+    /// The same; the gateway notices this much later.
     pub fn break_unnoticed(&mut self, id: ConnId, unnoticed: Time) {
         let (spread, now) = (self.plan.latency.1 * 2, self.now);
         // A message may still be sent again by a host whose process is gone.
@@ -82,8 +82,8 @@ impl World {
         }
     }
 
-    /// The gateway closes its end: what it sent still arrives, and then the backend ends. A gateway
-    /// that dies may take the last of it along.
+    /// The gateway closes its end: what it sent still arrives, and then the backend ends. If a gateway dies,
+    /// the last of it may be lost.
     pub fn close(&mut self, id: ConnId) {
         if self.gateway_is_dying {
             self.break_connection(id);

@@ -38,9 +38,9 @@ pub enum Event {
     ToNode(ConnId, Statement),
     /// An answer reaches its gateway.
     ToGateway(ConnId, Answer),
-    /// A backend finds that its client has gone.
+    /// A backend finds that its client is gone.
     BackendNotices(ConnId),
-    /// A gateway finds that a connection has gone.
+    /// A gateway finds that a connection is lost.
     GatewayNotices(ConnId),
     /// A backend's flush ends, if the node has not restarted since.
     Flushed(NodeId, u64, BackendId),
@@ -76,11 +76,11 @@ pub struct World {
     pub network: Network,
     /// What clients did and saw.
     pub history: History,
-    /// What happened, if anybody wants to know.
+    /// What happened, if it is traced.
     pub trace: Trace,
-    /// What gateways have taken over: the incarnation after which nobody of an earlier one is served there.
+    /// What gateways have taken over: the incarnation; no client of an earlier one is served there any more.
     pub fenced: BTreeMap<NodeId, u64>,
-    /// Whether a gateway is just dying: what it holds is torn off, not closed.
+    /// Whether a gateway is just dying: its connections break and are not closed.
     pub gateway_is_dying: bool,
     queue: Queue<Event>,
 }
@@ -115,7 +115,7 @@ impl World {
         self.rng.random_range(from..=to.max(from))
     }
 
-    /// Whether something of this likelihood, in percent, happens.
+    /// Whether something of this probability, in percent, happens.
     pub fn chance(&mut self, percent: u32) -> bool {
         self.rng.random_range(0..100) < percent
     }

@@ -46,7 +46,7 @@ impl Sim {
         self.tasks.spawn(owner, work);
     }
 
-    /// Ends everything that runs in a gateway, and tears its connections off. To be followed by
+    /// Ends everything that runs in a gateway, and breaks its connections. To be followed by
     /// [`Sim::gateway_has_ended`] when nothing of it is left.
     pub fn end_gateway(&self, gateway: GatewayId) {
         self.world().gateway_is_dying = true;
@@ -63,7 +63,7 @@ impl Sim {
         self.tasks.freeze(Owner::Gateway(gateway));
     }
 
-    /// It goes on where it stood.
+    /// It goes on where it stopped.
     pub fn thaw(&self, gateway: GatewayId) {
         self.tasks.thaw(Owner::Gateway(gateway));
     }
@@ -88,7 +88,7 @@ impl Sim {
         self.bell(duration).take().await;
     }
 
-    /// Notes something for whoever looks for a failure.
+    /// Notes something to find the cause of a failure.
     pub fn note(&self, text: impl FnOnce() -> String) {
         let mut world = self.world();
         let now = world.now;

@@ -1,7 +1,7 @@
 //! The search from a statement, or from a write to a table, through all code that may run.
 //!
 //! Every object is visited once for each search path under which it may run: a chain of any length
-//! costs what it is long. Names are looked up as PostgreSQL does, in the schemas of the path, but
+//! costs in proportion to its length. Names are looked up as PostgreSQL does, in the schemas of the path, but
 //! all overloads count, for types are not known here.
 //!
 //! Owns: what a name may mean, and what follows from what was reached. Never: stops at the first
@@ -29,8 +29,9 @@ pub(crate) enum Writing {
     Row,
     /// What runs on every node, with each copy of the rows.
     Copies,
-    /// What runs where stored rows are read from their text on their way, as whoever reads them. On one server
-    /// nobody would run it, so nobody's word for it counts, and no code that any role may have written.
+    /// What runs where stored rows are read from their text on their way, as the role that reads them. On one
+    /// server no one would run it, so no one's word for it counts, and no code that any role may have
+    /// written.
     Transit,
 }
 
@@ -67,7 +68,7 @@ pub(crate) struct Search<'a> {
     paths: Vec<Vec<String>>,
     seen: HashSet<(Item, Path)>,
     queue: Vec<(Item, Path)>,
-    /// Whether all is on node 1 shall be proven.
+    /// Whether it must be proven that all is on node 1.
     proves: bool,
     reach: Reach,
 }
@@ -136,7 +137,7 @@ impl<'a> Search<'a> {
         self.body(&body, SESSION, "this DO block");
     }
 
-    /// Adds a read of a relation in the statement itself: where its rows are is the planner's affair.
+    /// Adds a read of a relation in the statement itself: where its rows are is the planner's concern.
     pub(crate) fn read(&mut self, relation: &Arc<Relation>) {
         self.push(Item::Rows(relation.oid), SESSION);
         for column in &relation.columns {
@@ -193,8 +194,8 @@ impl<'a> Search<'a> {
         self.reach.sets = true;
     }
 
-    /// From here on it shall be proven that all is on node 1: what the statement's own words may mean,
-    /// and whatever it reaches.
+    /// From here on it must be proven that all is on node 1: what the statement's own words may mean, and all
+    /// that it reaches.
     pub(crate) fn prove_home(&mut self, text: &str) {
         self.proves = true;
         if let Ok(tokens) = crate::statement::tokens::scan(text) {
@@ -322,7 +323,7 @@ impl<'a> Search<'a> {
     fn path_of(&mut self, own: &[String]) -> Path {
         let mut wanted: Vec<String> = own.to_vec();
         if own.iter().any(|schema| schema == "$user") {
-            // Whose schema that is, is known of the session only.
+            // Whose schema that is, only the session knows.
             wanted.extend(self.paths[SESSION].iter().cloned());
         }
         let known = self.paths.iter().skip(EXACT + 1).position(|path| *path == wanted);
@@ -375,7 +376,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The relations that words of code may mean, in whatever schema of the path.
+    /// The relations that words of code may mean, in any schema of the path.
     fn names_of(&mut self, words: &Words, writes: bool, path: Path, of: &str) {
         if !self.proves {
             return;
@@ -625,7 +626,7 @@ impl<'a> Search<'a> {
     fn built_in(&mut self, name: &str, class: BuiltIn, of: Option<&str>) {
         match (class, of) {
             (BuiltIn::Plain, _) | (BuiltIn::Home, None) => (),
-            // Of which table the alias is that it gets, nobody has looked up.
+            // Which table the alias that it gets stands for has not been looked up.
             (BuiltIn::MakesRows, _) => {
                 let code = self.code;
                 let rows = code.types.iter().filter(|(_, of)| of.row_of.is_some());
@@ -640,7 +641,7 @@ impl<'a> Search<'a> {
                 self.reach.catches = true;
                 self.opaque(&format!("function {name}()"), "runs SQL that it gets as text");
             }
-            // Whoever listens, listens on all nodes.
+            // A session that listens does so on all nodes.
             (_, Some(_)) if name == "pg_notify" && self.writing == Writing::Row => {
                 self.reach.leaves = true;
             }
@@ -711,7 +712,7 @@ impl Code {
     }
 }
 
-/// Built-in functions of node 1's that code may call which shall be proven to touch its tables only.
+/// Built-in functions of node 1's that code may call which must be proven to touch its tables only.
 fn touches_no_table(name: &str) -> bool {
     const NAMES: [&str; 8] = [
         "nextval",

@@ -202,7 +202,7 @@ impl Body {
         Self { samples: reads_uncounted(text), hides: names_accounting(text), ..body }
     }
 
-    /// Code that nobody can read.
+    /// Code that cannot be read.
     pub(crate) fn unreadable(does: &str) -> Self {
         let does = Some(does.to_owned());
         let assigned = Assigned { whole: true, ..Assigned::default() };
@@ -608,7 +608,7 @@ pub(crate) fn words_of(tokens: &[Lexeme<'_>]) -> Words {
             .flatten()
             .map(word)
             .filter(|name| !name.is_empty())
-            // Behind an expression: a column of it, or a function.
+            // After an expression: a column of it, or a function.
             .or_else(|| (text_at(before) == ".").then(String::new));
         let name = word(token);
         if !name.is_empty() {

@@ -34,7 +34,7 @@ const MARKER: &str = "tutti:gap:";
 pub(super) struct Order<'o> {
     /// The tables whose rows are collected.
     pub(super) collect: &'o [ItemId],
-    /// `now()` and its kin become literals, the same on all nodes.
+    /// `now()` and the like become literals, the same on all nodes.
     pub(super) literal_time: bool,
 }
 
@@ -231,7 +231,7 @@ fn collect(
 
 /// A row of these values, in the order of the table's columns, as text that any session reads alike.
 ///
-/// The row has no type's name, so that no cast can be somebody's. Where the session's settings decide
+/// The row has no type's name, so that no cast can be a user's. Where the session's settings decide
 /// how a value is written, a function writes it under settings of its own.
 pub(super) fn row_text(values: &str, are_written_alike: bool) -> String {
     match are_written_alike {
@@ -253,7 +253,7 @@ pub(super) fn value_text(value: &str, type_oid: u32) -> String {
     }
 }
 
-/// Whether values of the type are written so that they are read as the same, whatever the settings:
+/// Whether values of the type are written so that they are read as the same, regardless of the settings:
 /// boolean, bytea, characters, integers, numeric, json, uuid and arrays of such.
 pub(super) fn is_written_alike(type_oid: u32) -> bool {
     const SCALARS: [u32; 14] = [16, 17, 18, 19, 20, 21, 23, 25, 114, 1042, 1043, 1700, 2950, 3802];
@@ -273,7 +273,7 @@ pub(super) fn rows_of_literal(relation: &Relation, literal: &str) -> String {
     }
 }
 
-/// Whether a text of a value means the same whatever the settings, if it was written by
+/// Whether a text of a value means the same regardless of the settings, if it was written by
 /// `tutti.row_output`: all but arrays (`array_nulls`), XML, money, and what may be made of these.
 pub fn is_read_alike(type_oid: u32) -> bool {
     const OTHERS: [u32; 15] =
@@ -495,7 +495,7 @@ impl Rewriter<'_, '_> {
         Ok(select.from_clause.into_iter().next())
     }
 
-    /// PostgreSQL lets columns stand ungrouped beside a grouped primary key; over collected rows
+    /// PostgreSQL lets columns stand ungrouped next to a grouped primary key; over collected rows
     /// there is no primary key, so they are grouped too, which changes no group.
     fn extend_group_by(&self, select: &mut SelectStmt) -> Result<(), Refusal> {
         if select.group_clause.is_empty() {
@@ -589,7 +589,7 @@ fn expression(sql: &str) -> Result<Node, Refusal> {
     }
 }
 
-/// `CURRENT_DATE` and its kin as casts of the one literal.
+/// `CURRENT_DATE` and the like as casts of the one literal.
 fn time_keyword(function: &pg_query::protobuf::SqlValueFunction) -> Result<Node, Refusal> {
     use pg_query::protobuf::SqlValueFunctionOp as Op;
     let type_name = match function.op() {

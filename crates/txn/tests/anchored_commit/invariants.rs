@@ -41,7 +41,7 @@ fn no_rollback_behind_the_decision(world: &World) -> bool {
     world.row != Row::Committed || world.nodes.values().all(|node| node.part != Part::RolledBack)
 }
 
-/// At the moment the client hears `Committed`, and ever after, it is true on every node that may be
+/// At the moment the client is told `Committed`, and ever after, it is true on every node that may be
 /// read.
 fn committed_is_applied_or_handed_over(world: &World) -> bool {
     world.told != [Outcome::Committed]
@@ -66,8 +66,8 @@ fn half_applied_only_in_the_room(world: &World) -> bool {
         || !(visible(Part::Committed) && visible(Part::Prepared))
 }
 
-/// While the gateway lives, whoever has seen the transaction on one node waits for it on another that does
-/// not show it yet.
+/// While the gateway lives, a client that has seen the transaction on one node waits for it on another that
+/// does not show it yet.
 fn half_applied_only_in_application(world: &World) -> bool {
     let readable = || world.nodes.iter().filter(|(id, _)| !world.is_closed_to_reads(**id));
     world.coordinator.is_none()
@@ -122,8 +122,8 @@ fn no_orphan_after_quiet(world: &World) -> bool {
         && world.nodes.values().all(|node| matches!(node.part, Part::Committed | Part::RolledBack))
 }
 
-/// No machine waits for something that never comes, a client whose gateway lives has heard, and nothing is
-/// held that others wait for.
+/// No machine waits for something that never comes, a client whose gateway lives has been told, and nothing
+/// is held that others wait for.
 fn everybody_is_answered(world: &World) -> bool {
     let coordinator_is_done = world
         .coordinator

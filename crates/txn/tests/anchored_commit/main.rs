@@ -50,7 +50,7 @@ const NONE: Limits =
 
 /// Limits of the anchored form. They differ so that each kind of fault meets the others somewhere.
 const SMALL_ANCHORED: &[(u16, Limits)] = &[
-    // One participant: many faults at once.
+    // One participant: many faults together.
     (1, Limits { breaks: 1, repeats: 1, crashes: 1, forgets: 1, ..NONE }),
     (1, Limits { breaks: 1, crashes: 1, sweeps: 1, deadlines: 1, ..NONE }),
     (1, Limits { breaks: 2, crashes: 2, ..NONE }),
@@ -70,7 +70,7 @@ const SMALL_ANCHORED: &[(u16, Limits)] = &[
 /// Limits of the decision apart. The anchor votes too, so one participant here is as much as two
 /// anchored.
 const SMALL_APART: &[(u16, Limits)] = &[
-    // One participant: three faults at once.
+    // One participant: three faults together.
     (1, Limits { breaks: 1, repeats: 1, forgets: 1, ..NONE }),
     (1, Limits { repeats: 1, crashes: 1, forgets: 1, ..NONE }),
     (1, Limits { breaks: 1, crashes: 1, sweeps: 1, ..NONE }),
@@ -148,7 +148,7 @@ fn check_reached(seen: &Seen, causes: BTreeSet<&str>) {
         seen.told.iter().filter_map(|outcome| name_of_abort(*outcome)).collect();
     assert_eq!(reached, causes);
     assert!(seen.told.contains(&Outcome::Committed));
-    // Told that nobody knows, and told nothing because the gateway died: both must end both ways.
+    // Told that the outcome is unknown, and told nothing because the gateway died: both must end both ways.
     for told in [Some(Outcome::Unknown), None] {
         for committed in [true, false] {
             assert!(seen.fates.contains(&(told, committed)), "never: {told:?}, {committed}");
@@ -156,7 +156,7 @@ fn check_reached(seen: &Seen, causes: BTreeSet<&str>) {
     }
 }
 
-/// The same with more faults at once: minutes, and gigabytes.
+/// The same with more faults together: minutes, and gigabytes.
 #[test]
 #[ignore = "takes minutes; run it after a change of the protocol"]
 fn every_larger_world_keeps_its_promises() {

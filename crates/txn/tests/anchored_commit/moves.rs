@@ -13,7 +13,7 @@ use crate::world::ANCHOR;
 /// What is on its way.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Flight {
-    /// Something a machine wants done. Once nobody waits for its answer, it may still happen.
+    /// Something a machine wants done. Once no one waits for its answer, it may still happen.
     Order {
         order: Order,
         awaited: bool,
@@ -59,10 +59,10 @@ impl Order {
 /// One thing that can happen.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Move {
-    /// An order happens, and is answered if somebody waits.
+    /// An order happens, and is answered if someone waits.
     Run(Flight),
     /// A PREPARE or the anchor's COMMIT fails: a constraint, a serialization failure. Or the record's
-    /// own transaction: a full disk. Or a sentinel has not stood.
+    /// own transaction: a full disk. Or a sentinel was not open all the time.
     Refuse(Flight),
     Deliver(Flight),
     BackendEnds(NodeId),
@@ -73,7 +73,7 @@ pub enum Move {
     DeliverAndRepeat(Flight),
     /// A session's connection breaks; what was sent over it may still happen.
     Break(NodeId),
-    /// Nobody waits for this answer any longer.
+    /// No one waits for this answer any longer.
     GiveUp(Flight),
     Deadline,
     Crash,

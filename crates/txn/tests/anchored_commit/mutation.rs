@@ -11,7 +11,7 @@ pub enum Mutation {
     CommitBeforeAllVotes,
     /// COMMIT PREPARED goes out together with the decision.
     CommitPreparedBeforeDecision,
-    /// The client hears `Committed` when the decision has been made.
+    /// The client is told `Committed` when the decision has been made.
     ReplyAtDecision,
     /// A decision whose answer was lost is taken for a refused one.
     LostDecisionMeansAborted,
@@ -27,7 +27,7 @@ pub enum Mutation {
     UnansweredPrepareIsForgotten,
     /// Recovery only reads: an absent record means aborted, and stays absent.
     RecoveryLeavesNoRecord,
-    /// Recovery looks at a node without ending old backends first.
+    /// Recovery looks at a node without terminating old backends first.
     ListingDoesNotFence,
     /// A node that lost the end of its log is not looked at again.
     RestartIsNotSwept,
@@ -35,17 +35,17 @@ pub enum Mutation {
     LostParticipantIsNotClosed,
     /// A driver that gives up waiting for an answer does not say so to its machine.
     LossIsNotReported,
-    /// The driver tells nobody that the transaction comes into application.
+    /// The driver does not announce that the transaction comes into application.
     ApplicationIsNotBegun,
     /// The driver keeps its turn to become visible.
     TurnIsKept,
-    /// A missing sentinel is taken for one that stood.
+    /// A missing sentinel is taken for one that was open.
     MissingSentinelIsOverlooked,
     /// Committed is taken for applied everywhere: the record may go.
     RecordOfHandedOverIsForgotten,
     /// Apart: a record that is refused is taken for one that is written.
     RefusedDecisionMeansRecorded,
-    /// Apart: the room is asked for at once with the decision, not behind it.
+    /// Apart: the room is asked for together with the decision, not after it.
     RoomIsAskedForWithTheDecision,
     /// Apart: a sweep does not look for the anchor's prepared part.
     SweepOverlooksTheAnchor,

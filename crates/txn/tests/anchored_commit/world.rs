@@ -59,7 +59,7 @@ pub enum Row {
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Node {
     pub part: Part,
-    /// Whether the session's connection to it still stands.
+    /// Whether the session's connection to it is still open.
     pub connected: bool,
 }
 
@@ -68,7 +68,7 @@ pub struct Node {
 pub struct Sweep {
     unlisted: BTreeSet<NodeId>,
     found: BTreeSet<NodeId>,
-    /// Whether it was nobody's death or restart that called for it.
+    /// Whether it was called for by no death or restart.
     uncalled: bool,
 }
 
@@ -85,15 +85,15 @@ pub struct World {
     applying: Option<BTreeSet<NodeId>>,
     has_permit_to_vote: bool,
     has_visibility_turn: bool,
-    /// A sentinel has not stood.
+    /// A sentinel was not open all the time.
     pub is_unwatched: bool,
     /// The record was to be forgotten while a node could still ask for it.
     pub was_forgotten_early: bool,
     pub told: Vec<Outcome>,
-    /// Nodes that nobody reads before they are settled: handed over, or being recovered. Opened when
+    /// Nodes that are not read before they are settled: handed over, or being recovered. Opened when
     /// the recovery announces that they are.
     closed_to_reads: BTreeSet<NodeId>,
-    /// Nodes that nobody reads because they restarted; opened when a sweep behind that has settled
+    /// Nodes that are not read because they restarted; opened when a sweep after that has settled
     /// what it found.
     restarted: BTreeSet<NodeId>,
     /// Nodes handed over, waiting for a recovery to start.
@@ -257,7 +257,7 @@ impl World {
         let blocked = match order {
             // The unique key makes it wait for the open INSERT.
             _ if asks_for_decision => self.row == Row::Pending && !only_reads,
-            // One connection: it runs behind the INSERT.
+            // One connection: it runs after the INSERT.
             Order::Coordinator(Effect::RollbackAnchor) => self.flights.iter().any(|flight| {
                 matches!(
                     flight,
@@ -510,7 +510,7 @@ impl World {
         found
     }
 
-    /// Ends the backends that nobody waits for, as a listing must before it looks.
+    /// Terminates the backends that no one waits for, as a listing must before it looks.
     fn fence(&mut self, id: NodeId, mutation: Option<Mutation>) {
         if !self.nodes[&id].connected && mutation != Some(Mutation::ListingDoesNotFence) {
             self.end_backend(id);
@@ -537,7 +537,7 @@ impl World {
         }
     }
 
-    /// The session's connection is gone; what it was sent may still happen, unheard.
+    /// The session's connection is lost; what it was sent may still happen, unnoticed.
     fn disconnect(&mut self, id: NodeId) {
         self.node(id).connected = false;
         self.flights = std::mem::take(&mut self.flights)
@@ -576,7 +576,7 @@ impl World {
         });
     }
 
-    /// Nobody waits for these flights any more: what was sent to a node may still happen, the rest is gone.
+    /// No one waits for these flights any more: what was sent to a node may still happen, the rest is gone.
     fn abandon(&mut self, is_abandoned: impl Fn(&Flight) -> bool) {
         self.flights = std::mem::take(&mut self.flights)
             .into_iter()
@@ -590,7 +590,7 @@ impl World {
             .collect();
     }
 
-    /// Everything in memory is gone; what was sent may still happen; the next start sweeps.
+    /// Everything in memory is lost; what was sent may still happen; the next start sweeps.
     fn crash(&mut self) {
         self.limits.crashes -= 1;
         for id in self.nodes.keys().copied().collect::<Vec<_>>() {
@@ -635,7 +635,7 @@ impl World {
                 self.open_restarted();
             } else if widens {
                 // Its gateway may live, and wait for the room with everything decided: then what was
-                // prepared behind its listing must not lag behind what is settled now.
+                // prepared after its listing must not lag behind what is settled now.
                 self.start_recovery(self.voters());
             } else {
                 self.start_recovery(found);
@@ -643,7 +643,7 @@ impl World {
         }
     }
 
-    /// Restarted nodes may be read again, unless one restarted behind the sweep's back.
+    /// Restarted nodes may be read again, unless one restarted unnoticed by the sweep.
     fn open_restarted(&mut self) {
         if !self.sweep_owed {
             self.restarted.clear();
@@ -784,7 +784,7 @@ impl World {
     }
 
     /// Deleted when what the nodes have answered is durable. A node that loses an answer all the same
-    /// (a failover) has restarted; that the record outlives this is the driver's business.
+    /// (a failover) has restarted; that the record outlives this is the driver's responsibility.
     fn forget_record(&mut self) {
         let asks = |(id, node): (&NodeId, &Node)| {
             node.part != Part::Committed && !self.restarted.contains(id)

@@ -1,5 +1,5 @@
-//! Every small world of a change at its COMMIT beside a few sessions: every order of their steps, of what the
-//! nodes see, of cancel requests and of time.
+//! Every small world of a change at its COMMIT next to a few sessions: every order of their steps, of what
+//! the nodes see, of cancel requests and of time.
 //!
 //! Owns: which sessions meet which change, and the list of planted bugs that must be found.
 //! Never: samples. What is reachable is visited, all of it.
@@ -40,18 +40,18 @@ const READ: Script = plain(&[&[Reads]]);
 const WRITE: Script = plain(&[&[Writes]]);
 const STRANGER: Script = plain(&[&[Other]]);
 const QUEUED_STRANGER: Script = plain(&[&[Queues]]);
-/// INSERT … SELECT and its kin.
+/// INSERT … SELECT and the like.
 const GATHER: Script = plain(&[&[Other], &[Reads]]);
 const GATHER_AND_WRITE: Script = plain(&[&[Other], &[Writes]]);
 const SCATTER: Script = plain(&[&[Other, Reads]]);
-/// Its one part is at work while the other waits for somebody else, and comes to the change then.
+/// Its one part runs while the other waits for another session, and then meets the change.
 const SCATTER_QUEUED: Script = plain(&[&[Other, QueuesThenReads]]);
 const STUBBORN: Script = Script { is_stubborn: true, ..READ };
 const BRINGS: Script = Script { brings: true, ..plain(&[&[Other], &[Other]]) };
 const PROCEDURE: Script = Script { cannot_end: Some(Proof::Holds), ..plain(&[&[Other], &[Other]]) };
 const PROCEDURE_OF_CHANGE: Script = Script { cannot_end: Some(Proof::Fails), ..READ };
 
-/// A change, the statements beside it, and whether messages may be slow.
+/// A change, the statements next to it, and whether messages may be slow.
 type Start = (Terms, &'static [Script], bool);
 
 const WORLDS: &[Start] = &[
@@ -155,8 +155,8 @@ fn fingerprint(world: &World) -> u128 {
     half(1) << 64 | half(2)
 }
 
-/// Goal: a change never meets a statement with an older plan, cancels nobody whom it must leave alone, and
-/// always ends. Method: visit every reachable state.
+/// Goal: a change never meets a statement with an older plan, cancels no session that it must leave alone,
+/// and always ends. Method: visit every reachable state.
 #[test]
 fn no_order_of_events_breaks_a_promise() {
     let mut refused = BTreeSet::new();
@@ -175,7 +175,7 @@ fn no_order_of_events_breaks_a_promise() {
     assert_eq!(refused, expected.into());
 }
 
-/// Goal: where something that the machine asks for fails, at any moment, nobody is held for ever.
+/// Goal: where something that the machine asks for fails, at any moment, no session is held for ever.
 #[test]
 fn failures_end_a_change_and_its_hold() {
     for (terms, scripts) in [(MOVES, &[GATHER]), (SPREADS, &[READ]), (CHECKS, &[BRINGS])] {
@@ -230,8 +230,8 @@ const PLANTED: &[(Mutation, Start, &str)] = &[
 /// It waits for another's lock before it comes to the change.
 const QUEUED_THEN_READS: Script = plain(&[&[QueuesThenReads]]);
 
-/// Goal: the exploration is worth something. Method: plant each bug, and demand that the promise that it breaks
-/// is found broken, and that without the bug the same world is clean.
+/// Goal: the exploration is worth something. Method: plant each bug, and demand that the promise that it
+/// breaks is found broken, and that without the bug the same world is clean.
 #[test]
 fn every_planted_bug_is_found() {
     for (mutation, (terms, scripts, is_slow), name) in PLANTED {
@@ -246,7 +246,7 @@ fn every_planted_bug_is_found() {
     }
 }
 
-/// Goal: events that nobody waits for change nothing, in any phase.
+/// Goal: events that are not awaited change nothing, in any phase.
 #[test]
 fn what_is_not_awaited_changes_nothing() {
     let mut effects = Vec::new();

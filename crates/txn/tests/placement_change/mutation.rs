@@ -13,35 +13,35 @@ pub enum Mutation {
     UnsentGoesOn,
     /// A plan that is stopped sends its next step.
     StoppedPlansGoOn,
-    /// Whoever waits for the change is told to be at work.
+    /// A session that waits for the change is reported as running.
     WaitingIsOverlooked,
-    /// Whatever runs is told to have its locks.
+    /// Each part that runs is reported to have its locks.
     LocksAreTakenAtOnce,
-    /// Whoever waits for another's table is told to be at work.
+    /// A session that waits for another's table is reported as running.
     QueuedIsAtWork,
-    /// Whatever runs is told to wait for the change.
+    /// Each part that runs is reported to wait for the change.
     BusyMeansWaiting,
-    /// Of several backends of a session one is told.
+    /// Of several backends of a session only one is reported.
     OneBackendIsAsked,
-    /// What was seen first is told again: one look for two.
+    /// What was seen first is reported again: one look for two.
     FirstLookIsKept,
     /// Plans of which something was sent are not listed.
     SentPlansAreOverlooked,
-    /// That a statement commits before it ends is not told.
+    /// That a statement commits before it ends is not reported.
     EndingIsForAll,
-    /// What was proven by the old catalog is told to hold.
+    /// What was proven by the old catalog is reported to hold.
     ProofIsNotMadeAnew,
-    /// Each plan is told to depend on the change.
+    /// Each plan is reported to depend on the change.
     EveryPlanUsesAll,
-    /// That a table is written in several steps is not told.
+    /// That a table is written in several steps is not reported.
     WritingInStepsIsOverlooked,
-    /// That a table of the change is read is not told.
+    /// That a table of the change is read is not reported.
     ReadingIsOverlooked,
-    /// That rows are brought together is not told.
+    /// That rows are brought together is not reported.
     BroughtRowsAreOverlooked,
-    /// Each look is told to be at the beginning.
+    /// Each look is reported to be at the beginning.
     TimeStandsStill,
-    /// A change that is committed is not noted: nobody waits until it is published.
+    /// A change that is committed is not noted: no session waits until it is published.
     NothingIsNoted,
     /// The hold is not released.
     HoldIsKept,

@@ -6,7 +6,7 @@
 //!
 //! What is assumed: the change has ACCESS EXCLUSIVE on its tables until it ends; what is sent is at its node
 //! within [`GLANCE`] (or, in slow worlds, before [`LOCKS_TAKEN_AFTER`]), and on its way to its first lock no
-//! longer than [`LOCKS_TAKEN_AFTER`], unless it waits for the table of somebody else.
+//! longer than [`LOCKS_TAKEN_AFTER`], unless it waits for a table that another has locked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -25,7 +25,7 @@ use crate::mutation::Mutation;
 pub enum Access {
     /// It uses other tables than the change's.
     Other,
-    /// The same, and waits there for somebody who is not the change.
+    /// The same, and waits there for another than the change.
     Queues,
     /// The same, and comes to a table of the change after that.
     QueuesThenReads,
@@ -101,7 +101,7 @@ pub enum PartAt {
     Flying,
     /// At its node, on its way to its lock.
     Coming,
-    /// Waits for a table of somebody else.
+    /// Waits for a table that another has locked.
     Queued,
     /// Waits for the change.
     Waiting,
@@ -122,7 +122,7 @@ pub enum At {
     InSight,
     /// It has a plan of which nothing was sent.
     Planned,
-    /// A step is at work.
+    /// A step is running.
     Step(usize, Vec<PartAt>),
     /// It is about to send this step, or to end.
     Between(usize),
@@ -176,7 +176,7 @@ pub enum Move {
     Answer,
     /// What was asked for cannot be had.
     Fail,
-    /// The transaction ends so on the nodes.
+    /// The transaction ends like this on the nodes.
     TransactionEnds(Ended),
     /// What was noted is read.
     Publish,
@@ -222,7 +222,7 @@ pub struct World {
     is_published: bool,
     is_acknowledged: bool,
     pub refused: Option<Refusal>,
-    /// Who had all its locks for long when the nodes were looked at last.
+    /// Which sessions had all their locks for long when the nodes were looked at last.
     at_work: BTreeSet<Session>,
     /// Only with a mutation: what was seen first.
     seen_first: BTreeMap<Session, BTreeSet<Backend>>,
@@ -358,7 +358,7 @@ impl World {
     }
 
     fn may_tick(&self) -> bool {
-        // While the transaction is at its end, time is no matter.
+        // While the transaction is at its end, time does not matter.
         if matches!(self.awaited, Awaited::Answer(Effect::Commit | Effect::AwaitPublished)) {
             return false;
         }
@@ -447,7 +447,7 @@ impl World {
             At::Planned if client.is_stopped_unsent => At::Rest,
             At::Planned => send(&client.script, 0),
             At::Step(step, _) => At::Between(step + 1),
-            // Its client hears 40001, or it begins anew.
+            // Its client gets 40001, or it begins anew.
             At::Between(next) if client.is_stopped && *next < client.script.steps.len() => At::Over,
             At::Between(next) => send(&client.script, *next),
             At::Over => At::Over,
@@ -671,7 +671,7 @@ fn told_backend(part: PartAt, mutation: Option<Mutation>) -> Backend {
         waits_for_change: is_waiting,
         is_active: !matches!(part, PartAt::Flying | PartAt::Done),
         waits_for_table: matches!(part, PartAt::Queued | PartAt::Waiting),
-        // Whoever waits may have done so for long.
+        // What waits may have done so for long.
         runs_for_long: matches!(
             part,
             PartAt::Working { long: true } | PartAt::Queued | PartAt::Waiting

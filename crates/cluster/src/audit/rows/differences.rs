@@ -20,7 +20,7 @@ use crate::audit::moment::Name;
 use crate::audit::{Finding, Kind, Report};
 use crate::error::in_full;
 
-/// How often it is looked whether somebody waits for what is being read.
+/// How often it is checked whether a session waits for what is being read.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
 impl Look<'_> {
@@ -269,7 +269,7 @@ fn unescape(field: &[u8]) -> Vec<u8> {
     text
 }
 
-/// A table that is read for long is left to who waits for a lock on it: others wait after him.
+/// A long reading of a table yields to a session that waits for a lock on it: others queue after that one.
 struct Yields<'a> {
     exporter: &'a mut NodeConnection,
     oid: u32,
@@ -289,7 +289,7 @@ impl Yields<'_> {
     }
 }
 
-/// Runs a COPY … TO STDOUT and gives its lines as they come.
+/// Runs a COPY … TO STDOUT and yields its lines as they arrive.
 async fn copy_out(
     connection: &mut NodeConnection,
     sql: &str,

@@ -1,6 +1,6 @@
-//! Rows that are on a node which does not own them, by their keys; and keys that are there twice.
+//! Rows that are on a node which does not own them, by their keys; and keys that exist twice.
 //!
-//! Owns: what is told of them. Never: plans a query over a table whose planning may run code of users'.
+//! Owns: what is reported of them. Never: plans a query over a table whose planning may run code of users'.
 //! Start reading at [`Look::tell_strays`].
 
 use std::collections::BTreeMap;

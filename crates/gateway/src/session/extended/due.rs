@@ -29,11 +29,11 @@ pub(super) enum Expect {
     DescribePortal,
     /// Rows and what ends them.
     Execute,
-    /// Something of our own that is to be sent when its turn comes; else it is undone.
+    /// An answer of the gateway's own that is sent when its turn comes; else it is undone.
     Own(BytesMut, Undo),
 }
 
-/// How to undo a message that the gateway has obeyed already, when it turns out that an earlier one
+/// How to undo a message that the gateway has acted on already, when it turns out that an earlier one
 /// failed: PostgreSQL would never have looked at it.
 #[derive(Debug)]
 pub(super) enum Undo {
