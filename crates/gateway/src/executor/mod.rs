@@ -87,6 +87,9 @@ impl Executor<'_> {
     ) -> Result<Begun<'t>, Failure> {
         self.tx.takes_snapshot = takes_snapshot(&planned.plan);
         self.tx.activity.note_concerns(planned.concerns.as_ref());
+        // Before it waits for anything, a snapshot or a node that is away: a change that is committed
+        // meanwhile must know that its steps are yet to come.
+        self.tx.note_written(&planned.plan);
         self.tx.note_unasked(planned, text);
         if matches!(planned.plan, Plan::Session(SessionPlan::DeclareCursor { .. }))
             && planned.unasked
@@ -116,7 +119,6 @@ impl Executor<'_> {
         if let Some(unseen) = &unseen {
             self.begin_accounting(unseen, &planned.plan, &sent, call);
         }
-        self.tx.note_written(&planned.plan);
         Ok(Begun { sent, has_own_snapshot, unseen })
     }
 
