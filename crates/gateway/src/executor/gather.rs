@@ -1,4 +1,4 @@
-//! Bringing rows together: plan 4 of the design.
+//! Bringing rows of several nodes to one.
 //!
 //! Owns: running the collecting selects (one statement per node, so that a node's tables are read
 //! in one snapshot), and passing the rows to the final statement, as parameters.

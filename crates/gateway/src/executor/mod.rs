@@ -278,7 +278,7 @@ impl Executor<'_> {
         Ok(())
     }
 
-    /// The same; CommandComplete is passed on only if `complete`.
+    /// Forwards `text` to one node and its answer to the client; CommandComplete only if `complete`.
     async fn forward(
         &mut self,
         node: NodeId,

@@ -1,4 +1,4 @@
-//! Which plans the session carries out itself.
+//! Who carries out a plan: transactions, settings and prepared statements the session, all else the executor.
 //!
 //! Owns: choosing what carries out a plan. Never: carries one out.
 
@@ -9,8 +9,7 @@ use crate::client::failure::Failure;
 use crate::plans::request::{Call, Done};
 
 impl Session {
-    /// Carries out `planned`, whose statement is `text`: the session's own here, all others by the
-    /// executor.
+    /// Carries out `planned`, whose statement is `text`.
     pub(crate) async fn execute(
         &mut self,
         planned: &Planned,

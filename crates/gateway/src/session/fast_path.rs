@@ -355,7 +355,7 @@ impl Session {
         self.tx.permit.is_some()
     }
 
-    /// Whether there is a link to `node` for the next statement, if need be lent without any wait.
+    /// Whether there is a link to `node` for the next statement, or one could be checked out without a wait.
     fn link_at_once(&mut self, node: NodeId) -> bool {
         if !self.tx.transaction.is_open() {
             return self.borrow_at_once(node);

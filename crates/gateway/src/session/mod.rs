@@ -1,7 +1,7 @@
 //! One client's session: its messages in, answers out.
 //!
-//! Owns: the state of the protocol, of the transaction, of settings, prepared statements, portals
-//! and cursors, and one link per node it has used.
+//! Owns: the loop over a client's messages, and the state of the protocol. What its statements run in is
+//! [`TransactionContext`]'s.
 //! Never: decides where a statement runs, or in which steps a commit proceeds.
 //! Start reading at [`Session::run`]; `simple` and `extended` are the two protocols.
 
@@ -229,7 +229,7 @@ impl Session {
         Ok(false)
     }
 
-    /// The same; passes on notifications meanwhile.
+    /// Waits for the client's next message; passes on notifications meanwhile.
     async fn wait_for_client_or_notification(&mut self) -> Result<bool, ClientError> {
         loop {
             // What came while the gateway was asking something of its own, or after the last

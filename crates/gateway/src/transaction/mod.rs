@@ -2,7 +2,7 @@
 //!
 //! Owns: the session's connections and what binds them, the transaction's state, the catalog and name scope
 //! by which it plans, and what its client has named.
-//! Never: writes to a client, or knows by which protocol it asks.
+//! Never: writes to a client.
 //! Start reading at [`TransactionContext`], then `enlist` (how a node comes to take part), then `checkout`.
 
 pub(crate) mod accounting;
@@ -85,7 +85,7 @@ pub(crate) struct TransactionContext {
     pub(crate) ended_by: Option<ErrorFields>,
     /// A statement not planned as a rename has renamed other objects.
     pub(crate) renamed: bool,
-    /// What its statements may have left on them since they were checked out.
+    /// What its statements may have left on its links since these were checked out.
     pub(crate) residue: Residue,
     /// The catalog by which it plans.
     pub(crate) catalog: Arc<Catalog>,
@@ -109,7 +109,7 @@ pub(crate) struct TransactionContext {
     /// How long it may be idle has to be asked too, which matters even where everything is on node
     /// 1.
     pub(crate) settings_are_stale: bool,
-    /// The transaction has changed it, and must look it up before it uses a name.
+    /// The transaction has changed the name scope, and must look it up before it uses a name.
     pub(crate) scope_is_due: bool,
     /// Code has set what names depend on.
     pub(crate) scope_is_stale_by_settings: bool,

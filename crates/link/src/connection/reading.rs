@@ -1,4 +1,4 @@
-//! One text, one meaning: what a server must be set to to read a text as the gateway does.
+//! One text, one meaning: how a server must be set so that it reads a text as the gateway does.
 //!
 //! Owns: which settings decide that, and how to recognise a server that reads differently.
 //! Never: sets anything.
