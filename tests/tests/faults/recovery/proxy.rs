@@ -125,17 +125,19 @@ impl State {
         let swallow = Arc::new(AtomicBool::new(false));
         let (state, swallows) = (self.clone(), swallow.clone());
         thread::spawn(move || {
-            let _ = state.towards_node(client_in, node_out, &swallows);
+            let _ = state.towards_node(&client_in, &node_out, &swallows);
+            close(&client_in, &node_out);
         });
         thread::spawn(move || {
-            let _ = self.towards_client(node_in, client_out, &swallow);
+            let _ = self.towards_client(&node_in, &client_out, &swallow);
+            close(&node_in, &client_out);
         });
     }
 
     fn towards_node(
         &self,
-        mut from: TcpStream,
-        mut to: TcpStream,
+        mut from: &TcpStream,
+        mut to: &TcpStream,
         swallow: &AtomicBool,
     ) -> std::io::Result<()> {
         let mut buffer = vec![0; 64 * 1024];
@@ -154,7 +156,7 @@ impl State {
             };
             match found {
                 Some(rule) if rule.when == When::Before => {
-                    self.cut(&from, &to, rule);
+                    self.cut(from, to, rule);
                     return Ok(());
                 }
                 Some(rule) => {
@@ -172,8 +174,8 @@ impl State {
 
     fn towards_client(
         &self,
-        mut from: TcpStream,
-        mut to: TcpStream,
+        mut from: &TcpStream,
+        mut to: &TcpStream,
         swallow: &AtomicBool,
     ) -> std::io::Result<()> {
         let mut buffer = vec![0; 64 * 1024];
@@ -181,7 +183,7 @@ impl State {
             let len = from.read(&mut buffer)?;
             if swallow.load(Ordering::SeqCst) {
                 let then_away = self.is_away.load(Ordering::SeqCst);
-                self.cut(&from, &to, Rule { text: "", when: When::After, then_away });
+                self.cut(from, to, Rule { text: "", when: When::After, then_away });
                 return Ok(());
             }
             if len == 0 {
@@ -207,5 +209,14 @@ impl State {
             // Some are closed already.
             let _ = stream.shutdown(Shutdown::Both);
         }
+    }
+}
+
+/// However one direction ended, by an error (the reset of a backend that was ended, say) or not, both sides
+/// are told: whoever asks over a connection of which one half is gone would wait for ever.
+fn close(one: &TcpStream, other: &TcpStream) {
+    for stream in [one, other] {
+        // One is closed already.
+        let _ = stream.shutdown(Shutdown::Both);
     }
 }
