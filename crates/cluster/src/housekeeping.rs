@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use tutti_link::{NodeConnection, NodeError};
 use tutti_sql::catalog::NodeId;
 use tutti_txn::Tenure;
-use tutti_txn::tenure::{Effect, End, Event, Phase};
+use tutti_txn::tenure::{Effect, End, Event};
 
 use crate::catalog::reading::{self, Reader};
 use crate::cluster::Cluster;
@@ -72,10 +72,6 @@ impl Housekeeper {
                 }
             };
             tenure.step(event, &mut effects);
-            // What node 1 knows was news of no later gateway: the watch goes on.
-            if tenure.phase() == Phase::Serving && effects.is_empty() {
-                effects.push(Effect::WatchLock);
-            }
         }
     }
 

@@ -68,8 +68,8 @@ pub enum Effect {
     },
     /// Let clients in.
     Serve,
-    /// Watch the connection of the lock, and read node 1's newest incarnation over it again and again:
-    /// [`Event::LockLost`], [`Event::Newest`].
+    /// Watch the connection of the lock, and after a while read node 1's newest incarnation over it:
+    /// [`Event::LockLost`] or [`Event::Newest`].
     ///
     /// Reading it is necessary. One that starts may lose the lock to this one, and take the nodes over all
     /// the same; this one has the lock then, and can serve no one.
@@ -169,6 +169,8 @@ impl Tenure {
                 effects.extend([Effect::Serve, Effect::WatchLock]);
             }
 
+            // No later one has come: the watch goes on.
+            (Phase::Serving, Event::Newest(_)) => effects.push(Effect::WatchLock),
             (Phase::Serving, Event::LockLost) => {
                 self.phase = Phase::Relocking;
                 effects.push(Effect::TakeLock);
@@ -243,6 +245,7 @@ mod tests {
         assert_eq!(served_and(&[Event::LockLost]), (Phase::Relocking, vec![Effect::TakeLock]));
         let again = [Event::LockLost, Event::LockTaken, Event::Newest(5)];
         assert_eq!(served_and(&again), (Phase::Serving, vec![Effect::WatchLock]));
+        assert_eq!(served_and(&[Event::Newest(5)]), (Phase::Serving, vec![Effect::WatchLock]));
         let held = [Event::LockLost, Event::HomeLost, Event::RetryDue, Event::LockHeld];
         assert_eq!(served_and(&held).0, Phase::Over(End::Refused));
     }

@@ -136,14 +136,13 @@ impl Gateway {
         }
     }
 
-    /// Returns when the lock is lost, or a later gateway has come.
+    /// Returns when the lock is lost, or with what node 1 knows after a while.
     async fn watch_lock(&self) -> Event {
         loop {
             self.sim().sleep(LOCK_INTERVAL).await;
             match self.read_newest().await {
                 Ok(_) if self.sim().has(Bug::LaterOnesAreNotNoticed) => (),
-                Ok(newest) if self.0.incarnation.get() < newest => return Event::Newest(newest),
-                Ok(_) => (),
+                Ok(newest) => return Event::Newest(newest),
                 Err(Lost) => return Event::LockLost,
             }
         }
