@@ -8,10 +8,10 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::fmt;
-use std::hash::{DefaultHasher, Hash, Hasher};
 
 use tutti_txn::Outcome;
 
+use crate::exploration::{fingerprint, path_to};
 use crate::invariants::{AFTER_QUIET, ALWAYS};
 use crate::moves::Move;
 use crate::mutation::Mutation;
@@ -92,24 +92,4 @@ pub fn explore(
     }
     seen.states = origins.len();
     Ok(seen)
-}
-
-fn fingerprint(world: &World) -> u128 {
-    let half = |salt: u64| {
-        let mut hasher = DefaultHasher::new();
-        salt.hash(&mut hasher);
-        world.hash(&mut hasher);
-        u128::from(hasher.finish())
-    };
-    half(1) << 64 | half(2)
-}
-
-fn path_to(mut index: usize, origins: &[Option<(usize, Move)>]) -> Vec<Move> {
-    let mut path = Vec::new();
-    while let Some((before, step)) = origins[index] {
-        path.push(step);
-        index = before;
-    }
-    path.reverse();
-    path
 }

@@ -6,6 +6,8 @@
 //! Start reading at [`every_small_world_keeps_its_promises`], then `world.rs` for what can happen
 //! and `invariants.rs` for what must hold.
 
+#[path = "../exploration/mod.rs"]
+mod exploration;
 mod explore;
 mod invariants;
 mod moves;

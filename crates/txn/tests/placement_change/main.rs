@@ -5,16 +5,18 @@
 //! Never: samples. What is reachable is visited, all of it.
 //! Start reading at [`no_order_of_events_breaks_a_promise`], then `world.rs` for what can happen.
 
+#[path = "../exploration/mod.rs"]
+mod exploration;
 mod mutation;
 mod world;
 
 use std::collections::{BTreeSet, HashSet};
 use std::fmt::Write;
-use std::hash::{DefaultHasher, Hash, Hasher};
 
 use tutti_txn::placement_change::{Ended, Event, Found, Proof, Refusal, Terms};
 use tutti_txn::{PlacementChange, placement_change};
 
+use exploration::{fingerprint, path_to};
 use mutation::Mutation;
 use world::Access::{Other, Queues, QueuesThenReads, Reads, Writes};
 use world::{At, Move, Script, World, plain};
@@ -132,27 +134,12 @@ fn explore(start: World, mutation: Option<Mutation>, only: Option<&str>) -> Resu
     Ok(seen)
 }
 
-fn told(name: &str, mut index: usize, origins: &[Option<(usize, Move)>], world: &World) -> String {
-    let mut path = Vec::new();
-    while let Some((before, step)) = origins[index] {
-        path.push(step);
-        index = before;
-    }
+fn told(name: &str, index: usize, origins: &[Option<(usize, Move)>], world: &World) -> String {
     let mut text = format!("{name} is broken after:\n");
-    for step in path.iter().rev() {
+    for step in path_to(index, origins) {
         let _ = writeln!(text, "  {step}");
     }
     text + &format!("leaving {world:?}")
-}
-
-fn fingerprint(world: &World) -> u128 {
-    let half = |salt: u64| {
-        let mut hasher = DefaultHasher::new();
-        salt.hash(&mut hasher);
-        world.hash(&mut hasher);
-        u128::from(hasher.finish())
-    };
-    half(1) << 64 | half(2)
 }
 
 /// Goal: a change never meets a statement with an older plan, cancels no session that it must leave alone,
