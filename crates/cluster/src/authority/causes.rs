@@ -5,11 +5,11 @@
 //! Start reading at [`Causes::shown`].
 
 use std::collections::BTreeSet;
-use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::join_all;
 use tokio::time::Instant;
 use tutti_link::availability::Availability;
 use tutti_sql::catalog::NodeId;
@@ -60,18 +60,8 @@ impl Causes {
                 availability.wait_until_settled(node, since, patience).await;
             }
         });
-        all(waits.collect())
+        join_all(waits.collect::<Vec<_>>()).map(drop)
     }
-}
-
-/// Waits for all of these together.
-async fn all<Wait: Future<Output = ()>>(waits: Vec<Wait>) {
-    let mut waits: Vec<_> = waits.into_iter().map(Box::pin).collect();
-    poll_fn(|context| {
-        waits.retain_mut(|wait| wait.as_mut().poll(context).is_pending());
-        if waits.is_empty() { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
 }
 
 #[cfg(test)]
