@@ -79,6 +79,22 @@ bugs! {
     DoorStaysOpen breaks ["every_waiter_enters"];
     /// A connection that was lost during the decision is taken for a refusal.
     LostDecisionMeansAborted breaks ["told_the_truth"];
+    /// A change of a placement is committed while statements begin.
+    NothingIsHeld breaks ["snapshot_monotonic", "rows_are_where_the_catalog_says"];
+    /// A session looks for holds and makes a plan, and only then is it in sight.
+    LooksBeforeItIsInSight breaks ["snapshot_monotonic", "rows_are_where_the_catalog_says"];
+    /// A further step of a plan is sent although a change has stopped the plan.
+    StopIsNotHeeded breaks ["snapshot_monotonic", "rows_are_where_the_catalog_says"];
+    /// What waits for the change's locks is not recognised: it goes on with its plan after the change.
+    LookSeesNobodyWaiting breaks ["snapshot_monotonic", "rows_are_where_the_catalog_says"];
+    /// A backend whose connection was lost is not looked at: what it waits to do is done after the change.
+    LeftBackendsAreForgotten breaks ["rows_are_where_the_catalog_says"];
+    /// Statements are planned before a change that is committed is published.
+    ChangeIsNotNoted breaks ["snapshot_monotonic", "rows_are_where_the_catalog_says"];
+    /// A reading of the catalog counts as one that shows what was committed while it was read.
+    ReadingKnowsWhatCameMeanwhile breaks ["snapshot_monotonic", "rows_are_where_the_catalog_says"];
+    /// A REPEATABLE READ transaction reads a table that was moved after its snapshot.
+    OldSnapshotIsNotRefused breaks ["snapshot_monotonic", "atomic_visibility"];
     /// SERIALIZABLE transactions do not take turns on the nodes that they share.
     TurnsAreSkipped breaks ["votes_in_one_order"];
 }

@@ -11,10 +11,10 @@ use rand::Rng;
 use rand::seq::SliceRandom;
 use tutti_txn::NodeId;
 
-use crate::gateway::{Gateway, Operation, Reply};
-use crate::history::{Register, SessionId, Told};
+use crate::gateway::{Gateway, Operation, Reply, Source};
+use crate::history::{Register, SessionId, TABLES, Told};
 use crate::invariants;
-use crate::node::statement::TxnNo;
+use crate::node::statement::{FIRST_TABLE, Key, TxnNo, catalog_of};
 use crate::tasks::{GatewayId, Owner, Slot};
 use crate::world::{Sim, World};
 
@@ -105,8 +105,10 @@ impl Cluster {
         self.begun.set(call);
         let answer = Slot::default();
         let txn = match &operation {
-            Operation::Write { txn, .. } => Some(*txn),
-            Operation::Read(_) => None,
+            Operation::Write { txn, .. }
+            | Operation::InSteps { txn, .. }
+            | Operation::Move { txn, .. } => Some(*txn),
+            Operation::Read(..) => None,
             Operation::Snapshot { write, .. } => write.as_ref().map(|(txn, _)| *txn),
         };
         let asked = Call { gateway: id, txn, answer: answer.clone() };
@@ -157,7 +159,9 @@ pub async fn run(sim: Sim, cluster: Rc<Cluster>, session: SessionId) {
 
 fn draw(world: &mut World, session: SessionId) -> Operation {
     let mix = world.plan.mix;
-    let total = mix.transfers + mix.locals + mix.wide_reads + mix.narrow_reads + mix.snapshots;
+    let of_registers =
+        mix.transfers + mix.locals + mix.wide_reads + mix.narrow_reads + mix.snapshots;
+    let total = of_registers + mix.table_reads + mix.in_steps + mix.moves;
     let mut drawn = world.rng.random_range(0..total);
     let mut is = |weight: u32| {
         let hit = drawn < weight;
@@ -178,11 +182,41 @@ fn draw(world: &mut World, session: SessionId) -> Operation {
         let glance = world.chance(50).then(|| draw_nodes(world, 1)[0]);
         Operation::Write { txn, writes, glance, takes_turns: false, is_autocommit }
     } else if is(mix.wide_reads) {
-        Operation::Read(draw_nodes(world, 2).into_iter().collect())
+        Operation::Read(draw_nodes(world, 2).into_iter().collect(), BTreeSet::new())
     } else if is(mix.narrow_reads) {
-        Operation::Read(draw_nodes(world, 1).into_iter().take(1).collect())
+        Operation::Read(draw_nodes(world, 1).into_iter().take(1).collect(), BTreeSet::new())
+    } else if is(mix.table_reads) {
+        let nodes = match world.chance(20) {
+            true => draw_nodes(world, 1).into_iter().take(1).collect(),
+            false => BTreeSet::new(),
+        };
+        let count = world.rng.random_range(1..=2);
+        let tables = (0..count).map(|_| draw_table(world)).collect();
+        Operation::Read(nodes, tables)
+    } else if is(mix.in_steps) {
+        let then = draw_table(world);
+        let first = match world.chance(50) {
+            true => (TABLES, draw_table(world)),
+            false => {
+                let (node, keys) = (draw_nodes(world, 1)[0], world.plan.keys);
+                (node, world.rng.random_range(1..=keys))
+            }
+        };
+        let writes = [first, (TABLES, then)];
+        let reads = usize::from(first.0 == TABLES);
+        let txn = begin(world, session, &writes[reads..], false);
+        Operation::InSteps { txn, first, then }
+    } else if is(mix.moves) {
+        let (table, to) = (draw_table(world), draw_nodes(world, 1)[0]);
+        let txn = begin(world, session, &[(NodeId(1), catalog_of(table))], false);
+        Operation::Move { txn, table, to }
     } else {
-        let reads = draw_nodes(world, 2);
+        let mut reads: Vec<_> = draw_nodes(world, 2).into_iter().map(Source::Node).collect();
+        if 0 < world.plan.tables {
+            let place = world.rng.random_range(0..=reads.len());
+            let table = draw_table(world);
+            reads.insert(place, Source::Table(table));
+        }
         let write = world.chance(40).then(|| {
             let writes = draw_registers(world, 1);
             (begin(world, session, &writes, false), writes)
@@ -215,5 +249,16 @@ fn draw_registers(world: &mut World, least: u16) -> Vec<Register> {
         nodes.sort_unstable();
     }
     let keys = world.plan.keys;
-    nodes.into_iter().map(|node| (node, world.rng.random_range(1..=keys))).collect()
+    let registers = nodes.into_iter().map(|node| (node, world.rng.random_range(1..=keys)));
+    let mut registers: Vec<_> = registers.collect();
+    if 0 < world.plan.tables && world.chance(60) {
+        let index = world.rng.random_range(0..registers.len());
+        registers[index] = (TABLES, draw_table(world));
+    }
+    registers
+}
+
+fn draw_table(world: &mut World) -> Key {
+    let count = world.plan.tables;
+    FIRST_TABLE + world.rng.random_range(0..count)
 }

@@ -12,12 +12,16 @@ use tutti_txn::NodeId;
 use tutti_txn::coordinator::Form;
 
 use crate::clock::Time;
+use crate::node::statement::Key;
 use crate::tasks::GatewayId;
 
 /// When clients stop asking for more and faults stop.
 const CALM_AT: Time = 60_000;
 /// How long everything may take to settle after that.
 const SETTLING: Time = 600_000;
+
+/// What was sent has arrived after this time, in worlds with tables that move.
+pub const ARRIVAL: Time = 800;
 
 /// A fault, or the end of one.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +50,20 @@ pub enum Fault {
         /// Its gateway notices this much later than usual.
         unnoticed: Time,
     },
+    /// A gateway, the one that has the lock if there is one, does not reach a node.
+    Parts {
+        /// The node.
+        node: NodeId,
+        /// For this long.
+        duration: Time,
+    },
+    /// It does again.
+    Rejoins {
+        /// The gateway.
+        gateway: GatewayId,
+        /// The node.
+        node: NodeId,
+    },
     /// A server stops immediately. If it fails over, its standby goes on in its place.
     ServerStops {
         /// Which.
@@ -62,6 +80,8 @@ pub enum Fault {
     },
     /// A connection breaks; which one is drawn then.
     ConnectionBreaks,
+    /// The connection of a backend that waits for a lock breaks, as soon as there is one.
+    WaiterBreaks,
 }
 
 /// How likely each kind of work is, as weights.
@@ -77,6 +97,12 @@ pub struct Mix {
     pub narrow_reads: u32,
     /// REPEATABLE READ transactions over several nodes.
     pub snapshots: u32,
+    /// Statements that read tables, wherever these are.
+    pub table_reads: u32,
+    /// Statements of two steps, of which the second writes a table.
+    pub in_steps: u32,
+    /// Moves of a table to another node.
+    pub moves: u32,
 }
 
 /// All choices of a seed.
@@ -88,12 +114,16 @@ pub struct Plan {
     pub clients: usize,
     /// Registers per node; few mean much waiting for locks.
     pub keys: u8,
+    /// How many tables that can be moved.
+    pub tables: u8,
     /// The form of the commit.
     pub form: Form,
     /// What clients do.
     pub mix: Mix,
     /// Shortest and longest flight of a message, one way.
     pub latency: (Time, Time),
+    /// No message takes longer than this.
+    pub flight_max: Time,
     /// How many messages in a hundred take much longer.
     pub delays_percent: u32,
     /// How many reads in a hundred take much longer to come to their snapshot.
@@ -132,6 +162,9 @@ impl Plan {
             wide_reads: weight(6),
             narrow_reads: weight(6),
             snapshots: weight(4),
+            table_reads: 0,
+            in_steps: 0,
+            moves: 0,
         };
         let shortest = rng.random_range(10..=100);
         let flush_shortest = rng.random_range(10..=300);
@@ -139,9 +172,11 @@ impl Plan {
             node_count,
             clients: rng.random_range(2..=6),
             keys: rng.random_range(1..=4),
+            tables: 0,
             form: if rng.random_bool(0.5) { Form::Anchored } else { Form::Apart },
             mix,
             latency: (shortest, shortest + rng.random_range(0..=400)),
+            flight_max: Time::MAX,
             delays_percent: match rng.random_range(0..3) {
                 0 => 0,
                 1 => rng.random_range(1..=10),
@@ -163,7 +198,46 @@ impl Plan {
         if rng.random_bool(0.2) {
             plan.make_crossing();
         }
+        if rng.random_bool(0.4) {
+            plan.add_tables(rng);
+        }
         plan
+    }
+
+    /// Tables that are moved while they are used. What was sent arrives in time ([`ARRIVAL`]), for that is
+    /// what the commit of a placement change counts on.
+    fn add_tables(&mut self, rng: &mut ChaCha8Rng) {
+        self.tables = rng.random_range(1..=3);
+        self.flight_max = ARRIVAL - 50;
+        self.mix.table_reads = rng.random_range(1..=8);
+        self.mix.in_steps = rng.random_range(0..=6);
+        self.mix.moves = rng.random_range(1..=6);
+        self.clients = self.clients.max(4);
+        if rng.random_bool(0.5) {
+            self.mix.snapshots = self.mix.snapshots.min(1);
+            self.pause = 300;
+        }
+        if rng.random_bool(0.3) {
+            // Statements that are at work for long, waiting for a row, and then take another step.
+            self.keys = 1;
+            self.think = 3_000;
+            self.mix.in_steps = 10;
+            self.mix.transfers = 8;
+        }
+        if rng.random_bool(0.25) {
+            // Moves of several tables, one of which is committed while the other is read.
+            self.tables = 3;
+            self.mix.moves = 15;
+            self.clients = 6;
+            self.slow_reads_percent = 50;
+        }
+        if rng.random_bool(0.4) {
+            // Sessions that are lost while they wait for a table.
+            self.mix.locals = 8;
+            for _ in 0..8 {
+                self.faults.push((rng.random_range(2_000..CALM_AT), Fault::WaiterBreaks));
+            }
+        }
     }
 
     /// A world for the rare crossings of a few quick transactions and slow statements: no faults, and
@@ -173,7 +247,8 @@ impl Plan {
         self.clients = 6;
         self.keys = 6;
         self.faults.clear();
-        self.mix = Mix { transfers: 4, locals: 8, wide_reads: 1, narrow_reads: 8, snapshots: 1 };
+        self.mix = Mix { transfers: 4, locals: 8, wide_reads: 1, narrow_reads: 8, ..self.mix };
+        self.mix.snapshots = 1;
         self.slow_reads_percent = 50;
         self.slow_flushes_percent = 25;
         self.flush = (50, 300);
@@ -188,7 +263,7 @@ impl Plan {
             |most: u32| if rng.random_bool(0.5) { 0 } else { rng.random_range(1..=most) };
         let (breaks, gateway_deaths, restarts, fail_overs) =
             (count(12), count(3), count(3), count(3));
-        let takeovers = count(3);
+        let (takeovers, parts) = (count(3), count(3));
         let when = |rng: &mut ChaCha8Rng| rng.random_range(2_000..CALM_AT);
         for _ in 0..breaks {
             self.faults.push((when(rng), Fault::ConnectionBreaks));
@@ -201,6 +276,15 @@ impl Plan {
         for _ in 0..takeovers {
             let at = when(rng);
             self.draw_takeover(rng, at);
+        }
+        for _ in 0..parts {
+            let node = NodeId(rng.random_range(1..=self.node_count));
+            let duration = rng.random_range(100..12_000);
+            let at = when(rng);
+            self.faults.push((at, Fault::Parts { node, duration }));
+            if rng.random_bool(0.3) {
+                self.draw_takeover(rng, at);
+            }
         }
         for (times, fails_over) in [(restarts, false), (fail_overs, true)] {
             for _ in 0..times {
@@ -235,6 +319,11 @@ impl Plan {
             self.faults.push((next, Fault::LockBreaks { unnoticed: 0 }));
             self.faults.push((next, Fault::GatewayStarts));
         }
+    }
+
+    /// Where a table is before it is moved.
+    pub fn first_place(&self, table: Key) -> NodeId {
+        NodeId(u16::from(table) % self.node_count + 1)
     }
 
     /// The nodes, from 1.

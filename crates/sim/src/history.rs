@@ -8,10 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tutti_txn::{Gid, NodeId};
 
-use crate::node::statement::{Key, Rows, TxnNo};
+use crate::node::statement::{Key, Rows, TxnNo, is_table};
 
-/// A register of the cluster.
+/// A register of the cluster; of a table, with [`TABLES`] instead of the node that it is on.
 pub type Register = (NodeId, Key);
+/// Stands for whichever node a table is on.
+pub const TABLES: NodeId = NodeId(0);
 /// A client.
 pub type SessionId = usize;
 
@@ -58,7 +60,8 @@ pub struct Observation {
 impl Observation {
     /// Adds what was read on a node.
     pub fn add(&mut self, node: NodeId, rows: Rows) {
-        self.rows.extend(rows.into_iter().map(|(key, txns)| ((node, key), txns)));
+        let place = |key| if is_table(key) { TABLES } else { node };
+        self.rows.extend(rows.into_iter().map(|(key, txns)| ((place(key), key), txns)));
     }
 
     /// Whether the register was looked at, and did not show the transaction.

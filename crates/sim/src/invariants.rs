@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tutti_txn::{Gid, NodeId};
 
-use crate::history::{History, Observation, Register, Told, Violation};
+use crate::history::{History, Observation, Register, TABLES, Told, Violation};
 use crate::node::Node;
-use crate::node::statement::{Key, TxnNo};
+use crate::node::statement::{Key, TxnNo, catalog_of, is_table};
 
 /// A session sees something: it is judged, and from now on known.
 pub fn observe(history: &mut History, seen: &Observation) {
@@ -108,16 +108,19 @@ pub fn after_quiet<'a>(
     history: &mut History,
     nodes: impl Iterator<Item = (NodeId, &'a Node)>,
     keys: &BTreeSet<Key>,
+    place_of: impl Fn(Key, &[TxnNo]) -> NodeId,
     clients_answered: bool,
     gateway_is_quiet: Result<(), String>,
 ) {
     let mut content: BTreeMap<Register, Vec<TxnNo>> = BTreeMap::new();
     let mut unfinished = Vec::new();
-    for (node, model) in nodes {
-        let rows = model.read_all(keys);
+    let nodes: BTreeMap<_, _> = nodes.collect();
+    for (node, model) in &nodes {
+        let (node, rows) = (*node, model.read_all(keys));
         content.extend(rows.into_iter().map(|(key, txns)| ((node, key), txns)));
         unfinished.extend(model.unfinished().into_iter().map(|what| format!("{node}: {what}")));
     }
+    rows_are_where_the_catalog_says(history, &mut content, &place_of);
     no_orphan_after_quiet(history, &unfinished);
     atomicity(history, &content);
     told_the_truth(history, &content);
@@ -128,6 +131,26 @@ pub fn after_quiet<'a>(
     }
     if let Err(found) = gateway_is_quiet {
         history.broken("everybody_is_answered", Vec::new(), found);
+    }
+}
+
+/// A table has rows only on the node where node 1's catalog has it. There they are its content from now on.
+fn rows_are_where_the_catalog_says(
+    history: &mut History,
+    content: &mut BTreeMap<Register, Vec<TxnNo>>,
+    place_of: &impl Fn(Key, &[TxnNo]) -> NodeId,
+) {
+    let of_tables: Vec<_> = content.keys().copied().filter(|(_, key)| is_table(*key)).collect();
+    for (node, table) in of_tables {
+        let moves = content.get(&(NodeId(1), catalog_of(table))).map_or(&[][..], Vec::as_slice);
+        let place = place_of(table, moves);
+        let Some(rows) = content.remove(&(node, table)) else { continue };
+        if node == place {
+            content.insert((TABLES, table), rows);
+        } else if !rows.is_empty() {
+            let found = format!("{node} has {rows:?} of table {table}, which is on {place}");
+            history.broken("rows_are_where_the_catalog_says", rows, found);
+        }
     }
 }
 

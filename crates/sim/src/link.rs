@@ -7,7 +7,7 @@ use tutti_txn::NodeId;
 
 use crate::network::{ConnId, Lost};
 use crate::node::statement::{Answer, BackendId, Statement};
-use crate::tasks::Slot;
+use crate::tasks::{GatewayId, Slot};
 use crate::world::Sim;
 
 /// A gateway's end of a connection. Closed when dropped.
@@ -28,8 +28,8 @@ impl Link {
     /// Connects to a node.
     ///
     /// Errors: the node does not answer, or it is down.
-    pub async fn open(sim: &Sim, node: NodeId) -> Result<Self, Lost> {
-        let (id, opening) = sim.world().open(node);
+    pub async fn open(sim: &Sim, gateway: GatewayId, node: NodeId) -> Result<Self, Lost> {
+        let (id, opening) = sim.world().open(gateway, node);
         let (sim, is_for_clients) = (sim.clone(), false);
         let mut link = Self { sim, id, node, epoch: 0, backend: 0, is_for_clients };
         // The network itself tells when it is lost.

@@ -94,6 +94,7 @@ fn main() -> ExitCode {
         sum.committed += report.committed;
         sum.aborted += report.aborted;
         sum.unknown += report.unknown;
+        sum.moved += report.moved;
         sum.observations += report.observations;
         seed += 1;
         if Duration::from_secs(10) <= told.elapsed() {
@@ -151,9 +152,10 @@ fn visit(world: &World, arguments: &Arguments) -> ExitCode {
 
 fn progress(seeds: u64, sum: &Report, elapsed: Duration) -> String {
     format!(
-        "{seeds} seeds in {:.0} s: transactions {} committed, {} aborted, {} unknown; {} snapshots judged; all well",
+        "{seeds} seeds in {:.0} s: transactions {} committed ({} of them moved a table), {} aborted, {} unknown; {} snapshots judged; all well",
         elapsed.as_secs_f64(),
         sum.committed,
+        sum.moved,
         sum.aborted,
         sum.unknown,
         sum.observations

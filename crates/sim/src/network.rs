@@ -13,7 +13,7 @@ use tutti_txn::NodeId;
 
 use crate::clock::Time;
 use crate::node::statement::{Answer, BackendId};
-use crate::tasks::Slot;
+use crate::tasks::{GatewayId, Slot};
 
 /// A connection; never used twice.
 pub type ConnId = u32;
@@ -26,6 +26,7 @@ pub type Opening = Result<(BackendId, u64), Lost>;
 pub struct Lost;
 
 struct Conn {
+    gateway: GatewayId,
     node: NodeId,
     /// Whose clients' statements run on it: the gateway's incarnation.
     serves: Option<u64>,
@@ -72,6 +73,8 @@ pub struct Network {
     conns: BTreeMap<ConnId, Conn>,
     /// Which connection each backend serves.
     of_backend: BTreeMap<(NodeId, u64, BackendId), ConnId>,
+    /// Which gateway does not reach which node, and how often that was said.
+    parted: BTreeMap<(GatewayId, NodeId), usize>,
 }
 
 impl Network {
@@ -87,6 +90,26 @@ impl Network {
         self.conns.iter().filter(|(_, conn)| is_of_it(conn)).map(|(id, _)| *id).collect()
     }
 
+    /// From now on the gateway does not reach the node. Returns the connections that break.
+    pub fn part(&mut self, gateway: GatewayId, node: NodeId) -> Vec<ConnId> {
+        *self.parted.entry((gateway, node)).or_default() += 1;
+        let is_between = |conn: &Conn| conn.gateway == gateway && conn.node == node;
+        self.conns.iter().filter(|(_, conn)| is_between(conn)).map(|(id, _)| *id).collect()
+    }
+
+    /// One reason for that is gone.
+    pub fn rejoin(&mut self, gateway: GatewayId, node: NodeId) {
+        if let Some(count) = self.parted.get_mut(&(gateway, node)) {
+            *count -= 1;
+            self.parted.retain(|_, count| 0 < *count);
+        }
+    }
+
+    /// Whether a request to connect comes through.
+    pub fn is_parted(&self, id: ConnId) -> bool {
+        self.conns.get(&id).is_some_and(|it| self.parted.contains_key(&(it.gateway, it.node)))
+    }
+
     /// Whether the gateway knows that the connection is lost.
     pub fn is_known_lost(&self, id: ConnId) -> bool {
         self.conns.get(&id).is_none_or(|conn| conn.gateway_knows)
@@ -95,10 +118,16 @@ impl Network {
     // ---- the gateway's end ----
 
     /// A request to connect is sent, and arrives then.
-    pub fn open(&mut self, node: NodeId, arrives: Time) -> (ConnId, Slot<Opening>) {
+    pub fn open(
+        &mut self,
+        gateway: GatewayId,
+        node: NodeId,
+        arrives: Time,
+    ) -> (ConnId, Slot<Opening>) {
         self.begun += 1;
         let opening = Slot::default();
         let conn = Conn {
+            gateway,
             node,
             serves: None,
             backend: None,
@@ -191,6 +220,11 @@ impl Network {
     /// Whether what arrives at the node now is lost.
     pub fn is_lost_on_the_way(&self, id: ConnId, now: Time) -> bool {
         self.conns.get(&id).is_none_or(|conn| conn.to_node_until < now)
+    }
+
+    /// The connection of a backend.
+    pub fn of_backend(&self, backend: (NodeId, u64, BackendId)) -> Option<ConnId> {
+        self.of_backend.get(&backend).copied()
     }
 
     /// For which gateway a backend runs clients' statements.

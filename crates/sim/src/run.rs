@@ -11,11 +11,15 @@ use crate::faults::Fault;
 use crate::gateway::Gateway;
 use crate::history::{Told, Violation};
 use crate::invariants;
-use crate::tasks::Owner;
+use crate::node::statement::{FIRST_TABLE, TxnNo, catalog_of};
+use crate::tasks::{GatewayId, Owner};
 use crate::world::{Event, Sim, World};
 
 /// No more gateways than this are alive together.
 const GATEWAYS_MAX: usize = 3;
+
+/// How often it is looked for a backend that waits.
+const LOOK_FOR_WAITERS: u64 = 250;
 
 /// What came of a seed.
 #[derive(Clone, Debug, Default)]
@@ -28,6 +32,8 @@ pub struct Report {
     pub aborted: usize,
     /// See `committed`.
     pub unknown: usize,
+    /// Tables that were moved, of these transactions.
+    pub moved: usize,
     /// Snapshots and statements that were judged.
     pub observations: u64,
     /// The last lines about the transactions of the first violation; empty unless traced.
@@ -60,12 +66,18 @@ pub fn run(seed: u64, bug: Option<Bug>, traced: bool) -> Report {
     if !sim.world().history.is_over() {
         let answered = cluster.busy.get() == 0;
         let mut world = sim.world();
-        let World { plan, history, servers, .. } = &mut *world;
-        let keys = (1..=plan.keys).collect();
+        let World { plan, history, servers, moves, .. } = &mut *world;
+        let tables = (0..plan.tables).map(|index| FIRST_TABLE + index);
+        let of_table = |table| [table, catalog_of(table)];
+        let keys = (1..=plan.keys).chain(tables.flat_map(of_table)).collect();
+        let place_of = |table, moved: &[TxnNo]| {
+            let last = moved.last().and_then(|txn| moves.get(txn));
+            last.map_or_else(|| plan.first_place(table), |(_, to)| *to)
+        };
         let newest = servers.iter().map(|(node, server)| (*node, server.node.newest_gateway()));
         let quiet = cluster.check_quiet(newest);
         let nodes = servers.iter().map(|(node, server)| (*node, &server.node));
-        invariants::after_quiet(history, nodes, &keys, answered, quiet);
+        invariants::after_quiet(history, nodes, &keys, place_of, answered, quiet);
     }
     let report = report(&sim);
     // What is still running holds parts of the world, which holds it.
@@ -94,11 +106,22 @@ fn report(sim: &Sim) -> Report {
         committed: told(Told::Committed),
         aborted: told(Told::Aborted),
         unknown: told(Told::Unknown),
+        moved: {
+            let is_moved = |txn: &&TxnNo| history.txns[*txn].told == Some(Told::Committed);
+            world.moves.keys().filter(is_moved).count()
+        },
         observations: history.observations,
         violations: history.violations.clone(),
         trace: world.trace.tail(&words),
         plan: format!("{:?}", world.plan),
     }
+}
+
+/// A gateway that has, or had, the lock; if there is none, the oldest.
+fn one_with_the_lock(cluster: &Cluster) -> Option<GatewayId> {
+    let alive = cluster.alive();
+    let has_lock = |of: &&(_, Gateway)| of.1.lock_connection().is_some();
+    alive.iter().find(has_lock).or(alive.first()).map(|(gateway, _)| *gateway)
 }
 
 fn happen(sim: &Sim, cluster: &Cluster, fault: Fault) {
@@ -131,16 +154,23 @@ fn happen(sim: &Sim, cluster: &Cluster, fault: Fault) {
             }
         }
         Fault::GatewayFreezes { duration } => {
-            let alive = cluster.alive();
-            let has_lock = |of: &&(_, Gateway)| of.1.lock_connection().is_some();
-            if let Some((gateway, _)) = alive.iter().find(has_lock).or(alive.first()) {
-                sim.freeze(*gateway);
+            if let Some(gateway) = one_with_the_lock(cluster) {
+                sim.freeze(gateway);
                 let mut world = sim.world();
                 let thaws = world.now + duration;
-                world.at(thaws, Event::Fault(Fault::GatewayThaws { gateway: *gateway }));
+                world.at(thaws, Event::Fault(Fault::GatewayThaws { gateway }));
             }
         }
         Fault::GatewayThaws { gateway } => sim.thaw(gateway),
+        Fault::Parts { node, duration } => {
+            if let Some(gateway) = one_with_the_lock(cluster) {
+                let mut world = sim.world();
+                world.part(gateway, node);
+                let ends = world.now + duration;
+                world.at(ends, Event::Fault(Fault::Rejoins { gateway, node }));
+            }
+        }
+        Fault::Rejoins { gateway, node } => sim.world().network.rejoin(gateway, node),
         Fault::LockBreaks { unnoticed } => {
             let locks: Vec<_> = cluster
                 .alive()
@@ -170,6 +200,19 @@ fn happen(sim: &Sim, cluster: &Cluster, fault: Fault) {
             server.node.restart(usize::try_from(kept).unwrap_or(most));
             server.is_up = true;
             server.epoch += 1;
+        }
+        Fault::WaiterBreaks => {
+            let mut world = sim.world();
+            let waiters = world.connections_of_waiters();
+            if waiters.is_empty() {
+                let later = world.now + LOOK_FOR_WAITERS;
+                if later < world.plan.calm_at {
+                    world.at(later, Event::Fault(fault));
+                }
+                return;
+            }
+            let index = world.draw(0, waiters.len() as u64 - 1);
+            world.break_connection(waiters[usize::try_from(index).unwrap_or(0)]);
         }
         Fault::ConnectionBreaks => {
             let mut world = sim.world();

@@ -25,6 +25,7 @@ fn judge_all(seeds: impl Iterator<Item = u64>) -> Report {
         sum.committed += report.committed;
         sum.aborted += report.aborted;
         sum.unknown += report.unknown;
+        sum.moved += report.moved;
         sum.observations += report.observations;
     }
     sum
@@ -43,6 +44,7 @@ fn every_property_holds_in_even_seeds() {
 fn every_property_holds_in_odd_seeds() {
     let sum = judge_all((1..SEEDS).step_by(2));
     assert!(10_000 < sum.committed && 20_000 < sum.observations, "{sum:?}");
+    assert!(500 < sum.moved, "{sum:?}");
 }
 
 /// Seeds that once failed, with what was wrong then. A change of the simulator may give them other

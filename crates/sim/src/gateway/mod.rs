@@ -11,6 +11,9 @@ mod commit;
 mod doors;
 mod nodes;
 mod operations;
+mod placement_change;
+mod plans;
+mod publisher;
 mod recovery;
 mod snapshots;
 mod tenure;
@@ -21,15 +24,16 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use tutti_txn::coordinator::Form;
+use tutti_txn::placement_change::Session;
 use tutti_txn::tenure::Event;
 use tutti_txn::{ClusterTag, Gid, NodeId};
 
 use crate::link::Link;
-use crate::node::statement::TxnNo;
+use crate::node::statement::{BackendId, TxnNo};
 use crate::tasks::{GatewayId, Mailbox, Slot};
 use crate::world::Sim;
 
-pub use self::operations::{Operation, Reply};
+pub use self::operations::{Operation, Reply, Source};
 
 /// The node that has the lock.
 const HOME: NodeId = NodeId(1);
@@ -61,6 +65,13 @@ struct Inner {
     /// Transactions that a coordinator of this gateway is driving, and who waits for its end.
     active: RefCell<BTreeMap<Gid, Vec<Slot<()>>>>,
     snapshots: RefCell<snapshots::Snapshots>,
+    publisher: RefCell<publisher::Publisher>,
+    /// What each session that is served is doing.
+    activities: RefCell<BTreeMap<Session, Rc<plans::Activity>>>,
+    sessions_begun: Cell<i32>,
+    /// Backends of which connections were lost while they had something to do, under numbers that no session
+    /// has. They may still do it.
+    left: RefCell<BTreeMap<Session, (NodeId, BackendId)>>,
 }
 
 impl Gateway {
@@ -86,6 +97,10 @@ impl Gateway {
             nodes: RefCell::new(nodes.map(|n| (n, nodes::NodeState::default())).collect()),
             active: RefCell::default(),
             snapshots: RefCell::default(),
+            publisher: RefCell::default(),
+            activities: RefCell::default(),
+            sessions_begun: Cell::new(0),
+            left: RefCell::default(),
         }));
         gateway.spawn(gateway.clone().live());
         gateway

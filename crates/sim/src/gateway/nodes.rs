@@ -60,7 +60,7 @@ impl Gateway {
 
     /// A new connection, to the node's present server.
     pub(super) async fn connect(&self, node: NodeId) -> Result<Link, Lost> {
-        let link = Link::open(self.sim(), node).await?;
+        let link = Link::open(self.sim(), self.0.id, node).await?;
         let is_news = self.with_node(node, |state| {
             let is_news = state.settled_epoch.is_some_and(|known| known != link.epoch);
             if is_news {

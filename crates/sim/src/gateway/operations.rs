@@ -11,15 +11,16 @@ use tutti_txn::rooms::Room;
 
 use super::Gateway;
 use super::commit::{Links, told_of_one};
+use super::plans::{Activity, Failed};
 use crate::bugs::Bug;
-use crate::history::{Observation, Register, SessionId, Told};
+use crate::history::{Observation, Register, SessionId, TABLES, Told};
 use crate::invariants;
 use crate::link::Link;
 use crate::network::Lost;
-use crate::node::statement::{Answer, Isolation, Key, Rows, Statement, TxnNo};
+use crate::node::statement::{Answer, Isolation, Key, Rows, Statement, TxnNo, is_table};
 
-/// How often a reader may enter the room and find a node closed before it gives up.
-const ROOM_TRIES: u32 = 10;
+/// How often a statement may be overtaken by changes, or find a node closed in the room, before it gives up.
+const REPETITIONS: u32 = 10;
 
 /// What a client asks for.
 #[derive(Clone, Debug)]
@@ -37,15 +38,43 @@ pub enum Operation {
         /// One statement on one node, without a BEGIN.
         is_autocommit: bool,
     },
-    /// READ COMMITTED: one statement that reads these nodes.
-    Read(BTreeSet<NodeId>),
-    /// REPEATABLE READ: read these nodes one after the other, append, and commit.
+    /// READ COMMITTED: one statement that reads these nodes' registers, and these tables.
+    Read(BTreeSet<NodeId>, BTreeSet<Key>),
+    /// REPEATABLE READ: read these nodes or tables one after the other, append, and commit.
     Snapshot {
-        /// The nodes, in this order.
-        reads: Vec<NodeId>,
+        /// What to read, in this order.
+        reads: Vec<Source>,
         /// What to append, if anything.
         write: Option<(TxnNo, Vec<Register>)>,
     },
+    /// READ COMMITTED: one statement of two steps. It reads a table or appends to a register, and then
+    /// appends to a table.
+    InSteps {
+        /// The transaction.
+        txn: TxnNo,
+        /// The table or the register.
+        first: Register,
+        /// The table that it writes last.
+        then: Key,
+    },
+    /// Move a table to this node, or if it is there to the next.
+    Move {
+        /// The transaction.
+        txn: TxnNo,
+        /// The table.
+        table: Key,
+        /// Where to.
+        to: NodeId,
+    },
+}
+
+/// What a statement of a REPEATABLE READ transaction reads.
+#[derive(Clone, Copy, Debug)]
+pub enum Source {
+    /// All registers of a node.
+    Node(NodeId),
+    /// A table.
+    Table(Key),
 }
 
 /// What it is told.
@@ -61,34 +90,45 @@ impl Gateway {
     /// Does what a client asks for. What the client sees and is told is noted in the history when the gateway
     /// sends it.
     pub async fn serve(&self, session: SessionId, operation: Operation) -> Reply {
+        let at_work = self.begin_session();
+        let activity = &*at_work.activity;
         match operation {
             Operation::Write { txn, writes, glance, takes_turns, is_autocommit } => {
                 let told = match is_autocommit {
-                    true => self.autocommit(session, txn, writes[0]).await,
-                    false => match self.write(session, txn, writes, glance).await {
+                    true => self.autocommit(session, activity, txn, writes[0]).await,
+                    false => match self.write(session, activity, txn, writes, glance).await {
                         Ok(links) => self.commit(txn, links, takes_turns).await,
-                        Err(Lost) => Told::Aborted,
+                        Err(_) => Told::Aborted,
                     },
                 };
                 self.tell(txn, told)
             }
-            Operation::Read(nodes) => {
+            Operation::Read(nodes, tables) => {
                 // A failed read proves nothing.
-                let _ = match nodes.len() {
-                    1 => self.read_one(session, nodes).await,
-                    _ => self.read_several(session, nodes).await,
-                };
+                let _ = self.read(session, activity, &nodes, &tables).await;
                 Reply::Read
             }
             Operation::Snapshot { reads, write } => {
                 let mut links = Links::new();
-                let seen = self.read_snapshot(session, &reads, write.as_ref(), &mut links).await;
+                let seen =
+                    self.read_snapshot(session, activity, &reads, write.as_ref(), &mut links).await;
                 let Some((txn, _)) = write else { return Reply::Read };
                 let told = match seen {
                     Ok(()) => self.commit(txn, links, false).await,
-                    Err(Lost) => Told::Aborted,
+                    Err(_) => Told::Aborted,
                 };
                 self.tell(txn, told)
+            }
+            Operation::InSteps { txn, first, then } => {
+                let told = match self.in_steps(session, activity, txn, first, then).await {
+                    Ok(links) => self.commit(txn, links, false).await,
+                    Err(_) => Told::Aborted,
+                };
+                self.tell(txn, told)
+            }
+            Operation::Move { txn, table, to } => {
+                let told = self.move_table(activity, txn, table, to).await;
+                self.tell(txn, told.unwrap_or(Told::Aborted))
             }
         }
     }
@@ -118,6 +158,7 @@ impl Gateway {
         invariants::observe(&mut self.sim().world().history, &seen);
     }
 
+    /// Commits what was written over these connections.
     async fn commit(&self, txn: TxnNo, mut links: Links, takes_turns: bool) -> Told {
         self.sim().world().history.asks_for_commit(txn);
         if links.len() != 1 {
@@ -133,7 +174,7 @@ impl Gateway {
     }
 
     /// The client pauses.
-    async fn think(&self) {
+    pub(super) async fn think(&self) {
         let duration = {
             let mut world = self.sim().world();
             let longest = world.plan.think;
@@ -146,107 +187,283 @@ impl Gateway {
     async fn write(
         &self,
         session: SessionId,
+        activity: &Activity,
         txn: TxnNo,
         writes: Vec<Register>,
         glance: Option<NodeId>,
-    ) -> Result<Links, Lost> {
+    ) -> Result<Links, Failed> {
         let mut links = Links::new();
-        for (node, key) in writes {
-            self.append(session, txn, &mut links, node, key).await?;
+        for register in writes {
+            self.append(session, activity, txn, &mut links, register).await?;
             self.think().await;
         }
         if let Some(node) = glance.filter(|node| !links.contains_key(node)) {
-            self.read_one(session, [node].into()).await?;
+            self.read(session, activity, &[node].into(), &BTreeSet::new()).await?;
         }
         Ok(links)
     }
 
-    /// One UPDATE inside a transaction at READ COMMITTED: a statement on one node.
+    /// One UPDATE or INSERT inside a transaction at READ COMMITTED: a statement on one node.
     async fn append(
         &self,
         session: SessionId,
+        activity: &Activity,
         txn: TxnNo,
         links: &mut Links,
-        node: NodeId,
-        key: Key,
-    ) -> Result<(), Lost> {
+        (of, key): Register,
+    ) -> Result<(), Failed> {
         let mut seen = self.begin_observation(session, Some(txn), "an UPDATE");
+        for _ in 0..REPETITIONS {
+            let catalog = self.begin_statement(activity, &tables_among([key])).await?;
+            let node = if is_table(key) { self.place(&catalog, key) } else { of };
+            let done = self.append_on(activity, txn, links, (node, key)).await;
+            match (done, activity.end_plan()) {
+                // Nothing of it was sent.
+                (Err(Failed::Overtaken), true) => (),
+                (Err(failed), _) => return Err(failed),
+                (Ok(rows), _) => {
+                    seen.add(node, rows);
+                    self.observe(seen);
+                    return Ok(());
+                }
+            }
+        }
+        Err(Failed::Overtaken)
+    }
+
+    async fn append_on(
+        &self,
+        activity: &Activity,
+        txn: TxnNo,
+        links: &mut Links,
+        (node, key): Register,
+    ) -> Result<Rows, Failed> {
         let link = match links.entry(node) {
             Entry::Occupied(open) => open.into_mut(),
             Entry::Vacant(place) => {
-                let link = self.link(node).await?;
+                let link = self.link_of(activity, node).await?;
                 link.send(Statement::Begin(Isolation::ReadCommitted));
                 place.insert(link)
             }
         };
         self.barrier(link).await?;
-        let Answer::Rows(rows) = link.ask(Statement::Append(key, txn)).await? else {
-            return Err(Lost);
-        };
-        seen.add(node, rows);
-        self.observe(seen);
-        Ok(())
+        match self.step(activity, link, Statement::Append(key, txn)).await? {
+            Answer::Rows(rows) => Ok(rows),
+            _ => Err(Failed::Lost),
+        }
     }
 
-    async fn autocommit(&self, session: SessionId, txn: TxnNo, (node, key): Register) -> Told {
+    /// One statement of two steps. It is planned once.
+    async fn in_steps(
+        &self,
+        session: SessionId,
+        activity: &Activity,
+        txn: TxnNo,
+        first: Register,
+        then: Key,
+    ) -> Result<Links, Failed> {
+        for _ in 0..REPETITIONS {
+            let mut seen =
+                self.begin_observation(session, Some(txn), "the first step of a statement");
+            let tables = tables_among([first.1, then]);
+            let catalog = self.begin_statement(activity, &tables).await?;
+            activity.note_written_in_steps(then);
+            let source = if is_table(first.1) { self.place(&catalog, first.1) } else { first.0 };
+            let target = self.place(&catalog, then);
+            let mut links = Links::new();
+            let done = self.first_step(activity, txn, &mut links, (source, first.1)).await;
+            let done = match done {
+                Ok(rows) => {
+                    let written = self.append_on(activity, txn, &mut links, (target, then)).await;
+                    written.map(|_| rows)
+                }
+                failed => failed,
+            };
+            activity.end_plan();
+            match done {
+                // Nothing was committed, and the client was told nothing.
+                Err(Failed::Overtaken) => (),
+                Err(failed) => return Err(failed),
+                Ok(rows) => {
+                    seen.add(source, rows);
+                    self.observe(seen);
+                    if is_table(first.1)
+                        && source != target
+                        && let Some(reader) = links.remove(&source)
+                    {
+                        reader.ask(Statement::Commit).await?;
+                        self.give_back(reader);
+                    }
+                    return Ok(links);
+                }
+            }
+        }
+        Err(Failed::Overtaken)
+    }
+
+    async fn first_step(
+        &self,
+        activity: &Activity,
+        txn: TxnNo,
+        links: &mut Links,
+        (node, key): Register,
+    ) -> Result<Rows, Failed> {
+        if !is_table(key) {
+            return self.append_on(activity, txn, links, (node, key)).await;
+        }
+        let link = self.link_of(activity, node).await?;
+        link.send(Statement::Begin(Isolation::ReadCommitted));
+        let link = links.entry(node).or_insert(link);
+        self.barrier(link).await?;
+        match self.step(activity, link, Statement::Read([key].into())).await? {
+            Answer::Rows(rows) => Ok(rows),
+            _ => Err(Failed::Lost),
+        }
+    }
+
+    async fn autocommit(
+        &self,
+        session: SessionId,
+        activity: &Activity,
+        txn: TxnNo,
+        (of, key): Register,
+    ) -> Told {
         let mut seen = self.begin_observation(session, Some(txn), "an UPDATE without BEGIN");
         self.sim().world().history.asks_for_commit(txn);
-        let Ok(link) = self.link(node).await else { return Told::Aborted };
-        loop {
-            if self.barrier(&link).await.is_err() {
+        for _ in 0..REPETITIONS {
+            let Ok(catalog) = self.begin_statement(activity, &tables_among([key])).await else {
                 return Told::Aborted;
+            };
+            let node = if is_table(key) { self.place(&catalog, key) } else { of };
+            let answer = self.autocommit_on(activity, txn, (node, key)).await;
+            activity.end_plan();
+            match answer {
+                Err(NotSent(Failed::Overtaken)) => continue,
+                Err(NotSent(Failed::Lost)) => return Told::Aborted,
+                Ok(answer) => {
+                    if let Ok(Answer::Rows(rows)) = &answer {
+                        seen.add(node, rows.clone());
+                        self.observe(seen);
+                    }
+                    return told_of_one(answer);
+                }
             }
+        }
+        Told::Aborted
+    }
+
+    /// Errors: nothing was done.
+    async fn autocommit_on(
+        &self,
+        activity: &Activity,
+        txn: TxnNo,
+        (node, key): Register,
+    ) -> Result<Result<Answer, Lost>, NotSent> {
+        let link = self.link_of(activity, node).await.map_err(|lost| NotSent(lost.into()))?;
+        loop {
+            self.barrier(&link).await.map_err(|lost| NotSent(lost.into()))?;
             self.pass().await;
             if self.may_read(&link) {
                 break;
             }
         }
-        let answer = link.ask(Statement::Append(key, txn)).await;
-        if let Ok(Answer::Rows(rows)) = &answer {
-            seen.add(node, rows.clone());
-            self.observe(seen);
-        }
+        let answer = self.step(activity, &link, Statement::Append(key, txn)).await;
         self.give_back(link);
-        told_of_one(answer)
+        match answer {
+            Ok(answer) => Ok(Ok(answer)),
+            Err(Failed::Lost) => Ok(Err(Lost)),
+            Err(Failed::Overtaken) => Err(NotSent(Failed::Overtaken)),
+        }
     }
 
-    /// READ COMMITTED on one node.
-    async fn read_one(&self, session: SessionId, nodes: BTreeSet<NodeId>) -> Result<(), Lost> {
-        let mut seen = self.begin_observation(session, None, "a statement on one node");
-        for node in nodes {
-            let link = self.link(node).await?;
+    /// READ COMMITTED: one statement.
+    async fn read(
+        &self,
+        session: SessionId,
+        activity: &Activity,
+        nodes: &BTreeSet<NodeId>,
+        tables: &BTreeSet<Key>,
+    ) -> Result<(), Failed> {
+        let mut seen = self.begin_observation(session, None, "a statement");
+        for _ in 0..REPETITIONS {
+            let catalog = self.begin_statement(activity, tables).await?;
+            let mut parts: BTreeMap<NodeId, BTreeSet<Key>> =
+                nodes.iter().map(|node| (*node, self.all_keys())).collect();
+            for table in tables {
+                parts.entry(self.place(&catalog, *table)).or_default().insert(*table);
+            }
+            let done = match parts.len() {
+                1 => self.read_one(activity, &parts).await.map(Some),
+                _ => self.read_several(activity, &parts).await,
+            };
+            activity.end_plan();
+            match done {
+                // A node was closed when the room opened.
+                Ok(None) | Err(Failed::Overtaken) => (),
+                Err(Failed::Lost) => return Err(Failed::Lost),
+                Ok(Some(found)) => {
+                    found.into_iter().for_each(|(node, rows)| seen.add(node, rows));
+                    self.observe(seen);
+                    return Ok(());
+                }
+            }
+        }
+        Err(Failed::Lost)
+    }
+
+    /// Of one node.
+    async fn read_one(
+        &self,
+        activity: &Activity,
+        parts: &BTreeMap<NodeId, BTreeSet<Key>>,
+    ) -> Result<Vec<(NodeId, Rows)>, Failed> {
+        let mut found = Vec::new();
+        for (node, keys) in parts {
+            let link = self.link_of(activity, *node).await?;
             self.barrier(&link).await?;
-            if let Answer::Rows(rows) = link.ask(Statement::Read(self.all_keys())).await? {
-                seen.add(node, rows);
+            let read = self.step(activity, &link, Statement::Read(keys.clone())).await?;
+            if let Answer::Rows(rows) = read {
+                found.push((*node, rows));
             }
             self.give_back(link);
         }
-        self.observe(seen);
-        Ok(())
+        Ok(found)
     }
 
-    /// READ COMMITTED on several nodes: all of them bind inside the room.
-    async fn read_several(&self, session: SessionId, nodes: BTreeSet<NodeId>) -> Result<(), Lost> {
-        let mut seen = self.begin_observation(session, None, "a statement on several nodes");
-        for _ in 0..ROOM_TRIES {
-            let mut links = Vec::new();
-            for node in &nodes {
-                links.push(self.link(*node).await?);
-            }
-            if let Some(rows) = self.bind_and_execute(&links).await? {
-                for (link, rows) in links.into_iter().zip(rows) {
-                    seen.add(link.node, rows);
-                    self.give_back(link);
+    /// Of several nodes: all of them bind inside the room. None: a node was closed when the room opened.
+    async fn read_several(
+        &self,
+        activity: &Activity,
+        parts: &BTreeMap<NodeId, BTreeSet<Key>>,
+    ) -> Result<Option<Vec<(NodeId, Rows)>>, Failed> {
+        let mut links = Vec::new();
+        for (node, keys) in parts {
+            let link = self.link_of(activity, *node).await?;
+            if keys.iter().any(|key| is_table(*key)) {
+                // Nobody waits for a table inside the room.
+                self.barrier(&link).await?;
+                let parsed = self.step(activity, &link, Statement::Parse(keys.clone())).await?;
+                if parsed != Answer::Done {
+                    return Err(Failed::Lost);
                 }
-                self.observe(seen);
-                return Ok(());
             }
+            links.push((link, keys.clone()));
         }
-        Err(Lost)
+        let Some(rows) = self.bind_and_execute(activity, &links).await? else { return Ok(None) };
+        let mut found = Vec::new();
+        for ((link, _), rows) in links.into_iter().zip(rows) {
+            found.push((link.node, rows));
+            self.give_back(link);
+        }
+        Ok(Some(found))
     }
 
     /// None: a node was closed when the room opened.
-    async fn bind_and_execute(&self, links: &[Link]) -> Result<Option<Vec<Rows>>, Lost> {
+    async fn bind_and_execute(
+        &self,
+        activity: &Activity,
+        links: &[(Link, BTreeSet<Key>)],
+    ) -> Result<Option<Vec<Rows>>, Failed> {
         let visiting = if self.sim().has(Bug::ReaderSkipsTheRoom) {
             None
         } else {
@@ -254,32 +471,39 @@ impl Gateway {
             granted.take().await;
             Some(visiting)
         };
-        if !links.iter().all(|link| self.may_read(link)) {
+        if !links.iter().all(|(link, _)| self.may_read(link)) {
             return Ok(None);
         }
+        self.may_send(activity)?;
         let leaves_early = self.sim().has(Bug::ReaderLeavesTheRoomEarly);
         let binds_late = self.sim().has(Bug::SnapshotAtExecute);
         let mut visiting = visiting;
         if !binds_late {
-            let bind = |link: &Link| link.send(Statement::Bind(self.all_keys()));
+            let bind =
+                |(link, keys): &(Link, BTreeSet<Key>)| link.send(Statement::Bind(keys.clone()));
             for bound in links.iter().map(bind).collect::<Vec<_>>() {
-                bound.take().await?;
+                let bound = self.judge(activity, bound.take().await)?;
+                if bound != Answer::Done {
+                    return Err(Failed::Lost);
+                }
                 if leaves_early {
                     visiting = None;
                 }
             }
         }
         drop(visiting);
-        let execute = |link: &Link| {
+        let execute = |(link, keys): &(Link, BTreeSet<Key>)| {
             if binds_late {
-                link.send(Statement::Bind(self.all_keys()));
+                link.send(Statement::Bind(keys.clone()));
             }
             link.send(Statement::Execute)
         };
         let executing: Vec<_> = links.iter().map(execute).collect();
         let mut found = Vec::new();
         for answer in executing {
-            let Answer::Rows(rows) = answer.take().await? else { return Err(Lost) };
+            let Answer::Rows(rows) = self.judge(activity, answer.take().await)? else {
+                return Err(Failed::Lost);
+            };
             found.push(rows);
         }
         Ok(Some(found))
@@ -289,45 +513,68 @@ impl Gateway {
     async fn read_snapshot(
         &self,
         session: SessionId,
-        reads: &[NodeId],
+        activity: &Activity,
+        reads: &[Source],
         write: Option<&(TxnNo, Vec<Register>)>,
         links: &mut Links,
-    ) -> Result<(), Lost> {
+    ) -> Result<(), Failed> {
         let own = write.map(|(txn, _)| *txn);
         let mut seen = self.begin_observation(session, own, "a REPEATABLE READ transaction");
+        // What is known of tables is not newer than the snapshot.
+        let first = self.begin_statement(activity, &BTreeSet::new()).await?;
         let snapshot = self.snapshot().await.ok_or(Lost)?;
+        activity.end_plan();
         let mut readers = Links::new();
-        let writes = write.into_iter().flat_map(|(txn, writes)| {
-            writes.iter().map(|(node, key)| (*node, Statement::Append(*key, *txn)))
-        });
         let keys = self.all_keys();
-        let steps = reads.iter().map(|node| (*node, Statement::Read(keys.clone())));
-        for (node, statement) in steps.chain(writes) {
+        let reads = reads.iter().map(|source| match source {
+            Source::Node(node) => (*node, keys.clone(), Statement::Read(keys.clone())),
+            Source::Table(table) => (TABLES, [*table].into(), Statement::Read([*table].into())),
+        });
+        let writes = write.into_iter().flat_map(|(txn, writes)| {
+            writes.iter().map(|(of, key)| (*of, [*key].into(), Statement::Append(*key, *txn)))
+        });
+        let mut written = BTreeSet::new();
+        for (of, keys, statement) in reads.chain(writes) {
+            let tables = tables_among(keys);
+            let catalog = self.begin_statement(activity, &tables).await?;
+            if catalog.differs(&first, &tables) && !self.sim().has(Bug::OldSnapshotIsNotRefused) {
+                activity.end_plan();
+                return Err(Failed::Overtaken);
+            }
+            let table = tables.first().copied().filter(|_| of == TABLES);
+            let node = table.map_or(of, |table| self.place(&catalog, table));
+            if matches!(statement, Statement::Append(..)) {
+                written.insert(node);
+            }
             let link = match readers.entry(node) {
                 Entry::Occupied(open) => open.into_mut(),
                 Entry::Vacant(place) => {
-                    let link = self.link(node).await?;
+                    let link = self.link_of(activity, node).await?;
                     let (export, epoch) = snapshot.part(node).ok_or(Lost)?;
                     if epoch != link.epoch {
-                        return Err(Lost);
+                        return Err(Failed::Lost);
                     }
                     link.send(Statement::Begin(Isolation::RepeatableRead));
                     link.send(Statement::Import(export));
                     place.insert(link)
                 }
             };
-            let Answer::Rows(rows) = link.ask(statement).await? else {
-                return Err(Lost);
+            let Answer::Rows(rows) = self.step(activity, link, statement).await? else {
+                return Err(Failed::Lost);
             };
+            activity.end_plan();
             seen.add(node, rows);
             self.think().await;
         }
         self.observe(seen);
-        let written: BTreeSet<_> = write
-            .into_iter()
-            .flat_map(|(_, writes)| writes.iter().map(|(node, _)| *node))
-            .collect();
         links.extend(readers.into_iter().filter(|(node, _)| written.contains(node)));
         Ok(())
     }
+}
+
+/// Nothing of a statement was done.
+struct NotSent(Failed);
+
+fn tables_among(keys: impl IntoIterator<Item = Key>) -> BTreeSet<Key> {
+    keys.into_iter().filter(|key| is_table(*key)).collect()
 }

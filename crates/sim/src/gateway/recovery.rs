@@ -14,7 +14,7 @@ use super::{Gateway, RETRY_PAUSE};
 use crate::bugs::Bug;
 use crate::link::Link;
 use crate::network::Lost;
-use crate::node::statement::{Answer, SqlState, Statement};
+use crate::node::statement::{Answer, SqlState, Statement, TxnNo};
 use crate::tasks::Mailbox;
 
 impl Gateway {
@@ -107,6 +107,12 @@ impl Gateway {
         recovery::in_doubt(&self.0.cluster, before, listing)
     }
 
+    /// Whether the transaction moves a table. (The product notes whatever recovery commits.)
+    fn is_move(&self, gid: &Gid) -> bool {
+        let txn = TxnNo::try_from(gid.number);
+        txn.is_ok_and(|txn| self.sim().world().moves.contains_key(&txn))
+    }
+
     async fn list_prepared(&self, link: &Link) -> Result<Vec<Gid>, Lost> {
         match link.ask(Statement::ListPrepared).await? {
             Answer::Prepared(listed) => Ok(listed),
@@ -123,6 +129,9 @@ impl Gateway {
             for effect in effects.drain(..) {
                 if let Effect::Announce(decision) = effect {
                     self.sim().note(|| format!("{gid} is settled: {decision}"));
+                    if self.is_move(&gid) && decision == Decision::Committed {
+                        self.note_change();
+                    }
                     for node in &nodes {
                         self.with_node(*node, |state| state.closed_by.remove(&gid));
                     }

@@ -279,6 +279,10 @@ impl Gateway {
     fn begin_to_serve(&self) {
         self.sim().note(|| format!("gateway {} serves", self.0.incarnation.get()));
         self.0.is_serving.set(true);
+        if 0 < self.sim().world().plan.tables {
+            // Nothing is planned until the catalog is read.
+            self.note_change();
+        }
         let nodes: Vec<_> = self.0.nodes.borrow().keys().copied().collect();
         for node in nodes {
             let watching = self.clone();

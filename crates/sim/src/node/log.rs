@@ -4,18 +4,21 @@
 //! Never: decides what a crash keeps; the world does, within what these two positions allow.
 //! Start reading at [`Log`].
 
+use std::collections::BTreeMap;
+
 use tutti_txn::Gid;
 
-use super::locks::Xid;
+use super::locks::{TableMode, Xid};
 use super::mvcc::Changes;
+use super::statement::Key;
 
 /// One record.
 #[derive(Clone, Debug)]
 pub enum Record {
     /// A transaction commits.
     Commit(Changes),
-    /// A part is prepared.
-    Prepare(Gid, Xid, Changes),
+    /// A part is prepared, and keeps these tables' locks.
+    Prepare(Gid, Xid, Changes, BTreeMap<Key, TableMode>),
     /// A prepared part commits.
     CommitPrepared(Gid),
     /// A prepared part is rolled back.

@@ -1,8 +1,9 @@
 //! A model of one PostgreSQL server, as far as the protocol relies on it.
 //!
 //! Owns: backends and what they run, transactions, prepared transactions, crash and replay.
-//! Never: knows of time, networks or gateways. A flush that takes time ends when [`Node::flush`] is
-//! called, a wait that has a limit when [`Node::lock_timeout`] is.
+//! Never: knows of networks or gateways, or how long anything takes. A flush that takes time ends when
+//! [`Node::flush`] is called, a wait that has a limit when [`Node::lock_timeout`] is; the time of the world is
+//! told ([`Node::set_time`]) only to be shown by `pg_stat_activity`.
 //! Start reading at [`Node::submit`], then [`Node::execute`]. It is compared with a real server by
 //! `tests/tests/cluster/sim_model.rs`.
 //!
@@ -10,13 +11,15 @@
 //! after its record is flushed, and only then answered; a backend whose client is gone does what it was sent
 //! before it ends; an UPDATE at READ COMMITTED waits for the row's other writer and goes on with what that
 //! one committed; a prepared transaction keeps its locks, also over a restart; an INSERT waits for an
-//! uncommitted one of the same unique key.
+//! uncommitted one of the same unique key; who asks for a table's lock waits also for those that wait for it
+//! already; a statement that waits can be cancelled.
 
 pub mod gateways;
 pub mod locks;
 pub mod log;
 pub mod mvcc;
 pub mod statement;
+mod tables;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -26,7 +29,9 @@ use self::gateways::Gateways;
 use self::locks::{Lockable, Locks, Xid};
 use self::log::{Log, Record};
 use self::mvcc::{Changes, Snapshot, Store};
-use self::statement::{Answer, BackendId, ExportId, Isolation, Key, Rows, SqlState, Statement};
+use self::statement::{
+    Answer, BackendId, ExportId, Isolation, Key, Rows, SqlState, Statement, is_table,
+};
 
 /// What a node did that the world must know of.
 #[derive(Debug)]
@@ -84,6 +89,8 @@ struct Backend {
     portal: Option<Rows>,
     waiting: Option<(u64, Statement)>,
     flushing: Option<Flush>,
+    /// When the last statement began.
+    began: u64,
     client_has_gone: bool,
     must_end: bool,
 }
@@ -118,11 +125,17 @@ pub struct Node {
     gateways: Gateways,
     /// Numbers given out: backends, transactions, snapshots, waits.
     numbers: u32,
+    now: u64,
     outputs: Vec<Output>,
 }
 
 impl Node {
     // ---- what can happen to it ----
+
+    /// The time of the world.
+    pub fn set_time(&mut self, now: u64) {
+        self.now = now;
+    }
 
     /// A client connects.
     pub fn connect(&mut self) -> BackendId {
@@ -161,15 +174,11 @@ impl Node {
 
     /// The wait of this number has lasted too long.
     pub fn lock_timeout(&mut self, backend: BackendId, wait: u64) {
-        let found = self.backends.get_mut(&backend);
-        let Some(found) = found.filter(|b| b.waiting.as_ref().is_some_and(|w| w.0 == wait)) else {
-            return;
-        };
-        found.waiting = None;
-        self.waiting.retain(|waiting| *waiting != backend);
-        self.fail_statement(backend);
-        self.answer(backend, Answer::Error(SqlState::LockNotAvailable));
-        self.go_on(backend);
+        let found = self.backends.get(&backend);
+        if found.is_some_and(|b| b.waiting.as_ref().is_some_and(|w| w.0 == wait)) {
+            self.end_wait(backend, SqlState::LockNotAvailable);
+            self.go_on(backend);
+        }
     }
 
     /// The server stops immediately and starts again from the first `kept` records of its log.
@@ -183,10 +192,12 @@ impl Node {
         self.exported.clear();
         self.outputs.clear();
         self.gateways = Gateways::default();
+        let mut tables = BTreeMap::new();
         for record in self.log.records() {
             match record {
                 Record::Commit(changes) => self.store.apply(changes),
-                Record::Prepare(gid, xid, changes) => {
+                Record::Prepare(gid, xid, changes, locked) => {
+                    tables.insert(*xid, locked.clone());
                     let part = PreparedPart {
                         xid: *xid,
                         changes: changes.clone(),
@@ -208,6 +219,9 @@ impl Node {
             }
         }
         for part in self.prepared.values() {
+            for (table, mode) in tables.remove(&part.xid).into_iter().flatten() {
+                self.locks.take_table(table, part.xid, mode);
+            }
             for (key, _) in &part.changes.appends {
                 self.locks.take(Lockable::Register(*key), part.xid);
             }
@@ -237,6 +251,11 @@ impl Node {
     /// What any session may read now.
     pub fn read_all(&self, keys: &BTreeSet<Key>) -> Rows {
         self.store.read(keys, self.store.snapshot(), &Changes::default())
+    }
+
+    /// The backends that wait for a lock, in the order in which they began to.
+    pub fn waiting(&self) -> &[BackendId] {
+        &self.waiting
     }
 
     /// What is prepared, waits, or is open.
@@ -296,6 +315,7 @@ impl Node {
                 }
                 return;
             };
+            backend.began = self.now;
             match self.execute(id, &statement) {
                 Step::Answer(answer) => {
                     self.answer(id, answer);
@@ -347,6 +367,15 @@ impl Node {
             }
             self.advance(id);
             index = 0;
+        }
+    }
+
+    /// A statement that waits fails.
+    fn end_wait(&mut self, id: BackendId, why: SqlState) {
+        self.waiting.retain(|waiting| *waiting != id);
+        if self.backends.get_mut(&id).and_then(|backend| backend.waiting.take()).is_some() {
+            self.fail_statement(id);
+            self.answer(id, Answer::Error(why));
         }
     }
 
@@ -500,8 +529,21 @@ impl Node {
                 }
                 Step::Answer(Answer::Exported(export))
             }
-            Statement::Read(keys) => Step::Answer(Answer::Rows(self.read(id, keys))),
+            Statement::Read(keys) => match self.lock_to_read(id, keys) {
+                true => {
+                    let rows = self.read(id, keys);
+                    self.finish_statement(id, Answer::Rows(rows))
+                }
+                false => Step::Wait,
+            },
+            Statement::Parse(keys) => match self.lock_to_read(id, keys) {
+                true => Step::Answer(Answer::Done),
+                false => Step::Wait,
+            },
             Statement::Bind(keys) => {
+                if !self.lock_to_read(id, keys) {
+                    return Step::Wait;
+                }
                 let rows = self.read(id, keys);
                 if let Some(backend) = self.backends.get_mut(&id) {
                     backend.portal = Some(rows);
@@ -510,9 +552,13 @@ impl Node {
             }
             Statement::Execute => {
                 let portal = self.backends.get_mut(&id).and_then(|b| b.portal.take());
-                Step::Answer(Answer::Rows(portal.unwrap_or_default()))
+                self.finish_statement(id, Answer::Rows(portal.unwrap_or_default()))
             }
+            Statement::Append(table, txn) if is_table(*table) => self.insert(id, *table, &[*txn]),
             Statement::Append(key, txn) => self.append(id, *key, *txn),
+            Statement::LockTable(table) => self.lock_table(id, *table),
+            Statement::TakeOut(table) => self.take_out(id, *table),
+            Statement::PutIn(table, txns) => self.insert(id, *table, txns),
             Statement::Commit => self.commit(id, Answer::Done),
             Statement::Rollback => {
                 if let Some(open) = self.take_transaction(id) {
@@ -563,6 +609,13 @@ impl Node {
                 true => Step::Answer(Answer::Done),
                 false => Step::Wait,
             },
+            Statement::Cancel(backends) => {
+                backends.iter().for_each(|other| self.cancel(*other));
+                Step::Answer(Answer::Done)
+            }
+            Statement::Look { of, ours } => {
+                Step::Answer(Answer::Activity(self.activity_of(of, ours)))
+            }
             Statement::TakeLock => match self.gateways.take_lock(id) {
                 true => Step::Answer(Answer::Done),
                 false => self.error(id, SqlState::LockNotAvailable),
@@ -695,7 +748,8 @@ impl Node {
         let part =
             PreparedPart { xid, changes: changes.clone(), is_valid: false, is_being_ended: false };
         self.prepared.insert(gid.clone(), part);
-        let position = self.log.append(Record::Prepare(gid.clone(), xid, changes));
+        let tables = self.locks.tables_of(xid);
+        let position = self.log.append(Record::Prepare(gid.clone(), xid, changes, tables));
         Step::Flush(Flush {
             position,
             replicate: true,

@@ -18,8 +18,10 @@ pub struct Snapshot(u64);
 /// What a transaction changes when it commits.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Changes {
-    /// Appended to registers.
+    /// Appended to registers, in this order.
     pub appends: Vec<(Key, TxnNo)>,
+    /// Tables whose rows are gone, except for what is appended.
+    pub taken_out: BTreeSet<Key>,
     /// Rows inserted.
     pub decisions: Vec<(Gid, Decision)>,
     /// Rows deleted.
@@ -29,7 +31,24 @@ pub struct Changes {
 impl Changes {
     /// Whether there is anything to commit.
     pub fn is_empty(&self) -> bool {
-        self.appends.is_empty() && self.decisions.is_empty() && self.forgotten.is_empty()
+        let Self { appends, taken_out, decisions, forgotten } = self;
+        let has_rows = !appends.is_empty() || !taken_out.is_empty();
+        !has_rows && decisions.is_empty() && forgotten.is_empty()
+    }
+}
+
+/// What a transaction appended, and which snapshots show it.
+#[derive(Debug)]
+struct Version {
+    txn: TxnNo,
+    since: Snapshot,
+    /// It was taken out then.
+    until: Option<Snapshot>,
+}
+
+impl Version {
+    fn is_visible(&self, at: Snapshot) -> bool {
+        self.since <= at && self.until.is_none_or(|until| at < until)
     }
 }
 
@@ -37,8 +56,7 @@ impl Changes {
 #[derive(Debug, Default)]
 pub struct Store {
     now: u64,
-    /// A register only ever grows, so its versions are the prefixes of one list.
-    registers: BTreeMap<Key, Vec<(Snapshot, TxnNo)>>,
+    registers: BTreeMap<Key, Vec<Version>>,
     decisions: BTreeMap<Gid, Decision>,
 }
 
@@ -52,8 +70,13 @@ impl Store {
     pub fn apply(&mut self, changes: &Changes) {
         self.now += 1;
         let now = Snapshot(self.now);
+        for key in &changes.taken_out {
+            let versions = self.registers.get_mut(key).into_iter().flatten();
+            versions.filter(|v| v.until.is_none()).for_each(|v| v.until = Some(now));
+        }
         for (key, txn) in &changes.appends {
-            self.registers.entry(*key).or_default().push((now, *txn));
+            let version = Version { txn: *txn, since: now, until: None };
+            self.registers.entry(*key).or_default().push(version);
         }
         self.decisions.extend(changes.decisions.iter().cloned());
         for gid in &changes.forgotten {
@@ -65,7 +88,8 @@ impl Store {
     pub fn read(&self, keys: &BTreeSet<Key>, at: Snapshot, own: &Changes) -> Rows {
         let visible = |key: &Key| {
             let committed = self.registers.get(key).into_iter().flatten();
-            let seen = committed.take_while(|(since, _)| *since <= at).map(|(_, txn)| *txn);
+            let is_there = |v: &&Version| v.is_visible(at) && !own.taken_out.contains(key);
+            let seen = committed.filter(is_there).map(|v| v.txn);
             seen.chain(own.appends.iter().filter(|(own_key, _)| own_key == key).map(|(_, t)| *t))
                 .collect()
         };
@@ -74,7 +98,8 @@ impl Store {
 
     /// Whether a register was changed after the snapshot.
     pub fn changed_after(&self, key: Key, at: Snapshot) -> bool {
-        self.registers.get(&key).and_then(|list| list.last()).is_some_and(|(since, _)| at < *since)
+        let versions = self.registers.get(&key).into_iter().flatten();
+        versions.map(|v| v.until.unwrap_or(v.since)).any(|changed| at < changed)
     }
 
     /// The record of a global transaction.

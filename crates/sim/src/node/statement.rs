@@ -11,8 +11,24 @@ use tutti_txn::{Decision, Gid};
 
 /// A client's transaction, numbered by the world.
 pub type TxnNo = u32;
-/// A register of a node: one row whose value is the list of the transactions that wrote it.
+/// A register: a row whose value is the list of the transactions that wrote it; or a table of one such row
+/// that can be on any node, or the catalog's row about a table ([`is_table`], [`catalog_of`]).
 pub type Key = u8;
+
+/// The first table's key.
+pub const FIRST_TABLE: Key = 100;
+const FIRST_CATALOG: Key = 150;
+
+/// Whether the key is that of a table that can be moved from node to node. It has a lock of its own.
+pub fn is_table(key: Key) -> bool {
+    (FIRST_TABLE..FIRST_CATALOG).contains(&key)
+}
+
+/// The register on node 1 that says where a table is: each move appends to it.
+pub fn catalog_of(table: Key) -> Key {
+    table - FIRST_TABLE + FIRST_CATALOG
+}
+
 /// A backend of a node; never used twice by it, also across restarts.
 pub type BackendId = u32;
 /// An exported snapshot.
@@ -41,12 +57,20 @@ pub enum Statement {
     Export,
     /// `SELECT` of some registers.
     Read(BTreeSet<Key>),
-    /// Parse and Bind of the same: its snapshot is taken here.
+    /// Parse of the same, with no Sync after it: the tables are locked here.
+    Parse(BTreeSet<Key>),
+    /// Bind of the same: its snapshot is taken here.
     Bind(BTreeSet<Key>),
     /// Execute of what was bound.
     Execute,
-    /// `UPDATE … SET value = value || <txn> … RETURNING value`
+    /// `UPDATE … SET value = value || <txn> … RETURNING value`; into a table, `INSERT`
     Append(Key, TxnNo),
+    /// `LOCK TABLE … IN ACCESS EXCLUSIVE MODE`
+    LockTable(Key),
+    /// `DELETE FROM` the table, with what it returns.
+    TakeOut(Key),
+    /// `INSERT` of what another node has given.
+    PutIn(Key, Vec<TxnNo>),
     /// `COMMIT`
     Commit,
     /// `ROLLBACK`
@@ -73,6 +97,15 @@ pub enum Statement {
     /// `pg_terminate_backend` of these backends, of connections that the asking gateway has given up;
     /// answered when they have ended.
     EndBackends(BTreeSet<BackendId>),
+    /// `pg_cancel_backend` of these.
+    Cancel(BTreeSet<BackendId>),
+    /// `pg_stat_activity` and `pg_blocking_pids` of some backends: what `placement_change` asks.
+    Look {
+        /// The backends.
+        of: BTreeSet<BackendId>,
+        /// Those of the change.
+        ours: BTreeSet<BackendId>,
+    },
     /// `BEGIN; LOCK TABLE tutti.serving IN EXCLUSIVE MODE NOWAIT`: the lock of the gateway that serves, held
     /// until the backend's end.
     TakeLock,
@@ -116,8 +149,23 @@ pub enum Answer {
     Incarnation(u64),
     /// How many there were.
     Count(usize),
+    /// What backends do; those that have ended are missing.
+    Activity(BTreeMap<BackendId, BackendActivity>),
     /// An ERROR.
     Error(SqlState),
+}
+
+/// What a backend does.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct BackendActivity {
+    /// It waits for a lock of the asking change.
+    pub waits_for_ours: bool,
+    /// It runs a statement, or waits in one.
+    pub is_active: bool,
+    /// It waits for a table's lock.
+    pub waits_for_table: bool,
+    /// How long ago its last statement began.
+    pub runs_for: u64,
 }
 
 /// The errors that the model knows.
@@ -141,6 +189,8 @@ pub enum SqlState {
     FeatureNotSupported,
     /// 57P01: another gateway has taken the cluster over.
     AdminShutdown,
+    /// 57014: it was cancelled.
+    QueryCanceled,
 }
 
 impl SqlState {
@@ -156,6 +206,7 @@ impl SqlState {
             Self::NotInPrerequisiteState => "55000",
             Self::FeatureNotSupported => "0A000",
             Self::AdminShutdown => "57P01",
+            Self::QueryCanceled => "57014",
         }
     }
 }
@@ -169,9 +220,13 @@ impl fmt::Display for Statement {
             Self::Import(export) => write!(f, "SET TRANSACTION SNAPSHOT {export}"),
             Self::Export => f.write_str("export snapshot"),
             Self::Read(keys) => write!(f, "SELECT {keys:?}"),
+            Self::Parse(keys) => write!(f, "Parse SELECT {keys:?}"),
             Self::Bind(keys) => write!(f, "Bind SELECT {keys:?}"),
             Self::Execute => f.write_str("Execute"),
             Self::Append(key, txn) => write!(f, "append T{txn} to {key}"),
+            Self::LockTable(table) => write!(f, "lock {table}"),
+            Self::TakeOut(table) => write!(f, "take out {table}"),
+            Self::PutIn(table, txns) => write!(f, "put {txns:?} into {table}"),
             Self::Commit => f.write_str("COMMIT"),
             Self::Rollback => f.write_str("ROLLBACK"),
             Self::Prepare(gid) => write!(f, "PREPARE {gid}"),
@@ -184,6 +239,8 @@ impl fmt::Display for Statement {
             Self::ForgetDecision(gid) => write!(f, "forget the decision of {gid}"),
             Self::ListPrepared => f.write_str("list what is prepared"),
             Self::EndBackends(backends) => write!(f, "end backends {backends:?}"),
+            Self::Cancel(backends) => write!(f, "cancel {backends:?}"),
+            Self::Look { of, ours } => write!(f, "look at {of:?} beside {ours:?}"),
             Self::TakeLock => f.write_str("take the gateway's lock"),
             Self::ReadNewest => f.write_str("read the newest gateway"),
             Self::Serve(incarnation) => write!(f, "serve for gateway {incarnation}"),

@@ -10,19 +10,21 @@ use crate::clock::Time;
 use crate::invariants;
 use crate::network::{ConnId, Lost, Opening};
 use crate::node::statement::{Answer, BackendId, Statement};
-use crate::tasks::Slot;
+use crate::tasks::{GatewayId, Slot};
 
 impl World {
     fn flight(&mut self) -> Time {
         let (from, to) = self.plan.latency;
         let usual = self.draw(from, to);
-        if self.chance(self.plan.delays_percent) { usual * self.draw(5, 30) } else { usual }
+        let drawn =
+            if self.chance(self.plan.delays_percent) { usual * self.draw(5, 30) } else { usual };
+        drawn.min(self.plan.flight_max)
     }
 
     /// A gateway asks to be connected.
-    pub fn open(&mut self, node: NodeId) -> (ConnId, Slot<Opening>) {
+    pub fn open(&mut self, gateway: GatewayId, node: NodeId) -> (ConnId, Slot<Opening>) {
         let arrives = self.now + self.flight();
-        let (id, opening) = self.network.open(node, arrives);
+        let (id, opening) = self.network.open(gateway, node, arrives);
         self.at(arrives, Event::Knock(id));
         (id, opening)
     }
@@ -31,7 +33,8 @@ impl World {
     pub fn send(&mut self, id: ConnId, statement: Statement) -> Slot<Result<Answer, Lost>> {
         let is_slow = matches!(statement, Statement::Read(_) | Statement::Bind(_))
             && self.chance(self.plan.slow_reads_percent);
-        let flight = if is_slow { self.flight() * self.draw(5, 30) } else { self.flight() };
+        let drawn = if is_slow { self.flight() * self.draw(5, 30) } else { self.flight() };
+        let flight = drawn.min(self.plan.flight_max);
         let Some((arrives, answer)) = self.network.send(id, self.now + flight) else {
             return Slot::filled(Err(Lost));
         };
@@ -73,7 +76,7 @@ impl World {
         let (spread, now) = (self.plan.latency.1 * 2, self.now);
         // A message may still be sent again by a host whose process is gone.
         let lingers = if self.chance(30) { 20 } else { 1 };
-        let to_node = now + self.draw(0, spread * lingers);
+        let to_node = now + self.draw(0, spread * lingers).min(self.plan.flight_max);
         let to_gateway = now + self.draw(0, spread);
         let late = self.draw(1, spread * 4);
         if self.network.cut(id, to_node, to_gateway) {
@@ -95,6 +98,23 @@ impl World {
         }
     }
 
+    /// The connections of backends that wait for a lock.
+    pub fn connections_of_waiters(&self) -> Vec<ConnId> {
+        let of = |(node, server): (&NodeId, &super::Server)| {
+            let (node, epoch) = (*node, server.epoch);
+            let waiting = server.node.waiting().to_vec();
+            waiting.into_iter().filter_map(move |it| self.network.of_backend((node, epoch, it)))
+        };
+        self.servers.iter().flat_map(of).collect()
+    }
+
+    /// From now on the gateway does not reach the node: what is in flight may still arrive.
+    pub fn part(&mut self, gateway: GatewayId, node: NodeId) {
+        for id in self.network.part(gateway, node) {
+            self.break_connection(id);
+        }
+    }
+
     /// All connections of a server that has just stopped: nothing reaches it any more, and what it
     /// had answered may still arrive.
     pub fn server_stopped(&mut self, node: NodeId) {
@@ -112,8 +132,10 @@ impl World {
             Event::Wake(_) | Event::Fault(_) => (),
             Event::Knock(id) => {
                 let Some(end) = self.network.node_end(id) else { return };
+                let is_parted = self.network.is_parted(id);
                 let server = self.server(end.node);
-                let opened = server.is_up.then(|| (server.node.connect(), server.epoch));
+                let is_there = server.is_up && !is_parted;
+                let opened = is_there.then(|| (server.node.connect(), server.epoch));
                 if let Some((backend, epoch)) = opened {
                     self.network.accept(id, backend, epoch);
                 }

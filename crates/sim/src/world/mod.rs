@@ -19,7 +19,7 @@ use crate::faults::{Fault, Plan};
 use crate::history::History;
 use crate::invariants;
 use crate::network::{ConnId, Network};
-use crate::node::statement::{Answer, BackendId, Statement};
+use crate::node::statement::{Answer, BackendId, Key, Statement, TxnNo};
 use crate::node::{Node, Output};
 use crate::tasks::Slot;
 use crate::trace::Trace;
@@ -80,6 +80,8 @@ pub struct World {
     pub trace: Trace,
     /// What gateways have taken over: the incarnation; no client of an earlier one is served there any more.
     pub fenced: BTreeMap<NodeId, u64>,
+    /// What the rows of the catalog say that a move has written: which table is where.
+    pub moves: BTreeMap<TxnNo, (Key, NodeId)>,
     /// Whether a gateway is just dying: its connections break and are not closed.
     pub gateway_is_dying: bool,
     queue: Queue<Event>,
@@ -100,6 +102,7 @@ impl World {
             history: History::default(),
             trace: Trace::new(traced),
             fenced: BTreeMap::new(),
+            moves: BTreeMap::new(),
             gateway_is_dying: false,
             queue: Queue::default(),
         }
@@ -129,7 +132,9 @@ impl World {
     ///
     /// Panics if there is none of that number: the world is wrong then.
     pub fn server(&mut self, node: NodeId) -> &mut Server {
-        self.servers.get_mut(&node).expect("plans name nodes that exist")
+        let server = self.servers.get_mut(&node).expect("plans name nodes that exist");
+        server.node.set_time(self.now);
+        server
     }
 
     /// Passes on what a node did.
