@@ -126,13 +126,17 @@ impl Registry {
     /// statements, except one that waits for a standby: its transaction is committed.
     pub async fn end_backends(&self, targets: &[Target], only_cancels: bool) {
         let how = if only_cancels { "pg_cancel_backend" } else { "pg_terminate_backend" };
-        for backend in targets.iter().map(Target::key) {
+        for target in targets {
+            let backend = target.key();
             let sql = format!(
                 "SELECT pg_catalog.{how}(a.pid) FROM pg_catalog.pg_stat_activity AS a \
                  WHERE a.pid OPERATOR(pg_catalog.=) {} \
+                 AND pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) a.backend_start \
+                 OPERATOR(pg_catalog.>=) '{} ms' \
                  AND a.state OPERATOR(pg_catalog.=) 'active' \
                  AND coalesce(a.wait_event, '') OPERATOR(pg_catalog.<>) 'SyncRep'",
-                backend.process_id
+                backend.process_id,
+                target.age().as_millis(),
             );
             let asking = async {
                 let mut connection = self.cluster.connections.checkout(backend.node).await?;

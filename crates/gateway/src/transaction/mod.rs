@@ -200,6 +200,8 @@ impl TransactionContext {
 
 impl Drop for TransactionContext {
     fn drop(&mut self) {
+        // As long as its plan is in sight: what a backend goes on with must not be in nobody's.
+        self.links = Links::default();
         self.registry.backends.unregister(self.process_id);
     }
 }

@@ -10,6 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 use tutti_cluster::catalog::load::READS_CATALOG;
@@ -121,7 +122,15 @@ impl TransactionContext {
                     | Effect::EndConnections(_) => {
                         let comparison = comparison.get_or_insert_with(|| self.compare().0);
                         let own = self.process_id;
-                        let mut others = Others { registry: &registry, own, since, comparison };
+                        let nodes = &self.transaction.nodes;
+                        let is_ours = |node| nodes.contains_key(&node);
+                        let mut others = Others {
+                            registry: &registry,
+                            own,
+                            since,
+                            is_ours: &is_ours,
+                            comparison,
+                        };
                         tokio::select! {
                             told = others.perform(effect) => told.map_err(Failure::from),
                             () = &mut cancelled => Err(canceled("57014", "user request")),
@@ -372,8 +381,20 @@ struct Others<'a> {
     own: i32,
     /// When they began to be held.
     since: Instant,
+    /// Whether the change has locks on a node.
+    is_ours: &'a (dyn Fn(NodeId) -> bool + Sync),
     comparison: &'a mut Comparison,
 }
+
+/// What a backend may do that a session has left: its plan is not known any more.
+const PLAN_LEFT: Plan = Plan {
+    cannot_end: None,
+    may_use_moved: true,
+    may_use_changed: true,
+    uses_changed: true,
+    writes_changed_in_steps: false,
+    brings_checked: false,
+};
 
 impl Others<'_> {
     async fn perform(&mut self, effect: Effect) -> Result<Option<Event>, GatewayError> {
@@ -386,12 +407,22 @@ impl Others<'_> {
                 let plan_of = |(session, activity): (i32, Arc<Activity>)| {
                     (Session(session), self.comparison.plan_of(session, &activity))
                 };
-                let plans = with_plans.into_iter().map(plan_of).collect();
+                let left = self.registry.backends.left_on(self.is_ours);
+                let left = left.into_iter().map(|number| (Session(number), PLAN_LEFT));
+                let plans = with_plans.into_iter().map(plan_of).chain(left).collect();
                 Ok(Some(Event::Listed { at: self.since.elapsed(), plans }))
             }
             Effect::Look(sessions) => {
                 let mut seen = look(self.registry, self.own, &sessions).await?;
                 let sessions = sessions.into_iter().filter_map(|session| {
+                    if is_left(session) {
+                        let looked = seen.remove(&session);
+                        if looked.is_none() {
+                            self.registry.backends.forget_left(session.0);
+                        }
+                        let backends = looked?;
+                        return Some((session, Looked { plan: PLAN_LEFT, backends }));
+                    }
                     let activity = self.registry.activities.of(session.0)?;
                     let plan = self.comparison.plan_of(session.0, &activity);
                     let backends = seen.remove(&session).unwrap_or_default();
@@ -404,6 +435,10 @@ impl Others<'_> {
                 if let Some(activity) = self.registry.activities.of(session) {
                     activity.overtake();
                 }
+                Ok(None)
+            }
+            Effect::Cancel(session) if is_left(session) => {
+                self.registry.end_backends(&self.registry.backends.of(session.0), false).await;
                 Ok(None)
             }
             Effect::Cancel(Session(session)) => {
@@ -425,6 +460,11 @@ impl Others<'_> {
             activity.mark_overtaken();
         }
     }
+}
+
+/// Whether it is not a session, but what one has left.
+fn is_left(session: Session) -> bool {
+    session.0 < 0
 }
 
 /// Whether what no one will ask about is still proven to touch tables of node 1 only, by a new catalog.
@@ -470,30 +510,34 @@ async fn look(
         let key = target.key();
         ours.entry(key.node).or_default().push(key.process_id.to_string());
     }
-    let mut theirs: BTreeMap<NodeId, BTreeMap<i32, Session>> = BTreeMap::new();
+    let mut theirs: BTreeMap<NodeId, BTreeMap<i32, (Session, Duration)>> = BTreeMap::new();
     for session in sessions {
         for target in registry.backends.of(session.0) {
-            let key = target.key();
-            theirs.entry(key.node).or_default().insert(key.process_id, *session);
+            let (key, age) = (target.key(), target.age());
+            theirs.entry(key.node).or_default().insert(key.process_id, (*session, age));
         }
     }
     let mut seen: BTreeMap<_, BTreeSet<Backend>> = BTreeMap::new();
     for (node, backends) in theirs {
-        let list = |pids: Vec<String>| pids.join(",");
+        let list = |items: Vec<String>| items.join(",");
+        // A process that is younger has the process id of one that has ended.
+        let row = |pid: i32, age: Duration| format!("({pid}, interval '{} ms')", age.as_millis());
         let sql = format!(
             "SELECT a.pid, pg_catalog.pg_blocking_pids(a.pid) && '{{{}}}'::pg_catalog.int4[]
         AND NOT pg_catalog.starts_with(a.query, '{READS_CATALOG}'),
     a.state = 'active', a.wait_event IS NOT DISTINCT FROM 'relation',
     pg_catalog.clock_timestamp() - a.query_start > '{} ms'
-FROM pg_catalog.pg_stat_activity a WHERE a.pid = ANY ('{{{}}}')",
+FROM pg_catalog.pg_stat_activity a
+JOIN (VALUES {}) AS t (pid, age)
+    ON a.pid = t.pid AND pg_catalog.clock_timestamp() - a.backend_start >= t.age",
             list(ours.remove(&node).unwrap_or_default()),
             LOCKS_TAKEN_AFTER.as_millis(),
-            list(backends.keys().map(i32::to_string).collect()),
+            list(backends.iter().map(|(pid, (_, age))| row(*pid, *age)).collect()),
         );
         let rows = registry.cluster.ask_within(LOOK_PATIENCE, node, &sql).await?;
         for row in 0..rows.rows.len() {
             let pid = rows.text(row, 0).and_then(|pid| pid.parse().ok()).unwrap_or(0);
-            let Some(session) = backends.get(&pid) else { continue };
+            let Some((session, _)) = backends.get(&pid) else { continue };
             let is = |column| rows.text(row, column) == Some("t");
             seen.entry(*session).or_default().insert(Backend {
                 waits_for_change: is(1),

@@ -5,9 +5,10 @@
 //! Never: sends anything.
 //! Start reading at [`Workers`], then [`Target`].
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 use tutti_sql::catalog::NodeId;
@@ -32,6 +33,8 @@ pub struct BackendKey {
 #[derive(Debug)]
 pub struct Backend {
     key: BackendKey,
+    /// When the gateway knew of it; it began before that.
+    opened: Instant,
     /// The session that it works for or has worked for last; 0: none yet.
     session: AtomicI32,
     /// Cancel requests that were decided on and not yet delivered.
@@ -43,7 +46,8 @@ impl Backend {
     /// Nothing is aimed at it yet.
     pub fn new(key: BackendKey) -> Arc<Self> {
         let (session, aimed) = (AtomicI32::new(0), AtomicUsize::new(0));
-        Arc::new(Self { key, session, aimed, delivered: Notify::new() })
+        let opened = Instant::now();
+        Arc::new(Self { key, opened, session, aimed, delivered: Notify::new() })
     }
 
     /// Whether a cancel request is on its way to it.
@@ -80,6 +84,11 @@ impl Target {
     /// What the request must carry.
     pub fn key(&self) -> BackendKey {
         self.0.key
+    }
+
+    /// The backend is at least as old. One that is younger has got its process id after it.
+    pub fn age(&self) -> Duration {
+        self.0.opened.elapsed()
     }
 }
 
@@ -130,6 +139,20 @@ pub struct Backends {
     sessions: Mutex<HashMap<i32, Arc<Workers>>>,
     /// Every backend with an open connection, by node and process id there.
     open: Mutex<HashMap<(NodeId, i32), Weak<Backend>>>,
+    left: Mutex<Left>,
+}
+
+/// Backends of which connections have ended in the middle of something: a server does what it was sent, and
+/// only then sees that nobody is there. Each has a number, below 0, as sessions have theirs.
+#[derive(Debug, Default)]
+struct Left {
+    backends: BTreeMap<i32, Arc<Backend>>,
+    last: i32,
+}
+
+impl Left {
+    /// No more are remembered: when so many connections broke, their server has ended.
+    const MAX: usize = 10_000;
 }
 
 impl Backends {
@@ -154,10 +177,40 @@ impl Backends {
         self.sessions().remove(&process_id);
     }
 
-    /// All backends of a session.
+    /// All backends of a session, or the one that was left and has this number.
     pub fn of(&self, process_id: i32) -> Vec<Target> {
+        if process_id < 0 {
+            return self.left().backends.get(&process_id).map(Target::aim).into_iter().collect();
+        }
         let workers = self.sessions().get(&process_id).cloned();
         workers.map_or_else(Vec::new, |workers| workers.targets())
+    }
+
+    /// The connection to this backend has ended, and it had something to do.
+    pub fn note_left(&self, backend: &Arc<Backend>) {
+        let mut left = self.left();
+        if Left::MAX <= left.backends.len() {
+            left.backends.pop_last();
+        }
+        left.last = left.last.checked_sub(1).unwrap_or(-1);
+        let number = left.last;
+        left.backends.insert(number, backend.clone());
+    }
+
+    /// The numbers of those that were left on these nodes, and may not have ended.
+    pub fn left_on(&self, is_meant: impl Fn(NodeId) -> bool) -> Vec<i32> {
+        let left = self.left();
+        let there = left.backends.iter().filter(|(_, backend)| is_meant(backend.key.node));
+        there.map(|(number, _)| *number).collect()
+    }
+
+    /// Its node says that it is gone.
+    pub fn forget_left(&self, number: i32) {
+        self.left().backends.remove(&number);
+    }
+
+    fn left(&self) -> MutexGuard<'_, Left> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The role of the session of this process id, if there is one.
@@ -165,9 +218,11 @@ impl Backends {
         self.sessions().get(&process_id).map(|workers| workers.user.clone())
     }
 
-    /// A connection has been opened.
+    /// A connection has been opened. Whoever had its process id before has ended.
     pub fn note_open(&self, backend: &Arc<Backend>) {
         let place = (backend.key.node, backend.key.process_id);
+        let place_of = |other: &Backend| (other.key.node, other.key.process_id);
+        self.left().backends.retain(|_, other| place_of(other) != place);
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.insert(place, Arc::downgrade(backend));
         // Swept rarely: few are closed between two that are opened.
@@ -279,6 +334,24 @@ mod tests {
         assert_eq!(all.session_of(NodeId(1), 4711), Some(process_id));
         drop(backend);
         assert_eq!(all.session_of(NodeId(1), 4711), None);
+    }
+
+    #[test]
+    fn what_was_left_is_known_until_it_is_gone() {
+        let all = Backends::default();
+        let (one, other) = (backend(1), backend(2));
+        all.note_left(&one);
+        all.note_left(&other);
+        let left = all.left_on(|node| node == NodeId(1));
+        let pids = |left: &[i32]| -> Vec<_> {
+            left.iter().flat_map(|it| all.of(*it)).map(|it| it.key().process_id).collect()
+        };
+        assert_eq!(pids(&left), [2, 1]);
+        assert!(all.left_on(|node| node == NodeId(2)).is_empty());
+        all.forget_left(left[0]);
+        assert_eq!(pids(&all.left_on(|_| true)), [1]);
+        all.note_open(&backend(1));
+        assert!(all.left_on(|_| true).is_empty(), "its process id is another's now");
     }
 
     #[test]

@@ -565,6 +565,10 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
+        if !self.is_quiet() {
+            // Before the session is out of sight of whoever looks for what it does.
+            self.surroundings.backends.note_left(&self.backend);
+        }
         self.stop_work();
         self.connection.say_goodbye();
     }

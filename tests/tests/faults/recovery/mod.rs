@@ -7,6 +7,7 @@ mod alone;
 mod cuts;
 mod failover;
 mod finishers;
+mod left;
 mod orphans;
 mod proxy;
 mod restarts;

@@ -19,6 +19,8 @@ pub enum When {
     Before,
     /// It does, and the answer is cut off.
     After,
+    /// It does, and the connection is cut without waiting for an answer.
+    Meanwhile,
 }
 
 /// Where to cut, once.
@@ -156,6 +158,11 @@ impl State {
             };
             match found {
                 Some(rule) if rule.when == When::Before => {
+                    self.cut(from, to, rule);
+                    return Ok(());
+                }
+                Some(rule) if rule.when == When::Meanwhile => {
+                    to.write_all(chunk)?;
                     self.cut(from, to, rule);
                     return Ok(());
                 }
