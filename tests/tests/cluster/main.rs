@@ -22,4 +22,5 @@ mod sentinel;
 mod serial_model;
 mod serializable;
 mod sessions;
+mod sim_gateways;
 mod sim_model;

@@ -36,24 +36,24 @@ const LOOK_PAUSE: Duration = Duration::from_millis(5);
 type Words = String;
 
 /// A session of the real server, in a thread of its own, because it may wait.
-struct Session {
+pub(super) struct Session {
     requests: Sender<String>,
     answers: Receiver<Result<Words>>,
-    pid: i32,
-    backend: BackendId,
+    pub(super) pid: i32,
+    pub(super) backend: BackendId,
     is_waiting: bool,
 }
 
 /// A server and its model.
-struct Pair {
+pub(super) struct Pair {
     servers: Cluster,
-    admin: Client,
-    model: Node,
-    sessions: Vec<Session>,
+    pub(super) admin: Client,
+    pub(super) model: Node,
+    pub(super) sessions: Vec<Session>,
     /// Names of exported snapshots; read by the SQL of an import.
     exports: BTreeMap<ExportId, String>,
     /// What was done, to be shown with a difference.
-    done: Vec<String>,
+    pub(super) done: Vec<String>,
 }
 
 fn gid(number: u64) -> Gid {
@@ -131,15 +131,27 @@ fn sql(statement: &Statement, exports: &BTreeMap<ExportId, String>) -> String {
         Statement::ForgetDecision(gid) => format!("DELETE FROM decision WHERE gid = '{gid}'"),
         Statement::ListPrepared => "SELECT gid FROM pg_prepared_xacts ORDER BY gid".to_owned(),
         Statement::Cancel(_) | Statement::Look { .. } => unreachable!("it needs the sessions"),
-        Statement::EndBackends(_)
-        | Statement::TakeLock
-        | Statement::ReadNewest
-        | Statement::Serve(_)
-        | Statement::Raise(_)
-        | Statement::EndListed(_)
-        | Statement::ClearList(_)
-        | Statement::Harden
-        | Statement::NextIncarnation => unreachable!("not in these scripts"),
+        Statement::TakeLock => {
+            "BEGIN; LOCK TABLE tutti.serving IN EXCLUSIVE MODE NOWAIT".to_owned()
+        }
+        Statement::ReadNewest => "SELECT incarnation FROM tutti.gateway".to_owned(),
+        Statement::Serve(number) => format!("DO $$BEGIN PERFORM tutti.serve({number}, ''); END$$"),
+        Statement::Raise(number) => format!(
+            "BEGIN; LOCK TABLE tutti.backend IN SHARE ROW EXCLUSIVE MODE; \
+             UPDATE tutti.gateway SET incarnation = {number} WHERE incarnation < {number}; COMMIT"
+        ),
+        Statement::EndListed(number) => format!(
+            "WITH listed AS (SELECT pg_terminate_backend(a.pid) \
+             FROM tutti.backend b JOIN pg_stat_activity a \
+             ON a.pid = b.pid AND a.backend_start = b.started WHERE b.incarnation < {number}) \
+             SELECT count(*) FROM listed"
+        ),
+        Statement::ClearList(number) => {
+            format!("DELETE FROM tutti.backend WHERE incarnation < {number}")
+        }
+        Statement::EndBackends(_) | Statement::Harden | Statement::NextIncarnation => {
+            unreachable!("not in these scripts")
+        }
     }
 }
 
@@ -208,7 +220,7 @@ fn words_of(client: &mut Client, sql: &str) -> Result<Words> {
 }
 
 impl Session {
-    fn open(endpoint: &Endpoint, backend: BackendId) -> Result<Self> {
+    pub(super) fn open(endpoint: &Endpoint, backend: BackendId) -> Result<Self> {
         let mut client = Client::connect(endpoint)?;
         let pid = client.process_id;
         let (requests, to_do) = channel::<String>();
@@ -225,7 +237,7 @@ impl Session {
 }
 
 impl Pair {
-    fn start() -> Result<Self> {
+    pub(super) fn start() -> Result<Self> {
         // The model finds no deadlocks; a script that makes one waits until the next crash.
         let servers = servers::durable_with(1, &[("deadlock_timeout", "2147483647")])?;
         let mut admin = Client::connect(&servers::endpoint(&servers, 0))?;
@@ -259,8 +271,24 @@ impl Pair {
         Ok(())
     }
 
+    /// A session that has ended is replaced by a new one.
+    pub(super) fn replace(&mut self, index: usize) -> Result<()> {
+        let pid = self.sessions[index].pid;
+        let asks = format!("SELECT count(*) FROM pg_stat_activity WHERE pid = {pid}");
+        for _ in 0..LOOKS {
+            if self.admin.value(&asks)? == "0" {
+                let backend = self.model.connect();
+                let endpoint = servers::endpoint(&self.servers, 0);
+                self.sessions[index] = Session::open(&endpoint, backend)?;
+                return Ok(());
+            }
+            thread::sleep(LOOK_PAUSE);
+        }
+        bail!("{:#?}\nthe model ends {index}, the server does not", self.done)
+    }
+
     /// SIGKILL and start again.
-    fn crash(&mut self) -> Result<()> {
+    pub(super) fn crash(&mut self) -> Result<()> {
         self.done.push("crash".to_owned());
         self.servers.server_mut(0).kill9()?;
         self.servers.server_mut(0).start()?;
@@ -274,7 +302,12 @@ impl Pair {
     }
 
     /// A session sends a statement; every session that is answered by that, is answered alike.
-    fn step(&mut self, index: usize, statement: &Statement, asked: &mut Asked) -> Result<()> {
+    pub(super) fn step(
+        &mut self,
+        index: usize,
+        statement: &Statement,
+        asked: &mut Asked,
+    ) -> Result<()> {
         self.done.push(format!("{index}: {statement}"));
         let sql = match statement {
             Statement::Cancel(backends) => {
@@ -381,7 +414,7 @@ impl Pair {
 }
 
 /// What each session waits for an answer to.
-type Asked = BTreeMap<usize, Statement>;
+pub(super) type Asked = BTreeMap<usize, Statement>;
 
 /// What a script may say next of a session.
 #[derive(Clone, Copy, Default)]

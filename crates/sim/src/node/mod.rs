@@ -253,6 +253,11 @@ impl Node {
         self.store.read(keys, self.store.snapshot(), &Changes::default())
     }
 
+    /// Whether the backend has not ended.
+    pub fn is_connected(&self, backend: BackendId) -> bool {
+        self.backends.contains_key(&backend)
+    }
+
     /// The backends that wait for a lock, in the order in which they began to.
     pub fn waiting(&self) -> &[BackendId] {
         &self.waiting
