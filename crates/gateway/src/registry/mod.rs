@@ -28,6 +28,20 @@ use crate::plans::Plans;
 /// How long a node may take to accept a cancel request.
 const CANCEL_PATIENCE: Duration = Duration::from_secs(3);
 
+/// Of a row of `pg_stat_activity`.
+const ACTIVE: &str = "a.state OPERATOR(pg_catalog.=) 'active'";
+
+/// What is ended of backends.
+#[derive(Clone, Copy, Debug)]
+pub enum Ending {
+    /// What they do.
+    Statements,
+    /// Those that do something: their code survives a cancellation.
+    AtWork,
+    /// Each of them.
+    All,
+}
+
 /// Shared by all sessions.
 #[derive(Debug)]
 pub struct Registry {
@@ -122,10 +136,14 @@ impl Registry {
         }
     }
 
-    /// Terminates these backends, whose code survives a cancellation; with `only_cancels`, only their
-    /// statements, except one that waits for a standby: its transaction is committed.
-    pub async fn end_backends(&self, targets: &[Target], only_cancels: bool) {
-        let how = if only_cancels { "pg_cancel_backend" } else { "pg_terminate_backend" };
+    /// Ends these backends, or what they do; except one that waits for a standby: its transaction is
+    /// committed.
+    pub async fn end_backends(&self, targets: &[Target], ending: Ending) {
+        let (how, which) = match ending {
+            Ending::Statements => ("pg_cancel_backend", ACTIVE),
+            Ending::AtWork => ("pg_terminate_backend", ACTIVE),
+            Ending::All => ("pg_terminate_backend", "true"),
+        };
         for target in targets {
             let backend = target.key();
             let sql = format!(
@@ -133,7 +151,7 @@ impl Registry {
                  WHERE a.pid OPERATOR(pg_catalog.=) {} \
                  AND pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) a.backend_start \
                  OPERATOR(pg_catalog.>=) '{} ms' \
-                 AND a.state OPERATOR(pg_catalog.=) 'active' \
+                 AND {which} \
                  AND coalesce(a.wait_event, '') OPERATOR(pg_catalog.<>) 'SyncRep'",
                 backend.process_id,
                 target.age().as_millis(),

@@ -26,7 +26,7 @@ use tutti_wire::error_fields::ErrorFields;
 
 use super::Session;
 use crate::client::failure::Failure;
-use crate::registry::Registry;
+use crate::registry::{Ending, Registry};
 use crate::transaction::Level;
 use crate::transaction::deferred::{
     CHANGES, RUN_DEFERRED, UNDO_DEFERRED, keeps_order, may_be_mended,
@@ -154,15 +154,15 @@ impl LateCode {
         });
         let late = self.clone();
         let ending = Box::pin(async move {
-            let mut only_cancels = true;
+            let mut ending = Ending::Statements;
             loop {
                 sleep(MOMENT).await;
                 late.was_ended.store(true, Ordering::Relaxed);
                 let mut targets = late.registry.backends.of(late.process_id);
                 targets.retain(|target| target.key().node == node);
-                late.registry.end_backends(&targets, only_cancels).await;
+                late.registry.end_backends(&targets, ending).await;
                 // Code can survive a cancellation, but not the end of its connection.
-                only_cancels = false;
+                ending = Ending::AtWork;
             }
         });
         RunLimit { ending, done }

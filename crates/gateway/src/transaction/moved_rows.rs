@@ -28,7 +28,7 @@ use tutti_sql::catalog::{NodeId, Relation, quote_literal};
 
 use super::planning::canceled;
 use crate::client::failure::Failure;
-use crate::registry::Registry;
+use crate::registry::{Ending, Registry};
 use crate::transaction::TransactionContext;
 
 /// A statement that has run for this long has taken its locks.
@@ -132,7 +132,7 @@ async fn end_searches(
                         activity.overtake();
                         let targets = registry.backends.of(session);
                         if STUBBORN_PATIENCE < since.elapsed() {
-                            registry.end_backends(&targets, false).await;
+                            registry.end_backends(&targets, Ending::AtWork).await;
                         } else if !is_known || seen == Seen::WaitsForUs {
                             registry.cancel(&targets).await;
                         }

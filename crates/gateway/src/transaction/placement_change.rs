@@ -31,8 +31,8 @@ use tutti_wire::error_fields::ErrorFields;
 use super::change_in_commit::ChangeInCommit;
 use super::planning::canceled;
 use crate::client::failure::Failure;
-use crate::registry::Registry;
 use crate::registry::activity::{Activity, Unasked};
+use crate::registry::{Ending, Registry};
 use crate::transaction::TransactionContext;
 
 impl TransactionContext {
@@ -414,13 +414,10 @@ impl Others<'_> {
             }
             Effect::Look(sessions) => {
                 let mut seen = look(self.registry, self.own, &sessions).await?;
+                self.end_left(&sessions, &seen).await;
                 let sessions = sessions.into_iter().filter_map(|session| {
                     if is_left(session) {
-                        let looked = seen.remove(&session);
-                        if looked.is_none() {
-                            self.registry.backends.forget_left(session.0);
-                        }
-                        let backends = looked?;
+                        let backends = seen.remove(&session)?;
                         return Some((session, Looked { plan: PLAN_LEFT, backends }));
                     }
                     let activity = self.registry.activities.of(session.0)?;
@@ -437,8 +434,9 @@ impl Others<'_> {
                 }
                 Ok(None)
             }
-            Effect::Cancel(session) if is_left(session) => {
-                self.registry.end_backends(&self.registry.backends.of(session.0), false).await;
+            Effect::Cancel(session) | Effect::EndConnections(session) if is_left(session) => {
+                let left: Vec<_> = self.registry.backends.left(session.0).into_iter().collect();
+                self.registry.end_backends(&left, Ending::AtWork).await;
                 Ok(None)
             }
             Effect::Cancel(Session(session)) => {
@@ -448,11 +446,31 @@ impl Others<'_> {
             }
             Effect::EndConnections(Session(session)) => {
                 self.mark(session);
-                self.registry.end_backends(&self.registry.backends.of(session), false).await;
+                let backends = self.registry.backends.of(session);
+                self.registry.end_backends(&backends, Ending::AtWork).await;
                 Ok(None)
             }
             _ => Ok(None),
         }
+    }
+
+    /// Of what sessions have left: forgets what is gone, and ends what does nothing any more, for of a
+    /// connection that broke without the server's noticing that is not known otherwise.
+    async fn end_left(
+        &self,
+        sessions: &BTreeSet<Session>,
+        seen: &BTreeMap<Session, BTreeSet<Backend>>,
+    ) {
+        let backends = &self.registry.backends;
+        let mut idle = Vec::new();
+        for session in sessions.iter().filter(|session| is_left(**session)) {
+            match seen.get(session) {
+                None => backends.forget_left(session.0),
+                Some(seen) if seen.iter().any(|backend| backend.is_active) => (),
+                Some(_) => idle.extend(backends.left(session.0)),
+            }
+        }
+        self.registry.end_backends(&idle, Ending::All).await;
     }
 
     fn mark(&self, session: i32) {
@@ -512,7 +530,11 @@ async fn look(
     }
     let mut theirs: BTreeMap<NodeId, BTreeMap<i32, (Session, Duration)>> = BTreeMap::new();
     for session in sessions {
-        for target in registry.backends.of(session.0) {
+        let targets = match is_left(*session) {
+            true => registry.backends.left(session.0).into_iter().collect(),
+            false => registry.backends.of(session.0),
+        };
+        for target in targets {
             let (key, age) = (target.key(), target.age());
             theirs.entry(key.node).or_default().insert(key.process_id, (*session, age));
         }

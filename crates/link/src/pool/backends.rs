@@ -177,18 +177,15 @@ impl Backends {
         self.sessions().remove(&process_id);
     }
 
-    /// All backends of a session, or the one that was left and has this number.
+    /// All backends of a session.
     pub fn of(&self, process_id: i32) -> Vec<Target> {
-        if process_id < 0 {
-            return self.left().backends.get(&process_id).map(Target::aim).into_iter().collect();
-        }
         let workers = self.sessions().get(&process_id).cloned();
         workers.map_or_else(Vec::new, |workers| workers.targets())
     }
 
     /// The connection to this backend has ended, and it had something to do.
     pub fn note_left(&self, backend: &Arc<Backend>) {
-        let mut left = self.left();
+        let mut left = self.all_left();
         if Left::MAX <= left.backends.len() {
             left.backends.pop_last();
         }
@@ -199,17 +196,22 @@ impl Backends {
 
     /// The numbers of those that were left on these nodes, and may not have ended.
     pub fn left_on(&self, is_meant: impl Fn(NodeId) -> bool) -> Vec<i32> {
-        let left = self.left();
+        let left = self.all_left();
         let there = left.backends.iter().filter(|(_, backend)| is_meant(backend.key.node));
         there.map(|(number, _)| *number).collect()
     }
 
-    /// Its node says that it is gone.
-    pub fn forget_left(&self, number: i32) {
-        self.left().backends.remove(&number);
+    /// The one that was left and has this number.
+    pub fn left(&self, number: i32) -> Option<Target> {
+        self.all_left().backends.get(&number).map(Target::aim)
     }
 
-    fn left(&self) -> MutexGuard<'_, Left> {
+    /// Its node says that it is gone.
+    pub fn forget_left(&self, number: i32) {
+        self.all_left().backends.remove(&number);
+    }
+
+    fn all_left(&self) -> MutexGuard<'_, Left> {
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -222,7 +224,7 @@ impl Backends {
     pub fn note_open(&self, backend: &Arc<Backend>) {
         let place = (backend.key.node, backend.key.process_id);
         let place_of = |other: &Backend| (other.key.node, other.key.process_id);
-        self.left().backends.retain(|_, other| place_of(other) != place);
+        self.all_left().backends.retain(|_, other| place_of(other) != place);
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.insert(place, Arc::downgrade(backend));
         // Swept rarely: few are closed between two that are opened.
@@ -344,7 +346,7 @@ mod tests {
         all.note_left(&other);
         let left = all.left_on(|node| node == NodeId(1));
         let pids = |left: &[i32]| -> Vec<_> {
-            left.iter().flat_map(|it| all.of(*it)).map(|it| it.key().process_id).collect()
+            left.iter().filter_map(|it| all.left(*it)).map(|it| it.key().process_id).collect()
         };
         assert_eq!(pids(&left), [2, 1]);
         assert!(all.left_on(|node| node == NodeId(2)).is_empty());
