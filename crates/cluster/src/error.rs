@@ -192,10 +192,28 @@ pub enum GatewayError {
          on a node locked"
     )]
     NoMoment,
+    /// A node did not do what a gateway that starts needs of it.
+    #[error("node {node} does not let a gateway start")]
+    Unready {
+        /// Which node.
+        node: NodeId,
+        /// What it said.
+        #[source]
+        source: NodeError,
+    },
+    /// Somebody has locked what a gateway must lock to take a node over, and cannot be ended by it.
+    #[error("node {node} cannot be taken over: {who} has locked tutti.backend there")]
+    Locked {
+        /// Which node.
+        node: NodeId,
+        /// A process or prepared transaction, with its role.
+        who: String,
+    },
     /// Another gateway serves the cluster.
     #[error(
         "another gateway already serves this cluster (backend {pid} on node 1 holds its lock: {who}): \
-         stop it first, one gateway at a time is supported"
+         stop it first, one gateway at a time is supported; if its host is gone, the lock is free \
+         within half a minute, or by pg_terminate_backend({pid}) on node 1"
     )]
     GatewayRunning {
         /// Process id of its backend on node 1; 0 if it is just gone.

@@ -5,8 +5,11 @@
 //! Never: lets a client in.
 //! Start reading at [`start`].
 
+use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
+use tokio::time::timeout;
 use tutti_link::connection::{Durability, open_own};
 use tutti_link::seals::Seals;
 use tutti_link::translation::OidMaps;
@@ -20,8 +23,15 @@ use crate::error::GatewayError;
 use crate::recovery::{Recoverer, fence, gateway_lock, next_incarnation};
 use crate::setup::{check_default, check_identity};
 
+/// How long a node may take for one step of a start. (A commit that waits for a standby that is away takes
+/// for ever.)
+const STEP_PATIENCE: Duration = Duration::from_secs(30);
+
 /// Takes the cluster over. Everything that an earlier gateway left in doubt is settled, on the nodes that are
 /// reachable. Returns the cluster, and the connection whose life is the gateway's lock.
+///
+/// A node other than node 1 that cannot be reached, does not answer, or does not let the gateway in yet is left
+/// closed; its watch does what is missing here when it comes back.
 ///
 /// Requires: [`Config::check`] has passed.
 ///
@@ -36,13 +46,14 @@ pub async fn start(
     let mut home = open(endpoints.of(NodeId::HOME)).await?;
     let mut lock = open(endpoints.of(NodeId::HOME)).await?;
     gateway_lock(&mut lock).await?;
-    let seals = learn_seals(&there).await?;
+    let there = complete_schemas(there).await?;
     let incarnation = next_incarnation(&mut home).await?;
-    take_over(&config, &endpoints, &there, incarnation).await?;
+    let there = take_over(&config, &endpoints, there, incarnation).await?;
     check_default(&mut home, &config).await?;
     let mut catalog = catalog::load(&mut home).await?;
     catalog.home_by_default = config.default_distribution == DefaultDistribution::Home;
-    let oids = read_oids(&there, &mut home).await?;
+    let seals = Seals::default();
+    let oids = get_to_know(&there, &mut home, &seals).await?;
     home.close();
     let cluster = Cluster::new(config, endpoints, incarnation, catalog, oids, seals, sessions);
     Ok((Arc::new(cluster), lock))
@@ -50,7 +61,68 @@ pub async fn start(
 
 /// Opens a connection on which the gateway starts, or holds its lock.
 pub(crate) async fn open(endpoint: &Endpoint) -> Result<NodeConnection, GatewayError> {
-    Ok(open_own(endpoint, "tutti gateway", Durability::Full).await?)
+    let opened = open_own(endpoint, "tutti gateway", Durability::Full).await;
+    opened.map_err(|error| match error {
+        source @ NodeError::Refused(_) => GatewayError::Unready { node: endpoint.node(), source },
+        error => error.into(),
+    })
+}
+
+/// Takes a step of the start on a node. `None`: the node is away, and the gateway starts without it.
+///
+/// Errors: node 1 is away; what is wrong with a node that is there.
+async fn step<T>(
+    endpoint: &Endpoint,
+    work: impl Future<Output = Result<T, GatewayError>>,
+) -> Result<Option<T>, GatewayError> {
+    let node = endpoint.node();
+    let done = timeout(STEP_PATIENCE, work).await.unwrap_or_else(|_| {
+        let source = std::io::ErrorKind::TimedOut.into();
+        Err(NodeError::Lost { node, source }.into())
+    });
+    match done {
+        Ok(done) => Ok(Some(done)),
+        Err(error) if node != NodeId::HOME && is_away(&error) => {
+            tracing::warn!(%node, error = %Causes(&error), "a node is away; starting without it");
+            Ok(None)
+        }
+        Err(GatewayError::Node(source @ NodeError::Refused(_))) => {
+            Err(GatewayError::Unready { node, source })
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether the node may do it later: it cannot be reached, is starting or stopping, or is full.
+fn is_away(error: &GatewayError) -> bool {
+    match error {
+        GatewayError::Node(error) | GatewayError::Unready { source: error, .. } => match error {
+            NodeError::Refused(fields) => {
+                ["57P01", "57P02", "57P03", "53300"].contains(&fields.sqlstate())
+            }
+            error => matches!(error, NodeError::Connect { .. } | NodeError::Lost { .. }),
+        },
+        GatewayError::Unfenced { .. } | GatewayError::Locked { .. } => true,
+        GatewayError::Settle { source, .. } => {
+            matches!(source, NodeError::Connect { .. } | NodeError::Lost { .. })
+        }
+        _ => false,
+    }
+}
+
+/// An error and what it comes from, in one line.
+struct Causes<'a>(&'a GatewayError);
+
+impl fmt::Display for Causes<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)?;
+        let mut cause = std::error::Error::source(self.0);
+        while let Some(error) = cause {
+            write!(f, ": {error}")?;
+            cause = error.source();
+        }
+        Ok(())
+    }
 }
 
 /// Refuses servers that are not the configured nodes of one cluster. Returns those that are reachable;
@@ -61,74 +133,105 @@ async fn check_nodes(
     config: &Config,
     endpoints: &Endpoints,
 ) -> Result<Vec<Endpoint>, GatewayError> {
-    let mut cluster_id = None;
+    let mut cluster_id: Option<String> = None;
     let mut there = Vec::new();
     for endpoint in endpoints.iter() {
-        let mut connection = match open(endpoint).await {
-            Err(GatewayError::Node(error @ NodeError::Connect { .. })) if cluster_id.is_some() => {
-                tracing::warn!(node = %endpoint.node(), %error, "a node is away; starting without it");
-                continue;
-            }
-            opened => opened?,
+        let identify = async {
+            let mut connection = open(endpoint).await?;
+            let id = check_identity(&mut connection, config, cluster_id.as_deref()).await?;
+            connection.close();
+            Ok(id)
         };
-        let id = check_identity(&mut connection, config, cluster_id.as_deref()).await?;
-        cluster_id.get_or_insert(id);
-        connection.close();
-        there.push(endpoint.clone());
+        if let Some(id) = step(endpoint, identify).await? {
+            cluster_id.get_or_insert(id);
+            there.push(endpoint.clone());
+        }
     }
     Ok(there)
 }
 
-/// Reads the secrets by which this gateway proves itself to the nodes; completes the schema of a
-/// cluster created by an earlier version.
-async fn learn_seals(there: &[Endpoint]) -> Result<Seals, GatewayError> {
-    let seals = Seals::default();
+/// Completes the schema of a cluster created by an earlier version.
+async fn complete_schemas(there: Vec<Endpoint>) -> Result<Vec<Endpoint>, GatewayError> {
+    let mut complete = Vec::new();
     for endpoint in there {
-        let mut connection = open(endpoint).await?;
-        learn_secret(&seals, &mut connection).await?;
-        connection.close();
+        let completing = async {
+            let mut connection = open(&endpoint).await?;
+            learn_secret(&Seals::default(), &mut connection).await?;
+            connection.close();
+            Ok(())
+        };
+        if step(&endpoint, completing).await?.is_some() {
+            complete.push(endpoint);
+        }
     }
-    Ok(seals)
+    Ok(complete)
 }
 
 /// Ends what earlier gateways have left running, and settles what they have left in doubt, on
-/// reachable nodes. For the others their watch does the same when they come back.
+/// reachable nodes. For the others their watch does the same when they come back. Returns those that were
+/// taken over.
 async fn take_over(
     config: &Config,
     endpoints: &Endpoints,
-    there: &[Endpoint],
+    there: Vec<Endpoint>,
     incarnation: u64,
-) -> Result<(), GatewayError> {
-    let mut fenced = 0;
+) -> Result<Vec<Endpoint>, GatewayError> {
+    let mut fenced = Vec::new();
     for endpoint in there {
-        let mut connection = open(endpoint).await?;
-        match fence(&mut connection, incarnation).await {
-            Ok(()) => fenced += 1,
-            Err(error @ GatewayError::Unfenced { .. }) => {
-                tracing::warn!(node = %endpoint.node(), %error, "the node stays closed");
-            }
-            Err(error) => return Err(error),
+        let fencing = async {
+            let mut connection = open(&endpoint).await?;
+            fence(&mut connection, incarnation).await?;
+            connection.close();
+            Ok(())
+        };
+        if step(&endpoint, fencing).await?.is_some() {
+            fenced.push(endpoint);
         }
-        connection.close();
     }
-    if fenced < config.nodes.len() {
-        return Ok(());
+    if fenced.len() < config.nodes.len() {
+        return Ok(fenced);
     }
-    let mut recoverer = Recoverer::by(config, endpoints)?;
-    let settled = recoverer.settle_in_doubt(incarnation).await?;
-    let forgotten = recoverer.clean_decisions(incarnation).await?;
-    tracing::info!(?settled, forgotten, incarnation, "settled what was in doubt");
-    Ok(())
+    let settling = async {
+        let mut recoverer = Recoverer::by(config, endpoints)?;
+        let settled = recoverer.settle_in_doubt(incarnation).await?;
+        let forgotten = recoverer.clean_decisions(incarnation).await?;
+        tracing::info!(?settled, forgotten, incarnation, "settled what was in doubt");
+        Ok(())
+    };
+    match timeout(STEP_PATIENCE, settling).await {
+        Ok(Ok(())) => (),
+        Ok(Err(error)) if !is_away(&error) => return Err(error),
+        Ok(Err(error)) => {
+            tracing::warn!(error = %Causes(&error), "what is in doubt is settled node by node");
+        }
+        Err(_) => {
+            tracing::warn!("a node does not answer; what is in doubt is settled node by node")
+        }
+    }
+    Ok(fenced)
 }
 
-/// How the OIDs of the reachable nodes differ from node 1's.
-async fn read_oids(there: &[Endpoint], home: &mut NodeConnection) -> Result<OidMaps, GatewayError> {
+/// Reads how the OIDs of these nodes differ from node 1's, and the secrets by which this gateway proves itself
+/// to them. A node of which no secret is known is read when it is opened.
+async fn get_to_know(
+    there: &[Endpoint],
+    home: &mut NodeConnection,
+    seals: &Seals,
+) -> Result<OidMaps, GatewayError> {
     let at_home = NodeOids::load(home).await?;
+    learn_secret(seals, home).await?;
     let mut others = Vec::new();
-    for endpoint in &there[1..] {
-        let mut connection = open(endpoint).await?;
-        others.push((connection.node(), NodeOids::load(&mut connection).await?));
-        connection.close();
+    for endpoint in there.iter().filter(|endpoint| endpoint.node() != NodeId::HOME) {
+        let learning = async {
+            let mut connection = open(endpoint).await?;
+            let oids = NodeOids::load(&mut connection).await?;
+            learn_secret(seals, &mut connection).await?;
+            connection.close();
+            Ok(oids)
+        };
+        if let Some(oids) = step(endpoint, learning).await? {
+            others.push((endpoint.node(), oids));
+        }
     }
     Ok(oids::compare(&at_home, &others))
 }

@@ -14,7 +14,8 @@
 //! **Two looks.** What the nodes say of a statement is as old as the question. One that was seen running may
 //! have sent its next step before it is stopped; that step waits for the change, and would run after it. So a
 //! statement that must take no further step is stopped first, and counts only when the nodes were asked after
-//! that.
+//! that. Where several steps were sent together, that they run says nothing of those behind it: such a statement
+//! is not left alone as long as any of them is not done.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -171,6 +172,9 @@ pub struct Plan {
     pub writes_changed_in_steps: bool,
     /// It brings rows together that may not be brought by the new catalog, for they would be checked.
     pub brings_checked: bool,
+    /// Several of its steps may have been sent together (statements of a flight): when the node has done the
+    /// one that is seen, it goes on with the next without being sent anything more.
+    pub sends_ahead: bool,
 }
 
 /// Whether what was proven of a statement holds by the new catalog.
@@ -686,6 +690,8 @@ impl Overtaking {
     ) -> Option<bool> {
         match (self.round, seen) {
             (_, Seen::WaitsForChange) | (Round::Transit | Round::All, _) => None,
+            // What is behind this step is at the node already.
+            (Round::WhoComes, _) if plan.sends_ahead => None,
             (Round::WhoComes, Seen::AtWork) => Some(true),
             // It was running when it was stopped.
             (Round::WhoComes, Seen::Idle) if was_stopped => Some(true),
@@ -694,7 +700,10 @@ impl Overtaking {
             (Round::WhoWaits { adds_code }, _) => {
                 // Whatever it waits for, it is not on its way to the change.
                 let is_far = !plan.may_use_changed;
-                let is_left = is_far || matches!(seen, Seen::AtWork | Seen::Idle) || is_late;
+                let is_left = match plan.sends_ahead {
+                    true => is_far,
+                    false => is_far || matches!(seen, Seen::AtWork | Seen::Idle) || is_late,
+                };
                 let stops = plan.writes_changed_in_steps || (adds_code && plan.uses_changed);
                 is_left.then_some(stops)
             }

@@ -481,8 +481,120 @@ fn what_sessions_create_at_the_same_time_all_know() -> Result<()> {
     Ok(())
 }
 
-/// Different tables, each with a view, a check and a generated column, changed in parallel: plain
-/// PostgreSQL knows no reason to wait.
+/// Statements that were sent with one that runs for long are at its node when that ends: they must not run
+/// by the placement before a change that is committed meanwhile. (The audit at the end looks where rows are.)
+#[test]
+fn what_was_sent_behind_a_long_statement_runs_by_no_old_placement() -> Result<()> {
+    const KEYS: i32 = 6;
+    let cluster = start(2)?;
+    let endpoint = cluster.endpoint();
+    let mut changer = Client::connect(&endpoint)?;
+    run(
+        &mut changer,
+        &[
+            "CREATE TABLE a (id int PRIMARY KEY) DISTRIBUTE BY HASH (id)",
+            "INSERT INTO a SELECT generate_series(1, 20)",
+            "CREATE TABLE b (k int, j int) DISTRIBUTE BY HASH (k)",
+        ],
+    )?;
+    for (key, begin) in (1..=KEYS).flat_map(|key| [(key, ""), (key, "P |BEGIN\nB |\nE |0\n")]) {
+        changer.query("SELECT tutti_distribute('b', 'k')")?;
+        let before: i32 =
+            changer.value(&format!("SELECT count(*) FROM b WHERE k = {key}"))?.parse()?;
+        let one = |sql: String| format!("P |{sql}\nB |\nE |0\n");
+        let long = one(format!("SELECT id, pg_sleep(0.4) FROM a WHERE id = {key}"));
+        let insert = one(format!("INSERT INTO b VALUES ({key}, {})", 7919 * key));
+        let read = one(format!("SELECT 'seen', count(*) FROM b WHERE k = {key}"));
+        let flight = format!("{begin}{long}{insert}{read}S");
+        let to = endpoint.clone();
+        let asked = thread::spawn(move || {
+            let mut client = Client::connect(&to)?;
+            let said = conversation::hold(&mut client, &flight)?;
+            client.query("COMMIT")?;
+            anyhow::Ok(said)
+        });
+        sleep(Duration::from_millis(150));
+        changer.query("SELECT tutti_distribute('b', 'j')")?;
+        let said = asked.join().map_err(|_| anyhow::anyhow!("the client panicked"))??;
+        let refused = said.iter().any(|line| line == "Error 40001");
+        let seen = said.iter().any(|line| *line == format!("DataRow seen | {}", before + 1));
+        ensure!(refused || seen, "{key}, {begin:?}: {said:#?}");
+        let after: i32 =
+            changer.value(&format!("SELECT count(*) FROM b WHERE k = {key}"))?.parse()?;
+        let added = i32::from(!refused);
+        ensure!(after == before + added, "{key}: {before} rows, then {after}: {said:#?}");
+    }
+    Ok(())
+}
+
+/// What a client has sent without a Sync stays with the gateway until it comes; a change may be committed
+/// before that.
+#[test]
+fn a_late_sync_sends_nothing_by_an_old_placement() -> Result<()> {
+    const KEYS: i32 = 6;
+    let cluster = start(2)?;
+    let endpoint = cluster.endpoint();
+    let mut changer = Client::connect(&endpoint)?;
+    changer.query("CREATE TABLE b (k int, j int) DISTRIBUTE BY HASH (k)")?;
+    for key in 1..=KEYS {
+        let to_key = "SELECT tutti_distribute('b', 'k')";
+        changer.query(to_key)?;
+        let mut client = Client::connect(&endpoint)?;
+        let begin = if key % 2 == 0 { "" } else { "P |BEGIN\nB |\nE |0\n" };
+        let insert = format!("P |INSERT INTO b VALUES ({key}, {})\nB |\nE |0", 7919 * key);
+        conversation::hold(&mut client, &format!("{begin}{insert}"))?;
+        changer.query("SELECT tutti_distribute('b', 'j')")?;
+        let said = conversation::hold(&mut client, "S")?;
+        client.query("COMMIT")?;
+        let refused = said.iter().any(|line| line == "Error 40001");
+        let count = changer.value(&format!("SELECT count(*) FROM b WHERE k = {key}"))?;
+        ensure!(count == if refused { "0" } else { "1" }, "{key}: {count} rows; {said:#?}");
+    }
+    Ok(())
+}
+
+/// Code that node 1 runs is asked what it has touched; with an older snapshot node 1 would answer by the
+/// placements of then.
+#[test]
+fn code_does_not_write_by_a_snapshot_from_before_a_placement() -> Result<()> {
+    let cluster = start(2)?;
+    let mut changer = Client::connect(&cluster.endpoint())?;
+    run(
+        &mut changer,
+        &[
+            "CREATE TABLE a (id int PRIMARY KEY) DISTRIBUTE BY HASH (id)",
+            "CREATE TABLE b (k int, j int) DISTRIBUTE BY HOME",
+            "CREATE FUNCTION fill(named text) RETURNS void LANGUAGE plpgsql AS
+             $$BEGIN EXECUTE format('INSERT INTO %I SELECT n, n FROM generate_series(1, 6) n', named); END$$",
+        ],
+    )?;
+    for (level, code) in [
+        (
+            "REPEATABLE READ",
+            "DO $$BEGIN INSERT INTO b SELECT n, n FROM generate_series(1, 6) n; END$$",
+        ),
+        ("SERIALIZABLE", "SELECT fill('b')"),
+        ("REPEATABLE READ", "SELECT fill('new')"),
+    ] {
+        let mut reader = Client::connect(&cluster.endpoint())?;
+        run(&mut reader, &[&format!("BEGIN ISOLATION LEVEL {level}"), "SELECT count(*) FROM a"])?;
+        run(
+            &mut changer,
+            &[
+                "SELECT tutti_distribute('b', 'k')",
+                "CREATE TABLE new (k int, j int) DISTRIBUTE BY HASH (k)",
+            ],
+        )?;
+        let answer = reader.simple(code, &[])?;
+        let error = answer.error().context("it ran")?;
+        ensure!(error.sqlstate() == "40001", "{level}, {code}: {error:?}");
+        reader.query("ROLLBACK")?;
+        ensure!(changer.value("SELECT count(*) FROM b")? == "0");
+        run(&mut changer, &["SELECT tutti_home('b')", "DROP TABLE new"])?;
+    }
+    Ok(())
+}
+
 /// The first statement of a flight waits for a row; a change of a table that only later ones use has
 /// nothing to do with it, and is committed meanwhile.
 #[test]
@@ -535,6 +647,8 @@ fn a_later_statement_of_a_flight_is_planned_by_what_was_committed_before_it() ->
     Ok(())
 }
 
+/// Different tables, each with a view, a check and a generated column, changed in parallel: plain
+/// PostgreSQL knows no reason to wait.
 #[test]
 fn changes_of_different_tables_neither_wait_nor_deadlock() -> Result<()> {
     const SESSIONS: usize = 3;

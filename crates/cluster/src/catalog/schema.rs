@@ -14,7 +14,7 @@ use tutti_sql::hash::{BUCKET_COUNT, KeyType};
 
 /// Version of the tables, rights and functions below. Incremented with every change of them, so
 /// that a gateway upgrades what an earlier one created.
-pub const SHAPE: u32 = 26;
+pub const SHAPE: u32 = 27;
 
 /// Creates the schema where it is missing, and brings an older one to this shape. Runs as one
 /// transaction, and again without effect.
@@ -290,6 +290,18 @@ BEGIN
 END $tutti$;
 COMMENT ON FUNCTION tutti.lock_table IS 'LOCK TABLE for a statement of a client''s that writes a replicated table, under a role that may read or write some of it. The caller must be a gateway.';
 
+CREATE OR REPLACE FUNCTION tutti.keep_rights(tables text, seal text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $tutti$
+BEGIN
+    IF tutti.is_sealed('keep rights ' || tables, seal) IS NOT TRUE THEN
+        RAISE insufficient_privilege USING MESSAGE = 'only a gateway can lock a table this way';
+    END IF;
+    PERFORM FROM pg_class c WHERE c.oid = ANY (string_to_array(tables, ',')::oid[]) FOR UPDATE;
+    PERFORM FROM pg_attribute a WHERE a.attrelid = ANY (string_to_array(tables, ',')::oid[])
+        FOR UPDATE;
+END $tutti$;
+COMMENT ON FUNCTION tutti.keep_rights IS 'Lets GRANT and REVOKE of these tables, which lock no table, wait for the end of the transaction. The caller must be a gateway.';
+
 ",
     include_str!("one_gateway.sql"),
     include_str!("guard.sql"),
@@ -331,7 +343,7 @@ END $tutti$;
 GRANT SELECT ON tutti.cluster, tutti.node, tutti.map, tutti.bucket, tutti.placement,
     tutti.declaration, tutti.change, tutti.placements TO PUBLIC;
 GRANT EXECUTE ON FUNCTION tutti.record_decision, tutti.register, tutti.note_change,
-    tutti.forget_dropped, tutti.insert_ticket, tutti.lock_table, tutti.definitions,
+    tutti.forget_dropped, tutti.insert_ticket, tutti.lock_table, tutti.keep_rights, tutti.definitions,
     tutti.make_definitions, tutti.objections, tutti.row_text, tutti.row_output, tutti.rows_input, tutti.value_output,
     tutti.table_rows, tutti.table_rows_as_owner, tutti.write_rows, tutti.held, tutti.shared_definitions,
     tutti.definitions_before, tutti.names_in_code, tutti.deferred, tutti.schema_counts, tutti.settings_now,
@@ -344,7 +356,7 @@ GRANT EXECUTE ON FUNCTION tutti.record_decision, tutti.register, tutti.note_chan
     tutti.is_clients, tutti.have_run_at_home, tutti.refuse_hidden, tutti.is_forced_on_owner, tutti.query_of_rows, tutti.give_warrant, tutti.use_warrant,
     tutti.end_warrants TO PUBLIC;
 SELECT tutti.set_guard();
-UPDATE tutti.secret SET shape = 26;
+UPDATE tutti.secret SET shape = 27;
 "
 );
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tutti_link::connection::{NodeConnection, NodeError};
 
-use super::trespass::end_trespassers;
+use super::trespass::{blockers, end_trespassers};
 use crate::catalog::Answer;
 use crate::catalog::load::not_initialised;
 use crate::catalog::schema::CREATE_SCHEMA;
@@ -122,7 +122,7 @@ pub async fn newest_incarnation(connection: &mut NodeConnection) -> Result<u64, 
 /// When this returns, no statement of an earlier gateway's client runs on the node, nor ever will.
 /// Called before the node is searched for what they have prepared.
 ///
-/// Errors: [`GatewayError::Replaced`]; [`GatewayError::Unfenced`].
+/// Errors: [`GatewayError::Replaced`]; [`GatewayError::Unfenced`]; [`GatewayError::Locked`].
 pub async fn fence(connection: &mut NodeConnection, incarnation: u64) -> Result<(), GatewayError> {
     // A backend that is just being taken into the list is waited for; a later one is refused.
     let raise = format!(
@@ -144,8 +144,12 @@ WHERE b.incarnation OPERATOR(pg_catalog.<) {incarnation}"
     while let Err(error) = connection.query(&raise).await {
         let is_late = give_up < Instant::now();
         match error {
-            NodeError::Refused(refused) if refused.sqlstate() == LOCK_NOT_AVAILABLE && !is_late => {
+            NodeError::Refused(refused) if refused.sqlstate() == LOCK_NOT_AVAILABLE => {
                 connection.query("ROLLBACK").await?;
+                if is_late {
+                    let who = blockers(connection).await?;
+                    return Err(GatewayError::Locked { node, who });
+                }
                 end_trespassers(connection).await?;
             }
             error => return Err(error.into()),

@@ -15,7 +15,9 @@ use crate::error::GatewayError;
 
 /// The holders: a description and, for a prepared transaction, its identifier. Others are ended by the query
 /// itself. Clients' ordinary statements lock in modes that block nothing, also through our functions; those of
-/// a database's owner (VACUUM FULL, REINDEX) do not lock for long.
+/// a database's owner (VACUUM FULL, REINDEX) do not lock for long. On `backend`, which a gateway that takes a
+/// node over locks against `tutti.serve`, a mode that any writer has is in its way; `tutti.serve` itself is
+/// over within the second that is granted here.
 const END: &str = "WITH locked AS (
     SELECT l.pid, l.virtualtransaction, pg_catalog.bool_or(c.relname OPERATOR(pg_catalog.=) 'serving') AS serving
     FROM pg_catalog.pg_locks AS l JOIN pg_catalog.pg_class AS c ON c.oid OPERATOR(pg_catalog.=) l.relation
@@ -27,7 +29,9 @@ const END: &str = "WITH locked AS (
         AND (l.mode OPERATOR(pg_catalog.=) ANY
                 ('{ShareLock,ShareRowExclusiveLock,ExclusiveLock,AccessExclusiveLock}'::pg_catalog.text[])
             OR (c.relname OPERATOR(pg_catalog.=) 'serving'
-                AND l.mode OPERATOR(pg_catalog.<>) 'AccessShareLock'))
+                AND l.mode OPERATOR(pg_catalog.<>) 'AccessShareLock')
+            OR (c.relname OPERATOR(pg_catalog.=) 'backend'
+                AND l.mode OPERATOR(pg_catalog.<>) ALL ('{AccessShareLock,RowShareLock}'::pg_catalog.text[])))
     GROUP BY l.pid, l.virtualtransaction
 )
 SELECT pg_catalog.format('process %s of role %I', a.pid, r.rolname), NULL,
@@ -45,6 +49,27 @@ JOIN pg_catalog.pg_prepared_xacts AS p ON p.transaction OPERATOR(pg_catalog.=) x
 JOIN pg_catalog.pg_roles AS r ON r.rolname OPERATOR(pg_catalog.=) p.owner AND NOT r.rolsuper
 WHERE l.pid IS NULL AND NOT pg_catalog.starts_with(p.gid, 'tutti_')
     AND p.database OPERATOR(pg_catalog.=) pg_catalog.current_database()";
+
+/// Who has locked `tutti.backend` in a way that keeps a gateway from taking the node over.
+const BLOCKERS: &str = "SELECT pg_catalog.string_agg(coalesce(
+        pg_catalog.format('process %s of role %I', a.pid, a.usename),
+        pg_catalog.format('prepared transaction %L of role %I', p.gid, p.owner)), ', ')
+FROM pg_catalog.pg_locks AS l
+LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) l.pid
+LEFT JOIN pg_catalog.pg_locks AS x ON l.pid IS NULL AND x.pid IS NULL
+    AND x.locktype OPERATOR(pg_catalog.=) 'transactionid'
+    AND x.virtualtransaction OPERATOR(pg_catalog.=) l.virtualtransaction
+LEFT JOIN pg_catalog.pg_prepared_xacts AS p ON p.transaction OPERATOR(pg_catalog.=) x.transactionid
+WHERE l.relation OPERATOR(pg_catalog.=) 'tutti.backend'::pg_catalog.regclass::pg_catalog.oid AND l.granted
+    AND l.mode OPERATOR(pg_catalog.<>) ALL ('{AccessShareLock,RowShareLock}'::pg_catalog.text[])
+    AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d
+        WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())";
+
+/// Who keeps a gateway from taking the node over, in words for its operator.
+pub(super) async fn blockers(connection: &mut NodeConnection) -> Result<String, GatewayError> {
+    let rows = connection.rows(BLOCKERS).await?;
+    Ok(rows.text(0, 0).unwrap_or("somebody who is gone now").to_owned())
+}
 
 /// Ends all that hold, or wait for, a gateway's lock on this node.
 pub(super) async fn end_trespassers(connection: &mut NodeConnection) -> Result<(), GatewayError> {

@@ -68,12 +68,16 @@ fn serve_until(
 async fn run(
     config: Config,
     listener: TcpListener,
-    shutdown: Boxed<'static, ()>,
+    mut shutdown: Boxed<'static, ()>,
 ) -> Result<(), GatewayError> {
     config.check()?;
     let gate = Gate::new(&config)?;
     let activities = Arc::new(Activities::default());
-    let (cluster, lock) = start(config, activities.clone()).await?;
+    let (cluster, lock) = tokio::select! {
+        started = start(config, activities.clone()) => started?,
+        // A start may wait for nodes.
+        () = &mut shutdown => return Ok(()),
+    };
     let registry = Arc::new(Registry::new(cluster.clone(), activities));
 
     let mut watches = JoinSet::new();
@@ -85,7 +89,7 @@ async fn run(
     watches.spawn(async move { pool.pool.tend().await });
     let mut sessions = JoinSet::new();
     let keeping_house = Housekeeper::new(cluster, lock).run();
-    tokio::pin!(shutdown, keeping_house);
+    tokio::pin!(keeping_house);
     let ended = loop {
         tokio::select! {
             () = &mut shutdown => break Ok(()),

@@ -166,6 +166,21 @@ impl Executor<'_> {
         Ok(done.join("; "))
     }
 
+    /// Until the transaction's end, GRANT and REVOKE of these tables wait: other nodes get the rights that node 1
+    /// has now, and those statements lock no table.
+    async fn keep_rights(&mut self, tables: impl Iterator<Item = u32>) -> Result<(), Failure> {
+        let tables: Vec<_> = tables.map(|oid| oid.to_string()).collect();
+        let (tables, registry) = (tables.join(","), self.tx.registry.clone());
+        let home = self.tx.link(NodeId::HOME).await?;
+        home.learn_moment().await?;
+        let message = format!("keep rights {tables}");
+        let seal = registry.cluster.seals.seal_now(home.connection(), &message);
+        let sql = format!("SELECT tutti.keep_rights('{tables}', $1)");
+        home.query_with(&sql, vec![seal]).await?;
+        // What had changed them has ended now.
+        self.reload_own_catalog().await
+    }
+
     /// Requires: they are locked on node 1.
     async fn move_tables(&mut self, wanted: &[(&String, &DistributeBy)]) -> Result<(), Failure> {
         // The previous holder of the lock may have changed the table.
@@ -174,6 +189,7 @@ impl Executor<'_> {
         for (table, by) in wanted {
             tables.push((self.table_named(table).await?, *by));
         }
+        self.keep_rights(tables.iter().map(|(table, _)| table.oid)).await?;
         let at_home = tables
             .iter()
             .filter(|(table, by)| table.placement == Placement::Home && **by != DistributeBy::Home);

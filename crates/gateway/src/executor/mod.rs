@@ -117,6 +117,7 @@ impl Executor<'_> {
         let unseen = unseen.or_else(|| self.left_unseen(&planned.plan));
         let unseen = unseen.filter(|_| !self.tx.catalog.is_solo());
         if let Some(unseen) = &unseen {
+            self.tx.refuse_moved_for_code()?;
             self.begin_accounting(unseen, &planned.plan, &sent, call);
         }
         Ok(Begun { sent, has_own_snapshot, unseen })

@@ -221,6 +221,7 @@ impl Executor<'_> {
     }
 
     async fn settle_accounts(&mut self, accounting: &Accounting) -> Result<(), Failure> {
+        self.tx.refuse_moved_for_code()?;
         let sql = format!(
             "SELECT what, name, value FROM tutti.touched({}, {}, {}, '{}'); \
              RELEASE SAVEPOINT {SAVEPOINT}",

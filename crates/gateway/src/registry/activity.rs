@@ -46,6 +46,9 @@ pub struct Activity {
     /// The relations on which the plan depends, where `is_limited`; else it may be any.
     concerns: Mutex<Option<Arc<[u32]>>>,
     is_limited: AtomicBool,
+    /// Further statements were sent after the one whose answer comes next: they are part of the plan, and
+    /// begin on their node without the gateway.
+    sends_ahead: AtomicBool,
     /// The plan commits before it ends, and what it has done is not asked: what was proven of it
     /// must hold until then.
     unasked: Mutex<Option<Arc<Unasked>>>,
@@ -189,6 +192,7 @@ impl Activity {
     /// A plan is being made. From here on a change of placements that does not see this plan will
     /// itself be seen: the caller checks for one after this.
     pub fn begin_plan(&self) {
+        self.sends_ahead.store(false, Ordering::SeqCst);
         self.is_limited.store(false, Ordering::SeqCst);
         self.is_unasked.store(false, Ordering::SeqCst);
         self.plan.store(PLANNED, Ordering::SeqCst);
@@ -196,6 +200,7 @@ impl Activity {
 
     /// The same, for what is sent without waiting again.
     pub fn begin_to_send(&self) {
+        self.sends_ahead.store(false, Ordering::SeqCst);
         self.is_limited.store(false, Ordering::SeqCst);
         self.is_unasked.store(false, Ordering::SeqCst);
         self.plan.store(SENT, Ordering::SeqCst);
@@ -205,11 +210,25 @@ impl Activity {
     pub fn note_concerns(&self, relations: Option<&Arc<[u32]>>) {
         self.is_limited.store(false, Ordering::SeqCst);
         self.is_unasked.store(false, Ordering::SeqCst);
-        if let Some(relations) = relations {
+        if let Some(relations) = relations
+            && !self.sends_ahead()
+        {
             let mut concerns = self.concerns.lock().unwrap_or_else(PoisonError::into_inner);
             *concerns = Some(relations.clone());
             self.is_limited.store(true, Ordering::SeqCst);
         }
+    }
+
+    /// A statement is sent after others that are not answered yet: what any of them uses is what the plan
+    /// uses.
+    pub fn note_sends_ahead(&self) {
+        self.sends_ahead.store(true, Ordering::SeqCst);
+        self.is_limited.store(false, Ordering::SeqCst);
+    }
+
+    /// Whether statements were sent together.
+    pub fn sends_ahead(&self) -> bool {
+        self.sends_ahead.load(Ordering::SeqCst)
     }
 
     /// Whether the plan may depend on where these relations are.

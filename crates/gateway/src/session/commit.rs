@@ -144,6 +144,10 @@ impl Session {
         if self.tx.transaction.writers().any(|node| node != NodeId::HOME) {
             return refused("written on other nodes than node 1");
         }
+        if self.tx.transaction.catalog_changed && !self.tx.catalog.is_solo() {
+            // Its COMMIT PREPARED is anybody's, and overtakes no statement that was planned before.
+            return refused("changed the schema");
+        }
         let used_others = self.tx.transaction.nodes.keys().any(|node| *node != NodeId::HOME);
         if used_others && self.tx.level() == Level::Serializable {
             return refused("read on other nodes than node 1 at SERIALIZABLE");

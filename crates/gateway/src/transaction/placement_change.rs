@@ -278,7 +278,7 @@ impl TransactionContext {
     /// Before the commit of what was done on node 1 alone because it had everything: whether it still
     /// has. Until the plan that begins here ends, no one spreads the first table.
     pub(crate) async fn may_commit_alone(&mut self) -> Result<(), Failure> {
-        if !self.transaction.changed_alone {
+        if !self.transaction.changed_alone && !self.transaction.wrote_alone {
             return Ok(());
         }
         self.begin_commit_in_sight().await?;
@@ -287,7 +287,7 @@ impl TransactionContext {
         }
         let message = "could not serialize access due to a table that was spread over nodes";
         Err(ErrorFields::error("40001", message)
-            .with(b'D', "The transaction has changed definitions on node 1 alone.")
+            .with(b'D', "The transaction has changed definitions, or rows, on node 1 alone.")
             .with(b'H', "The transaction might succeed if retried.")
             .into())
     }
@@ -371,6 +371,7 @@ impl Comparison {
                 .writes_any(|table| touched.is_none_or(|touched| touched.contains(table))),
             brings_checked: activity
                 .brings_any(|relation| planner::refuse_transit(relation, &self.new).is_err()),
+            sends_ahead: activity.sends_ahead(),
         }
     }
 }
@@ -394,6 +395,7 @@ const PLAN_LEFT: Plan = Plan {
     uses_changed: true,
     writes_changed_in_steps: false,
     brings_checked: false,
+    sends_ahead: true,
 };
 
 impl Others<'_> {

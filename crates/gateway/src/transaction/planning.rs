@@ -192,13 +192,24 @@ impl TransactionContext {
             let found = moved.find(|it| read.may_be(it) && has_moved(it, old, &published))?;
             Some(found.name.clone())
         });
-        let Some(name) = moved else { return Ok(()) };
-        let message =
-            format!("could not access relation \"{name}\" due to a change of its placement");
-        Err(ErrorFields::error("40001", message)
-            .with(b'D', "The transaction's snapshot is older than the placement.")
-            .with(b'H', "The transaction might succeed if retried.")
-            .into())
+        moved.map_or(Ok(()), |name| Err(moved_since(&name)))
+    }
+
+    /// Before and after code that runs on node 1 unseen: it may read or write any table, and with an older
+    /// snapshot what node 1 itself says of what it has touched is as of then.
+    ///
+    /// Errors: 40001 if any table was moved since the transaction's snapshot.
+    pub(crate) fn refuse_moved_for_code(&self) -> Result<(), Failure> {
+        let Some(old) = self.transaction.snapshot_catalog.as_ref() else { return Ok(()) };
+        let published = self.registry.cluster.catalog();
+        if Arc::ptr_eq(old, &published) {
+            return Ok(());
+        }
+        let mut relations = published.relations.values().flat_map(HashMap::values);
+        match relations.find(|relation| has_moved(relation, old, &published)) {
+            Some(relation) => Err(moved_since(&relation.name)),
+            None => Ok(()),
+        }
     }
 
     /// What plans depend on at the moment; `None` if no other session can use what this one plans.
@@ -359,6 +370,15 @@ impl TransactionContext {
             }
         }
     }
+}
+
+/// What a transaction is told that uses a table which was moved after its snapshot.
+fn moved_since(name: &str) -> Failure {
+    let message = format!("could not access relation \"{name}\" due to a change of its placement");
+    ErrorFields::error("40001", message)
+        .with(b'D', "The transaction's snapshot is older than the placement.")
+        .with(b'H', "The transaction might succeed if retried.")
+        .into()
 }
 
 /// Whether a relation's rows are elsewhere than they were by `old`.

@@ -223,6 +223,8 @@ pub struct Transaction {
     pub shared_definitions: Option<String>,
     /// It changed the schema while node 1 alone had one, and so on node 1 alone.
     pub changed_alone: bool,
+    /// It wrote while node 1 had all tables: code that comes with its COMMIT (deferred triggers) is node 1's.
+    pub wrote_alone: bool,
     /// A node that joins now does not repeat the steps yet: something else must come first.
     pub steps_come_later: bool,
     /// The published catalog that its own derives from.

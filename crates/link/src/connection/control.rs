@@ -8,7 +8,7 @@ use tokio::time::timeout;
 use super::{Credentials, Endpoint, NodeConnection, NodeError};
 
 /// Settings of the server, the database or the role that must not interfere.
-const SETTINGS: [(&str, &str); 10] = [
+const SETTINGS: [(&str, &str); 13] = [
     ("client_encoding", "UTF8"),
     ("standard_conforming_strings", "on"),
     // A role that may create functions in another schema must not have them run by a superuser.
@@ -20,6 +20,11 @@ const SETTINGS: [(&str, &str); 10] = [
     ("default_transaction_read_only", "off"),
     ("default_transaction_isolation", "read committed"),
     ("default_transaction_deferrable", "off"),
+    // A gateway whose host has vanished must not keep what is held by its connections (the lock of the
+    // gateway that serves) for the two hours that a server waits by default.
+    ("tcp_keepalives_idle", "10"),
+    ("tcp_keepalives_interval", "5"),
+    ("tcp_keepalives_count", "4"),
 ];
 /// A node that has not let us in within this is unreachable.
 const OPEN_PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);

@@ -36,6 +36,7 @@ const UNKNOWN: Plan = Plan {
     uses_changed: true,
     writes_changed_in_steps: false,
     brings_checked: false,
+    sends_ahead: true,
 };
 
 /// Of a duration of the machine's: how long it takes in the world.

@@ -50,6 +50,9 @@ const SCATTER: Script = plain(&[&[Other, Reads]]);
 const SCATTER_QUEUED: Script = plain(&[&[Other, QueuesThenReads]]);
 const STUBBORN: Script = Script { is_stubborn: true, ..READ };
 const BRINGS: Script = Script { brings: true, ..plain(&[&[Other], &[Other]]) };
+/// Two statements of a flight.
+const FLIGHT: Script = Script { is_flight: true, ..plain(&[&[Other], &[Reads]]) };
+const FLIGHT_OF_QUEUED: Script = Script { is_flight: true, ..plain(&[&[Queues], &[Writes]]) };
 const PROCEDURE: Script = Script { cannot_end: Some(Proof::Holds), ..plain(&[&[Other], &[Other]]) };
 const PROCEDURE_OF_CHANGE: Script = Script { cannot_end: Some(Proof::Fails), ..READ };
 
@@ -62,6 +65,11 @@ const WORLDS: &[Start] = &[
     (MOVES, &[GATHER], false),
     (MOVES, &[GATHER], true),
     (MOVES, &[GATHER_AND_WRITE, STRANGER], false),
+    (MOVES, &[FLIGHT, READ], false),
+    (MOVES, &[FLIGHT_OF_QUEUED], true),
+    (ADDS, &[FLIGHT_OF_QUEUED], false),
+    (ADDS_CODE, &[FLIGHT], false),
+    (SPREADS, &[FLIGHT], false),
     (MOVES, &[SCATTER, STRANGER], false),
     (MOVES, &[SCATTER_QUEUED], true),
     (MOVES, &[STUBBORN], false),
@@ -209,6 +217,7 @@ const PLANTED: &[(Mutation, Start, &str)] = &[
         (CHECKS, &[BRINGS], false),
         "no_old_plan_meets_the_change",
     ),
+    (Mutation::FlightsAreOverlooked, (MOVES, &[FLIGHT], false), "no_old_plan_meets_the_change"),
     (Mutation::TimeStandsStill, (MOVES, &[STUBBORN], false), "every_change_ends"),
     (Mutation::NothingIsNoted, (MOVES, &[READ], false), "acknowledged_is_planned_with"),
     (Mutation::HoldIsKept, (MOVES, &[READ], false), "everybody_goes_on"),

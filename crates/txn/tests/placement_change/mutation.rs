@@ -39,6 +39,8 @@ pub enum Mutation {
     ReadingIsOverlooked,
     /// That rows are brought together is not reported.
     BroughtRowsAreOverlooked,
+    /// That steps were sent together is not reported.
+    FlightsAreOverlooked,
     /// Each look is reported to be at the beginning.
     TimeStandsStill,
     /// A change that is committed is not noted: no session waits until it is published.

@@ -51,11 +51,13 @@ pub struct Script {
     pub brings: bool,
     /// Its code goes on although it is cancelled.
     pub is_stubborn: bool,
+    /// Its steps are sent together.
+    pub is_flight: bool,
 }
 
 /// A statement of these steps, without anything special.
 pub const fn plain(steps: &'static [&'static [Access]]) -> Script {
-    Script { steps, cannot_end: None, brings: false, is_stubborn: false }
+    Script { steps, cannot_end: None, brings: false, is_stubborn: false, is_flight: false }
 }
 
 impl Script {
@@ -65,6 +67,7 @@ impl Script {
 
     fn writes_in_steps(&self) -> bool {
         1 < self.steps.len()
+            && !self.is_flight
             && self.steps.iter().flat_map(|s| s.iter()).any(|a| *a == Access::Writes)
     }
 
@@ -77,6 +80,7 @@ impl Script {
             uses_changed: uses,
             writes_changed_in_steps: self.writes_in_steps(),
             brings_checked: self.brings,
+            sends_ahead: self.is_flight,
         }
     }
 
@@ -87,7 +91,8 @@ impl Script {
         is_brought_late
             || match terms.found {
                 Found::AsBefore { adds_code } => {
-                    uses && (adds_code || self.steps.len() == 1 || access == Access::Writes)
+                    let is_whole = self.steps.len() == 1 || self.is_flight;
+                    uses && (adds_code || is_whole || access == Access::Writes)
                 }
                 Found::Elsewhere | Found::Anywhere => uses,
             }
@@ -446,6 +451,13 @@ impl World {
             }
             At::Planned if client.is_stopped_unsent => At::Rest,
             At::Planned => send(&client.script, 0),
+            // The next step is at the node already; the last one's answer ends it.
+            At::Step(step, parts) if client.script.is_flight => {
+                match client.script.steps.get(step + 1) {
+                    Some(_) => At::Step(step + 1, vec![PartAt::Coming; parts.len()]),
+                    None => At::Over,
+                }
+            }
             At::Step(step, _) => At::Between(step + 1),
             // Its client gets 40001, or it begins anew.
             At::Between(next) if client.is_stopped && *next < client.script.steps.len() => At::Over,
@@ -565,6 +577,7 @@ impl World {
             Some(Mutation::WritingInStepsIsOverlooked) => plan.writes_changed_in_steps = false,
             Some(Mutation::ReadingIsOverlooked) => plan.uses_changed = false,
             Some(Mutation::BroughtRowsAreOverlooked) => plan.brings_checked = false,
+            Some(Mutation::FlightsAreOverlooked) => plan.sends_ahead = false,
             _ => (),
         }
         plan
@@ -627,7 +640,8 @@ impl World {
                     self.touch(session);
                     let is_at_work = self.at_work.contains(&session);
                     let client = &mut self.clients[Self::index_of(session)];
-                    let leaves_alone = !self.terms.was_solo && !client.script.brings;
+                    let leaves_alone =
+                        !self.terms.was_solo && !client.script.brings && !client.script.is_flight;
                     if is_at_work && !client.was_cancelled && leaves_alone {
                         self.broken.insert("who_has_its_locks_is_not_cancelled");
                     }

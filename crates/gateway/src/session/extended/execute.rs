@@ -77,12 +77,17 @@ impl Session {
         {
             self.pipeline.in_progress = self.tx.begin_serializable();
         }
+        if self.pipeline.expects.iter().any(|due| matches!(due, Expect::Execute)) {
+            self.tx.activity.note_sends_ahead();
+        }
         self.pipeline.expects.push_back(Expect::Execute);
         self.tx.flight.insert(node, true);
         let link = self.tx.links.at(&node);
         let out = link.connection().outgoing();
         put_execute(out, name, row_limit);
         if PIPELINE_FLUSH_BYTES < out.len() {
+            self.may_flush(node)?;
+            let link = self.tx.links.at(&node);
             link.connection().flush().await?;
             self.pass_early_answers().await?;
         }

@@ -17,6 +17,7 @@ use tutti_wire::frontend::{
 use super::due::{Expect, Undo};
 use crate::client::ClientError;
 use crate::client::failure::Failure;
+use crate::registry::activity::overtaken;
 use crate::session::Session;
 use crate::transaction::state::Isolation;
 use crate::transaction::{Level, Mode};
@@ -136,13 +137,26 @@ impl Session {
         if self.pipeline.expects.is_empty() {
             return Ok(());
         }
-        if let Some(node) = self.pipeline.node
-            && let Some(link) = self.tx.links.get_mut(&node)
-        {
-            put_flush(link.connection().outgoing());
-            link.connection().flush().await?;
+        if let Some(node) = self.pipeline.node {
+            self.may_flush(node)?;
+            if let Some(link) = self.tx.links.get_mut(&node) {
+                put_flush(link.connection().outgoing());
+                link.connection().flush().await?;
+            }
         }
         self.read_expected().await
+    }
+
+    /// Before what a flight has written for a node is sent: it may have been planned and written long ago, by
+    /// a client that comes with its Sync later.
+    ///
+    /// Errors: a change has stopped the plan since.
+    pub(super) fn may_flush(&mut self, node: NodeId) -> Result<(), Failure> {
+        let Some(link) = self.tx.links.get_mut(&node) else { return Ok(()) };
+        match !link.connection().outgoing().is_empty() && self.tx.activity.is_overtaken() {
+            true => Err(overtaken().into()),
+            false => Ok(()),
+        }
     }
 
     /// Reads what is due. After an error the node skips the rest, and so do we.

@@ -138,6 +138,9 @@ impl Session {
         }
         self.check_unchecked().await?;
         self.pass_before_sync().await?;
+        if let Some(node) = self.pipeline.node {
+            self.may_flush(node)?;
+        }
         // The node's Sync travels with what it ends, so that one flight suffices.
         if self.tx.flight.len() == 1
             && let Some(node) = self.pipeline.node
