@@ -432,8 +432,7 @@ fn is_proven(unasked: &Unasked, new: &Catalog) -> bool {
     let Some(scope) = &unasked.scope else { return false };
     let Ok(statements) = statement::parse(&unasked.text) else { return false };
     let [statement] = &statements[..] else { return false };
-    let context =
-        Context { catalog: new, scope, collects_replicated: false, opaque: None, views: None };
+    let context = Context::new(new, scope);
     planner::plan(statement, &context).is_ok_and(|planned| planned.unasked)
 }
 

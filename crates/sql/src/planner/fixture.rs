@@ -215,21 +215,16 @@ fn code() -> Code {
     code
 }
 
+/// How a session of the shop sees names: it has a temporary table `scratch`.
+pub(super) fn shop_scope() -> NameScope {
+    NameScope { temporary: vec!["scratch".to_owned()], ..NameScope::public() }
+}
+
 /// The plan of a single statement against the shop, as text; a temporary table `scratch` exists.
 pub(super) fn planned(sql: &str, node_count: u16) -> String {
     let catalog = shop(node_count);
-    let scope = NameScope {
-        search_path: vec!["public".to_owned()],
-        temporary: vec!["scratch".to_owned()],
-        ..NameScope::default()
-    };
-    let context = Context {
-        catalog: &catalog,
-        scope: &scope,
-        collects_replicated: false,
-        opaque: None,
-        views: None,
-    };
+    let scope = shop_scope();
+    let context = Context::new(&catalog, &scope);
     let statements = match crate::statement::parse(sql) {
         Ok(statements) => statements,
         Err(refusal) => return format!("{} {}\n", refusal.sqlstate, refusal.message),
