@@ -150,16 +150,7 @@ impl Session {
                 self.tx.fail_transaction();
                 self.put_failure(*error).await?;
                 if self.tx.transaction.mode == Mode::Implicit {
-                    match self.rollback().await {
-                        Ok(()) => (),
-                        Err(Failure::Client(error)) => return Err(error),
-                        Err(Failure::Statement(error)) => {
-                            tracing::warn!(
-                                error = error.message(),
-                                "cannot roll back an implicit transaction"
-                            );
-                        }
-                    }
+                    self.rollback().await;
                 }
                 Ok(())
             }
@@ -188,7 +179,7 @@ impl Session {
                     self.tx.starving = Some(self.tx.registry.cluster.publisher.starve());
                 }
                 if self.tx.transaction.is_open() {
-                    self.rollback().await?;
+                    self.rollback().await;
                 }
                 self.heed_timeout(begun).await?;
             } else if written != self.client.written() || !self.is_unsent(&ran) {

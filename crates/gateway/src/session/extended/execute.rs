@@ -131,7 +131,7 @@ impl Session {
             if self.tx.transaction.is_open() {
                 // It is the statement's alone: other portals of the flight outlive it.
                 let portals = std::mem::take(&mut self.tx.portals);
-                self.rollback().await?;
+                self.rollback().await;
                 self.tx.portals = portals;
             }
             self.heed_timeout(begun).await?;
