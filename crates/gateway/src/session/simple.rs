@@ -310,7 +310,7 @@ impl Session {
     fn is_seen_whole(&self, planned: &Planned) -> bool {
         let is_passed_on = matches!(
             planned.plan,
-            Plan::Data(DataPlan::One { .. }) | Plan::Session(SessionPlan::DeclareCursor { .. })
+            Plan::Data(DataPlan::One { .. }) | Plan::Data(DataPlan::DeclareCursor { .. })
         ) && planned.session_names.is_empty()
             && self.tx.catalog.is_solo();
         is_passed_on

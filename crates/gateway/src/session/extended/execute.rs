@@ -294,7 +294,7 @@ fn split_off_tag(mut frames: Bytes) -> Result<(Bytes, String), Failure> {
 fn writes(plan: &Plan) -> bool {
     match plan {
         Plan::Data(DataPlan::Insert(_) | DataPlan::One { access: Access::Write, .. }) => true,
-        Plan::Session(SessionPlan::Explain(Explain { analyze: true, of, .. })) => writes(&of.plan),
+        Plan::Data(DataPlan::Explain(Explain { analyze: true, of, .. })) => writes(&of.plan),
         _ => false,
     }
 }
@@ -304,7 +304,7 @@ fn changes_session(statement: &Statement, plan: &Plan) -> bool {
     match plan {
         Plan::Schema(SchemaPlan::TemporaryDdl { .. })
         | Plan::Session(SessionPlan::Notification { .. }) => true,
-        Plan::Session(SessionPlan::DeclareCursor { .. }) => statement.is_held_cursor(),
+        Plan::Data(DataPlan::DeclareCursor { .. }) => statement.is_held_cursor(),
         Plan::Session(SessionPlan::Setting(setting)) => match setting {
             // A local set_config() lasts until Sync.
             Setting::Set { .. }
