@@ -173,11 +173,7 @@ impl Session {
                 && let Some(start) = said
                 && self.is_to_run_again(&ran, overtaken)
             {
-                self.client.take_back(start);
-                overtaken += 1;
-                if 1 < overtaken {
-                    self.tx.starving = Some(self.tx.registry.cluster.publisher.starve());
-                }
+                self.take_back(start, &mut overtaken);
                 if self.tx.transaction.is_open() {
                     self.rollback().await;
                 }
@@ -185,6 +181,16 @@ impl Session {
             } else if written != self.client.written() || !self.is_unsent(&ran) {
                 return ran;
             }
+        }
+    }
+
+    /// The client has not been sent what was said from `start` on: the statement is run again. `overtaken`:
+    /// how often that has been; from the second time on changes wait for it.
+    pub(super) fn take_back(&mut self, start: usize, overtaken: &mut u32) {
+        self.client.take_back(start);
+        *overtaken += 1;
+        if 1 < *overtaken {
+            self.tx.starving = Some(self.tx.registry.cluster.publisher.starve());
         }
     }
 

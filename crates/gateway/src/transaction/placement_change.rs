@@ -30,8 +30,8 @@ use tutti_wire::error_fields::ErrorFields;
 use super::change_in_commit::ChangeInCommit;
 use super::planning::canceled;
 use crate::client::failure::Failure;
-use crate::registry::Registry;
 use crate::registry::activity::{Activity, Unasked};
+use crate::registry::{Registry, process_ids};
 use crate::transaction::TransactionContext;
 
 impl TransactionContext {
@@ -464,37 +464,26 @@ async fn look(
     own: i32,
     sessions: &BTreeSet<Session>,
 ) -> Result<BTreeMap<Session, BTreeSet<Backend>>, GatewayError> {
-    let mut ours: BTreeMap<NodeId, Vec<String>> = BTreeMap::new();
-    for target in registry.backends.of(own) {
-        let key = target.key();
-        ours.entry(key.node).or_default().push(key.process_id.to_string());
-    }
-    let mut theirs: BTreeMap<NodeId, BTreeMap<i32, Session>> = BTreeMap::new();
-    for session in sessions {
-        for target in registry.backends.of(session.0) {
-            let key = target.key();
-            theirs.entry(key.node).or_default().insert(key.process_id, *session);
-        }
-    }
+    let ours = registry.backends_by_node([own]);
+    let theirs = registry.backends_by_node(sessions.iter().map(|session| session.0));
     let mut seen: BTreeMap<_, BTreeSet<Backend>> = BTreeMap::new();
     for (node, backends) in theirs {
-        let list = |pids: Vec<String>| pids.join(",");
         let sql = format!(
             "SELECT a.pid, pg_catalog.pg_blocking_pids(a.pid) && '{{{}}}'::pg_catalog.int4[]
         AND NOT pg_catalog.starts_with(a.query, '{READS_CATALOG}'),
     a.state = 'active', a.wait_event IS NOT DISTINCT FROM 'relation',
     pg_catalog.clock_timestamp() - a.query_start > '{} ms'
 FROM pg_catalog.pg_stat_activity a WHERE a.pid = ANY ('{{{}}}')",
-            list(ours.remove(&node).unwrap_or_default()),
+            ours.get(&node).map_or_else(String::new, process_ids),
             LOCKS_TAKEN_AFTER.as_millis(),
-            list(backends.keys().map(i32::to_string).collect()),
+            process_ids(&backends),
         );
         let rows = registry.cluster.ask_within(LOOK_PATIENCE, node, &sql).await?;
         for row in 0..rows.rows.len() {
             let pid = rows.text(row, 0).and_then(|pid| pid.parse().ok()).unwrap_or(0);
             let Some(session) = backends.get(&pid) else { continue };
             let is = |column| rows.text(row, column) == Some("t");
-            seen.entry(*session).or_default().insert(Backend {
+            seen.entry(Session(*session)).or_default().insert(Backend {
                 waits_for_change: is(1),
                 is_active: is(2),
                 waits_for_table: is(3),

@@ -123,11 +123,7 @@ impl Session {
             let Some(start) = said.filter(|_| self.is_to_run_again(&ran, overtaken)) else {
                 return ran;
             };
-            self.client.take_back(start);
-            overtaken += 1;
-            if 1 < overtaken {
-                self.tx.starving = Some(self.tx.registry.cluster.publisher.starve());
-            }
+            self.take_back(start, &mut overtaken);
             if self.tx.transaction.is_open() {
                 // It is the statement's alone: other portals of the flight outlive it.
                 let portals = std::mem::take(&mut self.tx.portals);
