@@ -31,6 +31,7 @@ use crate::commit::coordinators::Coordinators;
 use crate::commit::finishers::{self, Finishers};
 use crate::commit::unsettled::Unsettled;
 use crate::error::GatewayError;
+use crate::numbers::txn_node;
 
 /// So many bits of a transaction's number are random.
 const CHANCE_BITS: u32 = 20;
@@ -207,7 +208,7 @@ impl Cluster {
             cluster: self.tag.clone(),
             incarnation: self.incarnation,
             number: self.next_number(),
-            anchor: tutti_txn::gid::NodeId(anchor.0),
+            anchor: txn_node(anchor),
         }
     }
 

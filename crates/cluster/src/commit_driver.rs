@@ -33,6 +33,7 @@ use crate::authority::rooms::RoomVisit;
 use crate::authority::sentinels::Coverage;
 use crate::authority::vote_order::VotePermit;
 use crate::cluster::Cluster;
+use crate::numbers::{sql_node, txn_node};
 use crate::recovery::Recoverer;
 
 /// How long past the deadline for votes a node may take before its connection is given up.
@@ -262,14 +263,14 @@ impl CommitDriver {
     }
 
     fn perform(&mut self, links: &mut Links, effect: Effect) {
-        let anchor = NodeId(self.gid.anchor.0);
+        let anchor = sql_node(self.gid.anchor);
         match effect {
-            Effect::Prepare(node) => self.on_link(links, NodeId(node.0), effect),
+            Effect::Prepare(node) => self.on_link(links, sql_node(node), effect),
             Effect::RecordDecision | Effect::CommitAnchor | Effect::RollbackAnchor => {
                 self.on_link(links, anchor, effect);
             }
             Effect::CommitPrepared(node) | Effect::RollbackPrepared(node) => {
-                self.on_finisher(NodeId(node.0), effect);
+                self.on_finisher(sql_node(node), effect);
             }
             Effect::Decide => {
                 let (cluster, gid) = (self.cluster.clone(), self.gid.clone());
@@ -322,7 +323,7 @@ impl CommitDriver {
             Effect::EndApplication => self.application = None,
             Effect::ForgetDecision => self.cluster.note_applied(self.gid.clone()),
             Effect::CancelPrepare(node) => {
-                let cancelling = self.session.cancel(NodeId(node.0));
+                let cancelling = self.session.cancel(sql_node(node));
                 self.cancelling.spawn(cancelling);
             }
             Effect::Settle => {
@@ -330,7 +331,7 @@ impl CommitDriver {
                 self.running.spawn(async move { Happened::Event(settle(&cluster, &gid).await) });
             }
             Effect::LeaveToRecovery { node, decision } => {
-                self.cluster.leave_to_recovery(&self.gid, NodeId(node.0), decision);
+                self.cluster.leave_to_recovery(&self.gid, sql_node(node), decision);
                 self.happened.push_back(Happened::Event(Event::HandedOver(node)));
             }
             Effect::Reply(_) => unreachable!("the caller takes replies"),
@@ -429,7 +430,7 @@ impl CommitDriver {
             Happened::Decided(Ok(true)) => Event::DecisionRecorded,
             Happened::Decided(Ok(false)) => Event::DecisionRefused,
             Happened::Decided(Err(NodeError::Refused(fields))) => {
-                self.refusals.insert(NodeId(self.gid.anchor.0), *fields);
+                self.refusals.insert(sql_node(self.gid.anchor), *fields);
                 Event::DecisionRefused
             }
             Happened::Decided(Err(error)) => {
@@ -462,7 +463,7 @@ impl CommitDriver {
     ) -> Event {
         let rolled_back =
             matches!(&answered, Ok(rows) if rows.last().is_some_and(|rows| rows.tag == "ROLLBACK"));
-        let at = gid::NodeId(node.0);
+        let at = txn_node(node);
         let refused = match &answered {
             // A FATAL is followed by the end of the connection: whether what it interrupted was
             // executed is not known.
@@ -495,7 +496,7 @@ impl CommitDriver {
     }
 
     fn event_of_finisher(&self, node: NodeId, effect: Effect, answered: &Answered) -> Event {
-        let at = gid::NodeId(node.0);
+        let at = txn_node(node);
         match (effect, answered) {
             (Effect::CommitPrepared(_), Ok(_)) => Event::ParticipantCommitted(at),
             (Effect::RollbackPrepared(_), Ok(_)) => Event::ParticipantRolledBack(at),
@@ -511,12 +512,12 @@ impl CommitDriver {
     }
 
     fn conclude(mut self, outcome: Outcome) -> CommitOutcome {
-        let anchor = NodeId(self.gid.anchor.0);
+        let anchor = sql_node(self.gid.anchor);
         let refusal = match outcome {
             Outcome::Committed | Outcome::Unknown => None,
             Outcome::Aborted { cause } => match cause {
                 AbortCause::VotedNo(node) | AbortCause::VoteLost(node) => {
-                    self.refusals.remove(&NodeId(node.0))
+                    self.refusals.remove(&sql_node(node))
                 }
                 AbortCause::DecisionRefused | AbortCause::AnchorRefused => {
                     self.refusals.remove(&anchor)
@@ -555,7 +556,7 @@ async fn confirm(cluster: &Cluster, tickets: BTreeMap<NodeId, Coverage>) -> Even
         }
     }
     match uncovered {
-        Some(node) => Event::SentinelMissing(gid::NodeId(node.0)),
+        Some(node) => Event::SentinelMissing(txn_node(node)),
         None => Event::SentinelsConfirmed,
     }
 }

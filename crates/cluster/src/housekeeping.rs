@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use tutti_link::{NodeConnection, NodeError};
 use tutti_sql::catalog::NodeId;
 use tutti_txn::Tenure;
-use tutti_txn::tenure::{Effect, End, Event};
+use tutti_txn::tenure::{Effect, End, Event, Phase};
 
 use crate::catalog::reading::{self, Reader};
 use crate::cluster::Cluster;
@@ -32,14 +32,12 @@ pub struct Housekeeper {
     cluster: Arc<Cluster>,
     /// Holds the gateway's lock.
     lock: NodeConnection,
-    /// What another gateway's lock was found by.
-    refused: Option<GatewayError>,
 }
 
 impl Housekeeper {
     /// From what [`start`](crate::start::start) returned.
     pub fn new(cluster: Arc<Cluster>, lock: NodeConnection) -> Self {
-        Self { cluster, lock, refused: None }
+        Self { cluster, lock }
     }
 
     /// Runs until another gateway has taken the cluster over.
@@ -58,11 +56,8 @@ impl Housekeeper {
             let Some(effect) = effects.pop() else {
                 unreachable!("a gateway's tenure stands still")
             };
-            let event = tokio::select! {
-                performed = self.perform(effect) => match performed {
-                    Ok(event) => event,
-                    Err(over) => return over,
-                },
+            let performed = tokio::select! {
+                performed = self.perform(effect) => performed,
                 // The whole runtime ends, in whatever order.
                 Some(Err(error)) = helpers.join_next(), if !helpers.is_empty() => {
                     if error.is_cancelled() {
@@ -71,50 +66,39 @@ impl Housekeeper {
                     panic!("recovery ended by a bug: {error}")
                 }
             };
+            let event = match &performed {
+                Ok(event) => *event,
+                Err(error) => failed(effect, error),
+            };
             tenure.step(event, &mut effects);
+            if let Phase::Over(end) = tenure.phase() {
+                return match (end, performed) {
+                    (End::Replaced { newest }, _) => {
+                        GatewayError::Replaced { incarnation: tenure.incarnation(), newest }
+                    }
+                    (End::Refused, Err(by)) => by,
+                    (End::Refused, Ok(_)) => {
+                        unreachable!("a gateway is refused by another's lock")
+                    }
+                };
+            }
         }
     }
 
-    /// Does what the tenure says. Errors: it is over, and this is what the gateway ends with.
+    /// Does what the tenure says.
     async fn perform(&mut self, effect: Effect) -> Result<Event, GatewayError> {
-        let performed = match effect {
+        match effect {
             Effect::WatchLock => watch_lock(&mut self.lock).await,
             Effect::TakeLock => self.retake_lock().await,
             Effect::ReadNewest => newest(&mut self.lock).await,
             Effect::RetryLater => {
                 tokio::time::sleep(LOCK_INTERVAL).await;
-                return Ok(Event::RetryDue);
+                Ok(Event::RetryDue)
             }
-            Effect::End(End::Replaced { newest }) => {
-                return Err(GatewayError::Replaced {
-                    incarnation: self.cluster.incarnation(),
-                    newest,
-                });
+            Effect::Draw | Effect::TakeOver { .. } | Effect::Serve | Effect::End(_) => {
+                unreachable!("a gateway that serves has started, and has not ended")
             }
-            Effect::End(End::Refused) => {
-                return Err(match self.refused.take() {
-                    Some(by) => by,
-                    None => unreachable!("a gateway is refused by another's lock"),
-                });
-            }
-            Effect::Draw | Effect::TakeOver { .. } | Effect::Serve => {
-                unreachable!("a gateway that serves has started")
-            }
-        };
-        Ok(performed.unwrap_or_else(|error| match (effect, error) {
-            (Effect::WatchLock, error) => {
-                tracing::warn!(%error, "the gateway's lock is lost; taking it again");
-                Event::LockLost
-            }
-            (_, by @ GatewayError::GatewayRunning { .. }) => {
-                self.refused = Some(by);
-                Event::LockHeld
-            }
-            (_, error) => {
-                tracing::warn!(%error, "cannot take the gateway's lock again yet");
-                Event::HomeLost
-            }
-        }))
+        }
     }
 
     fn publishing(&self) -> impl Future<Output = ()> + use<> {
@@ -143,6 +127,21 @@ impl Housekeeper {
         recovery::gateway_lock(&mut lock).await?;
         self.lock = lock;
         Ok(Event::LockTaken)
+    }
+}
+
+/// What it means that `effect` failed.
+fn failed(effect: Effect, error: &GatewayError) -> Event {
+    match (effect, error) {
+        (Effect::WatchLock, error) => {
+            tracing::warn!(%error, "the gateway's lock is lost; taking it again");
+            Event::LockLost
+        }
+        (_, GatewayError::GatewayRunning { .. }) => Event::LockHeld,
+        (_, error) => {
+            tracing::warn!(%error, "cannot take the gateway's lock again yet");
+            Event::HomeLost
+        }
     }
 }
 

@@ -13,6 +13,7 @@ pub mod commit;
 pub mod commit_driver;
 pub mod error;
 pub mod housekeeping;
+pub mod numbers;
 pub mod recovery;
 pub mod setup;
 pub mod start;

@@ -28,14 +28,8 @@ const TIMES_PER_ROUND: u32 = 300;
 
 fn main() {
     let catalog = pgbench();
-    let scope = NameScope { search_path: vec!["public".to_owned()], ..NameScope::default() };
-    let context = Context {
-        catalog: &catalog,
-        scope: &scope,
-        collects_replicated: false,
-        opaque: None,
-        views: None,
-    };
+    let scope = NameScope::public();
+    let context = Context::new(&catalog, &scope);
     println!("{:>10} {:>10} {:>10} {:>8}  statement", "parse+plan", "scan", "by shape", "ratio");
     for text in STATEMENTS {
         let mut scanner = Scanner::default();

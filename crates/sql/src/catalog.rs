@@ -218,6 +218,13 @@ pub struct NameScope {
     pub temporary_code: Vec<String>,
 }
 
+impl NameScope {
+    /// Of a session that has only the schema `public` in its path, and nothing temporary.
+    pub fn public() -> Self {
+        Self { search_path: vec!["public".to_owned()], ..Self::default() }
+    }
+}
+
 /// The schema `tutti` is not a user's; these of its functions occur in statements that the planner
 /// generates and plans again.
 pub(crate) const OUTPUT_FUNCTIONS: [&str; 3] = ["row_output", "value_output", "rows_input"];

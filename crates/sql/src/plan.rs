@@ -118,6 +118,9 @@ impl Plan {
             DataPlan::One { .. }
             | DataPlan::Scatter { .. }
             | DataPlan::CopyTo(_)
+            | DataPlan::DeclareCursor { .. }
+            | DataPlan::Cursor { .. }
+            | DataPlan::Explain(_)
             | DataPlan::Refused(_) => Vec::new(),
         }
     }
@@ -249,7 +252,8 @@ impl From<SessionPlan> for Plan {
     }
 }
 
-/// What to do for a statement over rows: on which nodes, and how their answers become one.
+/// What to do for a statement over rows, read now, by a cursor later, or only explained: on which nodes, and
+/// how their answers become one.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum DataPlan {
     /// Forward the statement as the client wrote it to one node.
@@ -288,6 +292,23 @@ pub enum DataPlan {
     CopyFrom(CopyFrom),
     /// COPY … TO STDOUT.
     CopyTo(CopyTo),
+    /// `DECLARE name CURSOR FOR query`; `query` holds the plan of the query, whose texts are the whole
+    /// DECLARE statement. Scatter never occurs here (it is gathered).
+    DeclareCursor {
+        /// Cursor name.
+        name: String,
+        /// How to run it: `One` or `Gather`.
+        query: Box<Planned>,
+    },
+    /// FETCH / MOVE / CLOSE, UPDATE or DELETE … WHERE CURRENT OF: on the cursor's node.
+    Cursor {
+        /// Cursor name; `None` for CLOSE ALL.
+        name: Option<String>,
+        /// CLOSE.
+        close: bool,
+    },
+    /// EXPLAIN [ANALYZE] of a statement.
+    Explain(Explain),
     /// Nothing: the error for the client instead. Only where a plan could not be carried out as
     /// intended.
     Refused(Box<Refusal>),
@@ -338,7 +359,8 @@ pub enum SchemaPlan {
 }
 
 /// What to do for a statement about the session's own things: its transaction, settings, prepared
-/// statements, cursors and channels; and for what the gateway itself is asked.
+/// statements and channels; and for what the gateway itself is asked ([`TuttiCall`]): most of that neither
+/// reads rows nor changes definitions, so it is of neither kind above.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum SessionPlan {
     /// BEGIN, COMMIT and the like.
@@ -347,28 +369,11 @@ pub enum SessionPlan {
     Setting(Setting),
     /// PREPARE, EXECUTE, DEALLOCATE.
     PreparedCommand(PreparedCommand),
-    /// `DECLARE name CURSOR FOR query`; `query` holds the plan of the query, whose texts are the whole
-    /// DECLARE statement. Scatter never occurs here (it is gathered).
-    DeclareCursor {
-        /// Cursor name.
-        name: String,
-        /// How to run it: `One` or `Gather`.
-        query: Box<Planned>,
-    },
-    /// FETCH / MOVE / CLOSE, UPDATE or DELETE … WHERE CURRENT OF: on the cursor's node.
-    Cursor {
-        /// Cursor name; `None` for CLOSE ALL.
-        name: Option<String>,
-        /// CLOSE.
-        close: bool,
-    },
     /// LISTEN, UNLISTEN: node 1, whose channels the others listen to as well. NOTIFY: node 1.
     Notification {
         /// Not NOTIFY.
         listens: bool,
     },
-    /// EXPLAIN [ANALYZE] of a statement.
-    Explain(Explain),
     /// A function of Tutti itself: `SELECT tutti_distribute('orders', 'customer_id')` and the like.
     Tutti(TuttiCall),
     /// An empty statement.

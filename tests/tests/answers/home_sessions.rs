@@ -121,6 +121,22 @@ fn clients_prepare_transactions_of_their_own() -> Result<()> {
     one.query("PREPARE TRANSACTION 'mine'")?;
     other.query("COMMIT PREPARED 'mine'")?;
     ensure!(one.value("SELECT count(*) FROM t")? == "2");
+    // What other nodes have read is committed before node 1 refuses; what they were set to is undone
+    // all the same.
+    one.query("INSERT INTO spread SELECT generate_series(1, 20)")?;
+    other.query("BEGIN; INSERT INTO t VALUES (4)")?;
+    other.query("PREPARE TRANSACTION 'mine'")?;
+    one.query(
+        "BEGIN; INSERT INTO t VALUES (5); SELECT count(*) FROM spread; SET work_mem = '7MB'",
+    )?;
+    let taken = refusal(&mut one, "PREPARE TRANSACTION 'mine'")?;
+    ensure!(taken.sqlstate() == "42710", "{taken:?}");
+    let expected = one.value("SHOW work_mem")?;
+    for id in 1..=20 {
+        let seen = format!("SELECT current_setting('work_mem') FROM spread WHERE id = {id}");
+        let (shown, elsewhere) = (one.value(&seen)?, other.value(&seen)?);
+        ensure!(shown == expected && elsewhere != "7MB", "{id}: {shown}, {elsewhere}");
+    }
     Ok(())
 }
 

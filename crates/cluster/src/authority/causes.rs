@@ -12,11 +12,11 @@ use futures_util::FutureExt;
 use futures_util::future::join_all;
 use tokio::time::Instant;
 use tutti_link::availability::Availability;
-use tutti_sql::catalog::NodeId;
 use tutti_txn::gid;
 
 use super::in_application::InApplication;
 use super::vote_order::{VoteOrder, VotePermit};
+use crate::numbers::sql_node;
 
 /// The waits of one commit.
 #[derive(Debug, Default)]
@@ -52,7 +52,7 @@ impl Causes {
         let since = *self.waits_since.get_or_insert_with(Instant::now);
         let waits = nodes.iter().map(|node| {
             let (node, in_application, availability) =
-                (NodeId(node.0), in_application.clone(), availability.clone());
+                (sql_node(*node), in_application.clone(), availability.clone());
             async move {
                 in_application.wait(Some(node)).await;
                 // What is left to recovery there counts as applied, for the node is not read; but what runs
@@ -70,6 +70,7 @@ mod tests {
     use tokio::time::timeout;
     use tutti_link::availability::Why;
     use tutti_settings::Config;
+    use tutti_sql::catalog::NodeId;
 
     use super::*;
 

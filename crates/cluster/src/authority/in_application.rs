@@ -12,6 +12,7 @@ use tutti_txn::gid;
 use tutti_txn::in_application::{Entry, Wait};
 
 use super::waiters::Waiters;
+use crate::numbers::txn_node;
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -58,7 +59,7 @@ impl InApplication {
 
     /// Whether `node` shows all that is in application now: no session has to wait for it.
     pub fn is_shown_by(&self, node: NodeId) -> bool {
-        self.is_idle() || self.state().machine.is_shown_by(gid::NodeId(node.0))
+        self.is_idle() || self.state().machine.is_shown_by(txn_node(node))
     }
 
     /// Waits until all that is in application now is shown by `node`, or by every node if `None`.
@@ -69,7 +70,7 @@ impl InApplication {
         let (_waiting, released) = {
             let mut state = self.state();
             let wait = Wait(state.next_number());
-            if state.machine.wait(wait, node.map(|node| gid::NodeId(node.0))) {
+            if state.machine.wait(wait, node.map(txn_node)) {
                 return;
             }
             let released = state.wait(wait);

@@ -13,6 +13,8 @@ use tutti_link::availability::{Availability, Why};
 use tutti_sql::catalog::NodeId;
 use tutti_txn::gid::Gid;
 
+use crate::numbers::sql_node;
+
 /// Beyond this many, transactions are not kept here; their records are removed when they are old.
 const APPLIED_MAX: usize = 1_000_000;
 
@@ -81,7 +83,7 @@ impl Unsettled {
         let (gid, unsettled) = state.unsettled.iter_mut().find(|(gid, unsettled)| {
             !unsettled.in_work
                 && unsettled.not_before.is_none_or(|due| due <= now)
-                && is_there(NodeId(gid.anchor.0))
+                && is_there(sql_node(gid.anchor))
                 && unsettled.nodes.iter().any(|node| is_there(*node))
         })?;
         unsettled.in_work = true;

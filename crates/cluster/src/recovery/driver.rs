@@ -16,9 +16,9 @@ use tutti_txn::gid::{Gid, NodeId as TxnNodeId};
 use tutti_txn::recovery::{Effect, Event, Phase};
 
 use super::Recoverer;
-use super::numbers::{sql_node, txn_node};
 use crate::catalog::Answer;
 use crate::error::GatewayError;
+use crate::numbers::{sql_node, txn_node};
 
 /// Between two attempts at a node that failed.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);

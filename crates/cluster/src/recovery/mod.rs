@@ -14,7 +14,6 @@
 mod driver;
 pub mod fence;
 pub mod forget;
-mod numbers;
 mod outcome;
 pub mod resolver;
 mod trespass;
@@ -34,8 +33,7 @@ use tutti_txn::recovery::in_doubt;
 use crate::catalog::Answer;
 use crate::cluster::Cluster;
 use crate::error::GatewayError;
-
-use self::numbers::{is_of, sql_node, txn_node};
+use crate::numbers::{is_of, sql_node, txn_node};
 
 pub use self::fence::is_served;
 pub use self::fence::{fence, gateway_lock, newest_incarnation, next_incarnation};

@@ -15,10 +15,10 @@ use tutti_txn::gid::Gid;
 use tutti_wire::error_fields::ErrorFields;
 
 use super::Recoverer;
-use super::numbers::{is_of, sql_node};
 use crate::catalog::Answer;
 use crate::cluster::Cluster;
 use crate::error::GatewayError;
+use crate::numbers::{is_of, sql_node};
 
 /// How long the nodes may take to answer.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -16,11 +16,11 @@ use tutti_sql::catalog::NodeId;
 use tutti_txn::gid::Gid;
 
 use super::PREPARED;
-use super::numbers::{is_of, txn_node};
 use super::trespass::end_trespassers;
 use crate::catalog::{Answer, learn_secret};
 use crate::cluster::Cluster;
 use crate::error::GatewayError;
+use crate::numbers::{is_of, txn_node};
 use crate::setup::check_identity;
 
 /// How often a node is checked when nothing is known to be wrong.

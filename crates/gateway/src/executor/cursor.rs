@@ -14,7 +14,7 @@ use crate::plans::request::{Call, Done};
 use crate::transaction::named::{Cursor, Portal};
 
 impl Executor<'_> {
-    pub(crate) async fn declare(
+    pub(super) async fn declare(
         &mut self,
         name: &str,
         planned: &Planned,
@@ -63,7 +63,7 @@ impl Executor<'_> {
         Ok(done)
     }
 
-    pub(crate) async fn use_cursor(
+    pub(super) async fn use_cursor(
         &mut self,
         name: Option<&str>,
         close: bool,

@@ -20,9 +20,14 @@ use crate::transaction::settings::is_own_setting;
 /// What the gateway answers by itself: `Some(None)`: no rows; `Some(columns)`: these.
 /// `None`: a node describes the statement.
 pub(crate) fn local_columns(plan: &Plan) -> Option<Option<Vec<ColumnDescription>>> {
-    let Plan::Session(plan) = plan else { return None };
+    let plan = match plan {
+        Plan::Data(DataPlan::Explain(explain)) if explain.text_format => {
+            return Some(Some(query_plan()));
+        }
+        Plan::Data(_) | Plan::Schema(_) => return None,
+        Plan::Session(plan) => plan,
+    };
     let columns = match plan {
-        SessionPlan::Explain(explain) if explain.text_format => query_plan(),
         // It may have a parameter.
         SessionPlan::Tutti(TuttiCall::Signal { .. }) => return None,
         SessionPlan::Tutti(function) => super::distribute::columns_of(function),
@@ -51,7 +56,7 @@ fn begins_with_explain(text: &str) -> bool {
 }
 
 impl Executor<'_> {
-    pub(crate) async fn explain(
+    pub(super) async fn explain(
         &mut self,
         explain: &Explain,
         text: &str,
@@ -65,7 +70,7 @@ impl Executor<'_> {
         }
         // A cursor's query is explained, wherever it would be.
         let of_one = match &of.plan {
-            Plan::Session(SessionPlan::DeclareCursor { query, .. }) => &query.plan,
+            Plan::Data(DataPlan::DeclareCursor { query, .. }) => &query.plan,
             plan => plan,
         };
         if let Plan::Data(DataPlan::One { node, access, otherwise }) = of_one {

@@ -29,8 +29,7 @@ use tutti_cluster::catalog;
 use tutti_link::connection::NodeError;
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{
-    Access, DataPlan, DdlScope, NodeChoice, Plan, Planned, RowsWrite, SchemaPlan, SessionPlan,
-    TableLock, Unseen,
+    Access, DataPlan, DdlScope, NodeChoice, Plan, Planned, RowsWrite, SchemaPlan, TableLock, Unseen,
 };
 use tutti_sql::planner::{self, OneNode};
 use tutti_wire::frame::Frame;
@@ -91,7 +90,7 @@ impl Executor<'_> {
         // meanwhile must know that its steps are yet to come.
         self.tx.note_written(&planned.plan);
         self.tx.note_unasked(planned, text);
-        if matches!(planned.plan, Plan::Session(SessionPlan::DeclareCursor { .. }))
+        if matches!(planned.plan, Plan::Data(DataPlan::DeclareCursor { .. }))
             && planned.unasked
             && self.tx.transaction.is_open()
             && !self.tx.catalog.is_solo()
@@ -190,6 +189,11 @@ impl Executor<'_> {
             }
             DataPlan::CopyFrom(copy) => self.copy_from(copy, call).await,
             DataPlan::CopyTo(copy) => self.copy_to(copy, text, call).await,
+            DataPlan::DeclareCursor { name, query } => self.declare(name, query, text, call).await,
+            DataPlan::Cursor { name, close } => {
+                self.use_cursor(name.as_deref(), *close, text, call).await
+            }
+            DataPlan::Explain(explain) => self.explain(explain, text, call).await,
             DataPlan::Refused(refusal) => Err((**refusal).clone().into()),
         }
     }

@@ -53,7 +53,7 @@ impl Executor<'_> {
         ran: Result<Done, Failure>,
     ) -> Result<Done, Failure> {
         let done = self.finish_accounting(ran).await?;
-        if matches!(planned.plan, Plan::Session(SessionPlan::DeclareCursor { .. })) {
+        if matches!(planned.plan, Plan::Data(DataPlan::DeclareCursor { .. })) {
             // It runs when rows are fetched.
             self.tx.transaction.unseen = Some(Box::new(unseen.clone()));
         }
@@ -294,7 +294,7 @@ impl Executor<'_> {
     pub(super) fn left_unseen(&self, plan: &Plan) -> Option<Unseen> {
         let transaction = &self.tx.transaction;
         let left = match plan {
-            Plan::Session(SessionPlan::Cursor { name: Some(name), close: false }) => {
+            Plan::Data(DataPlan::Cursor { name: Some(name), close: false }) => {
                 match self.tx.cursors.get(name) {
                     Some(_) => transaction.unseen.as_deref(),
                     None => transaction.unseen_ran.as_deref(),

@@ -1,6 +1,6 @@
 //! Statements that concern every node, or node 1 for the whole cluster, and are not ordinary DDL.
 //!
-//! Owns: VACUUM and the like, DROP INDEX CONCURRENTLY, LOCK TABLE, LISTEN and NOTIFY.
+//! Owns: VACUUM and the like, DROP INDEX CONCURRENTLY, LOCK TABLE.
 //! Never: changes the schema of several nodes.
 
 use tutti_sql::catalog::{NodeId, quote_literal};
@@ -114,51 +114,6 @@ impl Executor<'_> {
         for node in nodes.into_iter().filter(|node| *node != NodeId::HOME) {
             self.internal_rows(node, Access::Read, text, call).await?;
         }
-        Ok(())
-    }
-
-    /// LISTEN, UNLISTEN, NOTIFY. A client's own notifications are node 1's.
-    pub(crate) async fn notification(
-        &mut self,
-        listens: bool,
-        text: &str,
-        call: &Call,
-    ) -> Result<Done, Failure> {
-        let done = self.run_on_one(NodeId::HOME, Access::Write, text, call).await?;
-        // PREPARE TRANSACTION refuses them, so node 1 must be the node that need not prepare.
-        self.tx.must_anchor(NodeId::HOME)?;
-        self.tx.listening = true;
-        match self.tx.transaction.is_open() {
-            // It listens once it has committed.
-            true => self.tx.transaction.listens |= listens,
-            false if listens => self.listen_everywhere().await?,
-            false => (),
-        }
-        Ok(done)
-    }
-
-    /// Makes the other nodes listen to what node 1 listens to: a trigger notifies on the node of its
-    /// row. No notification comes twice, for PREPARE TRANSACTION refuses them: a transaction can notify
-    /// on one node only.
-    pub(crate) async fn listen_everywhere(&mut self) -> Result<(), Failure> {
-        const CHANNELS: &str = "SELECT pg_catalog.string_agg('LISTEN ' \
-            OPERATOR(pg_catalog.||) pg_catalog.quote_ident(channel), '; ' ORDER BY channel) \
-            FROM pg_catalog.pg_listening_channels() AS channels (channel)";
-        self.tx.hears_node_1_alone = true;
-        if self.tx.catalog.is_solo() {
-            return Ok(());
-        }
-        let rows = self.tx.link(NodeId::HOME).await?.query(CHANNELS).await?;
-        let listen = rows.first().and_then(|rows| rows.text(0, 0)).unwrap_or_default().to_owned();
-        for node in self.tx.catalog.nodes.clone() {
-            let is_silent = listen.is_empty() && !self.tx.links.contains_key(&node);
-            if node != NodeId::HOME && !is_silent {
-                // One transaction: channels that it keeps listening to are not interrupted.
-                let sql = format!("UNLISTEN *; {listen}");
-                self.tx.link(node).await?.query(&sql).await?;
-            }
-        }
-        self.tx.hears_node_1_alone = false;
         Ok(())
     }
 }

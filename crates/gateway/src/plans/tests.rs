@@ -10,13 +10,7 @@ const BASIS: Basis = Basis { number: 1, collects_replicated: false, collects_to_
 fn plan(text: &str) -> (Arc<Statement>, Arc<Planned>) {
     let catalog = Catalog { nodes: vec![NodeId::HOME], ..Catalog::default() };
     let scope = NameScope::default();
-    let context = Context {
-        catalog: &catalog,
-        scope: &scope,
-        collects_replicated: false,
-        opaque: None,
-        views: None,
-    };
+    let context = Context::new(&catalog, &scope);
     let statement = statement::parse(text).expect("a statement").remove(0);
     let planned = planner::plan(&statement, &context).expect("a plan");
     (Arc::new(statement), Arc::new(planned))

@@ -9,6 +9,7 @@ pub mod activity;
 pub mod pauses;
 pub mod role;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -122,6 +123,21 @@ impl Registry {
         self.sessions.fetch_add(1, Ordering::Relaxed) + 1
     }
 
+    /// The backends that work for these sessions, by node: their process ids there, and for which session.
+    pub(crate) fn backends_by_node(
+        &self,
+        sessions: impl IntoIterator<Item = i32>,
+    ) -> BTreeMap<NodeId, BTreeMap<i32, i32>> {
+        let mut found: BTreeMap<_, BTreeMap<_, _>> = BTreeMap::new();
+        for session in sessions {
+            for target in self.backends.of(session) {
+                let key = target.key();
+                found.entry(key.node).or_default().insert(key.process_id, session);
+            }
+        }
+        found
+    }
+
     /// Sends cancel requests to these backends, and waits until the nodes have taken them: what is
     /// sent to a backend afterwards is not hit any more.
     pub async fn cancel(&self, targets: &[Target]) {
@@ -184,4 +200,9 @@ impl Registry {
         targets.retain(|target| target.key().node == node);
         self.cancel(&targets).await;
     }
+}
+
+/// The process ids of what [`Registry::backends_by_node`] gives for a node, as the elements of an array in SQL.
+pub(crate) fn process_ids(backends: &BTreeMap<i32, i32>) -> String {
+    backends.keys().map(i32::to_string).collect::<Vec<_>>().join(",")
 }

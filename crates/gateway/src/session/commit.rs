@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tutti_cluster::catalog::Answer;
+use tutti_cluster::catalog::publisher::Hold;
 use tutti_link::connection::{LOOK_THERE, NodeError, UNKNOWN_OUTCOME, unknown_outcome};
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{Access, TransactionControl};
@@ -45,8 +46,10 @@ impl Session {
                 self.tx.portals.clear();
                 let failed = self.tx.transaction.failed;
                 let characteristics = self.tx.transaction.characteristics_to_chain(false);
-                let ended = if failed { self.rollback().await } else { self.commit().await };
-                ended?;
+                match failed {
+                    true => self.rollback().await,
+                    false => self.commit().await?,
+                }
                 if *chain && open {
                     self.tx.begin_chained(&characteristics);
                 }
@@ -57,7 +60,7 @@ impl Session {
                 self.warn_outside_transaction(*chain, "ROLLBACK AND CHAIN")?;
                 self.tx.portals.clear();
                 let characteristics = self.tx.transaction.characteristics_to_chain(true);
-                self.rollback().await?;
+                self.rollback().await;
                 if *chain && open {
                     self.tx.begin_chained(&characteristics);
                 }
@@ -90,45 +93,41 @@ impl Session {
             return self.executor().run_on_one(NodeId::HOME, Access::Write, text, call).await;
         }
         if self.tx.transaction.failed || self.tx.transaction.doomed {
-            self.rollback().await?;
+            self.rollback().await;
             return Ok(Done::Tag("ROLLBACK".to_owned()));
         }
         self.tx.enlist(NodeId::HOME, Access::Write).await?;
-        if let Err(failure) = self.ready_to_prepare().await {
-            self.abandon(Ended::Aborted).await;
-            return Err(failure);
-        }
-        let registry = self.tx.registry.clone();
-        let preparing = registry.preparing.clone();
-        if let Err(failure) = refuse_too_many_prepared(&registry).await {
-            self.abandon(Ended::Aborted).await;
-            return Err(failure);
-        }
-        let answered = self.tx.on_links(vec![(NodeId::HOME, text.to_owned())]).await.remove(0).1;
-        drop(preparing);
-        self.pass_notices(NodeId::HOME);
-        match answered {
-            Ok(rows) => {
-                let tag = rows.first().map_or_else(String::new, |rows| rows.tag.clone());
+        match self.prepare_part_at_home(gid, text).await {
+            Ok(tag) => {
                 self.adopt_settings().await;
                 // Its settings stay; whether the rest is committed is decided later.
                 self.tx.activity.end_plan();
                 self.end_transaction(Ended::Unknown).await;
                 Ok(Done::Tag(tag))
             }
-            Err(error @ NodeError::Refused(_)) if self.tx.links.contains_key(&NodeId::HOME) => {
-                self.abandon(Ended::Aborted).await;
-                Err(error.into())
+            Err(failure) => {
+                self.end_failed(&failure).await;
+                Err(failure)
             }
-            Err(error) => {
-                let nodes: Vec<_> = self.tx.transaction.nodes.keys().copied().collect();
-                self.tx.roll_back_nodes().await;
-                self.tx.set_anew(nodes).await;
-                self.end_transaction(Ended::Unknown).await;
+        }
+    }
+
+    /// Has node 1 prepare the transaction, and the others commit what they have read.
+    async fn prepare_part_at_home(&mut self, gid: &str, text: &str) -> Result<String, Failure> {
+        self.ready_to_prepare().await?;
+        let registry = self.tx.registry.clone();
+        let preparing = registry.preparing.clone();
+        refuse_too_many_prepared(&registry).await?;
+        let answered = self.tx.on_links(vec![(NodeId::HOME, text.to_owned())]).await.remove(0).1;
+        drop(preparing);
+        self.pass_notices(NodeId::HOME);
+        match answered {
+            Ok(rows) => Ok(rows.first().map_or_else(String::new, |rows| rows.tag.clone())),
+            Err(error) => Err(self.unconfirmed(NodeId::HOME, error, |unknown| {
                 let detail = format!("It may be prepared under the name \"{gid}\".");
                 let hint = "Look for it in pg_prepared_xacts; what is prepared keeps its locks.";
-                Err(unknown_outcome(error).with(b'D', detail).with(b'H', hint).into())
-            }
+                unknown.with(b'D', detail).with(b'H', hint)
+            })),
         }
     }
 
@@ -244,47 +243,16 @@ impl Session {
     /// known yet whether it committed, and the hint gives its gid.
     pub(crate) async fn commit(&mut self) -> Result<(), Failure> {
         if self.tx.transaction.doomed {
-            self.rollback().await?;
+            self.rollback().await;
             let message = "a node lost its part of this transaction, which was rolled back";
             return Err(ErrorFields::error("08006", message)
                 .with(b'H', "Nothing was committed; retrying is safe.")
                 .into());
         }
-        self.tx.activity.end_plan();
-        if self.tx.transaction.defers_unseen {
-            if let Err(failure) = Box::pin(self.executor().run_deferred()).await {
-                self.abandon(Ended::Aborted).await;
-                return Err(failure);
-            }
-            self.pass_notices(NodeId::HOME);
-        }
-        if self.tx.transaction.own_is_stale
-            && let Err(failure) = Box::pin(self.executor().reload_own_catalog()).await
-        {
-            self.abandon(Ended::Aborted).await;
-            return Err(failure);
-        }
-        let writers: Vec<_> = self.tx.voters().into_iter().collect();
-        let late = match self.run_code_early(&writers).await {
-            Ok(late) => late,
+        let (writers, late, _hold) = match self.ready_to_commit().await {
+            Ok(ready) => ready,
             Err(failure) => {
-                self.abandon(Ended::Aborted).await;
-                return Err(failure);
-            }
-        };
-        if let Err(failure) = self.tx.may_commit_alone().await {
-            self.abandon(Ended::Aborted).await;
-            return Err(failure);
-        }
-        let hold = match self.tx.begin_change().await {
-            Ok(()) => self.tx.begin_to_move().await,
-            Err(failure) => Err(failure),
-        };
-        // Of moved rows; where the schema changes, statements are held until that is published.
-        let _hold = match hold {
-            Ok(hold) => hold,
-            Err(failure) => {
-                self.abandon(Ended::Aborted).await;
+                self.rollback().await;
                 return Err(failure);
             }
         };
@@ -306,15 +274,57 @@ impl Session {
                 Ok(())
             }
             Err(failure) => {
-                let unknown = matches!(&failure,
-                    Failure::Statement(error) if error.sqlstate() == UNKNOWN_OUTCOME);
-                let nodes: Vec<_> = self.tx.transaction.nodes.keys().copied().collect();
-                self.tx.roll_back_nodes().await;
-                self.tx.set_anew(nodes).await;
-                self.end_transaction(if unknown { Ended::Unknown } else { Ended::Aborted }).await;
+                self.end_failed(&failure).await;
                 Err(failure)
             }
         }
+    }
+
+    /// All that must succeed before any node is told to commit. Returns who votes, code that may run meanwhile,
+    /// and the hold where rows were moved (where the schema changes, statements are held until that is
+    /// published).
+    async fn ready_to_commit(
+        &mut self,
+    ) -> Result<(Vec<NodeId>, Option<Arc<LateCode>>, Option<Hold>), Failure> {
+        self.tx.activity.end_plan();
+        if self.tx.transaction.defers_unseen {
+            Box::pin(self.executor().run_deferred()).await?;
+            self.pass_notices(NodeId::HOME);
+        }
+        if self.tx.transaction.own_is_stale {
+            Box::pin(self.executor().reload_own_catalog()).await?;
+        }
+        let writers: Vec<_> = self.tx.voters().into_iter().collect();
+        let late = self.run_code_early(&writers).await?;
+        self.tx.may_commit_alone().await?;
+        self.tx.begin_change().await?;
+        let hold = self.tx.begin_to_move().await?;
+        Ok((writers, late, hold))
+    }
+
+    /// What a COMMIT or PREPARE TRANSACTION that failed on `node` tells: the node's refusal, or that it is not
+    /// known whether it was carried out, to which `look` adds where to find out.
+    fn unconfirmed(
+        &self,
+        node: NodeId,
+        error: NodeError,
+        look: impl FnOnce(ErrorFields) -> ErrorFields,
+    ) -> Failure {
+        match error {
+            // A FATAL is no answer: it is followed by the end of the connection.
+            NodeError::Refused(_) if self.tx.links.contains_key(&node) => error.into(),
+            lost => look(unknown_outcome(lost)).into(),
+        }
+    }
+
+    /// Ends a transaction that some of its nodes may have committed or prepared, others not.
+    async fn end_failed(&mut self, failure: &Failure) {
+        let unknown = matches!(failure,
+            Failure::Statement(error) if error.sqlstate() == UNKNOWN_OUTCOME);
+        let nodes: Vec<_> = self.tx.transaction.nodes.keys().copied().collect();
+        self.tx.roll_back_nodes().await;
+        self.tx.set_anew(nodes).await;
+        self.end_transaction(if unknown { Ended::Unknown } else { Ended::Aborted }).await;
     }
 
     /// Plain COMMIT where nothing was written, before it is decided whether the transaction commits: a
@@ -379,10 +389,10 @@ impl Session {
                 return Err(Failure::error("40000", "the transaction was rolled back by its node"));
             }
             Ok(_) => (),
-            Err(error @ NodeError::Refused(_)) if self.tx.links.contains_key(&writer) => {
-                return Err(error.into());
+            Err(error) => {
+                let look = |unknown: ErrorFields| unknown.with(b'H', LOOK_THERE);
+                return Err(self.unconfirmed(writer, error, look));
             }
-            Err(error) => return Err(unknown_outcome(error).with(b'H', LOOK_THERE).into()),
         }
         if !self.tx.takes_votes_of_readers() {
             // What was read elsewhere cannot undo what was committed.
@@ -391,16 +401,10 @@ impl Session {
         Ok(())
     }
 
-    /// Rolls the transaction back on every node, if there is one.
-    pub(crate) async fn rollback(&mut self) -> Result<(), Failure> {
-        self.abandon(Ended::Aborted).await;
-        Ok(())
-    }
-
-    /// Ends whatever part of the transaction is still open on any node, and forgets it.
-    async fn abandon(&mut self, ended: Ended) {
+    /// Rolls the transaction back on every node, if there is one, and forgets it.
+    pub(crate) async fn rollback(&mut self) {
         self.tx.roll_back_nodes().await;
-        self.end_transaction(ended).await;
+        self.end_transaction(Ended::Aborted).await;
     }
 
     /// The session forgets its transaction. Its outcome is decided, so no failure here is reported:

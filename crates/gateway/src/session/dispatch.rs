@@ -1,4 +1,5 @@
-//! Who carries out a plan: transactions, settings and prepared statements the session, all else the executor.
+//! Who carries out a plan: transactions, settings, prepared statements and channels the session, all else the
+//! executor.
 //!
 //! Owns: choosing what carries out a plan. Never: carries one out.
 
@@ -33,16 +34,8 @@ impl Session {
             SessionPlan::PreparedCommand(prepared) => {
                 Box::pin(self.execute_prepared(prepared, text, call)).await
             }
-            SessionPlan::DeclareCursor { name, query } => {
-                self.executor().declare(name, query, text, call).await
-            }
-            SessionPlan::Cursor { name, close } => {
-                self.executor().use_cursor(name.as_deref(), *close, text, call).await
-            }
-            SessionPlan::Notification { listens } => {
-                self.executor().notification(*listens, text, call).await
-            }
-            SessionPlan::Explain(explain) => self.executor().explain(explain, text, call).await,
+            SessionPlan::Notification { listens } => self.notification(*listens, text, call).await,
+            // What it asks of the gateway takes the executor's means: moving rows, asking nodes.
             SessionPlan::Tutti(function) => {
                 self.executor().tutti_function(function, text, call).await
             }

@@ -11,10 +11,10 @@ use tutti_cluster::Boxed;
 use tutti_cluster::commit_driver::{
     Commission, CommitDriver, CommitOutcome, CommittingSession, RunLimit,
 };
+use tutti_cluster::numbers::{sql_node, txn_node};
 use tutti_link::connection::UNKNOWN_OUTCOME;
 use tutti_sql::catalog::NodeId;
 use tutti_txn::coordinator::{AbortCause, Outcome};
-use tutti_txn::gid;
 use tutti_txn::placement_change::VOTE_PATIENCE;
 use tutti_wire::error_fields::ErrorFields;
 
@@ -40,7 +40,7 @@ impl Session {
         let mut permit = None;
         if serializable {
             self.commit_readers_first(&writers.iter().copied().collect()).await?;
-            let nodes: BTreeSet<_> = writers.iter().map(|node| gid::NodeId(node.0)).collect();
+            let nodes: BTreeSet<_> = writers.iter().copied().map(txn_node).collect();
             let order = self.tx.registry.cluster.authority.vote_order.clone();
             permit = loop {
                 let permit = self.tx.while_wanted(order.take(nodes.clone())).await?;
@@ -58,7 +58,7 @@ impl Session {
         let deadline = cluster.config.switches.vote_deadline;
         let commission = Commission {
             gid,
-            writers: writers.iter().map(|node| gid::NodeId(node.0)).collect(),
+            writers: writers.iter().copied().map(txn_node).collect(),
             form,
             tickets: std::mem::take(&mut self.tx.transaction.tickets),
             vote_permit: permit,
@@ -103,7 +103,7 @@ impl CommittingSession for Committing {
 /// What the client is told.
 fn told(ended: CommitOutcome) -> Result<(), Failure> {
     let CommitOutcome { gid, outcome, refusal, is_cancelled } = ended;
-    let anchor = NodeId(gid.anchor.0);
+    let anchor = sql_node(gid.anchor);
     let plain = |sqlstate: &str, message: String| {
         let hint = "Nothing was committed; retrying is safe.";
         Err(ErrorFields::error(sqlstate, message).with(b'H', hint).into())

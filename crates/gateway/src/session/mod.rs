@@ -5,6 +5,7 @@
 //! Never: decides where a statement runs, or in which steps a commit proceeds.
 //! Start reading at [`Session::run`]; `simple` and `extended` are the two protocols.
 
+mod channels;
 mod code_at_commit;
 mod commit;
 mod dispatch;
@@ -195,30 +196,6 @@ impl Session {
                     }
                 }
             }
-        }
-    }
-
-    /// Once other nodes have tables, their triggers send notifications there.
-    async fn listen_further(&mut self) {
-        self.tx.refresh_catalog();
-        if !self.tx.catalog.is_solo() && self.tx.transaction.mode == Mode::None && self.is_at_rest()
-        {
-            Box::pin(self.listen_everywhere_or_end()).await;
-        }
-    }
-
-    /// A client that cannot be sent its notifications must not be left waiting for them.
-    pub(super) async fn listen_everywhere_or_end(&mut self) {
-        // Another connection to node 1 would know of no channel.
-        let has_home = self.tx.links.get(&NodeId::HOME).is_some_and(|home| !home.is_broken());
-        let listens = match has_home {
-            true => self.executor().listen_everywhere().await,
-            false => Err(Failure::error("08006", "connection to node n1 lost after the commit")),
-        };
-        if let Err(failure) = listens {
-            tracing::info!(?failure, "a client listens, and cannot on every node");
-            let message = "connection to a node lost, and with it the session's channels";
-            self.tx.ended_by.get_or_insert(ErrorFields::fatal("57P01", message));
         }
     }
 

@@ -150,16 +150,7 @@ impl Session {
                 self.tx.fail_transaction();
                 self.put_failure(*error).await?;
                 if self.tx.transaction.mode == Mode::Implicit {
-                    match self.rollback().await {
-                        Ok(()) => (),
-                        Err(Failure::Client(error)) => return Err(error),
-                        Err(Failure::Statement(error)) => {
-                            tracing::warn!(
-                                error = error.message(),
-                                "cannot roll back an implicit transaction"
-                            );
-                        }
-                    }
+                    self.rollback().await;
                 }
                 Ok(())
             }
@@ -182,18 +173,24 @@ impl Session {
                 && let Some(start) = said
                 && self.is_to_run_again(&ran, overtaken)
             {
-                self.client.take_back(start);
-                overtaken += 1;
-                if 1 < overtaken {
-                    self.tx.starving = Some(self.tx.registry.cluster.publisher.starve());
-                }
+                self.take_back(start, &mut overtaken);
                 if self.tx.transaction.is_open() {
-                    self.rollback().await?;
+                    self.rollback().await;
                 }
                 self.heed_timeout(begun).await?;
             } else if written != self.client.written() || !self.is_unsent(&ran) {
                 return ran;
             }
+        }
+    }
+
+    /// The client has not been sent what was said from `start` on: the statement is run again. `overtaken`:
+    /// how often that has been; from the second time on changes wait for it.
+    pub(super) fn take_back(&mut self, start: usize, overtaken: &mut u32) {
+        self.client.take_back(start);
+        *overtaken += 1;
+        if 1 < *overtaken {
+            self.tx.starving = Some(self.tx.registry.cluster.publisher.starve());
         }
     }
 
@@ -319,7 +316,7 @@ impl Session {
     fn is_seen_whole(&self, planned: &Planned) -> bool {
         let is_passed_on = matches!(
             planned.plan,
-            Plan::Data(DataPlan::One { .. }) | Plan::Session(SessionPlan::DeclareCursor { .. })
+            Plan::Data(DataPlan::One { .. }) | Plan::Data(DataPlan::DeclareCursor { .. })
         ) && planned.session_names.is_empty()
             && self.tx.catalog.is_solo();
         is_passed_on

@@ -24,11 +24,11 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tutti_cluster::catalog::publisher::Hold;
 use tutti_cluster::error::GatewayError;
-use tutti_sql::catalog::{NodeId, Relation, quote_literal};
+use tutti_sql::catalog::{Relation, quote_literal};
 
 use super::planning::canceled;
 use crate::client::failure::Failure;
-use crate::registry::{Ending, Registry};
+use crate::registry::{Ending, Registry, process_ids};
 use crate::transaction::TransactionContext;
 
 /// A statement that has run for this long has taken its locks.
@@ -157,23 +157,13 @@ async fn look(
     own: i32,
     moved: &BTreeMap<u32, String>,
 ) -> Result<BTreeMap<i32, Seen>, GatewayError> {
-    let mut ours: BTreeMap<NodeId, Vec<String>> = BTreeMap::new();
-    for target in registry.backends.of(own) {
-        let key = target.key();
-        ours.entry(key.node).or_default().push(key.process_id.to_string());
-    }
-    let mut theirs: BTreeMap<NodeId, BTreeMap<i32, i32>> = BTreeMap::new();
-    for (session, _) in registry.activities.with_plans(own) {
-        for target in registry.backends.of(session) {
-            let key = target.key();
-            theirs.entry(key.node).or_default().insert(key.process_id, session);
-        }
-    }
+    let ours = registry.backends_by_node([own]);
+    let with_plans = registry.activities.with_plans(own).into_iter().map(|(session, _)| session);
     let names: Vec<_> = moved.values().map(|name| quote_literal(name)).collect();
     let mut seen = BTreeMap::new();
-    for (node, backends) in theirs {
-        let ours = ours.remove(&node).unwrap_or_default().join(",");
-        let pids: Vec<_> = backends.keys().map(i32::to_string).collect();
+    for (node, backends) in registry.backends_by_node(with_plans) {
+        let (ours, theirs) =
+            (ours.get(&node).map_or_else(String::new, process_ids), process_ids(&backends));
         let sql = format!(
             "WITH tables (oid) AS (
     SELECT pg_catalog.to_regclass(n) FROM pg_catalog.unnest(ARRAY[{}]::pg_catalog.text[]) AS n
@@ -186,10 +176,9 @@ SELECT a.pid, pg_catalog.pg_blocking_pids(a.pid) OPERATOR(pg_catalog.&&) '{{{our
             '{{RowShareLock,RowExclusiveLock}}')),
     pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) a.query_start
         OPERATOR(pg_catalog.>) '{LOCKS_TAKEN_AFTER_MS} ms'::pg_catalog.interval
-FROM pg_catalog.pg_stat_activity a WHERE a.pid OPERATOR(pg_catalog.=) ANY ('{{{}}}'::pg_catalog.int4[])",
+FROM pg_catalog.pg_stat_activity a WHERE a.pid OPERATOR(pg_catalog.=) ANY ('{{{theirs}}}'::pg_catalog.int4[])",
             names.join(","),
             names.join(","),
-            pids.join(","),
         );
         let rows = registry.cluster.ask_within(LOOK_PATIENCE, node, &sql).await?;
         for row in 0..rows.rows.len() {

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use tutti_link::pool::SchemaVersion;
 use tutti_link::pool::link::StatementId;
 use tutti_sql::catalog::{Catalog, NodeId};
-use tutti_sql::plan::{Access, Plan, Planned, SessionPlan};
+use tutti_sql::plan::{Access, DataPlan, Plan, Planned};
 use tutti_sql::statement::Statement;
 use tutti_wire::backend::ColumnDescription;
 
@@ -135,7 +135,7 @@ impl Portal {
     /// Whether it runs CLOSE ALL.
     pub(crate) fn is_of_close_all(&self) -> bool {
         let Self::Plan(pending) = self else { return false };
-        matches!(pending.planned.plan, Plan::Session(SessionPlan::Cursor { name: None, .. }))
+        matches!(pending.planned.plan, Plan::Data(DataPlan::Cursor { name: None, .. }))
     }
 }
 

@@ -32,7 +32,7 @@ use super::change_in_commit::ChangeInCommit;
 use super::planning::canceled;
 use crate::client::failure::Failure;
 use crate::registry::activity::{Activity, Unasked};
-use crate::registry::{Ending, Registry};
+use crate::registry::{Ending, Registry, process_ids};
 use crate::transaction::TransactionContext;
 
 impl TransactionContext {
@@ -492,8 +492,7 @@ fn is_proven(unasked: &Unasked, new: &Catalog) -> bool {
     let Some(scope) = &unasked.scope else { return false };
     let Ok(statements) = statement::parse(&unasked.text) else { return false };
     let [statement] = &statements[..] else { return false };
-    let context =
-        Context { catalog: new, scope, collects_replicated: false, opaque: None, views: None };
+    let context = Context::new(new, scope);
     planner::plan(statement, &context).is_ok_and(|planned| planned.unasked)
 }
 
@@ -525,11 +524,7 @@ async fn look(
     own: i32,
     sessions: &BTreeSet<Session>,
 ) -> Result<BTreeMap<Session, BTreeSet<Backend>>, GatewayError> {
-    let mut ours: BTreeMap<NodeId, Vec<String>> = BTreeMap::new();
-    for target in registry.backends.of(own) {
-        let key = target.key();
-        ours.entry(key.node).or_default().push(key.process_id.to_string());
-    }
+    let ours = registry.backends_by_node([own]);
     let mut theirs: BTreeMap<NodeId, BTreeMap<i32, (Session, Duration)>> = BTreeMap::new();
     for session in sessions {
         let targets = match is_left(*session) {
@@ -543,7 +538,6 @@ async fn look(
     }
     let mut seen: BTreeMap<_, BTreeSet<Backend>> = BTreeMap::new();
     for (node, backends) in theirs {
-        let list = |items: Vec<String>| items.join(",");
         // A process that is younger has the process id of one that has ended.
         let row = |pid: i32, age: Duration| format!("({pid}, interval '{} ms')", age.as_millis());
         let sql = format!(
@@ -554,9 +548,9 @@ async fn look(
 FROM pg_catalog.pg_stat_activity a
 JOIN (VALUES {}) AS t (pid, age)
     ON a.pid = t.pid AND pg_catalog.clock_timestamp() - a.backend_start >= t.age",
-            list(ours.remove(&node).unwrap_or_default()),
+            ours.get(&node).map_or_else(String::new, process_ids),
             LOCKS_TAKEN_AFTER.as_millis(),
-            list(backends.iter().map(|(pid, (_, age))| row(*pid, *age)).collect()),
+            backends.iter().map(|(pid, (_, age))| row(*pid, *age)).collect::<Vec<_>>().join(","),
         );
         let rows = registry.cluster.ask_within(LOOK_PATIENCE, node, &sql).await?;
         for row in 0..rows.rows.len() {

@@ -176,13 +176,7 @@ impl TransactionContext {
         if Arc::ptr_eq(old, &published) {
             return Ok(());
         }
-        let context = Context {
-            catalog: &published,
-            scope: &self.scope,
-            collects_replicated: false,
-            opaque: None,
-            views: None,
-        };
+        let context = Context::new(&published, &self.scope);
         let moved = |relation: &Arc<Relation>| has_moved(relation, old, &published);
         let named = planner::relations_of(statement, &context).into_iter().find(moved);
         let moved = named.map(|relation| relation.name.clone()).or_else(|| {
@@ -272,13 +266,7 @@ impl TransactionContext {
             return self.registry.plans.keep_shape(basis, shape.key, ShapeEntry::Never);
         }
         let collects_replicated = basis.collects_replicated;
-        let context = Context {
-            catalog: &self.catalog,
-            scope: &self.scope,
-            collects_replicated,
-            opaque: None,
-            views: None,
-        };
+        let context = Context { collects_replicated, ..Context::new(&self.catalog, &self.scope) };
         let known = match planner::plan_shape(statement, text, &shape, planned, &context) {
             Ok(plan) => ShapeEntry::Plan(Arc::new(plan)),
             Err(Unfit::Shape) => ShapeEntry::Never,
@@ -335,11 +323,8 @@ impl TransactionContext {
 
     fn plan_anew(&self, statement: &Statement) -> Result<Planned, Refusal> {
         let context = Context {
-            catalog: &self.catalog,
-            scope: &self.scope,
             collects_replicated: self.has_snapshot_per_part(),
-            opaque: None,
-            views: None,
+            ..Context::new(&self.catalog, &self.scope)
         };
         apart(&statement.text, || match self.begins_with_snapshot_per_part() {
             true => planner::plan_by_itself(statement, &context),

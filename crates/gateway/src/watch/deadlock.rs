@@ -15,10 +15,11 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tutti_cluster::numbers::sql_node;
 use tutti_txn::WaitGraph;
 use tutti_txn::wait_graph::{Victim, Wait};
 
-use super::wait_edges::{LockWait, Monitors, Party, sql_node};
+use super::wait_edges::{LockWait, Monitors, Party};
 use crate::registry::Registry;
 
 /// How often it is checked whether any session waits.

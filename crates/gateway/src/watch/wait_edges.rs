@@ -12,6 +12,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tutti_cluster::catalog::Answer;
 use tutti_cluster::error::GatewayError;
+use tutti_cluster::numbers::txn_node;
 use tutti_link::connection::{Durability, NodeConnection, open_own};
 use tutti_sql::catalog::NodeId;
 use tutti_txn::gid;
@@ -78,10 +79,6 @@ pub(super) struct LockWait {
     pub since_us: i64,
     /// Mode and object, in words.
     pub what: String,
-}
-
-pub(super) fn sql_node(node: gid::NodeId) -> NodeId {
-    NodeId(node.0)
 }
 
 /// What one node shows.
@@ -240,13 +237,13 @@ fn waits_of(
             started_us: started.get(process_id).copied().unwrap_or(0),
             process_id: *process_id,
         },
-        None => Party::Outsider { node: gid::NodeId(node.0), pid },
+        None => Party::Outsider { node: txn_node(node), pid },
     };
     let waits = views.into_iter().flat_map(|(node, view)| {
         view.waits.into_iter().map(move |(identity, blocker)| Wait {
             waiter: party(node, identity.pid),
             blocker: party(node, blocker),
-            node: gid::NodeId(node.0),
+            node: txn_node(node),
             identity,
         })
     });

@@ -506,6 +506,11 @@ impl Link {
     pub async fn query(&mut self, sql: &str) -> Result<Vec<Rows>, NodeError> {
         self.begin();
         put_query(self.connection.outgoing(), sql);
+        self.own_answer().await
+    }
+
+    /// Sends what is to be sent of the gateway's own, and reads its answer.
+    async fn own_answer(&mut self) -> Result<Vec<Rows>, NodeError> {
         self.connection.flush().await?;
         let refused_before = self.settle().await?;
         let rows = self.connection.finish_query().await;
@@ -538,12 +543,7 @@ impl Link {
         self.begin();
         let values = values.into_iter().map(|value| Some(value.into())).collect();
         put_statement(self.connection.outgoing(), sql, values);
-        self.connection.flush().await?;
-        let refused_before = self.settle().await?;
-        let rows = self.connection.finish_query().await;
-        // (Not [`Self::answered`]: the client's statement may be still to come.)
-        self.awaited = false;
-        refused_before.map_or(rows, Err)
+        self.own_answer().await
     }
 
     /// Asks when its transaction began, once in a transaction, for a caller that must seal what it sends.

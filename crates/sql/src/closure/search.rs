@@ -16,8 +16,8 @@ use pg_query::protobuf::Token;
 use super::reach::{DECLARED_HOME, Reach, Reason};
 use crate::catalog::{Catalog, NameScope, Placement, Relation, RelationKind};
 use crate::code::{
-    Attached, AttachedKind, Body, BuiltIn, Code, Declaration, FIRST_USER_OID, FunctionCode, Name,
-    Use, Words, certain_tokens, events, names_accounting, reads_uncounted, words_of,
+    Attached, AttachedKind, Body, BuiltIn, Code, Declaration, FIRST_USER_OID, Name, Use, Words,
+    certain_tokens, events, names_accounting, reads_uncounted, words_of,
 };
 
 /// Whose code is searched.
@@ -285,7 +285,7 @@ impl<'a> Search<'a> {
             self.reach.catches = true;
             return self.opaque("a function", "is not known yet");
         };
-        let name = name_of(function);
+        let name = function.in_words();
         if self.writing == Writing::Transit {
             if !function.body.is_of_superusers() || function.body.opaque.is_some() {
                 self.opaque(&name, "is not PostgreSQL's own");
@@ -664,54 +664,6 @@ impl<'a> Search<'a> {
     }
 }
 
-impl Code {
-    /// A BEFORE trigger of a relation that may give a row another value of `column`, and its function.
-    pub(crate) fn key_changer(&self, relation: u32, column: &str) -> Option<(&str, String)> {
-        let triggers = self.attached.get(&relation)?.iter().filter(|it| it.changes_row);
-        triggers.flat_map(|trigger| trigger.uses.iter().map(move |uses| (trigger, uses))).find_map(
-            |(trigger, uses)| match uses {
-                Use::Function(oid) => {
-                    let function = self.functions.get(oid)?;
-                    let changes = function.body.may_assign(column);
-                    changes.then(|| (trigger.name.as_str(), name_of(function)))
-                }
-                _ => None,
-            },
-        )
-    }
-
-    /// The tables that a table is a partition or a child of, at any distance.
-    pub(crate) fn above(&self, table: u32) -> Vec<u32> {
-        let mut found = Vec::new();
-        let mut of = vec![table];
-        while let Some(child) = of.pop() {
-            for (parent, others) in &self.written_with {
-                let is_parent = others.iter().any(|it| it.is_child() && it.relation == child);
-                if is_parent && !found.contains(parent) {
-                    found.push(*parent);
-                    of.push(*parent);
-                }
-            }
-        }
-        found
-    }
-
-    /// The partitions and children of a relation, and itself.
-    pub(crate) fn with_children(&self, relation: u32) -> Vec<u32> {
-        let mut found = vec![relation];
-        let mut at = 0;
-        while let Some(of) = found.get(at).copied() {
-            at += 1;
-            for other in self.written_with.get(&of).into_iter().flatten() {
-                if other.is_child() && !found.contains(&other.relation) {
-                    found.push(other.relation);
-                }
-            }
-        }
-        found
-    }
-}
-
 /// Built-in functions of node 1's that code may call which must be proven to touch its tables only.
 fn touches_no_table(name: &str) -> bool {
     const NAMES: [&str; 8] = [
@@ -731,11 +683,4 @@ fn touches_no_table(name: &str) -> bool {
 
 fn is_relation(uses: &Use) -> bool {
     matches!(uses, Use::Relation(..))
-}
-
-fn name_of(function: &FunctionCode) -> String {
-    match function.schema.as_str() {
-        "public" => format!("function {}()", function.name),
-        schema => format!("function {schema}.{}()", function.name),
-    }
 }

@@ -253,7 +253,7 @@ impl World {
 
     fn search(&self, writing: Writing, add: impl FnOnce(&mut Search<'_>)) -> Reach {
         let catalog = Catalog { code: Arc::new(self.code.clone()), ..self.catalog.clone() };
-        let scope = NameScope { search_path: vec!["public".to_owned()], ..NameScope::default() };
+        let scope = NameScope::public();
         let mut search = Search::new(&catalog, &scope, writing);
         add(&mut search);
         search.finish()
@@ -455,7 +455,7 @@ fn chains_of_thousands_of_functions_cost_what_they_are_long() {
         world.function(&format!("f{number}"), "sql", &text);
     }
     let catalog = Catalog { code: Arc::new(world.code.clone()), ..world.catalog.clone() };
-    let scope = NameScope { search_path: vec!["public".to_owned()], ..NameScope::default() };
+    let scope = NameScope::public();
     let mut search = Search::new(&catalog, &scope, Writing::Statement);
     search.text("SELECT f4999()");
     assert!(search.finish().opaque.is_some());

@@ -4,7 +4,8 @@
 //! SQL is read by PostgreSQL's grammar, PL/pgSQL by its tokens. Either way nothing is guessed: what a
 //! word may mean counts, so a body may be taken for worse than it is, never for better.
 //!
-//! Owns: that reading. Never: resolves a name (`search` does), or runs anything.
+//! Owns: that reading. Never: resolves a name (`search` does), or runs anything. What words may be names is
+//! said by `words`, what a trigger function assigns by `assigned`.
 //! Start reading at [`Body::of_function`].
 
 use std::collections::BTreeSet;
@@ -12,7 +13,11 @@ use std::collections::BTreeSet;
 use pg_query::NodeEnum;
 use pg_query::protobuf::{Node, SelectStmt, Token};
 
-use crate::statement::tokens::{Lexeme, scan};
+use super::assigned::{Assigned, assigned, begins_statement};
+use super::words::{
+    Words, certain_tokens, dotted_names, names_accounting, reads_uncounted, word, words_of,
+};
+use crate::statement::tokens::Lexeme;
 use crate::walk;
 
 /// What PostgreSQL makes for each range type, under the type's name: it puts arguments together.
@@ -94,18 +99,6 @@ const WRITES_WHAT_IS_NAMED: [&str; 7] =
 const ON_WHAT_IS_NAMED: [&str; 8] =
     ["notify", "call", "open", "fetch", "move", "table", "commit", "rollback"];
 
-/// A name in a text.
-#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub(crate) struct Name {
-    /// What stands before the dot, if one does: a schema, or anything that has columns.
-    pub(crate) before: Option<String>,
-    pub(crate) name: String,
-    /// A parenthesis follows.
-    pub(crate) called: bool,
-    /// It stands where a type may, and a table may not: after `::`, AS, or another name.
-    pub(crate) typed: bool,
-}
-
 /// A relation that a text reads.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Read {
@@ -113,22 +106,6 @@ pub(crate) struct Read {
     pub(crate) name: String,
     /// A WITH query of the same text has the name.
     pub(crate) may_be_with: bool,
-}
-
-/// Names and operators of a text, each once.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Words {
-    pub(crate) names: BTreeSet<Name>,
-    /// Operators, with the schema if written.
-    pub(crate) operators: BTreeSet<(Option<String>, String)>,
-}
-
-/// What a trigger function may do to the row that it is given.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-struct Assigned {
-    columns: BTreeSet<String>,
-    /// All of it, or it returns another.
-    whole: bool,
 }
 
 /// See the module's documentation.
@@ -474,35 +451,8 @@ impl Body {
     }
 }
 
-/// Names of the form of a setting with a dot in a text.
-pub fn dotted_names(text: &str) -> impl Iterator<Item = String> {
-    let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == '$' || c == '.';
-    text.split(move |c| !is_part(c))
-        .map(|word| word.trim_matches('.'))
-        .filter(|word| {
-            word.contains('.')
-                && word.len() < 64
-                && word
-                    .split('.')
-                    .all(|part| part.starts_with(|c: char| c.is_alphabetic() || c == '_'))
-        })
-        .map(str::to_lowercase)
-}
-
 fn uncertain() -> Body {
     Body::unreadable("has a body whose literals cannot be read with certainty")
-}
-
-/// The tokens of a text that every setting of `standard_conforming_strings` reads alike.
-pub(crate) fn certain_tokens(text: &str) -> Option<Vec<Lexeme<'_>>> {
-    let tokens = scan(text).ok()?;
-    let is_odd = |token: &Lexeme<'_>| {
-        matches!(token.token, Token::Uident | Token::Usconst)
-            || (token.token == Token::Sconst
-                && token.text.starts_with('\'')
-                && (token.text.contains("\\'") || token.text.ends_with("\\'")))
-    };
-    (!tokens.iter().any(is_odd)).then_some(tokens)
 }
 
 /// `BEGIN ATOMIC … END` and `RETURN …` as plain statements.
@@ -532,214 +482,4 @@ fn with_names(tree: &NodeEnum, names: &mut BTreeSet<String>) {
             with_names(child, names);
         }
     });
-}
-
-/// The name that a token spells, keywords too; empty if it is no word.
-pub(crate) fn word(token: &Lexeme<'_>) -> String {
-    if let Some(quoted) = token.text.strip_prefix('"') {
-        return cut(quoted.strip_suffix('"').unwrap_or(quoted).replace("\"\"", "\""));
-    }
-    match token.text.chars().next() {
-        Some(first) if first.is_alphabetic() || first == '_' => {
-            if token.token == Token::Sconst || token.token == Token::Xconst {
-                return String::new();
-            }
-            // As PostgreSQL does where characters have several bytes.
-            cut(token.text.to_ascii_lowercase())
-        }
-        _ => String::new(),
-    }
-}
-
-/// Whether a table's name, not a type's, follows this word.
-fn is_before_table(word: &str) -> bool {
-    matches!(
-        word,
-        "from"
-            | "join"
-            | "into"
-            | "update"
-            | "only"
-            | "using"
-            | "table"
-            | "truncate"
-            | "copy"
-            | "lock"
-            | "select"
-            | "where"
-            | "on"
-            | "and"
-            | "or"
-            | "by"
-            | "set"
-            | "returning"
-            | "distinct"
-    )
-}
-
-/// As much of a name as PostgreSQL takes.
-fn cut(mut name: String) -> String {
-    const NAME_BYTES_MAX: usize = 63;
-    if NAME_BYTES_MAX < name.len() {
-        name.truncate(name.floor_char_boundary(NAME_BYTES_MAX));
-    }
-    name
-}
-
-/// Whether a PL/pgSQL statement begins at this token.
-fn begins_statement(index: usize, tokens: &[Lexeme<'_>], words: &[String]) -> bool {
-    let Some(before) = index.checked_sub(1) else { return true };
-    tokens[before].text == ";"
-        || tokens[before].text == ">>"
-        || matches!(words[before].as_str(), "begin" | "then" | "else" | "loop" | "atomic")
-}
-
-/// Names and operators among tokens.
-pub(crate) fn words_of(tokens: &[Lexeme<'_>]) -> Words {
-    let mut words = Words::default();
-    let text_at = |index: Option<usize>| index.and_then(|at| tokens.get(at)).map_or("", |t| t.text);
-    let implied = |of: &[&str], words: &mut Words| {
-        words.operators.extend(of.iter().map(|name| (None, (*name).to_owned())));
-    };
-    for (index, token) in tokens.iter().enumerate() {
-        let before = index.checked_sub(1);
-        let qualifier = (text_at(before) == ".")
-            .then(|| before.and_then(|at| at.checked_sub(1)).and_then(|at| tokens.get(at)))
-            .flatten()
-            .map(word)
-            .filter(|name| !name.is_empty())
-            // After an expression: a column of it, or a function.
-            .or_else(|| (text_at(before) == ".").then(String::new));
-        let name = word(token);
-        if !name.is_empty() {
-            match name.as_str() {
-                "in" | "distinct" | "nullif" | "case" | "using" | "natural" | "any" | "all"
-                | "some" | "group" | "union" | "intersect" | "except" | "row" => {
-                    implied(&["=", "<>"], &mut words);
-                }
-                "between" | "order" | "min" | "max" | "greatest" | "least" | "partition" => {
-                    implied(&["<", ">", "<=", ">=", "="], &mut words);
-                }
-                "like" | "ilike" => implied(&["~~", "!~~", "~~*", "!~~*"], &mut words),
-                "similar" => implied(&["~", "!~"], &mut words),
-                _ => (),
-            }
-            let called = text_at(Some(index + 1)) == "(";
-            let begins = if qualifier.is_some() { index.saturating_sub(2) } else { index };
-            let typed = begins.checked_sub(1).is_some_and(|at| {
-                let word = word(&tokens[at]);
-                tokens[at].text == "::" || !(word.is_empty() || is_before_table(&word))
-            });
-            words.names.insert(Name { before: qualifier, name, called, typed });
-            continue;
-        }
-        let is_operator = match token.token {
-            Token::Op | Token::LessEquals | Token::GreaterEquals => true,
-            Token::NotEquals => {
-                words.operators.insert((qualifier, "<>".to_owned()));
-                continue;
-            }
-            _ => matches!(token.text, "+" | "-" | "*" | "/" | "%" | "^" | "<" | ">" | "="),
-        };
-        if is_operator {
-            words.operators.insert((qualifier, token.text.to_owned()));
-        }
-    }
-    words
-}
-
-/// Whether a text may read rows by their place: a server counts no such scan, only the pages that it
-/// reads. Literals count, for they may be run.
-pub(crate) fn reads_uncounted(text: &str) -> bool {
-    let text = text.to_ascii_lowercase();
-    text.contains("tablesample") || text.contains("ctid")
-}
-
-/// Whether a text names a setting by which a server stops telling what code has touched: it counts no
-/// scans, or has workers run code, whose locks and counts are their own. Literals count.
-pub fn names_accounting(text: &str) -> bool {
-    const SETTINGS: [&str; 2] = ["track_counts", "max_parallel_workers"];
-    let is_part = |c: char| c.is_alphanumeric() || c == '_';
-    let mut words = text.split(move |c| !is_part(c));
-    words.any(|word| SETTINGS.iter().any(|setting| word.eq_ignore_ascii_case(setting)))
-}
-
-/// What a trigger function's text may assign to NEW.
-fn assigned(tokens: &[Lexeme<'_>], words: &[String]) -> Assigned {
-    let mut assigned = Assigned::default();
-    let text_at = |at: usize| tokens.get(at).map_or("", |token| token.text);
-    let word_at = |at: usize| words.get(at).map_or("", String::as_str);
-    let mut target = |at: usize| {
-        // NEW, or NEW.column, at `at`; returns what follows.
-        if text_at(at + 1) == "." {
-            assigned.columns.insert(word_at(at + 2).to_owned());
-        } else {
-            assigned.whole = true;
-        }
-    };
-    let mut returns_other = false;
-    for (index, name) in words.iter().enumerate() {
-        match name.as_str() {
-            "new" => {
-                let behind = if text_at(index + 1) == "." { index + 3 } else { index + 1 };
-                // A block's name may stand before it.
-                let first = match text_at(index.wrapping_sub(1)) {
-                    "." => index.saturating_sub(2),
-                    _ => index,
-                };
-                let assigns = text_at(behind) == ":="
-                    || text_at(behind) == "["
-                    || (matches!(text_at(behind), "=" | ".")
-                        && begins_statement(first, tokens, words));
-                let is_target = matches!(
-                    first.checked_sub(1).map(word_at),
-                    Some("into" | "strict" | "for" | "foreach" | "diagnostics")
-                );
-                let is_listed =
-                    text_at(first.wrapping_sub(1)) == "," && is_in_into(first, words, tokens);
-                // A procedure gives values to its arguments.
-                if assigns || is_target || is_listed || is_in_call(index, words, tokens) {
-                    target(index);
-                }
-            }
-            "return" => {
-                let ends = text_at(index + 2) == ";";
-                returns_other |= !(ends && matches!(word_at(index + 1), "new" | "old" | "null"))
-                    && text_at(index + 1) != ";";
-            }
-            _ => (),
-        }
-    }
-    assigned.whole |= returns_other;
-    assigned
-}
-
-/// Whether the token stands in a CALL.
-fn is_in_call(index: usize, words: &[String], tokens: &[Lexeme<'_>]) -> bool {
-    let statement = (0..index).rev().take_while(|at| tokens[*at].text != ";");
-    statement.into_iter().any(|at| words[at] == "call")
-}
-
-/// Whether the token stands in the list after an INTO, or of what a FOR gives values to.
-fn is_in_into(index: usize, words: &[String], tokens: &[Lexeme<'_>]) -> bool {
-    // Brackets hold expressions.
-    let mut depth = 0_usize;
-    for at in (0..index).rev() {
-        match tokens[at].text {
-            "]" => depth += 1,
-            "[" => depth = depth.saturating_sub(1),
-            _ => (),
-        }
-        if 0 < depth {
-            continue;
-        }
-        match (tokens[at].text, words[at].as_str()) {
-            (_, "into" | "diagnostics" | "for" | "foreach") => return true,
-            ("," | "." | "[" | "]" | "=", _) => (),
-            (_, "") => return false,
-            (_, "from" | "select" | "where") => return false,
-            _ => (),
-        }
-    }
-    false
 }

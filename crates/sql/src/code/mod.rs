@@ -5,18 +5,22 @@
 //! Never: searches (`closure` does), or believes a declared volatility.
 //! Start reading at [`Code`].
 
+mod assigned;
 mod body;
 mod builtins;
 mod facts;
+mod tables;
 mod volatility;
+mod words;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-pub use body::{Body, dotted_names, names_accounting};
-pub(crate) use body::{Name, Words, certain_tokens, reads_uncounted, words_of};
+pub use body::Body;
 pub use builtins::{BuiltIn, classify};
 pub use volatility::Volatility;
+pub(crate) use words::{Name, Words, certain_tokens, reads_uncounted, words_of};
+pub use words::{dotted_names, names_accounting};
 
 /// The first OID that a user's object can have.
 pub(crate) const FIRST_USER_OID: u32 = 16384;
@@ -83,6 +87,16 @@ pub struct FunctionCode {
     pub hides: bool,
     /// What was declared of it.
     pub declared: Option<Declaration>,
+}
+
+impl FunctionCode {
+    /// As it is called in a message.
+    pub(crate) fn in_words(&self) -> String {
+        match self.schema.as_str() {
+            "public" => format!("function {}()", self.name),
+            schema => format!("function {schema}.{}()", self.name),
+        }
+    }
 }
 
 /// An operator of the user's.

@@ -29,6 +29,11 @@ pub struct Context<'a> {
 }
 
 impl<'a> Context<'a> {
+    /// One in which nothing is found out yet, and the parts of a read share a snapshot.
+    pub fn new(catalog: &'a Catalog, scope: &'a NameScope) -> Self {
+        Self { catalog, scope, collects_replicated: false, opaque: None, views: None }
+    }
+
     /// The relation that `range` means; `None` for what only node 1 knows.
     pub(crate) fn relation(&self, range: &RangeVar) -> Option<&'a Arc<Relation>> {
         let schema = Some(range.schemaname.as_str()).filter(|schema| !schema.is_empty());

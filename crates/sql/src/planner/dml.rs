@@ -26,8 +26,7 @@ use super::{gather, replicas, scatter, unseen, views};
 use crate::catalog::{Column, Placement, Relation, RelationKind, quote_identifier};
 use crate::closure::events;
 use crate::plan::{
-    Access, DataPlan, Gather, Move, NodeChoice, Piece, Plan, Planned, RowsWrite, RunOn,
-    SessionPlan, Template,
+    Access, DataPlan, Gather, Move, NodeChoice, Piece, Plan, Planned, RowsWrite, RunOn, Template,
 };
 use crate::refusal::Refusal;
 
@@ -125,7 +124,7 @@ fn at_cursor(
     let cursor = cursor.to_owned();
     let why = "the cursor's row is where the cursor is";
     match relation.filter(|relation| relation.placement == Placement::Replicated) {
-        None => Ok(Planned::new(SessionPlan::Cursor { name: Some(cursor), close: false }, why)),
+        None => Ok(Planned::new(DataPlan::Cursor { name: Some(cursor), close: false }, why)),
         Some(relation) => {
             refuse_unsafe_code(relation, fired(tree), context)?;
             let rows = replicas::rows_of(tree, relation, context);

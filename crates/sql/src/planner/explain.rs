@@ -5,9 +5,10 @@
 
 use crate::plan::{
     Access, Collect, CollectFrom, CopyToPlan, DataPlan, Gather, Insert, InsertSource, KeyValue,
-    NodeChoice, Piece, Pin, Plan, Planned, RowsWrite, RunOn, SchemaPlan, SessionPlan, TableLock,
-    Template,
+    NodeChoice, Piece, Pin, Plan, Planned, RowsWrite, RunOn, SchemaPlan, TableLock, Template,
 };
+
+const BY_THE_SESSION: &str = "Tutti: answered by the gateway's session";
 
 /// The plan, one line per step, details indented by two spaces; the last line says why.
 pub fn explain_lines(planned: &Planned) -> Vec<String> {
@@ -25,12 +26,7 @@ fn describe(plan: &Plan, lines: &mut Vec<String>) {
     match plan {
         Plan::Data(plan) => describe_data(plan, lines),
         Plan::Schema(plan) => describe_schema(plan, lines),
-        Plan::Session(SessionPlan::DeclareCursor { query, .. }) => {
-            lines.push("Tutti: a cursor on one node".to_owned());
-            lines.extend(explain_lines(query).into_iter().map(|line| format!("  {line}")));
-        }
-        Plan::Session(SessionPlan::Explain(explain)) => lines.extend(explain_lines(&explain.of)),
-        Plan::Session(_) => lines.push("Tutti: answered by the gateway's session".to_owned()),
+        Plan::Session(_) => lines.push(BY_THE_SESSION.to_owned()),
     }
 }
 
@@ -64,6 +60,13 @@ fn describe_data(plan: &DataPlan, lines: &mut Vec<String>) {
             CopyToPlan::Scatter => lines.push("Tutti: copy from every node".to_owned()),
             CopyToPlan::Gather(gather) => describe_gather(gather, lines),
         },
+        DataPlan::DeclareCursor { query, .. } => {
+            lines.push("Tutti: a cursor on one node".to_owned());
+            lines.extend(explain_lines(query).into_iter().map(|line| format!("  {line}")));
+        }
+        // Which node that is, the session knows.
+        DataPlan::Cursor { .. } => lines.push(BY_THE_SESSION.to_owned()),
+        DataPlan::Explain(explain) => lines.extend(explain_lines(&explain.of)),
         DataPlan::Refused(refusal) => lines.push(format!("Tutti: refused: {}", refusal.message)),
     }
 }

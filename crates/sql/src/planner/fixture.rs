@@ -18,7 +18,7 @@ use crate::closure::{
 use crate::hash::{BUCKET_COUNT, KeyType};
 use crate::plan::{
     CopyTo, CopyToPlan, DataPlan, Explain, Gather, InsertSource, KeyValue, NodeChoice, Piece, Plan,
-    Planned, SchemaPlan, SessionPlan, Template,
+    Planned, SchemaPlan, Template,
 };
 
 const INT4: (u32, &str) = (23, "pg_catalog.int4");
@@ -215,21 +215,16 @@ fn code() -> Code {
     code
 }
 
+/// How a session of the shop sees names: it has a temporary table `scratch`.
+pub(super) fn shop_scope() -> NameScope {
+    NameScope { temporary: vec!["scratch".to_owned()], ..NameScope::public() }
+}
+
 /// The plan of a single statement against the shop, as text; a temporary table `scratch` exists.
 pub(super) fn planned(sql: &str, node_count: u16) -> String {
     let catalog = shop(node_count);
-    let scope = NameScope {
-        search_path: vec!["public".to_owned()],
-        temporary: vec!["scratch".to_owned()],
-        ..NameScope::default()
-    };
-    let context = Context {
-        catalog: &catalog,
-        scope: &scope,
-        collects_replicated: false,
-        opaque: None,
-        views: None,
-    };
+    let scope = shop_scope();
+    let context = Context::new(&catalog, &scope);
     let statements = match crate::statement::parse(sql) {
         Ok(statements) => statements,
         Err(refusal) => return format!("{} {}\n", refusal.sqlstate, refusal.message),
@@ -268,9 +263,11 @@ pub(super) fn texts_of(planned: &Planned) -> Vec<String> {
         collects.chain([filled(&gather.statement)]).collect()
     };
     match &planned.plan {
-        Plan::Data(DataPlan::One { otherwise: Some(planned), .. })
-        | Plan::Session(SessionPlan::DeclareCursor { query: planned, .. })
-        | Plan::Session(SessionPlan::Explain(Explain { of: planned, .. })) => texts_of(planned),
+        Plan::Data(
+            DataPlan::One { otherwise: Some(planned), .. }
+            | DataPlan::DeclareCursor { query: planned, .. }
+            | DataPlan::Explain(Explain { of: planned, .. }),
+        ) => texts_of(planned),
         Plan::Data(DataPlan::Gather(gather))
         | Plan::Schema(SchemaPlan::TemporaryDdl { gather: Some(gather) })
         | Plan::Data(DataPlan::CopyTo(CopyTo { plan: CopyToPlan::Gather(gather), .. })) => {
@@ -355,17 +352,11 @@ fn show(planned: &Planned, out: &mut String, depth: usize) {
                 show_gather(gather, out, &format!("{pad}  "));
             }
         }
-        Plan::Session(SessionPlan::DeclareCursor { name, query }) => {
+        Plan::Data(DataPlan::DeclareCursor { name, query }) => {
             writeln!(out, "{pad}declare {name}").unwrap();
             show(query, out, depth + 1);
         }
-        Plan::Session(SessionPlan::Explain(Explain {
-            of,
-            statement,
-            prefix,
-            analyze,
-            text_format,
-        })) => {
+        Plan::Data(DataPlan::Explain(Explain { of, statement, prefix, analyze, text_format })) => {
             writeln!(
                 out,
                 "{pad}explain {prefix:?} {statement:?} analyze {analyze} text {text_format}"

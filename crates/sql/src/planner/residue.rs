@@ -227,15 +227,8 @@ mod tests {
 
     /// Whether the statement may leave something of sequences, and whether anything else.
     fn left(sql: &str) -> (bool, bool) {
-        let (catalog, scope) =
-            (shop(3), NameScope { search_path: vec!["public".to_owned()], ..NameScope::default() });
-        let context = Context {
-            catalog: &catalog,
-            scope: &scope,
-            collects_replicated: false,
-            opaque: None,
-            views: None,
-        };
+        let (catalog, scope) = (shop(3), NameScope::public());
+        let context = Context::new(&catalog, &scope);
         let statement = crate::statement::parse(sql).unwrap().pop().unwrap();
         let left = of_tree(&statement.tree, &context);
         let rest = Residue { sequences: false, ..left.clone() };

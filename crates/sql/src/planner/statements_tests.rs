@@ -4,10 +4,9 @@
 //! Owns: the list. Never: says which plan is right; the tests of each part do.
 
 use super::context::Context;
-use super::fixture::{shop, texts_of};
+use super::fixture::{shop, shop_scope, texts_of};
 use super::plan;
 use super::sql_text::deparse;
-use crate::catalog::NameScope;
 use crate::statement::parse;
 
 /// Every combination of these is planned: what is selected, from where, which rows, what else.
@@ -78,19 +77,9 @@ fn statements() -> Vec<String> {
 
 #[test]
 fn every_text_of_a_plan_is_sql() {
-    let scope = NameScope {
-        search_path: vec!["public".to_owned()],
-        temporary: vec!["scratch".to_owned()],
-        ..NameScope::default()
-    };
+    let scope = shop_scope();
     let catalog = shop(3);
-    let context = Context {
-        catalog: &catalog,
-        scope: &scope,
-        collects_replicated: false,
-        opaque: None,
-        views: None,
-    };
+    let context = Context::new(&catalog, &scope);
     let (mut planned, mut texts) = (0, 0);
     for sql in statements() {
         for statement in parse(&sql).unwrap_or_else(|refusal| panic!("{sql}: {}", refusal.message))

@@ -427,14 +427,8 @@ mod tests {
 
     /// What becomes of it: "planned", or the SQLSTATE of the refusal.
     fn outcome(catalog: &Catalog, sql: &str) -> &'static str {
-        let scope = NameScope { search_path: vec!["public".to_owned()], ..NameScope::default() };
-        let context = Context {
-            catalog,
-            scope: &scope,
-            collects_replicated: false,
-            opaque: None,
-            views: None,
-        };
+        let scope = NameScope::public();
+        let context = Context::new(catalog, &scope);
         let statement = &crate::statement::parse(sql).expect("it is SQL")[0];
         plan(statement, &context).map_or_else(|refusal| refusal.sqlstate, |_| "planned")
     }

@@ -3,7 +3,7 @@
 //! Owns: which node is asked, and what is remembered of the answer.
 //! Never: runs the statement to find out.
 
-use tutti_sql::plan::{Access, Plan, Planned, PreparedCommand, SessionPlan};
+use tutti_sql::plan::{Access, DataPlan, Plan, Planned, PreparedCommand, SessionPlan};
 use tutti_wire::backend::{
     ColumnDescription, put_bare, put_parameter_description, put_row_description,
 };
@@ -23,7 +23,7 @@ use crate::transaction::planning::transaction_failed;
 pub(super) fn is_answered_here(plan: &Plan) -> bool {
     match plan {
         // Nodes find at Parse what is wrong with the statement that is explained.
-        Plan::Session(SessionPlan::Explain(_)) => false,
+        Plan::Data(DataPlan::Explain(_)) => false,
         plan => local_columns(plan).is_some(),
     }
 }
@@ -99,7 +99,7 @@ impl Session {
             return Ok(columns);
         }
         let name = &pending.statement;
-        if let Plan::Session(SessionPlan::Cursor { name: Some(cursor), close: false }) =
+        if let Plan::Data(DataPlan::Cursor { name: Some(cursor), close: false }) =
             &pending.planned.plan
         {
             self.quiet_pipeline().await?;

@@ -128,15 +128,11 @@ impl Session {
             let Some(start) = said.filter(|_| self.is_to_run_again(&ran, overtaken)) else {
                 return ran;
             };
-            self.client.take_back(start);
-            overtaken += 1;
-            if 1 < overtaken {
-                self.tx.starving = Some(self.tx.registry.cluster.publisher.starve());
-            }
+            self.take_back(start, &mut overtaken);
             if self.tx.transaction.is_open() {
                 // It is the statement's alone: other portals of the flight outlive it.
                 let portals = std::mem::take(&mut self.tx.portals);
-                self.rollback().await?;
+                self.rollback().await;
                 self.tx.portals = portals;
             }
             self.heed_timeout(begun).await?;
@@ -299,7 +295,7 @@ fn split_off_tag(mut frames: Bytes) -> Result<(Bytes, String), Failure> {
 fn writes(plan: &Plan) -> bool {
     match plan {
         Plan::Data(DataPlan::Insert(_) | DataPlan::One { access: Access::Write, .. }) => true,
-        Plan::Session(SessionPlan::Explain(Explain { analyze: true, of, .. })) => writes(&of.plan),
+        Plan::Data(DataPlan::Explain(Explain { analyze: true, of, .. })) => writes(&of.plan),
         _ => false,
     }
 }
@@ -309,7 +305,7 @@ fn changes_session(statement: &Statement, plan: &Plan) -> bool {
     match plan {
         Plan::Schema(SchemaPlan::TemporaryDdl { .. })
         | Plan::Session(SessionPlan::Notification { .. }) => true,
-        Plan::Session(SessionPlan::DeclareCursor { .. }) => statement.is_held_cursor(),
+        Plan::Data(DataPlan::DeclareCursor { .. }) => statement.is_held_cursor(),
         Plan::Session(SessionPlan::Setting(setting)) => match setting {
             // A local set_config() lasts until Sync.
             Setting::Set { .. }

@@ -6,7 +6,7 @@
 use tutti_link::connection::may_mean_more;
 use tutti_link::pool::{Lookup, SchemaVersion, StatementKey, name_of};
 use tutti_sql::catalog::NodeId;
-use tutti_sql::plan::{Access, DataPlan, NodeChoice, Plan, SessionPlan};
+use tutti_sql::plan::{Access, DataPlan, NodeChoice, Plan};
 use tutti_wire::backend::put_bare;
 use tutti_wire::frontend::{Parse, Target, put_close, put_parse};
 
@@ -86,7 +86,7 @@ impl Session {
             Plan::Data(DataPlan::One { node: NodeChoice::Any, .. }) => {
                 self.pipeline.node.unwrap_or_else(|| self.tx.any_node())
             }
-            Plan::Session(SessionPlan::Cursor { name: Some(cursor), close: false }) => {
+            Plan::Data(DataPlan::Cursor { name: Some(cursor), close: false }) => {
                 self.tx.node_of_cursor(cursor)
             }
             // Pinned to literals: only there, for analysis may already fix a snapshot.

@@ -59,13 +59,16 @@ impl Session {
             (Err(Failure::Statement(error)), mode, true) => {
                 tracing::debug!(error = error.message(), "a flight that has failed fails again");
                 self.tx.fail_transaction();
-                match mode {
-                    Mode::Implicit => self.rollback().await,
-                    Mode::None | Mode::Explicit => Ok(()),
+                if mode == Mode::Implicit {
+                    self.rollback().await;
                 }
+                Ok(())
             }
             (Err(failure), ..) => Err(failure),
-            (Ok(()), Mode::Implicit, true) => self.rollback().await,
+            (Ok(()), Mode::Implicit, true) => {
+                self.rollback().await;
+                Ok(())
+            }
             (Ok(()), Mode::Implicit, false) => self.commit().await,
             (Ok(()), Mode::None | Mode::Explicit, _) => Ok(()),
         };

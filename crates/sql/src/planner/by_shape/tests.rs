@@ -3,7 +3,7 @@
 //! Every statement that the planner's other tests plan comes here too: see [`check_all_values`].
 
 use super::*;
-use crate::planner::fixture::shop;
+use crate::planner::fixture::{shop, shop_scope};
 use crate::shape::Scanner;
 use crate::statement::parse;
 
@@ -109,25 +109,11 @@ fn one_node(planned: &Planned, context: &Context<'_>) -> Option<(OneNode, Access
 /// Whether texts of this shape are planned once.
 fn is_shared(text: &str, nodes: u16) -> bool {
     let catalog = shop(nodes);
-    let scope = scope();
-    let context = Context {
-        catalog: &catalog,
-        scope: &scope,
-        collects_replicated: false,
-        opaque: None,
-        views: None,
-    };
+    let scope = shop_scope();
+    let context = Context::new(&catalog, &scope);
     check_all_values(text, &context);
     let (_, made) = learn(text, &context).unwrap_or_else(|| panic!("{text} has no plan"));
     made.is_ok()
-}
-
-fn scope() -> crate::catalog::NameScope {
-    crate::catalog::NameScope {
-        search_path: vec!["public".to_owned()],
-        temporary: vec!["scratch".to_owned()],
-        ..crate::catalog::NameScope::default()
-    }
 }
 
 #[test]
@@ -186,14 +172,8 @@ fn what_a_literal_may_decide_is_planned_anew() {
 /// How `second` is planned by the shape that `first` has made; `None`: not by it.
 fn by_shape_of(first: &str, second: &str) -> Option<Plan> {
     let catalog = shop(3);
-    let scope = scope();
-    let context = Context {
-        catalog: &catalog,
-        scope: &scope,
-        collects_replicated: false,
-        opaque: None,
-        views: None,
-    };
+    let scope = shop_scope();
+    let context = Context::new(&catalog, &scope);
     let made = learn(first, &context)?.1.expect("it can be learnt");
     let (mut one, mut other) = (Scanner::default(), Scanner::default());
     let shape = other.scan(second)?;

@@ -185,7 +185,7 @@ pub fn check_policies(catalog: &Catalog) -> Result<(), Refusal> {
     if catalog.is_solo() {
         return Ok(());
     }
-    let scope = NameScope { search_path: vec!["public".to_owned()], ..NameScope::default() };
+    let scope = NameScope::public();
     let mut tables: Vec<_> =
         catalog.relations.values().flat_map(|tables| tables.values()).collect();
     tables.retain(|table| {

@@ -14,7 +14,7 @@ use super::wording::{hint, refusal};
 use crate::closure::{Reach, Search, Writing};
 use crate::plan::{
     Access, Collect, CopyToPlan, DataPlan, Ddl, DdlScope, Explain, Gather, InsertSource,
-    NodeChoice, Plan, Planned, RowsWrite, RunOn, SchemaPlan, SessionPlan, Unseen,
+    NodeChoice, Plan, Planned, RowsWrite, RunOn, SchemaPlan, Unseen,
 };
 use crate::planner::context::Context;
 use crate::refusal::Refusal;
@@ -152,7 +152,7 @@ impl Planned {
 
 fn is_cursor_of_home(plan: &Plan) -> bool {
     match plan {
-        Plan::Session(SessionPlan::DeclareCursor { query, .. }) => {
+        Plan::Data(DataPlan::DeclareCursor { query, .. }) => {
             matches!(
                 query.plan,
                 Plan::Data(DataPlan::One { node: NodeChoice::Home, otherwise: None, .. })
@@ -237,7 +237,7 @@ fn account_for(planned: &mut Planned, unseen: &Unseen) -> bool {
     match &mut planned.plan {
         Plan::Data(DataPlan::One { node: NodeChoice::Home, otherwise: None, .. })
         | Plan::Schema(SchemaPlan::TemporaryDdl { .. })
-        | Plan::Session(SessionPlan::Explain(_) | SessionPlan::Cursor { .. }) => (),
+        | Plan::Data(DataPlan::Explain(_) | DataPlan::Cursor { .. }) => (),
         Plan::Schema(SchemaPlan::Ddl(ddl)) if ddl.scope == DdlScope::Home => (),
         Plan::Data(DataPlan::Gather(gather)) if is_home(&gather.run_on) => (),
         // Whatever it does to the travelling tables, it is their rows after it that travel.
@@ -255,7 +255,7 @@ fn account_for(planned: &mut Planned, unseen: &Unseen) -> bool {
             CopyToPlan::Gather(gather) if is_home(&gather.run_on) => (),
             _ => return false,
         },
-        Plan::Session(SessionPlan::DeclareCursor { query, .. }) => {
+        Plan::Data(DataPlan::DeclareCursor { query, .. }) => {
             let mut query = (**query).clone();
             if !account_for(&mut query, unseen) {
                 return false;
@@ -302,9 +302,10 @@ fn gather_of(plan: &Plan) -> Option<&Gather> {
             CopyToPlan::Gather(gather) => Some(gather),
             _ => None,
         },
-        Plan::Data(DataPlan::One { otherwise: Some(of), .. })
-        | Plan::Session(
-            SessionPlan::DeclareCursor { query: of, .. } | SessionPlan::Explain(Explain { of, .. }),
+        Plan::Data(
+            DataPlan::One { otherwise: Some(of), .. }
+            | DataPlan::DeclareCursor { query: of, .. }
+            | DataPlan::Explain(Explain { of, .. }),
         ) => gather_of(&of.plan),
         Plan::Data(DataPlan::Insert(insert)) => match &insert.source {
             InsertSource::Select { plan, .. } => gather_of(&plan.plan),
@@ -320,7 +321,7 @@ pub fn gathers_to_write(plan: &Plan) -> bool {
     match plan {
         Plan::Data(DataPlan::Gather(gather)) => gather.access == Access::Write,
         Plan::Data(DataPlan::One { otherwise: Some(of), .. }) => gathers_to_write(&of.plan),
-        Plan::Session(SessionPlan::Explain(explain)) => {
+        Plan::Data(DataPlan::Explain(explain)) => {
             explain.analyze && gathers_to_write(&explain.of.plan)
         }
         Plan::Data(DataPlan::Insert(insert)) => match &insert.source {

@@ -5,7 +5,7 @@
 use pg_query::NodeEnum;
 use pg_query::protobuf::{ClosePortalStmt, DeclareCursorStmt, FetchStmt, Token};
 
-use crate::plan::{Access, DataPlan, Plan, Planned, SessionPlan};
+use crate::plan::{Access, DataPlan, Plan, Planned};
 use crate::planner::context::Context;
 use crate::planner::query;
 use crate::refusal::Refusal;
@@ -44,7 +44,7 @@ pub(super) fn plan_declare(
     };
     let query = Box::new(Planned::new(plan, planned_query.why.clone()));
     let name = declare.portalname.clone();
-    Ok(Planned::new(SessionPlan::DeclareCursor { name, query }, planned_query.why))
+    Ok(Planned::new(DataPlan::DeclareCursor { name, query }, planned_query.why))
 }
 
 /// `DECLARE … FOR` as written.
@@ -58,10 +58,10 @@ fn declaration(text: &str) -> Result<&str, Refusal> {
 
 pub(super) fn plan_fetch(fetch: &FetchStmt) -> Planned {
     let name = Some(fetch.portalname.clone());
-    Planned::new(SessionPlan::Cursor { name, close: false }, "the cursor lives on one node")
+    Planned::new(DataPlan::Cursor { name, close: false }, "the cursor lives on one node")
 }
 
 pub(super) fn plan_close(close: &ClosePortalStmt) -> Planned {
     let name = Some(close.portalname.clone()).filter(|name| !name.is_empty());
-    Planned::new(SessionPlan::Cursor { name, close: true }, "the cursor lives on one node")
+    Planned::new(DataPlan::Cursor { name, close: true }, "the cursor lives on one node")
 }

@@ -4,7 +4,7 @@
 
 use pg_query::protobuf::ExplainStmt;
 
-use crate::plan::{Explain, Planned, SessionPlan};
+use crate::plan::{DataPlan, Explain, Planned};
 use crate::planner::syntax::{is_on, option, option_text};
 use crate::refusal::Refusal;
 use crate::statement::Statement;
@@ -41,7 +41,7 @@ pub(in crate::planner) fn plan_explain(
 ) -> Planned {
     let why = of.why.clone();
     let format = option(&explain.options, "format").and_then(option_text);
-    let explain = SessionPlan::Explain(Explain {
+    let explain = DataPlan::Explain(Explain {
         of: Box::new(of),
         statement: text,
         prefix: prefix.to_owned(),

@@ -5,15 +5,17 @@
 use tutti_sql::catalog::NodeId;
 use tutti_txn::gid::{Gid, NodeId as TxnNodeId};
 
-pub(super) fn txn_node(node: NodeId) -> TxnNodeId {
+/// As the machines of `txn` have it.
+pub fn txn_node(node: NodeId) -> TxnNodeId {
     TxnNodeId(node.0)
 }
 
-pub(super) fn sql_node(node: TxnNodeId) -> NodeId {
+/// As the catalog has it.
+pub fn sql_node(node: TxnNodeId) -> NodeId {
     NodeId(node.0)
 }
 
 /// Whether the transaction can be one of a cluster of these nodes: no other's is settled.
-pub(super) fn is_of(gid: &Gid, nodes: &[NodeId]) -> bool {
+pub(crate) fn is_of(gid: &Gid, nodes: &[NodeId]) -> bool {
     nodes.contains(&sql_node(gid.anchor))
 }

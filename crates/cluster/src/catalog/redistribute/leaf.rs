@@ -1,0 +1,228 @@
+//! The SQL that moves one table's rows, and that asks whether it has any.
+//!
+//! Owns: how rows are read, deleted and stored, as the table's owner, and how they are written in between.
+//! Never: decides which rows travel (`travel` does), or commits.
+//! Start reading at [`Leaf::steps`].
+
+use tutti_link::connection::NodeConnection;
+use tutti_link::seals::{Seals, digest};
+use tutti_sql::catalog::{NodeId, quote_identifier, quote_literal};
+
+use super::super::placement::{PlacementKind, message_of_parts};
+use super::super::rows::Answer;
+use super::travel::Travel;
+use crate::error::GatewayError;
+
+/// One table (not partitioned) whose rows move.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Leaf {
+    /// Qualified and quoted.
+    pub(super) name: String,
+    pub(super) schema: String,
+    pub(super) table: String,
+}
+
+/// Name of the cursor that is open on each source; no client is called so.
+pub(super) const CURSOR: &str = "tutti_moving_rows";
+
+/// Name of the row in our statements; hides no column unless one has this name.
+const ROW: &str = "tutti_moved_row";
+
+/// What happens on which node, in this order.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Steps {
+    /// Statements before any row is read.
+    pub(super) first: Vec<(NodeId, String)>,
+    /// Queries that yield target node and row text.
+    pub(super) sources: Vec<(NodeId, String)>,
+    /// Statements after the cursors are open.
+    pub(super) then: Vec<(NodeId, String)>,
+}
+
+impl Leaf {
+    /// What moves its rows so. `map`: of the new placement, where rows are dealt out by it.
+    pub(super) fn steps(&self, travel: &Travel, nodes: &[NodeId], map: &str) -> Steps {
+        let name = &self.name;
+        let mut steps = Steps::default();
+        let delete_all = |node: NodeId| (node, format!("DELETE FROM ONLY {name}"));
+        let copies = || nodes.iter().copied().filter(|node| *node != NodeId::HOME);
+        let all_rows =
+            format!("SELECT NULL, ROW({ROW}.*)::pg_catalog.text FROM ONLY {name} AS {ROW}");
+        match travel {
+            Travel::Nothing => (),
+            Travel::CopyEverywhere { sources, empty_copies } => {
+                if *empty_copies {
+                    steps.first.extend(copies().map(delete_all));
+                }
+                steps.sources.extend(sources.iter().map(|node| (*node, all_rows.clone())));
+            }
+            Travel::DealOut => {
+                steps.sources.push((NodeId::HOME, all_rows));
+                steps.then.extend(nodes.iter().copied().map(delete_all));
+            }
+            Travel::BringHome { sources } => {
+                steps.sources.extend(sources.iter().map(|node| (*node, all_rows.clone())));
+                steps.then.extend(sources.iter().copied().map(delete_all));
+            }
+            Travel::EmptyCopies => steps.then.extend(copies().map(delete_all)),
+            Travel::DropForeign { target } => {
+                steps.then.extend(
+                    nodes.iter().map(|node| (*node, self.delete_foreign(*node, target, map))),
+                );
+            }
+            Travel::SendForeign { sources, target, empty_copies } => {
+                if *empty_copies {
+                    steps.first.extend(copies().map(delete_all));
+                }
+                for node in sources {
+                    let owner = owner(target, map);
+                    let select = format!(
+                        "SELECT {owner}, ROW({ROW}.*)::pg_catalog.text FROM ONLY {name} AS {ROW} \
+                         WHERE {owner} OPERATOR(pg_catalog.<>) {}",
+                        node.0
+                    );
+                    steps.sources.push((*node, select));
+                    steps.then.push((*node, self.delete_foreign(*node, target, map)));
+                }
+            }
+        }
+        steps
+    }
+
+    fn delete_foreign(&self, node: NodeId, target: &PlacementKind, map: &str) -> String {
+        format!(
+            "DELETE FROM ONLY {} AS {ROW} WHERE {} OPERATOR(pg_catalog.<>) {}",
+            self.name,
+            owner(target, map),
+            node.0
+        )
+    }
+
+    /// The rows are its `$1`.
+    pub(super) async fn insert(&self, home: &mut NodeConnection) -> Result<String, GatewayError> {
+        let sql = format!(
+            "SELECT pg_catalog.string_agg(pg_catalog.quote_ident(a.attname), ', ' ORDER BY a.attnum),
+    pg_catalog.string_agg(pg_catalog.concat('u.', pg_catalog.quote_ident(a.attname)), ', ' ORDER BY a.attnum)
+FROM pg_catalog.pg_attribute a
+WHERE a.attrelid OPERATOR(pg_catalog.=) {}::pg_catalog.regclass::pg_catalog.oid AND a.attnum OPERATOR(pg_catalog.>) 0
+    AND NOT a.attisdropped AND a.attgenerated OPERATOR(pg_catalog.=) ''",
+            quote_literal(&self.name)
+        );
+        let rows = home.rows(&sql).await?;
+        let answer = Answer { node: home.node(), what: "a table's columns", rows: &rows };
+        // A table without columns has rows, too.
+        let into = match rows.text(0, 0) {
+            Some(columns) => {
+                format!("({columns}) OVERRIDING SYSTEM VALUE SELECT {}", answer.text(0, 1)?)
+            }
+            None => String::from(" SELECT"),
+        };
+        Ok(format!("INSERT INTO {} {into} FROM pg_catalog.unnest($1) AS u", self.name))
+    }
+
+    /// Runs a statement on a node as the owner of this table. `rows` are its `$1`, unless they are empty.
+    pub(super) async fn as_owner(
+        &self,
+        connection: &mut NodeConnection,
+        statement: &str,
+        rows: &str,
+        seals: &Seals,
+    ) -> Result<(), GatewayError> {
+        let Self { schema, table, .. } = self;
+        let message = message_of_parts("as owner", &[schema, table, statement, &digest(rows)]);
+        let seal = seals.seal(connection, &message).await?;
+        // The code of the table has the search path of the session.
+        let sql = format!(
+            "SELECT tutti.as_owner({}, {}, $1, $2, pg_catalog.current_setting('search_path'), $3)",
+            quote_literal(schema),
+            quote_literal(table)
+        );
+        let values = [statement.to_owned(), rows.to_owned(), seal].map(|value| Some(value.into()));
+        connection.query_with(&sql, values.into()).await?;
+        Ok(())
+    }
+}
+
+/// SQL for the node that a row belongs to. `map`: the nodes of its buckets, as the text of an array.
+fn owner(target: &PlacementKind, map: &str) -> String {
+    let PlacementKind::Hash { key, key_type, .. } = target else {
+        unreachable!("only hash placements give rows an owner");
+    };
+    let bucket = key_type.sql_bucket(&format!("{ROW}.{}", quote_identifier(key)));
+    format!("(({}::pg_catalog.int4[])[({bucket})::pg_catalog.int4])", quote_literal(map))
+}
+
+/// An array of texts as PostgreSQL reads it, each element quoted.
+#[derive(Debug, Default)]
+pub(super) struct Batch(String);
+
+impl Batch {
+    pub(super) fn push(&mut self, element: &str) {
+        self.0.push_str(if self.0.is_empty() { "{\"" } else { ",\"" });
+        for character in element.chars() {
+            if matches!(character, '"' | '\\') {
+                self.0.push('\\');
+            }
+            self.0.push(character);
+        }
+        self.0.push('"');
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn finish(mut self) -> String {
+        self.0.push_str(if self.0.is_empty() { "{}" } else { "}" });
+        self.0
+    }
+}
+
+/// Whether any of these tables has rows on node 1. Requires: they are locked.
+pub(super) async fn has_rows(
+    home: &mut NodeConnection,
+    tables: &[Leaf],
+    seals: &Seals,
+) -> Result<bool, GatewayError> {
+    for table in tables {
+        let sql =
+            format!("DECLARE {CURSOR} NO SCROLL CURSOR FOR SELECT NULL FROM ONLY {}", table.name);
+        table.as_owner(home, &sql, "", seals).await?;
+        let rows = home.rows(&format!("FETCH 1 FROM {CURSOR}")).await?;
+        home.rows(&format!("CLOSE {CURSOR}")).await?;
+        if !rows.rows.is_empty() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Whether none of these tables has ever had a row since it was made or emptied, on node 1: for tables that
+/// hide rows from the role that asks.
+pub(super) async fn has_no_pages(
+    home: &mut NodeConnection,
+    tables: &[Leaf],
+) -> Result<bool, GatewayError> {
+    let names = tables.iter().map(|table| format!("({})", quote_literal(&table.name)));
+    let sql = format!(
+        "SELECT pg_catalog.bool_and(pg_catalog.pg_relation_size(t.name::pg_catalog.regclass)
+    OPERATOR(pg_catalog.=) 0) FROM (VALUES {}) AS t (name)",
+        names.collect::<Vec<_>>().join(", ")
+    );
+    let rows = home.rows(&sql).await?;
+    Answer { node: home.node(), what: "whether a table has pages", rows: &rows }.boolean(0, 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn array_elements_are_quoted_as_postgresql_reads_them() {
+        let mut batch = Batch::default();
+        assert_eq!(std::mem::take(&mut batch).finish(), "{}");
+        batch.push("(1,\"a\\b\")");
+        batch.push("()");
+        assert_eq!(batch.finish(), r#"{"(1,\"a\\b\")","()"}"#);
+    }
+}

@@ -1,0 +1,180 @@
+//! The names and operators in a text of code, and what its bare words give away.
+//!
+//! Owns: what counts as a name, in whatever language: a word is taken for all that it may mean.
+//! Never: knows where a statement begins or ends, or what a name stands for (`closure` looks that up).
+//! Start reading at [`words_of`].
+
+use std::collections::BTreeSet;
+
+use pg_query::protobuf::Token;
+
+use crate::statement::tokens::{Lexeme, scan};
+
+/// A name in a text.
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub(crate) struct Name {
+    /// What stands before the dot, if one does: a schema, or anything that has columns.
+    pub(crate) before: Option<String>,
+    pub(crate) name: String,
+    /// A parenthesis follows.
+    pub(crate) called: bool,
+    /// It stands where a type may, and a table may not: after `::`, AS, or another name.
+    pub(crate) typed: bool,
+}
+
+/// Names and operators of a text, each once.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Words {
+    pub(crate) names: BTreeSet<Name>,
+    /// Operators, with the schema if written.
+    pub(crate) operators: BTreeSet<(Option<String>, String)>,
+}
+
+/// Names of the form of a setting with a dot in a text.
+pub fn dotted_names(text: &str) -> impl Iterator<Item = String> {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == '$' || c == '.';
+    text.split(move |c| !is_part(c))
+        .map(|word| word.trim_matches('.'))
+        .filter(|word| {
+            word.contains('.')
+                && word.len() < 64
+                && word
+                    .split('.')
+                    .all(|part| part.starts_with(|c: char| c.is_alphabetic() || c == '_'))
+        })
+        .map(str::to_lowercase)
+}
+
+/// The tokens of a text that every setting of `standard_conforming_strings` reads alike.
+pub(crate) fn certain_tokens(text: &str) -> Option<Vec<Lexeme<'_>>> {
+    let tokens = scan(text).ok()?;
+    let is_odd = |token: &Lexeme<'_>| {
+        matches!(token.token, Token::Uident | Token::Usconst)
+            || (token.token == Token::Sconst
+                && token.text.starts_with('\'')
+                && (token.text.contains("\\'") || token.text.ends_with("\\'")))
+    };
+    (!tokens.iter().any(is_odd)).then_some(tokens)
+}
+
+/// The name that a token spells, keywords too; empty if it is no word.
+pub(super) fn word(token: &Lexeme<'_>) -> String {
+    if let Some(quoted) = token.text.strip_prefix('"') {
+        return cut(quoted.strip_suffix('"').unwrap_or(quoted).replace("\"\"", "\""));
+    }
+    match token.text.chars().next() {
+        Some(first) if first.is_alphabetic() || first == '_' => {
+            if token.token == Token::Sconst || token.token == Token::Xconst {
+                return String::new();
+            }
+            // As PostgreSQL does where characters have several bytes.
+            cut(token.text.to_ascii_lowercase())
+        }
+        _ => String::new(),
+    }
+}
+
+/// Whether a table's name, not a type's, follows this word.
+fn is_before_table(word: &str) -> bool {
+    matches!(
+        word,
+        "from"
+            | "join"
+            | "into"
+            | "update"
+            | "only"
+            | "using"
+            | "table"
+            | "truncate"
+            | "copy"
+            | "lock"
+            | "select"
+            | "where"
+            | "on"
+            | "and"
+            | "or"
+            | "by"
+            | "set"
+            | "returning"
+            | "distinct"
+    )
+}
+
+/// As much of a name as PostgreSQL takes.
+fn cut(mut name: String) -> String {
+    const NAME_BYTES_MAX: usize = 63;
+    if NAME_BYTES_MAX < name.len() {
+        name.truncate(name.floor_char_boundary(NAME_BYTES_MAX));
+    }
+    name
+}
+
+/// Names and operators among tokens.
+pub(crate) fn words_of(tokens: &[Lexeme<'_>]) -> Words {
+    let mut words = Words::default();
+    let text_at = |index: Option<usize>| index.and_then(|at| tokens.get(at)).map_or("", |t| t.text);
+    let implied = |of: &[&str], words: &mut Words| {
+        words.operators.extend(of.iter().map(|name| (None, (*name).to_owned())));
+    };
+    for (index, token) in tokens.iter().enumerate() {
+        let before = index.checked_sub(1);
+        let qualifier = (text_at(before) == ".")
+            .then(|| before.and_then(|at| at.checked_sub(1)).and_then(|at| tokens.get(at)))
+            .flatten()
+            .map(word)
+            .filter(|name| !name.is_empty())
+            // After an expression: a column of it, or a function.
+            .or_else(|| (text_at(before) == ".").then(String::new));
+        let name = word(token);
+        if !name.is_empty() {
+            match name.as_str() {
+                "in" | "distinct" | "nullif" | "case" | "using" | "natural" | "any" | "all"
+                | "some" | "group" | "union" | "intersect" | "except" | "row" => {
+                    implied(&["=", "<>"], &mut words);
+                }
+                "between" | "order" | "min" | "max" | "greatest" | "least" | "partition" => {
+                    implied(&["<", ">", "<=", ">=", "="], &mut words);
+                }
+                "like" | "ilike" => implied(&["~~", "!~~", "~~*", "!~~*"], &mut words),
+                "similar" => implied(&["~", "!~"], &mut words),
+                _ => (),
+            }
+            let called = text_at(Some(index + 1)) == "(";
+            let begins = if qualifier.is_some() { index.saturating_sub(2) } else { index };
+            let typed = begins.checked_sub(1).is_some_and(|at| {
+                let word = word(&tokens[at]);
+                tokens[at].text == "::" || !(word.is_empty() || is_before_table(&word))
+            });
+            words.names.insert(Name { before: qualifier, name, called, typed });
+            continue;
+        }
+        let is_operator = match token.token {
+            Token::Op | Token::LessEquals | Token::GreaterEquals => true,
+            Token::NotEquals => {
+                words.operators.insert((qualifier, "<>".to_owned()));
+                continue;
+            }
+            _ => matches!(token.text, "+" | "-" | "*" | "/" | "%" | "^" | "<" | ">" | "="),
+        };
+        if is_operator {
+            words.operators.insert((qualifier, token.text.to_owned()));
+        }
+    }
+    words
+}
+
+/// Whether a text may read rows by their place: a server counts no such scan, only the pages that it
+/// reads. Literals count, for they may be run.
+pub(crate) fn reads_uncounted(text: &str) -> bool {
+    let text = text.to_ascii_lowercase();
+    text.contains("tablesample") || text.contains("ctid")
+}
+
+/// Whether a text names a setting by which a server stops telling what code has touched: it counts no
+/// scans, or has workers run code, whose locks and counts are their own. Literals count.
+pub fn names_accounting(text: &str) -> bool {
+    const SETTINGS: [&str; 2] = ["track_counts", "max_parallel_workers"];
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    let mut words = text.split(move |c| !is_part(c));
+    words.any(|word| SETTINGS.iter().any(|setting| word.eq_ignore_ascii_case(setting)))
+}
