@@ -256,6 +256,86 @@ fn the_gateways_lock_is_out_of_clients_reach_and_taken_again_when_it_is_lost() -
     Ok(())
 }
 
+/// A gateway in front of a cluster whose first one has ended. It ends with this.
+struct Next {
+    port: u16,
+    _end: tokio::sync::oneshot::Sender<()>,
+    _runtime: tokio::runtime::Runtime,
+}
+
+fn start_next(cluster: &TestCluster) -> Result<Next> {
+    let runtime = tutti_gateway::runtime()?;
+    let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0"))?;
+    let port = listener.local_addr()?.port();
+    let config = config(cluster.servers(), format!("127.0.0.1:{port}"));
+    let (end, asked) = tokio::sync::oneshot::channel();
+    runtime.spawn(tutti_gateway::serve(config, listener, async move {
+        let _ = asked.await;
+    }));
+    Ok(Next { port, _end: end, _runtime: runtime })
+}
+
+/// Who writes a table of the gateway's without changing a row keeps the lock of a writer, which is in the way
+/// of a gateway that takes a node over.
+#[test]
+fn nobody_who_may_write_all_data_keeps_a_gateway_from_starting() -> Result<()> {
+    let mut cluster = TestCluster::start_on(servers::durable(2)?)?;
+    let mut admin = Client::connect(&cluster.endpoint())?;
+    admin.query(
+        "CREATE ROLE wr LOGIN; GRANT pg_write_all_data TO wr;
+         CREATE TABLE t (id int PRIMARY KEY) DISTRIBUTE BY HASH (id);
+         INSERT INTO t SELECT generate_series(1, 20)",
+    )?;
+    drop(admin);
+    cluster.stop_gateway()?;
+    let mut holders = Vec::new();
+    for (number, node) in cluster.nodes().iter().enumerate() {
+        let mut idle = Client::connect_as(node, "wr")?;
+        idle.query("BEGIN; DELETE FROM tutti.backend")?;
+        holders.push(idle);
+        let mut prepares = Client::connect_as(node, "wr")?;
+        let sql =
+            format!("BEGIN; DELETE FROM tutti.backend; PREPARE TRANSACTION 'for_ever_{number}'");
+        prepares.query(&sql)?;
+    }
+    let next = start_next(&cluster)?;
+    until("the next gateway serves", || {
+        let Ok(mut client) = Client::connect(&Endpoint::on(next.port)) else { return Ok(false) };
+        Ok(client.value("SELECT count(*) FROM t").is_ok_and(|count| count == "20"))
+    })?;
+    for node in cluster.nodes() {
+        let prepared = "SELECT count(*) FROM pg_prepared_xacts WHERE owner = 'wr'";
+        ensure!(Client::connect(&node)?.value(prepared)? == "0");
+    }
+    Ok(())
+}
+
+/// A node that cannot be taken over (here because of a superuser's lock) stays closed; the others serve, and it
+/// does when it can be.
+#[test]
+fn a_gateway_starts_without_a_node_that_it_cannot_take_over() -> Result<()> {
+    let mut cluster = TestCluster::start_on(servers::durable(2)?)?;
+    let mut admin = Client::connect(&cluster.endpoint())?;
+    admin.query(
+        "CREATE TABLE here (id int) DISTRIBUTE BY HOME; INSERT INTO here VALUES (1);
+         CREATE TABLE t (id int PRIMARY KEY) DISTRIBUTE BY HASH (id);
+         INSERT INTO t SELECT generate_series(1, 20)",
+    )?;
+    drop(admin);
+    cluster.stop_gateway()?;
+    let mut locker = Client::connect(&cluster.nodes()[1])?;
+    locker.query("BEGIN; LOCK TABLE tutti.backend")?;
+    let next = start_next(&cluster)?;
+    let count = |table: &str| {
+        let mut client = Client::connect(&Endpoint::on(next.port)).ok()?;
+        client.value(&format!("SELECT count(*) FROM {table}")).ok()
+    };
+    until("what is on node 1 is served", || Ok(count("here").as_deref() == Some("1")))?;
+    ensure!(count("t").is_none(), "a node was read that is not taken over");
+    locker.query("ROLLBACK")?;
+    until("node 2 is served", || Ok(count("t").as_deref() == Some("20")))
+}
+
 /// A role that may write all data may lock all tables, on a node: those of the gateway only for a
 /// moment.
 #[test]
