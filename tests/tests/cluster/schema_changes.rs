@@ -595,6 +595,104 @@ fn code_does_not_write_by_a_snapshot_from_before_a_placement() -> Result<()> {
     Ok(())
 }
 
+/// Where node 1 has all tables, code runs there that reaches any of them; when the first table is spread, what is
+/// still to come of a transaction must not.
+#[test]
+fn a_transaction_of_one_node_does_not_go_on_after_the_first_spread() -> Result<()> {
+    for what in ["deferred", "cursor", "portal"] {
+        let servers = servers::start(2)?;
+        let default_distribution = DefaultDistribution::Home;
+        let switches = Switches::default();
+        let config = Config { default_distribution, switches, ..config(&servers, String::new()) };
+        let cluster = TestCluster::start_configured(servers, config)?;
+        let (mut client, mut changer) =
+            (Client::connect(&cluster.endpoint())?, Client::connect(&cluster.endpoint())?);
+        run(
+            &mut client,
+            &[
+                "CREATE TABLE b (k int, j int)",
+                "INSERT INTO b SELECT n, n FROM generate_series(1, 60) n",
+                "CREATE TABLE a (id int)",
+                "CREATE FUNCTION fill() RETURNS trigger LANGUAGE plpgsql AS
+                 $$BEGIN EXECUTE 'INSERT INTO b SELECT n, n FROM generate_series(61, 66) n'; RETURN NULL; END$$",
+                "CREATE CONSTRAINT TRIGGER late AFTER INSERT ON a DEFERRABLE INITIALLY DEFERRED
+                 FOR EACH ROW EXECUTE FUNCTION fill()",
+                "CREATE FUNCTION counted() RETURNS bigint LANGUAGE plpgsql AS
+                 $$DECLARE found bigint; BEGIN EXECUTE 'SELECT count(*) FROM b' INTO found; RETURN found; END$$",
+                "BEGIN",
+            ],
+        )?;
+        match what {
+            "deferred" => drop(client.query("INSERT INTO a VALUES (1)")?),
+            "cursor" => drop(
+                client.query("DECLARE c CURSOR FOR SELECT counted() FROM generate_series(1, 3)")?,
+            ),
+            _ => {
+                let flight = "P |SELECT counted() FROM generate_series(1, 3)\nB p|\nE p|1\nS";
+                let said = conversation::hold(&mut client, flight)?;
+                ensure!(said.iter().any(|line| line == "DataRow 60"), "{said:#?}");
+            }
+        }
+        changer.query("SELECT tutti_distribute('b', 'k')")?;
+        let refused = match what {
+            "deferred" => client.simple("COMMIT", &[])?.error().map(|e| e.sqlstate().to_owned()),
+            "cursor" => client.simple("FETCH c", &[])?.error().map(|e| e.sqlstate().to_owned()),
+            _ => conversation::hold(&mut client, "E p|1\nS")?
+                .iter()
+                .find_map(|line| line.strip_prefix("Error ").map(str::to_owned)),
+        };
+        ensure!(refused.as_deref() == Some("40001"), "{what}: {refused:?}");
+        client.query("ROLLBACK")?;
+        ensure!(client.value("SELECT count(*) FROM b")? == "60", "{what}");
+    }
+    Ok(())
+}
+
+/// GRANT and REVOKE lock no table, and a move gives other nodes the rights of the moment.
+#[test]
+fn rights_that_change_beside_a_move_are_the_same_everywhere() -> Result<()> {
+    let cluster = start_with_home_tables(2)?;
+    let endpoint = cluster.endpoint();
+    let mut changer = Client::connect(&endpoint)?;
+    run(
+        &mut changer,
+        &[
+            "CREATE ROLE reader LOGIN",
+            "CREATE TABLE kept (k int)",
+            "INSERT INTO kept SELECT generate_series(1, 12)",
+            "GRANT SELECT ON kept TO reader",
+            "BEGIN",
+            "SELECT tutti_distribute('kept', 'k')",
+        ],
+    )?;
+    let revoking = thread::spawn(move || {
+        Client::connect(&endpoint)?.query("REVOKE SELECT ON kept FROM reader")
+    });
+    sleep(Duration::from_millis(300));
+    changer.query("COMMIT")?;
+    revoking.join().map_err(|_| anyhow::anyhow!("the client panicked"))??;
+    let mut reader = Client::connect_as(&cluster.endpoint(), "reader")?;
+    for k in 1..=12 {
+        let answer = reader.simple(&format!("SELECT * FROM kept WHERE k = {k}"), &[])?;
+        let state = answer.error().map(|error| error.sqlstate().to_owned());
+        ensure!(state.as_deref() == Some("42501"), "{k}: {answer}");
+    }
+    Ok(())
+}
+
+/// COMMIT PREPARED of a client's comes from anywhere, and overtakes no statement.
+#[test]
+fn a_client_prepares_no_change_of_the_schema() -> Result<()> {
+    let cluster = start_with_home_tables(2)?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    run(&mut client, &["BEGIN", "CREATE TABLE made (id int)"])?;
+    let answer = client.simple("PREPARE TRANSACTION 'mine'", &[])?;
+    let error = answer.error().context("it was prepared")?;
+    ensure!(error.sqlstate() == "0A000", "{error:?}");
+    ensure!(client.value("SELECT to_regclass('made') IS NULL")? == "t");
+    Ok(())
+}
+
 /// The first statement of a flight waits for a row; a change of a table that only later ones use has
 /// nothing to do with it, and is committed meanwhile.
 #[test]

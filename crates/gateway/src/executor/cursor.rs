@@ -87,6 +87,9 @@ impl Executor<'_> {
             self.tx.portals.remove(name);
             return Ok(Done::Tag("CLOSE CURSOR".to_owned()));
         }
+        if !close {
+            self.tx.refuse_cursor_of_one_node()?;
+        }
         let node = self.tx.node_of_cursor(name);
         // WHERE CURRENT OF writes; FETCH and MOVE may lock or call functions, except on a cursor held beyond
         // its transaction: its rows are materialized.

@@ -87,8 +87,9 @@ impl TransactionContext {
             self.transaction.record(node, access);
             self.activity.note_nodes(self.transaction.nodes.len());
         }
-        if access == Access::Write && self.transaction.is_open() && self.catalog.is_solo() {
-            self.transaction.wrote_alone = true;
+        if self.transaction.is_open() && self.catalog.is_solo() {
+            self.transaction.used_alone = true;
+            self.transaction.wrote_alone |= access == Access::Write;
         }
         // Last: the caller writes to the link without waiting again.
         if !self.activity.may_send() {

@@ -285,12 +285,26 @@ impl TransactionContext {
         if self.registry.cluster.catalog().is_solo() {
             return Ok(());
         }
-        let message = "could not serialize access due to a table that was spread over nodes";
-        Err(ErrorFields::error("40001", message)
-            .with(b'D', "The transaction has changed definitions, or rows, on node 1 alone.")
-            .with(b'H', "The transaction might succeed if retried.")
-            .into())
+        Err(spread_since("The transaction has changed definitions, or rows, on node 1 alone."))
     }
+
+    /// Before more is asked of a cursor or a portal.
+    ///
+    /// Errors: 40001 if it may have been opened while node 1 had all tables, and that has changed.
+    pub(crate) fn refuse_cursor_of_one_node(&self) -> Result<(), Failure> {
+        match self.transaction.used_alone && !self.registry.cluster.catalog().is_solo() {
+            true => Err(spread_since("A cursor or portal was opened while node 1 had all tables.")),
+            false => Ok(()),
+        }
+    }
+}
+
+fn spread_since(detail: &str) -> Failure {
+    let message = "could not serialize access due to a table that was spread over nodes";
+    ErrorFields::error("40001", message)
+        .with(b'D', detail)
+        .with(b'H', "The transaction might succeed if retried.")
+        .into()
 }
 
 /// What is elsewhere than before, or has become something else.

@@ -225,6 +225,8 @@ pub struct Transaction {
     pub changed_alone: bool,
     /// It wrote while node 1 had all tables: code that comes with its COMMIT (deferred triggers) is node 1's.
     pub wrote_alone: bool,
+    /// It used node 1 while that had all tables: its cursors and portals go on as they were planned then.
+    pub used_alone: bool,
     /// A node that joins now does not repeat the steps yet: something else must come first.
     pub steps_come_later: bool,
     /// The published catalog that its own derives from.

@@ -70,6 +70,7 @@ impl Session {
             return Err(transaction_failed());
         }
         self.refuse_lost_portal(node, name)?;
+        self.tx.refuse_cursor_of_one_node()?;
         self.tx.wait_for_visible(node).await?;
         self.switch_to(node, access).await?;
         self.pipeline.wrote |= access == Access::Write;
