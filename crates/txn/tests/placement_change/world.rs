@@ -51,7 +51,7 @@ pub struct Script {
     pub brings: bool,
     /// Its code goes on although it is cancelled.
     pub is_stubborn: bool,
-    /// Its steps are sent together.
+    /// Its steps are sent together, to one node.
     pub is_flight: bool,
 }
 
@@ -451,13 +451,6 @@ impl World {
             }
             At::Planned if client.is_stopped_unsent => At::Rest,
             At::Planned => send(&client.script, 0),
-            // The next step is at the node already; the last one's answer ends it.
-            At::Step(step, parts) if client.script.is_flight => {
-                match client.script.steps.get(step + 1) {
-                    Some(_) => At::Step(step + 1, vec![PartAt::Coming; parts.len()]),
-                    None => At::Over,
-                }
-            }
             At::Step(step, _) => At::Between(step + 1),
             // Its client gets 40001, or it begins anew.
             At::Between(next) if client.is_stopped && *next < client.script.steps.len() => At::Over,
@@ -483,6 +476,13 @@ impl World {
                     self.broken.insert("no_old_plan_meets_the_change");
                 }
                 PartAt::Working { long: false }
+            }
+            // The next step of a flight is at the node already.
+            PartAt::Working { .. } | PartAt::Done
+                if client.script.is_flight && *step + 1 < client.script.steps.len() =>
+            {
+                *step += 1;
+                PartAt::Coming
             }
             PartAt::Working { .. } | PartAt::Done => PartAt::Done,
         };
