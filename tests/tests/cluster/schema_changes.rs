@@ -617,20 +617,23 @@ fn a_transaction_of_one_node_does_not_go_on_after_the_first_spread() -> Result<(
                  $$BEGIN EXECUTE 'INSERT INTO b SELECT n, n FROM generate_series(61, 66) n'; RETURN NULL; END$$",
                 "CREATE CONSTRAINT TRIGGER late AFTER INSERT ON a DEFERRABLE INITIALLY DEFERRED
                  FOR EACH ROW EXECUTE FUNCTION fill()",
-                "CREATE FUNCTION counted() RETURNS bigint LANGUAGE plpgsql AS
-                 $$DECLARE found bigint; BEGIN EXECUTE 'SELECT count(*) FROM b' INTO found; RETURN found; END$$",
+                // The first row does not come to the table, and locks nothing.
+                "CREATE FUNCTION counted(n int) RETURNS bigint LANGUAGE plpgsql AS
+                 $$DECLARE found bigint; BEGIN IF n = 1 THEN RETURN 0; END IF;
+                   EXECUTE 'SELECT count(*) FROM b' INTO found; RETURN found; END$$",
                 "BEGIN",
             ],
         )?;
         match what {
             "deferred" => drop(client.query("INSERT INTO a VALUES (1)")?),
             "cursor" => drop(
-                client.query("DECLARE c CURSOR FOR SELECT counted() FROM generate_series(1, 3)")?,
+                client
+                    .query("DECLARE c CURSOR FOR SELECT counted(n) FROM generate_series(1, 3) n")?,
             ),
             _ => {
-                let flight = "P |SELECT counted() FROM generate_series(1, 3)\nB p|\nE p|1\nS";
+                let flight = "P |SELECT counted(n) FROM generate_series(1, 3) n\nB p|\nE p|1\nS";
                 let said = conversation::hold(&mut client, flight)?;
-                ensure!(said.iter().any(|line| line == "DataRow 60"), "{said:#?}");
+                ensure!(said.iter().any(|line| line == "DataRow 0"), "{said:#?}");
             }
         }
         changer.query("SELECT tutti_distribute('b', 'k')")?;
