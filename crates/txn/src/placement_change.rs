@@ -177,6 +177,19 @@ pub struct Plan {
     pub sends_ahead: bool,
 }
 
+impl Plan {
+    /// Of what a session has left on a node, whose plan is not known any more: it may use anything.
+    pub const LEFT: Self = Self {
+        cannot_end: None,
+        may_use_moved: true,
+        may_use_changed: true,
+        uses_changed: true,
+        writes_changed_in_steps: false,
+        brings_checked: false,
+        sends_ahead: true,
+    };
+}
+
 /// Whether what was proven of a statement holds by the new catalog.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Proof {

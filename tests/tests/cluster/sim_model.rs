@@ -575,19 +575,28 @@ fn run_script(pair: &mut Pair, rng: &mut ChaCha8Rng, steps: u32) -> Result<usize
     Ok(waits)
 }
 
+/// Runs scripts from so many seeds; in all of them together so many statements must have waited.
+fn judge_scripts(
+    seeds: u64,
+    waits_min: usize,
+    run: fn(&mut Pair, &mut ChaCha8Rng, u32) -> Result<usize>,
+) -> Result<()> {
+    let mut pair = Pair::start()?;
+    let mut waits = 0;
+    for seed in 0..seeds {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        pair.done.clear();
+        waits += run(&mut pair, &mut rng, 80).with_context(|| format!("script {seed}"))?;
+    }
+    ensure!(waits_min < waits, "only {waits} statements waited; the scripts prove little");
+    Ok(())
+}
+
 /// Goal: the model answers as PostgreSQL does, and lets those wait whom PostgreSQL lets wait.
 /// Method: scripts of three sessions drawn from seeds, each ended by a SIGKILL.
 #[test]
 fn the_model_answers_as_a_server_does() -> Result<()> {
-    let mut pair = Pair::start()?;
-    let mut waits = 0;
-    for seed in 0..12 {
-        let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        pair.done.clear();
-        waits += run_script(&mut pair, &mut rng, 80).with_context(|| format!("script {seed}"))?;
-    }
-    ensure!(20 < waits, "only {waits} statements waited; the scripts prove little");
-    Ok(())
+    judge_scripts(12, 20, run_script)
 }
 
 /// One script about tables. Ends with a crash, and with tables that are as they were left.
@@ -658,16 +667,7 @@ fn run_script_of_tables(pair: &mut Pair, rng: &mut ChaCha8Rng, steps: u32) -> Re
 /// cancelled, and a look says the same of those that wait. Method: as above.
 #[test]
 fn the_model_locks_tables_as_a_server_does() -> Result<()> {
-    let mut pair = Pair::start()?;
-    let mut waits = 0;
-    for seed in 0..16 {
-        let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        pair.done.clear();
-        let run = run_script_of_tables(&mut pair, &mut rng, 80);
-        waits += run.with_context(|| format!("script {seed}"))?;
-    }
-    ensure!(40 < waits, "only {waits} statements waited; the scripts prove little");
-    Ok(())
+    judge_scripts(16, 40, run_script_of_tables)
 }
 
 /// Goal: the arbitration of the commit protocol. Method: recovery's insert waits for the

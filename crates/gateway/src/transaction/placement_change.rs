@@ -401,17 +401,6 @@ struct Others<'a> {
     comparison: &'a mut Comparison,
 }
 
-/// What a backend may do that a session has left: its plan is not known any more.
-const PLAN_LEFT: Plan = Plan {
-    cannot_end: None,
-    may_use_moved: true,
-    may_use_changed: true,
-    uses_changed: true,
-    writes_changed_in_steps: false,
-    brings_checked: false,
-    sends_ahead: true,
-};
-
 impl Others<'_> {
     async fn perform(&mut self, effect: Effect) -> Result<Option<Event>, GatewayError> {
         match effect {
@@ -424,7 +413,7 @@ impl Others<'_> {
                     (Session(session), self.comparison.plan_of(session, &activity))
                 };
                 let left = self.registry.backends.left_on(self.is_ours);
-                let left = left.into_iter().map(|number| (Session(number), PLAN_LEFT));
+                let left = left.into_iter().map(|number| (Session(number), Plan::LEFT));
                 let plans = with_plans.into_iter().map(plan_of).chain(left).collect();
                 Ok(Some(Event::Listed { at: self.since.elapsed(), plans }))
             }
@@ -434,7 +423,7 @@ impl Others<'_> {
                 let sessions = sessions.into_iter().filter_map(|session| {
                     if is_left(session) {
                         let backends = seen.remove(&session)?;
-                        return Some((session, Looked { plan: PLAN_LEFT, backends }));
+                        return Some((session, Looked { plan: Plan::LEFT, backends }));
                     }
                     let activity = self.registry.activities.of(session.0)?;
                     let plan = self.comparison.plan_of(session.0, &activity);

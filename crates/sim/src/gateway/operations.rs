@@ -231,6 +231,23 @@ impl Gateway {
         Err(Failed::Overtaken)
     }
 
+    /// The transaction's connection to a node; BEGIN is sent over a new one.
+    async fn begun<'a>(
+        &self,
+        activity: &Activity,
+        links: &'a mut Links,
+        node: NodeId,
+    ) -> Result<&'a Link, Lost> {
+        match links.entry(node) {
+            Entry::Occupied(open) => Ok(open.into_mut()),
+            Entry::Vacant(place) => {
+                let link = self.link_of(activity, node).await?;
+                link.send(Statement::Begin(Isolation::ReadCommitted));
+                Ok(place.insert(link))
+            }
+        }
+    }
+
     async fn append_on(
         &self,
         activity: &Activity,
@@ -238,14 +255,7 @@ impl Gateway {
         links: &mut Links,
         (node, key): Register,
     ) -> Result<Rows, Failed> {
-        let link = match links.entry(node) {
-            Entry::Occupied(open) => open.into_mut(),
-            Entry::Vacant(place) => {
-                let link = self.link_of(activity, node).await?;
-                link.send(Statement::Begin(Isolation::ReadCommitted));
-                place.insert(link)
-            }
-        };
+        let link = self.begun(activity, links, node).await?;
         self.barrier(link).await?;
         match self.step(activity, link, Statement::Append(key, txn)).await? {
             Answer::Rows(rows) => Ok(rows),
@@ -311,9 +321,7 @@ impl Gateway {
         if !is_table(key) {
             return self.append_on(activity, txn, links, (node, key)).await;
         }
-        let link = self.link_of(activity, node).await?;
-        link.send(Statement::Begin(Isolation::ReadCommitted));
-        let link = links.entry(node).or_insert(link);
+        let link = self.begun(activity, links, node).await?;
         self.barrier(link).await?;
         match self.step(activity, link, Statement::Read([key].into())).await? {
             Answer::Rows(rows) => Ok(rows),

@@ -28,17 +28,6 @@ use crate::node::statement::{Answer, BackendId, Isolation, Key, Statement, TxnNo
 /// microseconds takes one of the machine's milliseconds.
 const MILLISECOND: u64 = ARRIVAL / GLANCE.as_millis() as u64;
 
-/// The plan of what a lost session has left.
-const UNKNOWN: Plan = Plan {
-    cannot_end: None,
-    may_use_moved: true,
-    may_use_changed: true,
-    uses_changed: true,
-    writes_changed_in_steps: false,
-    brings_checked: false,
-    sends_ahead: true,
-};
-
 /// Of a duration of the machine's: how long it takes in the world.
 fn in_world(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX) * MILLISECOND / 1_000
@@ -184,7 +173,8 @@ impl Gateway {
                         self.sim().sleep(in_world(after)).await;
                         let others = self.others(activity);
                         let plans = others.iter().map(|it| (it.session, it.plan_for(table)));
-                        let left = self.0.left.borrow().keys().map(|it| (*it, UNKNOWN)).collect();
+                        let left =
+                            self.0.left.borrow().keys().map(|it| (*it, Plan::LEFT)).collect();
                         let plans = plans.chain::<Vec<_>>(left).collect();
                         Some(Event::Listed { at: for_machine(self.sim().now() - begun), plans })
                     }
@@ -347,7 +337,7 @@ impl Gateway {
         let found = sessions.iter().filter_map(|session| {
             let plan = match activities.get(session).filter(|it| it.has_plan()) {
                 Some(activity) => activity.plan_for(table),
-                None => left.contains_key(session).then_some(UNKNOWN)?,
+                None => left.contains_key(session).then_some(Plan::LEFT)?,
             };
             let backends = seen.remove(session).unwrap_or_default();
             Some((*session, Looked { plan, backends }))
