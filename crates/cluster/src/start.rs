@@ -205,7 +205,7 @@ async fn take_over(
             tracing::warn!(error = %Causes(&error), "what is in doubt is settled node by node");
         }
         Err(_) => {
-            tracing::warn!("a node does not answer; what is in doubt is settled node by node")
+            tracing::warn!("settling takes long; what is in doubt is settled node by node")
         }
     }
     Ok(fenced)

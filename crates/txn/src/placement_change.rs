@@ -102,6 +102,13 @@ pub struct Terms {
     pub found: Found,
 }
 
+impl Terms {
+    /// Whether no statement with an older plan is in the way of the change.
+    pub fn overtake_nobody(self) -> bool {
+        rounds(self).is_empty()
+    }
+}
+
 /// What is elsewhere than before, or has become something else.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Found {

@@ -685,10 +685,20 @@ fn rights_that_change_beside_a_move_are_the_same_everywhere() -> Result<()> {
 
 /// COMMIT PREPARED of a client's comes from anywhere, and overtakes no statement.
 #[test]
-fn a_client_prepares_no_change_of_the_schema() -> Result<()> {
+fn a_client_prepares_no_change_for_which_others_would_have_to_be_ended() -> Result<()> {
     let cluster = start_with_home_tables(2)?;
     let mut client = Client::connect(&cluster.endpoint())?;
-    run(&mut client, &["BEGIN", "CREATE TABLE made (id int)"])?;
+    run(
+        &mut client,
+        &[
+            "CREATE TABLE here (id int)",
+            "CREATE FUNCTION writes() RETURNS trigger LANGUAGE plpgsql AS
+             $$BEGIN EXECUTE 'UPDATE spread SET v = 1'; RETURN NULL; END$$",
+            "BEGIN",
+            "CREATE TABLE made (id int)",
+            "CREATE TRIGGER late AFTER INSERT ON here FOR EACH ROW EXECUTE FUNCTION writes()",
+        ],
+    )?;
     let answer = client.simple("PREPARE TRANSACTION 'mine'", &[])?;
     let error = answer.error().context("it was prepared")?;
     ensure!(error.sqlstate() == "0A000", "{error:?}");

@@ -292,13 +292,27 @@ COMMENT ON FUNCTION tutti.lock_table IS 'LOCK TABLE for a statement of a client'
 
 CREATE OR REPLACE FUNCTION tutti.keep_rights(tables text, seal text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $tutti$
+DECLARE
+    kept_relations oid[];
 BEGIN
     IF tutti.is_sealed('keep rights ' || tables, seal) IS NOT TRUE THEN
         RAISE insufficient_privilege USING MESSAGE = 'only a gateway can lock a table this way';
     END IF;
-    PERFORM FROM pg_class c WHERE c.oid = ANY (string_to_array(tables, ',')::oid[]) FOR UPDATE;
-    PERFORM FROM pg_attribute a WHERE a.attrelid = ANY (string_to_array(tables, ',')::oid[])
-        FOR UPDATE;
+    -- Partitions, children and the columns' sequences are moved with their table.
+    WITH RECURSIVE family AS (
+        SELECT u.oid FROM unnest(string_to_array(tables, ',')::oid[]) AS u (oid)
+        UNION
+        SELECT i.inhrelid FROM family f JOIN pg_inherits i ON i.inhparent = f.oid
+    ), kept AS (
+        SELECT f.oid FROM family f
+        UNION
+        SELECT d.objid FROM family f JOIN pg_depend d ON d.refobjid = f.oid
+            AND d.refclassid = 'pg_class'::regclass AND d.classid = 'pg_class'::regclass
+            JOIN pg_class s ON s.oid = d.objid AND s.relkind = 'S'
+    )
+    SELECT array_agg(k.oid) INTO kept_relations FROM kept k;
+    PERFORM FROM pg_class c WHERE c.oid = ANY (kept_relations) FOR UPDATE;
+    PERFORM FROM pg_attribute a WHERE a.attrelid = ANY (kept_relations) FOR UPDATE;
 END $tutti$;
 COMMENT ON FUNCTION tutti.keep_rights IS 'Lets GRANT and REVOKE of these tables, which lock no table, wait for the end of the transaction. The caller must be a gateway.';
 

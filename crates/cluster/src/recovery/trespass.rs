@@ -30,7 +30,7 @@ const END: &str = "WITH locked AS (
                 ('{ShareLock,ShareRowExclusiveLock,ExclusiveLock,AccessExclusiveLock}'::pg_catalog.text[])
             OR (c.relname OPERATOR(pg_catalog.=) 'serving'
                 AND l.mode OPERATOR(pg_catalog.<>) 'AccessShareLock')
-            OR (c.relname OPERATOR(pg_catalog.=) 'backend'
+            OR (c.relname OPERATOR(pg_catalog.=) 'backend' AND l.granted
                 AND l.mode OPERATOR(pg_catalog.<>) ALL ('{AccessShareLock,RowShareLock}'::pg_catalog.text[])))
     GROUP BY l.pid, l.virtualtransaction
 )
@@ -52,8 +52,11 @@ WHERE l.pid IS NULL AND NOT pg_catalog.starts_with(p.gid, 'tutti_')
 
 /// Who has locked `tutti.backend` in a way that keeps a gateway from taking the node over.
 const BLOCKERS: &str = "SELECT pg_catalog.string_agg(coalesce(
-        pg_catalog.format('process %s of role %I', a.pid, a.usename),
-        pg_catalog.format('prepared transaction %L of role %I', p.gid, p.owner)), ', ')
+        CASE WHEN a.pid IS NOT NULL
+            THEN pg_catalog.format('process %s of role %s', a.pid, coalesce(a.usename, '-')) END,
+        CASE WHEN p.gid IS NOT NULL
+            THEN pg_catalog.format('prepared transaction %L of role %s', p.gid, p.owner) END,
+        'somebody'), ', ')
 FROM pg_catalog.pg_locks AS l
 LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) l.pid
 LEFT JOIN pg_catalog.pg_locks AS x ON l.pid IS NULL AND x.pid IS NULL

@@ -192,7 +192,8 @@ impl Activity {
     /// A plan is being made. From here on a change of placements that does not see this plan will
     /// itself be seen: the caller checks for one after this.
     pub fn begin_plan(&self) {
-        self.sends_ahead.store(false, Ordering::SeqCst);
+        // Ordered by the store of `plan`.
+        self.sends_ahead.store(false, Ordering::Relaxed);
         self.is_limited.store(false, Ordering::SeqCst);
         self.is_unasked.store(false, Ordering::SeqCst);
         self.plan.store(PLANNED, Ordering::SeqCst);
@@ -200,7 +201,8 @@ impl Activity {
 
     /// The same, for what is sent without waiting again.
     pub fn begin_to_send(&self) {
-        self.sends_ahead.store(false, Ordering::SeqCst);
+        // Ordered by the store of `plan`.
+        self.sends_ahead.store(false, Ordering::Relaxed);
         self.is_limited.store(false, Ordering::SeqCst);
         self.is_unasked.store(false, Ordering::SeqCst);
         self.plan.store(SENT, Ordering::SeqCst);
@@ -224,6 +226,11 @@ impl Activity {
     pub fn note_sends_ahead(&self) {
         self.sends_ahead.store(true, Ordering::SeqCst);
         self.is_limited.store(false, Ordering::SeqCst);
+    }
+
+    /// What was sent together is answered.
+    pub fn note_all_answered(&self) {
+        self.sends_ahead.store(false, Ordering::SeqCst);
     }
 
     /// Whether statements were sent together.

@@ -165,12 +165,12 @@ impl Registry {
             let sql = format!(
                 "SELECT pg_catalog.{how}(a.pid) FROM pg_catalog.pg_stat_activity AS a \
                  WHERE a.pid OPERATOR(pg_catalog.=) {} \
-                 AND pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) a.backend_start \
-                 OPERATOR(pg_catalog.>=) '{} ms' \
+                 AND EXISTS (SELECT FROM tutti.backend AS b \
+                     WHERE b.pid OPERATOR(pg_catalog.=) a.pid \
+                     AND b.started OPERATOR(pg_catalog.=) a.backend_start) \
                  AND {which} \
                  AND coalesce(a.wait_event, '') OPERATOR(pg_catalog.<>) 'SyncRep'",
                 backend.process_id,
-                target.age().as_millis(),
             );
             let asking = async {
                 let mut connection = self.cluster.connections.checkout(backend.node).await?;
@@ -203,6 +203,6 @@ impl Registry {
 }
 
 /// The process ids of what [`Registry::backends_by_node`] gives for a node, as the elements of an array in SQL.
-pub(crate) fn process_ids(backends: &BTreeMap<i32, i32>) -> String {
+pub(crate) fn process_ids<S>(backends: &BTreeMap<i32, S>) -> String {
     backends.keys().map(i32::to_string).collect::<Vec<_>>().join(",")
 }

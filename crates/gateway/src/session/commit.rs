@@ -143,9 +143,12 @@ impl Session {
         if self.tx.transaction.writers().any(|node| node != NodeId::HOME) {
             return refused("written on other nodes than node 1");
         }
-        if self.tx.transaction.catalog_changed && !self.tx.catalog.is_solo() {
-            // Its COMMIT PREPARED is anybody's, and overtakes no statement that was planned before.
-            return refused("changed the schema");
+        if self.tx.transaction.own_is_stale {
+            Box::pin(self.executor().reload_own_catalog()).await?;
+        }
+        if self.tx.transaction.catalog_changed && !self.tx.overtakes_nobody() {
+            // Its COMMIT PREPARED is anybody's, and ends no statement that was planned before.
+            return refused("changed what statements are planned with");
         }
         let used_others = self.tx.transaction.nodes.keys().any(|node| *node != NodeId::HOME);
         if used_others && self.tx.level() == Level::Serializable {
@@ -155,6 +158,7 @@ impl Session {
             Box::pin(self.executor().run_deferred()).await?;
             self.pass_notices(NodeId::HOME);
         }
+        self.tx.may_commit_alone().await?;
         self.commit_readers(&BTreeSet::from([NodeId::HOME])).await
     }
 

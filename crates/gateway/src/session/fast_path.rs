@@ -286,6 +286,9 @@ impl Session {
             self.tx.transaction.record(node, flight.access);
             self.tx.activity.note_nodes(self.tx.transaction.nodes.len());
         }
+        if !is_outside {
+            self.tx.transaction.note_alone(self.tx.catalog.is_solo(), flight.access);
+        }
         link.begin();
         link.connection().note_own_commit(commits_itself);
         let unread = self.client.unread();

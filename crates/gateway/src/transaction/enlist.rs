@@ -87,9 +87,8 @@ impl TransactionContext {
             self.transaction.record(node, access);
             self.activity.note_nodes(self.transaction.nodes.len());
         }
-        if self.transaction.is_open() && self.catalog.is_solo() {
-            self.transaction.used_alone = true;
-            self.transaction.wrote_alone |= access == Access::Write;
+        if self.transaction.is_open() {
+            self.transaction.note_alone(self.catalog.is_solo(), access);
         }
         // Last: the caller writes to the link without waiting again.
         if !self.activity.may_send() {

@@ -10,7 +10,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 use tutti_cluster::catalog::load::READS_CATALOG;
@@ -152,6 +151,11 @@ impl TransactionContext {
                 change.machine.step(event, &mut effects);
             }
         }
+    }
+
+    /// Whether no statement that was planned before would have to be ended for the transaction's changes.
+    pub(crate) fn overtakes_nobody(&self) -> bool {
+        self.compare().1.overtake_nobody()
     }
 
     /// What the change means for plans by the published catalog.
@@ -420,7 +424,7 @@ impl Others<'_> {
             Effect::Look(sessions) => {
                 let mut seen = look(self.registry, self.own, &sessions).await?;
                 self.end_left(&sessions, &seen).await;
-                let sessions = sessions.into_iter().filter_map(|session| {
+                let looked = sessions.iter().copied().filter_map(|session| {
                     if is_left(session) {
                         let backends = seen.remove(&session)?;
                         return Some((session, Looked { plan: Plan::LEFT, backends }));
@@ -430,8 +434,16 @@ impl Others<'_> {
                     let backends = seen.remove(&session).unwrap_or_default();
                     activity.has_plan().then_some((session, Looked { plan, backends }))
                 });
-                let sessions = sessions.collect();
-                Ok(Some(Event::Looked { at: self.since.elapsed(), sessions }))
+                let mut looked: BTreeMap<_, _> = looked.collect();
+                // A session that has gone since it was listed may have left something: that is to be listed.
+                for number in self.registry.backends.left_on(self.is_ours) {
+                    let session = Session(number);
+                    if !sessions.contains(&session) {
+                        let backends = BTreeSet::from([ON_ITS_WAY]);
+                        looked.insert(session, Looked { plan: Plan::LEFT, backends });
+                    }
+                }
+                Ok(Some(Event::Looked { at: self.since.elapsed(), sessions: looked }))
             }
             Effect::Stop(Session(session)) => {
                 if let Some(activity) = self.registry.activities.of(session) {
@@ -485,6 +497,14 @@ impl Others<'_> {
     }
 }
 
+/// A backend of which nothing is known yet.
+const ON_ITS_WAY: Backend = Backend {
+    waits_for_change: false,
+    is_active: true,
+    waits_for_table: false,
+    runs_for_long: false,
+};
+
 /// Whether it is not a session, but what one has left.
 fn is_left(session: Session) -> bool {
     session.0 < 0
@@ -528,37 +548,34 @@ async fn look(
     sessions: &BTreeSet<Session>,
 ) -> Result<BTreeMap<Session, BTreeSet<Backend>>, GatewayError> {
     let ours = registry.backends_by_node([own]);
-    let mut theirs: BTreeMap<NodeId, BTreeMap<i32, (Session, Duration)>> = BTreeMap::new();
+    let mut theirs: BTreeMap<NodeId, BTreeMap<i32, Session>> = BTreeMap::new();
     for session in sessions {
         let targets = match is_left(*session) {
             true => registry.backends.left(session.0).into_iter().collect(),
             false => registry.backends.of(session.0),
         };
         for target in targets {
-            let (key, age) = (target.key(), target.age());
-            theirs.entry(key.node).or_default().insert(key.process_id, (*session, age));
+            let key = target.key();
+            theirs.entry(key.node).or_default().insert(key.process_id, *session);
         }
     }
     let mut seen: BTreeMap<_, BTreeSet<Backend>> = BTreeMap::new();
     for (node, backends) in theirs {
-        // A process that is younger has the process id of one that has ended.
-        let row = |pid: i32, age: Duration| format!("({pid}, interval '{} ms')", age.as_millis());
         let sql = format!(
             "SELECT a.pid, pg_catalog.pg_blocking_pids(a.pid) && '{{{}}}'::pg_catalog.int4[]
         AND NOT pg_catalog.starts_with(a.query, '{READS_CATALOG}'),
     a.state = 'active', a.wait_event IS NOT DISTINCT FROM 'relation',
     pg_catalog.clock_timestamp() - a.query_start > '{} ms'
-FROM pg_catalog.pg_stat_activity a
-JOIN (VALUES {}) AS t (pid, age)
-    ON a.pid = t.pid AND pg_catalog.clock_timestamp() - a.backend_start >= t.age",
+FROM pg_catalog.pg_stat_activity a JOIN tutti.backend b ON b.pid = a.pid AND b.started = a.backend_start
+WHERE a.pid = ANY ('{{{}}}')",
             ours.get(&node).map_or_else(String::new, process_ids),
             LOCKS_TAKEN_AFTER.as_millis(),
-            backends.iter().map(|(pid, (_, age))| row(*pid, *age)).collect::<Vec<_>>().join(","),
+            process_ids(&backends),
         );
         let rows = registry.cluster.ask_within(LOOK_PATIENCE, node, &sql).await?;
         for row in 0..rows.rows.len() {
             let pid = rows.text(row, 0).and_then(|pid| pid.parse().ok()).unwrap_or(0);
-            let Some((session, _)) = backends.get(&pid) else { continue };
+            let Some(session) = backends.get(&pid) else { continue };
             let is = |column| rows.text(row, column) == Some("t");
             seen.entry(*session).or_default().insert(Backend {
                 waits_for_change: is(1),

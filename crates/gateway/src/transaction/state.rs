@@ -321,6 +321,12 @@ pub const RENEW_TICKET: &str = "SELECT tutti.insert_ticket() \
     WHERE pg_catalog.current_setting('transaction_read_only') OPERATOR(pg_catalog.=) 'off'";
 
 impl Transaction {
+    /// A statement is about to run; whether node 1 has all tables.
+    pub fn note_alone(&mut self, is_solo: bool, access: Access) {
+        self.used_alone |= is_solo;
+        self.wrote_alone |= is_solo && access == Access::Write;
+    }
+
     /// Of [`Self::at_one_moment`], those that nodes may rewrite without the gateway: on node 1, its
     /// home tables.
     pub(crate) fn stored_on(&self, node: NodeId) -> Option<Arc<[u32]>> {

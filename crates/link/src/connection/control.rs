@@ -8,7 +8,7 @@ use tokio::time::timeout;
 use super::{Credentials, Endpoint, NodeConnection, NodeError};
 
 /// Settings of the server, the database or the role that must not interfere.
-const SETTINGS: [(&str, &str); 13] = [
+const SETTINGS: [(&str, &str); 14] = [
     ("client_encoding", "UTF8"),
     ("standard_conforming_strings", "on"),
     // A role that may create functions in another schema must not have them run by a superuser.
@@ -25,6 +25,8 @@ const SETTINGS: [(&str, &str); 13] = [
     ("tcp_keepalives_idle", "10"),
     ("tcp_keepalives_interval", "5"),
     ("tcp_keepalives_count", "4"),
+    // Keepalive is silent while an answer waits to be acknowledged. In milliseconds.
+    ("tcp_user_timeout", "30000"),
 ];
 /// A node that has not let us in within this is unreachable.
 const OPEN_PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);

@@ -5,10 +5,9 @@
 //! Never: sends anything.
 //! Start reading at [`Workers`], then [`Target`].
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 use tutti_sql::catalog::NodeId;
@@ -33,8 +32,6 @@ pub struct BackendKey {
 #[derive(Debug)]
 pub struct Backend {
     key: BackendKey,
-    /// When the gateway knew of it; it began before that.
-    opened: Instant,
     /// The session that it works for or has worked for last; 0: none yet.
     session: AtomicI32,
     /// Cancel requests that were decided on and not yet delivered.
@@ -46,8 +43,7 @@ impl Backend {
     /// Nothing is aimed at it yet.
     pub fn new(key: BackendKey) -> Arc<Self> {
         let (session, aimed) = (AtomicI32::new(0), AtomicUsize::new(0));
-        let opened = Instant::now();
-        Arc::new(Self { key, opened, session, aimed, delivered: Notify::new() })
+        Arc::new(Self { key, session, aimed, delivered: Notify::new() })
     }
 
     /// Whether a cancel request is on its way to it.
@@ -84,11 +80,6 @@ impl Target {
     /// What the request must carry.
     pub fn key(&self) -> BackendKey {
         self.0.key
-    }
-
-    /// The backend is at least as old. One that is younger has got its process id after it.
-    pub fn age(&self) -> Duration {
-        self.0.opened.elapsed()
     }
 }
 
@@ -151,7 +142,7 @@ struct Left {
 }
 
 impl Left {
-    /// No more are remembered: when so many connections broke, their server has ended.
+    /// Of more the oldest are forgotten: when so many connections broke, their server has ended.
     const MAX: usize = 10_000;
 }
 
@@ -185,6 +176,14 @@ impl Backends {
 
     /// The connection to this backend has ended, and it had something to do.
     pub fn note_left(&self, backend: &Arc<Backend>) {
+        let place = (backend.key.node, backend.key.process_id);
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = open.get(&place).and_then(Weak::upgrade);
+        drop(open);
+        if now.is_some_and(|other| !Arc::ptr_eq(&other, backend)) {
+            // Its process id is another's already.
+            return;
+        }
         let mut left = self.all_left();
         if Left::MAX <= left.backends.len() {
             left.backends.pop_last();
@@ -267,10 +266,15 @@ impl Backends {
     /// A node's processes that are idle in the pool.
     pub fn idle_on(&self, node: NodeId) -> Vec<i32> {
         let busy = self.sessions_by_backend();
+        let left: HashSet<_> = {
+            let left = self.all_left();
+            left.backends.values().map(|backend| backend.key.process_id).collect()
+        };
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let there =
             open.iter().filter(|((on, _), backend)| *on == node && backend.strong_count() != 0);
-        there.map(|((_, pid), _)| *pid).filter(|pid| !busy.contains_key(&(node, *pid))).collect()
+        let idle = there.map(|((_, pid), _)| *pid).filter(|pid| !busy.contains_key(&(node, *pid)));
+        idle.filter(|pid| !left.contains(pid)).collect()
     }
 
     fn sessions(&self) -> MutexGuard<'_, HashMap<i32, Arc<Workers>>> {

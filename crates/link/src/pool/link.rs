@@ -69,6 +69,8 @@ pub struct Link {
     unread: VecDeque<Unread>,
     /// An answer is due that a caller is about to read.
     awaited: bool,
+    /// Messages of a client's flight were written for it, and their Sync is not answered.
+    is_in_flight: bool,
     /// What a silent query was refused with, found while waiting for something else.
     refused: Option<NodeError>,
     /// Something silent was refused: the connection is not in the expected state.
@@ -121,6 +123,7 @@ impl Link {
             _slot: slot,
             unread: VecDeque::new(),
             awaited: false,
+            is_in_flight: false,
             refused: None,
             spoiled: false,
             known: Known::default(),
@@ -388,6 +391,7 @@ impl Link {
     /// The answer has been read to ReadyForQuery: what was sent is committed, or is not.
     pub fn answered(&mut self) {
         self.awaited = false;
+        self.is_in_flight = false;
         self.connection.note_own_commit(false);
     }
 
@@ -492,6 +496,11 @@ impl Link {
         !self.unread.is_empty()
     }
 
+    /// From here on messages of a client's flight are written for the node.
+    pub fn begin_flight(&mut self) {
+        self.is_in_flight = true;
+    }
+
     /// Whether the node has answered everything.
     pub fn is_quiet(&self) -> bool {
         self.unread.is_empty() && !self.awaited
@@ -565,7 +574,7 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        if !self.is_quiet() {
+        if !self.is_quiet() || self.is_in_flight {
             // Before the session is out of sight of whoever looks for what it does.
             self.surroundings.backends.note_left(&self.backend);
         }

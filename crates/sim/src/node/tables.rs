@@ -99,6 +99,7 @@ impl Node {
     /// Cancels what a backend waits for. A commit cannot be cancelled.
     pub(super) fn cancel(&mut self, id: BackendId) {
         self.end_wait(id, SqlState::QueryCanceled);
+        self.advance(id);
     }
 
     /// What these backends do, as a change sees it that has these backends itself.

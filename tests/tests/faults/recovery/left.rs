@@ -5,6 +5,7 @@
 
 use anyhow::ensure;
 use tutti_tests::client::Client;
+use tutti_tests::conversation;
 use tutti_tests::gateway::{self, TestCluster};
 use tutti_tests::servers;
 
@@ -16,6 +17,8 @@ use super::support::*;
 enum Loss {
     /// Its connection to the node breaks.
     Connection,
+    /// The same, of a statement by the extended protocol.
+    ConnectionOfFlight,
     /// Its client goes.
     Client,
 }
@@ -45,6 +48,11 @@ fn lose(how: Loss) -> Result {
             let told = writer.simple(INSERT, &[])?;
             let state = told.error().map(|error| error.sqlstate().to_owned());
             ensure!(state.as_deref() == Some("08007"), "{told}");
+        }
+        Loss::ConnectionOfFlight => {
+            proxy.set(Some(Rule { text: INSERT, when: When::Meanwhile, then_away: false }));
+            let said = conversation::hold(&mut writer, &format!("P |{INSERT}\nB |\nE |0\nS"))?;
+            ensure!(said.iter().any(|line| line == "Error 08007"), "{said:#?}");
         }
         Loss::Client => {
             let mut query = vec![b'Q'];
@@ -78,6 +86,11 @@ fn lose(how: Loss) -> Result {
 #[test]
 fn a_statement_whose_connection_broke_does_not_run_after_a_move() -> Result {
     lose(Loss::Connection)
+}
+
+#[test]
+fn a_flight_whose_connection_broke_does_not_run_after_a_move() -> Result {
+    lose(Loss::ConnectionOfFlight)
 }
 
 #[test]

@@ -74,7 +74,7 @@ impl Session {
             self.read_ready(node).await?;
             self.tx.flight.remove(&node);
         }
-        self.tx.enlist(node, access).await?;
+        self.tx.enlist(node, access).await?.begin_flight();
         self.pipeline.node = Some(node);
         self.tx.flight.entry(node).or_insert(false);
         Ok(())
@@ -161,7 +161,9 @@ impl Session {
 
     /// Reads what is due. After an error the node skips the rest, and so do we.
     pub(super) async fn read_expected(&mut self) -> Result<(), Failure> {
-        self.read_answers(Patience::Waits).await
+        self.read_answers(Patience::Waits).await?;
+        self.tx.activity.note_all_answered();
+        Ok(())
     }
 
     /// Passes on what the node has said so far, while the client keeps sending: it may be an error,
