@@ -93,7 +93,7 @@ async fn a_cluster_keeps_the_kind_of_default_it_was_made_with() -> Result {
             check_default(node_1, &with(fits)).await?;
         }
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
-        let served = tutti_gateway::serve(with(refused), listener, async {}).await;
+        let served = tutti_gateway::serve(with(refused), listener, std::future::pending()).await;
         let error = served.unwrap_err();
         let is_told = match made {
             Home => matches!(error, GatewayError::MadeWithHome),
