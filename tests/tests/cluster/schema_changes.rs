@@ -595,6 +595,48 @@ fn code_does_not_write_by_a_snapshot_from_before_a_placement() -> Result<()> {
     Ok(())
 }
 
+/// What was bound, or declared, before a table was moved goes on with the plan of then.
+#[test]
+fn what_was_bound_before_a_move_does_not_go_on_after_it() -> Result<()> {
+    let cluster = start_with_home_tables(2)?;
+    let endpoint = cluster.endpoint();
+    let mut changer = Client::connect(&endpoint)?;
+    run(
+        &mut changer,
+        &[
+            "CREATE TABLE b (k int, j int)",
+            "INSERT INTO b SELECT n, n FROM generate_series(1, 40) n",
+            "CREATE FUNCTION counted(n int) RETURNS bigint STABLE LANGUAGE plpgsql AS
+             $$BEGIN IF n = 1 THEN RETURN 0; END IF; RETURN (SELECT count(*) FROM b); END$$",
+        ],
+    )?;
+    // A utility statement locks its tables when it is executed.
+    let mut client = Client::connect(&endpoint)?;
+    client.query("BEGIN")?;
+    conversation::hold(&mut client, "P |TRUNCATE b\nB p|\nS")?;
+    changer.query("SELECT tutti_distribute('b', 'k')")?;
+    let said = conversation::hold(&mut client, "E p|0\nS")?;
+    ensure!(said.iter().any(|line| line == "Error 40001"), "{said:#?}");
+    client.query("ROLLBACK")?;
+    ensure!(changer.value("SELECT count(*) FROM b")? == "40");
+    // The snapshot of a cursor is that of its DECLARE.
+    changer.query("SELECT tutti_home('b')")?;
+    run(
+        &mut client,
+        &[
+            "BEGIN",
+            "DECLARE c CURSOR FOR SELECT counted(n) FROM generate_series(1, 3) n",
+            "FETCH c",
+        ],
+    )?;
+    changer.query("SELECT tutti_distribute('b', 'k')")?;
+    let answer = client.simple("FETCH c", &[])?;
+    let state = answer.error().map(|error| error.sqlstate().to_owned());
+    ensure!(state.as_deref() == Some("40001"), "{answer}");
+    client.query("ROLLBACK")?;
+    Ok(())
+}
+
 /// Where node 1 has all tables, code runs there that reaches any of them; when the first table is spread, what is
 /// still to come of a transaction must not.
 #[test]

@@ -59,7 +59,8 @@ impl Executor<'_> {
         let done = self.run_on_one(node, access, text, call).await?;
         // Outside of a transaction, its node has already committed it.
         let made = self.tx.transaction.is_open().then(|| self.tx.transaction.step_count());
-        self.tx.cursors.insert(name.to_owned(), Cursor { node, holds, made });
+        let bound = self.tx.catalog.clone();
+        self.tx.cursors.insert(name.to_owned(), Cursor { node, holds, bound, made });
         Ok(done)
     }
 
@@ -89,6 +90,10 @@ impl Executor<'_> {
         }
         if !close {
             self.tx.refuse_cursor_of_one_node()?;
+            // One that is held beyond its transaction has all its rows.
+            if let Some(cursor) = self.tx.cursors.get(name).filter(|cursor| !cursor.holds) {
+                self.tx.refuse_moved_since(&cursor.bound, &self.tx.catalog)?;
+            }
         }
         let node = self.tx.node_of_cursor(name);
         // WHERE CURRENT OF writes; FETCH and MOVE may lock or call functions, except on a cursor held beyond

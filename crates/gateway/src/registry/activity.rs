@@ -221,8 +221,8 @@ impl Activity {
         }
     }
 
-    /// A statement is sent after others that are not answered yet: what any of them uses is what the plan
-    /// uses.
+    /// A statement is sent after others that are not answered yet. What each of them uses is not kept, so the
+    /// plan may depend on anything.
     pub fn note_sends_ahead(&self) {
         self.sends_ahead.store(true, Ordering::SeqCst);
         self.is_limited.store(false, Ordering::SeqCst);

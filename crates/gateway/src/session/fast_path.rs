@@ -306,7 +306,14 @@ impl Session {
             if !matches!(flight.kind, Kind::Query) {
                 link.unnamed_portal = true;
                 let access = flight.access;
-                let portal = Portal::Node { node, access, copies: false, parsed: None };
+                let portal = Portal::Node {
+                    node,
+                    access,
+                    copies: false,
+                    parsed: None,
+                    bound: None,
+                    holds_tables: true,
+                };
                 self.tx.portals.insert(String::new(), portal);
             }
         }

@@ -105,6 +105,10 @@ pub enum Portal {
         copies: bool,
         /// The statement, if it works in transaction blocks only.
         parsed: Option<Arc<Statement>>,
+        /// The catalog that it was planned with.
+        bound: Option<Arc<Catalog>>,
+        /// Its tables are locked since it was bound (a utility statement's are not).
+        holds_tables: bool,
     },
     /// The executor runs the plan at Execute.
     Plan(Arc<PendingPortal>),
@@ -158,12 +162,15 @@ pub struct PendingPortal {
 }
 
 /// A cursor that SQL has declared.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Cursor {
     /// The node it is on.
     pub node: NodeId,
     /// WITH HOLD.
     pub holds: bool,
+    /// The catalog that it was planned with: each FETCH goes on with the snapshot and the plan of then, and code
+    /// in it may come to any table.
+    pub bound: Arc<Catalog>,
     /// After how many steps of its transaction it was declared, as long as that may be undone.
     pub made: Option<usize>,
 }

@@ -195,12 +195,22 @@ impl TransactionContext {
     /// Errors: 40001 if any table was moved since the transaction's snapshot.
     pub(crate) fn refuse_moved_for_code(&self) -> Result<(), Failure> {
         let Some(old) = self.transaction.snapshot_catalog.as_ref() else { return Ok(()) };
-        let published = self.registry.cluster.catalog();
-        if Arc::ptr_eq(old, &published) {
+        self.refuse_moved_since(old, &self.registry.cluster.catalog())
+    }
+
+    /// Before what was planned with an older catalog goes on.
+    ///
+    /// Errors: 40001 if any table was moved since.
+    pub(crate) fn refuse_moved_since(
+        &self,
+        old: &Arc<Catalog>,
+        new: &Arc<Catalog>,
+    ) -> Result<(), Failure> {
+        if Arc::ptr_eq(old, new) {
             return Ok(());
         }
-        let mut relations = published.relations.values().flat_map(HashMap::values);
-        match relations.find(|relation| has_moved(relation, old, &published)) {
+        let mut relations = new.relations.values().flat_map(HashMap::values);
+        match relations.find(|relation| has_moved(relation, old, new)) {
             Some(relation) => Err(moved_since(&relation.name)),
             None => Ok(()),
         }

@@ -57,8 +57,11 @@ impl Session {
                 // The portal must not end with one of our Syncs.
                 self.tx.flight.insert(node, true);
                 let copies = parsed.is_copy();
+                let holds_tables = parsed.is_of_rows();
                 let parsed = Some(parsed).filter(|parsed| parsed.needs_block().is_some());
-                self.tx.portals.insert(portal, Portal::Node { node, access, copies, parsed });
+                let bound = Some(self.tx.catalog.clone());
+                let bound = Portal::Node { node, access, copies, parsed, bound, holds_tables };
+                self.tx.portals.insert(portal, bound);
                 return Ok(());
             }
             let Some(otherwise) = otherwise.clone() else { break };

@@ -37,7 +37,13 @@ impl Session {
         row_limit: i32,
     ) -> Result<(), Failure> {
         match self.portal(name)? {
-            Portal::Node { node, access, copies, parsed } => {
+            Portal::Node { node, access, copies, parsed, bound, holds_tables } => {
+                if let Some(bound) = bound
+                    && (!holds_tables || self.tx.transaction.catalog_changed)
+                {
+                    // Nothing has kept its tables where they were.
+                    self.tx.refuse_moved_since(&bound, &self.tx.catalog)?;
+                }
                 if let Some(parsed) = parsed {
                     self.tx.refuse_outside_block(&parsed)?;
                 }

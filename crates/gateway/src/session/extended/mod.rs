@@ -162,7 +162,14 @@ impl Session {
             }
             Some(cursor) => {
                 let node = cursor.node;
-                Ok(Portal::Node { node, access: Access::Write, copies: false, parsed: None })
+                Ok(Portal::Node {
+                    node,
+                    access: Access::Write,
+                    copies: false,
+                    parsed: None,
+                    bound: None,
+                    holds_tables: true,
+                })
             }
             None => Err(Failure::error("34000", format!("portal \"{name}\" does not exist"))),
         }
