@@ -268,7 +268,8 @@ impl Backends {
         let busy = self.sessions_by_backend();
         let left: HashSet<_> = {
             let left = self.all_left();
-            left.backends.values().map(|backend| backend.key.process_id).collect()
+            let there = left.backends.values().filter(|backend| backend.key.node == node);
+            there.map(|backend| backend.key.process_id).collect()
         };
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let there =
