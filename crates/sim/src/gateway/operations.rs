@@ -255,9 +255,20 @@ impl Gateway {
         links: &mut Links,
         (node, key): Register,
     ) -> Result<Rows, Failed> {
+        self.step_on(activity, links, node, Statement::Append(key, txn)).await
+    }
+
+    /// A step of the transaction on a node, which answers with rows.
+    async fn step_on(
+        &self,
+        activity: &Activity,
+        links: &mut Links,
+        node: NodeId,
+        statement: Statement,
+    ) -> Result<Rows, Failed> {
         let link = self.begun(activity, links, node).await?;
         self.barrier(link).await?;
-        match self.step(activity, link, Statement::Append(key, txn)).await? {
+        match self.step(activity, link, statement).await? {
             Answer::Rows(rows) => Ok(rows),
             _ => Err(Failed::Lost),
         }
@@ -318,15 +329,11 @@ impl Gateway {
         links: &mut Links,
         (node, key): Register,
     ) -> Result<Rows, Failed> {
-        if !is_table(key) {
-            return self.append_on(activity, txn, links, (node, key)).await;
-        }
-        let link = self.begun(activity, links, node).await?;
-        self.barrier(link).await?;
-        match self.step(activity, link, Statement::Read([key].into())).await? {
-            Answer::Rows(rows) => Ok(rows),
-            _ => Err(Failed::Lost),
-        }
+        let statement = match is_table(key) {
+            true => Statement::Read([key].into()),
+            false => Statement::Append(key, txn),
+        };
+        self.step_on(activity, links, node, statement).await
     }
 
     async fn autocommit(
