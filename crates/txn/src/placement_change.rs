@@ -253,6 +253,20 @@ pub struct Looked {
     pub backends: BTreeSet<Backend>,
 }
 
+impl Looked {
+    /// What a session has left that has gone since the sessions were listed: it is not clear, and is to be
+    /// listed.
+    pub fn left_since() -> Self {
+        let on_its_way = Backend {
+            waits_for_change: false,
+            is_active: true,
+            waits_for_table: false,
+            runs_for_long: false,
+        };
+        Self { plan: Plan::LEFT, backends: BTreeSet::from([on_its_way]) }
+    }
+}
+
 /// Something to do. Imperative. Effects that are not answered are done when they are performed, in the order
 /// of their batch. Of the others there is one at a time, the last of its batch; its answer is awaited before
 /// anything else is done.

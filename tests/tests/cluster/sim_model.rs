@@ -520,6 +520,12 @@ fn wants(statement: &Statement) -> Option<String> {
     }
 }
 
+/// One of the sessions that wait for no answer, the likelier the more there are.
+fn draw_free(rng: &mut ChaCha8Rng, asked: &Asked) -> Option<usize> {
+    let mut free = (0..SESSIONS).filter(|index| !asked.contains_key(index));
+    free.nth(rng.random_range(0..SESSIONS))
+}
+
 /// One script. Ends with a crash and a look at everything.
 fn run_script(pair: &mut Pair, rng: &mut ChaCha8Rng, steps: u32) -> Result<usize> {
     let mut asked = Asked::new();
@@ -528,13 +534,10 @@ fn run_script(pair: &mut Pair, rng: &mut ChaCha8Rng, steps: u32) -> Result<usize
     let mut next_txn = 0;
     let mut waits = 0;
     for _ in 0..steps {
-        let free: Vec<_> = (0..SESSIONS).filter(|index| !asked.contains_key(index)).collect();
-        let Some(index) = free.get(rng.random_range(0..SESSIONS)).copied() else {
-            if free.is_empty() {
-                break;
-            }
-            continue;
-        };
+        if asked.len() == SESSIONS {
+            break;
+        }
+        let Some(index) = draw_free(rng, &asked) else { continue };
         let exports: BTreeMap<_, _> = pair.exports.clone();
         let statement = draw(rng, open[index], just_begun[index], &exports, &mut next_txn);
         // Two that wait for one row race for it when it becomes free: PostgreSQL promises no order,
@@ -606,13 +609,10 @@ fn run_script_of_tables(pair: &mut Pair, rng: &mut ChaCha8Rng, steps: u32) -> Re
     let mut used: [BTreeSet<Key>; SESSIONS] = Default::default();
     let (mut next_txn, mut waits) = (0, 0);
     for _ in 0..steps {
-        let free: Vec<_> = (0..SESSIONS).filter(|index| !asked.contains_key(index)).collect();
-        let Some(index) = free.get(rng.random_range(0..SESSIONS)).copied() else {
-            if free.is_empty() {
-                break;
-            }
-            continue;
-        };
+        if asked.len() == SESSIONS {
+            break;
+        }
+        let Some(index) = draw_free(rng, &asked) else { continue };
         let own = pair.sessions[index].backend;
         let backends: Vec<_> = pair.sessions.iter().map(|session| session.backend).collect();
         let mut statement = draw_of_tables(rng, open[index], &backends, &mut next_txn);

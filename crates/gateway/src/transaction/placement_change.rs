@@ -439,8 +439,7 @@ impl Others<'_> {
                 for number in self.registry.backends.left_on(self.is_ours) {
                     let session = Session(number);
                     if !sessions.contains(&session) {
-                        let backends = BTreeSet::from([ON_ITS_WAY]);
-                        looked.insert(session, Looked { plan: Plan::LEFT, backends });
+                        looked.insert(session, Looked::left_since());
                     }
                 }
                 Ok(Some(Event::Looked { at: self.since.elapsed(), sessions: looked }))
@@ -496,14 +495,6 @@ impl Others<'_> {
         }
     }
 }
-
-/// A backend of which nothing is known yet.
-const ON_ITS_WAY: Backend = Backend {
-    waits_for_change: false,
-    is_active: true,
-    waits_for_table: false,
-    runs_for_long: false,
-};
 
 /// Whether it is not a session, but what one has left.
 fn is_left(session: Session) -> bool {

@@ -345,13 +345,7 @@ impl Gateway {
         let mut found: BTreeMap<_, _> = found.collect();
         // A session that has gone since it was listed may have left something: that is to be listed.
         for session in left.keys().filter(|session| !sessions.contains(session)) {
-            let backends = BTreeSet::from([Backend {
-                waits_for_change: false,
-                is_active: true,
-                waits_for_table: false,
-                runs_for_long: false,
-            }]);
-            found.insert(*session, Looked { plan: Plan::LEFT, backends });
+            found.insert(*session, Looked::left_since());
         }
         found
     }
