@@ -780,22 +780,73 @@ fn a_later_statement_of_a_flight_is_planned_by_what_was_committed_before_it() ->
         run(&mut locker, &["BEGIN", "UPDATE a SET v = 1"])?;
         let (to, flight) = (endpoint.clone(), flight_of(first, begin));
         let asked = thread::spawn(move || conversation::hold(&mut Client::connect(&to)?, &flight));
-        let mut nodes = cluster.nodes().iter().map(Client::connect).collect::<Result<Vec<_>>>()?;
-        let begun = Instant::now();
-        while nodes.iter_mut().try_fold(true, |none, node| {
-            anyhow::Ok(
-                none && node.value("SELECT count(*) FROM pg_locks WHERE NOT granted")? == "0",
-            )
-        })? {
-            ensure!(begun.elapsed() < Duration::from_secs(20), "{first}: nobody waits");
-            sleep(Duration::from_millis(10));
-        }
+        wait_for_a_lock(&cluster)?;
         changer.query(&format!("SELECT tutti_distribute('b', '{column}')"))?;
         locker.query("COMMIT")?;
         let said = asked.join().map_err(|_| anyhow::anyhow!("the client panicked"))??;
         let seen = said.iter().filter(|line| *line == "DataRow b | 1").count();
         let refused = said.iter().any(|line| line == "Error 40001");
         ensure!(seen == KEYS || refused, "{begin}{first}: {seen} of {KEYS} rows: {said:#?}");
+    }
+    Ok(())
+}
+
+/// A flight that waits for long, and changes of a table that it does not use.
+#[test]
+fn a_change_of_another_table_leaves_a_flight_alone() -> Result<()> {
+    let cluster = start(2)?;
+    let endpoint = cluster.endpoint();
+    let mut changer = Client::connect(&endpoint)?;
+    run(
+        &mut changer,
+        &[
+            "CREATE TABLE a (id int PRIMARY KEY, v int) DISTRIBUTE BY HASH (id)",
+            "INSERT INTO a SELECT n, 0 FROM generate_series(1, 10) n",
+            "CREATE TABLE b (id int PRIMARY KEY) DISTRIBUTE BY HASH (id)",
+            "CREATE TABLE other (k int, j int) DISTRIBUTE BY HASH (k)",
+            "INSERT INTO other SELECT n, 7919 * n FROM generate_series(1, 10) n",
+        ],
+    )?;
+    for (turn, begin) in ["", "P |BEGIN\nB |\nE |0\n"].into_iter().enumerate() {
+        let mut locker = Client::connect(&endpoint)?;
+        run(&mut locker, &["BEGIN", "UPDATE a SET v = 1 WHERE id = 3"])?;
+        let one = |sql: &str| format!("P |{sql}\nB |\nE |0\n");
+        let flight = [
+            "UPDATE a SET v = v + 1 WHERE id = 3",
+            "SELECT 'a', v FROM a WHERE id = 3",
+            "INSERT INTO b VALUES (3)",
+            "DELETE FROM b WHERE id = 3",
+        ];
+        let flight = format!("{begin}{}S", flight.map(one).concat());
+        let to = endpoint.clone();
+        let asked = thread::spawn(move || {
+            let mut client = Client::connect(&to)?;
+            let said = conversation::hold(&mut client, &flight)?;
+            client.query("COMMIT")?;
+            anyhow::Ok(said)
+        });
+        wait_for_a_lock(&cluster)?;
+        changer.query(&format!("ALTER TABLE other ADD COLUMN c{turn} int DEFAULT 7"))?;
+        changer.query(
+            ["SELECT tutti_distribute('other', 'j')", "SELECT tutti_replicate('other')"][turn],
+        )?;
+        locker.query("COMMIT")?;
+        let said = asked.join().map_err(|_| anyhow::anyhow!("the client panicked"))??;
+        ensure!(said.iter().any(|line| line == "DataRow a | 2"), "{begin}: {said:#?}");
+        ensure!(!said.iter().any(|line| line.starts_with("Error")), "{begin}: {said:#?}");
+    }
+    Ok(())
+}
+
+/// Waits until a statement waits on a node.
+fn wait_for_a_lock(cluster: &TestCluster) -> Result<()> {
+    let mut nodes = cluster.nodes().iter().map(Client::connect).collect::<Result<Vec<_>>>()?;
+    let begun = Instant::now();
+    while nodes.iter_mut().try_fold(true, |none, node| {
+        anyhow::Ok(none && node.value("SELECT count(*) FROM pg_locks WHERE NOT granted")? == "0")
+    })? {
+        ensure!(begun.elapsed() < Duration::from_secs(20), "nobody waits");
+        sleep(Duration::from_millis(10));
     }
     Ok(())
 }
@@ -1267,9 +1318,16 @@ fn write(endpoint: &Endpoint, writer: i64, seed: u64, ended: &AtomicBool) -> Res
     while !ended.load(Ordering::Relaxed) {
         next += 1;
         let insert = format!("INSERT INTO t VALUES ({next}, {})", next * 3);
-        let statements = match random.random_range(0..3) {
+        let statements = match random.random_range(0..5) {
             0 => vec![insert],
             1 => vec!["BEGIN".to_owned(), insert, "COMMIT".to_owned()],
+            2 | 3 => vec![
+                format!(
+                    "SELECT pg_sleep(0.003) FROM still WHERE id = {}",
+                    random.random_range(1..9)
+                ),
+                insert,
+            ],
             _ => vec![
                 "BEGIN ISOLATION LEVEL REPEATABLE READ".to_owned(),
                 "SELECT count(*) FROM t WHERE id < 0".to_owned(),
@@ -1278,7 +1336,16 @@ fn write(endpoint: &Endpoint, writer: i64, seed: u64, ended: &AtomicBool) -> Res
             ],
         };
         let mut failed = None;
-        for sql in &statements {
+        if statements.len() == 2 {
+            // One flight.
+            let one = |sql: &String| format!("P |{sql}\nB |\nE |0\n");
+            let begin = if random.random() { "P |BEGIN\nB |\nE |0\n" } else { "" };
+            let commit = if begin.is_empty() { "" } else { "P |COMMIT\nB |\nE |0\n" };
+            let flight = statements.iter().map(one).collect::<String>();
+            let said = conversation::hold(&mut client, &format!("{begin}{flight}{commit}S"))?;
+            failed = said.iter().find_map(|line| line.strip_prefix("Error ").map(str::to_owned));
+        }
+        for sql in statements.iter().filter(|_| statements.len() != 2) {
             let answer = client.simple(sql, b"")?;
             if let Some(error) = answer.error() {
                 failed = Some(error.sqlstate().to_owned());
@@ -1386,6 +1453,8 @@ fn every_row_is_there_once_whatever_changes_meanwhile() -> Result<()> {
             "CREATE TABLE t (id int, v int) DISTRIBUTE BY HASH (id)",
             "CREATE VIEW tv AS SELECT id FROM t",
             "INSERT INTO t SELECT g, g * 3 FROM generate_series(1, 50) g",
+            "CREATE TABLE still (id int PRIMARY KEY) DISTRIBUTE BY HASH (id)",
+            "INSERT INTO still SELECT generate_series(1, 9)",
         ],
     )?;
     let ended = AtomicBool::new(false);

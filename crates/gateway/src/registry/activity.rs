@@ -46,6 +46,8 @@ pub struct Activity {
     /// The relations on which the plan depends, where `is_limited`; else it may be any.
     concerns: Mutex<Option<Arc<[u32]>>>,
     is_limited: AtomicBool,
+    /// `concerns` are those of the flight's earlier statements.
+    is_joined: AtomicBool,
     /// Further statements were sent after the one whose answer comes next: they are part of the plan, and
     /// begin on their node without the gateway.
     sends_ahead: AtomicBool,
@@ -105,6 +107,14 @@ pub fn overtaken() -> ErrorFields {
 /// Whether this is what [`overtaken`] says, or a node's `tutti.refuse_rewritten`.
 pub fn says_overtaken(error: &ErrorFields) -> bool {
     [OVERTAKEN_MESSAGE, REWRITTEN_MESSAGE].contains(&error.message())
+}
+
+/// What is in one of two sets of OIDs, both in order.
+fn union(one: &Arc<[u32]>, other: &Arc<[u32]>) -> Arc<[u32]> {
+    match Arc::ptr_eq(one, other) {
+        true => one.clone(),
+        false => one.iter().chain(&**other).copied().collect::<BTreeSet<_>>().into_iter().collect(),
+    }
 }
 
 /// That the session's statement was ended.
@@ -194,6 +204,7 @@ impl Activity {
     pub fn begin_plan(&self) {
         // Ordered by the store of `plan`.
         self.sends_ahead.store(false, Ordering::Relaxed);
+        self.is_joined.store(false, Ordering::Relaxed);
         self.is_limited.store(false, Ordering::SeqCst);
         self.is_unasked.store(false, Ordering::SeqCst);
         self.plan.store(PLANNED, Ordering::SeqCst);
@@ -203,29 +214,49 @@ impl Activity {
     pub fn begin_to_send(&self) {
         // Ordered by the store of `plan`.
         self.sends_ahead.store(false, Ordering::Relaxed);
+        self.is_joined.store(false, Ordering::Relaxed);
         self.is_limited.store(false, Ordering::SeqCst);
         self.is_unasked.store(false, Ordering::SeqCst);
         self.plan.store(SENT, Ordering::SeqCst);
     }
 
-    /// The plan that is about to be carried out depends on these relations; `None`: on any.
+    /// The plan that is about to be carried out depends on these relations; `None`: on any. Nothing that was
+    /// sent before is unanswered.
     pub fn note_concerns(&self, relations: Option<&Arc<[u32]>>) {
         self.is_limited.store(false, Ordering::SeqCst);
         self.is_unasked.store(false, Ordering::SeqCst);
-        if let Some(relations) = relations
-            && !self.sends_ahead()
-        {
-            let mut concerns = self.concerns.lock().unwrap_or_else(PoisonError::into_inner);
-            *concerns = Some(relations.clone());
+        if let Some(relations) = relations {
+            *self.locked_concerns() = Some(relations.clone());
             self.is_limited.store(true, Ordering::SeqCst);
         }
     }
 
-    /// A statement is sent after others that are not answered yet. What each of them uses is not kept, so the
-    /// plan may depend on anything.
+    /// A further statement of a flight is about to be planned, so the plan may depend on anything. As with
+    /// [`Self::begin_plan`], the caller checks for a change of placements after this.
+    pub fn widen_plan(&self) {
+        self.is_limited.store(false, Ordering::SeqCst);
+    }
+
+    /// The flight's next statement depends on these relations; `None`: on any. What those before it depend on
+    /// is kept.
+    pub fn join_concerns(&self, relations: Option<&Arc<[u32]>>) {
+        let mut concerns = self.locked_concerns();
+        let joined = match self.is_joined.swap(true, Ordering::SeqCst) {
+            false => relations.cloned(),
+            true => concerns.as_ref().zip(relations).map(|(earlier, next)| union(earlier, next)),
+        };
+        let is_limited = joined.is_some();
+        *concerns = joined;
+        self.is_limited.store(is_limited, Ordering::SeqCst);
+    }
+
+    fn locked_concerns(&self) -> std::sync::MutexGuard<'_, Option<Arc<[u32]>>> {
+        self.concerns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A statement is sent after others that are not answered yet.
     pub fn note_sends_ahead(&self) {
         self.sends_ahead.store(true, Ordering::SeqCst);
-        self.is_limited.store(false, Ordering::SeqCst);
     }
 
     /// What was sent together is answered.
@@ -240,8 +271,7 @@ impl Activity {
 
     /// Whether the plan may depend on where these relations are.
     pub fn may_concern(&self, moved: &BTreeSet<u32>) -> bool {
-        let concerns = self.concerns.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*concerns {
+        match &*self.locked_concerns() {
             Some(concerns) if self.is_limited.load(Ordering::SeqCst) => {
                 concerns.iter().any(|relation| moved.contains(relation))
             }

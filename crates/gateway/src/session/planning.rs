@@ -61,10 +61,16 @@ impl Session {
         if looks || self.has_sent_nothing() || !self.tx.activity.has_plan() {
             return self.begin_statement(text).await;
         }
-        match self.tx.activity.is_overtaken() {
-            true => Err(overtaken().into()),
-            false => Ok(()),
+        if self.tx.activity.is_overtaken() {
+            return Err(overtaken().into());
         }
+        self.tx.activity.widen_plan();
+        if self.tx.registry.cluster.publisher.is_at_rest() {
+            return Ok(());
+        }
+        // The change may have looked already what the flight uses, and not wait for it.
+        self.quiet_pipeline().await?;
+        self.begin_statement(text).await
     }
 
     /// A transaction that has its own changes sees what others have committed, and these. Where

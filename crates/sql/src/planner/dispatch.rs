@@ -32,8 +32,7 @@ pub fn plan(statement: &Statement, context: &Context<'_>) -> Result<Planned, Ref
     if !planned.unasked && ddl::is_of_relations(&statement.tree, &reach, context) {
         settle_relations(&mut planned, statement, context);
     }
-    let is_one = matches!(planned.plan, Plan::Data(DataPlan::One { otherwise: None, .. }));
-    if !is_one && !planned.unasked && !context.catalog.is_solo() {
+    if !planned.unasked && !context.catalog.is_solo() {
         let views = Known::default();
         let context = &Context { views: Some(&views), ..*context };
         planned.concerns = concerns(statement, &reach, context);

@@ -47,6 +47,7 @@ impl Session {
         {
             if let Some(node) = self.executor().choose(node, &call) {
                 let access = *access;
+                self.tx.activity.join_concerns(planned.concerns.as_ref());
                 self.tx.note_residue(&planned, &parsed.text);
                 if self.is_snapshot_of_a_flight(&parsed) {
                     self.executor().need_transaction();
