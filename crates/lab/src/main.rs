@@ -1,7 +1,8 @@
 //! The program `tutti-lab`: measurements of Tutti, on servers of their own.
 //!
 //! A program apart from `tutti`, so that what runs in production does not carry what draws plots.
-//! Owns: the command line, the log, the exit status. Never: measures; that is `bench`.
+//! Owns: the command line, the log, the exit status. Never: measures; that is `bench` and
+//! `distance_command`.
 //! Start reading at [`Command`].
 
 use std::process::ExitCode;
@@ -10,6 +11,7 @@ use clap::{Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
 mod bench;
+mod distance_command;
 mod interrupt;
 
 /// Tries Tutti out and measures it, on servers of its own.
@@ -33,13 +35,32 @@ enum Command {
         #[command(subcommand)]
         command: bench::BenchCommand,
     },
+    /// Measure links that stand for distances, or keep one open before any server.
+    ///
+    /// A link listens on a port of 127.0.0.1, carries every connection to an address, and delays,
+    /// narrows and counts what passes. Opening a connection costs a round trip, as it does between
+    /// machines.
+    ///
+    /// Without --listen: an echo is asked again and again, without a link, through one without
+    /// distance, and through each of the links asked for; then a server pours through each. The
+    /// table has the round trips as configured and as measured, and the bandwidth.
+    ///
+    /// With --listen: a link is kept open until interrupted. Then what passed is printed: flights
+    /// (what one side sends before anything of the other comes) and round trips (a flight forth,
+    /// and one back).
+    #[command(after_help = "Examples:\n  \
+        tutti-lab distance                                         near and far, in half a minute\n  \
+        tutti-lab distance --profile three-continents              every distance of a profile\n  \
+        tutti-lab distance --rtt-ms 0.5 --timers                   why links have their own timers\n  \
+        tutti-lab distance --listen 6432 --to db:5432 --rtt-ms 12  put any server 12 ms away")]
+    Distance(distance_command::DistanceArgs),
 }
 
 fn main() -> ExitCode {
     let filter = EnvFilter::try_from_env("TUTTI_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
 
-    let Command::Bench { command } = CommandLine::parse().command;
+    let command = CommandLine::parse().command;
     // As the gateway's own: `bench commit` runs one in this process.
     let runtime = match tutti_gateway::runtime() {
         Ok(runtime) => runtime,
@@ -48,7 +69,12 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let done = runtime.block_on(bench::run(command));
+    let done = runtime.block_on(async {
+        match command {
+            Command::Bench { command } => bench::run(command).await,
+            Command::Distance(args) => distance_command::run(args).await,
+        }
+    });
     runtime.shutdown_background();
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -91,5 +117,24 @@ mod tests {
         assert!(pool("--scripts", "select,tpcb,tpcb-local"));
         assert!(pool("--protocols", "simple,extended,prepared"));
         assert!(!pool("--protocols", "binary"));
+    }
+
+    #[test]
+    fn a_distance_is_measured_or_kept() {
+        let distance = |options: &str| {
+            let words = ["tutti-lab", "distance"].into_iter().chain(options.split_whitespace());
+            CommandLine::try_parse_from(words).is_ok()
+        };
+        assert!(distance(""));
+        assert!(distance("--profile one-region --seconds 1"));
+        assert!(!distance("--profile one-planet"));
+        assert!(!distance("--profile one-region --rtt-ms 3"));
+        assert!(distance("--rtt-ms 12 --jitter-ms 1 --bandwidth-mbit 100 --timers"));
+        assert!(!distance("--jitter-ms 1"));
+        assert!(distance("--listen 6432 --to db:5432 --rtt-ms 12"));
+        assert!(!distance("--listen 6432 --rtt-ms 12"));
+        assert!(!distance("--listen 6432 --to db:5432"));
+        assert!(!distance("--listen 6432 --to db --rtt-ms 12"));
+        assert!(!distance("--to db:5432 --rtt-ms 12"));
     }
 }
