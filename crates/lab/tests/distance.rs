@@ -4,12 +4,16 @@
 //! A delay is held at least as long as it should be; how much longer is up to the machine, so it is
 //! only required that a test ends.
 
-use std::io::ErrorKind;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{self, Ipv4Addr, SocketAddr};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
+use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
@@ -495,4 +499,77 @@ async fn round_trips_of_postgresql_are_what_its_protocol_says() {
     drop(session);
     until(|| !link.connections()[0].open).await;
     assert_eq!((link.counts() - before).round_trips, 0);
+}
+
+fn tutti_lab() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_tutti-lab"))
+}
+
+#[test]
+fn the_program_measures_what_a_file_describes() {
+    let dir = tempfile::tempdir().unwrap();
+    let (profile, json) = (dir.path().join("two.toml"), dir.path().join("run.jsonl"));
+    let text = "name = 'two'\nsource = 'a test'\nsites = ['a', 'b']\ninside = { rtt_ms = 0.5 }\n\
+                [[between]]\nsites = ['a', 'b']\nrtt_ms = 3\nbandwidth_mbit = 50\n";
+    std::fs::write(&profile, text).unwrap();
+    let output = tutti_lab()
+        .args(["distance", "--seconds", "1", "--profile"])
+        .arg(&profile)
+        .arg("--json")
+        .arg(&json)
+        .output()
+        .unwrap();
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{printed}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(printed.contains("two: a test"), "{printed}");
+    let lines: Vec<Value> = std::fs::read_to_string(&json)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let of = |kind: &str, link: &str| {
+        let mut found = lines.iter().filter(|line| line["kind"] == kind && line["link"] == link);
+        found.next().unwrap_or_else(|| panic!("{kind} of {link}: {lines:?}"))
+    };
+    for (link, rtt_ms) in [("link without distance", 0.0), ("inside", 0.5), ("a - b", 3.0)] {
+        let round_trips = of("round_trips", link);
+        assert_eq!(round_trips["configured"]["rtt_ms"], rtt_ms);
+        // A histogram keeps three digits.
+        assert!(rtt_ms * 0.999 <= round_trips["measured"]["min_ms"].as_f64().unwrap());
+        assert!(0.0 < of("bandwidth", link)["mbit"].as_f64().unwrap());
+    }
+    assert!(of("bandwidth", "a - b")["configured"]["bandwidth_mbit"] == 50.0);
+}
+
+#[test]
+fn the_program_keeps_a_link_until_it_is_interrupted() {
+    let server = net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let to = server.local_addr().unwrap().to_string();
+    let mut program = tutti_lab()
+        .args(["distance", "--listen", "0", "--to", &to, "--rtt-ms", "1"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut printed = BufReader::new(program.stdout.take().unwrap());
+    let mut said = String::new();
+    printed.read_line(&mut said).unwrap();
+    assert!(said.contains(&format!("leads to {to}, a round trip of 1 ms away")), "{said}");
+    let address: SocketAddr = said.split(' ').next().unwrap().parse().unwrap();
+
+    let mut client = net::TcpStream::connect(address).unwrap();
+    let (mut served, _) = server.accept().unwrap();
+    let mut heard = [0; 3];
+    for _ in 0..2 {
+        client.write_all(b"ask").unwrap();
+        served.read_exact(&mut heard).unwrap();
+        served.write_all(b"yes").unwrap();
+        client.read_exact(&mut heard).unwrap();
+    }
+    kill(Pid::from_raw(program.id().try_into().unwrap()), Signal::SIGINT).unwrap();
+    let mut summary = String::new();
+    printed.read_to_string(&mut summary).unwrap();
+    assert!(program.wait().unwrap().success(), "{summary}");
+    let total = summary.lines().find(|line| line.starts_with(" all 1 ")).expect(&summary);
+    let figures: Vec<&str> = total.split('|').skip(1).map(str::trim).collect();
+    assert_eq!(figures, ["2", "2", "2", "6", "6"], "{summary}");
 }

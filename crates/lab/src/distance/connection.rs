@@ -39,43 +39,73 @@ pub(super) async fn carry(
     let number = shared.ledger().opened();
     let _counted = Counted { number, shared: &shared };
     let resets = behaviour.borrow().resets;
-    let connected = connect(&to, resets, behaviour.clone()).await;
-    let mut server = match connected {
-        Ok(Some(server)) => server,
-        Ok(None) => return reset(client, None),
+    let (mut client, mut server) = match connect(client, &to, resets, behaviour.clone()).await {
+        Ok(Some(pair)) => pair,
+        // The client knows.
+        Ok(None) => return,
         Err(error) => {
             tracing::debug!(%error, %to, "a link's other side cannot be reached");
-            return reset(client, None);
+            return;
         }
     };
-    let mut client = client;
     let ended = both(&mut client, &mut server, number, resets, &shared, &behaviour).await;
     match ended {
         Ok(Ended::Said) => (),
-        Ok(Ended::Unheard | Ended::Broken) => reset(client, Some(server)),
+        Ok(Ended::Unheard | Ended::Broken) => reset([client, server]),
         Err(error) => {
             tracing::warn!(%error, "a link's connection ends");
-            reset(client, Some(server));
+            reset([client, server]);
         }
     }
 }
 
 /// Reaches the other side after the time of TCP's own round trip; `None` if the link was reset.
+/// Both sockets, or the client is reset.
+///
+/// Errors: the other side cannot be reached.
 async fn connect(
+    client: TcpStream,
     to: &str,
     resets: u64,
     mut behaviour: watch::Receiver<Behaviour>,
-) -> io::Result<Option<TcpStream>> {
+) -> io::Result<Option<(TcpStream, TcpStream)>> {
     let answered_at = Instant::now() + behaviour.borrow().stretch.rtt();
-    let connect = async {
-        Alarm::default().until(answered_at).await?;
-        TcpStream::connect(to).await
+    let mut alarm = Alarm::default();
+    let answered = tokio::select! {
+        biased;
+        () = was_reset(&mut behaviour, resets) => {
+            reset([client]);
+            return Ok(None);
+        }
+        rung = alarm.until(answered_at) => rung,
     };
-    tokio::select! {
-        // An error: the link is gone.
-        _ = behaviour.wait_for(|it| it.resets != resets) => Ok(None),
-        connected = connect => connected.map(Some),
+    let mut connecting = pin!(async {
+        answered?;
+        TcpStream::connect(to).await
+    });
+    let connected = tokio::select! {
+        biased;
+        connected = &mut connecting => connected,
+        () = was_reset(&mut behaviour, resets) => {
+            reset([client]);
+            // The other side may have accepted already, and must not take this for a usual end.
+            connecting.await.map(|server| reset([server]))?;
+            return Ok(None);
+        }
+    };
+    match connected {
+        Ok(server) => Ok(Some((client, server))),
+        Err(error) => {
+            reset([client]);
+            Err(error)
+        }
     }
+}
+
+/// Returns once the link was reset, or is gone.
+async fn was_reset(behaviour: &mut watch::Receiver<Behaviour>, resets: u64) {
+    // An error: it is gone.
+    let _ = behaviour.wait_for(|it| it.resets != resets).await;
 }
 
 /// Carries both directions until both have ended, or one has broken.
@@ -112,9 +142,9 @@ async fn both(
     Ok(if first == Ended::Said { second } else { first })
 }
 
-/// Ends both sides as a broken connection ends.
-fn reset(client: TcpStream, server: Option<TcpStream>) {
-    for socket in [Some(client), server].into_iter().flatten() {
+/// Ends connections as broken ones end.
+fn reset(sockets: impl IntoIterator<Item = TcpStream>) {
+    for socket in sockets {
         // If it cannot be set, it ends in the usual way.
         let _ = socket.set_zero_linger();
     }
