@@ -92,6 +92,20 @@ pub struct CachedPlan {
     pub planned: Arc<Planned>,
 }
 
+/// What a portal on a node was made from.
+#[derive(Debug)]
+pub struct Bound {
+    /// The statement.
+    pub statement: Arc<Statement>,
+    /// The catalog that it was planned with.
+    pub catalog: Arc<Catalog>,
+    /// The plan by which changes have seen it, see [`Activity`](crate::registry::activity::Activity).
+    pub plan_number: u64,
+    /// All that it uses is locked since it was bound. Not so for utility statements, nor for what writes others
+    /// with its table, or calls code.
+    pub holds_tables: bool,
+}
+
 /// A bound statement.
 #[derive(Clone, Debug)]
 pub enum Portal {
@@ -103,12 +117,8 @@ pub enum Portal {
         access: Access,
         /// Executing it may transfer COPY data.
         copies: bool,
-        /// The statement, if it works in transaction blocks only.
-        parsed: Option<Arc<Statement>>,
-        /// The catalog that it was planned with.
-        bound: Option<Arc<Catalog>>,
-        /// Its tables are locked since it was bound (a utility statement's are not).
-        holds_tables: bool,
+        /// What it was made from, where the session has read that.
+        bound: Option<Arc<Bound>>,
     },
     /// The executor runs the plan at Execute.
     Plan(Arc<PendingPortal>),

@@ -24,7 +24,7 @@ use crate::plans::request::Done;
 use crate::session::Session;
 use crate::transaction::Mode;
 use crate::transaction::enlist::reads_several_nodes;
-use crate::transaction::named::{PendingPortal, Portal};
+use crate::transaction::named::{Bound, PendingPortal, Portal};
 use crate::transaction::planning::transaction_failed;
 
 /// Messages for a node are sent when this many bytes of them have gathered.
@@ -37,15 +37,9 @@ impl Session {
         row_limit: i32,
     ) -> Result<(), Failure> {
         match self.portal(name)? {
-            Portal::Node { node, access, copies, parsed, bound, holds_tables } => {
-                if let Some(bound) = bound
-                    && (!holds_tables || self.tx.transaction.catalog_changed)
-                {
-                    // Nothing has kept its tables where they were.
-                    self.tx.refuse_moved_since(&bound, &self.tx.catalog)?;
-                }
-                if let Some(parsed) = parsed {
-                    self.tx.refuse_outside_block(&parsed)?;
+            Portal::Node { node, access, copies, bound } => {
+                if let Some(bound) = bound {
+                    self.go_on_with(&bound)?;
                 }
                 self.execute_on_node(name, row_limit, node, access, copies).await
             }
@@ -62,6 +56,21 @@ impl Session {
             }
             Portal::Finished(pending) => self.execute_again(name, &pending).await,
         }
+    }
+
+    /// Before a portal on a node is executed that the session has bound.
+    ///
+    /// Errors: 40001 if nothing has kept its tables where they were; 25P01.
+    fn go_on_with(&mut self, bound: &Bound) -> Result<(), Failure> {
+        let begins_anew = self.begins_anew(bound);
+        if begins_anew || self.tx.transaction.catalog_changed {
+            self.tx.refuse_moved_since(&bound.catalog, &self.tx.catalog)?;
+        }
+        if begins_anew {
+            // What it uses was known only when it was bound.
+            self.tx.activity.join_concerns(None);
+        }
+        self.tx.refuse_outside_block(&bound.statement)
     }
 
     async fn execute_on_node(

@@ -25,10 +25,11 @@ use tutti_wire::frame::Frame;
 use tutti_wire::frontend::{self, Message, Target};
 
 use super::Session;
+use super::planning::Next;
 use crate::client::ClientError;
 use crate::client::failure::Failure;
 use crate::transaction::enlist::takes_snapshot;
-use crate::transaction::named::{CachedPlan, Portal, PreparedStatement};
+use crate::transaction::named::{Bound, CachedPlan, Portal, PreparedStatement};
 
 pub(super) use due::Pipeline;
 
@@ -106,7 +107,8 @@ impl Session {
             self.check_unchecked().await?;
         }
         if let Some(text) = self.text_of(&message) {
-            self.begin_statement_of_flight(&text).await?;
+            let next = self.what_comes_of(&message);
+            self.begin_statement_of_flight(&text, next).await?;
         }
         match message {
             Message::Parse(parse) => self.parse(parse).await,
@@ -130,15 +132,37 @@ impl Session {
             Message::Parse(parse) => return Some(parse.sql.as_str().into()),
             Message::Bind(bind) => of(&bind.statement)?,
             Message::Describe(Target::Statement, name) => of(name)?,
-            Message::Describe(Target::Portal, portal) | Message::Execute { portal, .. } => {
-                match self.tx.portals.get(portal)? {
-                    Portal::Plan(pending) => pending.parsed.clone(),
-                    _ => return None,
+            Message::Describe(Target::Portal, portal) => match self.tx.portals.get(portal)? {
+                Portal::Plan(pending) => pending.parsed.clone(),
+                _ => return None,
+            },
+            Message::Execute { portal, .. } => match self.tx.portals.get(portal)? {
+                Portal::Plan(pending) => pending.parsed.clone(),
+                Portal::Node { bound: Some(bound), .. } if self.begins_anew(bound) => {
+                    bound.statement.clone()
                 }
-            }
+                _ => return None,
+            },
             _ => return None,
         };
         Some(statement.text.as_str().into())
+    }
+
+    fn what_comes_of(&self, message: &Message) -> Next {
+        match message {
+            Message::Bind(_) => Next::ByNode,
+            Message::Execute { portal, .. } => match self.tx.portals.get(portal) {
+                Some(Portal::Node { .. }) => Next::ByNode,
+                _ => Next::ByExecutor,
+            },
+            _ => Next::Nothing,
+        }
+    }
+
+    /// Whether a portal was bound, but has no locks on all that it uses, and changes have not seen the plan that
+    /// it was bound with ever since: executing it is the beginning of a statement.
+    fn begins_anew(&self, bound: &Bound) -> bool {
+        !bound.holds_tables && !self.tx.activity.is_still(bound.plan_number)
     }
 
     fn statement(&self, name: &str) -> Result<&PreparedStatement, Failure> {
@@ -161,15 +185,8 @@ impl Session {
                 Err(crate::executor::unseen::cursor_of_unseen_code())
             }
             Some(cursor) => {
-                let node = cursor.node;
-                Ok(Portal::Node {
-                    node,
-                    access: Access::Write,
-                    copies: false,
-                    parsed: None,
-                    bound: None,
-                    holds_tables: true,
-                })
+                let (node, access) = (cursor.node, Access::Write);
+                Ok(Portal::Node { node, access, copies: false, bound: None })
             }
             None => Err(Failure::error("34000", format!("portal \"{name}\" does not exist"))),
         }
