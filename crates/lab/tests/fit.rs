@@ -30,6 +30,7 @@ fn refused(arguments: &[&str]) -> String {
 /// The paper's spreadsheet and log.
 fn paper() -> Option<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    // Beside the repository, or beside the folder of its work trees.
     let dir = ["../shared", "../../shared"]
         .into_iter()
         .map(|shared| root.join(shared).join("data/cost-model"))

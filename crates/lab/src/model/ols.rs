@@ -119,7 +119,8 @@ impl Estimate {
                     value,
                     standard_error,
                     t,
-                    p: 2.0 * student.sf(t.abs()),
+                    // statrs takes no NaN, which 0 / 0 is: a coefficient of 0 without any error.
+                    p: if t.is_nan() { f64::NAN } else { 2.0 * student.sf(t.abs()) },
                     low: value - reach * standard_error,
                     high: value + reach * standard_error,
                 }
@@ -364,6 +365,16 @@ mod tests {
     fn the_condition_number_is_the_ratio_of_singular_values() {
         let fit = line(&[1000.0, -1000.0, 1000.0, -1000.0], &[1.0, 2.0, 1.5, 2.0]).unwrap();
         near(fit.condition_number, 1000.0);
+    }
+
+    #[test]
+    fn a_fit_without_errors_is_one() {
+        let fit = line(&[-1.0, 1.0, -1.0, 1.0], &[-1.0, 1.0, -1.0, 1.0]).unwrap();
+        near(fit.r_squared, 1.0);
+        let [intercept, slope] = &fit.estimate.coefficients()[..] else { panic!("two terms") };
+        near(intercept.value, 0.0);
+        near(slope.value, 1.0);
+        assert!(slope.p < 1e-9 && fit.f_p < 1e-9, "{} {}", slope.p, fit.f_p);
     }
 
     #[test]

@@ -13,9 +13,6 @@ use statrs::statistics::{Data, OrderStatistics};
 
 use super::runs::Run;
 
-/// What drawing says if it fails; the backend writes a file.
-pub type PlotResult = anyhow::Result<()>;
-
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
@@ -44,7 +41,7 @@ const POINTS_AT: f64 = 0.30;
 ///
 /// Box: quartiles (by Hyndman and Fan's type 8, "Sample quantiles in statistical packages", 1996), line: median, whiskers:
 /// the farthest runs within 1.5 heights of the box.
-pub fn by_deployment(file: &Path, runs: &[Run]) -> PlotResult {
+pub fn by_deployment(file: &Path, runs: &[Run]) -> anyhow::Result<()> {
     let deployments = deployments(runs);
     let factors: Vec<f64> = runs.iter().map(|run| run.runtime_factor).collect();
     let (low, high) = padded(&factors);
@@ -92,7 +89,7 @@ fn draw_box(
     middle: f64,
     colour: RGBColor,
     sorted: &[f64],
-) -> PlotResult {
+) -> anyhow::Result<()> {
     let mut data = Data::new(sorted.to_vec());
     let (lower, median, upper) = (data.lower_quartile(), data.median(), data.upper_quartile());
     let reach = FENCE * (upper - lower);
@@ -120,7 +117,12 @@ fn draw_box(
 /// Residuals over fitted values, a shape and a colour for each deployment.
 ///
 /// `fitted` and `residuals` are those of `runs`, in their order.
-pub fn residuals(file: &Path, runs: &[Run], fitted: &[f64], residuals: &[f64]) -> PlotResult {
+pub fn residuals(
+    file: &Path,
+    runs: &[Run],
+    fitted: &[f64],
+    residuals: &[f64],
+) -> anyhow::Result<()> {
     assert!(runs.len() == fitted.len() && runs.len() == residuals.len(), "one of each for a run");
     let deployments = deployments(runs);
     let root = SVGBackend::new(file, SIZE).into_drawing_area();
@@ -154,7 +156,7 @@ pub fn residuals(file: &Path, runs: &[Run], fitted: &[f64], residuals: &[f64]) -
     Ok(())
 }
 
-fn draw_legend(area: &Area<'_>, deployments: &[&str]) -> PlotResult {
+fn draw_legend(area: &Area<'_>, deployments: &[&str]) -> anyhow::Result<()> {
     let beside = text_style(HPos::Left, VPos::Center);
     let step = (SIZE.0 as i32 - 80) / LEGEND_COLUMNS as i32;
     for (place, deployment) in deployments.iter().enumerate() {
@@ -187,7 +189,7 @@ fn factor_axis(
     low: f64,
     high: f64,
     right: f64,
-) -> PlotResult {
+) -> anyhow::Result<()> {
     let style = text_style(HPos::Right, VPos::Center);
     let factors = (-6..7).flat_map(|power| [1.0, 2.0, 5.0].map(|it| it * 10.0_f64.powi(power)));
     for factor in factors.filter(|factor| (low..=high).contains(&factor.ln())) {

@@ -454,4 +454,54 @@ mod tests {
         step(factor(3, 0.5), factor(3, 12.0), 0.2167);
         step(factor(3, 12.0), factor(3, 150.0), 1.9180);
     }
+
+    /// Four deployments, the farthest 200 km away, by 10 and 80 workers, each twice, `noise` above and below its mean; the
+    /// noise of the farthest is `far_noise`.
+    fn runs(noise: f64, far_noise: f64) -> Vec<Run> {
+        let mut runs = Vec::new();
+        for (place, total_distance_km) in [0.0, 0.0, 60.0, 600.0].into_iter().enumerate() {
+            for (workers, sign) in [(10, 1.0), (10, -1.0), (80, 1.0), (80, -1.0)] {
+                let noise = if place == 3 { far_noise } else { noise };
+                runs.push(Run {
+                    batch_description: place.to_string(),
+                    workers,
+                    is_distributed: true,
+                    is_multi_node: 1 <= place,
+                    is_multi_dc: 2 <= place,
+                    is_multi_continent: 3 <= place,
+                    multi_node_count: if place == 0 { 0 } else { 3 },
+                    total_distance_km,
+                    runtime_factor: 1.0 + 0.5 * place as f64 + sign * noise,
+                });
+            }
+        }
+        let one_server = Run { is_distributed: false, runtime_factor: 9.0, ..runs[0].clone() };
+        runs.push(one_server);
+        runs
+    }
+
+    #[test]
+    fn ranges_and_distances_are_those_of_the_runs() {
+        let predictor = Predictor::of_runs(&runs(0.1, 0.1), "ours.csv").unwrap();
+        let answer = predictor.answer(Question { nodes: 3, rtt_ms: 4.0, workers: 70 });
+        assert!(answer.is_known, "{:?}", answer.not_known);
+        assert_eq!(answer.basis, "ours.csv: 16 runs on a distributed database");
+        assert_eq!(deployments(&answer), ["3 nodes on several continents, 200 km apart"]);
+        assert!((answer.expected[0].factor.ln() - 2.5).abs() < 1e-9);
+        // Two distances are near enough to each other for this round trip to be either.
+        let answer = predictor.answer(Question { nodes: 3, rtt_ms: 0.5, workers: 9 });
+        assert_eq!(deployments(&answer).len(), 2);
+        assert_eq!(answer.not_known.len(), 1);
+        assert!(answer.not_known[0].starts_with("9 workers: measured were 10 to 80"));
+    }
+
+    #[test]
+    fn spreads_that_are_unlike_are_told() {
+        let caveats = |far_noise| {
+            Predictor::of_runs(&runs(0.1, far_noise), "ours.csv").unwrap().caveats.join(" ")
+        };
+        assert!(!caveats(0.15).contains("runs vary most"));
+        assert!(caveats(0.3).contains("runs vary most with 3 nodes on several continents"));
+        assert!(caveats(0.3).contains("by 3.0 to 1"));
+    }
 }

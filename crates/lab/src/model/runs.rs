@@ -159,6 +159,9 @@ fn line_of(bytes: &[u8], position: &csv::Position) -> u64 {
 
 fn run_of(record: &StringRecord, names: &StringRecord) -> Result<Run, String> {
     let fields = Fields { record, names };
+    if fields.truth("IsMultiNode")? && fields.count("MultiNodeCount")? < 2 {
+        return Err(fields.must("MultiNodeCount", "2 or more where IsMultiNode is TRUE"));
+    }
     Ok(Run {
         batch_description: fields.text("BatchDescription").to_owned(),
         workers: fields.count("Workers")?,
@@ -249,7 +252,8 @@ mod tests {
              1.33,,near,20,perhaps,TRUE,FALSE,FALSE,3,1500\n\
              1.33,,near\n\
              nan,,near,20,TRUE,TRUE,FALSE,FALSE,3,1500\n\
-             -0.5,,near,20,TRUE,TRUE,FALSE,FALSE,3,-3\n"
+             -0.5,,near,20,TRUE,TRUE,FALSE,FALSE,3,-3\n\
+             -0.5,,near,20,TRUE,TRUE,FALSE,FALSE,0,0\n"
         );
         let said = read_text(&text).unwrap_err().to_string();
         assert_eq!(
@@ -259,7 +263,8 @@ mod tests {
              line 5: IsDistributedDB is \"perhaps\" and must be TRUE or FALSE\n  \
              line 6: it has 3 fields, and the names of the columns are 10\n  \
              line 7: RuntimeFactor is \"nan\" and must be a number\n  \
-             line 8: TotalNetworkDistance is \"-3\" and must be a number from 0"
+             line 8: TotalNetworkDistance is \"-3\" and must be a number from 0\n  \
+             line 9: MultiNodeCount is \"0\" and must be 2 or more where IsMultiNode is TRUE"
         );
     }
 

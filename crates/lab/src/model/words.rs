@@ -7,7 +7,7 @@ use super::ols::{CONFIDENCE, Coefficient};
 use super::specification::{Specification, Term};
 
 /// What a coefficient says of the run time.
-#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Reading {
     /// The term, as in the table.
     pub term: String,
