@@ -1,0 +1,166 @@
+//! What a study says: a page of text, tables and plots, for the terminal and for a browser.
+//!
+//! Owns: the parts of a page, and the command that makes one of a directory of runs.
+//! Never: measures, nor knows what a figure means; a study makes its page of its runs.
+//! Start reading at [`Page`].
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+
+use crate::record::{self, Record};
+use crate::study;
+use tutti_lab::table;
+
+mod compare;
+mod html;
+pub(crate) mod plot;
+
+/// A page about the runs of a directory.
+#[derive(Clone, Debug)]
+pub(crate) struct Page {
+    pub title: String,
+    /// What was asked, and the answer, in a few sentences.
+    pub lead: String,
+    pub blocks: Vec<Block>,
+}
+
+/// A part of a page.
+#[derive(Clone, Debug)]
+pub(crate) enum Block {
+    Heading(String),
+    Text(String),
+    Table(Table),
+    Plot(plot::Chart),
+}
+
+/// Figures in lines and columns.
+#[derive(Clone, Debug)]
+pub(crate) struct Table {
+    /// What it shows, with units.
+    pub caption: String,
+    pub columns: Vec<String>,
+    pub lines: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// Of names and lines with equally many fields.
+    pub(crate) fn block(caption: &str, columns: &[&str], lines: Vec<Vec<String>>) -> Block {
+        let columns = columns.iter().map(|name| (*name).to_owned()).collect();
+        Block::Table(Self { caption: caption.to_owned(), columns, lines })
+    }
+}
+
+impl Page {
+    /// As it is printed: what is drawn is left out.
+    pub(crate) fn in_terminal(&self) -> String {
+        let mut text = format!("\n{}\n\n{}\n", self.title, wrapped(&self.lead));
+        for block in &self.blocks {
+            match block {
+                Block::Heading(heading) => writeln!(text, "\n{heading}"),
+                Block::Text(sentences) => writeln!(text, "\n{}", wrapped(sentences)),
+                Block::Table(Table { caption, columns, lines }) => {
+                    let all: Vec<_> = std::iter::once(columns).chain(lines).cloned().collect();
+                    writeln!(text, "\n{}\n{}", wrapped(caption), table::layout(&all))
+                }
+                Block::Plot(_) => Ok(()),
+            }
+            .expect("writing to a string does not fail");
+        }
+        text
+    }
+}
+
+/// Makes the page of a directory of runs: `index.html` in it, and a CSV file for each plot. Says where.
+pub(crate) fn write(dir: &Path, records: &[Record]) -> anyhow::Result<(Page, PathBuf)> {
+    let page = study::page(records)?;
+    let path = dir.join("index.html");
+    for chart in page.blocks.iter().filter_map(|block| match block {
+        Block::Plot(chart) => Some(chart),
+        _ => None,
+    }) {
+        let csv = dir.join(chart.csv_name());
+        std::fs::write(&csv, chart.csv()?).with_context(|| format!("write {}", csv.display()))?;
+    }
+    let html = html::render(&page, records)?;
+    std::fs::write(&path, html).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok((page, path))
+}
+
+/// `tutti-lab report`.
+pub(crate) fn report(dir: &Path, other: Option<&Path>) -> anyhow::Result<()> {
+    let records = record::read(dir)?;
+    if let Some(other) = other {
+        let page = compare::page(&records, &record::read(other)?, dir, other)?;
+        let path = other.join("compared.html");
+        std::fs::write(&path, html::render(&page, &records)?)?;
+        println!("{}\n{}", page.in_terminal(), path.display());
+        return Ok(());
+    }
+    let (page, path) = write(dir, &records)?;
+    println!("{}\n{}", page.in_terminal(), path.display());
+    Ok(())
+}
+
+/// Lines of at most 100 characters, broken between words.
+fn wrapped(text: &str) -> String {
+    const WIDTH: usize = 100;
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let line = lines.last_mut().expect("there is a line from the beginning");
+        if !line.is_empty() && WIDTH < line.chars().count() + 1 + word.chars().count() {
+            lines.push(word.to_owned());
+            continue;
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    lines.join("\n")
+}
+
+/// With three digits that mean something, as people read a figure.
+pub(crate) fn figure(value: f64) -> String {
+    if !value.is_finite() {
+        return "-".to_owned();
+    }
+    let digits = match value.abs() {
+        0.0 => 0,
+        large if 100.0 <= large => 0,
+        middle if 10.0 <= middle => 1,
+        small if 1.0 <= small => 2,
+        _ => 3,
+    };
+    format!("{value:.digits$}")
+}
+
+/// The middle one; of an even number the mean of the two in the middle. NaN of none.
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => f64::NAN,
+        odd if odd % 2 == 1 => values[middle],
+        _ => f64::midpoint(values[middle - 1], values[middle]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_have_three_digits() {
+        let of = [0.0, 0.012_34, 1.234, 12.34, 123.4, f64::NAN].map(figure);
+        assert_eq!(of, ["0", "0.012", "1.23", "12.3", "123", "-"]);
+    }
+
+    #[test]
+    fn the_median_is_in_the_middle() {
+        assert!(median(Vec::new()).is_nan());
+        assert!((median(vec![3.0, 1.0, 2.0]) - 2.0).abs() < 1e-9);
+        assert!((median(vec![4.0, 1.0, 2.0, 3.0]) - 2.5).abs() < 1e-9);
+    }
+}
