@@ -12,7 +12,7 @@ use tutti_embed::{Cluster, Server, ServerOptions};
 use tutti_gateway::Switches;
 
 use tutti_lab::client;
-use tutti_lab::distance::{Link, Stretch};
+use tutti_lab::distance::{Link, Profile, Stretch};
 
 pub(crate) mod gateway;
 pub(crate) mod share;
@@ -40,26 +40,36 @@ pub(crate) enum System {
     Endpoint(String),
 }
 
-/// How far things are from each other: round-trip times in milliseconds.
-/// `None`: no link is put in between; 0: a link that delays nothing and counts.
+/// How far things are from each other. `None`: no link is put in between; a link without distance delays nothing
+/// and counts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Distances {
     /// Between clients and what they connect to.
-    pub clients_ms: Option<f64>,
+    pub clients: Option<Stretch>,
     /// Between the gateway and each node, node 1 first.
-    pub nodes_ms: Vec<Option<f64>>,
+    pub nodes: Vec<Option<Stretch>>,
     /// Between a server and its standby.
-    pub standby_ms: Option<f64>,
+    pub standby: Option<Stretch>,
 }
 
 impl Distances {
-    /// What a statement to any one node takes on its way, on average.
-    pub(crate) fn mean_rtt_ms(&self) -> f64 {
-        let nodes = match self.nodes_ms.len() {
-            0 => 0.0,
-            count => self.nodes_ms.iter().flatten().sum::<f64>() / count as f64,
+    /// A gateway and clients at the first site of a profile, and nodes dealt out over its sites.
+    pub(crate) fn of_profile(profile: &Profile, nodes: u16) -> Self {
+        let to_node = |node: usize| match profile.site_of(node) {
+            0 => None,
+            site => profile.between(0, site),
         };
-        self.clients_ms.unwrap_or_default() + nodes
+        Self { nodes: (0..usize::from(nodes)).map(to_node).collect(), ..Self::default() }
+    }
+
+    /// What a statement to any one node takes on its way, on average, in milliseconds.
+    pub(crate) fn mean_rtt_ms(&self) -> f64 {
+        let of = |stretch: &Option<Stretch>| stretch.map_or(0.0, |stretch| stretch.rtt_ms());
+        let nodes = match self.nodes.len() {
+            0 => 0.0,
+            count => self.nodes.iter().map(of).sum::<f64>() / count as f64,
+        };
+        of(&self.clients) + nodes
     }
 }
 
@@ -110,8 +120,8 @@ impl Ground {
                 tutti_gateway::init(&config, false)
                     .await
                     .context("cannot write the catalog into the nodes")?;
-                for (node, rtt_ms) in config.nodes.iter_mut().zip(&distances.nodes_ms) {
-                    node.port = put_between(node.port, *rtt_ms, &mut links).await?;
+                for (node, stretch) in config.nodes.iter_mut().zip(&distances.nodes) {
+                    node.port = put_between(node.port, *stretch, &mut links).await?;
                 }
                 let started = Gateway::start(config).await?;
                 url.clone_from(&started.url);
@@ -120,7 +130,7 @@ impl Ground {
             }
             System::PostgreSqlWithStandby => {
                 let first = cluster.server(0).port();
-                let port = put_between(first, distances.standby_ms, &mut links).await?;
+                let port = put_between(first, distances.standby, &mut links).await?;
                 cluster =
                     spawn_blocking(move || standby::make(&mut cluster, port).map(|()| cluster))
                         .await??;
@@ -134,13 +144,13 @@ impl Ground {
             }
             System::PostgreSql | System::Endpoint(_) => {
                 let port = cluster.server(0).port();
-                let port = put_between(port, distances.clients_ms, &mut links).await?;
+                let port = put_between(port, distances.clients, &mut links).await?;
                 url = format!("postgres://postgres@127.0.0.1:{port}/postgres");
             }
         }
         if let System::PostgreSqlWithStandby = system {
             let port = cluster.server(0).port();
-            let port = put_between(port, distances.clients_ms, &mut links).await?;
+            let port = put_between(port, distances.clients, &mut links).await?;
             url = format!("postgres://postgres@127.0.0.1:{port}/postgres");
         }
         let cluster = Some(cluster);
@@ -190,10 +200,14 @@ impl Ground {
 }
 
 /// Opens a link to a port of this machine, if there is a distance, and says where it listens.
-async fn put_between(port: u16, rtt_ms: Option<f64>, links: &mut Vec<Link>) -> anyhow::Result<u16> {
-    let Some(rtt_ms) = rtt_ms else { return Ok(port) };
+async fn put_between(
+    port: u16,
+    stretch: Option<Stretch>,
+    links: &mut Vec<Link>,
+) -> anyhow::Result<u16> {
+    let Some(stretch) = stretch else { return Ok(port) };
     let to = format!("127.0.0.1:{port}");
-    let link = Link::open(to, Stretch::of_rtt_ms(rtt_ms)?).await?;
+    let link = Link::open(to, stretch).await?;
     let port = link.address().port();
     links.push(link);
     Ok(port)

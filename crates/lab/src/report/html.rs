@@ -63,6 +63,7 @@ fn render_block(block: &Block) -> anyhow::Result<Markup> {
     Ok(match block {
         Block::Heading(text) => html! { h2 { (text) } },
         Block::Text(text) => html! { p { (text) } },
+        Block::Plain(text) => html! { pre { (text) } },
         Block::Table(Table { caption, columns, lines }) => html! {
             div.wide { table {
                 caption { (caption) }

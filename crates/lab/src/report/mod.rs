@@ -31,6 +31,8 @@ pub(crate) struct Page {
 pub(crate) enum Block {
     Heading(String),
     Text(String),
+    /// As it stands, with equally wide letters.
+    Plain(String),
     Table(Table),
     Plot(plot::Chart),
 }
@@ -60,6 +62,7 @@ impl Page {
             match block {
                 Block::Heading(heading) => writeln!(text, "\n{heading}"),
                 Block::Text(sentences) => writeln!(text, "\n{}", wrapped(sentences)),
+                Block::Plain(text_of) => writeln!(text, "\n{text_of}"),
                 Block::Table(Table { caption, columns, lines }) => {
                     let all: Vec<_> = std::iter::once(columns).chain(lines).cloned().collect();
                     writeln!(text, "\n{}\n{}", wrapped(caption), table::layout(&all))
@@ -82,6 +85,9 @@ pub(crate) fn write(dir: &Path, records: &[Record]) -> anyhow::Result<(Page, Pat
     }) {
         let csv = dir.join(chart.csv_name());
         std::fs::write(&csv, chart.csv()?).with_context(|| format!("write {}", csv.display()))?;
+    }
+    if let Some((name, contents)) = study::spreadsheet(records)? {
+        std::fs::write(dir.join(name), contents)?;
     }
     let html = html::render(&page, records)?;
     std::fs::write(&path, html).with_context(|| format!("cannot write {}", path.display()))?;

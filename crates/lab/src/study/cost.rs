@@ -23,6 +23,11 @@ use crate::load::{Client, Crew, Done, Driven, Pace, Step, Window, drive};
 use crate::record::Record;
 use crate::report::plot::{Axis, Chart, Marks, Series as Line};
 use crate::report::{Block, Page, Table, figure, median};
+use tutti_lab::distance::Shipped;
+use tutti_lab::model::ols::Coefficient;
+use tutti_lab::model::runs::Run;
+use tutti_lab::model::specification::{Specification, distributed};
+use tutti_lab::model::summary;
 use tutti_lab::workload::session::{Failure, PreparingSession, Session};
 
 pub(crate) const NAME: &str = "cost";
@@ -147,19 +152,27 @@ impl Deployment {
         self.name().split(':').next().unwrap_or_default()
     }
 
-    /// Round trips as between the paper's places.
+    /// As between the paper's places; the first node is where the gateway is.
     fn distances(self) -> Distances {
-        // The first node is where the gateway is.
-        let nodes = |others: [f64; 2]| Distances {
-            nodes_ms: vec![None, Some(others[0]), Some(others[1])],
-            ..Distances::default()
-        };
+        let nodes = |sites: Shipped| Distances::of_profile(&sites.profile(), 3);
+        let near = Shipped::OneDataCentre.profile().inside();
         match self {
             Self::SameHost | Self::OneNode => Distances::default(),
-            Self::OtherHost => Distances { clients_ms: Some(0.5), ..Distances::default() },
-            Self::OneRegion => nodes([0.5, 0.5]),
-            Self::OneContinent => nodes([12.0, 12.0]),
-            Self::ThreeContinents => nodes([70.0, 230.0]),
+            Self::OtherHost => Distances { clients: Some(near), ..Distances::default() },
+            Self::OneRegion => {
+                Distances { nodes: vec![None, Some(near), Some(near)], ..Distances::default() }
+            }
+            Self::OneContinent => nodes(Shipped::TwoCities),
+            Self::ThreeContinents => nodes(Shipped::ThreeContinents),
+        }
+    }
+
+    /// Kilometres between all pairs of nodes together, as the paper's data has them.
+    fn total_km(self) -> f64 {
+        match self {
+            Self::OneContinent => 1_500.0,
+            Self::ThreeContinents => 31_763.0,
+            _ => 0.0,
         }
     }
 
@@ -410,19 +423,138 @@ pub(crate) fn page(records: &[Record]) -> anyhow::Result<Page> {
     if !increases.is_empty() {
         blocks.push(Block::Plot(box_plot(&increases, &deployments, &workers)));
     }
-    let sizes = records.first().map_or(0.0, |record| record.number("records"));
+    let mut lead_of_model = String::new();
+    match modelled(&increases) {
+        Ok((fitted, model)) => {
+            lead_of_model = fitted;
+            blocks.extend(model);
+        }
+        Err(why) => blocks.push(Block::Text(format!("No model is fitted: {why:#}."))),
+    }
     let first = &records[0];
     Ok(Page {
         title: "What inserts cost, here and far apart".to_owned(),
         lead: format!(
             "{} records of {} in each run, inserted by concurrent workers, each in a transaction of its own, \
-             tables spread by {}; the deployments are the paper's, with emulated distances.",
-            figure(sizes),
+             tables spread by {}; the deployments are the paper's, with emulated distances.{lead_of_model}",
+            figure(first.number("records")),
             first.text("source"),
             first.text("spread"),
         ),
         blocks,
     })
+}
+
+/// A run as the cost model has it.
+fn as_run(record: &Record, increase: f64) -> Run {
+    let is =
+        |parameter: &str| record.parameters.get(parameter).and_then(Value::as_bool) == Some(true);
+    let deployment = Deployment::ALL.into_iter().find(|it| it.name() == record.text("deployment"));
+    Run {
+        batch_description: record.text("deployment").to_owned(),
+        workers: record.number("workers") as u32,
+        is_distributed: is("is_distributed"),
+        is_multi_node: is("is_multi_node"),
+        is_multi_dc: is("is_multi_dc"),
+        is_multi_continent: is("is_multi_continent"),
+        multi_node_count: if is("is_multi_node") { 3 } else { 0 },
+        total_distance_km: deployment.map_or(0.0, Deployment::total_km),
+        runtime_factor: increase.ln(),
+    }
+}
+
+/// The runs in the format of the paper's spreadsheet, for `tutti-lab fit` and `tutti-lab predict --from`.
+pub(crate) fn as_spreadsheet(records: &[Record]) -> anyhow::Result<String> {
+    let mut out = csv::Writer::from_writer(Vec::new());
+    out.write_record([
+        "BatchDescription",
+        "Workers",
+        "IsDistributedDB",
+        "IsMultiNode",
+        "IsMultiDC",
+        "IsMultiContinent",
+        "MultiNodeCount",
+        "TotalNetworkDistance",
+        "Runtime",
+        "RuntimeFactor",
+    ])?;
+    let truth = |is: bool| if is { "TRUE" } else { "FALSE" }.to_owned();
+    for (record, increase) in increases(records) {
+        let run = as_run(record, increase);
+        out.write_record([
+            run.batch_description,
+            run.workers.to_string(),
+            truth(run.is_distributed),
+            truth(run.is_multi_node),
+            truth(run.is_multi_dc),
+            truth(run.is_multi_continent),
+            run.multi_node_count.to_string(),
+            run.total_distance_km.to_string(),
+            record.lasted_s.to_string(),
+            run.runtime_factor.to_string(),
+        ])?;
+    }
+    Ok(String::from_utf8(out.into_inner().context("write CSV")?)?)
+}
+
+/// The paper's model of our increases: a sentence for the lead, and its table, its coefficients beside the
+/// published ones, and its residuals.
+fn modelled(increases: &[(&Record, f64)]) -> anyhow::Result<(String, Vec<Block>)> {
+    let runs: Vec<Run> =
+        increases.iter().map(|(record, increase)| as_run(record, *increase)).collect();
+    let runs = distributed(&runs);
+    let fit = Specification::Published.fit(&runs)?;
+    let coefficients = fit.estimate.coefficients();
+    let line = |of: &Coefficient| {
+        let published = PUBLISHED.iter().find(|(term, _)| of.term.starts_with(term));
+        vec![
+            of.term.clone(),
+            format!("{:.4}", of.value),
+            format!("{:.3}", of.standard_error),
+            format!("{:.3} to {:.3}", of.low, of.high),
+            format!("{:.3}", of.p),
+            figure(of.value.exp()),
+            published.map_or("-".to_owned(), |(_, value)| format!("{value:.4}")),
+        ]
+    };
+    let points = |workers: u32| Line {
+        name: format!("{workers} workers"),
+        points: runs
+            .iter()
+            .zip(fit.fitted.iter().zip(&fit.residuals))
+            .filter(|(run, _)| run.workers == workers)
+            .map(|(_, (fitted, residual))| (*fitted, *residual))
+            .collect(),
+        is_dashed: false,
+    };
+    let mut workers: Vec<u32> = runs.iter().map(|run| run.workers).collect();
+    workers.sort_unstable();
+    workers.dedup();
+    let lead = format!(
+        " The paper's model explains {} % of the variance of ln(run time / baseline) over {} runs.",
+        figure(100.0 * fit.r_squared),
+        fit.observations
+    );
+    let blocks = vec![
+        Block::Heading("The paper's model, fitted to these runs".to_owned()),
+        Table::block(
+            "ln(run time / run time of ii) by least squares. Factor: exp(coefficient), what a step multiplies the \
+             run time by. Published: the paper's coefficients, of CockroachDB on hired machines; signs and sizes \
+             can be compared, not the systems",
+            &["term", "coefficient", "s.e.", "95 % interval", "p", "factor", "published"],
+            coefficients.iter().map(line).collect(),
+        ),
+        Block::Plain(summary::table("RuntimeFactor", &fit)),
+        Block::Plot(Chart {
+            name: "residuals".to_owned(),
+            caption: "What the model leaves unexplained, by what it says".to_owned(),
+            x: Axis::of("fitted ln(run time / run time of ii)"),
+            y: Axis::of("residual"),
+            series: workers.into_iter().map(points).collect(),
+            marks: Marks::Points,
+        }),
+    ];
+    Ok((lead, blocks))
 }
 
 fn box_plot(increases: &[(&Record, f64)], deployments: &[Deployment], workers: &[f64]) -> Chart {

@@ -46,6 +46,14 @@ pub(crate) fn page(records: &[Record]) -> anyhow::Result<Page> {
     }
 }
 
+/// A file of the runs in somebody else's format, where there is one: its name and what is in it.
+pub(crate) fn spreadsheet(records: &[Record]) -> anyhow::Result<Option<(&'static str, String)>> {
+    Ok(match records.first().map(|record| record.study.as_str()) {
+        Some(cost::NAME) => Some(("runs.csv", cost::as_spreadsheet(records)?)),
+        _ => None,
+    })
+}
+
 /// The runs of a study, one after the other.
 pub(crate) struct Series {
     study: &'static str,

@@ -25,6 +25,7 @@ use crate::report::plot::{Axis, Chart, Marks, Series as Line};
 use crate::report::{Block, Page, Table, figure, median};
 use tutti_lab::accounts::{Accounts, Transfer};
 use tutti_lab::client;
+use tutti_lab::distance::Stretch;
 use tutti_lab::workload::session::{Failure, PreparingSession, Session};
 use tutti_lab::workload::transfers::Transfers;
 use tutti_lab::workload::{Asked, Workload};
@@ -139,13 +140,13 @@ impl Guarantee {
 
     /// Where the round trip is: between clients and the server, between the server and its standby, or between
     /// the gateway, which is beside the clients, and its nodes.
-    fn distances(self, rtt_ms: f64) -> Distances {
-        let (none, there) = (Distances::default(), Some(rtt_ms));
-        match self {
-            Self::One => Distances { clients_ms: there, ..none },
-            Self::Standby => Distances { clients_ms: there, standby_ms: there, ..none },
-            _ => Distances { nodes_ms: vec![there; usize::from(NODES)], ..none },
-        }
+    fn distances(self, rtt_ms: f64) -> anyhow::Result<Distances> {
+        let (none, there) = (Distances::default(), Some(Stretch::of_rtt_ms(rtt_ms)?));
+        Ok(match self {
+            Self::One => Distances { clients: there, ..none },
+            Self::Standby => Distances { clients: there, standby: there, ..none },
+            _ => Distances { nodes: vec![there; usize::from(NODES)], ..none },
+        })
     }
 }
 
@@ -216,7 +217,7 @@ struct Measured {
 
 impl Place {
     async fn make(guarantee: Guarantee, clients: u16, rtt_ms: f64) -> anyhow::Result<Self> {
-        let distances = guarantee.distances(rtt_ms);
+        let distances = guarantee.distances(rtt_ms)?;
         let ground = Ground::make(&guarantee.system(), clients, &distances).await?;
         let columns = format!(
             "CREATE TABLE {TABLE} ({KEY} bigint PRIMARY KEY, balance bigint NOT NULL) WITH (fillfactor = 50)"

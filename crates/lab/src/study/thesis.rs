@@ -24,6 +24,7 @@ use crate::record::Record;
 use crate::report::plot::{Axis, Chart, Marks, Series as Line};
 use crate::report::{Block, Page, Table, figure, median};
 use tutti_lab::client;
+use tutti_lab::distance::Stretch;
 use tutti_lab::workload::session::{Failure, PreparingSession, Session};
 
 pub(crate) const NAME: &str = "thesis";
@@ -162,9 +163,10 @@ pub(crate) async fn run(mut args: ThesisArgs) -> anyhow::Result<()> {
             }
             continue;
         }
-        let mut nodes_ms = vec![None; usize::from(nodes)];
-        nodes_ms.iter_mut().skip(1).for_each(|rtt_ms| *rtt_ms = args.rtt_ms);
-        let distances = Distances { nodes_ms, ..Distances::default() };
+        let there = args.rtt_ms.map(Stretch::of_rtt_ms).transpose()?;
+        let mut far = vec![there; usize::from(nodes)];
+        far[0] = None;
+        let distances = Distances { nodes: far, ..Distances::default() };
         let clients = args.select_threads + args.alter_threads;
         let ground = Ground::make(&System::Tutti { nodes }, clients, &distances).await?;
         for plan in here() {
