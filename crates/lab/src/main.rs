@@ -149,7 +149,7 @@ fn main() -> ExitCode {
     let done = match CommandLine::parse_from(study::thesis::spell_out(std::env::args())).command {
         Command::Fit(args) => fit::fit(&args),
         Command::Predict(args) => predict::predict(&args),
-        Command::Report { dir, other } => report::report(&dir, other.as_deref()),
+        Command::Report { dir, other } => study::report(&dir, other.as_deref()),
         running => run(running),
     };
     match done {

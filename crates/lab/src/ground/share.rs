@@ -52,13 +52,18 @@ impl Shares {
             ],
             false => vec![("cpu.max", format!("{quota_us} {period_us}"))],
         };
-        // A server's other processes are its children, and not of its process group.
-        let members =
-            std::iter::once(pid).chain(children(pid)).map(|pid| ("cgroup.procs", pid.to_string()));
-        for (file, value) in settings.into_iter().chain(members) {
+        for (file, value) in settings {
             let path = group.join(file);
             let written = fs::write(&path, &value);
             written.with_context(|| format!("cannot write {value} to {}", path.display()))?;
+        }
+        let members = group.join("cgroup.procs");
+        let joined = fs::write(&members, pid.to_string());
+        joined.with_context(|| format!("cannot write {pid} to {}", members.display()))?;
+        // Its other processes are its children, and not of its process group; what it starts from now on is in it.
+        for child in children(pid) {
+            // It may have ended since it was listed.
+            let _ = fs::write(&members, child.to_string());
         }
         Ok(())
     }

@@ -16,7 +16,7 @@ type Repeated = BTreeMap<(String, String), Vec<(f64, f64)>>;
 /// The page that compares `new` with `old`.
 ///
 /// Errors: they are of different studies.
-pub(super) fn page(
+pub(crate) fn page(
     old: &[Record],
     new: &[Record],
     old_dir: &Path,

@@ -34,7 +34,7 @@ pre { white-space: pre-wrap; overflow-wrap: anywhere; background: #8881; padding
 ";
 
 /// The whole file.
-pub(super) fn render(page: &Page, records: &[Record]) -> anyhow::Result<String> {
+pub(crate) fn render(page: &Page, records: &[Record]) -> anyhow::Result<String> {
     let mut blocks = Vec::new();
     for block in &page.blocks {
         blocks.push(render_block(block)?);

@@ -1,20 +1,15 @@
 //! What a study says: a page of text, tables and plots, for the terminal and for a browser.
 //!
-//! Owns: the parts of a page, and the command that makes one of a directory of runs.
+//! Owns: the parts of a page, how they look, and the comparison of two directories.
 //! Never: measures, nor knows what a figure means; a study makes its page of its runs.
 //! Start reading at [`Page`].
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
 
-use anyhow::Context;
-
-use crate::record::{self, Record};
-use crate::study;
 use tutti_lab::table;
 
-mod compare;
-mod html;
+pub(crate) mod compare;
+pub(crate) mod html;
 pub(crate) mod plot;
 
 /// A page about the runs of a directory.
@@ -73,40 +68,6 @@ impl Page {
         }
         text
     }
-}
-
-/// Makes the page of a directory of runs: `index.html` in it, and a CSV file for each plot. Says where.
-pub(crate) fn write(dir: &Path, records: &[Record]) -> anyhow::Result<(Page, PathBuf)> {
-    let page = study::page(records)?;
-    let path = dir.join("index.html");
-    for chart in page.blocks.iter().filter_map(|block| match block {
-        Block::Plot(chart) => Some(chart),
-        _ => None,
-    }) {
-        let csv = dir.join(chart.csv_name());
-        std::fs::write(&csv, chart.csv()?).with_context(|| format!("write {}", csv.display()))?;
-    }
-    if let Some((name, contents)) = study::spreadsheet(records)? {
-        std::fs::write(dir.join(name), contents)?;
-    }
-    let html = html::render(&page, records)?;
-    std::fs::write(&path, html).with_context(|| format!("cannot write {}", path.display()))?;
-    Ok((page, path))
-}
-
-/// `tutti-lab report`.
-pub(crate) fn report(dir: &Path, other: Option<&Path>) -> anyhow::Result<()> {
-    let records = record::read(dir)?;
-    if let Some(other) = other {
-        let page = compare::page(&records, &record::read(other)?, dir, other)?;
-        let path = other.join("compared.html");
-        std::fs::write(&path, html::render(&page, &records)?)?;
-        println!("{}\n{}", page.in_terminal(), path.display());
-        return Ok(());
-    }
-    let (page, path) = write(dir, &records)?;
-    println!("{}\n{}", page.in_terminal(), path.display());
-    Ok(())
 }
 
 /// Lines of at most 100 characters, broken between words.

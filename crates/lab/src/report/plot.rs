@@ -72,7 +72,8 @@ impl Axis {
     fn label_at(&self, place: f64) -> String {
         let value = if self.is_logarithmic { 10_f64.powf(place) } else { place };
         if self.names.is_empty() {
-            return super::figure((value * 1e6).round() / 1e6);
+            // No "-0".
+            return super::figure((value * 1e6).round() / 1e6 + 0.0);
         }
         let is_whole = (value - value.round()).abs() < 1e-6 && 0.0 <= value.round();
         let name = is_whole.then(|| self.names.get(value.round() as usize)).flatten();

@@ -195,8 +195,8 @@ impl Deployment {
 /// Runs the study.
 pub(crate) async fn run(mut args: CostArgs) -> anyhow::Result<()> {
     if args.quick {
-        (args.records, args.repetitions) = (args.records.min(150), 1);
-        args.workers = vec![10, 20];
+        (args.records, args.repetitions) = (args.records.min(90), 1);
+        args.workers = vec![6, 12];
     }
     let wanted = Some(args.records as usize);
     let lahman = match args.lahman.clone().or_else(|| shared_data("lahman")) {
@@ -393,7 +393,7 @@ pub(crate) fn page(records: &[Record]) -> anyhow::Result<Page> {
             };
             lines.push(vec![
                 deployment.name().to_owned(),
-                figure(*workers),
+                workers.to_string(),
                 figure(first.number("rtt_ms")),
                 here.len().to_string(),
                 figure(of(|record| record.lasted_s)),
@@ -437,7 +437,7 @@ pub(crate) fn page(records: &[Record]) -> anyhow::Result<Page> {
         lead: format!(
             "{} records of {} in each run, inserted by concurrent workers, each in a transaction of its own, \
              tables spread by {}; the deployments are the paper's, with emulated distances.{lead_of_model}",
-            figure(first.number("records")),
+            first.number("records"),
             first.text("source"),
             first.text("spread"),
         ),
@@ -562,7 +562,7 @@ fn box_plot(increases: &[(&Record, f64)], deployments: &[Deployment], workers: &
         deployments.iter().position(|it| it.name() == record.text("deployment")).unwrap_or_default()
     };
     let series = |workers: &f64| Line {
-        name: format!("{} workers", figure(*workers)),
+        name: format!("{workers} workers"),
         points: increases
             .iter()
             .filter(|(record, _)| record.number("workers") == *workers)

@@ -9,13 +9,13 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::interrupt::Interrupt;
-use crate::record::{Machine, Record, Records};
-use crate::report::{self, Page};
+use crate::record::{self, Machine, Record, Records};
+use crate::report::{Block, Page, compare, html};
 
 pub(crate) mod cost;
 pub(crate) mod price;
@@ -139,7 +139,7 @@ impl Series {
     /// Prints what came of it; writes the page where a directory was named.
     pub(crate) fn end(self) -> anyhow::Result<()> {
         self.bar.finish_and_clear();
-        let (page, path) = report::write(&self.dir, self.records.all())?;
+        let (page, path) = write(&self.dir, self.records.all())?;
         println!("{}", page.in_terminal());
         match self._unnamed {
             None => println!("{}", path.display()),
@@ -149,6 +149,40 @@ impl Series {
         }
         Ok(())
     }
+}
+
+/// Makes the page of a directory of runs: `index.html` in it, and a CSV file for each plot. Says where.
+fn write(dir: &Path, records: &[Record]) -> anyhow::Result<(Page, PathBuf)> {
+    let page = page(records)?;
+    let path = dir.join("index.html");
+    for chart in page.blocks.iter().filter_map(|block| match block {
+        Block::Plot(chart) => Some(chart),
+        _ => None,
+    }) {
+        let csv = dir.join(chart.csv_name());
+        std::fs::write(&csv, chart.csv()?).with_context(|| format!("write {}", csv.display()))?;
+    }
+    if let Some((name, contents)) = spreadsheet(records)? {
+        std::fs::write(dir.join(name), contents)?;
+    }
+    let html = html::render(&page, records)?;
+    std::fs::write(&path, html).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok((page, path))
+}
+
+/// `tutti-lab report`.
+pub(crate) fn report(dir: &Path, other: Option<&Path>) -> anyhow::Result<()> {
+    let records = record::read(dir)?;
+    if let Some(other) = other {
+        let page = compare::page(&records, &record::read(other)?, dir, other)?;
+        let path = other.join("compared.html");
+        std::fs::write(&path, html::render(&page, &records)?)?;
+        println!("{}\n{}", page.in_terminal(), path.display());
+        return Ok(());
+    }
+    let (page, path) = write(dir, &records)?;
+    println!("{}\n{}", page.in_terminal(), path.display());
+    Ok(())
 }
 
 /// The directory of the tests' data beside the checkout, if it is there.

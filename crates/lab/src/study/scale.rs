@@ -268,7 +268,7 @@ pub(crate) fn page(records: &[Record]) -> anyhow::Result<Page> {
     let mix_name = |mix: f64| match mix {
         0.0 => "all local".to_owned(),
         100.0 => "all on two nodes".to_owned(),
-        some => format!("{} % on two nodes", figure(some)),
+        some => format!("{some} % on two nodes"),
     };
     let mut lines = Vec::new();
     for count in &nodes {
@@ -305,7 +305,7 @@ pub(crate) fn page(records: &[Record]) -> anyhow::Result<Page> {
     let limit = match first.text("limited") {
         "yes" => format!(
             "each server has {} % of one processor of its own, and the gateway and the clients the rest",
-            figure(first.number("share_percent"))
+            first.number("share_percent")
         ),
         why => format!(
             "the servers could not be limited ({why}), so they compete for the same processors"

@@ -530,11 +530,11 @@ pub(crate) fn page(records: &[Record]) -> anyhow::Result<Page> {
             "{} selects by {} threads ({} ms between two of a thread), and {} threads that alter the shop until \
              these are done, each alter a transaction of {} statements. ACID: tables replicated with every commit; \
              BASE: replicated asynchronously.",
-            figure(first.number("selects")),
-            figure(first.number("select_threads")),
-            figure(first.number("select_pause_ms")),
-            figure(first.number("alter_threads")),
-            figure(first.number("statements")),
+            first.number("selects"),
+            first.number("select_threads"),
+            first.number("select_pause_ms"),
+            first.number("alter_threads"),
+            first.number("statements"),
         ),
         blocks,
     })
