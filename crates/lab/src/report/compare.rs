@@ -54,6 +54,7 @@ pub(crate) fn page(
             "{changed} of {compared} figures differ by more than the noise of their repetitions: no \
              repetition of one is within those of the other. With few repetitions that happens by chance."
         ),
+        files: Vec::new(),
         blocks: vec![
             Table::block(
                 "Done per second: the median, and in brackets the lowest and the highest repetition",

@@ -9,6 +9,8 @@ use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
+use super::figures::figure;
+
 /// Pixels.
 const SIZE: (u32, u32) = (860, 430);
 /// What the names of the series take at the right.
@@ -73,7 +75,7 @@ impl Axis {
         let value = if self.is_logarithmic { 10_f64.powf(place) } else { place };
         if self.names.is_empty() {
             // No "-0".
-            return super::figure((value * 1e6).round() / 1e6 + 0.0);
+            return figure((value * 1e6).round() / 1e6 + 0.0);
         }
         let is_whole = (value - value.round()).abs() < 1e-6 && 0.0 <= value.round();
         let name = is_whole.then(|| self.names.get(value.round() as usize)).flatten();

@@ -16,7 +16,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use serde_json::Value;
 
-use super::{OutputArgs, Series, shared_data};
+use super::series::{OutputArgs, Series, shared_data};
 use crate::ground::{Distances, Ground, System};
 use crate::lahman::Lahman;
 use crate::load::{Client, Crew, Done, Driven, Pace, Step, Window, drive};
@@ -257,7 +257,7 @@ pub(crate) async fn run(mut args: CostArgs) -> anyhow::Result<()> {
         }
         ground.remove().await?;
     }
-    series.end()
+    series.end(page)
 }
 
 /// Undoes what is there, inserts all records, and reads them back.
@@ -442,6 +442,7 @@ pub(crate) fn page(records: &[Record]) -> anyhow::Result<Page> {
             first.text("spread"),
         ),
         blocks,
+        files: vec![("runs.csv".to_owned(), as_spreadsheet(records)?)],
     })
 }
 
@@ -464,7 +465,7 @@ fn as_run(record: &Record, increase: f64) -> Run {
 }
 
 /// The runs in the format of the paper's spreadsheet, for `tutti-lab fit` and `tutti-lab predict --from`.
-pub(crate) fn as_spreadsheet(records: &[Record]) -> anyhow::Result<String> {
+fn as_spreadsheet(records: &[Record]) -> anyhow::Result<String> {
     let mut out = csv::Writer::from_writer(Vec::new());
     out.write_record([
         "BatchDescription",

@@ -1,41 +1,26 @@
 //! Studies: series of runs that answer a question, each one command.
 //!
-//! Owns: which studies there are, and what all of them do in the same way: progress, records that one can carry
-//! on with, the page at the end. Never: knows what a run does.
-//! Start reading at [`Series`], then `transfer`.
+//! Owns: which studies there are, and the page about a directory of runs. Never: measures.
+//! Start reading at `transfer`, then [`series`].
 
-use std::future::Future;
-use std::io::IsTerminal;
-use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::path::Path;
 
-use anyhow::{Context, bail};
-use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
+use anyhow::bail;
 
-use crate::interrupt::Interrupt;
-use crate::record::{self, Machine, Record, Records};
-use crate::report::{Block, Page, compare, html};
+use crate::record::{self, Record};
+use crate::report::{Page, compare, html};
 
 pub(crate) mod cost;
 pub(crate) mod price;
 pub(crate) mod scale;
+mod series;
 pub(crate) mod thesis;
 pub(crate) mod transfer;
-
-/// What every study takes.
-#[derive(Args, Clone, Debug)]
-pub(crate) struct OutputArgs {
-    /// Directory for the runs (runs.jsonl) and the page about them (index.html); what it has already is
-    /// carried on with
-    #[arg(long, value_name = "DIR", help_heading = "Output")]
-    pub out: Option<PathBuf>,
-}
 
 /// The page about runs of one study.
 ///
 /// Errors: a study that this program does not know.
-pub(crate) fn page(records: &[Record]) -> anyhow::Result<Page> {
+fn page(records: &[Record]) -> anyhow::Result<Page> {
     match records.first().map(|record| record.study.as_str()) {
         Some(cost::NAME) => cost::page(records),
         Some(price::NAME) => price::page(records),
@@ -44,130 +29,6 @@ pub(crate) fn page(records: &[Record]) -> anyhow::Result<Page> {
         Some(transfer::NAME) => transfer::page(records),
         other => bail!("no study is called {other:?}"),
     }
-}
-
-/// A file of the runs in somebody else's format, where there is one: its name and what is in it.
-pub(crate) fn spreadsheet(records: &[Record]) -> anyhow::Result<Option<(&'static str, String)>> {
-    Ok(match records.first().map(|record| record.study.as_str()) {
-        Some(cost::NAME) => Some(("runs.csv", cost::as_spreadsheet(records)?)),
-        _ => None,
-    })
-}
-
-/// The runs of a study, one after the other.
-pub(crate) struct Series {
-    study: &'static str,
-    records: Records,
-    bar: ProgressBar,
-    interrupt: Interrupt,
-    dir: PathBuf,
-    /// Removed at the end, with the runs, where no directory was named.
-    _unnamed: Option<tempfile::TempDir>,
-    command: String,
-}
-
-impl Series {
-    /// Of so many runs.
-    ///
-    /// Errors: the directory cannot be written, or is another study's.
-    pub(crate) fn begin(
-        study: &'static str,
-        output: &OutputArgs,
-        runs: usize,
-    ) -> anyhow::Result<Self> {
-        let unnamed = output.out.is_none().then(tempfile::tempdir).transpose()?;
-        let dir = match (&output.out, &unnamed) {
-            (Some(dir), _) => dir.clone(),
-            (None, Some(unnamed)) => unnamed.path().to_owned(),
-            (None, None) => unreachable!("one of them is there"),
-        };
-        let records = Records::carry_on(&dir, study)?;
-        let style = ProgressStyle::with_template("{bar:24} {pos}/{len} runs  {eta} left  {msg}")?;
-        let bar = ProgressBar::new(runs as u64).with_style(style);
-        let command = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
-        let command = format!("tutti-lab {command}");
-        let interrupt = Interrupt::listen()?;
-        Ok(Self { study, records, bar, interrupt, dir, _unnamed: unnamed, command })
-    }
-
-    /// What a run's record says of the machine.
-    pub(crate) fn machine(&self, server: &str) -> Machine {
-        Machine::this(server, &self.command)
-    }
-
-    /// Whether all of these runs are there from before.
-    pub(crate) fn has_all<'a>(&self, runs: impl IntoIterator<Item = &'a String>) -> bool {
-        runs.into_iter().all(|run| self.records.has(run))
-    }
-
-    /// Makes a run and keeps its record, unless it is there from before.
-    ///
-    /// Errors: the run's; the user has interrupted it.
-    pub(crate) async fn run(
-        &mut self,
-        run: &str,
-        work: impl Future<Output = anyhow::Result<Record>>,
-    ) -> anyhow::Result<()> {
-        if self.records.has(run) {
-            self.bar.inc(1);
-            return Ok(());
-        }
-        self.bar.set_message(run.to_owned());
-        let begun = Instant::now();
-        let made = tokio::select! {
-            made = work => made?,
-            () = self.interrupt.came() => {
-                self.bar.abandon();
-                match self.records.all().len() {
-                    0 => bail!("interrupted before the first run had ended"),
-                    made => bail!(
-                        "interrupted; {made} runs are in {}: the same command carries on",
-                        self.dir.display()
-                    ),
-                }
-            }
-        };
-        if !std::io::stderr().is_terminal() {
-            let seconds = begun.elapsed().as_secs_f64();
-            eprintln!("{}: {run} ({seconds:.1} s)", self.study);
-        }
-        self.records.add(made)?;
-        self.bar.inc(1);
-        Ok(())
-    }
-
-    /// Prints what came of it; writes the page where a directory was named.
-    pub(crate) fn end(self) -> anyhow::Result<()> {
-        self.bar.finish_and_clear();
-        let (page, path) = write(&self.dir, self.records.all())?;
-        println!("{}", page.in_terminal());
-        match self._unnamed {
-            None => println!("{}", path.display()),
-            Some(_) => {
-                println!("Nothing was kept: --out DIR keeps the runs and a page with plots.")
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Makes the page of a directory of runs: `index.html` in it, and a CSV file for each plot. Says where.
-fn write(dir: &Path, records: &[Record]) -> anyhow::Result<(Page, PathBuf)> {
-    let page = page(records)?;
-    let path = dir.join("index.html");
-    for chart in page.blocks.iter().filter_map(|block| match block {
-        Block::Plot(chart) => Some(chart),
-        _ => None,
-    }) {
-        let csv = dir.join(chart.csv_name());
-        std::fs::write(&csv, chart.csv()?).with_context(|| format!("write {}", csv.display()))?;
-    }
-    if let Some((name, contents)) = spreadsheet(records)? {
-        std::fs::write(dir.join(name), contents)?;
-    }
-    let html = html::render(&page, records)?;
-    std::fs::write(&path, html).with_context(|| format!("cannot write {}", path.display()))?;
-    Ok((page, path))
 }
 
 /// `tutti-lab report`.
@@ -180,13 +41,8 @@ pub(crate) fn report(dir: &Path, other: Option<&Path>) -> anyhow::Result<()> {
         println!("{}\n{}", page.in_terminal(), path.display());
         return Ok(());
     }
-    let (page, path) = write(dir, &records)?;
+    let page = page(&records)?;
+    let path = series::write(dir, &page, &records)?;
     println!("{}\n{}", page.in_terminal(), path.display());
     Ok(())
-}
-
-/// The directory of the tests' data beside the checkout, if it is there.
-pub(crate) fn shared_data(what: &str) -> Option<PathBuf> {
-    let places = ["../shared/data", "shared/data", "../../../shared/data"];
-    places.iter().map(|place| Path::new(place).join(what)).find(|path| path.exists())
 }

@@ -17,7 +17,7 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use serde_json::Value;
 
-use super::{OutputArgs, Series};
+use super::series::{OutputArgs, Series};
 use crate::ground::{Distances, Ground, System};
 use crate::load::{Client, Crew, Done, Pace, Step, Window, drive};
 use crate::record::Record;
@@ -201,7 +201,7 @@ pub(crate) async fn run(mut args: PriceArgs) -> anyhow::Result<()> {
             place.ground.remove().await?;
         }
     }
-    series.end()
+    series.end(page)
 }
 
 /// A system with accounts.
@@ -377,6 +377,7 @@ pub(crate) fn page(records: &[Record]) -> anyhow::Result<Page> {
                last answer: on one PostgreSQL, with a synchronous standby, and on Tutti, at every distance. The \
                gateway is beside the clients and the servers are far away; of one PostgreSQL, too."
             .to_owned(),
+        files: Vec::new(),
         blocks: vec![
             Table::block(
                 "Medians of the repetitions. Waits: round trips of the distance that a transaction takes, from \

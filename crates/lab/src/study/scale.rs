@@ -16,7 +16,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde_json::Value;
 
-use super::{OutputArgs, Series};
+use super::series::{OutputArgs, Series};
 use crate::ground::share::Shares;
 use crate::ground::{Distances, Ground, System};
 use crate::load::{Client, Crew, Done, Driven, Pace, Step, Window, drive};
@@ -138,7 +138,7 @@ pub(crate) async fn run(mut args: ScaleArgs) -> anyhow::Result<()> {
         }
         place.ground.remove().await?;
     }
-    series.end()
+    series.end(page)
 }
 
 /// Accounts on servers with their shares.
@@ -318,6 +318,7 @@ pub(crate) fn page(records: &[Record]) -> anyhow::Result<Page> {
              server with the same share and clients that connect to it directly ({} transfers per second).",
             figure(one)
         ),
+        files: Vec::new(),
         blocks: vec![
             Table::block("Medians of the repetitions", &columns, lines),
             Block::Plot(Chart {

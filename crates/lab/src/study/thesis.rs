@@ -17,7 +17,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde_json::Value;
 
-use super::{OutputArgs, Series};
+use super::series::{OutputArgs, Series};
 use crate::ground::{Distances, Ground, System};
 use crate::load::{Client, Crew, Done, Pace, Step, Window, drive};
 use crate::record::Record;
@@ -177,7 +177,7 @@ pub(crate) async fn run(mut args: ThesisArgs) -> anyhow::Result<()> {
         }
         ground.remove().await?;
     }
-    series.end()
+    series.end(page)
 }
 
 fn plans(args: &ThesisArgs) -> Vec<Plan> {
@@ -537,6 +537,7 @@ pub(crate) fn page(records: &[Record]) -> anyhow::Result<Page> {
             first.number("statements"),
         ),
         blocks,
+        files: Vec::new(),
     })
 }
 

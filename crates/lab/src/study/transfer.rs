@@ -15,7 +15,7 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use serde_json::Value;
 
-use super::{OutputArgs, Series};
+use super::series::{OutputArgs, Series};
 use crate::ground::{Distances, Ground, System};
 use crate::load::{Client, Crew, Done, Pace, Step, Window, drive};
 use crate::record::Record;
@@ -164,7 +164,7 @@ pub(crate) async fn run(mut args: TransferArgs) -> anyhow::Result<()> {
         drop(session);
         ground.remove().await?;
     }
-    series.end()
+    series.end(page)
 }
 
 /// Makes the accounts anew.
@@ -377,6 +377,7 @@ pub(crate) fn page(records: &[Record]) -> anyhow::Result<Page> {
     Ok(Page {
         title: "Alice and Bob: sums while money moves".to_owned(),
         lead,
+        files: Vec::new(),
         blocks: vec![
             Table::block(
                 "Medians of the repetitions; readings, wrong sums and refusals of all of them together. \
