@@ -12,7 +12,7 @@ use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::load::Figures;
+use crate::load::{Driven, Figures};
 
 /// The file's name in a study's directory.
 const FILE: &str = "runs.jsonl";
@@ -39,6 +39,27 @@ pub(crate) struct Record {
 }
 
 impl Record {
+    /// Of what clients did, with no further figures.
+    pub(crate) fn of_clients(
+        study: &str,
+        run: &str,
+        parameters: BTreeMap<String, Value>,
+        driven: &Driven,
+        checked: &str,
+        made_on: Machine,
+    ) -> Self {
+        Self {
+            study: study.to_owned(),
+            run: run.to_owned(),
+            parameters,
+            lasted_s: driven.lasted.as_secs_f64(),
+            clients: driven.figures().into_iter().collect(),
+            figures: BTreeMap::new(),
+            checked: checked.to_owned(),
+            made_on,
+        }
+    }
+
     /// A parameter as a number; 0 where there is none.
     pub(crate) fn number(&self, parameter: &str) -> f64 {
         self.parameters.get(parameter).and_then(Value::as_f64).unwrap_or_default()

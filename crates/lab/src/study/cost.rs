@@ -215,10 +215,7 @@ pub(crate) async fn run(mut args: CostArgs) -> anyhow::Result<()> {
                 (workers, repetition, format!("{name}, {workers} workers #{repetition}"))
             })
             .collect();
-        if series.has_all(planned.iter().map(|(.., run)| run)) {
-            for (.., run) in &planned {
-                series.run(run, async { unreachable!("it is there") }).await?;
-            }
+        if series.passes_over(planned.iter().map(|(.., run)| run)) {
             continue;
         }
         let distances = deployment.distances();
@@ -242,16 +239,14 @@ pub(crate) async fn run(mut args: CostArgs) -> anyhow::Result<()> {
                     ("is_multi_continent".to_owned(), Value::from(is_multi_continent)),
                     ("rtt_ms".to_owned(), Value::from(distances.mean_rtt_ms())),
                 ]);
-                Ok(Record {
-                    study: NAME.to_owned(),
-                    run: run.clone(),
+                Ok(Record::of_clients(
+                    NAME,
+                    &run,
                     parameters,
-                    lasted_s: driven.lasted.as_secs_f64(),
-                    clients: driven.figures().into_iter().collect(),
-                    figures: BTreeMap::new(),
-                    checked: "every record was read back and is what was inserted".to_owned(),
-                    made_on: machine,
-                })
+                    &driven,
+                    "every record was read back and is what was inserted",
+                    machine,
+                ))
             };
             series.run(&run, record).await?;
         }

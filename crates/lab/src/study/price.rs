@@ -167,10 +167,7 @@ pub(crate) async fn run(mut args: PriceArgs) -> anyhow::Result<()> {
                     (repetition, format!("{}, {rtt_ms} ms #{repetition}", guarantee.name()))
                 })
                 .collect();
-            if series.has_all(planned.iter().map(|(_, run)| run)) {
-                for (_, run) in &planned {
-                    series.run(run, async { unreachable!("it is there") }).await?;
-                }
+            if series.passes_over(planned.iter().map(|(_, run)| run)) {
                 continue;
             }
             let place = Place::make(guarantee, args.clients, rtt_ms).await?;
@@ -186,14 +183,15 @@ pub(crate) async fn run(mut args: PriceArgs) -> anyhow::Result<()> {
                         ("repetition".to_owned(), Value::from(repetition)),
                     ]);
                     Ok(Record {
-                        study: NAME.to_owned(),
-                        run: run.clone(),
-                        parameters,
-                        lasted_s: driven.lasted.as_secs_f64(),
-                        clients: driven.figures().into_iter().collect(),
                         figures,
-                        checked: "at rest the accounts hold all the money there is".to_owned(),
-                        made_on: machine,
+                        ..Record::of_clients(
+                            NAME,
+                            &run,
+                            parameters,
+                            &driven,
+                            "at rest the accounts hold all the money there is",
+                            machine,
+                        )
                     })
                 };
                 series.run(&run, record).await?;

@@ -102,10 +102,7 @@ pub(crate) async fn run(mut args: ScaleArgs) -> anyhow::Result<()> {
                 (repetition, global, run)
             })
             .collect();
-        if series.has_all(planned.iter().map(|(.., run)| run)) {
-            for (.., run) in &planned {
-                series.run(run, async { unreachable!("it is there") }).await?;
-            }
+        if series.passes_over(planned.iter().map(|(.., run)| run)) {
             continue;
         }
         let place = Place::make(&args, name, nodes).await?;
@@ -123,16 +120,14 @@ pub(crate) async fn run(mut args: ScaleArgs) -> anyhow::Result<()> {
                     ("clients_per_node".to_owned(), Value::from(args.clients)),
                     ("repetition".to_owned(), Value::from(repetition)),
                 ]);
-                Ok(Record {
-                    study: NAME.to_owned(),
-                    run: run.clone(),
+                Ok(Record::of_clients(
+                    NAME,
+                    &run,
                     parameters,
-                    lasted_s: driven.lasted.as_secs_f64(),
-                    clients: driven.figures().into_iter().collect(),
-                    figures: BTreeMap::new(),
-                    checked: "at rest the accounts hold all the money there is".to_owned(),
-                    made_on: machine,
-                })
+                    &driven,
+                    "at rest the accounts hold all the money there is",
+                    machine,
+                ))
             };
             series.run(&run, record).await?;
         }

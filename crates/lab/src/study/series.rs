@@ -67,9 +67,17 @@ impl Series {
         Machine::this(server, &self.command)
     }
 
-    /// Whether all of these runs are there from before.
-    pub(crate) fn has_all<'a>(&self, runs: impl IntoIterator<Item = &'a String>) -> bool {
-        runs.into_iter().all(|run| self.records.has(run))
+    /// Whether all of these runs are there from before; then they are passed over.
+    pub(crate) fn passes_over<'a>(&mut self, runs: impl IntoIterator<Item = &'a String>) -> bool {
+        let mut count = 0;
+        let are_there = runs.into_iter().all(|run| {
+            count += 1;
+            self.records.has(run)
+        });
+        if are_there {
+            self.bar.inc(count);
+        }
+        are_there
     }
 
     /// Makes a run and keeps its record, unless it is there from before.

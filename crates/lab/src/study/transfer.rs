@@ -123,16 +123,26 @@ pub(crate) async fn run(mut args: TransferArgs) -> anyhow::Result<()> {
     let runs = systems.len() * args.reading.len() * args.repetitions as usize;
     let mut series = Series::begin(NAME, &args.output, runs)?;
     for system in systems {
-        let ground =
-            Ground::make(&system, args.writers + args.readers, &Distances::default()).await?;
         let label = match &system {
             System::Endpoint(url) => without_password(url),
-            _ => ground.name.clone(),
+            _ => format!("Tutti, {} nodes", args.nodes),
         };
+        let run_of = |repetition: u32, reading: Reading| {
+            format!("{label}, {} #{repetition}", reading.name())
+        };
+        let planned: Vec<String> = (1..=args.repetitions)
+            .flat_map(|repetition| args.reading.iter().map(move |reading| (repetition, *reading)))
+            .map(|(repetition, reading)| run_of(repetition, reading))
+            .collect();
+        if series.passes_over(&planned) {
+            continue;
+        }
+        let clients = args.writers + args.readers;
+        let ground = Ground::make(&system, clients, &Distances::default()).await?;
         let transfers = setup(&args, &ground.url).await.context("cannot make the accounts")?;
         for repetition in 1..=args.repetitions {
             for reading in args.reading.iter().copied() {
-                let run = format!("{label}, {} #{repetition}", reading.name());
+                let run = run_of(repetition, reading);
                 let machine = series.machine(&ground.name);
                 let work = measure(&args, &ground.url, &transfers, reading);
                 let record = async {
@@ -145,16 +155,14 @@ pub(crate) async fn run(mut args: TransferArgs) -> anyhow::Result<()> {
                         ("accounts".to_owned(), Value::from(args.accounts)),
                         ("repetition".to_owned(), Value::from(repetition)),
                     ]);
-                    Ok(Record {
-                        study: NAME.to_owned(),
-                        run: run.clone(),
+                    Ok(Record::of_clients(
+                        NAME,
+                        &run,
                         parameters,
-                        lasted_s: driven.lasted.as_secs_f64(),
-                        clients: driven.figures().into_iter().collect(),
-                        figures: BTreeMap::new(),
-                        checked: "at rest the accounts hold all the money there is".to_owned(),
-                        made_on: machine,
-                    })
+                        &driven,
+                        "at rest the accounts hold all the money there is",
+                        machine,
+                    ))
                 };
                 series.run(&run, record).await?;
             }
