@@ -233,6 +233,95 @@ fn a_name_that_means_another_table_concerns_plans_of_the_first() -> Result<()> {
     Ok(())
 }
 
+/// On one PostgreSQL a portal goes on with the tables that its names meant when it was bound. Here that is so, or it
+/// is refused; never is it another table.
+#[test]
+fn a_portal_does_not_come_to_mean_another_table() -> Result<()> {
+    let cluster = start(2)?;
+    let mut admin = Client::connect(&cluster.endpoint())?;
+    let swap = "ALTER TABLE b RENAME TO b_old; ALTER TABLE c RENAME TO b";
+    let path = "SET search_path = s1, public";
+    for (sql, change, is_own) in [
+        ("TRUNCATE b", swap, false),
+        ("TRUNCATE b", "ALTER TABLE s2.b SET SCHEMA s1", false),
+        ("DELETE FROM b", swap, false),
+        ("TRUNCATE b", path, true),
+        ("DELETE FROM b", path, true),
+        ("DELETE FROM b WHERE k < 0 OR k > 0", path, true),
+        ("INSERT INTO b SELECT k + 100, j FROM b", path, true),
+        ("DELETE FROM b", "CREATE TEMP TABLE b (k int, j int)", true),
+    ] {
+        admin.query("DROP TABLE IF EXISTS b_old, c; DROP SCHEMA IF EXISTS s1, s2 CASCADE")?;
+        make_b(&mut admin)?;
+        admin.query(
+            "CREATE TABLE c (k int, j int) DISTRIBUTE BY HASH (k);
+             INSERT INTO c SELECT n, n FROM generate_series(1, 20) n;
+             CREATE SCHEMA s1; CREATE SCHEMA s2;
+             CREATE TABLE s2.b (k int, j int) DISTRIBUTE BY HASH (k);
+             INSERT INTO s2.b SELECT n, n FROM generate_series(1, 20) n",
+        )?;
+        let mut client = Client::connect(&cluster.endpoint())?;
+        client.query("SET search_path = s1, public; BEGIN")?;
+        if is_own && change == path {
+            client.query("SET search_path = public")?;
+            admin.query("ALTER TABLE s2.b SET SCHEMA s1")?;
+        }
+        conversation::hold(&mut client, &format!("P |{sql}\nB pp|\nS"))?;
+        if is_own {
+            client.query(change)?
+        } else {
+            admin.query(change)?
+        };
+        let said = conversation::hold(&mut client, "E pp|0\nS")?;
+        let refused = said.iter().any(|line| line.starts_with("Error"));
+        ensure!(
+            !refused || said.iter().any(|line| line == "Error 0A000" || line == "Error 40001"),
+            "{sql}: {said:#?}"
+        );
+        client.query("COMMIT")?;
+        for (table, rows) in [("s1.b", "20"), ("s2.b", "20"), ("c", "20")] {
+            let name = if table == "c" && change == swap { "b" } else { table };
+            if admin.value(&format!("SELECT to_regclass('{name}') IS NULL"))? == "t" {
+                continue;
+            }
+            let found = admin.value(&format!("SELECT count(*) FROM {name}"))?;
+            ensure!(found == rows, "{sql}, {change}: {found} rows in {table}: {said:#?}");
+        }
+    }
+    Ok(())
+}
+
+/// A table that others make is no table of a portal that was bound before, or runs already.
+#[test]
+fn a_new_table_is_no_business_of_what_was_bound_before() -> Result<()> {
+    let cluster = start(2)?;
+    let mut admin = Client::connect(&cluster.endpoint())?;
+    make_b(&mut admin)?;
+    for (turn, sql) in [
+        "INSERT INTO zz VALUES (101, 1), (102, 1), (103, 1) RETURNING id",
+        "INSERT INTO zz VALUES (104, 1) RETURNING id",
+        "UPDATE zz SET v = v + 1 WHERE id = 3 RETURNING id",
+        "TRUNCATE b",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut client = Client::connect(&cluster.endpoint())?;
+        client.query("BEGIN")?;
+        conversation::hold(&mut client, &format!("P |{sql}\nB pp|\nS"))?;
+        admin.query(&format!("CREATE TABLE new_{turn} (id int) DISTRIBUTE BY HASH (id)"))?;
+        let said = conversation::hold(&mut client, "E pp|1\nS")?;
+        ensure!(!said.iter().any(|line| line.starts_with("Error")), "{sql}: {said:#?}");
+        admin.query(&format!("CREATE TABLE newer_{turn} (id int) DISTRIBUTE BY HASH (id)"))?;
+        if sql.starts_with("INSERT") {
+            let said = conversation::hold(&mut client, "E pp|0\nS")?;
+            ensure!(!said.iter().any(|line| line.starts_with("Error")), "{sql}: {said:#?}");
+        }
+        client.query("COMMIT")?;
+    }
+    Ok(())
+}
+
 /// What a flight depends on while its last statement, of whatever kind, waits for the ones before it.
 #[test]
 fn what_waits_behind_a_flight_does_not_make_it_depend_on_everything() -> Result<()> {

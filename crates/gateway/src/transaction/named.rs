@@ -4,6 +4,7 @@
 //! Never: makes or executes one; sends protocol messages for them.
 //! Start reading at [`PreparedStatement`], then [`Portal`].
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -99,6 +100,8 @@ pub struct Bound {
     pub statement: Arc<Statement>,
     /// The catalog that it was planned with.
     pub catalog: Arc<Catalog>,
+    /// The relations that it named then, by OID.
+    pub named: BTreeSet<u32>,
     /// The plan by which changes have seen it, see [`Activity`](crate::registry::activity::Activity).
     pub plan_number: u64,
     /// All that it uses is locked since it was bound. Not so for utility statements, nor for what writes others
@@ -119,6 +122,8 @@ pub enum Portal {
         copies: bool,
         /// What it was made from, where the session has read that.
         bound: Option<Arc<Bound>>,
+        /// It was executed before: what it uses is locked.
+        runs: bool,
     },
     /// The executor runs the plan at Execute.
     Plan(Arc<PendingPortal>),
@@ -165,6 +170,10 @@ pub struct PendingPortal {
     pub planned: Arc<Planned>,
     /// What it was planned with.
     pub catalog: Arc<Catalog>,
+    /// What else; `None` if no other session could use the plan.
+    pub basis: Option<Basis>,
+    /// The relations that it named then, by OID.
+    pub named: BTreeSet<u32>,
     /// The statement.
     pub parsed: Arc<Statement>,
     /// Values and formats.

@@ -5,7 +5,7 @@
 //! newest one. Never: keeps a plan (`plans` does) nor makes one (`tutti_sql` does).
 //! Start reading at [`TransactionContext::plan`], then [`TransactionContext::plan_by_shape`].
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -213,6 +213,49 @@ impl TransactionContext {
         match relations.find(|relation| has_moved(relation, old, new)) {
             Some(relation) => Err(moved_since(&relation.name)),
             None => Ok(()),
+        }
+    }
+
+    /// The same for what was bound or declared by the transaction itself: a table that was only made since is none
+    /// that it uses, unless node 1 had all tables, and statements came to any.
+    pub(crate) fn refuse_known_moved_since(&self, old: &Arc<Catalog>) -> Result<(), Failure> {
+        let new = &self.catalog;
+        if Arc::ptr_eq(old, new) {
+            return Ok(());
+        }
+        let known: BTreeSet<u32> =
+            old.relations.values().flat_map(HashMap::values).map(|relation| relation.oid).collect();
+        let was_known = |relation: &&Arc<Relation>| old.is_solo() || known.contains(&relation.oid);
+        let mut relations = new.relations.values().flat_map(HashMap::values).filter(was_known);
+        match relations.find(|relation| has_moved(relation, old, new)) {
+            Some(relation) => Err(moved_since(&relation.name)),
+            None => Ok(()),
+        }
+    }
+
+    /// The relations that a statement names, by OID, as names are now.
+    pub(crate) fn named_by(&self, statement: &Statement) -> BTreeSet<u32> {
+        let context = Context::new(&self.catalog, &self.scope);
+        let named = planner::relations_of(statement, &context);
+        named.iter().map(|relation| relation.oid).collect()
+    }
+
+    /// Before a portal is executed whose names may mean something else than when it was bound. On one PostgreSQL
+    /// it goes on with what it was bound to; here its text would be sent, and mean the other.
+    ///
+    /// Errors: 0A000 if they do.
+    pub(crate) fn refuse_named_otherwise(
+        &self,
+        statement: &Statement,
+        named: &BTreeSet<u32>,
+    ) -> Result<(), Failure> {
+        match self.named_by(statement) == *named {
+            true => Ok(()),
+            false => Err(Failure::unsupported(
+                "executing a portal whose names mean other tables than when it was bound",
+                "The search path, or a table of such a name, has changed since.",
+                "Bind the statement again.",
+            )),
         }
     }
 

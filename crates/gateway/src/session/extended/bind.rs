@@ -66,12 +66,13 @@ impl Session {
                 let holds_tables = parsed.is_of_rows() && access == Access::Read;
                 let bound = Bound {
                     catalog: self.tx.catalog.clone(),
+                    named: self.tx.named_by(&parsed),
                     plan_number: self.tx.activity.plan_number(),
                     holds_tables: holds_tables && concerns.is_some(),
                     statement: parsed,
                 };
                 let bound = Some(Arc::new(bound));
-                let bound = Portal::Node { node, access, copies, bound };
+                let bound = Portal::Node { node, access, copies, bound, runs: false };
                 self.tx.portals.insert(portal, bound);
                 return Ok(());
             }
@@ -93,7 +94,9 @@ impl Session {
         }
         let id = self.statement(&name)?.id;
         let catalog = self.tx.catalog.clone();
-        let pending = PendingPortal { statement: name, id, planned, catalog, parsed, call };
+        let (basis, named) = (self.tx.basis(), self.tx.named_by(&parsed));
+        let pending =
+            PendingPortal { statement: name, id, planned, catalog, basis, named, parsed, call };
         self.tx.portals.insert(portal, Portal::Plan(Arc::new(pending)));
         if !checked_by_node {
             self.respond(Undo::Nothing, |out| put_bare(out, b'2'));

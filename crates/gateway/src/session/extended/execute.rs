@@ -37,9 +37,12 @@ impl Session {
         row_limit: i32,
     ) -> Result<(), Failure> {
         match self.portal(name)? {
-            Portal::Node { node, access, copies, bound } => {
+            Portal::Node { node, access, copies, bound, runs } => {
                 if let Some(bound) = bound {
-                    self.go_on_with(&bound)?;
+                    self.go_on_with(&bound, runs)?;
+                }
+                if let Some(Portal::Node { runs, .. }) = self.tx.portals.get_mut(name) {
+                    *runs = true;
                 }
                 self.execute_on_node(name, row_limit, node, access, copies).await
             }
@@ -60,13 +63,15 @@ impl Session {
 
     /// Before a portal on a node is executed that the session has bound.
     ///
-    /// Errors: 40001 if nothing has kept its tables where they were; 25P01.
-    fn go_on_with(&mut self, bound: &Bound) -> Result<(), Failure> {
-        let begins_anew = self.begins_anew(bound);
+    /// Errors: 40001 if nothing has kept its tables where they were; 0A000 if its names mean others; 25P01.
+    fn go_on_with(&mut self, bound: &Bound, runs: bool) -> Result<(), Failure> {
+        let begins_anew = !runs && self.begins_anew(bound);
         if begins_anew || self.tx.transaction.catalog_changed {
-            self.tx.refuse_moved_since(&bound.catalog, &self.tx.catalog)?;
+            self.tx.refuse_known_moved_since(&bound.catalog)?;
         }
         if begins_anew {
+            // Its node looks its names up when it runs.
+            self.tx.refuse_named_otherwise(&bound.statement, &bound.named)?;
             // What it uses was known only when it was bound.
             self.tx.activity.join_concerns(None);
         }
@@ -164,10 +169,16 @@ impl Session {
     ) -> Result<(), Failure> {
         let PendingPortal { parsed, call, .. } = &**pending;
         self.tx.refresh_catalog();
-        let planned = match Arc::ptr_eq(&pending.catalog, &self.tx.catalog) {
+        let is_as_bound = Arc::ptr_eq(&pending.catalog, &self.tx.catalog)
+            && pending.basis.is_some()
+            && pending.basis == self.tx.basis();
+        let planned = match is_as_bound {
             true => pending.planned.clone(),
-            // It was bound before the schema or a placement changed.
-            false => self.tx.plan(parsed)?,
+            // It was bound before the schema or a placement changed, or names meant something else.
+            false => {
+                self.tx.refuse_named_otherwise(parsed, &pending.named)?;
+                self.tx.plan(parsed)?
+            }
         };
         let planned = &planned;
         let changes_rows = match &planned.plan {

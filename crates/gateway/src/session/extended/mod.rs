@@ -138,7 +138,7 @@ impl Session {
             },
             Message::Execute { portal, .. } => match self.tx.portals.get(portal)? {
                 Portal::Plan(pending) => pending.parsed.clone(),
-                Portal::Node { bound: Some(bound), .. } if self.begins_anew(bound) => {
+                Portal::Node { bound: Some(bound), runs: false, .. } if self.begins_anew(bound) => {
                     bound.statement.clone()
                 }
                 _ => return None,
@@ -186,7 +186,10 @@ impl Session {
             }
             Some(cursor) => {
                 let (node, access) = (cursor.node, Access::Write);
-                Ok(Portal::Node { node, access, copies: false, bound: None })
+                if !cursor.holds {
+                    self.tx.refuse_known_moved_since(&cursor.bound)?;
+                }
+                Ok(Portal::Node { node, access, copies: false, bound: None, runs: true })
             }
             None => Err(Failure::error("34000", format!("portal \"{name}\" does not exist"))),
         }
