@@ -30,7 +30,7 @@ pub use session::{
 };
 pub use session_names::{ProcessFunction, SessionName, SessionNameAt};
 
-use crate::catalog::Relation;
+use crate::catalog::{Placement, Relation};
 use crate::refusal::Refusal;
 
 /// A plan and the reason for it, which EXPLAIN shows.
@@ -122,6 +122,62 @@ impl Plan {
             | DataPlan::Cursor { .. }
             | DataPlan::Explain(_)
             | DataPlan::Refused(_) => Vec::new(),
+        }
+    }
+}
+
+impl Planned {
+    /// Whether what it does on several nodes must be there on all of them or on none, for the nodes' copies
+    /// and definitions to stay alike: whatever its client would be content with.
+    ///
+    /// Of rows that may go to another node, whether they have gone is known when it has run.
+    pub fn ties_nodes(&self) -> bool {
+        // Of code that is not seen, nothing is known in time.
+        self.unseen.is_some() || self.plan.ties_nodes()
+    }
+}
+
+impl Plan {
+    fn ties_nodes(&self) -> bool {
+        match self {
+            Self::Data(plan) => plan.ties_nodes(),
+            Self::Schema(plan) => !matches!(plan, SchemaPlan::LockEverywhere { .. }),
+            Self::Session(plan) => matches!(
+                plan,
+                SessionPlan::Tutti(TuttiCall::Distribute { .. } | TuttiCall::Declare { .. })
+            ),
+        }
+    }
+}
+
+impl DataPlan {
+    fn ties_nodes(&self) -> bool {
+        let of_gather =
+            |gather: &Gather| matches!(gather.run_on, RunOn::Replicas { .. } | RunOn::Rows(_));
+        match self {
+            // On one node replicated tables are written only where there is no other.
+            Self::One { .. } | Self::Scatter { .. } | Self::Move(_) => false,
+            Self::Cursor { .. } | Self::Refused(_) => false,
+            Self::Replicas { .. } | Self::Rows(_) => true,
+            Self::Gather(gather) => of_gather(gather),
+            Self::Insert(insert) => {
+                let of_source = match &insert.source {
+                    InsertSource::Values { .. } => false,
+                    InsertSource::Select { plan, .. } => plan.ties_nodes(),
+                };
+                of_source
+                    || insert.rows.is_some()
+                    || insert.relation.placement == Placement::Replicated
+            }
+            Self::CopyFrom(copy) => {
+                copy.rows.is_some() || copy.relation.placement == Placement::Replicated
+            }
+            Self::CopyTo(copy) => match &copy.plan {
+                CopyToPlan::One(..) | CopyToPlan::Scatter => false,
+                CopyToPlan::Gather(gather) => of_gather(gather),
+            },
+            Self::DeclareCursor { query, .. } => query.ties_nodes(),
+            Self::Explain(explain) => explain.of.ties_nodes(),
         }
     }
 }

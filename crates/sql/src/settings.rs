@@ -6,6 +6,29 @@
 //! Start reading at [`TABLE`]. `tests/tests/answers/one_meaning.rs` asks a server for all of its settings, and
 //! compares keyed statements under each of their values with one PostgreSQL.
 
+use crate::refusal::Refusal;
+
+/// The gateway's own setting that says how transactions over several nodes are committed.
+pub const COMMIT: &str = "tutti.commit";
+/// Settings of the gateway's own that take one of a few values, the default first. To servers, any value of a
+/// name with a dot is right.
+const CHOICES: [(&str, &[&str]); 1] = [(COMMIT, &["acid", "base"])];
+
+/// Whether a setting may have this value, as far as the gateway knows it.
+///
+/// Errors: 22023, as a server says it of its own.
+pub fn check_value(name: &str, value: &str) -> Result<(), Refusal> {
+    let known = CHOICES.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+    match known {
+        Some((name, values)) if !values.iter().any(|known| known.eq_ignore_ascii_case(value)) => {
+            let message = format!("invalid value for parameter \"{name}\": \"{value}\"");
+            let hint = format!("Available values: {}.", values.join(", "));
+            Err(Refusal::postgres("22023", message).with_hint(hint))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// What a setting does to a statement that the gateway has read.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Effect {
@@ -118,6 +141,16 @@ pub fn effect_of(name: &str, category: &str) -> Option<Effect> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_known_values_of_its_own_settings_are_taken() {
+        assert_eq!(check_value("Tutti.Commit", "BASE"), Ok(()));
+        assert_eq!(check_value("work_mem", "anything"), Ok(()));
+        let refused = check_value("tutti.commit", "fast").expect_err("there is no such value");
+        assert_eq!(refused.sqlstate, "22023");
+        assert_eq!(refused.message, r#"invalid value for parameter "tutti.commit": "fast""#);
+        assert_eq!(refused.hint.as_deref(), Some("Available values: acid, base."));
+    }
 
     #[test]
     fn what_is_new_must_be_thought_about() {

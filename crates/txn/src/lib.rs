@@ -3,7 +3,8 @@
 //! Owns: when a transaction that wrote on several nodes is decided, what every node must then be
 //! told, what the client may be told, how a transaction in doubt is settled, and who may make transactions
 //! visible or take snapshots of several nodes at a time; and whom the commit of a change of the schema or of
-//! a placement waits for, cancels or leaves alone.
+//! a placement waits for, cancels or leaves alone. And what is known of a transaction that nodes commit one by
+//! one, without any of this.
 //! Never: touches a socket, a clock, a thread or randomness. What happened arrives as events, what must be
 //! done leaves as effects; each effect's documentation says what it means in SQL.
 //!
@@ -32,6 +33,7 @@ pub mod coordinator;
 pub mod decision;
 pub mod gid;
 pub mod in_application;
+pub mod node_by_node;
 pub mod placement_change;
 pub mod recovery;
 pub mod rooms;
@@ -43,6 +45,7 @@ pub use coordinator::{AbortCause, Coordinator, Effect, Event, Form, Outcome, Ter
 pub use decision::{Decision, UnknownDecision};
 pub use gid::{ClusterTag, Gid, GidError, NodeId};
 pub use in_application::InApplication;
+pub use node_by_node::NodeByNode;
 pub use placement_change::PlacementChange;
 pub use recovery::Recovery;
 pub use rooms::{Room, Rooms};

@@ -8,6 +8,7 @@
 
 mod anomalies;
 mod audit;
+mod base;
 mod catalog;
 mod cost_of_a_cluster;
 mod deadlock;

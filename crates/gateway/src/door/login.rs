@@ -11,6 +11,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout_at;
 use tutti_link::connection::is_refused_setting;
 use tutti_link::net::stream::keep_alive;
+use tutti_sql::settings::check_value;
 use tutti_wire::backend::put_negotiate_protocol_version;
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::WireError;
@@ -166,6 +167,10 @@ async fn log_in(
         Ok(startup) => startup,
         Err(error) => return refuse(client, error).await,
     };
+    let checked = startup.iter().try_for_each(|(name, value)| check_value(name, value));
+    if let Err(Failure::Statement(error)) = checked.map_err(Failure::from) {
+        return refuse(client, as_fatal(*error)).await;
+    }
     if version != PROTOCOL_3_0 || !unknown_options.is_empty() {
         let names: Vec<_> = unknown_options.iter().map(|(name, _)| name.as_str()).collect();
         put_negotiate_protocol_version(client.out(), PROTOCOL_3_0 & 0xffff, &names);

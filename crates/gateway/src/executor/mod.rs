@@ -85,6 +85,7 @@ impl Executor<'_> {
         call: &Call,
     ) -> Result<Begun<'t>, Failure> {
         self.tx.takes_snapshot = takes_snapshot(&planned.plan);
+        self.tx.transaction.note_ties(planned.ties_nodes());
         self.tx.activity.note_concerns(planned.concerns.as_ref());
         // Before it waits for anything, a snapshot or a node that is away: a change that is committed
         // meanwhile must know that its steps are yet to come.
@@ -140,6 +141,10 @@ impl Executor<'_> {
             Cow::Owned(sent) => failure.map_position(|at| position_in(text, sent, planned, at)),
         });
         self.tx.takes_snapshot = true;
+        if !self.tx.transaction.is_open() {
+            // It has committed by itself.
+            self.tx.transaction.note_ties(false);
+        }
         if done.is_ok() && signals(planned) {
             done = self.send_asked_signals().await.and(done);
         }

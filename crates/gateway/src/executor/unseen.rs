@@ -77,6 +77,7 @@ impl Executor<'_> {
                 self.tx.transaction.characteristics.isolation = Some(Isolation::RepeatableRead);
             }
         }
+        self.tx.transaction.note_ties(true);
         let names = unseen.sets.then(|| self.setting_names(text, call));
         self.tx.accounting = Some(Accounting {
             unseen: unseen.clone(),

@@ -79,7 +79,8 @@ impl Session {
     ) -> Result<Option<Arc<LateCode>>, Failure> {
         let holds = self.tx.transaction.catalog_changed || !self.tx.transaction.moved.is_empty();
         let is_global = 1 < writers.len();
-        let stops_all = holds || (is_global && self.tx.form_of_commit(writers).1 == Form::Anchored);
+        let rooms = is_global && !self.tx.commits_node_by_node();
+        let stops_all = holds || (rooms && self.tx.form_of_commit(writers).1 == Form::Anchored);
         let takes_turn = is_global && self.tx.level() == Level::Serializable;
         if !stops_all && !takes_turn {
             return Ok(None);

@@ -1,7 +1,7 @@
 //! BEGIN, COMMIT, savepoints: what a transaction's nodes are told, and how it ends.
 //!
 //! Owns: which kind of commit a transaction needs, and what a session forgets when one is over.
-//! Never: commits several writers itself (`global_commit` does).
+//! Never: commits several writers itself (`global_commit` and `node_by_node` do).
 //! Start reading at [`Session::commit`].
 
 use std::collections::BTreeSet;
@@ -263,6 +263,7 @@ impl Session {
         let committed = match writers[..] {
             [] => self.commit_readers(&BTreeSet::new()).await,
             [writer] => self.commit_one_writer(writer, late.as_ref()).await,
+            _ if self.tx.commits_node_by_node() => self.commit_node_by_node(&writers).await,
             _ => self.commit_global(&writers, late.clone()).await,
         };
         let committed = match late {

@@ -13,6 +13,7 @@ mod extended;
 mod fast_control;
 mod fast_path;
 mod global_commit;
+mod node_by_node;
 mod planning;
 mod prepared;
 mod return_links;

@@ -6,6 +6,7 @@
 use tutti_link::connection::is_refused_setting;
 use tutti_sql::catalog::{NodeId, quote_identifier};
 use tutti_sql::plan::{Access, Setting};
+use tutti_sql::settings::{COMMIT, check_value};
 use tutti_wire::error_fields::ErrorFields;
 
 use crate::client::failure::Failure;
@@ -68,8 +69,12 @@ impl Session {
         }
         match setting {
             Setting::Show { name } if is_own_setting(name) => {
+                if name == COMMIT && (self.tx.must_look_at_scope() || self.tx.scope_is_due) {
+                    self.tx.refresh_scope().await?;
+                }
                 let text = match name.as_str() {
                     PINNED => self.tx.bindings_text(),
+                    COMMIT => self.tx.settings.commit.name().to_owned(),
                     _ => self.tx.registry.pool.census(),
                 };
                 self.executor().show(name, &text, call);
@@ -87,6 +92,11 @@ impl Session {
                 if is_refused_setting(name, value) =>
             {
                 Err(misread(name))
+            }
+            Setting::SetConfig { name, value: Some(value), .. }
+                if let Err(refusal) = check_value(name, value) =>
+            {
+                Err(refusal.into())
             }
             Setting::Set { name } => self.set_everywhere(name, text, true, call).await,
             Setting::Reset { name } => self.reset(name, text, call).await,

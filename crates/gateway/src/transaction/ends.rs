@@ -19,6 +19,7 @@ use tutti_wire::error_fields::ErrorFields;
 
 use crate::client::failure::Failure;
 use crate::plans::request::Done;
+use crate::transaction::settings::CommitMode;
 use crate::transaction::{Characteristics, Level, Mode, TransactionContext};
 
 /// SQLSTATE invalid_savepoint_specification.
@@ -294,6 +295,14 @@ impl TransactionContext {
             ),
             "Use two transactions.",
         ))
+    }
+
+    /// Whether each node commits its part of the transaction by itself. Where it is SERIALIZABLE that would not
+    /// be as if alone: a client that asks for both gets the one that promises more.
+    pub(crate) fn commits_node_by_node(&self) -> bool {
+        self.settings.commit == CommitMode::Base
+            && self.level() != Level::Serializable
+            && !self.transaction.must_be_whole()
     }
 
     /// Where the commit of a transaction that wrote on all of `writers` is decided, and in which form.

@@ -10,7 +10,7 @@ use tutti_sql::catalog::{NameScope, NodeId};
 use tutti_sql::plan::Access;
 
 use crate::client::failure::Failure;
-use crate::transaction::settings::IdleTimeouts;
+use crate::transaction::settings::{CommitMode, IdleTimeouts};
 use crate::transaction::state::Isolation;
 use crate::transaction::{Characteristics, Mode, TransactionContext};
 
@@ -41,7 +41,8 @@ impl TransactionContext {
                    SELECT pg_catalog.current_setting('default_transaction_isolation'), \
                           pg_catalog.current_setting('default_transaction_read_only'), \
                           pg_catalog.date_part('epoch', pg_catalog.current_setting('idle_in_transaction_session_timeout')::pg_catalog.interval), \
-                          pg_catalog.date_part('epoch', pg_catalog.current_setting('idle_session_timeout')::pg_catalog.interval); \
+                          pg_catalog.date_part('epoch', pg_catalog.current_setting('idle_session_timeout')::pg_catalog.interval), \
+                          pg_catalog.current_setting('tutti.commit', true); \
                    SELECT * FROM tutti.temporary_code()";
         // A transaction that has not reached any node need not be begun for this: SET TRANSACTION and LOCK
         // may still be its first statement.
@@ -59,6 +60,8 @@ impl TransactionContext {
                 read_only: defaults.text(0, 1).map(|value| value == "on"),
                 deferrable: None,
             };
+            self.settings.commit =
+                defaults.text(0, 4).map_or_else(CommitMode::default, CommitMode::named);
             let timeout = |column| {
                 let s = defaults.text(0, column)?.parse().ok().filter(|s| 0.0 < *s)?;
                 Duration::try_from_secs_f64(s).ok()

@@ -11,6 +11,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use tutti_link::pool::SessionState;
 use tutti_sql::catalog::{quote_identifier, quote_literal};
+use tutti_sql::settings::COMMIT;
 use tutti_wire::frame::{WireError, frame_len};
 
 use crate::client::failure::Failure;
@@ -23,6 +24,34 @@ pub(crate) const RESET: &str = "RESET ";
 pub(crate) const SETTINGS_BYTES_MAX: usize = 16 << 20;
 /// The gateway's own setting that says what binds connections to the session.
 pub(crate) const PINNED: &str = "tutti.pinned";
+/// How transactions that have written on several nodes are committed, as the session wants it.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum CommitMode {
+    /// On all of them or on none, and visible everywhere at the same time.
+    #[default]
+    Acid,
+    /// Each node commits its part by itself, where that leaves no copies that differ.
+    Base,
+}
+
+impl CommitMode {
+    /// By the setting's value. What is no mode's name is the safe one: code can set anything.
+    pub fn named(name: &str) -> Self {
+        match name.eq_ignore_ascii_case(Self::Base.name()) {
+            true => Self::Base,
+            false => Self::Acid,
+        }
+    }
+
+    /// As SHOW tells it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Acid => "acid",
+            Self::Base => "base",
+        }
+    }
+}
+
 /// The one that counts the gateway's connections to nodes.
 const POOL: &str = "tutti.pool";
 /// Settings that take effect at the end of the statement that sets them.
@@ -30,7 +59,8 @@ pub(crate) const IDLE_SETTINGS: [&str; 2] =
     ["idle_in_transaction_session_timeout", "idle_session_timeout"];
 /// Settings after which names may mean something else, transactions have other modes, or idle
 /// clients be disconnected.
-pub(crate) const SCOPE_SETTINGS: [&str; 7] = [
+pub(crate) const SCOPE_SETTINGS: [&str; 8] = [
+    COMMIT,
     IDLE_SETTINGS[0],
     IDLE_SETTINGS[1],
     "search_path",
@@ -64,6 +94,8 @@ pub struct Settings {
     pub has_placeholders: bool,
     /// Session default of isolation level and access mode, as node 1 says.
     pub characteristics: Characteristics,
+    /// How transactions over several nodes are committed, as node 1 says.
+    pub commit: CommitMode,
     /// How long the client may be idle, as node 1 says.
     pub idle: IdleTimeouts,
 }
@@ -261,7 +293,7 @@ pub(crate) fn is_scope_setting(name: &str) -> bool {
 
 /// Whether it is the gateway that answers SHOW of this name.
 pub(crate) fn is_own_setting(name: &str) -> bool {
-    [PINNED, POOL].contains(&name)
+    [PINNED, POOL, COMMIT].contains(&name)
 }
 
 /// SET CONSTRAINTS where the constraints of node 1's tables do not exist. Node 1 has accepted all

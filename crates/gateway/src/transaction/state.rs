@@ -269,6 +269,9 @@ pub struct Transaction {
     pub changed_paths: bool,
     /// It has failed, and nodes other than the one that failed have undone their part already.
     pub undone: bool,
+    /// A statement of it has done on several nodes what must be there on all or on none
+    /// ([`Planned::ties_nodes`](tutti_sql::plan::Planned::ties_nodes)).
+    pub ties_nodes: bool,
     /// Tables whose rows it has moved to other nodes, by OID on node 1, and their names in SQL.
     pub moved: BTreeMap<u32, String>,
     /// Nodes that could not commit what they had read for a transaction that is committed.
@@ -331,6 +334,22 @@ impl Transaction {
     /// home tables.
     pub(crate) fn stored_on(&self, node: NodeId) -> Option<Arc<[u32]>> {
         self.at_one_moment.clone().filter(|_| node == NodeId::HOME)
+    }
+
+    /// A statement is about to run. Outside of a transaction it may become one.
+    pub fn note_ties(&mut self, ties_nodes: bool) {
+        self.ties_nodes = ties_nodes || (self.is_open() && self.ties_nodes);
+    }
+
+    /// Whether it must be committed on all its nodes or on none, whatever its client would be content with: the
+    /// gateway rests on it.
+    pub fn must_be_whole(&self) -> bool {
+        let changes = self.catalog_changed || self.changed_defaults || self.changed_paths;
+        // Code that has run, or will, of which it is not known in time what it writes.
+        let is_unseen = self.unseen_ran.is_some() || self.defers_unseen || self.wrote_alone;
+        // What its session has, or others hear, goes with what it has written.
+        let is_more_than_rows = self.must_anchor.is_some() || self.listens;
+        self.ties_nodes || changes || is_unseen || is_more_than_rows || !self.moved.is_empty()
     }
 
     /// What ReadyForQuery says.

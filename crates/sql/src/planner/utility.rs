@@ -38,9 +38,18 @@ pub(super) fn plan_utility(
     statement: &Statement,
     context: &Context<'_>,
 ) -> Result<Option<Planned>, Refusal> {
+    match &statement.tree {
+        NodeEnum::AlterRoleSetStmt(alter) => {
+            alter.setstmt.as_ref().map_or(Ok(()), setting::check)?
+        }
+        NodeEnum::AlterDatabaseSetStmt(alter) => {
+            alter.setstmt.as_ref().map_or(Ok(()), setting::check)?;
+        }
+        _ => (),
+    }
     let planned: Result<Planned, Refusal> = match &statement.tree {
         NodeEnum::TransactionStmt(control) => Ok(transaction::plan(control)),
-        NodeEnum::VariableSetStmt(set) => Ok(setting::plan_set(set)),
+        NodeEnum::VariableSetStmt(set) => setting::check(set).map(|()| setting::plan_set(set)),
         NodeEnum::VariableShowStmt(show) => Ok(setting::plan_show(show)),
         NodeEnum::DiscardStmt(discard) => Ok(setting::plan_discard(discard)),
         NodeEnum::ConstraintsSetStmt(set) => Ok(setting::plan_constraints(set)),

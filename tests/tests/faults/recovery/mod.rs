@@ -8,6 +8,7 @@ mod cuts;
 mod failover;
 mod finishers;
 mod left;
+mod node_by_node;
 mod orphans;
 mod proxy;
 mod restarts;

@@ -12,6 +12,16 @@ use super::transaction;
 use crate::catalog::quote_identifier;
 use crate::plan::{Planned, SessionPlan, Setting, TransactionModes};
 use crate::planner::syntax::option_text;
+use crate::refusal::Refusal;
+use crate::settings::check_value;
+
+/// Errors: 22023 for a value that one of the gateway's own settings has not.
+pub(super) fn check(set: &VariableSetStmt) -> Result<(), Refusal> {
+    match first_value(set) {
+        Some(value) if set.kind() == VariableSetKind::VarSetValue => check_value(&set.name, &value),
+        _ => Ok(()),
+    }
+}
 
 pub(super) fn plan_set(set: &VariableSetStmt) -> Planned {
     // The grammar folds the special forms already: `SET NAMES` is client_encoding, `SET TIME ZONE`
