@@ -19,6 +19,7 @@ use crate::report::{self, Page};
 
 pub(crate) mod cost;
 pub(crate) mod price;
+pub(crate) mod run;
 pub(crate) mod scale;
 pub(crate) mod thesis;
 pub(crate) mod transfer;
@@ -39,6 +40,7 @@ pub(crate) fn page(records: &[Record]) -> anyhow::Result<Page> {
     match records.first().map(|record| record.study.as_str()) {
         Some(cost::NAME) => cost::page(records),
         Some(price::NAME) => price::page(records),
+        Some(run::NAME) => run::page(records),
         Some(scale::NAME) => scale::page(records),
         Some(thesis::NAME) => thesis::page(records),
         Some(transfer::NAME) => transfer::page(records),
@@ -85,6 +87,11 @@ impl Series {
     /// What a run's record says of the machine.
     pub(crate) fn machine(&self, server: &str) -> Machine {
         Machine::this(server, &self.command)
+    }
+
+    /// A run that is there from before.
+    pub(crate) fn record(&self, run: &str) -> Option<&Record> {
+        self.records.all().iter().find(|record| record.run == run)
     }
 
     /// Whether all of these runs are there from before.
