@@ -131,6 +131,17 @@ enum Command {
         other: Option<std::path::PathBuf>,
     },
 
+    /// Run any workload against any endpoint, as a file says.
+    ///
+    /// The file names a system of the lab's own or the URL of another, a workload and its parameters, clients and
+    /// how long. After each run what the workload left is compared with what clients were told. The run can be
+    /// interrupted and carried on with the same --out. On another's endpoint everything is in the schema
+    /// tutti_lab, which is made anew and removed.
+    #[command(after_help = "Examples:\n  \
+        tutti-lab run docs/lab/examples/ycsb.toml --quick\n  \
+        tutti-lab run docs/lab/examples/ycsb.toml --out ycsb")]
+    Run(study::run::RunArgs),
+
     /// Run the thesis's 25 tests: two-phase commit against none, on 1, 2 and 4 replicated nodes.
     ///
     /// Threads that select, balanced over the nodes, and threads that alter a shop with a sleep in between, until
@@ -173,6 +184,7 @@ fn run(command: Command) -> anyhow::Result<()> {
             Command::Transfer(args) => study::transfer::run(args).await,
             Command::Cost(args) => study::cost::run(args).await,
             Command::Price(args) => study::price::run(args).await,
+            Command::Run(args) => study::run::run(args).await,
             Command::Scale(args) => study::scale::run(args).await,
             Command::Thesis(args) => study::thesis::run(args).await,
             Command::Fit(_) | Command::Predict(_) | Command::Report { .. } => {

@@ -5,6 +5,7 @@
 //! Start reading at [`Ground::make`].
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 
 use anyhow::{Context, ensure};
 use tokio::task::spawn_blocking;
@@ -125,6 +126,13 @@ impl Ground {
                 }
                 let started = Gateway::start(config).await?;
                 url.clone_from(&started.url);
+                if distances.clients.is_some() {
+                    let gateway: tokio_postgres::Config = url.parse()?;
+                    let port = gateway.get_ports().first().copied().context("it has a port")?;
+                    let port = put_between(port, distances.clients, &mut links).await?;
+                    let database = gateway.get_dbname().unwrap_or("postgres");
+                    url = client::url((Ipv4Addr::LOCALHOST, port).into(), database);
+                }
                 gateway = Some(started);
                 name = format!("Tutti {} on {postgresql}", env!("CARGO_PKG_VERSION"));
             }

@@ -27,6 +27,11 @@ pub(crate) trait Client: Send + 'static {
     ///
     /// Errors: an answer that cannot be, or that ends the whole run.
     fn step(&mut self) -> Step<'_>;
+
+    /// Which kind of step the last one was, where there are several: those are counted by themselves, too.
+    fn kind(&self) -> Option<&'static str> {
+        None
+    }
 }
 
 /// What came of a step.
@@ -83,12 +88,12 @@ pub(crate) struct Window {
 pub(crate) struct Driven {
     /// What was counted lasted so long.
     pub lasted: Duration,
-    /// One for each crew, in order.
+    /// One for each crew, in order; behind them one for each kind of step.
     pub tallies: Vec<(&'static str, Tally)>,
 }
 
 impl Driven {
-    /// The figures of each crew.
+    /// The figures of each crew, and of each kind of step.
     pub(crate) fn figures(&self) -> Vec<(String, Figures)> {
         let of = |(kind, tally): &(&'static str, Tally)| {
             ((*kind).to_owned(), tally.figures(self.lasted))
@@ -110,7 +115,7 @@ pub(crate) async fn drive(
     let over = Arc::new(AtomicBool::new(false));
     let mut tasks = JoinSet::new();
     let mut tallies: Vec<_> = crews.iter().map(|crew| (crew.kind, Tally::default())).collect();
-    let mut deciding = 0_usize;
+    let (crew_count, mut deciding) = (crews.len(), 0_usize);
     for (number, crew) in crews.into_iter().enumerate() {
         let count = crew.clients.len();
         for (place, client) in crew.clients.into_iter().enumerate() {
@@ -128,7 +133,11 @@ pub(crate) async fn drive(
     while let Some(ended) = tasks.join_next().await {
         let (number, decides, tally) = ended.context("a client panicked")?;
         let tally = tally.with_context(|| format!("a client of “{}”", tallies[number].0));
-        tallies[number].1.add(&tally?);
+        let (all, by_kind) = tally?;
+        tallies[number].1.add(&all);
+        for (kind, tally) in by_kind {
+            of_kind(&mut tallies, crew_count, kind).add(&tally);
+        }
         if decides {
             deciding -= 1;
             last_decided = Instant::now();
@@ -139,6 +148,20 @@ pub(crate) async fn drive(
     }
     let lasted = window.lasts.unwrap_or_else(|| last_decided.duration_since(from));
     Ok(Driven { lasted, tallies })
+}
+
+/// The tally of a kind of step, behind so many others.
+fn of_kind<'a>(
+    tallies: &'a mut Vec<(&'static str, Tally)>,
+    behind: usize,
+    kind: &'static str,
+) -> &'a mut Tally {
+    let known = tallies[behind..].iter().position(|(name, _)| *name == kind);
+    let place = known.map_or(tallies.len(), |place| behind + place);
+    if place == tallies.len() {
+        tallies.push((kind, Tally::default()));
+    }
+    &mut tallies[place].1
 }
 
 /// When a client's steps are due.
@@ -188,22 +211,26 @@ async fn run(
     until: Option<Instant>,
     over: &AtomicBool,
     steps: &AtomicU64,
-) -> anyhow::Result<Tally> {
-    let mut tally = Tally::default();
+) -> anyhow::Result<(Tally, Vec<(&'static str, Tally)>)> {
+    let (mut tally, mut by_kind) = (Tally::default(), Vec::new());
     let mut is_first = true;
     loop {
         let due = schedule.due(is_first).await;
         is_first = false;
         if until.is_some_and(|until| until <= due) || over.load(Ordering::Relaxed) {
-            return Ok(tally);
+            return Ok((tally, by_kind));
         }
         let done = client.step().await?;
         if matches!(done, Done::Nothing) {
-            return Ok(tally);
+            return Ok((tally, by_kind));
         }
         steps.fetch_add(1, Ordering::Relaxed);
         if from <= due {
-            tally.note(&done, due.duration_since(from), due.elapsed())?;
+            let (at, took) = (due.duration_since(from), due.elapsed());
+            tally.note(&done, at, took)?;
+            if let Some(kind) = client.kind() {
+                of_kind(&mut by_kind, 0, kind).note(&done, at, took)?;
+            }
         }
     }
 }
@@ -231,6 +258,10 @@ mod tests {
                 Ok(if self.done == 3 { Done::Failed("40001".to_owned()) } else { Done::Right })
             })
         }
+
+        fn kind(&self) -> Option<&'static str> {
+            Some(if self.done % 2 == 0 { "even" } else { "odd" })
+        }
     }
 
     fn crew(pace: Pace, left: u32, decides: bool) -> Crew {
@@ -253,6 +284,13 @@ mod tests {
         // Those that were due while the slow one ran have waited for it, though each took a millisecond.
         assert!(250.0 < late.p50_ms, "{late:?}");
         assert_eq!((late.count, late.failed["40001"]), (19, 1));
+    }
+
+    #[tokio::test]
+    async fn kinds_of_steps_are_counted_by_themselves_too() {
+        let figures = driven(vec![crew(CLOSED, 5, true)], None).await.figures();
+        let counts: Vec<_> = figures.iter().map(|(kind, it)| (kind.as_str(), it.count)).collect();
+        assert_eq!(counts, [("slow", 4), ("odd", 2), ("even", 2)]);
     }
 
     #[tokio::test]

@@ -12,6 +12,7 @@ use crate::report::{Page, compare, html};
 
 pub(crate) mod cost;
 pub(crate) mod price;
+pub(crate) mod run;
 pub(crate) mod scale;
 mod series;
 pub(crate) mod thesis;
@@ -24,6 +25,7 @@ fn page(records: &[Record]) -> anyhow::Result<Page> {
     match records.first().map(|record| record.study.as_str()) {
         Some(cost::NAME) => cost::page(records),
         Some(price::NAME) => price::page(records),
+        Some(run::NAME) => run::page(records),
         Some(scale::NAME) => scale::page(records),
         Some(thesis::NAME) => thesis::page(records),
         Some(transfer::NAME) => transfer::page(records),

@@ -67,6 +67,11 @@ impl Series {
         Machine::this(server, &self.command)
     }
 
+    /// A run that is there from before.
+    pub(crate) fn record(&self, run: &str) -> Option<&Record> {
+        self.records.all().iter().find(|record| record.run == run)
+    }
+
     /// Whether all of these runs are there from before; then they are passed over.
     pub(crate) fn passes_over<'a>(&mut self, runs: impl IntoIterator<Item = &'a String>) -> bool {
         let mut count = 0;

@@ -22,6 +22,7 @@ use crate::record::Record;
 use crate::report::plot::{Axis, Chart, Marks, Series as Line};
 use crate::report::{Block, Page, Table, figure, median};
 use tutti_lab::workload::session::{Failure, PreparingSession, Session};
+use tutti_lab::workload::spread;
 use tutti_lab::workload::transfers::Transfers;
 use tutti_lab::workload::{Asked, Workload};
 
@@ -179,31 +180,18 @@ pub(crate) async fn run(mut args: TransferArgs) -> anyhow::Result<()> {
 async fn setup(args: &TransferArgs, url: &str) -> anyhow::Result<Transfers> {
     let mut session = PreparingSession::connect(url).await?;
     let spread = match args.spread {
-        Spread::Guess => guess(&mut session).await?,
-        told => told,
+        Spread::Guess => spread::Spread::guess(&mut session).await?,
+        Spread::Tutti => spread::Spread::Tutti,
+        Spread::Citus => spread::Spread::Citus,
+        Spread::Plain => spread::Spread::Plain,
     };
     session.query(&format!("DROP TABLE IF EXISTS {TABLE}")).await?;
-    let columns =
-        format!("CREATE TABLE {TABLE} ({KEY} bigint PRIMARY KEY, balance bigint NOT NULL)");
-    let made_by = match spread {
-        Spread::Tutti => format!("{columns} DISTRIBUTE BY HASH ({KEY})"),
-        Spread::Citus => {
-            format!("{columns}; SELECT create_distributed_table('{TABLE}', '{KEY}')")
-        }
-        Spread::Plain | Spread::Guess => columns,
-    };
+    let columns = format!("{KEY} bigint PRIMARY KEY, balance bigint NOT NULL");
+    let made_by = spread.by_hash(TABLE, &columns, KEY).join("; ");
     let transfers = Transfers::without_books(args.accounts, OPENING_BALANCE, TABLE, KEY);
     let transfers = transfers.made_by(&made_by);
     transfers.setup(&mut session).await?;
     Ok(transfers)
-}
-
-async fn guess(session: &mut PreparingSession) -> anyhow::Result<Spread> {
-    if session.query("SELECT tutti_tables()").await.is_ok() {
-        return Ok(Spread::Tutti);
-    }
-    let citus = session.query("SELECT FROM pg_extension WHERE extname = 'citus'").await?;
-    Ok(if citus.is_empty() { Spread::Plain } else { Spread::Citus })
 }
 
 async fn measure(
@@ -311,7 +299,7 @@ async fn refused(session: &mut PreparingSession, failure: Failure) -> anyhow::Re
 }
 
 /// A URL as it may be shown.
-fn without_password(url: &str) -> String {
+pub(crate) fn without_password(url: &str) -> String {
     let Some((before, after)) = url.split_once("://") else { return url.to_owned() };
     let Some((who, place)) = after.rsplit_once('@') else { return url.to_owned() };
     let user = who.split(':').next().unwrap_or_default();

@@ -15,7 +15,10 @@ use rand::rngs::StdRng;
 
 pub mod batches;
 pub mod session;
+pub mod spread;
 pub mod transfers;
+pub mod ycsb;
+mod zipf;
 
 pub use session::{Failure, Session};
 
@@ -86,6 +89,8 @@ pub type Asked = BTreeMap<i64, Believed>;
 /// What came of a transaction.
 #[derive(Clone, Debug)]
 pub struct Outcome {
+    /// Which of the workload's kinds of transaction it was; empty where there is one kind.
+    pub kind: &'static str,
     /// What its client may believe.
     pub believed: Believed,
     /// Why, unless it was acknowledged.
@@ -99,7 +104,7 @@ impl Outcome {
     /// Of a transaction whose client never asked to commit, so that it cannot have happened.
     fn not_asked(failure: Failure) -> Self {
         let decided_in = Duration::ZERO;
-        Self { believed: Believed::Refused, failure: Some(failure), decided_in }
+        Self { kind: "", believed: Believed::Refused, failure: Some(failure), decided_in }
     }
 
     /// By the answer to the statement that decides.
@@ -114,7 +119,12 @@ impl Outcome {
             }
             Some(Failure::Error { .. }) => Believed::Refused,
         };
-        Self { believed, failure, decided_in }
+        Self { kind: "", believed, failure, decided_in }
+    }
+
+    /// Of a kind.
+    fn of_kind(self, kind: &'static str) -> Self {
+        Self { kind, ..self }
     }
 }
 
