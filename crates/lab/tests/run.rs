@@ -58,7 +58,8 @@ fn every_example_has_a_test() {
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
-    let tested = ["endpoint.toml", "transfers-one-region.toml", "ycsb-open.toml", "ycsb.toml"];
+    let tested =
+        ["endpoint.toml", "tpcc.toml", "transfers-one-region.toml", "ycsb-open.toml", "ycsb.toml"];
     assert_eq!(here, tested.map(str::to_owned).into());
 }
 
@@ -75,6 +76,16 @@ fn records_read_and_written_at_a_rate_with_a_standby() {
     // Not before the answer has come: it is 5 ms away.
     assert!(5.0 <= line["clients"]["read"]["p50_ms"].as_f64().unwrap(), "{line}");
     assert!(line["clients"]["all"]["per_s"].as_f64().unwrap() <= 301.0, "{line}");
+}
+
+#[test]
+fn the_wholesale_suppliers_books_add_up_on_a_tutti() {
+    let kinds = ["all", "new-order", "payment", "order-status", "delivery", "stock-level"];
+    let (line, printed) = example("tpcc.toml", &kinds);
+    let told = |what: &str| line["figures"][what].as_f64().unwrap();
+    // Reads and deliveries leave no row of their own.
+    assert!(told("found_acknowledged") < told("told_acknowledged"), "{line}");
+    assert!(printed.contains("New-Orders per minute"), "{printed}");
 }
 
 #[test]

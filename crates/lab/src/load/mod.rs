@@ -32,6 +32,11 @@ pub(crate) trait Client: Send + 'static {
     fn kind(&self) -> Option<&'static str> {
         None
     }
+
+    /// How long it pauses before its next step, beside what the crew's pace says. No part of a latency.
+    fn pause(&mut self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 /// What came of a step.
@@ -232,6 +237,12 @@ async fn run(
                 of_kind(&mut by_kind, 0, kind).note(&done, at, took)?;
             }
         }
+        let pause = client.pause();
+        if !pause.is_zero() {
+            // Nobody waits for one who pauses beyond the end.
+            let ends = Instant::now() + pause;
+            sleep_until(until.map_or(ends, |until| until.min(ends))).await;
+        }
     }
 }
 
@@ -260,7 +271,7 @@ mod tests {
         }
 
         fn kind(&self) -> Option<&'static str> {
-            Some(if self.done % 2 == 0 { "even" } else { "odd" })
+            Some(if self.done.is_multiple_of(2) { "even" } else { "odd" })
         }
     }
 

@@ -16,6 +16,7 @@ use rand::rngs::StdRng;
 pub mod batches;
 pub mod session;
 pub mod spread;
+pub mod tpcc;
 pub mod transfers;
 pub mod ycsb;
 mod zipf;
@@ -58,6 +59,12 @@ pub trait Workload {
         asked: &Asked,
     ) -> impl Future<Output = anyhow::Result<Found>> + Send;
 
+    /// How long a client pauses after a transaction of a kind.
+    fn pause(&self, kind: &str, random: &mut StdRng) -> Duration {
+        let _ = (kind, random);
+        Duration::ZERO
+    }
+
     /// What clients were told, counted.
     fn figures(&self, asked: &Asked) -> Figures {
         let mut figures = Figures::default();
@@ -93,7 +100,7 @@ pub struct Outcome {
     pub kind: &'static str,
     /// What its client may believe.
     pub believed: Believed,
-    /// Why, unless it was acknowledged.
+    /// Why, unless it was acknowledged, or rolled back as it was meant to be.
     pub failure: Option<Failure>,
     /// How long the statement took that decides: the COMMIT, or what commits by itself. Zero where
     /// it was not reached.
@@ -105,6 +112,11 @@ impl Outcome {
     fn not_asked(failure: Failure) -> Self {
         let decided_in = Duration::ZERO;
         Self { kind: "", believed: Believed::Refused, failure: Some(failure), decided_in }
+    }
+
+    /// Of a transaction that its client has rolled back, as it was meant to.
+    fn rolled_back(decided_in: Duration) -> Self {
+        Self { kind: "", believed: Believed::Refused, failure: None, decided_in }
     }
 
     /// By the answer to the statement that decides.

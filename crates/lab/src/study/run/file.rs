@@ -77,8 +77,25 @@ struct DistancesPart {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub(super) enum WorkloadPart {
+    TpcC(TpcCPart),
     Transfers(TransfersPart),
     Ycsb(YcsbPart),
+}
+
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct TpcCPart {
+    pub warehouses: i64,
+    /// What part of the standard's items, customers and orders of each warehouse there is.
+    pub scale: f64,
+    /// Clients key and think as long as the standard's do.
+    pub think_times: bool,
+}
+
+impl Default for TpcCPart {
+    fn default() -> Self {
+        Self { warehouses: 4, scale: 1.0, think_times: false }
+    }
 }
 
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -206,6 +223,11 @@ impl RunFile {
         }
         ensure!(1 <= this.load.repetitions, "load.repetitions: 1 or more");
         match &this.workload {
+            WorkloadPart::TpcC(TpcCPart { warehouses, scale, .. }) => {
+                ensure!((1..=10_000).contains(warehouses), "workload.warehouses: 1 to 10000");
+                let is_part = 0.0 < *scale && *scale <= 1.0;
+                ensure!(is_part, "workload.scale: more than 0 and 1 at most, not {scale}");
+            }
             WorkloadPart::Transfers(part) => {
                 ensure!(2 <= part.accounts, "workload.accounts: 2 or more");
             }
@@ -226,6 +248,11 @@ impl RunFile {
             None => self.load.seconds = Some(2),
         }
         match &mut self.workload {
+            WorkloadPart::TpcC(part) => {
+                part.warehouses = part.warehouses.min(3);
+                part.scale = part.scale.min(0.01);
+                part.think_times = false;
+            }
             WorkloadPart::Transfers(part) => part.accounts = part.accounts.min(500),
             WorkloadPart::Ycsb(part) => part.records = part.records.min(2_000),
         }
@@ -342,6 +369,11 @@ impl RunFile {
     /// What clients do, in words.
     pub(super) fn workload_in_words(&self) -> String {
         match &self.workload {
+            WorkloadPart::TpcC(TpcCPart { warehouses, scale, think_times }) => {
+                let part = if *scale < 1.0 { format!(" of scale {scale}") } else { String::new() };
+                let pauses = if *think_times { ", with think times" } else { "" };
+                format!("TPC-C's transactions, {warehouses} warehouses{part}{pauses}")
+            }
             WorkloadPart::Transfers(part) => {
                 let books = if part.entries { "" } else { ", no entries" };
                 format!("transfers, {} accounts{books}", part.accounts)
@@ -403,6 +435,7 @@ mod tests {
             ("[load]", "[distances]\nprofile = 'one-planet'\n[load]", "distances.profile"),
             ("[load]", "[distances]\nstandby_rtt_ms = 1\n[load]", "distances.standby_rtt_ms"),
             ("kind = 'ycsb'", "kind = 'ycsb'\nrecords = 1", "workload.records"),
+            ("kind = 'ycsb'", "kind = 'tpc-c'\nscale = 2.0", "workload.scale"),
         ] {
             let said = refusal(&LEAST.replace(from, to));
             assert!(said.contains(named), "{named}: {said}");

@@ -22,6 +22,7 @@ use crate::load::{Client, Crew, Done, Driven, Pace, Step, Window, drive};
 use crate::record::Record;
 use tutti_lab::workload::session::{Failure, PreparingSession, Session};
 use tutti_lab::workload::spread::Spread;
+use tutti_lab::workload::tpcc::TpcC;
 use tutti_lab::workload::transfers::{Books, Transfers};
 use tutti_lab::workload::ycsb::Ycsb;
 use tutti_lab::workload::{Asked, Believed, Found, Workload};
@@ -30,12 +31,11 @@ mod file;
 mod page;
 
 use file::{RunFile, WorkloadPart};
+use page::ALL;
 pub(crate) use page::page;
 
 pub(crate) const NAME: &str = "run";
 
-/// What all clients of a run do together, for the tables.
-const ALL: &str = "all";
 const WARM_UP: Duration = Duration::from_millis(500);
 /// Where tables are at an endpoint that is somebody's.
 const SCHEMA: &str = "lab_run";
@@ -66,6 +66,11 @@ pub(crate) async fn run(args: RunArgs) -> anyhow::Result<()> {
         WorkloadPart::Transfers(part) => {
             let books = if part.entries { Books::Entries } else { Books::None };
             let make = |spread| Transfers::new(part.accounts, OPENING_BALANCE, books).on(spread);
+            run_all(&args, &file, make).await
+        }
+        WorkloadPart::TpcC(part) => {
+            let make =
+                |spread| TpcC::new(part.warehouses, part.scale, spread).thinking(part.think_times);
             run_all(&args, &file, make).await
         }
         WorkloadPart::Ycsb(part) => {
@@ -346,6 +351,10 @@ impl<W: Workload + Send + Sync + 'static> Worker<W> {
 impl<W: Workload + Send + Sync + 'static> Client for Worker<W> {
     fn step(&mut self) -> Step<'_> {
         Box::pin(self.work())
+    }
+
+    fn pause(&mut self) -> Duration {
+        self.workload.pause(self.kind, &mut self.random)
     }
 
     fn kind(&self) -> Option<&'static str> {

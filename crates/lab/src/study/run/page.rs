@@ -7,12 +7,13 @@ use std::collections::BTreeMap;
 
 use anyhow::ensure;
 
-use super::ALL;
 use crate::load::Figures;
 use crate::record::Record;
 use crate::report::plot::{Axis, Chart, Marks, Series};
 use crate::report::{Block, Page, Table, figure, median};
 
+/// What all clients of a run do together.
+pub(super) const ALL: &str = "all";
 /// The kind of transaction that TPC-C's figure counts.
 const NEW_ORDER: &str = "new-order";
 
