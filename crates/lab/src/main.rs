@@ -141,23 +141,13 @@ enum Command {
         tutti-lab run docs/lab/examples/ycsb.toml --quick\n  \
         tutti-lab run docs/lab/examples/ycsb.toml --out ycsb")]
     Run(study::run::RunArgs),
-
-    /// Run the thesis's 25 tests: two-phase commit against none, on 1, 2 and 4 replicated nodes.
-    ///
-    /// Threads that select, balanced over the nodes, and threads that alter a shop with a sleep in between, until
-    /// all selects are done. With -n, -s or --tpc a single run.
-    #[command(after_help = "Examples:\n  \
-        tutti-lab thesis --quick\n  \
-        tutti-lab thesis --out thesis                        the batch of 25\n  \
-        tutti-lab thesis -st 8 -at 8 -n 4 -s 2.0 --tpc       one run, as the thesis has it")]
-    Thesis(study::thesis::ThesisArgs),
 }
 
 fn main() -> ExitCode {
     let filter = EnvFilter::try_from_env("TUTTI_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
 
-    let done = match CommandLine::parse_from(study::thesis::spell_out(std::env::args())).command {
+    let done = match CommandLine::parse().command {
         Command::Fit(args) => fit::fit(&args),
         Command::Predict(args) => predict::predict(&args),
         Command::Report { dir, other } => study::report(&dir, other.as_deref()),
@@ -186,7 +176,6 @@ fn run(command: Command) -> anyhow::Result<()> {
             Command::Price(args) => study::price::run(args).await,
             Command::Run(args) => study::run::run(args).await,
             Command::Scale(args) => study::scale::run(args).await,
-            Command::Thesis(args) => study::thesis::run(args).await,
             Command::Fit(_) | Command::Predict(_) | Command::Report { .. } => {
                 unreachable!("they start nothing")
             }

@@ -245,10 +245,10 @@ mod tests {
         let parsed = CommandLine::try_parse_from(line).unwrap().command;
         let Command::Bench { arguments } = parsed else { panic!("{parsed:?}") };
         assert_eq!(arguments, ["pool", "--quick", "--help"]);
-        let line = ["tutti", "lab", "thesis", "-st", "8", "--help"];
+        let line = ["tutti", "lab", "transfer", "-x", "8", "--help"];
         let parsed = CommandLine::try_parse_from(line).unwrap().command;
         let Command::Lab { arguments } = parsed else { panic!("{parsed:?}") };
-        assert_eq!(arguments, ["thesis", "-st", "8", "--help"]);
+        assert_eq!(arguments, ["transfer", "-x", "8", "--help"]);
         let none = CommandLine::try_parse_from(["tutti", "bench"]).unwrap().command;
         assert!(matches!(none, Command::Bench { arguments } if arguments.is_empty()));
     }

@@ -446,7 +446,8 @@ mod tests {
     fn a_profile_deals_the_nodes_out() {
         let far = "[distances]\nprofile = 'three-continents'\n[load]";
         let distances = RunFile::from_toml(&LEAST.replace("[load]", far)).unwrap().distances();
-        let rtts: Vec<_> = distances.unwrap().nodes_ms.into_iter().flatten().collect();
+        let rtts: Vec<_> =
+            distances.unwrap().nodes.into_iter().flatten().map(|it| it.rtt_ms()).collect();
         assert_eq!(rtts.len(), 3);
         assert!(rtts[0] < 1.0 && 50.0 < rtts[1] && 50.0 < rtts[2], "{rtts:?}");
     }
