@@ -82,7 +82,10 @@ impl Kind {
         Ok(match (self, text) {
             (Self::Text, "") | (Self::Integer | Self::Real, "" | "NA") => Field::Null,
             (Self::Text, text) => Field::Text(text.to_owned()),
-            (Self::Integer, text) => Field::Integer(text.parse()?),
+            // Some of the files' columns have their integers as "10.0".
+            (Self::Integer, text) => {
+                Field::Integer(text.strip_suffix(".0").unwrap_or(text).parse()?)
+            }
             (Self::Real, text) => Field::Real(text.parse()?),
         })
     }
@@ -295,6 +298,7 @@ mod tests {
                         ("yearID", _) => year.to_string(),
                         ("lgID", _) => "NA".to_owned(),
                         (_, Kind::Text) => "x".to_owned(),
+                        ("HBP", _) => "10.0".to_owned(),
                         (_, Kind::Integer) => String::new(),
                         (_, Kind::Real) => "1.5".to_owned(),
                     })

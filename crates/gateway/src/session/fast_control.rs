@@ -108,7 +108,7 @@ impl Session {
                         id,
                         planned,
                         catalog,
-                        basis: None,
+                        scope_changes: self.tx.scope_changes,
                         named: BTreeSet::new(),
                         parsed: statement,
                         call,

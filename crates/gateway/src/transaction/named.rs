@@ -170,8 +170,8 @@ pub struct PendingPortal {
     pub planned: Arc<Planned>,
     /// What it was planned with.
     pub catalog: Arc<Catalog>,
-    /// What else; `None` if no other session could use the plan.
-    pub basis: Option<Basis>,
+    /// How often the session's names had come to mean something else by then.
+    pub scope_changes: u64,
     /// The relations that it named then, by OID.
     pub named: BTreeSet<u32>,
     /// The statement.

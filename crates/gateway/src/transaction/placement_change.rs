@@ -34,7 +34,10 @@ use crate::client::failure::Failure;
 use crate::registry::activity::{Activity, Unasked};
 use crate::registry::{Ending, Registry, process_ids};
 use crate::transaction::TransactionContext;
-use crate::transaction::ends::OWN_GIDS;
+
+/// The keys of an advisory lock that a client's transaction has, on node 1, which was prepared when it had changed
+/// definitions there alone.
+pub(crate) const CHANGED_DEFINITIONS: &str = "1953854580, 1";
 
 impl TransactionContext {
     /// Before the commit of a transaction that changed the schema: from here until
@@ -290,28 +293,29 @@ impl TransactionContext {
     /// COMMIT ([`Self::may_commit_alone`]).
     async fn shared_definitions_hold(&self) -> Result<bool, Failure> {
         let Some(shared) = &self.transaction.shared_definitions else { return Ok(true) };
-        self.refuse_prepared_of_clients().await?;
+        self.refuse_prepared_definitions().await?;
         Ok(*shared == self.registry.cluster.committed_definitions().await?)
     }
 
-    /// What clients have prepared while node 1 had all tables may be anything, such as a change of functions, and
-    /// their COMMIT PREPARED would tell no other node. No one prepares more meanwhile: that waits for the hold
+    /// Definitions that clients have changed in transactions prepared while node 1 had all tables: their COMMIT
+    /// PREPARED would tell no other node. No one prepares more meanwhile: that waits for the hold
     /// ([`Self::may_commit_alone`]).
-    async fn refuse_prepared_of_clients(&self) -> Result<(), Failure> {
+    async fn refuse_prepared_definitions(&self) -> Result<(), Failure> {
         const WAITS: Duration = Duration::from_secs(5);
         let sql = format!(
-            "SELECT gid FROM pg_catalog.pg_prepared_xacts WHERE database = pg_catalog.current_database() \
-             AND NOT pg_catalog.starts_with(gid, '{OWN_GIDS}') ORDER BY prepared LIMIT 1"
+            "SELECT x.gid FROM pg_catalog.pg_prepared_xacts x JOIN pg_catalog.pg_locks l \
+             ON l.virtualtransaction = '-1/' || x.transaction \
+             WHERE x.database = pg_catalog.current_database() AND l.locktype = 'advisory' \
+             AND l.objsubid = 2 AND (l.classid::bigint, l.objid::bigint) = ({CHANGED_DEFINITIONS}) \
+             ORDER BY x.prepared LIMIT 1"
         );
         let rows = self.registry.cluster.ask_within(WAITS, NodeId::HOME, &sql).await?;
         let Some(gid) = rows.text(0, 0) else { return Ok(()) };
-        let message = "cannot spread the first table while a transaction is prepared";
+        let message = "cannot spread the first table while a transaction that has changed definitions is prepared";
         let error = ErrorFields::error("55000", message)
             .with(
                 b'D',
-                format!(
-                    "Prepared transaction \"{gid}\" may have changed what other nodes are to have."
-                ),
+                format!("Prepared transaction \"{gid}\" has changed what other nodes are to have."),
             )
             .with(
                 b'H',

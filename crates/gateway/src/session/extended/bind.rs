@@ -94,9 +94,17 @@ impl Session {
         }
         let id = self.statement(&name)?.id;
         let catalog = self.tx.catalog.clone();
-        let (basis, named) = (self.tx.basis(), self.tx.named_by(&parsed));
-        let pending =
-            PendingPortal { statement: name, id, planned, catalog, basis, named, parsed, call };
+        let (scope_changes, named) = (self.tx.scope_changes, self.tx.named_by(&parsed));
+        let pending = PendingPortal {
+            statement: name,
+            id,
+            planned,
+            catalog,
+            scope_changes,
+            named,
+            parsed,
+            call,
+        };
         self.tx.portals.insert(portal, Portal::Plan(Arc::new(pending)));
         if !checked_by_node {
             self.respond(Undo::Nothing, |out| put_bare(out, b'2'));

@@ -169,16 +169,14 @@ impl Session {
     ) -> Result<(), Failure> {
         let PendingPortal { parsed, call, .. } = &**pending;
         self.tx.refresh_catalog();
-        let is_as_bound = Arc::ptr_eq(&pending.catalog, &self.tx.catalog)
-            && pending.basis.is_some()
-            && pending.basis == self.tx.basis();
-        let planned = match is_as_bound {
+        let means_the_same = pending.scope_changes == self.tx.scope_changes;
+        if !means_the_same {
+            self.tx.refuse_named_otherwise(parsed, &pending.named)?;
+        }
+        let planned = match means_the_same && Arc::ptr_eq(&pending.catalog, &self.tx.catalog) {
             true => pending.planned.clone(),
-            // It was bound before the schema or a placement changed, or names meant something else.
-            false => {
-                self.tx.refuse_named_otherwise(parsed, &pending.named)?;
-                self.tx.plan(parsed)?
-            }
+            // It was bound before the schema or a placement changed.
+            false => self.tx.plan(parsed)?,
         };
         let planned = &planned;
         let changes_rows = match &planned.plan {
