@@ -303,8 +303,9 @@ impl TransactionContext {
     async fn refuse_prepared_definitions(&self) -> Result<(), Failure> {
         const WAITS: Duration = Duration::from_secs(5);
         let sql = format!(
-            "SELECT x.gid FROM pg_catalog.pg_prepared_xacts x JOIN pg_catalog.pg_locks l \
-             ON l.virtualtransaction = '-1/' || x.transaction \
+            "SELECT x.gid FROM pg_catalog.pg_prepared_xacts x \
+             JOIN pg_catalog.pg_locks t ON t.locktype = 'transactionid' AND t.transactionid = x.transaction \
+             JOIN pg_catalog.pg_locks l ON l.virtualtransaction = t.virtualtransaction AND l.pid IS NULL \
              WHERE x.database = pg_catalog.current_database() AND l.locktype = 'advisory' \
              AND l.objsubid = 2 AND (l.classid::bigint, l.objid::bigint) = ({CHANGED_DEFINITIONS}) \
              ORDER BY x.prepared LIMIT 1"
