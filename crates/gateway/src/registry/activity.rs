@@ -111,7 +111,7 @@ pub fn says_overtaken(error: &ErrorFields) -> bool {
     [OVERTAKEN_MESSAGE, REWRITTEN_MESSAGE].contains(&error.message())
 }
 
-/// What is in one of two sets of OIDs, both in order.
+/// What is in one of two sets of OIDs.
 fn union(one: &Arc<[u32]>, other: &Arc<[u32]>) -> Arc<[u32]> {
     match Arc::ptr_eq(one, other) {
         true => one.clone(),
@@ -235,12 +235,8 @@ impl Activity {
     /// The plan that is about to be carried out depends on these relations; `None`: on any. Nothing that was
     /// sent before is unanswered.
     pub fn note_concerns(&self, relations: Option<&Arc<[u32]>>) {
-        self.is_limited.store(false, Ordering::SeqCst);
         self.is_unasked.store(false, Ordering::SeqCst);
-        if let Some(relations) = relations {
-            *self.locked_concerns() = Some(relations.clone());
-            self.is_limited.store(true, Ordering::SeqCst);
-        }
+        self.limit(&mut self.locked_concerns(), relations.cloned());
     }
 
     /// A further statement of a flight is about to be planned, so the plan may depend on anything. As with
@@ -264,8 +260,12 @@ impl Activity {
             false => relations.cloned(),
             true => concerns.as_ref().zip(relations).map(|(earlier, next)| union(earlier, next)),
         };
-        let is_limited = joined.is_some();
-        *concerns = joined;
+        self.limit(&mut concerns, joined);
+    }
+
+    fn limit(&self, concerns: &mut Option<Arc<[u32]>>, relations: Option<Arc<[u32]>>) {
+        let is_limited = relations.is_some();
+        *concerns = relations;
         self.is_limited.store(is_limited, Ordering::SeqCst);
     }
 

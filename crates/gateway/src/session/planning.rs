@@ -11,7 +11,6 @@ use tutti_sql::catalog::Catalog;
 use super::Session;
 use crate::client::failure::Failure;
 use crate::registry::activity::overtaken;
-use crate::transaction::Level;
 use crate::transaction::planning::{
     Parsed, REST_PATIENCE, is_of_analysis, is_of_rows_or_objects, is_setting,
     is_transaction_control, names_no_rows,
@@ -96,9 +95,7 @@ impl Session {
             return Ok(());
         }
         // The change may have looked already what the flight uses, and not wait for it.
-        let has_own_snapshot = self.tx.is_autocommit()
-            && self.tx.level() != Level::ReadCommitted
-            && !self.tx.catalog.is_solo();
+        let has_own_snapshot = self.tx.is_autocommit() && self.tx.keeps_its_snapshot();
         if has_own_snapshot && self.tx.flight.values().any(|ran| *ran) {
             // It cannot become a transaction that waits: its snapshot is one node's.
             return Err(overtaken().into());

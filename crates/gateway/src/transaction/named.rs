@@ -100,13 +100,11 @@ pub struct Bound {
     pub statement: Arc<Statement>,
     /// The catalog that it was planned with.
     pub catalog: Arc<Catalog>,
-    /// The relations that it named then, by OID.
-    pub named: BTreeSet<u32>,
     /// The plan by which changes have seen it, see [`Activity`](crate::registry::activity::Activity).
     pub plan_number: u64,
-    /// All that it uses is locked since it was bound. Not so for utility statements, nor for what writes others
-    /// with its table, or calls code.
-    pub holds_tables: bool,
+    /// The relations that it named then, by OID. `None`: all that it uses is locked since it was bound, as is
+    /// not so of utility statements, nor of what writes others with its table, or calls code.
+    pub unheld: Option<BTreeSet<u32>>,
 }
 
 /// A bound statement.

@@ -174,22 +174,28 @@ impl TransactionContext {
         };
         let mut touched: Option<BTreeSet<u32>> = changes.map(|changes| changes.touched().collect());
         let (was_solo, is_solo) = (old.is_solo(), new.is_solo());
+        let stays_solo = was_solo && is_solo;
+        // A plan knows relations by what its names meant when it was made.
+        let alike = match &touched {
+            Some(touched) if !stays_solo => mistakable(&old, &new, touched),
+            _ => BTreeSet::new(),
+        };
         let found = match &moved {
             Moved::Nothing => Found::AsBefore {
-                adds_code: !(was_solo && is_solo)
-                    && touched.as_ref().is_none_or(|touched| adds_code(&old, &new, touched)),
+                adds_code: !stays_solo
+                    && touched
+                        .as_ref()
+                        .is_none_or(|touched| !alike.is_empty() || adds_code(&old, &new, touched)),
             },
             Moved::Relations(_) => Found::Elsewhere,
             Moved::Anything => Found::Anywhere,
         };
         let is_more = changes.is_none_or(|changes| !changes.is_all());
         let terms = Terms { was_solo, is_solo, is_at_home, is_more, found };
-        // A plan knows relations by what its names meant when it was made.
+        if let Moved::Relations(moved) = &mut moved {
+            moved.extend(&alike);
+        }
         if let Some(touched) = &mut touched {
-            let alike = mistakable(&old, &new, touched);
-            if let Moved::Relations(moved) = &mut moved {
-                moved.extend(&alike);
-            }
             touched.extend(alike);
         }
         let proofs = BTreeMap::new();

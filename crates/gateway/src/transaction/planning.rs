@@ -195,42 +195,17 @@ impl TransactionContext {
     /// Errors: 40001 if any table was moved since the transaction's snapshot.
     pub(crate) fn refuse_moved_for_code(&self) -> Result<(), Failure> {
         let Some(old) = self.transaction.snapshot_catalog.as_ref() else { return Ok(()) };
-        self.refuse_moved_since(old, &self.registry.cluster.catalog())
+        refuse_if_moved(old, &self.registry.cluster.catalog(), |_| true)
     }
 
-    /// Before what was planned with an older catalog goes on.
+    /// Before what the transaction itself has bound or declared with an older catalog goes on. A table that was
+    /// only made since is none that it uses, unless node 1 had all tables, and statements came to any.
     ///
-    /// Errors: 40001 if any table was moved since.
-    pub(crate) fn refuse_moved_since(
-        &self,
-        old: &Arc<Catalog>,
-        new: &Arc<Catalog>,
-    ) -> Result<(), Failure> {
-        if Arc::ptr_eq(old, new) {
-            return Ok(());
-        }
-        let mut relations = new.relations.values().flat_map(HashMap::values);
-        match relations.find(|relation| has_moved(relation, old, new)) {
-            Some(relation) => Err(moved_since(&relation.name)),
-            None => Ok(()),
-        }
-    }
-
-    /// The same for what was bound or declared by the transaction itself: a table that was only made since is none
-    /// that it uses, unless node 1 had all tables, and statements came to any.
-    pub(crate) fn refuse_known_moved_since(&self, old: &Arc<Catalog>) -> Result<(), Failure> {
-        let new = &self.catalog;
-        if Arc::ptr_eq(old, new) {
-            return Ok(());
-        }
-        let known: BTreeSet<u32> =
-            old.relations.values().flat_map(HashMap::values).map(|relation| relation.oid).collect();
-        let was_known = |relation: &&Arc<Relation>| old.is_solo() || known.contains(&relation.oid);
-        let mut relations = new.relations.values().flat_map(HashMap::values).filter(was_known);
-        match relations.find(|relation| has_moved(relation, old, new)) {
-            Some(relation) => Err(moved_since(&relation.name)),
-            None => Ok(()),
-        }
+    /// Errors: 40001 if a table was moved since.
+    pub(crate) fn refuse_moved_since(&self, old: &Arc<Catalog>) -> Result<(), Failure> {
+        let was_known =
+            |relation: &Arc<Relation>| old.is_solo() || as_it_was(relation, old).is_some();
+        refuse_if_moved(old, &self.catalog, was_known)
     }
 
     /// The relations that a statement names, by OID, as names are now.
@@ -419,16 +394,38 @@ fn moved_since(name: &str) -> Failure {
         .into()
 }
 
-/// Whether a relation's rows are elsewhere than they were by `old`.
-fn has_moved(relation: &Arc<Relation>, old: &Catalog, new: &Catalog) -> bool {
+/// Errors: 40001 if one of the relations that are meant is elsewhere than it was by `old`.
+fn refuse_if_moved(
+    old: &Arc<Catalog>,
+    new: &Arc<Catalog>,
+    is_meant: impl Fn(&Arc<Relation>) -> bool,
+) -> Result<(), Failure> {
+    if Arc::ptr_eq(old, new) {
+        return Ok(());
+    }
+    let mut relations = new.relations.values().flat_map(HashMap::values);
+    match relations.find(|relation| has_moved(relation, old, new) && is_meant(relation)) {
+        Some(relation) => Err(moved_since(&relation.name)),
+        None => Ok(()),
+    }
+}
+
+/// A relation as an earlier catalog has it, if it does.
+fn as_it_was<'a>(relation: &Relation, old: &'a Catalog) -> Option<&'a Arc<Relation>> {
     let by_name = old.relations.get(&relation.schema).and_then(|of| of.get(&relation.name));
     let is_it = |known: &&Arc<Relation>| known.oid == relation.oid;
-    let before = by_name.filter(is_it).or_else(|| {
+    by_name.filter(is_it).or_else(|| {
         // It may have had another name.
         old.relations.values().flat_map(HashMap::values).find(is_it)
-    });
+    })
+}
+
+/// Whether a relation's rows are elsewhere than they were by `old`.
+fn has_moved(relation: &Arc<Relation>, old: &Catalog, new: &Catalog) -> bool {
     // An unknown table was created later, or while every statement was node 1's.
-    let Some(before) = before else { return relation.placement != Placement::Home };
+    let Some(before) = as_it_was(relation, old) else {
+        return relation.placement != Placement::Home;
+    };
     let is_mapped_anew = match relation.placement {
         Placement::Hash { map, .. } => old.maps.get(&map) != new.maps.get(&map),
         _ => false,

@@ -4,7 +4,7 @@
 //! Owns: that sessions running such a statement, under any search path, are reckoned with, even where a
 //! name means another relation to some from now on.
 //! Never: says which statements these are.
-//! Start reading at [`adds_code`].
+//! Start reading at [`adds_code`], then [`mistakable`].
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -14,11 +14,8 @@ use crate::catalog::{Catalog, NameScope, Relation, RelationKind};
 use crate::code::{Attached, Code, FIRST_USER_OID, WrittenWith, events};
 
 /// Whether by `new` one of these relations has code that it does not have by `old` and that is not
-/// proven to look at its arguments only, or whether the name of one may have meant another.
+/// proven to look at its arguments only.
 pub fn adds_code(old: &Catalog, new: &Catalog, relations: &BTreeSet<u32>) -> bool {
-    if !mistakable(old, new, relations).is_empty() {
-        return true;
-    }
     let (before, after) = (find(old, relations), find(new, relations));
     let has_more = |relation: &&&Arc<Relation>| {
         has_more(before.get(&relation.oid).copied(), relation, &old.code, &new.code)

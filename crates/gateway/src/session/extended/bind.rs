@@ -19,7 +19,6 @@ use super::values;
 use crate::client::failure::Failure;
 use crate::plans::request::Call;
 use crate::session::Session;
-use crate::transaction::Level;
 use crate::transaction::named::{Bound, PendingPortal, Portal, PreparedStatement};
 
 impl Session {
@@ -63,12 +62,12 @@ impl Session {
                 // The portal must not end with one of our Syncs.
                 self.tx.flight.insert(node, true);
                 let copies = parsed.is_copy();
-                let holds_tables = parsed.is_of_rows() && access == Access::Read;
+                let holds_tables =
+                    parsed.is_of_rows() && access == Access::Read && concerns.is_some();
                 let bound = Bound {
                     catalog: self.tx.catalog.clone(),
-                    named: self.tx.named_by(&parsed),
                     plan_number: self.tx.activity.plan_number(),
-                    holds_tables: holds_tables && concerns.is_some(),
+                    unheld: (!holds_tables).then(|| self.tx.named_by(&parsed)),
                     statement: parsed,
                 };
                 let bound = Some(Arc::new(bound));
@@ -116,8 +115,7 @@ impl Session {
     /// COMMITTED, in common with further statements, which other nodes may run.
     fn is_snapshot_of_a_flight(&self, parsed: &Statement) -> bool {
         self.tx.is_autocommit()
-            && self.tx.level() != Level::ReadCommitted
-            && !self.tx.catalog.is_solo()
+            && self.tx.keeps_its_snapshot()
             && parsed.is_of_rows()
             && !self.client.ends_with_execution()
     }

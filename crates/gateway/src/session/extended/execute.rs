@@ -65,13 +65,15 @@ impl Session {
     ///
     /// Errors: 40001 if nothing has kept its tables where they were; 0A000 if its names mean others; 25P01.
     fn go_on_with(&mut self, bound: &Bound, runs: bool) -> Result<(), Failure> {
-        let begins_anew = !runs && self.begins_anew(bound);
+        let begins_anew = self.begins_anew(bound, runs);
         if begins_anew || self.tx.transaction.catalog_changed {
-            self.tx.refuse_known_moved_since(&bound.catalog)?;
+            self.tx.refuse_moved_since(&bound.catalog)?;
         }
         if begins_anew {
-            // Its node looks its names up when it runs.
-            self.tx.refuse_named_otherwise(&bound.statement, &bound.named)?;
+            if let Some(named) = &bound.unheld {
+                // Its node looks its names up when it runs.
+                self.tx.refuse_named_otherwise(&bound.statement, named)?;
+            }
             // What it uses was known only when it was bound.
             self.tx.activity.join_concerns(None);
         }
