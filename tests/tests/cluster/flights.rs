@@ -5,7 +5,7 @@
 //! Start reading at [`a_utility_portal_begins_when_it_is_executed`].
 
 use std::thread::{self, JoinHandle, sleep};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use tutti_gateway::{Config, DefaultDistribution, Switches};
@@ -53,21 +53,6 @@ fn joined<T>(thread: JoinHandle<Result<T>>) -> Result<T> {
     thread.join().map_err(|_| anyhow::anyhow!("a client panicked"))?
 }
 
-/// Waits until a statement waits on a node, or for so long.
-fn wait_for_a_lock(cluster: &TestCluster, patience: Duration) -> Result<bool> {
-    let mut nodes = cluster.nodes().iter().map(Client::connect).collect::<Result<Vec<_>>>()?;
-    let begun = Instant::now();
-    while begun.elapsed() < patience {
-        for node in &mut nodes {
-            if node.value("SELECT count(*) FROM pg_locks WHERE NOT granted")? != "0" {
-                return Ok(true);
-            }
-        }
-        sleep(Duration::from_millis(10));
-    }
-    Ok(false)
-}
-
 fn rows_of_b(cluster: &TestCluster) -> Result<Vec<String>> {
     let count = |node: &Endpoint| Client::connect(node)?.value("SELECT count(*) FROM b");
     cluster.nodes().iter().map(count).collect()
@@ -113,7 +98,7 @@ fn a_utility_portal_begins_when_it_is_executed() -> Result<()> {
             let mut changer = Client::connect(&cluster.endpoint())?;
             changer.query(&format!("BEGIN; SELECT {change}"))?;
             let asked = meanwhile(client, flight.clone());
-            wait_for_a_lock(&cluster, Duration::from_secs(2))?;
+            cluster.comes_to_wait_for_a_lock(Duration::from_secs(2))?;
             changer.query("COMMIT")?;
             let (said, mut client) = joined(asked)?;
             if begin {
@@ -199,7 +184,7 @@ fn a_name_that_means_another_table_concerns_plans_of_the_first() -> Result<()> {
             let mut client = Client::connect(&cluster.endpoint())?;
             client.query("SET search_path = s1, public")?;
             let asked = meanwhile(client, flight.clone());
-            ensure!(wait_for_a_lock(&cluster, Duration::from_secs(10))?, "nobody waits");
+            ensure!(cluster.comes_to_wait_for_a_lock(Duration::from_secs(10))?, "nobody waits");
             let mut changer = Client::connect(&cluster.endpoint())?;
             changer.query(&format!("BEGIN; CREATE TABLE s1.b (k int, j int) {columns}"))?;
             if fill {
@@ -347,7 +332,7 @@ fn what_waits_behind_a_flight_does_not_make_it_depend_on_everything() -> Result<
         locker.query("BEGIN; UPDATE zz SET v = 7 WHERE id = 3")?;
         let text = format!("{}S", flight.iter().map(|sql| one(sql)).collect::<String>());
         let asked = meanwhile(Client::connect(&cluster.endpoint())?, text);
-        ensure!(wait_for_a_lock(&cluster, Duration::from_secs(10))?, "nobody waits");
+        ensure!(cluster.comes_to_wait_for_a_lock(Duration::from_secs(10))?, "nobody waits");
         let mut changer = Client::connect(&cluster.endpoint())?;
         changer.query(&format!("ALTER TABLE other ADD COLUMN c{turn} int DEFAULT 7"))?;
         let column = if turn % 2 == 0 { "j" } else { "k" };
