@@ -14,5 +14,7 @@ pub mod demo;
 pub mod distance;
 #[cfg(feature = "model")]
 pub mod model;
+#[cfg(feature = "model")]
+pub mod palette;
 pub mod table;
 pub mod workload;

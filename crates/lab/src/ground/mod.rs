@@ -4,7 +4,6 @@
 //! dropped; measures.
 //! Start reading at [`Ground::make`].
 
-use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use anyhow::{Context, ensure};
@@ -221,9 +220,14 @@ async fn put_between(
     Ok(port)
 }
 
-/// As an operator would set them for so many clients; everything that makes commits durable is on.
+/// As an operator would set them for so many clients.
 fn server_options(clients_max: u16) -> ServerOptions {
     let connections = u32::from(clients_max) * CONNECTIONS_PER_CLIENT + CONNECTIONS_BESIDES;
+    durable(connections, &[])
+}
+
+/// Servers that admit so many connections; everything that makes commits durable is on.
+pub(crate) fn durable(connections: u32, further: &[(&str, String)]) -> ServerOptions {
     let settings = [
         ("max_connections", connections.to_string()),
         ("max_prepared_transactions", connections.to_string()),
@@ -231,6 +235,7 @@ fn server_options(clients_max: u16) -> ServerOptions {
         ("checkpoint_timeout", "1h".to_owned()),
         ("max_wal_size", "8GB".to_owned()),
     ];
-    let settings = settings.map(|(name, value)| (name.to_owned(), value));
-    ServerOptions { settings: BTreeMap::from(settings), ..ServerOptions::default() }
+    let settings = settings.iter().chain(further);
+    let settings = settings.map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+    ServerOptions { settings, ..ServerOptions::default() }
 }

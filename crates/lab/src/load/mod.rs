@@ -107,7 +107,7 @@ impl Driven {
     }
 }
 
-/// Lets all crews work at once. `steps` counts all steps while they are done, for a progress bar.
+/// Lets all crews work at once. `steps` counts all steps while they are done, those of the warm-up, too.
 ///
 /// Errors: a client's.
 pub(crate) async fn drive(

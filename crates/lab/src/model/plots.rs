@@ -12,6 +12,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use statrs::statistics::{Data, OrderStatistics};
 
 use super::runs::Run;
+use crate::palette::COLOURS;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
@@ -23,14 +24,6 @@ const LEGEND_COLUMNS: usize = 3;
 const FONT: &str = "sans-serif";
 const TITLE_SIZE: u32 = 20;
 const LABEL_SIZE: u32 = 14;
-const COLOURS: [RGBColor; 6] = [
-    RGBColor(0, 114, 178),
-    RGBColor(230, 159, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(213, 94, 0),
-    RGBColor(204, 121, 167),
-    RGBColor(86, 180, 233),
-];
 /// Tukey's fences: points farther than so many heights of the box from it are no part of the whiskers.
 const FENCE: f64 = 1.5;
 /// Half the width of a box, and where the points of its runs lie beside it; a deployment has the width 1.

@@ -1,6 +1,6 @@
 //! Runs as they are kept: a CSV file with a line for each, in the format of the paper's spreadsheet.
 //!
-//! Owns: the names of the columns that matter, and reading them; others are ignored, in any order.
+//! Owns: the names of the columns that matter, reading them (others are ignored, in any order) and writing them.
 //! Never: computes a figure from them.
 
 use std::fmt;
@@ -99,6 +99,35 @@ const COLUMNS: [&str; 9] = [
     "TotalNetworkDistance",
     "RuntimeFactor",
 ];
+
+/// In seconds, for people: nothing is computed from it.
+const RUN_TIME: &str = "Runtime";
+
+/// The text of a file of runs, each with its run time in seconds: what [`read`] reads.
+///
+/// Errors: none that a text in memory has.
+pub fn text_of(runs: impl IntoIterator<Item = (Run, f64)>) -> csv::Result<String> {
+    let mut out = csv::Writer::from_writer(Vec::new());
+    let (before, factor) = COLUMNS.split_at(COLUMNS.len() - 1);
+    out.write_record(before.iter().chain([&RUN_TIME]).chain(factor))?;
+    let truth = |is: bool| if is { "TRUE" } else { "FALSE" }.to_owned();
+    for (run, run_time_s) in runs {
+        out.write_record([
+            run.batch_description,
+            run.workers.to_string(),
+            truth(run.is_distributed),
+            truth(run.is_multi_node),
+            truth(run.is_multi_dc),
+            truth(run.is_multi_continent),
+            run.multi_node_count.to_string(),
+            run.total_distance_km.to_string(),
+            run_time_s.to_string(),
+            run.runtime_factor.to_string(),
+        ])?;
+    }
+    let bytes = out.into_inner().map_err(|error| error.into_error())?;
+    Ok(String::from_utf8(bytes).expect("made of texts"))
+}
 
 /// Reads the runs of a file, in its order.
 pub fn read(path: &Path) -> Result<Vec<Run>, RunsError> {

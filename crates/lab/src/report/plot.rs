@@ -10,22 +10,13 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::figures::figure;
+use tutti_lab::palette::COLOURS;
 
 /// Pixels.
 const SIZE: (u32, u32) = (860, 430);
 /// What the names of the series take at the right.
 const LEGEND: u32 = 190;
 const FONT: &str = "sans-serif";
-/// Distinguishable for the colour-blind, too (Okabe and Ito).
-const COLOURS: [RGBColor; 7] = [
-    RGBColor(0, 114, 178),
-    RGBColor(213, 94, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(204, 121, 167),
-    RGBColor(0, 0, 0),
-    RGBColor(230, 159, 0),
-    RGBColor(86, 180, 233),
-];
 
 /// A plot and its data.
 #[derive(Clone, Debug)]

@@ -25,7 +25,7 @@ use crate::report::plot::{Axis, Chart, Marks, Series as Line};
 use crate::report::{Block, Page, Table, figure, median};
 use tutti_lab::distance::Shipped;
 use tutti_lab::model::ols::Coefficient;
-use tutti_lab::model::runs::Run;
+use tutti_lab::model::runs::{self, Run};
 use tutti_lab::model::specification::{Specification, distributed};
 use tutti_lab::model::summary;
 use tutti_lab::workload::session::{Failure, PreparingSession, Session};
@@ -66,8 +66,8 @@ pub(crate) struct CostArgs {
     #[arg(long, value_enum, default_value_t = Spread::Hash)]
     spread: Spread,
 
-    /// Directory with Batting.csv, Fielding.csv and Pitching.csv; without it, ../shared/data/lahman if that is
-    /// there, else records of the same shape are made
+    /// Directory with Batting.csv, Fielding.csv and Pitching.csv; without it, shared/data/lahman in this
+    /// directory or one above it, else records of the same shape are made
     #[arg(long, value_name = "DIR")]
     lahman: Option<PathBuf>,
 
@@ -426,6 +426,8 @@ pub(crate) fn page(records: &[Record]) -> anyhow::Result<Page> {
         }
         Err(why) => blocks.push(Block::Text(format!("No model is fitted: {why:#}."))),
     }
+    let spreadsheet =
+        increases.iter().map(|(record, increase)| (as_run(record, *increase), record.lasted_s));
     let first = &records[0];
     Ok(Page {
         title: "What inserts cost, here and far apart".to_owned(),
@@ -437,7 +439,8 @@ pub(crate) fn page(records: &[Record]) -> anyhow::Result<Page> {
             first.text("spread"),
         ),
         blocks,
-        files: vec![("runs.csv".to_owned(), as_spreadsheet(records)?)],
+        // For `tutti-lab fit` and `tutti-lab predict --from`.
+        files: vec![("runs.csv".to_owned(), runs::text_of(spreadsheet)?)],
     })
 }
 
@@ -457,40 +460,6 @@ fn as_run(record: &Record, increase: f64) -> Run {
         total_distance_km: deployment.map_or(0.0, Deployment::total_km),
         runtime_factor: increase.ln(),
     }
-}
-
-/// The runs in the format of the paper's spreadsheet, for `tutti-lab fit` and `tutti-lab predict --from`.
-fn as_spreadsheet(records: &[Record]) -> anyhow::Result<String> {
-    let mut out = csv::Writer::from_writer(Vec::new());
-    out.write_record([
-        "BatchDescription",
-        "Workers",
-        "IsDistributedDB",
-        "IsMultiNode",
-        "IsMultiDC",
-        "IsMultiContinent",
-        "MultiNodeCount",
-        "TotalNetworkDistance",
-        "Runtime",
-        "RuntimeFactor",
-    ])?;
-    let truth = |is: bool| if is { "TRUE" } else { "FALSE" }.to_owned();
-    for (record, increase) in increases(records) {
-        let run = as_run(record, increase);
-        out.write_record([
-            run.batch_description,
-            run.workers.to_string(),
-            truth(run.is_distributed),
-            truth(run.is_multi_node),
-            truth(run.is_multi_dc),
-            truth(run.is_multi_continent),
-            run.multi_node_count.to_string(),
-            run.total_distance_km.to_string(),
-            record.lasted_s.to_string(),
-            run.runtime_factor.to_string(),
-        ])?;
-    }
-    Ok(String::from_utf8(out.into_inner().context("write CSV")?)?)
 }
 
 /// The paper's model of our increases: a sentence for the lead, and its table, its coefficients beside the

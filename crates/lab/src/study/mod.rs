@@ -10,6 +10,7 @@ use anyhow::bail;
 use crate::record::{self, Record};
 use crate::report::{Page, compare, html};
 
+mod bank;
 pub(crate) mod cost;
 pub(crate) mod price;
 pub(crate) mod run;

@@ -8,34 +8,25 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use anyhow::Context;
 use clap::{Args, ValueEnum};
-use rand::SeedableRng;
-use rand::rngs::StdRng;
 use serde_json::Value;
 
+use super::bank::{Bank, CHECKED, TRANSFERS};
 use super::series::{OutputArgs, Series};
 use crate::ground::{Distances, Ground, System};
-use crate::load::{Client, Crew, Done, Pace, Step, Window, drive};
+use crate::load::Driven;
 use crate::record::Record;
 use crate::report::plot::{Axis, Chart, Marks, Series as Line};
 use crate::report::{Block, Page, Table, figure, median};
-use tutti_lab::accounts::{Accounts, Transfer};
 use tutti_lab::client;
 use tutti_lab::distance::Stretch;
-use tutti_lab::workload::session::{Failure, PreparingSession, Session};
-use tutti_lab::workload::transfers::Transfers;
-use tutti_lab::workload::{Asked, Workload};
 
 pub(crate) const NAME: &str = "price";
 
-const TABLE: &str = "lab_account";
-const KEY: &str = "id";
 const ACCOUNTS: i64 = 2_000;
-const OPENING_BALANCE: i64 = 1_000;
 const NODES: u16 = 3;
 const WARM_UP: Duration = Duration::from_millis(700);
 /// Seconds that a server may take to make its statistics known.
@@ -170,12 +161,13 @@ pub(crate) async fn run(mut args: PriceArgs) -> anyhow::Result<()> {
             if series.passes_over(planned.iter().map(|(_, run)| run)) {
                 continue;
             }
-            let place = Place::make(guarantee, args.clients, rtt_ms).await?;
+            let distances = guarantee.distances(rtt_ms)?;
+            let bank = Bank::open(&guarantee.system(), args.clients, &distances, ACCOUNTS).await?;
             for (repetition, run) in planned {
-                let machine = series.machine(&place.ground.name);
+                let machine = series.machine(&bank.ground.name);
                 let record = async {
-                    place.ground.tidy().await?;
-                    let Measured { driven, figures } = place.measure(&args).await?;
+                    bank.ground.tidy().await?;
+                    let Measured { driven, figures } = measure(&bank, guarantee, &args).await?;
                     let parameters = BTreeMap::from([
                         ("guarantee".to_owned(), Value::from(guarantee.name())),
                         ("rtt_ms".to_owned(), Value::from(rtt_ms)),
@@ -184,134 +176,51 @@ pub(crate) async fn run(mut args: PriceArgs) -> anyhow::Result<()> {
                     ]);
                     Ok(Record {
                         figures,
-                        ..Record::of_clients(
-                            NAME,
-                            &run,
-                            parameters,
-                            &driven,
-                            "at rest the accounts hold all the money there is",
-                            machine,
-                        )
+                        ..Record::of_clients(NAME, &run, parameters, &driven, CHECKED, machine)
                     })
                 };
                 series.run(&run, record).await?;
             }
-            place.ground.remove().await?;
+            bank.ground.remove().await?;
         }
     }
     series.end(page)
 }
 
-/// A system with accounts.
-struct Place {
-    guarantee: Guarantee,
-    ground: Ground,
-    accounts: Accounts,
-    transfers: Transfers,
-}
-
 /// A run, and what was counted of it.
 struct Measured {
-    driven: crate::load::Driven,
+    driven: Driven,
     figures: BTreeMap<String, f64>,
 }
 
-impl Place {
-    async fn make(guarantee: Guarantee, clients: u16, rtt_ms: f64) -> anyhow::Result<Self> {
-        let distances = guarantee.distances(rtt_ms)?;
-        let ground = Ground::make(&guarantee.system(), clients, &distances).await?;
-        let columns = format!(
-            "CREATE TABLE {TABLE} ({KEY} bigint PRIMARY KEY, balance bigint NOT NULL) WITH (fillfactor = 50)"
-        );
-        let made_by = match guarantee.system() {
-            System::Tutti { .. } => format!("{columns} DISTRIBUTE BY HASH ({KEY})"),
-            _ => columns,
-        };
-        let transfers = Transfers::without_books(ACCOUNTS, OPENING_BALANCE, TABLE, KEY);
-        let transfers = transfers.made_by(&made_by);
-        let mut session = PreparingSession::connect(&ground.url).await?;
-        transfers.setup(&mut session).await.context("cannot make the accounts")?;
-        let accounts = Accounts::ask_nodes(&ground.node_urls, TABLE, KEY).await?;
-        Ok(Self { guarantee, ground, accounts, transfers })
+async fn measure(bank: &Bank, guarantee: Guarantee, args: &PriceArgs) -> anyhow::Result<Measured> {
+    let global = if guarantee.is_global() { 1.0 } else { 0.0 };
+    let movers = bank.movers(args.clients, global, guarantee.preamble()).await?;
+    let steps = Arc::<AtomicU64>::default();
+    let (trips, flushes_before) = (bank.ground.round_trips(), flushes(&bank.ground).await?);
+    let driven = bank.work(movers, WARM_UP, args.seconds, steps.clone()).await?;
+    let trips = bank.ground.round_trips() - trips;
+    let flushes = flushes(&bank.ground).await? - flushes_before;
+    // Those of the time that is not counted, too: what is counted here began with them.
+    let all = steps.load(Ordering::Relaxed).max(1) as f64;
+    let mut figures = BTreeMap::from([("flushes_per_transaction".to_owned(), flushes / all)]);
+    if 0 < trips {
+        figures.insert("round_trips_per_transaction".to_owned(), trips as f64 / all);
     }
-
-    async fn measure(&self, args: &PriceArgs) -> anyhow::Result<Measured> {
-        let mut clients: Vec<Box<dyn Client>> = Vec::new();
-        for number in 0..args.clients {
-            let mut session = PreparingSession::connect(&self.ground.url).await?;
-            if let Some(said) = self.guarantee.preamble() {
-                session.query(said).await.with_context(|| said.to_owned())?;
-            }
-            session.prepare(self.transfers.update_sql()).await?;
-            let client = Payer {
-                session,
-                random: StdRng::seed_from_u64(u64::from(number)),
-                accounts: self.accounts.clone(),
-                transfers: self.transfers.clone(),
-                node: usize::from(number),
-                is_global: self.guarantee.is_global(),
-            };
-            clients.push(Box::new(client));
-        }
-        let steps = Arc::<AtomicU64>::default();
-        let (trips, flushes) = (self.ground.round_trips(), self.flushes().await?);
-        let pace = Pace::Closed { think: Duration::ZERO };
-        let crew = Crew { kind: "transfers", pace, clients, decides: true };
-        let window = Window { warm_up: WARM_UP, lasts: Some(Duration::from_secs(args.seconds)) };
-        let driven = drive(vec![crew], window, steps.clone()).await?;
-        let trips = self.ground.round_trips() - trips;
-        let flushes = self.flushes().await? - flushes;
-        // Those of the time that is not counted, too: what is counted here began with them.
-        let all = steps.load(std::sync::atomic::Ordering::Relaxed).max(1) as f64;
-        let mut figures = BTreeMap::from([("flushes_per_transaction".to_owned(), flushes / all)]);
-        if 0 < trips {
-            figures.insert("round_trips_per_transaction".to_owned(), trips as f64 / all);
-        }
-        let mut whole = vec![PreparingSession::connect(&self.ground.url).await?];
-        self.transfers.check(&mut whole, None, &Asked::new()).await.context("after the run")?;
-        Ok(Measured { driven, figures })
-    }
-
-    /// How often all servers have flushed their logs.
-    async fn flushes(&self) -> anyhow::Result<f64> {
-        tokio::time::sleep(STATISTICS_LATE).await;
-        let mut flushes = 0;
-        for url in self.ground.node_urls.iter().chain(&self.ground.standby_url) {
-            let client = client::connect(url).await?;
-            let row = client.query_one("SELECT wal_sync FROM pg_stat_wal", &[]).await?;
-            flushes += row.get::<_, i64>(0);
-        }
-        Ok(flushes as f64)
-    }
+    bank.check().await?;
+    Ok(Measured { driven, figures })
 }
 
-/// Moves money between two accounts, of one node or of two.
-struct Payer {
-    session: PreparingSession,
-    random: StdRng,
-    accounts: Accounts,
-    transfers: Transfers,
-    node: usize,
-    is_global: bool,
-}
-
-impl Client for Payer {
-    fn step(&mut self) -> Step<'_> {
-        Box::pin(async {
-            let transfer: Transfer = match self.is_global {
-                true => self.accounts.transfer_between_nodes(&mut self.random),
-                false => self.accounts.transfer_on(self.node, &mut self.random),
-            };
-            match self.transfers.transfer(&mut self.session, 0, transfer).await?.failure {
-                None => Ok(Done::Right),
-                Some(Failure::Error { sqlstate, .. }) => {
-                    self.session.query("ROLLBACK").await?;
-                    Ok(Done::Failed(sqlstate))
-                }
-                Some(lost) => Err(lost.into()),
-            }
-        })
+/// How often all servers have flushed their logs.
+async fn flushes(ground: &Ground) -> anyhow::Result<f64> {
+    tokio::time::sleep(STATISTICS_LATE).await;
+    let mut flushes = 0;
+    for url in ground.node_urls.iter().chain(&ground.standby_url) {
+        let client = client::connect(url).await?;
+        let row = client.query_one("SELECT wal_sync FROM pg_stat_wal", &[]).await?;
+        flushes += row.get::<_, i64>(0);
     }
+    Ok(flushes as f64)
 }
 
 /// What the runs have shown.
@@ -332,13 +241,13 @@ pub(crate) fn page(records: &[Record]) -> anyhow::Result<Page> {
     let counted = |name: &'static str| {
         move |record: &Record| record.figures.get(name).copied().unwrap_or(f64::NAN)
     };
-    let p50 = |record: &Record| record.of("transfers").p50_ms;
+    let p50 = |record: &Record| record.of(TRANSFERS).p50_ms;
     let near = distances.first().copied().unwrap_or_default();
     let mut lines = Vec::new();
     for guarantee in &guarantees {
         for rtt_ms in &distances {
             let here = |what: &dyn Fn(&Record) -> f64| of(*guarantee, *rtt_ms, what);
-            let per_s = here(&|record| record.of("transfers").per_s);
+            let per_s = here(&|record| record.of(TRANSFERS).per_s);
             if per_s.is_nan() {
                 continue;
             }
@@ -349,11 +258,11 @@ pub(crate) fn page(records: &[Record]) -> anyhow::Result<Page> {
                 rtt_ms.to_string(),
                 figure(per_s),
                 figure(here(&p50)),
-                figure(here(&|record| record.of("transfers").p99_ms)),
+                figure(here(&|record| record.of(TRANSFERS).p99_ms)),
                 figure(waits),
                 figure(here(&counted("round_trips_per_transaction"))),
                 figure(here(&counted("flushes_per_transaction"))),
-                figure(here(&|record| record.of("transfers").failed.values().sum::<u64>() as f64)),
+                figure(here(&|record| record.of(TRANSFERS).failed.values().sum::<u64>() as f64)),
             ]);
         }
     }
@@ -399,7 +308,7 @@ pub(crate) fn page(records: &[Record]) -> anyhow::Result<Page> {
                 caption: "Median time of a transaction by distance".to_owned(),
                 x: Axis::of("round trip to every server, ms"),
                 y: Axis::of("p50, ms"),
-                series: series(|record| record.of("transfers").p50_ms),
+                series: series(|record| record.of(TRANSFERS).p50_ms),
                 marks: Marks::Lines,
             }),
             Block::Plot(Chart {
@@ -407,7 +316,7 @@ pub(crate) fn page(records: &[Record]) -> anyhow::Result<Page> {
                 caption: "Transactions per second by distance, with the same clients".to_owned(),
                 x: Axis::of("round trip to every server, ms"),
                 y: Axis::of("transactions per second").logarithmic(),
-                series: series(|record| record.of("transfers").per_s),
+                series: series(|record| record.of(TRANSFERS).per_s),
                 marks: Marks::Lines,
             }),
         ],

@@ -7,26 +7,19 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use anyhow::Context;
 use clap::Args;
-use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
 use serde_json::Value;
 
+use super::bank::{Bank, CHECKED, TRANSFERS};
 use super::series::{OutputArgs, Series};
 use crate::ground::share::Shares;
-use crate::ground::{Distances, Ground, System};
-use crate::load::{Client, Crew, Done, Driven, Pace, Step, Window, drive};
+use crate::ground::{Distances, System};
+use crate::load::Driven;
 use crate::record::Record;
 use crate::report::plot::{Axis, Chart, Marks, Series as Line};
 use crate::report::{Block, Page, Table, figure, median};
-use tutti_lab::accounts::Accounts;
-use tutti_lab::workload::session::{Failure, PreparingSession, Session};
-use tutti_lab::workload::transfers::Transfers;
-use tutti_lab::workload::{Asked, Workload};
 
 pub(crate) const NAME: &str = "scale";
 
@@ -35,10 +28,7 @@ const POSTGRES_XC: [(u16, f64); 5] = [(1, 0.71), (2, 1.39), (3, 2.06), (5, 3.24)
 /// What we want of local transactions.
 const AIMS: [(u16, f64); 5] = [(1, 0.95), (2, 1.9), (3, 2.8), (5, 4.5), (10, 9.0)];
 
-const TABLE: &str = "lab_account";
-const KEY: &str = "id";
 const ACCOUNTS_PER_NODE: i64 = 2_000;
-const OPENING_BALANCE: i64 = 1_000;
 const WARM_UP: Duration = Duration::from_secs(1);
 const DIRECT: &str = "PostgreSQL";
 
@@ -107,9 +97,9 @@ pub(crate) async fn run(mut args: ScaleArgs) -> anyhow::Result<()> {
         }
         let place = Place::make(&args, name, nodes).await?;
         for (repetition, global, run) in planned {
-            let machine = series.machine(&place.ground.name);
+            let machine = series.machine(&place.bank.ground.name);
             let record = async {
-                place.ground.tidy().await?;
+                place.bank.ground.tidy().await?;
                 let driven = place.measure(&args, global).await?;
                 let parameters = BTreeMap::from([
                     ("system".to_owned(), Value::from(name)),
@@ -120,27 +110,18 @@ pub(crate) async fn run(mut args: ScaleArgs) -> anyhow::Result<()> {
                     ("clients_per_node".to_owned(), Value::from(args.clients)),
                     ("repetition".to_owned(), Value::from(repetition)),
                 ]);
-                Ok(Record::of_clients(
-                    NAME,
-                    &run,
-                    parameters,
-                    &driven,
-                    "at rest the accounts hold all the money there is",
-                    machine,
-                ))
+                Ok(Record::of_clients(NAME, &run, parameters, &driven, CHECKED, machine))
             };
             series.run(&run, record).await?;
         }
-        place.ground.remove().await?;
+        place.bank.ground.remove().await?;
     }
     series.end(page)
 }
 
 /// Accounts on servers with their shares.
 struct Place {
-    ground: Ground,
-    accounts: Accounts,
-    transfers: Transfers,
+    bank: Bank,
     clients: u16,
     /// Why the servers could not be limited, if so.
     limited: Option<String>,
@@ -155,22 +136,10 @@ impl Place {
             _ => System::Tutti { nodes },
         };
         let clients = args.clients * nodes;
-        let ground = Ground::make(&system, clients, &Distances::default()).await?;
-        let columns = format!(
-            "CREATE TABLE {TABLE} ({KEY} bigint PRIMARY KEY, balance bigint NOT NULL) WITH (fillfactor = 50)"
-        );
-        let spread = match system {
-            System::Tutti { .. } => format!("{columns} DISTRIBUTE BY HASH ({KEY})"),
-            _ => columns,
-        };
         let accounts = ACCOUNTS_PER_NODE * i64::from(nodes);
-        let transfers = Transfers::without_books(accounts, OPENING_BALANCE, TABLE, KEY);
-        let transfers = transfers.made_by(&spread);
-        let mut session = PreparingSession::connect(&ground.url).await?;
-        transfers.setup(&mut session).await.context("cannot make the accounts")?;
-        let accounts = Accounts::ask_nodes(&ground.node_urls, TABLE, KEY).await?;
+        let bank = Bank::open(&system, clients, &Distances::default(), accounts).await?;
         // Limited only now, for it would take long with so little.
-        let (shares, limited) = match Shares::give(&ground.pids(), args.share) {
+        let (shares, limited) = match Shares::give(&bank.ground.pids(), args.share) {
             Ok(shares) => (shares, None),
             Err(error) => {
                 let why = format!("no: {error:#}");
@@ -180,62 +149,14 @@ impl Place {
                 (Shares::default(), Some(why))
             }
         };
-        Ok(Self { ground, accounts, transfers, clients, limited, _shares: shares })
+        Ok(Self { bank, clients, limited, _shares: shares })
     }
 
     async fn measure(&self, args: &ScaleArgs, global: u8) -> anyhow::Result<Driven> {
-        let mut clients: Vec<Box<dyn Client>> = Vec::new();
-        for number in 0..self.clients {
-            let mut session = PreparingSession::connect(&self.ground.url).await?;
-            session.prepare(self.transfers.update_sql()).await?;
-            let client = Mover {
-                session,
-                random: StdRng::seed_from_u64(u64::from(number)),
-                accounts: self.accounts.clone(),
-                transfers: self.transfers.clone(),
-                node: usize::from(number),
-                global: f64::from(global) / 100.0,
-            };
-            clients.push(Box::new(client));
-        }
-        let pace = Pace::Closed { think: Duration::ZERO };
-        let crew = Crew { kind: "transfers", pace, clients, decides: true };
-        let window = Window { warm_up: WARM_UP, lasts: Some(Duration::from_secs(args.seconds)) };
-        let driven = drive(vec![crew], window, Arc::<AtomicU64>::default()).await?;
-        let mut whole = vec![PreparingSession::connect(&self.ground.url).await?];
-        self.transfers.check(&mut whole, None, &Asked::new()).await.context("after the run")?;
+        let movers = self.bank.movers(self.clients, f64::from(global) / 100.0, None).await?;
+        let driven = self.bank.work(movers, WARM_UP, args.seconds, Arc::default()).await?;
+        self.bank.check().await?;
         Ok(driven)
-    }
-}
-
-/// Moves money on its node, or between two.
-struct Mover {
-    session: PreparingSession,
-    random: StdRng,
-    accounts: Accounts,
-    transfers: Transfers,
-    node: usize,
-    /// The probability that a transfer is between nodes.
-    global: f64,
-}
-
-impl Client for Mover {
-    fn step(&mut self) -> Step<'_> {
-        Box::pin(async {
-            let transfer = match self.random.random_bool(self.global) {
-                true => self.accounts.transfer_between_nodes(&mut self.random),
-                false => self.accounts.transfer_on(self.node, &mut self.random),
-            };
-            let outcome = self.transfers.transfer(&mut self.session, 0, transfer).await?;
-            match outcome.failure {
-                None => Ok(Done::Right),
-                Some(Failure::Error { sqlstate, .. }) => {
-                    self.session.query("ROLLBACK").await?;
-                    Ok(Done::Failed(sqlstate))
-                }
-                Some(lost) => Err(lost.into()),
-            }
-        })
     }
 }
 
@@ -247,7 +168,7 @@ pub(crate) fn page(records: &[Record]) -> anyhow::Result<Page> {
                 && record.number("nodes") == f64::from(nodes)
                 && record.number("global_percent") == global
         });
-        here.map(|record| record.of("transfers").per_s).collect()
+        here.map(|record| record.of(TRANSFERS).per_s).collect()
     };
     let one = median(rates(DIRECT, 1, 0.0));
     let mut nodes: Vec<u16> = records.iter().map(|record| record.number("nodes") as u16).collect();

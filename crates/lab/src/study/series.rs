@@ -155,8 +155,9 @@ pub(super) fn write(dir: &Path, page: &Page, records: &[Record]) -> anyhow::Resu
     Ok(path)
 }
 
-/// The directory of the tests' data beside the checkout, if it is there.
+/// What is there of the data beside the repository: `shared/data` in this directory, or any above it.
 pub(crate) fn shared_data(what: &str) -> Option<PathBuf> {
-    let places = ["../shared/data", "shared/data", "../../../shared/data"];
-    places.iter().map(|place| Path::new(place).join(what)).find(|path| path.exists())
+    let here = std::env::current_dir().ok()?;
+    let mut places = here.ancestors().map(|dir| dir.join("shared/data").join(what));
+    places.find(|path| path.exists())
 }

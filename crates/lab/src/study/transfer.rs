@@ -15,22 +15,20 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use serde_json::Value;
 
+use super::bank::{CHECKED, KEY, OPENING_BALANCE, TABLE, TRANSFERS, check, done};
 use super::series::{OutputArgs, Series};
 use crate::ground::{Distances, Ground, System};
 use crate::load::{Client, Crew, Done, Pace, Step, Window, drive};
 use crate::record::Record;
 use crate::report::plot::{Axis, Chart, Marks, Series as Line};
 use crate::report::{Block, Page, Table, figure, median};
+use tutti_lab::workload::Workload;
 use tutti_lab::workload::session::{Failure, PreparingSession, Session};
 use tutti_lab::workload::spread;
 use tutti_lab::workload::transfers::Transfers;
-use tutti_lab::workload::{Asked, Workload};
 
 pub(crate) const NAME: &str = "transfer";
 
-const TABLE: &str = "lab_account";
-const KEY: &str = "id";
-const OPENING_BALANCE: i64 = 1_000;
 const WARM_UP: Duration = Duration::from_millis(500);
 
 /// `tutti-lab transfer`.
@@ -156,14 +154,7 @@ pub(crate) async fn run(mut args: TransferArgs) -> anyhow::Result<()> {
                         ("accounts".to_owned(), Value::from(args.accounts)),
                         ("repetition".to_owned(), Value::from(repetition)),
                     ]);
-                    Ok(Record::of_clients(
-                        NAME,
-                        &run,
-                        parameters,
-                        &driven,
-                        "at rest the accounts hold all the money there is",
-                        machine,
-                    ))
+                    Ok(Record::of_clients(NAME, &run, parameters, &driven, CHECKED, machine))
                 };
                 series.run(&run, record).await?;
             }
@@ -214,14 +205,13 @@ async fn measure(
     }
     let pace = Pace::Closed { think: Duration::ZERO };
     let crews = vec![
-        Crew { kind: "transfers", pace, clients: writers, decides: true },
+        Crew { kind: TRANSFERS, pace, clients: writers, decides: true },
         Crew { kind: "readings", pace, clients: readers, decides: true },
     ];
     let lasts = Some(Duration::from_secs(args.seconds));
     let driven = drive(crews, Window { warm_up: WARM_UP, lasts }, Arc::<AtomicU64>::default());
     let driven = driven.await?;
-    let mut whole = vec![PreparingSession::connect(url).await?];
-    transfers.check(&mut whole, None, &Asked::new()).await.context("after the run")?;
+    check(url, transfers).await?;
     Ok(driven)
 }
 
@@ -237,8 +227,7 @@ impl Client for Writer {
         Box::pin(async {
             let outcome =
                 self.transfers.transaction(&mut self.session, 0, &mut self.random).await?;
-            let Some(failure) = outcome.failure else { return Ok(Done::Right) };
-            refused(&mut self.session, failure).await
+            done(&mut self.session, outcome.failure).await
         })
     }
 }
@@ -279,22 +268,9 @@ impl Client for Reader {
             match self.sum().await {
                 Ok(sum) if sum == self.transfers.money() => Ok(Done::Right),
                 Ok(_) => Ok(Done::Wrong),
-                Err(failure) => refused(&mut self.session, failure).await,
+                Err(failure) => done(&mut self.session, Some(failure)).await,
             }
         })
-    }
-}
-
-/// A refused transaction is rolled back and counted.
-///
-/// Errors: the session is lost: a run whose clients vanish measures nothing.
-async fn refused(session: &mut PreparingSession, failure: Failure) -> anyhow::Result<Done> {
-    match failure {
-        Failure::Error { sqlstate, .. } => {
-            session.query("ROLLBACK").await?;
-            Ok(Done::Failed(sqlstate))
-        }
-        lost @ Failure::Lost { .. } => Err(lost.into()),
     }
 }
 
@@ -329,21 +305,21 @@ pub(crate) fn page(records: &[Record]) -> anyhow::Result<Page> {
         let rate = |clients: &str| {
             figure(median(here.iter().map(|record| record.of(clients).per_s).collect()))
         };
-        let p99 = median(here.iter().map(|record| record.of("transfers").p99_ms).collect());
+        let p99 = median(here.iter().map(|record| record.of(TRANSFERS).p99_ms).collect());
         let refused = |clients: &str| -> u64 {
             here.iter().flat_map(|record| record.of(clients).failed.into_values()).sum()
         };
         lines.push(vec![
             system.clone(),
             reading.clone(),
-            rate("transfers"),
+            rate(TRANSFERS),
             figure(p99),
             rate("readings"),
             readings.to_string(),
             wrong.to_string(),
             format!("{:.1} %", 100.0 * wrong as f64 / readings.max(1) as f64),
             figure(wrong as f64 / seconds),
-            (refused("transfers") + refused("readings")).to_string(),
+            (refused(TRANSFERS) + refused("readings")).to_string(),
         ]);
     }
     let lead = match wrong_in_all {

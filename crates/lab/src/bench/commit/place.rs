@@ -3,14 +3,14 @@
 //! Owns: starting and ending these. Never: leaves a server running when its value is dropped.
 //! Start reading at [`Place::make`].
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, ensure};
 use tokio::task::spawn_blocking;
-use tutti_embed::{Cluster, ServerOptions};
+use tutti_embed::Cluster;
 use tutti_gateway::Switches;
 
+use crate::ground::durable;
 use crate::ground::gateway::{self, Gateway};
 
 use tutti_lab::accounts::Accounts;
@@ -53,20 +53,12 @@ impl Place {
     /// is made to take `flush_us` longer than the disk needs.
     pub(super) async fn make(nodes: u16, clients_max: u16, flush_us: u32) -> anyhow::Result<Self> {
         let connections = u32::from(clients_max) * CONNECTIONS_PER_CLIENT + CONNECTIONS_BESIDES;
-        let settings = [
-            ("max_connections", connections.to_string()),
-            ("max_prepared_transactions", connections.to_string()),
-            // A checkpoint would slow down the one measurement that it falls into; there is one
-            // between measurements instead.
-            ("checkpoint_timeout", "1h".to_owned()),
-            ("max_wal_size", "8GB".to_owned()),
+        let further = [
             ("commit_delay", flush_us.to_string()),
             // Also when nobody else is at work on the node.
             ("commit_siblings", "0".to_owned()),
         ];
-        let settings = settings.map(|(name, value)| (name.to_owned(), value));
-        let options =
-            ServerOptions { settings: BTreeMap::from(settings), ..ServerOptions::default() };
+        let options = durable(connections, &further);
         ensure!(options.fsync, "a commit without a flush is none");
         let cluster = spawn_blocking(move || Cluster::create_temp_with(nodes, options)).await??;
         let config = gateway::config(&cluster, Switches::default());

@@ -152,14 +152,15 @@ async fn run_all<W: Workload + Send + Sync + 'static>(
             place.ground.tidy().await?;
             let (driven, found) = place.measure(file, &run).await?;
             Ok(Record {
-                study: NAME.to_owned(),
-                run: run.name.clone(),
-                parameters: run.parameters.clone(),
-                lasted_s: driven.lasted.as_secs_f64(),
-                clients: driven.figures().into_iter().collect(),
                 figures: place.figures(found),
-                checked: "what the workload left is what its clients were told".to_owned(),
-                made_on: machine,
+                ..Record::of_clients(
+                    NAME,
+                    &run.name,
+                    run.parameters.clone(),
+                    &driven,
+                    "what the workload left is what its clients were told",
+                    machine,
+                )
             })
         };
         series.run(&run.name, record).await?;
