@@ -58,8 +58,14 @@ fn every_example_has_a_test() {
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
-    let tested =
-        ["endpoint.toml", "tpcc.toml", "transfers-one-region.toml", "ycsb-open.toml", "ycsb.toml"];
+    let tested = [
+        "endpoint.toml",
+        "tpcc.toml",
+        "tpcw-ordering.toml",
+        "transfers-one-region.toml",
+        "ycsb-open.toml",
+        "ycsb.toml",
+    ];
     assert_eq!(here, tested.map(str::to_owned).into());
 }
 
@@ -76,6 +82,12 @@ fn records_read_and_written_at_a_rate_with_a_standby() {
     // Not before the answer has come: it is 5 ms away.
     assert!(5.0 <= line["clients"]["read"]["p50_ms"].as_f64().unwrap(), "{line}");
     assert!(line["clients"]["all"]["per_s"].as_f64().unwrap() <= 301.0, "{line}");
+}
+
+#[test]
+fn a_bookshop_sells() {
+    let kinds = ["all", "home", "search-results", "shopping-cart", "registration", "buy-confirm"];
+    example("tpcw-ordering.toml", &kinds);
 }
 
 #[test]

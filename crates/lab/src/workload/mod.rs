@@ -14,9 +14,12 @@ use anyhow::{bail, ensure};
 use rand::rngs::StdRng;
 
 pub mod batches;
+mod filling;
 pub mod session;
 pub mod spread;
+mod steps;
 pub mod tpcc;
+pub mod tpcw;
 pub mod transfers;
 pub mod ycsb;
 mod zipf;

@@ -13,6 +13,7 @@ use crate::ground::{Distances, System};
 use crate::study::transfer::without_password;
 use tutti_lab::distance::{Shipped, Stretch};
 use tutti_lab::workload::spread::Spread;
+use tutti_lab::workload::tpcw;
 use tutti_lab::workload::ycsb::Mix;
 
 const CLIENTS_MAX: u16 = 1_000;
@@ -78,6 +79,7 @@ struct DistancesPart {
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub(super) enum WorkloadPart {
     TpcC(TpcCPart),
+    TpcW(TpcWPart),
     Transfers(TransfersPart),
     Ycsb(YcsbPart),
 }
@@ -95,6 +97,44 @@ pub(super) struct TpcCPart {
 impl Default for TpcCPart {
     fn default() -> Self {
         Self { warehouses: 4, scale: 1.0, think_times: false }
+    }
+}
+
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct TpcWPart {
+    mix: ShopMixName,
+    /// Books.
+    pub items: i64,
+    /// At first.
+    pub customers: i64,
+}
+
+impl Default for TpcWPart {
+    fn default() -> Self {
+        Self { mix: ShopMixName::Shopping, items: 1_000, customers: 2_880 }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum ShopMixName {
+    Browsing,
+    Shopping,
+    Ordering,
+    BuyConfirm,
+    AdminConfirm,
+}
+
+impl TpcWPart {
+    pub(super) fn mix(&self) -> tpcw::Mix {
+        match self.mix {
+            ShopMixName::Browsing => tpcw::Mix::Browsing,
+            ShopMixName::Shopping => tpcw::Mix::Shopping,
+            ShopMixName::Ordering => tpcw::Mix::Ordering,
+            ShopMixName::BuyConfirm => tpcw::Mix::BuyConfirm,
+            ShopMixName::AdminConfirm => tpcw::Mix::AdminConfirm,
+        }
     }
 }
 
@@ -228,6 +268,10 @@ impl RunFile {
                 let is_part = 0.0 < *scale && *scale <= 1.0;
                 ensure!(is_part, "workload.scale: more than 0 and 1 at most, not {scale}");
             }
+            WorkloadPart::TpcW(part) => {
+                ensure!(1 <= part.items, "workload.items: 1 or more");
+                ensure!(1 <= part.customers, "workload.customers: 1 or more");
+            }
             WorkloadPart::Transfers(part) => {
                 ensure!(2 <= part.accounts, "workload.accounts: 2 or more");
             }
@@ -252,6 +296,10 @@ impl RunFile {
                 part.warehouses = part.warehouses.min(3);
                 part.scale = part.scale.min(0.01);
                 part.think_times = false;
+            }
+            WorkloadPart::TpcW(part) => {
+                part.items = part.items.min(200);
+                part.customers = part.customers.min(288);
             }
             WorkloadPart::Transfers(part) => part.accounts = part.accounts.min(500),
             WorkloadPart::Ycsb(part) => part.records = part.records.min(2_000),
@@ -374,6 +422,10 @@ impl RunFile {
                 let pauses = if *think_times { ", with think times" } else { "" };
                 format!("TPC-C's transactions, {warehouses} warehouses{part}{pauses}")
             }
+            WorkloadPart::TpcW(part) => {
+                let TpcWPart { items, customers, .. } = part;
+                format!("TPC-W {:?}, {items} books, {customers} customers", part.mix)
+            }
             WorkloadPart::Transfers(part) => {
                 let books = if part.entries { "" } else { ", no entries" };
                 format!("transfers, {} accounts{books}", part.accounts)
@@ -436,6 +488,7 @@ mod tests {
             ("[load]", "[distances]\nstandby_rtt_ms = 1\n[load]", "distances.standby_rtt_ms"),
             ("kind = 'ycsb'", "kind = 'ycsb'\nrecords = 1", "workload.records"),
             ("kind = 'ycsb'", "kind = 'tpc-c'\nscale = 2.0", "workload.scale"),
+            ("kind = 'ycsb'", "kind = 'tpc-w'\nitems = 0", "workload.items"),
         ] {
             let said = refusal(&LEAST.replace(from, to));
             assert!(said.contains(named), "{named}: {said}");

@@ -23,6 +23,7 @@ use crate::record::Record;
 use tutti_lab::workload::session::{Failure, PreparingSession, Session};
 use tutti_lab::workload::spread::Spread;
 use tutti_lab::workload::tpcc::TpcC;
+use tutti_lab::workload::tpcw::TpcW;
 use tutti_lab::workload::transfers::{Books, Transfers};
 use tutti_lab::workload::ycsb::Ycsb;
 use tutti_lab::workload::{Asked, Believed, Found, Workload};
@@ -71,6 +72,10 @@ pub(crate) async fn run(args: RunArgs) -> anyhow::Result<()> {
         WorkloadPart::TpcC(part) => {
             let make =
                 |spread| TpcC::new(part.warehouses, part.scale, spread).thinking(part.think_times);
+            run_all(&args, &file, make).await
+        }
+        WorkloadPart::TpcW(part) => {
+            let make = |spread| TpcW::new(part.mix(), part.items, part.customers, spread);
             run_all(&args, &file, make).await
         }
         WorkloadPart::Ycsb(part) => {

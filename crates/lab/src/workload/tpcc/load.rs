@@ -9,18 +9,15 @@ use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 
+use super::super::filling::{Rows, cents, digits, text};
 use super::super::session::Session;
 use super::super::spread::Spread;
 use super::input::{DISTRICTS, Size, first_name_number, last_name};
 
-/// Rows that one INSERT has.
-const ROWS_AT_ONCE: usize = 500;
 /// What rows of the beginning have where a transaction's number would be.
 pub(super) const NO_NUMBER: i64 = 0;
 /// In cents, what each customer had paid at first (clause 4.3.3.1: 10.00).
 pub(super) const FIRST_PAYMENT: i64 = 1_000;
-
-const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
 
 const WAREHOUSE: &str = "w_id bigint PRIMARY KEY, w_name varchar(10) NOT NULL, w_street_1 varchar(20) NOT NULL, \
     w_street_2 varchar(20) NOT NULL, w_city varchar(20) NOT NULL, w_state char(2) NOT NULL, \
@@ -203,50 +200,6 @@ async fn load_district<S: Session>(
     new_orders.end(session).await
 }
 
-/// Rows on their way into a table.
-struct Rows {
-    table: &'static str,
-    rows: Vec<String>,
-}
-
-impl Rows {
-    fn into(table: &'static str) -> Self {
-        Self { table, rows: Vec::new() }
-    }
-
-    async fn add<S: Session>(&mut self, session: &mut S, row: String) -> anyhow::Result<()> {
-        self.rows.push(row);
-        if self.rows.len() < ROWS_AT_ONCE { Ok(()) } else { self.end(session).await }
-    }
-
-    async fn end<S: Session>(&mut self, session: &mut S) -> anyhow::Result<()> {
-        if self.rows.is_empty() {
-            return Ok(());
-        }
-        let sql = format!("INSERT INTO {} VALUES ({})", self.table, self.rows.join("), ("));
-        self.rows.clear();
-        session.query(&sql).await.with_context(|| format!("fill {}", self.table))?;
-        Ok(())
-    }
-}
-
-/// Cents as SQL has an amount.
-pub(super) fn cents(amount: i64) -> String {
-    let sign = if amount < 0 { "-" } else { "" };
-    let amount = amount.abs();
-    format!("{sign}{}.{:02}", amount / 100, amount % 100)
-}
-
-fn text(chars: std::ops::RangeInclusive<usize>, random: &mut StdRng) -> String {
-    let count = random.random_range(chars);
-    let letter = |_| char::from(LETTERS[random.random_range(0..LETTERS.len())]);
-    (0..count).map(letter).collect()
-}
-
-fn digits(count: usize, random: &mut StdRng) -> String {
-    (0..count).map(|_| char::from(b'0' + random.random_range(0..10_u8))).collect()
-}
-
 /// One in ten is an original (clause 4.3.3.1).
 fn data(random: &mut StdRng) -> String {
     let mut data = text(26..=50, random);
@@ -276,11 +229,6 @@ fn address(random: &mut StdRng) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn amounts_are_exact() {
-        assert_eq!([0, 5, 123, -100_050].map(cents), ["0.00", "0.05", "1.23", "-1000.50"]);
-    }
 
     #[test]
     fn a_tenth_is_original() {

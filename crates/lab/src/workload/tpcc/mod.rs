@@ -5,7 +5,7 @@
 //! Source: TPC Benchmark C, revision 5.11; what differs is in docs/lab/workloads.md.
 //! Start reading at [`TpcC`], then [`input`].
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::ensure;
 use rand::Rng;
@@ -13,7 +13,7 @@ use rand::rngs::StdRng;
 
 use super::session::Session;
 use super::spread::Spread;
-use super::{Asked, Found, Outcome, Workload};
+use super::{Asked, Found, Outcome, Workload, steps};
 
 mod conditions;
 mod input;
@@ -22,7 +22,6 @@ mod transactions;
 
 use conditions::{Totals, numbers};
 use input::{Input, Size};
-use transactions::Stop;
 
 /// Think times are cut off at so many means (clause 5.2.5.4).
 const THOUGHT_MAX: f64 = 10.0;
@@ -67,24 +66,8 @@ impl Workload for TpcC {
         _: &mut StdRng,
     ) -> anyhow::Result<Outcome> {
         let input = Input::of(number, self.size);
-        let kind = input.kind();
-        let worked = match session.query("BEGIN").await {
-            Ok(_) => transactions::work(session, number, &input).await,
-            Err(failure) => Err(failure.into()),
-        };
-        let begun = Instant::now();
-        match worked {
-            Ok(()) => {
-                let answer = session.query("COMMIT").await.map(|_| ());
-                Ok(Outcome::decided(answer, begun.elapsed()).of_kind(kind))
-            }
-            Err(Stop::Wrong) => match session.query("ROLLBACK").await {
-                Ok(_) => Ok(Outcome::rolled_back(begun.elapsed()).of_kind(kind)),
-                Err(failure) => Ok(Outcome::not_asked(failure).of_kind(kind)),
-            },
-            Err(Stop::Refused(failure)) => Ok(Outcome::not_asked(failure).of_kind(kind)),
-            Err(Stop::Impossible(error)) => Err(error.context(format!("{kind}, number {number}"))),
-        }
+        let asked = transactions::Asked { number, input: &input };
+        steps::carry_out(session, input.kind(), number, asked).await
     }
 
     async fn check<S: Session>(

@@ -3,61 +3,43 @@
 //! Owns: their statements. Never: begins or ends a transaction, nor chooses what it is about.
 //! Source: TPC Benchmark C, revision 5.11, clauses 2.4.2, 2.5.2, 2.6.2, 2.7.4 and 2.8.2. Each statement names the
 //! warehouse, so that it is one server's; which SQL is avoided for that is in docs/lab/workloads.md.
-//! Start reading at [`work`].
+//! Start reading at [`Asked`].
 
-use anyhow::anyhow;
-
-use super::super::session::{Failure, Session};
+use super::super::filling::cents;
+use super::super::session::Session;
+use super::super::steps::{Stop, Work, bail_impossible, integer, one};
 use super::input::{DISTRICTS, Input, Line, Who};
-use super::load::cents;
 
 /// Orders that Stock-Level looks back (clause 2.8.2.2).
 const ORDERS_BACK: i64 = 20;
 /// How often another delivery may be faster before this one gives up.
 const FASTER_MAX: u32 = 20;
 
-/// Why a transaction does not come to its COMMIT.
-#[derive(Debug)]
-pub(super) enum Stop {
-    /// It was asked for something that does not exist, as one in a hundred is, and is to be rolled back.
-    Wrong,
-    Refused(Failure),
-    /// An answer that cannot be.
-    Impossible(anyhow::Error),
+/// What the transaction with a number is asked to do.
+pub(super) struct Asked<'a> {
+    pub number: i64,
+    pub input: &'a Input,
 }
 
-impl From<Failure> for Stop {
-    fn from(failure: Failure) -> Self {
-        Self::Refused(failure)
-    }
-}
-
-impl From<anyhow::Error> for Stop {
-    fn from(error: anyhow::Error) -> Self {
-        Self::Impossible(error)
-    }
-}
-
-/// Does what a transaction is asked to do.
-pub(super) async fn work<S: Session>(
-    session: &mut S,
-    number: i64,
-    input: &Input,
-) -> Result<(), Stop> {
-    match input {
-        Input::NewOrder { warehouse, district, customer, lines, is_wrong } => {
-            let order = Order { at: (*warehouse, *district), customer: *customer, lines, number };
-            order.place(session, *is_wrong).await
-        }
-        Input::Payment { warehouse, district, at_home, who, cents } => {
-            pay(session, number, (*warehouse, *district), *at_home, who, *cents).await
-        }
-        Input::OrderStatus { warehouse, district, who } => {
-            order_status(session, (*warehouse, *district), who).await
-        }
-        Input::Delivery { warehouse, carrier } => deliver(session, *warehouse, *carrier).await,
-        Input::StockLevel { warehouse, district, threshold } => {
-            stock_level(session, (*warehouse, *district), *threshold).await
+impl Work for Asked<'_> {
+    async fn work<S: Session>(&self, session: &mut S) -> Result<(), Stop> {
+        let number = self.number;
+        match self.input {
+            Input::NewOrder { warehouse, district, customer, lines, is_wrong } => {
+                let at = (*warehouse, *district);
+                let order = Order { at, customer: *customer, lines, number };
+                order.place(session, *is_wrong).await
+            }
+            Input::Payment { warehouse, district, at_home, who, cents } => {
+                pay(session, number, (*warehouse, *district), *at_home, who, *cents).await
+            }
+            Input::OrderStatus { warehouse, district, who } => {
+                order_status(session, (*warehouse, *district), who).await
+            }
+            Input::Delivery { warehouse, carrier } => deliver(session, *warehouse, *carrier).await,
+            Input::StockLevel { warehouse, district, threshold } => {
+                stock_level(session, (*warehouse, *district), *threshold).await
+            }
         }
     }
 }
@@ -278,21 +260,4 @@ async fn stock_level<S: Session>(
     );
     integer(&one(session, &sql).await?, 0)?;
     Ok(())
-}
-
-async fn one<S: Session>(session: &mut S, sql: &str) -> Result<Vec<Option<String>>, Stop> {
-    let mut rows = session.query(sql).await?;
-    match (rows.pop(), rows.len()) {
-        (Some(row), 0) => Ok(row),
-        (_, more) => bail_impossible(format!("not one row but {more} more: {sql}")),
-    }
-}
-
-fn bail_impossible<T>(what: String) -> Result<T, Stop> {
-    Err(Stop::Impossible(anyhow!(what)))
-}
-
-fn integer(row: &[Option<String>], column: usize) -> anyhow::Result<i64> {
-    let text = row.get(column).and_then(Option::as_deref).unwrap_or_default();
-    text.parse().map_err(|_| anyhow!("column {column} is no integer: {text:?}"))
 }

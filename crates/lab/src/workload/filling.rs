@@ -1,0 +1,72 @@
+//! What tables are filled with: made-up words and amounts, many rows at once.
+//!
+//! Owns: how rows get there. Never: knows a table. Start reading at [`Rows`].
+
+use anyhow::Context;
+use rand::Rng;
+use rand::rngs::StdRng;
+
+use super::session::Session;
+
+/// Rows that one INSERT has.
+const ROWS_AT_ONCE: usize = 500;
+const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
+
+/// Rows on their way into a table.
+pub(super) struct Rows {
+    table: &'static str,
+    rows: Vec<String>,
+}
+
+impl Rows {
+    pub(super) fn into(table: &'static str) -> Self {
+        Self { table, rows: Vec::new() }
+    }
+
+    pub(super) async fn add<S: Session>(
+        &mut self,
+        session: &mut S,
+        row: String,
+    ) -> anyhow::Result<()> {
+        self.rows.push(row);
+        if self.rows.len() < ROWS_AT_ONCE { Ok(()) } else { self.end(session).await }
+    }
+
+    pub(super) async fn end<S: Session>(&mut self, session: &mut S) -> anyhow::Result<()> {
+        if self.rows.is_empty() {
+            return Ok(());
+        }
+        let sql = format!("INSERT INTO {} VALUES ({})", self.table, self.rows.join("), ("));
+        self.rows.clear();
+        session.query(&sql).await.with_context(|| format!("fill {}", self.table))?;
+        Ok(())
+    }
+}
+
+/// Cents as SQL has an amount.
+pub(super) fn cents(amount: i64) -> String {
+    let sign = if amount < 0 { "-" } else { "" };
+    let amount = amount.abs();
+    format!("{sign}{}.{:02}", amount / 100, amount % 100)
+}
+
+/// Letters and digits.
+pub(super) fn text(chars: std::ops::RangeInclusive<usize>, random: &mut StdRng) -> String {
+    let count = random.random_range(chars);
+    let letter = |_| char::from(LETTERS[random.random_range(0..LETTERS.len())]);
+    (0..count).map(letter).collect()
+}
+
+pub(super) fn digits(count: usize, random: &mut StdRng) -> String {
+    (0..count).map(|_| char::from(b'0' + random.random_range(0..10_u8))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_are_exact() {
+        assert_eq!([0, 5, 123, -100_050].map(cents), ["0.00", "0.05", "1.23", "-1000.50"]);
+    }
+}

@@ -1,0 +1,83 @@
+//! TPC-W: what the customers of a bookshop on the web ask its database, and what must hold of its books.
+//!
+//! Owns: the workload as the lab runs it; with the mix for shopping it is what DBT-1 does. Never: chooses clients;
+//! claims that a figure is a TPC result.
+//! What a transaction does follows from its number alone, so that a check knows what each was meant to do.
+//! Source: TPC Benchmark W, revision 1.8; what differs is in docs/lab/workloads.md.
+//! Start reading at [`TpcW`], then [`input`].
+
+use anyhow::ensure;
+use rand::rngs::StdRng;
+
+use super::session::Session;
+use super::spread::Spread;
+use super::{Asked, Found, Outcome, Workload, steps};
+
+mod input;
+mod load;
+mod totals;
+mod transactions;
+
+pub use input::Mix;
+use input::{Input, Interaction, Size};
+use totals::Totals;
+
+/// The bookshop.
+#[derive(Clone, Debug)]
+pub struct TpcW {
+    size: Size,
+    mix: Mix,
+    spread: Spread,
+}
+
+impl TpcW {
+    /// With so many books and, at first, customers.
+    pub fn new(mix: Mix, items: i64, customers: i64, spread: Spread) -> Self {
+        Self { size: Size { items, customers }, mix, spread }
+    }
+
+    fn of(&self, number: i64) -> Input {
+        Input::of(number, self.mix, self.size)
+    }
+
+    /// The transactions that were interactions of this kind.
+    fn that_were(&self, asked: &Asked, kind: Interaction) -> Asked {
+        let those = asked.iter().filter(|(number, _)| self.of(**number).interaction == kind);
+        those.map(|(number, believed)| (*number, believed.clone())).collect()
+    }
+}
+
+impl Workload for TpcW {
+    async fn setup<S: Session>(&self, session: &mut S) -> anyhow::Result<()> {
+        load::load(session, self.size, self.spread).await
+    }
+
+    async fn transaction<S: Session>(
+        &self,
+        session: &mut S,
+        number: i64,
+        _: &mut StdRng,
+    ) -> anyhow::Result<Outcome> {
+        let input = self.of(number);
+        let asked = transactions::Asked { number, input, size: self.size };
+        steps::carry_out(session, input.interaction.kind(), number, asked).await
+    }
+
+    async fn check<S: Session>(
+        &self,
+        parts: &mut [S],
+        whole: Option<&mut S>,
+        asked: &Asked,
+    ) -> anyhow::Result<Found> {
+        let totals = Totals::read(parts, self.size).await?;
+        let bought = self.that_were(asked, Interaction::BuyConfirm);
+        let registered = self.that_were(asked, Interaction::Registration);
+        totals.check(&self.that_were(asked, Interaction::AdminConfirm))?;
+        if let Some(gateway) = whole {
+            let seen = Totals::read(std::slice::from_mut(gateway), self.size).await?;
+            ensure!(seen == totals, "the gateway sees {seen:?}, there is {totals:?}");
+        }
+        let orders = Found::compare("order", &bought, &totals.orders())?;
+        Ok(orders + Found::compare("customer", &registered, &totals.registered)?)
+    }
+}
