@@ -273,6 +273,8 @@ impl Executor<'_> {
                 // As if the client had created them: other nodes get those that name no home table.
                 self.share(Wanted::Own).await?;
             }
+            // Whose rights it has changed is not known.
+            self.tx.transaction.changed_sight = true;
             let ddl = Ddl {
                 creates: None,
                 may_drop: true,

@@ -265,7 +265,7 @@ impl TransactionContext {
             return;
         }
         match &mut self.transaction.late_calls {
-            Some((_, known)) if Arc::ptr_eq(known, concerns) => (),
+            Some((_, known)) if known.calls_all_of(concerns) => (),
             Some((_, known)) => *known = Arc::new(known.with(concerns)),
             None => {
                 self.transaction.late_calls = Some((self.catalog.clone(), concerns.clone()));

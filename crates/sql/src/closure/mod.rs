@@ -14,6 +14,7 @@
 mod added;
 mod declarations;
 mod grown;
+mod marks;
 mod reach;
 mod search;
 #[cfg(test)]
@@ -25,7 +26,7 @@ pub use crate::code::{
 };
 pub use added::{adds_code, mistakable, namesakes, renamed};
 pub use declarations::{Ended, ended};
-pub(crate) use grown::{FIRES_EVENTS, is_object};
 pub use grown::{Grown, grown};
+pub(crate) use marks::{FIRES_EVENTS, is_object};
 pub use reach::{Reach, Reason};
 pub(crate) use search::{Search, Writing};

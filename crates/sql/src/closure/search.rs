@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use pg_query::protobuf::Token;
 
-use super::grown::mark_of;
+use super::marks::mark_of;
 use super::reach::{DECLARED_HOME, Reach, Reason};
 use crate::catalog::{Catalog, NameScope, Placement, Relation, RelationKind};
 use crate::code::{
@@ -139,6 +139,7 @@ impl<'a> Search<'a> {
         if certain_tokens(text).is_none() && body.opaque.is_none() {
             self.opaque("this DO block", "cannot be read");
         }
+        self.reach.calls.extend(body.words.all().map(mark_of));
         self.body(&body, SESSION, "this DO block");
     }
 

@@ -40,6 +40,12 @@ impl Concerns {
         grown.may_be_called(&self.calls, self.is_asked)
     }
 
+    /// Whether code that `other` may call is all called by this, too.
+    pub fn calls_all_of(&self, other: &Self) -> bool {
+        let is_called = |call: &u32| self.calls.binary_search(call).is_ok();
+        (!self.is_asked || other.is_asked) && other.calls.iter().all(is_called)
+    }
+
     /// What either depends on.
     #[must_use]
     pub fn with(&self, other: &Self) -> Self {
