@@ -7,6 +7,7 @@
 
 pub mod audit;
 pub mod authority;
+pub mod carrying;
 pub mod catalog;
 pub mod cluster;
 pub mod commit;

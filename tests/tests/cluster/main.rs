@@ -9,6 +9,7 @@
 mod anomalies;
 mod audit;
 mod base;
+mod carrying;
 mod catalog;
 mod cost_of_a_cluster;
 mod deadlock;
