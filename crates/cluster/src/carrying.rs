@@ -238,6 +238,9 @@ impl Carriers {
         for (node, connection) in &mut *connections {
             let filter = filter_sql(&table.key, table.key_type, map, *node);
             let name = table.sql_name();
+            if is_published(connection, table).await? {
+                continue;
+            }
             connection
                 .rows(&format!("ALTER PUBLICATION {PUBLICATION} ADD TABLE {name} WHERE ({filter})"))
                 .await?;
@@ -253,6 +256,9 @@ impl Carriers {
     ) -> Result<(), GatewayError> {
         for connection in connections.values_mut() {
             let name = table.sql_name();
+            if !is_published(connection, table).await? {
+                continue;
+            }
             connection.rows(&format!("ALTER PUBLICATION {PUBLICATION} DROP TABLE {name}")).await?;
         }
         self.subscribe(connections).await
@@ -369,6 +375,22 @@ WHERE slot_name OPERATOR(pg_catalog.=) '{slot}'"
         }
         Ok(())
     }
+}
+
+async fn is_published(
+    connection: &mut NodeConnection,
+    table: &CarriedTable,
+) -> Result<bool, GatewayError> {
+    let sql = format!(
+        "SELECT EXISTS (SELECT FROM pg_catalog.pg_publication_tables
+WHERE pubname OPERATOR(pg_catalog.=) '{PUBLICATION}' AND schemaname OPERATOR(pg_catalog.=) {}
+    AND tablename OPERATOR(pg_catalog.=) {})",
+        quote_literal(&table.schema),
+        quote_literal(&table.name)
+    );
+    let node = connection.node();
+    let rows = connection.rows(&sql).await?;
+    Answer { node, what: "published tables", rows: &rows }.boolean(0, 0)
 }
 
 async fn exists(

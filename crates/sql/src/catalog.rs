@@ -59,6 +59,17 @@ pub enum Placement {
     RoundRobin,
     /// Every node has all rows.
     Replicated,
+    /// Each row is written on the node of its key's bucket, and carried from there to all others.
+    Async {
+        /// Index of the distribution key in [`Relation::columns`], a column of the primary key.
+        key: usize,
+        /// How key values hash.
+        key_type: KeyType,
+        /// Which bucket map says where a row's home is.
+        map: MapId,
+        /// The nodes subscribe to each other's rows. Otherwise it must not be written.
+        is_carried: bool,
+    },
     /// On node 1 alone: sequences, temporary tables, system catalogs, and every table that is not
     /// spread.
     Home,
@@ -183,6 +194,8 @@ pub struct Catalog {
     pub home_by_default: bool,
     /// Some table is on other nodes than node 1.
     pub is_spread: bool,
+    /// Some table is replicated asynchronously.
+    pub has_async: bool,
     /// Bucket maps by id.
     pub maps: BTreeMap<MapId, BucketMap>,
     /// Relations by schema, then name (user schemas only: not `pg_catalog`,

@@ -18,6 +18,7 @@ mod privileges;
 mod processes;
 mod published_catalog;
 mod reach;
+mod replicated_async;
 mod schema_changes;
 mod security;
 mod sentinel;

@@ -36,6 +36,17 @@ pub enum PlacementKind {
     RoundRobin,
     /// Every node has all rows.
     Replicated,
+    /// Each row is written on the node of its key's bucket, and carried to all others.
+    Async {
+        /// The key column, as stored.
+        key: String,
+        /// The key's type.
+        key_type: KeyType,
+        /// The bucket map.
+        map: MapId,
+        /// The nodes subscribe to each other's rows. Otherwise it must not be written.
+        is_carried: bool,
+    },
     /// On node 1 alone.
     Home,
 }
@@ -47,6 +58,8 @@ impl PlacementKind {
             Self::Hash { .. } => "hash",
             Self::RoundRobin => "round_robin",
             Self::Replicated => "replicated",
+            Self::Async { is_carried: true, .. } => "async",
+            Self::Async { is_carried: false, .. } => "async_pending",
             Self::Home => "home",
         }
     }
@@ -80,12 +93,14 @@ impl Registration {
             quote_literal(&self.table)
         );
         let (mut sql, key, map) = match &self.placement {
-            PlacementKind::Hash { key, key_type, map } => {
+            PlacementKind::Hash { key, key_type, map }
+            | PlacementKind::Async { key, key_type, map, .. } => {
                 (map_sql(*map, *key_type, nodes), key.as_str(), map.0.to_string())
             }
             _ => (String::new(), "", "NULL".to_owned()),
         };
-        let has_key = matches!(self.placement, PlacementKind::Hash { .. });
+        let has_key =
+            matches!(self.placement, PlacementKind::Hash { .. } | PlacementKind::Async { .. });
         // A key that is missing becomes NULL, which the table's own CHECK refuses.
         sql.push_str(&format!(
             "INSERT INTO tutti.placement (relation, kind, key_attnum, key_type, key_typmod, map)
@@ -143,7 +158,10 @@ async fn register_sql(
 ) -> Result<(String, String), NodeError> {
     let Registration { schema, table, placement } = registration;
     let (key, map, family) = match placement {
-        PlacementKind::Hash { key, key_type, map } => (key.as_str(), map.0, key_type.family()),
+        PlacementKind::Hash { key, key_type, map }
+        | PlacementKind::Async { key, key_type, map, .. } => {
+            (key.as_str(), map.0, key_type.family())
+        }
         _ => ("", 0, ""),
     };
     let map = map.to_string();
@@ -321,11 +339,73 @@ pub(super) async fn placement_of(
         DistributeBy::RoundRobin => Ok(PlacementKind::RoundRobin),
         DistributeBy::Replicated => Ok(PlacementKind::Replicated),
         DistributeBy::Home => Ok(PlacementKind::Home),
+        DistributeBy::ReplicatedAsync => async_placement(home, oid, false).await,
+        DistributeBy::Carried => async_placement(home, oid, true).await,
         DistributeBy::Hash(column) => {
             let key_type = check_key(home, oid, column).await?;
             Ok(PlacementKind::hash(column.clone(), key_type))
         }
     }
+}
+
+/// Of a table that is to be replicated asynchronously: by the first column of its primary key, and not carried
+/// yet.
+///
+/// Errors: 0A000 for a table that has no primary key, or what would not be carried with its rows.
+async fn async_placement(
+    home: &mut NodeConnection,
+    oid: u32,
+    is_carried: bool,
+) -> Result<PlacementKind, GatewayError> {
+    let rows = home
+        .rows(&format!(
+            "SELECT c.relname,
+    (SELECT a.attname FROM pg_catalog.pg_index i JOIN pg_catalog.pg_attribute a
+        ON a.attrelid OPERATOR(pg_catalog.=) i.indrelid AND a.attnum OPERATOR(pg_catalog.=) i.indkey[0]
+        WHERE i.indrelid OPERATOR(pg_catalog.=) c.oid AND i.indisprimary AND i.indisvalid),
+    CASE WHEN c.relkind OPERATOR(pg_catalog.<>) 'r' OR c.relispartition
+            OR EXISTS (SELECT FROM pg_catalog.pg_inherits h
+                WHERE c.oid OPERATOR(pg_catalog.=) ANY (ARRAY[h.inhrelid, h.inhparent])) THEN 'partitions, children or parents'
+        WHEN c.relpersistence OPERATOR(pg_catalog.<>) 'p' THEN 'no durable rows (UNLOGGED)'
+        WHEN c.relreplident OPERATOR(pg_catalog.<>) 'd' THEN 'another REPLICA IDENTITY than its primary key'
+        WHEN c.relrowsecurity THEN 'row security'
+        WHEN EXISTS (SELECT FROM pg_catalog.pg_trigger t
+            WHERE t.tgrelid OPERATOR(pg_catalog.=) c.oid AND NOT t.tgisinternal) THEN 'triggers'
+        WHEN EXISTS (SELECT FROM pg_catalog.pg_rewrite r WHERE r.ev_class OPERATOR(pg_catalog.=) c.oid) THEN 'rules'
+        WHEN EXISTS (SELECT FROM pg_catalog.pg_constraint k WHERE k.contype OPERATOR(pg_catalog.=) 'f'
+            AND c.oid OPERATOR(pg_catalog.=) ANY (ARRAY[k.conrelid, k.confrelid])) THEN 'foreign keys'
+        WHEN EXISTS (SELECT FROM pg_catalog.pg_constraint k WHERE k.conrelid OPERATOR(pg_catalog.=) c.oid
+            AND k.condeferrable) THEN 'deferrable constraints'
+        WHEN EXISTS (SELECT FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.oid OPERATOR(pg_catalog.=) a.atttypid
+            WHERE a.attrelid OPERATOR(pg_catalog.=) c.oid AND a.attnum OPERATOR(pg_catalog.>) 0::pg_catalog.int2
+                AND NOT a.attisdropped AND t.typtype OPERATOR(pg_catalog.=) 'd') THEN 'columns of domains'
+    END
+FROM pg_catalog.pg_class c WHERE c.oid OPERATOR(pg_catalog.=) {oid}::pg_catalog.oid"
+        ))
+        .await?;
+    let answer = Answer { node: home.node(), what: "a table to be carried", rows: &rows };
+    let table = answer.text(0, 0)?;
+    let refused = |why: &str, hint: &str| -> GatewayError {
+        let message = format!("table \"{table}\" cannot be replicated asynchronously");
+        Refusal::unsupported(message, why, hint).into()
+    };
+    if let Some(has) = answer.optional(0, 2) {
+        return Err(refused(
+            &format!(
+                "It has {has}, which PostgreSQL's logical replication would not carry, or check late."
+            ),
+            "Make it REPLICATED, or do without.",
+        ));
+    }
+    let Some(key) = answer.optional(0, 1) else {
+        return Err(refused(
+            "It has no primary key, whose first column says where each row is written.",
+            "Give it a primary key, or make it REPLICATED.",
+        ));
+    };
+    let key = key.to_owned();
+    let key_type = check_key(home, oid, &key).await?;
+    Ok(PlacementKind::Async { key, key_type, map: map_of(key_type), is_carried })
 }
 
 async fn check_key(
@@ -421,6 +501,15 @@ pub(super) fn stored_placement(
         None | Some("home") => PlacementKind::Home,
         Some("replicated") => PlacementKind::Replicated,
         Some("round_robin") => PlacementKind::RoundRobin,
+        Some(kind @ ("async" | "async_pending")) => {
+            let key_type = KeyType::from_oid(answer.number(row, column + 2)?);
+            PlacementKind::Async {
+                key: answer.text(row, column + 1)?.to_owned(),
+                key_type: key_type.ok_or_else(|| answer.unreadable())?,
+                map: MapId(answer.number(row, column + 3)?),
+                is_carried: kind == "async",
+            }
+        }
         Some("hash") => {
             let key_type = KeyType::from_oid(answer.number(row, column + 2)?);
             PlacementKind::Hash {
@@ -443,6 +532,12 @@ pub fn placement_in_catalog(relation: &tutti_sql::catalog::Relation) -> Placemen
         },
         Placement::RoundRobin => PlacementKind::RoundRobin,
         Placement::Replicated => PlacementKind::Replicated,
+        Placement::Async { key, key_type, map, is_carried } => PlacementKind::Async {
+            key: relation.columns[*key].name.clone(),
+            key_type: *key_type,
+            map: *map,
+            is_carried: *is_carried,
+        },
         Placement::Home => PlacementKind::Home,
     }
 }

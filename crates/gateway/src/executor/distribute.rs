@@ -19,7 +19,7 @@ use tutti_wire::backend::ColumnDescription;
 use tutti_wire::error_fields::ErrorFields;
 
 use crate::client::failure::Failure;
-use crate::executor::Executor;
+use crate::executor::{Executor, lag};
 use crate::plans::request::{Call, Done};
 use crate::transaction::state::Isolation;
 use crate::transaction::{Level, Mode};
@@ -30,6 +30,9 @@ fn words(relation: &Relation, by: &DistributeBy) -> String {
         DistributeBy::Hash(column) => format!("{} is distributed by {column}", relation.name),
         DistributeBy::RoundRobin => format!("{} is distributed round robin", relation.name),
         DistributeBy::Replicated => format!("{} is replicated", relation.name),
+        DistributeBy::ReplicatedAsync | DistributeBy::Carried => {
+            format!("{} is replicated asynchronously", relation.name)
+        }
         DistributeBy::Home => format!("{} is on node 1", relation.name),
     }
 }
@@ -67,6 +70,7 @@ pub(super) fn columns_of(function: &TuttiCall) -> Vec<ColumnDescription> {
                 ["gid", "nodes", "since", "decision"].map(ColumnDescription::text).into()
             }
             "tutti_check" => vec![ColumnDescription::text("difference")],
+            "tutti_lag" => lag::COLUMNS.map(ColumnDescription::text).into(),
             "tutti_functions" => {
                 vec![ColumnDescription::text("function"), ColumnDescription::text("declared")]
             }
@@ -111,16 +115,30 @@ impl Executor<'_> {
             TuttiCall::Show { function } if function == "tutti_check" => {
                 self.check_memory().await?
             }
+            TuttiCall::Show { function } if function == "tutti_lag" => self.lag().await?,
             TuttiCall::Show { function } => self.information(function),
         };
+        Ok(self.tell_function(function, rows, call))
+    }
+
+    /// Writes what one of Tutti's functions answers.
+    pub(crate) fn tell_function(
+        &mut self,
+        function: &TuttiCall,
+        rows: Vec<Vec<Option<String>>>,
+        call: &Call,
+    ) -> Done {
         let tag = format!("SELECT {}", rows.len());
         self.put_rows(&columns_of(function), &rows, call);
-        Ok(Done::Tag(tag))
+        Done::Tag(tag)
     }
 
     /// Moves rows of tables to the wanted placements, in a transaction over all nodes. Returns what was
     /// done, in words. What forbids a placement is checked after all of them.
-    async fn redistribute(&mut self, wanted: &[(String, DistributeBy)]) -> Result<String, Failure> {
+    pub(crate) async fn redistribute(
+        &mut self,
+        wanted: &[(String, DistributeBy)],
+    ) -> Result<String, Failure> {
         self.need_newest_rows()?;
         self.tx.transaction.changes_more = true;
         self.tx.transaction.changes_elsewhere = true;
@@ -278,7 +296,7 @@ impl Executor<'_> {
     }
 
     /// The table that `name` means, read as PostgreSQL reads a regclass.
-    async fn table_named(&mut self, name: &str) -> Result<Arc<Relation>, Failure> {
+    pub(crate) async fn table_named(&mut self, name: &str) -> Result<Arc<Relation>, Failure> {
         let sql = format!(
             "SELECT n.nspname, c.relname FROM pg_catalog.pg_class c \
              JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace \
@@ -367,6 +385,9 @@ impl Executor<'_> {
                     Placement::Hash { key, .. } => ("hash", Some(&relation.columns[*key].name)),
                     Placement::RoundRobin => ("round robin", None),
                     Placement::Replicated => ("replicated", None),
+                    Placement::Async { key, .. } => {
+                        ("replicated async", Some(&relation.columns[*key].name))
+                    }
                     Placement::Home => ("node 1 only", None),
                 };
                 let name = format!("{}.{}", relation.schema, relation.name);

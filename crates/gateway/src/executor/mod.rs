@@ -16,6 +16,7 @@ mod explain;
 mod fan_out;
 mod gather;
 mod insert;
+pub(crate) mod lag;
 mod reach;
 pub(crate) mod relay;
 mod signal;

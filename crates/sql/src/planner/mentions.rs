@@ -135,7 +135,7 @@ impl Mentions {
                 self.replicated.get_or_insert_with(name);
             }
             Placement::Home if relation.kind == RelationKind::Sequence => {}
-            Placement::Home => {
+            Placement::Home | Placement::Async { .. } => {
                 self.home.get_or_insert_with(name);
             }
         }
