@@ -3,7 +3,8 @@
 //! Owns: the servers, the catalog's first writing, and the runtime that the gateway runs on.
 //! Never: outlives its value. For a gateway that can be killed see `process`.
 
-use std::time::Duration;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use tokio::net::TcpListener;
@@ -15,7 +16,7 @@ use tutti_gateway::audit::Report;
 use tutti_gateway::{Config, DefaultDistribution, GatewayError, NodeConfig, Rule, Switches};
 
 use crate::audit;
-use crate::client::Endpoint;
+use crate::client::{Client, Endpoint};
 use crate::servers;
 
 /// How long a gateway may take to end its sessions.
@@ -107,6 +108,21 @@ impl TestCluster {
         (0..self.servers.servers().len())
             .map(|index| servers::endpoint(&self.servers, index))
             .collect()
+    }
+
+    /// Waits until a statement waits for a lock on one of the nodes, or for so long: then it is false.
+    pub fn comes_to_wait_for_a_lock(&self, patience: Duration) -> Result<bool> {
+        let mut nodes = self.nodes().iter().map(Client::connect).collect::<Result<Vec<_>>>()?;
+        let begun = Instant::now();
+        while begun.elapsed() < patience {
+            for node in &mut nodes {
+                if node.value("SELECT count(*) FROM pg_locks WHERE NOT granted")? != "0" {
+                    return Ok(true);
+                }
+            }
+            sleep(Duration::from_millis(10));
+        }
+        Ok(false)
     }
 
     /// The nodes themselves.

@@ -143,6 +143,11 @@ impl GatewayProcess {
         self.signal("-HUP")
     }
 
+    /// SIGTERM: it ends when its clients' transactions have; a second one ends it at once.
+    pub fn terminate(&self) -> Result<()> {
+        self.signal("-TERM")
+    }
+
     /// SIGSTOP: it does nothing, and notices nothing, until [`Self::resume`].
     pub fn pause(&self) -> Result<()> {
         self.signal("-STOP")

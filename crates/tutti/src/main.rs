@@ -13,8 +13,8 @@ use clap::{Args, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 use tutti_lab::demo;
 
-mod bench;
 mod check;
+mod lab;
 mod operate;
 mod shutdown;
 mod up;
@@ -105,6 +105,14 @@ enum Command {
     #[command(disable_help_flag = true)]
     Bench {
         /// What `tutti-lab bench` is given
+        #[arg(value_name = "ARGUMENTS", trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
+
+    /// Study what consistency costs, here and far apart: runs `tutti-lab`, a program of its own.
+    #[command(disable_help_flag = true)]
+    Lab {
+        /// What `tutti-lab` is given, such as `transfer --quick`; --help says what there is
         #[arg(value_name = "ARGUMENTS", trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
@@ -214,7 +222,8 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Serve { config } => operate::serve(&config.path).await,
         Command::Init { config, adopt } => operate::init(&config.path, adopt).await,
         Command::Status(args) => operate::status(args).await,
-        Command::Bench { arguments } => bench::run(&arguments),
+        Command::Bench { arguments } => lab::run(Some("bench"), &arguments),
+        Command::Lab { arguments } => lab::run(None, &arguments),
     }
     .map(|()| ExitCode::SUCCESS)
 }
@@ -236,6 +245,10 @@ mod tests {
         let parsed = CommandLine::try_parse_from(line).unwrap().command;
         let Command::Bench { arguments } = parsed else { panic!("{parsed:?}") };
         assert_eq!(arguments, ["pool", "--quick", "--help"]);
+        let line = ["tutti", "lab", "transfer", "-x", "8", "--help"];
+        let parsed = CommandLine::try_parse_from(line).unwrap().command;
+        let Command::Lab { arguments } = parsed else { panic!("{parsed:?}") };
+        assert_eq!(arguments, ["transfer", "-x", "8", "--help"]);
         let none = CommandLine::try_parse_from(["tutti", "bench"]).unwrap().command;
         assert!(matches!(none, Command::Bench { arguments } if arguments.is_empty()));
     }

@@ -5,7 +5,7 @@
 use std::io::Write;
 use std::path::Path;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tutti_gateway::Config;
@@ -28,9 +28,14 @@ pub(crate) async fn serve(config_path: &Path) -> anyhow::Result<()> {
         .await
         .with_context(|| format!("cannot listen on {}", config.listen))?;
     println!("psql {}", client::url(listener.local_addr()?, &config.database));
-    tutti_gateway::serve(config, listener, async move { shutdown.asked().await })
-        .await
-        .context("the gateway ended")
+    let mut hurry = shutdown.clone();
+    tokio::select! {
+        ended = tutti_gateway::serve(config, listener, async move { shutdown.asked().await }) => {
+            ended.context("the gateway ended")
+        }
+        // The nodes roll back what is open, and the next gateway settles what was being committed.
+        () = hurry.asked_again() => bail!("asked twice: ended without waiting for transactions"),
+    }
 }
 
 /// Every client is an open file: shells often allow 1024 of them where the system allows many more.

@@ -9,7 +9,8 @@ use tokio::sync::watch;
 /// Tells all holders of a clone that the program must end.
 #[derive(Clone, Debug)]
 pub(crate) struct Shutdown {
-    asked: watch::Receiver<bool>,
+    /// How often.
+    asked: watch::Receiver<u32>,
 }
 
 impl Shutdown {
@@ -24,13 +25,13 @@ impl Shutdown {
     }
 
     fn on(kinds: &[SignalKind]) -> anyhow::Result<Self> {
-        let (sender, asked) = watch::channel(false);
+        let (sender, asked) = watch::channel(0);
         for kind in kinds.iter().copied() {
             let mut signals = signal(kind).context("cannot listen for signals")?;
             let sender = sender.clone();
             tokio::spawn(async move {
                 while signals.recv().await.is_some() {
-                    sender.send_replace(true);
+                    sender.send_modify(|times| *times += 1);
                 }
             });
         }
@@ -41,6 +42,11 @@ impl Shutdown {
     pub(crate) async fn asked(&mut self) {
         // The sender lives in tasks that never end, so there cannot be an error; it would mean the
         // end.
-        let _ = self.asked.wait_for(|asked| *asked).await;
+        let _ = self.asked.wait_for(|times| 1 <= *times).await;
+    }
+
+    /// Returns when it is requested a second time, by somebody who will not wait for what is still running.
+    pub(crate) async fn asked_again(&mut self) {
+        let _ = self.asked.wait_for(|times| 2 <= *times).await;
     }
 }

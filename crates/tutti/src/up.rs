@@ -108,7 +108,7 @@ async fn run_gateway(
         config.allow_trust_off_loopback = true;
         config.rules = vec![Rule::trust_everybody()];
     }
-    let mut user_shutdown = shutdown.clone();
+    let (mut user_shutdown, mut hurry) = (shutdown.clone(), shutdown.clone());
     tokio::select! {
         done = tutti_gateway::init(&config, false) => {
             done.context("cannot write the catalog into the nodes")?;
@@ -129,9 +129,13 @@ async fn run_gateway(
     let _ = end_gateway.send(());
     if !gateway.is_finished() {
         say("stopping the gateway");
-        match timeout(GATEWAY_STOP_LIMIT, &mut gateway).await {
-            Ok(ended) => return ran.and(ended?.context("the gateway ended")),
-            Err(_) => gateway.abort(),
+        let stopped = tokio::select! {
+            stopped = timeout(GATEWAY_STOP_LIMIT, &mut gateway) => stopped.ok(),
+            () = hurry.asked_again() => None,
+        };
+        match stopped {
+            Some(ended) => return ran.and(ended?.context("the gateway ended")),
+            None => gateway.abort(),
         }
     }
     ran

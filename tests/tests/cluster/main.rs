@@ -14,6 +14,7 @@ mod catalog;
 mod cost_of_a_cluster;
 mod deadlock;
 mod default_isolation;
+mod flights;
 mod privileges;
 mod processes;
 mod published_catalog;

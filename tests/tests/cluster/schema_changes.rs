@@ -780,7 +780,8 @@ fn a_later_statement_of_a_flight_is_planned_by_what_was_committed_before_it() ->
         run(&mut locker, &["BEGIN", "UPDATE a SET v = 1"])?;
         let (to, flight) = (endpoint.clone(), flight_of(first, begin));
         let asked = thread::spawn(move || conversation::hold(&mut Client::connect(&to)?, &flight));
-        wait_for_a_lock(&cluster)?;
+        let waits = cluster.comes_to_wait_for_a_lock(Duration::from_secs(20))?;
+        ensure!(waits, "nobody waits");
         changer.query(&format!("SELECT tutti_distribute('b', '{column}')"))?;
         locker.query("COMMIT")?;
         let said = asked.join().map_err(|_| anyhow::anyhow!("the client panicked"))??;
@@ -825,7 +826,8 @@ fn a_change_of_another_table_leaves_a_flight_alone() -> Result<()> {
             client.query("COMMIT")?;
             anyhow::Ok(said)
         });
-        wait_for_a_lock(&cluster)?;
+        let waits = cluster.comes_to_wait_for_a_lock(Duration::from_secs(20))?;
+        ensure!(waits, "nobody waits");
         changer.query(&format!("ALTER TABLE other ADD COLUMN c{turn} int DEFAULT 7"))?;
         changer.query(
             ["SELECT tutti_distribute('other', 'j')", "SELECT tutti_replicate('other')"][turn],
@@ -834,19 +836,6 @@ fn a_change_of_another_table_leaves_a_flight_alone() -> Result<()> {
         let said = asked.join().map_err(|_| anyhow::anyhow!("the client panicked"))??;
         ensure!(said.iter().any(|line| line == "DataRow a | 2"), "{begin}: {said:#?}");
         ensure!(!said.iter().any(|line| line.starts_with("Error")), "{begin}: {said:#?}");
-    }
-    Ok(())
-}
-
-/// Waits until a statement waits on a node.
-fn wait_for_a_lock(cluster: &TestCluster) -> Result<()> {
-    let mut nodes = cluster.nodes().iter().map(Client::connect).collect::<Result<Vec<_>>>()?;
-    let begun = Instant::now();
-    while nodes.iter_mut().try_fold(true, |none, node| {
-        anyhow::Ok(none && node.value("SELECT count(*) FROM pg_locks WHERE NOT granted")? == "0")
-    })? {
-        ensure!(begun.elapsed() < Duration::from_secs(20), "nobody waits");
-        sleep(Duration::from_millis(10));
     }
     Ok(())
 }

@@ -310,6 +310,57 @@ fn nobody_who_may_write_all_data_keeps_a_gateway_from_starting() -> Result<()> {
     Ok(())
 }
 
+/// An operator goes back to an older program: it must not make the schema `tutti` an older one.
+#[test]
+fn a_schema_of_a_later_version_is_left_as_it_is() -> Result<()> {
+    let mut cluster = TestCluster::start_on(servers::durable(2)?)?;
+    cluster.stop_gateway()?;
+    let shapes = || {
+        let shape =
+            |node: &Endpoint| Client::connect(node)?.value("SELECT shape FROM tutti.secret");
+        cluster.nodes().iter().map(shape).collect::<Result<Vec<_>>>()
+    };
+    let known = shapes()?;
+    // The later version has come to one of the nodes only.
+    for node in [1, 0] {
+        Client::connect(&cluster.nodes()[node])?
+            .query("UPDATE tutti.secret SET shape = shape + 1")?;
+        let later = shapes()?;
+        ensure!(later != known);
+        let runtime = tutti_gateway::runtime()?;
+        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0"))?;
+        let config = config(cluster.servers(), "127.0.0.1:0".to_owned());
+        let served = tutti_gateway::serve(config, listener, std::future::pending());
+        let Err(error) = runtime.block_on(served) else { bail!("it served and ended") };
+        let said = format!("{:#}", anyhow::Error::from(error));
+        ensure!(said.contains("a later version of Tutti"), "{said}");
+        ensure!(shapes()? == later, "the older program has changed it");
+    }
+    Ok(())
+}
+
+/// One that is asked to end waits for transactions; asked twice, it does not.
+#[test]
+fn a_gateway_that_is_asked_twice_to_end_waits_for_nobody() -> Result<()> {
+    let servers = servers::durable(2)?;
+    process::init(&servers)?;
+    let mut gateway = GatewayProcess::start(&servers)?;
+    let mut client = Client::connect(&gateway.endpoint())?;
+    client.query("CREATE TABLE t (id int PRIMARY KEY) DISTRIBUTE BY HASH (id)")?;
+    client.query("BEGIN; INSERT INTO t SELECT generate_series(1, 20)")?;
+    gateway.terminate()?;
+    until("no more clients are let in", || Ok(Client::connect(&gateway.endpoint()).is_err()))?;
+    ensure!(client.value("SELECT count(*) FROM t")? == "20", "a transaction does not go on");
+    ensure!(!gateway.has_ended()?);
+    gateway.terminate()?;
+    let begun = Instant::now();
+    until("it ends", || gateway.has_ended())?;
+    ensure!(begun.elapsed() < Duration::from_secs(15), "it waited for the transaction");
+    let next = GatewayProcess::start(&servers)?;
+    ensure!(Client::connect(&next.endpoint())?.value("SELECT count(*) FROM t")? == "0");
+    Ok(())
+}
+
 /// A node that cannot be taken over (here because of a superuser's lock) stays closed; the others serve, and it
 /// does when it can be.
 #[test]

@@ -17,7 +17,7 @@ use tutti_sql::hash::{BUCKET_COUNT, KeyType};
 pub const SHAPE: u32 = 28;
 
 /// Creates the schema where it is missing, and brings an older one to this shape. Runs as one
-/// transaction, and again without effect.
+/// transaction, and again without effect. Refuses to change one of a later version.
 ///
 /// A client's statements reach a node under the client's own role, and so do the gateway's in the
 /// client's transaction: creating a table must register it, a transaction on several nodes may have
@@ -55,6 +55,15 @@ SET client_min_messages = warning;
 SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
 LOCK TABLE pg_catalog.pg_namespace IN SHARE UPDATE EXCLUSIVE MODE;
 CREATE SCHEMA IF NOT EXISTS tutti;
+DO $tutti$
+BEGIN
+    IF pg_catalog.to_regclass('tutti.secret') IS NOT NULL THEN
+        IF EXISTS (SELECT FROM tutti.secret s WHERE s.shape OPERATOR(pg_catalog.>) 27) THEN
+            RAISE EXCEPTION 'a later version of Tutti has changed the schema \"tutti\"'
+                USING ERRCODE = '55000', HINT = 'Run that version, or a later one: this one does not know the tables as they are now.';
+        END IF;
+    END IF;
+END $tutti$;
 GRANT USAGE ON SCHEMA tutti TO PUBLIC;
 COMMENT ON SCHEMA tutti IS 'Tutti: which rows live on which node, and what was decided about transactions over several nodes. Changed by the gateway only.';
 
@@ -434,6 +443,7 @@ mod tests {
     #[test]
     fn the_schema_says_its_own_version() {
         assert!(CREATE_SCHEMA.contains(&format!("SET shape = {SHAPE};")));
+        assert!(CREATE_SCHEMA.contains(&format!("s.shape OPERATOR(pg_catalog.>) {SHAPE})")));
     }
 
     #[test]

@@ -92,7 +92,7 @@ impl Executor<'_> {
             self.tx.refuse_cursor_of_one_node()?;
             // One that is held beyond its transaction has all its rows.
             if let Some(cursor) = self.tx.cursors.get(name).filter(|cursor| !cursor.holds) {
-                self.tx.refuse_moved_since(&cursor.bound, &self.tx.catalog)?;
+                self.tx.refuse_moved_since(&cursor.bound)?;
             }
         }
         let node = self.tx.node_of_cursor(name);

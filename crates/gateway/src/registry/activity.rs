@@ -41,6 +41,8 @@ pub struct Activity {
     gives_way: AtomicBool,
     /// How far it has got with a plan: one of the constants below.
     plan: AtomicU8,
+    /// How many plans there were; only the session itself asks.
+    plans: AtomicU64,
     /// Tables that its plan writes in several steps, by their OIDs on node 1.
     written: Mutex<Vec<u32>>,
     /// The relations on which the plan depends, where `is_limited`; else it may be any.
@@ -109,7 +111,7 @@ pub fn says_overtaken(error: &ErrorFields) -> bool {
     [OVERTAKEN_MESSAGE, REWRITTEN_MESSAGE].contains(&error.message())
 }
 
-/// What is in one of two sets of OIDs, both in order.
+/// What is in one of two sets of OIDs.
 fn union(one: &Arc<[u32]>, other: &Arc<[u32]>) -> Arc<[u32]> {
     match Arc::ptr_eq(one, other) {
         true => one.clone(),
@@ -202,39 +204,52 @@ impl Activity {
     /// A plan is being made. From here on a change of placements that does not see this plan will
     /// itself be seen: the caller checks for one after this.
     pub fn begin_plan(&self) {
-        // Ordered by the store of `plan`.
-        self.sends_ahead.store(false, Ordering::Relaxed);
-        self.is_joined.store(false, Ordering::Relaxed);
-        self.is_limited.store(false, Ordering::SeqCst);
-        self.is_unasked.store(false, Ordering::SeqCst);
-        self.plan.store(PLANNED, Ordering::SeqCst);
+        self.begin(PLANNED);
     }
 
     /// The same, for what is sent without waiting again.
     pub fn begin_to_send(&self) {
+        self.begin(SENT);
+    }
+
+    fn begin(&self, plan: u8) {
+        self.plans.store(self.plans.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         // Ordered by the store of `plan`.
         self.sends_ahead.store(false, Ordering::Relaxed);
         self.is_joined.store(false, Ordering::Relaxed);
         self.is_limited.store(false, Ordering::SeqCst);
         self.is_unasked.store(false, Ordering::SeqCst);
-        self.plan.store(SENT, Ordering::SeqCst);
+        self.plan.store(plan, Ordering::SeqCst);
+    }
+
+    /// A number for the plan that has begun.
+    pub fn plan_number(&self) -> u64 {
+        self.plans.load(Ordering::Relaxed)
+    }
+
+    /// Whether the plan of this number has been in sight ever since it began.
+    pub fn is_still(&self, plan_number: u64) -> bool {
+        self.has_plan() && self.plan_number() == plan_number
     }
 
     /// The plan that is about to be carried out depends on these relations; `None`: on any. Nothing that was
     /// sent before is unanswered.
     pub fn note_concerns(&self, relations: Option<&Arc<[u32]>>) {
-        self.is_limited.store(false, Ordering::SeqCst);
         self.is_unasked.store(false, Ordering::SeqCst);
-        if let Some(relations) = relations {
-            *self.locked_concerns() = Some(relations.clone());
-            self.is_limited.store(true, Ordering::SeqCst);
-        }
+        self.limit(&mut self.locked_concerns(), relations.cloned());
     }
 
     /// A further statement of a flight is about to be planned, so the plan may depend on anything. As with
     /// [`Self::begin_plan`], the caller checks for a change of placements after this.
     pub fn widen_plan(&self) {
         self.is_limited.store(false, Ordering::SeqCst);
+    }
+
+    /// The further statement has not been sent, and begins anew before it is: the plan depends on what it did
+    /// before [`Self::widen_plan`].
+    pub fn narrow_plan(&self) {
+        let is_limited = self.is_joined.load(Ordering::SeqCst) && self.locked_concerns().is_some();
+        self.is_limited.store(is_limited, Ordering::SeqCst);
     }
 
     /// The flight's next statement depends on these relations; `None`: on any. What those before it depend on
@@ -245,8 +260,12 @@ impl Activity {
             false => relations.cloned(),
             true => concerns.as_ref().zip(relations).map(|(earlier, next)| union(earlier, next)),
         };
-        let is_limited = joined.is_some();
-        *concerns = joined;
+        self.limit(&mut concerns, joined);
+    }
+
+    fn limit(&self, concerns: &mut Option<Arc<[u32]>>, relations: Option<Arc<[u32]>>) {
+        let is_limited = relations.is_some();
+        *concerns = relations;
         self.is_limited.store(is_limited, Ordering::SeqCst);
     }
 

@@ -22,6 +22,7 @@ use crate::plans::request::{Call, Done};
 use crate::registry::Registry;
 use crate::session::Session;
 use crate::transaction::ends::{NO_SUCH_SAVEPOINT, OWN_GIDS};
+use crate::transaction::placement_change::CHANGED_DEFINITIONS;
 use crate::transaction::{Characteristics, Level, Mode, Transaction, TransactionContext};
 
 impl Session {
@@ -159,6 +160,12 @@ impl Session {
             self.pass_notices(NodeId::HOME);
         }
         self.tx.may_commit_alone().await?;
+        if self.tx.transaction.changed_alone {
+            // Kept by what is prepared: who spreads the first table must know of it.
+            let sql =
+                format!("SELECT pg_catalog.pg_advisory_xact_lock_shared({CHANGED_DEFINITIONS})");
+            self.tx.link(NodeId::HOME).await?.query(&sql).await?;
+        }
         self.commit_readers(&BTreeSet::from([NodeId::HOME])).await
     }
 

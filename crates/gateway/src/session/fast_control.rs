@@ -4,6 +4,7 @@
 //! Never: begins or ends a transaction (`commit` does); recognises a flight (`fast_path` does).
 //! Start reading at [`Session::take_control`].
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tutti_link::pool::link::StatementId;
@@ -107,6 +108,8 @@ impl Session {
                         id,
                         planned,
                         catalog,
+                        scope_changes: self.tx.scope_changes,
+                        named: BTreeSet::new(),
                         parsed: statement,
                         call,
                     };

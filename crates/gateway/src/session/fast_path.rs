@@ -306,14 +306,7 @@ impl Session {
             if !matches!(flight.kind, Kind::Query) {
                 link.unnamed_portal = true;
                 let access = flight.access;
-                let portal = Portal::Node {
-                    node,
-                    access,
-                    copies: false,
-                    parsed: None,
-                    bound: None,
-                    holds_tables: true,
-                };
+                let portal = Portal::Node { node, access, copies: false, bound: None, runs: true };
                 self.tx.portals.insert(String::new(), portal);
             }
         }

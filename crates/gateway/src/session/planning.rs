@@ -16,6 +16,17 @@ use crate::transaction::planning::{
     is_transaction_control, names_no_rows,
 };
 
+/// What comes of a message of a flight.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Next {
+    /// Something is looked up, or analysed by a node; no statement is run by it.
+    Nothing,
+    /// A node runs a statement behind what was sent before it.
+    ByNode,
+    /// The executor runs a statement, with nothing unanswered before it.
+    ByExecutor,
+}
+
 impl Session {
     /// Before a statement is planned: waits while a schema change is being committed and published
     /// (`placement_change` says why), and brings what is known of names and tables up to date.
@@ -53,7 +64,14 @@ impl Session {
     }
 
     /// The same for one of several messages of a flight, whose plans may be running already.
-    pub(super) async fn begin_statement_of_flight(&mut self, text: &str) -> Result<(), Failure> {
+    ///
+    /// Errors: as above; 40001 if a change has stopped the plan, or is being committed and the flight must not
+    /// be interrupted.
+    pub(super) async fn begin_statement_of_flight(
+        &mut self,
+        text: &str,
+        next: Next,
+    ) -> Result<(), Failure> {
         if self.tx.scope_is_due && !self.is_at_rest() {
             self.quiet_pipeline().await?;
         }
@@ -61,14 +79,27 @@ impl Session {
         if looks || self.has_sent_nothing() || !self.tx.activity.has_plan() {
             return self.begin_statement(text).await;
         }
+        if next == Next::ByExecutor && !self.tx.transaction.failed {
+            // What was sent is answered first anyway, and depends on what it depended on until then.
+            self.quiet_pipeline().await?;
+            return self.begin_statement(text).await;
+        }
         if self.tx.activity.is_overtaken() {
             return Err(overtaken().into());
+        }
+        if next != Next::ByNode {
+            return Ok(());
         }
         self.tx.activity.widen_plan();
         if self.tx.registry.cluster.publisher.is_at_rest() {
             return Ok(());
         }
         // The change may have looked already what the flight uses, and not wait for it.
+        let has_own_snapshot = self.tx.is_autocommit() && self.tx.keeps_its_snapshot();
+        if has_own_snapshot && self.tx.flight.values().any(|ran| *ran) {
+            // It cannot become a transaction that waits: its snapshot is one node's.
+            return Err(overtaken().into());
+        }
         self.quiet_pipeline().await?;
         self.begin_statement(text).await
     }

@@ -360,8 +360,7 @@ impl TransactionContext {
 
     /// Whether the transaction has no snapshot yet, and will get one of several nodes.
     pub(crate) fn will_import_snapshot(&self) -> bool {
-        self.level() != Level::ReadCommitted
-            && self.is_over_several_nodes()
+        self.keeps_its_snapshot()
             && self.transaction.snapshot.is_none()
             && self.transaction.used.is_empty()
     }
@@ -468,6 +467,11 @@ impl TransactionContext {
         !self.transaction.is_open()
             && self.level() == Level::ReadCommitted
             && self.is_over_several_nodes()
+    }
+
+    /// Whether further statements have the snapshot of the first, which one node alone may have taken.
+    pub(crate) fn keeps_its_snapshot(&self) -> bool {
+        self.level() != Level::ReadCommitted && self.is_over_several_nodes()
     }
 
     /// Between statements: nodes that have imported the snapshot need its exporter no longer.

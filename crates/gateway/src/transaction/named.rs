@@ -4,6 +4,7 @@
 //! Never: makes or executes one; sends protocol messages for them.
 //! Start reading at [`PreparedStatement`], then [`Portal`].
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -92,6 +93,20 @@ pub struct CachedPlan {
     pub planned: Arc<Planned>,
 }
 
+/// What a portal on a node was made from.
+#[derive(Debug)]
+pub struct Bound {
+    /// The statement.
+    pub statement: Arc<Statement>,
+    /// The catalog that it was planned with.
+    pub catalog: Arc<Catalog>,
+    /// The plan by which changes have seen it, see [`Activity`](crate::registry::activity::Activity).
+    pub plan_number: u64,
+    /// The relations that it named then, by OID. `None`: all that it uses is locked since it was bound, as is
+    /// not so of utility statements, nor of what writes others with its table, or calls code.
+    pub unheld: Option<BTreeSet<u32>>,
+}
+
 /// A bound statement.
 #[derive(Clone, Debug)]
 pub enum Portal {
@@ -103,12 +118,10 @@ pub enum Portal {
         access: Access,
         /// Executing it may transfer COPY data.
         copies: bool,
-        /// The statement, if it works in transaction blocks only.
-        parsed: Option<Arc<Statement>>,
-        /// The catalog that it was planned with.
-        bound: Option<Arc<Catalog>>,
-        /// Its tables are locked since it was bound (a utility statement's are not).
-        holds_tables: bool,
+        /// What it was made from, where the session has read that.
+        bound: Option<Arc<Bound>>,
+        /// It was executed before: what it uses is locked.
+        runs: bool,
     },
     /// The executor runs the plan at Execute.
     Plan(Arc<PendingPortal>),
@@ -155,6 +168,10 @@ pub struct PendingPortal {
     pub planned: Arc<Planned>,
     /// What it was planned with.
     pub catalog: Arc<Catalog>,
+    /// How often the session's names had come to mean something else by then.
+    pub scope_changes: u64,
+    /// The relations that it named then, by OID.
+    pub named: BTreeSet<u32>,
     /// The statement.
     pub parsed: Arc<Statement>,
     /// Values and formats.

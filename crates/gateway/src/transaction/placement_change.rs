@@ -10,6 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 use tutti_cluster::catalog::load::READS_CATALOG;
@@ -17,7 +18,7 @@ use tutti_cluster::catalog::publisher::OwnChanges;
 use tutti_cluster::error::GatewayError;
 use tutti_link::connection::NodeError;
 use tutti_sql::catalog::{Catalog, NodeId};
-use tutti_sql::closure::adds_code;
+use tutti_sql::closure::{adds_code, mistakable};
 use tutti_sql::planner::{self, Context};
 use tutti_sql::statement;
 use tutti_txn::PlacementChange;
@@ -33,6 +34,10 @@ use crate::client::failure::Failure;
 use crate::registry::activity::{Activity, Unasked};
 use crate::registry::{Ending, Registry, process_ids};
 use crate::transaction::TransactionContext;
+
+/// The keys of an advisory lock that a client's transaction has, on node 1, which was prepared when it had changed
+/// definitions there alone.
+pub(crate) const CHANGED_DEFINITIONS: &str = "1953854580, 1";
 
 impl TransactionContext {
     /// Before the commit of a transaction that changed the schema: from here until
@@ -163,24 +168,42 @@ impl TransactionContext {
         let (old, new) = (self.registry.cluster.catalog(), self.catalog.clone());
         let changes = self.transaction.own_changes.as_ref();
         let is_at_home = !self.transaction.changes_elsewhere && !old.is_solo();
-        let moved = match is_at_home {
+        let mut moved = match is_at_home {
             true => Moved::Nothing,
             false => Moved::between(&old, &new, changes),
         };
-        let touched: Option<BTreeSet<u32>> = changes.map(|changes| changes.touched().collect());
+        let mut touched: Option<BTreeSet<u32>> = changes.map(|changes| changes.touched().collect());
         let (was_solo, is_solo) = (old.is_solo(), new.is_solo());
+        let stays_solo = was_solo && is_solo;
+        // A plan knows relations by what its names meant when it was made.
+        let alike = match &touched {
+            Some(touched) if !stays_solo => mistakable(&old, &new, touched),
+            _ => BTreeSet::new(),
+        };
         let found = match &moved {
             Moved::Nothing => Found::AsBefore {
-                adds_code: !(was_solo && is_solo)
-                    && touched.as_ref().is_none_or(|touched| adds_code(&old, &new, touched)),
+                adds_code: !stays_solo
+                    && touched
+                        .as_ref()
+                        .is_none_or(|touched| !alike.is_empty() || adds_code(&old, &new, touched)),
             },
             Moved::Relations(_) => Found::Elsewhere,
             Moved::Anything => Found::Anywhere,
         };
         let is_more = changes.is_none_or(|changes| !changes.is_all());
         let terms = Terms { was_solo, is_solo, is_at_home, is_more, found };
+        if let Moved::Relations(moved) = &mut moved {
+            moved.extend(&alike);
+        }
+        if let Some(touched) = &mut touched {
+            touched.extend(alike);
+        }
         let proofs = BTreeMap::new();
-        (Comparison { new, moved, touched, is_more, proofs }, terms)
+        let changes_code = is_more
+            && matches!(moved, Moved::Relations(_))
+            && !Arc::ptr_eq(&old.code, &new.code)
+            && !old.code.calls_the_same(&new.code);
+        (Comparison { new, moved, touched, is_more, changes_code, proofs }, terms)
     }
 
     /// A transaction that changed the schema has ended: all sessions get the result, and then statements
@@ -276,7 +299,36 @@ impl TransactionContext {
     /// COMMIT ([`Self::may_commit_alone`]).
     async fn shared_definitions_hold(&self) -> Result<bool, Failure> {
         let Some(shared) = &self.transaction.shared_definitions else { return Ok(true) };
+        self.refuse_prepared_definitions().await?;
         Ok(*shared == self.registry.cluster.committed_definitions().await?)
+    }
+
+    /// Definitions that clients have changed in transactions prepared while node 1 had all tables: their COMMIT
+    /// PREPARED would tell no other node. No one prepares more meanwhile: that waits for the hold
+    /// ([`Self::may_commit_alone`]).
+    async fn refuse_prepared_definitions(&self) -> Result<(), Failure> {
+        const WAITS: Duration = Duration::from_secs(5);
+        let sql = format!(
+            "SELECT x.gid FROM pg_catalog.pg_prepared_xacts x \
+             JOIN pg_catalog.pg_locks t ON t.locktype = 'transactionid' AND t.transactionid = x.transaction \
+             JOIN pg_catalog.pg_locks l ON l.virtualtransaction = t.virtualtransaction AND l.pid IS NULL \
+             WHERE x.database = pg_catalog.current_database() AND l.locktype = 'advisory' \
+             AND l.objsubid = 2 AND (l.classid::bigint, l.objid::bigint) = ({CHANGED_DEFINITIONS}) \
+             ORDER BY x.prepared LIMIT 1"
+        );
+        let rows = self.registry.cluster.ask_within(WAITS, NodeId::HOME, &sql).await?;
+        let Some(gid) = rows.text(0, 0) else { return Ok(()) };
+        let message = "cannot spread the first table while a transaction that has changed definitions is prepared";
+        let error = ErrorFields::error("55000", message)
+            .with(
+                b'D',
+                format!("Prepared transaction \"{gid}\" has changed what other nodes are to have."),
+            )
+            .with(
+                b'H',
+                "Commit or roll back the transactions that pg_prepared_xacts shows, and retry.",
+            );
+        Err(error.into())
     }
 
     /// Before the commit of what was done on node 1 alone because it had everything: whether it still
@@ -361,6 +413,8 @@ struct Comparison {
     touched: Option<BTreeSet<u32>>,
     /// It may have changed more than these.
     is_more: bool,
+    /// It has changed functions, operators or types: what plans use of these is not compared.
+    changes_code: bool,
     /// What was found of each session's plan that no one will ask about: whether its proof holds.
     proofs: BTreeMap<i32, Proof>,
 }
@@ -378,10 +432,11 @@ impl Comparison {
         let touched = self.touched.as_ref();
         Plan {
             cannot_end,
-            may_use_moved: match &self.moved {
-                Moved::Relations(moved) => activity.may_concern(moved),
-                Moved::Nothing | Moved::Anything => true,
-            },
+            may_use_moved: self.changes_code
+                || match &self.moved {
+                    Moved::Relations(moved) => activity.may_concern(moved),
+                    Moved::Nothing | Moved::Anything => true,
+                },
             may_use_changed: self.is_more
                 || touched.is_none_or(|touched| activity.may_concern(touched)),
             uses_changed: touched.is_some_and(|touched| activity.depends_on(touched)),

@@ -5,7 +5,7 @@
 //! newest one. Never: keeps a plan (`plans` does) nor makes one (`tutti_sql` does).
 //! Start reading at [`TransactionContext::plan`], then [`TransactionContext::plan_by_shape`].
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -195,24 +195,42 @@ impl TransactionContext {
     /// Errors: 40001 if any table was moved since the transaction's snapshot.
     pub(crate) fn refuse_moved_for_code(&self) -> Result<(), Failure> {
         let Some(old) = self.transaction.snapshot_catalog.as_ref() else { return Ok(()) };
-        self.refuse_moved_since(old, &self.registry.cluster.catalog())
+        refuse_if_moved(old, &self.registry.cluster.catalog(), |_| true)
     }
 
-    /// Before what was planned with an older catalog goes on.
+    /// Before what the transaction itself has bound or declared with an older catalog goes on. A table that was
+    /// only made since is none that it uses, unless node 1 had all tables, and statements came to any.
     ///
-    /// Errors: 40001 if any table was moved since.
-    pub(crate) fn refuse_moved_since(
+    /// Errors: 40001 if a table was moved since.
+    pub(crate) fn refuse_moved_since(&self, old: &Arc<Catalog>) -> Result<(), Failure> {
+        let was_known =
+            |relation: &Arc<Relation>| old.is_solo() || as_it_was(relation, old).is_some();
+        refuse_if_moved(old, &self.catalog, was_known)
+    }
+
+    /// The relations that a statement names, by OID, as names are now.
+    pub(crate) fn named_by(&self, statement: &Statement) -> BTreeSet<u32> {
+        let context = Context::new(&self.catalog, &self.scope);
+        let named = planner::relations_of(statement, &context);
+        named.iter().map(|relation| relation.oid).collect()
+    }
+
+    /// Before a portal is executed whose names may mean something else than when it was bound. On one PostgreSQL
+    /// it goes on with what it was bound to; here its text would be sent, and mean the other.
+    ///
+    /// Errors: 0A000 if they do.
+    pub(crate) fn refuse_named_otherwise(
         &self,
-        old: &Arc<Catalog>,
-        new: &Arc<Catalog>,
+        statement: &Statement,
+        named: &BTreeSet<u32>,
     ) -> Result<(), Failure> {
-        if Arc::ptr_eq(old, new) {
-            return Ok(());
-        }
-        let mut relations = new.relations.values().flat_map(HashMap::values);
-        match relations.find(|relation| has_moved(relation, old, new)) {
-            Some(relation) => Err(moved_since(&relation.name)),
-            None => Ok(()),
+        match self.named_by(statement) == *named {
+            true => Ok(()),
+            false => Err(Failure::unsupported(
+                "executing a portal whose names mean other tables than when it was bound",
+                "The search path, or a table of such a name, has changed since.",
+                "Bind the statement again.",
+            )),
         }
     }
 
@@ -376,16 +394,38 @@ fn moved_since(name: &str) -> Failure {
         .into()
 }
 
-/// Whether a relation's rows are elsewhere than they were by `old`.
-fn has_moved(relation: &Arc<Relation>, old: &Catalog, new: &Catalog) -> bool {
+/// Errors: 40001 if one of the relations that are meant is elsewhere than it was by `old`.
+fn refuse_if_moved(
+    old: &Arc<Catalog>,
+    new: &Arc<Catalog>,
+    is_meant: impl Fn(&Arc<Relation>) -> bool,
+) -> Result<(), Failure> {
+    if Arc::ptr_eq(old, new) {
+        return Ok(());
+    }
+    let mut relations = new.relations.values().flat_map(HashMap::values);
+    match relations.find(|relation| has_moved(relation, old, new) && is_meant(relation)) {
+        Some(relation) => Err(moved_since(&relation.name)),
+        None => Ok(()),
+    }
+}
+
+/// A relation as an earlier catalog has it, if it does.
+fn as_it_was<'a>(relation: &Relation, old: &'a Catalog) -> Option<&'a Arc<Relation>> {
     let by_name = old.relations.get(&relation.schema).and_then(|of| of.get(&relation.name));
     let is_it = |known: &&Arc<Relation>| known.oid == relation.oid;
-    let before = by_name.filter(is_it).or_else(|| {
+    by_name.filter(is_it).or_else(|| {
         // It may have had another name.
         old.relations.values().flat_map(HashMap::values).find(is_it)
-    });
+    })
+}
+
+/// Whether a relation's rows are elsewhere than they were by `old`.
+fn has_moved(relation: &Arc<Relation>, old: &Catalog, new: &Catalog) -> bool {
     // An unknown table was created later, or while every statement was node 1's.
-    let Some(before) = before else { return relation.placement != Placement::Home };
+    let Some(before) = as_it_was(relation, old) else {
+        return relation.placement != Placement::Home;
+    };
     let is_mapped_anew = match relation.placement {
         Placement::Hash { map, .. } => old.maps.get(&map) != new.maps.get(&map),
         _ => false,

@@ -24,6 +24,24 @@ pub(crate) const RESET: &str = "RESET ";
 pub(crate) const SETTINGS_BYTES_MAX: usize = 16 << 20;
 /// The gateway's own setting that says what binds connections to the session.
 pub(crate) const PINNED: &str = "tutti.pinned";
+/// The one that counts the gateway's connections to nodes.
+const POOL: &str = "tutti.pool";
+/// Settings that take effect at the end of the statement that sets them.
+pub(crate) const IDLE_SETTINGS: [&str; 2] =
+    ["idle_in_transaction_session_timeout", "idle_session_timeout"];
+/// Settings after which names may mean something else, transactions have other modes, or idle
+/// clients be disconnected.
+pub(crate) const SCOPE_SETTINGS: [&str; 8] = [
+    COMMIT,
+    IDLE_SETTINGS[0],
+    IDLE_SETTINGS[1],
+    "search_path",
+    "role",
+    "session_authorization",
+    "default_transaction_isolation",
+    "default_transaction_read_only",
+];
+
 /// How transactions that have written on several nodes are committed, as the session wants it.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum CommitMode {
@@ -51,24 +69,6 @@ impl CommitMode {
         }
     }
 }
-
-/// The one that counts the gateway's connections to nodes.
-const POOL: &str = "tutti.pool";
-/// Settings that take effect at the end of the statement that sets them.
-pub(crate) const IDLE_SETTINGS: [&str; 2] =
-    ["idle_in_transaction_session_timeout", "idle_session_timeout"];
-/// Settings after which names may mean something else, transactions have other modes, or idle
-/// clients be disconnected.
-pub(crate) const SCOPE_SETTINGS: [&str; 8] = [
-    COMMIT,
-    IDLE_SETTINGS[0],
-    IDLE_SETTINGS[1],
-    "search_path",
-    "role",
-    "session_authorization",
-    "default_transaction_isolation",
-    "default_transaction_read_only",
-];
 
 /// What the session has set outside transactions, or in ones that committed.
 #[derive(Debug, Default)]

@@ -8,7 +8,7 @@ use clap::Subcommand;
 
 mod aim;
 mod commit;
-mod output;
+pub(crate) mod output;
 mod pool;
 mod spread;
 

@@ -1,6 +1,6 @@
 //! What a benchmark gives while it runs: a file of measurements, and how far it is.
 //!
-//! Owns: both, the same for every benchmark. Never: knows what is measured.
+//! Owns: both, the same for every benchmark and for measurements of distances. Never: knows what is measured.
 
 use std::fs::File;
 use std::io::LineWriter;
@@ -10,7 +10,7 @@ use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// The file that takes every measurement, a line of JSON each.
-pub(super) fn json_file(path: &Path) -> anyhow::Result<LineWriter<File>> {
+pub(crate) fn json_file(path: &Path) -> anyhow::Result<LineWriter<File>> {
     let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
     Ok(LineWriter::new(file))
 }

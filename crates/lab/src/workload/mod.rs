@@ -15,7 +15,11 @@ use rand::rngs::StdRng;
 
 pub mod batches;
 pub mod session;
+pub mod spread;
+pub mod tpcc;
 pub mod transfers;
+pub mod ycsb;
+mod zipf;
 
 pub use session::{Failure, Session};
 
@@ -55,6 +59,12 @@ pub trait Workload {
         asked: &Asked,
     ) -> impl Future<Output = anyhow::Result<Found>> + Send;
 
+    /// How long a client pauses after a transaction of a kind.
+    fn pause(&self, kind: &str, random: &mut StdRng) -> Duration {
+        let _ = (kind, random);
+        Duration::ZERO
+    }
+
     /// What clients were told, counted.
     fn figures(&self, asked: &Asked) -> Figures {
         let mut figures = Figures::default();
@@ -86,9 +96,11 @@ pub type Asked = BTreeMap<i64, Believed>;
 /// What came of a transaction.
 #[derive(Clone, Debug)]
 pub struct Outcome {
+    /// Which of the workload's kinds of transaction it was; empty where there is one kind.
+    pub kind: &'static str,
     /// What its client may believe.
     pub believed: Believed,
-    /// Why, unless it was acknowledged.
+    /// Why, unless it was acknowledged, or rolled back as it was meant to be.
     pub failure: Option<Failure>,
     /// How long the statement took that decides: the COMMIT, or what commits by itself. Zero where
     /// it was not reached.
@@ -99,7 +111,12 @@ impl Outcome {
     /// Of a transaction whose client never asked to commit, so that it cannot have happened.
     fn not_asked(failure: Failure) -> Self {
         let decided_in = Duration::ZERO;
-        Self { believed: Believed::Refused, failure: Some(failure), decided_in }
+        Self { kind: "", believed: Believed::Refused, failure: Some(failure), decided_in }
+    }
+
+    /// Of a transaction that its client has rolled back, as it was meant to.
+    fn rolled_back(decided_in: Duration) -> Self {
+        Self { kind: "", believed: Believed::Refused, failure: None, decided_in }
     }
 
     /// By the answer to the statement that decides.
@@ -114,7 +131,12 @@ impl Outcome {
             }
             Some(Failure::Error { .. }) => Believed::Refused,
         };
-        Self { believed, failure, decided_in }
+        Self { kind: "", believed, failure, decided_in }
+    }
+
+    /// Of a kind.
+    fn of_kind(self, kind: &'static str) -> Self {
+        Self { kind, ..self }
     }
 }
 

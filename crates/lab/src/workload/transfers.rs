@@ -12,6 +12,7 @@ use rand::Rng;
 use rand::rngs::StdRng;
 
 use super::session::{Failure, Session};
+use super::spread::Spread;
 use super::{Asked, Believed, Found, Outcome, Workload};
 use crate::accounts::Transfer;
 
@@ -35,7 +36,8 @@ pub struct Transfers {
     accounts: i64,
     opening_balance: i64,
     books: Books,
-    make_table: String,
+    spread: Spread,
+    make_table: Vec<String>,
     table: String,
     update: String,
     sum: String,
@@ -48,26 +50,31 @@ impl Transfers {
             accounts,
             opening_balance,
             books,
-            make_table: "CREATE TABLE account (id bigint PRIMARY KEY, balance bigint NOT NULL) \
-                         DISTRIBUTE BY HASH (id)"
-                .to_owned(),
+            spread: Spread::Tutti,
+            make_table: Vec::new(),
             table: String::new(),
             update: String::new(),
             sum: String::new(),
         };
-        this.in_table("account", "id")
+        this.in_table("account", "id").on(Spread::Tutti)
+    }
+
+    /// On an endpoint that is told so of its tables.
+    pub fn on(self, spread: Spread) -> Self {
+        let columns = "id bigint PRIMARY KEY, balance bigint NOT NULL";
+        Self { spread, make_table: spread.by_hash("account", columns, "id"), ..self }
     }
 
     /// In another table, with another key. Keeps no books, and is not made by
     /// [`setup`](Workload::setup) unless [`made_by`](Self::made_by) says how.
     pub fn without_books(accounts: i64, opening_balance: i64, table: &str, key: &str) -> Self {
-        Self { make_table: String::new(), ..Self::new(accounts, opening_balance, Books::None) }
+        Self { make_table: Vec::new(), ..Self::new(accounts, opening_balance, Books::None) }
             .in_table(table, key)
     }
 
     /// The statement that makes the table of accounts.
     pub fn made_by(self, statement: &str) -> Self {
-        Self { make_table: statement.to_owned(), ..self }
+        Self { make_table: vec![statement.to_owned()], ..self }
     }
 
     fn in_table(self, table: &str, key: &str) -> Self {
@@ -214,25 +221,21 @@ struct Traces {
 
 impl Workload for Transfers {
     async fn setup<S: Session>(&self, session: &mut S) -> anyhow::Result<()> {
-        let mut statements = vec![self.make_table.as_str()];
+        let mut statements = self.make_table.clone();
         if self.books != Books::None {
-            statements.push(
-                "CREATE TABLE entry (account bigint, transfer bigint, amount bigint, \
-                 PRIMARY KEY (account, transfer)) DISTRIBUTE BY HASH (account)",
-            );
+            let columns = "account bigint, transfer bigint, amount bigint, \
+                           PRIMARY KEY (account, transfer)";
+            statements.extend(self.spread.by_hash("entry", columns, "account"));
         }
         if self.books == Books::EntriesAndJournal {
-            statements.push(
-                "CREATE TABLE journal (transfer bigint PRIMARY KEY) DISTRIBUTE BY REPLICATED",
-            );
+            statements.extend(self.spread.replicated("journal", "transfer bigint PRIMARY KEY"));
         }
-        let fill = format!(
+        statements.push(format!(
             "INSERT INTO {} SELECT n, {} FROM generate_series(1, {}) n",
             self.table, self.opening_balance, self.accounts
-        );
-        statements.push(&fill);
+        ));
         for statement in statements {
-            session.query(statement).await.with_context(|| statement.to_owned())?;
+            session.query(&statement).await.with_context(|| statement.clone())?;
         }
         Ok(())
     }

@@ -4,7 +4,7 @@
 //! Owns: that sessions running such a statement, under any search path, are reckoned with, even where a
 //! name means another relation to some from now on.
 //! Never: says which statements these are.
-//! Start reading at [`adds_code`].
+//! Start reading at [`adds_code`], then [`mistakable`].
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -14,12 +14,9 @@ use crate::catalog::{Catalog, NameScope, Relation, RelationKind};
 use crate::code::{Attached, Code, FIRST_USER_OID, WrittenWith, events};
 
 /// Whether by `new` one of these relations has code that it does not have by `old` and that is not
-/// proven to look at its arguments only, or whether the name of one may have meant another.
+/// proven to look at its arguments only.
 pub fn adds_code(old: &Catalog, new: &Catalog, relations: &BTreeSet<u32>) -> bool {
     let (before, after) = (find(old, relations), find(new, relations));
-    if may_be_mistaken(&before, &after, old) || may_be_mistaken(&after, &before, new) {
-        return true;
-    }
     let has_more = |relation: &&&Arc<Relation>| {
         has_more(before.get(&relation.oid).copied(), relation, &old.code, &new.code)
     };
@@ -46,20 +43,31 @@ fn find<'a>(catalog: &'a Catalog, relations: &BTreeSet<u32>) -> HashMap<u32, &'a
     found.map(|relation| (relation.oid, relation)).collect()
 }
 
-/// Whether a relation is not in `others` by the name that it has, and one of another schema has it too.
-fn may_be_mistaken(
+/// Relations of other schemas whose names these relations get or lose: a statement that names one of them may
+/// mean another from now on, or may until now.
+pub fn mistakable(old: &Catalog, new: &Catalog, relations: &BTreeSet<u32>) -> BTreeSet<u32> {
+    let (before, after) = (find(old, relations), find(new, relations));
+    let mut found = mistaken(&before, &after, old);
+    found.extend(mistaken(&after, &before, new));
+    found
+}
+
+/// For each relation that is not in `others` by the name that it has: those of other schemas that have it too.
+fn mistaken(
     relations: &HashMap<u32, &Arc<Relation>>,
     others: &HashMap<u32, &Arc<Relation>>,
     catalog: &Catalog,
-) -> bool {
+) -> BTreeSet<u32> {
     let named = |relation: &Relation| (relation.schema.clone(), relation.name.clone());
     let is_alike = |relation: &Relation| {
         others.get(&relation.oid).is_some_and(|other| named(other) == named(relation))
     };
-    relations.values().filter(|relation| !is_alike(relation)).any(|relation| {
-        let all = catalog.relations.iter().filter(|(schema, _)| **schema != relation.schema);
-        all.into_iter().any(|(_, of)| of.contains_key(&relation.name))
-    })
+    let mut found = BTreeSet::new();
+    for relation in relations.values().filter(|relation| !is_alike(relation)) {
+        let others = catalog.relations.iter().filter(|(schema, _)| **schema != relation.schema);
+        found.extend(others.filter_map(|(_, of)| Some(of.get(&relation.name)?.oid)));
+    }
+    found
 }
 
 fn has_more(before: Option<&Arc<Relation>>, after: &Relation, old: &Code, new: &Code) -> bool {

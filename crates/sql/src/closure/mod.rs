@@ -22,7 +22,7 @@ pub use crate::code::{
     Attached, AttachedKind, Body, BuiltIn, BuiltInCode, Code, Declaration, FunctionCode, KeyColumn,
     OperatorCode, TypeCode, Use, WrittenWith, classify, dotted_names, events, names_accounting,
 };
-pub use added::adds_code;
+pub use added::{adds_code, mistakable};
 pub use declarations::{Ended, ended};
 pub use reach::{Reach, Reason};
 pub(crate) use search::{Search, Writing};

@@ -310,6 +310,16 @@ impl Code {
         Self { built_in, ..Self::default() }
     }
 
+    /// Whether all that statements can name, or run without naming it, is the same in both, but for what
+    /// belongs to relations: a plan that knows which relations it uses may depend on more if it is not.
+    pub fn calls_the_same(&self, other: &Self) -> bool {
+        let everywhere = |code: &Self| (code.everywhere.clone(), code.event_triggers.clone());
+        self.functions == other.functions
+            && self.operators == other.operators
+            && self.types == other.types
+            && everywhere(self) == everywhere(other)
+    }
+
     /// The built-in functions.
     pub fn built_in(&self) -> &Arc<BuiltInCode> {
         &self.built_in

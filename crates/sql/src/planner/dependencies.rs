@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use pg_query::NodeEnum;
+use pg_query::protobuf::{Node, RangeVar};
 
 use super::context::Context;
 use super::{mentions, unseen};
@@ -17,7 +18,30 @@ use crate::statement::Statement;
 
 /// All relations that `statement` names, views looked through.
 pub fn relations_of(statement: &Statement, context: &Context<'_>) -> Vec<Arc<Relation>> {
-    mentions::with_targets(&statement.tree, context).relations.into_values().collect()
+    let named = mentions::with_targets(&statement.tree, context).relations;
+    let of_utility = ranges_of_utility(&statement.tree).into_iter();
+    let of_utility = of_utility.filter_map(|range| context.relation(range).cloned());
+    named.into_values().chain(of_utility).collect()
+}
+
+/// What a statement names that neither reads nor writes rows by a query.
+fn ranges_of_utility(tree: &NodeEnum) -> Vec<&RangeVar> {
+    fn range(node: &Node) -> Option<&RangeVar> {
+        match node.node.as_ref()? {
+            NodeEnum::RangeVar(range) => Some(range),
+            NodeEnum::VacuumRelation(vacuum) => vacuum.relation.as_ref(),
+            _ => None,
+        }
+    }
+    match tree {
+        NodeEnum::TruncateStmt(truncate) => truncate.relations.iter().filter_map(range).collect(),
+        NodeEnum::LockStmt(lock) => lock.relations.iter().filter_map(range).collect(),
+        NodeEnum::VacuumStmt(vacuum) => vacuum.rels.iter().filter_map(range).collect(),
+        NodeEnum::ReindexStmt(reindex) => reindex.relation.iter().collect(),
+        NodeEnum::ClusterStmt(cluster) => cluster.relation.iter().collect(),
+        NodeEnum::RefreshMatViewStmt(refresh) => refresh.relation.iter().collect(),
+        _ => Vec::new(),
+    }
 }
 
 /// What code that a statement runs may read on whichever node runs it: replicated tables.

@@ -1,7 +1,8 @@
 //! Recovery while the gateway runs, against real servers.
 //!
 //! Owns: what fails, when, and what must hold afterwards. `support` has the cluster and what is
-//! believed of each transfer, `proxy` cuts connections at a chosen message.
+//! believed of each transfer, `proxy` cuts connections at a chosen message, `struck` is what can be killed
+//! at one.
 
 mod alone;
 mod cuts;
@@ -12,5 +13,6 @@ mod node_by_node;
 mod orphans;
 mod proxy;
 mod restarts;
+mod struck;
 mod support;
 mod told;

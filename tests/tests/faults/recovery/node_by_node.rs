@@ -4,18 +4,16 @@
 //! Owns: the same points at which `cuts` strikes commits with votes. What a node refuses is in
 //! `cluster/base.rs`.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use tutti_embed::Cluster;
-use tutti_gateway::Config;
-use tutti_tests::client::{Client, Endpoint};
-use tutti_tests::process::{self, GatewayProcess};
-use tutti_tests::{gateway, servers};
+use tutti_tests::client::Client;
+use tutti_tests::process::GatewayProcess;
 
-use super::proxy::{Proxy, Rule, Strike, When};
+use super::proxy::{Rule, Strike, When};
+use super::struck::{Struck, locked};
 use super::support::*;
 
 /// The bare COMMIT: its text ends with the message.
@@ -25,62 +23,22 @@ const NOTICE: Duration = Duration::from_secs(2);
 
 /// Two nodes behind proxies, an account on each, and a gateway that can be killed.
 struct World {
-    servers: Arc<Mutex<Cluster>>,
-    gateway: Arc<Mutex<Option<GatewayProcess>>>,
-    proxies: Vec<Proxy>,
-    config: Config,
+    struck: Struck,
     accounts: [i64; 2],
-}
-
-fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl World {
     fn start() -> Result<Self> {
-        let servers = servers::durable(2)?;
-        process::init(&servers)?;
-        let mut config = gateway::config(&servers, String::new());
-        config.switches = tutti_gateway::Switches::default();
-        let proxies = config.nodes.iter_mut().map(Proxy::before).collect::<Result<Vec<_>>>()?;
-        let servers = Arc::new(Mutex::new(servers));
-        let gateway = Arc::default();
-        let mut world = Self { servers, gateway, proxies, config, accounts: [0, 0] };
-        world.revive()?;
-        make_accounts(&world.endpoint()?)?;
-        let (one, two) = accounts_on_two_nodes(&world.nodes())?;
-        world.accounts = [one, two];
-        Ok(world)
-    }
-
-    fn nodes(&self) -> Vec<Endpoint> {
-        let servers = locked(&self.servers);
-        (0..2).map(|index| servers::endpoint(&servers, index)).collect()
-    }
-
-    fn endpoint(&self) -> Result<Endpoint> {
-        Ok(locked(&self.gateway).as_ref().context("there is no gateway")?.endpoint())
-    }
-
-    /// What was killed comes back.
-    fn revive(&self) -> Result {
-        for index in 0..2 {
-            let mut servers = locked(&self.servers);
-            if !servers.server_mut(index).is_running() {
-                servers.server_mut(index).start()?;
-            }
-        }
-        let mut gateway = locked(&self.gateway);
-        if gateway.is_none() {
-            *gateway = Some(GatewayProcess::start_configured(self.config.clone(), &[])?);
-        }
-        Ok(())
+        let struck = Struck::start(2)?;
+        make_accounts(&struck.endpoint()?)?;
+        let (one, two) = accounts_on_two_nodes(&struck.nodes())?;
+        Ok(Self { struck, accounts: [one, two] })
     }
 
     fn session(&self) -> Result<Client> {
         eventually("the gateway takes a session", || {
             let settings = [("tutti.commit", "base")];
-            let mut client = Client::connect_with(&self.endpoint()?, "postgres", &settings)?;
+            let mut client = Client::connect_with(&self.struck.endpoint()?, "postgres", &settings)?;
             for account in self.accounts {
                 client.value(&balance_sql(account))?;
             }
@@ -90,7 +48,7 @@ impl World {
 
     /// What the nodes themselves say.
     fn balances(&self) -> Result<[i64; 2]> {
-        let nodes = self.nodes();
+        let nodes = self.struck.nodes();
         let of = |index: usize| -> Result<i64> {
             eventually("a node answers", || {
                 let mut node = Client::connect(&nodes[index])?;
@@ -112,7 +70,7 @@ impl World {
 
     /// Nothing is left prepared or locked, and what failed can be done again.
     fn goes_on(&self) -> Result {
-        come_to_rest(&self.nodes())?;
+        come_to_rest(&self.struck.nodes())?;
         let before = self.balances()?;
         eventually("it works again", || {
             let mut client = self.session()?;
@@ -143,7 +101,7 @@ fn balance_sql(account: i64) -> String {
 #[test]
 fn a_connection_lost_at_a_commit_is_told_as_not_known_of_its_node_alone() -> Result {
     let world = World::start()?;
-    for (index, proxy) in world.proxies.iter().enumerate() {
+    for (index, proxy) in world.struck.proxies.iter().enumerate() {
         for when in [When::Before, When::After, When::Meanwhile] {
             let before = world.balances()?;
             let mut client = world.session()?;
@@ -159,7 +117,7 @@ fn a_connection_lost_at_a_commit_is_told_as_not_known_of_its_node_alone() -> Res
             let expected = format!("It is committed on node n{other}; not known of node n{this} (");
             ensure!(detail.starts_with(&expected), "{detail}");
             // A backend that has the message goes on with it.
-            come_to_rest(&world.nodes())?;
+            come_to_rest(&world.struck.nodes())?;
             thread::sleep(Duration::from_millis(200));
             let now = world.balances()?;
             let (there, here) = (now[1 - index] - before[1 - index], now[index] - before[index]);
@@ -183,15 +141,15 @@ fn a_node_killed_at_its_commit_leaves_what_the_other_has_committed() -> Result {
         let before = world.balances()?;
         let mut client = world.session()?;
         world.add(&mut client)?;
-        let servers = Arc::downgrade(&world.servers);
+        let servers = Arc::downgrade(&world.struck.servers);
         let strike: Strike = Arc::new(move || {
             let Some(there) = servers.upgrade() else { return };
             let _ = locked(&there).server_mut(1).kill9();
         });
         let rule = Rule { text: COMMIT, when, then_away: false };
-        world.proxies[1].set_with(rule, strike);
+        world.struck.proxies[1].set_with(rule, strike);
         let told = commit(&mut client)?;
-        world.proxies[1].set(None);
+        world.struck.proxies[1].set(None);
         let (sqlstate, detail) = told.context("the client is told")?;
         println!("{when:?}: {sqlstate} {detail}");
         ensure!(sqlstate == "08007", "{sqlstate} {detail}");
@@ -200,11 +158,14 @@ fn a_node_killed_at_its_commit_leaves_what_the_other_has_committed() -> Result {
             "{detail}"
         );
         // What lives elsewhere can be read and written while the node is away.
-        let mut other =
-            Client::connect_with(&world.endpoint()?, "postgres", &[("tutti.commit", "base")])?;
+        let mut other = Client::connect_with(
+            &world.struck.endpoint()?,
+            "postgres",
+            &[("tutti.commit", "base")],
+        )?;
         let first = world.accounts[0];
         other.query(&format!("UPDATE account SET balance = balance - 1 WHERE id = {first}"))?;
-        world.revive()?;
+        world.struck.revive()?;
         let now = world.balances()?;
         ensure!(now[0] == before[0], "committed, and then taken away again: {now:?}");
         let expected = if when == When::Before { before[1] } else { before[1] + 1 };
@@ -220,12 +181,12 @@ fn a_node_that_is_lost_before_the_commit_keeps_the_others_from_committing() -> R
     let before = world.balances()?;
     let mut client = world.session()?;
     world.add(&mut client)?;
-    locked(&world.servers).server_mut(1).kill9()?;
+    locked(&world.struck.servers).server_mut(1).kill9()?;
     thread::sleep(NOTICE);
     let (sqlstate, hint) = commit(&mut client)?.context("the client is told")?;
     ensure!(sqlstate == "08006" && hint.contains("Nothing was committed"), "{sqlstate} {hint}");
     // In a moment its server is there again, and the transaction's part is not.
-    world.revive()?;
+    world.struck.revive()?;
     ensure!(world.balances()? == before);
     world.goes_on()
 }
@@ -238,18 +199,18 @@ fn a_gateway_killed_at_a_commit_leaves_nothing_to_settle() -> Result {
             let before = world.balances()?;
             let mut client = world.session()?;
             world.add(&mut client)?;
-            let gateway = Arc::downgrade(&world.gateway);
+            let gateway = Arc::downgrade(&world.struck.gateway);
             let strike: Strike = Arc::new(move || {
                 let killed = gateway.upgrade().and_then(|gateway| locked(&gateway).take());
                 let _ = killed.map(GatewayProcess::kill9);
             });
             let rule = Rule { text: COMMIT, when, then_away: false };
-            world.proxies[index].set_with(rule, strike);
+            world.struck.proxies[index].set_with(rule, strike);
             ensure!(commit(&mut client).is_err(), "the connection is lost");
-            world.proxies[index].set(None);
+            world.struck.proxies[index].set(None);
             // Nothing of it is prepared, before there is anyone to settle it.
-            come_to_rest(&world.nodes())?;
-            world.revive()?;
+            come_to_rest(&world.struck.nodes())?;
+            world.struck.revive()?;
             let now = world.balances()?;
             println!("{when:?} on node n{}: {before:?}, then {now:?}", index + 1);
             for node in 0..2 {

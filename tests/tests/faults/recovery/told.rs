@@ -8,22 +8,21 @@
 //!
 //! `TUTTI_TOLD_CASES` more cases find more; `TUTTI_TOLD_SEED` repeats a run as far as timing allows.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use tutti_embed::Cluster;
-use tutti_gateway::Config;
-use tutti_tests::client::{Client, Endpoint};
-use tutti_tests::process::{self, GatewayProcess};
-use tutti_tests::{agreement, conversation, gateway, servers};
+use tutti_tests::client::Client;
+use tutti_tests::process::GatewayProcess;
+use tutti_tests::{agreement, conversation};
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frontend;
 
 use super::proxy::{Proxy, Rule, Strike, When};
+use super::struck::{Struck, locked};
 use super::support::*;
 
 const CASES: &str = "TUTTI_TOLD_CASES";
@@ -167,38 +166,15 @@ enum Told {
 }
 
 struct Place {
-    servers: Arc<Mutex<Cluster>>,
-    gateway: Arc<Mutex<Option<GatewayProcess>>>,
-    proxies: Vec<Proxy>,
-    config: Config,
+    struck: Struck,
     /// One key per node, and so on: keys of node i are at i.
     keys: Vec<Vec<i64>>,
 }
 
-fn locked<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Place {
     fn start() -> Result<Self> {
-        let servers = servers::durable(u16::try_from(NODES)?)?;
-        process::init(&servers)?;
-        let mut config = gateway::config(&servers, String::new());
-        config.switches = tutti_gateway::Switches::default();
-        let mut proxies = Vec::new();
-        for node in &mut config.nodes {
-            let proxy = Proxy::start(node.port)?;
-            node.port = proxy.port();
-            proxies.push(proxy);
-        }
-        let mut place = Self {
-            servers: Arc::new(Mutex::new(servers)),
-            gateway: Arc::default(),
-            proxies,
-            config,
-            keys: Vec::new(),
-        };
-        place.revive()?;
+        let struck = Struck::start(u16::try_from(NODES)?)?;
+        let mut place = Self { struck, keys: Vec::new() };
         let mut client = place.client()?;
         for statement in [
             "CREATE TABLE mark (id int, number int, PRIMARY KEY (id, number)) DISTRIBUTE BY HASH (id)",
@@ -209,7 +185,7 @@ impl Place {
         ] {
             client.query(statement)?;
         }
-        for node in place.nodes() {
+        for node in place.struck.nodes() {
             let rows = Client::connect(&node)?.query("SELECT id FROM wide ORDER BY id")?;
             let id = |row: &Vec<Option<String>>| Ok(row[0].as_deref().unwrap_or("0").parse()?);
             place.keys.push(rows.iter().map(id).collect::<Result<Vec<i64>>>()?);
@@ -217,43 +193,20 @@ impl Place {
         Ok(place)
     }
 
-    fn nodes(&self) -> Vec<Endpoint> {
-        let servers = locked(&self.servers);
-        (0..NODES).map(|index| servers::endpoint(&servers, index)).collect()
-    }
-
-    fn endpoint(&self) -> Result<Endpoint> {
-        Ok(locked(&self.gateway).as_ref().context("there is no gateway")?.endpoint())
-    }
-
     /// A session that works.
     fn client(&self) -> Result<Client> {
         eventually("a session works", || {
-            let mut client = Client::connect(&self.endpoint()?)?;
+            let mut client = Client::connect(&self.struck.endpoint()?)?;
             client.value("SELECT 1")?;
             Ok(client)
         })
     }
 
-    /// What was killed comes back.
-    fn revive(&self) -> Result {
-        for index in 0..NODES {
-            let mut servers = locked(&self.servers);
-            if !servers.server_mut(index).is_running() {
-                servers.server_mut(index).start()?;
-            }
-        }
-        let mut gateway = locked(&self.gateway);
-        if gateway.is_none() {
-            *gateway = Some(GatewayProcess::start_configured(self.config.clone(), &[])?);
-        }
-        Ok(())
-    }
-
     fn strike(&self, case: Case, index: usize) -> Strike {
         // A proxy's threads keep the strike beyond the test: servers and gateway must end with it.
-        let (servers, gateway) = (Arc::downgrade(&self.servers), Arc::downgrade(&self.gateway));
-        let node = self.nodes()[index].clone();
+        let (servers, gateway) =
+            (Arc::downgrade(&self.struck.servers), Arc::downgrade(&self.struck.gateway));
+        let node = self.struck.nodes()[index].clone();
         Arc::new(move || match case.victim {
             Victim::Connection => (),
             Victim::Backends => {
@@ -299,14 +252,16 @@ impl Place {
         let path = client.value("SELECT pg_catalog.current_setting('search_path')")?;
         let rule = Rule { text: case.step, when: case.when, then_away: false };
         let aimed = |index: usize| case.node.is_none_or(|node| node == index);
-        for (index, proxy) in self.proxies.iter().enumerate().filter(|(index, _)| aimed(*index)) {
+        for (index, proxy) in
+            self.struck.proxies.iter().enumerate().filter(|(index, _)| aimed(*index))
+        {
             proxy.set_with(rule, self.strike(case, index));
         }
         let told = commit(&mut client)?;
         // The kill may be noticed before the killer has returned.
         thread::sleep(Duration::from_millis(50));
-        let has_struck = self.proxies.iter().any(Proxy::has_cut);
-        for proxy in &self.proxies {
+        let has_struck = self.struck.proxies.iter().any(Proxy::has_cut);
+        for proxy in &self.struck.proxies {
             proxy.set(None);
         }
         println!("{case:?}: {has_struck}, {told:?}");
@@ -314,8 +269,8 @@ impl Place {
         if has_struck && case.victim == Victim::Node {
             thread::sleep(case.away);
         }
-        self.revive()?;
-        come_to_rest(&self.nodes())?;
+        self.struck.revive()?;
+        come_to_rest(&self.struck.nodes())?;
         let happened = self.happened(case, &keys)?;
         match &told {
             Told::Committed => ensure!(happened, "COMMIT was told, and it is not there"),
@@ -340,7 +295,7 @@ impl Place {
     fn happened(&self, case: Case, keys: &[i64]) -> Result<bool> {
         let n = case.number;
         let mut found = Vec::new();
-        for (index, node) in self.nodes().iter().enumerate() {
+        for (index, node) in self.struck.nodes().iter().enumerate() {
             let mut node = Client::connect(node)?;
             let mut count = |sql: &str| -> Result<bool> { Ok(node.value(sql)? != "0") };
             if case.cargo != Cargo::OneRow || index == 0 {
@@ -526,8 +481,8 @@ fn what_was_told_is_what_happened() -> Result {
     }
     println!("{strikes} of {cases} strikes found their message");
     ensure!(cases < 2 * strikes, "only {strikes} of {cases} strikes found their message");
-    come_to_rest(&place.nodes())?;
-    let differing = agreement::differing_copies(&place.nodes())?;
+    come_to_rest(&place.struck.nodes())?;
+    let differing = agreement::differing_copies(&place.struck.nodes())?;
     ensure!(differing.is_empty(), "copies differ: {}", differing.join("\n"));
     Ok(())
 }

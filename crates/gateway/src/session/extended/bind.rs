@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::{BufMut, BytesMut};
 use tutti_sql::catalog::NodeId;
-use tutti_sql::plan::{Access, DataPlan, Plan};
+use tutti_sql::plan::{Access, DataPlan, Plan, Planned};
 use tutti_sql::statement::Statement;
 use tutti_wire::backend::put_bare;
 use tutti_wire::frame::{Frame, HEADER_LEN};
@@ -19,8 +19,7 @@ use super::values;
 use crate::client::failure::Failure;
 use crate::plans::request::Call;
 use crate::session::Session;
-use crate::transaction::Level;
-use crate::transaction::named::{PendingPortal, Portal, PreparedStatement};
+use crate::transaction::named::{Bound, PendingPortal, Portal, PreparedStatement};
 
 impl Session {
     pub(super) async fn bind(&mut self, frame: &Frame, bind: Bind) -> Result<(), Failure> {
@@ -34,6 +33,12 @@ impl Session {
             return Ok(());
         };
         let mut planned = self.plan_of(&name)?;
+        let concerns = planned.concerns.clone();
+        match &planned.plan {
+            Plan::Data(DataPlan::One { .. }) => self.tx.activity.join_concerns(concerns.as_ref()),
+            // The executor begins it when it is executed.
+            _ => self.tx.activity.narrow_plan(),
+        }
         self.tx.refuse_if_failed(&planned)?;
         self.refuse_second_portal(&portal)?;
         self.describe_anew(&name).await?;
@@ -47,7 +52,6 @@ impl Session {
         {
             if let Some(node) = self.executor().choose(node, &call) {
                 let access = *access;
-                self.tx.activity.join_concerns(planned.concerns.as_ref());
                 self.tx.note_residue(&planned, &parsed.text);
                 if self.is_snapshot_of_a_flight(&parsed) {
                     self.executor().need_transaction();
@@ -58,15 +62,22 @@ impl Session {
                 // The portal must not end with one of our Syncs.
                 self.tx.flight.insert(node, true);
                 let copies = parsed.is_copy();
-                let holds_tables = parsed.is_of_rows();
-                let parsed = Some(parsed).filter(|parsed| parsed.needs_block().is_some());
-                let bound = Some(self.tx.catalog.clone());
-                let bound = Portal::Node { node, access, copies, parsed, bound, holds_tables };
+                let holds_tables =
+                    parsed.is_of_rows() && access == Access::Read && concerns.is_some();
+                let bound = Bound {
+                    catalog: self.tx.catalog.clone(),
+                    plan_number: self.tx.activity.plan_number(),
+                    unheld: (!holds_tables).then(|| self.tx.named_by(&parsed)),
+                    statement: parsed,
+                };
+                let bound = Some(Arc::new(bound));
+                let bound = Portal::Node { node, access, copies, bound, runs: false };
                 self.tx.portals.insert(portal, bound);
                 return Ok(());
             }
             let Some(otherwise) = otherwise.clone() else { break };
-            planned = Arc::new(*otherwise);
+            let otherwise = *otherwise;
+            planned = Arc::new(Planned { concerns: concerns.clone(), ..otherwise });
         }
         self.check_unchecked().await?;
         let mut checked_by_node = false;
@@ -82,7 +93,17 @@ impl Session {
         }
         let id = self.statement(&name)?.id;
         let catalog = self.tx.catalog.clone();
-        let pending = PendingPortal { statement: name, id, planned, catalog, parsed, call };
+        let (scope_changes, named) = (self.tx.scope_changes, self.tx.named_by(&parsed));
+        let pending = PendingPortal {
+            statement: name,
+            id,
+            planned,
+            catalog,
+            scope_changes,
+            named,
+            parsed,
+            call,
+        };
         self.tx.portals.insert(portal, Portal::Plan(Arc::new(pending)));
         if !checked_by_node {
             self.respond(Undo::Nothing, |out| put_bare(out, b'2'));
@@ -94,8 +115,7 @@ impl Session {
     /// COMMITTED, in common with further statements, which other nodes may run.
     fn is_snapshot_of_a_flight(&self, parsed: &Statement) -> bool {
         self.tx.is_autocommit()
-            && self.tx.level() != Level::ReadCommitted
-            && !self.tx.catalog.is_solo()
+            && self.tx.keeps_its_snapshot()
             && parsed.is_of_rows()
             && !self.client.ends_with_execution()
     }

@@ -24,7 +24,7 @@ use crate::plans::request::Done;
 use crate::session::Session;
 use crate::transaction::Mode;
 use crate::transaction::enlist::reads_several_nodes;
-use crate::transaction::named::{PendingPortal, Portal};
+use crate::transaction::named::{Bound, PendingPortal, Portal};
 use crate::transaction::planning::transaction_failed;
 
 /// Messages for a node are sent when this many bytes of them have gathered.
@@ -37,15 +37,12 @@ impl Session {
         row_limit: i32,
     ) -> Result<(), Failure> {
         match self.portal(name)? {
-            Portal::Node { node, access, copies, parsed, bound, holds_tables } => {
-                if let Some(bound) = bound
-                    && (!holds_tables || self.tx.transaction.catalog_changed)
-                {
-                    // Nothing has kept its tables where they were.
-                    self.tx.refuse_moved_since(&bound, &self.tx.catalog)?;
+            Portal::Node { node, access, copies, bound, runs } => {
+                if let Some(bound) = bound {
+                    self.go_on_with(&bound, runs)?;
                 }
-                if let Some(parsed) = parsed {
-                    self.tx.refuse_outside_block(&parsed)?;
+                if let Some(Portal::Node { runs, .. }) = self.tx.portals.get_mut(name) {
+                    *runs = true;
                 }
                 self.execute_on_node(name, row_limit, node, access, copies).await
             }
@@ -62,6 +59,25 @@ impl Session {
             }
             Portal::Finished(pending) => self.execute_again(name, &pending).await,
         }
+    }
+
+    /// Before a portal on a node is executed that the session has bound.
+    ///
+    /// Errors: 40001 if nothing has kept its tables where they were; 0A000 if its names mean others; 25P01.
+    fn go_on_with(&mut self, bound: &Bound, runs: bool) -> Result<(), Failure> {
+        let begins_anew = self.begins_anew(bound, runs);
+        if begins_anew || self.tx.transaction.catalog_changed {
+            self.tx.refuse_moved_since(&bound.catalog)?;
+        }
+        if begins_anew {
+            if let Some(named) = &bound.unheld {
+                // Its node looks its names up when it runs.
+                self.tx.refuse_named_otherwise(&bound.statement, named)?;
+            }
+            // What it uses was known only when it was bound.
+            self.tx.activity.join_concerns(None);
+        }
+        self.tx.refuse_outside_block(&bound.statement)
     }
 
     async fn execute_on_node(
@@ -155,7 +171,13 @@ impl Session {
     ) -> Result<(), Failure> {
         let PendingPortal { parsed, call, .. } = &**pending;
         self.tx.refresh_catalog();
-        let planned = match Arc::ptr_eq(&pending.catalog, &self.tx.catalog) {
+        let means_the_same = pending.scope_changes == self.tx.scope_changes;
+        // In a block others' changes would have waited for the locks that binding a query takes.
+        let is_in_block = self.tx.transaction.mode == Mode::Explicit && parsed.is_of_rows();
+        if !means_the_same || is_in_block && !Arc::ptr_eq(&pending.catalog, &self.tx.catalog) {
+            self.tx.refuse_named_otherwise(parsed, &pending.named)?;
+        }
+        let planned = match means_the_same && Arc::ptr_eq(&pending.catalog, &self.tx.catalog) {
             true => pending.planned.clone(),
             // It was bound before the schema or a placement changed.
             false => self.tx.plan(parsed)?,

@@ -25,10 +25,11 @@ use tutti_wire::frame::Frame;
 use tutti_wire::frontend::{self, Message, Target};
 
 use super::Session;
+use super::planning::Next;
 use crate::client::ClientError;
 use crate::client::failure::Failure;
 use crate::transaction::enlist::takes_snapshot;
-use crate::transaction::named::{CachedPlan, Portal, PreparedStatement};
+use crate::transaction::named::{Bound, CachedPlan, Portal, PreparedStatement};
 
 pub(super) use due::Pipeline;
 
@@ -105,8 +106,8 @@ impl Session {
         {
             self.check_unchecked().await?;
         }
-        if let Some(text) = self.text_of(&message) {
-            self.begin_statement_of_flight(&text).await?;
+        if let Some((text, next)) = self.begun_by(&message) {
+            self.begin_statement_of_flight(&text, next).await?;
         }
         match message {
             Message::Parse(parse) => self.parse(parse).await,
@@ -123,22 +124,34 @@ impl Session {
         }
     }
 
-    /// The statement that a message is about, if that has a text.
-    fn text_of(&self, message: &Message) -> Option<Arc<str>> {
+    /// The text of the statement that a message is about, and what comes of that; `None`: it has no text, or goes
+    /// on with what has begun.
+    fn begun_by(&self, message: &Message) -> Option<(Arc<str>, Next)> {
         let of = |name: &str| self.tx.statements.get(name)?.statement.clone();
-        let statement = match message {
-            Message::Parse(parse) => return Some(parse.sql.as_str().into()),
-            Message::Bind(bind) => of(&bind.statement)?,
-            Message::Describe(Target::Statement, name) => of(name)?,
-            Message::Describe(Target::Portal, portal) | Message::Execute { portal, .. } => {
-                match self.tx.portals.get(portal)? {
-                    Portal::Plan(pending) => pending.parsed.clone(),
-                    _ => return None,
+        let (statement, next) = match message {
+            Message::Parse(parse) => return Some((parse.sql.as_str().into(), Next::Nothing)),
+            Message::Bind(bind) => (of(&bind.statement)?, Next::ByNode),
+            Message::Describe(Target::Statement, name) => (of(name)?, Next::Nothing),
+            Message::Describe(Target::Portal, portal) => match self.tx.portals.get(portal)? {
+                Portal::Plan(pending) => (pending.parsed.clone(), Next::Nothing),
+                _ => return None,
+            },
+            Message::Execute { portal, .. } => match self.tx.portals.get(portal)? {
+                Portal::Plan(pending) => (pending.parsed.clone(), Next::ByExecutor),
+                Portal::Node { bound: Some(bound), runs, .. } if self.begins_anew(bound, *runs) => {
+                    (bound.statement.clone(), Next::ByNode)
                 }
-            }
+                _ => return None,
+            },
             _ => return None,
         };
-        Some(statement.text.as_str().into())
+        Some((statement.text.as_str().into(), next))
+    }
+
+    /// Whether a portal was bound and does not run yet, has no locks on all that it uses, and changes have not
+    /// seen the plan that it was bound with ever since: executing it is the beginning of a statement.
+    fn begins_anew(&self, bound: &Bound, runs: bool) -> bool {
+        !runs && bound.unheld.is_some() && !self.tx.activity.is_still(bound.plan_number)
     }
 
     fn statement(&self, name: &str) -> Result<&PreparedStatement, Failure> {
@@ -161,15 +174,11 @@ impl Session {
                 Err(crate::executor::unseen::cursor_of_unseen_code())
             }
             Some(cursor) => {
-                let node = cursor.node;
-                Ok(Portal::Node {
-                    node,
-                    access: Access::Write,
-                    copies: false,
-                    parsed: None,
-                    bound: None,
-                    holds_tables: true,
-                })
+                let (node, access) = (cursor.node, Access::Write);
+                if !cursor.holds {
+                    self.tx.refuse_moved_since(&cursor.bound)?;
+                }
+                Ok(Portal::Node { node, access, copies: false, bound: None, runs: true })
             }
             None => Err(Failure::error("34000", format!("portal \"{name}\" does not exist"))),
         }

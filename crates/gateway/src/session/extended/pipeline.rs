@@ -19,8 +19,8 @@ use crate::client::ClientError;
 use crate::client::failure::Failure;
 use crate::registry::activity::overtaken;
 use crate::session::Session;
+use crate::transaction::Mode;
 use crate::transaction::state::Isolation;
-use crate::transaction::{Level, Mode};
 
 /// Name of the portal in which one of the gateway's statements runs inside a client's flight.
 const OWN_PORTAL: &str = "tutti begin";
@@ -83,7 +83,7 @@ impl Session {
     /// BEGIN after statements that already ran since the last Sync: PostgreSQL makes them part of
     /// the block.
     async fn begin_behind(&mut self) -> Result<(), Failure> {
-        if self.tx.level() != Level::ReadCommitted && !self.tx.catalog.is_solo() {
+        if self.tx.keeps_its_snapshot() {
             let level = self.tx.settings.characteristics.isolation.map_or("", Isolation::name);
             return Err(Failure::unsupported(
                 format!(

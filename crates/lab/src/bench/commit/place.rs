@@ -3,18 +3,15 @@
 //! Owns: starting and ending these. Never: leaves a server running when its value is dropped.
 //! Start reading at [`Place::make`].
 
-use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use tokio::net::TcpListener;
-use tokio::sync::oneshot;
-use tokio::task::{JoinHandle, spawn_blocking};
-use tokio::time::timeout;
-use tutti_embed::{Cluster, Server, ServerOptions};
-use tutti_gateway::{Config, GatewayError, NodeConfig, Rule, Switches};
+use tokio::task::spawn_blocking;
+use tutti_embed::Cluster;
+use tutti_gateway::Switches;
+
+use crate::ground::durable;
+use crate::ground::gateway::{self, Gateway};
 
 use tutti_lab::accounts::Accounts;
 use tutti_lab::client;
@@ -31,8 +28,6 @@ const KEY: &str = "account_id";
 const TABLE_MADE_BY: &str = "CREATE TABLE bench.accounts (account_id int PRIMARY KEY, balance bigint NOT NULL) \
      WITH (fillfactor = 50) DISTRIBUTE BY HASH (account_id)";
 
-/// What sessions may need to end once the gateway is asked to.
-const GATEWAY_STOP_LIMIT: Duration = Duration::from_secs(20);
 /// Connections that a node must admit for each client, in the largest workload: its own, its
 /// neighbour's, and as many again for those that are just ending.
 const CONNECTIONS_PER_CLIENT: u32 = 4;
@@ -53,39 +48,24 @@ pub(super) struct Money {
     pub accounts: Accounts,
 }
 
-/// A gateway in front of the servers, in this process.
-#[derive(Debug)]
-pub(super) struct Gateway {
-    pub url: String,
-    end: oneshot::Sender<()>,
-    serving: JoinHandle<Result<(), GatewayError>>,
-}
-
 impl Place {
     /// Makes the servers and fills the accounts; takes some seconds. Each flush of a server's log
     /// is made to take `flush_us` longer than the disk needs.
     pub(super) async fn make(nodes: u16, clients_max: u16, flush_us: u32) -> anyhow::Result<Self> {
         let connections = u32::from(clients_max) * CONNECTIONS_PER_CLIENT + CONNECTIONS_BESIDES;
-        let settings = [
-            ("max_connections", connections.to_string()),
-            ("max_prepared_transactions", connections.to_string()),
-            // A checkpoint would slow down the one measurement that it falls into; there is one
-            // between measurements instead.
-            ("checkpoint_timeout", "1h".to_owned()),
-            ("max_wal_size", "8GB".to_owned()),
+        let further = [
             ("commit_delay", flush_us.to_string()),
             // Also when nobody else is at work on the node.
             ("commit_siblings", "0".to_owned()),
         ];
-        let settings = settings.map(|(name, value)| (name.to_owned(), value));
-        let options =
-            ServerOptions { settings: BTreeMap::from(settings), ..ServerOptions::default() };
+        let options = durable(connections, &further);
         ensure!(options.fsync, "a commit without a flush is none");
         let cluster = spawn_blocking(move || Cluster::create_temp_with(nodes, options)).await??;
-        tutti_gateway::init(&config(&cluster, Switches::default(), String::new()), false)
+        let config = gateway::config(&cluster, Switches::default());
+        tutti_gateway::init(&config, false)
             .await
             .context("cannot write the catalog into the nodes")?;
-        let gateway = start_gateway(&cluster, Switches::default()).await?;
+        let gateway = Gateway::start(config).await?;
         let transfers =
             Transfers::without_books(ACCOUNTS, OPENING_BALANCE, TABLE, KEY).made_by(TABLE_MADE_BY);
         fill(&gateway.url, &transfers).await.context("cannot make the accounts")?;
@@ -115,7 +95,7 @@ impl Place {
 
     /// A gateway with these parts switched. One at a time: a second is refused.
     pub(super) async fn start_gateway(&self, switches: Switches) -> anyhow::Result<Gateway> {
-        start_gateway(&self.cluster, switches).await
+        Gateway::start(gateway::config(&self.cluster, switches)).await
     }
 
     /// Lets no measurement pay for what the ones before it left.
@@ -131,58 +111,6 @@ impl Place {
     /// Ends the servers and removes their directory.
     pub(super) async fn remove(self) -> anyhow::Result<()> {
         Ok(spawn_blocking(move || drop(self)).await?)
-    }
-}
-
-impl Gateway {
-    /// Ends the gateway and waits for it; only then can the next one start.
-    pub(super) async fn stop(self) -> anyhow::Result<()> {
-        // An error means that it has ended already, which its own result explains.
-        let _ = self.end.send(());
-        timeout(GATEWAY_STOP_LIMIT, self.serving)
-            .await
-            .context("the gateway does not end")??
-            .context("the gateway ended")
-    }
-}
-
-async fn start_gateway(cluster: &Cluster, switches: Switches) -> anyhow::Result<Gateway> {
-    let listener = TcpListener::bind("127.0.0.1:0").await?;
-    let address = listener.local_addr()?;
-    let config = config(cluster, switches, address.to_string());
-    let url = client::url(address, &config.database);
-    let (end, asked_to_end) = oneshot::channel();
-    let mut serving = tokio::spawn(tutti_gateway::serve(config, listener, async move {
-        // Dropping the sender asks as well.
-        let _ = asked_to_end.await;
-    }));
-    tokio::select! {
-        // Answered as soon as the gateway has settled what it must; until then the client waits.
-        client = client::connect(&url) => { client?; }
-        ended = &mut serving => {
-            ended?.context("the gateway cannot start")?;
-            anyhow::bail!("the gateway ended unasked");
-        }
-    }
-    Ok(Gateway { url, end, serving })
-}
-
-/// Whoever is on this machine is let in, as by `tutti up`.
-fn config(cluster: &Cluster, switches: Switches, listen: String) -> Config {
-    let node = |(id, server): (u16, &Server)| NodeConfig {
-        id,
-        host: Ipv4Addr::LOCALHOST.to_string(),
-        port: server.port(),
-        user: "postgres".to_owned(),
-        ..NodeConfig::default()
-    };
-    Config {
-        listen,
-        switches,
-        cluster: cluster.name().to_owned(),
-        rules: vec![Rule::trust_loopback()],
-        nodes: (1..).zip(cluster.servers()).map(node).collect(),
-        ..Config::default()
     }
 }
 

@@ -9,22 +9,13 @@ use plotters::prelude::*;
 use super::figures::Figures;
 use super::plan::Plan;
 use super::target::{Load, Protocol, Script, name};
+use tutti_lab::palette::COLOURS;
 
 /// Pixels.
 const PANEL: (u32, u32) = (380, 250);
 const HEADER: u32 = 40;
 const LEGEND_STEP: u32 = 150;
 const FONT: &str = "sans-serif";
-/// One for each target; distinguishable for the colour-blind too (Okabe and Ito).
-const COLOURS: [RGBColor; 7] = [
-    RGBColor(0, 0, 0),
-    RGBColor(230, 159, 0),
-    RGBColor(0, 114, 178),
-    RGBColor(86, 180, 233),
-    RGBColor(0, 158, 115),
-    RGBColor(213, 94, 0),
-    RGBColor(204, 121, 167),
-];
 /// What the bars of one number of clients fill of their place.
 const GROUP_WIDTH: f64 = 0.8;
 

@@ -1,0 +1,454 @@
+//! What a run's file says.
+//!
+//! Owns: the format, what it leaves open, and what it may not say. Never: starts anything.
+//! Start reading at [`RunFile`]; examples are in docs/lab/examples.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, ensure};
+use serde::{Deserialize, Serialize};
+
+use crate::ground::{Distances, System};
+use crate::study::transfer::without_password;
+use tutti_lab::distance::{Shipped, Stretch};
+use tutti_lab::workload::spread::Spread;
+use tutti_lab::workload::ycsb::Mix;
+
+const CLIENTS_MAX: u16 = 1_000;
+const NODES_MAX: u16 = 32;
+const SECONDS_BY_DEFAULT: u64 = 10;
+
+/// A file.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RunFile {
+    /// For the page.
+    pub title: String,
+    system: SystemPart,
+    #[serde(default)]
+    distances: DistancesPart,
+    pub workload: WorkloadPart,
+    pub load: LoadPart,
+}
+
+/// What is measured: a kind, or a URL.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+struct SystemPart {
+    kind: Option<Kind>,
+    /// Of a Tutti.
+    nodes: Option<u16>,
+    url: Option<String>,
+    /// Of an endpoint; without it, as the endpoint says of itself.
+    spread: Option<SpreadName>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
+#[serde(rename_all = "kebab-case")]
+enum Kind {
+    Tutti,
+    Postgresql,
+    PostgresqlWithStandby,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
+#[serde(rename_all = "kebab-case")]
+enum SpreadName {
+    Tutti,
+    Citus,
+    Plain,
+}
+
+/// How far things are apart: round trips, or a profile.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+struct DistancesPart {
+    /// Between clients and what they connect to.
+    clients_rtt_ms: Option<f64>,
+    /// Between the gateway and each node.
+    nodes_rtt_ms: Option<f64>,
+    /// Between a server and its standby.
+    standby_rtt_ms: Option<f64>,
+    profile: Option<String>,
+}
+
+/// What clients do.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub(super) enum WorkloadPart {
+    TpcC(TpcCPart),
+    Transfers(TransfersPart),
+    Ycsb(YcsbPart),
+}
+
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct TpcCPart {
+    pub warehouses: i64,
+    /// What part of the standard's items, customers and orders of each warehouse there is.
+    pub scale: f64,
+    /// Clients key and think as long as the standard's do.
+    pub think_times: bool,
+}
+
+impl Default for TpcCPart {
+    fn default() -> Self {
+        Self { warehouses: 4, scale: 1.0, think_times: false }
+    }
+}
+
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct TransfersPart {
+    pub accounts: i64,
+    /// Written beside the balances, so that single transfers can be checked; without it, only sums are.
+    pub entries: bool,
+}
+
+impl Default for TransfersPart {
+    fn default() -> Self {
+        Self { accounts: 1_000, entries: true }
+    }
+}
+
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct YcsbPart {
+    mix: MixName,
+    pub records: i64,
+}
+
+impl Default for YcsbPart {
+    fn default() -> Self {
+        Self { mix: MixName::A, records: 100_000 }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "UPPERCASE")]
+enum MixName {
+    A,
+    B,
+    C,
+    D,
+    E,
+    F,
+}
+
+impl YcsbPart {
+    pub(super) fn mix(&self) -> Mix {
+        match self.mix {
+            MixName::A => Mix::A,
+            MixName::B => Mix::B,
+            MixName::C => Mix::C,
+            MixName::D => Mix::D,
+            MixName::E => Mix::E,
+            MixName::F => Mix::F,
+        }
+    }
+}
+
+/// Who does it, how often, and for how long.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LoadPart {
+    /// A run for each of these numbers of clients.
+    pub clients: Vec<u16>,
+    /// What is counted of each run.
+    seconds: Option<u64>,
+    /// Instead of a time: so many, of all clients together.
+    pub transactions: Option<u64>,
+    /// Between an answer and the next transaction.
+    #[serde(default)]
+    pub think_ms: f64,
+    /// So many begin per second, of all clients together, whether those before them have ended or not.
+    pub rate_per_s: Option<f64>,
+    pub isolation: Option<IsolationName>,
+    #[serde(default = "one")]
+    pub repetitions: u32,
+}
+
+fn one() -> u32 {
+    1
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum IsolationName {
+    ReadCommitted,
+    RepeatableRead,
+    Serializable,
+}
+
+impl IsolationName {
+    /// As SQL calls it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::ReadCommitted => "read committed",
+            Self::RepeatableRead => "repeatable read",
+            Self::Serializable => "serializable",
+        }
+    }
+}
+
+impl RunFile {
+    /// Reads one.
+    ///
+    /// Errors: it cannot be read, or says what it may not, by the name of the key.
+    pub(super) fn read(path: &Path) -> anyhow::Result<Self> {
+        let text = fs::read_to_string(path)
+            .with_context(|| format!("cannot read the run {}", path.display()))?;
+        Self::from_toml(&text).with_context(|| path.display().to_string())
+    }
+
+    fn from_toml(text: &str) -> anyhow::Result<Self> {
+        let this: Self = toml::from_str(text).context("this describes no run")?;
+        let LoadPart { clients, seconds, transactions, think_ms, rate_per_s, .. } = &this.load;
+        ensure!(!clients.is_empty(), "load.clients: no number of clients");
+        for number in clients {
+            let is_possible = (1..=CLIENTS_MAX).contains(number);
+            ensure!(is_possible, "load.clients: 1 to {CLIENTS_MAX}, not {number}");
+        }
+        ensure!(
+            seconds.is_none() || transactions.is_none(),
+            "load.seconds and load.transactions: one of them says when a run ends"
+        );
+        ensure!(*seconds != Some(0), "load.seconds: 1 or more");
+        ensure!(*transactions != Some(0), "load.transactions: 1 or more");
+        ensure!((0.0..=1e6).contains(think_ms), "load.think_ms: 0 to 1000000, not {think_ms}");
+        if let Some(rate) = rate_per_s {
+            ensure!((0.01..=1e6).contains(rate), "load.rate_per_s: 0.01 to 1000000, not {rate}");
+            ensure!(*think_ms == 0.0, "load.think_ms and load.rate_per_s: one sets the pace");
+        }
+        ensure!(1 <= this.load.repetitions, "load.repetitions: 1 or more");
+        match &this.workload {
+            WorkloadPart::TpcC(TpcCPart { warehouses, scale, .. }) => {
+                ensure!((1..=10_000).contains(warehouses), "workload.warehouses: 1 to 10000");
+                let is_part = 0.0 < *scale && *scale <= 1.0;
+                ensure!(is_part, "workload.scale: more than 0 and 1 at most, not {scale}");
+            }
+            WorkloadPart::Transfers(part) => {
+                ensure!(2 <= part.accounts, "workload.accounts: 2 or more");
+            }
+            WorkloadPart::Ycsb(part) => ensure!(3 <= part.records, "workload.records: 3 or more"),
+        }
+        this.system()?;
+        this.distances()?;
+        Ok(this)
+    }
+
+    /// The same within seconds: few rows, one number of clients.
+    pub(super) fn be_quick(&mut self) {
+        self.load.clients.truncate(1);
+        self.load.clients[0] = self.load.clients[0].min(4);
+        self.load.repetitions = 1;
+        match &mut self.load.transactions {
+            Some(transactions) => *transactions = (*transactions).min(200),
+            None => self.load.seconds = Some(2),
+        }
+        match &mut self.workload {
+            WorkloadPart::TpcC(part) => {
+                part.warehouses = part.warehouses.min(3);
+                part.scale = part.scale.min(0.01);
+                part.think_times = false;
+            }
+            WorkloadPart::Transfers(part) => part.accounts = part.accounts.min(500),
+            WorkloadPart::Ycsb(part) => part.records = part.records.min(2_000),
+        }
+    }
+
+    /// How long what is counted lasts, unless transactions are counted out.
+    pub(super) fn seconds(&self) -> Option<u64> {
+        match self.load.transactions {
+            Some(_) => None,
+            None => Some(self.load.seconds.unwrap_or(SECONDS_BY_DEFAULT)),
+        }
+    }
+
+    /// What is measured.
+    pub(super) fn system(&self) -> anyhow::Result<System> {
+        let SystemPart { kind, nodes, url, spread } = &self.system;
+        let is_tutti = *kind == Some(Kind::Tutti);
+        ensure!(nodes.is_none() || is_tutti, "system.nodes: only of kind = \"tutti\"");
+        ensure!(spread.is_none() || url.is_some(), "system.spread: only where there is a url");
+        Ok(match (kind, url) {
+            (Some(Kind::Tutti), None) => {
+                let nodes = nodes.unwrap_or(3);
+                ensure!((1..=NODES_MAX).contains(&nodes), "system.nodes: 1 to {NODES_MAX}");
+                System::Tutti { nodes }
+            }
+            (Some(Kind::Postgresql), None) => System::PostgreSql,
+            (Some(Kind::PostgresqlWithStandby), None) => System::PostgreSqlWithStandby,
+            (None, Some(url)) => System::Endpoint(url.clone()),
+            _ => anyhow::bail!("system: either a kind or a url"),
+        })
+    }
+
+    /// How tables are spread, where the file or the system says so.
+    pub(super) fn spread(&self) -> Option<Spread> {
+        match (self.system.kind, self.system.spread) {
+            (Some(Kind::Tutti), _) | (_, Some(SpreadName::Tutti)) => Some(Spread::Tutti),
+            (Some(_), _) | (_, Some(SpreadName::Plain)) => Some(Spread::Plain),
+            (_, Some(SpreadName::Citus)) => Some(Spread::Citus),
+            (None, None) => None,
+        }
+    }
+
+    /// How far things are apart. Of a profile the round trips alone are taken: clients and the gateway are at its
+    /// first site, as are one PostgreSQL and node 1; the other servers are dealt out in turn.
+    pub(super) fn distances(&self) -> anyhow::Result<Distances> {
+        let DistancesPart { clients_rtt_ms, nodes_rtt_ms, standby_rtt_ms, profile } =
+            &self.distances;
+        if self.distances == DistancesPart::default() {
+            return Ok(Distances::default());
+        }
+        let system = self.system()?;
+        ensure!(
+            !matches!(system, System::Endpoint(_)),
+            "distances: only of the lab's own systems; `tutti-lab distance --listen` puts another far away"
+        );
+        let nodes = match system {
+            System::Tutti { nodes } => usize::from(nodes),
+            _ => 0,
+        };
+        for (key, value) in [
+            ("clients_rtt_ms", clients_rtt_ms),
+            ("nodes_rtt_ms", nodes_rtt_ms),
+            ("standby_rtt_ms", standby_rtt_ms),
+        ] {
+            let is_possible = value.is_none_or(|ms| (0.0..=60_000.0).contains(&ms));
+            ensure!(is_possible, "distances.{key}: 0 to 60000");
+            ensure!(value.is_none() || profile.is_none(), "distances.{key}: not beside a profile");
+        }
+        ensure!(nodes_rtt_ms.is_none() || 0 < nodes, "distances.nodes_rtt_ms: only of a Tutti");
+        let has_standby = system == System::PostgreSqlWithStandby;
+        ensure!(standby_rtt_ms.is_none() || has_standby, "distances.standby_rtt_ms: no standby");
+        let Some(profile) = profile else {
+            let there = |ms: &Option<f64>| ms.map(Stretch::of_rtt_ms).transpose();
+            return Ok(Distances {
+                clients: there(clients_rtt_ms)?,
+                nodes: there(nodes_rtt_ms)?.map_or_else(Vec::new, |it| vec![Some(it); nodes]),
+                standby: there(standby_rtt_ms)?,
+            });
+        };
+        let profile = profile.parse::<Shipped>().context("distances.profile")?.profile();
+        let from_first = |machine: usize| profile.between(0, profile.site_of(machine));
+        Ok(Distances {
+            clients: from_first(0),
+            nodes: (0..nodes).map(from_first).collect(),
+            standby: has_standby.then(|| from_first(1)).flatten(),
+        })
+    }
+
+    /// What is measured, in words.
+    pub(super) fn system_in_words(&self) -> anyhow::Result<String> {
+        Ok(match self.system()? {
+            System::Tutti { nodes: 1 } => "Tutti, 1 node".to_owned(),
+            System::Tutti { nodes } => format!("Tutti, {nodes} nodes"),
+            System::PostgreSql => "PostgreSQL".to_owned(),
+            System::PostgreSqlWithStandby => "PostgreSQL with a synchronous standby".to_owned(),
+            System::Endpoint(url) => without_password(&url),
+        })
+    }
+
+    /// How far things are apart, in words; empty where nothing is in between.
+    pub(super) fn distances_in_words(&self) -> String {
+        let DistancesPart { clients_rtt_ms, nodes_rtt_ms, standby_rtt_ms, profile } =
+            &self.distances;
+        let of = |what: &str, ms: &Option<f64>| ms.map(|ms| format!("{what} {ms} ms away"));
+        let parts = [
+            profile.clone(),
+            of("server", clients_rtt_ms),
+            of("nodes", nodes_rtt_ms),
+            of("standby", standby_rtt_ms),
+        ];
+        parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+    }
+
+    /// What clients do, in words.
+    pub(super) fn workload_in_words(&self) -> String {
+        match &self.workload {
+            WorkloadPart::TpcC(TpcCPart { warehouses, scale, think_times }) => {
+                let part = if *scale < 1.0 { format!(" of scale {scale}") } else { String::new() };
+                let pauses = if *think_times { ", with think times" } else { "" };
+                format!("TPC-C's transactions, {warehouses} warehouses{part}{pauses}")
+            }
+            WorkloadPart::Transfers(part) => {
+                let books = if part.entries { "" } else { ", no entries" };
+                format!("transfers, {} accounts{books}", part.accounts)
+            }
+            WorkloadPart::Ycsb(part) => {
+                format!("YCSB {:?}, {} records", part.mix, part.records)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEAST: &str = "title = 'x'\n[system]\nkind = 'tutti'\n[workload]\nkind = 'ycsb'\n\
+                         [load]\nclients = [8, 32]\n";
+
+    fn refusal(text: &str) -> String {
+        RunFile::from_toml(text).map_or_else(|error| format!("{error:#}"), |_| "none".to_owned())
+    }
+
+    #[test]
+    fn what_a_file_leaves_open_has_a_value() {
+        let file = RunFile::from_toml(LEAST).unwrap();
+        assert_eq!(file.system().unwrap(), System::Tutti { nodes: 3 });
+        assert_eq!(file.distances().unwrap(), Distances::default());
+        assert_eq!((file.seconds(), file.load.repetitions), (Some(SECONDS_BY_DEFAULT), 1));
+        assert_eq!(file.workload_in_words(), "YCSB A, 100000 records");
+        assert_eq!(file.spread(), Some(Spread::Tutti));
+    }
+
+    #[test]
+    fn a_key_that_is_not_known_is_named() {
+        for (from, to, named) in [
+            ("title", "titel = 'y'\ntitle", "titel"),
+            ("kind = 'tutti'", "kind = 'tutti'\nnode = 2", "node"),
+            ("kind = 'ycsb'", "kind = 'ycsb'\nrecord = 2", "record"),
+            ("clients =", "seconds = 1\nsecs = 2\nclients =", "secs"),
+            ("[load]", "[distances]\nclient_ms = 1\n[load]", "client_ms"),
+            ("kind = 'ycsb'", "kind = 'tpc-z'", "tpc-z"),
+        ] {
+            let said = refusal(&LEAST.replace(from, to));
+            assert!(said.contains(&format!("`{named}`")), "{named}: {said}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_said_with_its_key() {
+        for (from, to, named) in [
+            ("[8, 32]", "[]", "load.clients"),
+            ("[8, 32]", "[0]", "load.clients"),
+            ("[8, 32]", "[1]\nseconds = 1\ntransactions = 2", "load.seconds"),
+            ("[8, 32]", "[1]\nthink_ms = 1\nrate_per_s = 2", "load.rate_per_s"),
+            ("[8, 32]", "[1]\nrepetitions = 0", "load.repetitions"),
+            ("kind = 'tutti'", "kind = 'tutti'\nurl = 'postgres://x'", "system"),
+            ("kind = 'tutti'", "kind = 'postgresql'\nnodes = 2", "system.nodes"),
+            ("kind = 'tutti'", "kind = 'tutti'\nspread = 'plain'", "system.spread"),
+            ("[load]", "[distances]\nprofile = 'one-planet'\n[load]", "distances.profile"),
+            ("[load]", "[distances]\nstandby_rtt_ms = 1\n[load]", "distances.standby_rtt_ms"),
+            ("kind = 'ycsb'", "kind = 'ycsb'\nrecords = 1", "workload.records"),
+            ("kind = 'ycsb'", "kind = 'tpc-c'\nscale = 2.0", "workload.scale"),
+        ] {
+            let said = refusal(&LEAST.replace(from, to));
+            assert!(said.contains(named), "{named}: {said}");
+        }
+    }
+
+    #[test]
+    fn a_profile_deals_the_nodes_out() {
+        let far = "[distances]\nprofile = 'three-continents'\n[load]";
+        let distances = RunFile::from_toml(&LEAST.replace("[load]", far)).unwrap().distances();
+        let rtts: Vec<_> =
+            distances.unwrap().nodes.into_iter().flatten().map(|it| it.rtt_ms()).collect();
+        assert_eq!(rtts.len(), 3);
+        assert!(rtts[0] < 1.0 && 50.0 < rtts[1] && 50.0 < rtts[2], "{rtts:?}");
+    }
+}

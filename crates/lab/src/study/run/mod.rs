@@ -1,0 +1,364 @@
+//! Any workload against any endpoint, as a file says.
+//!
+//! Owns: the clients of a run, what each of them was told, and that a run counts only if what the workload left
+//! is what was told. Never: knows what a workload does.
+//! Start reading at [`run`]; the file is the matter of `file`.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use serde_json::Value;
+
+use super::series::{OutputArgs, Series};
+use crate::ground::{Ground, System};
+use crate::load::{Client, Crew, Done, Driven, Pace, Step, Window, drive};
+use crate::record::Record;
+use tutti_lab::workload::session::{Failure, PreparingSession, Session};
+use tutti_lab::workload::spread::Spread;
+use tutti_lab::workload::tpcc::TpcC;
+use tutti_lab::workload::transfers::{Books, Transfers};
+use tutti_lab::workload::ycsb::Ycsb;
+use tutti_lab::workload::{Asked, Believed, Found, Workload};
+
+mod file;
+mod page;
+
+use file::{RunFile, WorkloadPart};
+use page::ALL;
+pub(crate) use page::page;
+
+pub(crate) const NAME: &str = "run";
+
+const WARM_UP: Duration = Duration::from_millis(500);
+/// Where tables are at an endpoint that is somebody's.
+const SCHEMA: &str = "lab_run";
+const OPENING_BALANCE: i64 = 1_000;
+
+/// `tutti-lab run`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct RunArgs {
+    /// What to run; examples are in docs/lab/examples
+    #[arg(value_name = "FILE.toml")]
+    file: PathBuf,
+
+    /// The same within seconds: few rows, one number of clients, two seconds
+    #[arg(long)]
+    quick: bool,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Runs what the file says.
+pub(crate) async fn run(args: RunArgs) -> anyhow::Result<()> {
+    let mut file = RunFile::read(&args.file)?;
+    if args.quick {
+        file.be_quick();
+    }
+    match file.workload.clone() {
+        WorkloadPart::Transfers(part) => {
+            let books = if part.entries { Books::Entries } else { Books::None };
+            let make = |spread| Transfers::new(part.accounts, OPENING_BALANCE, books).on(spread);
+            run_all(&args, &file, make).await
+        }
+        WorkloadPart::TpcC(part) => {
+            let make =
+                |spread| TpcC::new(part.warehouses, part.scale, spread).thinking(part.think_times);
+            run_all(&args, &file, make).await
+        }
+        WorkloadPart::Ycsb(part) => {
+            run_all(&args, &file, |spread| Ycsb::new(part.mix(), part.records, spread)).await
+        }
+    }
+}
+
+/// A run of the series.
+struct Planned {
+    clients: u16,
+    repetition: u32,
+    name: String,
+    parameters: BTreeMap<String, Value>,
+}
+
+fn plan(file: &RunFile) -> anyhow::Result<Vec<Planned>> {
+    let (system, distances) = (file.system_in_words()?, file.distances_in_words());
+    let workload = file.workload_in_words();
+    let isolation = file.load.isolation.map(file::IsolationName::name).unwrap_or_default();
+    let pace = match (file.load.rate_per_s, file.load.think_ms) {
+        (Some(rate), _) => format!("{rate} per s"),
+        (None, 0.0) => String::new(),
+        (None, think_ms) => format!("thinking {think_ms} ms"),
+    };
+    let mut planned = Vec::new();
+    for clients in file.load.clients.iter().copied() {
+        for repetition in 1..=file.load.repetitions {
+            let said = [&*system, &distances, &workload, isolation, &pace];
+            let said: Vec<&str> = said.into_iter().filter(|word| !word.is_empty()).collect();
+            let name = format!("{}, {clients} clients #{repetition}", said.join(", "));
+            let mut parameters = BTreeMap::from([
+                ("title".to_owned(), Value::from(file.title.as_str())),
+                ("system".to_owned(), Value::from(system.as_str())),
+                ("distances".to_owned(), Value::from(distances.as_str())),
+                ("workload".to_owned(), Value::from(workload.as_str())),
+                ("workload_parameters".to_owned(), serde_json::to_value(&file.workload)?),
+                ("isolation".to_owned(), Value::from(isolation)),
+                ("pace".to_owned(), Value::from(pace.as_str())),
+                ("clients".to_owned(), Value::from(clients)),
+                ("repetition".to_owned(), Value::from(repetition)),
+            ]);
+            if let Some(seconds) = file.seconds() {
+                parameters.insert("seconds".to_owned(), Value::from(seconds));
+            }
+            if let Some(transactions) = file.load.transactions {
+                parameters.insert("transactions".to_owned(), Value::from(transactions));
+            }
+            planned.push(Planned { clients, repetition, name, parameters });
+        }
+    }
+    Ok(planned)
+}
+
+async fn run_all<W: Workload + Send + Sync + 'static>(
+    args: &RunArgs,
+    file: &RunFile,
+    make: impl FnOnce(Spread) -> W,
+) -> anyhow::Result<()> {
+    let planned = plan(file)?;
+    let mut series = Series::begin(NAME, &args.output, planned.len())?;
+    for Planned { name, parameters, .. } in &planned {
+        let Some(before) = series.record(name) else { continue };
+        let differs = parameters.iter().find(|(key, is)| before.parameters.get(*key) != Some(is));
+        if let Some((key, is)) = differs {
+            let was = before.parameters.get(key).cloned().unwrap_or_default();
+            anyhow::bail!(
+                "the run {name:?} is there with {key} {was}, not {is}: name another --out"
+            );
+        }
+    }
+    if series.passes_over(planned.iter().map(|run| &run.name)) {
+        return series.end(page);
+    }
+    let place = Place::make(file, make).await?;
+    for run in planned {
+        let machine = series.machine(&place.ground.name);
+        let record = async {
+            place.ground.tidy().await?;
+            let (driven, found) = place.measure(file, &run).await?;
+            Ok(Record {
+                figures: place.figures(found),
+                ..Record::of_clients(
+                    NAME,
+                    &run.name,
+                    run.parameters.clone(),
+                    &driven,
+                    "what the workload left is what its clients were told",
+                    machine,
+                )
+            })
+        };
+        series.run(&run.name, record).await?;
+    }
+    place.remove().await?;
+    series.end(page)
+}
+
+/// A system with the tables of a workload.
+struct Place<W> {
+    ground: Ground,
+    /// Somebody's endpoint: what is made there is removed.
+    is_others: bool,
+    preamble: Vec<String>,
+    workload: Arc<W>,
+    told: Arc<Told>,
+}
+
+/// What all clients were told since the tables were made.
+#[derive(Debug, Default)]
+struct Told {
+    /// The number of the last transaction.
+    last: AtomicI64,
+    asked: Mutex<Asked>,
+}
+
+impl Told {
+    fn note(&self, number: i64, believed: Believed) {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).insert(number, believed);
+    }
+
+    fn asked(&self) -> Asked {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl<W: Workload + Send + Sync + 'static> Place<W> {
+    async fn make(file: &RunFile, make: impl FnOnce(Spread) -> W) -> anyhow::Result<Self> {
+        let system = file.system()?;
+        // One more looks afterwards.
+        let clients_max = file.load.clients.iter().max().map_or(1, |clients| clients + 1);
+        let ground = Ground::make(&system, clients_max, &file.distances()?).await?;
+        let is_others = matches!(system, System::Endpoint(_));
+        let mut preamble = Vec::new();
+        if is_others {
+            preamble.push(format!("SET search_path = {SCHEMA}"));
+        }
+        if let Some(isolation) = file.load.isolation {
+            preamble.push(format!("SET default_transaction_isolation = '{}'", isolation.name()));
+        }
+        let mut session = connect(&ground.url, &preamble).await?;
+        let spread = match file.spread() {
+            Some(spread) => spread,
+            None => Spread::guess(&mut session).await?,
+        };
+        let workload = Arc::new(make(spread));
+        if is_others {
+            for sql in [
+                format!("DROP SCHEMA IF EXISTS {SCHEMA} CASCADE"),
+                format!("CREATE SCHEMA {SCHEMA}"),
+            ] {
+                session.query(&sql).await.context(sql)?;
+            }
+        }
+        workload.setup(&mut session).await.context("cannot make the tables")?;
+        Ok(Self { ground, is_others, preamble, workload, told: Arc::default() })
+    }
+
+    async fn measure(&self, file: &RunFile, run: &Planned) -> anyhow::Result<(Driven, Found)> {
+        let left = file.load.transactions.map(|count| Arc::new(AtomicU64::new(count)));
+        let mut clients: Vec<Box<dyn Client>> = Vec::new();
+        for number in 0..run.clients {
+            let seed = u64::from(number) << 32 | u64::from(run.repetition);
+            clients.push(Box::new(Worker {
+                session: connect(&self.ground.url, &self.preamble).await?,
+                url: self.ground.url.clone(),
+                preamble: self.preamble.clone(),
+                random: StdRng::seed_from_u64(seed),
+                workload: self.workload.clone(),
+                told: self.told.clone(),
+                left: left.clone(),
+                kind: "",
+            }));
+        }
+        let pace = match file.load.rate_per_s {
+            Some(per_s) => Pace::Open { per_s },
+            None => Pace::Closed { think: Duration::from_secs_f64(file.load.think_ms / 1_000.0) },
+        };
+        let crew = Crew { kind: ALL, pace, clients, decides: true };
+        let lasts = file.seconds().map(Duration::from_secs);
+        // What is counted out begins at once: all of it counts.
+        let warm_up = if lasts.is_some() { WARM_UP } else { Duration::ZERO };
+        let driven = drive(vec![crew], Window { warm_up, lasts }, Arc::default()).await?;
+        Ok((driven, self.check().await.context("after the run")?))
+    }
+
+    /// Where the servers can be asked themselves, they and the gateway must say the same.
+    async fn check(&self) -> anyhow::Result<Found> {
+        let asked = self.told.asked();
+        let mut gateway = connect(&self.ground.url, &self.preamble).await?;
+        if self.ground.node_urls.len() < 2 || self.ground.standby_url.is_some() {
+            return self.workload.check(&mut [gateway], None, &asked).await;
+        }
+        let mut nodes = Vec::new();
+        for url in &self.ground.node_urls {
+            nodes.push(PreparingSession::connect(url).await?);
+        }
+        self.workload.check(&mut nodes, Some(&mut gateway), &asked).await
+    }
+
+    /// How what all clients believed since the tables were made has turned out.
+    fn figures(&self, found: Found) -> BTreeMap<String, f64> {
+        let told = self.workload.figures(&self.told.asked());
+        let counts = [
+            ("told_acknowledged", told.acknowledged),
+            ("told_refused", told.refused),
+            ("told_nothing", told.unknown),
+            ("found_acknowledged", found.acknowledged),
+            ("found_unknown_done", found.unknown_done),
+            ("found_unknown_absent", found.unknown_absent),
+        ];
+        counts.into_iter().map(|(name, count)| (name.to_owned(), count as f64)).collect()
+    }
+
+    async fn remove(self) -> anyhow::Result<()> {
+        if self.is_others {
+            let mut session = connect(&self.ground.url, &[]).await?;
+            session.query(&format!("DROP SCHEMA {SCHEMA} CASCADE")).await?;
+        }
+        self.ground.remove().await
+    }
+}
+
+async fn connect(url: &str, preamble: &[String]) -> anyhow::Result<PreparingSession> {
+    let mut session = PreparingSession::connect(url).await?;
+    for sql in preamble {
+        session.query(sql).await.with_context(|| sql.clone())?;
+    }
+    Ok(session)
+}
+
+/// A client that runs transactions of a workload.
+struct Worker<W> {
+    session: PreparingSession,
+    url: String,
+    preamble: Vec<String>,
+    random: StdRng,
+    workload: Arc<W>,
+    told: Arc<Told>,
+    /// How many are left to do for all clients, where they are counted out.
+    left: Option<Arc<AtomicU64>>,
+    kind: &'static str,
+}
+
+impl<W: Workload + Send + Sync + 'static> Worker<W> {
+    /// Whether there is one more to do.
+    fn takes_one(&self) -> bool {
+        let less = |left: u64| left.checked_sub(1);
+        self.left.as_ref().is_none_or(|left| {
+            left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
+        })
+    }
+
+    async fn work(&mut self) -> anyhow::Result<Done> {
+        if !self.takes_one() {
+            return Ok(Done::Nothing);
+        }
+        let number = self.told.last.fetch_add(1, Ordering::Relaxed) + 1;
+        let outcome =
+            self.workload.transaction(&mut self.session, number, &mut self.random).await?;
+        self.kind = outcome.kind;
+        self.told.note(number, outcome.believed);
+        match outcome.failure {
+            // Also what was to be rolled back, and was.
+            None => Ok(Done::Right),
+            Some(Failure::Error { sqlstate, .. }) => {
+                self.session.query("ROLLBACK").await?;
+                Ok(Done::Failed(sqlstate))
+            }
+            Some(lost @ Failure::Lost { .. }) => {
+                tracing::warn!(%lost, number, "a session is lost");
+                self.session = connect(&self.url, &self.preamble).await?;
+                Ok(Done::Failed("lost".to_owned()))
+            }
+        }
+    }
+}
+
+impl<W: Workload + Send + Sync + 'static> Client for Worker<W> {
+    fn step(&mut self) -> Step<'_> {
+        Box::pin(self.work())
+    }
+
+    fn pause(&mut self) -> Duration {
+        self.workload.pause(self.kind, &mut self.random)
+    }
+
+    fn kind(&self) -> Option<&'static str> {
+        (!self.kind.is_empty()).then_some(self.kind)
+    }
+}

@@ -1,0 +1,139 @@
+//! `tutti-lab run`: every example of docs/lab/examples in its quick form, on real servers.
+//!
+//! How fast anything is, is not tested. Needs PostgreSQL 15 or newer.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use tutti_embed::{Cluster, ServerOptions};
+
+fn examples() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/lab/examples")
+}
+
+fn run(file: &Path, out: &Path) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tutti-lab"))
+        .args(["run", "--quick"])
+        .arg(file)
+        .arg("--out")
+        .arg(out)
+        .output()
+        .unwrap()
+}
+
+/// Runs an example; gives the line of its one run, and what was printed.
+fn quick(file: &Path, out: &Path) -> (Value, String) {
+    let output = run(file, out);
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    let complained = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{printed}{complained}");
+    let lines = std::fs::read_to_string(out.join("runs.jsonl")).unwrap();
+    assert_eq!(lines.lines().count(), 1, "{lines}");
+    let page = std::fs::read_to_string(out.join("index.html")).unwrap();
+    assert!(page.contains("throughput-by-second.csv"), "{page}");
+    (serde_json::from_str(&lines).unwrap(), printed)
+}
+
+/// Every change that was acknowledged was found, and some were; each of these kinds was done.
+fn check(line: &Value, kinds: &[&str]) {
+    for kind in kinds {
+        assert!(0 < line["clients"][kind]["count"].as_u64().unwrap(), "{kind}: {line}");
+    }
+    assert!(0.0 < line["figures"]["found_acknowledged"].as_f64().unwrap(), "{line}");
+    assert_eq!(line["figures"]["told_nothing"], 0.0, "{line}");
+}
+
+fn example(name: &str, kinds: &[&str]) -> (Value, String) {
+    let out = tempfile::tempdir().unwrap();
+    let (line, printed) = quick(&examples().join(name), out.path());
+    check(&line, kinds);
+    (line, printed)
+}
+
+#[test]
+fn every_example_has_a_test() {
+    let here: BTreeSet<String> = std::fs::read_dir(examples())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    let tested =
+        ["endpoint.toml", "tpcc.toml", "transfers-one-region.toml", "ycsb-open.toml", "ycsb.toml"];
+    assert_eq!(here, tested.map(str::to_owned).into());
+}
+
+#[test]
+fn reads_and_updates_on_a_tutti() {
+    let (line, printed) = example("ycsb.toml", &["all", "read", "update"]);
+    assert_eq!(line["figures"]["told_refused"], 0.0, "{line}");
+    assert!(printed.contains("Tutti, 3 nodes, YCSB A, 2000 records"), "{printed}");
+}
+
+#[test]
+fn records_read_and_written_at_a_rate_with_a_standby() {
+    let (line, _) = example("ycsb-open.toml", &["all", "read", "read-modify-write"]);
+    // Not before the answer has come: it is 5 ms away.
+    assert!(5.0 <= line["clients"]["read"]["p50_ms"].as_f64().unwrap(), "{line}");
+    assert!(line["clients"]["all"]["per_s"].as_f64().unwrap() <= 301.0, "{line}");
+}
+
+#[test]
+fn the_wholesale_suppliers_books_add_up_on_a_tutti() {
+    let kinds = ["all", "new-order", "payment", "order-status", "delivery", "stock-level"];
+    let (line, printed) = example("tpcc.toml", &kinds);
+    let told = |what: &str| line["figures"][what].as_f64().unwrap();
+    // Reads and deliveries leave no row of their own.
+    assert!(told("found_acknowledged") < told("told_acknowledged"), "{line}");
+    assert!(printed.contains("New-Orders per minute"), "{printed}");
+}
+
+#[test]
+fn money_over_a_region() {
+    let (line, _) = example("transfers-one-region.toml", &["all"]);
+    assert_eq!(line["parameters"]["distances"], "one-region", "{line}");
+}
+
+#[test]
+fn somebodys_endpoint_is_left_as_it_was_and_runs_are_carried_on_with() {
+    let cluster = Cluster::create_temp_with(1, ServerOptions::default()).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let text = std::fs::read_to_string(examples().join("endpoint.toml")).unwrap();
+    let url = "postgres://postgres@127.0.0.1:5432/postgres";
+    assert!(text.contains(url), "{text}");
+    let text = text.replace(url, &cluster.server(0).url());
+    let (file, out) = (dir.path().join("endpoint.toml"), dir.path().join("out"));
+    std::fs::write(&file, &text).unwrap();
+    let (line, _) = quick(&file, &out);
+    check(&line, &["all", "scan", "insert"]);
+    // Counted out, and all of it counted.
+    assert_eq!(line["clients"]["all"]["count"], 200, "{line}");
+
+    let psql = Command::new("psql")
+        .arg(cluster.server(0).url())
+        .args(["-Atc", "SELECT count(*) FROM pg_namespace WHERE nspname = 'lab_run'"])
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&psql.stdout), "0\n", "{psql:?}");
+
+    // What is there is not run again: the server is not needed any more.
+    drop(cluster);
+    let (again, _) = quick(&file, &out);
+    assert_eq!(again, line);
+    std::fs::write(&file, text.replace("transactions = 20_000", "transactions = 50")).unwrap();
+    let refused = run(&file, &out);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && said.contains("name another --out"), "{said}");
+}
+
+#[test]
+fn a_key_that_is_not_known_is_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("run.toml");
+    let text = std::fs::read_to_string(examples().join("ycsb.toml")).unwrap();
+    std::fs::write(&file, text.replace("records =", "recods =")).unwrap();
+    let output = run(&file, dir.path());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("run.toml") && said.contains("`recods`"), "{said}");
+}

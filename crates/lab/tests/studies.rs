@@ -1,0 +1,84 @@
+//! The studies in their quick forms, as people run them.
+//!
+//! Owns: that each runs to its end on servers of its own, says what it found, and leaves a page with the data
+//! behind its plots. Never: judges a figure, for a machine may be busy; but that no sum is wrong.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn lab(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tutti-lab")).args(arguments).output().unwrap()
+}
+
+/// Runs a study into a directory and gives what it printed.
+fn study(dir: &Path, arguments: &[&str]) -> String {
+    let dir = dir.to_str().unwrap();
+    let output = lab(&[arguments, &["--quick", "--out", dir]].concat());
+    let (said, failed) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{arguments:?}: {said}\n{failed}");
+    said.into_owned()
+}
+
+/// The page, which needs nothing else: no address in it is fetched.
+fn page(dir: &Path) -> String {
+    let page = std::fs::read_to_string(dir.join("index.html")).unwrap();
+    assert!(!page.contains("src=\"http") && !page.contains("@import"), "it fetches something");
+    page
+}
+
+#[test]
+fn no_sum_is_wrong_while_money_moves() {
+    let dir = tempfile::tempdir().unwrap();
+    let said = study(dir.path(), &["transfer", "--nodes", "2"]);
+    assert!(said.contains("every sum of all accounts was all the money there is"), "{said}");
+    let page = page(dir.path());
+    assert!(page.contains("<svg") && page.contains("data:text/csv;base64,"));
+    assert!(dir.path().join("wrong-sums.csv").is_file());
+    // The same again is there already; and a directory is compared with itself.
+    let again = study(dir.path(), &["transfer", "--nodes", "2"]);
+    assert!(again.contains("every sum"), "{again}");
+    let dir = dir.path().to_str().unwrap();
+    let compared = lab(&["report", dir, dir]);
+    let compared = String::from_utf8_lossy(&compared.stdout).into_owned();
+    assert!(compared.contains("0 of 4 figures differ"), "{compared}");
+}
+
+#[test]
+fn every_record_is_there_however_far_its_node_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let said = study(dir.path(), &["cost", "--records", "45"]);
+    assert!(said.contains("IsMultiContinent[T.True]"), "{said}");
+    assert!(page(dir.path()).contains("every record was read back"));
+    // Its runs are a spreadsheet that the model reads.
+    let runs = dir.path().join("runs.csv");
+    let fitted = lab(&["fit", runs.to_str().unwrap()]);
+    assert!(fitted.status.success(), "{}", String::from_utf8_lossy(&fitted.stderr));
+}
+
+#[test]
+fn throughput_by_nodes_is_beside_what_was_published() {
+    let dir = tempfile::tempdir().unwrap();
+    let said = study(dir.path(), &["scale"]);
+    assert!(said.contains("Postgres-XC (published)") && said.contains("0.710"), "{said}");
+    assert!(page(dir.path()).contains("Throughput by number of nodes"));
+}
+
+#[test]
+fn round_trips_and_flushes_are_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let said = study(dir.path(), &["price", "--guarantees", "one,standby,global"]);
+    let page = page(dir.path());
+    assert!(page.contains("Median time of a transaction by distance"));
+    // A transaction of four statements, each of which waits for its answer.
+    let one = said.lines().find(|line| line.contains("one PostgreSQL") && line.contains("| 5 "));
+    let trips: f64 = one.unwrap().split('|').nth(6).unwrap().trim().parse().unwrap();
+    assert!((4.0..4.6).contains(&trips), "{said}");
+}
+
+#[test]
+fn what_is_not_there_is_said() {
+    let output = lab(&["report", "/nowhere"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("/nowhere has no runs"), "{said}");
+}
