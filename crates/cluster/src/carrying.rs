@@ -21,16 +21,28 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
-use tutti_link::connection::NodeConnection;
-use tutti_sql::catalog::{BucketMap, NodeId, quote_identifier, quote_literal};
+use tutti_link::connection::{NodeConnection, NodeError};
+use tutti_sql::catalog::{BucketMap, CARRIERS, NodeId, quote_identifier, quote_literal};
 use tutti_sql::hash::{BUCKET_COUNT, Bucket, KeyType};
 use tutti_sql::refusal::Refusal;
 
 use crate::catalog::Answer;
 use crate::error::GatewayError;
 
+mod reach;
+
+pub use reach::reached_at;
+
 /// What each node publishes, for all tables.
-pub const PUBLICATION: &str = "tutti_async";
+pub const PUBLICATION: &str = CARRIERS;
+/// How long a slot waits for the transactions that are open on its node.
+const SLOT_PATIENCE: Duration = Duration::from_secs(30);
+/// How long what receives rows may go on when it is to end.
+const END_PATIENCE: Duration = Duration::from_secs(20);
+/// Of the subscriptions `s`: all databases of a server have theirs in one table.
+const OF_THIS_DATABASE: &str =
+    "s.subdbid OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d
+    WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())";
 /// How often it is asked whether all has arrived.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -63,8 +75,9 @@ pub struct Lag {
     pub from: NodeId,
     /// Where they are still to arrive.
     pub to: NodeId,
-    /// Bytes of the write-ahead log of `from` that `to` has not confirmed, also of what does not concern it.
-    pub bytes: u64,
+    /// Bytes of the write-ahead log of `from` that `to` has not confirmed, also of what does not concern it; `None`:
+    /// `from` does not keep them for it any more.
+    pub bytes: Option<u64>,
     /// How long ago that was written which was confirmed last; `None`: `to` is not connected.
     pub behind: Option<Duration>,
 }
@@ -182,7 +195,8 @@ impl Carriers {
     /// Makes what is missing between every two nodes. `reached_at`: how servers reach each of them, as libpq's
     /// connection strings. A slot waits for the transactions that are open on its node.
     ///
-    /// Errors: as [`Self::check_server`]; a node's own.
+    /// Requires: no table is carried. What is missing would have kept rows for it.
+    /// Errors: as [`Self::check_server`]; 55000 if transactions on a node do not end; a node's own.
     pub async fn set_up(
         &self,
         connections: &mut Connections<'_>,
@@ -201,10 +215,7 @@ impl Carriers {
             for to in self.others(*node) {
                 let slot = self.slot(*node, to);
                 if !exists(connection, "pg_replication_slots", "slot_name", &slot).await? {
-                    let create = format!(
-                        "SELECT pg_catalog.pg_create_logical_replication_slot('{slot}', 'pgoutput')"
-                    );
-                    connection.rows(&create).await?;
+                    make_slot(connection, &slot).await?;
                 }
             }
         }
@@ -225,6 +236,80 @@ impl Carriers {
             }
         }
         Ok(())
+    }
+
+    /// What is missing of what [`Self::set_up`] makes, in words: rows of carried tables are lost on their way.
+    pub async fn faults(
+        &self,
+        connections: &mut Connections<'_>,
+    ) -> Result<Vec<String>, GatewayError> {
+        let mut faults = Vec::new();
+        for (node, connection) in &mut *connections {
+            if !exists(connection, "pg_publication", "pubname", PUBLICATION).await? {
+                faults.push(format!("node {node} publishes nothing"));
+            }
+            for to in self.others(*node) {
+                let sql = format!(
+                    "SELECT s.wal_status OPERATOR(pg_catalog.=) 'lost' FROM pg_catalog.pg_replication_slots AS s
+WHERE s.slot_name OPERATOR(pg_catalog.=) '{}'",
+                    self.slot(*node, to)
+                );
+                let rows = connection.rows(&sql).await?;
+                // NULL: it has never been read from.
+                if rows.rows.is_empty() || rows.text(0, 0) == Some("t") {
+                    faults.push(format!("node {node} has not kept its rows for node {to}"));
+                }
+            }
+            for from in self.others(*node) {
+                let name = Self::subscription(from);
+                if !exists(connection, "pg_subscription", "subname", &name).await? {
+                    faults.push(format!("node {node} does not receive the rows of node {from}"));
+                }
+            }
+        }
+        Ok(faults)
+    }
+
+    /// Subscriptions connect as is configured now.
+    pub async fn renew(
+        &self,
+        connections: &mut Connections<'_>,
+        reached_at: &BTreeMap<NodeId, String>,
+    ) -> Result<(), GatewayError> {
+        for (node, connection) in &mut *connections {
+            for from in self.others(*node) {
+                let name = Self::subscription(from);
+                let reached = quote_literal(reached_at.get(&from).map_or("", String::as_str));
+                let sql = format!(
+                    "SELECT s.subconninfo OPERATOR(pg_catalog.=) {reached} FROM pg_catalog.pg_subscription AS s
+WHERE s.subname OPERATOR(pg_catalog.=) '{name}' AND {OF_THIS_DATABASE}"
+                );
+                if connection.rows(&sql).await?.text(0, 0) == Some("f") {
+                    let alter = format!("ALTER SUBSCRIPTION {name} CONNECTION {reached}");
+                    connection.rows(&alter).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether something of it is on one of these nodes.
+    pub async fn is_anywhere(
+        &self,
+        connections: &mut Connections<'_>,
+    ) -> Result<bool, GatewayError> {
+        for (node, connection) in &mut *connections {
+            let mut is_here = exists(connection, "pg_publication", "pubname", PUBLICATION).await?;
+            for other in self.others(*node) {
+                let (slot, name) = (self.slot(*node, other), Self::subscription(other));
+                is_here |= exists(connection, "pg_replication_slots", "slot_name", &slot).await?
+                    || exists(connection, "pg_subscription", "subname", &name).await?;
+            }
+            if is_here {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// From now on rows of the table are carried. Requires: it is on all nodes with the same rows, and no one
@@ -264,6 +349,35 @@ impl Carriers {
         self.subscribe(connections).await
     }
 
+    /// Rows of the table are carried no longer, though some may be on their way: they are dropped when they arrive.
+    /// Requires: no one writes it; what has arrived somewhere and is not of that node's home is deleted after this.
+    ///
+    /// Errors: 55000 if a node goes on with what it receives; a node's own.
+    pub async fn end_early(
+        &self,
+        connections: &mut Connections<'_>,
+        table: &CarriedTable,
+    ) -> Result<(), GatewayError> {
+        self.end(connections, table).await?;
+        // What receives rows remembers the tables that it has met for as long as it runs.
+        for (node, connection) in &mut *connections {
+            for from in self.others(*node) {
+                let name = Self::subscription(from);
+                connection.rows(&format!("ALTER SUBSCRIPTION {name} DISABLE")).await?;
+                let ended = wait_for_end(connection, &name).await;
+                connection.rows(&format!("ALTER SUBSCRIPTION {name} ENABLE")).await?;
+                if !ended? {
+                    let message =
+                        format!("node {node} does not stop to receive rows of node {from}");
+                    return Err(Refusal::postgres("55000", message)
+                        .with_hint("Try again; until then the table can be read, and not written.")
+                        .into());
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Subscriptions learn which tables are published. What is new has the same rows everywhere.
     async fn subscribe(&self, connections: &mut Connections<'_>) -> Result<(), GatewayError> {
         for (node, connection) in &mut *connections {
@@ -284,7 +398,7 @@ impl Carriers {
         let rows = from
             .rows(
                 "SELECT s.slot_name,
-    greatest(pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_lsn(), s.confirmed_flush_lsn), 0)::pg_catalog.int8,
+    CASE WHEN s.wal_status OPERATOR(pg_catalog.<>) 'lost' THEN greatest(pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_lsn(), s.confirmed_flush_lsn), 0)::pg_catalog.int8 END,
     CASE WHEN s.active THEN coalesce(pg_catalog.date_part('epoch', r.flush_lag), 0) END
 FROM pg_catalog.pg_replication_slots AS s
 LEFT JOIN pg_catalog.pg_stat_replication AS r ON r.pid OPERATOR(pg_catalog.=) s.active_pid",
@@ -295,13 +409,19 @@ LEFT JOIN pg_catalog.pg_stat_replication AS r ON r.pid OPERATOR(pg_catalog.=) s.
         for to in self.others(node) {
             let slot = self.slot(node, to);
             let row = (0..answer.len()).find(|row| answer.optional(*row, 0) == Some(&slot));
-            let row =
-                row.ok_or(GatewayError::Unreadable { node, what: "a slot that is not there" })?;
+            let Some(row) = row else {
+                found.push(Lag { from: node, to, bytes: None, behind: None });
+                continue;
+            };
+            let bytes = match answer.optional(row, 1) {
+                Some(_) => Some(answer.number(row, 1)?),
+                None => None,
+            };
             let behind = match answer.optional(row, 2) {
                 Some(_) => Duration::try_from_secs_f64(answer.number(row, 2)?).ok(),
                 None => None,
             };
-            found.push(Lag { from: node, to, bytes: answer.number(row, 1)?, behind });
+            found.push(Lag { from: node, to, bytes, behind });
         }
         Ok(found)
     }
@@ -377,6 +497,48 @@ WHERE slot_name OPERATOR(pg_catalog.=) '{slot}'"
     }
 }
 
+/// Waits until nothing receives for a subscription. Returns whether it has come to that.
+async fn wait_for_end(connection: &mut NodeConnection, name: &str) -> Result<bool, GatewayError> {
+    let sql = format!(
+        "SELECT count(*) FROM pg_catalog.pg_stat_subscription AS t
+JOIN pg_catalog.pg_subscription AS s ON s.oid OPERATOR(pg_catalog.=) t.subid
+WHERE t.pid IS NOT NULL AND s.subname OPERATOR(pg_catalog.=) '{name}' AND {OF_THIS_DATABASE}"
+    );
+    let deadline = Instant::now() + END_PATIENCE;
+    while connection.rows(&sql).await?.text(0, 0) != Some("0") {
+        if deadline <= Instant::now() {
+            return Ok(false);
+        }
+        sleep(LOOK_INTERVAL).await;
+    }
+    Ok(true)
+}
+
+/// Makes a slot, and gives up where transactions on its node do not end.
+async fn make_slot(connection: &mut NodeConnection, slot: &str) -> Result<(), GatewayError> {
+    let node = connection.node();
+    let limit = format!("SET statement_timeout = {}", SLOT_PATIENCE.as_millis());
+    connection.rows(&limit).await?;
+    let create =
+        format!("SELECT pg_catalog.pg_create_logical_replication_slot('{slot}', 'pgoutput')");
+    let made = connection.rows(&create).await;
+    connection.rows("RESET statement_timeout").await?;
+    match made {
+        Ok(_) => Ok(()),
+        Err(NodeError::Refused(error)) if error.sqlstate() == "57014" => {
+            let message = format!("node {node} could not begin to keep its rows for others");
+            Err(Refusal::postgres("55000", message)
+                .with_detail(
+                    "A replication slot is made when all transactions that have written on its node have ended, \
+                     prepared ones too, and some did not.",
+                )
+                .with_hint("Try again when long transactions have ended.")
+                .into())
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
 async fn is_published(
     connection: &mut NodeConnection,
     table: &CarriedTable,
@@ -399,8 +561,12 @@ async fn exists(
     column: &str,
     name: &str,
 ) -> Result<bool, GatewayError> {
+    let of_this = match catalog {
+        "pg_subscription" => format!(" AND {OF_THIS_DATABASE}"),
+        _ => String::new(),
+    };
     let sql = format!(
-        "SELECT EXISTS (SELECT FROM pg_catalog.{catalog} WHERE {column} OPERATOR(pg_catalog.=) '{name}')"
+        "SELECT EXISTS (SELECT FROM pg_catalog.{catalog} AS s WHERE s.{column} OPERATOR(pg_catalog.=) '{name}'{of_this})"
     );
     let node = connection.node();
     let rows = connection.rows(&sql).await?;

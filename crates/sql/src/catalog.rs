@@ -67,12 +67,51 @@ pub enum Placement {
         key_type: KeyType,
         /// Which bucket map says where a row's home is.
         map: MapId,
-        /// The nodes subscribe to each other's rows. Otherwise it must not be written.
-        is_carried: bool,
+        /// How far that has come.
+        stage: Stage,
     },
     /// On node 1 alone: sequences, temporary tables, system catalogs, and every table that is not
     /// spread.
     Home,
+}
+
+/// How far a table has come to be asynchronously replicated, or something else again.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Stage {
+    /// Every node has the same rows, or will when those have arrived that are on their way; no one writes it.
+    Pending,
+    /// The nodes subscribe to each other's rows.
+    Carried,
+    /// Rows may be dropped on their way, and each is at its home; no one writes it.
+    Ending,
+}
+
+impl Stage {
+    /// Of all of them.
+    pub const ALL: [Self; 3] = [Self::Pending, Self::Carried, Self::Ending];
+
+    /// As the nodes' catalog has it.
+    pub fn as_kind(self) -> &'static str {
+        match self {
+            Self::Pending => "async_pending",
+            Self::Carried => "async",
+            Self::Ending => "async_ending",
+        }
+    }
+
+    /// What [`Self::as_kind`] gives.
+    pub fn of_kind(kind: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|stage| stage.as_kind() == kind)
+    }
+
+    /// For people.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Pending => "replicated async, pending",
+            Self::Carried => "replicated async",
+            Self::Ending => "replicated async, ending",
+        }
+    }
 }
 
 impl Placement {
@@ -237,6 +276,9 @@ impl NameScope {
         Self { search_path: vec!["public".to_owned()], ..Self::default() }
     }
 }
+
+/// How the names of the publication and the subscriptions begin that carry rows of asynchronously replicated tables.
+pub const CARRIERS: &str = "tutti_async";
 
 /// The schema `tutti` is not a user's; these of its functions occur in statements that the planner
 /// generates and plans again.

@@ -20,6 +20,7 @@ mod processes;
 mod published_catalog;
 mod reach;
 mod replicated_async;
+mod replicated_async_changes;
 mod schema_changes;
 mod security;
 mod sentinel;

@@ -14,24 +14,24 @@ const NODES: u16 = 3;
 const PATIENCE: Duration = Duration::from_secs(40);
 const COPY: &str = "SELECT coalesce(string_agg(a::text, ' ' ORDER BY a::text), '') FROM a";
 
-struct World {
-    cluster: TestCluster,
+pub(super) struct World {
+    pub(super) cluster: TestCluster,
 }
 
 impl World {
-    fn start() -> Result<Self> {
+    pub(super) fn start() -> Result<Self> {
         let cluster = TestCluster::start_on(servers::durable(NODES)?)?;
         Client::connect(&cluster.endpoint())?
             .query("CREATE TABLE a (id int PRIMARY KEY, v text) DISTRIBUTE BY REPLICATED ASYNC")?;
         Ok(Self { cluster })
     }
 
-    fn session(&self) -> Result<Client> {
+    pub(super) fn session(&self) -> Result<Client> {
         Client::connect(&self.cluster.endpoint())
     }
 
     /// What each node has when all have the same.
-    fn converge(&self) -> Result<String> {
+    pub(super) fn converge(&self) -> Result<String> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let mut copies = Vec::new();
@@ -47,7 +47,7 @@ impl World {
     }
 }
 
-fn refused(client: &mut Client, sql: &str, sqlstate: &str) -> Result<()> {
+pub(super) fn refused(client: &mut Client, sql: &str, sqlstate: &str) -> Result<()> {
     let answer = client.simple(sql, b"")?;
     let error = answer.error().with_context(|| format!("{sql}: not refused"))?;
     ensure!(error.sqlstate() == sqlstate, "{sql}: {} {}", error.sqlstate(), error.message());
@@ -115,9 +115,14 @@ fn rows_are_written_at_home_and_arrive_everywhere() -> Result<()> {
     client.query("CLOSE c")?;
     client.query("CREATE TABLE b AS SELECT id FROM a")?;
     ensure!(client.value("SELECT count(*) FROM b")? == "52");
+    client.query("SELECT id INTO TABLE c FROM a")?;
+    ensure!(client.value("SELECT count(*) FROM c")? == "52");
+    client.query("CREATE TEMP TABLE d AS SELECT id FROM a WHERE id < 4")?;
+    ensure!(client.value("SELECT count(*) FROM a JOIN d USING (id)")? == "3");
     client.query("CREATE VIEW seen AS SELECT id, v FROM a WHERE id < 5")?;
     ensure!(client.value("SELECT count(*) FROM seen")? == "4");
-    client.query("DROP VIEW seen")?;
+    client.query("CREATE VIEW joined AS SELECT a.id FROM a JOIN h USING (id)")?;
+    ensure!(client.value("SELECT count(*) FROM joined")? == "7");
     client.query("ANALYZE a")?;
     client.query("GRANT SELECT ON a TO PUBLIC")?;
     client.query("PREPARE p AS SELECT v FROM a WHERE id = $1")?;
@@ -140,6 +145,13 @@ fn rows_are_written_at_home_and_arrive_everywhere() -> Result<()> {
     ensure!(format!("{plan:?}").contains("every node has all the rows"), "{plan:?}");
     let lag = client.query("SELECT * FROM tutti_lag()")?;
     ensure!(lag.len() == usize::from(NODES * (NODES - 1)), "{lag:?}");
+    // Views are what they were when the table is another one, whichever node a session prefers.
+    client.query("SELECT tutti_replicate('a')")?;
+    for _ in 0..NODES {
+        let mut session = world.session()?;
+        ensure!(session.value("SELECT count(*) FROM seen")? == "4");
+        ensure!(session.value("SELECT count(*) FROM joined")? == "7");
+    }
     world.cluster.stop_gateway()
 }
 
@@ -160,9 +172,19 @@ fn what_cannot_be_done_is_refused_and_changes_nothing() -> Result<()> {
          CREATE FUNCTION fired() RETURNS trigger LANGUAGE plpgsql AS
              'BEGIN INSERT INTO a VALUES (300, ''t''); RETURN NEW; END';
          CREATE TRIGGER fires AFTER INSERT ON fires FOR EACH ROW EXECUTE FUNCTION fired();
+         CREATE TYPE mood AS ENUM ('sad', 'fine');
+         CREATE TYPE pair AS (one int, other int);
+         CREATE DOMAIN positive AS int CHECK (value > 0);
+         CREATE FUNCTION is_fine(int) RETURNS boolean LANGUAGE sql IMMUTABLE AS 'SELECT $1 > 0';
+         CREATE TABLE indexed (id int PRIMARY KEY) DISTRIBUTE BY REPLICATED;
+         CREATE INDEX ON indexed (is_fine(id));
          CREATE TABLE ruled (id int) DISTRIBUTE BY HOME;
          CREATE RULE ruled AS ON INSERT TO ruled DO ALSO INSERT INTO a VALUES (400, 'r')",
     )?;
+    // A view that locks, from when the table was another one.
+    client.query("CREATE TABLE b (id int PRIMARY KEY, m mood) DISTRIBUTE BY REPLICATED")?;
+    client.query("CREATE VIEW locked AS SELECT * FROM b FOR UPDATE")?;
+    client.query("SELECT tutti_replicate('b', async => true)")?;
     let before = world.converge()?;
     for sql in [
         "UPDATE a SET v = 'all'",
@@ -203,7 +225,29 @@ fn what_cannot_be_done_is_refused_and_changes_nothing() -> Result<()> {
         "INSERT INTO ruled VALUES (1)",
         "CREATE TABLE n (v int) DISTRIBUTE BY REPLICATED ASYNC",
         "CREATE TABLE n (id int PRIMARY KEY, v int UNIQUE) DISTRIBUTE BY REPLICATED ASYNC",
-        "SELECT tutti_distribute('a', 'id')",
+        "SELECT tutti_distribute('a', 'v')",
+        "DECLARE c CURSOR WITH HOLD FOR SELECT * FROM a FOR UPDATE",
+        "CREATE VIEW locks AS SELECT * FROM a FOR UPDATE",
+        "SELECT * FROM locked",
+        "SELECT xmin, id FROM a",
+        "COPY (SELECT ctid FROM a) TO STDOUT",
+        "UPDATE a SET v = (SELECT max(v) FROM a) WHERE id = 1",
+        "UPDATE a SET v = 'x' WHERE id = 1 RETURNING (SELECT count(*) FROM a)",
+        "UPDATE a SET v = 'x' WHERE false",
+        "INSERT INTO a VALUES (1, 'x') ON CONFLICT (id) DO UPDATE SET id = 500",
+        "LOCK TABLE a IN ROW SHARE MODE",
+        "ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'",
+        "CREATE TABLE n (id int PRIMARY KEY, v pair) DISTRIBUTE BY REPLICATED ASYNC",
+        "CREATE TABLE n (id int PRIMARY KEY, v pair[]) DISTRIBUTE BY REPLICATED ASYNC",
+        "CREATE TABLE n (id int PRIMARY KEY, v positive[]) DISTRIBUTE BY REPLICATED ASYNC",
+        "CREATE TABLE n (id int PRIMARY KEY CHECK (is_fine(id))) DISTRIBUTE BY REPLICATED ASYNC",
+        "CREATE TABLE n (id int PRIMARY KEY, v boolean GENERATED ALWAYS AS (is_fine(id)) STORED)
+             DISTRIBUTE BY REPLICATED ASYNC",
+        "SELECT tutti_replicate('indexed', async => true)",
+        "CREATE TEMP TABLE n (id int PRIMARY KEY) DISTRIBUTE BY REPLICATED ASYNC",
+        "CREATE UNLOGGED TABLE n (id int PRIMARY KEY) DISTRIBUTE BY REPLICATED ASYNC",
+        "CREATE TABLE n (id int PRIMARY KEY) PARTITION BY LIST (id) DISTRIBUTE BY REPLICATED ASYNC",
+        "SELECT tutti_replicate('a', 'r')",
         "SELECT tutti_home('a')",
         "CREATE TABLE n DISTRIBUTE BY REPLICATED ASYNC AS SELECT 1 AS id",
     ] {
@@ -213,6 +257,20 @@ fn what_cannot_be_done_is_refused_and_changes_nothing() -> Result<()> {
     refused(&mut client, "SELECT tutti_replicate('r', async => true)", "25001")?;
     client.query("ROLLBACK")?;
     refused(&mut client, "DROP SCHEMA public CASCADE", "0A000")?;
+    // A dump's lock, and what makes no difference to rows on their way.
+    client.query("BEGIN; LOCK TABLE a IN ACCESS SHARE MODE; SELECT count(*) FROM a; COMMIT")?;
+    client.query("ALTER TYPE mood ADD VALUE 'more'")?;
+    client.query("INSERT INTO b VALUES (1, 'more'), (2, 'more'), (3, 'more')")?;
+    // Several statements in one message are one transaction.
+    for text in [
+        "CREATE TABLE n (id int PRIMARY KEY) DISTRIBUTE BY REPLICATED ASYNC; SELECT 1",
+        "SELECT 1; SELECT tutti_replicate('r', async => true)",
+    ] {
+        refused(&mut client, text, "25001")?;
+    }
+    for text in ["DROP PUBLICATION tutti_async", "ALTER SUBSCRIPTION tutti_async_2 DISABLE"] {
+        refused(&mut client, text, "42501")?;
+    }
     ensure!(world.converge()? == before);
     world.cluster.stop_gateway()
 }

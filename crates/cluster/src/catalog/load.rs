@@ -13,7 +13,7 @@ use std::sync::Arc;
 use tutti_link::connection::{NodeConnection, NodeError, Rows};
 use tutti_sql::catalog::{
     BucketMap, Catalog, Column, Function, Identity, MapId, NodeId, Placement, Relation,
-    RelationKind,
+    RelationKind, Stage,
 };
 use tutti_sql::closure::Code;
 use tutti_sql::hash::{BUCKET_COUNT, KeyType};
@@ -621,16 +621,16 @@ fn read_placement(
         None | Some("home") => Ok(Placement::Home),
         Some("replicated") => Ok(Placement::Replicated),
         Some("round_robin") => Ok(Placement::RoundRobin),
-        Some(kind @ ("hash" | "async" | "async_pending")) => {
+        Some(kind) if kind == "hash" || Stage::of_kind(kind).is_some() => {
             let attnum: i16 = answer.number(row, 6)?;
             let key = columns.iter().position(|(found, _)| *found == attnum);
             let key = key.ok_or_else(|| answer.unreadable())?;
             let key_type = KeyType::from_oid(columns[key].1.type_oid);
             let key_type = key_type.ok_or_else(|| answer.unreadable())?;
             let map = MapId(answer.number(row, 7)?);
-            Ok(match kind {
-                "hash" => Placement::Hash { key, key_type, map },
-                _ => Placement::Async { key, key_type, map, is_carried: kind == "async" },
+            Ok(match Stage::of_kind(kind) {
+                None => Placement::Hash { key, key_type, map },
+                Some(stage) => Placement::Async { key, key_type, map, stage },
             })
         }
         Some(_) => Err(answer.unreadable()),

@@ -9,7 +9,7 @@
 use tutti_link::connection::{NodeConnection, NodeError, Rows};
 use tutti_link::seals::{Seals, digest};
 use tutti_settings::DefaultDistribution;
-use tutti_sql::catalog::{Catalog, MapId, NodeId, Placement, quote_literal};
+use tutti_sql::catalog::{Catalog, MapId, NodeId, Placement, Stage, quote_literal};
 use tutti_sql::hash::KeyType;
 use tutti_sql::plan::{CreatedTable, TableLock};
 use tutti_sql::refusal::Refusal;
@@ -44,8 +44,8 @@ pub enum PlacementKind {
         key_type: KeyType,
         /// The bucket map.
         map: MapId,
-        /// The nodes subscribe to each other's rows. Otherwise it must not be written.
-        is_carried: bool,
+        /// How far that has come.
+        stage: Stage,
     },
     /// On node 1 alone.
     Home,
@@ -58,8 +58,7 @@ impl PlacementKind {
             Self::Hash { .. } => "hash",
             Self::RoundRobin => "round_robin",
             Self::Replicated => "replicated",
-            Self::Async { is_carried: true, .. } => "async",
-            Self::Async { is_carried: false, .. } => "async_pending",
+            Self::Async { stage, .. } => stage.as_kind(),
             Self::Home => "home",
         }
     }
@@ -339,8 +338,9 @@ pub(super) async fn placement_of(
         DistributeBy::RoundRobin => Ok(PlacementKind::RoundRobin),
         DistributeBy::Replicated => Ok(PlacementKind::Replicated),
         DistributeBy::Home => Ok(PlacementKind::Home),
-        DistributeBy::ReplicatedAsync => async_placement(home, oid, false).await,
-        DistributeBy::Carried => async_placement(home, oid, true).await,
+        DistributeBy::ReplicatedAsync => async_placement(home, oid, Stage::Pending).await,
+        DistributeBy::Carried => async_placement(home, oid, Stage::Carried).await,
+        DistributeBy::Ending => async_placement(home, oid, Stage::Ending).await,
         DistributeBy::Hash(column) => {
             let key_type = check_key(home, oid, column).await?;
             Ok(PlacementKind::hash(column.clone(), key_type))
@@ -348,18 +348,10 @@ pub(super) async fn placement_of(
     }
 }
 
-/// Of a table that is to be replicated asynchronously: by the first column of its primary key, and not carried
-/// yet.
-///
-/// Errors: 0A000 for a table that has no primary key, or what would not be carried with its rows.
-async fn async_placement(
-    home: &mut NodeConnection,
-    oid: u32,
-    is_carried: bool,
-) -> Result<PlacementKind, GatewayError> {
-    let rows = home
-        .rows(&format!(
-            "SELECT c.relname,
+/// The name of a table, the first column of its primary key, and what it has, if anything, that rows which arrive by
+/// logical replication would pass by (triggers, foreign keys) or be stopped by: there, functions find nothing by an
+/// unqualified name, and what was sent by an old definition of a type is not of the new one.
+const FACTS_OF_CARRYING: &str = r#"SELECT c.relname,
     (SELECT a.attname FROM pg_catalog.pg_index i JOIN pg_catalog.pg_attribute a
         ON a.attrelid OPERATOR(pg_catalog.=) i.indrelid AND a.attnum OPERATOR(pg_catalog.=) i.indkey[0]
         WHERE i.indrelid OPERATOR(pg_catalog.=) c.oid AND i.indisprimary AND i.indisvalid),
@@ -379,10 +371,48 @@ async fn async_placement(
         WHEN EXISTS (SELECT FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.oid OPERATOR(pg_catalog.=) a.atttypid
             WHERE a.attrelid OPERATOR(pg_catalog.=) c.oid AND a.attnum OPERATOR(pg_catalog.>) 0::pg_catalog.int2
                 AND NOT a.attisdropped AND t.typtype OPERATOR(pg_catalog.=) 'd') THEN 'columns of domains'
+        WHEN EXISTS (WITH RECURSIVE within (type) AS (
+                SELECT a.atttypid FROM pg_catalog.pg_attribute a
+                    WHERE a.attrelid OPERATOR(pg_catalog.=) c.oid AND a.attnum OPERATOR(pg_catalog.>) 0::pg_catalog.int2
+                        AND NOT a.attisdropped
+                UNION SELECT inner_type.type FROM within w
+                    JOIN pg_catalog.pg_type t ON t.oid OPERATOR(pg_catalog.=) w.type
+                    LEFT JOIN pg_catalog.pg_range r
+                        ON w.type OPERATOR(pg_catalog.=) ANY (ARRAY[r.rngtypid, r.rngmultitypid])
+                    CROSS JOIN LATERAL (VALUES (t.typelem), (t.typbasetype), (r.rngsubtype)) AS inner_type (type)
+                    WHERE inner_type.type OPERATOR(pg_catalog.<>) 0::pg_catalog.oid)
+            SELECT FROM within w JOIN pg_catalog.pg_type t ON t.oid OPERATOR(pg_catalog.=) w.type
+            WHERE t.typtype OPERATOR(pg_catalog.=) ANY ('{c,d}'::pg_catalog."char"[]))
+            THEN 'columns made of composite types or domains'
+        WHEN EXISTS (SELECT FROM pg_catalog.pg_depend d
+            LEFT JOIN pg_catalog.pg_operator o ON d.refclassid OPERATOR(pg_catalog.=) 'pg_catalog.pg_operator'::pg_catalog.regclass
+                AND o.oid OPERATOR(pg_catalog.=) d.refobjid
+            JOIN pg_catalog.pg_proc f ON f.oid OPERATOR(pg_catalog.=) CASE WHEN d.refclassid OPERATOR(pg_catalog.=)
+                'pg_catalog.pg_proc'::pg_catalog.regclass THEN d.refobjid ELSE o.oprcode::pg_catalog.oid END
+            JOIN pg_catalog.pg_language l ON l.oid OPERATOR(pg_catalog.=) f.prolang
+            WHERE l.lanname OPERATOR(pg_catalog.<>) ALL ('{internal,c}'::pg_catalog.name[]) AND f.oid OPERATOR(pg_catalog.>=) 16384::pg_catalog.oid
+                AND (d.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_constraint'::pg_catalog.regclass
+                        AND d.objid OPERATOR(pg_catalog.=) ANY (SELECT k.oid FROM pg_catalog.pg_constraint k WHERE k.conrelid OPERATOR(pg_catalog.=) c.oid)
+                    OR d.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_class'::pg_catalog.regclass
+                        AND d.objid OPERATOR(pg_catalog.=) ANY (SELECT i.indexrelid FROM pg_catalog.pg_index i WHERE i.indrelid OPERATOR(pg_catalog.=) c.oid)
+                    OR d.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_attrdef'::pg_catalog.regclass
+                        AND d.objid OPERATOR(pg_catalog.=) ANY (SELECT e.oid FROM pg_catalog.pg_attrdef e JOIN pg_catalog.pg_attribute a
+                            ON a.attrelid OPERATOR(pg_catalog.=) e.adrelid AND a.attnum OPERATOR(pg_catalog.=) e.adnum
+                            WHERE e.adrelid OPERATOR(pg_catalog.=) c.oid AND a.attgenerated OPERATOR(pg_catalog.=) 's')))
+            THEN 'checks, generated columns or indexes that call functions of users'
     END
-FROM pg_catalog.pg_class c WHERE c.oid OPERATOR(pg_catalog.=) {oid}::pg_catalog.oid"
-        ))
-        .await?;
+FROM pg_catalog.pg_class c WHERE c.oid OPERATOR(pg_catalog.=) "#;
+
+/// Of a table that is to be replicated asynchronously: by the first column of its primary key, and not carried
+/// yet.
+///
+/// Errors: 0A000 for a table that has no primary key, or what would not be carried with its rows.
+async fn async_placement(
+    home: &mut NodeConnection,
+    oid: u32,
+    stage: Stage,
+) -> Result<PlacementKind, GatewayError> {
+    let rows = home.rows(&format!("{FACTS_OF_CARRYING}{oid}::pg_catalog.oid")).await?;
     let answer = Answer { node: home.node(), what: "a table to be carried", rows: &rows };
     let table = answer.text(0, 0)?;
     let refused = |why: &str, hint: &str| -> GatewayError {
@@ -392,7 +422,7 @@ FROM pg_catalog.pg_class c WHERE c.oid OPERATOR(pg_catalog.=) {oid}::pg_catalog.
     if let Some(has) = answer.optional(0, 2) {
         return Err(refused(
             &format!(
-                "It has {has}, which PostgreSQL's logical replication would not carry, or check late."
+                "It has {has}: rows that arrive by logical replication would pass these by, or be stopped by them."
             ),
             "Make it REPLICATED, or do without.",
         ));
@@ -405,7 +435,7 @@ FROM pg_catalog.pg_class c WHERE c.oid OPERATOR(pg_catalog.=) {oid}::pg_catalog.
     };
     let key = key.to_owned();
     let key_type = check_key(home, oid, &key).await?;
-    Ok(PlacementKind::Async { key, key_type, map: map_of(key_type), is_carried })
+    Ok(PlacementKind::Async { key, key_type, map: map_of(key_type), stage })
 }
 
 async fn check_key(
@@ -501,13 +531,13 @@ pub(super) fn stored_placement(
         None | Some("home") => PlacementKind::Home,
         Some("replicated") => PlacementKind::Replicated,
         Some("round_robin") => PlacementKind::RoundRobin,
-        Some(kind @ ("async" | "async_pending")) => {
+        Some(kind) if let Some(stage) = Stage::of_kind(kind) => {
             let key_type = KeyType::from_oid(answer.number(row, column + 2)?);
             PlacementKind::Async {
                 key: answer.text(row, column + 1)?.to_owned(),
                 key_type: key_type.ok_or_else(|| answer.unreadable())?,
                 map: MapId(answer.number(row, column + 3)?),
-                is_carried: kind == "async",
+                stage,
             }
         }
         Some("hash") => {
@@ -532,11 +562,11 @@ pub fn placement_in_catalog(relation: &tutti_sql::catalog::Relation) -> Placemen
         },
         Placement::RoundRobin => PlacementKind::RoundRobin,
         Placement::Replicated => PlacementKind::Replicated,
-        Placement::Async { key, key_type, map, is_carried } => PlacementKind::Async {
+        Placement::Async { key, key_type, map, stage } => PlacementKind::Async {
             key: relation.columns[*key].name.clone(),
             key_type: *key_type,
             map: *map,
-            is_carried: *is_carried,
+            stage: *stage,
         },
         Placement::Home => PlacementKind::Home,
     }

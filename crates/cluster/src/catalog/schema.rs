@@ -111,9 +111,9 @@ ALTER TABLE tutti.placement DROP CONSTRAINT IF EXISTS placement_kind_check,
     DROP CONSTRAINT IF EXISTS placement_of_key;
 ALTER TABLE tutti.placement
     ADD CONSTRAINT placement_kind_check
-        CHECK (kind IN ('hash', 'round_robin', 'replicated', 'async', 'async_pending', 'home')),
+        CHECK (kind IN ('hash', 'round_robin', 'replicated', 'async', 'async_pending', 'async_ending', 'home')),
     ADD CONSTRAINT placement_of_key CHECK (
-        CASE WHEN kind IN ('hash', 'async', 'async_pending')
+        CASE WHEN kind IN ('hash', 'async', 'async_pending', 'async_ending')
             THEN key_attnum IS NOT NULL AND key_type IS NOT NULL AND key_typmod IS NOT NULL AND map IS NOT NULL
             ELSE key_attnum IS NULL AND key_type IS NULL AND key_typmod IS NULL AND map IS NULL
         END);
@@ -226,7 +226,7 @@ BEGIN
         RAISE insufficient_privilege
             USING MESSAGE = format('must be owner of table %s', named_table);
     END IF;
-    IF new_kind IN ('hash', 'async', 'async_pending') THEN
+    IF new_kind IN ('hash', 'async', 'async_pending', 'async_ending') THEN
         -- Whoever comes second waits for the first and finds the same map: its content depends on
         -- the nodes only.
         INSERT INTO tutti.map (id, key_family) VALUES (new_map, new_family) ON CONFLICT DO NOTHING;
@@ -240,9 +240,9 @@ BEGIN
     -- A key that is missing becomes NULL, which the table's own CHECK refuses.
     INSERT INTO tutti.placement AS p (relation, kind, key_attnum, key_type, key_typmod, map)
         SELECT found, new_kind, a.attnum, a.atttypid, a.atttypmod,
-            CASE WHEN new_kind IN ('hash', 'async', 'async_pending') THEN new_map END
+            CASE WHEN new_kind IN ('hash', 'async', 'async_pending', 'async_ending') THEN new_map END
         FROM (VALUES (found)) AS v (oid) LEFT JOIN pg_attribute a
-            ON a.attrelid = v.oid AND new_kind IN ('hash', 'async', 'async_pending') AND a.attname = new_key
+            ON a.attrelid = v.oid AND new_kind IN ('hash', 'async', 'async_pending', 'async_ending') AND a.attname = new_key
                 AND NOT a.attisdropped
         ON CONFLICT (relation) DO UPDATE SET kind = excluded.kind, map = excluded.map,
             key_attnum = excluded.key_attnum, key_type = excluded.key_type,

@@ -12,6 +12,7 @@
 use std::collections::BTreeMap;
 
 use tutti_link::connection::{NodeConnection, Rows};
+use tutti_sql::catalog::Stage;
 use tutti_sql::hash::KeyType;
 use tutti_sql::refusal::Refusal;
 
@@ -62,7 +63,8 @@ fn read_tables(answer: &Answer<'_>) -> Result<Tables, GatewayError> {
     let mut tables = Tables::new();
     for row in 0..answer.len() {
         let name = qualified(answer.text(row, 1)?, answer.text(row, 2)?);
-        let is_hash = ["hash", "async", "async_pending"].contains(&answer.text(row, 3)?);
+        let kind = answer.text(row, 3)?;
+        let is_hash = kind == "hash" || Stage::of_kind(kind).is_some();
         if is_hash {
             check_key(answer, row, &name)?;
         }

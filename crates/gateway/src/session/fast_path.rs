@@ -131,7 +131,12 @@ impl Session {
                     && self.tx.portals.is_empty()
                     && self.tx.level() != Level::Serializable
             }
-            Mode::Explicit => !self.tx.transaction.failed && !self.tx.transaction.doomed,
+            // What reads rows that may be late is refused at SERIALIZABLE, by who knows its plan.
+            Mode::Explicit => {
+                !self.tx.transaction.failed
+                    && !self.tx.transaction.doomed
+                    && !(self.tx.catalog.has_async && self.tx.level() == Level::Serializable)
+            }
             Mode::Implicit => false,
         };
         if !is_plain || !self.is_at_rest() || self.tx.registry.cluster.config.switches.check_plans {

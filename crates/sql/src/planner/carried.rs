@@ -14,11 +14,17 @@ use pg_query::protobuf::{Node, RangeVar};
 
 use super::context::Context;
 use super::mentions;
-use crate::catalog::{Catalog, Placement, Relation, RelationKind};
+use super::syntax::{has_into, string};
+use crate::catalog::{Catalog, Placement, Relation, RelationKind, Stage, quote_literal};
 use crate::plan::{CopyToPlan, DataPlan, NodeChoice, Plan, Planned};
 use crate::refusal::Refusal;
 use crate::statement::Statement;
 use crate::walk;
+
+/// As `LockStmt` has it.
+const ACCESS_SHARE: i32 = 1;
+/// What differs from copy to copy of a row.
+const PLACES: [&str; 5] = ["ctid", "xmin", "xmax", "cmin", "cmax"];
 
 /// What such tables count as in a statement.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -42,6 +48,7 @@ pub(super) fn as_it_counts(
         return Ok(None);
     }
     let tree = explained(&statement.tree);
+    refuse_other_labels(tree, context.catalog)?;
     let mut changed = changed(tree).into_iter().filter_map(|range| context.relation(range));
     if let Some(relation) = changed.find(is_async) {
         return Err(refuse_change(relation));
@@ -51,20 +58,31 @@ pub(super) fn as_it_counts(
     let Some(first) = carried.first() else { return Ok(None) };
     let counts_as = match tree {
         NodeEnum::PrepareStmt(_) | NodeEnum::ExecuteStmt(_) => return Ok(None),
+        // The rows of one node: others may have others yet.
+        NodeEnum::SelectStmt(select) if has_into(select) => {
+            refuse_in_read(tree, first, &mentioned.relations)?;
+            CountsAs::Home
+        }
         NodeEnum::SelectStmt(_) | NodeEnum::DeclareCursorStmt(_) => {
-            refuse_within(tree, first)?;
+            refuse_in_read(tree, first, &mentioned.relations)?;
             of_read(&mentioned.relations)
         }
-        NodeEnum::CreateTableAsStmt(_) | NodeEnum::ViewStmt(_) => {
-            refuse_within(tree, first)?;
+        NodeEnum::CreateTableAsStmt(_) => {
+            refuse_in_read(tree, first, &mentioned.relations)?;
             CountsAs::Home
+        }
+        // It is where its tables are, and stays when they are something else.
+        NodeEnum::ViewStmt(_) => {
+            refuse_in_read(tree, first, &mentioned.relations)?;
+            CountsAs::Replicated
         }
         NodeEnum::CopyStmt(copy) if copy.is_from => CountsAs::Hash,
         NodeEnum::CopyStmt(_) => {
-            refuse_within(tree, first)?;
+            refuse_in_read(tree, first, &mentioned.relations)?;
             of_read(&mentioned.relations)
         }
-        NodeEnum::VacuumStmt(_) => CountsAs::Replicated,
+        // A dump's lock; what is stronger would have to keep rows from arriving.
+        NodeEnum::VacuumStmt(_) | NodeEnum::LockStmt(_) => CountsAs::Replicated,
         NodeEnum::InsertStmt(_) | NodeEnum::UpdateStmt(_) | NodeEnum::DeleteStmt(_) => {
             of_write(tree, &carried, context)?
         }
@@ -91,7 +109,7 @@ pub(super) fn as_it_counts(
 fn changed(tree: &NodeEnum) -> Vec<&RangeVar> {
     match tree {
         NodeEnum::TruncateStmt(truncate) => ranges(&truncate.relations),
-        NodeEnum::LockStmt(lock) => ranges(&lock.relations),
+        NodeEnum::LockStmt(lock) if lock.mode != ACCESS_SHARE => ranges(&lock.relations),
         // Its children would have its placement, and are not carried.
         NodeEnum::CreateStmt(create) => ranges(&create.inh_relations),
         NodeEnum::AlterTableStmt(alter) => alter.relation.iter().collect(),
@@ -104,6 +122,22 @@ fn changed(tree: &NodeEnum) -> Vec<&RangeVar> {
         NodeEnum::AlterPolicyStmt(policy) => policy.table.iter().collect(),
         NodeEnum::ClusterStmt(cluster) => cluster.relation.iter().collect(),
         _ => Vec::new(),
+    }
+}
+
+/// Refuses renaming a label of an enum while rows that have it, under its old name, may be on their way.
+fn refuse_other_labels(tree: &NodeEnum, catalog: &Catalog) -> Result<(), Refusal> {
+    if !matches!(tree, NodeEnum::AlterEnumStmt(alter) if !alter.old_val.is_empty()) {
+        return Ok(());
+    }
+    let has_own_types = |relation: &&Arc<Relation>| {
+        is_async(relation)
+            && relation.columns.iter().any(|it| !it.type_name.starts_with("pg_catalog."))
+    };
+    let mut tables = catalog.relations.values().flat_map(|known| known.values());
+    match tables.find(has_own_types) {
+        Some(relation) => Err(refuse_change(relation)),
+        None => Ok(()),
     }
 }
 
@@ -132,7 +166,7 @@ fn is_async(relation: &&Arc<Relation>) -> bool {
 }
 
 fn is_carried(relation: &Relation) -> bool {
-    matches!(relation.placement, Placement::Async { is_carried: true, .. })
+    matches!(relation.placement, Placement::Async { stage: Stage::Carried, .. })
 }
 
 fn counted(relation: &Relation, counts_as: CountsAs) -> Placement {
@@ -197,11 +231,65 @@ fn of_write(
     }
 }
 
+/// Refuses in a read, and in the views that it looks through, what locks rows of such tables, writes, or reads what a
+/// copy has of its own.
+fn refuse_in_read(
+    tree: &NodeEnum,
+    relation: &Relation,
+    relations: &BTreeMap<String, Arc<Relation>>,
+) -> Result<(), Refusal> {
+    refuse_within(tree, relation)?;
+    refuse_places(query_of(tree), relation)?;
+    for view in relations.values() {
+        let RelationKind::View { definition } = &view.kind else { continue };
+        for read in crate::statement::parse(definition)? {
+            refuse_within(&read.tree, relation)?;
+            refuse_places(&read.tree, relation)?;
+        }
+    }
+    Ok(())
+}
+
+/// The query that a statement is about, or else the statement itself: the walk does not go into statements that are
+/// not rows'.
+fn query_of(tree: &NodeEnum) -> &NodeEnum {
+    let query = match tree {
+        NodeEnum::DeclareCursorStmt(declare) => declare.query.as_deref(),
+        NodeEnum::CreateTableAsStmt(create) => create.query.as_deref(),
+        NodeEnum::ViewStmt(view) => view.query.as_deref(),
+        NodeEnum::CopyStmt(copy) => copy.query.as_deref(),
+        _ => None,
+    };
+    query.and_then(|query| query.node.as_ref()).unwrap_or(tree)
+}
+
 /// Refuses what locks rows of such tables, or writes in the middle of another statement.
 fn refuse_within(tree: &NodeEnum, relation: &Relation) -> Result<(), Refusal> {
     let mut found = None;
-    find(tree, true, &mut found);
+    find(query_of(tree), true, &mut found);
     found.map_or(Ok(()), |what| Err(refuse_way(relation, what)))
+}
+
+/// Refuses reading what a copy has of its own: compared with the row at home, it would say that somebody has changed
+/// it.
+fn refuse_places(tree: &NodeEnum, relation: &Relation) -> Result<(), Refusal> {
+    match names_place(tree) {
+        true => Err(refuse_way(relation, "reading ctid, xmin and their kin")),
+        false => Ok(()),
+    }
+}
+
+fn names_place(tree: &NodeEnum) -> bool {
+    let mut found = match tree {
+        NodeEnum::ColumnRef(column) => {
+            column.fields.last().and_then(string).is_some_and(|name| PLACES.contains(&name))
+        }
+        _ => false,
+    };
+    walk::read::children(tree, &mut |child| {
+        found = found || child.node.as_ref().is_some_and(names_place);
+    });
+    found
 }
 
 fn find(tree: &NodeEnum, is_outermost: bool, found: &mut Option<&'static str>) {
@@ -224,6 +312,15 @@ fn find(tree: &NodeEnum, is_outermost: bool, found: &mut Option<&'static str>) {
             find(child, false, found);
         }
     });
+}
+
+/// Whether what the statement reads may be late: rows that are written are at home, where nothing is.
+pub(super) fn may_be_late(statement: &Statement, counts_as: CountsAs) -> bool {
+    let reads_none = matches!(
+        explained(&statement.tree),
+        NodeEnum::VacuumStmt(_) | NodeEnum::LockStmt(_) | NodeEnum::ViewStmt(_)
+    );
+    counts_as != CountsAs::Hash && !reads_none
 }
 
 /// What was planned for a write as if its target were distributed by hash: only what goes to the rows' homes
@@ -253,7 +350,8 @@ fn settle_plan(planned: &mut Planned, inserts: bool) -> Result<(), Refusal> {
     };
     let Plan::Data(plan) = &mut planned.plan else { return Err(refused()) };
     match plan {
-        DataPlan::One { node: NodeChoice::Pinned(_), otherwise, .. } => {
+        // Of none it would be any node's.
+        DataPlan::One { node: NodeChoice::Pinned(pins), otherwise, .. } if !pins.is_empty() => {
             if let Some(otherwise) = otherwise
                 && settle_plan(otherwise, inserts).is_err()
             {
@@ -266,9 +364,7 @@ fn settle_plan(planned: &mut Planned, inserts: bool) -> Result<(), Refusal> {
         // Rows of a table that has the same map: each node inserts those whose home it is.
         DataPlan::Scatter { .. } if inserts => Ok(()),
         DataPlan::Explain(explain) => settle_plan(&mut explain.of, inserts),
-        DataPlan::CopyTo(copy)
-            if matches!(copy.plan, CopyToPlan::One(NodeChoice::Pinned(_), _)) =>
-        {
+        DataPlan::CopyTo(copy) if matches!(&copy.plan, CopyToPlan::One(NodeChoice::Pinned(pins), _) if !pins.is_empty()) => {
             Ok(())
         }
         DataPlan::Refused(_) => Ok(()),
@@ -292,19 +388,31 @@ pub fn refuse_change(relation: &Relation) -> Refusal {
         format!("{name} cannot be changed while it is replicated asynchronously"),
         "Rows that are still on their way were written by its old definition, and would not fit.",
         format!(
-            "Make it replicated, which waits for them: SELECT tutti_replicate('{name}'). Then change it, and \
-             make it asynchronous again: SELECT tutti_replicate('{name}', async => true)."
+            "Make it replicated, which waits for them: SELECT tutti_replicate({0}). Then change it, and make it \
+             asynchronous again: SELECT tutti_replicate({0}, async => true).",
+            quote_literal(&name)
         ),
     )
 }
 
 fn refuse_pending(relation: &Relation) -> Refusal {
     let name = relation.sql_name();
-    Refusal::postgres("55000", format!("{name} cannot be written at the moment"))
+    let refusal = Refusal::postgres("55000", format!("{name} cannot be written at the moment"));
+    if let Placement::Async { stage: Stage::Ending, key, .. } = relation.placement {
+        let key = quote_literal(&relation.columns[key].name);
+        return refusal
+            .with_detail("It is being distributed by its key, and that is not finished.")
+            .with_hint(format!(
+                "If nobody is doing it any more: SELECT tutti_distribute({}, {key}).",
+                quote_literal(&name)
+            ));
+    }
+    refusal
         .with_detail("It is being made asynchronously replicated, or replicated again, and that is not finished.")
         .with_hint(format!(
-            "If nobody is doing it any more: SELECT tutti_replicate('{name}', async => true), or SELECT \
-             tutti_replicate('{name}')."
+            "If nobody is doing it any more: SELECT tutti_replicate({0}, async => true), or SELECT \
+             tutti_replicate({0}).",
+            quote_literal(&name)
         ))
 }
 

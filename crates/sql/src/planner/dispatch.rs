@@ -34,6 +34,7 @@ pub fn plan(statement: &Statement, context: &Context<'_>) -> Result<Planned, Ref
     };
     let mut planned = plan_known(statement, &Context { catalog: &catalog, ..*context })?;
     carried::settle(&mut planned, statement, counts_as)?;
+    planned.may_be_late = carried::may_be_late(statement, counts_as);
     Ok(planned)
 }
 

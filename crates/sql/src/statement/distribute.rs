@@ -22,6 +22,8 @@ pub enum DistributeBy {
     ReplicatedAsync,
     /// The same, when what carries its rows is there: not for clients.
     Carried,
+    /// The same, when it is on its way to be distributed by hash: not for clients.
+    Ending,
     /// `DISTRIBUTE BY HOME`: on node 1 alone.
     Home,
 }
