@@ -236,6 +236,7 @@ fn what_cannot_be_done_is_refused_and_changes_nothing() -> Result<()> {
         "UPDATE a SET v = 'x' WHERE false",
         "INSERT INTO a VALUES (1, 'x') ON CONFLICT (id) DO UPDATE SET id = 500",
         "LOCK TABLE a IN ROW SHARE MODE",
+        "LOCK TABLE through IN SHARE MODE",
         "ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'",
         "CREATE TABLE n (id int PRIMARY KEY, v pair) DISTRIBUTE BY REPLICATED ASYNC",
         "CREATE TABLE n (id int PRIMARY KEY, v pair[]) DISTRIBUTE BY REPLICATED ASYNC",

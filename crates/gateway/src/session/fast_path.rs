@@ -132,11 +132,12 @@ impl Session {
                     && self.tx.level() != Level::Serializable
             }
             // What reads rows that may be late is refused at SERIALIZABLE, by who knows its plan.
-            Mode::Explicit => {
+            Mode::Explicit if self.tx.catalog.has_async => {
                 !self.tx.transaction.failed
                     && !self.tx.transaction.doomed
-                    && !(self.tx.catalog.has_async && self.tx.level() == Level::Serializable)
+                    && self.tx.level() != Level::Serializable
             }
+            Mode::Explicit => !self.tx.transaction.failed && !self.tx.transaction.doomed,
             Mode::Implicit => false,
         };
         if !is_plain || !self.is_at_rest() || self.tx.registry.cluster.config.switches.check_plans {

@@ -222,7 +222,7 @@ WHERE c.oid OPERATOR(pg_catalog.=) {}::pg_catalog.oid",
             };
             with_all(&cluster, begin).await
         };
-        self.to_its_end(held, beginning).await?;
+        self.finish_in_any_case(held, beginning).await?;
         self.step(table, DistributeBy::Carried).await?;
         Ok(words)
     }
@@ -242,7 +242,7 @@ WHERE c.oid OPERATOR(pg_catalog.=) {}::pg_catalog.oid",
             };
             with_all(&cluster, end).await
         };
-        let missing = self.to_its_end(held, ending).await?;
+        let missing = self.finish_in_any_case(held, ending).await?;
         let relation = self.executor().table_named(table).await?;
         if let Some(missing) = missing {
             let message = format!("node {missing} has not received all rows of {}", relation.name);
@@ -288,7 +288,7 @@ WHERE c.oid OPERATOR(pg_catalog.=) {}::pg_catalog.oid",
             };
             with_all(&cluster, end).await
         };
-        self.to_its_end(held, ending).await?;
+        self.finish_in_any_case(held, ending).await?;
         self.step(table, DistributeBy::Hash(carried.key.clone())).await?;
         Ok(format!("{} is distributed by {}", carried.name, carried.key))
     }
@@ -338,7 +338,7 @@ WHERE c.oid OPERATOR(pg_catalog.=) {}::pg_catalog.oid",
             };
             with_all(&cluster, set_up).await
         };
-        self.to_its_end(held, setting_up).await
+        self.finish_in_any_case(held, setting_up).await
     }
 
     async fn refuse_faults(&mut self, held: &Held) -> Result<(), Failure> {
@@ -349,7 +349,7 @@ WHERE c.oid OPERATOR(pg_catalog.=) {}::pg_catalog.oid",
             };
             with_all(&cluster, look).await
         };
-        let faults = self.to_its_end(held, looking).await?;
+        let faults = self.finish_in_any_case(held, looking).await?;
         if faults.is_empty() {
             return Ok(());
         }
@@ -368,7 +368,7 @@ WHERE c.oid OPERATOR(pg_catalog.=) {}::pg_catalog.oid",
     async fn remove_unused(&mut self, held: &Held) {
         let cluster = self.tx.registry.cluster.clone();
         let removing = async move { carrying_watch::remove_unused(&cluster).await };
-        if let Err(failure) = self.to_its_end(held, removing).await {
+        if let Err(failure) = self.finish_in_any_case(held, removing).await {
             tracing::warn!(?failure, "what carried rows is removed later");
         }
     }
@@ -381,7 +381,7 @@ WHERE c.oid OPERATOR(pg_catalog.=) {}::pg_catalog.oid",
 
     /// Waits for something that is done to its end though the client may not want it any more, or go: a node does what
     /// it was told, and nobody else may tell it something else before.
-    async fn to_its_end<T: Send + 'static>(
+    async fn finish_in_any_case<T: Send + 'static>(
         &mut self,
         held: &Held,
         work: impl Future<Output = Result<T, GatewayError>> + Send + 'static,

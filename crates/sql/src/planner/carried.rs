@@ -53,6 +53,7 @@ pub(super) fn as_it_counts(
     if let Some(relation) = changed.find(is_async) {
         return Err(refuse_change(relation));
     }
+    refuse_locks(tree, context)?;
     let mentioned = mentions::with_targets(tree, context);
     let carried: Vec<_> = mentioned.relations.values().filter(is_async).cloned().collect();
     let Some(first) = carried.first() else { return Ok(None) };
@@ -109,7 +110,6 @@ pub(super) fn as_it_counts(
 fn changed(tree: &NodeEnum) -> Vec<&RangeVar> {
     match tree {
         NodeEnum::TruncateStmt(truncate) => ranges(&truncate.relations),
-        NodeEnum::LockStmt(lock) if lock.mode != ACCESS_SHARE => ranges(&lock.relations),
         // Its children would have its placement, and are not carried.
         NodeEnum::CreateStmt(create) => ranges(&create.inh_relations),
         NodeEnum::AlterTableStmt(alter) => alter.relation.iter().collect(),
@@ -123,6 +123,22 @@ fn changed(tree: &NodeEnum) -> Vec<&RangeVar> {
         NodeEnum::ClusterStmt(cluster) => cluster.relation.iter().collect(),
         _ => Vec::new(),
     }
+}
+
+/// Refuses locking such tables, or views of them, against more than a change of their definition: rows would not arrive,
+/// and what has not arrived is not locked.
+fn refuse_locks(tree: &NodeEnum, context: &Context<'_>) -> Result<(), Refusal> {
+    let NodeEnum::LockStmt(lock) = tree else { return Ok(()) };
+    if lock.mode == ACCESS_SHARE {
+        return Ok(());
+    }
+    for locked in ranges(&lock.relations).into_iter().filter_map(|range| context.relation(range)) {
+        let all = mentions::of_relation(locked, context).relations;
+        if let Some(relation) = all.values().find(is_async) {
+            return Err(refuse_way(relation, "LOCK in this mode"));
+        }
+    }
+    Ok(())
 }
 
 /// Refuses renaming a label of an enum while rows that have it, under its old name, may be on their way.
