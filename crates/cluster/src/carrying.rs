@@ -500,7 +500,7 @@ WHERE slot_name OPERATOR(pg_catalog.=) '{slot}'"
 /// Waits until nothing receives for a subscription. Returns whether it has come to that.
 async fn wait_for_end(connection: &mut NodeConnection, name: &str) -> Result<bool, GatewayError> {
     let sql = format!(
-        "SELECT count(*) FROM pg_catalog.pg_stat_subscription AS t
+        "SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_subscription AS t
 JOIN pg_catalog.pg_subscription AS s ON s.oid OPERATOR(pg_catalog.=) t.subid
 WHERE t.pid IS NOT NULL AND s.subname OPERATOR(pg_catalog.=) '{name}' AND {OF_THIS_DATABASE}"
     );

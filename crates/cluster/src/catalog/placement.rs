@@ -371,17 +371,18 @@ const FACTS_OF_CARRYING: &str = r#"SELECT c.relname,
         WHEN EXISTS (SELECT FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.oid OPERATOR(pg_catalog.=) a.atttypid
             WHERE a.attrelid OPERATOR(pg_catalog.=) c.oid AND a.attnum OPERATOR(pg_catalog.>) 0::pg_catalog.int2
                 AND NOT a.attisdropped AND t.typtype OPERATOR(pg_catalog.=) 'd') THEN 'columns of domains'
-        WHEN EXISTS (WITH RECURSIVE within (type) AS (
-                SELECT a.atttypid FROM pg_catalog.pg_attribute a
+        WHEN EXISTS (WITH RECURSIVE parts AS (
+                SELECT a.atttypid AS type FROM pg_catalog.pg_attribute a
                     WHERE a.attrelid OPERATOR(pg_catalog.=) c.oid AND a.attnum OPERATOR(pg_catalog.>) 0::pg_catalog.int2
                         AND NOT a.attisdropped
-                UNION SELECT inner_type.type FROM within w
+                UNION SELECT inner_type.type FROM parts w
                     JOIN pg_catalog.pg_type t ON t.oid OPERATOR(pg_catalog.=) w.type
                     LEFT JOIN pg_catalog.pg_range r
                         ON w.type OPERATOR(pg_catalog.=) ANY (ARRAY[r.rngtypid, r.rngmultitypid])
-                    CROSS JOIN LATERAL (VALUES (t.typelem), (t.typbasetype), (r.rngsubtype)) AS inner_type (type)
+                    CROSS JOIN LATERAL (SELECT t.typelem AS type UNION ALL SELECT t.typbasetype
+                        UNION ALL SELECT r.rngsubtype) AS inner_type
                     WHERE inner_type.type OPERATOR(pg_catalog.<>) 0::pg_catalog.oid)
-            SELECT FROM within w JOIN pg_catalog.pg_type t ON t.oid OPERATOR(pg_catalog.=) w.type
+            SELECT FROM parts w JOIN pg_catalog.pg_type t ON t.oid OPERATOR(pg_catalog.=) w.type
             WHERE t.typtype OPERATOR(pg_catalog.=) ANY ('{c,d}'::pg_catalog."char"[]))
             THEN 'columns made of composite types or domains'
         WHEN EXISTS (SELECT FROM pg_catalog.pg_depend d

@@ -422,7 +422,11 @@ fn refuse_ending(relation: &Relation) -> Failure {
         .with(b'D', "Rows that were on their way may be nowhere but at their homes.")
         .with(
             b'H',
-            format!("SELECT tutti_distribute({}, {}).", quote_literal(&name), quote_literal(key)),
+            format!(
+                "Finish it: SELECT tutti_distribute({}, {}).",
+                quote_literal(&name),
+                quote_literal(key)
+            ),
         )
         .into()
 }
