@@ -437,3 +437,32 @@ impl Executor<'_> {
         rows
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tutti_sql::catalog::MapId;
+    use tutti_sql::hash::KeyType;
+
+    use super::*;
+
+    #[test]
+    fn a_table_goes_the_ways_that_lose_no_row() {
+        use DistributeBy::{Carried, Ending, Hash, Home, Replicated, ReplicatedAsync};
+        let of = |stage| Placement::Async { key: 0, key_type: KeyType::Int4, map: MapId(1), stage };
+        let all =
+            [Carried, Ending, Hash("id".to_owned()), Home, Replicated, ReplicatedAsync].to_vec();
+        let ways = |from: Placement, step| -> Vec<DistributeBy> {
+            all.iter().filter(|to| may_become(&from, to, step)).cloned().collect()
+        };
+        let hash = Hash("id".to_owned());
+        // A client's own is neither what others are in the middle of, nor a step of these.
+        assert_eq!(ways(Placement::Replicated, Step::OfClient), [hash.clone(), Home, Replicated]);
+        for stage in Stage::ALL {
+            assert_eq!(ways(of(stage), Step::OfClient), []);
+        }
+        assert_eq!(ways(Placement::Replicated, Step::OfAsync), [ReplicatedAsync]);
+        assert_eq!(ways(of(Stage::Pending), Step::OfAsync), [Carried, Ending, Replicated]);
+        assert_eq!(ways(of(Stage::Carried), Step::OfAsync), [Ending, ReplicatedAsync]);
+        assert_eq!(ways(of(Stage::Ending), Step::OfAsync), [hash]);
+    }
+}
