@@ -8,6 +8,7 @@
 //! client's parameters (same numbers, always sent with all their types), and a [`Template`]'s gaps
 //! receive gathered rows.
 
+mod concerns;
 mod copy;
 mod gather;
 mod place;
@@ -19,6 +20,7 @@ mod session_names;
 
 use std::sync::Arc;
 
+pub use concerns::Concerns;
 pub use copy::{CopyFrom, CopyTo, CopyToPlan};
 pub use gather::{Collect, CollectFrom, Gather, Piece, RunOn, Template};
 pub use place::{Access, KeyValue, NodeChoice, Pin};
@@ -46,8 +48,8 @@ pub struct Planned {
     pub session_names: Vec<SessionNameAt>,
     /// What it runs on node 1 that the gateway does not see; asked for when it has run.
     pub unseen: Option<Box<Unseen>>,
-    /// The relations on which it depends, by OID, if that is known: for plans of several steps.
-    pub concerns: Option<Arc<[u32]>>,
+    /// What it depends on, if that is known.
+    pub concerns: Option<Arc<Concerns>>,
     /// It may commit before it ends, or run after its own end, and was proven to touch tables of node 1
     /// only: these must stay there meanwhile.
     pub unasked: bool,
@@ -87,6 +89,11 @@ impl Planned {
             unasked: false,
             one_moment: false,
         }
+    }
+
+    /// The relations on which it depends, by OID, if that is known.
+    pub fn relations(&self) -> Option<&Arc<[u32]>> {
+        self.concerns.as_ref()?.relations.as_ref()
     }
 
     /// The statement unchanged on node 1, which it may write.

@@ -98,6 +98,9 @@ pub struct Terms {
     pub is_at_home: bool,
     /// It may change more than the relations on which it has locks: functions, types, names.
     pub is_more: bool,
+    /// Code that statements by older plans may call does more than they reckon with. It is found when it is
+    /// called, whatever locks there are.
+    pub grows_code: bool,
     /// What is elsewhere by the new catalog.
     pub found: Found,
 }
@@ -129,6 +132,8 @@ pub enum Round {
     /// Those that bring together rows which the new catalog does not allow to be. Each of them, for what runs
     /// now may make these rows anew later.
     Transit,
+    /// Those that may call code which has come to do more. Each of them, for what runs now may call it later.
+    Calls,
     /// Every one, for what runs now may reach any table later.
     All,
     /// Every statement that does not run already, and the further steps of those that do.
@@ -151,6 +156,7 @@ impl Round {
             Some(Proof::Fails) => true,
             None => match self {
                 Self::Transit => plan.brings_checked,
+                Self::Calls => plan.may_call_grown,
                 Self::WhoComes => plan.may_use_moved,
                 Self::All | Self::WhoWaits { .. } => true,
             },
@@ -179,6 +185,8 @@ pub struct Plan {
     pub writes_changed_in_steps: bool,
     /// It brings rows together that may not be brought by the new catalog, for they would be checked.
     pub brings_checked: bool,
+    /// It may call code that has come to do more than it reckons with.
+    pub may_call_grown: bool,
     /// Several of its steps may have been sent together (statements of a flight): when the node has done the
     /// one that is seen, it goes on with the next without being sent anything more.
     pub sends_ahead: bool,
@@ -193,6 +201,7 @@ impl Plan {
         uses_changed: true,
         writes_changed_in_steps: false,
         brings_checked: false,
+        may_call_grown: true,
         sends_ahead: true,
     };
 }
@@ -630,11 +639,14 @@ impl PlacementChange {
 
 /// Which statements a change must not meet, one kind after the other.
 fn rounds(terms: Terms) -> VecDeque<Round> {
-    let Terms { was_solo, is_solo, is_at_home, is_more, found } = terms;
+    let Terms { was_solo, is_solo, is_at_home, is_more, grows_code, found } = terms;
     let stays_solo = was_solo && is_solo;
     let mut rounds = VecDeque::new();
     if is_more && !stays_solo {
         rounds.push_back(Round::Transit);
+    }
+    if grows_code && !stays_solo {
+        rounds.push_back(Round::Calls);
     }
     rounds.extend(match found {
         // Changes of the schema are node 1's own business.
@@ -723,7 +735,7 @@ impl Overtaking {
         was_stopped: bool,
     ) -> Option<bool> {
         match (self.round, seen) {
-            (_, Seen::WaitsForChange) | (Round::Transit | Round::All, _) => None,
+            (_, Seen::WaitsForChange) | (Round::Transit | Round::Calls | Round::All, _) => None,
             // What is behind this step is at the node already.
             (Round::WhoComes, _) if plan.sends_ahead => None,
             (Round::WhoComes, Seen::AtWork) => Some(true),

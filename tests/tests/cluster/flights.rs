@@ -37,19 +37,22 @@ fn make_b(client: &mut Client) -> Result<()> {
     Ok(())
 }
 
-fn one(sql: &str) -> String {
+pub(crate) fn one(sql: &str) -> String {
     format!("P |{sql}\nB |\nE |0\n")
 }
 
 /// Holds a conversation in a thread of its own.
-fn meanwhile(mut client: Client, flight: String) -> JoinHandle<Result<(Vec<String>, Client)>> {
+pub(crate) fn meanwhile(
+    mut client: Client,
+    flight: String,
+) -> JoinHandle<Result<(Vec<String>, Client)>> {
     thread::spawn(move || {
         let said = conversation::hold(&mut client, &flight)?;
         Ok((said, client))
     })
 }
 
-fn joined<T>(thread: JoinHandle<Result<T>>) -> Result<T> {
+pub(crate) fn joined<T>(thread: JoinHandle<Result<T>>) -> Result<T> {
     thread.join().map_err(|_| anyhow::anyhow!("a client panicked"))?
 }
 

@@ -15,6 +15,7 @@ mod cost_of_a_cluster;
 mod deadlock;
 mod default_isolation;
 mod flights;
+mod grown_code;
 mod privileges;
 mod processes;
 mod published_catalog;

@@ -60,7 +60,8 @@ impl Executor<'_> {
         // Outside of a transaction, its node has already committed it.
         let made = self.tx.transaction.is_open().then(|| self.tx.transaction.step_count());
         let bound = self.tx.catalog.clone();
-        self.tx.cursors.insert(name.to_owned(), Cursor { node, holds, bound, made });
+        let concerns = self.tx.activity.concerns();
+        self.tx.cursors.insert(name.to_owned(), Cursor { node, holds, bound, concerns, made });
         Ok(done)
     }
 
@@ -93,6 +94,7 @@ impl Executor<'_> {
             // One that is held beyond its transaction has all its rows.
             if let Some(cursor) = self.tx.cursors.get(name).filter(|cursor| !cursor.holds) {
                 self.tx.refuse_moved_since(&cursor.bound)?;
+                self.tx.refuse_grown_since(&cursor.bound, cursor.concerns.as_deref())?;
             }
         }
         let node = self.tx.node_of_cursor(name);

@@ -26,7 +26,9 @@ use tutti_wire::error_fields::ErrorFields;
 use crate::client::failure::Failure;
 use crate::executor::Executor;
 use crate::plans::request::{Call, Done};
-use crate::transaction::checkout::{changes_search_paths, changes_what_sessions_begin_with};
+use crate::transaction::checkout::{
+    changes_search_paths, changes_sight, changes_what_sessions_begin_with,
+};
 
 impl Executor<'_> {
     /// `call`: the parameters of the query that a table is made of. Other statements have none, and
@@ -47,6 +49,7 @@ impl Executor<'_> {
     async fn change_schema(&mut self, ddl: &Ddl, text: &str, call: &Call) -> Result<Done, Failure> {
         self.need_transaction();
         self.tx.transaction.changed_paths |= changes_search_paths(text);
+        self.tx.transaction.changed_sight |= changes_sight(text);
         if self.tx.catalog.is_solo() && ddl.scope != DdlScope::AllNodes {
             // What was made meanwhile is not known yet.
             self.reload_own_catalog().await?;

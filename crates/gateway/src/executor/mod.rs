@@ -40,7 +40,7 @@ use crate::plans::request::{Call, Done, IssuedBy};
 use crate::plans::route;
 use crate::transaction::Mode;
 use crate::transaction::checkout::renames;
-use crate::transaction::enlist::takes_snapshot;
+use crate::transaction::enlist::{leaves_calls, takes_snapshot};
 use crate::transaction::processes::signals;
 use crate::transaction::state::Isolation;
 use fan_out::{Answers, SnapshotNeed};
@@ -89,6 +89,9 @@ impl Executor<'_> {
         self.tx.takes_snapshot = takes_snapshot(&planned.plan);
         self.tx.transaction.note_ties(planned.ties_nodes());
         self.tx.activity.note_concerns(planned.concerns.as_ref());
+        if leaves_calls(&planned.plan) {
+            self.tx.note_late_calls(planned.concerns.as_ref());
+        }
         // Before it waits for anything, a snapshot or a node that is away: a change that is committed
         // meanwhile must know that its steps are yet to come.
         self.tx.note_written(&planned.plan);
@@ -104,7 +107,7 @@ impl Executor<'_> {
         let sent = self.tx.with_own_names(planned, text).await?;
         let has_own_snapshot = self.tx.begin_statement_snapshot(&planned.plan);
         if has_own_snapshot {
-            self.tx.transaction.at_one_moment.clone_from(&planned.concerns);
+            self.tx.transaction.at_one_moment = planned.relations().cloned();
         }
         if !self.tx.catalog.is_solo() && planner::gathers_to_write(&planned.plan) {
             // Before its parts are read: they are as of one time only within a transaction.
@@ -112,7 +115,7 @@ impl Executor<'_> {
             self.need_transaction();
             if is_alone && planned.one_moment {
                 self.tx.transaction.characteristics.isolation = Some(Isolation::RepeatableRead);
-                self.tx.transaction.at_one_moment.clone_from(&planned.concerns);
+                self.tx.transaction.at_one_moment = planned.relations().cloned();
             }
         }
         let unseen = planned.unseen.as_deref().cloned();

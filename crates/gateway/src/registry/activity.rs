@@ -15,6 +15,8 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tutti_cluster::SessionsAtWork;
 use tutti_sql::catalog::{NameScope, Relation};
+use tutti_sql::closure::Grown;
+use tutti_sql::plan::Concerns;
 use tutti_wire::error_fields::ErrorFields;
 
 /// SQLSTATE query_canceled: what a node says when the victim's statement was cancelled there.
@@ -45,8 +47,8 @@ pub struct Activity {
     plans: AtomicU64,
     /// Tables that its plan writes in several steps, by their OIDs on node 1.
     written: Mutex<Vec<u32>>,
-    /// The relations on which the plan depends, where `is_limited`; else it may be any.
-    concerns: Mutex<Option<Arc<[u32]>>>,
+    /// What the plan depends on, where `is_limited`; else it may be anything.
+    concerns: Mutex<Option<Arc<Concerns>>>,
     is_limited: AtomicBool,
     /// `concerns` are those of the flight's earlier statements.
     is_joined: AtomicBool,
@@ -109,14 +111,6 @@ pub fn overtaken() -> ErrorFields {
 /// Whether this is what [`overtaken`] says, or a node's `tutti.refuse_rewritten`.
 pub fn says_overtaken(error: &ErrorFields) -> bool {
     [OVERTAKEN_MESSAGE, REWRITTEN_MESSAGE].contains(&error.message())
-}
-
-/// What is in one of two sets of OIDs.
-fn union(one: &Arc<[u32]>, other: &Arc<[u32]>) -> Arc<[u32]> {
-    match Arc::ptr_eq(one, other) {
-        true => one.clone(),
-        false => one.iter().chain(&**other).copied().collect::<BTreeSet<_>>().into_iter().collect(),
-    }
 }
 
 /// That the session's statement was ended.
@@ -232,11 +226,11 @@ impl Activity {
         self.has_plan() && self.plan_number() == plan_number
     }
 
-    /// The plan that is about to be carried out depends on these relations; `None`: on any. Nothing that was
-    /// sent before is unanswered.
-    pub fn note_concerns(&self, relations: Option<&Arc<[u32]>>) {
+    /// The plan that is about to be carried out depends on this; `None`: on anything. Nothing that was sent
+    /// before is unanswered.
+    pub fn note_concerns(&self, concerns: Option<&Arc<Concerns>>) {
         self.is_unasked.store(false, Ordering::SeqCst);
-        self.limit(&mut self.locked_concerns(), relations.cloned());
+        self.limit(&mut self.locked_concerns(), concerns.cloned());
     }
 
     /// A further statement of a flight is about to be planned, so the plan may depend on anything. As with
@@ -252,24 +246,29 @@ impl Activity {
         self.is_limited.store(is_limited, Ordering::SeqCst);
     }
 
-    /// The flight's next statement depends on these relations; `None`: on any. What those before it depend on
-    /// is kept.
-    pub fn join_concerns(&self, relations: Option<&Arc<[u32]>>) {
+    /// The flight's next statement depends on this; `None`: on anything. What those before it depend on is
+    /// kept.
+    pub fn join_concerns(&self, next: Option<&Arc<Concerns>>) {
         let mut concerns = self.locked_concerns();
         let joined = match self.is_joined.swap(true, Ordering::SeqCst) {
-            false => relations.cloned(),
-            true => concerns.as_ref().zip(relations).map(|(earlier, next)| union(earlier, next)),
+            false => next.cloned(),
+            true => concerns.as_ref().zip(next).map(|(earlier, next)| {
+                match Arc::ptr_eq(earlier, next) {
+                    true => next.clone(),
+                    false => Arc::new(earlier.with(next)),
+                }
+            }),
         };
         self.limit(&mut concerns, joined);
     }
 
-    fn limit(&self, concerns: &mut Option<Arc<[u32]>>, relations: Option<Arc<[u32]>>) {
-        let is_limited = relations.is_some();
-        *concerns = relations;
+    fn limit(&self, limits: &mut Option<Arc<Concerns>>, concerns: Option<Arc<Concerns>>) {
+        let is_limited = concerns.is_some();
+        *limits = concerns;
         self.is_limited.store(is_limited, Ordering::SeqCst);
     }
 
-    fn locked_concerns(&self) -> std::sync::MutexGuard<'_, Option<Arc<[u32]>>> {
+    fn locked_concerns(&self) -> std::sync::MutexGuard<'_, Option<Arc<Concerns>>> {
         self.concerns.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -288,19 +287,29 @@ impl Activity {
         self.sends_ahead.load(Ordering::SeqCst)
     }
 
+    /// What the plan is known to depend on.
+    pub fn concerns(&self) -> Option<Arc<Concerns>> {
+        self.locked_concerns().clone().filter(|_| self.is_limited.load(Ordering::SeqCst))
+    }
+
     /// Whether the plan may depend on where these relations are.
     pub fn may_concern(&self, moved: &BTreeSet<u32>) -> bool {
-        match &*self.locked_concerns() {
-            Some(concerns) if self.is_limited.load(Ordering::SeqCst) => {
-                concerns.iter().any(|relation| moved.contains(relation))
-            }
-            _ => true,
-        }
+        self.is_concerned(|concerns| concerns.is_none_or(|concerns| concerns.may_use(moved)))
     }
 
     /// Whether it is known that the plan depends on one of these relations.
     pub fn depends_on(&self, relations: &BTreeSet<u32>) -> bool {
-        self.is_limited.load(Ordering::SeqCst) && self.may_concern(relations)
+        self.is_concerned(|concerns| concerns.is_some_and(|concerns| concerns.uses(relations)))
+    }
+
+    /// Whether the plan may run code that it does not reckon with.
+    pub fn may_call(&self, grown: &Grown) -> bool {
+        self.is_concerned(|concerns| concerns.is_none_or(|concerns| concerns.may_call(grown)))
+    }
+
+    fn is_concerned(&self, by: impl FnOnce(Option<&Concerns>) -> bool) -> bool {
+        let concerns = self.locked_concerns();
+        by(concerns.as_deref().filter(|_| self.is_limited.load(Ordering::SeqCst)))
     }
 
     /// The plan whose relations were just noted can neither be ended nor be run again.

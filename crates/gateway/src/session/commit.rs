@@ -155,6 +155,7 @@ impl Session {
         if used_others && self.tx.level() == Level::Serializable {
             return refused("read on other nodes than node 1 at SERIALIZABLE");
         }
+        self.tx.begin_late_calls().await?;
         if self.tx.transaction.defers_unseen {
             Box::pin(self.executor().run_deferred()).await?;
             self.pass_notices(NodeId::HOME);
@@ -299,6 +300,7 @@ impl Session {
         &mut self,
     ) -> Result<(Vec<NodeId>, Option<Arc<LateCode>>, Option<Hold>), Failure> {
         self.tx.activity.end_plan();
+        self.tx.begin_late_calls().await?;
         if self.tx.transaction.defers_unseen {
             Box::pin(self.executor().run_deferred()).await?;
             self.pass_notices(NodeId::HOME);

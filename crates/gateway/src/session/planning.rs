@@ -23,6 +23,9 @@ pub(super) enum Next {
     Nothing,
     /// A node runs a statement behind what was sent before it.
     ByNode,
+    /// The same, of a portal that has locks on all that it uses: its plan is not made anew, but changes of the
+    /// code that it calls must see it.
+    OfPortal,
     /// The executor runs a statement, with nothing unanswered before it.
     ByExecutor,
 }
@@ -76,7 +79,11 @@ impl Session {
             self.quiet_pipeline().await?;
         }
         let looks = self.tx.must_look_at_scope() && self.is_at_rest();
-        if looks || self.has_sent_nothing() || !self.tx.activity.has_plan() {
+        let begins = self.has_sent_nothing() || !self.tx.activity.has_plan();
+        if next == Next::OfPortal && begins {
+            return self.begin_portal().await;
+        }
+        if looks || begins {
             return self.begin_statement(text).await;
         }
         if next == Next::ByExecutor && !self.tx.transaction.failed {
@@ -87,7 +94,7 @@ impl Session {
         if self.tx.activity.is_overtaken() {
             return Err(overtaken().into());
         }
-        if next != Next::ByNode {
+        if next == Next::Nothing {
             return Ok(());
         }
         self.tx.activity.widen_plan();
@@ -101,7 +108,19 @@ impl Session {
             return Err(overtaken().into());
         }
         self.quiet_pipeline().await?;
-        self.begin_statement(text).await
+        match next {
+            Next::OfPortal => self.begin_portal().await,
+            _ => self.begin_statement(text).await,
+        }
+    }
+
+    /// Before a portal goes on that was bound before what is in sight.
+    async fn begin_portal(&mut self) -> Result<(), Failure> {
+        self.tx.activity.end_plan();
+        match self.tx.transaction.failed {
+            true => Ok(()),
+            false => self.tx.begin_commit_in_sight().await,
+        }
     }
 
     /// A transaction that has its own changes sees what others have committed, and these. Where

@@ -392,6 +392,15 @@ pub(crate) fn changes_search_paths(text: &str) -> bool {
     words.any(|word| WORDS.iter().any(|wanted| word.eq_ignore_ascii_case(wanted)))
 }
 
+/// Whether a statement may change which of the schemas that there are some role sees: what its names mean
+/// among tables of the same name.
+pub(crate) fn changes_sight(text: &str) -> bool {
+    const WORDS: [&str; 7] = ["grant", "revoke", "role", "user", "group", "owned", "reassign"];
+    let Some(words) = words(text) else { return true };
+    let has = |wanted: &str| words.iter().any(|word| word.eq_ignore_ascii_case(wanted));
+    WORDS.iter().any(|word| has(word)) || (has("alter") && has("schema"))
+}
+
 /// Whether a statement may change names by which other objects are known, or what types mean to the
 /// tables that use them.
 pub(crate) fn renames(text: &str) -> bool {

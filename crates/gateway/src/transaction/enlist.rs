@@ -593,6 +593,21 @@ pub(crate) fn reads_several_nodes(plan: &Plan) -> bool {
     }
 }
 
+/// Whether code that the plan calls may run when its transaction ends: it writes, or declares a cursor.
+pub(crate) fn leaves_calls(plan: &Plan) -> bool {
+    match plan {
+        Plan::Data(DataPlan::One { access, .. }) => *access == Access::Write,
+        Plan::Data(
+            DataPlan::CopyTo(_)
+            | DataPlan::Cursor { .. }
+            | DataPlan::Explain(_)
+            | DataPlan::Refused(_),
+        )
+        | Plan::Session(_) => false,
+        plan => !reads_several_nodes(plan),
+    }
+}
+
 /// Whether PostgreSQL would take a snapshot for the statement: the others leave a transaction
 /// without one.
 pub(crate) fn takes_snapshot(plan: &Plan) -> bool {

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use tutti_link::pool::SchemaVersion;
 use tutti_link::pool::link::StatementId;
 use tutti_sql::catalog::{Catalog, NodeId};
-use tutti_sql::plan::{Access, DataPlan, Plan, Planned};
+use tutti_sql::plan::{Access, Concerns, DataPlan, Plan, Planned};
 use tutti_sql::statement::Statement;
 use tutti_wire::backend::ColumnDescription;
 
@@ -98,6 +98,8 @@ pub struct CachedPlan {
 pub struct Bound {
     /// The statement.
     pub statement: Arc<Statement>,
+    /// Its plan.
+    pub planned: Arc<Planned>,
     /// The catalog that it was planned with.
     pub catalog: Arc<Catalog>,
     /// The plan by which changes have seen it, see [`Activity`](crate::registry::activity::Activity).
@@ -188,6 +190,8 @@ pub(crate) struct Cursor {
     /// The catalog that it was planned with: each FETCH goes on with the snapshot and the plan of then, and code
     /// in it may come to any table.
     pub bound: Arc<Catalog>,
+    /// What its plan depends on.
+    pub concerns: Option<Arc<Concerns>>,
     /// After how many steps of its transaction it was declared, as long as that may be undone.
     pub made: Option<usize>,
 }

@@ -18,7 +18,7 @@ use tutti_cluster::catalog::publisher::OwnChanges;
 use tutti_cluster::error::GatewayError;
 use tutti_link::connection::NodeError;
 use tutti_sql::catalog::{Catalog, NodeId};
-use tutti_sql::closure::{adds_code, mistakable};
+use tutti_sql::closure::{Grown, adds_code, grown, mistakable, namesakes, renamed};
 use tutti_sql::planner::{self, Context};
 use tutti_sql::statement;
 use tutti_txn::PlacementChange;
@@ -172,38 +172,58 @@ impl TransactionContext {
             true => Moved::Nothing,
             false => Moved::between(&old, &new, changes),
         };
-        let mut touched: Option<BTreeSet<u32>> = changes.map(|changes| changes.touched().collect());
+        let touched: Option<BTreeSet<u32>> = changes.map(|changes| changes.touched().collect());
         let (was_solo, is_solo) = (old.is_solo(), new.is_solo());
         let stays_solo = was_solo && is_solo;
+        let is_more = changes.is_none_or(|changes| !changes.is_all());
         // A plan knows relations by what its names meant when it was made.
         let alike = match &touched {
-            Some(touched) if !stays_solo => mistakable(&old, &new, touched),
+            Some(touched) if !stays_solo => {
+                let mut named = touched.clone();
+                if is_more {
+                    named.extend(renamed(&old, &new));
+                }
+                let mut alike = mistakable(&old, &new, &named);
+                if !alike.is_empty() {
+                    alike.extend(named);
+                }
+                if is_more && self.transaction.changed_sight {
+                    alike.extend(namesakes(&old));
+                    alike.extend(namesakes(&new));
+                }
+                alike
+            }
             _ => BTreeSet::new(),
+        };
+        if let (Moved::Nothing, Some(touched), false) = (&moved, &touched, alike.is_empty()) {
+            // What waits for another's lock looks its names up again when it has it, whatever the change has
+            // locked.
+            moved = Moved::Relations(touched | &alike);
+        }
+        let grown = match is_more && !stays_solo {
+            true => grown(&old, &new),
+            false => Grown::default(),
         };
         let found = match &moved {
             Moved::Nothing => Found::AsBefore {
                 adds_code: !stays_solo
-                    && touched
-                        .as_ref()
-                        .is_none_or(|touched| !alike.is_empty() || adds_code(&old, &new, touched)),
+                    && touched.as_ref().is_none_or(|touched| adds_code(&old, &new, touched)),
             },
             Moved::Relations(_) => Found::Elsewhere,
             Moved::Anything => Found::Anywhere,
         };
-        let is_more = changes.is_none_or(|changes| !changes.is_all());
-        let terms = Terms { was_solo, is_solo, is_at_home, is_more, found };
+        let grows_code = !grown.is_empty();
+        let terms = Terms { was_solo, is_solo, is_at_home, is_more, grows_code, found };
         if let Moved::Relations(moved) = &mut moved {
             moved.extend(&alike);
-        }
-        if let Some(touched) = &mut touched {
-            touched.extend(alike);
         }
         let proofs = BTreeMap::new();
         let changes_code = is_more
             && matches!(moved, Moved::Relations(_))
             && !Arc::ptr_eq(&old.code, &new.code)
             && !old.code.calls_the_same(&new.code);
-        (Comparison { new, moved, touched, is_more, changes_code, proofs }, terms)
+        let comparison = Comparison { new, moved, touched, is_more, changes_code, grown, proofs };
+        (comparison, terms)
     }
 
     /// A transaction that changed the schema has ended: all sessions get the result, and then statements
@@ -415,6 +435,8 @@ struct Comparison {
     is_more: bool,
     /// It has changed functions, operators or types: what plans use of these is not compared.
     changes_code: bool,
+    /// Code that has come to do more.
+    grown: Grown,
     /// What was found of each session's plan that no one will ask about: whether its proof holds.
     proofs: BTreeMap<i32, Proof>,
 }
@@ -444,6 +466,7 @@ impl Comparison {
                 .writes_any(|table| touched.is_none_or(|touched| touched.contains(table))),
             brings_checked: activity
                 .brings_any(|relation| planner::refuse_transit(relation, &self.new).is_err()),
+            may_call_grown: !self.grown.is_empty() && activity.may_call(&self.grown),
             sends_ahead: activity.sends_ahead(),
         }
     }

@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tutti_sql::catalog::{Catalog, NodeId, Placement, Relation};
-use tutti_sql::plan::{Access, Plan, Planned, SessionPlan, TransactionControl};
+use tutti_sql::closure::grown;
+use tutti_sql::plan::{Access, Concerns, Plan, Planned, SessionPlan, TransactionControl};
 use tutti_sql::planner::{self, Context, Unfit};
 use tutti_sql::refusal::Refusal;
 use tutti_sql::statement::{self, Statement};
@@ -22,7 +23,7 @@ use crate::client::failure::Failure;
 use crate::plans::reading::SMALL_BYTES;
 use crate::plans::{Basis, ShapeEntry, apart};
 use crate::registry::activity::Unasked;
-use crate::transaction::TransactionContext;
+use crate::transaction::{Mode, TransactionContext};
 
 /// How long a statement waits while a schema change is committed and read.
 pub(crate) const REST_PATIENCE: Duration = Duration::from_secs(15);
@@ -206,6 +207,70 @@ impl TransactionContext {
         let was_known =
             |relation: &Arc<Relation>| old.is_solo() || as_it_was(relation, old).is_some();
         refuse_if_moved(old, &self.catalog, was_known)
+    }
+
+    /// Before what was bound or declared with an older catalog goes on: functions are looked up when they are
+    /// called.
+    ///
+    /// Errors: 40001 if code that it may call has come to do more since than its plan reckons with.
+    pub(crate) fn refuse_grown_since(
+        &self,
+        old: &Catalog,
+        concerns: Option<&Concerns>,
+    ) -> Result<(), Failure> {
+        refuse_if_grown(old, &self.catalog, concerns)
+    }
+
+    /// Before a COMMIT at which code may run that the transaction's statements have left for it: deferred
+    /// triggers, the rows of cursors WITH HOLD. From here on changes see it.
+    ///
+    /// Errors: 40001 as above; otherwise as [`Self::begin_commit_in_sight`].
+    pub(crate) async fn begin_late_calls(&mut self) -> Result<(), Failure> {
+        let Some((catalog, concerns)) = self.transaction.late_calls.clone() else { return Ok(()) };
+        self.begin_commit_in_sight().await?;
+        self.activity.note_concerns(Some(&concerns));
+        // What the transaction itself has changed it reckons with.
+        let grown = refuse_if_grown(&catalog, &self.registry.cluster.catalog(), Some(&concerns));
+        match grown {
+            Err(failure) if self.leaves_code_to_its_end().await? => Err(failure),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a node may run users' code when the transaction ends there.
+    async fn leaves_code_to_its_end(&mut self) -> Result<bool, Failure> {
+        const DEFERS: &str = "SELECT EXISTS (SELECT FROM pg_catalog.pg_trigger \
+             WHERE tgdeferrable AND NOT tgisinternal AND tgenabled OPERATOR(pg_catalog.<>) 'D' \
+             AND pg_catalog.pg_stat_get_xact_tuples_inserted(tgrelid) \
+                 OPERATOR(pg_catalog.+) pg_catalog.pg_stat_get_xact_tuples_updated(tgrelid) \
+                 OPERATOR(pg_catalog.+) pg_catalog.pg_stat_get_xact_tuples_deleted(tgrelid) \
+                 OPERATOR(pg_catalog.>) 0)";
+        if self.cursors.values().any(|cursor| cursor.holds && cursor.made.is_some()) {
+            return Ok(true);
+        }
+        for node in self.transaction.writers().collect::<Vec<_>>() {
+            let rows = self.link(node).await?.query(DEFERS).await?;
+            if rows.first().and_then(|rows| rows.text(0, 0)) != Some("f") {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// A statement was planned that writes or declares a cursor: code that it calls may run when the
+    /// transaction ends.
+    pub(crate) fn note_late_calls(&mut self, concerns: Option<&Arc<Concerns>>) {
+        let Some(concerns) = concerns.filter(|concerns| concerns.calls_users()) else { return };
+        if self.transaction.mode != Mode::Explicit {
+            return;
+        }
+        match &mut self.transaction.late_calls {
+            Some((_, known)) if Arc::ptr_eq(known, concerns) => (),
+            Some((_, known)) => *known = Arc::new(known.with(concerns)),
+            None => {
+                self.transaction.late_calls = Some((self.catalog.clone(), concerns.clone()));
+            }
+        }
     }
 
     /// The relations that a statement names, by OID, as names are now.
@@ -408,6 +473,26 @@ fn refuse_if_moved(
         Some(relation) => Err(moved_since(&relation.name)),
         None => Ok(()),
     }
+}
+
+/// Errors: 40001 if code that is called has come to do more than it did by `old`.
+fn refuse_if_grown(
+    old: &Catalog,
+    new: &Catalog,
+    concerns: Option<&Concerns>,
+) -> Result<(), Failure> {
+    if old.is_solo() {
+        return Ok(());
+    }
+    let grown = grown(old, new);
+    if grown.is_empty() || !concerns.is_none_or(|concerns| concerns.may_call(&grown)) {
+        return Ok(());
+    }
+    let message = "could not go on with a statement that may call code which was changed meanwhile";
+    Err(ErrorFields::error("40001", message)
+        .with(b'D', "A function, operator or type that it uses has come to do more than look at its arguments.")
+        .with(b'H', "The transaction might succeed if retried.")
+        .into())
 }
 
 /// A relation as an earlier catalog has it, if it does.

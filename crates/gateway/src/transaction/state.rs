@@ -12,7 +12,7 @@ use tutti_cluster::authority::snapshots::ClusterSnapshot;
 use tutti_cluster::catalog::publisher::OwnChanges;
 use tutti_link::translation::OidMaps;
 use tutti_sql::catalog::{Catalog, NodeId};
-use tutti_sql::plan::{Access, TransactionModes, Unseen};
+use tutti_sql::plan::{Access, Concerns, TransactionModes, Unseen};
 use tutti_wire::backend::TransactionStatus;
 use tutti_wire::error_fields::ErrorFields;
 
@@ -263,10 +263,14 @@ pub struct Transaction {
     pub unseen_ran: Option<Box<Unseen>>,
     /// Such code may be left for the end of the transaction: deferred triggers.
     pub defers_unseen: bool,
+    /// What its statements call may run when it ends, by this catalog.
+    pub late_calls: Option<(Arc<Catalog>, Arc<Concerns>)>,
     /// It has changed what new sessions begin with.
     pub changed_defaults: bool,
     /// It has changed schemas, rights or roles: what a search path means.
     pub changed_paths: bool,
+    /// It has changed which schemas roles see among those that there were.
+    pub changed_sight: bool,
     /// It has failed, and nodes other than the one that failed have undone their part already.
     pub undone: bool,
     /// A statement of it has done on several nodes what must be there on all or on none

@@ -256,6 +256,7 @@ impl Gateway {
             is_solo: false,
             is_at_home: false,
             is_more: world.chance(30),
+            grows_code: false,
             found: if world.chance(20) { Found::Anywhere } else { Found::Elsewhere },
         }
     }

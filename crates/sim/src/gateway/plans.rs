@@ -81,6 +81,7 @@ impl Activity {
             uses_changed: concerns,
             writes_changed_in_steps: self.written_in_steps.borrow().contains(&table),
             brings_checked: false,
+            may_call_grown: false,
             sends_ahead: false,
         }
     }

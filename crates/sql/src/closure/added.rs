@@ -4,7 +4,7 @@
 //! Owns: that sessions running such a statement, under any search path, are reckoned with, even where a
 //! name means another relation to some from now on.
 //! Never: says which statements these are.
-//! Start reading at [`adds_code`], then [`mistakable`].
+//! Start reading at [`adds_code`], then [`mistakable`]. Functions and types by themselves are `grown`'s.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -52,6 +52,27 @@ pub fn mistakable(old: &Catalog, new: &Catalog, relations: &BTreeSet<u32>) -> BT
     found
 }
 
+/// Relations that have another name, or are in another schema, by `new` than by `old`.
+pub fn renamed(old: &Catalog, new: &Catalog) -> BTreeSet<u32> {
+    let has_its_name = |relation: &&Arc<Relation>| {
+        let named = new.relations.get(&relation.schema).and_then(|of| of.get(&relation.name));
+        named.is_some_and(|named| named.oid == relation.oid)
+    };
+    let before = old.relations.values().flat_map(HashMap::values);
+    let gone: BTreeSet<u32> = before.filter(|it| !has_its_name(it)).map(|it| it.oid).collect();
+    find(new, &gone).into_keys().collect()
+}
+
+/// Relations whose names others have, too, in other schemas: which one a statement means rests on the schemas
+/// that its session sees.
+pub fn namesakes(catalog: &Catalog) -> BTreeSet<u32> {
+    let mut by_name: HashMap<&str, Vec<u32>> = HashMap::new();
+    for relation in catalog.relations.values().flat_map(HashMap::values) {
+        by_name.entry(&relation.name).or_default().push(relation.oid);
+    }
+    by_name.into_values().filter(|named| 1 < named.len()).flatten().collect()
+}
+
 /// For each relation that is not in `others` by the name that it has: those of other schemas that have it too.
 fn mistaken(
     relations: &HashMap<u32, &Arc<Relation>>,
@@ -89,7 +110,7 @@ fn has_more(before: Option<&Arc<Relation>>, after: &Relation, old: &Code, new: &
 }
 
 /// What a name may mean to any session.
-fn any_scope(catalog: &Catalog) -> NameScope {
+pub(super) fn any_scope(catalog: &Catalog) -> NameScope {
     let code = &catalog.code;
     let schemas: BTreeSet<&String> = (catalog.relations.keys())
         .chain(code.functions.values().map(|it| &it.schema))

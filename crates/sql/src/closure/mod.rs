@@ -6,13 +6,14 @@
 //! more; everything else is **opaque**: it runs on node 1, which is asked afterwards what it has touched.
 //!
 //! Owns: the search from a statement through the facts of all such code (`search`), and what a change of
-//! these facts means (`added`, `declarations`). Never: believes a declared volatility, or misses a name: what
+//! these facts means (`added`, `grown`, `declarations`). Never: believes a declared volatility, or misses a name: what
 //! a name may mean, it means.
 //! Start reading at [`Reach`], then `search.rs`; the facts are in `code`.
 //! The reasons: docs/decisions/2026-11-22-unseen-code.md.
 
 mod added;
 mod declarations;
+mod grown;
 mod reach;
 mod search;
 #[cfg(test)]
@@ -22,7 +23,9 @@ pub use crate::code::{
     Attached, AttachedKind, Body, BuiltIn, BuiltInCode, Code, Declaration, FunctionCode, KeyColumn,
     OperatorCode, TypeCode, Use, WrittenWith, classify, dotted_names, events, names_accounting,
 };
-pub use added::{adds_code, mistakable};
+pub use added::{adds_code, mistakable, namesakes, renamed};
 pub use declarations::{Ended, ended};
+pub(crate) use grown::{FIRES_EVENTS, is_object};
+pub use grown::{Grown, grown};
 pub use reach::{Reach, Reason};
 pub(crate) use search::{Search, Writing};

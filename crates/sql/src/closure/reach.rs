@@ -29,6 +29,8 @@ pub struct Reach {
     pub beyond_home: Option<Reason>,
     /// Tables that such a proof rests on, by OID.
     pub home_tables: BTreeSet<u32>,
+    /// What it calls, and may call by what its text says: see [`grown`](super::grown).
+    pub calls: BTreeSet<u32>,
 }
 
 impl Reach {
@@ -44,6 +46,7 @@ impl Reach {
         self.leaves |= other.leaves;
         self.beyond_home = self.beyond_home.take().or(other.beyond_home);
         self.home_tables.extend(other.home_tables);
+        self.calls.extend(other.calls);
     }
 
     /// Whether any node may run it, and all give the same.

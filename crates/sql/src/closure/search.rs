@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use pg_query::protobuf::Token;
 
+use super::grown::mark_of;
 use super::reach::{DECLARED_HOME, Reach, Reason};
 use crate::catalog::{Catalog, NameScope, Placement, Relation, RelationKind};
 use crate::code::{
@@ -103,7 +104,11 @@ impl<'a> Search<'a> {
             Ok(tokens) if tokens.iter().any(|token| token.token == Token::Uident) => {
                 self.opaque("this statement", "spells names by numbers of characters (U&)");
             }
-            Ok(tokens) => self.words(&words_of(&tokens), SESSION, None),
+            Ok(tokens) => {
+                let words = words_of(&tokens);
+                self.reach.calls.extend(words.all().map(mark_of));
+                self.words(&words, SESSION, None);
+            }
             Err(_) => self.opaque("this statement", "cannot be read"),
         }
     }
@@ -155,6 +160,14 @@ impl<'a> Search<'a> {
     pub(crate) fn make_rows(&mut self, relation: &Arc<Relation>) {
         for column in &relation.columns {
             self.push(Item::Made(column.type_oid), SESSION);
+        }
+    }
+
+    /// Adds a function, an operator or a type.
+    pub(super) fn object(&mut self, uses: &Use) {
+        self.add_use(uses, SESSION, None);
+        if let Use::Type(oid) = uses {
+            self.push(Item::Seen(*oid), SESSION);
         }
     }
 
@@ -232,6 +245,7 @@ impl<'a> Search<'a> {
                 Item::Function(oid) => self.function(oid, path),
                 Item::Operator(oid) => {
                     let code = self.code;
+                    self.reach.calls.insert(oid);
                     if let Some(operator) = code.operators.get(&oid) {
                         self.uses(&operator.uses, path, None);
                     }
@@ -280,6 +294,7 @@ impl<'a> Search<'a> {
 
     fn function(&mut self, oid: u32, path: Path) {
         let code = self.code;
+        self.reach.calls.insert(oid);
         let Some(function) = code.functions.get(&oid) else {
             // Newer than the catalog.
             self.reach.catches = true;
@@ -550,6 +565,7 @@ impl<'a> Search<'a> {
         let code = self.code;
         let oid = code.elements.get(&oid).copied().unwrap_or(oid);
         let Some(of) = code.types.get(&oid) else { return };
+        self.reach.calls.insert(oid);
         let name = format!("type \"{}\"", of.name);
         let is_transit = self.writing == Writing::Transit;
         if !is_transit {

@@ -7,7 +7,7 @@ use expect_test::{Expect, expect};
 
 use super::{
     Attached, AttachedKind, Body, BuiltInCode, Code, Declaration, FunctionCode, OperatorCode,
-    Reach, Search, TypeCode, Use, Writing, classify, events,
+    Reach, Search, TypeCode, Use, Writing, classify, events, grown,
 };
 use crate::catalog::{
     Catalog, MapId, NameScope, NodeId, Placement, Relation, RelationKind, Volatility,
@@ -459,4 +459,53 @@ fn chains_of_thousands_of_functions_cost_what_they_are_long() {
     let mut search = Search::new(&catalog, &scope, Writing::Statement);
     search.text("SELECT f4999()");
     assert!(search.finish().opaque.is_some());
+}
+
+#[test]
+fn code_that_comes_to_do_more_concerns_what_may_call_it() {
+    let mut before = World::new();
+    let plain = before.function("plain", "sql", "SELECT $1 + 1");
+    before.function("calls_plain", "sql", "SELECT plain($1)");
+    before.function("calls_later", "plpgsql", "BEGIN RETURN later(1); END");
+    before.function("reads_l", "sql", "SELECT count(*) FROM l");
+    let texts = [
+        "SELECT plain(1)",
+        "SELECT calls_plain(1)",
+        "SELECT calls_later(1)",
+        "SELECT later(1)",
+        "SELECT reads_l()",
+        "SELECT lower('x')",
+    ];
+    let concerned = |after: &World, is_asked: bool| -> Vec<&str> {
+        let of =
+            |world: &World| Catalog { code: Arc::new(world.code.clone()), ..world.catalog.clone() };
+        let grown = grown(&of(&before), &of(after));
+        let calls = |text: &&&str| before.reach(text).calls.into_iter().collect::<Vec<_>>();
+        let is_concerned = |text: &&&str| grown.may_be_called(&calls(text), is_asked);
+        texts.iter().filter(is_concerned).copied().collect()
+    };
+    let replaced = |text: &str| {
+        let mut after =
+            World { catalog: before.catalog.clone(), code: before.code.clone(), ..before };
+        let body = Arc::new(Body::of_function("plpgsql", text, false, None));
+        after.code.function_mut(plain).unwrap().body = body;
+        after
+    };
+    assert_eq!(concerned(&replaced("BEGIN RETURN 2; END"), false), [""; 0]);
+    let reads = replaced("BEGIN RETURN (SELECT count(*) FROM h); END");
+    assert_eq!(concerned(&reads, false), ["SELECT plain(1)", "SELECT calls_plain(1)"]);
+    let catches = replaced(
+        "BEGIN INSERT INTO h VALUES (1); RETURN 1; EXCEPTION WHEN OTHERS THEN RETURN 2; END",
+    );
+    // What is asked afterwards may be misled.
+    assert_eq!(concerned(&catches, true), ["SELECT plain(1)", "SELECT calls_plain(1)"]);
+    let mut made = replaced("BEGIN RETURN 2; END");
+    made.function("later", "sql", "SELECT count(*) FROM h");
+    assert_eq!(concerned(&made, false), ["SELECT calls_later(1)", "SELECT later(1)"]);
+    let mut made = replaced("BEGIN RETURN 2; END");
+    made.function("later", "sql", "SELECT 1");
+    assert_eq!(concerned(&made, false), [""; 0]);
+    let oid = made.function("everywhere", "sql", "SELECT count(*) FROM h");
+    made.code.add_everywhere(Use::Function(oid));
+    assert_eq!(concerned(&made, false).len(), texts.len());
 }

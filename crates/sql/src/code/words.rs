@@ -30,6 +30,14 @@ pub(crate) struct Words {
     pub(crate) operators: BTreeSet<(Option<String>, String)>,
 }
 
+impl Words {
+    /// All of them, without what stands before a dot.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &str> {
+        let names = self.names.iter().map(|name| &*name.name);
+        names.chain(self.operators.iter().map(|(_, name)| &**name))
+    }
+}
+
 /// Names of the form of a setting with a dot in a text.
 pub fn dotted_names(text: &str) -> impl Iterator<Item = String> {
     let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == '$' || c == '.';

@@ -14,6 +14,7 @@ use super::context::Context;
 use super::{mentions, unseen};
 use crate::catalog::{Placement, Relation};
 use crate::closure::Reach;
+use crate::plan::Concerns;
 use crate::statement::Statement;
 
 /// All relations that `statement` names, views looked through.
@@ -64,13 +65,28 @@ pub fn read_by_code(statement: &Statement, context: &Context<'_>) -> ReadByCode 
     ReadByCode(unseen::of_statement(statement, context).reads)
 }
 
-/// The relations on which the plan of a statement depends, by OID; `None` if these cannot be
-/// determined. A change to where other relations are does not concern it.
+/// What the plan of a statement depends on; `None` if that cannot be determined. `is_asked`: what its code has
+/// touched is asked afterwards.
 pub(super) fn concerns(
     statement: &Statement,
     reach: &Reach,
+    is_asked: bool,
     context: &Context<'_>,
-) -> Option<Arc<[u32]>> {
+) -> Option<Concerns> {
+    if let NodeEnum::FetchStmt(_) | NodeEnum::ExecuteStmt(_) = &statement.tree {
+        // It is of another statement.
+        return None;
+    }
+    Some(Concerns {
+        relations: relations(statement, reach, context),
+        calls: unseen::calls_of(statement, reach, context).into_iter().collect(),
+        is_asked,
+    })
+}
+
+/// The relations on which the plan of a statement depends, by OID; `None` if these cannot be
+/// determined. A change to where other relations are does not concern it.
+fn relations(statement: &Statement, reach: &Reach, context: &Context<'_>) -> Option<Arc<[u32]>> {
     use pg_query::protobuf::{DropBehavior, ObjectType};
     let names_tables = match &statement.tree {
         NodeEnum::SelectStmt(_)

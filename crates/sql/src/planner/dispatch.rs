@@ -5,6 +5,8 @@
 //! Never: plans anything itself.
 //! Start reading at [`plan`].
 
+use std::sync::Arc;
+
 use pg_query::NodeEnum;
 use pg_query::protobuf::{CopyStmt, ExplainStmt};
 
@@ -47,7 +49,8 @@ fn plan_known(statement: &Statement, context: &Context<'_>) -> Result<Planned, R
     if !planned.unasked && !context.catalog.is_solo() {
         let views = Known::default();
         let context = &Context { views: Some(&views), ..*context };
-        planned.concerns = concerns(statement, &reach, context);
+        let is_asked = planned.unseen.as_ref().is_some_and(|unseen| unseen.reason.is_some());
+        planned.concerns = concerns(statement, &reach, is_asked, context).map(Arc::new);
     }
     Ok(planned)
 }

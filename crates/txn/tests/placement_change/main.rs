@@ -27,6 +27,7 @@ const MOVES: Terms = Terms {
     is_solo: false,
     is_at_home: false,
     is_more: false,
+    grows_code: false,
     found: Found::Elsewhere,
 };
 /// Nothing is found elsewhere.
@@ -35,6 +36,12 @@ const ADDS: Terms = Terms { found: Found::AsBefore { adds_code: false }, ..MOVES
 const ADDS_CODE: Terms = Terms { found: Found::AsBefore { adds_code: true }, ..MOVES };
 /// Types are checked by other code.
 const CHECKS: Terms = Terms { is_more: true, ..ADDS };
+/// Code that is called does more.
+const GROWS: Terms = Terms { is_more: true, grows_code: true, ..ADDS };
+/// The same, of code for node 1 alone.
+const GROWS_AT_HOME: Terms = Terms { is_at_home: true, ..GROWS };
+/// The same, and a table moves.
+const GROWS_AND_MOVES: Terms = Terms { is_more: true, grows_code: true, ..MOVES };
 /// The first table is spread.
 const SPREADS: Terms = Terms { was_solo: true, ..MOVES };
 
@@ -50,6 +57,10 @@ const SCATTER: Script = plain(&[&[Other, Reads]]);
 const SCATTER_QUEUED: Script = plain(&[&[Other, QueuesThenReads]]);
 const STUBBORN: Script = Script { is_stubborn: true, ..READ };
 const BRINGS: Script = Script { brings: true, ..plain(&[&[Other], &[Other]]) };
+const CALLS: Script = Script { calls: true, ..plain(&[&[Other]]) };
+const CALLS_IN_STEPS: Script = Script { calls: true, ..plain(&[&[Other], &[Other]]) };
+const STUBBORN_CALLS: Script = Script { is_stubborn: true, ..CALLS };
+const FLIGHT_OF_CALLS: Script = Script { is_flight: true, ..CALLS_IN_STEPS };
 /// Two statements of a flight.
 const FLIGHT: Script = Script { is_flight: true, ..plain(&[&[Other], &[Reads]]) };
 const FLIGHT_OF_QUEUED: Script = Script { is_flight: true, ..plain(&[&[Queues], &[Writes]]) };
@@ -85,6 +96,12 @@ const WORLDS: &[Start] = &[
     (CHECKS, &[BRINGS], false),
     (CHECKS, &[GATHER_AND_WRITE], false),
     (CHECKS, &[PROCEDURE, PROCEDURE_OF_CHANGE], false),
+    (GROWS, &[CALLS, STRANGER], false),
+    (GROWS_AT_HOME, &[CALLS_IN_STEPS], true),
+    (GROWS, &[FLIGHT_OF_CALLS, READ], false),
+    (GROWS_AT_HOME, &[STUBBORN_CALLS], false),
+    (GROWS, &[PROCEDURE, CALLS], false),
+    (GROWS_AND_MOVES, &[CALLS, READ], false),
     (SPREADS, &[READ], true),
     (SPREADS, &[STRANGER], true),
     (SPREADS, &[GATHER], false),
@@ -218,6 +235,7 @@ const PLANTED: &[(Mutation, Start, &str)] = &[
         "no_old_plan_meets_the_change",
     ),
     (Mutation::FlightsAreOverlooked, (MOVES, &[FLIGHT], false), "no_old_plan_meets_the_change"),
+    (Mutation::CallsAreOverlooked, (GROWS, &[CALLS], false), "no_old_plan_meets_the_change"),
     (Mutation::TimeStandsStill, (MOVES, &[STUBBORN], false), "every_change_ends"),
     (Mutation::NothingIsNoted, (MOVES, &[READ], false), "acknowledged_is_planned_with"),
     (Mutation::HoldIsKept, (MOVES, &[READ], false), "everybody_goes_on"),

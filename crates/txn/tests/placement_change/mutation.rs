@@ -41,6 +41,8 @@ pub enum Mutation {
     BroughtRowsAreOverlooked,
     /// That steps were sent together is not reported.
     FlightsAreOverlooked,
+    /// That code is called which has come to do more is not reported.
+    CallsAreOverlooked,
     /// Each look is reported to be at the beginning.
     TimeStandsStill,
     /// A change that is committed is not noted: no session waits until it is published.

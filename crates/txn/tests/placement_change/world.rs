@@ -49,6 +49,8 @@ pub struct Script {
     pub cannot_end: Option<Proof>,
     /// Its last step makes rows anew that were brought together.
     pub brings: bool,
+    /// Its parts call code that the change may make do more, at any time until they are done.
+    pub calls: bool,
     /// Its code goes on although it is cancelled.
     pub is_stubborn: bool,
     /// Its steps are sent together, to one node.
@@ -57,7 +59,14 @@ pub struct Script {
 
 /// A statement of these steps, without anything special.
 pub const fn plain(steps: &'static [&'static [Access]]) -> Script {
-    Script { steps, cannot_end: None, brings: false, is_stubborn: false, is_flight: false }
+    Script {
+        steps,
+        cannot_end: None,
+        brings: false,
+        calls: false,
+        is_stubborn: false,
+        is_flight: false,
+    }
 }
 
 impl Script {
@@ -80,8 +89,13 @@ impl Script {
             uses_changed: uses,
             writes_changed_in_steps: self.writes_in_steps(),
             brings_checked: self.brings,
+            may_call_grown: self.calls,
             sends_ahead: self.is_flight,
         }
+    }
+
+    fn calls_grown(&self, terms: Terms) -> bool {
+        terms.grows_code && self.calls
     }
 
     /// Whether this access by an old plan, once the change is committed, is what the change must not meet.
@@ -89,6 +103,7 @@ impl Script {
         let uses = access.uses_change();
         let is_brought_late = terms.is_more && self.brings && step + 1 == self.steps.len();
         is_brought_late
+            || self.calls_grown(terms)
             || match terms.found {
                 Found::AsBefore { adds_code } => {
                     let is_whole = self.steps.len() == 1 || self.is_flight;
@@ -466,6 +481,10 @@ impl World {
         let access = client.script.steps[*step][which];
         let queues = matches!(access, Access::Queues | Access::QueuesThenReads);
         let part = &mut parts[which];
+        let may_call = matches!(*part, PartAt::Working { .. });
+        if may_call && is_committed && !client.knows && client.script.calls_grown(terms) {
+            self.broken.insert("no_old_plan_meets_the_change");
+        }
         *part = match *part {
             PartAt::Flying => PartAt::Coming,
             PartAt::Coming if queues => PartAt::Queued,
@@ -578,6 +597,7 @@ impl World {
             Some(Mutation::ReadingIsOverlooked) => plan.uses_changed = false,
             Some(Mutation::BroughtRowsAreOverlooked) => plan.brings_checked = false,
             Some(Mutation::FlightsAreOverlooked) => plan.sends_ahead = false,
+            Some(Mutation::CallsAreOverlooked) => plan.may_call_grown = false,
             _ => (),
         }
         plan
@@ -640,8 +660,10 @@ impl World {
                     self.touch(session);
                     let is_at_work = self.at_work.contains(&session);
                     let client = &mut self.clients[Self::index_of(session)];
-                    let leaves_alone =
-                        !self.terms.was_solo && !client.script.brings && !client.script.is_flight;
+                    let leaves_alone = !self.terms.was_solo
+                        && !client.script.brings
+                        && !client.script.calls_grown(self.terms)
+                        && !client.script.is_flight;
                     if is_at_work && !client.was_cancelled && leaves_alone {
                         self.broken.insert("who_has_its_locks_is_not_cancelled");
                     }
@@ -673,7 +695,9 @@ impl World {
         if script.cannot_end.is_some() {
             self.broken.insert("what_cannot_be_repeated_is_never_ended");
         }
-        if !script.uses_change() && !script.brings && !self.terms.was_solo {
+        let is_stranger =
+            !script.uses_change() && !script.brings && !script.calls_grown(self.terms);
+        if is_stranger && !self.terms.was_solo {
             self.broken.insert("strangers_are_left_alone");
         }
     }

@@ -33,9 +33,15 @@ impl Session {
             return Ok(());
         };
         let mut planned = self.plan_of(&name)?;
+        let chosen = planned.clone();
         let concerns = planned.concerns.clone();
         match &planned.plan {
-            Plan::Data(DataPlan::One { .. }) => self.tx.activity.join_concerns(concerns.as_ref()),
+            Plan::Data(DataPlan::One { access, .. }) => {
+                self.tx.activity.join_concerns(concerns.as_ref());
+                if *access == Access::Write {
+                    self.tx.note_late_calls(concerns.as_ref());
+                }
+            }
             // The executor begins it when it is executed.
             _ => self.tx.activity.narrow_plan(),
         }
@@ -64,8 +70,9 @@ impl Session {
                 self.tx.flight.insert(node, true);
                 let copies = parsed.is_copy();
                 let holds_tables =
-                    parsed.is_of_rows() && access == Access::Read && concerns.is_some();
+                    parsed.is_of_rows() && access == Access::Read && chosen.relations().is_some();
                 let bound = Bound {
+                    planned: chosen,
                     catalog: self.tx.catalog.clone(),
                     plan_number: self.tx.activity.plan_number(),
                     unheld: (!holds_tables).then(|| self.tx.named_by(&parsed)),

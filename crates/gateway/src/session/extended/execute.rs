@@ -12,6 +12,7 @@ use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{
     Access, DataPlan, Explain, Plan, PreparedCommand, SchemaPlan, SessionPlan, Setting,
 };
+use tutti_sql::planner::are_alike;
 use tutti_sql::statement::Statement;
 use tutti_wire::backend::{self, put_bare, put_command_complete};
 use tutti_wire::error_fields::ErrorFields;
@@ -21,6 +22,7 @@ use tutti_wire::frontend::put_execute;
 use super::due::{Expect, Undo};
 use crate::client::failure::Failure;
 use crate::plans::request::Done;
+use crate::registry::activity::overtaken;
 use crate::session::Session;
 use crate::transaction::Mode;
 use crate::transaction::enlist::reads_several_nodes;
@@ -39,7 +41,7 @@ impl Session {
         match self.portal(name)? {
             Portal::Node { node, access, copies, bound, runs } => {
                 if let Some(bound) = bound {
-                    self.go_on_with(&bound, runs)?;
+                    self.go_on_with(&bound, runs, access)?;
                 }
                 if let Some(Portal::Node { runs, .. }) = self.tx.portals.get_mut(name) {
                     *runs = true;
@@ -63,8 +65,9 @@ impl Session {
 
     /// Before a portal on a node is executed that the session has bound.
     ///
-    /// Errors: 40001 if nothing has kept its tables where they were; 0A000 if its names mean others; 25P01.
-    fn go_on_with(&mut self, bound: &Bound, runs: bool) -> Result<(), Failure> {
+    /// Errors: 40001 if nothing has kept its tables, or the code that it runs, as they were; 0A000 if its names
+    /// mean others; 25P01.
+    fn go_on_with(&mut self, bound: &Bound, runs: bool, access: Access) -> Result<(), Failure> {
         let begins_anew = self.begins_anew(bound, runs);
         if begins_anew || self.tx.transaction.catalog_changed {
             self.tx.refuse_moved_since(&bound.catalog)?;
@@ -74,8 +77,17 @@ impl Session {
                 // Its node looks its names up when it runs.
                 self.tx.refuse_named_otherwise(&bound.statement, named)?;
             }
-            // What it uses was known only when it was bound.
-            self.tx.activity.join_concerns(None);
+            let planned = self.tx.plan(&bound.statement)?;
+            if !are_alike(&planned, &bound.planned) {
+                return Err(overtaken().into());
+            }
+            self.tx.activity.join_concerns(planned.concerns.as_ref());
+            if access == Access::Write {
+                self.tx.note_late_calls(planned.concerns.as_ref());
+            }
+        } else if !self.tx.activity.is_still(bound.plan_number) {
+            self.tx.activity.join_concerns(bound.planned.concerns.as_ref());
+            self.tx.refuse_grown_since(&bound.catalog, bound.planned.concerns.as_deref())?;
         }
         self.tx.refuse_outside_block(&bound.statement)
     }

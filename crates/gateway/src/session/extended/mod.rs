@@ -141,6 +141,11 @@ impl Session {
                 Portal::Node { bound: Some(bound), runs, .. } if self.begins_anew(bound, *runs) => {
                     (bound.statement.clone(), Next::ByNode)
                 }
+                Portal::Node { bound: Some(bound), .. }
+                    if !self.tx.activity.is_still(bound.plan_number) =>
+                {
+                    (bound.statement.clone(), Next::OfPortal)
+                }
                 _ => return None,
             },
             _ => return None,
@@ -177,6 +182,7 @@ impl Session {
                 let (node, access) = (cursor.node, Access::Write);
                 if !cursor.holds {
                     self.tx.refuse_moved_since(&cursor.bound)?;
+                    self.tx.refuse_grown_since(&cursor.bound, cursor.concerns.as_deref())?;
                 }
                 Ok(Portal::Node { node, access, copies: false, bound: None, runs: true })
             }

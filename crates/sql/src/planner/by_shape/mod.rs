@@ -15,7 +15,7 @@ use super::pins::{Landing, bucket_of_literal, bucket_of_stored_literal, landing}
 use super::{holes, utility};
 use crate::catalog::{Catalog, NodeId};
 use crate::hash::Bucket;
-use crate::plan::{Access, DataPlan, KeyValue, NodeChoice, Pin, Plan, Planned, Residue};
+use crate::plan::{Access, Concerns, DataPlan, KeyValue, NodeChoice, Pin, Plan, Planned, Residue};
 use crate::shape::{Hole, Literal, LiteralKind, Shape};
 use crate::statement::Statement;
 use pg_query::NodeEnum;
@@ -147,6 +147,11 @@ impl ShapePlan {
             Landing::Several => self.apart.clone(),
             Landing::Open => None,
         }
+    }
+
+    /// What a text of this shape depends on.
+    pub fn concerns(&self) -> Option<&Arc<Concerns>> {
+        self.together.concerns.as_ref()
     }
 
     /// Where a text of this shape with these literals runs, and what it does there, if that is one

@@ -10,7 +10,7 @@ mod rows;
 mod settle;
 mod wording;
 
-pub(super) use reach::of_statement;
+pub(super) use reach::{calls_of, of_statement};
 pub use reach::{fires_event_triggers, runs_script};
 pub use rows::{check_policies, may_be_checked, refuse_moving, refuse_transit, refuse_types};
 pub(super) use rows::{

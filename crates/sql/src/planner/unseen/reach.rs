@@ -4,7 +4,7 @@
 //! Never: reads a body (`closure` does), or says what follows from what was found.
 //! Start reading at [`of_statement`].
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use pg_query::NodeEnum;
@@ -13,7 +13,7 @@ use pg_query::protobuf::{
 };
 
 use crate::catalog::{Placement, Relation, RelationKind, quote_identifier};
-use crate::closure::{Reach, Search, Writing};
+use crate::closure::{FIRES_EVENTS, Reach, Search, Writing};
 use crate::code::{Attached, AttachedKind, events};
 use crate::planner::context::Context;
 use crate::planner::syntax::{has_into, option, option_text};
@@ -40,6 +40,43 @@ pub(crate) fn of_statement(statement: &Statement, context: &Context<'_>) -> Reac
         search.temporary_code(&statement.text);
     }
     search.finish()
+}
+
+/// What a statement of this reach calls, or may call by its words, with what runs beside the rows that it
+/// writes on several nodes.
+pub(crate) fn calls_of(
+    statement: &Statement,
+    reach: &Reach,
+    context: &Context<'_>,
+) -> BTreeSet<u32> {
+    let mut calls = reach.calls.clone();
+    if fires_event_triggers(statement) {
+        calls.insert(FIRES_EVENTS);
+    }
+    let mut search = Search::new(context.catalog, context.scope, Writing::Row);
+    add_rows(&statement.tree, context, &mut search);
+    calls.extend(search.finish().calls);
+    calls
+}
+
+fn add_rows(tree: &NodeEnum, context: &Context<'_>, search: &mut Search<'_>) {
+    let written = match tree {
+        NodeEnum::InsertStmt(insert) => insert.relation.as_ref(),
+        NodeEnum::UpdateStmt(update) => update.relation.as_ref(),
+        NodeEnum::DeleteStmt(delete) => delete.relation.as_ref(),
+        NodeEnum::MergeStmt(merge) => merge.relation.as_ref(),
+        NodeEnum::CopyStmt(copy) => copy.relation.as_ref().filter(|_| copy.is_from),
+        _ => None,
+    };
+    if let Some(relation) = written.and_then(|range| context.relation(range)) {
+        search.write(relation, events::ALL);
+        add_defaults(relation, search);
+    }
+    walk::read::children(tree, &mut |child: &Node| {
+        if let Some(child) = &child.node {
+            add_rows(child, context, search);
+        }
+    });
 }
 
 /// Whether it may do what can only be proven, for it cannot be asked before it takes effect: commit

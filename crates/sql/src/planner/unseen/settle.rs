@@ -5,6 +5,8 @@
 //! Never: chooses another plan.
 //! Start reading at [`settle`].
 
+use std::sync::Arc;
+
 use pg_query::NodeEnum;
 use pg_query::protobuf::Node;
 
@@ -13,7 +15,7 @@ use super::rows::refuse_transit;
 use super::wording::{hint, refusal};
 use crate::closure::{Reach, Search, Writing};
 use crate::plan::{
-    Access, Collect, CopyToPlan, DataPlan, Ddl, DdlScope, Explain, Gather, InsertSource,
+    Access, Collect, Concerns, CopyToPlan, DataPlan, Ddl, DdlScope, Explain, Gather, InsertSource,
     NodeChoice, Plan, Planned, RowsWrite, RunOn, SchemaPlan, Unseen,
 };
 use crate::planner::context::Context;
@@ -145,7 +147,11 @@ impl Planned {
     /// Nothing can be asked after it: what it does is proven to concern node 1 alone, as long as these
     /// tables are there.
     fn rest_on_home(&mut self, reach: &Reach) {
-        self.concerns = Some(reach.home_tables.iter().copied().collect());
+        self.concerns = Some(Arc::new(Concerns {
+            relations: Some(reach.home_tables.iter().copied().collect()),
+            calls: reach.calls.iter().copied().collect(),
+            is_asked: false,
+        }));
         self.unasked = true;
     }
 }

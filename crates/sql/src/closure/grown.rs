@@ -1,0 +1,153 @@
+//! What code of the users' has come to do more than look at its arguments, and which statements that were
+//! planned before may run it: a node looks a function up when it is called, so one that is replaced, or hidden
+//! by a better one, is run by statements that were planned without a question about it.
+//!
+//! Owns: that no such statement is left out: what a name may call, it calls.
+//! Never: knows statements; a plan has noted what it calls ([`Reach::calls`](super::Reach::calls)).
+//! Start reading at [`grown`]. What belongs to relations is `added`'s.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use super::added::any_scope;
+use super::reach::Reach;
+use super::search::{Search, Writing};
+use crate::catalog::{Catalog, NameScope};
+use crate::code::{Code, FunctionCode, Use};
+
+/// Marks every statement that fires event triggers.
+pub(crate) const FIRES_EVENTS: u32 = WORD;
+/// Marks words, in the place where objects of users' have their OIDs. (An OID as large is taken for a word: it
+/// takes two billion objects.)
+const WORD: u32 = 1 << 31;
+
+/// A word of a statement by which it may call something, as a number among OIDs. Different words may have the
+/// same number: then a statement counts that calls nothing.
+pub(crate) fn mark_of(word: &str) -> u32 {
+    let mut hasher = DefaultHasher::new();
+    word.hash(&mut hasher);
+    WORD | u32::try_from(hasher.finish() >> 33).expect("31 bits")
+}
+
+/// Whether a number is that of an object, not of a word.
+pub(crate) fn is_object(mark: u32) -> bool {
+    mark < WORD
+}
+
+/// Code that has become more than it was.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Grown {
+    /// Any statement may run it.
+    anywhere: bool,
+    /// Functions, operators and types by OID, and words that may mean them, with the bodies that have such.
+    calls: BTreeSet<u32>,
+    /// Those of them that can mislead the questions which are asked after code that is not seen.
+    misleads: BTreeSet<u32>,
+}
+
+impl Grown {
+    /// Whether nothing has.
+    pub fn is_empty(&self) -> bool {
+        !self.anywhere && self.calls.is_empty()
+    }
+
+    /// Whether a statement that calls this may run code that its plan does not reckon with. `is_asked`: what it
+    /// has touched is asked afterwards.
+    pub fn may_be_called(&self, calls: &[u32], is_asked: bool) -> bool {
+        let grown = if is_asked { &self.misleads } else { &self.calls };
+        (self.anywhere && !is_asked) || calls.iter().any(|it| grown.contains(it))
+    }
+}
+
+/// What was found so far.
+struct Finding<'a> {
+    grown: Grown,
+    /// Words by which bodies may call it, and whether that misleads: they are looked up anew at any time.
+    words: BTreeMap<&'a str, bool>,
+}
+
+impl<'a> Finding<'a> {
+    /// Adds an object that may be called by a word, if there is anything to reckon with.
+    fn add(&mut self, reach: &Reach, object: u32, word: Option<&'a str>) {
+        let misleads = reach.catches || reach.hides || reach.samples;
+        if reach.is_transparent() && !reach.sets && !misleads {
+            return;
+        }
+        self.mark(object, misleads);
+        if let Some(word) = word {
+            self.mark(mark_of(word), misleads);
+            *self.words.entry(word).or_default() |= misleads;
+        }
+    }
+
+    fn mark(&mut self, mark: u32, misleads: bool) {
+        self.grown.calls.insert(mark);
+        if misleads {
+            self.grown.misleads.insert(mark);
+        }
+    }
+
+    /// With the functions whose bodies have the words.
+    fn with_bodies(mut self, code: &Code) -> Grown {
+        if self.words.is_empty() {
+            return self.grown;
+        }
+        for (oid, function) in &code.functions {
+            let said = function.body.words.all().filter_map(|word| self.words.get(word).copied());
+            if let Some(misleads) = said.reduce(|one, other| one || other) {
+                self.mark(*oid, misleads);
+            }
+        }
+        self.grown
+    }
+}
+
+/// What by `new` any session may call, or run without calling it, and did not have by `old` as it is.
+pub fn grown(old: &Catalog, new: &Catalog) -> Grown {
+    if Arc::ptr_eq(&old.code, &new.code) {
+        return Grown::default();
+    }
+    let (before, after) = (&old.code, &new.code);
+    let scope = any_scope(new);
+    let of = |uses: Use| reach_of(new, &scope, |search| search.object(&uses));
+    let mut found = Finding { grown: Grown::default(), words: BTreeMap::new() };
+    for (oid, function) in &after.functions {
+        if before.functions.get(oid).is_none_or(|before| !is_same(before, function)) {
+            found.add(&of(Use::Function(*oid)), *oid, Some(&function.name));
+        }
+    }
+    for (oid, operator) in &after.operators {
+        if before.operators.get(oid) != Some(operator) {
+            found.add(&of(Use::Operator(*oid)), *oid, Some(&operator.name));
+        }
+    }
+    for (oid, made) in &after.types {
+        if before.types.get(oid) != Some(made) {
+            found.add(&of(Use::Type(*oid)), *oid, Some(&made.name));
+        }
+    }
+    if before.everywhere != after.everywhere {
+        found.grown.anywhere = !reach_of(new, &scope, |_| ()).is_transparent();
+    }
+    if before.event_triggers != after.event_triggers {
+        let reach = reach_of(new, &scope, |search| search.event_triggers());
+        found.add(&reach, FIRES_EVENTS, None);
+    }
+    found.with_bodies(before)
+}
+
+fn reach_of(catalog: &Catalog, scope: &NameScope, add: impl FnOnce(&mut Search<'_>)) -> Reach {
+    let mut search = Search::new(catalog, scope, Writing::Statement);
+    add(&mut search);
+    search.finish()
+}
+
+fn is_same(one: &FunctionCode, other: &FunctionCode) -> bool {
+    let FunctionCode { schema, name, path, types, takes_one, body, uses, hides, declared } = one;
+    // A body that was not read again is the same.
+    (Arc::ptr_eq(body, &other.body) || *body == other.body)
+        && (schema, name, path, types) == (&other.schema, &other.name, &other.path, &other.types)
+        && (takes_one, uses, hides, declared)
+            == (&other.takes_one, &other.uses, &other.hides, &other.declared)
+}

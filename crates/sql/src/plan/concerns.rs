@@ -1,0 +1,60 @@
+//! By what changes of others a plan may become wrong.
+//!
+//! Owns: how these are put together and compared with a change. Never: determines them (`planner` does).
+//! Start reading at [`Concerns`].
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::closure::{self, Grown};
+
+/// What a plan depends on besides its text. Two plans that are carried out together depend on what either does.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Concerns {
+    /// Relations, by OID, ascending; `None`: any.
+    pub relations: Option<Arc<[u32]>>,
+    /// The users' code that it runs, or may mean by its words, as [`Grown`] has it; ascending.
+    pub calls: Arc<[u32]>,
+    /// What it calls is asked afterwards what it has touched.
+    pub is_asked: bool,
+}
+
+impl Concerns {
+    /// Whether it may depend on where one of these relations is.
+    pub fn may_use(&self, relations: &BTreeSet<u32>) -> bool {
+        self.relations.as_ref().is_none_or(|own| own.iter().any(|it| relations.contains(it)))
+    }
+
+    /// Whether it is known that it depends on one of these relations.
+    pub fn uses(&self, relations: &BTreeSet<u32>) -> bool {
+        self.relations.is_some() && self.may_use(relations)
+    }
+
+    /// Whether it runs any code of users'.
+    pub fn calls_users(&self) -> bool {
+        self.calls.iter().any(|it| closure::is_object(*it))
+    }
+
+    /// Whether it may run code that it does not reckon with.
+    pub fn may_call(&self, grown: &Grown) -> bool {
+        grown.may_be_called(&self.calls, self.is_asked)
+    }
+
+    /// What either depends on.
+    #[must_use]
+    pub fn with(&self, other: &Self) -> Self {
+        let relations = self.relations.as_ref().zip(other.relations.as_ref());
+        Self {
+            relations: relations.map(|(one, other)| union(one, other)),
+            calls: union(&self.calls, &other.calls),
+            is_asked: self.is_asked && other.is_asked,
+        }
+    }
+}
+
+fn union(one: &Arc<[u32]>, other: &Arc<[u32]>) -> Arc<[u32]> {
+    match Arc::ptr_eq(one, other) {
+        true => one.clone(),
+        false => one.iter().chain(&**other).copied().collect::<BTreeSet<_>>().into_iter().collect(),
+    }
+}

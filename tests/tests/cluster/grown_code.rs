@@ -1,0 +1,287 @@
+//! Functions, types and names that come to mean more while statements, portals and cursors that may use them are
+//! under way: a node looks them up when it comes to them, whatever locks there are.
+//!
+//! Owns: that nothing planned before runs code without a question that it was not planned for, nor means another
+//! table. Never: judges what a statement that is planned with the change does (`answers` does).
+//! Start reading at [`nothing_under_way_runs_what_was_put_in_its_place`].
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use tutti_gateway::Switches;
+use tutti_tests::client::Client;
+use tutti_tests::conversation;
+use tutti_tests::gateway::TestCluster;
+use tutti_tests::servers;
+
+use crate::flights::{joined, meanwhile, one};
+
+/// Writes rows of the hash table `b` on whichever node runs it.
+const WRITES: &str = "INSERT INTO public.b SELECT g, 7 FROM generate_series(1, 9) g;";
+
+fn start() -> Result<TestCluster> {
+    let cluster = TestCluster::start_with(servers::durable(2)?, Switches::default())?;
+    Client::connect(&cluster.endpoint())?.query(
+        "CREATE TABLE b (k int, j int) DISTRIBUTE BY HASH (k);
+         CREATE TABLE x (k int PRIMARY KEY, v int) DISTRIBUTE BY HASH (k);
+         INSERT INTO x SELECT n, 0 FROM generate_series(1, 40) n",
+    )?;
+    Ok(cluster)
+}
+
+/// A function of no arguments that is harmless, or has this in its body.
+fn function(name: &str, with: &str) -> String {
+    format!(
+        "CREATE OR REPLACE FUNCTION {name}() RETURNS int LANGUAGE plpgsql AS $$ BEGIN {with} RETURN 5; END $$"
+    )
+}
+
+/// The same for a trigger.
+fn trigger(with: &str) -> String {
+    format!(
+        "CREATE OR REPLACE FUNCTION tf() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {with} RETURN new; END $$"
+    )
+}
+
+/// The home table `h`, with this around it.
+fn make_h(admin: &mut Client, setup: &str) -> Result<()> {
+    admin.query(
+        "DROP TABLE IF EXISTS h CASCADE; DROP FUNCTION IF EXISTS tf() CASCADE;
+         DROP FUNCTION IF EXISTS fd() CASCADE; DROP FUNCTION IF EXISTS ov(bigint);
+         DROP FUNCTION IF EXISTS ov(int); DROP DOMAIN IF EXISTS dm CASCADE;
+         DROP FUNCTION IF EXISTS fdc(int)",
+    )?;
+    admin.query("CREATE TABLE h (id int, v int) DISTRIBUTE BY HOME")?;
+    admin.query("INSERT INTO h VALUES (1, 1), (2, 2)")?;
+    admin.query(setup)?;
+    Ok(())
+}
+
+/// No row of `b` was written: whoever runs the new code is asked, and refused.
+fn nothing_was_written(cluster: &TestCluster, what: &str, said: &[String]) -> Result<()> {
+    for node in cluster.nodes() {
+        let rows = Client::connect(&node)?.value("SELECT count(*) FROM b")?;
+        ensure!(rows == "0", "{what}: {rows} rows of b on {node:?}; {said:#?}");
+    }
+    Ok(())
+}
+
+fn refused_rightly(said: &[String]) -> bool {
+    let mut errors = said.iter().filter(|line| line.starts_with("Error"));
+    errors.all(|line| ["Error 40001", "Error 0A000", "Error 25P02"].contains(&line.as_str()))
+}
+
+/// A statement waits for a lock; what it will call is replaced by what writes a table of several nodes, hidden by
+/// a better overload, or comes with a domain.
+#[test]
+fn nothing_under_way_runs_what_was_put_in_its_place() -> Result<()> {
+    let cluster = start()?;
+    let mut admin = Client::connect(&cluster.endpoint())?;
+    let on_update = format!(
+        "{}; CREATE TRIGGER t AFTER UPDATE ON h FOR EACH ROW EXECUTE FUNCTION tf()",
+        trigger("")
+    );
+    let on_insert = format!(
+        "{}; CREATE TRIGGER t BEFORE INSERT ON h FOR EACH ROW EXECUTE FUNCTION tf()",
+        trigger("")
+    );
+    let overload =
+        "CREATE FUNCTION ov(i bigint) RETURNS int LANGUAGE plpgsql AS $$ BEGIN RETURN 5; END $$";
+    let better = format!(
+        "CREATE FUNCTION ov(i int) RETURNS int LANGUAGE plpgsql AS $$ BEGIN {WRITES} RETURN 6; END $$"
+    );
+    let check = |with: &str| {
+        format!(
+            "CREATE OR REPLACE FUNCTION fdc(i int) RETURNS bool LANGUAGE plpgsql AS $$ BEGIN {with} RETURN true; END $$"
+        )
+    };
+    let checked = format!(
+        "{}; CREATE DOMAIN dm AS int CHECK (fdc(VALUE)); DROP TABLE h;
+         CREATE TABLE h (id int, v dm) DISTRIBUTE BY HOME; INSERT INTO h VALUES (1, 1)",
+        check("")
+    );
+    let checks = check(WRITES);
+    let row = "UPDATE h SET v = v WHERE id = 1";
+    let table = "LOCK TABLE x IN ACCESS EXCLUSIVE MODE";
+    let tf = trigger(WRITES);
+    let fd = function("fd", WRITES);
+    for (setup, lock, sql, change) in [
+        (on_update, row, "UPDATE h SET v = v + 1 WHERE id = 1", &tf),
+        (function("fd", ""), row, "UPDATE h SET v = fd() WHERE id = 1", &fd),
+        (on_insert, table, "INSERT INTO h SELECT k, 1 FROM x WHERE k < 30", &tf),
+        (function("fd", ""), table, "INSERT INTO h SELECT k, fd() FROM x WHERE k < 30", &fd),
+        (overload.to_owned(), table, "INSERT INTO h SELECT k, ov(k) FROM x WHERE k < 30", &better),
+        (checked, table, "INSERT INTO h SELECT k, 1 FROM x WHERE k < 30", &checks),
+    ] {
+        for flight in [
+            format!("Q {sql}"),
+            format!("Q BEGIN\n--\nQ {sql}"),
+            format!("{}{}S", one("SELECT v FROM x WHERE k = 1"), one(sql)),
+            format!("{}{}{}S", one(row), one(sql), one("SELECT v FROM x WHERE k = 2")),
+        ] {
+            make_h(&mut admin, &setup)?;
+            let mut locker = Client::connect(&cluster.endpoint())?;
+            locker.query(&format!("BEGIN; {lock}"))?;
+            let asked = meanwhile(Client::connect(&cluster.endpoint())?, flight.clone());
+            ensure!(cluster.comes_to_wait_for_a_lock(Duration::from_secs(10))?, "nobody waits");
+            let changer = Client::connect(&cluster.endpoint())?;
+            let (changed, _) = joined(meanwhile(changer, format!("Q {change}")))?;
+            ensure!(changed.iter().any(|line| line.starts_with("CommandComplete")), "{changed:#?}");
+            locker.query("COMMIT")?;
+            let (mut said, mut client) = joined(asked)?;
+            said.extend(conversation::hold(&mut client, "Q COMMIT")?);
+            ensure!(refused_rightly(&said), "{flight}, {change}: {said:#?}");
+            nothing_was_written(&cluster, &format!("{flight}, {change}"), &said)?;
+        }
+    }
+    Ok(())
+}
+
+/// What was bound or declared before its code was replaced, and what the end of a transaction runs.
+#[test]
+fn what_was_bound_before_does_not_run_what_was_put_in_its_place() -> Result<()> {
+    let cluster = start()?;
+    let mut admin = Client::connect(&cluster.endpoint())?;
+    let on_insert = format!(
+        "{}; CREATE TRIGGER t BEFORE INSERT ON h FOR EACH ROW EXECUTE FUNCTION tf()",
+        trigger("")
+    );
+    let deferred = format!(
+        "{}; CREATE CONSTRAINT TRIGGER t AFTER INSERT ON h DEFERRABLE INITIALLY DEFERRED FOR EACH ROW \
+         EXECUTE FUNCTION tf()",
+        trigger("")
+    );
+    let harmless = function("fd", "");
+    let (tf, fd) = (trigger(WRITES), function("fd", WRITES));
+    let made =
+        format!("{tf}; CREATE TRIGGER t BEFORE INSERT ON h FOR EACH ROW EXECUTE FUNCTION tf()");
+    for (setup, before, change, after) in [
+        (&on_insert, "P |COPY h FROM STDIN\nB p|\nS", &tf, "E p|0\nd 50\t777\nc\nS"),
+        (&harmless, "P |COPY h FROM STDIN\nB p|\nS", &made, "E p|0\nd 50\t777\nc\nS"),
+        (&on_insert, "P |INSERT INTO h VALUES (3, 3)\nB p|\nS", &tf, "E p|0\nS"),
+        (&harmless, "P |SELECT fd() FROM h\nB p|\nS", &fd, "E p|0\nS"),
+        (&harmless, "P |SELECT fd() FROM h\nB p|\nE p|1\nS", &fd, "E p|1\nS"),
+        (&harmless, "P |SELECT fd() FROM x\nB p|\nS", &fd, "E p|1\nS"),
+        (&harmless, "Q DECLARE p CURSOR FOR SELECT fd() FROM h", &fd, "Q FETCH p"),
+        (&harmless, "Q DECLARE p CURSOR FOR SELECT fd() FROM h", &fd, "E p|1\nS"),
+        (&harmless, "Q DECLARE p CURSOR WITH HOLD FOR SELECT fd() FROM h", &fd, "Q COMMIT"),
+        (&deferred, "Q INSERT INTO h VALUES (3, 3)", &tf, "Q COMMIT"),
+        (&deferred, "P |INSERT INTO h VALUES (3, 3)\nB |\nE |0\nS", &tf, "P |COMMIT\nB |\nE |0\nS"),
+        (&deferred, "Q INSERT INTO h VALUES (3, 3); INSERT INTO x VALUES (0, 0)", &tf, "Q COMMIT"),
+        (&deferred, "Q INSERT INTO h VALUES (3, 3)", &tf, "Q PREPARE TRANSACTION 'p'"),
+    ] {
+        make_h(&mut admin, setup)?;
+        let mut client = Client::connect(&cluster.endpoint())?;
+        client.query("BEGIN")?;
+        let said = conversation::hold(&mut client, before)?;
+        ensure!(!said.iter().any(|line| line.starts_with("Error")), "{before}: {said:#?}");
+        let changer = Client::connect(&cluster.endpoint())?;
+        let (changed, _) = joined(meanwhile(changer, format!("Q {change}")))?;
+        ensure!(!changed.iter().any(|line| line.starts_with("Error")), "{changed:#?}");
+        let said = conversation::hold(&mut client, after)?;
+        ensure!(said.iter().any(|line| line.starts_with("Error")), "{before}, {after}: {said:#?}");
+        ensure!(refused_rightly(&said), "{before}, {after}: {said:#?}");
+        client.query("ROLLBACK")?;
+        nothing_was_written(&cluster, &format!("{before}, {after}"), &said)?;
+        // A function that does no more than before is no one's business.
+        make_h(&mut admin, setup)?;
+        client.query("BEGIN")?;
+        conversation::hold(&mut client, before)?;
+        let harmless = [trigger("new.v = 7;"), function("fd", "PERFORM 1;")];
+        admin.query(&if setup.contains("tf()") { &harmless[0] } else { &harmless[1] }.clone())?;
+        let said = conversation::hold(&mut client, after)?;
+        ensure!(!said.iter().any(|line| line.starts_with("Error")), "{before}, {after}: {said:#?}");
+        match after.contains("PREPARE TRANSACTION") {
+            true => client.query("ROLLBACK PREPARED 'p'")?,
+            false => client.query("ROLLBACK")?,
+        };
+    }
+    Ok(())
+}
+
+/// A schema gets another name, or a role does not see one any more, while a flight of the role's waits whose next
+/// statement names a table that is in two schemas.
+#[test]
+fn a_schema_that_goes_out_of_sight_concerns_who_may_have_meant_its_tables() -> Result<()> {
+    let cluster = start()?;
+    let mut admin = Client::connect(&cluster.endpoint())?;
+    admin.query("CREATE ROLE looker LOGIN; CREATE ROLE sees")?;
+    let key = Client::connect(&cluster.nodes()[1])?.value("SELECT min(k) FROM x")?;
+    for change in [
+        "ALTER SCHEMA s1 RENAME TO s2",
+        "REVOKE USAGE ON SCHEMA s1 FROM looker, sees",
+        "REVOKE sees FROM looker",
+    ] {
+        for own in ["DISTRIBUTE BY HASH (j)", "DISTRIBUTE BY HOME"] {
+            for begins in [true, false] {
+                admin.query(&format!(
+                    "DROP SCHEMA IF EXISTS s1, s2 CASCADE; CREATE SCHEMA s1;
+                     CREATE TABLE s1.b (k int, j int) {own}; GRANT ALL ON s1.b, b, x TO looker;
+                     TRUNCATE b; GRANT sees TO looker"
+                ))?;
+                let sees = if change.contains("sees FROM") { "sees" } else { "looker" };
+                admin.query(&format!("GRANT USAGE ON SCHEMA s1 TO {sees}"))?;
+                let mut locker = Client::connect(&cluster.endpoint())?;
+                locker.query(&format!("BEGIN; UPDATE x SET v = 1 WHERE k = {key}"))?;
+                let mut client = Client::connect_as(&cluster.endpoint(), "looker")?;
+                client.query("SET search_path = s1, public")?;
+                if begins {
+                    client.query("BEGIN")?;
+                }
+                let first = one(&format!("UPDATE x SET v = v + 1 WHERE k = {key}"));
+                let flight =
+                    format!("{first}{}S", one(&format!("INSERT INTO b VALUES ({key}, 103)")));
+                let asked = meanwhile(client, flight);
+                ensure!(cluster.comes_to_wait_for_a_lock(Duration::from_secs(10))?, "nobody waits");
+                let changer = Client::connect(&cluster.endpoint())?;
+                let (changed, _) = joined(meanwhile(changer, format!("Q {change}")))?;
+                ensure!(!changed.iter().any(|line| line.starts_with("Error")), "{changed:#?}");
+                locker.query("COMMIT")?;
+                let (said, mut client) = joined(asked)?;
+                client.query("COMMIT")?;
+                ensure!(refused_rightly(&said), "{change}, {own}: {said:#?}");
+                // Where its rows are the auditor looks.
+                let audited = cluster.audit()?;
+                ensure!(audited.is_clean(), "{change}, {own}, {begins}: {audited:?}; {said:#?}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Makes those wait who come to row 1 of `h` or to `x`, and fires a trigger.
+const LOCKS: &str = "BEGIN; UPDATE h SET v = v WHERE id = 1; INSERT INTO g VALUES (9); LOCK TABLE x IN ACCESS EXCLUSIVE MODE";
+
+/// What has nothing to do with new code neither waits for it nor delays it.
+#[test]
+fn who_calls_nothing_of_it_is_left_alone() -> Result<()> {
+    let cluster = start()?;
+    let mut admin = Client::connect(&cluster.endpoint())?;
+    make_h(&mut admin, &function("fd", ""))?;
+    admin.query(&trigger(""))?;
+    admin.query(
+        "CREATE TABLE g (id int) DISTRIBUTE BY HOME;
+         CREATE TRIGGER t AFTER INSERT ON g FOR EACH ROW EXECUTE FUNCTION tf()",
+    )?;
+    let mut locker = Client::connect(&cluster.endpoint())?;
+    locker.query(LOCKS)?;
+    for flight in [
+        "Q UPDATE h SET v = fd() WHERE id = 1".to_owned(),
+        "Q UPDATE h SET v = lower('3')::int WHERE id = 1".to_owned(),
+        "Q INSERT INTO h SELECT k, fd() FROM x".to_owned(),
+        one("UPDATE h SET v = fd() WHERE id = 1") + "S",
+    ] {
+        let asked = meanwhile(Client::connect(&cluster.endpoint())?, flight.clone());
+        ensure!(cluster.comes_to_wait_for_a_lock(Duration::from_secs(10))?, "nobody waits");
+        admin.query(&function("of_others", WRITES))?;
+        ensure!(!asked.is_finished(), "{flight}: it was ended");
+        // What its triggers have done is done: nothing is left to its end.
+        admin.query(&trigger(WRITES))?;
+        admin.query(&trigger(""))?;
+        locker.query("COMMIT")?;
+        let (said, _) = joined(asked)?;
+        ensure!(!said.iter().any(|line| line.starts_with("Error")), "{flight}: {said:#?}");
+        locker.query(LOCKS)?;
+    }
+    Ok(())
+}
