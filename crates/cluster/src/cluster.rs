@@ -2,8 +2,8 @@
 //!
 //! Owns: the source of global transaction identifiers, what is shared about the nodes, and queries about
 //! the cluster's roles and definitions on all of them.
-//! Never: knows a session; holds a lock across an await, except the one under which roles are
-//! created.
+//! Never: knows a session; holds a lock across an await, except those under which roles are
+//! created, and tables become asynchronously replicated.
 //! Start reading at [`Cluster`].
 
 use std::fmt;
@@ -71,6 +71,9 @@ pub struct Cluster {
     pub unsettled: Unsettled,
     /// The sessions, which must be told of some changes.
     pub sessions: Arc<dyn SessionsAtWork>,
+    /// Held by who changes which tables are replicated asynchronously, or what carries their rows: the one knows
+    /// the other's steps only when they are over.
+    pub carrying: Arc<tokio::sync::Mutex<()>>,
     bringing_roles: tokio::sync::Mutex<()>,
     tag: ClusterTag,
     incarnation: u64,
@@ -108,6 +111,7 @@ impl Cluster {
             sessions,
             endpoints,
             config,
+            carrying: Arc::default(),
             bringing_roles: tokio::sync::Mutex::default(),
             tag,
             incarnation,

@@ -15,6 +15,7 @@ use tutti_sql::catalog::NodeId;
 use tutti_txn::Tenure;
 use tutti_txn::tenure::{Effect, End, Event, Phase};
 
+use crate::carrying_watch;
 use crate::catalog::reading::{self, Reader};
 use crate::cluster::Cluster;
 use crate::error::GatewayError;
@@ -48,6 +49,7 @@ impl Housekeeper {
         }
         helpers.spawn(recovery::resolver::run(self.cluster.clone()));
         helpers.spawn(recovery::forget::run(self.cluster.clone()));
+        helpers.spawn(carrying_watch::run(self.cluster.clone()));
         helpers.spawn(self.publishing());
         let mut effects = Vec::new();
         let mut tenure = Tenure::serving(self.cluster.incarnation(), &mut effects);

@@ -7,6 +7,8 @@
 
 pub mod audit;
 pub mod authority;
+pub mod carrying;
+pub mod carrying_watch;
 pub mod catalog;
 pub mod cluster;
 pub mod commit;

@@ -206,6 +206,9 @@ fn table_status(relation: &Relation, nodes: &[NodeStatus]) -> TableStatus {
         }
         Placement::RoundRobin => ("round robin", None, None),
         Placement::Replicated => ("replicated", None, None),
+        Placement::Async { key, map, stage, .. } => {
+            (stage.words(), Some(relation.columns[*key].name.clone()), Some(*map))
+        }
         Placement::Home => ("node 1 only", None, None),
     };
     let estimate = |node: &NodeStatus| {

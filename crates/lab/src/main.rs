@@ -123,6 +123,19 @@ enum Command {
         tutti-lab scale --nodes 1,2,3,5,10 --out scale")]
     Scale(study::scale::ScaleArgs),
 
+    /// Two-phase commit against none: queries per second while a replicated shop is looked at and altered.
+    ///
+    /// The batch of 25 runs of the thesis: 1, 2 and 4 nodes, five times between alters, ACID (every write is
+    /// committed on all nodes by two-phase commit) or BASE (nodes commit one by one, rows are carried to the
+    /// others afterwards); with -n or -s one run. The page has a graph of each run, the closing chart, tables
+    /// beside the published ones, and a fitted function for each curve.
+    #[command(after_help = "Examples:\n  \
+        tutti-lab thesis --quick\n  \
+        tutti-lab thesis --out thesis                         25 runs\n  \
+        tutti-lab thesis -st 8 -at 8 -n 4 -s 2.0 --tpc        one run, as the thesis writes it\n  \
+        tutti-lab thesis --batch-nodes 3,8 --rtt-ms 5 --data json --data-bytes 2000")]
+    Thesis(study::thesis::ThesisArgs),
+
     /// Make the page about a directory of runs, or compare two directories of the same study.
     Report {
         /// A directory that a study has written
@@ -147,7 +160,8 @@ fn main() -> ExitCode {
     let filter = EnvFilter::try_from_env("TUTTI_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
 
-    let done = match CommandLine::parse().command {
+    let done = match CommandLine::parse_from(study::thesis::spell_out(std::env::args_os())).command
+    {
         Command::Fit(args) => fit::fit(&args),
         Command::Predict(args) => predict::predict(&args),
         Command::Report { dir, other } => study::report(&dir, other.as_deref()),
@@ -176,6 +190,7 @@ fn run(command: Command) -> anyhow::Result<()> {
             Command::Price(args) => study::price::run(args).await,
             Command::Run(args) => study::run::run(args).await,
             Command::Scale(args) => study::scale::run(args).await,
+            Command::Thesis(args) => study::thesis::run(args).await,
             Command::Fit(_) | Command::Predict(_) | Command::Report { .. } => {
                 unreachable!("they start nothing")
             }

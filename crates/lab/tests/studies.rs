@@ -65,6 +65,25 @@ fn throughput_by_nodes_is_beside_what_was_published() {
 }
 
 #[test]
+fn two_phase_commit_is_set_beside_none_as_published() {
+    let dir = tempfile::tempdir().unwrap();
+    let said = study(dir.path(), &["thesis"]);
+    assert!(said.contains("2 nodes, BASE") && said.contains("604"), "{said}");
+    assert!(said.contains("With 2 nodes ACID grows"), "{said}");
+    let page = page(dir.path());
+    assert!(page.contains("Queries per second by the time between alters"));
+    assert!(page.contains("in the end all nodes had the same rows"), "it was not checked");
+    for run in ["1-nodes--one--sleep-0-5-s--1", "2-nodes--base--sleep-0-1-s--1"] {
+        assert!(dir.path().join(format!("over-time-{run}.csv")).is_file(), "{run}");
+    }
+    // One run, as the thesis calls its program.
+    let dir = tempfile::tempdir().unwrap();
+    let called = "thesis -st 2 -at 2 -n 2 -s 0.2 --tpc --data json --data-bytes 200 --rtt-ms 1";
+    let said = study(dir.path(), &called.split(' ').collect::<Vec<_>>());
+    assert!(said.contains("240 selects by 2 threads") && said.contains("2 nodes, ACID"), "{said}");
+}
+
+#[test]
 fn round_trips_and_flushes_are_counted() {
     let dir = tempfile::tempdir().unwrap();
     let said = study(dir.path(), &["price", "--guarantees", "one,standby,global"]);

@@ -59,9 +59,59 @@ pub enum Placement {
     RoundRobin,
     /// Every node has all rows.
     Replicated,
+    /// Each row is written on the node of its key's bucket, and carried from there to all others.
+    Async {
+        /// Index of the distribution key in [`Relation::columns`], a column of the primary key.
+        key: usize,
+        /// How key values hash.
+        key_type: KeyType,
+        /// Which bucket map says where a row's home is.
+        map: MapId,
+        /// How far that has come.
+        stage: Stage,
+    },
     /// On node 1 alone: sequences, temporary tables, system catalogs, and every table that is not
     /// spread.
     Home,
+}
+
+/// How far a table has come to be asynchronously replicated, or something else again.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Stage {
+    /// Every node has the same rows, or will when those have arrived that are on their way; no one writes it.
+    Pending,
+    /// The nodes subscribe to each other's rows.
+    Carried,
+    /// Rows may be dropped on their way, and each is at its home; no one writes it.
+    Ending,
+}
+
+impl Stage {
+    /// Of all of them.
+    pub const ALL: [Self; 3] = [Self::Pending, Self::Carried, Self::Ending];
+
+    /// As the nodes' catalog has it.
+    pub fn as_kind(self) -> &'static str {
+        match self {
+            Self::Pending => "async_pending",
+            Self::Carried => "async",
+            Self::Ending => "async_ending",
+        }
+    }
+
+    /// What [`Self::as_kind`] gives.
+    pub fn of_kind(kind: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|stage| stage.as_kind() == kind)
+    }
+
+    /// For people.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Pending => "replicated async, pending",
+            Self::Carried => "replicated async",
+            Self::Ending => "replicated async, ending",
+        }
+    }
 }
 
 impl Placement {
@@ -183,6 +233,8 @@ pub struct Catalog {
     pub home_by_default: bool,
     /// Some table is on other nodes than node 1.
     pub is_spread: bool,
+    /// Some table is replicated asynchronously.
+    pub has_async: bool,
     /// Bucket maps by id.
     pub maps: BTreeMap<MapId, BucketMap>,
     /// Relations by schema, then name (user schemas only: not `pg_catalog`,
@@ -224,6 +276,9 @@ impl NameScope {
         Self { search_path: vec!["public".to_owned()], ..Self::default() }
     }
 }
+
+/// How the names of the publication and the subscriptions begin that carry rows of asynchronously replicated tables.
+pub const CARRIERS: &str = "tutti_async";
 
 /// The schema `tutti` is not a user's; these of its functions occur in statements that the planner
 /// generates and plans again.

@@ -56,6 +56,8 @@ pub struct Planned {
     /// What it runs at its end reads tables, besides rows that were gathered before: one snapshot for
     /// all.
     pub one_moment: bool,
+    /// It reads rows of asynchronously replicated tables, which may be late: no SERIALIZABLE transaction may.
+    pub may_be_late: bool,
 }
 
 /// Code on node 1 of which it is not known what it touches until it has run.
@@ -83,6 +85,7 @@ impl Planned {
             session_names: Vec::new(),
             unseen: None,
             concerns: None,
+            may_be_late: false,
             unasked: false,
             one_moment: false,
         }

@@ -9,6 +9,7 @@
 mod anomalies;
 mod audit;
 mod base;
+mod carrying;
 mod catalog;
 mod cost_of_a_cluster;
 mod deadlock;
@@ -19,6 +20,8 @@ mod privileges;
 mod processes;
 mod published_catalog;
 mod reach;
+mod replicated_async;
+mod replicated_async_changes;
 mod schema_changes;
 mod security;
 mod sentinel;

@@ -23,6 +23,7 @@
 //! rewriting forms of ALTER TABLE show to older snapshots what was not) is asked after each portion; then it
 //! is looked at again at another moment.
 
+mod carried;
 mod differences;
 mod strays;
 
@@ -132,6 +133,11 @@ enum Question {
     Any,
 }
 
+/// Why such a table is looked at again.
+const IS_WRITTEN: &str = "its copies differ, and rows are on their way at every moment";
+/// How copies of asynchronously replicated tables differed at the moment before: here, and on the reference.
+type Seen = BTreeMap<(Name, NodeId), (Sums, Sums)>;
+
 /// Why a table's rows were not counted.
 enum Uncounted {
     /// It is not what it was at the moment.
@@ -148,17 +154,28 @@ pub(super) async fn check(
     progress: &Progress<'_>,
 ) -> Result<(), GatewayError> {
     let mut wanted: Option<BTreeSet<Name>> = None;
+    let mut seen = Seen::new();
     for turn in 1..=MOMENTS {
         if turn > 1 {
+            if !seen.is_empty()
+                && let Some(why) = Look::wait_for_arrival(config, moment).await?
+            {
+                Look::give_up(&mut seen, &mut wanted, &why, report);
+            }
+            if wanted.as_ref().is_some_and(BTreeSet::is_empty) {
+                return Ok(());
+            }
             moment.retake(config).await?;
         }
         let mut look = Look::at(moment).await?;
+        look.seen = std::mem::take(&mut seen);
         if turn == 1 {
             look.compare_placements(report);
             report.tables =
                 look.tables.get(&look.reference).map_or(0, |tables| tables.len() as u64);
         }
         let again = look.run(wanted.as_ref(), report, progress).await?;
+        seen = std::mem::take(&mut look.seen);
         if again.is_empty() {
             return Ok(());
         }
@@ -188,6 +205,7 @@ struct Look<'a> {
     reference: NodeId,
     tables: BTreeMap<NodeId, Tables>,
     maps: BTreeMap<u32, Vec<u16>>,
+    seen: Seen,
 }
 
 impl<'a> Look<'a> {
@@ -221,7 +239,7 @@ impl<'a> Look<'a> {
             }
         }
         let reference = tables.keys().next().copied().ok_or(GatewayError::NoMoment)?;
-        Ok(Self { moment, reference, tables, maps })
+        Ok(Self { moment, reference, tables, maps, seen: Seen::new() })
     }
 
     /// Placements are the same on all nodes, and so is what they say of.
@@ -272,7 +290,7 @@ impl<'a> Look<'a> {
             return None;
         }
         match table.placement.as_str() {
-            "replicated" => Some(Question::Copy),
+            "replicated" | "async" => Some(Question::Copy),
             "hash" => (here.key.is_some() && here.key == table.key).then_some(Question::Strays),
             "home" => (node != NodeId::HOME).then_some(Question::Any),
             _ => None,
@@ -601,6 +619,11 @@ FROM pg_catalog.unnest('{{{}}}'::pg_catalog.oid[]) AS o",
         let expected = counted.get(&self.reference).copied();
         for (node, sums) in counted {
             match (self.question(name, node), expected) {
+                (Some(Question::Copy), Some(expected))
+                    if sums != expected && self.may_be_late(name, node, sums, expected) =>
+                {
+                    again.insert(name.clone(), IS_WRITTEN.to_owned());
+                }
                 (Some(Question::Copy), Some(expected)) if sums != expected => {
                     self.tell_difference(name, node, sums, expected, report, again).await;
                 }

@@ -298,7 +298,7 @@ BEGIN
     FROM unnest(changed) AS s (oid) JOIN tutti.placement p ON p.relation = s.oid
     JOIN pg_index i ON i.indrelid = p.relation
     JOIN pg_class x ON x.oid = i.indexrelid
-    WHERE p.kind IN ('hash', 'round_robin') AND (i.indisunique OR i.indisexclusion)
+    WHERE p.kind IN ('hash', 'round_robin', 'async', 'async_pending', 'async_ending') AND (i.indisunique OR i.indisexclusion)
     ORDER BY i.indrelid, x.relname;
 
     -- Foreign keys that concern a registered table: whether the keys of both sides are paired, and

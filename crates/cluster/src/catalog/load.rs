@@ -13,7 +13,7 @@ use std::sync::Arc;
 use tutti_link::connection::{NodeConnection, NodeError, Rows};
 use tutti_sql::catalog::{
     BucketMap, Catalog, Column, Function, Identity, MapId, NodeId, Placement, Relation,
-    RelationKind,
+    RelationKind, Stage,
 };
 use tutti_sql::closure::Code;
 use tutti_sql::hash::{BUCKET_COUNT, KeyType};
@@ -501,6 +501,7 @@ impl Answers {
         }
         for relation in relations.into_values() {
             catalog.is_spread |= relation.placement != Placement::Home;
+            catalog.has_async |= matches!(relation.placement, Placement::Async { .. });
             let schema = catalog.relations.entry(relation.schema.clone()).or_default();
             schema.insert(relation.name.clone(), relation);
         }
@@ -620,13 +621,17 @@ fn read_placement(
         None | Some("home") => Ok(Placement::Home),
         Some("replicated") => Ok(Placement::Replicated),
         Some("round_robin") => Ok(Placement::RoundRobin),
-        Some("hash") => {
+        Some(kind) if kind == "hash" || Stage::of_kind(kind).is_some() => {
             let attnum: i16 = answer.number(row, 6)?;
             let key = columns.iter().position(|(found, _)| *found == attnum);
             let key = key.ok_or_else(|| answer.unreadable())?;
             let key_type = KeyType::from_oid(columns[key].1.type_oid);
             let key_type = key_type.ok_or_else(|| answer.unreadable())?;
-            Ok(Placement::Hash { key, key_type, map: MapId(answer.number(row, 7)?) })
+            let map = MapId(answer.number(row, 7)?);
+            Ok(match Stage::of_kind(kind) {
+                None => Placement::Hash { key, key_type, map },
+                Some(stage) => Placement::Async { key, key_type, map, stage },
+            })
         }
         Some(_) => Err(answer.unreadable()),
     }

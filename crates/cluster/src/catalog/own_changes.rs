@@ -143,6 +143,8 @@ impl OwnChanges {
         catalog.view_rules.extend(self.view_rules.clone());
         catalog.maps.extend(self.maps.clone());
         let mut relations = catalog.relations.values().flat_map(HashMap::values);
+        catalog.has_async =
+            relations.clone().any(|relation| matches!(relation.placement, Placement::Async { .. }));
         catalog.is_spread = relations.any(|relation| relation.placement != Placement::Home);
         catalog
     }

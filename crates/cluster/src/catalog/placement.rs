@@ -9,7 +9,7 @@
 use tutti_link::connection::{NodeConnection, NodeError, Rows};
 use tutti_link::seals::{Seals, digest};
 use tutti_settings::DefaultDistribution;
-use tutti_sql::catalog::{Catalog, MapId, NodeId, Placement, quote_literal};
+use tutti_sql::catalog::{Catalog, MapId, NodeId, Placement, Stage, quote_literal};
 use tutti_sql::hash::KeyType;
 use tutti_sql::plan::{CreatedTable, TableLock};
 use tutti_sql::refusal::Refusal;
@@ -36,6 +36,17 @@ pub enum PlacementKind {
     RoundRobin,
     /// Every node has all rows.
     Replicated,
+    /// Each row is written on the node of its key's bucket, and carried to all others.
+    Async {
+        /// The key column, as stored.
+        key: String,
+        /// The key's type.
+        key_type: KeyType,
+        /// The bucket map.
+        map: MapId,
+        /// How far that has come.
+        stage: Stage,
+    },
     /// On node 1 alone.
     Home,
 }
@@ -47,6 +58,7 @@ impl PlacementKind {
             Self::Hash { .. } => "hash",
             Self::RoundRobin => "round_robin",
             Self::Replicated => "replicated",
+            Self::Async { stage, .. } => stage.as_kind(),
             Self::Home => "home",
         }
     }
@@ -80,12 +92,14 @@ impl Registration {
             quote_literal(&self.table)
         );
         let (mut sql, key, map) = match &self.placement {
-            PlacementKind::Hash { key, key_type, map } => {
+            PlacementKind::Hash { key, key_type, map }
+            | PlacementKind::Async { key, key_type, map, .. } => {
                 (map_sql(*map, *key_type, nodes), key.as_str(), map.0.to_string())
             }
             _ => (String::new(), "", "NULL".to_owned()),
         };
-        let has_key = matches!(self.placement, PlacementKind::Hash { .. });
+        let has_key =
+            matches!(self.placement, PlacementKind::Hash { .. } | PlacementKind::Async { .. });
         // A key that is missing becomes NULL, which the table's own CHECK refuses.
         sql.push_str(&format!(
             "INSERT INTO tutti.placement (relation, kind, key_attnum, key_type, key_typmod, map)
@@ -143,7 +157,10 @@ async fn register_sql(
 ) -> Result<(String, String), NodeError> {
     let Registration { schema, table, placement } = registration;
     let (key, map, family) = match placement {
-        PlacementKind::Hash { key, key_type, map } => (key.as_str(), map.0, key_type.family()),
+        PlacementKind::Hash { key, key_type, map }
+        | PlacementKind::Async { key, key_type, map, .. } => {
+            (key.as_str(), map.0, key_type.family())
+        }
         _ => ("", 0, ""),
     };
     let map = map.to_string();
@@ -321,11 +338,105 @@ pub(super) async fn placement_of(
         DistributeBy::RoundRobin => Ok(PlacementKind::RoundRobin),
         DistributeBy::Replicated => Ok(PlacementKind::Replicated),
         DistributeBy::Home => Ok(PlacementKind::Home),
+        DistributeBy::ReplicatedAsync => async_placement(home, oid, Stage::Pending).await,
+        DistributeBy::Carried => async_placement(home, oid, Stage::Carried).await,
+        DistributeBy::Ending => async_placement(home, oid, Stage::Ending).await,
         DistributeBy::Hash(column) => {
             let key_type = check_key(home, oid, column).await?;
             Ok(PlacementKind::hash(column.clone(), key_type))
         }
     }
+}
+
+/// The name of a table, the first column of its primary key, and what it has, if anything, that rows which arrive by
+/// logical replication would pass by (triggers, foreign keys) or be stopped by: there, functions find nothing by an
+/// unqualified name, and what was sent by an old definition of a type is not of the new one.
+const FACTS_OF_CARRYING: &str = r#"SELECT c.relname,
+    (SELECT a.attname FROM pg_catalog.pg_index i JOIN pg_catalog.pg_attribute a
+        ON a.attrelid OPERATOR(pg_catalog.=) i.indrelid AND a.attnum OPERATOR(pg_catalog.=) i.indkey[0]
+        WHERE i.indrelid OPERATOR(pg_catalog.=) c.oid AND i.indisprimary AND i.indisvalid),
+    CASE WHEN c.relkind OPERATOR(pg_catalog.<>) 'r' OR c.relispartition
+            OR EXISTS (SELECT FROM pg_catalog.pg_inherits h
+                WHERE c.oid OPERATOR(pg_catalog.=) ANY (ARRAY[h.inhrelid, h.inhparent])) THEN 'partitions, children or parents'
+        WHEN c.relpersistence OPERATOR(pg_catalog.<>) 'p' THEN 'no durable rows (UNLOGGED)'
+        WHEN c.relreplident OPERATOR(pg_catalog.<>) 'd' THEN 'another REPLICA IDENTITY than its primary key'
+        WHEN c.relrowsecurity THEN 'row security'
+        WHEN EXISTS (SELECT FROM pg_catalog.pg_trigger t
+            WHERE t.tgrelid OPERATOR(pg_catalog.=) c.oid AND NOT t.tgisinternal) THEN 'triggers'
+        WHEN EXISTS (SELECT FROM pg_catalog.pg_rewrite r WHERE r.ev_class OPERATOR(pg_catalog.=) c.oid) THEN 'rules'
+        WHEN EXISTS (SELECT FROM pg_catalog.pg_constraint k WHERE k.contype OPERATOR(pg_catalog.=) 'f'
+            AND c.oid OPERATOR(pg_catalog.=) ANY (ARRAY[k.conrelid, k.confrelid])) THEN 'foreign keys'
+        WHEN EXISTS (SELECT FROM pg_catalog.pg_constraint k WHERE k.conrelid OPERATOR(pg_catalog.=) c.oid
+            AND k.condeferrable) THEN 'deferrable constraints'
+        WHEN EXISTS (SELECT FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.oid OPERATOR(pg_catalog.=) a.atttypid
+            WHERE a.attrelid OPERATOR(pg_catalog.=) c.oid AND a.attnum OPERATOR(pg_catalog.>) 0::pg_catalog.int2
+                AND NOT a.attisdropped AND t.typtype OPERATOR(pg_catalog.=) 'd') THEN 'columns of domains'
+        WHEN EXISTS (WITH RECURSIVE parts AS (
+                SELECT a.atttypid AS type FROM pg_catalog.pg_attribute a
+                    WHERE a.attrelid OPERATOR(pg_catalog.=) c.oid AND a.attnum OPERATOR(pg_catalog.>) 0::pg_catalog.int2
+                        AND NOT a.attisdropped
+                UNION SELECT inner_type.type FROM parts w
+                    JOIN pg_catalog.pg_type t ON t.oid OPERATOR(pg_catalog.=) w.type
+                    LEFT JOIN pg_catalog.pg_range r
+                        ON w.type OPERATOR(pg_catalog.=) ANY (ARRAY[r.rngtypid, r.rngmultitypid])
+                    CROSS JOIN LATERAL (SELECT t.typelem AS type UNION ALL SELECT t.typbasetype
+                        UNION ALL SELECT r.rngsubtype) AS inner_type
+                    WHERE inner_type.type OPERATOR(pg_catalog.<>) 0::pg_catalog.oid)
+            SELECT FROM parts w JOIN pg_catalog.pg_type t ON t.oid OPERATOR(pg_catalog.=) w.type
+            WHERE t.typtype OPERATOR(pg_catalog.=) ANY ('{c,d}'::pg_catalog."char"[]))
+            THEN 'columns made of composite types or domains'
+        WHEN EXISTS (SELECT FROM pg_catalog.pg_depend d
+            LEFT JOIN pg_catalog.pg_operator o ON d.refclassid OPERATOR(pg_catalog.=) 'pg_catalog.pg_operator'::pg_catalog.regclass
+                AND o.oid OPERATOR(pg_catalog.=) d.refobjid
+            JOIN pg_catalog.pg_proc f ON f.oid OPERATOR(pg_catalog.=) CASE WHEN d.refclassid OPERATOR(pg_catalog.=)
+                'pg_catalog.pg_proc'::pg_catalog.regclass THEN d.refobjid ELSE o.oprcode::pg_catalog.oid END
+            JOIN pg_catalog.pg_language l ON l.oid OPERATOR(pg_catalog.=) f.prolang
+            WHERE l.lanname OPERATOR(pg_catalog.<>) ALL ('{internal,c}'::pg_catalog.name[]) AND f.oid OPERATOR(pg_catalog.>=) 16384::pg_catalog.oid
+                AND (d.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_constraint'::pg_catalog.regclass
+                        AND d.objid OPERATOR(pg_catalog.=) ANY (SELECT k.oid FROM pg_catalog.pg_constraint k WHERE k.conrelid OPERATOR(pg_catalog.=) c.oid)
+                    OR d.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_class'::pg_catalog.regclass
+                        AND d.objid OPERATOR(pg_catalog.=) ANY (SELECT i.indexrelid FROM pg_catalog.pg_index i WHERE i.indrelid OPERATOR(pg_catalog.=) c.oid)
+                    OR d.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_attrdef'::pg_catalog.regclass
+                        AND d.objid OPERATOR(pg_catalog.=) ANY (SELECT e.oid FROM pg_catalog.pg_attrdef e JOIN pg_catalog.pg_attribute a
+                            ON a.attrelid OPERATOR(pg_catalog.=) e.adrelid AND a.attnum OPERATOR(pg_catalog.=) e.adnum
+                            WHERE e.adrelid OPERATOR(pg_catalog.=) c.oid AND a.attgenerated OPERATOR(pg_catalog.=) 's')))
+            THEN 'checks, generated columns or indexes that call functions of users'
+    END
+FROM pg_catalog.pg_class c WHERE c.oid OPERATOR(pg_catalog.=) "#;
+
+/// Of a table that is to be replicated asynchronously: by the first column of its primary key, and not carried
+/// yet.
+///
+/// Errors: 0A000 for a table that has no primary key, or what would not be carried with its rows.
+async fn async_placement(
+    home: &mut NodeConnection,
+    oid: u32,
+    stage: Stage,
+) -> Result<PlacementKind, GatewayError> {
+    let rows = home.rows(&format!("{FACTS_OF_CARRYING}{oid}::pg_catalog.oid")).await?;
+    let answer = Answer { node: home.node(), what: "a table to be carried", rows: &rows };
+    let table = answer.text(0, 0)?;
+    let refused = |why: &str, hint: &str| -> GatewayError {
+        let message = format!("table \"{table}\" cannot be replicated asynchronously");
+        Refusal::unsupported(message, why, hint).into()
+    };
+    if let Some(has) = answer.optional(0, 2) {
+        return Err(refused(
+            &format!(
+                "It has {has}: rows that arrive by logical replication would pass these by, or be stopped by them."
+            ),
+            "Make it REPLICATED, or do without.",
+        ));
+    }
+    let Some(key) = answer.optional(0, 1) else {
+        return Err(refused(
+            "It has no primary key, whose first column says where each row is written.",
+            "Give it a primary key, or make it REPLICATED.",
+        ));
+    };
+    let key = key.to_owned();
+    let key_type = check_key(home, oid, &key).await?;
+    Ok(PlacementKind::Async { key, key_type, map: map_of(key_type), stage })
 }
 
 async fn check_key(
@@ -421,6 +532,15 @@ pub(super) fn stored_placement(
         None | Some("home") => PlacementKind::Home,
         Some("replicated") => PlacementKind::Replicated,
         Some("round_robin") => PlacementKind::RoundRobin,
+        Some(kind) if let Some(stage) = Stage::of_kind(kind) => {
+            let key_type = KeyType::from_oid(answer.number(row, column + 2)?);
+            PlacementKind::Async {
+                key: answer.text(row, column + 1)?.to_owned(),
+                key_type: key_type.ok_or_else(|| answer.unreadable())?,
+                map: MapId(answer.number(row, column + 3)?),
+                stage,
+            }
+        }
         Some("hash") => {
             let key_type = KeyType::from_oid(answer.number(row, column + 2)?);
             PlacementKind::Hash {
@@ -443,6 +563,12 @@ pub fn placement_in_catalog(relation: &tutti_sql::catalog::Relation) -> Placemen
         },
         Placement::RoundRobin => PlacementKind::RoundRobin,
         Placement::Replicated => PlacementKind::Replicated,
+        Placement::Async { key, key_type, map, stage } => PlacementKind::Async {
+            key: relation.columns[*key].name.clone(),
+            key_type: *key_type,
+            map: *map,
+            stage: *stage,
+        },
         Placement::Home => PlacementKind::Home,
     }
 }

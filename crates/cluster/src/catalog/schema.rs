@@ -14,7 +14,7 @@ use tutti_sql::hash::{BUCKET_COUNT, KeyType};
 
 /// Version of the tables, rights and functions below. Incremented with every change of them, so
 /// that a gateway upgrades what an earlier one created.
-pub const SHAPE: u32 = 27;
+pub const SHAPE: u32 = 28;
 
 /// Creates the schema where it is missing, and brings an older one to this shape. Runs as one
 /// transaction, and again without effect. Refuses to change one of a later version.
@@ -58,7 +58,7 @@ CREATE SCHEMA IF NOT EXISTS tutti;
 DO $tutti$
 BEGIN
     IF pg_catalog.to_regclass('tutti.secret') IS NOT NULL THEN
-        IF EXISTS (SELECT FROM tutti.secret s WHERE s.shape OPERATOR(pg_catalog.>) 27) THEN
+        IF EXISTS (SELECT FROM tutti.secret s WHERE s.shape OPERATOR(pg_catalog.>) 28) THEN
             RAISE EXCEPTION 'a later version of Tutti has changed the schema \"tutti\"'
                 USING ERRCODE = '55000', HINT = 'Run that version, or a later one: this one does not know the tables as they are now.';
         END IF;
@@ -98,16 +98,25 @@ COMMENT ON TABLE tutti.bucket IS 'Which node holds which of the 1024 slices of t
 
 CREATE TABLE IF NOT EXISTS tutti.placement (
     relation oid PRIMARY KEY,
-    kind text NOT NULL CHECK (kind IN ('hash', 'round_robin', 'replicated', 'home')),
+    kind text NOT NULL,
     key_attnum smallint,
     key_type oid,
     key_typmod integer,
-    map integer REFERENCES tutti.map,
-    CHECK ((kind = 'hash') = (key_attnum IS NOT NULL)),
-    CHECK ((kind = 'hash') = (key_type IS NOT NULL)),
-    CHECK ((kind = 'hash') = (key_typmod IS NOT NULL)),
-    CHECK ((kind = 'hash') = (map IS NOT NULL))
+    map integer REFERENCES tutti.map
 );
+-- Those of an earlier shape knew no tables that are replicated asynchronously.
+ALTER TABLE tutti.placement DROP CONSTRAINT IF EXISTS placement_kind_check,
+    DROP CONSTRAINT IF EXISTS placement_check, DROP CONSTRAINT IF EXISTS placement_check1,
+    DROP CONSTRAINT IF EXISTS placement_check2, DROP CONSTRAINT IF EXISTS placement_check3,
+    DROP CONSTRAINT IF EXISTS placement_of_key;
+ALTER TABLE tutti.placement
+    ADD CONSTRAINT placement_kind_check
+        CHECK (kind IN ('hash', 'round_robin', 'replicated', 'async', 'async_pending', 'async_ending', 'home')),
+    ADD CONSTRAINT placement_of_key CHECK (
+        CASE WHEN kind IN ('hash', 'async', 'async_pending', 'async_ending')
+            THEN key_attnum IS NOT NULL AND key_type IS NOT NULL AND key_typmod IS NOT NULL AND map IS NOT NULL
+            ELSE key_attnum IS NULL AND key_type IS NULL AND key_typmod IS NULL AND map IS NULL
+        END);
 COMMENT ON TABLE tutti.placement IS 'Where the rows of each table are. Tables are named by their oid on this server, keys by their attribute number, so that renaming needs no change here. Tables that are missing count as kind home: node 1 has all that matters.';
 COMMENT ON COLUMN tutti.placement.key_type IS 'Type of the key when it was registered: changing it would leave rows where nobody looks.';
 
@@ -217,7 +226,7 @@ BEGIN
         RAISE insufficient_privilege
             USING MESSAGE = format('must be owner of table %s', named_table);
     END IF;
-    IF new_kind = 'hash' THEN
+    IF new_kind IN ('hash', 'async', 'async_pending', 'async_ending') THEN
         -- Whoever comes second waits for the first and finds the same map: its content depends on
         -- the nodes only.
         INSERT INTO tutti.map (id, key_family) VALUES (new_map, new_family) ON CONFLICT DO NOTHING;
@@ -231,9 +240,9 @@ BEGIN
     -- A key that is missing becomes NULL, which the table's own CHECK refuses.
     INSERT INTO tutti.placement AS p (relation, kind, key_attnum, key_type, key_typmod, map)
         SELECT found, new_kind, a.attnum, a.atttypid, a.atttypmod,
-            CASE new_kind WHEN 'hash' THEN new_map END
+            CASE WHEN new_kind IN ('hash', 'async', 'async_pending', 'async_ending') THEN new_map END
         FROM (VALUES (found)) AS v (oid) LEFT JOIN pg_attribute a
-            ON a.attrelid = v.oid AND new_kind = 'hash' AND a.attname = new_key
+            ON a.attrelid = v.oid AND new_kind IN ('hash', 'async', 'async_pending', 'async_ending') AND a.attname = new_key
                 AND NOT a.attisdropped
         ON CONFLICT (relation) DO UPDATE SET kind = excluded.kind, map = excluded.map,
             key_attnum = excluded.key_attnum, key_type = excluded.key_type,
@@ -379,7 +388,7 @@ GRANT EXECUTE ON FUNCTION tutti.record_decision, tutti.register, tutti.note_chan
     tutti.is_clients, tutti.have_run_at_home, tutti.refuse_hidden, tutti.is_forced_on_owner, tutti.query_of_rows, tutti.give_warrant, tutti.use_warrant,
     tutti.end_warrants TO PUBLIC;
 SELECT tutti.set_guard();
-UPDATE tutti.secret SET shape = 27;
+UPDATE tutti.secret SET shape = 28;
 "
 );
 

@@ -12,6 +12,7 @@
 use std::collections::BTreeMap;
 
 use tutti_link::connection::{NodeConnection, Rows};
+use tutti_sql::catalog::Stage;
 use tutti_sql::hash::KeyType;
 use tutti_sql::refusal::Refusal;
 
@@ -62,7 +63,8 @@ fn read_tables(answer: &Answer<'_>) -> Result<Tables, GatewayError> {
     let mut tables = Tables::new();
     for row in 0..answer.len() {
         let name = qualified(answer.text(row, 1)?, answer.text(row, 2)?);
-        let is_hash = answer.text(row, 3)? == "hash";
+        let kind = answer.text(row, 3)?;
+        let is_hash = kind == "hash" || Stage::of_kind(kind).is_some();
         if is_hash {
             check_key(answer, row, &name)?;
         }
@@ -134,7 +136,7 @@ fn check_unique(tables: &Tables, answer: &Answer<'_>) -> Result<(), GatewayError
             "unique constraint"
         };
         let (detail, hint) = match &table.placement {
-            PlacementKind::Hash { key, .. } => {
+            PlacementKind::Hash { key, .. } | PlacementKind::Async { key, .. } => {
                 if answer.boolean(row, 4)? {
                     continue;
                 }
@@ -210,6 +212,12 @@ fn foreign_key_problem(
          SELECT tutti_distribute('{to_name}', 'key', 'referring table', 'column')."
     );
     match (from, to) {
+        (PlacementKind::Async { .. }, _) | (_, PlacementKind::Async { .. }) => Some((
+            "One of the tables is replicated asynchronously: rows that arrive are not checked, and those \
+             that others refer to may be late."
+                .to_owned(),
+            "Make both tables REPLICATED, or do without the foreign key.".to_owned(),
+        )),
         (_, PlacementKind::Replicated) | (PlacementKind::Home, PlacementKind::Home) => None,
         (
             PlacementKind::Hash { map, key, .. },
@@ -282,6 +290,7 @@ fn describe(placement: &PlacementKind) -> String {
         PlacementKind::Hash { key, .. } => format!("distributed by \"{key}\""),
         PlacementKind::RoundRobin => "distributed round robin".to_owned(),
         PlacementKind::Replicated => "replicated".to_owned(),
+        PlacementKind::Async { .. } => "replicated asynchronously".to_owned(),
         PlacementKind::Home => "on node 1 only".to_owned(),
     }
 }

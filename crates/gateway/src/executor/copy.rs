@@ -291,7 +291,7 @@ impl Executor<'_> {
         let only = match &copy.plan.relation.placement {
             Placement::Hash { .. } => Some(self.node_of_copied(copy, row)?),
             Placement::RoundRobin => Some(self.deal_round_robin()),
-            Placement::Replicated | Placement::Home => None,
+            Placement::Replicated | Placement::Home | Placement::Async { .. } => None,
         };
         for node in &copy.open {
             if only.is_some_and(|only| only != *node) {

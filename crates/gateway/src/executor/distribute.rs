@@ -10,7 +10,9 @@ use std::sync::Arc;
 use tutti_cluster::audit;
 use tutti_cluster::catalog::{self, Redistribution};
 use tutti_cluster::recovery::{self, InDoubt, Recoverer};
-use tutti_sql::catalog::{Catalog, NodeId, Placement, Relation, RelationKind, quote_literal};
+use tutti_sql::catalog::{
+    Catalog, NodeId, Placement, Relation, RelationKind, Stage, quote_literal,
+};
 use tutti_sql::closure::{Declaration, FunctionCode};
 use tutti_sql::plan::{Access, TuttiCall};
 use tutti_sql::planner;
@@ -19,7 +21,7 @@ use tutti_wire::backend::ColumnDescription;
 use tutti_wire::error_fields::ErrorFields;
 
 use crate::client::failure::Failure;
-use crate::executor::Executor;
+use crate::executor::{Executor, lag};
 use crate::plans::request::{Call, Done};
 use crate::transaction::state::Isolation;
 use crate::transaction::{Level, Mode};
@@ -30,7 +32,36 @@ fn words(relation: &Relation, by: &DistributeBy) -> String {
         DistributeBy::Hash(column) => format!("{} is distributed by {column}", relation.name),
         DistributeBy::RoundRobin => format!("{} is distributed round robin", relation.name),
         DistributeBy::Replicated => format!("{} is replicated", relation.name),
+        DistributeBy::ReplicatedAsync | DistributeBy::Carried | DistributeBy::Ending => {
+            format!("{} is replicated asynchronously", relation.name)
+        }
         DistributeBy::Home => format!("{} is on node 1", relation.name),
+    }
+}
+
+/// Whose change of a placement it is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Step {
+    /// A client's: what is asynchronously replicated neither before nor after it.
+    OfClient,
+    /// One of those by which a table becomes asynchronously replicated, or such a one something else.
+    OfAsync,
+}
+
+/// Whether a table may go from one placement to another now. Who asked for it has looked before; another session may
+/// have changed it since.
+fn may_become(from: &Placement, to: &DistributeBy, step: Step) -> bool {
+    use DistributeBy::{Carried, Ending, Hash, Replicated, ReplicatedAsync};
+    let is_async = matches!(to, ReplicatedAsync | Carried | Ending);
+    match (step, from) {
+        (Step::OfClient, Placement::Async { .. }) => false,
+        (Step::OfClient, _) => !is_async,
+        (Step::OfAsync, Placement::Async { stage, .. }) => match stage {
+            Stage::Carried => matches!(to, ReplicatedAsync | Ending),
+            Stage::Pending => matches!(to, Carried | Replicated | Ending),
+            Stage::Ending => matches!(to, Hash(_)),
+        },
+        (Step::OfAsync, _) => *to == ReplicatedAsync,
     }
 }
 
@@ -67,6 +98,7 @@ pub(super) fn columns_of(function: &TuttiCall) -> Vec<ColumnDescription> {
                 ["gid", "nodes", "since", "decision"].map(ColumnDescription::text).into()
             }
             "tutti_check" => vec![ColumnDescription::text("difference")],
+            "tutti_lag" => lag::COLUMNS.map(ColumnDescription::text).into(),
             "tutti_functions" => {
                 vec![ColumnDescription::text("function"), ColumnDescription::text("declared")]
             }
@@ -97,7 +129,7 @@ impl Executor<'_> {
                 vec![vec![Some(if sent { "t" } else { "f" }.to_owned())]]
             }
             TuttiCall::Distribute { tables, .. } => {
-                vec![vec![Some(self.redistribute(tables).await?)]]
+                vec![vec![Some(self.redistribute(tables, Step::OfClient).await?)]]
             }
             TuttiCall::Declare { function, declared } => {
                 vec![vec![Some(self.declare_function(function, *declared).await?)]]
@@ -111,16 +143,31 @@ impl Executor<'_> {
             TuttiCall::Show { function } if function == "tutti_check" => {
                 self.check_memory().await?
             }
+            TuttiCall::Show { function } if function == "tutti_lag" => self.lag().await?,
             TuttiCall::Show { function } => self.information(function),
         };
+        Ok(self.tell_function(function, rows, call))
+    }
+
+    /// Writes what one of Tutti's functions answers.
+    pub(crate) fn tell_function(
+        &mut self,
+        function: &TuttiCall,
+        rows: Vec<Vec<Option<String>>>,
+        call: &Call,
+    ) -> Done {
         let tag = format!("SELECT {}", rows.len());
         self.put_rows(&columns_of(function), &rows, call);
-        Ok(Done::Tag(tag))
+        Done::Tag(tag)
     }
 
     /// Moves rows of tables to the wanted placements, in a transaction over all nodes. Returns what was
     /// done, in words. What forbids a placement is checked after all of them.
-    async fn redistribute(&mut self, wanted: &[(String, DistributeBy)]) -> Result<String, Failure> {
+    pub(crate) async fn redistribute(
+        &mut self,
+        wanted: &[(String, DistributeBy)],
+        step: Step,
+    ) -> Result<String, Failure> {
         self.need_newest_rows()?;
         self.tx.transaction.changes_more = true;
         self.tx.transaction.changes_elsewhere = true;
@@ -146,7 +193,8 @@ impl Executor<'_> {
         // Refuses the impossible before any session has to wait.
         let mut moving = Vec::new();
         for (table, by, relation) in tables {
-            moving.push((table, by, self.plan_redistribution(&relation, by).await?, relation));
+            let planned = self.plan_redistribution(&relation, by, step).await?;
+            moving.push((table, by, planned, relation));
         }
         let on_their_way = as_if_home(&self.tx.catalog, moving.iter().map(|(.., moved, _)| moved));
         for (_, by, redistribution, relation) in &moving {
@@ -161,7 +209,7 @@ impl Executor<'_> {
         }
         let moving: Vec<_> = moving.into_iter().map(|(table, by, ..)| (table, by)).collect();
         if !moving.is_empty() {
-            self.move_tables(&moving).await?;
+            self.move_tables(&moving, step).await?;
         }
         Ok(done.join("; "))
     }
@@ -182,7 +230,11 @@ impl Executor<'_> {
     }
 
     /// Requires: they are locked on node 1.
-    async fn move_tables(&mut self, wanted: &[(&String, &DistributeBy)]) -> Result<(), Failure> {
+    async fn move_tables(
+        &mut self,
+        wanted: &[(&String, &DistributeBy)],
+        step: Step,
+    ) -> Result<(), Failure> {
         // The previous holder of the lock may have changed the table.
         self.reload_own_catalog().await?;
         let mut tables = Vec::new();
@@ -202,7 +254,7 @@ impl Executor<'_> {
         }
         let catalog = self.tx.catalog.clone();
         for (relation, by) in &tables {
-            let redistribution = self.plan_redistribution(relation, by).await?;
+            let redistribution = self.plan_redistribution(relation, by, step).await?;
             let registry = self.tx.registry.clone();
             let links = self.tx.links.iter_mut();
             let mut connections = links.map(|(node, link)| (*node, link.connection())).collect();
@@ -231,7 +283,12 @@ impl Executor<'_> {
         &mut self,
         relation: &Relation,
         wanted: &DistributeBy,
+        step: Step,
     ) -> Result<Redistribution, Failure> {
+        if !may_become(&relation.placement, wanted, step) {
+            let message = format!("table \"{}\" was changed meanwhile", relation.name);
+            return Err(Failure::error("40001", message));
+        }
         let (catalog, registry) = (self.tx.catalog.clone(), self.tx.registry.clone());
         let home = self.tx.link(NodeId::HOME).await?.connection();
         Ok(Redistribution::plan(home, &catalog, relation, wanted, &registry.cluster.seals).await?)
@@ -278,7 +335,7 @@ impl Executor<'_> {
     }
 
     /// The table that `name` means, read as PostgreSQL reads a regclass.
-    async fn table_named(&mut self, name: &str) -> Result<Arc<Relation>, Failure> {
+    pub(crate) async fn table_named(&mut self, name: &str) -> Result<Arc<Relation>, Failure> {
         let sql = format!(
             "SELECT n.nspname, c.relname FROM pg_catalog.pg_class c \
              JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace \
@@ -367,6 +424,9 @@ impl Executor<'_> {
                     Placement::Hash { key, .. } => ("hash", Some(&relation.columns[*key].name)),
                     Placement::RoundRobin => ("round robin", None),
                     Placement::Replicated => ("replicated", None),
+                    Placement::Async { key, stage, .. } => {
+                        (stage.words(), Some(&relation.columns[*key].name))
+                    }
                     Placement::Home => ("node 1 only", None),
                 };
                 let name = format!("{}.{}", relation.schema, relation.name);
@@ -375,5 +435,34 @@ impl Executor<'_> {
             .collect();
         rows.sort();
         rows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tutti_sql::catalog::MapId;
+    use tutti_sql::hash::KeyType;
+
+    use super::*;
+
+    #[test]
+    fn a_table_goes_the_ways_that_lose_no_row() {
+        use DistributeBy::{Carried, Ending, Hash, Home, Replicated, ReplicatedAsync};
+        let of = |stage| Placement::Async { key: 0, key_type: KeyType::Int4, map: MapId(1), stage };
+        let all =
+            [Carried, Ending, Hash("id".to_owned()), Home, Replicated, ReplicatedAsync].to_vec();
+        let ways = |from: Placement, step| -> Vec<DistributeBy> {
+            all.iter().filter(|to| may_become(&from, to, step)).cloned().collect()
+        };
+        let hash = Hash("id".to_owned());
+        // A client's own is neither what others are in the middle of, nor a step of these.
+        assert_eq!(ways(Placement::Replicated, Step::OfClient), [hash.clone(), Home, Replicated]);
+        for stage in Stage::ALL {
+            assert_eq!(ways(of(stage), Step::OfClient), []);
+        }
+        assert_eq!(ways(Placement::Replicated, Step::OfAsync), [ReplicatedAsync]);
+        assert_eq!(ways(of(Stage::Pending), Step::OfAsync), [Carried, Ending, Replicated]);
+        assert_eq!(ways(of(Stage::Carried), Step::OfAsync), [Ending, ReplicatedAsync]);
+        assert_eq!(ways(of(Stage::Ending), Step::OfAsync), [hash]);
     }
 }

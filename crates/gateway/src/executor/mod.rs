@@ -11,11 +11,12 @@ mod create_table_as;
 mod cursor;
 mod ddl;
 pub(crate) mod describe;
-mod distribute;
+pub(crate) mod distribute;
 mod explain;
 mod fan_out;
 mod gather;
 mod insert;
+pub(crate) mod lag;
 mod reach;
 pub(crate) mod relay;
 mod signal;
@@ -84,6 +85,7 @@ impl Executor<'_> {
         text: &'t str,
         call: &Call,
     ) -> Result<Begun<'t>, Failure> {
+        self.tx.refuse_late_reads(planned)?;
         self.tx.takes_snapshot = takes_snapshot(&planned.plan);
         self.tx.transaction.note_ties(planned.ties_nodes());
         self.tx.activity.note_concerns(planned.concerns.as_ref());

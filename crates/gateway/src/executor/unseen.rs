@@ -507,6 +507,13 @@ impl Accounting {
                 format!("{code} cannot write replicated table {table}"),
                 format!("It ran on node 1, whose copy alone it has changed: {reason}."),
             ),
+            "async" | "async_pending" | "async_ending" => (
+                format!("{code} cannot use {table}, which is replicated asynchronously"),
+                format!(
+                    "It ran on node 1, where rows of the table may be late, and not at the homes of these rows: \
+                     {reason}."
+                ),
+            ),
             _ => (
                 format!("{code} cannot use distributed table {table}"),
                 format!("It ran on node 1, which has a part of the rows only: {reason}."),

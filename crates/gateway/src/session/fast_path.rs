@@ -133,6 +133,12 @@ impl Session {
                     && self.tx.portals.is_empty()
                     && self.tx.level() != Level::Serializable
             }
+            // What reads rows that may be late is refused at SERIALIZABLE, by who knows its plan.
+            Mode::Explicit if self.tx.catalog.has_async => {
+                !self.tx.transaction.failed
+                    && !self.tx.transaction.doomed
+                    && self.tx.level() != Level::Serializable
+            }
             Mode::Explicit => !self.tx.transaction.failed && !self.tx.transaction.doomed,
             Mode::Implicit => false,
         };

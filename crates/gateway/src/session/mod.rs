@@ -16,6 +16,7 @@ mod global_commit;
 mod node_by_node;
 mod planning;
 mod prepared;
+mod replicate_async;
 mod return_links;
 mod settings;
 mod simple;

@@ -117,7 +117,8 @@ impl Session {
             let Plan::Data(DataPlan::One { access: of_plan, .. }) = &planned.plan else {
                 return Ok(None);
             };
-            if planned.unseen.is_some() || !planned.session_names.is_empty() {
+            if planned.unseen.is_some() || !planned.session_names.is_empty() || planned.may_be_late
+            {
                 return Ok(None);
             }
             access = *of_plan;

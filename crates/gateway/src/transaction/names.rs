@@ -12,7 +12,7 @@ use tutti_sql::plan::{Access, DataPlan, KeyValue, NodeChoice, Plan, Planned};
 
 use super::named::{Portal, PreparedStatement};
 use super::planning::{ends_failed_transaction, transaction_failed};
-use super::{Mode, TransactionContext};
+use super::{Level, Mode, TransactionContext};
 use crate::client::failure::Failure;
 
 impl TransactionContext {
@@ -114,6 +114,19 @@ impl TransactionContext {
             return Err(transaction_failed());
         }
         Ok(())
+    }
+
+    /// Errors: 0A000 for a statement that reads what may be late in a transaction that is to be as if alone.
+    pub(crate) fn refuse_late_reads(&self, planned: &Planned) -> Result<(), Failure> {
+        if !planned.may_be_late || self.level() != Level::Serializable || self.catalog.is_solo() {
+            return Ok(());
+        }
+        Err(Failure::unsupported(
+            "asynchronously replicated tables cannot be read at SERIALIZABLE",
+            "A node may have their rows late, and no conflict with those who write them at their homes would be \
+             found.",
+            "Read them at REPEATABLE READ, or make the table replicated: SELECT tutti_replicate(…).",
+        ))
     }
 
     /// Where a cursor is, or a portal of the extended protocol, which SQL knows as one; what is unknown is

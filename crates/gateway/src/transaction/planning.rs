@@ -512,7 +512,9 @@ fn has_moved(relation: &Arc<Relation>, old: &Catalog, new: &Catalog) -> bool {
         return relation.placement != Placement::Home;
     };
     let is_mapped_anew = match relation.placement {
-        Placement::Hash { map, .. } => old.maps.get(&map) != new.maps.get(&map),
+        Placement::Hash { map, .. } | Placement::Async { map, .. } => {
+            old.maps.get(&map) != new.maps.get(&map)
+        }
         _ => false,
     };
     before.placement != relation.placement || is_mapped_anew

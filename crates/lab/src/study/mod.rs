@@ -16,6 +16,7 @@ pub(crate) mod price;
 pub(crate) mod run;
 pub(crate) mod scale;
 mod series;
+pub(crate) mod thesis;
 pub(crate) mod transfer;
 
 /// The page about runs of one study.
@@ -27,6 +28,7 @@ fn page(records: &[Record]) -> anyhow::Result<Page> {
         Some(price::NAME) => price::page(records),
         Some(run::NAME) => run::page(records),
         Some(scale::NAME) => scale::page(records),
+        Some(thesis::NAME) => thesis::page(records),
         Some(transfer::NAME) => transfer::page(records),
         other => bail!("no study is called {other:?}"),
     }

@@ -55,7 +55,7 @@ impl Spread {
             Placement::Hash { key, map, .. } => Self::Hash { key, map },
             Placement::RoundRobin => Self::RoundRobin,
             Placement::Replicated => Self::Replicated,
-            Placement::Home => Self::Home,
+            Placement::Home | Placement::Async { .. } => Self::Home,
         }
     }
 }

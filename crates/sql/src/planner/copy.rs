@@ -9,6 +9,7 @@ use std::sync::Arc;
 use pg_query::NodeEnum;
 use pg_query::protobuf::{CopyStmt, Node, SelectStmt};
 
+use super::carried::refuse_change;
 use super::context::Context;
 use super::defaults::Evaluation;
 use super::determinism::expression_obstacle;
@@ -77,7 +78,7 @@ fn plan_to(
                 CopyToPlan::One(NodeChoice::Any, Access::Read),
                 "every node has all rows".to_owned(),
             ),
-            Some(Placement::Home) | None => {
+            Some(Placement::Home | Placement::Async { .. }) | None => {
                 (CopyToPlan::One(NodeChoice::Home, Access::Read), "only node 1 has it".to_owned())
             }
         },
@@ -180,6 +181,9 @@ fn plan_from(
     }
     if relation.placement == Placement::Home {
         return Ok(Planned::at_home("only node 1 has it"));
+    }
+    if let Placement::Async { .. } = relation.placement {
+        return Err(refuse_change(relation));
     }
     refuse_unsafe_code(relation, events::INSERT, context)?;
     let columns = data_columns(copy, relation)?;

@@ -55,7 +55,7 @@ impl<'a> Evaluation<'a> {
                         || column.default.as_deref().is_some_and(has_time_of_making)
                         || default.is_some_and(|default| !is_fixed(&default, context))
                 }
-                Placement::Home => false,
+                Placement::Home | Placement::Async { .. } => false,
             });
         }
         Self { relation, once, time, is_hidden: printed::is_hidden(context.scope) }

@@ -16,7 +16,8 @@ use super::known_views::Known;
 use super::syntax::has_into;
 use super::unseen::gathers_to_write;
 use super::{
-    copy, ddl, dml, insert, own_schema, query, residue, session_names, solo, unseen, utility,
+    carried, copy, ddl, dml, insert, own_schema, query, residue, session_names, solo, unseen,
+    utility,
 };
 use crate::closure::Reach;
 use crate::plan::{
@@ -30,6 +31,17 @@ use crate::statement::Statement;
 /// Errors: a [`Refusal`] when no plan would give PostgreSQL's answer; the client is told.
 pub fn plan(statement: &Statement, context: &Context<'_>) -> Result<Planned, Refusal> {
     own_schema::refuse_changes(statement)?;
+    let Some((catalog, counts_as)) = carried::as_it_counts(statement, context)? else {
+        return plan_known(statement, context);
+    };
+    let mut planned = plan_known(statement, &Context { catalog: &catalog, ..*context })?;
+    carried::settle(&mut planned, statement, counts_as)?;
+    planned.may_be_late = carried::may_be_late(statement, counts_as);
+    Ok(planned)
+}
+
+/// The same, where the planners know all placements that they meet.
+fn plan_known(statement: &Statement, context: &Context<'_>) -> Result<Planned, Refusal> {
     let (mut planned, reach) = plan_with_reach(statement, context)?;
     if !planned.unasked && ddl::is_of_relations(&statement.tree, &reach, context) {
         settle_relations(&mut planned, statement, context);

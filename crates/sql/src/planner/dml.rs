@@ -12,6 +12,7 @@ use pg_query::NodeEnum;
 use pg_query::protobuf::{Node, RangeVar, UpdateStmt};
 
 use super::analysis::{Analysis, ItemId, Source, Value};
+use super::carried::refuse_change;
 use super::context::Context;
 use super::defaults::Evaluation;
 use super::filters::value;
@@ -59,6 +60,7 @@ pub(super) fn plan_modification(
     }
     match relation.placement {
         Placement::Home => on_home(tree, &analysis, context),
+        Placement::Async { .. } => Err(refuse_change(relation)),
         Placement::Replicated => on_replicated(tree, relation, &analysis, context),
         Placement::Hash { .. } | Placement::RoundRobin => {
             on_distributed(tree, relation, &analysis, context)

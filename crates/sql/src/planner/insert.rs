@@ -21,6 +21,7 @@ use std::sync::Arc;
 use pg_query::NodeEnum;
 use pg_query::protobuf::{InsertStmt, Node};
 
+use super::carried::refuse_change;
 use super::context::Context;
 use super::defaults::Evaluation;
 use super::sql_text::deparse;
@@ -56,6 +57,7 @@ pub(super) fn plan_insert(
             return elsewhere::plan_view(relation, insert, context);
         }
         (_, Placement::Home) => return elsewhere::plan_home(insert, context),
+        (_, Placement::Async { .. }) => return Err(refuse_change(relation)),
         _ => {}
     }
     if let Some(why) = by_row(insert, relation, context) {

@@ -55,6 +55,7 @@ pub(super) fn with_targets(tree: &NodeEnum, context: &Context<'_>) -> Mentions {
         NodeEnum::ExplainStmt(explain) => explain.query.as_deref(),
         NodeEnum::DeclareCursorStmt(declare) => declare.query.as_deref(),
         NodeEnum::CreateTableAsStmt(create) => create.query.as_deref(),
+        NodeEnum::ViewStmt(view) => view.query.as_deref(),
         NodeEnum::CopyStmt(copy) => copy.query.as_deref(),
         _ => None,
     };
@@ -131,7 +132,7 @@ impl Mentions {
             Placement::Hash { .. } | Placement::RoundRobin => {
                 self.distributed.get_or_insert_with(name);
             }
-            Placement::Replicated => {
+            Placement::Replicated | Placement::Async { .. } => {
                 self.replicated.get_or_insert_with(name);
             }
             Placement::Home if relation.kind == RelationKind::Sequence => {}

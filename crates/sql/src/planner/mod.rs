@@ -9,6 +9,7 @@
 mod analyse;
 mod analysis;
 mod by_shape;
+mod carried;
 mod context;
 mod copy;
 mod current_time;
@@ -54,6 +55,7 @@ mod utility;
 mod views;
 
 pub use by_shape::{OneNode, ShapePlan, Unfit, are_alike, plan_shape};
+pub use carried::check_unchanged;
 pub use context::Context;
 pub use current_time::names_current_time;
 pub use dependencies::{ReadByCode, read_by_code, relations_of};

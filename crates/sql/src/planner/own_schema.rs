@@ -1,6 +1,6 @@
-//! The schema `tutti` is the gateways' own.
+//! The schema `tutti` is the gateways' own, and so is what carries rows between nodes.
 //!
-//! Owns: refusing statements of clients that would change it, or call what it has: a restored dump brings rows that name
+//! Owns: refusing statements of clients that would change these, or call what it has: a restored dump brings rows that name
 //! another cluster's tables by number, and `--clean` drops what this one knows of its own.
 //! Never: hides it: it may be read. What a role may do there is up to the nodes; code that a node runs
 //! is not checked here.
@@ -12,7 +12,7 @@ use pg_query::NodeEnum;
 use pg_query::protobuf::{FuncCall, Node, ObjectType, RangeVar};
 
 use super::syntax::string;
-use crate::catalog::OUTPUT_FUNCTIONS;
+use crate::catalog::{CARRIERS, OUTPUT_FUNCTIONS};
 use crate::refusal::Refusal;
 use crate::statement::Statement;
 use crate::walk;
@@ -36,7 +36,37 @@ pub(super) fn refuse_changes(statement: &Statement) -> Result<(), Refusal> {
                 "Leave it out of dumps that are restored: pg_dump --exclude-schema=tutti.",
             ));
     }
+    if may_say && changes_carriers(&statement.tree) {
+        return Err(Refusal::postgres("42501", "permission denied for what carries rows between nodes")
+            .with_detail("Rows of asynchronously replicated tables would not arrive.")
+            .with_hint(
+                "Leave it out of dumps that are restored: pg_dump --no-publications --no-subscriptions.",
+            ));
+    }
     Ok(())
+}
+
+/// Whether it changes publications or subscriptions of the gateways'.
+fn changes_carriers(tree: &NodeEnum) -> bool {
+    let is_own = |name: &str| name.starts_with(CARRIERS);
+    let named = |object: &Node| string(object).is_some_and(is_own);
+    let is_kind =
+        |kind| matches!(kind, ObjectType::ObjectPublication | ObjectType::ObjectSubscription);
+    match tree {
+        NodeEnum::CreatePublicationStmt(create) => is_own(&create.pubname),
+        NodeEnum::AlterPublicationStmt(alter) => is_own(&alter.pubname),
+        NodeEnum::CreateSubscriptionStmt(create) => is_own(&create.subname),
+        NodeEnum::AlterSubscriptionStmt(alter) => is_own(&alter.subname),
+        NodeEnum::DropSubscriptionStmt(drop) => is_own(&drop.subname),
+        NodeEnum::DropStmt(drop) => is_kind(drop.remove_type()) && drop.objects.iter().any(named),
+        NodeEnum::RenameStmt(rename) => {
+            is_kind(rename.rename_type()) && rename.object.as_deref().is_some_and(named)
+        }
+        NodeEnum::AlterOwnerStmt(alter) => {
+            is_kind(alter.object_type()) && alter.object.as_deref().is_some_and(named)
+        }
+        _ => false,
+    }
 }
 
 /// Whether names may be written as `U&"\0074utti"`.
@@ -189,6 +219,15 @@ mod tests {
             "COMMENT ON TABLE tutti.node IS 'x'",
             "TRUNCATE tutti.decision",
             "LOCK TABLE tutti.serving",
+            "CREATE PUBLICATION tutti_async FOR ALL TABLES",
+            "ALTER PUBLICATION tutti_async DROP TABLE a",
+            "ALTER PUBLICATION tutti_async RENAME TO b",
+            "ALTER PUBLICATION tutti_async OWNER TO b",
+            "DROP PUBLICATION a, tutti_async",
+            "ALTER SUBSCRIPTION tutti_async_2 DISABLE",
+            "ALTER SUBSCRIPTION tutti_async_2 RENAME TO b",
+            "DROP SUBSCRIPTION tutti_async_1",
+            "CREATE SUBSCRIPTION tutti_async_1 CONNECTION '' PUBLICATION a",
             "LOCK a, tutti.backend IN ROW SHARE MODE NOWAIT",
             "LOCK TABLE U&\"\\0074utti\".ticket",
             "SELECT tutti.run_work()",
@@ -213,6 +252,8 @@ mod tests {
             "GRANT ALL ON DATABASE tutti TO a",
             "COMMENT ON ROLE tutti IS 'x'",
             "DROP EXTENSION tutti",
+            "CREATE PUBLICATION tutti FOR TABLE a",
+            "DROP TABLE tutti_async",
         ] {
             assert!(!refuses(text), "{text}");
         }

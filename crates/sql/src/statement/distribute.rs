@@ -18,6 +18,12 @@ pub enum DistributeBy {
     RoundRobin,
     /// `DISTRIBUTE BY REPLICATED` (or `REPLICATION`).
     Replicated,
+    /// `DISTRIBUTE BY REPLICATED ASYNC`: every node has all rows, after a while.
+    ReplicatedAsync,
+    /// The same, when what carries its rows is there: not for clients.
+    Carried,
+    /// The same, when it is on its way to be distributed by hash: not for clients.
+    Ending,
     /// `DISTRIBUTE BY HOME`: on node 1 alone.
     Home,
 }
@@ -82,8 +88,9 @@ fn read_clause(
 ) -> Result<(DistributeBy, usize), Refusal> {
     let wrong = |index: usize| {
         let near = tokens.get(index).map(|token| (token.start, token.text));
-        syntax_error::near(text, near)
-            .with_hint("Write DISTRIBUTE BY HASH (column), ROUND ROBIN, REPLICATED or HOME.")
+        syntax_error::near(text, near).with_hint(
+            "Write DISTRIBUTE BY HASH (column), ROUND ROBIN, REPLICATED [ASYNC] or HOME.",
+        )
     };
     let is = |index: usize, word: &str| {
         tokens.get(index).is_some_and(|token: &Lexeme<'_>| token.is_word(word))
@@ -108,6 +115,8 @@ fn read_clause(
             return Err(wrong(kind + 1));
         }
         (DistributeBy::RoundRobin, kind + 2)
+    } else if (is(kind, "replicated") || is(kind, "replication")) && is(kind + 1, "async") {
+        (DistributeBy::ReplicatedAsync, kind + 2)
     } else if is(kind, "replicated") || is(kind, "replication") {
         (DistributeBy::Replicated, kind + 1)
     } else if is(kind, "home") {

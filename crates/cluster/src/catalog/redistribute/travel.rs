@@ -35,21 +35,26 @@ impl Travel {
 
     /// Which rows travel for a change from one placement to another.
     pub(super) fn between(from: &PlacementKind, to: &PlacementKind, nodes: &[NodeId]) -> Self {
-        use PlacementKind::{Hash, Home, Replicated, RoundRobin};
+        use PlacementKind::{Async, Hash, Home, Replicated, RoundRobin};
         let spread = matches!(from, Hash { .. } | RoundRobin);
         let sources = if spread { nodes.to_vec() } else { vec![NodeId::HOME] };
         let empty_copies = *from == Home;
         match (from, to) {
             _ if from == to => Travel::Nothing,
+            // Every node has all rows before and after.
+            (Replicated | Async { .. }, Async { .. }) | (Async { .. }, Replicated) => {
+                Travel::Nothing
+            }
             (Hash { .. } | RoundRobin, Home) => Travel::BringHome {
                 sources: nodes.iter().copied().filter(|node| *node != NodeId::HOME).collect(),
             },
             (Replicated, Home) => Travel::EmptyCopies,
+            (Async { .. }, Home) => Travel::EmptyCopies,
             (_, Home) | (Hash { .. }, RoundRobin) | (RoundRobin, RoundRobin) => Travel::Nothing,
-            (Replicated, Hash { .. }) => Travel::DropForeign { target: to.clone() },
+            (Replicated | Async { .. }, Hash { .. }) => Travel::DropForeign { target: to.clone() },
             (_, Hash { .. }) => Travel::SendForeign { sources, target: to.clone(), empty_copies },
-            (_, Replicated) => Travel::CopyEverywhere { sources, empty_copies },
-            (Home | Replicated, RoundRobin) => Travel::DealOut,
+            (_, Replicated | Async { .. }) => Travel::CopyEverywhere { sources, empty_copies },
+            (Home | Replicated | Async { .. }, RoundRobin) => Travel::DealOut,
         }
     }
 }

@@ -46,6 +46,7 @@ impl Session {
             _ => self.tx.activity.narrow_plan(),
         }
         self.tx.refuse_if_failed(&planned)?;
+        self.tx.refuse_late_reads(&planned)?;
         self.refuse_second_portal(&portal)?;
         self.describe_anew(&name).await?;
         if self.tx.pins_need_types(&planned, &name) {

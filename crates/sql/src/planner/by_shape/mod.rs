@@ -141,6 +141,7 @@ impl ShapePlan {
                     concerns: self.together.concerns.clone(),
                     unasked: self.together.unasked,
                     one_moment: false,
+                    may_be_late: self.together.may_be_late,
                 }))
             }
             Landing::Several => self.apart.clone(),

@@ -62,7 +62,7 @@ pub(super) fn plan(
             let why = "rows of a round robin table go to the nodes in turn";
             Ok(Some(Planned::new(inserting.plan_of(source), why)))
         }
-        Placement::Home => Ok(None),
+        Placement::Home | Placement::Async { .. } => Ok(None),
     }
 }
 

@@ -116,6 +116,18 @@ fn set_config(call: &FuncCall) -> Option<Planned> {
     ))
 }
 
+/// The table of `tutti_replicate('table', async => true)`.
+fn asynchronous(call: &FuncCall) -> Option<String> {
+    let [table, flag] = call.args.as_slice() else { return None };
+    let Some(NodeEnum::NamedArgExpr(flag)) = &flag.node else { return None };
+    let value = constant(flag.arg.as_deref()?)?;
+    let is_true = matches!(value, Constant::Boolean(true));
+    match constant(table)? {
+        Constant::Text(table) if flag.name == "async" && is_true => Some(table),
+        _ => None,
+    }
+}
+
 fn signal(name: &str, call: &FuncCall) -> Option<Planned> {
     let target = match call.args.first()?.node.as_ref()? {
         NodeEnum::AConst(constant) => match constant.val.as_ref()? {
@@ -149,6 +161,15 @@ fn tutti_call(name: &str, call: &FuncCall, in_from: bool) -> Result<Option<Plann
             _ => None,
         })
         .collect();
+    if name == "tutti_replicate"
+        && !in_from
+        && let Some(table) = asynchronous(call)
+    {
+        let tables = vec![(table, DistributeBy::ReplicatedAsync)];
+        let call = TuttiCall::Distribute { function: name.to_owned(), tables };
+        let why = "Tutti's own function";
+        return Ok(Some(Planned::new(SessionPlan::Tutti(call), why)));
+    }
     let function = name.to_owned();
     let distribute = |tables: Vec<(String, DistributeBy)>| TuttiCall::Distribute {
         function: function.clone(),
@@ -187,7 +208,7 @@ fn tutti_call(name: &str, call: &FuncCall, in_from: bool) -> Result<Option<Plann
         }
         (
             "tutti_version" | "tutti_nodes" | "tutti_tables" | "tutti_functions" | "tutti_in_doubt"
-            | "tutti_check",
+            | "tutti_check" | "tutti_lag",
             Some([]),
         ) => TuttiCall::Show { function: function.clone() },
         _ => {
@@ -198,7 +219,7 @@ fn tutti_call(name: &str, call: &FuncCall, in_from: bool) -> Result<Option<Plann
                  tutti_home('table', …), \
                  tutti_function('function', 'row' or 'replicated' or 'home'), tutti_outcome('gid'), \
                  tutti_version(), tutti_nodes(), tutti_tables(), tutti_functions(), \
-                 tutti_in_doubt() and tutti_check(); their arguments are literals.",
+                 tutti_in_doubt(), tutti_lag() and tutti_check(); their arguments are literals.",
             ));
         }
     };
