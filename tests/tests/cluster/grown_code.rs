@@ -165,6 +165,12 @@ fn what_was_bound_before_does_not_run_what_was_put_in_its_place() -> Result<()> 
         (&harmless, "Q DECLARE p CURSOR FOR SELECT fd() FROM h", &fd, "Q FETCH p"),
         (&harmless, "Q DECLARE p CURSOR FOR SELECT fd() FROM h", &fd, "E p|1\nS"),
         (&harmless, "Q DECLARE p CURSOR WITH HOLD FOR SELECT fd() FROM h", &fd, "Q COMMIT"),
+        (
+            &harmless,
+            "Q DECLARE p CURSOR WITH HOLD FOR SELECT fd() FROM h",
+            &fd,
+            "Q SELECT count(*) FROM x; FETCH p",
+        ),
         (&deferred, "Q INSERT INTO h VALUES (3, 3)", &tf, "Q COMMIT"),
         (&deferred, "P |INSERT INTO h VALUES (3, 3)\nB |\nE |0\nS", &tf, "P |COMMIT\nB |\nE |0\nS"),
         (&deferred, "Q INSERT INTO h VALUES (3, 3); INSERT INTO x VALUES (0, 0)", &tf, "Q COMMIT"),
@@ -249,6 +255,100 @@ fn a_schema_that_goes_out_of_sight_concerns_who_may_have_meant_its_tables() -> R
     Ok(())
 }
 
+/// A schema comes into the path of a session whose transaction is open: what it plans from then on means what its
+/// nodes mean, tables and functions.
+#[test]
+fn a_schema_that_comes_into_sight_is_in_sight_for_open_transactions_too() -> Result<()> {
+    let cluster = start()?;
+    let mut admin = Client::connect(&cluster.endpoint())?;
+    admin.query("CREATE ROLE newcomer LOGIN; CREATE TABLE yy (k int, v int) DISTRIBUTE BY HOME")?;
+    admin.query(
+        "INSERT INTO yy SELECT n, n FROM generate_series(1, 10) n; GRANT ALL ON yy, x TO newcomer;
+         CREATE FUNCTION f(i int) RETURNS int LANGUAGE plpgsql AS $$ BEGIN RETURN i; END $$",
+    )?;
+    for change in ["GRANT USAGE ON SCHEMA s1 TO newcomer", "ALTER SCHEMA s1 RENAME TO newcomer"] {
+        for before in
+            ["SELECT 1", "SELECT count(*) FROM yy", "SELECT f(v) FROM yy", "SELECT count(*) FROM x"]
+        {
+            admin.query(&format!(
+                "DROP SCHEMA IF EXISTS s1, newcomer CASCADE; CREATE SCHEMA s1;
+                 CREATE TABLE s1.yy (k int, v int) DISTRIBUTE BY HASH (k);
+                 INSERT INTO s1.yy SELECT n, n FROM generate_series(1, 40) n;
+                 GRANT ALL ON s1.yy, b TO newcomer;
+                 CREATE FUNCTION s1.f(i int) RETURNS int LANGUAGE plpgsql AS $$ BEGIN {WRITES} RETURN i; END $$",
+            ))?;
+            let name = match change.starts_with("ALTER") {
+                true => {
+                    admin.query("GRANT USAGE ON SCHEMA s1 TO newcomer")?;
+                    "\"$user\""
+                }
+                false => "s1",
+            };
+            let mut client = Client::connect_as(&cluster.endpoint(), "newcomer")?;
+            client.query(&format!("SET search_path = {name}, public; BEGIN; {before}"))?;
+            admin.query(change)?;
+            let rows = client.value("SELECT count(*) FROM yy")?;
+            ensure!(rows == "40", "{change}, {before}: {rows} rows");
+            let said = conversation::hold(&mut client, "Q SELECT f(v) FROM x WHERE k = 1")?;
+            ensure!(said.iter().any(|line| line == "Error 0A000"), "{change}, {before}: {said:#?}");
+            client.query("ROLLBACK")?;
+            nothing_was_written(&cluster, change, &said)?;
+        }
+    }
+    Ok(())
+}
+
+/// A function that comes into the sight of a role hides one that is harmless, beside a statement, a cursor and a
+/// deferred trigger of the role's.
+#[test]
+fn a_function_that_comes_into_sight_is_not_run_unasked() -> Result<()> {
+    let cluster = start()?;
+    let mut admin = Client::connect(&cluster.endpoint())?;
+    admin.query("CREATE ROLE newcomer LOGIN; GRANT ALL ON x, b TO newcomer")?;
+    for before in
+        ["Q SELECT 1", "Q DECLARE p CURSOR FOR SELECT fd() FROM h", "Q INSERT INTO h VALUES (7, 7)"]
+    {
+        make_h(
+            &mut admin,
+            &format!(
+                "DROP SCHEMA IF EXISTS s1 CASCADE; CREATE SCHEMA s1; {}; {};
+                 CREATE CONSTRAINT TRIGGER t AFTER INSERT ON h DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
+                 EXECUTE FUNCTION tf(); GRANT ALL ON h TO newcomer; {}",
+                function("fd", ""),
+                trigger("PERFORM fd();"),
+                function("s1.fd", WRITES)
+            ),
+        )?;
+        let mut client = Client::connect_as(&cluster.endpoint(), "newcomer")?;
+        client.query("SET search_path = s1, public; BEGIN")?;
+        conversation::hold(&mut client, before)?;
+        let mut locker = Client::connect(&cluster.endpoint())?;
+        let waits = before == "Q SELECT 1";
+        let change = "GRANT USAGE ON SCHEMA s1 TO newcomer";
+        let said = if waits {
+            locker.query("BEGIN; UPDATE h SET v = v WHERE id = 1")?;
+            let asked = meanwhile(client, "Q UPDATE h SET v = fd() WHERE id = 1".to_owned());
+            ensure!(cluster.comes_to_wait_for_a_lock(Duration::from_secs(10))?, "nobody waits");
+            let changer = Client::connect(&cluster.endpoint())?;
+            joined(meanwhile(changer, format!("Q {change}")))?;
+            locker.query("ROLLBACK")?;
+            let (mut said, mut client) = joined(asked)?;
+            said.extend(conversation::hold(&mut client, "Q COMMIT")?);
+            said
+        } else {
+            admin.query(change)?;
+            conversation::hold(
+                &mut client,
+                if before.contains("CURSOR") { "Q FETCH p" } else { "Q COMMIT" },
+            )?
+        };
+        ensure!(said.iter().any(|line| line.starts_with("Error")), "{before}: {said:#?}");
+        ensure!(refused_rightly(&said), "{before}: {said:#?}");
+        nothing_was_written(&cluster, before, &said)?;
+    }
+    Ok(())
+}
+
 /// Makes those wait who come to row 1 of `h` or to `x`, and fires a trigger.
 const LOCKS: &str = "BEGIN; UPDATE h SET v = v WHERE id = 1; INSERT INTO g VALUES (9); LOCK TABLE x IN ACCESS EXCLUSIVE MODE";
 
@@ -266,6 +366,8 @@ fn who_calls_nothing_of_it_is_left_alone() -> Result<()> {
     let mut locker = Client::connect(&cluster.endpoint())?;
     locker.query(LOCKS)?;
     for flight in [
+        "Q UPDATE h SET v = (SELECT max(of_others) FROM (SELECT 3 AS of_others) AS it) WHERE id = 1"
+            .to_owned(),
         "Q UPDATE h SET v = fd() WHERE id = 1".to_owned(),
         "Q UPDATE h SET v = lower('3')::int WHERE id = 1".to_owned(),
         "Q INSERT INTO h SELECT k, fd() FROM x".to_owned(),

@@ -60,8 +60,10 @@ impl Executor<'_> {
         // Outside of a transaction, its node has already committed it.
         let made = self.tx.transaction.is_open().then(|| self.tx.transaction.step_count());
         let bound = self.tx.catalog.clone();
-        let concerns = self.tx.activity.concerns();
-        self.tx.cursors.insert(name.to_owned(), Cursor { node, holds, bound, concerns, made });
+        let (then, concerns) = (self.tx.moment(), self.tx.activity.concerns());
+        self.tx
+            .cursors
+            .insert(name.to_owned(), Cursor { node, holds, bound, then, concerns, made });
         Ok(done)
     }
 
@@ -91,10 +93,9 @@ impl Executor<'_> {
         }
         if !close {
             self.tx.refuse_cursor_of_one_node()?;
-            // One that is held beyond its transaction has all its rows.
-            if let Some(cursor) = self.tx.cursors.get(name).filter(|cursor| !cursor.holds) {
+            if let Some(cursor) = self.tx.cursors.get(name).filter(|it| !it.has_all_rows()) {
                 self.tx.refuse_moved_since(&cursor.bound)?;
-                self.tx.refuse_grown_since(&cursor.bound, cursor.concerns.as_deref())?;
+                self.tx.refuse_grown_since(&cursor.then, cursor.concerns.as_deref())?;
             }
         }
         let node = self.tx.node_of_cursor(name);

@@ -13,6 +13,7 @@ pub(crate) mod checkout;
 pub(crate) mod deferred;
 pub(crate) mod ends;
 pub(crate) mod enlist;
+pub(crate) mod moment;
 pub(crate) mod moved_rows;
 pub(crate) mod named;
 mod names;

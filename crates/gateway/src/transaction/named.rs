@@ -18,6 +18,7 @@ use tutti_wire::backend::ColumnDescription;
 
 use crate::plans::Basis;
 use crate::plans::request::Call;
+use crate::transaction::moment::Moment;
 
 /// A client's prepared statement, made by Parse or by PREPARE.
 #[derive(Clone, Debug)]
@@ -102,6 +103,8 @@ pub struct Bound {
     pub planned: Arc<Planned>,
     /// The catalog that it was planned with.
     pub catalog: Arc<Catalog>,
+    /// What code meant then.
+    pub(crate) then: Moment,
     /// The plan by which changes have seen it, see [`Activity`](crate::registry::activity::Activity).
     pub plan_number: u64,
     /// The relations that it named then, by OID. `None`: all that it uses is locked since it was bound, as is
@@ -190,8 +193,17 @@ pub(crate) struct Cursor {
     /// The catalog that it was planned with: each FETCH goes on with the snapshot and the plan of then, and code
     /// in it may come to any table.
     pub bound: Arc<Catalog>,
+    /// What code meant then.
+    pub then: Moment,
     /// What its plan depends on.
     pub concerns: Option<Arc<Concerns>>,
     /// After how many steps of its transaction it was declared, as long as that may be undone.
     pub made: Option<usize>,
+}
+
+impl Cursor {
+    /// Whether it is held beyond the transaction that declared it: then its rows are computed.
+    pub(crate) fn has_all_rows(&self) -> bool {
+        self.holds && self.made.is_none()
+    }
 }

@@ -201,7 +201,7 @@ impl TransactionContext {
             moved = Moved::Relations(touched | &alike);
         }
         let grown = match is_more && !stays_solo {
-            true => grown(&old, &new),
+            true => grown(&old, &new, self.transaction.changed_sight),
             false => Grown::default(),
         };
         let found = match &moved {

@@ -8,6 +8,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -23,6 +24,7 @@ use crate::client::failure::Failure;
 use crate::plans::reading::SMALL_BYTES;
 use crate::plans::{Basis, ShapeEntry, apart};
 use crate::registry::activity::Unasked;
+use crate::transaction::moment::Moment;
 use crate::transaction::{Mode, TransactionContext};
 
 /// How long a statement waits while a schema change is committed and read.
@@ -79,7 +81,8 @@ impl TransactionContext {
         let give_up = Instant::now() + REST_PATIENCE;
         loop {
             if !self.registry.cluster.publisher.is_at_rest() {
-                self.wait_for_rest(give_up).await?;
+                // To ask the node for the client's timeouts would cost an unnamed portal there.
+                self.wait_for_rest_for(give_up, None, None).await?;
             }
             self.activity.begin_to_send();
             if self.registry.cluster.publisher.is_at_rest() {
@@ -106,15 +109,26 @@ impl TransactionContext {
     /// until the client is gone, or until the client's own timeouts have passed.
     pub(crate) async fn wait_for_rest(&mut self, give_up: Instant) -> Result<(), Failure> {
         let (registry, activity) = (self.registry.clone(), self.activity.clone());
+        let soon = Instant::now() + GLANCE;
+        tokio::select! {
+            is_over = registry.cluster.publisher.wait_for_rest(soon) => if is_over { return Ok(()) },
+            () = activity.cancelled() => return Err(canceled("57014", "user request")),
+        }
+        let (statement, lock) = self.timeouts().await;
+        let less = |timeout: Option<Duration>| timeout.map(|it| it.saturating_sub(GLANCE));
+        self.wait_for_rest_for(give_up, less(statement), less(lock)).await
+    }
+
+    async fn wait_for_rest_for(
+        &mut self,
+        give_up: Instant,
+        statement: Option<Duration>,
+        lock: Option<Duration>,
+    ) -> Result<(), Failure> {
+        let (registry, activity) = (self.registry.clone(), self.activity.clone());
         let begun = Instant::now();
         let cancelled = activity.cancelled();
         tokio::pin!(cancelled);
-        let soon = begun + GLANCE;
-        tokio::select! {
-            is_over = registry.cluster.publisher.wait_for_rest(soon) => if is_over { return Ok(()) },
-            () = &mut cancelled => return Err(canceled("57014", "user request")),
-        }
-        let (statement, lock) = self.timeouts().await;
         let of_statement = statement.map(|timeout| (begun + timeout, "57014", "statement timeout"));
         let of_lock = lock.map(|timeout| (begun + timeout, "55P03", "lock timeout"));
         let first = [of_statement, of_lock].into_iter().flatten().min();
@@ -215,10 +229,42 @@ impl TransactionContext {
     /// Errors: 40001 if code that it may call has come to do more since than its plan reckons with.
     pub(crate) fn refuse_grown_since(
         &self,
-        old: &Catalog,
+        old: &Moment,
         concerns: Option<&Concerns>,
     ) -> Result<(), Failure> {
-        refuse_if_grown(old, &self.catalog, concerns)
+        self.refuse_if_grown(old, &self.catalog, concerns)
+    }
+
+    /// What code means now.
+    pub(crate) fn moment(&self) -> Moment {
+        let path_changes = self.registry.path_changes.load(Ordering::SeqCst);
+        Moment { catalog: self.catalog.clone(), path_changes }
+    }
+
+    /// Errors: 40001 if code that is called has come to do more than it did then.
+    fn refuse_if_grown(
+        &self,
+        old: &Moment,
+        new: &Catalog,
+        concerns: Option<&Concerns>,
+    ) -> Result<(), Failure> {
+        if old.catalog.is_solo() {
+            return Ok(());
+        }
+        let changed_sight = self.registry.path_changes.load(Ordering::SeqCst) != old.path_changes;
+        let grown = grown(&old.catalog, new, changed_sight);
+        if grown.is_empty() || !concerns.is_none_or(|concerns| concerns.may_call(&grown)) {
+            return Ok(());
+        }
+        let message =
+            "could not go on with a statement that may call code which was changed meanwhile";
+        Err(ErrorFields::error("40001", message)
+            .with(
+                b'D',
+                "A function, operator or type that it uses has come to do more than look at its arguments.",
+            )
+            .with(b'H', "The transaction might succeed if retried.")
+            .into())
     }
 
     /// Before a COMMIT at which code may run that the transaction's statements have left for it: deferred
@@ -226,11 +272,11 @@ impl TransactionContext {
     ///
     /// Errors: 40001 as above; otherwise as [`Self::begin_commit_in_sight`].
     pub(crate) async fn begin_late_calls(&mut self) -> Result<(), Failure> {
-        let Some((catalog, concerns)) = self.transaction.late_calls.clone() else { return Ok(()) };
+        let Some((then, concerns)) = self.transaction.late_calls.clone() else { return Ok(()) };
         self.begin_commit_in_sight().await?;
         self.activity.note_concerns(Some(&concerns));
         // What the transaction itself has changed it reckons with.
-        let grown = refuse_if_grown(&catalog, &self.registry.cluster.catalog(), Some(&concerns));
+        let grown = self.refuse_if_grown(&then, &self.registry.cluster.catalog(), Some(&concerns));
         match grown {
             Err(failure) if self.leaves_code_to_its_end().await? => Err(failure),
             _ => Ok(()),
@@ -268,7 +314,7 @@ impl TransactionContext {
             Some((_, known)) if known.calls_all_of(concerns) => (),
             Some((_, known)) => *known = Arc::new(known.with(concerns)),
             None => {
-                self.transaction.late_calls = Some((self.catalog.clone(), concerns.clone()));
+                self.transaction.late_calls = Some((self.moment(), concerns.clone()));
             }
         }
     }
@@ -473,26 +519,6 @@ fn refuse_if_moved(
         Some(relation) => Err(moved_since(&relation.name)),
         None => Ok(()),
     }
-}
-
-/// Errors: 40001 if code that is called has come to do more than it did by `old`.
-fn refuse_if_grown(
-    old: &Catalog,
-    new: &Catalog,
-    concerns: Option<&Concerns>,
-) -> Result<(), Failure> {
-    if old.is_solo() {
-        return Ok(());
-    }
-    let grown = grown(old, new);
-    if grown.is_empty() || !concerns.is_none_or(|concerns| concerns.may_call(&grown)) {
-        return Ok(());
-    }
-    let message = "could not go on with a statement that may call code which was changed meanwhile";
-    Err(ErrorFields::error("40001", message)
-        .with(b'D', "A function, operator or type that it uses has come to do more than look at its arguments.")
-        .with(b'H', "The transaction might succeed if retried.")
-        .into())
 }
 
 /// A relation as an earlier catalog has it, if it does.

@@ -14,6 +14,12 @@ use crate::transaction::settings::{CommitMode, IdleTimeouts};
 use crate::transaction::state::Isolation;
 use crate::transaction::{Characteristics, Mode, TransactionContext};
 
+/// Makes a server notice, within a transaction too, which names others have changed: it does so when it gets a
+/// lock that it does not have, and keeps its search path otherwise. This is the lock of the TOAST table of
+/// pg_seclabel, which no statement has.
+const NOTICE_NAMES: &str =
+    "SELECT pg_catalog.pg_relation_size('3598'::pg_catalog.regclass, 'main'::pg_catalog.text)";
+
 impl TransactionContext {
     /// Which node this session prefers where any will do: one it has used in this transaction, else
     /// one that spreads sessions over nodes, of those that may be read.
@@ -53,7 +59,10 @@ impl TransactionContext {
                 self.enlist(NodeId::HOME, Access::Read).await?
             }
         };
-        let rows = link.query(sql).await?;
+        let mut rows = link.query(&format!("{NOTICE_NAMES}; {sql}")).await?;
+        if !rows.is_empty() {
+            rows.remove(0);
+        }
         if let Some(defaults) = rows.get(2) {
             self.settings.characteristics = Characteristics {
                 isolation: defaults.text(0, 0).and_then(Isolation::named),
@@ -85,6 +94,11 @@ impl TransactionContext {
             self.transaction.scope_changed |= self.transaction.is_open();
             self.scope = scope;
             self.scope_changes += 1;
+            // What is sent to nodes where the transaction has been is to mean the same there.
+            let nodes: Vec<_> = self.transaction.nodes.keys().copied().collect();
+            for node in nodes.into_iter().filter(|node| *node != NodeId::HOME) {
+                self.enlist(node, Access::Read).await?.query(NOTICE_NAMES).await?;
+            }
         }
         Ok(())
     }

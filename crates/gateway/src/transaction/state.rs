@@ -17,6 +17,7 @@ use tutti_wire::backend::TransactionStatus;
 use tutti_wire::error_fields::ErrorFields;
 
 use super::change_in_commit::ChangeInCommit;
+use super::moment::Moment;
 
 /// How a transaction came about.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -263,8 +264,8 @@ pub struct Transaction {
     pub unseen_ran: Option<Box<Unseen>>,
     /// Such code may be left for the end of the transaction: deferred triggers.
     pub defers_unseen: bool,
-    /// What its statements call may run when it ends, by this catalog.
-    pub late_calls: Option<(Arc<Catalog>, Arc<Concerns>)>,
+    /// What its statements call may run when it ends, and what that meant.
+    pub(crate) late_calls: Option<(Moment, Arc<Concerns>)>,
     /// It has changed what new sessions begin with.
     pub changed_defaults: bool,
     /// It has changed schemas, rights or roles: what a search path means.

@@ -14,7 +14,7 @@ use super::marks::{FIRES_EVENTS, mark_of};
 use super::reach::Reach;
 use super::search::{Search, Writing};
 use crate::catalog::{Catalog, NameScope};
-use crate::code::{Code, FunctionCode, Use};
+use crate::code::{Called, Code, FunctionCode, Use};
 
 /// Code that has become more than it was.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -45,12 +45,12 @@ impl Grown {
 struct Finding<'a> {
     grown: Grown,
     /// Words by which bodies may call it, and whether that misleads: they are looked up anew at any time.
-    words: BTreeMap<&'a str, bool>,
+    words: BTreeMap<(Called, &'a str), bool>,
 }
 
 impl<'a> Finding<'a> {
     /// Adds an object that may be called by a word, if there is anything to reckon with.
-    fn add(&mut self, reach: &Reach, object: u32, word: Option<&'a str>) {
+    fn add(&mut self, reach: &Reach, object: u32, word: Option<(Called, &'a str)>) {
         let misleads = reach.catches || reach.hides || reach.samples;
         if reach.is_transparent() && !reach.sets && !misleads {
             return;
@@ -75,7 +75,8 @@ impl<'a> Finding<'a> {
             return self.grown;
         }
         for (oid, function) in &code.functions {
-            let said = function.body.words.all().filter_map(|word| self.words.get(word).copied());
+            let said =
+                function.body.words.calls().filter_map(|call| self.words.get(&call).copied());
             if let Some(misleads) = said.reduce(|one, other| one || other) {
                 self.mark(*oid, misleads);
             }
@@ -85,8 +86,9 @@ impl<'a> Finding<'a> {
 }
 
 /// What by `new` any session may call, or run without calling it, and did not have by `old` as it is.
-pub fn grown(old: &Catalog, new: &Catalog) -> Grown {
-    if Arc::ptr_eq(&old.code, &new.code) {
+/// `changed_sight`: sessions may see other schemas than before, so whatever there is may be new to one.
+pub fn grown(old: &Catalog, new: &Catalog, changed_sight: bool) -> Grown {
+    if Arc::ptr_eq(&old.code, &new.code) && !changed_sight {
         return Grown::default();
     }
     let (before, after) = (&old.code, &new.code);
@@ -94,18 +96,19 @@ pub fn grown(old: &Catalog, new: &Catalog) -> Grown {
     let of = |uses: Use| reach_of(new, &scope, |search| search.object(&uses));
     let mut found = Finding { grown: Grown::default(), words: BTreeMap::new() };
     for (oid, function) in &after.functions {
-        if before.functions.get(oid).is_none_or(|before| !is_same(before, function)) {
-            found.add(&of(Use::Function(*oid)), *oid, Some(&function.name));
+        let before = before.functions.get(oid);
+        if changed_sight || before.is_none_or(|before| !is_same(before, function)) {
+            found.add(&of(Use::Function(*oid)), *oid, Some((Called::Function, &function.name)));
         }
     }
     for (oid, operator) in &after.operators {
-        if before.operators.get(oid) != Some(operator) {
-            found.add(&of(Use::Operator(*oid)), *oid, Some(&operator.name));
+        if changed_sight || before.operators.get(oid) != Some(operator) {
+            found.add(&of(Use::Operator(*oid)), *oid, Some((Called::Operator, &operator.name)));
         }
     }
     for (oid, made) in &after.types {
-        if before.types.get(oid) != Some(made) {
-            found.add(&of(Use::Type(*oid)), *oid, Some(&made.name));
+        if changed_sight || before.types.get(oid) != Some(made) {
+            found.add(&of(Use::Type(*oid)), *oid, Some((Called::Type, &made.name)));
         }
     }
     if before.everywhere != after.everywhere {

@@ -5,6 +5,8 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use crate::code::Called;
+
 /// Marks every statement that fires event triggers.
 pub(crate) const FIRES_EVENTS: u32 = WORD;
 /// Marks words, in the place where objects of users' have their OIDs. (An OID as large is taken for a word: it
@@ -13,9 +15,9 @@ const WORD: u32 = 1 << 31;
 
 /// A word of a statement by which it may call something, as a number among OIDs. Different words may have the
 /// same number: then a statement counts that calls nothing.
-pub(crate) fn mark_of(word: &str) -> u32 {
+pub(crate) fn mark_of(call: (Called, &str)) -> u32 {
     let mut hasher = DefaultHasher::new();
-    word.hash(&mut hasher);
+    call.hash(&mut hasher);
     WORD | u32::try_from(hasher.finish() >> 33).expect("31 bits")
 }
 

@@ -106,7 +106,7 @@ impl<'a> Search<'a> {
             }
             Ok(tokens) => {
                 let words = words_of(&tokens);
-                self.reach.calls.extend(words.all().map(mark_of));
+                self.reach.calls.extend(words.calls().map(mark_of));
                 self.words(&words, SESSION, None);
             }
             Err(_) => self.opaque("this statement", "cannot be read"),
@@ -139,7 +139,7 @@ impl<'a> Search<'a> {
         if certain_tokens(text).is_none() && body.opaque.is_none() {
             self.opaque("this DO block", "cannot be read");
         }
-        self.reach.calls.extend(body.words.all().map(mark_of));
+        self.reach.calls.extend(body.words.calls().map(mark_of));
         self.body(&body, SESSION, "this DO block");
     }
 

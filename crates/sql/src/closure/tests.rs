@@ -476,14 +476,17 @@ fn code_that_comes_to_do_more_concerns_what_may_call_it() {
         "SELECT reads_l()",
         "SELECT lower('x')",
     ];
-    let concerned = |after: &World, is_asked: bool| -> Vec<&str> {
+    let concerned_if = |after: &World, is_asked: bool, changed_sight: bool| -> Vec<&str> {
         let of =
             |world: &World| Catalog { code: Arc::new(world.code.clone()), ..world.catalog.clone() };
-        let grown = grown(&of(&before), &of(after));
+        let grown = grown(&of(&before), &of(after), changed_sight);
         let calls = |text: &&&str| before.reach(text).calls.into_iter().collect::<Vec<_>>();
         let is_concerned = |text: &&&str| grown.may_be_called(&calls(text), is_asked);
         texts.iter().filter(is_concerned).copied().collect()
     };
+    let concerned = |after: &World, is_asked| concerned_if(after, is_asked, false);
+    // `reads_l` is what it was, and may have come into sight.
+    assert_eq!(concerned_if(&before, false, true), ["SELECT reads_l()"]);
     let replaced = |text: &str| {
         let mut after =
             World { catalog: before.catalog.clone(), code: before.code.clone(), ..before };

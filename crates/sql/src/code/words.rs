@@ -22,6 +22,14 @@ pub(crate) struct Name {
     pub(crate) typed: bool,
 }
 
+/// What a word may mean that calls code.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub(crate) enum Called {
+    Function,
+    Operator,
+    Type,
+}
+
 /// Names and operators of a text, each once.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Words {
@@ -31,10 +39,15 @@ pub(crate) struct Words {
 }
 
 impl Words {
-    /// All of them, without what stands before a dot.
-    pub(crate) fn all(&self) -> impl Iterator<Item = &str> {
-        let names = self.names.iter().map(|name| &*name.name);
-        names.chain(self.operators.iter().map(|(_, name)| &**name))
+    /// What they may call: each word with what it may mean by it. Without what stands before a dot.
+    pub(crate) fn calls(&self) -> impl Iterator<Item = (Called, &str)> {
+        // A function is called with a parenthesis, or as if it were a column of something.
+        let functions = self.names.iter().filter(|name| name.called || name.before.is_some());
+        let types = self.names.iter().map(|name| (Called::Type, &*name.name));
+        functions
+            .map(|name| (Called::Function, &*name.name))
+            .chain(types)
+            .chain(self.operators.iter().map(|(_, name)| (Called::Operator, &**name)))
     }
 }
 

@@ -74,6 +74,7 @@ impl Session {
                 let bound = Bound {
                     planned: chosen,
                     catalog: self.tx.catalog.clone(),
+                    then: self.tx.moment(),
                     plan_number: self.tx.activity.plan_number(),
                     unheld: (!holds_tables).then(|| self.tx.named_by(&parsed)),
                     statement: parsed,

@@ -87,7 +87,7 @@ impl Session {
             }
         } else if !self.tx.activity.is_still(bound.plan_number) {
             self.tx.activity.join_concerns(bound.planned.concerns.as_ref());
-            self.tx.refuse_grown_since(&bound.catalog, bound.planned.concerns.as_deref())?;
+            self.tx.refuse_grown_since(&bound.then, bound.planned.concerns.as_deref())?;
         }
         self.tx.refuse_outside_block(&bound.statement)
     }

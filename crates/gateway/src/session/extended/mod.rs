@@ -180,9 +180,9 @@ impl Session {
             }
             Some(cursor) => {
                 let (node, access) = (cursor.node, Access::Write);
-                if !cursor.holds {
+                if !cursor.has_all_rows() {
                     self.tx.refuse_moved_since(&cursor.bound)?;
-                    self.tx.refuse_grown_since(&cursor.bound, cursor.concerns.as_deref())?;
+                    self.tx.refuse_grown_since(&cursor.then, cursor.concerns.as_deref())?;
                 }
                 Ok(Portal::Node { node, access, copies: false, bound: None, runs: true })
             }

@@ -1,0 +1,17 @@
+//! A moment to which what code means is compared later.
+//!
+//! Owns: what says that it may mean something else. Never: compares (`planning` does).
+//! Start reading at [`Moment`].
+
+use std::sync::Arc;
+
+use tutti_sql::catalog::Catalog;
+
+/// When something was bound or declared, as far as the meaning of the code that it calls rests on it.
+#[derive(Clone, Debug)]
+pub struct Moment {
+    /// The catalog that it was planned with.
+    pub catalog: Arc<Catalog>,
+    /// How often sessions had come to see other schemas.
+    pub path_changes: u64,
+}
