@@ -59,11 +59,8 @@ impl Executor<'_> {
         let done = self.run_on_one(node, access, text, call).await?;
         // Outside of a transaction, its node has already committed it.
         let made = self.tx.transaction.is_open().then(|| self.tx.transaction.step_count());
-        let bound = self.tx.catalog.clone();
         let (then, concerns) = (self.tx.moment(), self.tx.activity.concerns());
-        self.tx
-            .cursors
-            .insert(name.to_owned(), Cursor { node, holds, bound, then, concerns, made });
+        self.tx.cursors.insert(name.to_owned(), Cursor { node, holds, then, concerns, made });
         Ok(done)
     }
 
@@ -94,7 +91,7 @@ impl Executor<'_> {
         if !close {
             self.tx.refuse_cursor_of_one_node()?;
             if let Some(cursor) = self.tx.cursors.get(name).filter(|it| !it.has_all_rows()) {
-                self.tx.refuse_moved_since(&cursor.bound)?;
+                self.tx.refuse_moved_since(&cursor.then.catalog)?;
                 self.tx.refuse_grown_since(&cursor.then, cursor.concerns.as_deref())?;
             }
         }

@@ -88,10 +88,8 @@ impl Executor<'_> {
         self.tx.refuse_late_reads(planned)?;
         self.tx.takes_snapshot = takes_snapshot(&planned.plan);
         self.tx.transaction.note_ties(planned.ties_nodes());
-        self.tx.activity.note_concerns(planned.concerns.as_ref());
-        if leaves_calls(&planned.plan) {
-            self.tx.note_late_calls(planned.concerns.as_ref());
-        }
+        let access = if leaves_calls(&planned.plan) { Access::Write } else { Access::Read };
+        self.tx.note_concerns(planned.concerns.as_ref(), access);
         // Before it waits for anything, a snapshot or a node that is away: a change that is committed
         // meanwhile must know that its steps are yet to come.
         self.tx.note_written(&planned.plan);

@@ -17,7 +17,9 @@ impl Session {
         text: &str,
         call: &Call,
     ) -> Result<Done, Failure> {
-        if let Some(done) = Box::pin(self.replicate(planned, text, call)).await? {
+        if matches!(planned.plan, Plan::Schema(_) | Plan::Session(SessionPlan::Tutti(_)))
+            && let Some(done) = Box::pin(self.replicate(planned, text, call)).await?
+        {
             return Ok(done);
         }
         let Plan::Session(plan) = &planned.plan else {

@@ -16,9 +16,7 @@ use bytes::{BufMut, BytesMut};
 use tutti_link::pool::link::StatementId;
 use tutti_link::pool::{CheckoutRequest, Lookup, put_name_of};
 use tutti_sql::catalog::NodeId;
-use tutti_sql::plan::{
-    Access, Concerns, DataPlan, NodeChoice, Plan, Planned, Residue, SessionPlan,
-};
+use tutti_sql::plan::{Access, DataPlan, NodeChoice, Plan, Planned, Residue, SessionPlan};
 use tutti_sql::planner::OneNode;
 use tutti_sql::statement::Statement;
 use tutti_wire::flight::{Execution, Flight};
@@ -168,7 +166,7 @@ impl Session {
                 let known = self.tx.registry.plans.of_shape(basis, shape.key);
                 let Some(ShapeEntry::Plan(plan)) = known else { return None };
                 let (node, access) = plan.one_node(text, shape.literals, &self.tx.catalog)?;
-                self.note_concerns(plan.concerns(), access);
+                self.tx.note_concerns(plan.concerns(), access);
                 Some(Recognised::Statement(OnNode { node, access, len, kind: Kind::Query }))
             }
             Flight::Execution(execution) => {
@@ -189,7 +187,7 @@ impl Session {
                 let (arguments, rest) = (place(execution.arguments), place(execution.rest));
                 let kind = Kind::Execution { number, arguments, rest };
                 let len = execution.len;
-                self.note_concerns(concerns.as_ref(), access);
+                self.tx.note_concerns(concerns.as_ref(), access);
                 Some(Recognised::Statement(OnNode { node, access, len, kind }))
             }
             Flight::Unnamed { text, types, execution, len } => {
@@ -208,17 +206,10 @@ impl Session {
                 }
                 let values = Values { execution: &execution, types: &types, are_described: false };
                 let (node, access) = self.one_node(&statement, &planned, &values)?;
-                self.note_concerns(planned.concerns.as_ref(), access);
+                self.tx.note_concerns(planned.concerns.as_ref(), access);
                 let kind = Kind::Unnamed { statement, types };
                 Some(Recognised::Statement(OnNode { node, access, len, kind }))
             }
-        }
-    }
-
-    fn note_concerns(&mut self, concerns: Option<&Arc<Concerns>>, access: Access) {
-        self.tx.activity.note_concerns(concerns);
-        if access == Access::Write {
-            self.tx.note_late_calls(concerns);
         }
     }
 

@@ -119,7 +119,7 @@ impl Session {
         self.tx.activity.end_plan();
         match self.tx.transaction.failed {
             true => Ok(()),
-            false => self.tx.begin_commit_in_sight().await,
+            false => self.tx.begin_in_sight().await,
         }
     }
 

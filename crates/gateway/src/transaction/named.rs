@@ -101,9 +101,7 @@ pub struct Bound {
     pub statement: Arc<Statement>,
     /// Its plan.
     pub planned: Arc<Planned>,
-    /// The catalog that it was planned with.
-    pub catalog: Arc<Catalog>,
-    /// What code meant then.
+    /// When that was.
     pub(crate) then: Moment,
     /// The plan by which changes have seen it, see [`Activity`](crate::registry::activity::Activity).
     pub plan_number: u64,
@@ -190,10 +188,8 @@ pub(crate) struct Cursor {
     pub node: NodeId,
     /// WITH HOLD.
     pub holds: bool,
-    /// The catalog that it was planned with: each FETCH goes on with the snapshot and the plan of then, and code
-    /// in it may come to any table.
-    pub bound: Arc<Catalog>,
-    /// What code meant then.
+    /// When it was declared: each FETCH goes on with the snapshot and the plan of then, and code in it may come
+    /// to any table.
     pub then: Moment,
     /// What its plan depends on.
     pub concerns: Option<Arc<Concerns>>,

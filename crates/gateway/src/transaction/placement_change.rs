@@ -357,7 +357,7 @@ impl TransactionContext {
         if !self.transaction.changed_alone && !self.transaction.wrote_alone {
             return Ok(());
         }
-        self.begin_commit_in_sight().await?;
+        self.begin_in_sight().await?;
         if self.registry.cluster.catalog().is_solo() {
             return Ok(());
         }

@@ -74,10 +74,10 @@ pub(crate) fn is_of_analysis(sqlstate: &str) -> bool {
 }
 
 impl TransactionContext {
-    /// Before a commit that a change of the schema must see, or wait for.
+    /// Before a commit, or a portal that goes on, which a change of the schema must see, or which waits for it.
     ///
     /// Errors: as [`Self::begin_statement`].
-    pub(crate) async fn begin_commit_in_sight(&mut self) -> Result<(), Failure> {
+    pub(crate) async fn begin_in_sight(&mut self) -> Result<(), Failure> {
         let give_up = Instant::now() + REST_PATIENCE;
         loop {
             if !self.registry.cluster.publisher.is_at_rest() {
@@ -270,10 +270,10 @@ impl TransactionContext {
     /// Before a COMMIT at which code may run that the transaction's statements have left for it: deferred
     /// triggers, the rows of cursors WITH HOLD. From here on changes see it.
     ///
-    /// Errors: 40001 as above; otherwise as [`Self::begin_commit_in_sight`].
+    /// Errors: 40001 as above; otherwise as [`Self::begin_in_sight`].
     pub(crate) async fn begin_late_calls(&mut self) -> Result<(), Failure> {
         let Some((then, concerns)) = self.transaction.late_calls.clone() else { return Ok(()) };
-        self.begin_commit_in_sight().await?;
+        self.begin_in_sight().await?;
         self.activity.note_concerns(Some(&concerns));
         // What the transaction itself has changed it reckons with.
         let grown = self.refuse_if_grown(&then, &self.registry.cluster.catalog(), Some(&concerns));
@@ -303,9 +303,27 @@ impl TransactionContext {
         Ok(false)
     }
 
+    /// As [`Activity::note_concerns`](crate::registry::activity::Activity::note_concerns), of a statement with this
+    /// access.
+    pub(crate) fn note_concerns(&mut self, concerns: Option<&Arc<Concerns>>, access: Access) {
+        self.activity.note_concerns(concerns);
+        if access == Access::Write {
+            self.note_late_calls(concerns);
+        }
+    }
+
+    /// As [`Activity::join_concerns`](crate::registry::activity::Activity::join_concerns), of a statement with this
+    /// access.
+    pub(crate) fn join_concerns(&mut self, concerns: Option<&Arc<Concerns>>, access: Access) {
+        self.activity.join_concerns(concerns);
+        if access == Access::Write {
+            self.note_late_calls(concerns);
+        }
+    }
+
     /// A statement was planned that writes or declares a cursor: code that it calls may run when the
     /// transaction ends.
-    pub(crate) fn note_late_calls(&mut self, concerns: Option<&Arc<Concerns>>) {
+    fn note_late_calls(&mut self, concerns: Option<&Arc<Concerns>>) {
         let Some(concerns) = concerns.filter(|concerns| concerns.calls_users()) else { return };
         if self.transaction.mode != Mode::Explicit {
             return;

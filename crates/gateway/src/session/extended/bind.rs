@@ -34,13 +34,9 @@ impl Session {
         };
         let mut planned = self.plan_of(&name)?;
         let chosen = planned.clone();
-        let concerns = planned.concerns.clone();
         match &planned.plan {
             Plan::Data(DataPlan::One { access, .. }) => {
-                self.tx.activity.join_concerns(concerns.as_ref());
-                if *access == Access::Write {
-                    self.tx.note_late_calls(concerns.as_ref());
-                }
+                self.tx.join_concerns(chosen.concerns.as_ref(), *access);
             }
             // The executor begins it when it is executed.
             _ => self.tx.activity.narrow_plan(),
@@ -73,7 +69,6 @@ impl Session {
                     parsed.is_of_rows() && access == Access::Read && chosen.relations().is_some();
                 let bound = Bound {
                     planned: chosen,
-                    catalog: self.tx.catalog.clone(),
                     then: self.tx.moment(),
                     plan_number: self.tx.activity.plan_number(),
                     unheld: (!holds_tables).then(|| self.tx.named_by(&parsed)),
@@ -86,7 +81,7 @@ impl Session {
             }
             let Some(otherwise) = otherwise.clone() else { break };
             let otherwise = *otherwise;
-            planned = Arc::new(Planned { concerns: concerns.clone(), ..otherwise });
+            planned = Arc::new(Planned { concerns: chosen.concerns.clone(), ..otherwise });
         }
         self.check_unchecked().await?;
         let mut checked_by_node = false;

@@ -70,7 +70,7 @@ impl Session {
     fn go_on_with(&mut self, bound: &Bound, runs: bool, access: Access) -> Result<(), Failure> {
         let begins_anew = self.begins_anew(bound, runs);
         if begins_anew || self.tx.transaction.catalog_changed {
-            self.tx.refuse_moved_since(&bound.catalog)?;
+            self.tx.refuse_moved_since(&bound.then.catalog)?;
         }
         if begins_anew {
             if let Some(named) = &bound.unheld {
@@ -81,10 +81,7 @@ impl Session {
             if !are_alike(&planned, &bound.planned) {
                 return Err(overtaken().into());
             }
-            self.tx.activity.join_concerns(planned.concerns.as_ref());
-            if access == Access::Write {
-                self.tx.note_late_calls(planned.concerns.as_ref());
-            }
+            self.tx.join_concerns(planned.concerns.as_ref(), access);
         } else if !self.tx.activity.is_still(bound.plan_number) {
             self.tx.activity.join_concerns(bound.planned.concerns.as_ref());
             self.tx.refuse_grown_since(&bound.then, bound.planned.concerns.as_deref())?;

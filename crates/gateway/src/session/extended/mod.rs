@@ -181,7 +181,7 @@ impl Session {
             Some(cursor) => {
                 let (node, access) = (cursor.node, Access::Write);
                 if !cursor.has_all_rows() {
-                    self.tx.refuse_moved_since(&cursor.bound)?;
+                    self.tx.refuse_moved_since(&cursor.then.catalog)?;
                     self.tx.refuse_grown_since(&cursor.then, cursor.concerns.as_deref())?;
                 }
                 Ok(Portal::Node { node, access, copies: false, bound: None, runs: true })
