@@ -1,4 +1,4 @@
-//! What tables are filled with: made-up words and amounts, many rows at once.
+//! Making tables, and what they are filled with: made-up words and amounts, many rows at once.
 //!
 //! Owns: how rows get there. Never: knows a table. Start reading at [`Rows`].
 
@@ -7,10 +7,31 @@ use rand::Rng;
 use rand::rngs::StdRng;
 
 use super::session::Session;
+use super::spread::Spread;
 
 /// Rows that one INSERT has.
 const ROWS_AT_ONCE: usize = 500;
 const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
+
+/// Makes a table that is on every server (its name and columns), tables whose rows are where the hash of a key says
+/// (name, columns, key), and indexes.
+pub(super) async fn make_tables<S: Session>(
+    session: &mut S,
+    spread: Spread,
+    everywhere: (&str, &str),
+    by_hash: &[(&str, &str, &str)],
+    indexes: &[&str],
+) -> anyhow::Result<()> {
+    let mut statements = spread.replicated(everywhere.0, everywhere.1);
+    for (table, columns, key) in by_hash {
+        statements.extend(spread.by_hash(table, columns, key));
+    }
+    statements.extend(indexes.iter().copied().map(str::to_owned));
+    for statement in statements {
+        session.query(&statement).await.context(statement)?;
+    }
+    Ok(())
+}
 
 /// Rows on their way into a table.
 pub(super) struct Rows {

@@ -96,6 +96,12 @@ pub enum Believed {
 /// All transactions that were asked for, by number.
 pub type Asked = BTreeMap<i64, Believed>;
 
+/// Those of the transactions for whose number `is_meant` holds.
+fn those(asked: &Asked, is_meant: impl Fn(i64) -> bool) -> Asked {
+    let meant = asked.iter().filter(|(number, _)| is_meant(**number));
+    meant.map(|(number, believed)| (*number, believed.clone())).collect()
+}
+
 /// What came of a transaction.
 #[derive(Clone, Debug)]
 pub struct Outcome {

@@ -4,12 +4,11 @@
 //! Source: TPC Benchmark C, revision 5.11, clauses 1.3 and 4.3.3; what differs is in docs/lab/workloads.md.
 //! Start reading at [`load`].
 
-use anyhow::Context;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 
-use super::super::filling::{Rows, cents, digits, text};
+use super::super::filling::{Rows, cents, digits, make_tables, text};
 use super::super::session::Session;
 use super::super::spread::Spread;
 use super::input::{DISTRICTS, Size, first_name_number, last_name};
@@ -56,8 +55,8 @@ const STOCK: &str = "s_w_id bigint, s_i_id bigint, s_quantity bigint NOT NULL, s
 
 /// Makes the tables: by warehouse, and the items everywhere.
 async fn make<S: Session>(session: &mut S, spread: Spread) -> anyhow::Result<()> {
-    let mut statements = spread.replicated("item", ITEM);
-    for (table, columns, key) in [
+    let everywhere = ("item", ITEM);
+    let tables = [
         ("warehouse", WAREHOUSE, "w_id"),
         ("district", DISTRICT, "d_w_id"),
         ("customer", CUSTOMER, "c_w_id"),
@@ -66,18 +65,12 @@ async fn make<S: Session>(session: &mut S, spread: Spread) -> anyhow::Result<()>
         ("new_order", NEW_ORDER, "no_w_id"),
         ("order_line", ORDER_LINE, "ol_w_id"),
         ("stock", STOCK, "s_w_id"),
-    ] {
-        statements.extend(spread.by_hash(table, columns, key));
-    }
+    ];
     let indexes = [
         "CREATE INDEX customer_by_name ON customer (c_w_id, c_d_id, c_last, c_first)",
         "CREATE INDEX orders_by_customer ON orders (o_w_id, o_d_id, o_c_id, o_id)",
     ];
-    statements.extend(indexes.map(str::to_owned));
-    for statement in statements {
-        session.query(&statement).await.context(statement)?;
-    }
-    Ok(())
+    make_tables(session, spread, everywhere, &tables, &indexes).await
 }
 
 /// Makes the tables and fills them.

@@ -13,7 +13,7 @@ use rand::rngs::StdRng;
 
 use super::session::Session;
 use super::spread::Spread;
-use super::{Asked, Found, Outcome, Workload, steps};
+use super::{Asked, Found, Outcome, Workload, steps, those};
 
 mod conditions;
 mod input;
@@ -48,9 +48,7 @@ impl TpcC {
 
     /// The transactions of a kind.
     fn of_kind(&self, asked: &Asked, kind: &str) -> Asked {
-        let is_it = |number: i64| Input::of(number, self.size).kind() == kind;
-        let those = asked.iter().filter(|(number, _)| is_it(**number));
-        those.map(|(number, believed)| (*number, believed.clone())).collect()
+        those(asked, |number| Input::of(number, self.size).kind() == kind)
     }
 }
 

@@ -4,11 +4,10 @@
 //! Source: TPC Benchmark W, revision 1.8, clauses 1.3 and 4.6; what differs is in docs/lab/workloads.md.
 //! Start reading at [`load`].
 
-use anyhow::Context;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use super::super::filling::{Rows, cents, digits, text};
+use super::super::filling::{Rows, cents, digits, make_tables, text};
 use super::super::session::Session;
 use super::super::spread::Spread;
 use super::input::{SUBJECTS, Size};
@@ -41,8 +40,8 @@ const CART_LINE: &str = "scl_c_id bigint, scl_i_id bigint, scl_qty bigint NOT NU
     PRIMARY KEY (scl_c_id, scl_i_id)";
 
 async fn make<S: Session>(session: &mut S, spread: Spread) -> anyhow::Result<()> {
-    let mut statements = spread.replicated("author", AUTHOR);
-    for (table, columns, key) in [
+    let everywhere = ("author", AUTHOR);
+    let tables = [
         ("item", ITEM, "i_id"),
         ("customer", CUSTOMER, "c_id"),
         ("address", ADDRESS, "addr_c_id"),
@@ -50,20 +49,14 @@ async fn make<S: Session>(session: &mut S, spread: Spread) -> anyhow::Result<()>
         ("order_line", ORDER_LINE, "ol_c_id"),
         ("cc_xacts", CC_XACTS, "cx_c_id"),
         ("shopping_cart_line", CART_LINE, "scl_c_id"),
-    ] {
-        statements.extend(spread.by_hash(table, columns, key));
-    }
+    ];
     let indexes = [
         "CREATE INDEX item_by_subject ON item (i_subject, i_pub_date)",
         "CREATE INDEX item_by_author ON item (i_a_id)",
         "CREATE INDEX item_by_title ON item (i_title varchar_pattern_ops)",
         "CREATE INDEX order_line_by_item ON order_line (ol_i_id)",
     ];
-    statements.extend(indexes.map(str::to_owned));
-    for statement in statements {
-        session.query(&statement).await.context(statement)?;
-    }
-    Ok(())
+    make_tables(session, spread, everywhere, &tables, &indexes).await
 }
 
 /// A book's title: searches know how it begins.

@@ -11,7 +11,7 @@ use rand::rngs::StdRng;
 
 use super::session::Session;
 use super::spread::Spread;
-use super::{Asked, Found, Outcome, Workload, steps};
+use super::{Asked, Found, Outcome, Workload, steps, those};
 
 mod input;
 mod load;
@@ -42,8 +42,7 @@ impl TpcW {
 
     /// The transactions that were interactions of this kind.
     fn that_were(&self, asked: &Asked, kind: Interaction) -> Asked {
-        let those = asked.iter().filter(|(number, _)| self.of(**number).interaction == kind);
-        those.map(|(number, believed)| (*number, believed.clone())).collect()
+        those(asked, |number| self.of(number).interaction == kind)
     }
 }
 
